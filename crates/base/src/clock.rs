@@ -1,0 +1,77 @@
+//! Time and randomness as parameters, so that a seeded simulation can stand in for them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Where time comes from.
+pub trait Clock: Send + Sync {
+    /// Milliseconds since 1970, the resolution of BSON dates.
+    fn unix_ms(&self) -> i64;
+    /// A monotonic time, from an arbitrary start.
+    fn monotonic(&self) -> Duration;
+}
+
+/// Where randomness comes from. Not for keys or secrets.
+pub trait RandomSource: Send + Sync {
+    /// Sixty-four random bits.
+    fn next_u64(&self) -> u64;
+}
+
+/// The machine's clocks.
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl SystemClock {
+    /// A clock whose monotonic time starts now.
+    pub fn new() -> Self {
+        SystemClock { start: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn unix_ms(&self) -> i64 {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(d) => d.as_millis() as i64,
+            Err(e) => -(e.duration().as_millis() as i64),
+        }
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+/// A seeded generator (SplitMix64), usable from many threads.
+pub struct SeededRandom {
+    state: AtomicU64,
+}
+
+impl SeededRandom {
+    /// The sequence of this seed.
+    pub fn new(seed: u64) -> Self {
+        SeededRandom { state: AtomicU64::new(seed) }
+    }
+
+    /// A seed from the operating system's randomness (through `RandomState`'s keys).
+    pub fn from_entropy() -> Self {
+        use std::hash::{BuildHasher, Hasher};
+        Self::new(std::collections::hash_map::RandomState::new().build_hasher().finish())
+    }
+}
+
+impl RandomSource for SeededRandom {
+    fn next_u64(&self) -> u64 {
+        const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+        let mut z = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}

@@ -1,0 +1,20 @@
+//! What every layer shares: ids, times, error codes with MongoDB's numbers and names, limits,
+//! clocks and random sources as parameters, tickets for work that is not done yet, log lines.
+//!
+//! Invariants: no I/O and no global state but the log sink; nothing here knows of BSON, of the wire
+//! or of storage.
+
+pub mod clock;
+pub mod codes;
+pub mod error;
+pub mod failpoint;
+pub mod ids;
+pub mod limits;
+pub mod log;
+pub mod ticket;
+
+pub use clock::{Clock, RandomSource};
+pub use codes::ErrorCode;
+pub use error::{Error, Result};
+pub use ids::{CollectionId, CommitSeq, IndexId, OpTime, RecordId, Timestamp};
+pub use ticket::{Access, Ticket};

@@ -1,0 +1,56 @@
+//! Every limit in one place. Those that MongoDB has carry MongoDB's figures.
+
+/// Largest document that a user may store (`maxBsonObjectSize`).
+pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Room above it for what the server adds to a document that is passing through.
+pub const DOCUMENT_INTERNAL_BYTES_MAX: usize = DOCUMENT_BYTES_MAX + 16 * 1024;
+/// Largest message (`maxMessageSizeBytes`).
+pub const MESSAGE_BYTES_MAX: usize = 48_000_000;
+/// Most write statements in one command (`maxWriteBatchSize`).
+pub const WRITE_BATCH_MAX: usize = 100_000;
+/// Deepest nesting of a document that is accepted from a client.
+pub const DOCUMENT_DEPTH_MAX: usize = 200;
+/// Deepest nesting that stored documents may reach.
+pub const DOCUMENT_DEPTH_STORED_MAX: usize = 180;
+/// Documents in a cursor's first batch when the client names no size.
+pub const FIRST_BATCH_DOCS: usize = 101;
+/// Most bytes of a cursor's batch (one document more is never added beyond them).
+pub const REPLY_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
+/// Longest fully qualified collection name, in bytes.
+pub const NAMESPACE_BYTES_MAX: usize = 255;
+/// Longest database name, in bytes (exclusive in MongoDB: 64 is too long).
+pub const DATABASE_NAME_BYTES_MAX: usize = 63;
+/// Most indexes of one collection.
+pub const INDEXES_PER_COLLECTION_MAX: usize = 64;
+/// Most fields of one compound index.
+pub const INDEX_FIELDS_MAX: usize = 32;
+/// Longest index key, in bytes of KeyString.
+pub const INDEX_KEY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Longest regular expression pattern, in bytes.
+pub const REGEX_PATTERN_BYTES_MAX: usize = 16_764;
+/// Match steps that one regular expression may take on one value.
+pub const REGEX_MATCH_STEPS_MAX: u32 = 1_000_000;
+/// Open cursors of the whole server.
+pub const CURSORS_MAX: usize = 100_000;
+/// A cursor that nobody asked for this long is closed.
+pub const CURSOR_IDLE_MS: u64 = 10 * 60 * 1000;
+/// A logical session that nobody used this long ends.
+pub const LOGICAL_SESSION_IDLE_MINUTES: i32 = 30;
+/// Logical sessions of the whole server.
+pub const LOGICAL_SESSIONS_MAX: usize = 1_000_000;
+/// Memory of one blocking sort before it fails (`allowDiskUse` is not there yet).
+pub const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;
+/// Memory of one `$group` before it fails.
+pub const GROUP_BYTES_MAX: usize = 100 * 1024 * 1024;
+/// Most stages of one pipeline.
+pub const PIPELINE_STAGES_MAX: usize = 1000;
+/// How deep pipelines nest (`$lookup` within `$lookup`, views on views).
+pub const PIPELINE_DEPTH_MAX: usize = 20;
+/// How long an operation runs before it lets others on its worker run.
+pub const TIME_SLICE_MS: u64 = 5;
+/// Steps between two looks at the clock in a long operation.
+pub const TIME_SLICE_STEPS: u32 = 128;
+/// Client metadata of a handshake, in bytes.
+pub const CLIENT_METADATA_BYTES_MAX: usize = 512;
+/// `appName` of a handshake, in bytes.
+pub const APP_NAME_BYTES_MAX: usize = 128;

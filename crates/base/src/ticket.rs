@@ -1,0 +1,83 @@
+//! Work that is not done yet, and the right to wait for it.
+//!
+//! A layer that must not block answers `Access::WouldBlock(ticket)` instead of a value. The caller
+//! gives up whatever it holds, waits for the ticket (as a future, or on a thread of its own with
+//! [`Ticket::wait`]), and asks again. A ticket that resolves promises nothing but that asking again
+//! is worthwhile.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+/// A value, or the ticket to wait for before asking again.
+#[must_use]
+pub enum Access<T> {
+    /// Here it is.
+    Ready(T),
+    /// Not without waiting: release everything, wait, ask again.
+    WouldBlock(Ticket),
+}
+
+impl<T> Access<T> {
+    /// The same with the value mapped.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Access<U> {
+        match self {
+            Access::Ready(value) => Access::Ready(f(value)),
+            Access::WouldBlock(ticket) => Access::WouldBlock(ticket),
+        }
+    }
+}
+
+/// Who completes tickets: a commit sequence, a reader of cold blocks.
+pub trait TicketSource: Send + Sync {
+    /// Whether the work that `number` stands for is done; if not, `waker` is woken when it is.
+    /// An error is one that asking again would not mend.
+    fn poll_ticket(&self, number: u64, waker: &Waker) -> Poll<crate::Result<()>>;
+
+    /// Called once before a thread waits for the ticket instead of an executor: the place to start
+    /// work that an executor's tick would have started.
+    fn before_blocking(&self, _number: u64) {}
+}
+
+/// The right to wait for something. Cheap to clone; dropping it forgets the wait, not the work.
+#[derive(Clone)]
+pub struct Ticket {
+    source: Arc<dyn TicketSource>,
+    number: u64,
+}
+
+impl Ticket {
+    /// A ticket for `number` of this source.
+    pub fn new(source: Arc<dyn TicketSource>, number: u64) -> Self {
+        Ticket { source, number }
+    }
+
+    /// Blocks this thread until the work is done. For tests, tools and engines that have threads of
+    /// their own; a worker awaits the ticket instead.
+    pub fn wait(&self) -> crate::Result<()> {
+        struct Unpark(Thread);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        self.source.before_blocking(self.number);
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        loop {
+            match self.source.poll_ticket(self.number, &waker) {
+                Poll::Ready(result) => return result,
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
+}
+
+impl Future for Ticket {
+    type Output = crate::Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.source.poll_ticket(self.number, cx.waker())
+    }
+}
