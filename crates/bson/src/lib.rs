@@ -1,1 +1,22 @@
-//! (in the making)
+//! Raw BSON as the rest of Kauri sees it: views over bytes, values, writers, the comparison order,
+//! KeyString index keys.
+//!
+//! Documents stay raw. [`Doc`] borrows bytes, [`DocBuf`] owns them, [`Value`] is one value, borrowed
+//! where it can be. Bytes from outside are validated once, by [`validate()`]; views made later only check
+//! what memory safety and the absence of panics need, and stop at what is malformed.
+//!
+//! The `bson` crate's own raw types check keys and strings again at each step and keep the array
+//! view's constructor to themselves, which is why the views are our own; its owned types serve at
+//! the edges (tests, tools) by [`convert`].
+//!
+//! Knows nothing of queries, storage or the wire.
+
+pub mod doc;
+pub mod types;
+pub mod value;
+pub mod writer;
+
+pub use doc::{Doc, DocBuf, DocCow, Elem, Iter};
+pub use types::Type;
+pub use value::{Decimal128, Value};
+pub use writer::{ArrayWriter, DocWriter};

@@ -1,0 +1,333 @@
+//! Views over raw documents.
+//!
+//! Invariant of [`Doc`]: the bytes are framed (length field right, zero at the end). Everything
+//! inside may still be malformed if it was never validated; iteration then ends early, it never
+//! panics and never reads outside.
+
+use crate::types::Type;
+use crate::value::Value;
+use crate::writer::DocWriter;
+use kauri_base::{Error, ErrorCode, Result};
+
+/// Bytes of the smallest document.
+const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
+
+/// A borrowed raw document (or array: an array is a document whose keys don't matter).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Doc<'a>(&'a [u8]);
+
+impl<'a> Doc<'a> {
+    /// The empty document.
+    pub const EMPTY: Doc<'static> = Doc(EMPTY);
+
+    /// A view of these bytes, which must be exactly one framed document.
+    pub fn from_bytes(bytes: &'a [u8]) -> Result<Doc<'a>> {
+        match framed(bytes) {
+            Some(doc) if doc.0.len() == bytes.len() => Ok(doc),
+            _ => Err(Error::new(ErrorCode::InvalidBSON, "invalid bson length or terminator")),
+        }
+    }
+
+    /// The document at the start of these bytes, and the bytes behind it.
+    pub fn split_prefix(bytes: &'a [u8]) -> Result<(Doc<'a>, &'a [u8])> {
+        match framed(bytes) {
+            Some(doc) => Ok((doc, &bytes[doc.0.len()..])),
+            None => Err(Error::new(ErrorCode::InvalidBSON, "invalid bson length or terminator")),
+        }
+    }
+
+    /// The raw bytes, length field included.
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(self) -> bool {
+        self.0.len() == EMPTY.len()
+    }
+
+    /// The elements in order; ends at the first malformed one.
+    pub fn iter(self) -> Iter<'a> {
+        Iter { rest: self.0.get(4..self.0.len() - 1).unwrap_or(&[]) }
+    }
+
+    /// The first element of this name.
+    pub fn get(self, key: &str) -> Option<Elem<'a>> {
+        self.iter().find(|e| e.key_bytes() == key.as_bytes())
+    }
+
+    /// The value of the first element of this name, `Missing` if there is none.
+    pub fn value(self, key: &str) -> Value<'a> {
+        self.get(key).map_or(Value::Missing, Elem::value)
+    }
+
+    /// The first element.
+    pub fn first(self) -> Option<Elem<'a>> {
+        self.iter().next()
+    }
+
+    /// The number of elements (walks them).
+    pub fn count(self) -> usize {
+        self.iter().count()
+    }
+
+    /// A copy that owns its bytes.
+    pub fn to_buf(self) -> DocBuf {
+        DocBuf(self.0.to_vec())
+    }
+}
+
+impl<'a> IntoIterator for Doc<'a> {
+    type Item = Elem<'a>;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+fn framed(bytes: &[u8]) -> Option<Doc<'_>> {
+    let length = i32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
+    let length = usize::try_from(length).ok()?;
+    if length < EMPTY.len() {
+        return None;
+    }
+    let doc = bytes.get(..length)?;
+    (doc[length - 1] == 0).then_some(Doc(doc))
+}
+
+/// An owned raw document.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct DocBuf(Vec<u8>);
+
+impl DocBuf {
+    /// The empty document.
+    pub fn new() -> Self {
+        DocBuf(EMPTY.to_vec())
+    }
+
+    /// Takes over bytes that must be exactly one framed document.
+    pub fn from_vec(bytes: Vec<u8>) -> Result<DocBuf> {
+        Doc::from_bytes(&bytes)?;
+        Ok(DocBuf(bytes))
+    }
+
+    /// Builds a document: `DocBuf::build(|w| w.put("a", 1))`.
+    pub fn build(fill: impl FnOnce(&mut DocWriter<'_>)) -> DocBuf {
+        let mut bytes = Vec::with_capacity(64);
+        let mut writer = DocWriter::new(&mut bytes);
+        fill(&mut writer);
+        drop(writer);
+        DocBuf(bytes)
+    }
+
+    /// A view of it.
+    pub fn as_doc(&self) -> Doc<'_> {
+        Doc(&self.0)
+    }
+
+    /// The raw bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Gives the raw bytes away.
+    pub fn into_vec(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+impl Default for DocBuf {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A document that is borrowed or owned.
+#[derive(Clone)]
+pub enum DocCow<'a> {
+    /// Borrowed.
+    Borrowed(Doc<'a>),
+    /// Owned.
+    Owned(DocBuf),
+}
+
+impl<'a> DocCow<'a> {
+    /// A view of it.
+    pub fn as_doc(&self) -> Doc<'_> {
+        match self {
+            DocCow::Borrowed(doc) => *doc,
+            DocCow::Owned(buf) => buf.as_doc(),
+        }
+    }
+
+    /// The raw bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.as_doc().as_bytes()
+    }
+
+    /// Owned bytes, copied if they were borrowed.
+    pub fn into_buf(self) -> DocBuf {
+        match self {
+            DocCow::Borrowed(doc) => doc.to_buf(),
+            DocCow::Owned(buf) => buf,
+        }
+    }
+
+    /// The same, owned.
+    pub fn into_owned(self) -> DocCow<'static> {
+        DocCow::Owned(self.into_buf())
+    }
+
+    /// Elements of a borrowed document live as long as what it borrows; of an owned one, as long as
+    /// this.
+    pub fn iter(&self) -> Iter<'_> {
+        self.as_doc().iter()
+    }
+}
+
+impl PartialEq for DocCow<'_> {
+    /// Equal bytes; see `compare` for the query language's equality.
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl<'a> From<Doc<'a>> for DocCow<'a> {
+    fn from(doc: Doc<'a>) -> Self {
+        DocCow::Borrowed(doc)
+    }
+}
+
+impl From<DocBuf> for DocCow<'_> {
+    fn from(buf: DocBuf) -> Self {
+        DocCow::Owned(buf)
+    }
+}
+
+/// One element: a name and a raw value.
+#[derive(Clone, Copy)]
+pub struct Elem<'a> {
+    key: &'a [u8],
+    ty: Type,
+    value: &'a [u8],
+}
+
+impl<'a> Elem<'a> {
+    /// The name; empty if it is not UTF-8 (which validation refuses).
+    pub fn key(self) -> &'a str {
+        std::str::from_utf8(self.key).unwrap_or_default()
+    }
+
+    /// The name's bytes, without the zero.
+    pub fn key_bytes(self) -> &'a [u8] {
+        self.key
+    }
+
+    /// The type.
+    pub fn ty(self) -> Type {
+        self.ty
+    }
+
+    /// The value's raw bytes as they stand in the document.
+    pub fn value_bytes(self) -> &'a [u8] {
+        self.value
+    }
+
+    /// The value.
+    pub fn value(self) -> Value<'a> {
+        Value::from_raw(self.ty, self.value)
+    }
+
+    /// The embedded document or array, if it is one.
+    pub fn as_doc(self) -> Option<Doc<'a>> {
+        match self.ty {
+            Type::Document | Type::Array => Doc::from_bytes(self.value).ok(),
+            _ => None,
+        }
+    }
+}
+
+/// Iterates over the elements of a document.
+#[derive(Clone)]
+pub struct Iter<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Elem<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Elem<'a>> {
+        match split_elem(self.rest) {
+            Some((elem, rest)) => {
+                self.rest = rest;
+                Some(elem)
+            }
+            None => {
+                self.rest = &[];
+                None
+            }
+        }
+    }
+}
+
+#[inline]
+fn split_elem(bytes: &[u8]) -> Option<(Elem<'_>, &[u8])> {
+    let (&ty, rest) = bytes.split_first()?;
+    let ty = Type::from_byte(ty)?;
+    let end = find_zero(rest)?;
+    let (key, rest) = (&rest[..end], &rest[end + 1..]);
+    let size = value_size(ty, rest)?;
+    let value = rest.get(..size)?;
+    Some((Elem { key, ty, value }, &rest[size..]))
+}
+
+/// Position of the first zero byte. Names are short, so a plain loop beats a wide search.
+#[inline]
+fn find_zero(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().position(|b| *b == 0)
+}
+
+/// The size in bytes of a value of this type at the start of `bytes`.
+#[inline]
+pub(crate) fn value_size(ty: Type, bytes: &[u8]) -> Option<usize> {
+    let length = || {
+        let length = i32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
+        usize::try_from(length).ok()
+    };
+    match ty {
+        Type::Null | Type::Undefined | Type::MinKey | Type::MaxKey => Some(0),
+        Type::Bool => Some(1),
+        Type::Int32 => Some(4),
+        Type::Double | Type::DateTime | Type::Timestamp | Type::Int64 => Some(8),
+        Type::ObjectId => Some(12),
+        Type::Decimal128 => Some(16),
+        Type::String | Type::Code | Type::Symbol => length()?.checked_add(4),
+        Type::Document | Type::Array | Type::CodeWithScope => length(),
+        Type::Binary => length()?.checked_add(5),
+        Type::DbPointer => length()?.checked_add(4 + 12),
+        Type::Regex => {
+            let pattern = find_zero(bytes)? + 1;
+            Some(pattern + find_zero(&bytes[pattern..])? + 1)
+        }
+    }
+}
+
+impl std::fmt::Debug for Doc<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.iter().map(|e| (e.key(), e.value()))).finish()
+    }
+}
+
+impl std::fmt::Debug for DocBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.as_doc().fmt(f)
+    }
+}
+
+impl std::fmt::Debug for DocCow<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.as_doc().fmt(f)
+    }
+}
