@@ -1,0 +1,253 @@
+//! The traits of an engine.
+
+use crate::error::StorageError;
+use crate::scan::{IndexScan, RecordScan};
+use crate::unit::WriteUnit;
+use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId, Ticket};
+use kauri_bson::{Doc, DocWriter};
+use std::any::Any;
+use std::sync::Arc;
+
+/// A storage engine. One per data directory; shared by all workers.
+pub trait StorageEngine: Send + Sync {
+    /// The name in `--storageEngine` and `serverStatus`.
+    fn name(&self) -> &'static str;
+
+    /// Whether calls may block the thread. Such an engine is run on threads of its own.
+    fn may_block(&self) -> bool {
+        false
+    }
+
+    /// A new reader's context. Cheap; one per operation or cursor.
+    fn recovery_unit(&self) -> Box<dyn RecoveryUnit>;
+
+    /// The record store of this collection; `None` if there is none (any more).
+    fn record_store(&self, id: CollectionId) -> Option<Arc<dyn RecordStore>>;
+
+    /// The index, `None` if there is none (any more).
+    fn index(&self, id: IndexId) -> Option<Arc<dyn SortedDataInterface>>;
+
+    /// All record stores that exist, with the number of the definition each is at. For the start.
+    fn stores(&self) -> Vec<CollectionId>;
+
+    /// Attaches an index that the catalog knows of to the engine that was just opened, before any
+    /// write. An engine that keeps no index images rebuilds it here from the records. A duplicate
+    /// in a unique index is `Corruption`. Several may be attached at once by different threads.
+    fn attach_index(
+        &self,
+        collection: CollectionId,
+        spec: IndexSpec,
+        generator: Arc<dyn KeyGenerator>,
+    ) -> Result<(), StorageError>;
+
+    /// The number of a collection's definition, for `WriteUnit::expect_definition`. Goes up with
+    /// each `ChangeDefinition`; `None` if the collection is gone.
+    fn definition_number(&self, id: CollectionId) -> Option<u64>;
+
+    /// Commits a unit as a whole, or changes nothing. When this returns, readers that enter see it;
+    /// what it takes until it may be acknowledged is the ticket's business. Ids of inserts are
+    /// written into the unit.
+    fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError>;
+
+    /// Hands everything committed so far to the operating system, so that it outlives the process.
+    /// Called at the end of a worker's tick; one call serves all commits before it. Must be quick
+    /// when there is nothing to do.
+    fn flush(&self);
+
+    /// Blocks until everything committed so far is durable (`fsync`, shutdown).
+    fn sync(&self) -> Result<(), StorageError>;
+
+    /// Work that needs threads: syncing, cleaning, evicting. The server runs each on a thread of
+    /// its own; a simulation calls them itself.
+    fn maintenance(&self) -> Vec<Maintenance>;
+
+    /// Writes the engine's section of `serverStatus` (fields of a document named like the engine).
+    fn write_status(&self, out: &mut DocWriter<'_>);
+
+    /// Bytes that the engine occupies on its medium, and bytes that are left for it.
+    fn space(&self) -> Space;
+}
+
+/// Space on the medium, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Occupied by the engine's files.
+    pub used: u64,
+    /// Size of the file system.
+    pub fs_total: u64,
+    /// Used of the file system by anybody.
+    pub fs_used: u64,
+}
+
+/// Background work of an engine.
+pub struct Maintenance {
+    /// The thread's name.
+    pub name: &'static str,
+    /// Does what there is to do, then waits for more until told to stop; returns when
+    /// `stop.load()`. The engine wakes it through [`Maintenance::wake`].
+    pub run: Box<dyn FnMut(&std::sync::atomic::AtomicBool) + Send>,
+    /// Wakes `run` (to notice `stop`).
+    pub wake: Box<dyn Fn() + Send + Sync>,
+}
+
+/// A reader's context: what it sees, and what keeps the bytes that it was given in place.
+///
+/// Between `enter` and `leave` documents that stores return stay valid (the borrow checker sees to
+/// it: they borrow the unit, and `leave` wants it exclusively). Whoever waits for anything leaves
+/// first. A unit that is entered holds back only the reuse of memory and space, never a writer.
+///
+/// A reader sees at least all that was committed before it entered. An engine may show a record in
+/// a newer version: `Record::version` then exceeds `snapshot`, and a caller that came by an index
+/// must check again that the document satisfies its bounds and filter.
+pub trait RecoveryUnit: Send {
+    /// Takes a snapshot and a pin.
+    fn enter(&mut self);
+
+    /// Gives both up.
+    fn leave(&mut self);
+
+    /// Whether it is entered.
+    fn is_entered(&self) -> bool;
+
+    /// The commits that the reader is sure to see. Only while entered.
+    fn snapshot(&self) -> CommitSeq;
+
+    /// For the engine's own stores.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A version of a record.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'g> {
+    /// The document's bytes.
+    pub doc: Doc<'g>,
+    /// The commit that wrote it.
+    pub version: CommitSeq,
+}
+
+/// The documents of one collection.
+pub trait RecordStore: Send + Sync {
+    /// The collection.
+    fn id(&self) -> CollectionId;
+
+    /// The record's document as `ru` sees it; `None` if it has none. Fails with `Corruption` if the
+    /// stored bytes don't have the checksum they were stored with.
+    fn get<'g>(
+        &self,
+        ru: &'g dyn RecoveryUnit,
+        id: RecordId,
+    ) -> Result<Access<Option<Record<'g>>>, StorageError>;
+
+    /// Fills the scan's batch with the next ids that may have a document.
+    fn fill(
+        &self,
+        ru: &dyn RecoveryUnit,
+        scan: &mut RecordScan,
+    ) -> Result<Access<()>, StorageError>;
+
+    /// Counts and sizes, kept up to date with each commit.
+    fn stats(&self) -> RecordStoreStats;
+}
+
+/// Figures of a record store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordStoreStats {
+    /// Documents.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes on the medium, headers included.
+    pub storage_bytes: u64,
+}
+
+/// An ordered index: a set of (key, record id), ordered by key bytes, then id.
+pub trait SortedDataInterface: Send + Sync {
+    /// The index.
+    fn id(&self) -> IndexId;
+
+    /// The first record that has exactly this key.
+    fn find(
+        &self,
+        ru: &dyn RecoveryUnit,
+        key: &[u8],
+    ) -> Result<Access<Option<RecordId>>, StorageError>;
+
+    /// Fills the scan's batch with the next entries of its range.
+    fn fill(&self, ru: &dyn RecoveryUnit, scan: &mut IndexScan)
+    -> Result<Access<()>, StorageError>;
+
+    /// The number of entries.
+    fn entries(&self) -> u64;
+
+    /// Bytes it occupies, in memory or on the medium.
+    fn bytes(&self) -> u64;
+}
+
+/// An index's definition, as far as an engine needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexSpec {
+    /// Its id.
+    pub id: IndexId,
+    /// Whether its keys are unique (unless a [`crate::KeyChange`] says otherwise).
+    pub unique: bool,
+}
+
+/// Makes the keys of an index from a document.
+pub trait KeyGenerator: Send + Sync {
+    /// Calls `emit(key, type_bits)` for each key of the document.
+    fn generate(&self, doc: Doc<'_>, emit: &mut dyn FnMut(&[u8], &[u8])) -> kauri_base::Result<()>;
+}
+
+/// When a commit may be acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// It outlives the process.
+    Written,
+    /// It outlives a power cut.
+    Durable,
+}
+
+/// A commit that is visible, and the tickets to wait for before acknowledging it.
+#[derive(Clone)]
+pub struct CommitTicket {
+    /// Its place in the commit sequence.
+    pub seq: CommitSeq,
+    written: Option<Ticket>,
+    durable: Option<Ticket>,
+}
+
+impl CommitTicket {
+    /// `None`: nothing to wait for.
+    pub fn new(seq: CommitSeq, written: Option<Ticket>, durable: Option<Ticket>) -> Self {
+        CommitTicket { seq, written, durable }
+    }
+
+    /// The ticket for this durability; `None` if it is reached already.
+    pub fn ticket(&self, durability: Durability) -> Option<&Ticket> {
+        match durability {
+            Durability::Written => self.written.as_ref(),
+            Durability::Durable => self.durable.as_ref(),
+        }
+    }
+
+    /// Blocks the thread until then. For tests and tools.
+    pub fn wait(&self, durability: Durability) -> kauri_base::Result<()> {
+        self.ticket(durability).map_or(Ok(()), Ticket::wait)
+    }
+}
+
+/// Where every mutation goes: documents, definitions, TTL, capped eviction, `$out`. Today the local
+/// log; with replication, consensus.
+pub trait Committer: Send + Sync {
+    /// As [`StorageEngine::commit`].
+    fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError>;
+}
+
+/// Commits to the local engine.
+pub struct LocalCommitter(pub Arc<dyn StorageEngine>);
+
+impl Committer for LocalCommitter {
+    fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
+        self.0.commit(unit)
+    }
+}

@@ -1,0 +1,185 @@
+//! A write unit: what one statement changes, collected first, committed as a whole.
+//!
+//! The unit borrows documents where it can (an insert's document is still in the request's buffer),
+//! so building one copies only keys. Order within a unit matters only for the log; a unit changes
+//! one record at most once.
+
+use crate::engine::{IndexSpec, KeyGenerator};
+use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What an operation does.
+pub enum OpKind<'a> {
+    /// A new record. The engine gives it the collection's next id and writes that into
+    /// [`WriteOp::record`].
+    Insert {
+        /// The document.
+        doc: Cow<'a, [u8]>,
+    },
+    /// Another document for a record.
+    Update {
+        /// The version that the new document was computed from.
+        seen: CommitSeq,
+        /// The document.
+        doc: Cow<'a, [u8]>,
+    },
+    /// The end of a record.
+    Delete {
+        /// The version that was read.
+        seen: CommitSeq,
+    },
+    /// Index keys for a record that stays as it is: an index build's work. Not logged.
+    Backfill {
+        /// The version that the keys were made from.
+        seen: CommitSeq,
+    },
+    /// A new record store, empty. Its id must be new.
+    CreateStore,
+    /// The end of a record store, of all its records and indexes.
+    DropStore,
+    /// A new ordered index, empty, on the operation's collection.
+    CreateIndex {
+        /// Its definition.
+        spec: IndexSpec,
+        /// Makes its keys, should the engine have to rebuild it.
+        generator: Arc<dyn KeyGenerator>,
+    },
+    /// The end of an index.
+    DropIndex {
+        /// The index.
+        index: IndexId,
+    },
+    /// The collection's definition changes with this unit: units that were computed from an older
+    /// one fail with `StaleCatalog`.
+    ChangeDefinition,
+}
+
+/// One operation of a unit.
+pub struct WriteOp<'a> {
+    /// The collection.
+    pub collection: CollectionId,
+    /// The record; for an insert the engine's answer (before the commit: 0).
+    pub record: RecordId,
+    /// What it does.
+    pub kind: OpKind<'a>,
+    /// The statement within the command that this belongs to (retryable writes).
+    pub statement: i32,
+    /// The range of the unit's key changes that belong to this operation.
+    keys: Range<usize>,
+}
+
+/// An index entry that an operation adds or removes.
+#[derive(Clone, Debug)]
+pub struct KeyChange {
+    /// The index.
+    pub index: IndexId,
+    /// Added, or removed.
+    pub add: bool,
+    /// Whether another record may not have the same key (a unique index's key, unless the index
+    /// exempts it).
+    pub unique: bool,
+    key: Range<usize>,
+    type_bits: Range<usize>,
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub struct WriteUnit<'a> {
+    /// The operations in order.
+    pub ops: Vec<WriteOp<'a>>,
+    /// The definitions that the unit was computed from: collection and definition number.
+    pub definitions: Vec<(CollectionId, u64)>,
+    keys: Vec<KeyChange>,
+    key_bytes: Vec<u8>,
+}
+
+impl<'a> WriteUnit<'a> {
+    /// An empty unit.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether nothing has been added.
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// Says that the unit was computed from this definition of the collection.
+    pub fn expect_definition(&mut self, collection: CollectionId, number: u64) {
+        if !self.definitions.contains(&(collection, number)) {
+            self.definitions.push((collection, number));
+        }
+    }
+
+    /// Adds an operation; keys added afterwards belong to it. Returns its position.
+    pub fn push(&mut self, collection: CollectionId, record: RecordId, kind: OpKind<'a>) -> usize {
+        let end = self.keys.len();
+        self.ops.push(WriteOp { collection, record, kind, statement: 0, keys: end..end });
+        self.ops.len() - 1
+    }
+
+    /// Adds an insert.
+    pub fn insert(&mut self, collection: CollectionId, doc: impl Into<Cow<'a, [u8]>>) -> usize {
+        self.push(collection, RecordId(0), OpKind::Insert { doc: doc.into() })
+    }
+
+    /// Adds an update of the version that was seen.
+    pub fn update(
+        &mut self,
+        collection: CollectionId,
+        record: RecordId,
+        seen: CommitSeq,
+        doc: impl Into<Cow<'a, [u8]>>,
+    ) -> usize {
+        self.push(collection, record, OpKind::Update { seen, doc: doc.into() })
+    }
+
+    /// Adds a delete of the version that was seen.
+    pub fn delete(&mut self, collection: CollectionId, record: RecordId, seen: CommitSeq) -> usize {
+        self.push(collection, record, OpKind::Delete { seen })
+    }
+
+    /// Adds a key change to the last operation.
+    pub fn key(&mut self, index: IndexId, add: bool, unique: bool, key: &[u8], type_bits: &[u8]) {
+        let start = self.key_bytes.len();
+        self.key_bytes.extend_from_slice(key);
+        let middle = self.key_bytes.len();
+        self.key_bytes.extend_from_slice(type_bits);
+        let end = self.key_bytes.len();
+        self.keys.push(KeyChange {
+            index,
+            add,
+            unique,
+            key: start..middle,
+            type_bits: middle..end,
+        });
+        if let Some(op) = self.ops.last_mut() {
+            op.keys.end = self.keys.len();
+        }
+    }
+
+    /// The key changes of the operation at this position.
+    pub fn keys_of(&self, op: usize) -> &[KeyChange] {
+        self.ops.get(op).and_then(|op| self.keys.get(op.keys.clone())).unwrap_or(&[])
+    }
+
+    /// The bytes of a key.
+    pub fn key_bytes(&self, change: &KeyChange) -> &[u8] {
+        self.key_bytes.get(change.key.clone()).unwrap_or(&[])
+    }
+
+    /// The type bits of a key.
+    pub fn type_bits(&self, change: &KeyChange) -> &[u8] {
+        self.key_bytes.get(change.type_bits.clone()).unwrap_or(&[])
+    }
+
+    /// Empties it, keeping its memory.
+    pub fn clear(&mut self) {
+        self.ops.clear();
+        self.definitions.clear();
+        self.keys.clear();
+        self.key_bytes.clear();
+    }
+}
