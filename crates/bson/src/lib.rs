@@ -11,12 +11,17 @@
 //!
 //! Knows nothing of queries, storage or the wire.
 
+pub mod bid;
+pub mod compare;
 pub mod doc;
+pub mod number;
 pub mod types;
 pub mod value;
 pub mod writer;
 
+pub use compare::{compare, compare_docs, equal, hash_value};
 pub use doc::{Doc, DocBuf, DocCow, Elem, Iter};
+pub use number::Number;
 pub use types::Type;
 pub use value::{Decimal128, Value};
 pub use writer::{ArrayWriter, DocWriter};

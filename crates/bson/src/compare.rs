@@ -1,0 +1,494 @@
+//! The comparison order of values (manual, "Comparison/Sort Order").
+//!
+//! Values order by canonical type first, then by value within it. Nothing here allocates. A missing
+//! value equals undefined, both stand between MinKey and null. What equals hashes alike
+//! ([`hash_value`]).
+//!
+//! Embedded values are compared as raw bytes, without building [`Value`]s, beyond
+//! [`DEPTH_MAX`] levels by their bytes alone: no stored document is that deep, and no input may
+//! exhaust the stack.
+
+use crate::doc::{Doc, Elem};
+use crate::number::Number;
+use crate::types::Type;
+use crate::value::{Decimal128, Value};
+use std::cmp::Ordering;
+use std::hash::Hasher;
+
+/// Levels of nesting that are compared by value.
+const DEPTH_MAX: u32 = 512;
+
+/// Compares two values.
+#[inline]
+pub fn compare(a: &Value<'_>, b: &Value<'_>) -> Ordering {
+    match (a, b) {
+        (Value::Int32(a), Value::Int32(b)) => a.cmp(b),
+        (Value::Int64(a), Value::Int64(b)) => a.cmp(b),
+        (Value::String(a), Value::String(b)) => a.as_bytes().cmp(b.as_bytes()),
+        (Value::ObjectId(a), Value::ObjectId(b)) => a.cmp(b),
+        _ => compare_views(View::of(a), View::of(b), 0),
+    }
+}
+
+/// Whether two values are equal in the comparison order (`1` equals `1.0`).
+#[inline]
+pub fn equal(a: &Value<'_>, b: &Value<'_>) -> bool {
+    match (a, b) {
+        (Value::String(a), Value::String(b)) => a == b,
+        _ => compare(a, b) == Ordering::Equal,
+    }
+}
+
+/// Compares two documents: element by element the canonical type, the name, the value; then the
+/// shorter first.
+pub fn compare_docs(a: Doc<'_>, b: Doc<'_>) -> Ordering {
+    compare_elems(a, b, true, 0)
+}
+
+/// Compares two arrays: as documents, names ignored.
+pub fn compare_arrays(a: Doc<'_>, b: Doc<'_>) -> Ordering {
+    compare_elems(a, b, false, 0)
+}
+
+/// Compares the values of two elements, whatever their names, without building `Value`s.
+pub fn compare_elem_values(a: Elem<'_>, b: Elem<'_>) -> Ordering {
+    compare_views(View::of_elem(a), View::of_elem(b), 0)
+}
+
+/// Compares an element's value with a value.
+pub fn compare_elem_with(a: Elem<'_>, b: &Value<'_>) -> Ordering {
+    compare_views(View::of_elem(a), View::of(b), 0)
+}
+
+fn compare_elems(a: Doc<'_>, b: Doc<'_>, names: bool, depth: u32) -> Ordering {
+    if depth > DEPTH_MAX {
+        return a.as_bytes().cmp(b.as_bytes());
+    }
+    let (mut left, mut right) = (a.iter(), b.iter());
+    loop {
+        let (l, r) = match (left.next(), right.next()) {
+            (None, None) => return Ordering::Equal,
+            (None, Some(_)) => return Ordering::Less,
+            (Some(_), None) => return Ordering::Greater,
+            (Some(l), Some(r)) => (l, r),
+        };
+        let mut order = l.ty().canonical().cmp(&r.ty().canonical());
+        if order.is_eq() && names {
+            order = l.key_bytes().cmp(r.key_bytes());
+        }
+        if order.is_eq() {
+            order = compare_views(View::of_elem(l), View::of_elem(r), depth + 1);
+        }
+        if order.is_ne() {
+            return order;
+        }
+    }
+}
+
+/// What comparison needs to see of a value, text as bytes.
+#[derive(Clone, Copy)]
+enum View<'a> {
+    /// Missing, undefined, null, MinKey, MaxKey: the canonical type says it all.
+    Bare(u8),
+    Number(Number),
+    Text(&'a [u8]),
+    Document(Doc<'a>),
+    Array(Doc<'a>),
+    Binary(u8, &'a [u8]),
+    ObjectId(&'a [u8]),
+    Bool(bool),
+    Date(i64),
+    Timestamp(u64),
+    Regex(&'a [u8], &'a [u8]),
+    DbPointer(&'a [u8], &'a [u8]),
+    Code(&'a [u8]),
+    CodeWithScope(&'a [u8], Doc<'a>),
+}
+
+const UNDEFINED: u8 = 1;
+
+impl<'a> View<'a> {
+    #[inline]
+    fn of(value: &'a Value<'_>) -> View<'a> {
+        match value {
+            Value::Missing => View::Bare(UNDEFINED),
+            Value::MinKey => View::Bare(Type::MinKey.canonical()),
+            Value::MaxKey => View::Bare(Type::MaxKey.canonical()),
+            Value::Null => View::Bare(Type::Null.canonical()),
+            Value::Undefined => View::Bare(UNDEFINED),
+            Value::Int32(v) => View::Number(Number::Int(i64::from(*v))),
+            Value::Int64(v) => View::Number(Number::Int(*v)),
+            Value::Double(v) => View::Number(Number::Double(*v)),
+            Value::Decimal128(v) => View::Number(Number::Decimal(*v)),
+            Value::Bool(v) => View::Bool(*v),
+            Value::String(v) | Value::Symbol(v) => View::Text(v.as_bytes()),
+            Value::Code(v) => View::Code(v.as_bytes()),
+            Value::Document(v) => View::Document(v.as_doc()),
+            Value::Array(v) => View::Array(v.as_doc()),
+            Value::Binary { subtype, bytes } => View::Binary(*subtype, bytes),
+            Value::ObjectId(v) => View::ObjectId(v),
+            Value::DateTime(v) => View::Date(*v),
+            Value::Timestamp(v) => {
+                View::Timestamp(u64::from(v.seconds) << 32 | u64::from(v.increment))
+            }
+            Value::Regex { pattern, options } => {
+                View::Regex(pattern.as_bytes(), options.as_bytes())
+            }
+            Value::DbPointer { namespace, id } => View::DbPointer(namespace.as_bytes(), id),
+            Value::CodeWithScope { code, scope } => {
+                View::CodeWithScope(code.as_bytes(), scope.as_doc())
+            }
+        }
+    }
+
+    #[inline]
+    fn of_elem(elem: Elem<'a>) -> View<'a> {
+        let bytes = elem.value_bytes();
+        View::raw(elem.ty(), bytes).unwrap_or(View::Bare(UNDEFINED))
+    }
+
+    #[inline]
+    fn raw(ty: Type, bytes: &'a [u8]) -> Option<View<'a>> {
+        let int64 = || Some(i64::from_le_bytes(bytes.try_into().ok()?));
+        Some(match ty {
+            Type::MinKey | Type::MaxKey | Type::Null | Type::Undefined => {
+                View::Bare(ty.canonical())
+            }
+            Type::Int32 => {
+                View::Number(Number::Int(i64::from(i32::from_le_bytes(bytes.try_into().ok()?))))
+            }
+            Type::Int64 => View::Number(Number::Int(int64()?)),
+            Type::Double => {
+                View::Number(Number::Double(f64::from_le_bytes(bytes.try_into().ok()?)))
+            }
+            Type::Decimal128 => View::Number(Number::Decimal(Decimal128(bytes.try_into().ok()?))),
+            Type::Bool => View::Bool(*bytes.first()? != 0),
+            Type::String | Type::Symbol => View::Text(text(bytes)),
+            Type::Code => View::Code(text(bytes)),
+            Type::Document => View::Document(Doc::from_bytes(bytes).ok()?),
+            Type::Array => View::Array(Doc::from_bytes(bytes).ok()?),
+            Type::Binary => View::Binary(*bytes.get(4)?, bytes.get(5..)?),
+            Type::ObjectId => View::ObjectId(bytes),
+            Type::DateTime => View::Date(int64()?),
+            Type::Timestamp => View::Timestamp(u64::from_le_bytes(bytes.try_into().ok()?)),
+            Type::Regex => {
+                let end = bytes.iter().position(|b| *b == 0)?;
+                View::Regex(&bytes[..end], bytes.get(end + 1..bytes.len() - 1)?)
+            }
+            Type::DbPointer => {
+                let (namespace, id) = bytes.split_at_checked(bytes.len().checked_sub(12)?)?;
+                View::DbPointer(text(namespace), id)
+            }
+            Type::CodeWithScope => {
+                let rest = bytes.get(4..)?;
+                let length = i32::from_le_bytes(rest.get(..4)?.try_into().ok()?);
+                let end = usize::try_from(length).ok()?.checked_add(4)?;
+                View::CodeWithScope(text(rest.get(..end)?), Doc::from_bytes(rest.get(end..)?).ok()?)
+            }
+        })
+    }
+
+    fn canonical(self) -> u8 {
+        match self {
+            View::Bare(class) => class,
+            View::Number(_) => Type::Int32.canonical(),
+            View::Text(_) => Type::String.canonical(),
+            View::Document(_) => Type::Document.canonical(),
+            View::Array(_) => Type::Array.canonical(),
+            View::Binary(..) => Type::Binary.canonical(),
+            View::ObjectId(_) => Type::ObjectId.canonical(),
+            View::Bool(_) => Type::Bool.canonical(),
+            View::Date(_) => Type::DateTime.canonical(),
+            View::Timestamp(_) => Type::Timestamp.canonical(),
+            View::Regex(..) => Type::Regex.canonical(),
+            View::DbPointer(..) => Type::DbPointer.canonical(),
+            View::Code(_) => Type::Code.canonical(),
+            View::CodeWithScope(..) => Type::CodeWithScope.canonical(),
+        }
+    }
+}
+
+/// The text of a length-prefixed, zero-terminated string.
+#[inline]
+fn text(bytes: &[u8]) -> &[u8] {
+    bytes.get(4..bytes.len().saturating_sub(1)).unwrap_or_default()
+}
+
+#[inline]
+fn compare_views(a: View<'_>, b: View<'_>, depth: u32) -> Ordering {
+    match (a, b) {
+        (View::Number(a), View::Number(b)) => a.compare(b),
+        (View::Text(a), View::Text(b)) | (View::Code(a), View::Code(b)) => a.cmp(b),
+        (View::ObjectId(a), View::ObjectId(b)) => a.cmp(b),
+        (View::Bool(a), View::Bool(b)) => a.cmp(&b),
+        (View::Date(a), View::Date(b)) => a.cmp(&b),
+        (View::Timestamp(a), View::Timestamp(b)) => a.cmp(&b),
+        (View::Document(a), View::Document(b)) => compare_elems(a, b, true, depth),
+        (View::Array(a), View::Array(b)) => compare_elems(a, b, false, depth),
+        (View::Binary(sa, a), View::Binary(sb, b)) => {
+            a.len().cmp(&b.len()).then(sa.cmp(&sb)).then_with(|| a.cmp(b))
+        }
+        (View::Regex(pa, oa), View::Regex(pb, ob)) => pa.cmp(pb).then_with(|| oa.cmp(ob)),
+        (View::DbPointer(na, a), View::DbPointer(nb, b)) => {
+            na.len().cmp(&nb.len()).then_with(|| na.cmp(nb)).then_with(|| a.cmp(b))
+        }
+        (View::CodeWithScope(ca, sa), View::CodeWithScope(cb, sb)) => {
+            ca.cmp(cb).then_with(|| compare_elems(sa, sb, true, depth))
+        }
+        _ => a.canonical().cmp(&b.canonical()),
+    }
+}
+
+/// Hashes so that values that are `equal` hash alike.
+pub fn hash_value(value: &Value<'_>, hasher: &mut impl Hasher) {
+    hash_view(View::of(value), hasher, 0);
+}
+
+fn hash_view(view: View<'_>, hasher: &mut impl Hasher, depth: u32) {
+    hasher.write_u8(view.canonical());
+    match view {
+        View::Bare(_) => {}
+        View::Number(number) => hash_number(number, hasher),
+        View::Text(v) | View::Code(v) => hash_bytes(v, hasher),
+        View::Document(doc) => hash_elems(doc, true, hasher, depth),
+        View::Array(doc) => hash_elems(doc, false, hasher, depth),
+        View::Binary(subtype, bytes) => {
+            hasher.write_u8(subtype);
+            hash_bytes(bytes, hasher);
+        }
+        View::ObjectId(id) => hasher.write(id),
+        View::Bool(v) => hasher.write_u8(u8::from(v)),
+        View::Date(v) => hasher.write_i64(v),
+        View::Timestamp(v) => hasher.write_u64(v),
+        View::Regex(a, b) | View::DbPointer(a, b) => {
+            hash_bytes(a, hasher);
+            hash_bytes(b, hasher);
+        }
+        View::CodeWithScope(code, scope) => {
+            hash_bytes(code, hasher);
+            hash_elems(scope, true, hasher, depth);
+        }
+    }
+}
+
+fn hash_bytes(bytes: &[u8], hasher: &mut impl Hasher) {
+    hasher.write_usize(bytes.len());
+    hasher.write(bytes);
+}
+
+fn hash_elems(doc: Doc<'_>, names: bool, hasher: &mut impl Hasher, depth: u32) {
+    if depth > DEPTH_MAX {
+        return;
+    }
+    for elem in doc {
+        if names {
+            hash_bytes(elem.key_bytes(), hasher);
+        }
+        hash_view(View::of_elem(elem), hasher, depth + 1);
+    }
+    // So that what follows a shorter array isn't taken for its elements.
+    hasher.write_u8(0xFE);
+}
+
+/// Equal numbers have the same long, or if none then the same nearest double.
+fn hash_number(number: Number, hasher: &mut impl Hasher) {
+    match number.to_i64_exact() {
+        Some(whole) => hasher.write_i64(whole),
+        None => {
+            let double = number.to_f64_lossy();
+            let double = if double.is_nan() { f64::NAN } else { double };
+            hasher.write_u64(double.to_bits());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bid::Parts;
+    use crate::{array, doc};
+    use kauri_base::Timestamp;
+    use std::hash::DefaultHasher;
+
+    fn decimal(coefficient: u128, exponent: i32) -> Value<'static> {
+        let parts = Parts::Finite { negative: false, coefficient, exponent };
+        Value::Decimal128(Decimal128::from_parts(parts).unwrap())
+    }
+
+    fn negative(coefficient: u128, exponent: i32) -> Value<'static> {
+        let parts = Parts::Finite { negative: true, coefficient, exponent };
+        Value::Decimal128(Decimal128::from_parts(parts).unwrap())
+    }
+
+    fn hash(value: &Value<'_>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        hash_value(value, &mut hasher);
+        hasher.finish()
+    }
+
+    /// Groups of equal values, ascending.
+    fn ladder() -> Vec<Vec<Value<'static>>> {
+        let two_53 = 9_007_199_254_740_992i64;
+        let binary = |subtype, bytes: &'static [u8]| Value::Binary { subtype, bytes: bytes.into() };
+        let regex = |p: &'static str, o: &'static str| Value::Regex {
+            pattern: p.into(),
+            options: o.into(),
+        };
+        let pointer = |n: &'static str, id| Value::DbPointer { namespace: n.into(), id: [id; 12] };
+        let time = |seconds, increment| Value::Timestamp(Timestamp { seconds, increment });
+        vec![
+            vec![Value::MinKey],
+            vec![Value::Missing, Value::Undefined],
+            vec![Value::Null],
+            vec![Value::Double(f64::NAN), Value::Double(-f64::NAN), Decimal128::NAN.into()],
+            vec![Value::Double(f64::NEG_INFINITY), Decimal128::NEG_INFINITY.into()],
+            vec![negative(1, 400)],
+            vec![Value::Double(f64::MIN)],
+            vec![Value::Int64(i64::MIN), Value::Double(-TWO_63), negative(1 << 63, 0)],
+            vec![Value::Int64(i64::MIN + 1)],
+            vec![Value::Double(-1.5), negative(15, -1), negative(150, -2)],
+            vec![Value::Int32(-1), Value::Double(-1.0), negative(10, -1)],
+            vec![negative(1, -6176)],
+            vec![
+                Value::Int32(0),
+                Value::Int64(0),
+                Value::Double(0.0),
+                Value::Double(-0.0),
+                decimal(0, 0),
+                negative(0, 100),
+            ],
+            vec![decimal(1, -6176)],
+            vec![Value::Double(5e-324)],
+            vec![decimal(1, -1)],
+            vec![Value::Double(0.1)],
+            vec![Value::Double(0.5), decimal(5, -1), decimal(5000, -4)],
+            vec![Value::Int32(1), Value::Int64(1), Value::Double(1.0), decimal(1, 0)],
+            vec![decimal(10u128.pow(33) + 1, -33)],
+            vec![Value::Double(1.0 + f64::EPSILON)],
+            vec![Value::Int64(two_53), Value::Double(two_53 as f64)],
+            vec![Value::Int64(two_53 + 1), decimal(two_53 as u128 + 1, 0)],
+            vec![Value::Int64(two_53 + 2), Value::Double((two_53 + 2) as f64)],
+            vec![Value::Int64(i64::MAX), decimal(i64::MAX as u128, 0)],
+            vec![Value::Double(TWO_63), decimal(1 << 63, 0)],
+            vec![Value::Double(1e22), decimal(1, 22), decimal(1000, 19)],
+            vec![decimal(1, 23)],
+            // 1e23 is no double; the nearest is 99999999999999991611392, the next one up is above.
+            vec![Value::Double(f64::from_bits(1e23f64.to_bits() + 1))],
+            vec![Value::Double(f64::MAX)],
+            vec![decimal(1, 400)],
+            vec![Value::Double(f64::INFINITY), Decimal128::INFINITY.into()],
+            vec![Value::String("".into()), Value::Symbol("".into())],
+            vec![Value::String("A".into())],
+            vec![Value::String("a".into()), Value::Symbol("a".into())],
+            vec![Value::String("a\0".into())],
+            vec![Value::String("aa".into())],
+            vec![Value::String("é".into())],
+            vec![Value::String("\u{ffff}".into())],
+            vec![Value::String("\u{10000}".into())],
+            vec![doc! {}.into()],
+            vec![doc! { "b" => Value::Null }.into()],
+            vec![doc! { "a" => 1 }.into(), doc! { "a" => 1.0 }.into()],
+            vec![doc! { "a" => 1, "a" => 1 }.into()],
+            vec![doc! { "a" => 2 }.into()],
+            vec![doc! { "b" => 1 }.into()],
+            vec![doc! { "a" => "x" }.into()],
+            vec![array![]],
+            vec![array![Value::Undefined]],
+            vec![array![1], array![1.0]],
+            vec![array![1, 1]],
+            vec![array![2]],
+            vec![array!["a"]],
+            vec![binary(0, b"")],
+            vec![binary(128, b"")],
+            vec![binary(0, b"b")],
+            vec![binary(5, b"a")],
+            vec![binary(0, b"aa")],
+            vec![Value::ObjectId([0; 12])],
+            vec![Value::ObjectId([0xFF; 12])],
+            vec![Value::Bool(false)],
+            vec![Value::Bool(true)],
+            vec![Value::DateTime(i64::MIN)],
+            vec![Value::DateTime(-1)],
+            vec![Value::DateTime(0)],
+            vec![time(0, u32::MAX)],
+            vec![time(1, 0)],
+            vec![time(u32::MAX, 0)],
+            vec![regex("a", "i")],
+            vec![regex("a", "m")],
+            vec![regex("b", "")],
+            vec![pointer("b", 0)],
+            vec![pointer("b", 1)],
+            vec![pointer("aa", 0)],
+            vec![Value::Code("a".into())],
+            vec![Value::Code("b".into())],
+            vec![Value::CodeWithScope { code: "a".into(), scope: doc! { "z" => 9 }.into() }],
+            vec![Value::CodeWithScope { code: "b".into(), scope: doc! {}.into() }],
+            vec![Value::CodeWithScope { code: "b".into(), scope: doc! { "a" => 1 }.into() }],
+            vec![Value::MaxKey],
+        ]
+    }
+
+    const TWO_63: f64 = 9_223_372_036_854_775_808.0;
+
+    #[test]
+    fn every_pair_of_the_ladder_is_in_order() {
+        let ladder = ladder();
+        for (i, left) in ladder.iter().enumerate() {
+            for (j, right) in ladder.iter().enumerate() {
+                for a in left {
+                    for b in right {
+                        assert_eq!(compare(a, b), i.cmp(&j), "{a:?} against {b:?}");
+                        assert_eq!(equal(a, b), i == j, "{a:?} against {b:?}");
+                        if i == j {
+                            assert_eq!(hash(a), hash(b), "{a:?} and {b:?} hash differently");
+                        }
+                        // Nested as raw bytes, the order is the same (a missing value leaves its
+                        // document empty, so it is no element).
+                        if !a.is_missing() && !b.is_missing() {
+                            let (da, db) = (doc! { "k" => a.clone() }, doc! { "k" => b.clone() });
+                            let nested = compare_docs(da.as_doc(), db.as_doc());
+                            assert_eq!(nested, i.cmp(&j), "{da:?} against {db:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn deep_nesting_does_not_exhaust_the_stack() {
+        let mut bytes = vec![5, 0, 0, 0, 0];
+        for _ in 0..20_000 {
+            let mut outer = Vec::with_capacity(bytes.len() + 8);
+            outer.extend_from_slice(&(bytes.len() as i32 + 8).to_le_bytes());
+            outer.extend_from_slice(&[3, b'a', 0]);
+            outer.extend_from_slice(&bytes);
+            outer.push(0);
+            bytes = outer;
+        }
+        let doc = Doc::from_bytes(&bytes).unwrap();
+        assert_eq!(compare_docs(doc, doc), Ordering::Equal);
+        assert_eq!(hash(&doc.into()), hash(&doc.into()));
+    }
+
+    #[test]
+    fn conversions_and_truth() {
+        assert_eq!(decimal(1500, -2).as_i64_exact(), Some(15));
+        assert_eq!(decimal(1501, -2).as_i64_exact(), None);
+        assert_eq!(decimal(1501, -2).to_i64_saturating(), Some(15));
+        assert_eq!(negative(1, 30).to_i64_saturating(), Some(i64::MIN));
+        assert_eq!(negative(1 << 63, 0).as_i64_exact(), Some(i64::MIN));
+        assert_eq!(decimal(1 << 63, 0).as_i64_exact(), None);
+        assert_eq!(Value::Double(1e300).to_i64_saturating(), Some(i64::MAX));
+        assert_eq!(Value::Double(2.5).as_i64_exact(), None);
+        assert_eq!(Value::Double(-0.0).as_i64_exact(), Some(0));
+        assert_eq!(decimal(1, -1).as_f64_lossy(), Some(0.1));
+        assert_eq!(decimal(1, 400).as_f64_lossy(), Some(f64::INFINITY));
+        for falsy in [Value::Missing, Value::Null, Value::Undefined, 0.into(), negative(0, 3)] {
+            assert!(!falsy.truthy(), "{falsy:?}");
+        }
+        for truthy in [Value::Double(f64::NAN), "".into(), array![], decimal(1, -6176)] {
+            assert!(truthy.truthy(), "{truthy:?}");
+        }
+    }
+}
