@@ -1,0 +1,248 @@
+//! The tree of a parsed filter.
+//!
+//! It says what a filter means, not how it was written: `$ne` is a `Not` over an equality, `$all` an
+//! `And` of equalities. What planner and catalog may rely on:
+//!
+//! - an [`InList`]'s values are in comparison order without duplicates;
+//! - comparisons hold any type but regex ([`Predicate::Compare`] with a regex operand is an equality
+//!   only) and never `Missing`;
+//! - trees of [`Predicate::ElemMatchValue`] have only logical nodes and leaves on [`Path::to_self`].
+
+use crate::path::Path;
+use kauri_bson::{Type, Value};
+
+/// One node of a filter.
+#[derive(Clone, Debug)]
+pub enum MatchExpr {
+    /// All match; an empty one always does.
+    And(Vec<MatchExpr>),
+    /// One at least matches.
+    Or(Vec<MatchExpr>),
+    /// None matches.
+    Nor(Vec<MatchExpr>),
+    /// The child does not match.
+    Not(Box<MatchExpr>),
+    /// A predicate on a path.
+    Leaf(Leaf),
+    /// `$expr`.
+    Expr(ExprMatch),
+    /// Matches everything.
+    AlwaysTrue,
+    /// Matches nothing.
+    AlwaysFalse,
+}
+
+/// A predicate on what a path reaches.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    /// Where it looks.
+    pub path: Path,
+    /// What it asks.
+    pub pred: Predicate,
+}
+
+/// What a leaf asks of the values that its path reaches.
+#[derive(Clone, Debug)]
+pub enum Predicate {
+    /// `$eq`, `$lt`, `$lte`, `$gt`, `$gte`.
+    Compare(CompareOp, Value<'static>),
+    /// `$in`.
+    In(InList),
+    /// `$regex`.
+    Regex(RegexMatch),
+    /// `$exists: true`; its negation is `Not` over it.
+    Exists,
+    /// `$type`.
+    Type(TypeSet),
+    /// `$mod`.
+    Mod(Modulo),
+    /// `$size`.
+    Size(i64),
+    /// The `$bits…` family.
+    Bits(BitTest),
+    /// `$elemMatch` with a filter for the array's documents.
+    ElemMatchObject(Box<MatchExpr>),
+    /// `$elemMatch` with predicates on the array's values.
+    ElemMatchValue(Box<MatchExpr>),
+}
+
+/// Which comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CompareOp {
+    /// `$eq`
+    Eq,
+    /// `$lt`
+    Lt,
+    /// `$lte`
+    Lte,
+    /// `$gt`
+    Gt,
+    /// `$gte`
+    Gte,
+}
+
+impl CompareOp {
+    /// The operator's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            CompareOp::Eq => "$eq",
+            CompareOp::Lt => "$lt",
+            CompareOp::Lte => "$lte",
+            CompareOp::Gt => "$gt",
+            CompareOp::Gte => "$gte",
+        }
+    }
+}
+
+/// The operand of `$in`.
+#[derive(Clone, Debug, Default)]
+pub struct InList {
+    pub(crate) values: Vec<Value<'static>>,
+    pub(crate) regexes: Vec<RegexMatch>,
+}
+
+impl InList {
+    /// The values, in comparison order, each once. No regexes among them.
+    pub fn values(&self) -> &[Value<'static>] {
+        &self.values
+    }
+
+    /// The regexes.
+    pub fn regexes(&self) -> &[RegexMatch] {
+        &self.regexes
+    }
+}
+
+/// A regular expression as an operand.
+#[derive(Clone, Debug)]
+pub struct RegexMatch {
+    pub(crate) pattern: Box<str>,
+    pub(crate) options: Box<str>,
+}
+
+impl RegexMatch {
+    /// The pattern.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// The option letters.
+    pub fn options(&self) -> &str {
+        &self.options
+    }
+}
+
+/// The operand of `$type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TypeSet {
+    bits: u32,
+    numbers: bool,
+}
+
+impl TypeSet {
+    /// The empty set.
+    pub const EMPTY: TypeSet = TypeSet { bits: 0, numbers: false };
+
+    /// Adds a type.
+    pub fn insert(&mut self, ty: Type) {
+        self.bits |= 1 << bit_of(ty);
+    }
+
+    /// Adds all number types, as the alias `number` does.
+    pub fn insert_numbers(&mut self) {
+        self.numbers = true;
+        for ty in [Type::Double, Type::Int32, Type::Int64, Type::Decimal128] {
+            self.insert(ty);
+        }
+    }
+
+    /// Whether the type is in it.
+    #[inline]
+    pub fn contains(self, ty: Type) -> bool {
+        self.bits & (1 << bit_of(ty)) != 0
+    }
+
+    /// Whether the alias `number` was given.
+    pub fn all_numbers(self) -> bool {
+        self.numbers
+    }
+
+    /// Whether it has no type.
+    pub fn is_empty(self) -> bool {
+        self.bits == 0
+    }
+
+    /// Whether all types of this one are in the other.
+    pub fn is_subset_of(self, other: TypeSet) -> bool {
+        self.bits & !other.bits == 0
+    }
+}
+
+fn bit_of(ty: Type) -> u32 {
+    match ty {
+        Type::MinKey => 30,
+        Type::MaxKey => 31,
+        other => other as u32,
+    }
+}
+
+/// The operand of `$mod`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Modulo {
+    /// Never zero.
+    pub divisor: i64,
+    /// What must be left.
+    pub remainder: i64,
+}
+
+/// Which bits a [`BitTest`] wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BitOp {
+    /// `$bitsAllSet`
+    AllSet,
+    /// `$bitsAllClear`
+    AllClear,
+    /// `$bitsAnySet`
+    AnySet,
+    /// `$bitsAnyClear`
+    AnyClear,
+}
+
+impl BitOp {
+    /// The operator's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            BitOp::AllSet => "$bitsAllSet",
+            BitOp::AllClear => "$bitsAllClear",
+            BitOp::AnySet => "$bitsAnySet",
+            BitOp::AnyClear => "$bitsAnyClear",
+        }
+    }
+}
+
+/// The operand of the `$bits…` family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BitTest {
+    pub(crate) op: BitOp,
+    /// Ascending, each once.
+    pub(crate) positions: Box<[u32]>,
+}
+
+impl BitTest {
+    /// Which test.
+    pub fn op(&self) -> BitOp {
+        self.op
+    }
+
+    /// The bit positions, ascending, each once.
+    pub fn positions(&self) -> &[u32] {
+        &self.positions
+    }
+}
+
+/// `$expr`'s operand.
+#[derive(Clone, Debug)]
+pub struct ExprMatch {
+    /// As the filter wrote it.
+    pub source: Value<'static>,
+}
