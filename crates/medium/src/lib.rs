@@ -1,1 +1,34 @@
-//! (in the making)
+//! Where bytes become durable, and the memory through which the engine reads them back.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`medium`] | [`Medium`]: one log file: grow, store, persist, drain, read |
+//! | [`directory`] | [`Directory`]: small files replaced atomically, the lock file, opening log files |
+//! | [`faults`] | errors on demand, and sites that a test switches off to see a crash test fail |
+//! | [`epoch`] | guards and deferred reclamation |
+//! | [`cache`] | [`SegmentCache`]: log segments in memory, read by address |
+//!
+//! Invariants:
+//! - What [`Medium::store`] returned for survives the death of the process; what a
+//!   [`Medium::drain`] that began later returned for survives the loss of power.
+//! - After a failed drain every later drain of that medium fails.
+//! - Everything unsafe that a log-structured engine needs is fenced in here; the public API is safe.
+//!
+//! Knows nothing of records, documents or recovery: bytes at offsets only.
+
+#![deny(missing_docs)]
+
+pub mod cache;
+pub mod directory;
+pub mod epoch;
+mod error;
+pub mod faults;
+pub mod medium;
+mod sync;
+
+pub use cache::{CacheConfig, SegmentCache, SegmentStorer, SegmentWriter};
+pub use directory::{Directory, DirectoryLock};
+pub use epoch::{EpochDomain, Guard};
+pub use error::{Error, IoKind, Result};
+pub use faults::{Faults, Site};
+pub use medium::{Medium, MediumKind};

@@ -1,0 +1,72 @@
+//! [`Directory`]: what a data directory is to an engine: log files, a few small files that are
+//! replaced whole, and a lock that keeps a second server out.
+
+use crate::{Faults, Medium, Result, Site};
+use std::sync::Arc;
+
+/// The name of the lock file, as in MongoDB's data directories.
+pub const LOCK_FILE: &str = "mongod.lock";
+
+/// Names that end so are halves of a replacement: never listed, overwritten by the next one.
+pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
+
+/// A data directory. Names are plain file names: no separators, not `.` or `..`, no `.tmp` ending.
+pub trait Directory: Send + Sync {
+    /// For logs.
+    fn describe(&self) -> String;
+
+    /// Takes the directory for this process until the lock is dropped.
+    fn lock(&self) -> Result<DirectoryLock>;
+
+    /// The names of all files, sorted, without halves of replacements.
+    fn list(&self) -> Result<Vec<String>>;
+
+    /// A small file's contents, or None if there is no such file.
+    fn read_file(&self, name: &str) -> Result<Option<Vec<u8>>>;
+
+    /// Puts a file of these contents in place of `name`, which need not exist: written beside it,
+    /// synced (`site/file`), renamed over it, the directory synced (`site/directory`). After a crash
+    /// the file is the old or the new one, never a mixture; once this returned, the new one.
+    fn replace_file(&self, name: &str, bytes: &[u8], site: Site) -> Result<()>;
+
+    /// Removes a file, durably (`site/directory`). [`crate::Error::NotFound`] if there is none.
+    fn remove_file(&self, name: &str, site: Site) -> Result<()>;
+
+    /// Creates an empty log file, its name durable (`site/directory`), or opens it if it is there.
+    fn create_log(&self, name: &str, site: Site) -> Result<Arc<dyn Medium>>;
+
+    /// Opens a log file, or answers [`crate::Error::NotFound`].
+    fn open_log(&self, name: &str) -> Result<Arc<dyn Medium>>;
+
+    /// The faults that a test set for this directory and its log files.
+    fn faults(&self) -> &Arc<Faults>;
+}
+
+/// The directory is this process's. Dropping it lets the next server in.
+pub struct DirectoryLock {
+    unclean: bool,
+    holder: Box<dyn LockHolder>,
+}
+
+/// What stands behind a [`DirectoryLock`]; dropping it releases the lock.
+pub(crate) trait LockHolder: Send + Sync {
+    fn mark_clean(&self) -> Result<()>;
+}
+
+impl DirectoryLock {
+    pub(crate) fn new(unclean: bool, holder: Box<dyn LockHolder>) -> Self {
+        DirectoryLock { unclean, holder }
+    }
+
+    /// Whether the process that had the lock before ended without [`release_clean`].
+    ///
+    /// [`release_clean`]: DirectoryLock::release_clean
+    pub fn was_unclean(&self) -> bool {
+        self.unclean
+    }
+
+    /// Empties the lock file and lets go: the next server finds a clean shutdown.
+    pub fn release_clean(self) -> Result<()> {
+        self.holder.mark_clean()
+    }
+}

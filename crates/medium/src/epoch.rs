@@ -1,0 +1,254 @@
+//! Epochs: when is it certain that no reader still looks at something?
+//!
+//! A reader owns a [`Guard`] and *enters* before it looks at shared memory, *leaves* when it holds no
+//! reference any more. Whoever takes something away first makes it unreachable (or marks it), then
+//! [defers](EpochDomain::defer) the destruction: the deferred closure runs when every guard that had
+//! entered before has left.
+//!
+//! Invariants:
+//! - Entering and leaving never wait and never take a lock; a guard that stays entered for long only
+//!   delays reclamation.
+//! - Deferred closures run one at a time, in the order in which they were deferred.
+//! - No closure runs on a thread that enters or leaves; somebody calls [`EpochDomain::collect`] (the
+//!   cache's thread does, and `defer` itself now and then).
+//!
+//! Why it is right. Let `T` be the tag of a closure: the domain's epoch when it was deferred.
+//! A closure runs after a scan that found no slot with an epoch of `T` or less.
+//! - A reader whose slot the scan saw with a larger epoch has read that epoch (acquire) from an
+//!   increment that came after the deferral under the queue's lock, so it saw the unlinking too.
+//! - A reader whose slot the scan saw empty, and who enters meanwhile: its fence (between its slot's
+//!   store and its first look) comes after the scan's fence in the order of all SeqCst fences, else
+//!   the scan would have seen the store; so it sees everything before the scan's fence, the
+//!   unlinking included.
+//! - A reader that had entered before and has left: its leaving store (release) was read by the scan
+//!   (acquire), so its last look happened before the closure.
+
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering, fence, lock};
+use std::collections::VecDeque;
+
+/// A slot of a guard that hasn't entered.
+const OUTSIDE: u64 = 0;
+/// How many deferrals pass before `defer` itself tries to collect.
+const DEFERRALS_PER_COLLECT: usize = 64;
+
+/// On a cache line of its own: written by one reader, read by scans.
+#[repr(align(64))]
+struct Slot {
+    /// [`OUTSIDE`], or the domain's epoch that the reader saw when it entered.
+    entered: AtomicU64,
+    /// Reads answered from memory under this guard: written by its owner only.
+    hits: AtomicU64,
+}
+
+type Deferred = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Queue {
+    /// Tags never decrease from front to back.
+    items: VecDeque<(u64, Deferred)>,
+    deferrals: usize,
+}
+
+/// A family of guards, and of the closures that wait for them. One for an engine and its cache.
+pub struct EpochDomain {
+    epoch: AtomicU64,
+    slots: Mutex<Slots>,
+    queue: Mutex<Queue>,
+    /// Held while deferred closures run, so that they run one at a time.
+    collector: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Slots {
+    used: Vec<Arc<Slot>>,
+    /// Slots of dropped guards, for the next ones.
+    free: Vec<Arc<Slot>>,
+    /// Hits counted by guards that were dropped.
+    hits_retired: u64,
+}
+
+impl EpochDomain {
+    /// A domain without guards.
+    pub fn new() -> Arc<Self> {
+        Arc::new(EpochDomain {
+            epoch: AtomicU64::new(1),
+            slots: Mutex::new(Slots::default()),
+            queue: Mutex::new(Queue::default()),
+            collector: Mutex::new(()),
+        })
+    }
+
+    /// A guard that hasn't entered. Takes a lock: made once per recovery unit, not per read.
+    pub fn register(self: &Arc<Self>) -> Guard {
+        let mut slots = lock(&self.slots);
+        let slot = slots.free.pop().unwrap_or_else(|| {
+            Arc::new(Slot { entered: AtomicU64::new(OUTSIDE), hits: AtomicU64::new(0) })
+        });
+        slots.used.push(Arc::clone(&slot));
+        drop(slots);
+        Guard { domain: Arc::clone(self), slot, entered: false }
+    }
+
+    /// Runs `closure` when every guard that is inside now has left. It must not wait for a guard, nor
+    /// own the last reference to this domain.
+    pub fn defer(&self, closure: Box<dyn FnOnce() + Send>) {
+        let collect = {
+            let mut queue = lock(&self.queue);
+            let tag = self.epoch.load(Ordering::Relaxed);
+            queue.items.push_back((tag, closure));
+            queue.deferrals += 1;
+            queue.deferrals % DEFERRALS_PER_COLLECT == 0
+        };
+        if collect {
+            self.collect();
+        }
+    }
+
+    /// Deferred closures that have not run.
+    pub fn pending(&self) -> usize {
+        lock(&self.queue).items.len()
+    }
+
+    /// Runs the closures whose guards have all left; answers how many. If another thread is at it,
+    /// none.
+    pub fn collect(&self) -> usize {
+        let Some(_collecting) = try_lock(&self.collector) else { return 0 };
+        {
+            let queue = lock(&self.queue);
+            let epoch = self.epoch.load(Ordering::Relaxed);
+            match queue.items.back() {
+                None => return 0,
+                // Release: whoever enters with the new epoch sees what was unlinked before.
+                Some((tag, _)) if *tag == epoch => self.epoch.store(epoch + 1, Ordering::Release),
+                Some(_) => {}
+            }
+        }
+        let oldest = self.oldest_entered();
+        let mut count = 0;
+        while let Some(closure) = self.pop_older_than(oldest) {
+            closure();
+            count += 1;
+        }
+        count
+    }
+
+    fn pop_older_than(&self, oldest: u64) -> Option<Deferred> {
+        let mut queue = lock(&self.queue);
+        match queue.items.front() {
+            Some((tag, _)) if *tag < oldest => queue.items.pop_front().map(|(_, closure)| closure),
+            _ => None,
+        }
+    }
+
+    /// The smallest epoch that a guard inside has; beyond all if there is none.
+    fn oldest_entered(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        let slots = lock(&self.slots);
+        slots
+            .used
+            .iter()
+            .map(|slot| slot.entered.load(Ordering::Acquire))
+            .filter(|epoch| *epoch != OUTSIDE)
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
+    /// Reads that were answered from memory, under all guards that ever were.
+    pub fn hits(&self) -> u64 {
+        let slots = lock(&self.slots);
+        let live: u64 = slots.used.iter().map(|slot| slot.hits.load(Ordering::Relaxed)).sum();
+        slots.hits_retired + live
+    }
+
+    fn unregister(&self, slot: &Arc<Slot>) {
+        let mut slots = lock(&self.slots);
+        slots.hits_retired += slot.hits.load(Ordering::Relaxed);
+        slot.hits.store(0, Ordering::Relaxed);
+        if let Some(index) = slots.used.iter().position(|other| Arc::ptr_eq(other, slot)) {
+            let slot = slots.used.swap_remove(index);
+            slots.free.push(slot);
+        }
+    }
+}
+
+impl Drop for EpochDomain {
+    fn drop(&mut self) {
+        // No guard is left: each holds the domain.
+        while let Some(closure) = self.pop_older_than(u64::MAX) {
+            closure();
+        }
+    }
+}
+
+fn try_lock(mutex: &Mutex<()>) -> Option<crate::sync::MutexGuard<'_, ()>> {
+    use std::sync::TryLockError;
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// A reader's place in the domain. May be sent to another thread. Memory that was read under it
+/// borrows it, so it can neither leave nor be dropped while that memory is looked at.
+pub struct Guard {
+    domain: Arc<EpochDomain>,
+    slot: Arc<Slot>,
+    entered: bool,
+}
+
+impl Guard {
+    /// From now on nothing that can be reached is taken away. Inside already: nothing happens, the
+    /// older entry counts.
+    #[inline]
+    pub fn enter(&mut self) {
+        if self.entered {
+            return;
+        }
+        let epoch = self.domain.epoch.load(Ordering::Acquire);
+        // Release: a scan that reads this store has everything that was read under earlier entries
+        // behind it.
+        self.slot.entered.store(epoch, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.entered = true;
+    }
+
+    /// Nothing that was read under this guard is looked at any more.
+    #[inline]
+    pub fn leave(&mut self) {
+        if self.entered {
+            self.entered = false;
+            self.slot.entered.store(OUTSIDE, Ordering::Release);
+        }
+    }
+
+    /// Whether it is inside.
+    #[inline]
+    pub fn is_entered(&self) -> bool {
+        self.entered
+    }
+
+    /// The domain that it belongs to.
+    pub fn domain(&self) -> &Arc<EpochDomain> {
+        &self.domain
+    }
+
+    /// Whether reading under it is protected from the reclamation of `domain`.
+    #[inline]
+    pub(crate) fn protects(&self, domain: &Arc<EpochDomain>) -> bool {
+        self.entered && Arc::ptr_eq(&self.domain, domain)
+    }
+
+    #[inline]
+    pub(crate) fn count_hit(&self) {
+        let hits = self.slot.hits.load(Ordering::Relaxed);
+        self.slot.hits.store(hits + 1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.leave();
+        self.domain.unregister(&self.slot);
+    }
+}

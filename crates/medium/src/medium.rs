@@ -1,0 +1,77 @@
+//! [`Medium`]: one log file ("tier"), an array of bytes that can grow.
+//!
+//! The order of becoming durable, on every kind of medium:
+//!
+//! 1. [`store`](Medium::store): the bytes are with the kernel (or in the mapped memory). They are
+//!    read back from now on and survive the death of the process.
+//! 2. [`persist`](Medium::persist) names the ranges that the next drain has to make durable: nothing
+//!    on plain files, write-back of cache lines on DAX.
+//! 3. [`drain`](Medium::drain): when it returns, everything that was stored and persisted before it
+//!    was called, and the file's length, survives the loss of power: `fdatasync`, or one `sfence`.
+//!
+//! Between 1 and 3 a power loss may keep any part of the bytes, torn at the medium's unit.
+
+use crate::{Result, Site};
+use std::io::IoSlice;
+use std::marker::PhantomData;
+
+/// What a medium is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MediumKind {
+    /// A file, read and written by system calls.
+    PlainFile,
+    /// Memory that survives power loss, mapped with `MAP_SYNC`.
+    Dax,
+    /// The emulator of the tests.
+    Emulated,
+}
+
+/// The file's own mapping, for a medium that has one. What can be done with it is this crate's
+/// secret: callers only learn that it is there.
+pub struct Mapped<'a> {
+    _file: PhantomData<&'a ()>,
+}
+
+/// One log file. Any number of threads may use it at once; stores to overlapping ranges at the same
+/// time leave either's bytes.
+///
+/// Labels (`site`) name the call for tests: see [`crate::faults`].
+pub trait Medium: Send + Sync {
+    /// What it is made of.
+    fn kind(&self) -> MediumKind;
+
+    /// One line for the start-up log.
+    fn describe(&self) -> String;
+
+    /// Bytes that the file has.
+    fn len(&self) -> u64;
+
+    /// Whether it has none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes the file at least `new_len` bytes long, with the space really allocated: lack of it
+    /// shows here and not in a later store. What the new bytes read as before they are stored is
+    /// undefined after a crash, zero otherwise. Durable with the next drain. Never shrinks.
+    fn grow(&self, new_len: u64) -> Result<()>;
+
+    /// Puts `parts`, one after the other, at `offset`, within the file's length. On an error some of
+    /// the bytes may have been stored.
+    fn store(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()>;
+
+    /// Asks that these stored bytes be made durable by drains that begin after this call.
+    fn persist(&self, offset: u64, len: u64, site: Site) -> Result<()>;
+
+    /// Waits until everything stored and persisted before this call is durable. An error is final:
+    /// see [`crate::Error::DrainFailed`].
+    fn drain(&self, site: Site) -> Result<()>;
+
+    /// Fills `into` from `offset`. All of it or an error.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<()>;
+
+    /// The file's own mapping, where reading needs no copy (DAX). None on plain files.
+    fn mapped(&self) -> Option<Mapped<'_>> {
+        None
+    }
+}
