@@ -11,10 +11,12 @@ pub mod failpoint;
 pub mod ids;
 pub mod limits;
 pub mod log;
+pub mod operation;
 pub mod ticket;
 
 pub use clock::{Clock, RandomSource};
 pub use codes::ErrorCode;
 pub use error::{Error, Result};
 pub use ids::{CollectionId, CommitSeq, IndexId, OpTime, RecordId, Timestamp};
+pub use operation::OperationContext;
 pub use ticket::{Access, Ticket};
