@@ -27,9 +27,13 @@ pub const INDEX_FIELDS_MAX: usize = 32;
 /// Longest index key, in bytes of KeyString.
 pub const INDEX_KEY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Longest regular expression pattern, in bytes.
-pub const REGEX_PATTERN_BYTES_MAX: usize = 16_764;
+pub const REGEX_PATTERN_BYTES_MAX: usize = 16_384;
 /// Match steps that one regular expression may take on one value.
 pub const REGEX_MATCH_STEPS_MAX: u32 = 1_000_000;
+/// Memory that one match may use for backtracking where it is interpreted, in KiB.
+pub const REGEX_MATCH_HEAP_KIB_MAX: u32 = 16 * 1024;
+/// Stack of a compiled regular expression, in bytes.
+pub const REGEX_JIT_STACK_BYTES_MAX: usize = 512 * 1024;
 /// Open cursors of the whole server.
 pub const CURSORS_MAX: usize = 100_000;
 /// A cursor that nobody asked for this long is closed.

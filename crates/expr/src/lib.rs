@@ -1,1 +1,3 @@
-//! (in the making)
+//! Aggregation expressions and accumulators.
+
+pub mod regex;
