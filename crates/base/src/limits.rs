@@ -26,6 +26,10 @@ pub const INDEXES_PER_COLLECTION_MAX: usize = 64;
 pub const INDEX_FIELDS_MAX: usize = 32;
 /// Longest index key, in bytes of KeyString.
 pub const INDEX_KEY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Deepest nesting of a filter's logical operators (and `$elemMatch`, `$jsonSchema`).
+pub const MATCH_DEPTH_MAX: usize = 100;
+/// Most nodes of one filter.
+pub const MATCH_NODES_MAX: usize = 1_000_000;
 /// Longest regular expression pattern, in bytes.
 pub const REGEX_PATTERN_BYTES_MAX: usize = 16_384;
 /// Match steps that one regular expression may take on one value.
