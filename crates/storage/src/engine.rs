@@ -47,6 +47,13 @@ pub trait StorageEngine: Send + Sync {
     /// Commits a unit as a whole, or changes nothing. When this returns, readers that enter see it;
     /// what it takes until it may be acknowledged is the ticket's business. Ids of inserts are
     /// written into the unit.
+    ///
+    /// - `StaleCatalog`: a definition is not the expected one; a store or an index that the unit
+    ///   uses is gone, or one that it creates is there.
+    /// - `WriteConflict`: a record is not in the version that was seen, or gone.
+    /// - `DuplicateKey`: once the unit is applied, another record would have the same unique key.
+    ///   Reported only of a unit that has neither of the above, since keys made from an outdated
+    ///   document are no ground for refusing it.
     fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError>;
 
     /// Hands everything committed so far to the operating system, so that it outlives the process.
@@ -125,7 +132,8 @@ pub struct Record<'g> {
     pub version: CommitSeq,
 }
 
-/// The documents of one collection.
+/// The documents of one collection. A store that is dropped while somebody still holds it reads as
+/// an empty one from the next time a reader enters.
 pub trait RecordStore: Send + Sync {
     /// The collection.
     fn id(&self) -> CollectionId;
@@ -160,7 +168,8 @@ pub struct RecordStoreStats {
     pub storage_bytes: u64,
 }
 
-/// An ordered index: a set of (key, record id), ordered by key bytes, then id.
+/// An ordered index: a set of (key, record id), ordered by key bytes, then id. One that is dropped
+/// while somebody still holds it reads as an empty one, as a [`RecordStore`] does.
 pub trait SortedDataInterface: Send + Sync {
     /// The index.
     fn id(&self) -> IndexId;

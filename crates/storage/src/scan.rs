@@ -17,6 +17,8 @@ pub enum Direction {
 
 const BATCH_FIRST: usize = 4;
 const BATCH_MAX: usize = 256;
+/// A batch of index entries with this many bytes of keys takes no more.
+const BATCH_BYTES: usize = 256 * 1024;
 
 /// A walk over the ids of a record store.
 #[derive(Clone, Debug)]
@@ -191,15 +193,17 @@ impl IndexScan {
         self.last.as_ref().map(|(key, id)| (key.as_slice(), *id))
     }
 
-    /// For engines: replaces the (used up) batch. `fill` pushes the next entries in order, at most
-    /// as many as it is told; fewer mean that the end was reached.
+    /// For engines: replaces the (used up) batch. `fill` pushes the next entries in order, until
+    /// [`IndexBatch::push`] says that there is no room or it has pushed as many as it is told; if
+    /// it stops before, the end was reached.
     pub fn refill(&mut self, fill: impl FnOnce(&mut IndexBatch<'_>, usize)) {
         let wanted = (self.entries.len() * 2).clamp(BATCH_FIRST, BATCH_MAX);
         self.entries.clear();
         self.bytes.clear();
         self.at = 0;
-        fill(&mut IndexBatch { bytes: &mut self.bytes, entries: &mut self.entries }, wanted);
-        self.ended = self.entries.len() < wanted;
+        let mut batch = IndexBatch { bytes: &mut self.bytes, entries: &mut self.entries, wanted };
+        fill(&mut batch, wanted);
+        self.ended = batch.has_room();
         if let Some(entry) = self.entries.last() {
             let start = entry.start as usize;
             let (key, id) = self.last.get_or_insert_with(|| (Vec::new(), entry.record));
@@ -214,11 +218,12 @@ impl IndexScan {
 pub struct IndexBatch<'s> {
     bytes: &'s mut Vec<u8>,
     entries: &'s mut Vec<BufferedEntry>,
+    wanted: usize,
 }
 
 impl IndexBatch<'_> {
-    /// Adds an entry; key and type bits are copied.
-    pub fn push(&mut self, key: &[u8], type_bits: &[u8], record: RecordId) {
+    /// Adds an entry; key and type bits are copied. Answers whether there is room for another one.
+    pub fn push(&mut self, key: &[u8], type_bits: &[u8], record: RecordId) -> bool {
         let start = self.bytes.len() as u32;
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(type_bits);
@@ -228,5 +233,10 @@ impl IndexBatch<'_> {
             bits_len: type_bits.len() as u32,
             record,
         });
+        self.has_room()
+    }
+
+    fn has_room(&self) -> bool {
+        self.entries.len() < self.wanted && self.bytes.len() < BATCH_BYTES
     }
 }

@@ -1,8 +1,10 @@
 //! A write unit: what one statement changes, collected first, committed as a whole.
 //!
 //! The unit borrows documents where it can (an insert's document is still in the request's buffer),
-//! so building one copies only keys. Order within a unit matters only for the log; a unit changes
-//! one record at most once.
+//! so building one copies only keys. A unit may use the stores and indexes that it creates itself;
+//! apart from that the order within a unit matters only for the log. It changes one record at most
+//! once. All its key removals take effect before all its additions; removing an entry that is not
+//! there, or adding one that is (then with new type bits), is no error.
 
 use crate::engine::{IndexSpec, KeyGenerator};
 use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
