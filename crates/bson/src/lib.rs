@@ -13,6 +13,8 @@
 
 pub mod bid;
 pub mod compare;
+pub mod decimal;
+mod decimal_text;
 pub mod doc;
 pub mod number;
 pub mod types;

@@ -165,7 +165,7 @@ impl<'a> Value<'a> {
 
     /// The same value, borrowing from this one.
     pub fn borrow(&self) -> Value<'_> {
-        fn s<'b>(text: &'b Cow<'_, str>) -> Cow<'b, str> {
+        fn s(text: &str) -> Cow<'_, str> {
             Cow::Borrowed(text)
         }
         fn d<'b>(doc: &'b DocCow<'_>) -> DocCow<'b> {
@@ -282,12 +282,6 @@ fn text(bytes: &[u8]) -> Option<&str> {
     let length = i32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
     let end = usize::try_from(length).ok()?.checked_add(3)?;
     std::str::from_utf8(bytes.get(4..end)?).ok()
-}
-
-impl std::fmt::Debug for Decimal128 {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Decimal128({:02x?})", self.0)
-    }
 }
 
 impl std::fmt::Debug for Value<'_> {
