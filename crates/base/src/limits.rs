@@ -36,6 +36,8 @@ pub const REGEX_PATTERN_BYTES_MAX: usize = 16_384;
 pub const REGEX_MATCH_STEPS_MAX: u32 = 1_000_000;
 /// Memory that one match may use for backtracking where it is interpreted, in KiB.
 pub const REGEX_MATCH_HEAP_KIB_MAX: u32 = 16 * 1024;
+/// An array, document or string that an expression builds on its way to a result.
+pub const EXPRESSION_VALUE_BYTES_MAX: usize = 100 * 1024 * 1024;
 /// Stack of a compiled regular expression, in bytes.
 pub const REGEX_JIT_STACK_BYTES_MAX: usize = 512 * 1024;
 /// Open cursors of the whole server.

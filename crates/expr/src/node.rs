@@ -1,0 +1,166 @@
+//! The tree that an expression is parsed into, and its evaluation.
+
+use crate::eval::Env;
+use crate::ops::binding::{Filter, Let, MapOver, Reduce};
+use crate::ops::registry::Op;
+use crate::path::FieldPath;
+use crate::value;
+use kauri_base::{Result, bail};
+use kauri_bson::{DocWriter, Value};
+
+/// A node of the tree.
+#[derive(Debug)]
+pub(crate) enum Node {
+    /// A constant.
+    Literal(Value<'static>),
+    /// An argument that was not given (evaluates as missing).
+    Absent,
+    /// `$a.b`: a path from the current document.
+    Field(FieldPath),
+    /// `$$ROOT`, and `$$CURRENT` where nothing rebinds it.
+    Root,
+    /// `$$name`, `$$name.a.b`.
+    Variable(VarRef, Option<FieldPath>),
+    /// `{a: …, b: …}`
+    Object(Box<[(String, Node)]>),
+    /// `[…]`
+    Array(Box<[Node]>),
+    /// An operator with its arguments.
+    Call(Box<Call>),
+    Let(Box<Let>),
+    Map(Box<MapOver>),
+    Filter(Box<Filter>),
+    Reduce(Box<Reduce>),
+}
+
+/// What a variable's name means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum VarRef {
+    /// Bound within the expression.
+    Local(u32),
+    /// By position in the scope.
+    Outer(usize),
+    Root,
+    Remove,
+    Now,
+    ClusterTime,
+    UserRoles,
+    /// Known by name, never there (`SEARCH_META`).
+    Unset(&'static str),
+}
+
+/// An operator with its arguments; those of operators with named arguments stand in the order that
+/// the operator's table says, `Absent` where not given.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub op: &'static Op,
+    pub args: Box<[Node]>,
+}
+
+impl Call {
+    /// Evaluates the argument at this position; a missing value if there is none.
+    #[inline]
+    pub fn arg<'t>(&'t self, position: usize, env: Env<'t>) -> Result<Value<'t>> {
+        match self.args.get(position) {
+            Some(node) => node.eval(env),
+            None => Ok(Value::Missing),
+        }
+    }
+}
+
+impl Node {
+    /// The constant, if it is one.
+    pub fn as_literal(&self) -> Option<&Value<'static>> {
+        match self {
+            Node::Literal(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Node::Absent)
+    }
+
+    /// Evaluates the node.
+    pub fn eval<'t>(&'t self, env: Env<'t>) -> Result<Value<'t>> {
+        match self {
+            Node::Literal(value) => Ok(value.borrow()),
+            Node::Absent => Ok(Value::Missing),
+            Node::Field(path) => Ok(path.get(env.root)),
+            Node::Root => Ok(env.root.into()),
+            Node::Call(call) => (call.op.eval)(call, env),
+            Node::Variable(variable, path) => eval_variable(variable, path.as_ref(), env),
+            Node::Object(fields) => eval_object(fields, env),
+            Node::Array(items) => eval_array(items, env),
+            Node::Let(node) => node.eval(env),
+            Node::Map(node) => node.eval(env),
+            Node::Filter(node) => node.eval(env),
+            Node::Reduce(node) => node.eval(env),
+        }
+    }
+}
+
+fn eval_variable<'t>(
+    variable: &VarRef,
+    path: Option<&FieldPath>,
+    env: Env<'t>,
+) -> Result<Value<'t>> {
+    let whole = match variable {
+        VarRef::Local(id) => env.local(*id),
+        VarRef::Outer(position) => env.cx.vars.get(*position),
+        VarRef::UserRoles => env.cx.user_roles,
+        VarRef::Root => {
+            return Ok(match path {
+                Some(path) => path.get(env.root),
+                None => env.root.into(),
+            });
+        }
+        VarRef::Remove | VarRef::Unset(_) => None,
+        VarRef::Now => {
+            return Ok(match path {
+                Some(_) => Value::Missing,
+                None => Value::DateTime(env.cx.now_ms),
+            });
+        }
+        VarRef::ClusterTime => match env.cx.cluster_time {
+            Some(time) if path.is_none() => return Ok(Value::Timestamp(time)),
+            Some(_) => None,
+            None => bail!(10071200, "Builtin variable '$$CLUSTER_TIME' is not available"),
+        },
+    };
+    Ok(match (whole, path) {
+        (Some(value), Some(path)) => path.get_in(value),
+        (Some(value), None) => value.borrow(),
+        (None, _) => Value::Missing,
+    })
+}
+
+fn eval_object<'t>(fields: &'t [(String, Node)], env: Env<'t>) -> Result<Value<'t>> {
+    value::document(|out| write_fields(out, fields, env))
+}
+
+fn write_fields<'t>(
+    out: &mut DocWriter<'_>,
+    fields: &'t [(String, Node)],
+    env: Env<'t>,
+) -> Result<()> {
+    for (name, node) in fields {
+        match node {
+            // Nested literals go straight into the outer one's bytes.
+            Node::Object(fields) => write_fields(&mut out.document(name), fields, env)?,
+            _ => out.put_value(name, &node.eval(env)?),
+        }
+        value::check_size(out.len())?;
+    }
+    Ok(())
+}
+
+fn eval_array<'t>(items: &'t [Node], env: Env<'t>) -> Result<Value<'t>> {
+    value::array(|out| {
+        for node in items {
+            out.push_value(&node.eval(env)?);
+            value::check_size(out.len())?;
+        }
+        Ok(())
+    })
+}

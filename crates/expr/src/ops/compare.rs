@@ -1,0 +1,47 @@
+//! `$cmp`, `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`: the comparison order, across types.
+
+use crate::eval::Env;
+use crate::node::Call;
+use kauri_base::Result;
+use kauri_bson::Value;
+use std::cmp::Ordering;
+
+/// Compares two values as expressions do. The one place where a collation would come in.
+#[inline]
+pub(crate) fn order(a: &Value<'_>, b: &Value<'_>) -> Ordering {
+    kauri_bson::compare(a, b)
+}
+
+#[inline]
+fn sides(call: &Call, env: Env<'_>) -> Result<Ordering> {
+    let (a, b) = (call.arg(0, env)?, call.arg(1, env)?);
+    Ok(order(&a, &b))
+}
+
+pub(crate) fn cmp<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
+    Ok(Value::Int32(sides(call, env)? as i32))
+}
+
+pub(crate) fn eq<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
+    Ok(Value::Bool(sides(call, env)?.is_eq()))
+}
+
+pub(crate) fn ne<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
+    Ok(Value::Bool(sides(call, env)?.is_ne()))
+}
+
+pub(crate) fn gt<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
+    Ok(Value::Bool(sides(call, env)?.is_gt()))
+}
+
+pub(crate) fn gte<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
+    Ok(Value::Bool(sides(call, env)?.is_ge()))
+}
+
+pub(crate) fn lt<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
+    Ok(Value::Bool(sides(call, env)?.is_lt()))
+}
+
+pub(crate) fn lte<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
+    Ok(Value::Bool(sides(call, env)?.is_le()))
+}

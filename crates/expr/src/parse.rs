@@ -1,0 +1,221 @@
+//! Parsing: BSON to tree.
+//!
+//! A string that begins with `$` is a path, one with `$$` a variable; a document whose first name
+//! begins with `$` is an operator, any other an object to build; an array is an array to build; all
+//! else stands for itself.
+
+use crate::node::{Call, Node, VarRef};
+use crate::ops::registry::{self, Arity, Op};
+use crate::path::{self, FieldPath};
+use crate::value;
+use crate::variables::{self, VariableScope};
+use kauri_base::{Error, Result, bail};
+use kauri_bson::{Doc, Value};
+
+/// What parsing is given.
+#[derive(Clone, Debug, Default)]
+pub struct ParseCx {
+    /// Variables that are bound outside.
+    pub vars: VariableScope,
+}
+
+/// The state of a parse: the variables in scope.
+pub(crate) struct Parser<'p> {
+    cx: &'p ParseCx,
+    locals: Vec<(String, VarRef)>,
+    next_local: u32,
+}
+
+impl<'p> Parser<'p> {
+    pub fn new(cx: &'p ParseCx) -> Self {
+        Parser { cx, locals: Vec::new(), next_local: 0 }
+    }
+
+    /// Parses a value wherever an expression may stand.
+    pub fn operand(&mut self, value: &Value<'_>) -> Result<Node> {
+        match value {
+            Value::String(text) if text.starts_with('$') => self.path(text),
+            Value::String(text) => {
+                value::check_text(text.len())?;
+                Ok(Node::Literal(value.clone().into_owned()))
+            }
+            Value::Document(doc) => self.object(doc.as_doc()),
+            Value::Array(items) => {
+                let items: Result<Box<[Node]>> =
+                    items.iter().map(|e| self.operand(&e.value())).collect();
+                Ok(Node::Array(items?))
+            }
+            other => Ok(Node::Literal(other.clone().into_owned())),
+        }
+    }
+
+    /// Parses a document: an operator or an object to build.
+    pub fn object(&mut self, doc: Doc<'_>) -> Result<Node> {
+        match doc.first() {
+            Some(first) if first.key().starts_with('$') => {
+                let count = doc.count();
+                if count != 1 {
+                    bail!(
+                        15983,
+                        "an object representing an expression must have exactly one field: {doc:?}"
+                    );
+                }
+                self.operator(first.key(), &first.value())
+            }
+            _ => self.fields(doc),
+        }
+    }
+
+    fn fields(&mut self, doc: Doc<'_>) -> Result<Node> {
+        let mut fields: Vec<(String, Node)> = Vec::new();
+        for elem in doc {
+            let name = elem.key();
+            path::check_object_name(name)?;
+            if fields.iter().any(|(n, _)| n == name) {
+                bail!(16406, "duplicate field name specified in object literal: {doc:?}");
+            }
+            fields.push((name.to_owned(), self.operand(&elem.value())?));
+        }
+        Ok(Node::Object(fields.into()))
+    }
+
+    /// Parses `{name: argument}`.
+    pub fn operator(&mut self, name: &str, argument: &Value<'_>) -> Result<Node> {
+        let Some(op) = registry::find(name) else {
+            bail!(InvalidPipelineOperator, "Unrecognized expression '{name}'");
+        };
+        (op.parse)(self, op, argument)
+    }
+
+    /// Parses `$a.b` or `$$name.a.b`.
+    pub fn path(&mut self, text: &str) -> Result<Node> {
+        let Some(rest) = text.strip_prefix('$') else {
+            bail!(16873, "FieldPath '{text}' doesn't start with $");
+        };
+        if rest.is_empty() {
+            bail!(16872, "'$' by itself is not a valid FieldPath");
+        }
+        if text.contains('\0') {
+            bail!(16419, "field path must not contain embedded null characters");
+        }
+        let Some(rest) = rest.strip_prefix('$') else {
+            let path = FieldPath::parse(rest)?;
+            return Ok(match self.current() {
+                VarRef::Root => Node::Field(path),
+                other => Node::Variable(other, Some(path)),
+            });
+        };
+        let (name, path) = match rest.split_once('.') {
+            Some((name, path)) => (name, Some(path)),
+            None => (rest, None),
+        };
+        variables::check_name_for_read(name)?;
+        let variable = self.variable(name)?;
+        let path = match path {
+            Some("") => bail!(40353, "FieldPath must not end with a '.'."),
+            Some(path) => Some(FieldPath::parse(path)?),
+            None => None,
+        };
+        Ok(match (variable, path) {
+            (VarRef::Root, Some(path)) => Node::Field(path),
+            (VarRef::Root, None) => Node::Root,
+            (variable, path) => Node::Variable(variable, path),
+        })
+    }
+
+    fn current(&self) -> VarRef {
+        self.lookup("CURRENT").unwrap_or(VarRef::Root)
+    }
+
+    fn lookup(&self, name: &str) -> Option<VarRef> {
+        let local = self.locals.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+        local.or_else(|| self.cx.vars.position(name).map(VarRef::Outer))
+    }
+
+    fn variable(&self, name: &str) -> Result<VarRef> {
+        if let Some(variable) = self.lookup(name) {
+            return Ok(variable);
+        }
+        Ok(match name {
+            "ROOT" | "CURRENT" => VarRef::Root,
+            "REMOVE" => VarRef::Remove,
+            "NOW" => VarRef::Now,
+            "CLUSTER_TIME" => VarRef::ClusterTime,
+            "USER_ROLES" => VarRef::UserRoles,
+            "SEARCH_META" => VarRef::Unset("SEARCH_META"),
+            _ => bail!(17276, "Use of undefined variable: {name}"),
+        })
+    }
+
+    /// Makes an id for a variable that is about to be bound.
+    pub fn new_local(&mut self) -> u32 {
+        self.next_local += 1;
+        self.next_local
+    }
+
+    /// Parses with these bindings in scope.
+    pub fn with_locals<T>(
+        &mut self,
+        bindings: Vec<(String, u32)>,
+        parse: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let depth = self.locals.len();
+        self.locals.extend(bindings.into_iter().map(|(name, id)| (name, VarRef::Local(id))));
+        let result = parse(self);
+        self.locals.truncate(depth);
+        result
+    }
+
+    /// The arguments of an operator that takes a list: the elements of an array, or one value.
+    pub fn list(&mut self, argument: &Value<'_>) -> Result<Vec<Node>> {
+        match argument {
+            Value::Array(items) => items.iter().map(|e| self.operand(&e.value())).collect(),
+            other => Ok(vec![self.operand(other)?]),
+        }
+    }
+
+    /// Parses named arguments into the order of `names`, `Absent` where not given; `unknown` makes
+    /// the error for any other name.
+    pub fn named(
+        &mut self,
+        doc: Doc<'_>,
+        names: &[&str],
+        unknown: impl Fn(&str) -> Error,
+    ) -> Result<Vec<Node>> {
+        let mut nodes: Vec<Node> = names.iter().map(|_| Node::Absent).collect();
+        for elem in doc {
+            let place = names.iter().position(|n| *n == elem.key());
+            let slot = place.and_then(|p| nodes.get_mut(p)).ok_or_else(|| unknown(elem.key()))?;
+            *slot = self.operand(&elem.value())?;
+        }
+        Ok(nodes)
+    }
+}
+
+/// The parser of operators that take a list of arguments.
+pub(crate) fn parse_list(
+    parser: &mut Parser<'_>,
+    op: &'static Op,
+    argument: &Value<'_>,
+) -> Result<Node> {
+    let args = parser.list(argument)?;
+    check_arity(op, args.len())?;
+    Ok(call(op, args))
+}
+
+/// Checks the number of arguments as the table says.
+pub(crate) fn check_arity(op: &Op, count: usize) -> Result<()> {
+    match op.arity {
+        Arity::Exactly(wanted) if count != wanted => bail!(
+            16020,
+            "Expression {} takes exactly {wanted} arguments. {count} were passed in.",
+            op.name
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// A call of an operator.
+pub(crate) fn call(op: &'static Op, args: Vec<Node>) -> Node {
+    Node::Call(Box::new(Call { op, args: args.into() }))
+}

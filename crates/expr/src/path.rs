@@ -1,0 +1,137 @@
+//! Dotted field paths: their syntax and errors, and how they walk a document.
+//!
+//! Through an array a path goes into each element that is a document (not into arrays within the
+//! array) and collects what it finds; a number in a path is a field name, never an index.
+
+use kauri_base::{Error, Result, bail, limits};
+use kauri_bson::{ArrayWriter, Doc, DocBuf, Elem, Type, Value};
+
+/// A parsed dotted path of at least one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldPath {
+    parts: Box<[String]>,
+}
+
+impl FieldPath {
+    /// Parses `a.b.c`.
+    pub fn parse(text: &str) -> Result<FieldPath> {
+        if text.is_empty() {
+            bail!(40352, "FieldPath cannot be constructed with empty string");
+        }
+        if text.ends_with('.') {
+            bail!(40353, "FieldPath must not end with a '.'.");
+        }
+        let parts: Box<[String]> = text.split('.').map(str::to_owned).collect();
+        if parts.len() > limits::DOCUMENT_DEPTH_MAX {
+            bail!(5984700, "FieldPath is too long");
+        }
+        parts.iter().try_for_each(|part| check_field_name(part))?;
+        Ok(FieldPath { parts })
+    }
+
+    /// The names in order.
+    pub fn parts(&self) -> &[String] {
+        &self.parts
+    }
+
+    /// The names joined by dots.
+    pub fn dotted(&self) -> String {
+        self.parts.join(".")
+    }
+
+    /// What the path finds in a document.
+    #[inline]
+    pub fn get<'d>(&self, doc: Doc<'d>) -> Value<'d> {
+        walk(doc, &self.parts)
+    }
+
+    /// What the path finds in a value, which may be an array of documents.
+    pub fn get_in<'d>(&self, value: &'d Value<'_>) -> Value<'d> {
+        match value {
+            Value::Document(doc) => walk(doc.as_doc(), &self.parts),
+            Value::Array(items) => walk_array(items.as_doc(), &self.parts),
+            _ => Value::Missing,
+        }
+    }
+}
+
+#[inline]
+fn walk<'d>(doc: Doc<'d>, parts: &[String]) -> Value<'d> {
+    let mut doc = doc;
+    let mut parts = parts;
+    loop {
+        let Some((name, rest)) = parts.split_first() else { return Value::Missing };
+        let Some(elem) = doc.get(name) else { return Value::Missing };
+        if rest.is_empty() {
+            return elem.value();
+        }
+        match (elem.ty(), elem.as_doc()) {
+            (Type::Document, Some(inner)) => doc = inner,
+            (Type::Array, Some(items)) => return walk_array(items, rest),
+            _ => return Value::Missing,
+        }
+        parts = rest;
+    }
+}
+
+fn walk_array(items: Doc<'_>, parts: &[String]) -> Value<'static> {
+    let mut bytes = Vec::with_capacity(64);
+    let mut out = ArrayWriter::new(&mut bytes);
+    for item in items.iter().filter(|e| e.ty() == Type::Document).filter_map(Elem::as_doc) {
+        // A name alone is the common case: copied without a look inside.
+        match parts {
+            [name] => {
+                if let Some(elem) = item.get(name) {
+                    out.push_elem(elem);
+                }
+            }
+            _ => {
+                let found = walk(item, parts);
+                if !found.is_missing() {
+                    out.push_value(&found);
+                }
+            }
+        }
+    }
+    drop(out);
+    Value::Array(DocBuf::from_vec(bytes).unwrap_or_default().into())
+}
+
+/// Checks one name of an object expression.
+pub fn check_object_name(name: &str) -> Result<()> {
+    check_field_name(name)
+}
+
+/// Checks one name of a path.
+pub fn check_field_name(name: &str) -> Result<()> {
+    if name.is_empty() {
+        bail!(15998, "FieldPath field names may not be empty strings.");
+    }
+    if name.starts_with('$') && !is_allowed_dollar_name(name) {
+        return Err(dollar_name(name));
+    }
+    if name.contains('\0') {
+        bail!(16411, "FieldPath field names may not contain '\\0'.");
+    }
+    if name.contains('.') {
+        bail!(
+            16412,
+            "FieldPath field names may not contain '.'. Consider using $getField or $setField."
+        );
+    }
+    Ok(())
+}
+
+/// The names of a DBRef, and of metadata, are paths in their own right.
+fn is_allowed_dollar_name(name: &str) -> bool {
+    matches!(name, "$id" | "$ref" | "$db" | "$textScore" | "$sortKey" | "$randVal" | "$recordId")
+}
+
+fn dollar_name(name: &str) -> Error {
+    Error::location(
+        16410,
+        format!(
+            "FieldPath field names may not start with '$', given '{name}'. Consider using $getField or $setField."
+        ),
+    )
+}

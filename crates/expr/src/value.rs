@@ -1,0 +1,78 @@
+//! Building values during evaluation, within bounds.
+
+use kauri_base::{Result, bail, limits};
+use kauri_bson::{ArrayWriter, Doc, DocBuf, DocCow, DocWriter, Elem, Value};
+
+/// Builds an array.
+pub(crate) fn array(
+    fill: impl FnOnce(&mut ArrayWriter<'_>) -> Result<()>,
+) -> Result<Value<'static>> {
+    let mut bytes = Vec::with_capacity(64);
+    let mut out = ArrayWriter::new(&mut bytes);
+    fill(&mut out)?;
+    drop(out);
+    Ok(Value::Array(DocBuf::from_vec(bytes)?.into()))
+}
+
+/// Builds a document.
+pub(crate) fn document(
+    fill: impl FnOnce(&mut DocWriter<'_>) -> Result<()>,
+) -> Result<Value<'static>> {
+    let mut bytes = Vec::with_capacity(64);
+    let mut out = DocWriter::new(&mut bytes);
+    fill(&mut out)?;
+    drop(out);
+    Ok(Value::Document(DocBuf::from_vec(bytes)?.into()))
+}
+
+/// Fails where a value that is being built has grown beyond the bound of intermediate values.
+#[inline]
+pub(crate) fn check_size(bytes: usize) -> Result<()> {
+    if bytes > limits::EXPRESSION_VALUE_BYTES_MAX {
+        bail!(
+            ExceededMemoryLimit,
+            "a value of {bytes} bytes exceeds the limit of {} bytes of an expression's value",
+            limits::EXPRESSION_VALUE_BYTES_MAX
+        );
+    }
+    Ok(())
+}
+
+/// A string value; one of 16 MiB or more cannot be.
+pub(crate) fn text(text: String) -> Result<Value<'static>> {
+    check_text(text.len())?;
+    Ok(Value::String(text.into()))
+}
+
+/// Fails where a string (or binary value) of this length cannot be.
+pub(crate) fn check_text(length: usize) -> Result<()> {
+    if length >= limits::DOCUMENT_BYTES_MAX {
+        bail!(
+            16493,
+            "RCString too large. Requires size={length} < limit={}",
+            limits::DOCUMENT_BYTES_MAX
+        );
+    }
+    Ok(())
+}
+
+/// Fails where a value that is about to be bound to a variable nests too deeply. Only variables let
+/// an expression build deeper than it is written.
+pub(crate) fn check_nesting(value: &Value<'_>) -> Result<()> {
+    let doc = match value {
+        Value::Document(DocCow::Owned(doc)) | Value::Array(DocCow::Owned(doc)) => doc.as_doc(),
+        _ => return Ok(()),
+    };
+    if nests_deeper(doc, limits::DOCUMENT_DEPTH_MAX) {
+        bail!(
+            Overflow,
+            "cannot convert document to BSON because it exceeds the limit of {} levels of nesting",
+            limits::DOCUMENT_DEPTH_MAX
+        );
+    }
+    Ok(())
+}
+
+fn nests_deeper(doc: Doc<'_>, levels: usize) -> bool {
+    levels == 0 || doc.iter().filter_map(Elem::as_doc).any(|inner| nests_deeper(inner, levels - 1))
+}
