@@ -117,6 +117,10 @@ pub enum SessionEnd {
     Cancelled,
     /// The reply was not as long as its header had announced.
     ReplyLength,
+    /// The service asked for it.
+    ByService,
+    /// The service panicked; already logged.
+    Panicked,
 }
 
 /// What the service keeps for a session (its Client: metadata, authentication, open cursors).

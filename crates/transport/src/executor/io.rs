@@ -1,0 +1,86 @@
+//! Readiness of one descriptor, as its session sees it.
+//!
+//! Epoll reports changes only (edge-triggered). The bits say what may be tried: set by events,
+//! cleared by the session when the kernel gave or took less than it was asked for. All on the
+//! session's own worker.
+
+use crate::liveness::Liveness;
+use crate::sys::Event;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// There may be something to read.
+pub(crate) const READ: u8 = 1;
+/// There may be room to write.
+pub(crate) const WRITE: u8 = 2;
+/// The peer has closed: reading goes on to the end of the stream, whatever the last read gave.
+const CLOSED: u8 = 4;
+
+pub(crate) struct IoSource {
+    ready: Cell<u8>,
+    /// What the session waits for. Other events are noted, but wake nobody.
+    interest: Cell<u8>,
+    /// When the worker learned of the newest event.
+    ready_ns: Cell<u64>,
+    waker: RefCell<Option<Waker>>,
+    liveness: Arc<Liveness>,
+}
+
+impl IoSource {
+    pub fn new(liveness: Arc<Liveness>) -> Self {
+        IoSource {
+            ready: Cell::new(WRITE),
+            interest: Cell::new(0),
+            ready_ns: Cell::new(0),
+            waker: RefCell::new(None),
+            liveness,
+        }
+    }
+
+    /// Ready if `wanted` may be tried; if not, the task is woken when it may.
+    pub fn poll_ready(&self, cx: &mut Context<'_>, wanted: u8) -> Poll<()> {
+        if self.ready.get() & wanted != 0 {
+            self.interest.set(0);
+            return Poll::Ready(());
+        }
+        self.interest.set(wanted);
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// The kernel has nothing more to read, or no more room to write, until the next event.
+    pub fn exhausted(&self, what: u8) {
+        if what != READ || self.ready.get() & CLOSED == 0 {
+            self.ready.set(self.ready.get() & !what);
+        }
+    }
+
+    pub fn ready_ns(&self) -> u64 {
+        self.ready_ns.get()
+    }
+
+    /// Notes an event; wakes the session if it waits for that, or if its peer has gone.
+    pub fn dispatch(&self, event: Event, now_ns: u64) {
+        let mut bits = 0;
+        if event.readable {
+            bits |= READ;
+        }
+        if event.writable {
+            bits |= WRITE;
+        }
+        self.ready_ns.set(now_ns);
+        let mut wake = self.interest.get() & bits != 0;
+        if event.closed {
+            bits |= CLOSED;
+            wake |= self.liveness.note_peer_closed();
+        }
+        self.ready.set(self.ready.get() | bits);
+        if wake && let Some(waker) = self.waker.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The part of a worker that only its own thread touches: tasks, run queue, descriptors, buffers.
+
+use super::io::IoSource;
+use super::shared::WorkerShared;
+use super::slab::{Key, Slab};
+use super::task::TaskHeader;
+use crate::pool::BufferPool;
+use crate::sys::{Epoll, Event};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+/// What a task runs. It never leaves its worker, so it need not be `Send`.
+pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+struct Task {
+    future: LocalFuture,
+    header: Arc<TaskHeader>,
+    waker: Waker,
+}
+
+pub(crate) struct Local {
+    pub shared: Arc<WorkerShared>,
+    run_queue: RefCell<VecDeque<Key>>,
+    tasks: RefCell<Slab<Task>>,
+    io: RefCell<Slab<Rc<IoSource>>>,
+    pub epoll: Epoll,
+    pub pool: BufferPool,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
+}
+
+impl Local {
+    pub fn new(shared: Arc<WorkerShared>) -> io::Result<Rc<Self>> {
+        Ok(Rc::new(Local {
+            shared,
+            run_queue: RefCell::default(),
+            tasks: RefCell::new(Slab::new()),
+            io: RefCell::new(Slab::new()),
+            epoll: Epoll::new()?,
+            pool: BufferPool::new(),
+        }))
+    }
+
+    /// Makes this the worker of the calling thread, or, with `None`, makes it no worker's.
+    pub fn set_current(local: Option<Rc<Local>>) {
+        CURRENT.with(|current| *current.borrow_mut() = local);
+    }
+
+    fn with_current<R>(worker: &WorkerShared, f: impl FnOnce(&Rc<Local>) -> R) -> Option<R> {
+        CURRENT
+            .try_with(|current| {
+                let current = current.borrow();
+                let local = current.as_ref()?;
+                std::ptr::eq(Arc::as_ptr(&local.shared), worker).then(|| f(local))
+            })
+            .ok()
+            .flatten()
+    }
+
+    /// Whether the calling thread is this worker's.
+    pub fn is_current(worker: &WorkerShared) -> bool {
+        Self::with_current(worker, |_| ()).is_some()
+    }
+
+    /// Queues a task if the calling thread is its worker's.
+    pub fn push_if_current(worker: &WorkerShared, task: Key) -> bool {
+        Self::with_current(worker, |local| local.push(task)).is_some()
+    }
+
+    /// Starts a task at once if the calling thread is the worker's; otherwise gives it back.
+    pub fn start_if_current(worker: &WorkerShared, future: LocalFuture) -> Result<(), LocalFuture> {
+        let mut future = Some(future);
+        Self::with_current(worker, |local| {
+            if let Some(future) = future.take() {
+                local.start(future);
+            }
+        });
+        future.map_or(Ok(()), Err)
+    }
+
+    pub fn push(&self, task: Key) {
+        self.run_queue.borrow_mut().push_back(task);
+    }
+
+    pub fn runnable(&self) -> usize {
+        self.run_queue.borrow().len()
+    }
+
+    /// Adds a task; it is polled in this turn or the next.
+    pub fn start(&self, future: LocalFuture) {
+        let key = self.tasks.borrow_mut().reserve();
+        let worker = Arc::clone(&self.shared);
+        let header = Arc::new(TaskHeader { worker, key, queued: AtomicBool::new(true) });
+        let waker = Waker::from(Arc::clone(&header));
+        self.tasks.borrow_mut().put(key, Task { future, header, waker });
+        self.push(key);
+    }
+
+    /// Polls the task at the head of the run queue. False if there is none.
+    pub fn run_one(&self) -> bool {
+        let Some(key) = self.run_queue.borrow_mut().pop_front() else { return false };
+        // Taken out while it runs, so that it may start and wake other tasks.
+        let Some(mut task) = self.tasks.borrow_mut().take(key) else { return true };
+        task.header.queued.store(false, Ordering::Release);
+        let mut context = Context::from_waker(&task.waker);
+        let polled = catch_unwind(AssertUnwindSafe(|| task.future.as_mut().poll(&mut context)));
+        match polled {
+            Ok(Poll::Pending) => self.tasks.borrow_mut().put(key, task),
+            Ok(Poll::Ready(())) => {
+                self.tasks.borrow_mut().remove(key);
+                drop(task);
+            }
+            Err(panic) => {
+                self.tasks.borrow_mut().remove(key);
+                crate::panics::log_panic("worker", "A task panicked and was ended", &*panic);
+                // What the panic left behind may panic again when it is dropped.
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
+            }
+        }
+        true
+    }
+
+    /// Watches a stream's descriptor; `source` is told of each change until `unwatch`.
+    pub fn watch(&self, fd: BorrowedFd<'_>, source: Rc<IoSource>) -> io::Result<Key> {
+        let key = self.io.borrow_mut().reserve();
+        if let Err(error) = self.epoll.add_stream(fd, key) {
+            self.io.borrow_mut().remove(key);
+            return Err(error);
+        }
+        self.io.borrow_mut().put(key, source);
+        Ok(key)
+    }
+
+    /// Forgets a descriptor that is about to be closed.
+    pub fn unwatch(&self, key: Key) {
+        self.io.borrow_mut().remove(key);
+    }
+
+    pub fn dispatch(&self, event: Event, now_ns: u64) {
+        if let Some(source) = self.io.borrow().get(event.key) {
+            source.dispatch(event, now_ns);
+        }
+    }
+
+    /// Drops all tasks where they wait.
+    pub fn drop_tasks(&self) {
+        // Again while dropping a task started another; bounded, since that may go on.
+        for _ in 0..8 {
+            let tasks = self.tasks.borrow_mut().drain();
+            if tasks.is_empty() {
+                break;
+            }
+            for task in tasks {
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The ServiceExecutor: one worker thread per core, each with an epoll loop of its own.
+//!
+//! A task is a future that lives and dies on one worker. Workers share nothing on the way of a
+//! request; other threads reach a worker by its mailbox, and pay for an eventfd write only if the
+//! worker sleeps.
+
+pub(crate) mod io;
+pub(crate) mod local;
+pub(crate) mod shared;
+pub(crate) mod slab;
+mod task;
+mod timer;
+mod worker;
+
+pub use timer::Sleep;
+
+use crate::stats::WorkerSnapshot;
+use crate::sys::monotonic_ns;
+use kauri_base::{Error, ErrorCode, Result};
+use local::{Local, LocalFuture};
+use shared::{Start, WorkerShared};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Called at the end of a tick.
+pub type TickEndHook = Arc<dyn Fn() + Send + Sync>;
+
+/// How an executor is made.
+#[derive(Default)]
+pub struct ExecutorOptions {
+    /// Worker threads; 0 for one per core.
+    pub workers: usize,
+    /// How long a worker looks for events before it sleeps, in microseconds.
+    pub spin_us: u64,
+}
+
+pub(crate) struct ExecutorShared {
+    spin_us: AtomicU64,
+    tick_end_hooks: RwLock<Arc<[TickEndHook]>>,
+}
+
+impl ExecutorShared {
+    fn run_tick_end_hooks(&self) {
+        let hooks = Arc::clone(&self.tick_end_hooks.read().unwrap_or_else(PoisonError::into_inner));
+        for hook in hooks.iter() {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook())) {
+                crate::panics::log_panic("worker", "A tick-end hook panicked", &*panic);
+            }
+        }
+    }
+}
+
+/// The workers of a server.
+pub struct ServiceExecutor {
+    shared: Arc<ExecutorShared>,
+    workers: Vec<WorkerHandle>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl ServiceExecutor {
+    /// Starts the workers.
+    pub fn start(options: &ExecutorOptions) -> Result<Arc<Self>> {
+        let count = match options.workers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            count => count,
+        };
+        let shared = Arc::new(ExecutorShared {
+            spin_us: AtomicU64::new(options.spin_us),
+            tick_end_hooks: RwLock::new(Arc::from([])),
+        });
+        let executor = Arc::new(ServiceExecutor {
+            shared,
+            workers: (0..count).map(WorkerHandle::new).collect::<Result<_>>()?,
+            threads: Mutex::default(),
+        });
+        for worker in &executor.workers {
+            executor.start_thread(worker)?;
+        }
+        Ok(executor)
+    }
+
+    fn start_thread(&self, worker: &WorkerHandle) -> Result<()> {
+        let (shared, executor) = (Arc::clone(&worker.shared), Arc::clone(&self.shared));
+        let (report, started) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name(format!("worker{}", worker.id()))
+            .spawn(move || match worker::Worker::new(shared, executor) {
+                Ok(worker) => {
+                    let _ = report.send(Ok(()));
+                    worker.run();
+                }
+                Err(error) => {
+                    let _ = report.send(Err(error));
+                }
+            })
+            .map_err(start_error)?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        match started.recv() {
+            Ok(result) => result.map_err(start_error),
+            Err(_) => Err(Error::new(ErrorCode::InternalError, "a worker thread ended at start")),
+        }
+    }
+
+    /// The workers, by number.
+    pub fn workers(&self) -> &[WorkerHandle] {
+        &self.workers
+    }
+
+    /// The worker that has the fewest sessions.
+    pub fn least_loaded(&self) -> Option<&WorkerHandle> {
+        let sessions = |w: &&WorkerHandle| w.shared.sessions.load(Ordering::Relaxed);
+        self.workers.iter().min_by_key(sessions)
+    }
+
+    /// Calls `hook` at the end of every tick in which a task called `WorkerHandle::want_tick_end`,
+    /// on that worker. Tasks that it wakes on the same worker run before the worker waits again.
+    /// It must not block for long: the worker's sessions wait for it.
+    pub fn on_tick_end(&self, hook: TickEndHook) {
+        let mut hooks = self.shared.tick_end_hooks.write().unwrap_or_else(PoisonError::into_inner);
+        *hooks = hooks.iter().cloned().chain([hook]).collect();
+    }
+
+    /// Sets how long workers look for events before they sleep.
+    pub fn set_spin_us(&self, spin_us: u64) {
+        self.shared.spin_us.store(spin_us, Ordering::Relaxed);
+    }
+
+    /// The present setting.
+    pub fn spin_us(&self) -> u64 {
+        self.shared.spin_us.load(Ordering::Relaxed)
+    }
+
+    /// Ends the workers; tasks that are left are dropped where they wait. Returns when the threads
+    /// have ended. To be called from outside of them.
+    pub fn shutdown(&self) {
+        for worker in &self.workers {
+            worker.shared.stop.store(true, Ordering::Release);
+            worker.shared.call();
+        }
+        let threads =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for ServiceExecutor {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+fn start_error(error: std::io::Error) -> Error {
+    Error::new(ErrorCode::InternalError, format!("cannot start a worker: {error}"))
+}
+
+/// One worker, for those who want something done there. Cheap to clone.
+#[derive(Clone)]
+pub struct WorkerHandle {
+    pub(crate) shared: Arc<WorkerShared>,
+}
+
+impl WorkerHandle {
+    fn new(id: usize) -> Result<Self> {
+        Ok(WorkerHandle { shared: Arc::new(WorkerShared::new(id).map_err(start_error)?) })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> usize {
+        self.shared.id
+    }
+
+    /// Runs a future on this worker until it ends or the executor shuts down.
+    pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        if Local::is_current(&self.shared) {
+            let future: LocalFuture = Box::pin(future);
+            let _ = Local::start_if_current(&self.shared, future);
+        } else {
+            self.start_with(Box::new(move |_| Some(Box::pin(future))));
+        }
+    }
+
+    pub(crate) fn start_with(&self, start: Start) {
+        self.shared.post_start(start);
+    }
+
+    /// Ready after `duration`.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.sleep_until_ns(monotonic_ns().saturating_add(duration_ns))
+    }
+
+    /// Ready when [`crate::monotonic_ns`] has reached `deadline_ns`.
+    pub fn sleep_until_ns(&self, deadline_ns: u64) -> Sleep {
+        Sleep::new(Arc::clone(&self.shared), deadline_ns)
+    }
+
+    /// Has the tick-end hooks run at the end of the present tick. For this worker's own tasks; from
+    /// elsewhere it is the end of the next tick, whenever that is.
+    pub fn want_tick_end(&self) {
+        self.shared.tick_end_wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// The worker's counters.
+    pub fn stats(&self) -> WorkerSnapshot {
+        self.shared.stats.snapshot(self.shared.id, self.shared.sessions.load(Ordering::Relaxed))
+    }
+}
+
+/// Lets the worker's other tasks run, and its sessions be looked at, before going on.
+pub fn yield_now() -> YieldNow {
+    YieldNow { yielded: false }
+}
+
+/// See [`yield_now`].
+pub struct YieldNow {
+    yielded: bool,
+}
+
+impl Future for YieldNow {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.yielded {
+            return Poll::Ready(());
+        }
+        self.yielded = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

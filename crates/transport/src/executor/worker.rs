@@ -1,0 +1,147 @@
+//! A worker's loop: wait for events, run what is ready, end the tick, wait again.
+//!
+//! A *tick* polls each task that was ready when it began once. At its end, if a task asked for that,
+//! the tick-end hooks run; what they wake runs in a further tick before the next look at epoll, so
+//! that a deferred reply leaves in the same turn as the write that completed it. A task that is
+//! always ready therefore costs the others one poll a turn, no more.
+
+use super::local::Local;
+use super::shared::WorkerShared;
+use super::{ExecutorShared, slab::Key};
+use crate::sys::{EventList, monotonic_ns};
+use kauri_base::log::{self, Attr};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Events taken from the kernel at once.
+const EVENTS_MAX: usize = 256;
+/// Ticks in a row without a look at epoll, while tick-end hooks keep waking tasks.
+const TICKS_MAX: usize = 4;
+/// The event key of the worker's own eventfd.
+const EVENTFD_KEY: Key = u64::MAX;
+
+pub(super) struct Worker {
+    local: Rc<Local>,
+    executor: Arc<ExecutorShared>,
+    events: EventList,
+}
+
+impl Worker {
+    pub fn new(shared: Arc<WorkerShared>, executor: Arc<ExecutorShared>) -> io::Result<Self> {
+        let local = Local::new(shared)?;
+        local.epoll.add_readable(local.shared.event.as_fd(), EVENTFD_KEY)?;
+        Ok(Worker { local, executor, events: EventList::new(EVENTS_MAX) })
+    }
+
+    pub fn run(mut self) {
+        Local::set_current(Some(Rc::clone(&self.local)));
+        while !self.local.shared.stop.load(Ordering::Acquire) {
+            if let Err(error) = self.wait() {
+                let attr = Attr::new().str("error", error.to_string());
+                log::error("NETWORK", 7_100_002, "worker", "epoll failed; worker ends", attr);
+                break;
+            }
+            self.run_ready();
+        }
+        self.local.shared.stop.store(true, Ordering::Release);
+        drop(self.local.shared.take_mail());
+        self.local.drop_tasks();
+        Local::set_current(None);
+    }
+
+    /// Waits for events, mail or timers, and queues the tasks that they wake.
+    fn wait(&mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.local.shared);
+        let stats = &shared.stats;
+        let mut polled = false;
+        if self.local.runnable() == 0 {
+            polled = self.spin()?;
+        }
+        if !polled {
+            let timeout = if self.local.runnable() > 0 || !shared.fall_asleep() {
+                Some(Duration::ZERO)
+            } else {
+                self.until_next_timer()
+            };
+            self.local.epoll.wait(&mut self.events, timeout)?;
+            stats.waits.add(1);
+            shared.wake_up();
+        }
+        let now_ns = monotonic_ns();
+        for event in self.events.iter() {
+            if event.key == EVENTFD_KEY {
+                shared.event.reset();
+            } else {
+                self.local.dispatch(event, now_ns);
+            }
+        }
+        let mail = shared.take_mail();
+        mail.wakes.into_iter().for_each(|task| self.local.push(task));
+        for start in mail.starts {
+            if let Some(future) = start(&self.local) {
+                self.local.start(future);
+            }
+        }
+        if shared.next_deadline_ns() <= now_ns {
+            let due = shared.with_timers(|timers| timers.due(now_ns));
+            due.into_iter().for_each(|waker| waker.wake());
+        }
+        Ok(())
+    }
+
+    fn until_next_timer(&self) -> Option<Duration> {
+        match self.local.shared.next_deadline_ns() {
+            u64::MAX => None,
+            deadline_ns => Some(Duration::from_nanos(deadline_ns.saturating_sub(monotonic_ns()))),
+        }
+    }
+
+    /// Looks for events without sleeping for as long as the setting says. True if it found any,
+    /// or anything else to do.
+    fn spin(&mut self) -> io::Result<bool> {
+        let spin_us = self.executor.spin_us.load(Ordering::Relaxed);
+        if spin_us == 0 {
+            return Ok(false);
+        }
+        let shared = &self.local.shared;
+        let end_ns = monotonic_ns() + spin_us * 1000;
+        loop {
+            self.local.epoll.wait(&mut self.events, Some(Duration::ZERO))?;
+            shared.stats.waits.add(1);
+            shared.stats.spins.add(1);
+            let now_ns = monotonic_ns();
+            if self.events.len() > 0 || shared.is_called() || shared.next_deadline_ns() <= now_ns {
+                shared.stats.spin_hits.add(1);
+                return Ok(true);
+            }
+            if now_ns >= end_ns {
+                return Ok(false);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn run_ready(&self) {
+        let shared = &self.local.shared;
+        for _ in 0..TICKS_MAX {
+            let ready = self.local.runnable();
+            if ready == 0 {
+                return;
+            }
+            for _ in 0..ready {
+                self.local.run_one();
+            }
+            shared.stats.ticks.add(1);
+            shared.stats.polls.add(ready as u64);
+            if !shared.tick_end_wanted.load(Ordering::Relaxed)
+                || !shared.tick_end_wanted.swap(false, Ordering::AcqRel)
+            {
+                return;
+            }
+            self.executor.run_tick_end_hooks();
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether it is still worth answering a client: the peer has gone, or the server ends the session.
+//!
+//! Shared between the session, the command in progress and whoever may end the session. A look costs
+//! one relaxed load. Whenever a flag changes the session's task is woken, and with it the command
+//! that it waits for, which may be anywhere in its own futures: so those look themselves.
+
+use kauri_base::{Error, ErrorCode, Result};
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::{Poll, Waker};
+
+const PEER_CLOSED: u32 = 1;
+const DRAINING: u32 = 2;
+const CANCELLED: u32 = 4;
+const DROPPED: u32 = 8;
+
+/// The flags of one session.
+#[derive(Default)]
+pub struct Liveness {
+    flags: AtomicU32,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl std::fmt::Debug for Liveness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Liveness").field("flags", &self.flags).finish_non_exhaustive()
+    }
+}
+
+impl Liveness {
+    fn has(&self, flags: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flags != 0
+    }
+
+    /// Whether the command should go on: `ClientDisconnect` (279) if the client has gone,
+    /// `InterruptedAtShutdown` (11600) if the server ends the session. Reads that nobody waits for
+    /// any more look at it; a write that was sent without waiting for its answer does not.
+    pub fn check(&self) -> Result<()> {
+        if !self.has(PEER_CLOSED | CANCELLED) {
+            return Ok(());
+        }
+        if self.has(CANCELLED) {
+            return Err(Error::new(ErrorCode::InterruptedAtShutdown, "interrupted at shutdown"));
+        }
+        Err(Error::new(
+            ErrorCode::ClientDisconnect,
+            "operation was interrupted because a client disconnected",
+        ))
+    }
+
+    /// The client has closed its connection or its sending half, or the connection broke.
+    pub fn is_peer_closed(&self) -> bool {
+        self.has(PEER_CLOSED)
+    }
+
+    /// Ready with the error of [`Liveness::check`] as soon as there is one. Only to be awaited by
+    /// the command of this session, since its task is the one that is woken.
+    pub async fn ended(&self) -> Error {
+        poll_fn(|_| match self.check() {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(error),
+        })
+        .await
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.has(DRAINING | CANCELLED | DROPPED)
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.has(DROPPED)
+    }
+
+    /// For sessions: notes that the peer has closed. True the first time.
+    pub fn note_peer_closed(&self) -> bool {
+        self.flags.fetch_or(PEER_CLOSED, Ordering::Relaxed) & PEER_CLOSED == 0
+    }
+
+    pub(crate) fn set_waker(&self, waker: &Waker) {
+        *self.lock_waker() = Some(waker.clone());
+    }
+
+    /// The session ends as soon as it has no request in progress.
+    pub(crate) fn drain(&self) {
+        self.raise(DRAINING);
+    }
+
+    /// The command in progress is told to stop at its next look.
+    pub(crate) fn cancel(&self) {
+        self.raise(DRAINING | CANCELLED);
+    }
+
+    /// The command in progress is dropped where it waits.
+    pub(crate) fn drop_command(&self) {
+        self.raise(DRAINING | CANCELLED | DROPPED);
+    }
+
+    fn raise(&self, flags: u32) {
+        self.flags.fetch_or(flags, Ordering::Relaxed);
+        let waker = self.lock_waker().clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn lock_waker(&self) -> std::sync::MutexGuard<'_, Option<Waker>> {
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,72 @@
+//! Buffers of one worker: receive buffers of one size, and reply buffers.
+//!
+//! Idle sessions own none; a session takes one when there is something to read or to answer, and
+//! gives it back. What the pool keeps is bounded. How many are out is counted, so that many
+//! suspended requests can be moved into memory of just their size (`crowded`).
+
+use std::cell::{Cell, RefCell};
+
+/// Size of a receive buffer.
+pub(crate) const RECEIVE_BYTES: usize = 64 * 1024;
+/// Buffers of each kind that a worker keeps for the next use.
+const KEPT_MAX: usize = 16;
+/// Receive buffers that may be out before suspended requests have to move out of them.
+const OUT_COMFORTABLE: usize = 64;
+/// First capacity of a reply buffer.
+const REPLY_BYTES: usize = 16 * 1024;
+/// A reply buffer that grew beyond this is freed rather than kept.
+const REPLY_KEPT_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+pub(crate) struct BufferPool {
+    receive: RefCell<Vec<Vec<u8>>>,
+    receive_out: Cell<usize>,
+    reply: RefCell<Vec<Vec<u8>>>,
+}
+
+impl BufferPool {
+    pub fn new() -> Self {
+        BufferPool {
+            receive: RefCell::default(),
+            receive_out: Cell::new(0),
+            reply: RefCell::default(),
+        }
+    }
+
+    /// An empty buffer of `RECEIVE_BYTES` capacity.
+    pub fn take_receive(&self) -> Vec<u8> {
+        self.receive_out.set(self.receive_out.get() + 1);
+        let kept = self.receive.borrow_mut().pop();
+        kept.unwrap_or_else(|| Vec::with_capacity(RECEIVE_BYTES))
+    }
+
+    pub fn give_receive(&self, mut buffer: Vec<u8>) {
+        self.receive_out.set(self.receive_out.get().saturating_sub(1));
+        let mut kept = self.receive.borrow_mut();
+        if kept.len() < KEPT_MAX {
+            buffer.clear();
+            kept.push(buffer);
+        }
+    }
+
+    /// So many buffers are out that a request that waits should not keep one.
+    pub fn crowded(&self) -> bool {
+        self.receive_out.get() > OUT_COMFORTABLE
+    }
+
+    /// An empty reply buffer with room for `size_hint` bytes.
+    pub fn take_reply(&self, size_hint: usize) -> Vec<u8> {
+        let mut buffer = self.reply.borrow_mut().pop().unwrap_or_default();
+        // While very many replies are in the making, most of them wait: let them grow as needed.
+        let room = if self.crowded() { size_hint } else { size_hint.max(REPLY_BYTES) };
+        buffer.reserve(room);
+        buffer
+    }
+
+    pub fn give_reply(&self, mut buffer: Vec<u8>) {
+        let mut kept = self.reply.borrow_mut();
+        if kept.len() < KEPT_MAX && buffer.capacity() <= REPLY_KEPT_BYTES_MAX {
+            buffer.clear();
+            kept.push(buffer);
+        }
+    }
+}

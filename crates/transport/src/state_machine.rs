@@ -1,0 +1,358 @@
+//! The ServiceStateMachine: one session's life, from its acceptance to its end.
+//!
+//! ```text
+//! Created -> Source -> SourceWait -> Process -> SinkWait -> Source ...
+//!                                    Process -> Source             fire and forget
+//!                                    SinkWait -> Process           exhaust: the same request again
+//! any but Ended -> EndSession -> Ended
+//! ```
+//!
+//! One task per session runs it. After a bounded number of requests in one turn, or a bounded time,
+//! the task lets others run, so a client that keeps its socket full starves nobody. Times are read
+//! at the borders of the stages: about one look at the clock for each.
+
+use crate::contract::{
+    ClientState, Lease, Outcome, RequestContext, ServiceEntryPoint, Session, SessionEnd,
+};
+use crate::executor::{WorkerHandle, yield_now};
+use crate::manager::SessionManager;
+use crate::panics::log_panic;
+use crate::reply::ReplyBuf;
+use crate::stats::Stage;
+use crate::sys::monotonic_ns;
+use kauri_base::log::{self, Attr};
+use std::any::Any;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Poll;
+
+/// Requests of one session in a row before others get their turn.
+const REQUESTS_A_TURN_MAX: u32 = 16;
+/// Time of one session in a row before others get their turn.
+const TURN_NS_MAX: u64 = 2_000_000;
+
+/// The states that MongoDB 4.0's ServiceStateMachine has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SessionState {
+    /// Accepted; nothing has happened yet.
+    Created,
+    /// About to ask for a message.
+    Source,
+    /// Waiting for a message.
+    SourceWait,
+    /// The service works on it.
+    Process,
+    /// The reply is being sent.
+    SinkWait,
+    /// The session is over, and is being cleaned up.
+    EndSession,
+    /// Gone.
+    Ended,
+}
+
+impl SessionState {
+    /// Whether `next` may follow.
+    pub fn may_become(self, next: SessionState) -> bool {
+        use SessionState::*;
+        match self {
+            Created => matches!(next, Source | EndSession),
+            Source => matches!(next, SourceWait | EndSession),
+            SourceWait => matches!(next, Process | EndSession),
+            Process => matches!(next, SinkWait | Source | EndSession),
+            SinkWait => matches!(next, Source | Process | EndSession),
+            EndSession => next == Ended,
+            Ended => false,
+        }
+    }
+}
+
+/// Drives one session.
+pub(crate) struct ServiceStateMachine {
+    state: SessionState,
+    session: Box<dyn Session>,
+    manager: Arc<SessionManager>,
+    worker: WorkerHandle,
+    client: Option<Box<dyn ClientState>>,
+    /// When the session last had nothing to do with a request; the idle wait begins here.
+    idle_since_ns: u64,
+    turn: Turn,
+}
+
+/// What the session has used of its turn: since it last waited, or let others run.
+struct Turn {
+    requests: u32,
+    began_ns: u64,
+    /// The command had to wait, so others have had their turn.
+    waited: bool,
+}
+
+impl Turn {
+    fn begin(&mut self, now_ns: u64) {
+        *self = Turn { requests: 0, began_ns: now_ns, waited: false };
+    }
+}
+
+impl ServiceStateMachine {
+    pub fn new(
+        session: Box<dyn Session>,
+        manager: Arc<SessionManager>,
+        worker: WorkerHandle,
+    ) -> Self {
+        ServiceStateMachine {
+            state: SessionState::Created,
+            session,
+            manager,
+            worker,
+            client: None,
+            idle_since_ns: monotonic_ns(),
+            turn: Turn { requests: 0, began_ns: 0, waited: false },
+        }
+    }
+
+    fn enter(&mut self, next: SessionState) {
+        debug_assert!(self.state.may_become(next), "{:?} -> {next:?}", self.state);
+        self.state = next;
+    }
+
+    /// The whole life of the session.
+    pub async fn run(mut self) {
+        let liveness = Arc::clone(self.session.liveness());
+        poll_fn(|cx| {
+            liveness.set_waker(cx.waker());
+            Poll::Ready(())
+        })
+        .await;
+        let entry = Arc::clone(self.manager.entry_point());
+        let info = Arc::clone(self.session.info());
+        match catch_unwind(AssertUnwindSafe(|| entry.start_session(&info))) {
+            Ok(client) => {
+                self.client = Some(client);
+                self.enter(SessionState::Source);
+                let end = self.serve().await;
+                self.log_end(&end);
+            }
+            Err(panic) => self.log_panic(&*panic),
+        }
+    }
+
+    async fn serve(&mut self) -> SessionEnd {
+        loop {
+            self.enter(SessionState::SourceWait);
+            let mut waited = false;
+            let sourced = poll_fn(|cx| {
+                let polled = self.session.poll_source(cx);
+                waited |= polled.is_pending();
+                polled
+            });
+            let lease = match sourced.await {
+                Ok(lease) => lease,
+                Err(end) => return end,
+            };
+            if waited {
+                self.turn.begin(lease.ready_ns);
+            }
+            if let Err(end) = self.answer(lease).await {
+                return end;
+            }
+            self.enter(SessionState::Source);
+            self.end_turn_if_due().await;
+        }
+    }
+
+    /// Processes one request and sinks its reply, or its replies.
+    async fn answer(&mut self, lease: Lease) -> Result<(), SessionEnd> {
+        let worker = self.worker.clone();
+        let stats = &worker.shared.stats;
+        stats.requests.add(1);
+        stats.logical_in.add(lease.range.len() as u64);
+        stats.record(Stage::IdleWait, lease.ready_ns.saturating_sub(self.idle_since_ns));
+        stats.record(Stage::Other, lease.first_byte_ns.saturating_sub(lease.ready_ns));
+        stats.record(Stage::Source, lease.last_byte_ns.saturating_sub(lease.first_byte_ns));
+        stats.active.add(1);
+        let active = Active(&worker);
+        let mut received_ns = lease.last_byte_ns;
+        let more = loop {
+            self.enter(SessionState::Process);
+            let mut reply = self.session.reply_buf(0);
+            let outcome = self.process(&lease, &mut reply, received_ns).await;
+            let processed_ns = monotonic_ns();
+            stats.record(Stage::Process, processed_ns.saturating_sub(received_ns));
+            if self.turn.waited {
+                self.turn.begin(processed_ns);
+            }
+            self.turn.requests += 1;
+            self.idle_since_ns = processed_ns;
+            let end = match outcome {
+                Some(Outcome::NoReply) => Some(Ok(())),
+                Some(Outcome::Close) => Some(Err(SessionEnd::ByService)),
+                None => Some(Err(SessionEnd::Panicked)),
+                Some(Outcome::Reply | Outcome::Exhaust | Outcome::ReplyThenClose) => None,
+            };
+            if let Some(end) = end {
+                self.session.recycle(reply);
+                break end;
+            }
+            self.enter(SessionState::SinkWait);
+            stats.logical_out.add(reply.total_len() as u64);
+            let sunk = poll_fn(|cx| self.session.poll_sink(cx, &mut reply)).await;
+            self.session.recycle(reply);
+            let sunk_ns = monotonic_ns();
+            stats.record(Stage::Sink, sunk_ns.saturating_sub(processed_ns));
+            self.idle_since_ns = sunk_ns;
+            match (sunk, outcome) {
+                (Err(end), _) => break Err(end),
+                (Ok(()), Some(Outcome::ReplyThenClose)) => break Err(SessionEnd::ByService),
+                (Ok(()), Some(Outcome::Exhaust)) => {
+                    if self.session.liveness().is_draining() {
+                        break Err(SessionEnd::Cancelled);
+                    }
+                    received_ns = sunk_ns;
+                    self.end_turn_if_due().await;
+                }
+                (Ok(()), _) => break Ok(()),
+            }
+        };
+        drop(active);
+        self.session.release(lease);
+        more
+    }
+
+    /// Has the service work on the request. `None`: it panicked, or was dropped by force.
+    async fn process(
+        &mut self,
+        lease: &Lease,
+        reply: &mut ReplyBuf,
+        received_ns: u64,
+    ) -> Option<Outcome> {
+        let entry: &dyn ServiceEntryPoint = &**self.manager.entry_point();
+        let request = self.session.request(lease);
+        let info = self.session.info();
+        let liveness = self.session.liveness();
+        let state: &mut dyn ClientState = &mut **self.client.as_mut()?;
+        let mut context = RequestContext {
+            session: info,
+            state,
+            liveness,
+            worker: &self.worker,
+            stats: self.manager.stats(),
+            received_ns,
+        };
+        let tried =
+            catch_unwind(AssertUnwindSafe(|| entry.try_handle(&mut context, request, reply)));
+        let panic = match tried {
+            Ok(Some(outcome)) => return Some(outcome),
+            Ok(None) => {
+                let handling = AssertUnwindSafe(|| entry.handle_request(context, request, reply));
+                match catch_unwind(handling) {
+                    Err(panic) => panic,
+                    Ok(mut handling) => {
+                        let polled = poll_fn(|cx| {
+                            if liveness.is_dropped() {
+                                return Poll::Ready(Ok(Outcome::Close));
+                            }
+                            let poll = AssertUnwindSafe(|| handling.as_mut().poll(cx));
+                            match catch_unwind(poll) {
+                                Ok(poll) => {
+                                    self.turn.waited |= poll.is_pending();
+                                    poll.map(Ok)
+                                }
+                                Err(panic) => Poll::Ready(Err(panic)),
+                            }
+                        })
+                        .await;
+                        match polled {
+                            Ok(outcome) => return Some(outcome),
+                            Err(panic) => panic,
+                        }
+                    }
+                }
+            }
+            Err(panic) => panic,
+        };
+        self.log_panic(&*panic);
+        None
+    }
+
+    /// Lets others run if this session has had its share.
+    async fn end_turn_if_due(&mut self) {
+        let spent_ns = self.idle_since_ns.saturating_sub(self.turn.began_ns);
+        if self.turn.requests >= REQUESTS_A_TURN_MAX || spent_ns >= TURN_NS_MAX {
+            yield_now().await;
+            self.turn.begin(monotonic_ns());
+        }
+    }
+
+    fn ctx(&self) -> String {
+        format!("conn{}", self.session.info().id)
+    }
+
+    fn log_panic(&self, panic: &(dyn Any + Send)) {
+        log_panic(&self.ctx(), "A request panicked; its session is ended", panic);
+    }
+
+    fn log_end(&self, end: &SessionEnd) {
+        if matches!(end, SessionEnd::ReplyLength) {
+            let attr = Attr::new().num("connectionId", self.session.info().id);
+            log::error("NETWORK", 7_100_003, &self.ctx(), "Reply length and header differ", attr);
+        }
+    }
+}
+
+/// Counts the request out again, however it ends.
+struct Active<'a>(&'a WorkerHandle);
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        self.0.shared.stats.active.sub(1);
+    }
+}
+
+/// Runs however the session ends, also when its task is dropped where it waits.
+impl Drop for ServiceStateMachine {
+    fn drop(&mut self) {
+        self.enter(SessionState::EndSession);
+        self.session.close();
+        let info = Arc::clone(self.session.info());
+        if let Some(client) = self.client.take() {
+            let entry = Arc::clone(self.manager.entry_point());
+            let end = AssertUnwindSafe(|| entry.end_session(&info, client));
+            if let Err(panic) = catch_unwind(end) {
+                self.log_panic(&*panic);
+            }
+        }
+        self.enter(SessionState::Ended);
+        self.manager.session_ended(&info);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SessionState::{self, *};
+
+    #[test]
+    fn only_the_drawn_transitions_are_legal() {
+        const ALL: [SessionState; 7] =
+            [Created, Source, SourceWait, Process, SinkWait, EndSession, Ended];
+        let legal = [
+            (Created, Source),
+            (Created, EndSession),
+            (Source, SourceWait),
+            (Source, EndSession),
+            (SourceWait, Process),
+            (SourceWait, EndSession),
+            (Process, SinkWait),
+            (Process, Source),
+            (Process, EndSession),
+            (SinkWait, Source),
+            (SinkWait, Process),
+            (SinkWait, EndSession),
+            (EndSession, Ended),
+        ];
+        for from in ALL {
+            for to in ALL {
+                assert_eq!(from.may_become(to), legal.contains(&(from, to)), "{from:?} {to:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Counters and stage histograms, kept per worker and added up when somebody asks.
+//!
+//! Each worker writes only its own, with plain loads and stores, so that counting costs the hot path
+//! next to nothing; a reader sees each number as of a moment ago.
+
+use crate::executor::WorkerHandle;
+use crate::histogram::{Histogram, HistogramSnapshot};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// A number that one thread changes and any thread reads.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, n: u64) {
+        self.0.store(self.get().wrapping_add(n), Ordering::Relaxed);
+    }
+
+    pub fn sub(&self, n: u64) {
+        self.0.store(self.get().wrapping_sub(n), Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The stages of a request's time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// From the beginning of the read that brought its first byte until its last byte was there.
+    Source,
+    /// In the service: from the complete message to the complete reply, waits included.
+    Process,
+    /// Until the transport had taken the whole reply.
+    Sink,
+    /// Readable, but not yet its turn on the worker.
+    Other,
+    /// Not part of a request: from the end of the one before to the first sign of this one.
+    IdleWait,
+}
+
+impl Stage {
+    /// All, in order.
+    pub const ALL: [Stage; 5] =
+        [Stage::Source, Stage::Process, Stage::Sink, Stage::Other, Stage::IdleWait];
+
+    /// The name in `serverStatus`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Source => "source",
+            Stage::Process => "process",
+            Stage::Sink => "sink",
+            Stage::Other => "other",
+            Stage::IdleWait => "idleWait",
+        }
+    }
+}
+
+/// What a worker counts.
+pub(crate) struct WorkerStats {
+    pub waits: Counter,
+    pub ticks: Counter,
+    pub polls: Counter,
+    pub spins: Counter,
+    pub spin_hits: Counter,
+    pub bytes_in: Counter,
+    pub bytes_out: Counter,
+    pub logical_in: Counter,
+    pub logical_out: Counter,
+    pub requests: Counter,
+    pub active: Counter,
+    stages: [Histogram; 5],
+}
+
+impl WorkerStats {
+    pub fn new() -> Self {
+        WorkerStats {
+            waits: Counter::default(),
+            ticks: Counter::default(),
+            polls: Counter::default(),
+            spins: Counter::default(),
+            spin_hits: Counter::default(),
+            bytes_in: Counter::default(),
+            bytes_out: Counter::default(),
+            logical_in: Counter::default(),
+            logical_out: Counter::default(),
+            requests: Counter::default(),
+            active: Counter::default(),
+            stages: std::array::from_fn(|_| Histogram::new()),
+        }
+    }
+
+    pub fn record(&self, stage: Stage, duration_ns: u64) {
+        if let Some(histogram) = self.stages.get(stage as usize) {
+            histogram.record(duration_ns);
+        }
+    }
+
+    pub fn snapshot(&self, id: usize, sessions: usize) -> WorkerSnapshot {
+        WorkerSnapshot {
+            id,
+            sessions: sessions as u64,
+            active: self.active.get(),
+            requests: self.requests.get(),
+            waits: self.waits.get(),
+            ticks: self.ticks.get(),
+            polls: self.polls.get(),
+            spins: self.spins.get(),
+            spin_hits: self.spin_hits.get(),
+            bytes_in: self.bytes_in.get(),
+            bytes_out: self.bytes_out.get(),
+        }
+    }
+}
+
+/// One worker's counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerSnapshot {
+    /// Its number.
+    pub id: usize,
+    /// Sessions that live on it.
+    pub sessions: u64,
+    /// Of these, how many have a request in progress.
+    pub active: u64,
+    /// Requests received.
+    pub requests: u64,
+    /// Calls of epoll_wait.
+    pub waits: u64,
+    /// Ticks.
+    pub ticks: u64,
+    /// Tasks polled.
+    pub polls: u64,
+    /// Looks for events while spinning.
+    pub spins: u64,
+    /// Times that spinning found something.
+    pub spin_hits: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+}
+
+/// `serverStatus`: `connections`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionCounts {
+    /// Open sessions.
+    pub current: u64,
+    /// How many more may come.
+    pub available: u64,
+    /// Sessions ever accepted.
+    pub total_created: u64,
+    /// Connections closed at once because there were too many.
+    pub rejected: u64,
+    /// Sessions with a request in progress.
+    pub active: u64,
+}
+
+/// `serverStatus`: `network`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct NetworkCounts {
+    /// Bytes of requests, uncompressed.
+    pub bytes_in: u64,
+    /// Bytes of replies, uncompressed.
+    pub bytes_out: u64,
+    /// Bytes received.
+    pub physical_bytes_in: u64,
+    /// Bytes sent.
+    pub physical_bytes_out: u64,
+    /// Requests received.
+    pub requests: u64,
+}
+
+/// The numbers of the whole service. Shared by the session manager and whoever reports them.
+pub struct ServiceStats {
+    workers: Vec<WorkerHandle>,
+    pub(crate) connections: AtomicUsize,
+    pub(crate) connections_max: AtomicUsize,
+    pub(crate) created: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+}
+
+impl ServiceStats {
+    pub(crate) fn new(workers: &[WorkerHandle], connections_max: usize) -> Self {
+        ServiceStats {
+            workers: workers.to_vec(),
+            connections: AtomicUsize::new(0),
+            connections_max: AtomicUsize::new(connections_max),
+            created: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+        }
+    }
+
+    /// Connections now and ever.
+    pub fn connections(&self) -> ConnectionCounts {
+        let current = self.connections.load(Ordering::Relaxed) as u64;
+        let max = self.connections_max.load(Ordering::Relaxed) as u64;
+        ConnectionCounts {
+            current,
+            available: max.saturating_sub(current),
+            total_created: self.created.load(Ordering::Relaxed),
+            rejected: self.rejected.load(Ordering::Relaxed),
+            active: self.workers.iter().map(|w| w.shared.stats.active.get()).sum(),
+        }
+    }
+
+    /// Bytes and requests.
+    pub fn network(&self) -> NetworkCounts {
+        let mut sum = NetworkCounts::default();
+        for stats in self.workers.iter().map(|w| &w.shared.stats) {
+            sum.bytes_in = sum.bytes_in.wrapping_add(stats.logical_in.get());
+            sum.bytes_out = sum.bytes_out.wrapping_add(stats.logical_out.get());
+            sum.physical_bytes_in += stats.bytes_in.get();
+            sum.physical_bytes_out += stats.bytes_out.get();
+            sum.requests += stats.requests.get();
+        }
+        sum
+    }
+
+    /// Each worker's own counters.
+    pub fn workers(&self) -> Vec<WorkerSnapshot> {
+        self.workers.iter().map(WorkerHandle::stats).collect()
+    }
+
+    /// How long requests were in a stage.
+    pub fn stage(&self, stage: Stage) -> HistogramSnapshot {
+        let mut sum = HistogramSnapshot::default();
+        for worker in &self.workers {
+            if let Some(histogram) = worker.shared.stats.stages.get(stage as usize) {
+                histogram.merge_into(&mut sum);
+            }
+        }
+        sum
+    }
+}

@@ -1,0 +1,314 @@
+//! A session over a byte stream: the socket of a TCP or a Unix domain connection.
+//!
+//! Receiving: an idle session owns no buffer. When there is something to read it takes a pooled one;
+//! whole messages are lent from there, several in a row if they came in one read. Only a message
+//! that is still incomplete when the socket runs dry moves into memory of its own, which grows with
+//! what has really come, never by the length that the peer claims.
+//!
+//! A read that gives less than was asked for has emptied the socket, so there is no second one to
+//! hear that: epoll reports what comes later (edge-triggered).
+
+use super::http;
+use super::socket::StreamSocket;
+use crate::contract::{Lease, Session, SessionEnd, SessionInfo};
+use crate::executor::io::{IoSource, READ, WRITE};
+use crate::executor::local::Local;
+use crate::executor::slab::Key;
+use crate::liveness::Liveness;
+use crate::pool::RECEIVE_BYTES;
+use crate::reply::ReplyBuf;
+use crate::sys::monotonic_ns;
+use kauri_base::limits::MESSAGE_BYTES_MAX;
+use kauri_base::log::{self, Attr};
+use kauri_wire::{HEADER_BYTES, checked_length, claimed_length};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Least capacity of the memory that an incomplete message moves into.
+const PARTIAL_BYTES_MIN: usize = 1024;
+/// How much room an incomplete message gets for each byte that has come.
+const PARTIAL_GROWTH: usize = 4;
+/// Requests at most this long move out of a pooled buffer when those run short.
+const MOVED_BYTES_MAX: usize = 16 * 1024;
+
+pub(crate) struct StreamSession {
+    info: Arc<SessionInfo>,
+    liveness: Arc<Liveness>,
+    socket: Arc<StreamSocket>,
+    local: Rc<Local>,
+    io: Rc<IoSource>,
+    io_key: Key,
+    inbox: Inbox,
+    first_byte_ns: u64,
+}
+
+/// What was received and not yet given back: `bytes[start..]`.
+#[derive(Default)]
+struct Inbox {
+    bytes: Vec<u8>,
+    start: usize,
+    pooled: bool,
+}
+
+impl Inbox {
+    fn unread(&self) -> &[u8] {
+        self.bytes.get(self.start..).unwrap_or_default()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.start >= self.bytes.len()
+    }
+
+    /// Gives the memory back to where it came from.
+    fn release(&mut self, local: &Local) {
+        let memory = std::mem::take(self);
+        if memory.pooled {
+            local.pool.give_receive(memory.bytes);
+        }
+    }
+
+    /// Makes room to receive more of a message of `needed` bytes in all (or an unknown number).
+    fn make_room(&mut self, needed: usize, local: &Local) {
+        if self.is_empty() && !self.pooled {
+            *self = Inbox { bytes: local.pool.take_receive(), start: 0, pooled: true };
+            return;
+        }
+        if self.pooled && needed <= RECEIVE_BYTES {
+            if self.start + needed > self.bytes.capacity() {
+                self.bytes.drain(..self.start);
+                self.start = 0;
+            }
+            return;
+        }
+        if self.pooled {
+            self.move_out(needed, local);
+        }
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        if self.bytes.spare_capacity_mut().is_empty() {
+            let grown = partial_capacity(self.bytes.len(), needed);
+            self.bytes.reserve_exact(grown.saturating_sub(self.bytes.len()).max(1));
+        }
+    }
+
+    /// Moves what is unread out of a pooled buffer into memory of its own.
+    fn move_out(&mut self, needed: usize, local: &Local) {
+        let unread = self.unread();
+        let mut own = Vec::with_capacity(partial_capacity(unread.len(), needed));
+        own.extend_from_slice(unread);
+        self.release(local);
+        *self = Inbox { bytes: own, start: 0, pooled: false };
+    }
+}
+
+/// Room for a message of `needed` bytes of which `received` are there.
+fn partial_capacity(received: usize, needed: usize) -> usize {
+    (received * PARTIAL_GROWTH).max(PARTIAL_BYTES_MIN).min(needed).max(received)
+}
+
+impl StreamSession {
+    pub fn open(
+        fd: OwnedFd,
+        local: &Rc<Local>,
+        info: Arc<SessionInfo>,
+        liveness: Arc<Liveness>,
+    ) -> io::Result<Self> {
+        let socket = Arc::new(StreamSocket::new(fd, Arc::clone(&local.shared)));
+        let io = Rc::new(IoSource::new(Arc::clone(&liveness)));
+        let io_key = local.watch(socket.fd(), Rc::clone(&io))?;
+        Ok(StreamSession {
+            info,
+            liveness,
+            socket,
+            local: Rc::clone(local),
+            io,
+            io_key,
+            inbox: Inbox::default(),
+            first_byte_ns: 0,
+        })
+    }
+
+    /// The length of the message that the inbox begins with, as far as it is known.
+    fn message_length(&mut self) -> Result<Option<usize>, SessionEnd> {
+        let Some(claimed) = claimed_length(self.inbox.unread()) else { return Ok(None) };
+        if let Some(length) = checked_length(claimed) {
+            return Ok(Some(length));
+        }
+        if http::is_request(self.inbox.unread()) {
+            self.answer_http();
+        } else {
+            self.log_bad_length(claimed);
+        }
+        Err(SessionEnd::Malformed)
+    }
+
+    fn answer_http(&mut self) {
+        // What the client does not take of these few bytes it does not get.
+        let _ = self.socket.send(http::RESPONSE.as_bytes());
+        let attr = Attr::new()
+            .str("error", "Client sent an HTTP request over a native MongoDB connection")
+            .str("remote", &self.info.remote)
+            .num("connectionId", self.info.id);
+        log::info("NETWORK", 22_988, &self.ctx(), RECEIVE_ERROR, attr);
+    }
+
+    fn log_bad_length(&self, claimed: i32) {
+        let attr = Attr::new()
+            .num("msgLen", claimed)
+            .num("min", HEADER_BYTES)
+            .num("max", MESSAGE_BYTES_MAX)
+            .str("remote", &self.info.remote)
+            .num("connectionId", self.info.id);
+        log::info("NETWORK", 4_615_638, &self.ctx(), "recv(): message mstLen is invalid.", attr);
+    }
+
+    fn ctx(&self) -> String {
+        format!("conn{}", self.info.id)
+    }
+
+    /// One read into the inbox. Ok(0) is the end of the stream.
+    fn receive(&mut self, needed: usize) -> io::Result<usize> {
+        self.inbox.make_room(needed, &self.local);
+        let room = self.inbox.bytes.capacity() - self.inbox.bytes.len();
+        let received = self.socket.receive(&mut self.inbox.bytes);
+        match &received {
+            Ok(count) if *count == room => {}
+            _ => self.io.exhausted(READ),
+        }
+        received
+    }
+
+    fn lend(&mut self, length: usize) -> Lease {
+        let last_byte_ns = monotonic_ns();
+        // Zero: it came whole with the message before it.
+        let first_byte_ns = if self.first_byte_ns == 0 { last_byte_ns } else { self.first_byte_ns };
+        let ready_ns = if self.first_byte_ns == 0 { last_byte_ns } else { self.io.ready_ns() };
+        self.first_byte_ns = 0;
+        if self.inbox.pooled && length <= MOVED_BYTES_MAX && self.local.pool.crowded() {
+            self.inbox.move_out(self.inbox.unread().len(), &self.local);
+        }
+        let range = self.inbox.start..self.inbox.start + length;
+        Lease { range, ready_ns: ready_ns.min(first_byte_ns), first_byte_ns, last_byte_ns }
+    }
+}
+
+const RECEIVE_ERROR: &str = "Error receiving request from client. Ending connection from remote";
+
+impl Session for StreamSession {
+    fn info(&self) -> &Arc<SessionInfo> {
+        &self.info
+    }
+
+    fn liveness(&self) -> &Arc<Liveness> {
+        &self.liveness
+    }
+
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lease, SessionEnd>> {
+        loop {
+            let known = match self.message_length() {
+                Ok(known) => known,
+                Err(end) => return Poll::Ready(Err(end)),
+            };
+            if let Some(length) = known
+                && self.inbox.unread().len() >= length
+            {
+                return Poll::Ready(Ok(self.lend(length)));
+            }
+            if self.liveness.is_draining() {
+                return Poll::Ready(Err(SessionEnd::Cancelled));
+            }
+            let needed = known.unwrap_or(HEADER_BYTES);
+            if self.io.poll_ready(cx, READ).is_pending() {
+                if self.inbox.is_empty() {
+                    self.inbox.release(&self.local);
+                } else if self.inbox.pooled {
+                    self.inbox.move_out(needed, &self.local);
+                }
+                return Poll::Pending;
+            }
+            if self.first_byte_ns == 0 {
+                self.first_byte_ns = monotonic_ns();
+            }
+            match self.receive(needed) {
+                Ok(0) => return Poll::Ready(Err(SessionEnd::PeerClosed)),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.inbox.is_empty() {
+                        self.first_byte_ns = 0;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Poll::Ready(Err(SessionEnd::PeerClosed)),
+            }
+        }
+    }
+
+    fn request(&self, lease: &Lease) -> &[u8] {
+        self.inbox.bytes.get(lease.range.clone()).unwrap_or_default()
+    }
+
+    fn release(&mut self, lease: Lease) {
+        self.inbox.start = lease.range.end;
+        if self.inbox.is_empty() {
+            self.inbox.release(&self.local);
+        }
+    }
+
+    fn reply_buf(&mut self, size_hint: usize) -> ReplyBuf {
+        let early = Arc::clone(&self.socket) as Arc<dyn crate::reply::SendNow>;
+        ReplyBuf::new(self.local.pool.take_reply(size_hint), Some(early))
+    }
+
+    fn poll_sink(
+        &mut self,
+        cx: &mut Context<'_>,
+        reply: &mut ReplyBuf,
+    ) -> Poll<Result<(), SessionEnd>> {
+        if !reply.is_whole() {
+            return Poll::Ready(Err(SessionEnd::ReplyLength));
+        }
+        while !reply.unsent().is_empty() {
+            if self.liveness.is_dropped() {
+                return Poll::Ready(Err(SessionEnd::Cancelled));
+            }
+            if self.io.poll_ready(cx, WRITE).is_pending() {
+                return Poll::Pending;
+            }
+            let wanted = reply.unsent().len();
+            match self.socket.send(reply.unsent()) {
+                Ok(count) => {
+                    reply.note_sent(count);
+                    if count < wanted {
+                        self.io.exhausted(WRITE);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.io.exhausted(WRITE);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Poll::Ready(Err(SessionEnd::PeerClosed)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn recycle(&mut self, reply: ReplyBuf) {
+        self.local.pool.give_reply(reply.into_memory());
+    }
+
+    fn close(&mut self) {
+        self.socket.shutdown();
+    }
+}
+
+impl Drop for StreamSession {
+    fn drop(&mut self) {
+        self.inbox.release(&self.local);
+        self.local.unwatch(self.io_key);
+    }
+}

@@ -1,0 +1,49 @@
+//! The socket of a stream session, and what went through it.
+
+use crate::executor::shared::WorkerShared;
+use crate::reply::SendNow;
+use crate::sys;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+pub(crate) struct StreamSocket {
+    fd: OwnedFd,
+    worker: Arc<WorkerShared>,
+}
+
+impl StreamSocket {
+    pub fn new(fd: OwnedFd, worker: Arc<WorkerShared>) -> Self {
+        StreamSocket { fd, worker }
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Receives into the spare capacity of `buffer`.
+    pub fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let received = sys::recv_append(self.fd(), buffer)?;
+        self.worker.stats.bytes_in.add(received as u64);
+        Ok(received)
+    }
+
+    pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = sys::send(self.fd(), bytes)?;
+        self.worker.stats.bytes_out.add(sent as u64);
+        Ok(sent)
+    }
+
+    /// Ends the sending half; the peer reads what was sent, and then the end.
+    pub fn shutdown(&self) {
+        sys::shutdown_send(self.fd());
+    }
+}
+
+impl SendNow for StreamSocket {
+    fn send_now(&self, first: &[u8], second: &[u8]) -> usize {
+        let sent = sys::send_two(self.fd(), first, second).unwrap_or(0);
+        self.worker.stats.bytes_out.add(sent as u64);
+        sent
+    }
+}

@@ -1,0 +1,303 @@
+//! The system calls that std lacks, each behind a safe function: epoll, eventfd, a listening socket
+//! with its options, receive and send without a time-out, the monotonic clock.
+//!
+//! Where it sits: at the bottom of this crate; the only place with unsafe code. Everything takes
+//! and gives std's owned or borrowed descriptors, so no call can act on a descriptor that is closed.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Connections that wait for `accept`, as many as the kernel's own limit lets wait.
+const LISTEN_BACKLOG: libc::c_int = 4096;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn check_len(result: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Nanoseconds of the monotonic clock.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live timespec, which is all that the call writes to.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+/// What epoll reports about one descriptor.
+#[derive(Clone, Copy)]
+pub struct Event {
+    /// The number given at registration.
+    pub key: u64,
+    /// There is something to read, or the end of the stream.
+    pub readable: bool,
+    /// There is room to write.
+    pub writable: bool,
+    /// The peer has closed (at least its sending half), or the connection is broken.
+    pub closed: bool,
+}
+
+/// The kernel's list of descriptors to watch.
+pub struct Epoll {
+    fd: OwnedFd,
+}
+
+/// Room for the events of one wait.
+pub struct EventList {
+    raw: Vec<libc::epoll_event>,
+    filled: usize,
+}
+
+impl EventList {
+    /// Room for `capacity` events a wait.
+    pub fn new(capacity: usize) -> Self {
+        EventList { raw: vec![libc::epoll_event { events: 0, u64: 0 }; capacity], filled: 0 }
+    }
+
+    /// How many the last wait gave.
+    pub fn len(&self) -> usize {
+        self.filled
+    }
+
+    /// The events of the last wait.
+    pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
+        self.raw.iter().take(self.filled).map(|raw| {
+            let bits = raw.events;
+            let has = |mask: libc::c_int| bits & mask as u32 != 0;
+            Event {
+                key: raw.u64,
+                readable: has(libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR),
+                writable: has(libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR),
+                closed: has(libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR),
+            }
+        })
+    }
+}
+
+impl Epoll {
+    /// An empty list.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: the kernel has just given this descriptor to us alone.
+        Ok(Epoll { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Reports each change of `fd` once (edge-triggered): readable, writable, closed by the peer.
+    pub fn add_stream(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        let interest = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+        self.add(fd, key, interest as u32)
+    }
+
+    /// Reports `fd` as long as it is readable (level-triggered).
+    pub fn add_readable(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        self.add(fd, key, libc::EPOLLIN as u32)
+    }
+
+    fn add(&self, fd: BorrowedFd<'_>, key: u64, events: u32) -> io::Result<()> {
+        let mut event = libc::epoll_event { events, u64: key };
+        // SAFETY: both descriptors are open while they are borrowed; the event is live.
+        check(unsafe {
+            libc::epoll_ctl(self.fd.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
+        })?;
+        Ok(())
+    }
+
+    /// Waits until something happens or `timeout` is over; `None` waits for ever.
+    pub fn wait(&self, events: &mut EventList, timeout: Option<Duration>) -> io::Result<()> {
+        events.filled = 0;
+        // Rounded up: a wait that ends before a timer is due would only be repeated.
+        let timeout_ms = match timeout {
+            None => -1,
+            Some(t) => t.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as libc::c_int,
+        };
+        // SAFETY: the kernel writes at most as many events as the vector holds.
+        let count = check(unsafe {
+            libc::epoll_wait(
+                self.fd.as_raw_fd(),
+                events.raw.as_mut_ptr(),
+                events.raw.len() as libc::c_int,
+                timeout_ms,
+            )
+        });
+        match count {
+            Ok(count) => events.filled = count as usize,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+}
+
+/// Wakes a thread that waits in epoll.
+pub struct EventFd {
+    file: std::fs::File,
+}
+
+impl EventFd {
+    /// A counter at zero.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        // SAFETY: the kernel has just given this descriptor to us alone.
+        Ok(EventFd { file: unsafe { OwnedFd::from_raw_fd(fd) }.into() })
+    }
+
+    /// Makes it readable.
+    pub fn signal(&self) {
+        // It fails only if the counter is full, and then it is readable already.
+        let _ = io::Write::write(&mut &self.file, &1u64.to_ne_bytes());
+    }
+
+    /// Makes it unreadable until the next signal.
+    pub fn reset(&self) {
+        // It fails only if there was no signal.
+        let _ = io::Read::read(&mut &self.file, &mut [0; 8]);
+    }
+
+    /// For registration with epoll.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.file)
+    }
+}
+
+/// Receives into the part of `buffer` that lies between its length and its capacity, and makes
+/// what came part of it. Never waits.
+pub fn recv_append(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    let spare = buffer.spare_capacity_mut();
+    // SAFETY: the kernel writes at most `spare.len()` bytes, all in memory that we own.
+    let received = check_len(unsafe {
+        libc::recv(fd.as_raw_fd(), spare.as_mut_ptr().cast(), spare.len(), libc::MSG_DONTWAIT)
+    })?;
+    let filled = buffer.len() + received;
+    // SAFETY: `received` is at most the spare capacity, and those bytes were just written.
+    unsafe { buffer.set_len(filled) };
+    Ok(received)
+}
+
+/// Sends what the socket takes of `bytes`. Never waits, never raises SIGPIPE.
+pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the kernel reads `bytes.len()` bytes from a live slice.
+    check_len(unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) })
+}
+
+/// Sends what the socket takes of `first` and then `second`, in one call.
+pub fn send_two(fd: BorrowedFd<'_>, first: &[u8], second: &[u8]) -> io::Result<usize> {
+    let mut parts = [first, second]
+        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    // SAFETY: a zeroed msghdr is a valid one without address, parts or control data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the header and its parts are live, and sendmsg only reads what they point to.
+    check_len(unsafe { libc::sendmsg(fd.as_raw_fd(), &message, flags) })
+}
+
+fn set_int(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: the option's value is a live int, and its size is given.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    })?;
+    Ok(())
+}
+
+/// When a silent peer is probed, and when it counts as gone.
+pub struct KeepAlive {
+    /// Silence before the first probe, in seconds.
+    pub idle_s: u32,
+    /// Between probes, in seconds.
+    pub interval_s: u32,
+    /// Unanswered probes before the connection is broken.
+    pub probes_max: u32,
+}
+
+/// Sets what every TCP connection has: no delay, and keepalive.
+pub fn set_tcp_options(fd: BorrowedFd<'_>, keepalive: &KeepAlive) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    set_int(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, keepalive.idle_s as libc::c_int)?;
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, keepalive.interval_s as libc::c_int)?;
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, keepalive.probes_max as libc::c_int)
+}
+
+/// A listening TCP socket. An IPv6 one takes no IPv4 connections, so that `::` and `0.0.0.0` can
+/// be bound side by side.
+pub fn listen_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // SAFETY: takes no pointers.
+    let raw = check(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: the kernel has just given this descriptor to us alone.
+    let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+    let borrowed = std::os::fd::AsFd::as_fd(&fd);
+    set_int(borrowed, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    if address.is_ipv6() {
+        set_int(borrowed, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+    }
+    bind(&fd, address)?;
+    // SAFETY: takes no pointers; the descriptor is open.
+    check(unsafe { libc::listen(fd.as_raw_fd(), LISTEN_BACKLOG) })?;
+    Ok(fd)
+}
+
+fn bind(fd: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+    match address {
+        SocketAddr::V4(v4) => {
+            let raw = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: the address is live and its size is its type's.
+            check(unsafe {
+                libc::bind(
+                    fd.as_raw_fd(),
+                    (&raw const raw).cast(),
+                    size_of_val(&raw) as libc::socklen_t,
+                )
+            })?;
+        }
+        SocketAddr::V6(v6) => {
+            let raw = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: the address is live and its size is its type's.
+            check(unsafe {
+                libc::bind(
+                    fd.as_raw_fd(),
+                    (&raw const raw).cast(),
+                    size_of_val(&raw) as libc::socklen_t,
+                )
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends the sending half of a connection. An error means that it is broken anyway.
+pub fn shutdown_send(fd: BorrowedFd<'_>) {
+    // SAFETY: takes no pointers; the descriptor is open while it is borrowed.
+    unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) };
+}
