@@ -17,7 +17,9 @@ pub mod decimal;
 mod decimal_text;
 pub mod doc;
 pub mod number;
+pub mod shell;
 pub mod types;
+pub mod validate;
 pub mod value;
 pub mod writer;
 
@@ -25,5 +27,6 @@ pub use compare::{compare, compare_docs, equal, hash_value};
 pub use doc::{Doc, DocBuf, DocCow, Elem, Iter};
 pub use number::Number;
 pub use types::Type;
+pub use validate::validate;
 pub use value::{Decimal128, Value};
 pub use writer::{ArrayWriter, DocWriter};

@@ -1,0 +1,96 @@
+//! Throughput of what runs for every document: validation, comparison, index keys.
+//!
+//! `cargo bench -p kauri-bson`. Prints the best of several rounds.
+
+use kauri_bson::{DocBuf, Value, compare_docs, doc, validate};
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Nanoseconds that one call takes, the best of ten rounds.
+fn measure(mut call: impl FnMut()) -> f64 {
+    const CALLS: u32 = 100_000;
+    (0..10)
+        .map(|_| {
+            let start = Instant::now();
+            for _ in 0..CALLS {
+                call();
+            }
+            start.elapsed().as_nanos() as f64 / f64::from(CALLS)
+        })
+        .fold(f64::INFINITY, f64::min)
+}
+
+fn report(name: &str, bytes: usize, ns: f64) {
+    println!("{name:<34} {ns:>8.1} ns {:>8.2} GB/s  ({bytes} bytes)", bytes as f64 / ns);
+}
+
+fn strings() -> DocBuf {
+    DocBuf::build(|w| {
+        w.put("_id", [7u8; 12]);
+        for i in 0..10 {
+            w.put(&format!("field{i}"), "x".repeat(88));
+        }
+    })
+}
+
+fn short_strings() -> DocBuf {
+    DocBuf::build(|w| {
+        w.put("_id", [7u8; 12]);
+        for i in 0..40 {
+            w.put(&format!("f{i}"), "short text");
+        }
+    })
+}
+
+fn ints() -> DocBuf {
+    DocBuf::build(|w| {
+        w.put("_id", [7u8; 12]);
+        for i in 0..120 {
+            w.put(&format!("a{i}"), i);
+        }
+    })
+}
+
+fn nested() -> DocBuf {
+    DocBuf::build(|w| {
+        for i in 0..20 {
+            let mut inner = w.document(&format!("n{i}"));
+            inner.put("x", i);
+            let mut array = inner.array("list");
+            for j in 0..4 {
+                array.push(j);
+            }
+        }
+    })
+}
+
+fn main() {
+    for (name, doc) in [
+        ("strings of 88 bytes", strings()),
+        ("strings of 10 bytes", short_strings()),
+        ("ints", ints()),
+        ("nested", nested()),
+    ] {
+        let bytes = doc.as_bytes();
+        let ns = measure(|| {
+            let _ = black_box(validate(black_box(bytes), 200));
+        });
+        report(&format!("validate, {name}"), bytes.len(), ns);
+        let copy = doc.clone();
+        let ns = measure(|| {
+            black_box(compare_docs(black_box(doc.as_doc()), black_box(copy.as_doc())));
+        });
+        report(&format!("compare equal, {name}"), bytes.len(), ns);
+    }
+    let (a, b) = (doc! { "a" => 1 }, doc! { "a" => 2.0 });
+    let (a, b) = (a.as_doc().value("a"), b.as_doc().value("a"));
+    let ns = measure(|| {
+        black_box(kauri_bson::compare(black_box(&a), black_box(&b)));
+    });
+    report("compare int with double", 12, ns);
+    let (a, b) = (Value::from([1u8; 12]), Value::from([2u8; 12]));
+    let ns = measure(|| {
+        black_box(kauri_bson::compare(black_box(&a), black_box(&b)));
+    });
+    report("compare ObjectIds", 24, ns);
+}
