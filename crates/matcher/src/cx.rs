@@ -1,58 +1,85 @@
 //! What parsing and matching are given from outside.
 
-use std::borrow::Cow;
+use kauri_expr::EvalCx;
 
 /// Where a filter stands, which decides what it may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// find, count, distinct, update, delete, findAndModify.
     Find,
-    /// A `$match` stage (and `$lookup`'s and others' pipelines).
+    /// A `$match` stage, and the filters of commands that list things.
     Aggregation,
     /// A collection's validator.
     Validator,
     /// `partialFilterExpression`.
     PartialIndex,
-    /// One of `arrayFilters`, or a `$pull` condition.
-    Update,
+    /// One of `arrayFilters`, a `$pull` condition, or a projection's `$elemMatch`: filters for the
+    /// elements of an array.
+    Elements,
 }
 
 /// The surroundings of a filter being parsed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct ParseCx<'a> {
     place: Place,
-    marker: std::marker::PhantomData<&'a ()>,
+    expressions: Option<&'a kauri_expr::ParseCx>,
 }
 
-impl ParseCx<'_> {
+impl<'a> ParseCx<'a> {
     /// The surroundings of a filter at this place.
     pub fn new(place: Place) -> Self {
-        ParseCx { place, marker: std::marker::PhantomData }
+        ParseCx { place, expressions: None }
+    }
+
+    /// The same with what `$expr` is parsed with (variables from a command's `let`).
+    pub fn with_expressions(self, expressions: &'a kauri_expr::ParseCx) -> Self {
+        ParseCx { expressions: Some(expressions), ..self }
     }
 
     /// Where the filter stands.
     pub fn place(&self) -> Place {
         self.place
     }
+
+    /// What `$expr` is parsed with, if it was given.
+    pub fn expressions(&self) -> Option<&'a kauri_expr::ParseCx> {
+        self.expressions
+    }
+
+    /// Whether `$expr`, `$jsonSchema` and `$sampleRate` may stand here.
+    pub(crate) fn allows_expressions(&self) -> bool {
+        !matches!(self.place, Place::PartialIndex | Place::Elements)
+    }
 }
 
 /// The surroundings of a match.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct MatchCx<'a> {
-    marker: std::marker::PhantomData<&'a ()>,
+    /// What `$expr` is evaluated with, and `$sampleRate`'s randomness.
+    pub eval: EvalCx<'a>,
 }
 
-impl MatchCx<'_> {
+impl<'a> MatchCx<'a> {
     /// Surroundings that fit every filter without `$expr` and `$sampleRate`.
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// Surroundings with what `$expr` is evaluated with.
+    pub fn with_eval(eval: EvalCx<'a>) -> Self {
+        MatchCx { eval }
+    }
+
+    /// A random number of at least 0 and below 1; 0 without a source.
+    pub(crate) fn random_unit(&self) -> f64 {
+        const SCALE: f64 = 1.0 / (1u64 << 53) as f64;
+        self.eval.random.map_or(0.0, |r| (r.next_u64() >> 11) as f64 * SCALE)
+    }
 }
 
 /// What a match tells besides yes or no.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatchDetails {
-    /// The array position that the positional `$` operator takes.
     elem_match_key: Option<u32>,
 }
 
@@ -65,11 +92,6 @@ impl MatchDetails {
     /// The array position that made the document match: what the positional `$` stands for.
     pub fn elem_match_key(&self) -> Option<u32> {
         self.elem_match_key
-    }
-
-    /// The position as a field name.
-    pub fn elem_match_name(&self) -> Option<Cow<'static, str>> {
-        self.elem_match_key.map(|k| Cow::Owned(k.to_string()))
     }
 
     /// Notes the position.

@@ -12,11 +12,18 @@
 //! Knows nothing of collections, indexes or plans.
 
 pub mod cx;
+mod eval;
+mod matcher;
+mod parse;
 pub mod path;
+pub mod schema;
 pub mod tree;
 
-pub use cx::{MatchCx, MatchDetails, ParseCx};
+pub use cx::{MatchCx, MatchDetails, ParseCx, Place};
+pub use matcher::Matcher;
+pub use parse::is_operator_object;
 pub use path::Path;
+pub use schema::Schema;
 pub use tree::{
     BitOp, BitTest, CompareOp, ExprMatch, InList, Leaf, MatchExpr, Modulo, Predicate, RegexMatch,
     TypeSet,

@@ -8,8 +8,14 @@
 //!   only) and never `Missing`;
 //! - trees of [`Predicate::ElemMatchValue`] have only logical nodes and leaves on [`Path::to_self`].
 
+use crate::cx::{MatchCx, ParseCx};
 use crate::path::Path;
-use kauri_bson::{Type, Value};
+use crate::schema::Schema;
+use kauri_base::Result;
+use kauri_bson::{Doc, Type, Value};
+use kauri_expr::Expression;
+use kauri_expr::regex::Regex;
+use std::sync::Arc;
 
 /// One node of a filter.
 #[derive(Clone, Debug)]
@@ -26,6 +32,10 @@ pub enum MatchExpr {
     Leaf(Leaf),
     /// `$expr`.
     Expr(ExprMatch),
+    /// `$jsonSchema`.
+    Schema(Arc<Schema>),
+    /// `$sampleRate`: a random share, above 0 and below 1.
+    SampleRate(f64),
     /// Matches everything.
     AlwaysTrue,
     /// Matches nothing.
@@ -113,22 +123,32 @@ impl InList {
     }
 }
 
-/// A regular expression as an operand.
+/// A regular expression as an operand. It matches strings and symbols that hold a match, and regex
+/// values that are the same.
 #[derive(Clone, Debug)]
 pub struct RegexMatch {
-    pub(crate) pattern: Box<str>,
-    pub(crate) options: Box<str>,
+    pub(crate) regex: Arc<Regex>,
 }
 
 impl RegexMatch {
+    /// Compiles a pattern.
+    pub fn new(pattern: &str, options: &str) -> Result<RegexMatch> {
+        Ok(RegexMatch { regex: Arc::new(Regex::new(pattern, options)?) })
+    }
+
     /// The pattern.
     pub fn pattern(&self) -> &str {
-        &self.pattern
+        self.regex.pattern()
     }
 
     /// The option letters.
     pub fn options(&self) -> &str {
-        &self.options
+        self.regex.options()
+    }
+
+    /// The compiled pattern (its literal prefix gives index bounds).
+    pub fn regex(&self) -> &Regex {
+        &self.regex
     }
 }
 
@@ -223,12 +243,25 @@ impl BitOp {
 /// The operand of the `$bits…` family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BitTest {
-    pub(crate) op: BitOp,
+    op: BitOp,
     /// Ascending, each once.
-    pub(crate) positions: Box<[u32]>,
+    positions: Box<[u32]>,
+    /// Those of the positions that a long has. Positions beyond stand for its sign.
+    mask: u64,
 }
 
 impl BitTest {
+    /// A test of these positions, which ascend.
+    pub(crate) fn new(op: BitOp, positions: Vec<u32>) -> BitTest {
+        let mask = positions.iter().map(|p| 1 << (*p).min(63)).fold(0, |mask, bit| mask | bit);
+        BitTest { op, positions: positions.into(), mask }
+    }
+
+    /// The positions as bits of a long, sign-extended: all beyond its last bit are that bit.
+    pub(crate) fn mask(&self) -> u64 {
+        self.mask
+    }
+
     /// Which test.
     pub fn op(&self) -> BitOp {
         self.op
@@ -243,6 +276,33 @@ impl BitTest {
 /// `$expr`'s operand.
 #[derive(Clone, Debug)]
 pub struct ExprMatch {
+    source: Arc<Value<'static>>,
+    expression: Arc<Expression>,
+}
+
+impl ExprMatch {
+    /// Parses an expression.
+    pub(crate) fn parse(source: &Value<'_>, cx: &ParseCx<'_>) -> Result<ExprMatch> {
+        let none = kauri_expr::ParseCx::default();
+        let expression = Expression::parse(source, cx.expressions().unwrap_or(&none))?;
+        Ok(ExprMatch {
+            source: Arc::new(source.clone().into_owned()),
+            expression: Arc::new(expression),
+        })
+    }
+
     /// As the filter wrote it.
-    pub source: Value<'static>,
+    pub fn source(&self) -> &Value<'static> {
+        &self.source
+    }
+
+    /// The parsed expression.
+    pub fn expression(&self) -> &Expression {
+        &self.expression
+    }
+
+    /// Whether the expression gives something true.
+    pub(crate) fn matches(&self, doc: Doc<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+        Ok(self.expression.eval(&cx.eval, doc)?.truthy())
+    }
 }

@@ -1,0 +1,137 @@
+//! Evaluates trees over raw documents.
+//!
+//! Nothing is built and nothing allocated on the way, apart from what `$expr`, `$jsonSchema` and
+//! regexes need for themselves.
+
+mod leaf;
+mod traverse;
+
+use crate::cx::{MatchCx, MatchDetails};
+use crate::tree::{Leaf, MatchExpr, Predicate};
+use kauri_base::Result;
+use kauri_bson::{Doc, Elem};
+
+pub(crate) use leaf::{matches_elem, matches_missing};
+pub(crate) use traverse::{Expand, from_elem};
+
+/// What a tree is evaluated on.
+#[derive(Clone, Copy)]
+enum Target<'a> {
+    /// A document; paths begin at its fields.
+    Doc(Doc<'a>),
+    /// The value that all paths' first component names (an array filter's element).
+    Named(Elem<'a>),
+    /// A value; all paths are the path to itself.
+    Value(Elem<'a>),
+}
+
+impl MatchExpr {
+    /// Whether the document matches.
+    pub fn matches(&self, doc: Doc<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+        self.eval(Target::Doc(doc), cx, None)
+    }
+
+    /// Whether the document matches, and at which array position, for the positional `$`.
+    pub fn matches_with_details(
+        &self,
+        doc: Doc<'_>,
+        cx: &MatchCx<'_>,
+        details: &mut MatchDetails,
+    ) -> Result<bool> {
+        details.reset();
+        self.eval(Target::Doc(doc), cx, Some(details))
+    }
+
+    /// Whether the value matches, where the first component of all paths is a name for the value:
+    /// array filters (`{"x.a": 1}` for the elements that `$[x]` stands for).
+    pub fn matches_named(&self, elem: Elem<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+        self.eval(Target::Named(elem), cx, None)
+    }
+
+    /// Whether the value itself matches predicates that stand on [`crate::Path::to_self`].
+    pub fn matches_value(&self, elem: Elem<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+        self.eval(Target::Value(elem), cx, None)
+    }
+
+    fn eval(
+        &self,
+        target: Target<'_>,
+        cx: &MatchCx<'_>,
+        mut details: Option<&mut MatchDetails>,
+    ) -> Result<bool> {
+        Ok(match self {
+            MatchExpr::Leaf(leaf) => leaf.eval(target, cx, details)?,
+            MatchExpr::And(children) => {
+                for child in children {
+                    if !child.eval(target, cx, details.as_deref_mut())? {
+                        if let Some(details) = details {
+                            details.reset();
+                        }
+                        return Ok(false);
+                    }
+                }
+                true
+            }
+            MatchExpr::Or(children) => any(children, target, cx)?,
+            MatchExpr::Nor(children) => !any(children, target, cx)?,
+            MatchExpr::Not(child) => !child.eval(target, cx, None)?,
+            MatchExpr::AlwaysTrue => true,
+            MatchExpr::AlwaysFalse => false,
+            MatchExpr::SampleRate(rate) => cx.random_unit() < *rate,
+            // The parser lets these stand at a document's level only.
+            MatchExpr::Expr(expr) => match target {
+                Target::Doc(doc) => expr.matches(doc, cx)?,
+                _ => false,
+            },
+            MatchExpr::Schema(schema) => match target {
+                Target::Doc(doc) => schema.matches(doc)?,
+                _ => false,
+            },
+        })
+    }
+}
+
+fn any(children: &[MatchExpr], target: Target<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+    for child in children {
+        if child.eval(target, cx, None)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+impl Leaf {
+    fn eval(
+        &self,
+        target: Target<'_>,
+        cx: &MatchCx<'_>,
+        mut details: Option<&mut MatchDetails>,
+    ) -> Result<bool> {
+        let visit = |elem: Option<Elem<'_>>, position: Option<u32>| {
+            let matched = leaf::matches(&self.pred, elem, cx, details.as_deref_mut())?;
+            if matched && let (Some(position), Some(details)) = (position, details.as_deref_mut()) {
+                details.set_elem_match_key(position);
+            }
+            Ok(matched)
+        };
+        match target {
+            Target::Doc(doc) => traverse::from_doc(doc, &self.path, 0, self.pred.expand(), visit),
+            Target::Named(elem) => {
+                traverse::from_elem(elem, &self.path, 1, self.pred.expand(), visit)
+            }
+            Target::Value(elem) => leaf::matches(&self.pred, Some(elem), cx, details),
+        }
+    }
+}
+
+impl Predicate {
+    /// Whether the elements of an array that the path ends at are looked at besides the array.
+    pub(crate) fn expand(&self) -> Expand {
+        match self {
+            Predicate::Size(_) | Predicate::ElemMatchObject(_) | Predicate::ElemMatchValue(_) => {
+                Expand::ArrayOnly
+            }
+            _ => Expand::Elements,
+        }
+    }
+}

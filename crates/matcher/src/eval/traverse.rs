@@ -1,0 +1,139 @@
+//! What a path reaches.
+//!
+//! Arrays on the way are entered, one level for each component: their documents are searched for
+//! the rest of the path, and a component that is a number names a position as well. A path that
+//! reaches nothing within a document reaches "missing" there; in an array, elements that are no
+//! documents contribute nothing at all, not even that.
+
+use crate::path::Path;
+use kauri_base::Result;
+use kauri_bson::{Doc, Elem, Type};
+
+/// What of an array that a path ends at is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expand {
+    /// Each element, then the array itself.
+    Elements,
+    /// The array itself only.
+    ArrayOnly,
+}
+
+/// Calls `visit` with what the path reaches from its component `at` on, until it answers true. The
+/// second argument is the position in the outermost array that was entered without being told which
+/// position, if any.
+#[inline]
+pub(crate) fn from_doc<'a, F>(
+    doc: Doc<'a>,
+    path: &Path,
+    at: usize,
+    expand: Expand,
+    mut visit: F,
+) -> Result<bool>
+where
+    F: FnMut(Option<Elem<'a>>, Option<u32>) -> Result<bool>,
+{
+    walk_doc(doc, path, at, expand, &mut visit)
+}
+
+/// The same from a value: the first `at` components are behind it.
+#[inline]
+pub(crate) fn from_elem<'a, F>(
+    elem: Elem<'a>,
+    path: &Path,
+    at: usize,
+    expand: Expand,
+    mut visit: F,
+) -> Result<bool>
+where
+    F: FnMut(Option<Elem<'a>>, Option<u32>) -> Result<bool>,
+{
+    walk_elem(elem, path, at, expand, &mut visit)
+}
+
+#[inline]
+fn walk_doc<'a, F>(
+    doc: Doc<'a>,
+    path: &Path,
+    at: usize,
+    expand: Expand,
+    visit: &mut F,
+) -> Result<bool>
+where
+    F: FnMut(Option<Elem<'a>>, Option<u32>) -> Result<bool>,
+{
+    match path.part(at).and_then(|name| doc.get(name)) {
+        Some(elem) => walk_elem(elem, path, at + 1, expand, visit),
+        None => visit(None, None),
+    }
+}
+
+fn walk_elem<'a, F>(
+    elem: Elem<'a>,
+    path: &Path,
+    at: usize,
+    expand: Expand,
+    visit: &mut F,
+) -> Result<bool>
+where
+    F: FnMut(Option<Elem<'a>>, Option<u32>) -> Result<bool>,
+{
+    let ends = at >= path.len();
+    match elem.ty() {
+        Type::Array if ends && expand == Expand::Elements => {
+            for (position, item) in elem.as_doc().unwrap_or(Doc::EMPTY).iter().enumerate() {
+                if visit(Some(item), Some(position as u32))? {
+                    return Ok(true);
+                }
+            }
+            visit(Some(elem), None)
+        }
+        _ if ends => visit(Some(elem), None),
+        Type::Document => walk_doc(elem.as_doc().unwrap_or(Doc::EMPTY), path, at, expand, visit),
+        Type::Array => walk_array(elem, path, at, expand, visit),
+        _ => visit(None, None),
+    }
+}
+
+/// An array with more of the path to go.
+fn walk_array<'a, F>(
+    array: Elem<'a>,
+    path: &Path,
+    at: usize,
+    expand: Expand,
+    visit: &mut F,
+) -> Result<bool>
+where
+    F: FnMut(Option<Elem<'a>>, Option<u32>) -> Result<bool>,
+{
+    let wanted = path.index_at(at);
+    for (position, item) in array.as_doc().unwrap_or(Doc::EMPTY).iter().enumerate() {
+        let position = position as u32;
+        if item.ty() == Type::Document {
+            // The closure's type would grow with each level if it weren't behind a reference.
+            let inner: &mut dyn FnMut(Option<Elem<'a>>, Option<u32>) -> Result<bool> =
+                &mut |elem, _| visit(elem, Some(position));
+            let doc = item.as_doc().unwrap_or(Doc::EMPTY);
+            if walk_doc(doc, path, at, expand, &mut { inner })? {
+                return Ok(true);
+            }
+        }
+        if wanted != Some(position) {
+            continue;
+        }
+        let found = if at + 1 == path.len() {
+            visit(Some(item), Some(position))?
+        } else {
+            match item.ty() {
+                Type::Document => {
+                    walk_doc(item.as_doc().unwrap_or(Doc::EMPTY), path, at + 1, expand, visit)?
+                }
+                Type::Array => walk_array(item, path, at + 1, expand, visit)?,
+                _ => false,
+            }
+        };
+        if found {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

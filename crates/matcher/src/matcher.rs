@@ -1,0 +1,150 @@
+//! A filter with what evaluates it fastest.
+//!
+//! Most filters are a conjunction of predicates on paths. Those are evaluated in one pass over the
+//! document's top-level fields: each field that is the first component of a predicate's path settles
+//! that predicate, and the first one that fails ends the pass. What is no such predicate comes after,
+//! in the order in which the filter has it.
+
+use crate::cx::{MatchCx, MatchDetails, ParseCx};
+use crate::eval;
+use crate::tree::{Leaf, MatchExpr};
+use kauri_base::Result;
+use kauri_bson::Doc;
+
+/// A filter ready to match many documents.
+#[derive(Clone, Debug)]
+pub struct Matcher {
+    expr: MatchExpr,
+    pass: Option<Pass>,
+}
+
+/// The children of a conjunction.
+#[derive(Clone, Debug)]
+struct Pass {
+    leaves: Vec<PassLeaf>,
+    rest: Vec<MatchExpr>,
+}
+
+#[derive(Clone, Debug)]
+struct PassLeaf {
+    /// The path's first component.
+    name: Box<[u8]>,
+    leaf: Leaf,
+    /// Whether there is nothing more to the path.
+    whole: bool,
+}
+
+/// Most predicates of one pass: a bit each.
+const PASS_LEAVES_MAX: usize = 64;
+/// Beyond so many, comparing each field's name with each predicate's costs more than it saves.
+const PASS_LEAVES_GOOD: usize = 12;
+
+impl Matcher {
+    /// Parses a filter.
+    pub fn parse(filter: Doc<'_>, cx: &ParseCx<'_>) -> Result<Matcher> {
+        Ok(Matcher::new(MatchExpr::parse(filter, cx)?))
+    }
+
+    /// Prepares a tree.
+    pub fn new(expr: MatchExpr) -> Matcher {
+        let pass = Pass::of(&expr);
+        Matcher { expr, pass }
+    }
+
+    /// The tree.
+    pub fn expr(&self) -> &MatchExpr {
+        &self.expr
+    }
+
+    /// Gives the tree back.
+    pub fn into_expr(self) -> MatchExpr {
+        self.expr
+    }
+
+    /// Whether the document matches.
+    #[inline]
+    pub fn matches(&self, doc: Doc<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+        match &self.pass {
+            Some(pass) => pass.matches(doc, cx),
+            None => self.expr.matches(doc, cx),
+        }
+    }
+
+    /// Whether the document matches, and at which array position, for the positional `$`.
+    pub fn matches_with_details(
+        &self,
+        doc: Doc<'_>,
+        cx: &MatchCx<'_>,
+        details: &mut MatchDetails,
+    ) -> Result<bool> {
+        self.expr.matches_with_details(doc, cx, details)
+    }
+}
+
+impl Pass {
+    fn of(expr: &MatchExpr) -> Option<Pass> {
+        let children = match expr {
+            MatchExpr::And(children) => children.as_slice(),
+            MatchExpr::Leaf(_) => std::slice::from_ref(expr),
+            _ => return None,
+        };
+        let mut pass = Pass { leaves: Vec::new(), rest: Vec::new() };
+        for child in children {
+            match child {
+                MatchExpr::Leaf(leaf) => {
+                    let name = leaf.path.part(0)?.as_bytes().into();
+                    let whole = leaf.path.len() == 1;
+                    pass.leaves.push(PassLeaf { name, leaf: leaf.clone(), whole });
+                }
+                other => pass.rest.push(other.clone()),
+            }
+        }
+        let good = 1..=PASS_LEAVES_GOOD.min(PASS_LEAVES_MAX);
+        good.contains(&pass.leaves.len()).then_some(pass)
+    }
+
+    fn matches(&self, doc: Doc<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+        let all = u64::MAX >> (PASS_LEAVES_MAX - self.leaves.len());
+        let mut settled = 0u64;
+        'fields: for elem in doc {
+            for (i, candidate) in self.leaves.iter().enumerate() {
+                if elem.key_bytes() != &*candidate.name || settled & (1 << i) != 0 {
+                    continue;
+                }
+                if !candidate.matches(elem, cx)? {
+                    return Ok(false);
+                }
+                settled |= 1 << i;
+                if settled == all {
+                    break 'fields;
+                }
+            }
+        }
+        for (i, candidate) in self.leaves.iter().enumerate() {
+            if settled & (1 << i) == 0 && !eval::matches_missing(&candidate.leaf.pred) {
+                return Ok(false);
+            }
+        }
+        for expr in &self.rest {
+            if !expr.matches(doc, cx)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl PassLeaf {
+    /// Whether the document matches, of which this is the field that the path begins with.
+    #[inline]
+    fn matches(&self, elem: kauri_bson::Elem<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+        let pred = &self.leaf.pred;
+        if self.whole && elem.ty() != kauri_bson::Type::Array {
+            return eval::matches_elem(pred, elem, cx, None);
+        }
+        eval::from_elem(elem, &self.leaf.path, 1, pred.expand(), |elem, _| match elem {
+            Some(elem) => eval::matches_elem(pred, elem, cx, None),
+            None => Ok(eval::matches_missing(pred)),
+        })
+    }
+}

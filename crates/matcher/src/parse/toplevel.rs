@@ -1,0 +1,172 @@
+//! Operators that stand where a field could: the logical ones, `$expr`, `$jsonSchema` and the rest.
+
+use super::{Level, Parser, field, leaf, number, unknown_top_level};
+use crate::cx::Place;
+use crate::path::Path;
+use crate::tree::{CompareOp, ExprMatch, MatchExpr, Predicate};
+use kauri_base::{Result, bail};
+use kauri_bson::{Elem, Value};
+
+/// Whether an operator of this name stands in place of a field, not under one.
+pub(super) fn is_top_level(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"$and"
+            | b"$or"
+            | b"$nor"
+            | b"$expr"
+            | b"$jsonSchema"
+            | b"$where"
+            | b"$text"
+            | b"$comment"
+            | b"$alwaysTrue"
+            | b"$alwaysFalse"
+            | b"$sampleRate"
+            | b"$ref"
+            | b"$id"
+            | b"$db"
+    )
+}
+
+impl Parser<'_, '_> {
+    /// `None` if the operator says nothing (`$comment`).
+    pub(super) fn top_level_operator(
+        &mut self,
+        elem: Elem<'_>,
+        level: Level,
+    ) -> Result<Option<MatchExpr>> {
+        Ok(Some(match elem.key() {
+            "$and" => MatchExpr::And(self.branches(elem, level)?),
+            "$or" => MatchExpr::Or(self.branches(elem, level)?),
+            "$nor" => MatchExpr::Nor(self.branches(elem, level)?),
+            "$comment" => return Ok(None),
+            "$ref" | "$id" | "$db" => {
+                let path = Path::new(elem.key());
+                leaf(&path, Predicate::Compare(CompareOp::Eq, field::operand(elem)?))
+            }
+            "$alwaysTrue" => {
+                always(elem)?;
+                MatchExpr::AlwaysTrue
+            }
+            "$alwaysFalse" => {
+                always(elem)?;
+                MatchExpr::AlwaysFalse
+            }
+            "$expr" => self.expr(elem, level)?,
+            "$sampleRate" => self.sample_rate(elem, level)?,
+            "$jsonSchema" => self.json_schema(elem)?,
+            "$where" => return self.where_clause(elem, level),
+            "$text" => return self.text(elem, level),
+            other => return Err(unknown_top_level(other)),
+        }))
+    }
+
+    fn expr(&mut self, elem: Elem<'_>, level: Level) -> Result<MatchExpr> {
+        if level == Level::Element {
+            bail!(BadValue, "$expr can only be applied to the top-level document");
+        }
+        if !self.cx.allows_expressions() {
+            bail!(QueryFeatureNotAllowed, "$expr is not allowed in this context");
+        }
+        Ok(MatchExpr::Expr(ExprMatch::parse(&elem.value(), self.cx)?))
+    }
+
+    fn sample_rate(&mut self, elem: Elem<'_>, level: Level) -> Result<MatchExpr> {
+        if level == Level::Element {
+            bail!(BadValue, "$sampleRate can only be applied to the top-level document");
+        }
+        if !self.cx.allows_expressions() {
+            bail!(QueryFeatureNotAllowed, "$sampleRate is not allowed in this context");
+        }
+        let value = elem.value();
+        let Some(rate) = value.as_f64_lossy() else {
+            bail!(BadValue, "argument to $sampleRate must be a numeric type");
+        };
+        if !(0.0..=1.0).contains(&rate) {
+            bail!(BadValue, "numeric argument to $sampleRate must be in [0, 1]");
+        }
+        Ok(match rate {
+            0.0 => MatchExpr::AlwaysFalse,
+            1.0 => MatchExpr::AlwaysTrue,
+            _ => MatchExpr::SampleRate(rate),
+        })
+    }
+
+    fn json_schema(&mut self, elem: Elem<'_>) -> Result<MatchExpr> {
+        if !self.cx.allows_expressions() {
+            bail!(QueryFeatureNotAllowed, "$jsonSchema is not allowed in this context");
+        }
+        let Value::Document(schema) = elem.value() else {
+            bail!(TypeMismatch, "$jsonSchema must be an object");
+        };
+        self.deeper(|p| p.schema(schema.as_doc()))
+    }
+
+    fn where_clause(&mut self, elem: Elem<'_>, level: Level) -> Result<Option<MatchExpr>> {
+        if level == Level::Element {
+            bail!(BadValue, "$where can only be applied to the top-level document");
+        }
+        if self.cx.place() != Place::Find {
+            bail!(BadValue, "$where is not allowed in this context");
+        }
+        match elem.value() {
+            Value::String(_) | Value::Code(_) | Value::CodeWithScope { .. } => {
+                bail!(BadValue, "no globalScriptEngine in $where parsing")
+            }
+            _ => bail!(BadValue, "$where got bad type"),
+        }
+    }
+
+    fn text(&mut self, elem: Elem<'_>, level: Level) -> Result<Option<MatchExpr>> {
+        if level == Level::Element {
+            bail!(BadValue, "$text can only be applied to the top-level document");
+        }
+        if !matches!(self.cx.place(), Place::Find | Place::Aggregation) {
+            bail!(BadValue, "$text is not allowed in this context");
+        }
+        let Value::Document(spec) = elem.value() else {
+            bail!(TypeMismatch, "$text expects an object");
+        };
+        let mut search = false;
+        for option in spec.as_doc() {
+            let (key, value) = (option.key(), option.value());
+            match (key, &value) {
+                ("$search", Value::String(_)) => search = true,
+                ("$language", Value::String(_)) => {}
+                ("$caseSensitive" | "$diacriticSensitive", Value::Bool(_)) => {}
+                ("$search" | "$language", _) => {
+                    bail!(
+                        TypeMismatch,
+                        "\"{key}\" had the wrong type. Expected string, found {}",
+                        value.type_name()
+                    )
+                }
+                ("$caseSensitive" | "$diacriticSensitive", _) => {
+                    bail!(
+                        TypeMismatch,
+                        "\"{key}\" had the wrong type. Expected bool, found {}",
+                        value.type_name()
+                    )
+                }
+                _ => bail!(BadValue, "extra fields in $text"),
+            }
+        }
+        if !search {
+            bail!(NoSuchKey, "Missing expected field \"$search\"");
+        }
+        self.texts += 1;
+        if self.texts > 1 {
+            bail!(BadValue, "Too many text expressions");
+        }
+        // There are no text indexes, so none of this filter's collection is one.
+        bail!(IndexNotFound, "text index required for $text query")
+    }
+}
+
+/// The operand of `$alwaysTrue` and `$alwaysFalse`.
+fn always(elem: Elem<'_>) -> Result<()> {
+    if number::to_long(elem)? != 1 {
+        bail!(FailedToParse, "{} must be an integer value of 1", elem.key());
+    }
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! Whether a value obeys a schema.
+
+use super::{
+    Additional, ArrayRules, Dependency, Items, NumberRules, ObjectRules, Rules, Schema, StringRules,
+};
+use kauri_base::Result;
+use kauri_bson::{Decimal128, Doc, Elem, Number, Value, compare, equal};
+use std::cmp::Ordering;
+
+impl Schema {
+    /// Whether the document obeys.
+    pub(crate) fn matches(&self, doc: Doc<'_>) -> Result<bool> {
+        self.rules.allow(&Value::from(doc))
+    }
+}
+
+impl Rules {
+    fn allow(&self, value: &Value<'_>) -> Result<bool> {
+        if let (Some(types), Some(ty)) = (self.types, value.ty())
+            && !types.contains(ty)
+        {
+            return Ok(false);
+        }
+        if let Some(values) = &self.values
+            && !values.iter().any(|v| equal_unordered(v, value))
+        {
+            return Ok(false);
+        }
+        Ok(self.allow_by_type(value)? && self.allow_by_schemas(value)?)
+    }
+
+    fn allow_by_type(&self, value: &Value<'_>) -> Result<bool> {
+        match value {
+            Value::String(text) => self.string.allow(text),
+            Value::Array(list) => self.array.allow(list.as_doc()),
+            Value::Document(doc) => self.object.allow(doc.as_doc()),
+            _ => Ok(value.as_number().is_none_or(|n| self.number.allow(value, n))),
+        }
+    }
+
+    fn allow_by_schemas(&self, value: &Value<'_>) -> Result<bool> {
+        for rules in &self.all_of {
+            if !rules.allow(value)? {
+                return Ok(false);
+            }
+        }
+        if let Some(any_of) = &self.any_of
+            && count_allowing(any_of, value, 1)? == 0
+        {
+            return Ok(false);
+        }
+        if let Some(one_of) = &self.one_of
+            && count_allowing(one_of, value, 2)? != 1
+        {
+            return Ok(false);
+        }
+        match &self.not {
+            Some(rules) => Ok(!rules.allow(value)?),
+            None => Ok(true),
+        }
+    }
+}
+
+/// How many of the schemas the value obeys, counted up to `enough`.
+fn count_allowing(schemas: &[Rules], value: &Value<'_>, enough: usize) -> Result<usize> {
+    let mut count = 0;
+    for rules in schemas {
+        count += usize::from(rules.allow(value)?);
+        if count >= enough {
+            break;
+        }
+    }
+    Ok(count)
+}
+
+impl NumberRules {
+    fn allow(&self, value: &Value<'_>, number: Number) -> bool {
+        let beyond = |bound: &super::Bound, side: Ordering| {
+            // As with `$gte` and `$lte`: NaN is within no bound but NaN's own.
+            if number.is_nan() != bound.value.is_nan() {
+                return true;
+            }
+            let order = compare(value, &bound.value);
+            order == side || order.is_eq() && bound.exclusive
+        };
+        if self.minimum.as_ref().is_some_and(|b| beyond(b, Ordering::Less)) {
+            return false;
+        }
+        if self.maximum.as_ref().is_some_and(|b| beyond(b, Ordering::Greater)) {
+            return false;
+        }
+        self.multiple_of.is_none_or(|divisor| (to_decimal(number) % divisor).is_zero())
+    }
+}
+
+/// The number as a decimal; a double with its 15 significant digits.
+pub(super) fn to_decimal(number: Number) -> Decimal128 {
+    match number {
+        Number::Int(v) => Decimal128::from(v),
+        Number::Double(v) => Decimal128::from_f64(v),
+        Number::Decimal(v) => v,
+    }
+}
+
+impl StringRules {
+    fn allow(&self, text: &str) -> Result<bool> {
+        if self.length_min.is_some() || self.length_max.is_some() {
+            let length = text.chars().count() as u64;
+            if self.length_min.is_some_and(|min| length < min)
+                || self.length_max.is_some_and(|max| length > max)
+            {
+                return Ok(false);
+            }
+        }
+        self.pattern.as_ref().map_or(Ok(true), |regex| regex.is_match(text))
+    }
+}
+
+impl ArrayRules {
+    fn allow(&self, list: Doc<'_>) -> Result<bool> {
+        if self.count_min.is_some() || self.count_max.is_some() {
+            let count = list.count() as u64;
+            if self.count_min.is_some_and(|min| count < min)
+                || self.count_max.is_some_and(|max| count > max)
+            {
+                return Ok(false);
+            }
+        }
+        if self.unique && has_duplicates(list) {
+            return Ok(false);
+        }
+        match &self.items {
+            Items::Any => Ok(true),
+            Items::Each(rules) => all_allowed(list, |elem| rules.allow(&elem.value())),
+            Items::ByPosition(schemas) => {
+                let mut position = 0;
+                all_allowed(list, |elem| {
+                    position += 1;
+                    match (schemas.get(position - 1), &self.additional) {
+                        (Some(rules), _) => rules.allow(&elem.value()),
+                        (None, Some(additional)) => additional.allow(elem),
+                        (None, None) => Ok(true),
+                    }
+                })
+            }
+        }
+    }
+}
+
+impl Additional {
+    fn allow(&self, elem: Elem<'_>) -> Result<bool> {
+        match self {
+            Additional::Allowed(allowed) => Ok(*allowed),
+            Additional::Rules(rules) => rules.allow(&elem.value()),
+        }
+    }
+}
+
+impl ObjectRules {
+    fn allow(&self, doc: Doc<'_>) -> Result<bool> {
+        if self.required.iter().any(|name| doc.get(name).is_none()) {
+            return Ok(false);
+        }
+        if self.count_min.is_some() || self.count_max.is_some() {
+            let count = doc.count() as u64;
+            if self.count_min.is_some_and(|min| count < min)
+                || self.count_max.is_some_and(|max| count > max)
+            {
+                return Ok(false);
+            }
+        }
+        for (name, dependency) in &self.dependencies {
+            if doc.get(name).is_none() {
+                continue;
+            }
+            let holds = match dependency {
+                Dependency::Properties(names) => names.iter().all(|n| doc.get(n).is_some()),
+                Dependency::Rules(rules) => rules.allow(&Value::from(doc))?,
+            };
+            if !holds {
+                return Ok(false);
+            }
+        }
+        if self.properties.is_empty() && self.patterns.is_empty() && self.additional.is_none() {
+            return Ok(true);
+        }
+        all_allowed(doc, |elem| self.allow_property(elem))
+    }
+
+    fn allow_property(&self, elem: Elem<'_>) -> Result<bool> {
+        let mut named = false;
+        for (_, rules) in self.properties.iter().filter(|(name, _)| name == elem.key()) {
+            named = true;
+            if !rules.allow(&elem.value())? {
+                return Ok(false);
+            }
+        }
+        for (regex, rules) in &self.patterns {
+            if regex.is_match(elem.key())? {
+                named = true;
+                if !rules.allow(&elem.value())? {
+                    return Ok(false);
+                }
+            }
+        }
+        match &self.additional {
+            Some(additional) if !named => additional.allow(elem),
+            _ => Ok(true),
+        }
+    }
+}
+
+fn all_allowed(doc: Doc<'_>, mut allow: impl FnMut(Elem<'_>) -> Result<bool>) -> Result<bool> {
+    for elem in doc {
+        if !allow(elem)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether two elements of the array are equal, fields of objects in any order.
+fn has_duplicates(list: Doc<'_>) -> bool {
+    let mut values: Vec<Value<'_>> = list.iter().map(Elem::value).collect();
+    values.sort_by(|a, b| compare_unordered(a, b, 0));
+    values.windows(2).any(|w| match w {
+        [a, b] => compare_unordered(a, b, 0).is_eq(),
+        _ => false,
+    })
+}
+
+/// Equality that ignores the order of objects' fields.
+pub(super) fn equal_unordered(a: &Value<'_>, b: &Value<'_>) -> bool {
+    match (a, b) {
+        (Value::Document(_) | Value::Array(_), Value::Document(_) | Value::Array(_)) => {
+            compare_unordered(a, b, 0).is_eq()
+        }
+        _ => equal(a, b),
+    }
+}
+
+/// Nesting up to here is looked into; no document that was accepted is deeper.
+const DEPTH_MAX: usize = kauri_base::limits::DOCUMENT_DEPTH_MAX + 8;
+
+fn elements(doc: Doc<'_>, by_name: bool) -> Vec<Elem<'_>> {
+    let mut elems: Vec<Elem<'_>> = doc.iter().collect();
+    if by_name {
+        elems.sort_by(|a, b| a.key_bytes().cmp(b.key_bytes()));
+    }
+    elems
+}
+
+fn compare_unordered(a: &Value<'_>, b: &Value<'_>, depth: usize) -> Ordering {
+    let (names, left, right) = match (a, b) {
+        _ if depth > DEPTH_MAX => return compare(a, b),
+        (Value::Document(a), Value::Document(b)) => (true, a.as_doc(), b.as_doc()),
+        (Value::Array(a), Value::Array(b)) => (false, a.as_doc(), b.as_doc()),
+        _ => return compare(a, b),
+    };
+    let (left, right) = (elements(left, names), elements(right, names));
+    for (l, r) in left.iter().zip(&right) {
+        let class = |e: &Elem<'_>| e.ty().canonical();
+        let mut order = class(l).cmp(&class(r));
+        if order.is_eq() && names {
+            order = l.key_bytes().cmp(r.key_bytes());
+        }
+        let order = order.then_with(|| compare_unordered(&l.value(), &r.value(), depth + 1));
+        if order.is_ne() {
+            return order;
+        }
+    }
+    left.len().cmp(&right.len())
+}
