@@ -76,11 +76,26 @@ fn main() {
             let _ = black_box(validate(black_box(bytes), 200));
         });
         report(&format!("validate, {name}"), bytes.len(), ns);
+        let ns = measure(|| {
+            for elem in black_box(doc.as_doc()) {
+                black_box(elem.value_bytes());
+            }
+        });
+        report(&format!("iterate, {name}"), bytes.len(), ns);
         let copy = doc.clone();
+        // Equal up to its last element.
+        let other = DocBuf::build(|w| {
+            w.put_all(doc.as_doc());
+            w.put("last", 1);
+        });
         let ns = measure(|| {
             black_box(compare_docs(black_box(doc.as_doc()), black_box(copy.as_doc())));
         });
         report(&format!("compare equal, {name}"), bytes.len(), ns);
+        let ns = measure(|| {
+            black_box(compare_docs(black_box(doc.as_doc()), black_box(other.as_doc())));
+        });
+        report(&format!("compare different, {name}"), bytes.len(), ns);
     }
     let (a, b) = (doc! { "a" => 1 }, doc! { "a" => 2.0 });
     let (a, b) = (a.as_doc().value("a"), b.as_doc().value("a"));

@@ -277,32 +277,58 @@ fn split_elem(bytes: &[u8]) -> Option<(Elem<'_>, &[u8])> {
     let (&ty, rest) = bytes.split_first()?;
     let ty = Type::from_byte(ty)?;
     let end = find_zero(rest)?;
-    let (key, rest) = (&rest[..end], &rest[end + 1..]);
-    let size = value_size(ty, rest)?;
-    let value = rest.get(..size)?;
-    Some((Elem { key, ty, value }, &rest[size..]))
+    let key = &rest[..end];
+    let rest = &rest[end + 1..];
+    let size = match FIXED_SIZES[ty as usize] {
+        NOT_FIXED => value_size(ty, rest)?,
+        size => usize::from(size),
+    };
+    let (value, rest) = rest.split_at_checked(size)?;
+    Some((Elem { key, ty, value }, rest))
 }
 
-/// Position of the first zero byte. Names are short, so a plain loop beats a wide search.
+/// Position of the first zero byte. Names are short: eight bytes at once find most of them.
 #[inline]
 fn find_zero(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    if let Some(chunk) = bytes.first_chunk::<8>() {
+        let word = u64::from_le_bytes(*chunk);
+        let zeros = word.wrapping_sub(ONES) & !word & HIGH;
+        if zeros != 0 {
+            return Some((zeros.trailing_zeros() / 8) as usize);
+        }
+    }
     bytes.iter().position(|b| *b == 0)
 }
 
-/// The size in bytes of a value of this type at the start of `bytes`.
-#[inline]
-pub(crate) fn value_size(ty: Type, bytes: &[u8]) -> Option<usize> {
+const NOT_FIXED: u8 = 0xFF;
+
+/// The sizes of types that have just one.
+const FIXED_SIZES: [u8; 256] = {
+    let mut sizes = [NOT_FIXED; 256];
+    sizes[Type::Null as usize] = 0;
+    sizes[Type::Undefined as usize] = 0;
+    sizes[Type::MinKey as usize] = 0;
+    sizes[Type::MaxKey as usize] = 0;
+    sizes[Type::Bool as usize] = 1;
+    sizes[Type::Int32 as usize] = 4;
+    sizes[Type::Double as usize] = 8;
+    sizes[Type::DateTime as usize] = 8;
+    sizes[Type::Timestamp as usize] = 8;
+    sizes[Type::Int64 as usize] = 8;
+    sizes[Type::ObjectId as usize] = 12;
+    sizes[Type::Decimal128 as usize] = 16;
+    sizes
+};
+
+/// The size in bytes of a value at the start of `bytes`, of a type that has no fixed size.
+fn value_size(ty: Type, bytes: &[u8]) -> Option<usize> {
     let length = || {
-        let length = i32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
+        let length = i32::from_le_bytes(*bytes.first_chunk::<4>()?);
         usize::try_from(length).ok()
     };
     match ty {
-        Type::Null | Type::Undefined | Type::MinKey | Type::MaxKey => Some(0),
-        Type::Bool => Some(1),
-        Type::Int32 => Some(4),
-        Type::Double | Type::DateTime | Type::Timestamp | Type::Int64 => Some(8),
-        Type::ObjectId => Some(12),
-        Type::Decimal128 => Some(16),
         Type::String | Type::Code | Type::Symbol => length()?.checked_add(4),
         Type::Document | Type::Array | Type::CodeWithScope => length(),
         Type::Binary => length()?.checked_add(5),
@@ -311,6 +337,7 @@ pub(crate) fn value_size(ty: Type, bytes: &[u8]) -> Option<usize> {
             let pattern = find_zero(bytes)? + 1;
             Some(pattern + find_zero(&bytes[pattern..])? + 1)
         }
+        fixed => Some(usize::from(FIXED_SIZES[fixed as usize])),
     }
 }
 
