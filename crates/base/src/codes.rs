@@ -379,6 +379,7 @@ codes! {
     APIMismatchError = 347,
     ChunkMetadataInconsistency = 348,
     ChangeStreamTopologyChange = 349,
+    UnsupportedOpQueryCommand = 352,
     SocketException = 9001,
     CannotGrowDocumentInCappedNamespace = 10003,
     NotWritablePrimary = 10107,
