@@ -177,6 +177,14 @@ impl<'a> WriteUnit<'a> {
         self.key_bytes.get(change.type_bits.clone()).unwrap_or(&[])
     }
 
+    /// Keeps the first `ops` operations and their keys.
+    pub fn truncate(&mut self, ops: usize) {
+        self.ops.truncate(ops);
+        self.keys.truncate(self.ops.last().map_or(0, |op| op.keys.end));
+        let bytes = self.keys.last().map_or(0, |key| key.type_bits.end);
+        self.key_bytes.truncate(bytes);
+    }
+
     /// Empties it, keeping its memory.
     pub fn clear(&mut self) {
         self.ops.clear();
