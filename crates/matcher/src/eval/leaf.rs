@@ -52,13 +52,14 @@ pub(crate) fn matches_missing(pred: &Predicate) -> bool {
         Predicate::Compare(op, Value::Null) => {
             matches!(op, CompareOp::Eq | CompareOp::Lte | CompareOp::Gte)
         }
-        Predicate::Compare(op, Value::MinKey | Value::MaxKey) => *op != CompareOp::Eq,
+        Predicate::Compare(op, Value::MinKey) => op.accepts(Ordering::Greater),
+        Predicate::Compare(op, Value::MaxKey) => op.accepts(Ordering::Less),
         Predicate::In(list) => list.values.iter().any(|v| matches!(v, Value::Null)),
         _ => false,
     }
 }
 
-/// A comparison, between values of one class only (but for MinKey and MaxKey).
+/// A comparison: between values of one class only, unless the operand is MinKey or MaxKey.
 #[inline]
 fn compares(op: CompareOp, operand: &Value<'_>, elem: Elem<'_>) -> bool {
     match operand {
@@ -80,7 +81,8 @@ fn compares(op: CompareOp, operand: &Value<'_>, elem: Elem<'_>) -> bool {
         Value::ObjectId(id) => {
             elem.ty() == Type::ObjectId && op.accepts(elem.value_bytes().cmp(id.as_slice()))
         }
-        Value::MinKey | Value::MaxKey if operand.ty() != Some(elem.ty()) => op != CompareOp::Eq,
+        // The ends of the order are comparable with all.
+        Value::MinKey | Value::MaxKey => op.accepts(compare_elem_with(elem, operand)),
         other => {
             other.ty().map(Type::canonical) == Some(elem.ty().canonical())
                 && op.accepts(compare_elem_with(elem, other))
