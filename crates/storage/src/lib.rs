@@ -9,9 +9,11 @@
 //! definition of each collection it was computed from; a commit that finds another one changes
 //! nothing and answers `WriteConflict` or `StaleCatalog`, and the statement is computed anew.
 //!
-//! Engines don't know what a key means, what a query is, or who asks. [`ephemeral`] is the simple
-//! in-memory engine that serves tests as an oracle.
+//! Engines don't know what a key means, what a query is, or who asks. [`conformance`] is the suite
+//! that every engine passes; [`ephemeral`] is the simple in-memory engine that serves tests as an
+//! oracle.
 
+pub mod conformance;
 pub mod engine;
 pub mod ephemeral;
 pub mod error;
