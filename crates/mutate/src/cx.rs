@@ -1,58 +1,72 @@
 //! What parsing and applying are given from outside.
 
 use kauri_base::Timestamp;
-use kauri_bson::Value;
+use kauri_expr::EvalCx;
 use kauri_matcher::MatchExpr;
 
 /// The surroundings of an update or projection being parsed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ParseCx<'a> {
-    marker: std::marker::PhantomData<&'a ()>,
+    expressions: Option<&'a kauri_expr::ParseCx>,
 }
 
-impl ParseCx<'_> {
+impl<'a> ParseCx<'a> {
     /// Surroundings without variables of the user's.
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// The same with what expressions are parsed with (variables from a command's `let`).
+    pub fn with_expressions(self, expressions: &'a kauri_expr::ParseCx) -> Self {
+        ParseCx { expressions: Some(expressions) }
+    }
+
+    /// What expressions are parsed with, if it was given.
+    pub fn expressions(&self) -> Option<&'a kauri_expr::ParseCx> {
+        self.expressions
+    }
 }
 
 /// The surroundings of an update being applied to one document.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Default)]
 pub struct UpdateCx<'a> {
     /// The array position that the query matched, which the positional `$` stands for.
     pub matched_position: Option<u32>,
     /// Milliseconds since 1970, for `$currentDate`.
     pub now_ms: i64,
-    /// The cluster time, for `$currentDate` of type timestamp and empty timestamps.
+    /// The cluster time, for `$currentDate` of type timestamp and for empty timestamps.
     pub cluster_time: Timestamp,
     /// Whether the document is being made by an upsert.
     pub is_insert: bool,
-    marker: std::marker::PhantomData<&'a ()>,
+    /// What a pipeline's expressions are evaluated with.
+    pub eval: EvalCx<'a>,
 }
 
 impl UpdateCx<'_> {
     /// The surroundings of an update of a stored document.
     pub fn new(now_ms: i64, cluster_time: Timestamp) -> Self {
-        UpdateCx {
-            matched_position: None,
-            now_ms,
-            cluster_time,
-            is_insert: false,
-            marker: std::marker::PhantomData,
-        }
+        let eval = EvalCx { now_ms, cluster_time: Some(cluster_time), ..EvalCx::default() };
+        UpdateCx { now_ms, cluster_time, eval, ..UpdateCx::default() }
     }
 }
 
 /// The surroundings of a projection being applied to one document.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct ProjectCx<'a> {
     /// The filter that the document matched, for the positional `$`.
     pub filter: Option<&'a MatchExpr>,
-    /// `{$meta: "sortKey"}`.
-    pub sort_key: Option<Value<'a>>,
-    /// `{$meta: "recordId"}`.
-    pub record_id: Option<i64>,
-    /// `{$meta: "indexKey"}`.
-    pub index_key: Option<kauri_bson::Doc<'a>>,
+    /// What expressions are evaluated with; `$meta` asks its source of metadata.
+    pub eval: EvalCx<'a>,
+}
+
+impl<'a> ProjectCx<'a> {
+    /// Surroundings without a filter.
+    pub fn new(eval: EvalCx<'a>) -> Self {
+        ProjectCx { filter: None, eval }
+    }
+
+    /// The same with the filter that the document matched.
+    pub fn with_filter(self, filter: &'a MatchExpr) -> Self {
+        ProjectCx { filter: Some(filter), ..self }
+    }
 }

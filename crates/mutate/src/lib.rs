@@ -12,6 +12,8 @@
 
 pub mod cx;
 pub mod project;
+mod raw;
+mod text;
 pub mod transform;
 pub mod update;
 

@@ -1,26 +1,53 @@
 //! Updates: parsed once, applied to raw documents.
+//!
+//! Operators form a tree of their paths ([`tree`]) that is walked along with the document
+//! ([`apply`]); what each makes of a value is in [`ops`], [`arithmetic`] and [`array`]. A
+//! replacement and a pipeline's result pass through [`replace`], an upsert begins in [`upsert`].
+
+mod apply;
+mod arithmetic;
+mod array;
+mod check;
+mod condition;
+mod ops;
+mod parse;
+mod path;
+mod rename;
+mod replace;
+mod tree;
+mod upsert;
 
 use crate::cx::{ParseCx, UpdateCx};
 use crate::transform::DocTransform;
-use kauri_base::{Error, ErrorCode, Result};
+use apply::Applier;
+use kauri_base::{Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
 use kauri_matcher::MatchExpr;
+use parse::Operators;
+use tree::Trail;
 
 /// A parsed update.
 #[derive(Debug)]
 pub struct Update {
-    kind: UpdateKind,
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    Replacement(DocBuf),
+    Operators(Operators),
+    Pipeline(Vec<DocTransform>),
 }
 
 /// What sort of update it is.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateKind {
     /// A whole new document; `_id` stays.
-    Replacement(DocBuf),
+    Replacement,
     /// `$set` and the like.
     Operators,
     /// An aggregation pipeline.
-    Pipeline(Vec<DocTransform>),
+    Pipeline,
 }
 
 /// What applying an update did.
@@ -28,47 +55,149 @@ pub enum UpdateKind {
 pub struct Applied {
     /// Whether the document differs. If not, nothing was written.
     pub modified: bool,
+    /// The operators that changed something, a bit each.
+    touched: u64,
+}
+
+impl Applied {
+    const NOTHING: Applied = Applied { modified: false, touched: 0 };
+    const ALL: Applied = Applied { modified: true, touched: u64::MAX };
 }
 
 impl Update {
     /// Parses an update: a document, or an array that is a pipeline.
-    pub fn parse(
-        _spec: &Value<'_>,
-        _array_filters: &[Doc<'_>],
-        _cx: &ParseCx<'_>,
-    ) -> Result<Update> {
-        Err(Error::new(ErrorCode::NotImplemented, "updates are not there yet"))
+    pub fn parse(spec: &Value<'_>, array_filters: &[Doc<'_>], cx: &ParseCx<'_>) -> Result<Update> {
+        let form = match spec {
+            Value::Array(stages) => {
+                if !array_filters.is_empty() {
+                    bail!(
+                        FailedToParse,
+                        "arrayFilters may not be specified for pipeline-syle updates"
+                    );
+                }
+                Form::Pipeline(replace::parse_pipeline(stages.as_doc(), cx)?)
+            }
+            Value::Document(doc) => {
+                let doc = doc.as_doc();
+                if doc.first().is_some_and(|e| e.key_bytes().first() == Some(&b'$')) {
+                    Form::Operators(parse::parse_operators(doc, array_filters, cx)?)
+                } else if array_filters.is_empty() {
+                    Form::Replacement(doc.to_buf())
+                } else {
+                    bail!(
+                        FailedToParse,
+                        "arrayFilters may not be specified for replacement-style updates"
+                    );
+                }
+            }
+            _ => bail!(FailedToParse, "Update argument must be either an object or an array"),
+        };
+        Ok(Update { form })
     }
 
     /// What sort of update it is.
-    pub fn kind(&self) -> &UpdateKind {
-        &self.kind
+    pub fn kind(&self) -> UpdateKind {
+        match &self.form {
+            Form::Replacement(_) => UpdateKind::Replacement,
+            Form::Operators(_) => UpdateKind::Operators,
+            Form::Pipeline(_) => UpdateKind::Pipeline,
+        }
     }
 
     /// Whether applying needs [`UpdateCx::matched_position`].
     pub fn needs_matched_position(&self) -> bool {
-        false
+        matches!(&self.form, Form::Operators(operators) if operators.positional)
     }
 
-    /// Whether the update that was applied may have changed index keys on this dotted path.
-    pub fn may_touch(&self, _applied: Applied, _path: &str) -> bool {
-        true
+    /// Whether what was applied may have changed index keys on this dotted path.
+    pub fn may_touch(&self, applied: Applied, path: &str) -> bool {
+        match &self.form {
+            Form::Operators(operators) => operators.leaves.iter().enumerate().any(|(i, leaf)| {
+                applied.touched & (1 << i.min(63)) != 0 && path::overlap(&leaf.canonical, path)
+            }),
+            _ => applied.modified,
+        }
     }
 
     /// Writes the updated document at the end of `out`; nothing if it stays as it is.
-    pub fn apply(&self, _doc: Doc<'_>, _cx: &UpdateCx<'_>, _out: &mut Vec<u8>) -> Result<Applied> {
-        Err(Error::new(ErrorCode::NotImplemented, "updates are not there yet"))
+    pub fn apply(&self, doc: Doc<'_>, cx: &UpdateCx<'_>, out: &mut Vec<u8>) -> Result<Applied> {
+        let start = out.len();
+        let applied = self.apply_unchecked(doc, cx, out);
+        let checked = applied.and_then(|applied| {
+            if applied.modified {
+                check::updated_size(out.len() - start, doc)?;
+            }
+            Ok(applied)
+        });
+        if checked.is_err() {
+            out.truncate(start);
+        }
+        checked
+    }
+
+    /// The same without the check of the final size.
+    fn apply_unchecked(
+        &self,
+        doc: Doc<'_>,
+        cx: &UpdateCx<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Applied> {
+        match &self.form {
+            Form::Operators(operators) => operators.apply(doc, cx, out),
+            Form::Replacement(replacement) => replace::replace(doc, replacement.as_doc(), cx, out),
+            Form::Pipeline(stages) => replace::run_pipeline(stages, doc, cx, out),
+        }
     }
 
     /// Writes the document that an upsert inserts. `object_id` becomes its `_id` if neither filter
     /// nor update gives it one.
     pub fn new_document(
         &self,
-        _filter: &MatchExpr,
-        _object_id: [u8; 12],
-        _cx: &UpdateCx<'_>,
-        _out: &mut Vec<u8>,
+        filter: &MatchExpr,
+        object_id: [u8; 12],
+        cx: &UpdateCx<'_>,
+        out: &mut Vec<u8>,
     ) -> Result<()> {
-        Err(Error::new(ErrorCode::NotImplemented, "updates are not there yet"))
+        upsert::new_document(self, filter, object_id, cx, out)
+    }
+}
+
+impl Operators {
+    fn apply(&self, doc: Doc<'_>, cx: &UpdateCx<'_>, out: &mut Vec<u8>) -> Result<Applied> {
+        let base = out.len();
+        let renames = if self.renames.is_empty() {
+            Vec::new()
+        } else {
+            self.renames.iter().map(|r| r.source(doc)).collect::<Result<_>>()?
+        };
+        let mut applier = Applier {
+            leaves: &self.leaves,
+            filters: &self.filters,
+            cx,
+            root: doc,
+            renames,
+            touched: 0,
+            base,
+        };
+        let modified = match (self.positional, cx.matched_position) {
+            (false, _) => applier.fields(&self.tree, doc, &Trail::ROOT, 1, out)?,
+            (true, Some(position)) => {
+                let tree = tree::resolve(&self.tree, position, &Trail::ROOT)?;
+                applier.fields(&tree, doc, &Trail::ROOT, 1, out)?
+            }
+            (true, None) => bail!(
+                BadValue,
+                "The positional operator did not find the match needed from the query."
+            ),
+        };
+        let touched = applier.touched;
+        if !modified {
+            return Ok(Applied::NOTHING);
+        }
+        if self.touches_id {
+            let new = out.get(base..).unwrap_or_default();
+            check::same_id(doc, Doc::from_bytes(new)?)?;
+        }
+        Ok(Applied { modified, touched })
     }
 }

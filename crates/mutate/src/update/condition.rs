@@ -1,0 +1,165 @@
+//! Filters on array elements: `arrayFilters` and the conditions of `$pull`.
+
+use crate::cx::ParseCx;
+use crate::raw::RawValue;
+use crate::update::ops::PullCondition;
+use kauri_base::{Result, bail};
+use kauri_bson::{Doc, DocBuf, Elem, Type};
+use kauri_matcher::{MatchCx, MatchExpr, Place, Predicate, is_operator_object};
+
+/// The name under which `$pull` shows an element to its condition.
+const ELEMENT: &str = "element";
+
+/// One of an update's `arrayFilters`.
+#[derive(Debug)]
+pub(crate) struct ElementFilter {
+    identifier: Box<str>,
+    expr: MatchExpr,
+}
+
+impl ElementFilter {
+    /// What stands in `$[identifier]`.
+    pub(crate) fn identifier(&self) -> &str {
+        &self.identifier
+    }
+
+    /// Whether the element passes.
+    pub(crate) fn matches(&self, elem: Elem<'_>) -> Result<bool> {
+        self.expr.matches_named(elem, &MatchCx::new())
+    }
+}
+
+fn matcher_cx<'a>(cx: &ParseCx<'a>) -> kauri_matcher::ParseCx<'a> {
+    let place = kauri_matcher::ParseCx::new(Place::Elements);
+    match cx.expressions() {
+        Some(expressions) => place.with_expressions(expressions),
+        None => place,
+    }
+}
+
+/// Parses `arrayFilters`.
+pub(crate) fn parse_array_filters(
+    specs: &[Doc<'_>],
+    cx: &ParseCx<'_>,
+) -> Result<Vec<ElementFilter>> {
+    let mut filters: Vec<ElementFilter> = Vec::with_capacity(specs.len());
+    for spec in specs {
+        let expr = MatchExpr::parse(*spec, &matcher_cx(cx))
+            .map_err(|e| e.context("Error parsing array filter"))?;
+        let Some(identifier) = placeholder(&expr)? else {
+            bail!(
+                FailedToParse,
+                "Cannot use an expression without a top-level field name in arrayFilters"
+            );
+        };
+        if !is_identifier(identifier) {
+            bail!(
+                BadValue,
+                "Error parsing array filter :: caused by :: The top-level field name must be an \
+                 alphanumeric string beginning with a lowercase letter, found '{identifier}'"
+            );
+        }
+        if filters.iter().any(|f| f.identifier() == identifier) {
+            bail!(
+                FailedToParse,
+                "Found multiple array filters with the same top-level field name {identifier}"
+            );
+        }
+        filters.push(ElementFilter { identifier: identifier.into(), expr });
+    }
+    Ok(filters)
+}
+
+/// The name that all paths of an array filter begin with.
+fn placeholder(expr: &MatchExpr) -> Result<Option<&str>> {
+    let children = match expr {
+        MatchExpr::And(children) | MatchExpr::Or(children) | MatchExpr::Nor(children) => {
+            children.as_slice()
+        }
+        MatchExpr::Not(child) => std::slice::from_ref(&**child),
+        MatchExpr::Leaf(leaf) => return Ok(leaf.path.part(0)),
+        _ => return Ok(None),
+    };
+    let mut found: Option<&str> = None;
+    for child in children {
+        match (found, placeholder(child)?) {
+            (Some(a), Some(b)) if a != b => bail!(
+                FailedToParse,
+                "Error parsing array filter :: caused by :: Expected a single top-level field \
+                 name, found '{a}' and '{b}'"
+            ),
+            (_, None) => {}
+            (_, name) => found = name,
+        }
+    }
+    Ok(found)
+}
+
+fn is_identifier(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric())
+}
+
+/// Parses what `$pull` is to remove.
+pub(crate) fn parse_pull(elem: Elem<'_>, cx: &ParseCx<'_>) -> Result<PullCondition> {
+    let cx = matcher_cx(cx);
+    let operators = is_operator_object(elem) && !is_logical(elem);
+    match (elem.ty(), elem.as_doc()) {
+        (Type::Document, Some(filter)) if !operators => {
+            Ok(PullCondition::Documents(MatchExpr::parse(filter, &cx)?))
+        }
+        (Type::Document | Type::Regex, _) => {
+            let wrapped = DocBuf::build(|w| w.put_elem_as(ELEMENT, elem));
+            Ok(PullCondition::Elements(MatchExpr::parse(wrapped.as_doc(), &cx)?))
+        }
+        _ => Ok(PullCondition::Equal(RawValue::of_elem(elem))),
+    }
+}
+
+/// Whether the document begins with an operator that stands at a filter's top level.
+fn is_logical(elem: Elem<'_>) -> bool {
+    let first = elem.as_doc().and_then(Doc::first);
+    first.is_some_and(|e| {
+        matches!(
+            e.key(),
+            "$and" | "$or" | "$nor" | "$expr" | "$jsonSchema" | "$text" | "$where" | "$comment"
+        )
+    })
+}
+
+/// Whether an element that `$pull` looks at passes its operators.
+pub(crate) fn passes(expr: &MatchExpr, elem: Elem<'_>) -> Result<bool> {
+    expr.matches_named(elem, &MatchCx::new())
+}
+
+/// Whether a document of the array that `$pull` looks at matches.
+pub(crate) fn matches(expr: &MatchExpr, doc: Doc<'_>) -> Result<bool> {
+    expr.matches(doc, &MatchCx::new())
+}
+
+/// The fields that a filter sets by equality, as upserts use them: every path with its value.
+pub(crate) fn equalities<'f>(
+    expr: &'f MatchExpr,
+    found: &mut Vec<(&'f str, kauri_bson::Value<'f>)>,
+) {
+    match expr {
+        MatchExpr::And(children) => children.iter().for_each(|c| equalities(c, found)),
+        MatchExpr::Or(children) => {
+            if let [only] = children.as_slice() {
+                equalities(only, found);
+            }
+        }
+        MatchExpr::Leaf(leaf) => {
+            let value = match &leaf.pred {
+                Predicate::Compare(kauri_matcher::CompareOp::Eq, value) => value,
+                Predicate::In(list) if list.regexes().is_empty() => match list.values() {
+                    [only] => only,
+                    _ => return,
+                },
+                _ => return,
+            };
+            found.push((leaf.path.as_str(), value.borrow()));
+        }
+        _ => {}
+    }
+}
