@@ -31,6 +31,11 @@ impl<'b> DocWriter<'b> {
         self.len() == 4
     }
 
+    /// Removes all elements written so far.
+    pub fn clear(&mut self) {
+        self.out.truncate(self.start + 4);
+    }
+
     /// Adds an element; `Missing` adds nothing.
     pub fn put<'v>(&mut self, key: &str, value: impl Into<Value<'v>>) {
         put_value(self.out, key.as_bytes(), &value.into());
