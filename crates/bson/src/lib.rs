@@ -16,7 +16,10 @@ pub mod compare;
 pub mod decimal;
 mod decimal_text;
 pub mod doc;
+pub mod keystring;
 pub mod number;
+#[cfg(test)]
+mod random;
 pub mod shell;
 pub mod types;
 pub mod validate;
@@ -25,7 +28,9 @@ pub mod writer;
 
 pub use compare::{compare, compare_docs, equal, hash_value};
 pub use doc::{Doc, DocBuf, DocCow, Elem, Iter};
+pub use keystring::{Discriminator, KeyStringBuilder, TypeBits};
 pub use number::Number;
+pub use shell::{doc_to_string as shell_text, value_to_string as shell_value};
 pub use types::Type;
 pub use validate::validate;
 pub use value::{Decimal128, Value};

@@ -1,0 +1,172 @@
+//! Keys back into values.
+
+use super::type_bits::TypeBitsReader;
+use super::{DEPTH_MAX, ESCAPE, number, tag};
+use crate::doc::DocBuf;
+use crate::value::Value;
+use crate::writer::{ArrayWriter, DocWriter};
+use kauri_base::{Error, ErrorCode, Result, Timestamp};
+
+/// The values of a key: one for each entry of `descending`, which says how the fields are ordered.
+pub fn decode(
+    bytes: &[u8],
+    type_bits: &[u8],
+    descending: impl IntoIterator<Item = bool>,
+) -> Result<Vec<Value<'static>>> {
+    let mut reader = Reader { bytes, mask: 0 };
+    let mut bits = TypeBitsReader::new(type_bits);
+    descending
+        .into_iter()
+        .map(|descending| {
+            reader.mask = if descending { 0xFF } else { 0 };
+            read_value(&mut reader, &mut bits, 0).ok_or_else(|| {
+                Error::new(ErrorCode::DataCorruptionDetected, "index key cannot be decoded")
+            })
+        })
+        .collect()
+}
+
+/// Takes bytes off the front, inverted where the field is.
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    mask: u8,
+}
+
+impl Reader<'_> {
+    /// Inverts what is read from here on once more.
+    pub(super) fn flip(&mut self) {
+        self.mask = !self.mask;
+    }
+
+    pub(super) fn take(&mut self) -> Option<u8> {
+        let (first, rest) = self.bytes.split_first()?;
+        self.bytes = rest;
+        Some(first ^ self.mask)
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.bytes.first().map(|byte| byte ^ self.mask)
+    }
+
+    /// A big-endian number of this many bytes, at most 16.
+    pub(super) fn take_number(&mut self, length: usize) -> Option<u128> {
+        (0..length).try_fold(0, |n, _| Some(n << 8 | u128::from(self.take()?)))
+    }
+
+    fn take_bytes(&mut self, length: usize) -> Option<Vec<u8>> {
+        let (taken, rest) = self.bytes.split_at_checked(length)?;
+        self.bytes = rest;
+        Some(taken.iter().map(|byte| byte ^ self.mask).collect())
+    }
+
+    fn take_text(&mut self) -> Option<String> {
+        let mut text = Vec::new();
+        loop {
+            match self.take()? {
+                0 => return String::from_utf8(text).ok(),
+                ESCAPE => text.push(self.take()?.checked_sub(1)?),
+                byte => text.push(byte),
+            }
+        }
+    }
+
+    fn take_length(&mut self) -> Option<usize> {
+        match self.take()? {
+            0xFF => usize::try_from(self.take_number(4)?).ok(),
+            short => Some(usize::from(short)),
+        }
+    }
+
+    fn take_id(&mut self) -> Option<[u8; 12]> {
+        self.take_bytes(12)?.try_into().ok()
+    }
+}
+
+fn read_value(
+    reader: &mut Reader<'_>,
+    bits: &mut TypeBitsReader<'_>,
+    depth: u32,
+) -> Option<Value<'static>> {
+    Some(match reader.take()? {
+        tag::MIN_KEY => Value::MinKey,
+        tag::UNDEFINED => Value::Undefined,
+        tag::NULL => Value::Null,
+        number @ number::NAN..=number::POSITIVE_LARGE => number::read(number, reader, bits)?,
+        tag::STRING => {
+            let symbol = bits.read(1) == 1;
+            let text = reader.take_text()?.into();
+            if symbol { Value::Symbol(text) } else { Value::String(text) }
+        }
+        tag::OBJECT => Value::Document(read_object(reader, bits, depth)?.into()),
+        tag::ARRAY => Value::Array(read_array(reader, bits, depth)?.into()),
+        tag::BINARY => {
+            let length = reader.take_length()?;
+            let subtype = reader.take()?;
+            Value::Binary { subtype, bytes: reader.take_bytes(length)?.into() }
+        }
+        tag::OBJECT_ID => Value::ObjectId(reader.take_id()?),
+        tag::FALSE => Value::Bool(false),
+        tag::TRUE => Value::Bool(true),
+        tag::DATE => Value::DateTime((reader.take_number(8)? as u64 ^ (1 << 63)) as i64),
+        tag::TIMESTAMP => {
+            let whole = reader.take_number(8)? as u64;
+            Value::Timestamp(Timestamp { seconds: (whole >> 32) as u32, increment: whole as u32 })
+        }
+        tag::REGEX => {
+            let pattern = reader.take_text()?.into();
+            Value::Regex { pattern, options: reader.take_text()?.into() }
+        }
+        tag::DB_POINTER => {
+            let length = reader.take_length()?;
+            let namespace = String::from_utf8(reader.take_bytes(length)?).ok()?.into();
+            Value::DbPointer { namespace, id: reader.take_id()? }
+        }
+        tag::CODE => Value::Code(reader.take_text()?.into()),
+        tag::CODE_WITH_SCOPE => {
+            let code = reader.take_text()?.into();
+            Value::CodeWithScope { code, scope: read_object(reader, bits, depth)?.into() }
+        }
+        tag::MAX_KEY => Value::MaxKey,
+        _ => return None,
+    })
+}
+
+fn read_object(
+    reader: &mut Reader<'_>,
+    bits: &mut TypeBitsReader<'_>,
+    depth: u32,
+) -> Option<DocBuf> {
+    let mut bytes = Vec::new();
+    let mut writer = DocWriter::new(&mut bytes);
+    // The canonical type before each name is there for the order alone.
+    while reader.take()? != tag::END {
+        if depth >= DEPTH_MAX {
+            return None;
+        }
+        let name = reader.take_text()?;
+        if name.contains('\0') {
+            return None;
+        }
+        writer.put_value(&name, &read_value(reader, bits, depth + 1)?);
+    }
+    drop(writer);
+    DocBuf::from_vec(bytes).ok()
+}
+
+fn read_array(
+    reader: &mut Reader<'_>,
+    bits: &mut TypeBitsReader<'_>,
+    depth: u32,
+) -> Option<DocBuf> {
+    let mut bytes = Vec::new();
+    let mut writer = ArrayWriter::new(&mut bytes);
+    while reader.peek()? != tag::END {
+        if depth >= DEPTH_MAX {
+            return None;
+        }
+        writer.push_value(&read_value(reader, bits, depth + 1)?);
+    }
+    reader.take()?;
+    drop(writer);
+    DocBuf::from_vec(bytes).ok()
+}
