@@ -9,6 +9,7 @@
 
 mod contract;
 mod executor;
+pub mod fake;
 mod histogram;
 mod liveness;
 mod manager;
@@ -35,4 +36,4 @@ pub use manager::SessionManager;
 pub use reply::{ReplyBuf, SPLICE_BYTES_MIN, SendNow};
 pub use state_machine::SessionState;
 pub use stats::{ConnectionCounts, NetworkCounts, ServiceStats, Stage, WorkerSnapshot};
-pub use sys::monotonic_ns;
+pub use sys::{monotonic_ns, raise_descriptor_limit};

@@ -301,3 +301,14 @@ pub fn shutdown_send(fd: BorrowedFd<'_>) {
     // SAFETY: takes no pointers; the descriptor is open while it is borrowed.
     unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) };
 }
+
+/// Raises the process's limit of open descriptors as far as it may. What it is then.
+pub fn raise_descriptor_limit() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a live rlimit, which is all that the call writes to.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: the call only reads the live rlimit.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })?;
+    Ok(limit.rlim_cur)
+}

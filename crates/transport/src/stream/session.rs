@@ -8,7 +8,7 @@
 //! A read that gives less than was asked for has emptied the socket, so there is no second one to
 //! hear that: epoll reports what comes later (edge-triggered).
 
-use super::http;
+use super::preamble::Stranger;
 use super::socket::StreamSocket;
 use crate::contract::{Lease, Session, SessionEnd, SessionInfo};
 use crate::executor::io::{IoSource, READ, WRITE};
@@ -134,27 +134,30 @@ impl StreamSession {
     }
 
     /// The length of the message that the inbox begins with, as far as it is known.
-    fn message_length(&mut self) -> Result<Option<usize>, SessionEnd> {
-        let Some(claimed) = claimed_length(self.inbox.unread()) else { return Ok(None) };
-        if let Some(length) = checked_length(claimed) {
-            return Ok(Some(length));
+    fn message_length(&self) -> Result<Option<usize>, SessionEnd> {
+        let unread = self.inbox.unread();
+        let Some(claimed) = claimed_length(unread) else { return Ok(None) };
+        let length = checked_length(claimed);
+        if length.is_some_and(|length| length <= unread.len()) {
+            return Ok(length);
         }
-        if http::is_request(self.inbox.unread()) {
-            self.answer_http();
-        } else {
-            self.log_bad_length(claimed);
+        match Stranger::recognise(unread) {
+            Some(stranger) => self.turn_away(stranger),
+            None if length.is_some() => return Ok(length),
+            None => self.log_bad_length(claimed),
         }
         Err(SessionEnd::Malformed)
     }
 
-    fn answer_http(&mut self) {
+    fn turn_away(&self, stranger: Stranger) {
         // What the client does not take of these few bytes it does not get.
-        let _ = self.socket.send(http::RESPONSE.as_bytes());
+        let _ = self.socket.send(stranger.response().as_bytes());
         let attr = Attr::new()
-            .str("error", "Client sent an HTTP request over a native MongoDB connection")
+            .str("error", stranger.error())
             .str("remote", &self.info.remote)
             .num("connectionId", self.info.id);
-        log::info("NETWORK", 22_988, &self.ctx(), RECEIVE_ERROR, attr);
+        let msg = "Error receiving request from client. Ending connection from remote";
+        log::info("NETWORK", 22_988, &self.ctx(), msg, attr);
     }
 
     fn log_bad_length(&self, claimed: i32) {
@@ -196,8 +199,6 @@ impl StreamSession {
         Lease { range, ready_ns: ready_ns.min(first_byte_ns), first_byte_ns, last_byte_ns }
     }
 }
-
-const RECEIVE_ERROR: &str = "Error receiving request from client. Ending connection from remote";
 
 impl Session for StreamSession {
     fn info(&self) -> &Arc<SessionInfo> {

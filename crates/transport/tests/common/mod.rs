@@ -196,6 +196,7 @@ impl ServiceEntryPoint for Echo {
                     std::future::pending::<()>().await;
                 }
                 Some(op::SLEEP) => {
+                    self.seen.note("sleeping");
                     cx.worker.sleep(Duration::from_millis(number(request).into())).await;
                 }
                 _ => yield_now().await,
