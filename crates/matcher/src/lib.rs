@@ -13,17 +13,23 @@
 
 pub mod cx;
 mod eval;
+mod inspect;
 mod matcher;
+mod optimize;
 mod parse;
 pub mod path;
 pub mod schema;
+mod serialize;
+mod subset;
 pub mod tree;
 
 pub use cx::{MatchCx, MatchDetails, ParseCx, Place};
+pub use inspect::Dependencies;
 pub use matcher::Matcher;
 pub use parse::is_operator_object;
 pub use path::Path;
 pub use schema::Schema;
+pub use subset::is_subset_of;
 pub use tree::{
     BitOp, BitTest, CompareOp, ExprMatch, InList, Leaf, MatchExpr, Modulo, Predicate, RegexMatch,
     TypeSet,

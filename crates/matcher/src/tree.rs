@@ -187,6 +187,19 @@ impl TypeSet {
         self.numbers
     }
 
+    /// Whether it has all number types.
+    pub fn contains_numbers(self) -> bool {
+        [Type::Double, Type::Int32, Type::Int64, Type::Decimal128]
+            .into_iter()
+            .all(|ty| self.contains(ty))
+    }
+
+    /// The types, by their numbers.
+    pub fn iter(self) -> impl Iterator<Item = Type> {
+        let types = [0xFF].into_iter().chain(1..=0x13).chain([0x7F]);
+        types.filter_map(Type::from_byte).filter(move |ty| self.contains(*ty))
+    }
+
     /// Whether it has no type.
     pub fn is_empty(self) -> bool {
         self.bits == 0
