@@ -11,6 +11,7 @@
 //! Knows nothing of collections, indexes, plans or storage.
 
 pub mod cx;
+mod places;
 pub mod project;
 mod raw;
 mod text;

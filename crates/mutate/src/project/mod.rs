@@ -1,15 +1,28 @@
-//! Projections: find's, `$project`'s and `$addFields`'.
+//! Projections: find's, `$project`'s, and those of `$addFields` and `$unset`.
+//!
+//! A specification becomes a tree of its paths ([`tree`], by [`parse`] or [`add_fields`]), which is
+//! applied to raw documents ([`apply`]).
+
+mod add_fields;
+mod apply;
+mod fields;
+mod parse;
+mod tree;
 
 use crate::cx::{ParseCx, ProjectCx};
-use kauri_base::{Error, ErrorCode, Result};
-use kauri_bson::Doc;
+use apply::Applier;
+use kauri_base::Result;
+use kauri_bson::{Doc, Value};
 use kauri_matcher::MatchExpr;
 use std::collections::BTreeSet;
+use tree::{Mode, Node};
 
 /// A parsed projection.
 #[derive(Debug)]
 pub struct Projection {
-    _private: (),
+    root: Node,
+    mode: Mode,
+    required: RequiredFields,
 }
 
 /// What a projection reads of a document.
@@ -22,27 +35,63 @@ pub enum RequiredFields {
 }
 
 impl Projection {
-    /// Parses find's projection.
+    /// Parses find's projection. `filter` is the query that documents will have matched, which the
+    /// positional `$` needs.
     pub fn parse(
-        _spec: Doc<'_>,
-        _filter: Option<&MatchExpr>,
-        _cx: &ParseCx<'_>,
+        spec: Doc<'_>,
+        filter: Option<&MatchExpr>,
+        cx: &ParseCx<'_>,
     ) -> Result<Projection> {
-        Err(Error::new(ErrorCode::NotImplemented, "projections are not there yet"))
+        parse::parse_find(spec, filter, cx)
     }
 
-    /// Writes the projected document at the end of `out`.
-    pub fn apply(&self, _doc: Doc<'_>, _cx: &ProjectCx<'_>, _out: &mut Vec<u8>) -> Result<()> {
-        Err(Error::new(ErrorCode::NotImplemented, "projections are not there yet"))
+    /// Parses the argument of `$project`.
+    pub fn parse_project(spec: Doc<'_>, cx: &ParseCx<'_>) -> Result<Projection> {
+        parse::parse_project(spec, cx)
+    }
+
+    /// Parses the argument of `$addFields` or `$set`.
+    pub fn parse_add_fields(spec: Doc<'_>, cx: &ParseCx<'_>) -> Result<Projection> {
+        add_fields::parse_add_fields(spec, cx)
+    }
+
+    /// Parses the argument of `$unset`.
+    pub fn parse_unset(spec: &Value<'_>) -> Result<Projection> {
+        parse::parse_unset(spec)
+    }
+
+    fn new(root: Node, mode: Mode, computed: &RequiredFields) -> Projection {
+        let required = fields::required(&root, mode, computed);
+        Projection { root, mode, required }
+    }
+
+    /// Writes the projected document at the end of `out`; leaves `out` as it was on an error.
+    pub fn apply(&self, doc: Doc<'_>, cx: &ProjectCx<'_>, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        let applied = Applier::new(self.mode, cx, doc).run(&self.root, out);
+        if applied.is_err() {
+            out.truncate(start);
+        }
+        applied
     }
 
     /// What must be read of a document to project it; a covered plan serves a bounded set.
-    pub fn required_fields(&self) -> RequiredFields {
-        RequiredFields::All
+    pub fn required_fields(&self) -> &RequiredFields {
+        &self.required
+    }
+
+    /// Whether fields that the specification does not name are left out.
+    pub fn is_inclusion(&self) -> bool {
+        self.mode == Mode::Inclusion
+    }
+
+    /// Whether every document passes unchanged.
+    pub fn is_identity(&self) -> bool {
+        self.mode == Mode::Exclusion && self.root.len() == 0
     }
 
     /// Whether it has a positional `$`, so that it needs [`ProjectCx::filter`].
     pub fn needs_filter(&self) -> bool {
-        false
+        self.root.positional
     }
 }

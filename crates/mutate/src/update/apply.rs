@@ -5,6 +5,7 @@
 //! known without comparing documents.
 
 use crate::cx::UpdateCx;
+use crate::places::PlaceSet;
 use crate::raw;
 use crate::text;
 use crate::update::condition::ElementFilter;
@@ -80,7 +81,7 @@ impl<'a> Applier<'a> {
     ) -> Result<bool> {
         let start = raw::begin(out);
         let bytes = doc.as_bytes();
-        let mut seen = Seen::new(fields.children.len());
+        let mut seen = PlaceSet::new(fields.children.len());
         let mut left = fields.children.len();
         let (mut copied, mut end_of_elem, mut modified) = (4, 4, false);
         for elem in doc {
@@ -412,36 +413,5 @@ impl<'a> Applier<'a> {
     /// Stops an update whose output outgrows every document.
     fn check_room(&self, out: &[u8]) -> Result<()> {
         crate::update::check::internal_size(out.len().saturating_sub(self.base), self.root)
-    }
-}
-
-/// Which children of a node have met their field.
-struct Seen {
-    few: u64,
-    many: Vec<bool>,
-}
-
-impl Seen {
-    fn new(count: usize) -> Seen {
-        Seen { few: 0, many: if count > 64 { vec![false; count] } else { Vec::new() } }
-    }
-
-    /// Notes it; false if it was noted before.
-    #[inline]
-    fn insert(&mut self, place: usize) -> bool {
-        match self.many.get_mut(place) {
-            Some(seen) => !std::mem::replace(seen, true),
-            None => {
-                let bit = 1u64 << (place & 63);
-                let new = self.few & bit == 0;
-                self.few |= bit;
-                new
-            }
-        }
-    }
-
-    #[inline]
-    fn contains(&self, place: usize) -> bool {
-        self.many.get(place).copied().unwrap_or(self.few & (1 << (place & 63)) != 0)
     }
 }
