@@ -5,6 +5,7 @@
 //! with decisions of their own to take (storage: retry or fail) have their own enums and convert.
 
 use crate::codes::ErrorCode;
+use std::borrow::Cow;
 use std::fmt;
 
 /// The result type of everything that can fail towards a client.
@@ -22,7 +23,7 @@ pub struct Error {
 struct Details {
     /// A BSON document (raw bytes) whose fields are added to the reply.
     extra: Vec<u8>,
-    labels: Vec<&'static str>,
+    labels: Vec<Cow<'static, str>>,
 }
 
 impl Error {
@@ -58,8 +59,8 @@ impl Error {
     }
 
     /// Adds an error label (`RetryableWriteError`, `TransientTransactionError`).
-    pub fn with_label(mut self, label: &'static str) -> Self {
-        self.details.get_or_insert_default().labels.push(label);
+    pub fn with_label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
+        self.details.get_or_insert_default().labels.push(label.into());
         self
     }
 
@@ -86,7 +87,7 @@ impl Error {
     }
 
     /// The error's labels.
-    pub fn labels(&self) -> &[&'static str] {
+    pub fn labels(&self) -> &[Cow<'static, str>] {
         self.details.as_deref().map_or(&[], |d| &d.labels)
     }
 }

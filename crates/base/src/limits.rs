@@ -24,6 +24,9 @@ pub const DATABASE_NAME_BYTES_MAX: usize = 63;
 pub const INDEXES_PER_COLLECTION_MAX: usize = 64;
 /// Most fields of one compound index.
 pub const INDEX_FIELDS_MAX: usize = 32;
+/// Bytes of all the keys that one document may have in one index (a long string beside a long array
+/// multiplies).
+pub const INDEX_KEYS_BYTES_PER_DOCUMENT_MAX: usize = 256 * 1024 * 1024;
 /// Longest index key, in bytes of KeyString.
 pub const INDEX_KEY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Deepest nesting of a filter's logical operators (and `$elemMatch`, `$jsonSchema`).

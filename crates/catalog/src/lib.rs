@@ -1,1 +1,19 @@
-//! (in the making)
+//! Databases, collections and indexes: what exists, how it is defined, what a write means for the
+//! indexes, and how an index is built while the collection is written.
+//!
+//! Knows storage by its interface only, and nothing of queries, commands or the wire.
+
+pub mod build;
+pub mod catalog;
+pub mod collection;
+pub mod index;
+pub mod namespace;
+pub mod options;
+mod stored;
+
+pub use build::IndexBuild;
+pub use catalog::{Catalog, Resolved, View, namespace_not_found};
+pub use collection::{Collection, KeyScratch};
+pub use index::{Index, IndexDefinition, IndexKeys, IndexUsage, MultikeyPaths};
+pub use namespace::{Namespace, check_database_name};
+pub use options::{Capped, CollectionOptions, ValidationAction, ValidationLevel};

@@ -1,1 +1,22 @@
-//! (in the making)
+//! The commands: one file each, their registry, and what stands between them and the wire.
+//!
+//! `dispatch` takes a message to a command and its reply back; `cmds` holds the commands;
+//! `server` is what they share. Knows nothing of sockets, of engines by name, or of the process.
+
+pub mod args;
+pub mod client;
+pub mod cmds;
+pub mod concerns;
+pub mod cursors;
+pub mod dispatch;
+pub mod entry_point;
+mod fail_command;
+pub mod invocation;
+pub mod ops;
+pub mod parameters;
+pub mod registry;
+pub mod reply;
+pub mod server;
+
+pub use entry_point::CommandService;
+pub use server::{Server, StartInfo};

@@ -1,0 +1,685 @@
+//! The catalog: which databases, collections and indexes exist, and how they come and go.
+//!
+//! Stored as documents in record store 0, one for each collection and view and one for the counters
+//! that give out ids, so that a change of definition is a write unit like any other: atomic, and
+//! durable with the same promise.
+//!
+//! Invariants: the maps in memory are what the last committed unit left, changed only under the
+//! `ddl` lock; that lock is held over memory work and `commit` (which doesn't block), never over I/O
+//! or a wait. Ids are never reused. Readers take an `Arc` of a definition and hold no lock.
+
+use crate::collection::Collection;
+use crate::index::{Index, IndexDefinition, IndexKeys, IndexUsage};
+use crate::namespace::Namespace;
+use crate::options::CollectionOptions;
+use crate::stored::{self, Stored};
+use kauri_base::{
+    Clock, CollectionId, CommitSeq, Error, ErrorCode, IndexId, RandomSource, RecordId, Result,
+    bail, limits,
+};
+use kauri_bson::DocBuf;
+use kauri_storage::{
+    CommitTicket, Committer, IndexSpec, KeyGenerator, OpKind, StorageEngine, WriteUnit,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// A view: a name for a pipeline over a collection or another view.
+#[derive(Clone)]
+pub struct View {
+    /// Its name.
+    pub ns: Namespace,
+    /// The collection or view (of the same database) that it reads.
+    pub view_on: String,
+    /// The stages, as an array value's document.
+    pub pipeline: DocBuf,
+    /// The options as `listCollections` shows them.
+    pub options: DocBuf,
+}
+
+/// What a name stands for.
+#[derive(Clone)]
+pub enum Resolved {
+    /// A collection.
+    Collection(Arc<Collection>),
+    /// A view.
+    View(Arc<View>),
+    /// Nothing.
+    Nothing,
+}
+
+/// Where a catalog document lies.
+#[derive(Clone, Copy)]
+struct Place {
+    record: RecordId,
+    version: CommitSeq,
+}
+
+struct Ddl {
+    places: HashMap<String, Place>,
+    counters: Option<Place>,
+    next_collection: u32,
+    next_index: u32,
+}
+
+/// See the module's head.
+pub struct Catalog {
+    engine: Arc<dyn StorageEngine>,
+    committer: Arc<dyn Committer>,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn RandomSource>,
+    ddl: Mutex<Ddl>,
+    collections: RwLock<HashMap<String, Arc<Collection>>>,
+    views: RwLock<HashMap<String, Arc<View>>>,
+}
+
+impl Catalog {
+    /// Reads the catalog of an engine that was just opened and attaches its indexes.
+    pub fn open(
+        engine: Arc<dyn StorageEngine>,
+        committer: Arc<dyn Committer>,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn RandomSource>,
+    ) -> Result<Catalog> {
+        let catalog = Catalog {
+            engine,
+            committer,
+            clock,
+            random,
+            ddl: Mutex::new(Ddl {
+                places: HashMap::new(),
+                counters: None,
+                next_collection: 1,
+                next_index: 1,
+            }),
+            collections: RwLock::default(),
+            views: RwLock::default(),
+        };
+        for (record, version, stored) in stored::read_all(&*catalog.engine)? {
+            catalog.load(Place { record, version }, stored)?;
+        }
+        catalog.finish_index_builds()?;
+        Ok(catalog)
+    }
+
+    fn load(&self, place: Place, stored: Stored) -> Result<()> {
+        match stored {
+            Stored::Counters { next_collection, next_index } => {
+                let mut ddl = self.lock_ddl();
+                ddl.counters = Some(place);
+                ddl.next_collection = next_collection;
+                ddl.next_index = next_index;
+            }
+            Stored::View(view) => {
+                let name = view.ns.as_str().to_owned();
+                self.lock_ddl().places.insert(name.clone(), place);
+                write(&self.views).insert(name, Arc::new(view));
+            }
+            Stored::Collection { id, ns, uuid, options, indexes } => {
+                let mut attached = Vec::new();
+                for (index_id, ready, spec) in indexes {
+                    let keys = IndexKeys::new(IndexDefinition::from_spec(spec.as_doc())?);
+                    let generator: Arc<dyn KeyGenerator> = keys.clone();
+                    let engine_spec = IndexSpec { id: index_id, unique: keys.definition.unique };
+                    let built = self.engine.attach_index(id, engine_spec, generator);
+                    match built {
+                        Ok(()) => {}
+                        // A unique index whose build had not ended may still meet duplicates.
+                        Err(_) if !ready => continue,
+                        Err(error) => return Err(error.into()),
+                    }
+                    attached.push(self.index(index_id, keys, ready)?);
+                }
+                let collection = self.assemble(id, ns, uuid, options, attached)?;
+                let name = collection.ns.as_str().to_owned();
+                self.lock_ddl().places.insert(name.clone(), place);
+                write(&self.collections).insert(name, Arc::new(collection));
+            }
+        }
+        Ok(())
+    }
+
+    /// Indexes that were being built when the process ended have just been rebuilt whole by the
+    /// engine: they are ready, or they met duplicates and are dropped.
+    fn finish_index_builds(&self) -> Result<()> {
+        let all: Vec<Arc<Collection>> = read(&self.collections).values().cloned().collect();
+        for collection in all {
+            let stored_indexes =
+                stored::index_count(&*self.engine, self.place_of(&collection.ns)?)?;
+            if stored_indexes == collection.indexes.len()
+                && collection.indexes.iter().all(|i| i.ready)
+            {
+                continue;
+            }
+            let indexes = collection.indexes.iter().map(|i| ready_copy(i)).collect();
+            let mut unit = WriteUnit::new();
+            self.commit_definition(&mut unit, &collection, collection.options.clone(), indexes)?;
+        }
+        Ok(())
+    }
+
+    fn place_of(&self, ns: &Namespace) -> Result<RecordId> {
+        match self.lock_ddl().places.get(ns.as_str()) {
+            Some(place) => Ok(place.record),
+            None => Err(namespace_not_found(ns)),
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Arc<dyn StorageEngine> {
+        &self.engine
+    }
+
+    /// Where write units go.
+    pub fn committer(&self) -> &Arc<dyn Committer> {
+        &self.committer
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// The random source.
+    pub fn random(&self) -> &Arc<dyn RandomSource> {
+        &self.random
+    }
+
+    /// The collection of this full name.
+    #[inline]
+    pub fn collection(&self, full_name: &str) -> Option<Arc<Collection>> {
+        read(&self.collections).get(full_name).cloned()
+    }
+
+    /// What this name stands for.
+    pub fn resolve(&self, full_name: &str) -> Resolved {
+        if let Some(collection) = self.collection(full_name) {
+            return Resolved::Collection(collection);
+        }
+        match read(&self.views).get(full_name) {
+            Some(view) => Resolved::View(view.clone()),
+            None => Resolved::Nothing,
+        }
+    }
+
+    /// The collection of this UUID in this database.
+    pub fn collection_by_uuid(&self, database: &str, uuid: &[u8]) -> Option<Arc<Collection>> {
+        read(&self.collections)
+            .values()
+            .find(|c| c.uuid == uuid && c.ns.database() == database)
+            .cloned()
+    }
+
+    /// The database's collections by name.
+    pub fn collections_of(&self, database: &str) -> Vec<Arc<Collection>> {
+        let mut found: Vec<_> = read(&self.collections)
+            .values()
+            .filter(|c| c.ns.database() == database)
+            .cloned()
+            .collect();
+        found.sort_by(|a, b| a.ns.cmp(&b.ns));
+        found
+    }
+
+    /// All collections.
+    pub fn all_collections(&self) -> Vec<Arc<Collection>> {
+        read(&self.collections).values().cloned().collect()
+    }
+
+    /// The database's views by name.
+    pub fn views_of(&self, database: &str) -> Vec<Arc<View>> {
+        let mut found: Vec<_> =
+            read(&self.views).values().filter(|v| v.ns.database() == database).cloned().collect();
+        found.sort_by(|a, b| a.ns.cmp(&b.ns));
+        found
+    }
+
+    /// All databases by name, with the number of their collections and views.
+    pub fn databases(&self) -> BTreeMap<String, usize> {
+        let mut names = BTreeMap::new();
+        for collection in read(&self.collections).values() {
+            *names.entry(collection.ns.database().to_owned()).or_default() += 1;
+        }
+        for view in read(&self.views).values() {
+            *names.entry(view.ns.database().to_owned()).or_default() += 1;
+        }
+        names
+    }
+
+    /// Creates a collection. `NamespaceExists` if the name is taken.
+    pub fn create_collection(
+        &self,
+        ns: &Namespace,
+        options: CollectionOptions,
+        id_index: Option<DocBuf>,
+    ) -> Result<(Arc<Collection>, CommitTicket)> {
+        self.check_free(ns)?;
+        self.check_case(ns)?;
+        let definition = IndexDefinition::from_spec(
+            id_index.unwrap_or_else(IndexDefinition::id_index_spec).as_doc(),
+        )?;
+        let mut ddl = self.lock_ddl();
+        self.check_free(ns)?;
+        let id = CollectionId(ddl.next_collection);
+        let index_id = IndexId(ddl.next_index);
+        let keys = IndexKeys::new(definition);
+        let mut unit = WriteUnit::new();
+        unit.push(id, RecordId(0), OpKind::CreateStore);
+        unit.push(id, RecordId(0), create_index_op(index_id, &keys));
+        let uuid = self.new_uuid();
+        let stored = vec![(index_id, true, keys.definition.spec.clone())];
+        let text = stored::collection_doc(id, ns, &uuid, &options, &stored);
+        let op = unit.insert(CollectionId::CATALOG, text.into_vec());
+        let counters = self.put_counters(&mut unit, &ddl, id.0 + 1, index_id.0 + 1);
+        let ticket = self.committer.commit(&mut unit)?;
+        let place = Place { record: unit.ops[op].record, version: ticket.seq };
+        ddl.places.insert(ns.as_str().to_owned(), place);
+        self.counters_committed(&mut ddl, &unit, counters, &ticket, id.0 + 1, index_id.0 + 1);
+        let index = self.index(index_id, keys, true)?;
+        let collection = Arc::new(self.assemble(id, ns.clone(), uuid, options, vec![index])?);
+        write(&self.collections).insert(ns.as_str().to_owned(), collection.clone());
+        Ok((collection, ticket))
+    }
+
+    /// Creates a view. `NamespaceExists` if the name is taken.
+    pub fn create_view(&self, view: View) -> Result<CommitTicket> {
+        let mut ddl = self.lock_ddl();
+        self.check_free(&view.ns)?;
+        let mut unit = WriteUnit::new();
+        let op = unit.insert(CollectionId::CATALOG, stored::view_doc(&view).into_vec());
+        let ticket = self.committer.commit(&mut unit)?;
+        let place = Place { record: unit.ops[op].record, version: ticket.seq };
+        let name = view.ns.as_str().to_owned();
+        ddl.places.insert(name.clone(), place);
+        write(&self.views).insert(name, Arc::new(view));
+        Ok(ticket)
+    }
+
+    /// Changes a view's definition.
+    pub fn change_view(&self, view: View) -> Result<CommitTicket> {
+        let mut ddl = self.lock_ddl();
+        let name = view.ns.as_str().to_owned();
+        let place = *ddl.places.get(&name).ok_or_else(|| namespace_not_found(&view.ns))?;
+        let mut unit = WriteUnit::new();
+        let text = stored::view_doc(&view).into_vec();
+        unit.update(CollectionId::CATALOG, place.record, place.version, text);
+        let ticket = self.committer.commit(&mut unit)?;
+        ddl.places.insert(name.clone(), Place { version: ticket.seq, ..place });
+        write(&self.views).insert(name, Arc::new(view));
+        Ok(ticket)
+    }
+
+    /// Drops a collection or view.
+    pub fn drop_collection(&self, ns: &Namespace) -> Result<CommitTicket> {
+        let mut ddl = self.lock_ddl();
+        let mut unit = WriteUnit::new();
+        if !self.add_drop(&mut unit, &ddl, ns.as_str()) {
+            return Err(namespace_not_found(ns));
+        }
+        let ticket = self.committer.commit(&mut unit)?;
+        self.forget(&mut ddl, ns.as_str());
+        Ok(ticket)
+    }
+
+    /// Drops all collections and views of a database. `None` if it has none.
+    pub fn drop_database(&self, database: &str) -> Result<Option<CommitTicket>> {
+        let mut ddl = self.lock_ddl();
+        let mut names: Vec<String> = Vec::new();
+        names.extend(self.collections_of(database).iter().map(|c| c.ns.as_str().to_owned()));
+        names.extend(self.views_of(database).iter().map(|v| v.ns.as_str().to_owned()));
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let mut unit = WriteUnit::new();
+        for name in &names {
+            self.add_drop(&mut unit, &ddl, name);
+        }
+        let ticket = self.committer.commit(&mut unit)?;
+        for name in &names {
+            self.forget(&mut ddl, name);
+        }
+        Ok(Some(ticket))
+    }
+
+    /// Renames a collection, in one unit with the drop of the target if that is asked for.
+    pub fn rename_collection(
+        &self,
+        from: &Namespace,
+        to: &Namespace,
+        drop_target: bool,
+    ) -> Result<CommitTicket> {
+        let mut ddl = self.lock_ddl();
+        let Some(source) = self.collection(from.as_str()) else {
+            bail!(NamespaceNotFound, "Source collection {from} does not exist");
+        };
+        let mut unit = WriteUnit::new();
+        match self.resolve(to.as_str()) {
+            Resolved::Nothing => {}
+            Resolved::View(_) => {
+                bail!(NamespaceExists, "a view already exists with that name: {to}")
+            }
+            Resolved::Collection(_) if !drop_target => {
+                bail!(NamespaceExists, "target namespace exists");
+            }
+            Resolved::Collection(_) => {
+                self.add_drop(&mut unit, &ddl, to.as_str());
+            }
+        }
+        let place = *ddl.places.get(from.as_str()).ok_or_else(|| namespace_not_found(from))?;
+        let indexes = stored_indexes(&source.indexes);
+        let text = stored::collection_doc(source.id, to, &source.uuid, &source.options, &indexes);
+        unit.update(CollectionId::CATALOG, place.record, place.version, text.into_vec());
+        unit.push(source.id, RecordId(0), OpKind::ChangeDefinition);
+        let ticket = self.committer.commit(&mut unit)?;
+        self.forget(&mut ddl, to.as_str());
+        self.forget(&mut ddl, from.as_str());
+        ddl.places.insert(to.as_str().to_owned(), Place { version: ticket.seq, ..place });
+        let collection = self.assemble(
+            source.id,
+            to.clone(),
+            source.uuid,
+            source.options.clone(),
+            source.indexes.clone(),
+        )?;
+        write(&self.collections).insert(to.as_str().to_owned(), Arc::new(collection));
+        Ok(ticket)
+    }
+
+    /// Changes a collection's options (`collMod`).
+    pub fn change_options(
+        &self,
+        collection: &Collection,
+        options: CollectionOptions,
+    ) -> Result<CommitTicket> {
+        let mut unit = WriteUnit::new();
+        self.commit_definition(&mut unit, collection, options, collection.indexes.clone())
+    }
+
+    /// Replaces the definition of one index without touching its keys (`collMod`: expiry, hidden).
+    pub fn change_index(
+        &self,
+        collection: &Collection,
+        index: &Index,
+        spec: DocBuf,
+    ) -> Result<CommitTicket> {
+        let keys = IndexKeys::new(IndexDefinition::from_spec(spec.as_doc())?);
+        keys.multikey.copy_from(&index.keys.multikey);
+        let mut indexes = collection.indexes.clone();
+        for slot in &mut indexes {
+            if slot.id == index.id {
+                *slot = Arc::new(Index {
+                    id: index.id,
+                    keys: keys.clone(),
+                    ready: index.ready,
+                    data: index.data.clone(),
+                    usage: index.usage.clone(),
+                });
+            }
+        }
+        let mut unit = WriteUnit::new();
+        self.commit_definition(&mut unit, collection, collection.options.clone(), indexes)
+    }
+
+    /// Adds indexes, not ready yet: from here on writes keep them up, and they have to be
+    /// backfilled and then made ready. Their definitions have been checked.
+    pub fn add_indexes(
+        &self,
+        collection: &Collection,
+        specs: &[DocBuf],
+    ) -> Result<(Vec<IndexId>, CommitTicket)> {
+        if collection.indexes.len() + specs.len() > limits::INDEXES_PER_COLLECTION_MAX {
+            bail!(
+                CannotCreateIndex,
+                "add index fails, too many indexes for {} key:{}",
+                collection.ns,
+                specs.first().map(|s| kauri_bson::shell_text(s.as_doc())).unwrap_or_default()
+            );
+        }
+        let mut ddl = self.lock_ddl();
+        let mut unit = WriteUnit::new();
+        let first = ddl.next_index;
+        let mut ids = Vec::new();
+        let mut added = Vec::new();
+        for (position, spec) in specs.iter().enumerate() {
+            let id = IndexId(first + position as u32);
+            let keys = IndexKeys::new(IndexDefinition::from_spec(spec.as_doc())?);
+            unit.push(collection.id, RecordId(0), create_index_op(id, &keys));
+            ids.push(id);
+            added.push((id, keys));
+        }
+        let next_index = first + specs.len() as u32;
+        let next_collection = ddl.next_collection;
+        let counters = self.put_counters(&mut unit, &ddl, next_collection, next_index);
+        let mut stored = stored_indexes(&collection.indexes);
+        stored.extend(added.iter().map(|(id, k)| (*id, false, k.definition.spec.clone())));
+        self.put_definition(&mut unit, &ddl, collection, &collection.options, &stored)?;
+        let ticket = self.committer.commit(&mut unit)?;
+        self.counters_committed(&mut ddl, &unit, counters, &ticket, next_collection, next_index);
+        let mut indexes = collection.indexes.clone();
+        for (id, keys) in added {
+            indexes.push(self.index(id, keys, false)?);
+        }
+        self.replace(&mut ddl, collection, collection.options.clone(), indexes, &ticket)?;
+        Ok((ids, ticket))
+    }
+
+    /// Makes indexes that were backfilled ready to serve.
+    pub fn indexes_ready(&self, collection: &Collection, ids: &[IndexId]) -> Result<CommitTicket> {
+        let indexes = collection
+            .indexes
+            .iter()
+            .map(|i| if ids.contains(&i.id) { ready_copy(i) } else { i.clone() })
+            .collect();
+        let mut unit = WriteUnit::new();
+        self.commit_definition(&mut unit, collection, collection.options.clone(), indexes)
+    }
+
+    /// Drops indexes.
+    pub fn drop_indexes(&self, collection: &Collection, ids: &[IndexId]) -> Result<CommitTicket> {
+        let mut unit = WriteUnit::new();
+        for id in ids {
+            unit.push(collection.id, RecordId(0), OpKind::DropIndex { index: *id });
+        }
+        let kept = collection.indexes.iter().filter(|i| !ids.contains(&i.id)).cloned().collect();
+        self.commit_definition(&mut unit, collection, collection.options.clone(), kept)
+    }
+
+    /// Commits a changed definition of a collection. `StaleCatalog` if it is not the current one.
+    fn commit_definition(
+        &self,
+        unit: &mut WriteUnit<'_>,
+        collection: &Collection,
+        options: CollectionOptions,
+        indexes: Vec<Arc<Index>>,
+    ) -> Result<CommitTicket> {
+        let mut ddl = self.lock_ddl();
+        let stored = stored_indexes(&indexes);
+        self.put_definition(unit, &ddl, collection, &options, &stored)?;
+        let ticket = self.committer.commit(unit)?;
+        self.replace(&mut ddl, collection, options, indexes, &ticket)?;
+        Ok(ticket)
+    }
+
+    fn put_definition(
+        &self,
+        unit: &mut WriteUnit<'_>,
+        ddl: &Ddl,
+        collection: &Collection,
+        options: &CollectionOptions,
+        indexes: &[(IndexId, bool, DocBuf)],
+    ) -> Result<()> {
+        let place = *ddl
+            .places
+            .get(collection.ns.as_str())
+            .ok_or_else(|| namespace_not_found(&collection.ns))?;
+        let text = stored::collection_doc(
+            collection.id,
+            &collection.ns,
+            &collection.uuid,
+            options,
+            indexes,
+        );
+        unit.expect_definition(collection.id, collection.definition);
+        unit.update(CollectionId::CATALOG, place.record, place.version, text.into_vec());
+        unit.push(collection.id, RecordId(0), OpKind::ChangeDefinition);
+        Ok(())
+    }
+
+    fn replace(
+        &self,
+        ddl: &mut Ddl,
+        old: &Collection,
+        options: CollectionOptions,
+        indexes: Vec<Arc<Index>>,
+        ticket: &CommitTicket,
+    ) -> Result<()> {
+        if let Some(place) = ddl.places.get_mut(old.ns.as_str()) {
+            place.version = ticket.seq;
+        }
+        let collection = self.assemble(old.id, old.ns.clone(), old.uuid, options, indexes)?;
+        write(&self.collections).insert(old.ns.as_str().to_owned(), Arc::new(collection));
+        Ok(())
+    }
+
+    fn assemble(
+        &self,
+        id: CollectionId,
+        ns: Namespace,
+        uuid: [u8; 16],
+        options: CollectionOptions,
+        indexes: Vec<Arc<Index>>,
+    ) -> Result<Collection> {
+        let gone = || Error::new(ErrorCode::InternalError, format!("no store for {ns}"));
+        let store = self.engine.record_store(id).ok_or_else(gone)?;
+        let definition = self.engine.definition_number(id).ok_or_else(gone)?;
+        Ok(Collection { id, ns, uuid, options, definition, store, indexes })
+    }
+
+    fn index(&self, id: IndexId, keys: Arc<IndexKeys>, ready: bool) -> Result<Arc<Index>> {
+        let data = self
+            .engine
+            .index(id)
+            .ok_or_else(|| Error::new(ErrorCode::InternalError, format!("no index {}", id.0)))?;
+        let usage = IndexUsage { accesses: AtomicU64::new(0), since_ms: self.clock.unix_ms() };
+        Ok(Arc::new(Index { id, keys, ready, data, usage: Arc::new(usage) }))
+    }
+
+    fn add_drop(&self, unit: &mut WriteUnit<'_>, ddl: &Ddl, name: &str) -> bool {
+        let Some(place) = ddl.places.get(name) else { return false };
+        unit.delete(CollectionId::CATALOG, place.record, place.version);
+        if let Some(collection) = self.collection(name) {
+            unit.push(collection.id, RecordId(0), OpKind::DropStore);
+        }
+        true
+    }
+
+    fn forget(&self, ddl: &mut Ddl, name: &str) {
+        ddl.places.remove(name);
+        write(&self.collections).remove(name);
+        write(&self.views).remove(name);
+    }
+
+    fn check_free(&self, ns: &Namespace) -> Result<()> {
+        match self.resolve(ns.as_str()) {
+            Resolved::Nothing => Ok(()),
+            Resolved::View(_) => bail!(NamespaceExists, "A view already exists. NS: {ns}"),
+            Resolved::Collection(_) => {
+                bail!(NamespaceExists, "Collection {ns} already exists.")
+            }
+        }
+    }
+
+    /// Two databases whose names differ only in case cannot both be (they could not be told apart
+    /// on all file systems; drivers' users expect the error).
+    fn check_case(&self, ns: &Namespace) -> Result<()> {
+        let name = ns.database();
+        let clash = self
+            .databases()
+            .into_keys()
+            .find(|other| other != name && other.eq_ignore_ascii_case(name));
+        match clash {
+            Some(other) => Err(Error::location(
+                13297,
+                format!(
+                    "db already exists with different case already have: [{other}] trying to \
+                     create [{name}]"
+                ),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn put_counters(
+        &self,
+        unit: &mut WriteUnit<'_>,
+        ddl: &Ddl,
+        next_collection: u32,
+        next_index: u32,
+    ) -> usize {
+        let text = stored::counters_doc(next_collection, next_index).into_vec();
+        match ddl.counters {
+            Some(place) => unit.update(CollectionId::CATALOG, place.record, place.version, text),
+            None => unit.insert(CollectionId::CATALOG, text),
+        }
+    }
+
+    fn counters_committed(
+        &self,
+        ddl: &mut Ddl,
+        unit: &WriteUnit<'_>,
+        op: usize,
+        ticket: &CommitTicket,
+        next_collection: u32,
+        next_index: u32,
+    ) {
+        ddl.counters = Some(Place { record: unit.ops[op].record, version: ticket.seq });
+        ddl.next_collection = next_collection;
+        ddl.next_index = next_index;
+    }
+
+    fn new_uuid(&self) -> [u8; 16] {
+        let mut uuid = [0; 16];
+        uuid[..8].copy_from_slice(&self.random.next_u64().to_le_bytes());
+        uuid[8..].copy_from_slice(&self.random.next_u64().to_le_bytes());
+        uuid[6] = uuid[6] & 0x0F | 0x40;
+        uuid[8] = uuid[8] & 0x3F | 0x80;
+        uuid
+    }
+
+    fn lock_ddl(&self) -> MutexGuard<'_, Ddl> {
+        self.ddl.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn create_index_op(id: IndexId, keys: &Arc<IndexKeys>) -> OpKind<'static> {
+    let spec = IndexSpec { id, unique: keys.definition.unique };
+    OpKind::CreateIndex { spec, generator: keys.clone() }
+}
+
+fn ready_copy(index: &Arc<Index>) -> Arc<Index> {
+    Arc::new(Index {
+        id: index.id,
+        keys: index.keys.clone(),
+        ready: true,
+        data: index.data.clone(),
+        usage: index.usage.clone(),
+    })
+}
+
+fn stored_indexes(indexes: &[Arc<Index>]) -> Vec<(IndexId, bool, DocBuf)> {
+    indexes.iter().map(|i| (i.id, i.ready, i.definition().spec.clone())).collect()
+}
+
+/// `NamespaceNotFound` as MongoDB words it for drops and the like.
+pub fn namespace_not_found(_ns: &Namespace) -> Error {
+    Error::new(ErrorCode::NamespaceNotFound, "ns not found")
+}
+
+fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,228 @@
+//! A collection as operations use it, and what a write does to its indexes.
+//!
+//! A [`Collection`] is one version of a definition: it never changes. A change of definition makes a
+//! new one; writes computed from the old one fail with `StaleCatalog` and are computed anew.
+
+use crate::index::Index;
+use crate::namespace::Namespace;
+use crate::options::{CollectionOptions, ValidationAction, ValidationLevel};
+use kauri_base::{CollectionId, CommitSeq, Error, ErrorCode, RecordId, Result, limits};
+use kauri_bson::keygen::Keys;
+use kauri_bson::{Doc, DocBuf, doc};
+use kauri_matcher::MatchCx;
+use kauri_storage::{RecordStore, StorageError, WriteUnit};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// See the module's head.
+pub struct Collection {
+    /// Its number in the engine.
+    pub id: CollectionId,
+    /// Its name.
+    pub ns: Namespace,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// What it was created with.
+    pub options: CollectionOptions,
+    /// Which definition this is; see `WriteUnit::expect_definition`.
+    pub definition: u64,
+    /// Its documents.
+    pub store: Arc<dyn RecordStore>,
+    /// Its indexes; the `_id` index first.
+    pub indexes: Vec<Arc<Index>>,
+}
+
+/// Scratch memory for key generation, reused from write to write.
+#[derive(Default)]
+pub struct KeyScratch {
+    old: Keys,
+    new: Keys,
+}
+
+impl Collection {
+    /// The `_id` index.
+    pub fn id_index(&self) -> Option<&Arc<Index>> {
+        self.indexes.first().filter(|i| i.definition().is_id())
+    }
+
+    /// The index of this name.
+    pub fn index_by_name(&self, name: &str) -> Option<&Arc<Index>> {
+        self.indexes.iter().find(|i| i.name() == name)
+    }
+
+    /// The index of this engine number.
+    pub fn index_by_id(&self, id: kauri_base::IndexId) -> Option<&Arc<Index>> {
+        self.indexes.iter().find(|i| i.id == id)
+    }
+
+    /// Adds an insert with its keys to the unit. The document has its `_id` already, in front.
+    pub fn insert<'a>(
+        &self,
+        unit: &mut WriteUnit<'a>,
+        doc: Cow<'a, [u8]>,
+        scratch: &mut KeyScratch,
+    ) -> Result<usize> {
+        if doc.len() > limits::DOCUMENT_BYTES_MAX {
+            return Err(too_large(doc.len()));
+        }
+        unit.expect_definition(self.id, self.definition);
+        let op = unit.insert(self.id, doc);
+        for index in &self.indexes {
+            // The document moved into the unit; it is read from there.
+            let bytes = match unit.ops.get(op).map(|op| &op.kind) {
+                Some(kauri_storage::OpKind::Insert { doc }) => doc,
+                _ => break,
+            };
+            index.keys.generate_into(Doc::from_bytes(bytes)?, &mut scratch.new)?;
+            let unique = index.definition().unique;
+            for key in scratch.new.iter() {
+                unit.key(index.id, true, unique, key.bytes, key.type_bits);
+            }
+        }
+        Ok(op)
+    }
+
+    /// Adds an update of a record, with the keys that change, to the unit.
+    pub fn update<'a>(
+        &self,
+        unit: &mut WriteUnit<'a>,
+        record: RecordId,
+        seen: CommitSeq,
+        old: Doc<'_>,
+        new: Cow<'a, [u8]>,
+        scratch: &mut KeyScratch,
+    ) -> Result<usize> {
+        if new.len() > limits::DOCUMENT_INTERNAL_BYTES_MAX {
+            return Err(too_large(new.len()));
+        }
+        unit.expect_definition(self.id, self.definition);
+        let mut changes: Vec<(usize, bool, Vec<u8>, Vec<u8>)> = Vec::new();
+        let new_doc = Doc::from_bytes(&new)?;
+        for (position, index) in self.indexes.iter().enumerate() {
+            if index.definition().is_id() {
+                continue;
+            }
+            index.keys.generate_into(old, &mut scratch.old)?;
+            index.keys.generate_into(new_doc, &mut scratch.new)?;
+            for key in scratch.old.iter() {
+                if !scratch.new.contains(key.bytes) {
+                    changes.push((position, false, key.bytes.to_vec(), key.type_bits.to_vec()));
+                }
+            }
+            for key in scratch.new.iter() {
+                if !scratch.old.contains_exactly(key.bytes, key.type_bits) {
+                    changes.push((position, true, key.bytes.to_vec(), key.type_bits.to_vec()));
+                }
+            }
+        }
+        let op = unit.update(self.id, record, seen, new);
+        for (position, add, key, bits) in changes {
+            let index = &self.indexes[position];
+            unit.key(index.id, add, add && index.definition().unique, &key, &bits);
+        }
+        Ok(op)
+    }
+
+    /// Adds a delete of a record, with its keys, to the unit.
+    pub fn delete(
+        &self,
+        unit: &mut WriteUnit<'_>,
+        record: RecordId,
+        seen: CommitSeq,
+        old: Doc<'_>,
+        scratch: &mut KeyScratch,
+    ) -> Result<usize> {
+        unit.expect_definition(self.id, self.definition);
+        let op = unit.delete(self.id, record, seen);
+        for index in &self.indexes {
+            index.keys.generate_into(old, &mut scratch.old)?;
+            for key in scratch.old.iter() {
+                unit.key(index.id, false, false, key.bytes, key.type_bits);
+            }
+        }
+        Ok(op)
+    }
+
+    /// Fails if the validator refuses the document. `old` is the document it replaces.
+    pub fn check_valid(&self, doc: Doc<'_>, old: Option<Doc<'_>>) -> Result<()> {
+        let Some(validator) = &self.options.validator_expr else { return Ok(()) };
+        if self.options.validation_level == ValidationLevel::Off
+            || validator.matches(doc, &MatchCx::new())?
+        {
+            return Ok(());
+        }
+        if self.options.validation_level == ValidationLevel::Moderate
+            && let Some(old) = old
+            && !validator.matches(old, &MatchCx::new())?
+        {
+            return Ok(());
+        }
+        if self.options.validation_action == ValidationAction::Warn {
+            let attr = kauri_base::log::Attr::new().str("namespace", self.ns.as_str());
+            kauri_base::log::warning("STORAGE", 20294, "-", "Document would fail validation", attr);
+            return Ok(());
+        }
+        let details = DocBuf::build(|w| {
+            if let Some(id) = doc.get("_id") {
+                w.put_elem_as("failingDocumentId", id);
+            }
+            if let Some(filter) = &self.options.validator {
+                let mut details = w.document("details");
+                let operator = filter.as_doc().first().map_or("", |e| e.key());
+                details.put("operatorName", operator);
+                details.put("specifiedAs", filter);
+                details.put("reason", "document did not satisfy the validator");
+            }
+        });
+        let extra = doc! { "errInfo" => details };
+        Err(Error::new(ErrorCode::DocumentValidationFailure, "Document failed validation")
+            .with_extra(extra.into_vec()))
+    }
+
+    /// What a client is told when a commit failed: a duplicate key is named as MongoDB names it.
+    pub fn explain_commit_error(&self, error: StorageError) -> Error {
+        let StorageError::DuplicateKey { index, key, type_bits, .. } = &error else {
+            return error.into();
+        };
+        let Some(index) = self.index_by_id(*index) else { return error.into() };
+        let pattern = index.definition().key.as_doc();
+        let values = index.definition().pattern.decode(key, type_bits).unwrap_or_default();
+        let key_value = DocBuf::build(|w| {
+            for (field, value) in pattern.iter().zip(&values) {
+                w.put_value(field.key(), value);
+            }
+        });
+        let message = format!(
+            "E11000 duplicate key error collection: {} index: {} dup key: {}",
+            self.ns,
+            index.name(),
+            kauri_bson::shell_text(key_value.as_doc()),
+        );
+        let extra = doc! { "keyPattern" => pattern, "keyValue" => key_value };
+        Error::new(ErrorCode::DuplicateKey, message).with_extra(extra.into_vec())
+    }
+
+    /// How many bytes and records a capped collection holds too much once `bytes` and `records`
+    /// more have been added.
+    pub fn capped_excess(&self, records: u64, bytes: u64) -> Option<(u64, u64)> {
+        let capped = self.options.capped?;
+        let stats = self.store.stats();
+        let excess_bytes = (stats.bytes + bytes).saturating_sub(capped.bytes_max);
+        let excess_records = match capped.records_max {
+            0 => 0,
+            max => (stats.records + records).saturating_sub(max),
+        };
+        (excess_bytes > 0 || excess_records > 0).then_some((excess_records, excess_bytes))
+    }
+}
+
+fn too_large(bytes: usize) -> Error {
+    Error::new(
+        ErrorCode::BSONObjectTooLarge,
+        format!(
+            "BSONObj size: {bytes} (0x{bytes:X}) is invalid. Size must be between 0 and {}({}MB)",
+            limits::DOCUMENT_INTERNAL_BYTES_MAX,
+            limits::DOCUMENT_BYTES_MAX / (1024 * 1024),
+        ),
+    )
+}

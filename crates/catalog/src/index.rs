@@ -1,0 +1,207 @@
+//! An index of a collection: its definition, its keys, and what is learned of it as it is used.
+
+use kauri_base::{Error, ErrorCode, IndexId, Result};
+use kauri_bson::keygen::{KeyPattern, Keys};
+use kauri_bson::{Doc, DocBuf, Value};
+use kauri_matcher::{MatchCx, MatchExpr, ParseCx, Place};
+use kauri_storage::{KeyGenerator, SortedDataInterface};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a user defined.
+pub struct IndexDefinition {
+    /// The name.
+    pub name: String,
+    /// The key pattern as given (`{a: 1, b: -1}`).
+    pub key: DocBuf,
+    /// The key pattern, parsed.
+    pub pattern: KeyPattern,
+    /// Whether no two documents may have the same key.
+    pub unique: bool,
+    /// Whether documents without any of the fields are left out.
+    pub sparse: bool,
+    /// Only documents that match are indexed.
+    pub partial: Option<MatchExpr>,
+    /// Documents end this many seconds after the date in the indexed field.
+    pub expire_after_seconds: Option<i64>,
+    /// Whether the planner may not use it.
+    pub hidden: bool,
+    /// The whole definition as `listIndexes` shows it.
+    pub spec: DocBuf,
+}
+
+impl IndexDefinition {
+    /// Takes a definition that was checked when the index was made (`listIndexes` form).
+    pub fn from_spec(spec: Doc<'_>) -> Result<IndexDefinition> {
+        let key = match spec.value("key") {
+            Value::Document(key) => key.into_buf(),
+            _ => return Err(Error::new(ErrorCode::CannotCreateIndex, "index without a key")),
+        };
+        let partial = match spec.value("partialFilterExpression") {
+            Value::Document(filter) => {
+                Some(MatchExpr::parse(filter.as_doc(), &ParseCx::new(Place::PartialIndex))?)
+            }
+            _ => None,
+        };
+        Ok(IndexDefinition {
+            name: spec.value("name").as_str().unwrap_or_default().to_owned(),
+            pattern: KeyPattern::parse(key.as_doc())?,
+            unique: truthy(spec, "unique") || is_id_pattern(key.as_doc()),
+            sparse: truthy(spec, "sparse"),
+            partial,
+            expire_after_seconds: match spec.value("expireAfterSeconds") {
+                Value::Int32(n) => Some(i64::from(n)),
+                Value::Int64(n) => Some(n),
+                Value::Double(n) => Some(n as i64),
+                _ => None,
+            },
+            hidden: truthy(spec, "hidden"),
+            key,
+            spec: spec.to_buf(),
+        })
+    }
+
+    /// The definition of every collection's `_id` index.
+    pub fn id_index_spec() -> DocBuf {
+        kauri_bson::doc! {
+            "v" => 2,
+            "key" => kauri_bson::doc! { "_id" => 1 },
+            "name" => "_id_",
+        }
+    }
+
+    /// Whether this is the `_id` index.
+    pub fn is_id(&self) -> bool {
+        is_id_pattern(self.key.as_doc())
+    }
+
+    /// Whether the document belongs into the index (a partial index's filter).
+    pub fn includes(&self, doc: Doc<'_>) -> Result<bool> {
+        match &self.partial {
+            Some(filter) => filter.matches(doc, &MatchCx::new()),
+            None => Ok(true),
+        }
+    }
+}
+
+fn truthy(spec: Doc<'_>, field: &str) -> bool {
+    match spec.value(field) {
+        Value::Bool(v) => v,
+        Value::Int32(v) => v != 0,
+        Value::Int64(v) => v != 0,
+        Value::Double(v) => v != 0.0,
+        _ => false,
+    }
+}
+
+fn is_id_pattern(key: Doc<'_>) -> bool {
+    key.count() == 1 && key.first().is_some_and(|e| e.key() == "_id")
+}
+
+/// Which components of the indexed paths have held arrays: one bit per component, one word per
+/// field. Bits are only ever set, before the commit that makes them needed.
+pub struct MultikeyPaths {
+    words: Box<[AtomicU64]>,
+}
+
+impl MultikeyPaths {
+    fn new(fields: usize) -> Self {
+        MultikeyPaths { words: (0..fields).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// Whether any indexed path goes through an array.
+    pub fn is_multikey(&self) -> bool {
+        self.words.iter().any(|w| w.load(Ordering::Acquire) != 0)
+    }
+
+    /// The bits of a field: bit 0 is the path's first component.
+    pub fn of_field(&self, field: usize) -> u64 {
+        self.words.get(field).map_or(0, |w| w.load(Ordering::Acquire))
+    }
+
+    /// Takes over what another index of the same pattern has learned.
+    pub(crate) fn copy_from(&self, other: &MultikeyPaths) {
+        let bits: Vec<u64> = (0..other.words.len()).map(|f| other.of_field(f)).collect();
+        self.add(&bits);
+    }
+
+    fn add(&self, paths: &[u64]) {
+        for (word, bits) in self.words.iter().zip(paths) {
+            if *bits != 0 && word.load(Ordering::Relaxed) & bits != *bits {
+                word.fetch_or(*bits, Ordering::AcqRel);
+            }
+        }
+    }
+}
+
+/// How often an index served, for `$indexStats`.
+pub struct IndexUsage {
+    /// Operations that used it.
+    pub accesses: AtomicU64,
+    /// Since when that is counted, in milliseconds since 1970.
+    pub since_ms: i64,
+}
+
+/// What generates an index's keys. Shared with the engine, which rebuilds indexes by it.
+pub struct IndexKeys {
+    /// The definition.
+    pub definition: IndexDefinition,
+    /// What has been learned of arrays in its paths.
+    pub multikey: MultikeyPaths,
+}
+
+impl IndexKeys {
+    /// For this definition.
+    pub fn new(definition: IndexDefinition) -> Arc<IndexKeys> {
+        let multikey = MultikeyPaths::new(definition.pattern.len());
+        Arc::new(IndexKeys { definition, multikey })
+    }
+
+    /// Puts the document's keys into `keys` (emptied first), and notes multikey paths.
+    pub fn generate_into(&self, doc: Doc<'_>, keys: &mut Keys) -> Result<()> {
+        keys.clear();
+        if !self.definition.includes(doc)? {
+            return Ok(());
+        }
+        self.definition.pattern.generate(doc, self.definition.sparse, keys)?;
+        self.multikey.add(keys.multikey());
+        Ok(())
+    }
+}
+
+impl KeyGenerator for IndexKeys {
+    fn generate(&self, doc: Doc<'_>, emit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+        let mut keys = Keys::default();
+        self.generate_into(doc, &mut keys)?;
+        for key in keys.iter() {
+            emit(key.bytes, key.type_bits);
+        }
+        Ok(())
+    }
+}
+
+/// An index of a collection, as operations use it.
+pub struct Index {
+    /// Its number in the engine.
+    pub id: IndexId,
+    /// Definition and key generation.
+    pub keys: Arc<IndexKeys>,
+    /// Whether it may serve queries; false while it is being built.
+    pub ready: bool,
+    /// Its entries.
+    pub data: Arc<dyn SortedDataInterface>,
+    /// How often it served.
+    pub usage: Arc<IndexUsage>,
+}
+
+impl Index {
+    /// Its definition.
+    pub fn definition(&self) -> &IndexDefinition {
+        &self.keys.definition
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.keys.definition.name
+    }
+}

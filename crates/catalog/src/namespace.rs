@@ -1,0 +1,129 @@
+//! Names of databases and collections, and the rules for them (manual, "Naming Restrictions").
+
+use kauri_base::{Error, ErrorCode, Result, limits};
+use std::fmt;
+
+/// A full collection name, `database.collection`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Namespace {
+    full: Box<str>,
+    dot: usize,
+}
+
+impl Namespace {
+    /// A collection of a database; both names are checked.
+    pub fn new(database: &str, collection: &str) -> Result<Namespace> {
+        check_database_name(database)?;
+        let valid = !collection.is_empty()
+            && !collection.starts_with('.')
+            && !collection.contains('\0')
+            && database.len() + 1 + collection.len() <= limits::NAMESPACE_BYTES_MAX;
+        if !valid {
+            return Err(invalid(database, collection));
+        }
+        Ok(Namespace {
+            full: format!("{database}.{collection}").into_boxed_str(),
+            dot: database.len(),
+        })
+    }
+
+    /// Splits `database.collection` at the first dot.
+    pub fn parse(full: &str) -> Result<Namespace> {
+        match full.split_once('.') {
+            Some((database, collection)) => Namespace::new(database, collection),
+            None => Err(Error::new(
+                ErrorCode::InvalidNamespace,
+                format!("Invalid namespace specified '{full}'"),
+            )),
+        }
+    }
+
+    /// The database's name.
+    pub fn database(&self) -> &str {
+        &self.full[..self.dot]
+    }
+
+    /// The collection's name.
+    pub fn collection(&self) -> &str {
+        &self.full[self.dot + 1..]
+    }
+
+    /// `database.collection`.
+    pub fn as_str(&self) -> &str {
+        &self.full
+    }
+
+    /// Whether users may not create or write it (`system.…`, apart from those that are theirs).
+    pub fn is_system(&self) -> bool {
+        self.collection().starts_with("system.")
+    }
+
+    /// Fails where a user may not create a collection of this name.
+    pub fn check_creatable(&self) -> Result<()> {
+        let name = self.collection();
+        let refused = name.contains('$') || name.ends_with('.');
+        if refused {
+            return Err(invalid(self.database(), name));
+        }
+        let allowed_system = ["system.js", "system.views", "system.profile", "system.users"];
+        if self.is_system()
+            && !allowed_system.contains(&name)
+            && !name.starts_with("system.buckets.")
+        {
+            return Err(Error::new(
+                ErrorCode::InvalidNamespace,
+                format!("Invalid system namespace: {self}"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Fails if this cannot be a database's name.
+pub fn check_database_name(name: &str) -> Result<()> {
+    let valid = !name.is_empty()
+        && name.len() <= limits::DATABASE_NAME_BYTES_MAX
+        && !name.contains(['/', '\\', '.', ' ', '"', '$', '\0']);
+    if valid || name == "$external" {
+        return Ok(());
+    }
+    Err(Error::new(ErrorCode::InvalidNamespace, format!("Invalid database name: '{name}'")))
+}
+
+fn invalid(database: &str, collection: &str) -> Error {
+    Error::new(
+        ErrorCode::InvalidNamespace,
+        format!("Invalid namespace specified '{database}.{collection}'"),
+    )
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.full)
+    }
+}
+
+impl fmt::Debug for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.full)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_split_at_the_first_dot_and_checked() {
+        let ns = Namespace::parse("db.a.b").unwrap();
+        assert_eq!((ns.database(), ns.collection()), ("db", "a.b"));
+        for bad in ["db", "db.", ".a", "d b.a", "d$b.a", "db..a", "a/b.c"] {
+            let error = Namespace::parse(bad).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidNamespace, "{bad}");
+        }
+        assert!(Namespace::parse(&format!("db.{}", "x".repeat(252))).is_ok());
+        assert!(Namespace::parse(&format!("db.{}", "x".repeat(253))).is_err());
+        assert!(Namespace::new("db", "a$b").unwrap().check_creatable().is_err());
+        assert!(Namespace::new("db", "system.foo").unwrap().check_creatable().is_err());
+    }
+}

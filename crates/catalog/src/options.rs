@@ -1,0 +1,188 @@
+//! What a collection was created with.
+
+use kauri_base::{Error, ErrorCode, Result};
+use kauri_bson::{Doc, DocBuf, DocWriter, Value};
+use kauri_matcher::MatchExpr;
+use std::sync::Arc;
+
+/// What a validator does with a document that fails it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum ValidationAction {
+    Error,
+    Warn,
+}
+
+/// Which writes a validator looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ValidationLevel {
+    /// None.
+    Off,
+    /// Inserts, and updates of documents that satisfy it.
+    Moderate,
+    /// All.
+    Strict,
+}
+
+/// Bounds of a capped collection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capped {
+    /// Most bytes of documents.
+    pub bytes_max: u64,
+    /// Most documents; 0 for any number.
+    pub records_max: u64,
+}
+
+/// A collection's options, parsed, with the text that they came from.
+#[derive(Clone)]
+pub struct CollectionOptions {
+    /// The bounds, if it is capped.
+    pub capped: Option<Capped>,
+    /// The validator as given.
+    pub validator: Option<DocBuf>,
+    /// The validator, parsed.
+    pub validator_expr: Option<Arc<MatchExpr>>,
+    /// Which writes it looks at.
+    pub validation_level: ValidationLevel,
+    /// What happens to a document that fails.
+    pub validation_action: ValidationAction,
+    /// Options that are kept and shown but that mean nothing to the engine (`storageEngine`,
+    /// `indexOptionDefaults`, `changeStreamPreAndPostImages`, …).
+    pub kept: DocBuf,
+}
+
+impl Default for CollectionOptions {
+    fn default() -> Self {
+        CollectionOptions {
+            capped: None,
+            validator: None,
+            validator_expr: None,
+            validation_level: ValidationLevel::Strict,
+            validation_action: ValidationAction::Error,
+            kept: DocBuf::new(),
+        }
+    }
+}
+
+impl CollectionOptions {
+    /// Reads what [`CollectionOptions::write`] wrote. Options of users are checked by the commands
+    /// that take them; here they are taken as they are.
+    pub fn from_stored(doc: Doc<'_>) -> Result<CollectionOptions> {
+        let mut options = CollectionOptions::default();
+        let mut kept = Vec::new();
+        {
+            let mut kept = DocWriter::new(&mut kept);
+            let (mut is_capped, mut bytes_max, mut records_max) = (false, 0, 0);
+            for elem in doc {
+                match (elem.key(), elem.value()) {
+                    ("capped", Value::Bool(capped)) => is_capped = capped,
+                    ("size", Value::Int64(size)) => bytes_max = size.max(0) as u64,
+                    ("max", Value::Int64(max)) => records_max = max.max(0) as u64,
+                    ("validator", Value::Document(validator)) => {
+                        options.set_validator(Some(validator.into_buf()))?;
+                    }
+                    ("validationLevel", level) => {
+                        options.validation_level = parse_level(level.as_str().unwrap_or_default())?;
+                    }
+                    ("validationAction", action) => {
+                        options.validation_action =
+                            parse_action(action.as_str().unwrap_or_default())?;
+                    }
+                    _ => kept.put_elem(elem),
+                }
+            }
+            if is_capped {
+                options.capped = Some(Capped { bytes_max, records_max });
+            }
+        }
+        options.kept = DocBuf::from_vec(kept)?;
+        Ok(options)
+    }
+
+    /// Sets or removes the validator.
+    pub fn set_validator(&mut self, validator: Option<DocBuf>) -> Result<()> {
+        let validator = validator.filter(|v| !v.as_doc().is_empty());
+        self.validator_expr = match &validator {
+            Some(doc) => {
+                let cx = kauri_matcher::ParseCx::new(kauri_matcher::Place::Validator);
+                Some(Arc::new(MatchExpr::parse(doc.as_doc(), &cx)?))
+            }
+            None => None,
+        };
+        self.validator = validator;
+        Ok(())
+    }
+
+    /// Writes them as `listCollections` shows them, in MongoDB's order.
+    pub fn write(&self, out: &mut DocWriter<'_>) {
+        if let Some(capped) = self.capped {
+            out.put("capped", true);
+            out.put("size", capped.bytes_max as i64);
+            if capped.records_max > 0 {
+                out.put("max", capped.records_max as i64);
+            }
+        }
+        out.put_all(self.kept.as_doc());
+        if let Some(validator) = &self.validator {
+            out.put("validator", validator);
+            out.put("validationLevel", level_name(self.validation_level));
+            out.put("validationAction", action_name(self.validation_action));
+        } else {
+            if self.validation_level != ValidationLevel::Strict {
+                out.put("validationLevel", level_name(self.validation_level));
+            }
+            if self.validation_action != ValidationAction::Error {
+                out.put("validationAction", action_name(self.validation_action));
+            }
+        }
+    }
+
+    /// The options as a document.
+    pub fn to_doc(&self) -> DocBuf {
+        DocBuf::build(|w| self.write(w))
+    }
+}
+
+/// `validationLevel` by name.
+pub fn parse_level(name: &str) -> Result<ValidationLevel> {
+    match name {
+        "off" => Ok(ValidationLevel::Off),
+        "moderate" => Ok(ValidationLevel::Moderate),
+        "strict" | "" => Ok(ValidationLevel::Strict),
+        other => Err(Error::new(
+            ErrorCode::BadValue,
+            format!(
+                "Enumeration value '{other}' for field 'validationLevel' is not a valid value."
+            ),
+        )),
+    }
+}
+
+/// `validationAction` by name.
+pub fn parse_action(name: &str) -> Result<ValidationAction> {
+    match name {
+        "error" | "" => Ok(ValidationAction::Error),
+        "warn" => Ok(ValidationAction::Warn),
+        other => Err(Error::new(
+            ErrorCode::BadValue,
+            format!(
+                "Enumeration value '{other}' for field 'validationAction' is not a valid value."
+            ),
+        )),
+    }
+}
+
+fn level_name(level: ValidationLevel) -> &'static str {
+    match level {
+        ValidationLevel::Off => "off",
+        ValidationLevel::Moderate => "moderate",
+        ValidationLevel::Strict => "strict",
+    }
+}
+
+fn action_name(action: ValidationAction) -> &'static str {
+    match action {
+        ValidationAction::Error => "error",
+        ValidationAction::Warn => "warn",
+    }
+}

@@ -1,0 +1,167 @@
+//! Reading a command's fields with the checks and words of MongoDB's own argument parser (its
+//! "IDL": wrong type 14, unknown field 40415, missing field 40414).
+
+use kauri_base::{Error, ErrorCode, Result, bail};
+use kauri_bson::{Doc, Elem, Value};
+
+/// Fields that every command takes, read by the dispatcher.
+const GENERIC: &[&str] = &[
+    "$db",
+    "$readPreference",
+    "$clusterTime",
+    "$audit",
+    "$client",
+    "$configServerState",
+    "$queryOptions",
+    "$replData",
+    "$configTime",
+    "$topologyTime",
+    "allowImplicitCollectionCreation",
+    "apiVersion",
+    "apiStrict",
+    "apiDeprecationErrors",
+    "autocommit",
+    "comment",
+    "coordinator",
+    "databaseVersion",
+    "help",
+    "lsid",
+    "maxTimeMS",
+    "maxTimeMSOpOnly",
+    "mayBypassWriteBlocking",
+    "rawData",
+    "readConcern",
+    "requestGossipRoutingCache",
+    "shardVersion",
+    "startTransaction",
+    "stmtId",
+    "stmtIds",
+    "tracking_info",
+    "traceCtx",
+    "txnNumber",
+    "txnRetryCounter",
+    "versionContext",
+    "writeConcern",
+];
+
+/// Whether the dispatcher has dealt with this field.
+pub fn is_generic(field: &str) -> bool {
+    GENERIC.contains(&field)
+}
+
+/// Reads the fields of one command or of one of its embedded structures; knows the path for
+/// messages.
+#[derive(Clone, Copy)]
+pub struct Args<'n> {
+    path: &'n str,
+}
+
+impl<'n> Args<'n> {
+    /// For the structure of this path (`find`, `update.updates`).
+    pub fn new(path: &'n str) -> Self {
+        Args { path }
+    }
+
+    /// The error for a value of the wrong type.
+    pub fn wrong_type(&self, elem: Elem<'_>, expected: &[&str]) -> Error {
+        let expected = match expected {
+            [one] => format!("expected type '{one}'"),
+            many => format!("expected types '[{}]'", many.join(", ")),
+        };
+        Error::new(
+            ErrorCode::TypeMismatch,
+            format!(
+                "BSON field '{}.{}' is the wrong type '{}', {expected}",
+                self.path,
+                elem.key(),
+                elem.ty().alias()
+            ),
+        )
+    }
+
+    /// The error for a field that the command does not have.
+    pub fn unknown(&self, field: &str) -> Error {
+        Error::location(40415, format!("BSON field '{}.{field}' is an unknown field.", self.path))
+    }
+
+    /// Fails unless the dispatcher has dealt with the field.
+    pub fn other(&self, elem: Elem<'_>) -> Result<()> {
+        if is_generic(elem.key()) { Ok(()) } else { Err(self.unknown(elem.key())) }
+    }
+
+    /// The error for a required field that is not there.
+    pub fn missing(&self, field: &str) -> Error {
+        Error::location(
+            40414,
+            format!("BSON field '{}.{field}' is missing but a required field", self.path),
+        )
+    }
+
+    /// A document. Null is a wrong type.
+    pub fn object<'d>(&self, elem: Elem<'d>) -> Result<Doc<'d>> {
+        match (elem.ty(), elem.as_doc()) {
+            (kauri_bson::Type::Document, Some(doc)) => Ok(doc),
+            _ => Err(self.wrong_type(elem, &["object"])),
+        }
+    }
+
+    /// An array, as the document of its elements.
+    pub fn array<'d>(&self, elem: Elem<'d>) -> Result<Doc<'d>> {
+        match (elem.ty(), elem.as_doc()) {
+            (kauri_bson::Type::Array, Some(doc)) => Ok(doc),
+            _ => Err(self.wrong_type(elem, &["array"])),
+        }
+    }
+
+    /// A string.
+    pub fn string(&self, elem: Elem<'_>) -> Result<String> {
+        match elem.value() {
+            Value::String(text) => Ok(text.into_owned()),
+            _ => Err(self.wrong_type(elem, &["string"])),
+        }
+    }
+
+    /// `true` or `false` and nothing else.
+    pub fn bool(&self, elem: Elem<'_>) -> Result<bool> {
+        match elem.value() {
+            Value::Bool(flag) => Ok(flag),
+            _ => Err(self.wrong_type(elem, &["bool"])),
+        }
+    }
+
+    /// A boolean, or a number that stands for one (`safeBool`).
+    pub fn safe_bool(&self, elem: Elem<'_>) -> Result<bool> {
+        match elem.value() {
+            Value::Bool(flag) => Ok(flag),
+            value if value.is_number() => Ok(value.truthy()),
+            _ => Err(self.wrong_type(elem, &["bool", "long", "int", "decimal", "double"])),
+        }
+    }
+
+    /// An integer of any number type; fractions are cut off (`safeInt64`).
+    pub fn long(&self, elem: Elem<'_>) -> Result<i64> {
+        let value = elem.value();
+        if !value.is_number() {
+            return Err(self.wrong_type(elem, &["long", "int", "decimal", "double"]));
+        }
+        Ok(value.to_i64_saturating())
+    }
+
+    /// As `long`, and not negative.
+    pub fn count(&self, elem: Elem<'_>) -> Result<u64> {
+        self.at_least(elem, 0).map(|n| n as u64)
+    }
+
+    /// As `long`, and at least `min`.
+    pub fn at_least(&self, elem: Elem<'_>, min: i64) -> Result<i64> {
+        let number = self.long(elem)?;
+        if number < min {
+            bail!(
+                51024,
+                "BSON field '{}' value must be >= {min}, actual value '{number}'",
+                elem.key()
+            );
+        }
+        Ok(number)
+    }
+}

@@ -1,0 +1,129 @@
+//! `delete`.
+
+use super::find::{define_let, hint, matcher, refuse_collation};
+use super::insert::check_batch;
+use crate::args::Args;
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use crate::reply::write_errors;
+use kauri_base::{Result, bail};
+use kauri_bson::Doc;
+use kauri_catalog::Namespace;
+use kauri_query::plan::Query;
+use kauri_query::write::WriteOutcome;
+use kauri_query::write::delete::delete;
+use kauri_query::write::targets::Targets;
+use std::sync::atomic::Ordering;
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    access: Access::Write,
+    api_v1: true,
+    ..Command::new("delete", "deletes documents", run)
+};
+
+struct Request<'a> {
+    statements: Vec<Doc<'a>>,
+    ordered: bool,
+    variables: Doc<'a>,
+}
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let ns = invocation.namespace()?;
+        let request = parse(invocation)?;
+        let mut outcome = WriteOutcome::default();
+        let mut deleted = 0;
+        for (index, statement) in request.statements.iter().enumerate() {
+            match run_statement(invocation, &ns, &request, *statement, &mut outcome).await {
+                Ok(count) => deleted += count,
+                Err(error) if invocation.op.check_for_interrupt().is_err() => return Err(error),
+                Err(error) => {
+                    outcome.errors.push((index, error));
+                    if request.ordered {
+                        break;
+                    }
+                }
+            }
+        }
+        let counters = &invocation.server.counters;
+        counters.delete.fetch_add(request.statements.len() as u64, Ordering::Relaxed);
+        counters.docs_deleted.fetch_add(deleted, Ordering::Relaxed);
+        invocation.wait_for_commit(outcome.ticket).await?;
+        invocation.reply.put("n", deleted as i32);
+        write_errors(&mut invocation.reply, &outcome.errors);
+        Ok(())
+    })
+}
+
+fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
+    let args = Args::new("delete");
+    let mut request = Request { statements: Vec::new(), ordered: true, variables: Doc::EMPTY };
+    let mut given = false;
+    for elem in invocation.body.iter().skip(1) {
+        match elem.key() {
+            "deletes" => {
+                given = true;
+                for statement in args.array(elem)? {
+                    request.statements.push(Args::new("delete.deletes").object(statement)?);
+                }
+            }
+            "ordered" => request.ordered = args.bool(elem)?,
+            "let" => request.variables = args.object(elem)?,
+            "runtimeConstants" | "legacyRuntimeConstants" => {}
+            _ => args.other(elem)?,
+        }
+    }
+    for sequence in &invocation.sequences {
+        match sequence.field {
+            "deletes" => {
+                given = true;
+                request.statements.extend(sequence.docs.iter().copied());
+            }
+            other => return Err(args.unknown(other)),
+        }
+    }
+    if !given {
+        return Err(args.missing("deletes"));
+    }
+    check_batch(request.statements.len())?;
+    Ok(request)
+}
+
+async fn run_statement(
+    invocation: &mut Invocation<'_>,
+    ns: &Namespace,
+    request: &Request<'_>,
+    statement: Doc<'_>,
+    outcome: &mut WriteOutcome,
+) -> Result<u64> {
+    let mut env = invocation.query_env();
+    define_let(request.variables, &mut env)?;
+    let args = Args::new("delete.deletes");
+    let (mut filter, mut limit) = (None, None);
+    let mut query = Query::default();
+    for elem in statement {
+        match elem.key() {
+            "q" => filter = Some(args.object(elem)?),
+            "limit" => limit = Some(args.long(elem)?),
+            "hint" => query.hint = hint(args, elem)?,
+            "collation" => refuse_collation(args.object(elem)?)?,
+            "sampleId" => {}
+            other => return Err(args.unknown(other)),
+        }
+    }
+    let Some(filter) = filter else { return Err(args.missing("q")) };
+    let multi = match limit {
+        Some(0) => true,
+        Some(1) => false,
+        Some(other) => bail!(
+            FailedToParse,
+            "The limit field in delete objects must be 0 or 1. Got {other}"
+        ),
+        None => return Err(args.missing("limit")),
+    };
+    query.filter = matcher(filter, &env)?;
+    let targets =
+        Targets { catalog: &invocation.server.catalog, ns, query: &query, env: &env, multi };
+    delete(&mut invocation.op, &targets, outcome).await
+}

@@ -1,0 +1,231 @@
+//! `find`.
+
+use crate::args::Args;
+use crate::cursors::Tailing;
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use crate::reply::{NewCursor, open_cursor};
+use kauri_base::{Error, ErrorCode, Result, bail, limits};
+use kauri_bson::{Doc, Elem, Value};
+use kauri_catalog::Resolved;
+use kauri_matcher::{Matcher, ParseCx, Place};
+use kauri_mutate::Projection;
+use kauri_query::exec::sort::SortPattern;
+use kauri_query::exec::{PlanExecutor, QueryEnv};
+use kauri_query::plan::{self, Hint, Query};
+use kauri_storage::Direction;
+use std::sync::Arc;
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    access: Access::Read,
+    read_concern: true,
+    api_v1: true,
+    ..Command::new("find", "finds documents", run)
+};
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let ns = invocation.namespace_or_uuid()?;
+        let mut env = invocation.query_env();
+        let request = FindRequest::parse(invocation.body, "find", &mut env)?;
+        let catalog = &invocation.server.catalog;
+        let collection = match catalog.resolve(ns.as_str()) {
+            Resolved::Collection(collection) => Some(collection),
+            Resolved::Nothing => None,
+            Resolved::View(_) => bail!(CommandNotSupportedOnView, "find on a view is not there yet"),
+        };
+        let root = plan::plan(collection.as_ref(), &request.query)?;
+        let tailing = match &collection {
+            Some(collection) if request.tailing != Tailing::No => {
+                if collection.options.capped.is_none() {
+                    bail!(
+                        BadValue,
+                        "error processing query: ns={ns} Tree: $and\nSort: {{}}\nProj: {{}}\n \
+                         tailable cursor requested on non capped collection"
+                    );
+                }
+                request.tailing
+            }
+            _ => Tailing::No,
+        };
+        let executor = PlanExecutor::new(root, catalog.engine().recovery_unit(), env);
+        let new = NewCursor {
+            ns,
+            collection,
+            tailing,
+            no_timeout: request.no_timeout,
+            first_batch: request.batch_size.unwrap_or(limits::FIRST_BATCH_DOCS as u64),
+            single_batch: request.single_batch,
+        };
+        open_cursor(invocation, executor, new).await
+    })
+}
+
+/// The arguments of `find`.
+pub struct FindRequest {
+    /// What to find.
+    pub query: Query,
+    /// `batchSize`.
+    pub batch_size: Option<u64>,
+    /// `singleBatch`.
+    pub single_batch: bool,
+    /// `tailable`, `awaitData`.
+    pub tailing: Tailing,
+    /// `noCursorTimeout`.
+    pub no_timeout: bool,
+}
+
+impl FindRequest {
+    /// Reads them from the command document; `env` gets the variables of `let`.
+    pub fn parse(body: Doc<'_>, name: &str, env: &mut QueryEnv) -> Result<FindRequest> {
+        let args = Args::new(name);
+        let mut request = FindRequest {
+            query: Query::default(),
+            batch_size: None,
+            single_batch: false,
+            tailing: Tailing::No,
+            no_timeout: false,
+        };
+        let (mut filter, mut projection) = (Doc::EMPTY, Doc::EMPTY);
+        let (mut tailable, mut await_data) = (false, false);
+        for elem in body.iter().skip(1) {
+            match elem.key() {
+                "filter" => filter = args.object(elem)?,
+                "projection" => projection = args.object(elem)?,
+                "sort" => request.query.sort = sort(args.object(elem)?)?,
+                "skip" => request.query.skip = args.count(elem)?,
+                "limit" => request.query.limit = args.count(elem)?,
+                "batchSize" => request.batch_size = Some(args.count(elem)?),
+                "singleBatch" => request.single_batch = args.bool(elem)?,
+                "hint" => request.query.hint = hint(args, elem)?,
+                "min" => request.query.min = non_empty(args.object(elem)?),
+                "max" => request.query.max = non_empty(args.object(elem)?),
+                "returnKey" => request.query.return_key = args.bool(elem)?,
+                "showRecordId" => request.query.show_record_id = args.bool(elem)?,
+                "tailable" => tailable = args.bool(elem)?,
+                "awaitData" => await_data = args.bool(elem)?,
+                "noCursorTimeout" => request.no_timeout = args.bool(elem)?,
+                "oplogReplay" | "allowDiskUse" | "allowPartialResults" | "mirrored" => {
+                    args.bool(elem)?;
+                }
+                "let" => define_let(args.object(elem)?, env)?,
+                "collation" => refuse_collation(args.object(elem)?)?,
+                "term" => drop(args.long(elem)?),
+                "readOnce" | "allowSpeculativeMajorityRead" => drop(args.bool(elem)?),
+                "options" | "ntoreturn" | "runtimeConstants" | "querySettings" => {}
+                _ => args.other(elem)?,
+            }
+        }
+        if await_data && !tailable {
+            bail!(FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'");
+        }
+        request.tailing = match (tailable, await_data) {
+            (false, _) => Tailing::No,
+            (true, false) => Tailing::Tailable,
+            (true, true) => Tailing::AwaitData,
+        };
+        if tailable && request.single_batch {
+            bail!(FailedToParse, "Cannot use tailable option with the 'singleBatch' option");
+        }
+        request.query.filter = matcher(filter, env)?;
+        if !projection.is_empty() {
+            request.query.projection = Some(parse_projection(projection, &request.query, env)?);
+            request.query.keep_sort_key = true;
+        }
+        Ok(request)
+    }
+}
+
+fn parse_projection(
+    spec: Doc<'_>,
+    query: &Query,
+    env: &QueryEnv,
+) -> Result<(Arc<Projection>, kauri_bson::DocBuf)> {
+    let expressions = kauri_expr::ParseCx { vars: env.scope.clone() };
+    let cx = kauri_mutate::ParseCx { expressions };
+    let filter = query.filter.as_ref().map(|f| f.expr());
+    Ok((Arc::new(Projection::parse(spec, filter, &cx)?), spec.to_buf()))
+}
+
+/// The filter, ready to match; `None` if it lets everything through.
+pub fn matcher(filter: Doc<'_>, env: &QueryEnv) -> Result<Option<Arc<Matcher>>> {
+    if filter.is_empty() {
+        return Ok(None);
+    }
+    let expressions = kauri_expr::ParseCx { vars: env.scope.clone() };
+    let cx = ParseCx::new(Place::Find).with_expressions(&expressions);
+    Ok(Some(Arc::new(Matcher::parse(filter, &cx)?)))
+}
+
+/// The sort; `None` if there is none.
+pub fn sort(spec: Doc<'_>) -> Result<Option<SortPattern>> {
+    if spec.is_empty() || spec.get("$natural").is_some() {
+        return Ok(None);
+    }
+    SortPattern::parse(spec).map(Some)
+}
+
+/// `hint`: a name, a key pattern or `{$natural: ±1}`.
+pub fn hint(args: Args<'_>, elem: Elem<'_>) -> Result<Option<Hint>> {
+    match elem.value() {
+        Value::String(name) if name.is_empty() => {
+            Err(Error::new(ErrorCode::BadValue, "hint cannot be an empty string"))
+        }
+        Value::String(name) if name == "$natural" => Ok(Some(Hint::Natural(Direction::Forward))),
+        Value::String(name) => Ok(Some(Hint::Name(name.into_owned()))),
+        Value::Document(pattern) => {
+            let pattern = pattern.into_buf();
+            match pattern.as_doc().first() {
+                None => Ok(None),
+                Some(first) if first.key() == "$natural" => {
+                    match first.value().as_i64_exact() {
+                        Some(1) => Ok(Some(Hint::Natural(Direction::Forward))),
+                        Some(-1) => Ok(Some(Hint::Natural(Direction::Backward))),
+                        _ => bail!(
+                            BadValue,
+                            "$natural hint may only accept a value of -1 or 1, not {}",
+                            kauri_bson::shell_value(&first.value())
+                        ),
+                    }
+                }
+                Some(_) => Ok(Some(Hint::Pattern(pattern))),
+            }
+        }
+        _ => Err(args.wrong_type(elem, &["string", "object"])),
+    }
+}
+
+fn non_empty(doc: Doc<'_>) -> Option<kauri_bson::DocBuf> {
+    (!doc.is_empty()).then(|| doc.to_buf())
+}
+
+/// Evaluates the variables of a command's `let`.
+pub fn define_let(variables: Doc<'_>, env: &mut QueryEnv) -> Result<()> {
+    for elem in variables {
+        kauri_expr::check_name_for_write(elem.key())?;
+        let cx = kauri_expr::ParseCx { vars: env.scope.clone() };
+        let expression = kauri_expr::Expression::parse(&elem.value(), &cx)?;
+        let value = expression.eval(&env.eval_cx(), Doc::EMPTY)?.into_owned();
+        env.scope.define(elem.key());
+        env.values.push(value);
+    }
+    Ok(())
+}
+
+/// Collations other than the simple one are not there yet.
+pub fn refuse_collation(collation: Doc<'_>) -> Result<()> {
+    let locale = collation.value("locale");
+    match locale.as_str() {
+        Some("simple") => Ok(()),
+        None if collation.is_empty() => Ok(()),
+        None => Err(Error::location(
+            40414,
+            "BSON field 'collation.locale' is missing but a required field",
+        )),
+        Some(_) => bail!(
+            BadValue,
+            "collation other than {{locale: \"simple\"}} is not supported by this server"
+        ),
+    }
+}

@@ -1,0 +1,142 @@
+//! `getMore`: the next batch of a cursor.
+
+use crate::args::Args;
+use crate::cursors::{Cursor, Tailing};
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use crate::reply::{Batch, BatchLimit, fill_batch};
+use kauri_base::{Error, ErrorCode, Result, bail};
+use kauri_bson::Value;
+use kauri_catalog::{Namespace, Resolved};
+use kauri_query::exec::Ended;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    access: Access::Read,
+    api_v1: true,
+    ..Command::new("getMore", "retrieves more results from an existing cursor", run)
+};
+
+/// How long an await-data cursor waits for data unless told otherwise.
+const AWAIT_DATA_DEFAULT: Duration = Duration::from_secs(1);
+/// How often it looks.
+const AWAIT_DATA_STEP: Duration = Duration::from_millis(5);
+
+struct Request {
+    id: i64,
+    ns: Namespace,
+    limit: BatchLimit,
+    wait: Option<Duration>,
+}
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let request = parse(invocation)?;
+        let server = invocation.server;
+        let mut cursor = server.cursors.check_out(request.id, &request.ns, invocation.op.lsid)?;
+        if request.wait.is_some() && cursor.tailing != Tailing::AwaitData {
+            server.cursors.check_in(cursor);
+            bail!(BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor");
+        }
+        if let Some(left) = cursor.time_left {
+            invocation.op.set_deadline(left);
+        }
+        let mut bytes = Vec::new();
+        let batch = match next_batch(invocation, &mut cursor, &request, &mut bytes).await {
+            Ok(batch) => batch,
+            Err(error) => {
+                server.cursors.close(request.id);
+                return Err(error);
+            }
+        };
+        server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);
+        cursor.returned += batch.docs;
+        cursor.batches += 1;
+        cursor.time_left = cursor.time_left.and(invocation.op.time_left());
+        let over = batch.ended == Ended::Exhausted && cursor.tailing == Tailing::No;
+        let kept = if over {
+            server.cursors.close(request.id);
+            false
+        } else {
+            server.cursors.check_in(cursor)
+        };
+        let id = if kept { request.id } else { 0 };
+        invocation.reply_batch(&bytes, id, &request.ns);
+        invocation.more_to_come = kept && invocation.exhaust_allowed;
+        Ok(())
+    })
+}
+
+async fn next_batch(
+    invocation: &mut Invocation<'_>,
+    cursor: &mut Cursor,
+    request: &Request,
+    bytes: &mut Vec<u8>,
+) -> Result<Batch> {
+    check_collection(invocation, cursor)?;
+    let until = match cursor.tailing {
+        Tailing::AwaitData => {
+            let wait = request.wait.unwrap_or(AWAIT_DATA_DEFAULT);
+            Some(invocation.server.clock.monotonic() + wait)
+        }
+        _ => None,
+    };
+    loop {
+        bytes.clear();
+        let mut array = kauri_bson::ArrayWriter::new(bytes);
+        if cursor.tailing != Tailing::No {
+            cursor.executor.resume();
+        }
+        let batch = fill_batch(&mut invocation.op, &mut cursor.executor, &mut array, request.limit).await?;
+        drop(array);
+        let now = invocation.server.clock.monotonic();
+        if batch.docs > 0 || until.is_none_or(|until| now >= until) {
+            return Ok(batch);
+        }
+        invocation.worker.sleep(AWAIT_DATA_STEP).await;
+        invocation.op.check_for_interrupt()?;
+        check_collection(invocation, cursor)?;
+    }
+}
+
+/// Fails if the collection that the cursor reads is gone.
+fn check_collection(invocation: &Invocation<'_>, cursor: &Cursor) -> Result<()> {
+    let Some(collection) = &cursor.collection else { return Ok(()) };
+    match invocation.server.catalog.resolve(collection.ns.as_str()) {
+        Resolved::Collection(current) if current.id == collection.id => Ok(()),
+        _ => Err(Error::new(
+            ErrorCode::QueryPlanKilled,
+            format!("collection dropped. UUID {}", kauri_bson::uuid_text(&collection.uuid)),
+        )),
+    }
+}
+
+fn parse(invocation: &Invocation<'_>) -> Result<Request> {
+    let args = Args::new("getMore");
+    let id = match invocation.target()?.value() {
+        Value::Int64(id) => id,
+        _ => return Err(args.wrong_type(invocation.target()?, &["long"])),
+    };
+    let mut collection = None;
+    let mut limit = BatchLimit { docs: None };
+    let mut wait = None;
+    for elem in invocation.body.iter().skip(1) {
+        match elem.key() {
+            "collection" => collection = Some(args.string(elem)?),
+            "batchSize" => {
+                limit.docs = Some(args.count(elem)?).filter(|n| *n > 0);
+            }
+            "maxTimeMS" => {
+                let ms = crate::concerns::max_time_ms(elem)?;
+                wait = Some(Duration::from_millis(ms));
+            }
+            "term" | "lastKnownCommittedOpTime" | "includeQueryStatsMetrics" => {}
+            _ => args.other(elem)?,
+        }
+    }
+    let Some(collection) = collection else { return Err(args.missing("collection")) };
+    let ns = Namespace::new(invocation.db, &collection)?;
+    Ok(Request { id, ns, limit, wait })
+}

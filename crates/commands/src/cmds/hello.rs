@@ -1,0 +1,185 @@
+//! `hello`, and `isMaster` as it was called: who the server is and what it can do.
+
+use crate::args::Args;
+use crate::client::Client;
+use crate::invocation::Invocation;
+use crate::registry::{Command, Run};
+use crate::server::MAX_WIRE_VERSION;
+use kauri_base::log::{self, Attr};
+use kauri_base::{Error, Result, bail, limits};
+use kauri_bson::{Doc, DocWriter, Elem, Value};
+use kauri_wire::Compressor;
+use std::time::Duration;
+
+/// `hello`.
+pub const HELLO: Command = Command {
+    before_auth: true,
+    api_v1: true,
+    ..Command::new("hello", "tells who the server is and what it can do", run)
+};
+
+/// `isMaster`.
+pub const IS_MASTER: Command = Command {
+    aliases: &["ismaster"],
+    before_auth: true,
+    ..Command::new("isMaster", "the old name of hello", run)
+};
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let request = Request::parse(invocation)?;
+        if let Some(wait_ms) = request.max_await_ms {
+            // A standalone server's topology never changes: all there is to do is to wait.
+            invocation.worker.sleep(Duration::from_millis(wait_ms)).await;
+            invocation.op.check_for_interrupt()?;
+            invocation.more_to_come = invocation.exhaust_allowed;
+        }
+        write(invocation, &request);
+        Ok(())
+    })
+}
+
+struct Request {
+    legacy: bool,
+    hello_ok: bool,
+    max_await_ms: Option<u64>,
+}
+
+impl Request {
+    fn parse(invocation: &mut Invocation<'_>) -> Result<Request> {
+        let body = invocation.body;
+        let args = Args::new(invocation.name);
+        let legacy = invocation.name != "hello";
+        let mut request = Request { legacy, hello_ok: false, max_await_ms: None };
+        let mut topology_version = false;
+        for elem in body.iter().skip(1) {
+            match elem.key() {
+                "client" => set_metadata(invocation.client, elem, invocation.session)?,
+                "compression" => negotiate(invocation.client, args.array(elem)?)?,
+                "helloOk" => request.hello_ok = args.safe_bool(elem)?,
+                "topologyVersion" => {
+                    args.object(elem)?;
+                    topology_version = true;
+                }
+                "maxAwaitTimeMS" => request.max_await_ms = Some(args.count(elem)?),
+                "saslSupportedMechs" | "speculativeAuthenticate" | "loadBalanced" | "forShell"
+                | "hostInfo" | "internalClient" | "hangUpOnStepDown" | "hostinfo" => {}
+                _ => args.other(elem)?,
+            }
+        }
+        if topology_version != request.max_await_ms.is_some() {
+            let message = if topology_version {
+                "A request with a 'topologyVersion' must include 'maxAwaitTimeMS'"
+            } else {
+                "A request with 'maxAwaitTimeMS' must include a 'topologyVersion'"
+            };
+            return Err(Error::location(if topology_version { 31368 } else { 31371 }, message));
+        }
+        invocation.client.hello_ok |= request.hello_ok;
+        Ok(request)
+    }
+}
+
+fn write(invocation: &mut Invocation<'_>, request: &Request) {
+    let server = invocation.server;
+    let out: &mut DocWriter<'_> = &mut invocation.reply;
+    if request.legacy {
+        if request.hello_ok {
+            out.put("helloOk", true);
+        }
+        out.put("ismaster", true);
+    } else {
+        out.put("isWritablePrimary", true);
+    }
+    {
+        let mut version = out.document("topologyVersion");
+        version.put("processId", server.process_id);
+        version.put("counter", 0i64);
+    }
+    out.put("maxBsonObjectSize", limits::DOCUMENT_BYTES_MAX as i32);
+    out.put("maxMessageSizeBytes", limits::MESSAGE_BYTES_MAX as i32);
+    out.put("maxWriteBatchSize", limits::WRITE_BATCH_MAX as i32);
+    out.put("localTime", Value::DateTime(server.clock.unix_ms()));
+    out.put("logicalSessionTimeoutMinutes", limits::LOGICAL_SESSION_IDLE_MINUTES);
+    out.put("connectionId", invocation.session.id as i32);
+    out.put("minWireVersion", 0);
+    out.put("maxWireVersion", MAX_WIRE_VERSION);
+    out.put("readOnly", false);
+    if !invocation.client.compressors.is_empty() {
+        let mut names = out.array("compression");
+        invocation.client.compressors.iter().for_each(|c| names.push(c.name()));
+    }
+}
+
+/// Takes the client's compressors that this server has too.
+fn negotiate(client: &mut Client, wanted: Doc<'_>) -> Result<()> {
+    client.compressors.clear();
+    for elem in wanted {
+        let value = elem.value();
+        if let Some(compressor) = value.as_str().and_then(Compressor::from_name)
+            && Compressor::NEGOTIABLE.contains(&compressor)
+            && !client.compressors.contains(&compressor)
+        {
+            client.compressors.push(compressor);
+        }
+    }
+    Ok(())
+}
+
+/// Checks and keeps the client's metadata (`client: {application, driver, os}`).
+fn set_metadata(
+    client: &mut Client,
+    elem: Elem<'_>,
+    session: &kauri_transport::SessionInfo,
+) -> Result<()> {
+    let Value::Document(metadata) = elem.value() else {
+        bail!(TypeMismatch, "The client metadata document must be a document");
+    };
+    if client.metadata.is_some() {
+        bail!(ClientMetadataCannotBeMutated, "The client metadata document may only be sent in the first hello");
+    }
+    let doc = metadata.as_doc();
+    if doc.as_bytes().len() > limits::CLIENT_METADATA_BYTES_MAX {
+        bail!(
+            ClientMetadataDocumentTooLarge,
+            "The client metadata document must be less than or equal to {} bytes",
+            limits::CLIENT_METADATA_BYTES_MAX
+        );
+    }
+    if let Value::Document(application) = doc.value("application")
+        && let Value::String(name) = application.as_doc().value("name")
+    {
+        if name.len() > limits::APP_NAME_BYTES_MAX {
+            bail!(
+                ClientMetadataAppNameTooLarge,
+                "The 'client.application.name' field must be less than or equal to {} bytes",
+                limits::APP_NAME_BYTES_MAX
+            );
+        }
+        client.app_name = name.into_owned();
+    }
+    let Value::Document(driver) = doc.value("driver") else {
+        bail!(ClientMetadataMissingField, "Missing required sub-document 'driver' in the client metadata document");
+    };
+    for field in ["name", "version"] {
+        if driver.as_doc().value(field).as_str().is_none() {
+            bail!(
+                ClientMetadataMissingField,
+                "Missing required field 'driver.{field}' in the client metadata document"
+            );
+        }
+    }
+    let Value::Document(os) = doc.value("os") else {
+        bail!(ClientMetadataMissingField, "Missing required sub-document 'os' in the client metadata document");
+    };
+    if os.as_doc().value("type").as_str().is_none() {
+        bail!(ClientMetadataMissingField, "Missing required field 'os.type' in the client metadata document");
+    }
+    let attr = Attr::new()
+        .str("remote", &session.remote)
+        .str("client", format!("conn{}", session.id))
+        .json("doc", kauri_bson::relaxed_json(doc, 1024));
+    log::info("NETWORK", 51800, &format!("conn{}", session.id), "client metadata", attr);
+    client.metadata = Some(metadata.into_buf());
+    Ok(())
+}

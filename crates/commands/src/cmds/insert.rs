@@ -1,0 +1,78 @@
+//! `insert`.
+
+use crate::args::Args;
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use crate::reply::write_errors;
+use kauri_base::{Result, bail, limits};
+use kauri_bson::Doc;
+use kauri_query::write::WriteOutcome;
+use kauri_query::write::insert::{InsertOptions, insert};
+use std::sync::atomic::Ordering;
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    access: Access::Write,
+    api_v1: true,
+    ..Command::new("insert", "inserts documents", run)
+};
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let ns = invocation.namespace()?;
+        let (docs, options) = parse(invocation)?;
+        let mut outcome = WriteOutcome::default();
+        let catalog = &invocation.server.catalog;
+        let inserted =
+            insert(&mut invocation.op, catalog, &ns, &docs, &options, &mut outcome).await?;
+        let counters = &invocation.server.counters;
+        counters.insert.fetch_add(docs.len() as u64, Ordering::Relaxed);
+        counters.docs_inserted.fetch_add(inserted, Ordering::Relaxed);
+        invocation.wait_for_commit(outcome.ticket).await?;
+        invocation.reply.put("n", inserted as i32);
+        write_errors(&mut invocation.reply, &outcome.errors);
+        Ok(())
+    })
+}
+
+fn parse<'a>(invocation: &Invocation<'a>) -> Result<(Vec<Doc<'a>>, InsertOptions)> {
+    let args = Args::new("insert");
+    let mut options = InsertOptions { ordered: true, bypass_validation: false };
+    let mut docs = None;
+    for elem in invocation.body.iter().skip(1) {
+        match elem.key() {
+            "documents" => {
+                let list = args.array(elem)?;
+                docs = Some(
+                    list.iter()
+                        .map(|doc| Args::new("insert.documents").object(doc))
+                        .collect::<Result<Vec<_>>>()?,
+                );
+            }
+            "ordered" => options.ordered = args.bool(elem)?,
+            "bypassDocumentValidation" => options.bypass_validation = args.safe_bool(elem)?,
+            _ => args.other(elem)?,
+        }
+    }
+    for sequence in &invocation.sequences {
+        match sequence.field {
+            "documents" => docs = Some(sequence.docs.clone()),
+            other => return Err(args.unknown(other)),
+        }
+    }
+    let Some(docs) = docs else { return Err(args.missing("documents")) };
+    check_batch(docs.len())?;
+    Ok((docs, options))
+}
+
+/// Fails if there are no statements, or too many.
+pub fn check_batch(statements: usize) -> Result<()> {
+    if statements == 0 || statements > limits::WRITE_BATCH_MAX {
+        bail!(
+            InvalidLength,
+            "Write batch sizes must be between 1 and {}. Got {statements} operations.",
+            limits::WRITE_BATCH_MAX
+        );
+    }
+    Ok(())
+}

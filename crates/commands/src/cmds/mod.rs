@@ -1,0 +1,25 @@
+//! The commands, one file each.
+
+pub mod delete;
+pub mod find;
+pub mod get_more;
+pub mod hello;
+pub mod insert;
+pub mod kill_cursors;
+pub mod ping;
+pub mod update;
+
+use crate::registry::Command;
+
+/// Every command there is.
+pub const ALL: &[&Command] = &[
+    &delete::COMMAND,
+    &find::COMMAND,
+    &get_more::COMMAND,
+    &hello::HELLO,
+    &hello::IS_MASTER,
+    &insert::COMMAND,
+    &kill_cursors::COMMAND,
+    &ping::COMMAND,
+    &update::COMMAND,
+];

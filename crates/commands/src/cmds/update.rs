@@ -1,0 +1,192 @@
+//! `update`.
+
+use super::find::{define_let, hint, matcher, refuse_collation, sort};
+use super::insert::check_batch;
+use crate::args::Args;
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use crate::reply::write_errors;
+use kauri_base::{Result, bail};
+use kauri_bson::{Doc, Value};
+use kauri_catalog::Namespace;
+use kauri_mutate::{ParseCx, Update, UpdateKind};
+use kauri_query::exec::QueryEnv;
+use kauri_query::plan::Query;
+use kauri_query::write::WriteOutcome;
+use kauri_query::write::targets::Targets;
+use kauri_query::write::update::{UpdateStatement, Updated, update};
+use std::sync::atomic::Ordering;
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    access: Access::Write,
+    api_v1: true,
+    ..Command::new("update", "updates documents", run)
+};
+
+struct Request<'a> {
+    statements: Vec<Doc<'a>>,
+    ordered: bool,
+    bypass_validation: bool,
+    variables: Doc<'a>,
+}
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let ns = invocation.namespace()?;
+        let request = parse(invocation)?;
+        let mut outcome = WriteOutcome::default();
+        let (mut n, mut modified) = (0, 0);
+        let mut upserted: Vec<(usize, Value<'static>)> = Vec::new();
+        for (index, statement) in request.statements.iter().enumerate() {
+            match run_statement(invocation, &ns, &request, *statement, &mut outcome).await {
+                Ok(done) => {
+                    n += done.matched + u64::from(done.upserted.is_some());
+                    modified += done.modified;
+                    upserted.extend(done.upserted.map(|id| (index, id)));
+                }
+                Err(error) if invocation.op.check_for_interrupt().is_err() => return Err(error),
+                Err(error) => {
+                    outcome.errors.push((index, error));
+                    if request.ordered {
+                        break;
+                    }
+                }
+            }
+        }
+        let counters = &invocation.server.counters;
+        counters.update.fetch_add(request.statements.len() as u64, Ordering::Relaxed);
+        counters.docs_updated.fetch_add(modified, Ordering::Relaxed);
+        invocation.wait_for_commit(outcome.ticket).await?;
+        let out = &mut invocation.reply;
+        out.put("n", n as i32);
+        if !upserted.is_empty() {
+            let mut list = out.array("upserted");
+            for (index, id) in &upserted {
+                let mut entry = list.document();
+                entry.put("index", *index as i32);
+                entry.put_value("_id", id);
+            }
+        }
+        write_errors(out, &outcome.errors);
+        out.put("nModified", modified as i32);
+        Ok(())
+    })
+}
+
+fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
+    let args = Args::new("update");
+    let mut request = Request {
+        statements: Vec::new(),
+        ordered: true,
+        bypass_validation: false,
+        variables: Doc::EMPTY,
+    };
+    let mut given = false;
+    for elem in invocation.body.iter().skip(1) {
+        match elem.key() {
+            "updates" => {
+                given = true;
+                let args_of = Args::new("update.updates");
+                for statement in args.array(elem)? {
+                    request.statements.push(args_of.object(statement)?);
+                }
+            }
+            "ordered" => request.ordered = args.bool(elem)?,
+            "bypassDocumentValidation" => request.bypass_validation = args.safe_bool(elem)?,
+            "let" => request.variables = args.object(elem)?,
+            "runtimeConstants" | "legacyRuntimeConstants" => {}
+            _ => args.other(elem)?,
+        }
+    }
+    for sequence in &invocation.sequences {
+        match sequence.field {
+            "updates" => {
+                given = true;
+                request.statements.extend(sequence.docs.iter().copied());
+            }
+            other => return Err(args.unknown(other)),
+        }
+    }
+    if !given {
+        return Err(args.missing("updates"));
+    }
+    check_batch(request.statements.len())?;
+    Ok(request)
+}
+
+/// One statement of `updates`.
+struct Statement<'a> {
+    query: Query,
+    update: Update,
+    multi: bool,
+    upsert: bool,
+    env: QueryEnv,
+    filter: Doc<'a>,
+}
+
+async fn run_statement(
+    invocation: &mut Invocation<'_>,
+    ns: &Namespace,
+    request: &Request<'_>,
+    statement: Doc<'_>,
+    outcome: &mut WriteOutcome,
+) -> Result<Updated> {
+    let mut env = invocation.query_env();
+    define_let(request.variables, &mut env)?;
+    let statement = parse_statement(statement, env)?;
+    debug_assert!(!statement.filter.as_bytes().is_empty());
+    let targets = Targets {
+        catalog: &invocation.server.catalog,
+        ns,
+        query: &statement.query,
+        env: &statement.env,
+        multi: statement.multi,
+    };
+    let parsed = UpdateStatement {
+        targets,
+        update: &statement.update,
+        upsert: statement.upsert,
+        bypass_validation: request.bypass_validation,
+    };
+    update(&mut invocation.op, &parsed, outcome).await
+}
+
+fn parse_statement(statement: Doc<'_>, mut env: QueryEnv) -> Result<Statement<'_>> {
+    let args = Args::new("update.updates");
+    let (mut filter, mut spec) = (None, None);
+    let mut array_filters = Vec::new();
+    let (mut multi, mut upsert) = (false, false);
+    let mut query = Query::default();
+    for elem in statement {
+        match elem.key() {
+            "q" => filter = Some(args.object(elem)?),
+            "u" => spec = Some(elem.value()),
+            "multi" => multi = args.safe_bool(elem)?,
+            "upsert" => upsert = args.safe_bool(elem)?,
+            "arrayFilters" => {
+                for entry in args.array(elem)? {
+                    array_filters.push(Args::new("update.updates.arrayFilters").object(entry)?);
+                }
+            }
+            "hint" => query.hint = hint(args, elem)?,
+            "collation" => refuse_collation(args.object(elem)?)?,
+            "sort" => query.sort = sort(args.object(elem)?)?,
+            "c" => define_let(args.object(elem)?, &mut env)?,
+            "sampleId" | "upsertSupplied" | "allowShardKeyUpdatesWithoutFullShardKeyInQuery" => {}
+            other => return Err(args.unknown(other)),
+        }
+    }
+    let Some(filter) = filter else { return Err(args.missing("q")) };
+    let Some(spec) = spec else { return Err(args.missing("u")) };
+    let cx = ParseCx { expressions: kauri_expr::ParseCx { vars: env.scope.clone() } };
+    let update = Update::parse(&spec, &array_filters, &cx)?;
+    if multi && matches!(update.kind(), UpdateKind::Replacement(_)) {
+        bail!(FailedToParse, "multi update is not supported for replacement-style update");
+    }
+    if multi && query.sort.is_some() {
+        bail!(FailedToParse, "Cannot specify sort with multi=true");
+    }
+    query.filter = matcher(filter, &env)?;
+    Ok(Statement { query, update, multi, upsert, env, filter })
+}

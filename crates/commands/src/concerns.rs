@@ -1,0 +1,316 @@
+//! Arguments that every command takes: sessions, time limits, read and write concerns, API version.
+
+use crate::invocation::{WriteConcern, WriteConcernW};
+use crate::registry::{Access, Command};
+use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
+use kauri_bson::{Doc, Elem, Type, Value};
+use std::time::Duration;
+
+/// Reads the generic arguments of a command.
+pub fn read(
+    command: &Command,
+    body: Doc<'_>,
+    op: &mut OperationContext,
+) -> Result<WriteConcern> {
+    let mut concern = WriteConcern { w: WriteConcernW::Members(1), journal: false };
+    let mut api_version = None;
+    let mut api_strict = false;
+    for elem in body.iter().skip(1) {
+        match elem.key() {
+            "maxTimeMS" => {
+                let ms = max_time_ms(elem)?;
+                // A getMore's limit is the time it waits for data, which is its own business.
+                if ms > 0 && command.name != "getMore" {
+                    op.set_deadline(Duration::from_millis(ms));
+                }
+            }
+            "lsid" => op.lsid = Some(session_id(elem)?),
+            "txnNumber" => {
+                let Value::Int64(number) = elem.value() else {
+                    return Err(wrong_type("txnNumber", elem, "long"));
+                };
+                op.txn_number = Some(number);
+            }
+            "autocommit" | "startTransaction" => {
+                if elem.ty() != Type::Bool {
+                    return Err(wrong_type(elem.key(), elem, "bool"));
+                }
+            }
+            "readConcern" => read_concern(command, elem)?,
+            "writeConcern" => concern = write_concern(command, elem)?,
+            "apiVersion" => match elem.value() {
+                Value::String(version) => api_version = Some(version.into_owned()),
+                _ => return Err(wrong_type("apiVersion", elem, "string")),
+            },
+            "apiStrict" => match elem.value() {
+                Value::Bool(strict) => api_strict = strict,
+                _ => return Err(wrong_type("apiStrict", elem, "bool")),
+            },
+            "apiDeprecationErrors" if elem.ty() != Type::Bool => {
+                return Err(wrong_type("apiDeprecationErrors", elem, "bool"));
+            }
+            _ => {}
+        }
+    }
+    check_api(command, body, api_version.as_deref(), api_strict)?;
+    if let Some(number) = op.txn_number {
+        if op.lsid.is_none() {
+            bail!(InvalidOptions, "Transaction number requires a session ID to also be specified");
+        }
+        if number < 0 {
+            bail!(InvalidOptions, "Transaction number cannot be negative");
+        }
+        bail!(
+            IllegalOperation,
+            "Transaction numbers are only allowed on a replica set member or mongos"
+        );
+    }
+    Ok(concern)
+}
+
+fn check_api(
+    command: &Command,
+    body: Doc<'_>,
+    version: Option<&str>,
+    strict: bool,
+) -> Result<()> {
+    match version {
+        None => {
+            if body.get("apiStrict").is_some() || body.get("apiDeprecationErrors").is_some() {
+                return Err(Error::location(
+                    4886600,
+                    "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion",
+                ));
+            }
+            Ok(())
+        }
+        Some("1") => {
+            if strict && !command.api_v1 {
+                bail!(
+                    APIStrictError,
+                    "Provided apiStrict:true, but the command {} is not in API Version 1. \
+                     Information on supported commands and migrations in API Version 1 can be \
+                     found at https://dochub.mongodb.org/core/manual-versioned-api",
+                    command.name
+                );
+            }
+            Ok(())
+        }
+        Some(other) => bail!(APIVersionError, "API version must be \"1\", not \"{other}\""),
+    }
+}
+
+fn wrong_type(field: &str, elem: Elem<'_>, expected: &str) -> Error {
+    Error::type_mismatch(format!(
+        "BSON field '{field}' is the wrong type '{}', expected type '{expected}'",
+        elem.ty().alias()
+    ))
+}
+
+/// `maxTimeMS` of this element.
+pub fn max_time_ms(elem: Elem<'_>) -> Result<u64> {
+    let value = elem.value();
+    if !value.is_number() {
+        bail!(
+            TypeMismatch,
+            "BSON field 'maxTimeMS' is the wrong type '{}', expected types '[long, int, decimal, \
+             double]'",
+            elem.ty().alias()
+        );
+    }
+    let Some(ms) = value.as_i64_exact() else {
+        bail!(FailedToParse, "maxTimeMS has non-integral value");
+    };
+    if ms < 0 || ms > i64::from(i32::MAX) {
+        bail!(BadValue, "{ms} value for maxTimeMS is out of range [0, {}]", i32::MAX);
+    }
+    Ok(ms as u64)
+}
+
+/// The session id in `lsid: {id: UUID}`.
+pub fn session_id(elem: Elem<'_>) -> Result<[u8; 16]> {
+    let Value::Document(lsid) = elem.value() else {
+        return Err(wrong_type("lsid", elem, "object"));
+    };
+    let mut id = None;
+    for field in lsid.iter() {
+        match field.key() {
+            "id" => match field.value() {
+                Value::Binary { subtype: 4, bytes } => id = <[u8; 16]>::try_from(&*bytes).ok(),
+                Value::Binary { subtype, .. } => bail!(
+                    TypeMismatch,
+                    "BSON field 'OperationSessionInfo.lsid.id' is the wrong binData type \
+                     '{}', expected type 'UUID'",
+                    binary_name(subtype)
+                ),
+                _ => {
+                    bail!(
+                        TypeMismatch,
+                        "BSON field 'OperationSessionInfo.lsid.id' is the wrong type '{}', \
+                         expected type 'binData'",
+                        field.ty().alias()
+                    );
+                }
+            },
+            "uid" | "txnNumber" | "txnUUID" => {}
+            other => bail!(40415, "BSON field 'OperationSessionInfo.lsid.{other}' is an unknown field."),
+        }
+    }
+    id.ok_or_else(|| {
+        Error::location(
+            40414,
+            "BSON field 'OperationSessionInfo.lsid.id' is missing but a required field",
+        )
+    })
+}
+
+fn binary_name(subtype: u8) -> &'static str {
+    match subtype {
+        0 => "general",
+        1 => "function",
+        2 => "binary (old)",
+        3 => "UUID (old)",
+        5 => "MD5",
+        6 => "encrypt",
+        7 => "column",
+        8 => "sensitive",
+        _ => "user-defined",
+    }
+}
+
+fn read_concern(command: &Command, elem: Elem<'_>) -> Result<()> {
+    let Value::Document(concern) = elem.value() else {
+        return Err(wrong_type("readConcern", elem, "object"));
+    };
+    for field in concern.iter() {
+        match field.key() {
+            "level" => {
+                let Value::String(level) = field.value() else {
+                    bail!(
+                        TypeMismatch,
+                        "BSON field 'readConcern.level' is the wrong type '{}', expected type \
+                         'string'",
+                        field.ty().alias()
+                    );
+                };
+                match &*level {
+                    "local" => {}
+                    "available" | "majority" if command.read_concern => {}
+                    "linearizable" | "snapshot" if command.read_concern => bail!(
+                        NotAReplicaSet,
+                        "node needs to be a replica set member to use read concern"
+                    ),
+                    "available" | "majority" | "linearizable" | "snapshot" => bail!(
+                        InvalidOptions,
+                        "Command {} does not support {{ readConcern: {{ level: \"{level}\", \
+                         provenance: \"clientSupplied\" }} }} :: caused by :: read concern not \
+                         supported",
+                        command.name
+                    ),
+                    other => bail!(
+                        BadValue,
+                        "Enumeration value '{other}' for field 'readConcern.level' is not a valid \
+                         value."
+                    ),
+                }
+            }
+            "afterClusterTime" | "atClusterTime" | "afterOpTime" => bail!(
+                IllegalOperation,
+                "Cannot specify readConcern {} on a server that is not a replica set member",
+                field.key()
+            ),
+            "provenance" | "allowTransactionTableSnapshot" | "$mayBypass" => {}
+            other => bail!(40415, "BSON field 'readConcern.{other}' is an unknown field."),
+        }
+    }
+    Ok(())
+}
+
+fn write_concern(command: &Command, elem: Elem<'_>) -> Result<WriteConcern> {
+    let Value::Document(doc) = elem.value() else {
+        return Err(wrong_type("writeConcern", elem, "object"));
+    };
+    let mut concern = WriteConcern { w: WriteConcernW::Members(1), journal: false };
+    let mut fsync = false;
+    for field in doc.iter() {
+        match field.key() {
+            "w" => concern.w = members(field)?,
+            "j" => concern.journal = flag(field)?,
+            "fsync" => fsync = flag(field)?,
+            "wtimeout" | "wtimeoutMS" => {
+                if !field.value().is_number() {
+                    bail!(
+                        TypeMismatch,
+                        "BSON field 'writeConcern.wtimeout' is the wrong type '{}', expected types \
+                         '[long, int, decimal, double]'",
+                        field.ty().alias()
+                    );
+                }
+            }
+            "getLastError" | "provenance" | "wElectionId" | "wOpTime" => {}
+            other => bail!(40415, "BSON field 'writeConcern.{other}' is an unknown field."),
+        }
+    }
+    if concern.journal && fsync {
+        bail!(FailedToParse, "fsync and j options cannot be used together");
+    }
+    if concern.w == WriteConcernW::None && concern.journal {
+        bail!(FailedToParse, "w:0 and j:true cannot be used together");
+    }
+    concern.journal |= fsync;
+    if command.access != Access::Write && !doc.as_doc().is_empty() && !command.takes_write_concern() {
+        bail!(InvalidOptions, "Command does not support writeConcern");
+    }
+    Ok(concern)
+}
+
+fn flag(field: Elem<'_>) -> Result<bool> {
+    let value = field.value();
+    match &value {
+        Value::Bool(flag) => Ok(*flag),
+        Value::Null | Value::Undefined => Ok(false),
+        number if number.is_number() => Ok(number.truthy()),
+        _ => bail!(
+            TypeMismatch,
+            "BSON field 'writeConcern.{}' is the wrong type '{}', expected types '[bool, long, \
+             int, decimal, double]'",
+            field.key(),
+            field.ty().alias()
+        ),
+    }
+}
+
+fn members(field: Elem<'_>) -> Result<WriteConcernW> {
+    match field.value() {
+        Value::String(mode) if mode == "majority" => Ok(WriteConcernW::Majority),
+        Value::String(mode) => bail!(
+            BadValue,
+            "cannot use non-majority 'w' mode \"{mode}\" when a host is not a member of a replica \
+             set"
+        ),
+        value if value.is_number() => {
+            let number = value.to_i64_saturating();
+            match number {
+                0 => Ok(WriteConcernW::None),
+                1 => Ok(WriteConcernW::Members(1)),
+                2..=50 => Err(Error::new(
+                    ErrorCode::BadValue,
+                    "cannot use 'w' > 1 when a host is not replicated",
+                )),
+                _ => bail!(
+                    FailedToParse,
+                    "w has to be a non-negative number and not greater than 50; found: {number}"
+                ),
+            }
+        }
+        Value::Document(_) => bail!(
+            BadValue,
+            "cannot use tags in 'w' when a host is not a member of a replica set"
+        ),
+        _ => bail!(
+            FailedToParse,
+            "w has to be a number, string, or object; found: {}",
+            field.ty().alias()
+        ),
+    }
+}

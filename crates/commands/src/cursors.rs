@@ -1,0 +1,269 @@
+//! Open cursors between their batches.
+//!
+//! A cursor is taken out of the table while a `getMore` works on it, so that two can't; what is in
+//! the table holds nothing of the engine.
+
+use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result, limits};
+use kauri_bson::DocBuf;
+use kauri_catalog::{Collection, Namespace};
+use kauri_query::exec::PlanExecutor;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How a cursor behaves at the end of its data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tailing {
+    /// It closes.
+    No,
+    /// It stays open.
+    Tailable,
+    /// It stays open, and `getMore` waits for data.
+    AwaitData,
+}
+
+/// A cursor.
+pub struct Cursor {
+    /// Its id; not 0.
+    pub id: i64,
+    /// The namespace that clients have to name.
+    pub ns: Namespace,
+    /// The collection that it reads, to notice a drop.
+    pub collection: Option<Arc<Collection>>,
+    /// The plan.
+    pub executor: PlanExecutor,
+    /// See [`Tailing`].
+    pub tailing: Tailing,
+    /// The logical session that it belongs to.
+    pub lsid: Option<[u8; 16]>,
+    /// Whether it stays open however long nobody asks (`noCursorTimeout`).
+    pub no_timeout: bool,
+    /// Time that `maxTimeMS` of its command left for its `getMore`s, if there was a limit.
+    pub time_left: Option<Duration>,
+    /// The command that opened it.
+    pub command: DocBuf,
+    /// Documents given so far.
+    pub returned: u64,
+    /// Batches given so far.
+    pub batches: u64,
+    /// When it was opened (Unix milliseconds).
+    pub created_ms: i64,
+    /// Whether a limit on the number of results ends it here.
+    pub single_batch: bool,
+}
+
+enum Slot {
+    Idle { cursor: Box<Cursor>, since: Duration },
+    /// A `getMore` has it; `killed` if it's to be closed when it comes back.
+    Pinned { ns: Namespace, lsid: Option<[u8; 16]>, killed: bool },
+}
+
+/// All open cursors of the server.
+pub struct CursorManager {
+    slots: Mutex<HashMap<i64, Slot>>,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn RandomSource>,
+    timed_out: std::sync::atomic::AtomicU64,
+    opened: std::sync::atomic::AtomicU64,
+}
+
+impl CursorManager {
+    /// An empty table.
+    pub fn new(clock: Arc<dyn Clock>, random: Arc<dyn RandomSource>) -> Self {
+        CursorManager {
+            slots: Mutex::default(),
+            clock,
+            random,
+            timed_out: Default::default(),
+            opened: Default::default(),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<i64, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A cursor id that is not in use.
+    pub fn new_id(&self) -> i64 {
+        loop {
+            let id = (self.random.next_u64() >> 1) as i64;
+            if id != 0 && !self.lock().contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// Keeps a new cursor.
+    pub fn insert(&self, cursor: Cursor) -> Result<()> {
+        let mut slots = self.lock();
+        if slots.len() >= limits::CURSORS_MAX {
+            return Err(Error::new(
+                ErrorCode::ExceededMemoryLimit,
+                format!("too many open cursors: {}", slots.len()),
+            ));
+        }
+        self.opened.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let since = self.clock.monotonic();
+        slots.insert(cursor.id, Slot::Idle { cursor: Box::new(cursor), since });
+        Ok(())
+    }
+
+    /// Takes a cursor out for a `getMore` on this namespace.
+    pub fn check_out(&self, id: i64, ns: &Namespace, lsid: Option<[u8; 16]>) -> Result<Box<Cursor>> {
+        let mut slots = self.lock();
+        match slots.remove(&id) {
+            None => Err(not_found(id)),
+            Some(pinned @ Slot::Pinned { .. }) => {
+                slots.insert(id, pinned);
+                Err(Error::new(ErrorCode::CursorInUse, format!("cursor id {id} is already in use")))
+            }
+            Some(Slot::Idle { cursor, since }) => {
+                let refusal = if cursor.ns != *ns {
+                    Some(Error::new(
+                        ErrorCode::Unauthorized,
+                        format!(
+                            "Requested getMore on namespace '{ns}', but cursor belongs to a \
+                             different namespace {}",
+                            cursor.ns
+                        ),
+                    ))
+                } else if cursor.lsid != lsid {
+                    Some(session_mismatch(id, &cursor, lsid))
+                } else {
+                    None
+                };
+                if let Some(error) = refusal {
+                    slots.insert(id, Slot::Idle { cursor, since });
+                    return Err(error);
+                }
+                let pinned = Slot::Pinned { ns: ns.clone(), lsid, killed: false };
+                slots.insert(id, pinned);
+                Ok(cursor)
+            }
+        }
+    }
+
+    /// Puts a cursor back after its batch. False if it was killed meanwhile; it's closed then.
+    pub fn check_in(&self, cursor: Box<Cursor>) -> bool {
+        let mut slots = self.lock();
+        match slots.get(&cursor.id) {
+            Some(Slot::Pinned { killed: false, .. }) => {
+                let since = self.clock.monotonic();
+                slots.insert(cursor.id, Slot::Idle { cursor, since });
+                true
+            }
+            _ => {
+                slots.remove(&cursor.id);
+                false
+            }
+        }
+    }
+
+    /// Closes a cursor that was checked out.
+    pub fn close(&self, id: i64) {
+        self.lock().remove(&id);
+    }
+
+    /// Closes a cursor on behalf of a client. `Ok(false)` if there is none.
+    pub fn kill(&self, id: i64, ns: &Namespace) -> Result<bool> {
+        let mut slots = self.lock();
+        match slots.get_mut(&id) {
+            None => Ok(false),
+            Some(Slot::Idle { cursor, .. }) if cursor.ns != *ns => Err(Error::new(
+                ErrorCode::Unauthorized,
+                format!(
+                    "Requested killCursors on namespace '{ns}', but cursor belongs to a different \
+                     namespace {}",
+                    cursor.ns
+                ),
+            )),
+            Some(Slot::Idle { .. }) => {
+                slots.remove(&id);
+                Ok(true)
+            }
+            Some(Slot::Pinned { killed, .. }) => {
+                *killed = true;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Closes all cursors for which `doomed` holds, given namespace and session.
+    pub fn kill_where(&self, doomed: impl Fn(&Namespace, Option<[u8; 16]>) -> bool) {
+        self.lock().retain(|_, slot| match slot {
+            Slot::Idle { cursor, .. } => !doomed(&cursor.ns, cursor.lsid),
+            Slot::Pinned { ns, lsid, killed } => {
+                *killed |= doomed(ns, *lsid);
+                true
+            }
+        });
+    }
+
+    /// Closes cursors that nobody asked for too long. Returns how many.
+    pub fn expire(&self, idle: Duration) -> usize {
+        let now = self.clock.monotonic();
+        let mut slots = self.lock();
+        let before = slots.len();
+        slots.retain(|_, slot| match slot {
+            Slot::Idle { cursor, since } => {
+                cursor.no_timeout || now.saturating_sub(*since) < idle
+            }
+            Slot::Pinned { .. } => true,
+        });
+        let closed = before - slots.len();
+        self.timed_out.fetch_add(closed as u64, std::sync::atomic::Ordering::Relaxed);
+        closed
+    }
+
+    /// Open, pinned, `noTimeout`, timed out ever, opened ever.
+    pub fn counts(&self) -> CursorCounts {
+        let slots = self.lock();
+        let mut counts = CursorCounts { open: slots.len() as u64, ..CursorCounts::default() };
+        for slot in slots.values() {
+            match slot {
+                Slot::Idle { cursor, .. } => counts.no_timeout += u64::from(cursor.no_timeout),
+                Slot::Pinned { .. } => counts.pinned += 1,
+            }
+        }
+        counts.timed_out = self.timed_out.load(std::sync::atomic::Ordering::Relaxed);
+        counts.opened = self.opened.load(std::sync::atomic::Ordering::Relaxed);
+        counts
+    }
+
+    /// Looks at each idle cursor (`currentOp` with idle cursors).
+    pub fn for_each_idle(&self, mut look: impl FnMut(&Cursor)) {
+        for slot in self.lock().values() {
+            if let Slot::Idle { cursor, .. } = slot {
+                look(cursor);
+            }
+        }
+    }
+}
+
+/// Figures for `serverStatus.metrics.cursor`.
+#[derive(Default, Clone, Copy)]
+#[allow(missing_docs)]
+pub struct CursorCounts {
+    pub open: u64,
+    pub pinned: u64,
+    pub no_timeout: u64,
+    pub timed_out: u64,
+    pub opened: u64,
+}
+
+fn not_found(id: i64) -> Error {
+    Error::new(ErrorCode::CursorNotFound, format!("cursor id {id} not found"))
+}
+
+fn session_mismatch(id: i64, cursor: &Cursor, lsid: Option<[u8; 16]>) -> Error {
+    let message = match (cursor.lsid, lsid) {
+        (Some(_), None) => format!(
+            "Cannot run getMore on cursor {id}, which was created in a session, without an lsid"
+        ),
+        (None, Some(_)) => format!(
+            "Cannot run getMore on cursor {id}, which was not created in a session, in a session"
+        ),
+        _ => format!("Cannot run getMore on cursor {id}, which was created in another session"),
+    };
+    Error::location(if lsid.is_none() { 50736 } else { 50737 }, message)
+}

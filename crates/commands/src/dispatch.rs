@@ -1,0 +1,500 @@
+//! From a message to its reply.
+//!
+//! Parses and validates the message, finds the command, reads the arguments that all commands share,
+//! runs it, and writes its reply or its error in the form that the message came in. A bad message
+//! costs its sender an error; a malformed one, its connection.
+
+use crate::client::Client;
+use crate::concerns;
+use crate::fail_command;
+use crate::invocation::{Invocation, Sequence, WriteConcernW};
+use crate::ops::Running;
+use crate::registry::{self, Access, Command};
+use crate::server::Server;
+use kauri_base::log::{self, Attr};
+use kauri_base::operation::{ClientPresence, OperationState};
+use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits};
+use kauri_bson::{Doc, DocBuf, DocWriter, Value};
+use kauri_transport::{Liveness, Outcome, ReplyBuf, RequestContext};
+use kauri_wire::{Compressor, Header, Message, MsgWriter, ReplyWriter, flags, is_connection_fatal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+static NEXT_REQUEST_ID: AtomicI32 = AtomicI32::new(1);
+
+/// How the request came, and so how the reply goes.
+#[derive(Clone, Copy)]
+struct Form {
+    header: Header,
+    /// OP_QUERY, answered by OP_REPLY.
+    legacy: bool,
+    checksum: bool,
+    no_reply: bool,
+    compressor: Option<Compressor>,
+    exhaust_allowed: bool,
+}
+
+struct Presence(Arc<Liveness>);
+
+impl ClientPresence for Presence {
+    fn is_connected(&self) -> bool {
+        self.0.check().is_ok()
+    }
+}
+
+/// Handles one message.
+pub async fn handle(
+    server: &Arc<Server>,
+    cx: RequestContext<'_>,
+    request: &[u8],
+    reply: &mut ReplyBuf,
+) -> Outcome {
+    let mut unpacked = Vec::new();
+    let (form, message) = match unpack(request, &mut unpacked) {
+        Ok(parts) => parts,
+        Err(error) => return refuse(&cx, request, &error, reply),
+    };
+    let (db, body, sequences) = match &message {
+        Message::Msg(msg) => {
+            let sequences: Vec<(&str, Vec<&[u8]>)> =
+                msg.sequences().map(|s| (s.identifier, s.documents().collect())).collect();
+            (None, msg.body, sequences)
+        }
+        Message::Query(query) => match query.command_database() {
+            Some(db) => (Some(db), query.command(), Vec::new()),
+            None => {
+                log_end(&cx, "Unsupported OP_QUERY on a collection");
+                return refuse_legacy_query(form, reply);
+            }
+        },
+        Message::Legacy(op) => {
+            log_end(&cx, op.name());
+            return Outcome::Close;
+        }
+        _ => {
+            log_end(&cx, "Unexpected message");
+            return Outcome::Close;
+        }
+    };
+    run(server, cx, form, db, body, sequences, reply).await
+}
+
+/// Parses the message, decompressed if need be.
+fn unpack<'m>(request: &'m [u8], unpacked: &'m mut Vec<u8>) -> Result<(Form, Message<'m>)> {
+    let (header, message) = Message::parse(request)?;
+    let mut form = Form {
+        header,
+        legacy: false,
+        checksum: false,
+        no_reply: false,
+        compressor: None,
+        exhaust_allowed: false,
+    };
+    let message = match message {
+        Message::Compressed(compressed) => {
+            form.compressor = Some(compressed.compressor);
+            compressed.decompress(unpacked)?;
+            let (_, inner) = Message::parse(unpacked)?;
+            if matches!(inner, Message::Compressed(_)) {
+                bail!(ProtocolError, "a compressed message within a compressed message");
+            }
+            inner
+        }
+        other => other,
+    };
+    match &message {
+        Message::Msg(msg) => {
+            form.checksum = msg.flags & flags::CHECKSUM_PRESENT != 0;
+            form.no_reply = msg.is_fire_and_forget();
+            form.exhaust_allowed = msg.allows_exhaust();
+        }
+        Message::Query(_) => form.legacy = true,
+        _ => {}
+    }
+    Ok((form, message))
+}
+
+fn log_end(cx: &RequestContext<'_>, why: &str) {
+    let attr = Attr::new().str("remote", &cx.session.remote).str("error", why);
+    log::info("NETWORK", 22990, &format!("conn{}", cx.session.id), "DBException handling request, closing client connection", attr);
+}
+
+/// A message that cannot be parsed: answered if it can be, else the connection ends.
+fn refuse(
+    cx: &RequestContext<'_>,
+    request: &[u8],
+    error: &Error,
+    reply: &mut ReplyBuf,
+) -> Outcome {
+    let header = Header::parse(request);
+    let (Some(header), false) = (header, is_connection_fatal(error)) else {
+        log_end(cx, &error.to_string());
+        return Outcome::Close;
+    };
+    let form = Form {
+        header,
+        legacy: header.op_code == kauri_wire::opcode::QUERY,
+        checksum: false,
+        no_reply: header.op_code == kauri_wire::opcode::MSG
+            && kauri_wire::flags_of(request) & flags::MORE_TO_COME != 0,
+        compressor: None,
+        exhaust_allowed: false,
+    };
+    if form.no_reply {
+        return Outcome::NoReply;
+    }
+    let open = begin_reply(form, form.header.request_id, reply.buffer());
+    {
+        let mut writer = DocWriter::new(reply.buffer());
+        write_error(&mut writer, error);
+    }
+    finish_reply(open, form, false, reply);
+    Outcome::Reply
+}
+
+/// OP_QUERY on anything but commands is gone since 6.0.
+fn refuse_legacy_query(form: Form, reply: &mut ReplyBuf) -> Outcome {
+    let error = Error::new(
+        ErrorCode::from_number(5739101),
+        "OP_QUERY is no longer supported. The client driver may require an upgrade.",
+    );
+    let open = begin_reply(form, form.header.request_id, reply.buffer());
+    {
+        let mut writer = DocWriter::new(reply.buffer());
+        writer.put("$err", error.message());
+        writer.put("code", error.code().number());
+        writer.put("ok", 0.0);
+    }
+    finish_reply(open, form, true, reply);
+    Outcome::ReplyThenClose
+}
+
+enum Open {
+    Msg(MsgWriter),
+    Query(ReplyWriter),
+}
+
+fn begin_reply(form: Form, response_to: i32, out: &mut Vec<u8>) -> Open {
+    let id = NEXT_REQUEST_ID.fetch_add(1, Ordering::Relaxed);
+    if form.legacy {
+        return Open::Query(ReplyWriter::begin(out, id, response_to, kauri_wire::AWAIT_CAPABLE, 0, 1));
+    }
+    let flags = if form.checksum { flags::CHECKSUM_PRESENT } else { 0 };
+    Open::Msg(MsgWriter::begin(out, id, response_to, flags))
+}
+
+/// Completes the message; false if it became too long, and was replaced by an error.
+fn finish_reply(open: Open, form: Form, _failed: bool, reply: &mut ReplyBuf) {
+    let out = reply.buffer();
+    let done = match open {
+        Open::Msg(writer) => writer.finish(out),
+        Open::Query(writer) => writer.finish(out),
+    };
+    if let Err(error) = done {
+        out.clear();
+        let open = begin_reply(form, form.header.request_id, out);
+        {
+            let mut writer = DocWriter::new(out);
+            write_error(&mut writer, &error);
+        }
+        let _ = match open {
+            Open::Msg(writer) => writer.finish(out),
+            Open::Query(writer) => writer.finish(out),
+        };
+    }
+    if let Some(compressor) = form.compressor {
+        let plain = std::mem::take(out);
+        if kauri_wire::compress(&plain, compressor, out).is_err() {
+            *out = plain;
+        }
+    }
+}
+
+/// `{ok: 0, errmsg, code, codeName, …}`.
+pub fn write_error(out: &mut DocWriter<'_>, error: &Error) {
+    if !error.labels().is_empty() {
+        let mut labels = out.array("errorLabels");
+        error.labels().iter().for_each(|label| labels.push(label.as_ref()));
+    }
+    out.put("ok", 0.0);
+    out.put("errmsg", error.message());
+    out.put("code", error.code().number());
+    out.put("codeName", error.code().name());
+    if let Some(extra) = error.extra().and_then(|e| Doc::from_bytes(e).ok()) {
+        out.put_all(extra);
+    }
+}
+
+async fn run(
+    server: &Arc<Server>,
+    cx: RequestContext<'_>,
+    form: Form,
+    db: Option<&str>,
+    body: &[u8],
+    sequences: Vec<(&str, Vec<&[u8]>)>,
+    reply: &mut ReplyBuf,
+) -> Outcome {
+    let started_ns = cx.received_ns;
+    let session = cx.session;
+    let Some(client) = cx.state.downcast_mut::<Client>() else { return Outcome::Close };
+    let response_to = match client.exhaust_reply_id.take() {
+        Some((request, last)) if request == form.header.request_id => last,
+        _ => form.header.request_id,
+    };
+    let open = begin_reply(form, response_to, reply.buffer());
+    let reply_id = match &open {
+        Open::Msg(_) | Open::Query(_) => NEXT_REQUEST_ID.load(Ordering::Relaxed).wrapping_sub(1),
+    };
+    let mut after = After::default();
+    {
+        let writer = DocWriter::new(reply.buffer());
+        let parsed = parse(db, body, &sequences);
+        let mut failed = None;
+        match parsed {
+            Err(error) => failed = Some((error, writer, None)),
+            Ok((db, body, sequences)) => {
+                let state = Arc::new(OperationState::new(server.operations.next_id()));
+                let mut op = OperationContext::new(state.clone(), server.clock.clone());
+                if !form.no_reply {
+                    op = op.with_presence(Arc::new(Presence(cx.liveness.clone())));
+                }
+                let mut invocation = Invocation {
+                    server,
+                    client,
+                    session,
+                    worker: cx.worker,
+                    transport: cx.stats,
+                    op,
+                    name: "",
+                    body,
+                    sequences,
+                    db,
+                    write_concern: Default::default(),
+                    exhaust_allowed: form.exhaust_allowed && !form.legacy,
+                    more_to_come: false,
+                    close_after: false,
+                    reply: writer,
+                };
+                let result = execute(&mut invocation, state, started_ns).await;
+                after.more_to_come = invocation.more_to_come;
+                after.close = invocation.close_after;
+                after.unacknowledged = invocation.write_concern.w == WriteConcernW::None;
+                let name = invocation.name;
+                match result {
+                    Ok(Injected::No) => invocation.reply.put("ok", 1.0),
+                    Ok(Injected::CloseConnection) => return Outcome::Close,
+                    Err(error) => failed = Some((error, invocation.reply, Some(name))),
+                }
+            }
+        }
+        if let Some((error, mut writer, name)) = failed {
+            server.counters.asserts_user.fetch_add(1, Ordering::Relaxed);
+            log_failure(session.id, name, &error);
+            writer.clear();
+            write_error(&mut writer, &error);
+            after.more_to_come = false;
+        }
+    }
+    if form.no_reply {
+        reply.buffer().clear();
+        return Outcome::NoReply;
+    }
+    if after.more_to_come {
+        let out = reply.buffer();
+        if let Some(byte) = out.get_mut(16) {
+            *byte |= flags::MORE_TO_COME as u8;
+        }
+        if let Some(client) = cx.state.downcast_mut::<Client>() {
+            client.exhaust_reply_id = Some((form.header.request_id, reply_id));
+        }
+    }
+    let form = if after.uncompressed { Form { compressor: None, ..form } } else { form };
+    finish_reply(open, form, false, reply);
+    match (after.more_to_come, after.close) {
+        (true, _) => Outcome::Exhaust,
+        (false, true) => Outcome::ReplyThenClose,
+        (false, false) => Outcome::Reply,
+    }
+}
+
+#[derive(Default)]
+struct After {
+    more_to_come: bool,
+    close: bool,
+    unacknowledged: bool,
+    uncompressed: bool,
+}
+
+/// What a failpoint made of the command.
+#[derive(PartialEq)]
+pub enum Injected {
+    /// Nothing: it ran.
+    No,
+    /// The connection is to break.
+    CloseConnection,
+}
+
+fn log_failure(connection: u64, name: Option<&str>, error: &Error) {
+    let attr = Attr::new()
+        .str("command", name.unwrap_or("?"))
+        .str("codeName", error.code().name())
+        .num("code", error.code().number())
+        .str("error", error.message());
+    let ctx = format!("conn{connection}");
+    log::line(log::Severity::Debug(1), "COMMAND", 21962, &ctx, "Assertion while executing command", attr);
+}
+
+type Parsed<'r> = (&'r str, Doc<'r>, Vec<Sequence<'r>>);
+
+/// Validates the documents and finds the database.
+fn parse<'r>(
+    db: Option<&'r str>,
+    body: &'r [u8],
+    sequences: &[(&'r str, Vec<&'r [u8]>)],
+) -> Result<Parsed<'r>> {
+    let body = kauri_bson::validate(body, limits::DOCUMENT_DEPTH_MAX)?;
+    let mut parsed = Vec::with_capacity(sequences.len());
+    for (field, docs) in sequences {
+        if body.get(field).is_some() {
+            return Err(kauri_wire::duplicate_field(field));
+        }
+        let docs = docs
+            .iter()
+            .map(|bytes| kauri_bson::validate(bytes, limits::DOCUMENT_DEPTH_MAX))
+            .collect::<Result<Vec<_>>>()?;
+        parsed.push(Sequence { field, docs });
+    }
+    let db = match db {
+        Some(db) => db,
+        None => match body.get("$db") {
+            Some(elem) if elem.ty() == kauri_bson::Type::String => {
+                let text = elem.value_bytes();
+                std::str::from_utf8(&text[4..text.len() - 1]).unwrap_or_default()
+            }
+            Some(elem) => {
+                bail!(
+                    TypeMismatch,
+                    "BSON field '$db' is the wrong type '{}', expected type 'string'",
+                    elem.ty().alias()
+                );
+            }
+            None => return Err(Error::location(40571, "OP_MSG requests require a $db argument")),
+        },
+    };
+    Ok((db, body, parsed))
+}
+
+async fn execute(
+    invocation: &mut Invocation<'_>,
+    state: Arc<OperationState>,
+    started_ns: u64,
+) -> Result<Injected> {
+    let server = invocation.server.clone();
+    let Some(first) = invocation.body.first() else {
+        bail!(CommandNotFound, "no such command: ''");
+    };
+    let Some(command) = registry::by_name().get(first.key()).copied() else {
+        bail!(CommandNotFound, "no such command: '{}'", first.key());
+    };
+    invocation.name = command.name;
+    check_database(command, invocation.db)?;
+    count(&server, command);
+    let injected = fail_command::before(&server, invocation, command).await?;
+    if let Some(outcome) = injected.immediate() {
+        return outcome;
+    }
+    invocation.write_concern = concerns::read(command, invocation.body, &mut invocation.op)?;
+    if server.stopping.load(Ordering::Relaxed) && !command.before_auth {
+        bail!(ShutdownInProgress, "The server is in quiesce mode and will shut down");
+    }
+    let _running = server.operations.enter(running(invocation, command, state, started_ns));
+    let result = (command.run)(invocation).await;
+    log_if_slow(invocation, command, started_ns, result.as_ref().err());
+    result?;
+    injected.after(invocation);
+    Ok(Injected::No)
+}
+
+fn check_database(command: &Command, db: &str) -> Result<()> {
+    kauri_catalog::check_database_name(db)?;
+    if command.admin_only && db != "admin" {
+        bail!(Unauthorized, "{} may only be run against the admin database.", command.name);
+    }
+    Ok(())
+}
+
+fn count(server: &Server, command: &Command) {
+    let counters = &server.counters;
+    match command.name {
+        // Counted by document or statement where they run.
+        "insert" | "update" | "delete" => {}
+        "find" => drop(counters.query.fetch_add(1, Ordering::Relaxed)),
+        "getMore" => drop(counters.getmore.fetch_add(1, Ordering::Relaxed)),
+        _ => drop(counters.command.fetch_add(1, Ordering::Relaxed)),
+    }
+}
+
+/// Most of a command that is kept for `currentOp`.
+const COMMAND_BYTES_KEPT: usize = 1024;
+
+fn running(
+    invocation: &Invocation<'_>,
+    command: &Command,
+    state: Arc<OperationState>,
+    started_ns: u64,
+) -> Running {
+    let body = invocation.body;
+    let kept = if body.as_bytes().len() <= COMMAND_BYTES_KEPT {
+        body.to_buf()
+    } else {
+        DocBuf::build(|w| {
+            for elem in body.iter().filter(|e| e.value_bytes().len() < 256) {
+                if w.len() < COMMAND_BYTES_KEPT {
+                    w.put_elem(elem);
+                }
+            }
+            w.put("$truncated", true);
+        })
+    };
+    Running {
+        state,
+        connection: invocation.session.id,
+        client: invocation.session.remote.clone(),
+        app_name: invocation.client.app_name.clone(),
+        db: invocation.db.to_owned(),
+        command: kept,
+        name: command.name,
+        started_ns,
+        lsid: invocation.op.lsid,
+    }
+}
+
+fn log_if_slow(
+    invocation: &Invocation<'_>,
+    command: &Command,
+    started_ns: u64,
+    error: Option<&Error>,
+) {
+    let server = invocation.server;
+    let elapsed_ms = kauri_transport::monotonic_ns().saturating_sub(started_ns) / 1_000_000;
+    let threshold = server.slow_ms.load(Ordering::Relaxed);
+    if (elapsed_ms as i64) < threshold || matches!(command.name, "hello" | "isMaster") {
+        return;
+    }
+    let ns = match invocation.body.first().map(|e| e.value()) {
+        Some(Value::String(name)) => format!("{}.{name}", invocation.db),
+        _ => format!("{}.$cmd", invocation.db),
+    };
+    let mut attr = Attr::new()
+        .str("type", if command.access == Access::Write { "update" } else { "command" })
+        .str("ns", ns)
+        .str("appName", &invocation.client.app_name)
+        .json("command", kauri_bson::relaxed_json(invocation.body, 1024))
+        .num("numYields", invocation.op.state().yields());
+    if let Some(error) = error {
+        attr = attr.num("ok", 0).str("errName", error.code().name()).num("errCode", error.code().number());
+    }
+    attr = attr.str("remote", &invocation.session.remote).num("durationMillis", elapsed_ms);
+    let ctx = format!("conn{}", invocation.session.id);
+    log::info("COMMAND", 51803, &ctx, "Slow query", attr);
+}

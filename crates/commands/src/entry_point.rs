@@ -1,0 +1,38 @@
+//! The service entry point: where the transport hands over messages.
+
+use crate::client::Client;
+use crate::dispatch;
+use crate::server::Server;
+use kauri_transport::{
+    ClientState, Handling, ReplyBuf, RequestContext, ServiceEntryPoint, SessionInfo,
+};
+use std::sync::Arc;
+
+/// The commands, behind the transports.
+pub struct CommandService {
+    server: Arc<Server>,
+}
+
+impl CommandService {
+    /// Serves this server's data.
+    pub fn new(server: Arc<Server>) -> Self {
+        CommandService { server }
+    }
+}
+
+impl ServiceEntryPoint for CommandService {
+    fn start_session(&self, _session: &Arc<SessionInfo>) -> Box<dyn ClientState> {
+        Box::new(Client::default())
+    }
+
+    fn handle_request<'a>(
+        &'a self,
+        cx: RequestContext<'a>,
+        request: &'a [u8],
+        reply: &'a mut ReplyBuf,
+    ) -> Handling<'a> {
+        Box::pin(dispatch::handle(&self.server, cx, request, reply))
+    }
+
+    fn end_session(&self, _session: &Arc<SessionInfo>, _state: Box<dyn ClientState>) {}
+}

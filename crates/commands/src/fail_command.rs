@@ -1,0 +1,107 @@
+//! The `failCommand` failpoint, as drivers' test suites use it: makes commands fail, break the
+//! connection, wait, or succeed with a write concern error.
+
+use crate::dispatch::Injected;
+use crate::invocation::Invocation;
+use crate::registry::Command;
+use crate::server::Server;
+use kauri_base::{Error, ErrorCode, RandomSource, Result};
+use kauri_bson::{Doc, DocBuf, Value};
+use std::time::Duration;
+
+/// What is to happen to a command.
+#[derive(Default)]
+pub struct Injection {
+    error: Option<Error>,
+    close: bool,
+    write_concern_error: Option<DocBuf>,
+    labels: Vec<String>,
+}
+
+impl Injection {
+    /// The outcome, if the command is not to run at all.
+    pub fn immediate(&self) -> Option<Result<Injected>> {
+        if self.close {
+            return Some(Ok(Injected::CloseConnection));
+        }
+        self.error.clone().map(Err)
+    }
+
+    /// Adds to the reply of a command that ran.
+    pub fn after(&self, invocation: &mut Invocation<'_>) {
+        if let Some(error) = &self.write_concern_error {
+            invocation.reply.put("writeConcernError", error);
+            if !self.labels.is_empty() {
+                let mut labels = invocation.reply.array("errorLabels");
+                self.labels.iter().for_each(|l| labels.push(l));
+            }
+        }
+    }
+}
+
+/// Looks whether the failpoint applies to the command, and waits if that is what it asks.
+pub async fn before(
+    server: &Server,
+    invocation: &Invocation<'_>,
+    command: &Command,
+) -> Result<Injection> {
+    let random = || server.random.next_u64() as f64 / u64::MAX as f64;
+    let applies = |data: &[u8]| applies(data, invocation, command);
+    let Some(data) = server.fail_points.fire("failCommand", random, applies) else {
+        return Ok(Injection::default());
+    };
+    let data = DocBuf::from_vec(data)?;
+    let data = data.as_doc();
+    if data.value("blockConnection").truthy() {
+        let ms = data.value("blockTimeMS").to_i64_saturating().max(0) as u64;
+        invocation.worker.sleep(Duration::from_millis(ms)).await;
+    }
+    let mut injection = Injection { close: data.value("closeConnection").truthy(), ..Default::default() };
+    if let Value::Array(labels) = data.value("errorLabels") {
+        injection.labels = labels.iter().filter_map(|l| l.value().as_str().map(str::to_owned)).collect();
+    }
+    let code = data.value("errorCode");
+    if code.is_number() {
+        let code = ErrorCode::from_number(code.to_i64_saturating() as i32);
+        let message =
+            format!("Failing command via 'failCommand' failpoint: {}", command.name);
+        let mut error = Error::new(code, message);
+        for label in &injection.labels {
+            error = error.with_label(label.clone());
+        }
+        injection.error = Some(error);
+    }
+    if let Value::Document(error) = data.value("writeConcernError") {
+        injection.write_concern_error = Some(error.into_buf());
+    }
+    Ok(injection)
+}
+
+fn applies(data: &[u8], invocation: &Invocation<'_>, command: &Command) -> bool {
+    let Ok(data) = Doc::from_bytes(data) else { return false };
+    if command.name == "configureFailPoint" {
+        return false;
+    }
+    if let Value::String(app_name) = data.value("appName")
+        && app_name != invocation.client.app_name
+    {
+        return false;
+    }
+    if let Value::String(namespace) = data.value("namespace") {
+        let target = invocation.body.first().map(|e| e.value());
+        let full = match &target {
+            Some(Value::String(name)) => format!("{}.{name}", invocation.db),
+            _ => invocation.db.to_owned(),
+        };
+        if namespace != full {
+            return false;
+        }
+    }
+    data.value("failCommands").as_array().is_some_and(|names| {
+        names.iter().any(|name| {
+            let value = name.value();
+            let name = value.as_str().unwrap_or_default();
+            name == command.name || command.aliases.contains(&name)
+        })
+    })
+}

@@ -1,0 +1,152 @@
+//! One command being run: the request's parts, who asks, and the reply in the making.
+
+use crate::client::Client;
+use crate::server::Server;
+use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
+use kauri_bson::{Doc, DocWriter, Elem, Value};
+use kauri_catalog::Namespace;
+use kauri_query::exec::QueryEnv;
+use kauri_storage::{CommitTicket, Durability};
+use kauri_transport::{SessionInfo, WorkerHandle};
+use std::sync::Arc;
+
+/// A named list of documents that came beside the body (OP_MSG kind 1).
+pub struct Sequence<'a> {
+    /// The field that it stands for.
+    pub field: &'a str,
+    /// The documents.
+    pub docs: Vec<Doc<'a>>,
+}
+
+/// What a write waits for before it's acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteConcernW {
+    /// No acknowledgement at all (`w: 0`).
+    None,
+    /// This many members; 1 is this one.
+    Members(i64),
+    /// `majority`.
+    Majority,
+}
+
+/// A parsed write concern.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WriteConcern {
+    /// How many members.
+    pub w: WriteConcernW,
+    /// Whether the journal (here: the log) must be durable.
+    pub journal: bool,
+}
+
+impl Default for WriteConcern {
+    fn default() -> Self {
+        WriteConcern { w: WriteConcernW::Members(1), journal: false }
+    }
+}
+
+impl WriteConcern {
+    /// What this member's log owes before the acknowledgement.
+    pub fn durability(self) -> Durability {
+        if self.journal || self.w == WriteConcernW::Majority {
+            Durability::Durable
+        } else {
+            Durability::Written
+        }
+    }
+}
+
+/// See the module's head.
+pub struct Invocation<'a> {
+    /// The server.
+    pub server: &'a Arc<Server>,
+    /// What is kept of the connection.
+    pub client: &'a mut Client,
+    /// The connection.
+    pub session: &'a Arc<SessionInfo>,
+    /// The worker that the command runs on.
+    pub worker: &'a WorkerHandle,
+    /// Transport counters and histograms, for `serverStatus`.
+    pub transport: &'a Arc<kauri_transport::ServiceStats>,
+    /// Time limit, kill flag, yielding.
+    pub op: OperationContext,
+    /// The command's name as registered.
+    pub name: &'static str,
+    /// The command document.
+    pub body: Doc<'a>,
+    /// Document sequences.
+    pub sequences: Vec<Sequence<'a>>,
+    /// The database.
+    pub db: &'a str,
+    /// The write concern.
+    pub write_concern: WriteConcern,
+    /// Whether the client asked for the exhaust protocol.
+    pub exhaust_allowed: bool,
+    /// Set by a command whose reply is followed by another to the same request.
+    pub more_to_come: bool,
+    /// Set by a command after whose reply the connection ends.
+    pub close_after: bool,
+    /// Where the reply's fields go.
+    pub reply: DocWriter<'a>,
+}
+
+impl<'a> Invocation<'a> {
+    /// The first element: the command's name and main argument.
+    pub fn target(&self) -> Result<Elem<'a>> {
+        self.body
+            .first()
+            .ok_or_else(|| Error::failed_to_parse("no command name"))
+    }
+
+    /// The collection that the main argument names.
+    pub fn namespace(&self) -> Result<Namespace> {
+        let elem = self.target()?;
+        match elem.value() {
+            Value::String(name) => Namespace::new(self.db, &name),
+            _ => bail!(
+                InvalidNamespace,
+                "collection name has invalid type {}",
+                elem.ty().alias()
+            ),
+        }
+    }
+
+    /// As `namespace`; a UUID is looked up.
+    pub fn namespace_or_uuid(&self) -> Result<Namespace> {
+        if let Value::Binary { subtype: 4, bytes } = self.target()?.value() {
+            return match self.server.catalog.collection_by_uuid(self.db, &bytes) {
+                Some(collection) => Ok(collection.ns.clone()),
+                None => Err(Error::new(
+                    ErrorCode::NamespaceNotFound,
+                    format!(
+                        "Unable to resolve uuid {}",
+                        kauri_bson::shell_value(&self.target()?.value())
+                    ),
+                )),
+            };
+        }
+        self.namespace()
+    }
+
+    /// The surroundings of expressions and filters in this command.
+    pub fn query_env(&self) -> QueryEnv {
+        QueryEnv::new(self.server.clock.unix_ms(), self.server.random.clone())
+    }
+
+    /// Waits for what the write concern asks of the local log.
+    pub async fn wait_for_commit(&self, ticket: Option<CommitTicket>) -> Result<()> {
+        let durability = self.write_concern.durability();
+        if let Some(ticket) = ticket.as_ref().and_then(|t| t.ticket(durability)) {
+            self.worker.want_tick_end();
+            ticket.clone().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes `cursor` with a batch that was built aside.
+    pub fn reply_batch(&mut self, batch: &[u8], id: i64, ns: &Namespace) {
+        let mut cursor = self.reply.document("cursor");
+        cursor.put_raw(b"nextBatch", kauri_bson::Type::Array, batch);
+        cursor.put("id", id);
+        cursor.put("ns", ns.as_str());
+    }
+}

@@ -1,0 +1,151 @@
+//! Shapes that several replies share: cursors, write errors.
+
+use crate::cursors::{Cursor, Tailing};
+use crate::invocation::Invocation;
+use kauri_base::{Error, OperationContext, Result, limits};
+use kauri_bson::{ArrayWriter, Doc, DocBuf, DocWriter};
+use kauri_catalog::{Collection, Namespace};
+use kauri_query::exec::{Ended, Flow, PlanExecutor, Row};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How many documents a batch may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchLimit {
+    /// Documents; `None` for as many as fit.
+    pub docs: Option<u64>,
+}
+
+/// Writes `cursor: {firstBatch|nextBatch: […], id, ns}` from a plan. The id is 0 if `keep` says that
+/// no cursor stays.
+pub struct CursorReply<'c> {
+    /// `firstBatch` or `nextBatch`.
+    pub field: &'static str,
+    /// The namespace to name.
+    pub ns: &'c Namespace,
+    /// How much goes into the batch.
+    pub limit: BatchLimit,
+}
+
+/// What came of filling a batch.
+pub struct Batch {
+    /// Documents in it.
+    pub docs: u64,
+    /// Why it ended.
+    pub ended: Ended,
+}
+
+/// Pulls rows into an array until the limit or the size of a reply.
+pub async fn fill_batch(
+    op: &mut OperationContext,
+    executor: &mut PlanExecutor,
+    array: &mut ArrayWriter<'_>,
+    limit: BatchLimit,
+) -> Result<Batch> {
+    let most = limit.docs.unwrap_or(u64::MAX);
+    if most == 0 {
+        return Ok(Batch { docs: 0, ended: Ended::Stopped });
+    }
+    let mut docs = 0;
+    let ended = executor
+        .for_each(op, &mut |row: &Row<'_>| {
+            let doc = row.doc();
+            if docs > 0 && array.len() + doc.as_bytes().len() + 16 > limits::REPLY_BYTES_MAX {
+                return Ok(Flow::StopBefore);
+            }
+            array.push_doc(doc);
+            docs += 1;
+            Ok(if docs >= most { Flow::Stop } else { Flow::Continue })
+        })
+        .await?;
+    Ok(Batch { docs, ended })
+}
+
+/// What a command knows of the cursor that it opens.
+pub struct NewCursor {
+    /// The namespace.
+    pub ns: Namespace,
+    /// The collection, to notice a drop.
+    pub collection: Option<Arc<Collection>>,
+    /// How it behaves at the end.
+    pub tailing: Tailing,
+    /// `noCursorTimeout`.
+    pub no_timeout: bool,
+    /// `batchSize`, or the default.
+    pub first_batch: u64,
+    /// No cursor is to stay, however much there is.
+    pub single_batch: bool,
+}
+
+/// Runs a plan's first batch into the reply and keeps the cursor if there is more.
+pub async fn open_cursor(
+    invocation: &mut Invocation<'_>,
+    mut executor: PlanExecutor,
+    new: NewCursor,
+) -> Result<()> {
+    let server = invocation.server;
+    let mut cursor = invocation.reply.document("cursor");
+    let batch = {
+        let mut array = cursor.array("firstBatch");
+        let limit = BatchLimit { docs: Some(new.first_batch) };
+        fill_batch(&mut invocation.op, &mut executor, &mut array, limit).await?
+    };
+    server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);
+    let over = batch.ended == Ended::Exhausted && new.tailing == Tailing::No;
+    let keep = !over && !new.single_batch;
+    let id = if keep { server.cursors.new_id() } else { 0 };
+    cursor.put("id", id);
+    cursor.put("ns", new.ns.as_str());
+    drop(cursor);
+    if keep {
+        server.cursors.insert(Cursor {
+            id,
+            ns: new.ns,
+            collection: new.collection,
+            executor,
+            tailing: new.tailing,
+            lsid: invocation.op.lsid,
+            no_timeout: new.no_timeout,
+            time_left: invocation.op.time_left(),
+            command: bounded(invocation.body),
+            returned: batch.docs,
+            batches: 1,
+            created_ms: server.clock.unix_ms(),
+            single_batch: false,
+        })?;
+    }
+    Ok(())
+}
+
+/// A command document of bounded size.
+pub fn bounded(doc: Doc<'_>) -> DocBuf {
+    if doc.as_bytes().len() <= 16 * 1024 {
+        return doc.to_buf();
+    }
+    DocBuf::build(|w| {
+        for elem in doc.iter().filter(|e| e.value_bytes().len() < 1024) {
+            w.put_elem(elem);
+        }
+        w.put("$truncated", true);
+    })
+}
+
+/// `writeErrors: […]`, if there are any.
+pub fn write_errors(out: &mut DocWriter<'_>, errors: &[(usize, Error)]) {
+    if errors.is_empty() {
+        return;
+    }
+    let mut list = out.array("writeErrors");
+    let mut bytes = 0;
+    for (index, error) in errors {
+        let mut entry = list.document();
+        entry.put("index", *index as i32);
+        entry.put("code", error.code().number());
+        if let Some(extra) = error.extra().and_then(|e| Doc::from_bytes(e).ok()) {
+            entry.put_all(extra);
+        }
+        // A reply of a hundred thousand errors must still fit into a message.
+        bytes += error.message().len();
+        entry.put("errmsg", if bytes <= limits::REPLY_BYTES_MAX / 4 { error.message() } else { "" });
+    }
+}

@@ -1,0 +1,93 @@
+//! What all commands share: the catalog, cursors, parameters, counters.
+
+use crate::cursors::CursorManager;
+use crate::ops::Operations;
+use crate::parameters::Parameters;
+use kauri_base::failpoint::FailPoints;
+use kauri_base::{Clock, RandomSource};
+use kauri_bson::DocBuf;
+use kauri_catalog::Catalog;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::Arc;
+
+/// The version that clients are told.
+pub const VERSION: &str = "7.0.14";
+/// The same as an array.
+pub const VERSION_ARRAY: [i32; 4] = [7, 0, 14, 0];
+/// Newest wire protocol version spoken.
+pub const MAX_WIRE_VERSION: i32 = 21;
+
+/// How the server was started.
+pub struct StartInfo {
+    /// The command line.
+    pub argv: Vec<String>,
+    /// The options as parsed (`getCmdLineOpts`).
+    pub parsed: DocBuf,
+    /// `host:port` as clients may reach it.
+    pub host: String,
+    /// The port of the first TCP listener.
+    pub port: u16,
+    /// Where the data lies.
+    pub dbpath: String,
+    /// When, in milliseconds since 1970.
+    pub started_ms: i64,
+    /// The process.
+    pub pid: u32,
+    /// Git revision of the build.
+    pub revision: &'static str,
+}
+
+/// Asks the process to end (`shutdown`); the argument is the time to wait for operations in seconds.
+pub type ShutdownHook = Box<dyn Fn(u64) + Send + Sync>;
+
+/// See the module's head.
+pub struct Server {
+    /// Databases, collections, indexes.
+    pub catalog: Catalog,
+    /// Open cursors.
+    pub cursors: CursorManager,
+    /// Tells this process from others in `topologyVersion`.
+    pub process_id: [u8; 12],
+    /// Running operations.
+    pub operations: Operations,
+    /// `getParameter`, `setParameter`.
+    pub parameters: Parameters,
+    /// Failpoints of tests.
+    pub fail_points: FailPoints,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub random: Arc<dyn RandomSource>,
+    /// How the server was started.
+    pub start: StartInfo,
+    /// Counts commands and documents.
+    pub counters: Counters,
+    /// Asks the process to end.
+    pub shutdown: ShutdownHook,
+    /// Whether `fsync` with `lock` is in force, and how often.
+    pub fsync_locks: AtomicI64,
+    /// Operations that take at least so many milliseconds are logged (`slowms`).
+    pub slow_ms: AtomicI64,
+    /// Whether the process is ending.
+    pub stopping: AtomicBool,
+}
+
+/// `opcounters`, `metrics.document` and the like.
+#[derive(Default)]
+#[allow(missing_docs)]
+pub struct Counters {
+    pub insert: AtomicU64,
+    pub query: AtomicU64,
+    pub update: AtomicU64,
+    pub delete: AtomicU64,
+    pub getmore: AtomicU64,
+    pub command: AtomicU64,
+    pub docs_inserted: AtomicU64,
+    pub docs_returned: AtomicU64,
+    pub docs_updated: AtomicU64,
+    pub docs_deleted: AtomicU64,
+    pub ttl_deleted: AtomicU64,
+    pub ttl_passes: AtomicU64,
+    pub asserts_user: AtomicU64,
+    pub write_conflicts: AtomicU64,
+}

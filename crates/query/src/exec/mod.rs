@@ -1,0 +1,251 @@
+//! Executing plans: a tree of stages from which rows are pulled.
+//!
+//! A stage does a bounded amount of work per call and answers with a [`Step`]. Rows borrow from the
+//! recovery unit that was entered for this slice of work ('g), so a document goes from the engine's
+//! memory to the reply without a copy; whatever a stage keeps beyond the call it copies. Nothing here
+//! waits: a record that is not at hand comes up as `Step::Blocked`, with the stage's position such
+//! that the next call tries again.
+//!
+//! [`PlanExecutor`] drives a tree over slices: enter, work, leave; then wait, or let others run.
+
+pub mod executor;
+pub mod fetch;
+pub mod limit;
+pub mod project;
+pub mod scan;
+pub mod sort;
+
+pub use executor::{Ended, Flow, PlanExecutor};
+
+use kauri_base::{CommitSeq, RandomSource, RecordId, Result, Ticket, Timestamp};
+use kauri_bson::{Doc, DocCow, DocWriter, Value};
+use kauri_expr::{EvalCx, VariableScope};
+use kauri_storage::RecoveryUnit;
+use std::sync::Arc;
+
+/// What every evaluation of one operation shares: its time, its variables.
+#[derive(Clone)]
+pub struct QueryEnv {
+    /// `$$NOW`.
+    pub now_ms: i64,
+    /// `$$CLUSTER_TIME`, where there is one.
+    pub cluster_time: Option<Timestamp>,
+    /// Names of the variables of `let`.
+    pub scope: VariableScope,
+    /// Their values.
+    pub values: Vec<Value<'static>>,
+    /// For `$rand` and `$sample`.
+    pub random: Arc<dyn RandomSource>,
+}
+
+impl QueryEnv {
+    /// Without variables.
+    pub fn new(now_ms: i64, random: Arc<dyn RandomSource>) -> Self {
+        QueryEnv {
+            now_ms,
+            cluster_time: None,
+            scope: VariableScope::new(),
+            values: Vec::new(),
+            random,
+        }
+    }
+
+    /// The surroundings of an expression.
+    pub fn eval_cx(&self) -> EvalCx<'_> {
+        EvalCx {
+            now_ms: self.now_ms,
+            cluster_time: self.cluster_time,
+            vars: &self.values,
+            random: Some(&*self.random),
+            ..EvalCx::default()
+        }
+    }
+}
+
+/// What a stage is given for one call.
+pub struct ExecCx<'g> {
+    /// The reader's context, entered.
+    pub ru: &'g dyn RecoveryUnit,
+    /// The operation's surroundings.
+    pub env: &'g QueryEnv,
+    /// Records or keys that may still be looked at before the stage answers `Again`.
+    pub budget: u32,
+}
+
+impl ExecCx<'_> {
+    /// Takes one from the budget; false if there is none left.
+    #[inline]
+    pub fn spend(&mut self) -> bool {
+        if self.budget == 0 {
+            return false;
+        }
+        self.budget -= 1;
+        true
+    }
+}
+
+/// One row on its way through a plan.
+#[derive(Clone)]
+pub struct Row<'g> {
+    /// The record it comes from, while that has a meaning.
+    pub record: RecordId,
+    /// The version that was read.
+    pub version: CommitSeq,
+    /// The document; empty in a row that is only an index key.
+    pub doc: DocCow<'g>,
+    /// The index entry that it came by, where the plan asks for it.
+    pub entry: Option<Box<Entry>>,
+    /// The key that it was sorted by (`$meta: "sortKey"`), where the plan asks for it.
+    pub sort_key: Option<Box<Value<'static>>>,
+}
+
+/// An index entry that travels with its row.
+#[derive(Clone, Debug, Default)]
+pub struct Entry {
+    /// Key bytes, without record id.
+    pub key: Vec<u8>,
+    /// What the key leaves out of the types.
+    pub type_bits: Vec<u8>,
+}
+
+impl<'g> Row<'g> {
+    /// A row that comes from no record.
+    pub fn computed(doc: impl Into<DocCow<'g>>) -> Self {
+        Row {
+            record: RecordId(0),
+            version: CommitSeq(0),
+            doc: doc.into(),
+            entry: None,
+            sort_key: None,
+        }
+    }
+
+    /// The document.
+    #[inline]
+    pub fn doc(&self) -> Doc<'_> {
+        self.doc.as_doc()
+    }
+
+    /// The same row with another document.
+    pub fn with_doc<'h>(self, doc: impl Into<DocCow<'h>>) -> Row<'h> {
+        Row {
+            record: self.record,
+            version: self.version,
+            doc: doc.into(),
+            entry: self.entry,
+            sort_key: self.sort_key,
+        }
+    }
+
+    /// The same row, owning its document.
+    pub fn into_owned(self) -> Row<'static> {
+        let doc = self.doc.clone().into_owned();
+        self.with_doc(doc)
+    }
+}
+
+/// What a call to a stage came to.
+pub enum Step<T> {
+    /// A row.
+    Row(T),
+    /// The budget is used up; there may be more.
+    Again,
+    /// Something is not at hand: leave, wait, enter, call again.
+    Blocked(Ticket),
+    /// There are no more rows.
+    Done,
+}
+
+/// How much an explanation tells.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[allow(missing_docs)]
+pub enum Verbosity {
+    QueryPlanner,
+    ExecutionStats,
+    AllPlansExecution,
+}
+
+/// A node of a plan.
+pub trait Stage: Send {
+    /// The next row, or why there is none now.
+    fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>>;
+
+    /// Writes the stage as `explain` shows it (`stage`, its parameters, statistics, `inputStage`).
+    fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity);
+
+    /// Adds what this stage and those below it have looked at.
+    fn add_totals(&self, totals: &mut Totals);
+}
+
+/// What a whole plan has looked at.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Totals {
+    /// `totalKeysExamined`.
+    pub keys_examined: u64,
+    /// `totalDocsExamined`.
+    pub docs_examined: u64,
+}
+
+/// Counters that each stage keeps for `executionStats`.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct StageStats {
+    /// Calls.
+    pub works: u64,
+    /// Rows given.
+    pub advanced: u64,
+    /// Calls that gave none.
+    pub need_time: u64,
+    /// Calls that had to wait.
+    pub need_yield: u64,
+    /// Whether the end was reached.
+    pub is_eof: bool,
+}
+
+impl StageStats {
+    /// Counts a call by its outcome and passes that on.
+    #[inline]
+    pub fn count<T>(&mut self, step: Step<T>) -> Step<T> {
+        self.works += 1;
+        match &step {
+            Step::Row(_) => self.advanced += 1,
+            Step::Again => self.need_time += 1,
+            Step::Blocked(_) => self.need_yield += 1,
+            Step::Done => self.is_eof = true,
+        }
+        step
+    }
+
+    /// Writes the counters as every stage of `executionStats` has them.
+    pub fn write(&self, out: &mut DocWriter<'_>) {
+        out.put("nReturned", self.advanced as i64);
+        out.put("executionTimeMillisEstimate", 0);
+        out.put("works", self.works as i64);
+        out.put("advanced", self.advanced as i64);
+        out.put("needTime", self.need_time as i64);
+        out.put("needYield", self.need_yield as i64);
+        out.put("saveState", self.need_yield as i64);
+        out.put("restoreState", self.need_yield as i64);
+        out.put("isEOF", i32::from(self.is_eof));
+    }
+}
+
+/// A stage without rows: a filter that can match nothing, a collection that does not exist.
+#[derive(Default)]
+pub struct Eof {
+    stats: StageStats,
+}
+
+impl Stage for Eof {
+    fn work<'g>(&mut self, _cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+        Ok(self.stats.count(Step::Done))
+    }
+
+    fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
+        out.put("stage", "EOF");
+        if verbosity > Verbosity::QueryPlanner {
+            self.stats.write(out);
+        }
+    }
+
+    fn add_totals(&self, _totals: &mut Totals) {}
+}

@@ -1,0 +1,279 @@
+//! Stages that read: a collection scan, an index scan.
+
+use super::{Entry, ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
+use crate::plan::bounds::{IndexBounds, KeyRange};
+use kauri_base::{Access, CommitSeq, RecordId, Result};
+use kauri_bson::{Doc, DocWriter};
+use kauri_catalog::{Collection, Index};
+use kauri_matcher::Matcher;
+use kauri_storage::{Direction, IndexScan, RecordScan};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// COLLSCAN: all records in the order of their ids, filtered.
+pub struct CollScan {
+    collection: Arc<Collection>,
+    scan: RecordScan,
+    direction: Direction,
+    filter: Option<Arc<Matcher>>,
+    stats: StageStats,
+    docs_examined: u64,
+}
+
+impl CollScan {
+    /// A scan of the whole collection.
+    pub fn new(
+        collection: Arc<Collection>,
+        direction: Direction,
+        filter: Option<Arc<Matcher>>,
+    ) -> Self {
+        CollScan {
+            collection,
+            scan: RecordScan::new(direction),
+            direction,
+            filter,
+            stats: StageStats::default(),
+            docs_examined: 0,
+        }
+    }
+
+    fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+        let match_cx = crate::match_cx(cx.env);
+        loop {
+            let Some(id) = self.scan.next_buffered() else {
+                if self.scan.ended() {
+                    // A tailable cursor comes back for what has been added since.
+                    self.scan.resume();
+                    return Ok(Step::Done);
+                }
+                match self.collection.store.fill(cx.ru, &mut self.scan)? {
+                    Access::Ready(()) => continue,
+                    Access::WouldBlock(ticket) => return Ok(Step::Blocked(ticket)),
+                }
+            };
+            let record = match self.collection.store.get(cx.ru, id)? {
+                Access::Ready(Some(record)) => record,
+                Access::Ready(None) => continue,
+                Access::WouldBlock(ticket) => {
+                    self.scan.put_back();
+                    return Ok(Step::Blocked(ticket));
+                }
+            };
+            self.docs_examined += 1;
+            let matches = match &self.filter {
+                Some(filter) => filter.matches(record.doc, &match_cx)?,
+                None => true,
+            };
+            if matches {
+                return Ok(Step::Row(Row {
+                    record: id,
+                    version: record.version,
+                    doc: record.doc.into(),
+                    entry: None,
+                    sort_key: None,
+                }));
+            }
+            if !cx.spend() {
+                return Ok(Step::Again);
+            }
+        }
+    }
+}
+
+impl Stage for CollScan {
+    fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+        let step = self.next(cx)?;
+        Ok(self.stats.count(step))
+    }
+
+    fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
+        out.put("stage", "COLLSCAN");
+        crate::explain::write_filter(out, self.filter.as_deref());
+        if verbosity > Verbosity::QueryPlanner {
+            self.stats.write(out);
+        }
+        out.put("direction", crate::explain::direction_name(self.direction));
+        if verbosity > Verbosity::QueryPlanner {
+            out.put("docsExamined", self.docs_examined as i64);
+        }
+    }
+
+    fn add_totals(&self, totals: &mut Totals) {
+        totals.docs_examined += self.docs_examined;
+    }
+}
+
+/// IXSCAN: the entries of an index within bounds, in the index's order or against it. Its rows have
+/// no document yet.
+pub struct IxScan {
+    index: Arc<Index>,
+    bounds: IndexBounds,
+    direction: Direction,
+    /// The byte ranges of the bounds, in the order of the scan.
+    ranges: Vec<KeyRange>,
+    next_range: usize,
+    scan: Option<IndexScan>,
+    /// A filter on the key alone, given the key's fields as a document.
+    key_filter: Option<Arc<Matcher>>,
+    /// Records that were given already; an index with several keys of a record has it several times.
+    seen: Option<HashSet<RecordId>>,
+    keep_entry: bool,
+    /// What was visible when the batch at hand was filled.
+    filled_at: CommitSeq,
+    used: bool,
+    stats: StageStats,
+    keys_examined: u64,
+    seeks: u64,
+    dups_dropped: u64,
+}
+
+impl IxScan {
+    /// A scan of `index` within `bounds`. `keep_entry` if a stage above reads the key.
+    pub fn new(
+        index: Arc<Index>,
+        bounds: IndexBounds,
+        direction: Direction,
+        keep_entry: bool,
+    ) -> Self {
+        let mut ranges = bounds.ranges.clone();
+        if direction == Direction::Backward {
+            ranges.reverse();
+        }
+        let seen = index.keys.multikey.is_multikey().then(HashSet::new);
+        IxScan {
+            index,
+            bounds,
+            direction,
+            ranges,
+            next_range: 0,
+            scan: None,
+            key_filter: None,
+            seen,
+            keep_entry,
+            filled_at: CommitSeq(0),
+            used: false,
+            stats: StageStats::default(),
+            keys_examined: 0,
+            seeks: 0,
+            dups_dropped: 0,
+        }
+    }
+
+    /// Adds a filter that is asked with the key's fields as a document.
+    pub fn with_key_filter(mut self, filter: Option<Arc<Matcher>>) -> Self {
+        self.key_filter = filter;
+        self
+    }
+
+    /// The index.
+    pub fn index(&self) -> &Arc<Index> {
+        &self.index
+    }
+
+    /// What was visible when the entry that was given last was read.
+    pub fn filled_at(&self) -> CommitSeq {
+        self.filled_at
+    }
+
+    fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+        if !self.used {
+            self.used = true;
+            self.index.usage.accesses.fetch_add(1, Ordering::Relaxed);
+        }
+        loop {
+            let Some(scan) = &mut self.scan else {
+                let Some(range) = self.ranges.get(self.next_range) else {
+                    return Ok(Step::Done);
+                };
+                self.next_range += 1;
+                self.seeks += 1;
+                let scan = IndexScan::new(self.direction, range.low.clone(), range.high.clone());
+                self.scan = Some(scan);
+                continue;
+            };
+            let Some(entry) = scan.next_buffered() else {
+                if scan.ended() {
+                    self.scan = None;
+                    continue;
+                }
+                match self.index.data.fill(cx.ru, scan)? {
+                    Access::Ready(()) => self.filled_at = cx.ru.snapshot(),
+                    Access::WouldBlock(ticket) => return Ok(Step::Blocked(ticket)),
+                }
+                continue;
+            };
+            self.keys_examined += 1;
+            let record = entry.record;
+            let skip = match &self.key_filter {
+                Some(filter) => {
+                    let fields = key_document(&self.index, entry.key, entry.type_bits)?;
+                    !filter.matches(fields.as_doc(), &crate::match_cx(cx.env))?
+                }
+                None => false,
+            };
+            let kept = if self.keep_entry && !skip {
+                Some(Box::new(Entry {
+                    key: entry.key.to_vec(),
+                    type_bits: entry.type_bits.to_vec(),
+                }))
+            } else {
+                None
+            };
+            if !skip {
+                if self.seen.as_mut().is_none_or(|seen| seen.insert(record)) {
+                    return Ok(Step::Row(Row {
+                        record,
+                        version: self.filled_at,
+                        doc: Doc::EMPTY.into(),
+                        entry: kept,
+                        sort_key: None,
+                    }));
+                }
+                self.dups_dropped += 1;
+            }
+            if !cx.spend() {
+                return Ok(Step::Again);
+            }
+        }
+    }
+}
+
+/// The fields of an index key as a document, named by their paths as one name each.
+pub fn key_document(index: &Index, key: &[u8], type_bits: &[u8]) -> Result<kauri_bson::DocBuf> {
+    let values = index.definition().pattern.decode(key, type_bits)?;
+    Ok(kauri_bson::DocBuf::build(|w| {
+        for (field, value) in index.definition().key.as_doc().iter().zip(&values) {
+            w.put_value(field.key(), value);
+        }
+    }))
+}
+
+impl Stage for IxScan {
+    fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+        let step = self.next(cx)?;
+        Ok(self.stats.count(step))
+    }
+
+    fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
+        let stats = verbosity > Verbosity::QueryPlanner;
+        out.put("stage", "IXSCAN");
+        crate::explain::write_filter(out, self.key_filter.as_deref());
+        if stats {
+            self.stats.write(out);
+        }
+        crate::explain::write_index(out, &self.index);
+        out.put("direction", crate::explain::direction_name(self.direction));
+        self.bounds.write(out, self.direction);
+        if stats {
+            out.put("keysExamined", self.keys_examined as i64);
+            out.put("seeks", self.seeks as i64);
+            out.put("dupsTested", self.seen.as_ref().map_or(0, |_| self.keys_examined as i64));
+            out.put("dupsDropped", self.dups_dropped as i64);
+        }
+    }
+
+    fn add_totals(&self, totals: &mut Totals) {
+        totals.keys_examined += self.keys_examined;
+    }
+}

@@ -1,0 +1,47 @@
+//! A query as the planner gets it, however it was asked (find, count, update, `$match` at the front
+//! of a pipeline).
+
+use crate::exec::sort::SortPattern;
+use kauri_bson::DocBuf;
+use kauri_matcher::Matcher;
+use kauri_mutate::Projection;
+use kauri_storage::Direction;
+use std::sync::Arc;
+
+/// What the user wants the planner to use.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Hint {
+    /// The index of this name.
+    Name(String),
+    /// The index of this key pattern.
+    Pattern(DocBuf),
+    /// No index: the records in this direction.
+    Natural(Direction),
+}
+
+/// See the module's head.
+#[derive(Clone, Default)]
+pub struct Query {
+    /// Which documents; `None` for all.
+    pub filter: Option<Arc<Matcher>>,
+    /// In which order.
+    pub sort: Option<SortPattern>,
+    /// What of them, with the projection as the user gave it.
+    pub projection: Option<(Arc<Projection>, DocBuf)>,
+    /// How many to leave out first.
+    pub skip: u64,
+    /// How many at most; 0 for all.
+    pub limit: u64,
+    /// What to use.
+    pub hint: Option<Hint>,
+    /// Lower bound (inclusive) in the hinted index.
+    pub min: Option<DocBuf>,
+    /// Upper bound (exclusive) in the hinted index.
+    pub max: Option<DocBuf>,
+    /// Whether rows have to carry their sort key (`$meta: "sortKey"`).
+    pub keep_sort_key: bool,
+    /// `returnKey`: the index key instead of the document.
+    pub return_key: bool,
+    /// `showRecordId`.
+    pub show_record_id: bool,
+}

@@ -1,0 +1,78 @@
+//! Room in capped collections: the oldest documents go, in the same unit that brings the new ones.
+
+use kauri_base::{Access, OperationContext, Result};
+use kauri_bson::{Doc, DocBuf};
+use kauri_catalog::{Catalog, Collection, KeyScratch};
+use kauri_storage::{Direction, OpKind, RecordScan, WriteUnit};
+
+/// Adds the deletes to the unit that keep the collection within its bounds after the unit's inserts.
+pub async fn make_room(
+    op: &mut OperationContext,
+    catalog: &Catalog,
+    collection: &Collection,
+    unit: &mut WriteUnit<'_>,
+    scratch: &mut KeyScratch,
+) -> Result<()> {
+    let (mut records, mut bytes) = (0, 0);
+    for write in &unit.ops {
+        if let OpKind::Insert { doc } = &write.kind {
+            records += 1;
+            bytes += doc.len() as u64;
+        }
+    }
+    let Some((mut excess_records, mut excess_bytes)) = collection.capped_excess(records, bytes)
+    else {
+        return Ok(());
+    };
+    let mut scan = RecordScan::new(Direction::Forward);
+    let mut ru = catalog.engine().recovery_unit();
+    while excess_records > 0 || excess_bytes > 0 {
+        ru.enter();
+        let found = oldest(collection, &*ru, &mut scan)?;
+        ru.leave();
+        match found {
+            Access::WouldBlock(ticket) => {
+                ticket.await?;
+                op.check_for_interrupt()?;
+            }
+            Access::Ready(None) => break,
+            Access::Ready(Some((record, version, doc))) => {
+                excess_records = excess_records.saturating_sub(1);
+                excess_bytes = excess_bytes.saturating_sub(doc.as_bytes().len() as u64);
+                collection.delete(unit, record, version, doc.as_doc(), scratch)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+type Found = (kauri_base::RecordId, kauri_base::CommitSeq, DocBuf);
+
+fn oldest(
+    collection: &Collection,
+    ru: &dyn kauri_storage::RecoveryUnit,
+    scan: &mut RecordScan,
+) -> Result<Access<Option<Found>>> {
+    loop {
+        let Some(id) = scan.next_buffered() else {
+            if scan.ended() {
+                return Ok(Access::Ready(None));
+            }
+            match collection.store.fill(ru, scan)? {
+                Access::Ready(()) => continue,
+                Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
+            }
+        };
+        match collection.store.get(ru, id)? {
+            Access::Ready(Some(record)) => {
+                let doc: Doc<'_> = record.doc;
+                return Ok(Access::Ready(Some((id, record.version, doc.to_buf()))));
+            }
+            Access::Ready(None) => {}
+            Access::WouldBlock(ticket) => {
+                scan.put_back();
+                return Ok(Access::WouldBlock(ticket));
+            }
+        }
+    }
+}

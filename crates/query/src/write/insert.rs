@@ -1,0 +1,245 @@
+//! Inserting documents.
+
+use super::retry::{Attempt, attempt, before_next_attempt};
+use super::{WriteOutcome, collection_for_write};
+use crate::write::capped;
+use kauri_base::{
+    Error, ErrorCode, OperationContext, RandomSource, Result, Timestamp, bail, limits,
+};
+use kauri_bson::{Doc, DocWriter, Elem, Type, Value};
+use kauri_catalog::{Catalog, Collection, KeyScratch, Namespace};
+use kauri_storage::{StorageError, WriteUnit};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Documents and bytes that go into one unit at most.
+const UNIT_DOCS_MAX: usize = 1000;
+const UNIT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// How documents are inserted.
+pub struct InsertOptions {
+    /// Stop at the first error.
+    pub ordered: bool,
+    /// Leave the validator out.
+    pub bypass_validation: bool,
+}
+
+/// Inserts `docs`; `outcome` tells how many went in (the rest has errors or was not tried).
+pub async fn insert(
+    op: &mut OperationContext,
+    catalog: &Catalog,
+    ns: &Namespace,
+    docs: &[Doc<'_>],
+    options: &InsertOptions,
+    outcome: &mut WriteOutcome,
+) -> Result<u64> {
+    let mut inserted = 0;
+    let mut next = 0;
+    let mut most = UNIT_DOCS_MAX;
+    let mut scratch = KeyScratch::default();
+    while next < docs.len() {
+        let collection = match collection_for_write(catalog, ns) {
+            Ok(collection) => collection,
+            Err(error) => {
+                outcome.errors.push((next, error));
+                return Ok(inserted);
+            }
+        };
+        if collection.options.capped.is_some() {
+            most = 1;
+        }
+        let group = prepare_group(catalog, op, &collection, &docs[next..], most, options, &mut scratch);
+        let (mut unit, count, failed) = group;
+        if count > 0 {
+            if collection.options.capped.is_some() {
+                capped::make_room(op, catalog, &collection, &mut unit, &mut scratch).await?;
+            }
+            match attempt_insert(catalog, &collection, &mut unit)? {
+                Inserted::All(ticket) => {
+                    outcome.committed(ticket);
+                    inserted += count as u64;
+                    next += count;
+                    most = (most * 2).min(UNIT_DOCS_MAX);
+                }
+                Inserted::Again => {
+                    before_next_attempt(op).await?;
+                    continue;
+                }
+                Inserted::Failed(position, error) if position == 0 => {
+                    outcome.errors.push((next, error));
+                    next += 1;
+                    if options.ordered {
+                        return Ok(inserted);
+                    }
+                    continue;
+                }
+                Inserted::Failed(position, _) => {
+                    // The documents before it go in by themselves first.
+                    most = position;
+                    continue;
+                }
+            }
+        }
+        if let Some(error) = failed {
+            outcome.errors.push((next, error));
+            next += 1;
+            if options.ordered {
+                return Ok(inserted);
+            }
+        }
+        if op.slice_is_over() && next < docs.len() {
+            op.yield_now().await?;
+        }
+    }
+    Ok(inserted)
+}
+
+enum Inserted {
+    All(kauri_storage::CommitTicket),
+    Again,
+    /// The operation at this position of the unit cannot be.
+    Failed(usize, Error),
+}
+
+fn attempt_insert(
+    catalog: &Catalog,
+    collection: &Collection,
+    unit: &mut WriteUnit<'_>,
+) -> Result<Inserted> {
+    match catalog.committer().commit(unit) {
+        Err(error @ StorageError::DuplicateKey { .. }) => {
+            let StorageError::DuplicateKey { op, .. } = &error else { return Ok(Inserted::Again) };
+            Ok(Inserted::Failed(*op, collection.explain_commit_error(error)))
+        }
+        other => Ok(match attempt(other, collection)? {
+            Attempt::Committed(ticket) => Inserted::All(ticket),
+            Attempt::Again => Inserted::Again,
+        }),
+    }
+}
+
+/// A unit of the first documents, how many they are, and the error of the one behind them if it
+/// cannot be inserted at all.
+fn prepare_group<'d>(
+    catalog: &Catalog,
+    op: &OperationContext,
+    collection: &Arc<Collection>,
+    docs: &[Doc<'d>],
+    most: usize,
+    options: &InsertOptions,
+    scratch: &mut KeyScratch,
+) -> (WriteUnit<'d>, usize, Option<Error>) {
+    let mut unit = WriteUnit::new();
+    let mut bytes = 0;
+    for (position, doc) in docs.iter().take(most.max(1)).enumerate() {
+        let size = doc.as_bytes().len();
+        if position > 0 && bytes + size > UNIT_BYTES_MAX {
+            return (unit, position, None);
+        }
+        bytes += size;
+        let added = prepare_document(*doc, catalog.random().as_ref(), op).and_then(|prepared| {
+            if !options.bypass_validation {
+                collection.check_valid(Doc::from_bytes(&prepared)?, None)?;
+            }
+            collection.insert(&mut unit, prepared, scratch)
+        });
+        if let Err(error) = added {
+            unit.truncate(position);
+            return (unit, position, Some(error));
+        }
+    }
+    let count = unit.ops.len();
+    (unit, count, None)
+}
+
+/// The document as it is stored: checked, `_id` in front (made if there is none), empty timestamps
+/// at the top filled in.
+pub fn prepare_document<'d>(
+    doc: Doc<'d>,
+    random: &dyn RandomSource,
+    op: &OperationContext,
+) -> Result<Cow<'d, [u8]>> {
+    let size = doc.as_bytes().len();
+    if size > limits::DOCUMENT_BYTES_MAX {
+        bail!(
+            BSONObjectTooLarge,
+            "object to insert too large. size in bytes: {size}, max size: {}",
+            limits::DOCUMENT_BYTES_MAX
+        );
+    }
+    let mut id: Option<Elem<'_>> = None;
+    let mut in_front = false;
+    let mut fill_timestamps = false;
+    for (position, elem) in doc.iter().enumerate() {
+        if elem.key_bytes() == b"_id" && id.is_none() {
+            check_id(elem)?;
+            id = Some(elem);
+            in_front = position == 0;
+        } else if elem.ty() == Type::Timestamp && elem.value_bytes() == [0; 8] {
+            fill_timestamps = true;
+        }
+    }
+    if in_front && !fill_timestamps {
+        return Ok(Cow::Borrowed(doc.as_bytes()));
+    }
+    let mut out = Vec::with_capacity(size + 24);
+    {
+        let mut writer = DocWriter::new(&mut out);
+        match id {
+            Some(id) => writer.put_elem(id),
+            None => {
+                let seconds = (op.clock().unix_ms() / 1000) as u32;
+                writer.put("_id", Value::ObjectId(kauri_bson::new_object_id(seconds, random)));
+            }
+        }
+        for elem in doc {
+            if elem.key_bytes() == b"_id" {
+                continue;
+            }
+            if elem.ty() == Type::Timestamp && elem.value_bytes() == [0; 8] {
+                let seconds = (op.clock().unix_ms() / 1000) as u32;
+                writer.put(elem.key(), Timestamp { seconds, increment: 1 });
+            } else {
+                writer.put_elem(elem);
+            }
+        }
+    }
+    if out.len() > limits::DOCUMENT_BYTES_MAX {
+        bail!(
+            BSONObjectTooLarge,
+            "object to insert too large. size in bytes: {}, max size: {}",
+            out.len(),
+            limits::DOCUMENT_BYTES_MAX
+        );
+    }
+    Ok(Cow::Owned(out))
+}
+
+/// Fails if the value cannot be an `_id`.
+pub fn check_id(elem: Elem<'_>) -> Result<()> {
+    match elem.ty() {
+        Type::Array | Type::Regex | Type::Undefined => {
+            bail!(
+                InvalidIdField,
+                "The '_id' value cannot be of type {}",
+                elem.ty().alias()
+            );
+        }
+        Type::Document => {
+            let first = elem.as_doc().and_then(Doc::first);
+            if let Some(first) = first.filter(|f| {
+                f.key().starts_with('$') && !matches!(f.key(), "$ref" | "$id" | "$db")
+            }) {
+                return Err(Error::new(
+                    ErrorCode::DollarPrefixedFieldName,
+                    format!(
+                        "_id fields may not contain '$'-prefixed fields: {} is not valid for storage.",
+                        first.key()
+                    ),
+                ));
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
