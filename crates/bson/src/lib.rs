@@ -16,8 +16,10 @@ pub mod compare;
 pub mod decimal;
 mod decimal_text;
 pub mod doc;
+pub mod keygen;
 pub mod keystring;
 pub mod number;
+pub mod path;
 #[cfg(test)]
 mod random;
 pub mod shell;
