@@ -19,6 +19,7 @@ pub mod doc;
 pub mod keygen;
 pub mod keystring;
 pub mod number;
+pub mod object_id;
 pub mod path;
 #[cfg(test)]
 mod random;
@@ -32,6 +33,7 @@ pub use compare::{compare, compare_docs, equal, hash_value};
 pub use doc::{Doc, DocBuf, DocCow, Elem, Iter};
 pub use keystring::{Discriminator, KeyStringBuilder, TypeBits};
 pub use number::Number;
+pub use object_id::new_object_id;
 pub use shell::{doc_to_string as shell_text, value_to_string as shell_value};
 pub use types::Type;
 pub use validate::validate;
