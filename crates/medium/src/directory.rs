@@ -1,7 +1,7 @@
 //! [`Directory`]: what a data directory is to an engine: log files, a few small files that are
 //! replaced whole, and a lock that keeps a second server out.
 
-use crate::{Faults, Medium, Result, Site};
+use crate::{Error, Faults, Medium, Result, Site};
 use std::sync::Arc;
 
 /// The name of the lock file, as in MongoDB's data directories.
@@ -69,4 +69,10 @@ impl DirectoryLock {
     pub fn release_clean(self) -> Result<()> {
         self.holder.mark_clean()
     }
+}
+
+/// Whether `name` is one that a directory takes.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
+    if plain && !name.ends_with(TEMPORARY_SUFFIX) { Ok(()) } else { Err(Error::InvalidName) }
 }

@@ -25,6 +25,8 @@
 
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, fence, lock};
 use std::collections::VecDeque;
+use std::sync::{Arc as StdArc, Condvar, Mutex as StdMutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A slot of a guard that hasn't entered.
 const OUTSIDE: u64 = 0;
@@ -60,11 +62,10 @@ pub struct EpochDomain {
 
 #[derive(Default)]
 struct Slots {
-    used: Vec<Arc<Slot>>,
-    /// Slots of dropped guards, for the next ones.
+    /// Every slot that was ever made: as many as there were guards at once.
+    all: Vec<Arc<Slot>>,
+    /// Those of dropped guards, for the next ones.
     free: Vec<Arc<Slot>>,
-    /// Hits counted by guards that were dropped.
-    hits_retired: u64,
 }
 
 impl EpochDomain {
@@ -81,10 +82,15 @@ impl EpochDomain {
     /// A guard that hasn't entered. Takes a lock: made once per recovery unit, not per read.
     pub fn register(self: &Arc<Self>) -> Guard {
         let mut slots = lock(&self.slots);
-        let slot = slots.free.pop().unwrap_or_else(|| {
-            Arc::new(Slot { entered: AtomicU64::new(OUTSIDE), hits: AtomicU64::new(0) })
-        });
-        slots.used.push(Arc::clone(&slot));
+        let slot = match slots.free.pop() {
+            Some(slot) => slot,
+            None => {
+                let slot = Slot { entered: AtomicU64::new(OUTSIDE), hits: AtomicU64::new(0) };
+                let slot = Arc::new(slot);
+                slots.all.push(Arc::clone(&slot));
+                slot
+            }
+        };
         drop(slots);
         Guard { domain: Arc::clone(self), slot, entered: false }
     }
@@ -97,7 +103,7 @@ impl EpochDomain {
             let tag = self.epoch.load(Ordering::Relaxed);
             queue.items.push_back((tag, closure));
             queue.deferrals += 1;
-            queue.deferrals % DEFERRALS_PER_COLLECT == 0
+            queue.deferrals.is_multiple_of(DEFERRALS_PER_COLLECT)
         };
         if collect {
             self.collect();
@@ -145,7 +151,7 @@ impl EpochDomain {
         fence(Ordering::SeqCst);
         let slots = lock(&self.slots);
         slots
-            .used
+            .all
             .iter()
             .map(|slot| slot.entered.load(Ordering::Acquire))
             .filter(|epoch| *epoch != OUTSIDE)
@@ -155,18 +161,27 @@ impl EpochDomain {
 
     /// Reads that were answered from memory, under all guards that ever were.
     pub fn hits(&self) -> u64 {
-        let slots = lock(&self.slots);
-        let live: u64 = slots.used.iter().map(|slot| slot.hits.load(Ordering::Relaxed)).sum();
-        slots.hits_retired + live
+        lock(&self.slots).all.iter().map(|slot| slot.hits.load(Ordering::Relaxed)).sum()
     }
 
-    fn unregister(&self, slot: &Arc<Slot>) {
-        let mut slots = lock(&self.slots);
-        slots.hits_retired += slot.hits.load(Ordering::Relaxed);
-        slot.hits.store(0, Ordering::Relaxed);
-        if let Some(index) = slots.used.iter().position(|other| Arc::ptr_eq(other, slot)) {
-            let slot = slots.used.swap_remove(index);
-            slots.free.push(slot);
+    /// Waits until every guard that is inside now has left, or until the time is over (false). Never
+    /// to be called by a thread whose own guard is inside: it would wait for itself.
+    pub fn wait_quiescent(&self, timeout: Duration) -> bool {
+        let left = StdArc::new((StdMutex::new(false), Condvar::new()));
+        let signal = StdArc::clone(&left);
+        self.defer(Box::new(move || {
+            *signal.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            signal.1.notify_all();
+        }));
+        let start = Instant::now();
+        loop {
+            self.collect();
+            let done = left.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if *done || start.elapsed() >= timeout {
+                return *done;
+            }
+            // Leaving wakes nobody, so that it stays cheap: look again soon.
+            let _ = left.1.wait_timeout(done, Duration::from_micros(200));
         }
     }
 }
@@ -249,6 +264,6 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.leave();
-        self.domain.unregister(&self.slot);
+        lock(&self.domain.slots).free.push(Arc::clone(&self.slot));
     }
 }

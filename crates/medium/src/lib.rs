@@ -4,7 +4,9 @@
 //! |---|---|
 //! | [`medium`] | [`Medium`]: one log file: grow, store, persist, drain, read |
 //! | [`directory`] | [`Directory`]: small files replaced atomically, the lock file, opening log files |
+//! | [`plain`] | both over a real directory (pread, pwritev, fdatasync) |
 //! | [`faults`] | errors on demand, and sites that a test switches off to see a crash test fail |
+//! | [`cell`] | an object that readers follow under a guard while it is replaced |
 //! | [`epoch`] | guards and deferred reclamation |
 //! | [`cache`] | [`SegmentCache`]: log segments in memory, read by address |
 //!
@@ -19,14 +21,18 @@
 #![deny(missing_docs)]
 
 pub mod cache;
+pub mod cell;
 pub mod directory;
 pub mod epoch;
 mod error;
 pub mod faults;
 pub mod medium;
+pub mod plain;
 mod sync;
+mod sys;
 
 pub use cache::{CacheConfig, SegmentCache, SegmentStorer, SegmentWriter};
+pub use cell::EpochCell;
 pub use directory::{Directory, DirectoryLock};
 pub use epoch::{EpochDomain, Guard};
 pub use error::{Error, IoKind, Result};

@@ -5,13 +5,23 @@
 //! a look at its blocks' states and an addition. What doesn't fit the budget is given back to the
 //! operating system block by block and read again from the medium when somebody wants it.
 
+mod block;
+mod evict;
+mod load;
 mod segment;
+mod table;
+mod writer;
 
-pub use segment::{SegmentStorer, SegmentWriter};
+pub use writer::{SegmentStorer, SegmentWriter};
 
-use crate::{EpochDomain, Guard, Medium, Result};
+use crate::{EpochDomain, Error, Guard, IoKind, Medium, Result};
+use evict::Evictor;
 use kauri_base::Access;
+use load::Loader;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use table::{Table, get, sub};
 
 /// The number of a segment: its place in the log file.
 pub type SegmentId = u32;
@@ -108,13 +118,33 @@ pub enum Pressure {
     Stuck,
 }
 
+/// What the cache, its writers and its storers have in common.
+struct Shared {
+    /// Held by deferred closures too; None only while this is being dropped.
+    table: Arc<Table>,
+    medium: Arc<dyn Medium>,
+    domain: Arc<EpochDomain>,
+    evictor: Arc<Evictor>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Guards inside may still look at the segments' memory.
+        let table = Arc::clone(&self.table);
+        self.domain.defer(Box::new(move || drop(table)));
+        self.domain.collect();
+    }
+}
+
 /// The memory of one log file's segments.
 ///
 /// A segment's life: *free* → [`open_segment`](Self::open_segment) → appended to through its
 /// [`SegmentWriter`] → [`seal`](SegmentWriter::seal)ed → read → [`recycle`](Self::recycle)d → free.
 /// Segments that a recovery finds in the file are [adopted](Self::adopt_segment) as sealed.
 pub struct SegmentCache {
-    inner: Arc<segment::Inner>,
+    shared: Arc<Shared>,
+    loader: Arc<Loader>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl SegmentCache {
@@ -124,42 +154,111 @@ impl SegmentCache {
         domain: Arc<EpochDomain>,
         config: CacheConfig,
     ) -> Result<Self> {
-        Ok(SegmentCache { inner: segment::Inner::new(medium, domain, config)? })
+        let table = Arc::new(Table::new(&config)?);
+        let threaded = config.io_threads > 0;
+        let evictor = Arc::new(Evictor::new(Arc::clone(&table), Arc::clone(&domain), threaded));
+        let loader = Arc::new(Loader::new(
+            Arc::clone(&table),
+            Arc::clone(&medium),
+            Arc::clone(&domain),
+            Arc::clone(&evictor),
+            threaded,
+            config.readahead_bytes,
+        ));
+        let shared = Arc::new(Shared { table, medium, domain, evictor });
+        let mut cache = SegmentCache { shared, loader, threads: Vec::new() };
+        if threaded {
+            cache.start_threads(&config)?;
+        }
+        Ok(cache)
+    }
+
+    fn start_threads(&mut self, config: &CacheConfig) -> Result<()> {
+        for number in 0..config.io_threads {
+            let loader = Arc::clone(&self.loader);
+            self.start(format!("{}-read-{number}", config.name), move || loader.run())?;
+        }
+        let evictor = Arc::clone(&self.shared.evictor);
+        self.start(format!("{}-evict", config.name), move || evictor.run())
+    }
+
+    fn start(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = thread::Builder::new().name(name).spawn(work);
+        self.threads.push(thread.map_err(|e| Error::from_io(IoKind::Open, &e))?);
+        Ok(())
     }
 
     /// The guards' domain, for other things that readers look at.
     pub fn domain(&self) -> &Arc<EpochDomain> {
-        &self.inner.domain
+        &self.shared.domain
     }
 
     /// The log file.
     pub fn medium(&self) -> &Arc<dyn Medium> {
-        &self.inner.medium
+        &self.shared.medium
+    }
+
+    /// Bytes that the file must have for `segment` to be opened.
+    pub fn file_len_for(&self, segment: SegmentId) -> u64 {
+        self.shared.table.file_offset(segment, self.shared.table.segment_bytes as u32)
     }
 
     /// Opens a free segment for appending. The file must be long enough already
-    /// ([`crate::Error::OutOfBounds`]).
+    /// ([`Error::OutOfBounds`]).
     pub fn open_segment(&self, segment: SegmentId) -> Result<SegmentWriter> {
-        self.inner.open_segment(segment)
+        if self.file_len_for(segment) > self.shared.medium.len() {
+            return Err(Error::OutOfBounds);
+        }
+        let token = self.shared.table.get_or_reserve(segment)?.open()?;
+        Ok(SegmentWriter::new(Arc::clone(&self.shared), segment, token))
     }
 
     /// Makes a free segment's first `end` bytes, which the file has, readable. It is sealed.
     pub fn adopt_segment(&self, segment: SegmentId, end: u32) -> Result<()> {
-        self.inner.adopt_segment(segment, end)
+        let table = &self.shared.table;
+        if end as usize > table.segment_bytes
+            || table.file_offset(segment, end) > self.shared.medium.len()
+        {
+            return Err(Error::OutOfBounds);
+        }
+        table.get_or_reserve(segment)?.adopt(end)
     }
 
     /// Frees a sealed segment. The caller has unpublished every address in it; readers that entered
     /// before go on reading. When all have left, its contents are dropped, reading it answers
-    /// [`crate::Error::OutOfBounds`], and `then` runs: only now may the file's bytes be overwritten.
-    /// What was appended and never stored is gone.
+    /// [`Error::OutOfBounds`], and `then` runs: only now may the file's bytes be overwritten, and the
+    /// segment opened again. What was appended and never stored is gone.
     pub fn recycle(&self, segment: SegmentId, then: Box<dyn FnOnce() + Send>) -> Result<()> {
-        self.inner.recycle(segment, then)
+        let table = Arc::clone(&self.shared.table);
+        table.get(segment).ok_or(Error::OutOfBounds)?.begin_recycling()?;
+        // The second closure is deferred by the first through a weak reference: a closure must not
+        // keep its own domain alive.
+        let domain = Arc::downgrade(&self.shared.domain);
+        self.shared.domain.defer(Box::new(move || {
+            if let Some(memory) = table.get(segment) {
+                memory.close();
+            }
+            let discard = move || {
+                if let Some(memory) = table.get(segment) {
+                    let blocks = u64::from(memory.discard());
+                    sub(&table.counters.resident, blocks * table.block_bytes as u64);
+                }
+                then();
+            };
+            match domain.upgrade() {
+                Some(domain) => domain.defer(Box::new(discard)),
+                // The domain is being dropped: there is no guard left to wait for.
+                None => discard(),
+            }
+        }));
+        Ok(())
     }
 
     /// `len` bytes at an address, or a ticket if they have to be read first.
     ///
-    /// Errors: the range isn't (all) appended, or the segment is free; the guard hasn't entered or is
-    /// of another domain. An I/O error is what the ticket resolves to, and asking again tries again.
+    /// Errors: the range isn't (all) appended, or the segment is free ([`Error::OutOfBounds`]); the
+    /// guard hasn't entered or is of another domain. An I/O error is what the ticket resolves to, and
+    /// asking again tries again.
     #[inline]
     pub fn read<'g>(
         &self,
@@ -168,7 +267,7 @@ impl SegmentCache {
         offset: u32,
         len: usize,
     ) -> Result<Access<&'g [u8]>> {
-        self.inner.read(guard, segment, offset, len, Pattern::Point)
+        self.read_with(guard, segment, offset, len, Pattern::Point)
     }
 
     /// As [`SegmentCache::read`], telling how the reader goes on.
@@ -181,10 +280,21 @@ impl SegmentCache {
         len: usize,
         pattern: Pattern,
     ) -> Result<Access<&'g [u8]>> {
-        self.inner.read(guard, segment, offset, len, pattern)
+        match self.try_read(guard, segment, offset, len)? {
+            Some(bytes) => Ok(Access::Ready(bytes)),
+            None => Ok(self.miss(segment, offset, len, pattern)),
+        }
     }
 
-    /// The bytes if they are in memory. Never causes I/O.
+    #[cold]
+    fn miss<T>(&self, segment: SegmentId, offset: u32, len: usize, pattern: Pattern) -> Access<T> {
+        let shift = self.shared.table.block_bytes.trailing_zeros();
+        let last = (offset as usize + len - 1) >> shift;
+        let blocks = offset as usize >> shift..last + 1;
+        Access::WouldBlock(self.loader.ticket(segment, blocks, pattern))
+    }
+
+    /// The bytes if they are in memory. Never causes I/O. Errors as [`SegmentCache::read`].
     #[inline]
     pub fn try_read<'g>(
         &self,
@@ -193,31 +303,76 @@ impl SegmentCache {
         offset: u32,
         len: usize,
     ) -> Result<Option<&'g [u8]>> {
-        self.inner.try_read(guard, segment, offset, len)
+        if !guard.protects(&self.shared.domain) {
+            return Err(Error::Misuse("reading without a guard inside the cache's domain"));
+        }
+        let Some(memory) = self.shared.table.get(segment) else { return Err(Error::OutOfBounds) };
+        let found = memory.look(guard, offset, len)?;
+        if found.is_some() {
+            guard.count_hit();
+        }
+        Ok(found)
     }
 
     /// Starts reading what of a range is not in memory. With no I/O threads: nothing.
     pub fn prefetch(&self, segment: SegmentId, offset: u32, len: usize) {
-        self.inner.prefetch(segment, offset, len);
+        let Some(memory) = self.shared.table.get(segment) else { return };
+        let len = len.min(memory.end().saturating_sub(offset) as usize);
+        if len > 0 {
+            self.loader.prefetch(segment, memory.blocks_of(offset, len));
+        }
     }
 
     /// How far a segment has been appended; 0 if it is free.
     pub fn end(&self, segment: SegmentId) -> u32 {
-        self.inner.end(segment)
+        self.shared.table.get(segment).map_or(0, |memory| memory.end())
     }
 
     /// Changes the budget. Eviction follows.
     pub fn set_budget(&self, bytes: u64) {
-        self.inner.set_budget(bytes);
+        self.shared.table.counters.budget.store(bytes, Ordering::Relaxed);
+        self.shared.evictor.relieve();
     }
 
     /// How tight memory is: for the engine's back-pressure.
     pub fn pressure(&self) -> Pressure {
-        self.inner.pressure()
+        self.shared.evictor.pressure()
     }
 
     /// What it has done and holds.
     pub fn stats(&self) -> CacheStats {
-        self.inner.stats()
+        let table = &self.shared.table;
+        let counters = &table.counters;
+        let unstored = |memory: &segment::Segment| {
+            let stored = u64::from(memory.stored());
+            u64::from(memory.end()).saturating_sub(stored)
+        };
+        CacheStats {
+            budget_bytes: get(&counters.budget),
+            resident_bytes: get(&counters.resident),
+            evicting_bytes: get(&counters.evicting),
+            unstored_bytes: table.used().map(unstored).sum(),
+            hits: self.shared.domain.hits(),
+            misses: get(&counters.misses),
+            evictions: get(&counters.evictions),
+            revivals: get(&counters.revivals),
+            reads: get(&counters.reads),
+            read_bytes: get(&counters.read_bytes),
+            read_errors: get(&counters.read_errors),
+            stores: get(&counters.stores),
+            stored_bytes: get(&counters.stored_bytes),
+            appended_bytes: get(&counters.appended_bytes),
+        }
+    }
+}
+
+impl Drop for SegmentCache {
+    fn drop(&mut self) {
+        self.loader.close();
+        self.shared.evictor.close();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so already.
+            let _ = thread.join();
+        }
     }
 }

@@ -1,152 +1,387 @@
-//! A segment's memory, its appender and its storer.
+//! One segment: its memory, how far it is appended, stored and resident. All unsafe of the cache.
+//!
+//! Who may touch which bytes, and why nobody races (`end` is how far the segment is appended):
+//!
+//! 1. *Appending* writes `[end, …)` and then stores a larger `end` (release). There is one appender,
+//!    the owner of the segment's [`AppendToken`]. Everybody else keeps below the `end` that they
+//!    loaded (acquire), so they see the bytes and never those that are being written.
+//! 2. *Reading* `[a, b)`: inside a guard, `b <= end`, and every block of the range answered
+//!    [`Block::look`]. The bytes don't change while the guard stays, because:
+//!    - below `end` nothing is appended, and `end` falls only in [`Segment::close`];
+//!    - loading writes only to blocks that it found EMPTY and made LOADING, and `look` never saw
+//!      those resident since;
+//!    - [`Segment::settle`] discards a block only after all guards left that were inside when it was
+//!      marked; later readers see EVICTING and either revive it, so that `settle` lets it be, or
+//!      don't look;
+//!    - [`Segment::discard`] runs when all guards left that were inside when `close` set `end` to 0,
+//!      and later ones find nothing below it.
+//!    - a segment's memory is unmapped, with its table, by a closure deferred when the last handle
+//!      of the cache was dropped: nobody can begin to read any more, and guards inside are waited
+//!      for.
+//! 3. *Loading* a block: inside a guard too, entered before `end` was loaded. So `discard` comes
+//!    after it. It fills only what is below `end`.
+//! 4. *Storing* reads `[stored, end)` under the segment's lock. These bytes are in memory, because
+//!    `settle` lets be what is not stored, and `discard` needs the lock.
+//! 5. `settle`, `close` and `discard` run as deferred closures of one domain: one at a time. So
+//!    `settle` can check that a block is stored without the segment being reused under it, and
+//!    `stored` only grows meanwhile.
+#![allow(unsafe_code)]
 
-use super::{CacheConfig, CacheStats, Pattern, Pressure, SegmentId};
-use crate::{EpochDomain, Error, Guard, Medium, Result, Site};
-use kauri_base::Access;
-use std::sync::Arc;
+use super::block::{Block, Settled, Tick};
+use crate::sync::lock;
+use crate::sys::Region;
+use crate::{Error, Guard, IoKind, Result};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
-const UNFINISHED: Error = Error::Closed;
-
-pub(super) struct Inner {
-    pub(super) medium: Arc<dyn Medium>,
-    pub(super) domain: Arc<EpochDomain>,
+/// Where a segment is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    Free,
+    Open,
+    Sealed,
+    /// Sealed and being recycled.
+    Closing,
 }
 
-impl Inner {
-    pub(super) fn new(
-        medium: Arc<dyn Medium>,
-        domain: Arc<EpochDomain>,
-        _config: CacheConfig,
-    ) -> Result<Arc<Self>> {
-        Ok(Arc::new(Inner { medium, domain }))
+/// What the segment's lock guards.
+pub(super) struct State {
+    pub(super) phase: Phase,
+    /// Counts its lives, so that a storer of an earlier one is known.
+    pub(super) life: u64,
+}
+
+/// The right to append; there is one for each life of a segment. Not `Clone`.
+pub(super) struct AppendToken {
+    end: u32,
+    life: u64,
+}
+
+impl AppendToken {
+    pub(super) fn end(&self) -> u32 {
+        self.end
     }
 
-    pub(super) fn open_segment(&self, _segment: SegmentId) -> Result<SegmentWriter> {
-        Err(UNFINISHED)
+    pub(super) fn life(&self) -> u64 {
+        self.life
+    }
+}
+
+#[repr(align(64))]
+pub(super) struct Segment {
+    end: AtomicU32,
+    block_shift: u32,
+    memory: Region,
+    blocks: Box<[Block]>,
+    stored: AtomicU32,
+    sealed: AtomicBool,
+    state: Mutex<State>,
+}
+
+impl Segment {
+    pub(super) fn reserve(segment_bytes: usize, block_shift: u32) -> Result<Self> {
+        let memory =
+            Region::reserve(segment_bytes).map_err(|e| Error::from_io(IoKind::Open, &e))?;
+        let blocks = (0..segment_bytes >> block_shift).map(|_| Block::new()).collect();
+        Ok(Segment {
+            end: AtomicU32::new(0),
+            block_shift,
+            memory,
+            blocks,
+            stored: AtomicU32::new(0),
+            sealed: AtomicBool::new(false),
+            state: Mutex::new(State { phase: Phase::Free, life: 0 }),
+        })
     }
 
-    pub(super) fn adopt_segment(&self, _segment: SegmentId, _end: u32) -> Result<()> {
-        Err(UNFINISHED)
+    #[inline]
+    pub(super) fn end(&self) -> u32 {
+        self.end.load(Ordering::Acquire)
     }
 
-    pub(super) fn recycle(&self, _: SegmentId, _then: Box<dyn FnOnce() + Send>) -> Result<()> {
-        Err(UNFINISHED)
+    pub(super) fn stored(&self) -> u32 {
+        self.stored.load(Ordering::Acquire)
     }
 
-    pub(super) fn read<'g>(
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// The blocks that a range of bytes touches.
+    #[inline]
+    pub(super) fn blocks_of(&self, offset: u32, len: usize) -> Range<usize> {
+        let first = offset as usize >> self.block_shift;
+        let last = (offset as usize + len - 1) >> self.block_shift;
+        first..last + 1
+    }
+
+    /// The bytes of a range if all of it is appended and in memory; `Err` if it isn't all appended.
+    /// The caller has checked that the guard is inside and of the right domain.
+    #[inline]
+    pub(super) fn look<'g>(
         &self,
         _guard: &'g Guard,
-        _segment: SegmentId,
-        _offset: u32,
-        _len: usize,
-        _pattern: Pattern,
-    ) -> Result<Access<&'g [u8]>> {
-        Err(UNFINISHED)
-    }
-
-    pub(super) fn try_read<'g>(
-        &self,
-        _guard: &'g Guard,
-        _segment: SegmentId,
-        _offset: u32,
-        _len: usize,
+        offset: u32,
+        len: usize,
     ) -> Result<Option<&'g [u8]>> {
-        Err(UNFINISHED)
+        match (offset as usize).checked_add(len) {
+            Some(end) if end <= self.end() as usize => {}
+            _ => return Err(Error::OutOfBounds),
+        }
+        if len == 0 {
+            return Ok(Some(&[]));
+        }
+        let range = self.blocks_of(offset, len);
+        let Some(blocks) = self.blocks.get(range) else { return Err(Error::OutOfBounds) };
+        if !blocks.iter().all(Block::look) {
+            return Ok(None);
+        }
+        // SAFETY: within the mapping, since `end` never exceeds it; immutable and mapped for as long
+        // as the guard stays inside, and the slice borrows it (module head, 2).
+        Ok(Some(unsafe { self.slice(offset as usize..offset as usize + len) }))
     }
 
-    pub(super) fn prefetch(&self, _segment: SegmentId, _offset: u32, _len: usize) {}
-
-    pub(super) fn end(&self, _segment: SegmentId) -> u32 {
-        0
+    /// # Safety
+    /// The range is within the mapping, and its bytes don't change and stay mapped for `'a`.
+    #[inline]
+    unsafe fn slice<'a>(&self, range: Range<usize>) -> &'a [u8] {
+        // SAFETY: the caller's promise; anonymous memory is always initialised.
+        unsafe { std::slice::from_raw_parts(self.memory.base().add(range.start), range.len()) }
     }
 
-    pub(super) fn set_budget(&self, _bytes: u64) {}
-
-    pub(super) fn pressure(&self) -> Pressure {
-        Pressure::None
+    /// # Safety
+    /// The range is within the mapping, and the caller has its bytes for itself for `'a`.
+    unsafe fn slice_mut<'a>(&self, range: Range<usize>) -> &'a mut [u8] {
+        // SAFETY: the caller's promise; anonymous memory is always initialised.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.base().add(range.start), range.len()) }
     }
 
-    pub(super) fn stats(&self) -> CacheStats {
-        CacheStats::default()
-    }
-}
-
-/// The one appender of an open segment: bytes below [`end`](Self::end) never change again until the
-/// segment is recycled, and only this value moves `end`. Dropping it seals the segment; what was not
-/// stored by then still can be, through a [`SegmentStorer`].
-pub struct SegmentWriter {
-    storer: SegmentStorer,
-}
-
-impl SegmentWriter {
-    /// The segment.
-    pub fn segment(&self) -> SegmentId {
-        self.storer.segment()
+    /// Free → Open.
+    pub(super) fn open(&self) -> Result<AppendToken> {
+        let mut state = self.state();
+        if state.phase != Phase::Free {
+            return Err(Error::Misuse("a segment is opened that is not free"));
+        }
+        state.phase = Phase::Open;
+        Ok(AppendToken { end: 0, life: state.life })
     }
 
-    /// How far it has been appended.
-    pub fn end(&self) -> u32 {
-        0
+    /// Free → Sealed, with `end` bytes that the medium has.
+    pub(super) fn adopt(&self, end: u32) -> Result<()> {
+        let mut state = self.state();
+        if state.phase != Phase::Free {
+            return Err(Error::Misuse("a segment is adopted that is not free"));
+        }
+        state.phase = Phase::Sealed;
+        self.stored.store(end, Ordering::Release);
+        self.sealed.store(true, Ordering::Release);
+        self.end.store(end, Ordering::Release);
+        Ok(())
     }
 
-    /// Bytes that still fit.
-    pub fn remaining(&self) -> u32 {
-        0
+    /// Open → Sealed: the token is spent.
+    pub(super) fn seal(&self, token: &AppendToken) {
+        let mut state = self.state();
+        if state.life == token.life && state.phase == Phase::Open {
+            state.phase = Phase::Sealed;
+            self.sealed.store(true, Ordering::Release);
+        }
     }
 
-    /// Appends `parts`, one after the other, and answers the offset of the first byte. From then on
-    /// the bytes can be read by address (which nobody knows until the caller publishes it); they are
-    /// with the kernel only after a [`SegmentStorer::store_pending`]. [`Error::OutOfBounds`], and
-    /// nothing appended, if they don't fit.
-    pub fn append(&mut self, _parts: &[&[u8]]) -> Result<u32> {
-        Err(UNFINISHED)
+    /// Appends `len` bytes that `fill` writes. Answers their offset and how many blocks were begun;
+    /// `untracked` is told those that the clock doesn't know.
+    pub(super) fn append(
+        &self,
+        token: &mut AppendToken,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+        mut untracked: impl FnMut(u32),
+    ) -> Result<(u32, u32)> {
+        let start = token.end as usize;
+        let end = match start.checked_add(len) {
+            Some(end) if end <= self.memory.len() => end,
+            _ => return Err(Error::OutOfBounds),
+        };
+        let new_end = u32::try_from(end).map_err(|_| Error::OutOfBounds)?;
+        // SAFETY: within the mapping, as just checked, and beyond `end`, where the token's owner
+        // alone writes and nobody reads (module head, 1).
+        fill(unsafe { self.slice_mut(start..end) });
+        let block_bytes = 1usize << self.block_shift;
+        let begun = start.div_ceil(block_bytes)..end.div_ceil(block_bytes);
+        let count = begun.len() as u32;
+        for index in begun {
+            if self.blocks.get(index).is_some_and(Block::appended) {
+                untracked(index as u32);
+            }
+        }
+        self.end.store(new_end, Ordering::Release);
+        token.end = new_end;
+        Ok((start as u32, count))
     }
 
-    /// As [`SegmentWriter::append`], letting `fill` write the `len` bytes in place. What it doesn't
-    /// write is undefined.
-    pub fn append_with(&mut self, _len: usize, _fill: impl FnOnce(&mut [u8])) -> Result<u32> {
-        Err(UNFINISHED)
+    /// Hands the bytes that are appended and not stored to `store`, with their offset, and counts
+    /// them as stored if it succeeds. Answers where the segment is stored up to, and how many bytes
+    /// were handed over.
+    pub(super) fn store_pending(
+        &self,
+        life: u64,
+        store: impl FnOnce(u32, &[u8]) -> Result<()>,
+    ) -> Result<(u32, u32)> {
+        let state = self.state();
+        if state.life != life || !matches!(state.phase, Phase::Open | Phase::Sealed) {
+            return Err(Error::Misuse("a segment is stored that has been recycled"));
+        }
+        let from = self.stored.load(Ordering::Relaxed);
+        let to = self.end();
+        if from < to {
+            // SAFETY: below `end`, so immutable; in memory, since not stored; and the lock, held
+            // until after the last use, keeps `discard` away (module head, 4).
+            store(from, unsafe { self.slice(from as usize..to as usize) })?;
+            self.stored.store(to, Ordering::Release);
+        }
+        Ok((to, to - from))
     }
 
-    /// A handle for storing from any thread.
-    pub fn storer(&self) -> SegmentStorer {
-        self.storer.clone()
+    /// Whether every byte of a block is on the medium and none will be added.
+    fn is_stored(&self, block: usize) -> bool {
+        let stored = self.stored();
+        let block_end = (block + 1) << self.block_shift;
+        block_end <= stored as usize || self.sealed.load(Ordering::Acquire) && stored >= self.end()
     }
 
-    /// See [`SegmentStorer::store_pending`].
-    pub fn store_pending(&self, site: Site) -> Result<u32> {
-        self.storer.store_pending(site)
+    /// The clock at one block.
+    pub(super) fn tick(&self, block: u32, patience: bool) -> Tick {
+        match self.blocks.get(block as usize) {
+            Some(state) => state.tick(patience, || self.is_stored(block as usize)),
+            None => Tick::Forget,
+        }
     }
 
-    /// Stores what is pending and ends appending. On an error the segment is sealed all the same and
-    /// the rest can be stored through a [`SegmentStorer`].
-    pub fn seal(self, site: Site) -> Result<u32> {
-        self.storer.store_pending(site)
-    }
-}
-
-/// Stores a segment's appended bytes. Cheap to clone, usable from any thread, by several at once.
-#[derive(Clone)]
-pub struct SegmentStorer {
-    segment: SegmentId,
-}
-
-impl SegmentStorer {
-    /// The segment.
-    pub fn segment(&self) -> SegmentId {
-        self.segment
-    }
-
-    /// Stores everything that has been appended and not yet stored, in one call of the medium, and
-    /// asks for its persistence (`site` labels that); a drain then makes it durable. Answers up to
-    /// where the segment is stored, at least what had been appended when it was called. On an error
-    /// nothing counts as stored and calling again stores it again.
-    pub fn store_pending(&self, _site: Site) -> Result<u32> {
-        Err(UNFINISHED)
+    /// For marked blocks, after the grace period, in a deferred closure: gives back the memory of
+    /// those that nobody wanted, and tells `kept` the others. Answers how many were dropped.
+    pub(super) fn settle(&self, blocks: Range<usize>, mut kept: impl FnMut(u32)) -> u32 {
+        let mut dropped = 0;
+        let mut run = blocks.start..blocks.start;
+        for index in blocks {
+            let Some(block) = self.blocks.get(index) else { break };
+            match block.settle(self.is_stored(index)) {
+                Settled::Dropping if run.end == index => run.end += 1,
+                Settled::Dropping => {
+                    dropped += self.drop_run(std::mem::replace(&mut run, index..index + 1));
+                }
+                Settled::Kept => kept(index as u32),
+                Settled::Gone => {}
+            }
+        }
+        dropped + self.drop_run(run)
     }
 
-    /// Up to where the segment is stored.
-    pub fn stored_end(&self) -> u32 {
-        0
+    /// Blocks that `settle` just made DROPPING.
+    fn drop_run(&self, run: Range<usize>) -> u32 {
+        if run.is_empty() {
+            return 0;
+        }
+        let count = run.len() as u32;
+        let start = run.start << self.block_shift;
+        // SAFETY: DROPPING gives these blocks to this thread alone (module head, 2): nobody has a
+        // reference into them, nobody loads or stores them.
+        unsafe { self.memory.discard(start, run.len() << self.block_shift) };
+        for block in self.blocks.get(run).unwrap_or_default() {
+            block.dropped();
+        }
+        count
+    }
+
+    /// Loads what is EMPTY of a range of blocks, each run of neighbours with one call of `read`
+    /// (offset, bytes to fill). The first `wanted` have a reader waiting. The guard has been inside
+    /// since before this call. Answers how many blocks were loaded, and the first error; `untracked`
+    /// is told those that the clock doesn't know.
+    pub(super) fn load(
+        &self,
+        guard: &Guard,
+        blocks: Range<usize>,
+        wanted: usize,
+        mut read: impl FnMut(u32, &mut [u8]) -> Result<()>,
+        mut untracked: impl FnMut(u32),
+    ) -> (u32, Result<()>) {
+        debug_assert!(guard.is_entered());
+        // After entering: so `discard` waits for this guard, or this is 0 (module head, 3).
+        let end = self.end() as usize;
+        let wanted = blocks.start + wanted;
+        let last = blocks.end.min(end.div_ceil(1 << self.block_shift)).min(self.blocks.len());
+        let (mut loaded, mut result) = (0, Ok(()));
+        let mut next = blocks.start;
+        while next < last && result.is_ok() {
+            let first = next;
+            while next < last && self.blocks.get(next).is_some_and(Block::begin_load) {
+                next += 1;
+            }
+            let run = self.blocks.get(first..next).unwrap_or_default();
+            if run.is_empty() {
+                next += 1;
+                continue;
+            }
+            let start = first << self.block_shift;
+            // SAFETY: within the mapping; LOADING gives these blocks to this thread alone, and
+            // below `end` nobody appends to them (module head, 2 and 3).
+            let buffer = unsafe { self.slice_mut(start..(next << self.block_shift).min(end)) };
+            result = read(start as u32, buffer);
+            if result.is_err() {
+                // SAFETY: as for the buffer, whose last use was the call of `read`.
+                unsafe { self.memory.discard(start, run.len() << self.block_shift) };
+            }
+            for (index, block) in (first..next).zip(run) {
+                match result {
+                    Ok(()) if block.finish_load(index < wanted) => untracked(index as u32),
+                    Ok(()) => {}
+                    Err(_) => block.fail_load(),
+                }
+            }
+            if result.is_ok() {
+                loaded += run.len() as u32;
+            }
+        }
+        (loaded, result)
+    }
+
+    /// The first block of a range that isn't in memory. A hint.
+    pub(super) fn first_missing(&self, blocks: Range<usize>) -> Option<usize> {
+        let start = blocks.start;
+        let states = self.blocks.get(blocks)?;
+        states.iter().position(|block| !block.is_resident()).map(|index| start + index)
+    }
+
+    /// Sealed → Closing.
+    pub(super) fn begin_recycling(&self) -> Result<()> {
+        let mut state = self.state();
+        if state.phase != Phase::Sealed {
+            return Err(Error::Misuse("a segment is recycled that is not sealed"));
+        }
+        state.phase = Phase::Closing;
+        Ok(())
+    }
+
+    /// In a deferred closure: from now on there is nothing to read. `discard` is deferred next.
+    pub(super) fn close(&self) {
+        self.end.store(0, Ordering::Release);
+    }
+
+    /// Closing → Free, in a closure deferred after [`Segment::close`]. Answers how many blocks had
+    /// memory.
+    pub(super) fn discard(&self) -> u32 {
+        let mut state = self.state();
+        debug_assert_eq!(state.phase, Phase::Closing);
+        let count = self.blocks.iter().filter(|block| block.empty()).count() as u32;
+        if count > 0 {
+            // SAFETY: `end` has been 0 for a grace period: no reader, loader or appender is left,
+            // and storers wait for the lock (module head, 2 to 4).
+            unsafe { self.memory.discard(0, self.memory.len()) };
+        }
+        self.stored.store(0, Ordering::Release);
+        self.sealed.store(false, Ordering::Release);
+        state.phase = Phase::Free;
+        state.life += 1;
+        count
     }
 }

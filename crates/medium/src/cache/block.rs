@@ -1,0 +1,270 @@
+//! The state of one block of a segment: one byte, changed by compare-and-swap only.
+//!
+//! ```text
+//!            begin_load           finish_load            tick
+//!   EMPTY ───────────────▶ LOADING ─────────▶ RESIDENT ───────▶ EVICTING
+//!     ▲  ◀─────────────────┘  fail_load        ▲  ▲ └◀── look ───┘ │
+//!     │ └──────────── appended ────────────────┘  └─── settle ─────┤
+//!     └──────────────── dropped ──────────── DROPPING ◀── settle ──┘
+//! ```
+//!
+//! - A reader (inside its guard) may look at the block's bytes if it saw RESIDENT, or made EVICTING
+//!   RESIDENT again.
+//! - Whoever made it LOADING or DROPPING has the bytes for itself until it ends that state.
+//! - TRACKED says that the clock knows the block: its name is in the clock's ring, or in a batch of
+//!   marked blocks whose `settle` is deferred to when all readers of that moment have left. There
+//!   is one such name at most, so a block is never marked again before it is settled, and a `settle`
+//!   can't take a later marking, whose readers may still be there, for its own. Only the owner of
+//!   the name clears TRACKED (`tick`, `settle`, `dropped`); every other change keeps it.
+//! - REF is set by readers and cleared by the clock: a block goes if nobody looked between two visits.
+//! - AWAITED is set by a load that somebody waits for, and cleared by the first look: meanwhile the
+//!   block stays, else readers with little memory could chase each other's blocks away for ever.
+//!
+//! Orderings: the end of LOADING and of DROPPING releases what was done to the bytes; every look
+//! acquires. All other changes are read-modify-writes, which keep the release sequence going.
+
+use crate::sync::{AtomicU8, Ordering};
+
+const STATE: u8 = 0b111;
+const EMPTY: u8 = 0;
+const LOADING: u8 = 1;
+const RESIDENT: u8 = 2;
+const EVICTING: u8 = 3;
+const DROPPING: u8 = 4;
+const TRACKED: u8 = 1 << 3;
+const REF: u8 = 1 << 4;
+const AWAITED: u8 = 1 << 5;
+
+/// See the module's head.
+pub(crate) struct Block(AtomicU8);
+
+/// What the clock does with the name that it just took from its ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tick {
+    /// Back into the ring.
+    Keep,
+    /// Into a batch of marked blocks, to be settled.
+    Settle,
+    /// Forget it: the block has no memory.
+    Forget,
+}
+
+/// What became of a marked block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Settled {
+    /// Nobody wanted it: the caller discards the bytes and calls [`Block::dropped`].
+    Dropping,
+    /// It stays in memory, and its name goes back into the ring.
+    Kept,
+    /// It had been emptied when the segment was recycled.
+    Gone,
+}
+
+/// Whether the caller has to put the block's name into the clock's ring.
+pub(crate) type Untracked = bool;
+
+impl Block {
+    pub(crate) fn new() -> Self {
+        Block(AtomicU8::new(EMPTY))
+    }
+
+    /// Whether the reader may look at the bytes now.
+    #[inline]
+    pub(crate) fn look(&self) -> bool {
+        let seen = self.0.load(Ordering::Acquire);
+        seen & (STATE | REF) == RESIDENT | REF || self.look_closer(seen)
+    }
+
+    fn look_closer(&self, mut seen: u8) -> bool {
+        loop {
+            let wanted = match seen & STATE {
+                // Seen resident inside a guard is enough; the chance is the clock's business.
+                RESIDENT => {
+                    let _ = self.swap(seen, (seen | REF) & !AWAITED);
+                    return true;
+                }
+                EVICTING => (seen & TRACKED) | RESIDENT | REF,
+                _ => return false,
+            };
+            match self.swap(seen, wanted) {
+                Ok(()) => return true,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Whether it holds bytes; a hint, since nothing keeps it so.
+    pub(crate) fn is_resident(&self) -> bool {
+        matches!(self.0.load(Ordering::Relaxed) & STATE, RESIDENT | EVICTING)
+    }
+
+    /// EMPTY → LOADING. The caller has the bytes for itself if it answers true.
+    pub(crate) fn begin_load(&self) -> bool {
+        self.change(|seen| (seen & STATE == EMPTY).then_some((seen & TRACKED) | LOADING)).is_some()
+    }
+
+    /// LOADING → RESIDENT.
+    pub(crate) fn finish_load(&self, awaited: bool) -> Untracked {
+        let awaited = if awaited { AWAITED } else { 0 };
+        let before = self.change(|_| Some(TRACKED | RESIDENT | awaited));
+        before.is_some_and(|seen| seen & TRACKED == 0)
+    }
+
+    /// LOADING → EMPTY.
+    pub(crate) fn fail_load(&self) {
+        self.change(|seen| Some((seen & TRACKED) | EMPTY));
+    }
+
+    /// EMPTY → RESIDENT, by the appender before it publishes bytes in this block.
+    pub(crate) fn appended(&self) -> Untracked {
+        let before = self.change(|_| Some(TRACKED | RESIDENT));
+        before.is_some_and(|seen| seen & TRACKED == 0)
+    }
+
+    /// The clock comes by. Marks the block if nobody used it since last time and it `may_go`. A block
+    /// whose reader hasn't come yet stays if the clock has `patience` with it.
+    pub(crate) fn tick(&self, patience: bool, may_go: impl Fn() -> bool) -> Tick {
+        let mut seen = self.0.load(Ordering::Acquire);
+        loop {
+            let (wanted, tick) = match seen & STATE {
+                EMPTY => (EMPTY, Tick::Forget),
+                RESIDENT if seen & REF != 0 => (seen & !REF, Tick::Keep),
+                RESIDENT if seen & AWAITED != 0 && patience => return Tick::Keep,
+                RESIDENT if may_go() => (EVICTING | TRACKED, Tick::Settle),
+                _ => return Tick::Keep,
+            };
+            match self.swap(seen, wanted) {
+                Ok(()) => return tick,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// When all readers of the moment of marking have left: EVICTING → DROPPING, unless somebody
+    /// wanted it since or it may not go after all.
+    pub(crate) fn settle(&self, may_go: bool) -> Settled {
+        let mut seen = self.0.load(Ordering::Acquire);
+        loop {
+            let (wanted, settled) = match seen & STATE {
+                EVICTING if may_go => (DROPPING | TRACKED, Settled::Dropping),
+                EVICTING => (RESIDENT | TRACKED, Settled::Kept),
+                EMPTY => (EMPTY, Settled::Gone),
+                _ => return Settled::Kept,
+            };
+            match self.swap(seen, wanted) {
+                Ok(()) => return settled,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// DROPPING → EMPTY, after the bytes were discarded.
+    pub(crate) fn dropped(&self) {
+        self.0.store(EMPTY, Ordering::Release);
+    }
+
+    /// → EMPTY, when the whole segment is being recycled and nobody can look at it. Answers whether
+    /// it held memory.
+    pub(crate) fn empty(&self) -> bool {
+        let before = self.change(|seen| Some((seen & TRACKED) | EMPTY));
+        before.is_some_and(|seen| seen & STATE != EMPTY)
+    }
+
+    /// Swaps in what `wanted` makes of the current value; answers the value before, or None if
+    /// `wanted` declined.
+    fn change(&self, wanted: impl Fn(u8) -> Option<u8>) -> Option<u8> {
+        let mut seen = self.0.load(Ordering::Acquire);
+        loop {
+            match self.swap(seen, wanted(seen)?) {
+                Ok(()) => return Some(seen),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    #[inline]
+    fn swap(&self, seen: u8, wanted: u8) -> Result<(), u8> {
+        self.0.compare_exchange(seen, wanted, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn yes() -> bool {
+        true
+    }
+
+    #[test]
+    fn a_block_that_is_used_stays_and_can_be_revived() {
+        let block = Block::new();
+        assert!(!block.look());
+        assert!(block.begin_load());
+        assert!(!block.begin_load());
+        assert!(block.finish_load(false), "to be tracked");
+        assert!(block.look());
+        assert_eq!(block.tick(false, yes), Tick::Keep);
+        assert_eq!(block.tick(false, || false), Tick::Keep);
+        assert_eq!(block.tick(false, yes), Tick::Settle);
+        assert!(block.look(), "revived");
+        assert_eq!(block.settle(true), Settled::Kept);
+        assert_eq!(block.tick(false, yes), Tick::Keep, "it has been referred to");
+        assert_eq!(block.tick(false, yes), Tick::Settle);
+        assert_eq!(block.settle(true), Settled::Dropping);
+        assert!(!block.look());
+        assert!(!block.begin_load());
+        block.dropped();
+        assert!(block.begin_load());
+        block.fail_load();
+        assert!(block.begin_load());
+        assert!(block.finish_load(false), "to be tracked again");
+    }
+
+    #[test]
+    fn a_block_waits_for_its_reader_as_long_as_the_clock_has_patience() {
+        let block = Block::new();
+        assert!(block.begin_load());
+        block.finish_load(true);
+        assert_eq!(block.tick(true, yes), Tick::Keep);
+        assert_eq!(block.tick(true, yes), Tick::Keep);
+        assert!(block.look());
+        assert_eq!(block.tick(true, yes), Tick::Keep);
+        assert_eq!(block.tick(true, yes), Tick::Settle);
+        let abandoned = Block::new();
+        assert!(abandoned.begin_load());
+        abandoned.finish_load(true);
+        assert_eq!(abandoned.tick(false, yes), Tick::Settle);
+    }
+
+    #[test]
+    fn a_settle_that_outlives_a_recycling_touches_nothing_of_the_new_contents() {
+        let block = Block::new();
+        assert!(block.appended());
+        assert_eq!(block.tick(false, yes), Tick::Settle);
+        assert!(block.empty());
+        assert!(!block.appended(), "its name is in the batch");
+        assert_eq!(block.settle(true), Settled::Kept);
+        assert!(block.look());
+    }
+
+    #[test]
+    fn a_block_that_may_not_go_stays() {
+        let block = Block::new();
+        block.appended();
+        assert_eq!(block.tick(false, yes), Tick::Settle);
+        assert_eq!(block.settle(false), Settled::Kept);
+        assert!(block.look());
+    }
+
+    #[test]
+    fn the_clock_forgets_an_empty_block_once() {
+        let block = Block::new();
+        assert!(block.appended());
+        assert!(block.empty());
+        assert_eq!(block.tick(false, yes), Tick::Forget);
+        assert!(block.appended(), "to be tracked again");
+        assert!(block.empty());
+        assert_eq!(block.settle(true), Settled::Gone);
+    }
+}

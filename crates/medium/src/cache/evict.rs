@@ -1,0 +1,200 @@
+//! Which blocks go: a clock over the resident blocks, moved a bounded number of blocks at a time by
+//! the evictor's thread or by whoever finds the budget exceeded.
+//!
+//! The clock's ring is a queue of names, not a walk over all blocks' states: with a small budget over
+//! a large log nearly all of those are empty.
+
+use super::Pressure;
+use super::block::Tick;
+use super::table::{BlockId, Table, add, get};
+use crate::EpochDomain;
+use crate::sync::lock;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Names that one step looks at: some 20 us.
+const STEP_TICKS_MAX: usize = 2048;
+/// Blocks marked in one step: they share one deferral and, as neighbours, system calls.
+const STEP_MARKS_MAX: u64 = 256;
+/// Rounds without a block to take after which the clock is stuck: one clears the signs of use.
+const ROUNDS_FRUITLESS_MAX: usize = 2;
+/// How many later loads a loaded block waits for the reader who asked for it: more than there are
+/// readers waiting at once.
+const PATIENCE_LOADS: u32 = 1024;
+/// Once the budget is exceeded, blocks are taken until this part of it is free.
+const ROOM_DIVISOR: u64 = 32;
+/// Beyond the budget by this part of it, threads that load help the evictor's.
+const HELP_DIVISOR: u64 = 16;
+/// How long the thread waits for readers to leave before it looks again.
+const GRACE_WAIT: Duration = Duration::from_millis(1);
+/// How long it waits when nothing can be given back.
+const STUCK_WAIT: Duration = Duration::from_millis(20);
+/// How often it looks for deferred closures of others when there is nothing else to do.
+const IDLE_WAIT: Duration = Duration::from_millis(100);
+
+#[derive(Default)]
+struct Clock {
+    ring: VecDeque<BlockId>,
+    /// Ticks since the last mark.
+    fruitless: usize,
+}
+
+#[derive(Default)]
+struct Wake {
+    wanted: bool,
+    closed: bool,
+}
+
+pub(super) struct Evictor {
+    table: Arc<Table>,
+    domain: Arc<EpochDomain>,
+    clock: Mutex<Clock>,
+    stuck: AtomicBool,
+    /// Whether a thread is there to do the work.
+    threaded: bool,
+    wake: Mutex<Wake>,
+    woken: Condvar,
+}
+
+impl Evictor {
+    pub(super) fn new(table: Arc<Table>, domain: Arc<EpochDomain>, threaded: bool) -> Self {
+        Evictor {
+            table,
+            domain,
+            clock: Mutex::default(),
+            stuck: AtomicBool::new(false),
+            threaded,
+            wake: Mutex::default(),
+            woken: Condvar::new(),
+        }
+    }
+
+    /// Bytes that will be resident beyond `limit` when all marked blocks are gone.
+    fn excess(&self, limit: u64) -> u64 {
+        let resident = get(&self.table.counters.resident);
+        resident.saturating_sub(get(&self.table.counters.evicting)).saturating_sub(limit)
+    }
+
+    fn budget(&self) -> u64 {
+        get(&self.table.counters.budget)
+    }
+
+    fn over_budget(&self) -> bool {
+        get(&self.table.counters.resident) > self.budget()
+    }
+
+    pub(super) fn pressure(&self) -> Pressure {
+        match (self.over_budget(), self.stuck.load(Ordering::Relaxed)) {
+            (false, _) => Pressure::None,
+            (true, false) => Pressure::Evicting,
+            (true, true) => Pressure::Stuck,
+        }
+    }
+
+    /// Called by whoever made blocks resident or changed the budget.
+    pub(super) fn relieve(&self) {
+        if !self.over_budget() {
+            return;
+        }
+        if self.threaded {
+            self.kick();
+        } else {
+            self.step();
+            self.domain.collect();
+        }
+    }
+
+    /// Called by a thread that may take its time, before it loads more: does the thread's work when
+    /// that doesn't keep up.
+    pub(super) fn help(&self) {
+        let budget = self.budget();
+        if get(&self.table.counters.resident) > budget + budget / HELP_DIVISOR {
+            self.step();
+            self.domain.collect();
+        }
+    }
+
+    fn kick(&self) {
+        let mut wake = lock(&self.wake);
+        if !wake.wanted {
+            wake.wanted = true;
+            self.woken.notify_one();
+        }
+    }
+
+    /// Moves the clock, marking blocks, until enough are marked or its bounded work is done. Answers
+    /// whether it makes sense to go on at once.
+    fn step(&self) -> bool {
+        let budget = self.budget();
+        if self.excess(budget) == 0 {
+            self.stuck.store(false, Ordering::Relaxed);
+            return false;
+        }
+        let block_bytes = self.table.block_bytes as u64;
+        let wanted = self.excess(budget - budget / ROOM_DIVISOR).div_ceil(block_bytes);
+        let mut batch = Vec::new();
+        let mut clock = lock(&self.clock);
+        let clock = &mut *clock;
+        self.table.take_arrivals(&mut clock.ring);
+        for _ in 0..STEP_TICKS_MAX {
+            if batch.len() as u64 >= wanted.min(STEP_MARKS_MAX) {
+                break;
+            }
+            let Some(name) = clock.ring.pop_front() else { break };
+            clock.fruitless += 1;
+            let Some(segment) = self.table.get(name.segment) else { continue };
+            let patience = self.table.loads_since(&name) < PATIENCE_LOADS;
+            match segment.tick(name.block, patience) {
+                Tick::Keep => clock.ring.push_back(name),
+                Tick::Forget => {}
+                Tick::Settle => {
+                    batch.push(name);
+                    clock.fruitless = 0;
+                }
+            }
+        }
+        let stuck = clock.fruitless > ROUNDS_FRUITLESS_MAX * clock.ring.len();
+        self.stuck.store(stuck && batch.is_empty(), Ordering::Relaxed);
+        if !batch.is_empty() {
+            batch.sort_unstable_by_key(|name| (name.segment, name.block));
+            add(&self.table.counters.evicting, batch.len() as u64 * block_bytes);
+            let table = Arc::clone(&self.table);
+            self.domain.defer(Box::new(move || table.settle(&batch)));
+        }
+        !stuck && self.excess(budget) > 0
+    }
+
+    /// The thread's work, until [`Evictor::close`].
+    pub(super) fn run(&self) {
+        loop {
+            let more = self.step();
+            self.domain.collect();
+            let wait = if more {
+                Duration::ZERO
+            } else if self.stuck.load(Ordering::Relaxed) {
+                STUCK_WAIT
+            } else if self.domain.pending() > 0 {
+                GRACE_WAIT
+            } else {
+                IDLE_WAIT
+            };
+            let mut wake = lock(&self.wake);
+            if !wake.closed && !wake.wanted && !wait.is_zero() {
+                let waited = self.woken.wait_timeout(wake, wait);
+                wake = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            wake.wanted = false;
+            if wake.closed {
+                return;
+            }
+        }
+    }
+
+    /// Ends the thread's work.
+    pub(super) fn close(&self) {
+        lock(&self.wake).closed = true;
+        self.woken.notify_all();
+    }
+}

@@ -1,0 +1,268 @@
+//! Reading blocks that are not in memory, and the tickets of those who wait for them.
+//!
+//! A request is a run of neighbouring blocks of one segment. Whoever misses a block that a request
+//! already covers gets that request's ticket. A request that is done is forgotten: its ticket, and
+//! any unknown one, answers that asking again is worthwhile; only failures are remembered for a
+//! while. A failure empties the blocks again, so the next miss makes a new request.
+
+use super::evict::Evictor;
+use super::table::{Table, add};
+use super::{Pattern, SegmentId};
+use crate::sync::lock;
+use crate::{EpochDomain, Error, Medium, Result};
+use kauri_base::Ticket;
+use kauri_base::ticket::TicketSource;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+
+/// Bytes of one read at most: beyond that several threads do better.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// Failures that are remembered for those who haven't asked for their ticket yet.
+const FAILURES_MAX: usize = 1024;
+/// Requests that nobody waits for are not made beyond this many.
+const PREFETCHES_MAX: usize = 256;
+
+struct Request {
+    segment: SegmentId,
+    blocks: Range<usize>,
+    /// How many of the blocks, from the first, somebody waits for.
+    wanted: usize,
+    started: bool,
+    wakers: Vec<Waker>,
+}
+
+#[derive(Default)]
+struct Requests {
+    last_number: u64,
+    open: HashMap<u64, Request>,
+    /// Which open request covers a block.
+    covering: HashMap<(SegmentId, usize), u64>,
+    /// Not started yet, for the threads.
+    waiting: VecDeque<u64>,
+    failures: BTreeMap<u64, Error>,
+}
+
+pub(super) struct Loader {
+    table: Arc<Table>,
+    medium: Arc<dyn Medium>,
+    domain: Arc<EpochDomain>,
+    evictor: Arc<Evictor>,
+    threaded: bool,
+    readahead_blocks: usize,
+    closed: AtomicBool,
+    requests: Mutex<Requests>,
+    work: Condvar,
+}
+
+impl Loader {
+    pub(super) fn new(
+        table: Arc<Table>,
+        medium: Arc<dyn Medium>,
+        domain: Arc<EpochDomain>,
+        evictor: Arc<Evictor>,
+        threaded: bool,
+        readahead_bytes: usize,
+    ) -> Self {
+        let readahead_blocks = readahead_bytes / table.block_bytes;
+        Loader {
+            table,
+            medium,
+            domain,
+            evictor,
+            threaded,
+            readahead_blocks,
+            closed: AtomicBool::new(false),
+            requests: Mutex::default(),
+            work: Condvar::new(),
+        }
+    }
+
+    /// A ticket for blocks of a segment, at least one of which was missing.
+    pub(super) fn ticket(
+        self: &Arc<Self>,
+        segment: SegmentId,
+        blocks: Range<usize>,
+        pattern: Pattern,
+    ) -> Ticket {
+        add(&self.table.counters.misses, 1);
+        let mut requests = lock(&self.requests);
+        let ahead = if pattern == Pattern::Scan { self.readahead_blocks } else { 0 };
+        let number = self.request(&mut requests, segment, blocks, ahead);
+        drop(requests);
+        Ticket::new(Arc::clone(self) as Arc<dyn TicketSource>, number)
+    }
+
+    /// Starts reading blocks that nobody waits for.
+    pub(super) fn prefetch(&self, segment: SegmentId, blocks: Range<usize>) {
+        let mut requests = lock(&self.requests);
+        if self.threaded && requests.open.len() < PREFETCHES_MAX {
+            self.request(&mut requests, segment, blocks.start..blocks.start, blocks.len());
+        }
+    }
+
+    /// Makes requests for what is missing of `blocks` and of `ahead` more, and answers one that the
+    /// caller has to wait for before asking again makes sense.
+    fn request(
+        &self,
+        requests: &mut Requests,
+        segment: SegmentId,
+        blocks: Range<usize>,
+        ahead: usize,
+    ) -> u64 {
+        let Some(memory) = self.table.get(segment) else { return requests.last_number };
+        let mut answer = requests.last_number;
+        let in_use = (memory.end() as usize).div_ceil(self.table.block_bytes);
+        let wanted_end = blocks.end;
+        let end = (blocks.end + ahead).min(in_use);
+        let most = REQUEST_BYTES_MAX / self.table.block_bytes;
+        let mut next = blocks.start;
+        while let Some(first) = memory.first_missing(next.min(end)..end) {
+            if let Some(covering) = requests.covering.get(&(segment, first)) {
+                if first < wanted_end {
+                    answer = *covering;
+                }
+                next = first + 1;
+                continue;
+            }
+            let mut last = first + 1;
+            while last < end
+                && last - first < most.max(1)
+                && memory.first_missing(last..last + 1).is_some()
+                && !requests.covering.contains_key(&(segment, last))
+            {
+                last += 1;
+            }
+            let wanted = wanted_end.clamp(first, last) - first;
+            let number = requests.add(segment, first..last, wanted);
+            if wanted > 0 {
+                answer = number;
+            }
+            next = last;
+            if self.threaded {
+                self.work.notify_one();
+            }
+        }
+        answer
+    }
+
+    /// A thread's work, until [`Loader::close`].
+    pub(super) fn run(&self) {
+        let mut requests = lock(&self.requests);
+        loop {
+            if self.closed.load(Ordering::Relaxed) {
+                return;
+            }
+            requests = match requests.waiting.pop_front() {
+                Some(number) => {
+                    drop(requests);
+                    self.perform(number);
+                    lock(&self.requests)
+                }
+                None => self.work.wait(requests).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// Reads a request's blocks unless somebody else does.
+    fn perform(&self, number: u64) {
+        let Some((segment, blocks, wanted)) = lock(&self.requests).start(number) else { return };
+        self.evictor.help();
+        let result = self.load(segment, blocks, wanted);
+        let wakers = lock(&self.requests).finish(number, result);
+        wakers.into_iter().for_each(Waker::wake);
+        self.evictor.relieve();
+    }
+
+    fn load(&self, segment: SegmentId, blocks: Range<usize>, wanted: usize) -> Result<()> {
+        let Some(memory) = self.table.get(segment) else { return Ok(()) };
+        let mut guard = self.domain.register();
+        guard.enter();
+        let mut untracked = Vec::new();
+        let counters = &self.table.counters;
+        let (count, result) = memory.load(
+            &guard,
+            blocks,
+            wanted,
+            |offset, into| {
+                add(&counters.reads, 1);
+                add(&counters.read_bytes, into.len() as u64);
+                self.medium.read(self.table.file_offset(segment, offset), into)
+            },
+            |block| untracked.push(block),
+        );
+        self.table.count_load();
+        self.table.arrived(segment, count, &untracked);
+        if result.is_err() {
+            add(&counters.read_errors, 1);
+        }
+        result
+    }
+
+    /// Ends the threads' work. Open tickets answer [`Error::Closed`].
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let mut requests = lock(&self.requests);
+        let open = std::mem::take(&mut requests.open);
+        requests.covering.clear();
+        drop(requests);
+        self.work.notify_all();
+        open.into_values().flat_map(|request| request.wakers).for_each(Waker::wake);
+    }
+}
+
+impl Requests {
+    fn add(&mut self, segment: SegmentId, blocks: Range<usize>, wanted: usize) -> u64 {
+        self.last_number += 1;
+        let number = self.last_number;
+        self.covering.extend(blocks.clone().map(|block| ((segment, block), number)));
+        let request = Request { segment, blocks, wanted, started: false, wakers: Vec::new() };
+        self.open.insert(number, request);
+        self.waiting.push_back(number);
+        number
+    }
+
+    fn start(&mut self, number: u64) -> Option<(SegmentId, Range<usize>, usize)> {
+        let request = self.open.get_mut(&number).filter(|request| !request.started)?;
+        request.started = true;
+        Some((request.segment, request.blocks.clone(), request.wanted))
+    }
+
+    fn finish(&mut self, number: u64, result: Result<()>) -> Vec<Waker> {
+        if let Err(error) = result {
+            self.failures.insert(number, error);
+            if self.failures.len() > FAILURES_MAX {
+                self.failures.pop_first();
+            }
+        }
+        let Some(request) = self.open.remove(&number) else { return Vec::new() };
+        for block in request.blocks {
+            self.covering.remove(&(request.segment, block));
+        }
+        request.wakers
+    }
+}
+
+impl TicketSource for Loader {
+    fn poll_ticket(&self, number: u64, waker: &Waker) -> Poll<kauri_base::Result<()>> {
+        if !self.threaded {
+            self.perform(number);
+        }
+        if self.closed.load(Ordering::Acquire) {
+            return Poll::Ready(Err(Error::Closed.into()));
+        }
+        let mut requests = lock(&self.requests);
+        if let Some(request) = requests.open.get_mut(&number) {
+            if !request.wakers.iter().any(|known| known.will_wake(waker)) {
+                request.wakers.push(waker.clone());
+            }
+            return Poll::Pending;
+        }
+        match requests.failures.get(&number) {
+            Some(error) => Poll::Ready(Err((*error).into())),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+}

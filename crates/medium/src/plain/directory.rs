@@ -1,0 +1,180 @@
+//! A data directory on a file system.
+
+use super::PlainFile;
+use crate::directory::{LOCK_FILE, LockHolder, TEMPORARY_SUFFIX, check_name};
+use crate::{Directory, DirectoryLock, Error, Faults, IoKind, Medium, Result, Site, sys};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A [`Directory`] over a directory.
+pub struct PlainDirectory {
+    path: PathBuf,
+    directory: File,
+    faults: Arc<Faults>,
+}
+
+impl PlainDirectory {
+    /// Opens a directory, which must exist.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        Self::open_with(path, Arc::default())
+    }
+
+    /// As [`PlainDirectory::open`], with faults for tests.
+    pub fn open_with(path: impl Into<PathBuf>, faults: Arc<Faults>) -> Result<Self> {
+        let path = path.into();
+        let directory = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_DIRECTORY)
+            .open(&path)
+            .map_err(|e| Error::from_io(IoKind::Open, &e))?;
+        Ok(PlainDirectory { path, directory, faults })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn file_path(&self, name: &str) -> Result<PathBuf> {
+        check_name(name)?;
+        Ok(self.path.join(name))
+    }
+
+    fn sync_directory(&self, site: Site) -> Result<()> {
+        if !self.faults.step_enabled(site, "directory") {
+            return Ok(());
+        }
+        self.faults.before_io(IoKind::DirectorySync)?;
+        self.directory.sync_all().map_err(|e| Error::from_io(IoKind::DirectorySync, &e))
+    }
+
+    fn write_temporary(&self, path: &Path, bytes: &[u8], site: Site) -> Result<()> {
+        self.faults.before_io(IoKind::FileWrite)?;
+        let failed = |kind| move |e: std::io::Error| Error::from_io(kind, &e);
+        let mut file =
+            options().create(true).truncate(true).open(path).map_err(failed(IoKind::FileWrite))?;
+        file.write_all(bytes).map_err(failed(IoKind::FileWrite))?;
+        if self.faults.step_enabled(site, "file") {
+            self.faults.before_io(IoKind::FileSync)?;
+            file.sync_all().map_err(failed(IoKind::FileSync))?;
+        }
+        Ok(())
+    }
+
+    fn open_log_file(&self, path: PathBuf, create: bool) -> Result<Arc<dyn Medium>> {
+        self.faults.before_io(IoKind::Open)?;
+        let file =
+            options().create(create).open(&path).map_err(|e| Error::from_io(IoKind::Open, &e))?;
+        Ok(Arc::new(PlainFile::new(file, path, Arc::clone(&self.faults))?))
+    }
+}
+
+/// As mongod makes its files: for their owner only.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    options
+}
+
+impl Directory for PlainDirectory {
+    fn describe(&self) -> String {
+        format!("directory {}", self.path.display())
+    }
+
+    fn lock(&self) -> Result<DirectoryLock> {
+        self.faults.before_io(IoKind::Lock)?;
+        let failed = |e: std::io::Error| Error::from_io(IoKind::Lock, &e);
+        let mut file = options().create(true).open(self.path.join(LOCK_FILE)).map_err(failed)?;
+        let locked = sys::flock_exclusive(&file);
+        let mut before = String::new();
+        // Whatever is in it: what matters is whether there is anything, and the number if it is one.
+        let unclean = file.read_to_string(&mut before).map_or(true, |len| len > 0);
+        match locked {
+            Ok(()) => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                return Err(Error::AlreadyLocked { pid: before.trim().parse().ok() });
+            }
+            Err(e) => return Err(failed(e)),
+        }
+        file.set_len(0).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+        writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        self.directory.sync_all().map_err(failed)?;
+        Ok(DirectoryLock::new(unclean, Box::new(LockFile { file })))
+    }
+
+    fn list(&self) -> Result<Vec<String>> {
+        self.faults.before_io(IoKind::FileRead)?;
+        let failed = |e: std::io::Error| Error::from_io(IoKind::FileRead, &e);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let is_file = entry.file_type().map_err(failed)?.is_file();
+            match entry.file_name().into_string() {
+                Ok(name) if is_file && !name.ends_with(TEMPORARY_SUFFIX) => names.push(name),
+                _ => {}
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn read_file(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let path = self.file_path(name)?;
+        self.faults.before_io(IoKind::FileRead)?;
+        match fs::read(path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::from_io(IoKind::FileRead, &e)),
+        }
+    }
+
+    fn replace_file(&self, name: &str, bytes: &[u8], site: Site) -> Result<()> {
+        let path = self.file_path(name)?;
+        let temporary = self.path.join(format!("{name}{TEMPORARY_SUFFIX}"));
+        self.write_temporary(&temporary, bytes, site)?;
+        self.faults.before_io(IoKind::FileRename)?;
+        fs::rename(&temporary, &path).map_err(|e| Error::from_io(IoKind::FileRename, &e))?;
+        self.sync_directory(site)
+    }
+
+    fn remove_file(&self, name: &str, site: Site) -> Result<()> {
+        let path = self.file_path(name)?;
+        self.faults.before_io(IoKind::FileRename)?;
+        fs::remove_file(path).map_err(|e| Error::from_io(IoKind::FileRename, &e))?;
+        self.sync_directory(site)
+    }
+
+    fn create_log(&self, name: &str, site: Site) -> Result<Arc<dyn Medium>> {
+        let path = self.file_path(name)?;
+        let log = self.open_log_file(path, true)?;
+        self.sync_directory(site)?;
+        Ok(log)
+    }
+
+    fn open_log(&self, name: &str) -> Result<Arc<dyn Medium>> {
+        let path = self.file_path(name)?;
+        self.open_log_file(path, false)
+    }
+
+    fn faults(&self) -> &Arc<Faults> {
+        &self.faults
+    }
+}
+
+/// The open lock file; closing it releases the lock.
+struct LockFile {
+    file: File,
+}
+
+impl LockHolder for LockFile {
+    fn mark_clean(&self) -> Result<()> {
+        let failed = |e: std::io::Error| Error::from_io(IoKind::Lock, &e);
+        self.file.set_len(0).map_err(failed)?;
+        self.file.sync_all().map_err(failed)
+    }
+}

@@ -1,0 +1,189 @@
+//! A log file on a file system.
+//!
+//! Growing allocates and does not write. Measured on ext4 (appends of 4 KB, each with fdatasync, on
+//! a virtual disk whose flush takes 0.1 ms): into zeros written before 103 us and 1.07 bytes at the
+//! device for each byte stored; into space that is only allocated 165 us and 2.0, since each sync
+//! commits a block of the journal to mark the extent written; with 64 KB a sync 125 us and 1.01
+//! against 223 us and 1.06. Writing the zeros costs one byte more for every byte, once. So inserts
+//! in groups are written once this way and nearly twice the other, and a segment that is reused
+//! has its extents written already and pays neither. Where the file system can't allocate (NFS, some
+//! FUSE file systems), zeros are written.
+
+use crate::faults::Faults;
+use crate::sync::lock;
+use crate::{Error, IoKind, Medium, MediumKind, Result, Site, sys};
+use std::fs::File;
+use std::io::IoSlice;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// Zeros written at a time where space can't be allocated.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// The syncs of one file. One runs at a time and serves everybody who asked before it began: so
+/// nobody is told of success by a sync whose error the kernel reported to another.
+#[derive(Default)]
+struct Syncs {
+    running: bool,
+    begun: u64,
+    failed: bool,
+    completed: u64,
+}
+
+/// A [`Medium`] over a file.
+pub struct PlainFile {
+    file: File,
+    path: PathBuf,
+    faults: Arc<Faults>,
+    len: AtomicU64,
+    growing: Mutex<()>,
+    syncs: Mutex<Syncs>,
+    synced: Condvar,
+}
+
+impl PlainFile {
+    pub(crate) fn new(file: File, path: PathBuf, faults: Arc<Faults>) -> Result<Self> {
+        let len = file.metadata().map_err(|e| Error::from_io(IoKind::Open, &e))?.len();
+        Ok(PlainFile {
+            file,
+            path,
+            faults,
+            len: AtomicU64::new(len),
+            growing: Mutex::new(()),
+            syncs: Mutex::default(),
+            synced: Condvar::new(),
+        })
+    }
+
+    fn check_range(&self, offset: u64, len: u64) -> Result<()> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len() => Ok(()),
+            _ => Err(Error::OutOfBounds),
+        }
+    }
+
+    fn write_zeros(&self, from: u64, to: u64) -> std::io::Result<()> {
+        let mut offset = from;
+        while offset < to {
+            let len = (to - offset).min(ZEROS.len() as u64);
+            self.file.write_all_at(&ZEROS[..len as usize], offset)?;
+            offset += len;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.faults.before_io(IoKind::Drain)?;
+        self.file.sync_data().map_err(|e| Error::from_io(IoKind::Drain, &e))
+    }
+}
+
+impl Medium for PlainFile {
+    fn kind(&self) -> MediumKind {
+        MediumKind::PlainFile
+    }
+
+    fn describe(&self) -> String {
+        format!("file {} (pwritev, fdatasync)", self.path.display())
+    }
+
+    fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    fn grow(&self, new_len: u64) -> Result<()> {
+        let _growing = lock(&self.growing);
+        let old_len = self.len();
+        if new_len <= old_len {
+            return Ok(());
+        }
+        self.faults.before_io(IoKind::Grow)?;
+        let grown = match sys::fallocate(&self.file, old_len, new_len - old_len) {
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                self.write_zeros(old_len, new_len)
+            }
+            grown => grown,
+        };
+        if let Err(error) = grown {
+            // What was allocated of it is given back; if even that fails, nothing uses it.
+            let _ = self.file.set_len(old_len);
+            return Err(Error::from_io(IoKind::Grow, &error));
+        }
+        self.len.store(new_len, Ordering::Release);
+        Ok(())
+    }
+
+    fn store(&self, mut offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        self.check_range(offset, len)?;
+        self.faults.before_io(IoKind::Store)?;
+        let mut parts = parts.to_vec();
+        let mut parts = parts.as_mut_slice();
+        IoSlice::advance_slices(&mut parts, 0);
+        while !parts.is_empty() {
+            match sys::pwritev(&self.file, parts, offset) {
+                Ok(0) => return Err(Error::Io { kind: IoKind::Store, errno: libc::EIO }),
+                Ok(written) => {
+                    offset += written as u64;
+                    IoSlice::advance_slices(&mut parts, written);
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::from_io(IoKind::Store, &e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn persist(&self, offset: u64, len: u64, site: Site) -> Result<()> {
+        self.check_range(offset, len)?;
+        self.faults.enabled(site);
+        Ok(())
+    }
+
+    fn drain(&self, site: Site) -> Result<()> {
+        if !self.faults.enabled(site) {
+            return Ok(());
+        }
+        let mut syncs = lock(&self.syncs);
+        // A sync that is running may have begun before our bytes were stored: the next one counts.
+        let mine = syncs.begun + 1;
+        loop {
+            if syncs.failed {
+                return Err(Error::DrainFailed);
+            }
+            if syncs.completed >= mine {
+                return Ok(());
+            }
+            if !syncs.running {
+                break;
+            }
+            syncs = self.synced.wait(syncs).unwrap_or_else(PoisonError::into_inner);
+        }
+        syncs.running = true;
+        syncs.begun += 1;
+        let number = syncs.begun;
+        drop(syncs);
+        let result = self.sync();
+        let mut syncs = lock(&self.syncs);
+        syncs.running = false;
+        match result {
+            Ok(()) => syncs.completed = number,
+            Err(_) => syncs.failed = true,
+        }
+        drop(syncs);
+        self.synced.notify_all();
+        result
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.check_range(offset, into.len() as u64)?;
+        self.faults.before_io(IoKind::Read)?;
+        self.file.read_exact_at(into, offset).map_err(|e| match e.kind() {
+            // Somebody else made the file shorter.
+            std::io::ErrorKind::UnexpectedEof => Error::OutOfBounds,
+            _ => Error::from_io(IoKind::Read, &e),
+        })
+    }
+}

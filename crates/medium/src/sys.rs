@@ -1,0 +1,111 @@
+//! The system calls that std lacks, and the memory that the cache's segments live in.
+//!
+//! Every `unsafe` of this crate is here or in `cache/memory.rs`.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::{Error, IoSlice, Result};
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+
+/// Most slices that one `pwritev` takes (`IOV_MAX`).
+const SLICES_MAX: usize = 1024;
+
+/// Writes some of `parts` at `offset`; answers how many bytes, at least one unless there are none.
+pub(crate) fn pwritev(file: &File, parts: &[IoSlice<'_>], offset: u64) -> Result<usize> {
+    let count = parts.len().min(SLICES_MAX) as libc::c_int;
+    let offset = libc::off_t::try_from(offset).map_err(|_| too_large())?;
+    // SAFETY: IoSlice is guaranteed to have the layout of iovec; the slices are borrowed for the
+    // call, and the kernel only reads them.
+    let written = unsafe { libc::pwritev(file.as_raw_fd(), parts.as_ptr().cast(), count, offset) };
+    match written {
+        0.. => Ok(written as usize),
+        _ => Err(Error::last_os_error()),
+    }
+}
+
+/// Allocates `len` bytes from `offset` and makes the file that long.
+pub(crate) fn fallocate(file: &File, offset: u64, len: u64) -> Result<()> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| too_large())?;
+    let len = libc::off_t::try_from(len).map_err(|_| too_large())?;
+    // SAFETY: no memory is involved.
+    match unsafe { libc::fallocate(file.as_raw_fd(), 0, offset, len) } {
+        0 => Ok(()),
+        _ => Err(Error::last_os_error()),
+    }
+}
+
+/// Locks the file against every other open of it, or fails with `EWOULDBLOCK`.
+pub(crate) fn flock_exclusive(file: &File) -> Result<()> {
+    // SAFETY: no memory is involved.
+    match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+        0 => Ok(()),
+        _ => Err(Error::last_os_error()),
+    }
+}
+
+fn too_large() -> Error {
+    Error::from_raw_os_error(libc::EFBIG)
+}
+
+/// A range of memory of this process's own: address space that takes memory only where it has been
+/// touched. Zero where it hasn't, or since it was discarded.
+///
+/// Holds no promise about who looks at it: its users do (`cache/memory.rs`).
+pub(crate) struct Region {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a Region is an address and a length; using the memory behind it is unsafe and argued there.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Reserves `len` bytes of address space (a multiple of the page size).
+    pub(crate) fn reserve(len: usize) -> Result<Region> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new anonymous mapping at an address that the kernel picks touches nothing.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(Error::last_os_error());
+        }
+        match NonNull::new(base.cast::<u8>()) {
+            Some(base) => Ok(Region { base, len }),
+            None => Err(Error::from_raw_os_error(libc::ENOMEM)),
+        }
+    }
+
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Gives the memory of a range back: it reads as zero and takes no memory until touched again.
+    ///
+    /// # Safety
+    /// Nobody has a reference into the range (page aligned, within the region), and nobody reads or
+    /// writes it while this runs.
+    pub(crate) unsafe fn discard(&self, offset: usize, len: usize) {
+        debug_assert!(offset + len <= self.len);
+        // SAFETY: the range is within the mapping, and the caller has it for itself.
+        let result = unsafe {
+            libc::madvise(self.base.as_ptr().add(offset).cast(), len, libc::MADV_DONTNEED)
+        };
+        // It fails for bad addresses only. Then nothing is discarded, which costs memory but no
+        // correctness.
+        debug_assert_eq!(result, 0, "madvise: {}", Error::last_os_error());
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this region's own, and whoever could look at it is gone.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
