@@ -2,7 +2,7 @@
 //!
 //! What is printed parses to a tree that matches the same documents.
 
-use crate::tree::{BitTest, Leaf, MatchExpr, Predicate, TypeSet};
+use crate::tree::{BitTest, CompareOp, Leaf, MatchExpr, Predicate, TypeSet};
 use kauri_bson::{ArrayWriter, DocBuf, DocWriter, Type, Value};
 
 impl MatchExpr {
@@ -18,11 +18,17 @@ impl MatchExpr {
             MatchExpr::And(children) => write_branches("$and", children, out),
             MatchExpr::Or(children) => write_branches("$or", children, out),
             MatchExpr::Nor(children) => write_branches("$nor", children, out),
+            // A DBRef's fields: under them no operator is looked for.
+            MatchExpr::Leaf(Leaf { path, pred: Predicate::Compare(CompareOp::Eq, value) })
+                if path.as_str().starts_with('$') =>
+            {
+                out.put_value(path.as_str(), value);
+            }
             MatchExpr::Leaf(leaf) => {
                 leaf.pred.write(&mut out.document(leaf.path.as_str()));
             }
             MatchExpr::Not(child) => match &**child {
-                MatchExpr::Leaf(Leaf { path, pred }) => {
+                MatchExpr::Leaf(Leaf { path, pred }) if !path.as_str().starts_with('$') => {
                     let mut under = out.document(path.as_str());
                     pred.write(&mut under.document("$not"));
                 }
