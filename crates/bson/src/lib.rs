@@ -13,9 +13,11 @@
 
 pub mod bid;
 pub mod compare;
+pub mod convert;
 pub mod decimal;
 mod decimal_text;
 pub mod doc;
+pub mod extjson;
 pub mod keygen;
 pub mod keystring;
 pub mod number;

@@ -377,6 +377,7 @@ fn value_at(element: &[u8]) -> Value<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
     use crate::{DocBuf, array, doc};
     use kauri_base::limits::DOCUMENT_DEPTH_MAX;
 
@@ -480,5 +481,71 @@ mod tests {
         assert_eq!(error.code(), ErrorCode::Overflow);
         assert!(error.message().starts_with("BSONObj exceeds maximum nested object depth in"));
         assert_eq!(check(nest(5000).as_bytes()).unwrap_err().code(), ErrorCode::Overflow);
+    }
+
+    /// The bytes of all elements, nested ones too, with their framing.
+    fn consumed(doc: Doc<'_>) -> usize {
+        let elements = doc.iter().map(|elem| {
+            let header = 1 + elem.key_bytes().len() + 1;
+            assert!(!elem.value().is_missing(), "{:?} has a bad value", elem.key());
+            match elem.value() {
+                Value::Document(inner) | Value::Array(inner) => header + consumed(inner.as_doc()),
+                Value::CodeWithScope { code, scope } => {
+                    header + 4 + 4 + code.len() + 1 + consumed(scope.as_doc())
+                }
+                _ => header + elem.value_bytes().len(),
+            }
+        });
+        5 + elements.sum::<usize>()
+    }
+
+    #[test]
+    fn what_passes_can_be_read_to_its_last_byte() {
+        let (mut accepted, mut refused) = (0, 0);
+        for seed in 0..60_000 {
+            let mut random = Random::new(seed);
+            let mut bytes = random.document(3).into_vec();
+            if !random.chance(10) {
+                for _ in 0..1 + random.below(2) {
+                    let at = random.below(bytes.len() as u64) as usize;
+                    match random.below(6) {
+                        0 => bytes[at] = random.bits() as u8,
+                        1 => bytes[at] ^= 1 << random.below(8),
+                        2 => bytes[at] = random.pick(&[0, 1, 5, 0x7F, 0x80, 0xFF]),
+                        3 => bytes[at] = bytes[at].wrapping_add(1),
+                        4 if bytes.len() > 5 => {
+                            bytes.remove(at);
+                        }
+                        _ => bytes.insert(at, random.bits() as u8),
+                    }
+                }
+                // Most faults would be caught by the outermost length already.
+                if random.chance(2) && bytes.len() >= 4 {
+                    let length = bytes.len() as i32;
+                    bytes[..4].copy_from_slice(&length.to_le_bytes());
+                }
+            }
+            match check(&bytes) {
+                Ok(doc) => {
+                    accepted += 1;
+                    assert_eq!(consumed(doc), bytes.len(), "seed {seed}: {bytes:?}");
+                }
+                Err(error) => {
+                    refused += 1;
+                    let code = error.code();
+                    assert!(code == ErrorCode::InvalidBSON || code == ErrorCode::Overflow);
+                    // What the bson crate takes, we take too.
+                    let theirs = bson::Document::from_reader(bytes.as_slice());
+                    let length = theirs.ok().and_then(|d| d.to_vec().ok()).map(|v| v.len());
+                    assert_ne!(length, Some(bytes.len()), "seed {seed}: {error:?} for {bytes:?}");
+                }
+            }
+            // Without validation there are no promises but that nothing panics.
+            if let Ok(doc) = Doc::from_bytes(&bytes) {
+                let _ = (format!("{doc:?}"), shell::doc_to_string(doc));
+                let _ = crate::compare_docs(doc, doc);
+            }
+        }
+        assert!(accepted > 10_000 && refused > 10_000, "{accepted} accepted, {refused} refused");
     }
 }

@@ -174,7 +174,8 @@ fn bounds_enclose_what_begins_with_their_fields() {
         let descending = random.chance(2);
         let first = (random.value(1), descending);
         let full = key(&[first.clone(), (random.value(1), random.chance(2))]);
-        let bound = |discriminator| key(&[first.clone()]).finish(discriminator).to_vec();
+        let bound =
+            |discriminator| key(std::slice::from_ref(&first)).finish(discriminator).to_vec();
         assert!(bound(Discriminator::ExclusiveBefore).as_slice() < full.bytes());
         assert!(bound(Discriminator::ExclusiveAfter).as_slice() > full.bytes());
         let other = random.value(1);

@@ -1,0 +1,269 @@
+//! MongoDB Extended JSON v2, written: for log lines, diagnostics and tools.
+//!
+//! Canonical keeps every type; relaxed prints numbers and dates as JSON readers expect them, and
+//! UUIDs by their name, as MongoDB's log does. What is nested deeper than [`DEPTH_MAX`] prints as
+//! `"..."`.
+
+use crate::doc::Doc;
+use crate::shell::{write_hex, write_uuid};
+use crate::value::Value;
+use kauri_base::log::{civil_from_days, write_json_string};
+use std::fmt::Write as _;
+
+/// Levels of nesting that are printed.
+const DEPTH_MAX: u32 = 512;
+
+/// Which of the two formats.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// Types before readability.
+    Canonical,
+    /// Readability before types.
+    Relaxed,
+}
+
+/// The document as JSON text.
+pub fn doc_to_json(doc: Doc<'_>, format: Format) -> String {
+    let mut out = String::with_capacity(doc.as_bytes().len() * 2);
+    write_doc(&mut out, doc, format);
+    out
+}
+
+/// Appends the document as JSON text.
+pub fn write_doc(out: &mut String, doc: Doc<'_>, format: Format) {
+    Writer { out, format }.members(doc, true, 0);
+}
+
+/// Appends the value as JSON text; a missing one as `null`.
+pub fn write_value(out: &mut String, value: &Value<'_>, format: Format) {
+    Writer { out, format }.value(value, 0);
+}
+
+struct Writer<'o> {
+    out: &'o mut String,
+    format: Format,
+}
+
+impl Writer<'_> {
+    fn members(&mut self, doc: Doc<'_>, names: bool, depth: u32) {
+        if depth > DEPTH_MAX {
+            self.out.push_str("\"...\"");
+            return;
+        }
+        self.out.push(if names { '{' } else { '[' });
+        for (i, elem) in doc.iter().enumerate() {
+            if i > 0 {
+                self.out.push(',');
+            }
+            if names {
+                write_json_string(self.out, elem.key());
+                self.out.push(':');
+            }
+            self.value(&elem.value(), depth + 1);
+        }
+        self.out.push(if names { '}' } else { ']' });
+    }
+
+    fn value(&mut self, value: &Value<'_>, depth: u32) {
+        let canonical = self.format == Format::Canonical;
+        match value {
+            Value::Missing | Value::Null => self.out.push_str("null"),
+            Value::MinKey => self.out.push_str("{\"$minKey\":1}"),
+            Value::MaxKey => self.out.push_str("{\"$maxKey\":1}"),
+            Value::Undefined => self.out.push_str("{\"$undefined\":true}"),
+            Value::Bool(v) => self.raw(format_args!("{v}")),
+            Value::Int32(v) if canonical => self.raw(format_args!("{{\"$numberInt\":\"{v}\"}}")),
+            Value::Int64(v) if canonical => self.raw(format_args!("{{\"$numberLong\":\"{v}\"}}")),
+            Value::Int32(v) => self.raw(format_args!("{v}")),
+            Value::Int64(v) => self.raw(format_args!("{v}")),
+            Value::Double(v) => self.double(*v),
+            Value::Decimal128(v) => self.raw(format_args!("{{\"$numberDecimal\":\"{v}\"}}")),
+            Value::String(v) => write_json_string(self.out, v),
+            Value::Symbol(v) => self.text_under("$symbol", v),
+            Value::Code(v) => self.text_under("$code", v),
+            Value::Document(v) => self.members(v.as_doc(), true, depth),
+            Value::Array(v) => self.members(v.as_doc(), false, depth),
+            Value::Binary { subtype, bytes } => self.binary(*subtype, bytes),
+            Value::ObjectId(v) => self.object_id(v),
+            Value::DateTime(v) => self.date(*v),
+            Value::Timestamp(v) => self.raw(format_args!(
+                "{{\"$timestamp\":{{\"t\":{},\"i\":{}}}}}",
+                v.seconds, v.increment
+            )),
+            Value::Regex { pattern, options } => {
+                self.out.push_str("{\"$regularExpression\":{\"pattern\":");
+                write_json_string(self.out, pattern);
+                self.out.push_str(",\"options\":");
+                write_json_string(self.out, options);
+                self.out.push_str("}}");
+            }
+            Value::DbPointer { namespace, id } => {
+                self.out.push_str("{\"$dbPointer\":{\"$ref\":");
+                write_json_string(self.out, namespace);
+                self.out.push_str(",\"$id\":");
+                self.object_id(id);
+                self.out.push_str("}}");
+            }
+            Value::CodeWithScope { code, scope } => {
+                self.out.push_str("{\"$code\":");
+                write_json_string(self.out, code);
+                self.out.push_str(",\"$scope\":");
+                self.members(scope.as_doc(), true, depth);
+                self.out.push('}');
+            }
+        }
+    }
+
+    fn raw(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a String cannot fail.
+        let _ = self.out.write_fmt(text);
+    }
+
+    fn text_under(&mut self, name: &str, text: &str) {
+        self.raw(format_args!("{{\"{name}\":"));
+        write_json_string(self.out, text);
+        self.out.push('}');
+    }
+
+    fn double(&mut self, value: f64) {
+        let plain = self.format == Format::Relaxed && value.is_finite();
+        if plain {
+            return self.raw(format_args!("{value:?}"));
+        }
+        let special = match value {
+            v if v.is_nan() => Some("NaN"),
+            f64::INFINITY => Some("Infinity"),
+            f64::NEG_INFINITY => Some("-Infinity"),
+            _ => None,
+        };
+        match special {
+            Some(name) => self.raw(format_args!("{{\"$numberDouble\":\"{name}\"}}")),
+            None => self.raw(format_args!("{{\"$numberDouble\":\"{value:?}\"}}")),
+        }
+    }
+
+    fn object_id(&mut self, id: &[u8; 12]) {
+        self.out.push_str("{\"$oid\":\"");
+        write_hex(self.out, id, false);
+        self.out.push_str("\"}");
+    }
+
+    fn binary(&mut self, subtype: u8, bytes: &[u8]) {
+        const UUID: u8 = 4;
+        if self.format == Format::Relaxed && subtype == UUID && bytes.len() == 16 {
+            self.out.push_str("{\"$uuid\":\"");
+            write_uuid(self.out, bytes);
+            self.out.push_str("\"}");
+            return;
+        }
+        self.out.push_str("{\"$binary\":{\"base64\":\"");
+        write_base64(self.out, bytes);
+        self.raw(format_args!("\",\"subType\":\"{subtype:02x}\"}}}}"));
+    }
+
+    fn date(&mut self, unix_ms: i64) {
+        // The last millisecond of the year 9999.
+        const READABLE_MAX: i64 = 253_402_300_799_999;
+        if self.format == Format::Canonical || !(0..=READABLE_MAX).contains(&unix_ms) {
+            return self.raw(format_args!("{{\"$date\":{{\"$numberLong\":\"{unix_ms}\"}}}}"));
+        }
+        let (year, month, day) = civil_from_days(unix_ms / 86_400_000);
+        let ms = unix_ms % 86_400_000;
+        self.raw(format_args!(
+            "{{\"$date\":\"{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z\"}}",
+            ms / 3_600_000,
+            ms / 60_000 % 60,
+            ms / 1000 % 60,
+            ms % 1000
+        ));
+    }
+}
+
+fn write_base64(out: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for chunk in bytes.chunks(3) {
+        let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
+        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for i in 0..4 {
+            if i <= chunk.len() {
+                out.push(char::from(DIGITS[(word >> (18 - 6 * i) & 63) as usize]));
+            } else {
+                out.push('=');
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Decimal128;
+    use crate::{array, doc};
+
+    #[test]
+    fn every_type_in_both_formats() {
+        let both = |value: Value<'_>, canonical: &str, relaxed: &str| {
+            for (format, expected) in [(Format::Canonical, canonical), (Format::Relaxed, relaxed)] {
+                let mut out = String::new();
+                write_value(&mut out, &value, format);
+                assert_eq!(out, expected, "{value:?}");
+            }
+        };
+        let same = |value: Value<'_>, text: &str| both(value, text, text);
+        both(1.into(), r#"{"$numberInt":"1"}"#, "1");
+        both(1i64.into(), r#"{"$numberLong":"1"}"#, "1");
+        both(1.0.into(), r#"{"$numberDouble":"1.0"}"#, "1.0");
+        both((-0.0).into(), r#"{"$numberDouble":"-0.0"}"#, "-0.0");
+        same(f64::NAN.into(), r#"{"$numberDouble":"NaN"}"#);
+        same(f64::NEG_INFINITY.into(), r#"{"$numberDouble":"-Infinity"}"#);
+        same(Decimal128::parse("1E+3").unwrap().into(), r#"{"$numberDecimal":"1E+3"}"#);
+        same("a\"\u{1}é".into(), r#""a\"\u0001é""#);
+        same(Value::Symbol("s".into()), r#"{"$symbol":"s"}"#);
+        same(Value::Code("f".into()), r#"{"$code":"f"}"#);
+        let scope = doc! { "x" => "y" }.into();
+        same(
+            Value::CodeWithScope { code: "f".into(), scope },
+            r#"{"$code":"f","$scope":{"x":"y"}}"#,
+        );
+        same(doc! { "a" => array![true, Value::Null] }.into(), r#"{"a":[true,null]}"#);
+        for (bytes, base64) in [
+            (&b""[..], ""),
+            (b"f", "Zg=="),
+            (b"fo", "Zm8="),
+            (b"foo", "Zm9v"),
+            (b"\xff\xef\xbe", "/+++"),
+        ] {
+            let text = format!(r#"{{"$binary":{{"base64":"{base64}","subType":"80"}}}}"#);
+            same(Value::Binary { subtype: 0x80, bytes: bytes.into() }, &text);
+        }
+        both(
+            Value::Binary { subtype: 4, bytes: vec![0xAB; 16].into() },
+            r#"{"$binary":{"base64":"q6urq6urq6urq6urq6urqw==","subType":"04"}}"#,
+            r#"{"$uuid":"abababab-abab-abab-abab-abababababab"}"#,
+        );
+        same([0xAB; 12].into(), r#"{"$oid":"abababababababababababab"}"#);
+        both(
+            Value::DateTime(1_356_351_330_501),
+            r#"{"$date":{"$numberLong":"1356351330501"}}"#,
+            r#"{"$date":"2012-12-24T12:15:30.501Z"}"#,
+        );
+        same(Value::DateTime(-1), r#"{"$date":{"$numberLong":"-1"}}"#);
+        same(
+            Value::DateTime(253_402_300_800_000),
+            r#"{"$date":{"$numberLong":"253402300800000"}}"#,
+        );
+        let time = kauri_base::Timestamp { seconds: 5, increment: 6 };
+        same(time.into(), r#"{"$timestamp":{"t":5,"i":6}}"#);
+        same(
+            Value::Regex { pattern: "a/b".into(), options: "i".into() },
+            r#"{"$regularExpression":{"pattern":"a/b","options":"i"}}"#,
+        );
+        same(
+            Value::DbPointer { namespace: "a.b".into(), id: [0; 12] },
+            r#"{"$dbPointer":{"$ref":"a.b","$id":{"$oid":"000000000000000000000000"}}}"#,
+        );
+        same(Value::MinKey, r#"{"$minKey":1}"#);
+        same(Value::MaxKey, r#"{"$maxKey":1}"#);
+        same(Value::Undefined, r#"{"$undefined":true}"#);
+    }
+}
