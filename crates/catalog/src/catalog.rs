@@ -96,6 +96,11 @@ impl Catalog {
             collections: RwLock::default(),
             views: RwLock::default(),
         };
+        if catalog.engine.record_store(CollectionId::CATALOG).is_none() {
+            let mut unit = WriteUnit::new();
+            unit.push(CollectionId::CATALOG, RecordId(0), OpKind::CreateStore);
+            catalog.committer.commit(&mut unit)?;
+        }
         for (record, version, stored) in stored::read_all(&*catalog.engine)? {
             catalog.load(Place { record, version }, stored)?;
         }

@@ -141,10 +141,9 @@ impl<'n> Args<'n> {
     /// An integer of any number type; fractions are cut off (`safeInt64`).
     pub fn long(&self, elem: Elem<'_>) -> Result<i64> {
         let value = elem.value();
-        if !value.is_number() {
-            return Err(self.wrong_type(elem, &["long", "int", "decimal", "double"]));
-        }
-        Ok(value.to_i64_saturating())
+        value
+            .to_i64_saturating()
+            .ok_or_else(|| self.wrong_type(elem, &["long", "int", "decimal", "double"]))
     }
 
     /// As `long`, and not negative.

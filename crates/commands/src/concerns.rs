@@ -289,7 +289,7 @@ fn members(field: Elem<'_>) -> Result<WriteConcernW> {
              set"
         ),
         value if value.is_number() => {
-            let number = value.to_i64_saturating();
+            let number = value.to_i64_saturating().unwrap_or(0);
             match number {
                 0 => Ok(WriteConcernW::None),
                 1 => Ok(WriteConcernW::Members(1)),

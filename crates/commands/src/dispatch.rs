@@ -177,7 +177,7 @@ enum Open {
 fn begin_reply(form: Form, response_to: i32, out: &mut Vec<u8>) -> Open {
     let id = NEXT_REQUEST_ID.fetch_add(1, Ordering::Relaxed);
     if form.legacy {
-        return Open::Query(ReplyWriter::begin(out, id, response_to, kauri_wire::AWAIT_CAPABLE, 0, 1));
+        return Open::Query(ReplyWriter::begin(out, id, response_to, kauri_wire::op_reply::AWAIT_CAPABLE, 0, 1));
     }
     let flags = if form.checksum { flags::CHECKSUM_PRESENT } else { 0 };
     Open::Msg(MsgWriter::begin(out, id, response_to, flags))
@@ -489,7 +489,7 @@ fn log_if_slow(
         .str("type", if command.access == Access::Write { "update" } else { "command" })
         .str("ns", ns)
         .str("appName", &invocation.client.app_name)
-        .json("command", kauri_bson::relaxed_json(invocation.body, 1024))
+        .str("command", kauri_bson::shell_text(invocation.body))
         .num("numYields", invocation.op.state().yields());
     if let Some(error) = error {
         attr = attr.num("ok", 0).str("errName", error.code().name()).num("errCode", error.code().number());

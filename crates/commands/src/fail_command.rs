@@ -5,7 +5,7 @@ use crate::dispatch::Injected;
 use crate::invocation::Invocation;
 use crate::registry::Command;
 use crate::server::Server;
-use kauri_base::{Error, ErrorCode, RandomSource, Result};
+use kauri_base::{Error, ErrorCode, Result};
 use kauri_bson::{Doc, DocBuf, Value};
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub async fn before(
     let data = DocBuf::from_vec(data)?;
     let data = data.as_doc();
     if data.value("blockConnection").truthy() {
-        let ms = data.value("blockTimeMS").to_i64_saturating().max(0) as u64;
+        let ms = data.value("blockTimeMS").to_i64_saturating().unwrap_or(0).max(0) as u64;
         invocation.worker.sleep(Duration::from_millis(ms)).await;
     }
     let mut injection = Injection { close: data.value("closeConnection").truthy(), ..Default::default() };
@@ -62,7 +62,7 @@ pub async fn before(
     }
     let code = data.value("errorCode");
     if code.is_number() {
-        let code = ErrorCode::from_number(code.to_i64_saturating() as i32);
+        let code = ErrorCode::from_number(code.to_i64_saturating().unwrap_or(0) as i32);
         let message =
             format!("Failing command via 'failCommand' failpoint: {}", command.name);
         let mut error = Error::new(code, message);

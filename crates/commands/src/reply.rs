@@ -149,3 +149,16 @@ pub fn write_errors(out: &mut DocWriter<'_>, errors: &[(usize, Error)]) {
         entry.put("errmsg", if bytes <= limits::REPLY_BYTES_MAX / 4 { error.message() } else { "" });
     }
 }
+
+/// A UUID as text: `xxxxxxxx-xxxx-…`.
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(36);
+    for (position, byte) in uuid.iter().enumerate() {
+        if matches!(position, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

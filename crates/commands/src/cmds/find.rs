@@ -143,7 +143,7 @@ fn parse_projection(
     env: &QueryEnv,
 ) -> Result<(Arc<Projection>, kauri_bson::DocBuf)> {
     let expressions = kauri_expr::ParseCx { vars: env.scope.clone() };
-    let cx = kauri_mutate::ParseCx { expressions };
+    let cx = kauri_mutate::ParseCx::new().with_expressions(&expressions);
     let filter = query.filter.as_ref().map(|f| f.expr());
     Ok((Arc::new(Projection::parse(spec, filter, &cx)?), spec.to_buf()))
 }

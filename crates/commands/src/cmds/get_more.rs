@@ -108,7 +108,7 @@ fn check_collection(invocation: &Invocation<'_>, cursor: &Cursor) -> Result<()> 
         Resolved::Collection(current) if current.id == collection.id => Ok(()),
         _ => Err(Error::new(
             ErrorCode::QueryPlanKilled,
-            format!("collection dropped. UUID {}", kauri_bson::uuid_text(&collection.uuid)),
+            format!("collection dropped. UUID {}", crate::reply::uuid_text(&collection.uuid)),
         )),
     }
 }

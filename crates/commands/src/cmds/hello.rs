@@ -62,9 +62,8 @@ impl Request {
                     topology_version = true;
                 }
                 "maxAwaitTimeMS" => request.max_await_ms = Some(args.count(elem)?),
-                "saslSupportedMechs" | "speculativeAuthenticate" | "loadBalanced" | "forShell"
-                | "hostInfo" | "internalClient" | "hangUpOnStepDown" | "hostinfo" => {}
-                _ => args.other(elem)?,
+                // Not strict, as in MongoDB: newer drivers announce what older servers don't know.
+                _ => {}
             }
         }
         if topology_version != request.max_await_ms.is_some() {
@@ -178,7 +177,7 @@ fn set_metadata(
     let attr = Attr::new()
         .str("remote", &session.remote)
         .str("client", format!("conn{}", session.id))
-        .json("doc", kauri_bson::relaxed_json(doc, 1024));
+        .str("doc", kauri_bson::shell_text(doc));
     log::info("NETWORK", 51800, &format!("conn{}", session.id), "client metadata", attr);
     client.metadata = Some(metadata.into_buf());
     Ok(())

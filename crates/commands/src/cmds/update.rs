@@ -179,9 +179,10 @@ fn parse_statement(statement: Doc<'_>, mut env: QueryEnv) -> Result<Statement<'_
     }
     let Some(filter) = filter else { return Err(args.missing("q")) };
     let Some(spec) = spec else { return Err(args.missing("u")) };
-    let cx = ParseCx { expressions: kauri_expr::ParseCx { vars: env.scope.clone() } };
+    let expressions = kauri_expr::ParseCx { vars: env.scope.clone() };
+    let cx = ParseCx::new().with_expressions(&expressions);
     let update = Update::parse(&spec, &array_filters, &cx)?;
-    if multi && matches!(update.kind(), UpdateKind::Replacement(_)) {
+    if multi && matches!(update.kind(), UpdateKind::Replacement) {
         bail!(FailedToParse, "multi update is not supported for replacement-style update");
     }
     if multi && query.sort.is_some() {

@@ -10,7 +10,9 @@
 
 pub mod executor;
 pub mod fetch;
+pub mod idhack;
 pub mod limit;
+pub mod or;
 pub mod project;
 pub mod scan;
 pub mod sort;

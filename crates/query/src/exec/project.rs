@@ -2,7 +2,8 @@
 
 use super::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
 use kauri_base::Result;
-use kauri_bson::{Doc, DocBuf, DocWriter};
+use kauri_bson::{Doc, DocBuf, DocWriter, Value};
+use kauri_expr::{EvalCx, MetaSource};
 use kauri_matcher::Matcher;
 use kauri_mutate::{ProjectCx, Projection};
 use std::sync::Arc;
@@ -31,6 +32,22 @@ impl Project {
     }
 }
 
+/// What `$meta` finds of a row.
+struct RowMeta<'r> {
+    sort_key: Option<&'r Value<'static>>,
+    record_id: i64,
+}
+
+impl MetaSource for RowMeta<'_> {
+    fn meta(&self, name: &str) -> Value<'_> {
+        match name {
+            "sortKey" => self.sort_key.map_or(Value::Missing, Value::borrow),
+            "recordId" => Value::Int64(self.record_id),
+            _ => Value::Missing,
+        }
+    }
+}
+
 /// Only names with true or false values, no dotted paths: MongoDB's PROJECTION_SIMPLE.
 fn is_simple(spec: Doc<'_>) -> bool {
     spec.iter().all(|e| {
@@ -44,13 +61,15 @@ impl Stage for Project {
         let step = match self.child.work(cx)? {
             Step::Row(row) => {
                 let mut out = Vec::with_capacity(row.doc().as_bytes().len().min(4096));
-                let project_cx = ProjectCx {
-                    filter: self.filter.as_deref(),
-                    sort_key: row.sort_key.as_deref().map(|key| key.borrow()),
-                    record_id: Some(row.record.0 as i64),
-                    eval: cx.env.eval_cx(),
-                    ..ProjectCx::default()
+                let meta = RowMeta {
+                    sort_key: row.sort_key.as_deref(),
+                    record_id: row.record.0 as i64,
                 };
+                let eval = EvalCx { meta: Some(&meta), ..cx.env.eval_cx() };
+                let mut project_cx = ProjectCx::new(eval);
+                if let Some(filter) = &self.filter {
+                    project_cx = project_cx.with_filter(filter.expr());
+                }
                 self.projection.apply(row.doc(), &project_cx, &mut out)?;
                 let doc = DocBuf::from_vec(out)?;
                 Step::Row(row.with_doc(doc))

@@ -38,7 +38,7 @@ impl IndexBounds {
 }
 
 /// `[1.0, 5.0)` read from the other end: `(5.0, 1.0]`.
-fn reversed(interval: &str) -> String {
+pub(super) fn reversed(interval: &str) -> String {
     let swap = |c: Option<char>| match c {
         Some(']') => '[',
         Some(')') => '(',

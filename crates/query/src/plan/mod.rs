@@ -1,6 +1,8 @@
 //! From a query to a plan.
 
 pub mod bounds;
+pub mod index_access;
+pub mod interval;
 pub mod planner;
 pub mod query;
 

@@ -1,23 +1,27 @@
 //! The planner: chooses how the documents of a query are found.
 
 use crate::exec::fetch::Fetch;
+use crate::exec::idhack::IdHack;
 use crate::exec::limit::{Limit, Skip};
+use crate::exec::or::Or;
 use crate::exec::project::Project;
 use crate::exec::scan::{CollScan, IxScan};
 use crate::exec::sort::Sort;
 use crate::exec::{Eof, Stage};
-use crate::plan::bounds::{IndexBounds, KeyRange};
+use crate::plan::index_access::{IndexAccess, conjuncts, of_index};
 use crate::plan::query::{Hint, Query};
-use kauri_base::Result;
-use kauri_catalog::Collection;
+use kauri_base::{Result, bail};
+use kauri_bson::{Type, Value};
+use kauri_catalog::{Collection, Index};
+use kauri_matcher::{CompareOp, MatchExpr, Matcher, Predicate};
 use kauri_storage::Direction;
 use std::sync::Arc;
 
 /// A plan for the query over this collection; over none there are no rows.
 pub fn plan(collection: Option<&Arc<Collection>>, query: &Query) -> Result<Box<dyn Stage>> {
     let Some(collection) = collection else { return Ok(Box::new(Eof::default())) };
-    let mut root = access(collection, query)?;
-    if let Some(sort) = &query.sort {
+    let (mut root, is_sorted) = access(collection, query)?;
+    if let Some(sort) = query.sort.as_ref().filter(|_| !is_sorted) {
         let limit = match query.limit {
             0 => 0,
             limit => limit.saturating_add(query.skip),
@@ -37,10 +41,127 @@ pub fn plan(collection: Option<&Arc<Collection>>, query: &Query) -> Result<Box<d
     Ok(root)
 }
 
-fn access(collection: &Arc<Collection>, query: &Query) -> Result<Box<dyn Stage>> {
-    let direction = match &query.hint {
-        Some(Hint::Natural(direction)) => *direction,
-        _ => Direction::Forward,
+/// How the documents are reached, and whether they come in the query's order.
+fn access(collection: &Arc<Collection>, query: &Query) -> Result<(Box<dyn Stage>, bool)> {
+    if let Some(Hint::Natural(direction)) = query.hint {
+        return Ok((coll_scan(collection, query, direction), false));
+    }
+    let filter = query.filter.as_ref().map(|f| f.expr());
+    if matches!(filter, Some(MatchExpr::AlwaysFalse)) {
+        return Ok((Box::new(Eof::default()), true));
+    }
+    if query.hint.is_none()
+        && let Some(id_index) = collection.id_index()
+        && let Some(id) = filter.and_then(id_equality)
+    {
+        let stage = IdHack::new(collection.clone(), id_index.clone(), id);
+        return Ok((Box::new(stage), true));
+    }
+    let sort = query.sort.as_ref().map(|s| s.spec());
+    let forced = match &query.hint {
+        Some(hint) => Some(hinted(collection, hint)?),
+        None => None,
     };
-    Ok(Box::new(CollScan::new(collection.clone(), direction, query.filter.clone())))
+    let usable = |index: &&Arc<Index>| match &forced {
+        Some(forced) => index.id == forced.id,
+        None => index.ready && !index.definition().hidden,
+    };
+    let mut candidates: Vec<IndexAccess> = collection
+        .indexes
+        .iter()
+        .filter(usable)
+        .filter_map(|index| of_index(index, filter, sort, forced.is_some()))
+        .collect();
+    candidates.sort_by_key(|c| std::cmp::Reverse(score(c)));
+    if let Some(best) = candidates.into_iter().next() {
+        let is_sorted = best.sorted.is_some();
+        return Ok((fetch_by(collection, query, best), is_sorted));
+    }
+    if let Some(or) = or_access(collection, query) {
+        return Ok((or, false));
+    }
+    Ok((coll_scan(collection, query, Direction::Forward), false))
+}
+
+fn coll_scan(collection: &Arc<Collection>, query: &Query, direction: Direction) -> Box<dyn Stage> {
+    Box::new(CollScan::new(collection.clone(), direction, query.filter.clone()))
+}
+
+/// What promises to look at the fewest documents, before any was looked at.
+fn score(access: &IndexAccess) -> (bool, usize, usize, bool) {
+    (access.single, access.points, access.bound_fields, access.sorted.is_some())
+}
+
+/// The value, if the filter asks for one `_id` and nothing else.
+fn id_equality(filter: &MatchExpr) -> Option<&Value<'static>> {
+    let parts = conjuncts(Some(filter));
+    let [MatchExpr::Leaf(leaf)] = parts.as_slice() else { return None };
+    let Predicate::Compare(CompareOp::Eq, value) = &leaf.pred else { return None };
+    let exact = !matches!(
+        value.ty(),
+        None | Some(Type::Array | Type::Null | Type::Undefined | Type::Regex)
+    );
+    (leaf.path.as_str() == "_id" && exact).then_some(value)
+}
+
+fn hinted<'c>(collection: &'c Collection, hint: &Hint) -> Result<&'c Arc<Index>> {
+    let found = collection.indexes.iter().find(|index| match hint {
+        Hint::Name(name) => index.name() == name,
+        Hint::Pattern(pattern) => {
+            kauri_bson::compare_docs(pattern.as_doc(), index.definition().key.as_doc()).is_eq()
+        }
+        Hint::Natural(_) => false,
+    });
+    match found.filter(|index| index.ready && !index.definition().hidden) {
+        Some(index) => Ok(index),
+        None => bail!(
+            BadValue,
+            "error processing query: ns={} :: caused by :: hint provided does not correspond to an \
+             existing index",
+            collection.ns
+        ),
+    }
+}
+
+fn fetch_by(collection: &Arc<Collection>, query: &Query, access: IndexAccess) -> Box<dyn Stage> {
+    let direction = access.sorted.unwrap_or(Direction::Forward);
+    let parts = conjuncts(query.filter.as_ref().map(|f| f.expr()));
+    let mut rest: Vec<MatchExpr> = parts
+        .iter()
+        .zip(&access.covered)
+        .filter(|(_, covered)| !**covered)
+        .map(|(part, _)| (*part).clone())
+        .collect();
+    let filter = match rest.len() {
+        0 => None,
+        1 => rest.pop().map(|one| Arc::new(Matcher::new(one))),
+        n if n == parts.len() => query.filter.clone(),
+        _ => Some(Arc::new(Matcher::new(MatchExpr::And(rest)))),
+    };
+    let scan = IxScan::new(access.index, access.bounds, direction, false);
+    Box::new(Fetch::new(Box::new(scan), collection.clone(), filter, query.filter.clone()))
+}
+
+/// A filter with a disjunction whose every branch an index can serve.
+fn or_access(collection: &Arc<Collection>, query: &Query) -> Option<Box<dyn Stage>> {
+    if query.hint.is_some() {
+        return None;
+    }
+    let filter = query.filter.as_ref()?;
+    let branches = conjuncts(Some(filter.expr())).into_iter().find_map(|part| match part {
+        MatchExpr::Or(branches) => Some(branches),
+        _ => None,
+    })?;
+    let mut scans: Vec<Box<dyn Stage>> = Vec::with_capacity(branches.len());
+    for branch in branches {
+        let best = collection
+            .indexes
+            .iter()
+            .filter(|index| index.ready && !index.definition().hidden)
+            .filter_map(|index| of_index(index, Some(branch), None, false))
+            .max_by_key(score)?;
+        scans.push(Box::new(IxScan::new(best.index, best.bounds, Direction::Forward, false)));
+    }
+    let or = Box::new(Or::new(scans));
+    Some(Box::new(Fetch::new(or, collection.clone(), query.filter.clone(), query.filter.clone())))
 }

@@ -48,7 +48,8 @@ pub async fn insert(
         if collection.options.capped.is_some() {
             most = 1;
         }
-        let group = prepare_group(catalog, op, &collection, &docs[next..], most, options, &mut scratch);
+        let group =
+            prepare_group(catalog, op, &collection, &docs[next..], most, options, &mut scratch);
         let (mut unit, count, failed) = group;
         if count > 0 {
             if collection.options.capped.is_some() {
@@ -219,17 +220,13 @@ pub fn prepare_document<'d>(
 pub fn check_id(elem: Elem<'_>) -> Result<()> {
     match elem.ty() {
         Type::Array | Type::Regex | Type::Undefined => {
-            bail!(
-                InvalidIdField,
-                "The '_id' value cannot be of type {}",
-                elem.ty().alias()
-            );
+            bail!(InvalidIdField, "The '_id' value cannot be of type {}", elem.ty().alias());
         }
         Type::Document => {
             let first = elem.as_doc().and_then(Doc::first);
-            if let Some(first) = first.filter(|f| {
-                f.key().starts_with('$') && !matches!(f.key(), "$ref" | "$id" | "$db")
-            }) {
+            if let Some(first) = first
+                .filter(|f| f.key().starts_with('$') && !matches!(f.key(), "$ref" | "$id" | "$db"))
+            {
                 return Err(Error::new(
                     ErrorCode::DollarPrefixedFieldName,
                     format!(

@@ -56,11 +56,7 @@ type Body<'b> = dyn FnMut(Target<'_>) -> Result<Verdict> + Send + 'b;
 
 impl Targets<'_> {
     /// Hands each target to `body`. True if there was any.
-    pub async fn for_each(
-        &self,
-        op: &mut OperationContext,
-        body: &mut Body<'_>,
-    ) -> Result<bool> {
+    pub async fn for_each(&self, op: &mut OperationContext, body: &mut Body<'_>) -> Result<bool> {
         if self.multi { self.all(op, body).await } else { self.first(op, body).await }
     }
 

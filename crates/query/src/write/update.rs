@@ -9,7 +9,7 @@ use kauri_bson::{Doc, DocBuf, Value};
 use kauri_catalog::KeyScratch;
 use kauri_matcher::{MatchDetails, MatchExpr};
 use kauri_mutate::{Update, UpdateCx};
-use kauri_storage::{OpKind, WriteUnit};
+use kauri_storage::WriteUnit;
 use std::borrow::Cow;
 
 /// A parsed update statement.
@@ -135,6 +135,32 @@ pub(super) async fn upsert(
     scratch: &mut KeyScratch,
     outcome: &mut WriteOutcome,
 ) -> Result<DocBuf> {
+    let doc = new_document(statement)?;
+    let targets = &statement.targets;
+    loop {
+        let collection = collection_for_write(targets.catalog, targets.ns)?;
+        if !statement.bypass_validation {
+            collection.check_valid(doc.as_doc(), None)?;
+        }
+        let mut unit = WriteUnit::new();
+        collection.insert(&mut unit, Cow::Borrowed(doc.as_bytes()), scratch)?;
+        if collection.options.capped.is_some() {
+            capped::make_room(op, targets.catalog, &collection, &mut unit, scratch).await?;
+        }
+        let result = targets.catalog.committer().commit(&mut unit);
+        drop(unit);
+        match attempt(result, &collection)? {
+            Attempt::Committed(ticket) => {
+                outcome.committed(ticket);
+                return Ok(doc);
+            }
+            Attempt::Again => op.yield_now().await?,
+        }
+    }
+}
+
+/// The document that filter and update describe, with an `_id`.
+fn new_document(statement: &UpdateStatement<'_>) -> Result<DocBuf> {
     let targets = &statement.targets;
     let env = targets.env;
     let mut cx = UpdateCx::new(env.now_ms, timestamp(env.now_ms));
@@ -151,27 +177,7 @@ pub(super) async fn upsert(
         bail!(InternalError, "an upsert made a document without _id");
     };
     check_id(id)?;
-    loop {
-        let collection = collection_for_write(targets.catalog, targets.ns)?;
-        if !statement.bypass_validation {
-            collection.check_valid(doc.as_doc(), None)?;
-        }
-        let mut unit = WriteUnit::new();
-        collection.insert(&mut unit, Cow::Borrowed(doc.as_bytes()), scratch)?;
-        if collection.options.capped.is_some() {
-            capped::make_room(op, targets.catalog, &collection, &mut unit, scratch).await?;
-        }
-        debug_assert!(matches!(unit.ops[0].kind, OpKind::Insert { .. }));
-        let result = targets.catalog.committer().commit(&mut unit);
-        drop(unit);
-        match attempt(result, &collection)? {
-            Attempt::Committed(ticket) => {
-                outcome.committed(ticket);
-                return Ok(doc);
-            }
-            Attempt::Again => op.yield_now().await?,
-        }
-    }
+    Ok(doc)
 }
 
 /// Whether the duplicate is in an index on fields that the filter names: then the document that is
@@ -180,8 +186,8 @@ pub(super) fn is_on_filtered_fields(error: &Error, statement: &UpdateStatement<'
     let Some(filter) = &statement.targets.query.filter else { return false };
     let Some(pattern) = error.extra().and_then(|e| Doc::from_bytes(e).ok()) else { return false };
     let Value::Document(pattern) = pattern.value("keyPattern") else { return false };
-    let named = filter.expr().equality_paths();
-    pattern.iter().all(|field| named.iter().any(|path| path == field.key()))
+    let named = filter.expr().equalities();
+    pattern.iter().all(|field| named.iter().any(|(path, _)| path.as_str() == field.key()))
 }
 
 fn timestamp(now_ms: i64) -> Timestamp {

@@ -1,0 +1,372 @@
+//! How one index could serve one query: the bounds that its predicates give, what they leave to be
+//! checked on the document, and whether the index's order is the query's.
+
+use super::bounds::{IndexBounds, KeyRange};
+use super::interval::{Interval, IntervalList, of_predicate};
+use kauri_bson::{Discriminator, Doc, KeyStringBuilder, Value};
+use kauri_catalog::Index;
+use kauri_matcher::{MatchExpr, Predicate};
+use kauri_storage::Direction;
+use std::sync::Arc;
+
+/// Ranges that one scan may have; beyond that, fewer fields are used for bounds.
+const RANGES_MAX: usize = 5000;
+
+/// A way to read an index for a query.
+#[derive(Clone)]
+pub struct IndexAccess {
+    /// The index.
+    pub index: Arc<Index>,
+    /// What of it is read.
+    pub bounds: IndexBounds,
+    /// Which of the conjuncts need not be checked again, by position.
+    pub covered: Vec<bool>,
+    /// Leading fields that are bound to single values.
+    pub points: usize,
+    /// Fields that are bound at all.
+    pub bound_fields: usize,
+    /// The direction in which the scan gives the rows in the query's order, if one does.
+    pub sorted: Option<Direction>,
+    /// At most one record can be found (all fields of a unique index bound to single values).
+    pub single: bool,
+}
+
+/// The parts of a filter that all have to hold.
+pub fn conjuncts(filter: Option<&MatchExpr>) -> Vec<&MatchExpr> {
+    match filter {
+        None => Vec::new(),
+        Some(MatchExpr::And(children)) => children.iter().collect(),
+        Some(other) => vec![other],
+    }
+}
+
+/// How `index` could serve; `None` if it can't or has nothing to offer. With `forced` (a hint) it
+/// serves even with a scan of all its entries.
+pub fn of_index(
+    index: &Arc<Index>,
+    filter: Option<&MatchExpr>,
+    sort: Option<Doc<'_>>,
+    forced: bool,
+) -> Option<IndexAccess> {
+    let definition = index.definition();
+    if let Some(partial) = &definition.partial {
+        let implied = filter.is_some_and(|filter| kauri_matcher::is_subset_of(filter, partial));
+        if !implied {
+            return None;
+        }
+    }
+    let parts = conjuncts(filter);
+    let fields: Vec<Doc<'_>> = vec![definition.key.as_doc()];
+    let paths: Vec<&str> = fields[0].iter().map(|e| e.key()).collect();
+    let mut lists: Vec<IntervalList> = Vec::with_capacity(paths.len());
+    let mut covered = vec![false; parts.len()];
+    let mut excludes_missing = false;
+    for (field, path) in paths.iter().enumerate() {
+        let shares_array = (0..field).any(|earlier| {
+            !lists[earlier].is_all() && shares_array_prefix(index, earlier, field, &paths)
+        });
+        let bound = if shares_array {
+            FieldBound { list: IntervalList::all(), used: Vec::new(), excludes_missing: false }
+        } else {
+            of_field(index, field, path, &parts)
+        };
+        excludes_missing |= bound.excludes_missing;
+        if bound.list.exact {
+            bound.used.iter().for_each(|part| covered[*part] = true);
+        }
+        lists.push(bound.list);
+    }
+    if definition.sparse && !excludes_missing && !forced {
+        return None;
+    }
+    let bound_fields = lists.iter().filter(|list| !list.is_all()).count();
+    let sorted = sort.and_then(|sort| sort_direction(index, &paths, &lists, sort));
+    let leads = lists.first().is_some_and(|list| !list.is_all()) || excludes_missing_first(&lists);
+    if !leads && sorted.is_none() && !forced {
+        return None;
+    }
+    let (ranges, fields_in_ranges) = ranges_of(index, &lists);
+    // What the ranges don't express has to be checked on the document.
+    for (field, path) in paths.iter().enumerate().skip(fields_in_ranges) {
+        if !lists[field].is_all() {
+            for (position, part) in parts.iter().enumerate() {
+                if path_of(part) == Some(path) {
+                    covered[position] = false;
+                }
+            }
+        }
+    }
+    let points =
+        lists.iter().take_while(|list| list.intervals.len() == 1 && list.is_points()).count();
+    let bounds = IndexBounds {
+        fields: paths
+            .iter()
+            .zip(&lists)
+            .enumerate()
+            .map(|(field, (path, list))| {
+                let mut texts: Vec<String> = list.intervals.iter().map(Interval::text).collect();
+                if definition.pattern.is_descending(field) {
+                    texts = texts.iter().rev().map(|t| super::bounds::reversed(t)).collect();
+                }
+                ((*path).to_owned(), texts)
+            })
+            .collect(),
+        ranges,
+    };
+    Some(IndexAccess {
+        index: index.clone(),
+        bounds,
+        covered,
+        points,
+        bound_fields,
+        sorted,
+        single: definition.unique && points == paths.len(),
+    })
+}
+
+fn excludes_missing_first(lists: &[IntervalList]) -> bool {
+    lists.first().is_some_and(|list| list.intervals.is_empty())
+}
+
+/// The path that a conjunct is about, if it's about one.
+fn path_of<'e>(part: &'e MatchExpr) -> Option<&'e str> {
+    match part {
+        MatchExpr::Leaf(leaf) => Some(leaf.path.as_str()),
+        MatchExpr::Not(child) => path_of(child),
+        _ => None,
+    }
+}
+
+struct FieldBound {
+    list: IntervalList,
+    /// The conjuncts that it's made of.
+    used: Vec<usize>,
+    /// Whether a document without the field cannot satisfy them.
+    excludes_missing: bool,
+}
+
+fn of_field(index: &Index, field: usize, path: &str, parts: &[&MatchExpr]) -> FieldBound {
+    let multikey = index.keys.multikey.of_field(field) != 0;
+    let mut bound =
+        FieldBound { list: IntervalList::all(), used: Vec::new(), excludes_missing: false };
+    let mut exact = true;
+    for (position, part) in parts.iter().enumerate() {
+        let Some((list, excludes_missing)) = of_part(part, path) else { continue };
+        bound.excludes_missing |= excludes_missing;
+        if list.is_all() {
+            continue;
+        }
+        if !multikey || bound.used.is_empty() {
+            exact &= list.exact;
+            bound.list = match bound.used.is_empty() {
+                true => list,
+                false => bound.list.intersect(&list),
+            };
+            bound.used.push(position);
+        } else if narrower(&list, &bound.list) {
+            // A document with several keys may satisfy each predicate by another key: only one of
+            // them can bound the scan.
+            exact = list.exact;
+            bound.list = list;
+            bound.used = vec![position];
+        }
+    }
+    bound.list.exact = exact && !bound.used.is_empty();
+    bound
+}
+
+fn narrower(a: &IntervalList, b: &IntervalList) -> bool {
+    a.is_points() && !b.is_points()
+}
+
+/// What a conjunct allows in the keys of this path, and whether it excludes a missing field.
+fn of_part(part: &MatchExpr, path: &str) -> Option<(IntervalList, bool)> {
+    match part {
+        MatchExpr::Leaf(leaf) if leaf.path.as_str() == path => {
+            let list = of_predicate(&leaf.pred)?;
+            let excludes = matches!(leaf.pred, Predicate::Exists) || !holds_null(&list);
+            Some((list, excludes))
+        }
+        MatchExpr::Leaf(leaf) => match &leaf.pred {
+            // {a: {$elemMatch: {b: …}}} bounds an index on a.b by one of its predicates.
+            Predicate::ElemMatchObject(child) => {
+                let rest = path.strip_prefix(leaf.path.as_str())?.strip_prefix('.')?;
+                let mut best: Option<(IntervalList, bool)> = None;
+                for part in conjuncts(Some(child)) {
+                    if let Some((mut list, excludes)) = of_part(part, rest) {
+                        list.exact = false;
+                        if best.as_ref().is_none_or(|(b, _)| narrower(&list, b)) {
+                            best = Some((list, excludes));
+                        }
+                    }
+                }
+                best
+            }
+            _ => None,
+        },
+        MatchExpr::Not(child) => match &**child {
+            MatchExpr::Leaf(leaf) if leaf.path.as_str() == path => {
+                let simple = matches!(leaf.pred, Predicate::Compare(..) | Predicate::In(_));
+                let list = if simple { of_predicate(&leaf.pred)? } else { return None };
+                if !is_exact_for_complement(&leaf.pred) {
+                    return Some((IntervalList::all(), false));
+                }
+                Some((list.complement(), false))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether a key within the predicate's intervals means that the document satisfies it, so that
+/// leaving these keys out loses no document of the negation.
+fn is_exact_for_complement(pred: &Predicate) -> bool {
+    match pred {
+        Predicate::Compare(_, value) => {
+            !matches!(value, Value::Array(_) | Value::Null | Value::Undefined | Value::Document(_))
+        }
+        Predicate::In(list) => {
+            list.regexes().is_empty()
+                && !list.values().iter().any(|v| {
+                    matches!(
+                        v,
+                        Value::Array(_) | Value::Null | Value::Undefined | Value::Document(_)
+                    )
+                })
+        }
+        _ => false,
+    }
+}
+
+fn holds_null(list: &IntervalList) -> bool {
+    let null = IntervalList { intervals: vec![Interval::point(Value::Null)], exact: true };
+    !list.intersect(&null).intervals.is_empty()
+}
+
+/// Whether two fields' paths go through the same array, so that bounding both by predicates that
+/// may be about different elements would lose documents.
+fn shares_array_prefix(index: &Index, a: usize, b: usize, paths: &[&str]) -> bool {
+    let bits = index.keys.multikey.of_field(a) | index.keys.multikey.of_field(b);
+    paths[a]
+        .split('.')
+        .zip(paths[b].split('.'))
+        .enumerate()
+        .take_while(|(_, (x, y))| x == y)
+        .any(|(component, _)| bits >> component.min(63) & 1 == 1)
+}
+
+/// The direction in which the scan is in the query's order.
+fn sort_direction(
+    index: &Index,
+    paths: &[&str],
+    lists: &[IntervalList],
+    sort: Doc<'_>,
+) -> Option<Direction> {
+    if index.definition().sparse || index.definition().partial.is_some() && sort.is_empty() {
+        return None;
+    }
+    let mut wanted: Vec<(&str, bool)> =
+        sort.iter().map(|e| (e.key(), e.value().as_f64_lossy().is_some_and(|n| n < 0.0))).collect();
+    let is_fixed = |field: usize| {
+        lists[field].intervals.len() == 1
+            && lists[field].is_points()
+            && index.keys.multikey.of_field(field) == 0
+    };
+    // Fields that are fixed to one value don't disturb an order, and sort by nothing.
+    wanted.retain(|(path, _)| {
+        !paths.iter().enumerate().any(|(field, p)| p == path && is_fixed(field))
+    });
+    let mut direction: Option<Direction> = None;
+    let mut field = 0;
+    for (path, descending) in wanted {
+        while field < paths.len() && is_fixed(field) {
+            field += 1;
+        }
+        if field >= paths.len() || paths[field] != path || index.keys.multikey.of_field(field) != 0
+        {
+            return None;
+        }
+        let same = index.definition().pattern.is_descending(field) == descending;
+        let needed = if same { Direction::Forward } else { Direction::Backward };
+        if direction.is_some_and(|d| d != needed) {
+            return None;
+        }
+        direction = Some(needed);
+        field += 1;
+    }
+    Some(direction.unwrap_or(Direction::Forward))
+}
+
+/// The byte ranges of the bounds, ascending, and how many leading fields they express.
+fn ranges_of(index: &Index, lists: &[IntervalList]) -> (Vec<KeyRange>, usize) {
+    let pattern = &index.definition().pattern;
+    let mut prefixes: Vec<KeyStringBuilder> = vec![KeyStringBuilder::new()];
+    let mut used = 0;
+    for (field, list) in lists.iter().enumerate() {
+        let descending = pattern.is_descending(field);
+        let fits = prefixes.len().saturating_mul(list.intervals.len()) <= RANGES_MAX;
+        if !list.is_points() || !fits {
+            break;
+        }
+        let mut next = Vec::with_capacity(prefixes.len() * list.intervals.len());
+        for prefix in &prefixes {
+            for interval in &list.intervals {
+                let mut key = prefix.clone();
+                key.append(&interval.low, descending);
+                next.push(key);
+            }
+        }
+        prefixes = next;
+        used = field + 1;
+    }
+    let mut ranges = Vec::new();
+    for prefix in &prefixes {
+        match lists.get(used) {
+            Some(list) if !list.is_all() && prefixes.len() * list.intervals.len() <= RANGES_MAX => {
+                let descending = pattern.is_descending(used);
+                ranges.extend(list.intervals.iter().map(|i| range_of(prefix, i, descending)));
+            }
+            _ => ranges.push(range_of_prefix(prefix)),
+        }
+    }
+    ranges.sort_by(|a, b| a.low.cmp(&b.low));
+    ranges.dedup();
+    let express = match lists.get(used) {
+        Some(list) if prefixes.len() * list.intervals.len().max(1) <= RANGES_MAX => used + 1,
+        _ => used,
+    };
+    (ranges, express)
+}
+
+fn range_of(prefix: &KeyStringBuilder, interval: &Interval, descending: bool) -> KeyRange {
+    let end = |value: &Value<'_>, behind: bool| {
+        let mut key = prefix.clone();
+        key.append(value, descending);
+        if behind {
+            key.finish(Discriminator::ExclusiveAfter);
+        }
+        key.to_vec()
+    };
+    if descending {
+        KeyRange {
+            low: end(&interval.high, !interval.high_inclusive),
+            high: end(&interval.low, interval.low_inclusive),
+        }
+    } else {
+        KeyRange {
+            low: end(&interval.low, !interval.low_inclusive),
+            high: end(&interval.high, interval.high_inclusive),
+        }
+    }
+}
+
+fn range_of_prefix(prefix: &KeyStringBuilder) -> KeyRange {
+    let low = prefix.to_vec();
+    if low.is_empty() {
+        return KeyRange { low, high: Vec::new() };
+    }
+    let mut high = prefix.clone();
+    high.finish(Discriminator::ExclusiveAfter);
+    KeyRange { low, high: high.to_vec() }
+}
