@@ -9,7 +9,7 @@ use crate::cx::{MatchCx, MatchDetails, ParseCx};
 use crate::eval;
 use crate::tree::{Leaf, MatchExpr};
 use kauri_base::Result;
-use kauri_bson::Doc;
+use kauri_bson::{Doc, Elem, Type};
 
 /// A filter ready to match many documents.
 #[derive(Clone, Debug)]
@@ -18,18 +18,19 @@ pub struct Matcher {
     pass: Option<Pass>,
 }
 
-/// The children of a conjunction.
+/// A conjunction's children, by their positions among them.
 #[derive(Clone, Debug)]
 struct Pass {
     leaves: Vec<PassLeaf>,
-    rest: Vec<MatchExpr>,
+    rest: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
 struct PassLeaf {
     /// The path's first component.
     name: Box<[u8]>,
-    leaf: Leaf,
+    /// The child.
+    child: usize,
     /// Whether there is nothing more to the path.
     whole: bool,
 }
@@ -65,7 +66,7 @@ impl Matcher {
     #[inline]
     pub fn matches(&self, doc: Doc<'_>, cx: &MatchCx<'_>) -> Result<bool> {
         match &self.pass {
-            Some(pass) => pass.matches(doc, cx),
+            Some(pass) => pass.matches(&self.expr, doc, cx),
             None => self.expr.matches(doc, cx),
         }
     }
@@ -81,29 +82,32 @@ impl Matcher {
     }
 }
 
+/// The children of a conjunction; a leaf is a conjunction of one.
+fn conjuncts(expr: &MatchExpr) -> &[MatchExpr] {
+    match expr {
+        MatchExpr::And(children) => children,
+        other => std::slice::from_ref(other),
+    }
+}
+
 impl Pass {
     fn of(expr: &MatchExpr) -> Option<Pass> {
-        let children = match expr {
-            MatchExpr::And(children) => children.as_slice(),
-            MatchExpr::Leaf(_) => std::slice::from_ref(expr),
-            _ => return None,
-        };
         let mut pass = Pass { leaves: Vec::new(), rest: Vec::new() };
-        for child in children {
-            match child {
+        for (child, expr) in conjuncts(expr).iter().enumerate() {
+            match expr {
                 MatchExpr::Leaf(leaf) => {
                     let name = leaf.path.part(0)?.as_bytes().into();
-                    let whole = leaf.path.len() == 1;
-                    pass.leaves.push(PassLeaf { name, leaf: leaf.clone(), whole });
+                    pass.leaves.push(PassLeaf { name, child, whole: leaf.path.len() == 1 });
                 }
-                other => pass.rest.push(other.clone()),
+                _ => pass.rest.push(child),
             }
         }
         let good = 1..=PASS_LEAVES_GOOD.min(PASS_LEAVES_MAX);
         good.contains(&pass.leaves.len()).then_some(pass)
     }
 
-    fn matches(&self, doc: Doc<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+    fn matches(&self, expr: &MatchExpr, doc: Doc<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+        let children = conjuncts(expr);
         let all = u64::MAX >> (PASS_LEAVES_MAX - self.leaves.len());
         let mut settled = 0u64;
         'fields: for elem in doc {
@@ -111,7 +115,7 @@ impl Pass {
                 if elem.key_bytes() != &*candidate.name || settled & (1 << i) != 0 {
                     continue;
                 }
-                if !candidate.matches(elem, cx)? {
+                if !candidate.matches(children, elem, cx)? {
                     return Ok(false);
                 }
                 settled |= 1 << i;
@@ -121,11 +125,12 @@ impl Pass {
             }
         }
         for (i, candidate) in self.leaves.iter().enumerate() {
-            if settled & (1 << i) == 0 && !eval::matches_missing(&candidate.leaf.pred) {
+            let missing = settled & (1 << i) == 0;
+            if missing && !candidate.leaf(children).is_some_and(|l| l.pred.matches_missing()) {
                 return Ok(false);
             }
         }
-        for expr in &self.rest {
+        for expr in self.rest.iter().filter_map(|child| children.get(*child)) {
             if !expr.matches(doc, cx)? {
                 return Ok(false);
             }
@@ -135,16 +140,25 @@ impl Pass {
 }
 
 impl PassLeaf {
+    #[inline]
+    fn leaf<'e>(&self, children: &'e [MatchExpr]) -> Option<&'e Leaf> {
+        match children.get(self.child) {
+            Some(MatchExpr::Leaf(leaf)) => Some(leaf),
+            _ => None,
+        }
+    }
+
     /// Whether the document matches, of which this is the field that the path begins with.
     #[inline]
-    fn matches(&self, elem: kauri_bson::Elem<'_>, cx: &MatchCx<'_>) -> Result<bool> {
-        let pred = &self.leaf.pred;
-        if self.whole && elem.ty() != kauri_bson::Type::Array {
+    fn matches(&self, children: &[MatchExpr], elem: Elem<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+        let Some(leaf) = self.leaf(children) else { return Ok(false) };
+        let pred = &leaf.pred;
+        if self.whole && elem.ty() != Type::Array {
             return eval::matches_elem(pred, elem, cx, None);
         }
-        eval::from_elem(elem, &self.leaf.path, 1, pred.expand(), |elem, _| match elem {
+        eval::from_elem(elem, &leaf.path, 1, pred.expand(), |elem, _| match elem {
             Some(elem) => eval::matches_elem(pred, elem, cx, None),
-            None => Ok(eval::matches_missing(pred)),
+            None => Ok(pred.matches_missing()),
         })
     }
 }

@@ -1,16 +1,27 @@
 //! A dotted path as filters name it, cut into its components once.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// A dotted field path. [`Path::is_self`] marks the path of a predicate on an array's element itself,
 /// as value-`$elemMatch` has them; it is not the path of the field named `""`.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone)]
 pub struct Path {
-    dotted: Box<str>,
-    parts: Box<[Part]>,
+    dotted: Arc<str>,
+    parts: Parts,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The components; most paths have one, which needs no memory of its own.
+#[derive(Clone)]
+enum Parts {
+    None,
+    One(Part),
+    Many(Arc<[Part]>),
+}
+
+#[derive(Clone, Copy)]
 struct Part {
     start: u32,
     end: u32,
@@ -21,24 +32,42 @@ struct Part {
 impl Path {
     /// The path of this dotted name.
     pub fn new(dotted: &str) -> Path {
-        let mut parts = Vec::with_capacity(1);
+        let part = |start: usize, end: usize, name: &str| Part {
+            start: start as u32,
+            end: end as u32,
+            index: array_index(name),
+        };
+        if !dotted.contains('.') {
+            let parts = Parts::One(part(0, dotted.len(), dotted));
+            return Path { dotted: dotted.into(), parts };
+        }
+        let mut parts = Vec::new();
         let mut start = 0;
         for name in dotted.split('.') {
             let end = start + name.len();
-            parts.push(Part { start: start as u32, end: end as u32, index: array_index(name) });
+            parts.push(part(start, end, name));
             start = end + 1;
         }
-        Path { dotted: dotted.into(), parts: parts.into() }
+        Path { dotted: dotted.into(), parts: Parts::Many(parts.into()) }
     }
 
     /// The path to the value itself.
     pub fn to_self() -> Path {
-        Path { dotted: "".into(), parts: Box::default() }
+        Path { dotted: "".into(), parts: Parts::None }
+    }
+
+    #[inline]
+    fn slice(&self) -> &[Part] {
+        match &self.parts {
+            Parts::None => &[],
+            Parts::One(part) => std::slice::from_ref(part),
+            Parts::Many(parts) => parts,
+        }
     }
 
     /// Whether this is the path to the value itself.
     pub fn is_self(&self) -> bool {
-        self.parts.is_empty()
+        self.slice().is_empty()
     }
 
     /// The path as the filter wrote it.
@@ -48,17 +77,17 @@ impl Path {
 
     /// The number of components.
     pub fn len(&self) -> usize {
-        self.parts.len()
+        self.slice().len()
     }
 
     /// Whether it has no components; the same as [`Path::is_self`].
     pub fn is_empty(&self) -> bool {
-        self.parts.is_empty()
+        self.slice().is_empty()
     }
 
     /// The component at this position.
     pub fn part(&self, position: usize) -> Option<&str> {
-        let part = self.parts.get(position)?;
+        let part = self.slice().get(position)?;
         self.dotted.get(part.start as usize..part.end as usize)
     }
 
@@ -69,12 +98,38 @@ impl Path {
 
     /// The array position that a component names, if it is one.
     pub fn index_at(&self, position: usize) -> Option<u32> {
-        self.parts.get(position)?.index
+        self.slice().get(position)?.index
     }
 
     /// Whether any component could name an array position.
     pub fn has_index(&self) -> bool {
-        self.parts.iter().any(|p| p.index.is_some())
+        self.slice().iter().any(|p| p.index.is_some())
+    }
+}
+
+impl PartialEq for Path {
+    fn eq(&self, other: &Path) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Path {}
+
+impl PartialOrd for Path {
+    fn partial_cmp(&self, other: &Path) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Path {
+    fn cmp(&self, other: &Path) -> Ordering {
+        self.dotted.cmp(&other.dotted).then(self.len().cmp(&other.len()))
+    }
+}
+
+impl Hash for Path {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.dotted.hash(state);
     }
 }
 

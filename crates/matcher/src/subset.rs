@@ -93,6 +93,9 @@ fn comparison_is_subset(
     if value.ty().map(Type::canonical) != wide_value.ty().map(Type::canonical) {
         return false;
     }
+    if op == wide_op && equal(value, wide_value) {
+        return true;
+    }
     if value.is_nan() || wide_value.is_nan() {
         // NaN satisfies these of NaN alone.
         let includes = |op| matches!(op, Eq | Lte | Gte);

@@ -133,7 +133,7 @@ fn in_list(list: &InList, elem: Elem<'_>) -> Result<bool> {
     let found = if list.values.len() <= LINEAR_MAX {
         list.values.iter().any(|v| compare_elem_with(elem, v).is_eq())
     } else {
-        list.values.binary_search_by(|v| compare_elem_with(elem, v).reverse()).is_ok()
+        search(&list.values, elem)
     };
     if found {
         return Ok(true);
@@ -144,6 +144,26 @@ fn in_list(list: &InList, elem: Elem<'_>) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// Searches sorted values; the commonest types without the general comparison.
+fn search(values: &[Value<'static>], elem: Elem<'_>) -> bool {
+    let class = elem.ty().canonical();
+    let by_class = |v: &Value<'_>| v.ty().map_or(0, Type::canonical).cmp(&class);
+    let found = if let Some(number) = number_of(elem) {
+        values.binary_search_by(|v| match v.as_number() {
+            Some(n) => n.compare(number),
+            None => by_class(v),
+        })
+    } else if elem.ty() == Type::ObjectId {
+        values.binary_search_by(|v| match v {
+            Value::ObjectId(id) => id.as_slice().cmp(elem.value_bytes()),
+            other => by_class(other),
+        })
+    } else {
+        values.binary_search_by(|v| compare_elem_with(elem, v).reverse())
+    };
+    found.is_ok()
 }
 
 impl RegexMatch {
