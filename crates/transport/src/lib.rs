@@ -19,7 +19,7 @@ mod reply;
 mod state_machine;
 mod stats;
 mod stream;
-mod sys;
+pub mod sys;
 pub mod tcp;
 pub mod unix;
 
