@@ -2,7 +2,8 @@
 //!
 //! `cargo bench -p kauri-bson`. Prints the best of several rounds.
 
-use kauri_bson::{DocBuf, Value, compare_docs, doc, validate};
+use kauri_bson::keygen::{KeyPattern, Keys};
+use kauri_bson::{DocBuf, KeyStringBuilder, Value, compare_docs, doc, validate};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -108,4 +109,42 @@ fn main() {
         black_box(kauri_bson::compare(black_box(&a), black_box(&b)));
     });
     report("compare ObjectIds", 24, ns);
+    keys();
+}
+
+fn keys() {
+    for (name, value) in [
+        ("ObjectId", Value::ObjectId([7; 12])),
+        ("int", Value::Int32(123_456)),
+        ("long", Value::Int64(1 << 40)),
+        ("double", Value::Double(19.99)),
+        ("decimal", Value::Decimal128(kauri_bson::Decimal128::from_f64(19.99))),
+        ("string of 16 bytes", "abcdefghijklmnop".into()),
+    ] {
+        let mut builder = KeyStringBuilder::new();
+        let ns = measure(|| {
+            builder.clear();
+            builder.append(black_box(&value), false);
+            black_box(builder.bytes());
+        });
+        report(&format!("KeyString of {name}"), builder.bytes().len(), ns);
+    }
+    let ten = DocBuf::build(|w| {
+        w.put("_id", [7u8; 12]);
+        (0..10).for_each(|i| w.put(&format!("field{i}"), i));
+    });
+    let list = doc! { "_id" => 1, "a" => Value::array((0..10).map(Value::from)) };
+    for (name, pattern, doc) in [
+        ("_id", doc! { "_id" => 1 }, &ten),
+        ("the last of 10 ints", doc! { "field9" => 1 }, &ten),
+        ("3 of 10 ints", doc! { "field2" => 1, "field5" => -1, "field8" => 1 }, &ten),
+        ("an array of 10 ints", doc! { "a" => 1 }, &list),
+    ] {
+        let Ok(pattern) = KeyPattern::parse(pattern.as_doc()) else { return };
+        let mut keys = Keys::default();
+        let ns = measure(|| {
+            let _ = black_box(pattern.generate(black_box(doc.as_doc()), false, &mut keys));
+        });
+        report(&format!("keys of {name}"), doc.as_bytes().len(), ns);
+    }
 }

@@ -329,6 +329,7 @@ fn hash_number(number: Number, hasher: &mut impl Hasher) {
 mod tests {
     use super::*;
     use crate::bid::Parts;
+    use crate::random::Random;
     use crate::{array, doc};
     use kauri_base::Timestamp;
     use std::hash::DefaultHasher;
@@ -475,6 +476,87 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn random_values_have_one_total_order() {
+        for seed in 0..3 {
+            let mut random = Random::new(seed);
+            for _ in 0..30_000 {
+                let [a, b, c] = [(); 3].map(|()| random.value(2));
+                let context = format!("seed {seed}: {a:?}, {b:?}, {c:?}");
+                let (ab, bc, ac) = (compare(&a, &b), compare(&b, &c), compare(&a, &c));
+                assert_eq!(compare(&b, &a), ab.reverse(), "{context}");
+                if ab == bc || bc.is_eq() {
+                    assert_eq!(ac, ab, "{context}");
+                }
+                assert_eq!(equal(&a, &b), ab.is_eq(), "{context}");
+                assert!(ab.is_ne() || hash(&a) == hash(&b), "{context}");
+                // From raw elements, with every shortcut there is.
+                let (da, db) = (doc! { "k" => a.clone() }, doc! { "k" => b.clone() });
+                let (Some(ea), Some(eb)) = (da.as_doc().first(), db.as_doc().first()) else {
+                    panic!("{context}");
+                };
+                assert_eq!(compare_elem_values(ea, eb), ab, "{context}");
+                assert_eq!(compare_elem_with(ea, &b), ab, "{context}");
+            }
+        }
+    }
+
+    /// The exact decimal digits of a number before and behind the point, and its sign.
+    fn plain(value: &Value<'_>) -> (bool, String, String) {
+        let text = match value {
+            Value::Double(v) => format!("{v:.1080}"),
+            Value::Decimal128(v) => {
+                let Parts::Finite { negative, coefficient, exponent } = v.parts() else {
+                    panic!("finite numbers only");
+                };
+                let digits = if exponent < 0 {
+                    let places = exponent.unsigned_abs() as usize;
+                    let padded = format!("{coefficient:0>width$}", width = places + 1);
+                    let (whole, fraction) = padded.split_at(padded.len() - places);
+                    format!("{whole}.{fraction}")
+                } else {
+                    format!("{coefficient}{}", "0".repeat(exponent as usize))
+                };
+                format!("{}{digits}", if negative { "-" } else { "" })
+            }
+            Value::Int32(v) => v.to_string(),
+            Value::Int64(v) => v.to_string(),
+            other => panic!("{other:?} is no number"),
+        };
+        let digits = text.trim_start_matches('-');
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        let whole = whole.trim_start_matches('0').to_owned();
+        let fraction = fraction.trim_end_matches('0').to_owned();
+        let negative = text.starts_with('-') && !(whole.is_empty() && fraction.is_empty());
+        (negative, whole, fraction)
+    }
+
+    #[test]
+    fn numbers_compare_as_their_decimal_digits_do() {
+        let finite = |value: &Value<'_>| match value {
+            Value::Double(v) => v.is_finite(),
+            Value::Decimal128(v) => v.is_finite(),
+            _ => true,
+        };
+        let mut random = Random::new(42);
+        let mut previous = Value::Int32(0);
+        for _ in 0..20_000 {
+            let value = random.number();
+            if !finite(&value) {
+                continue;
+            }
+            let (a, b) = (plain(&previous), plain(&value));
+            let magnitude =
+                a.1.len().cmp(&b.1.len()).then(a.1.cmp(&b.1)).then_with(|| a.2.cmp(&b.2));
+            let expected = match (a.0, b.0) {
+                (true, true) => magnitude.reverse(),
+                (negative, other) => other.cmp(&negative).then(magnitude),
+            };
+            assert_eq!(compare(&previous, &value), expected, "{previous:?} against {value:?}");
+            previous = value;
         }
     }
 
