@@ -11,7 +11,7 @@
 
 use crate::doc::{Doc, Elem};
 use crate::keystring::{self, TypeBits};
-use crate::path::{FieldPath, array_position, walk_to_array};
+use crate::path::{FieldPath, array_position};
 use crate::shell;
 use crate::types::Type;
 use crate::value::Value;
@@ -40,8 +40,7 @@ impl KeyPattern {
                     format!("Unsupported index key pattern {}", shell::elem_to_string(elem));
                 Error::new(ErrorCode::CannotCreateIndex, message)
             })?;
-            fields
-                .push(Field { path: FieldPath::lenient(elem.key()), descending: direction < 0.0 });
+            fields.push(Field { path: FieldPath::new(elem.key()), descending: direction < 0.0 });
         }
         if fields.is_empty() {
             return Err(Error::new(ErrorCode::CannotCreateIndex, "Index keys cannot be empty."));
@@ -106,7 +105,7 @@ impl KeyPattern {
         let mut missing = 0;
         keys.bits.clear();
         for field in &self.fields {
-            match walk_to_array(doc, &field.path, 0) {
+            match field.path.walk_to_array(doc, 0) {
                 Some((elem, _)) if elem.ty() == Type::Array => {
                     keys.bytes.clear();
                     keys.bits.clear();
@@ -303,7 +302,7 @@ impl Expansion<'_, '_> {
                 (Some(_), Some(position)) => {
                     return Err(ambiguous(path.component(state.next), position.array));
                 }
-                (Some(_), None) => walk_to_array(object, path, state.next),
+                (Some(_), None) => path.walk_to_array(object, state.next),
                 (None, Some(position)) => position.found,
                 (None, None) => None,
             };
@@ -403,7 +402,7 @@ fn position<'a>(array: Doc<'a>, path: &FieldPath, next: usize) -> Option<Positio
     let found = match elem.ty() {
         _ if after == path.len() => Some((elem, after)),
         Type::Array => Some((elem, after)),
-        Type::Document => elem.as_doc().and_then(|doc| walk_to_array(doc, path, after)),
+        Type::Document => elem.as_doc().and_then(|doc| path.walk_to_array(doc, after)),
         _ => None,
     };
     Some(Position { array, elem, found })
