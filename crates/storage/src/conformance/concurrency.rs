@@ -19,6 +19,15 @@ fn table(subject: &Subject) -> Table {
     Table::create(&subject.engine(), 10, &indexes)
 }
 
+/// Ends the threads that wait for it, also when the test fails.
+pub(super) struct SetWhenDropped<'a>(pub(super) &'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Builds and commits a unit until it is taken.
 fn retry(table: &Table, mut build: impl FnMut(&mut Reader, &mut WriteUnit<'_>)) -> CommitSeq {
     loop {
@@ -77,6 +86,7 @@ pub(super) fn transfers_preserve_the_sum(subject: &mut Subject) {
     }
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _stop = SetWhenDropped(&stop);
         let writers: Vec<_> = (0..THREADS)
             .map(|t| {
                 let table = &table;
@@ -108,7 +118,6 @@ pub(super) fn transfers_preserve_the_sum(subject: &mut Subject) {
         for writer in writers {
             writer.join().expect("a writer");
         }
-        stop.store(true, Ordering::Release);
     });
     let sum: i64 = table.records().values().map(|record| number(&record.doc, "k")).sum();
     assert_eq!(sum, 1000 * ACCOUNTS as i64);
@@ -162,6 +171,7 @@ pub(super) fn units_are_seen_whole(subject: &mut Subject) {
     retry(&table, |reader, unit| write_both(&table, &other, (a, b), reader, unit));
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _stop = SetWhenDropped(&stop);
         let writers: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(|| {
@@ -200,7 +210,6 @@ pub(super) fn units_are_seen_whole(subject: &mut Subject) {
         for writer in writers {
             writer.join().expect("a writer");
         }
-        stop.store(true, Ordering::Release);
     });
     assert_eq!(number(&table.record(a).doc, "k"), 2001);
     assert_eq!(number(&other.record(b).doc, "k"), 2001);
@@ -232,6 +241,7 @@ pub(super) fn stores_are_created_and_dropped_among_writers(subject: &mut Subject
         unit
     });
     let written: u32 = thread::scope(|scope| {
+        let stop_them = SetWhenDropped(&stop);
         let writers: Vec<_> = (0..THREADS as i64)
             .map(|t| {
                 let (engine, newest, stop, describe) = (&engine, &newest, &stop, &describe);
@@ -269,7 +279,7 @@ pub(super) fn stores_are_created_and_dropped_among_writers(subject: &mut Subject
             unit.push(describe(id).id, RecordId(0), OpKind::DropStore);
             engine.commit(&mut unit).unwrap_or_else(|error| panic!("drop: {error}"));
         }
-        stop.store(true, Ordering::Release);
+        drop(stop_them);
         writers.into_iter().map(|writer| writer.join().expect("a writer")).sum()
     });
     assert!(written >= 30 * 5);

@@ -1,6 +1,7 @@
 //! Stores and indexes: creation, drops, builds.
 
 use super::Subject;
+use super::concurrency::SetWhenDropped;
 use super::inspect::{self, Reader};
 use super::table::{Table, TableIndex, doc};
 use crate::engine::StorageEngine;
@@ -264,6 +265,7 @@ pub(super) fn an_index_build_among_writers(subject: &mut Subject) {
         }
     };
     thread::scope(|scope| {
+        let _built = SetWhenDropped(&built);
         scope.spawn(move || write(0));
         scope.spawn(move || write(1));
         let store = table.store();
@@ -283,7 +285,6 @@ pub(super) fn an_index_build_among_writers(subject: &mut Subject) {
                 }
             }
         }
-        built.store(true, Ordering::Release);
     });
     full.check();
 }

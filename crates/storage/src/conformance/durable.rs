@@ -133,8 +133,9 @@ pub(super) fn deletes_and_drops_survive(subject: &mut Subject) {
     let mut unit = WriteUnit::new();
     unit.push(dropped.id, RecordId(0), OpKind::DropStore);
     table.commit(&mut unit).wait(Durability::Durable).expect("wait");
-    let (dropped, empty) = (dropped.id, empty.id);
-    drop(engine);
+    let ids = (dropped.id, empty.id);
+    drop((dropped, empty, engine));
+    let (dropped, empty) = ids;
     for _ in 0..3 {
         table = reopen(subject, table);
         let left: Vec<_> = table.records().into_keys().map(|id| id.0).collect();

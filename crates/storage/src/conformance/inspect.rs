@@ -5,6 +5,7 @@ use crate::error::StorageError;
 use crate::scan::{Direction, IndexScan, RecordScan};
 use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId};
 use kauri_bson::Doc;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// A record that was read: its bytes and version.
@@ -123,14 +124,22 @@ impl Reader {
         }
     }
 
-    /// The rest of the scan.
+    /// The rest of the scan. Entries must come in order, none twice.
     pub fn rest(
         &mut self,
         index: &dyn SortedDataInterface,
         scan: &mut IndexScan,
     ) -> Result<Vec<Entry>, StorageError> {
-        let mut entries = Vec::new();
+        let mut entries: Vec<Entry> = Vec::new();
+        let expected = match scan.direction() {
+            Direction::Forward => Ordering::Less,
+            Direction::Backward => Ordering::Greater,
+        };
         while let Some(entry) = self.next_entry(index, scan)? {
+            if let Some(last) = entries.last() {
+                let order = (&last.key, last.record).cmp(&(&entry.key, entry.record));
+                assert!(order == expected, "entry {} is out of order", entries.len());
+            }
             entries.push(entry);
         }
         Ok(entries)
