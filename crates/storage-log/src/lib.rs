@@ -1,1 +1,67 @@
-//! (in the making)
+//! `pmlog`, the log-structured storage engine. The log is the database: a document is written once,
+//! and found through an address table in memory.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`format`] | the on-media format, as `docs/design/on-media-format.md` has it |
+//! | `core` | what the parts of an open engine share; the order of locks |
+//! | `address`, `slots`, `chunked` | the address table |
+//! | `collection`, `index`, `keyset` | stores and indexes in memory |
+//! | `segments` | which segments are free, how much of each is live |
+//! | `head` | segments being filled |
+//! | `commit` | from a write unit to records in the log |
+//! | `acks`, `flush` | written, durable, and who waits for it |
+//! | `prepare` | opening segments |
+//! | `cleaner` | emptying segments |
+//! | `reader`, `recovery` | from the medium back into memory |
+//! | `read`, `store`, `unit` | reading |
+//! | `engine` | the interface |
+//!
+//! Knows nothing of what documents, keys or collections mean. No unsafe.
+
+pub mod format;
+
+mod acks;
+mod attach;
+
+mod address;
+mod chunked;
+mod cleaner;
+mod collection;
+mod commit;
+mod core;
+mod engine;
+mod flush;
+mod head;
+mod index;
+mod keyset;
+mod options;
+mod prepare;
+mod read;
+mod reader;
+mod recovery;
+mod segments;
+mod slots;
+mod status;
+mod store;
+mod unit;
+
+pub use engine::PmLog;
+pub use options::Options;
+
+use kauri_storage::StorageError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A lock whose holder panicked is taken all the same: what it guards is changed in steps that each
+/// leave it whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The medium's failure as storage reports it.
+fn io_error(error: kauri_medium::Error) -> StorageError {
+    match error {
+        kauri_medium::Error::NoSpace => StorageError::OutOfDiskSpace,
+        error => StorageError::Io(error.to_string()),
+    }
+}

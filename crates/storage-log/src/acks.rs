@@ -1,0 +1,186 @@
+//! Acknowledgements: which commits are written and durable, and who waits for that.
+//!
+//! A ticket's number is the commit sequence, with [`DURABLE`] set if durability is waited for.
+//! Invariant: `written` and `durable` only grow, and only to what is so; after a failure they stand
+//! still and every unreached ticket answers the failure.
+
+use crate::core::Core;
+use crate::lock;
+use kauri_base::ticket::TicketSource;
+use kauri_base::{CommitSeq, Error, ErrorCode, Ticket};
+use kauri_storage::CommitTicket;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+const DURABLE: u64 = 1 << 63;
+
+/// See the module's head.
+pub struct Acks {
+    core: Weak<Core>,
+    written: AtomicU64,
+    durable: AtomicU64,
+    failure: OnceLock<String>,
+    waiters: Mutex<Waiters>,
+    kick: Mutex<bool>,
+    kicked: Condvar,
+}
+
+#[derive(Default)]
+struct Waiters {
+    written: Vec<(u64, Waker)>,
+    durable: Vec<(u64, Waker)>,
+}
+
+impl Acks {
+    /// Everything up to `seq` is durable.
+    pub fn new(core: Weak<Core>, seq: u64) -> Arc<Self> {
+        Arc::new(Acks {
+            core,
+            written: AtomicU64::new(seq),
+            durable: AtomicU64::new(seq),
+            failure: OnceLock::new(),
+            waiters: Mutex::default(),
+            kick: Mutex::new(false),
+            kicked: Condvar::new(),
+        })
+    }
+
+    /// The tickets of a commit.
+    pub fn tickets(self: &Arc<Self>, seq: u64) -> CommitTicket {
+        let ticket = |number| {
+            let source: Arc<dyn TicketSource> = self.clone();
+            Some(Ticket::new(source, number))
+        };
+        let written = if self.written() >= seq { None } else { ticket(seq) };
+        let durable = if self.durable() >= seq { None } else { ticket(seq | DURABLE) };
+        CommitTicket::new(CommitSeq(seq), written, durable)
+    }
+
+    /// Everything up to this commit is with the kernel.
+    #[inline]
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// Everything up to this commit is durable.
+    #[inline]
+    pub fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Why nothing more is acknowledged, if that is so.
+    #[inline]
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
+    /// Notes that everything up to `seq` is with the kernel.
+    pub fn set_written(&self, seq: u64) {
+        if self.written.fetch_max(seq, Ordering::AcqRel) < seq {
+            let wakers = take_reached(&mut lock(&self.waiters).written, seq);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Notes that everything up to `seq` is durable. Answers whether that is news.
+    pub fn set_durable(&self, seq: u64) -> bool {
+        let news = self.durable.fetch_max(seq, Ordering::AcqRel) < seq;
+        if news {
+            let wakers = take_reached(&mut lock(&self.waiters).durable, seq);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+        news
+    }
+
+    /// Nothing more is acknowledged. Answers whether this is the first failure.
+    pub fn fail(&self, message: &str) -> bool {
+        let first = self.failure.set(message.to_owned()).is_ok();
+        let waiters = std::mem::take(&mut *lock(&self.waiters));
+        for (_, waker) in waiters.written.into_iter().chain(waiters.durable) {
+            waker.wake();
+        }
+        first
+    }
+
+    /// Whether somebody waits for durability.
+    pub fn is_durability_wanted(&self) -> bool {
+        !lock(&self.waiters).durable.is_empty()
+    }
+
+    /// Wakes the flusher.
+    pub fn kick(&self) {
+        let mut kick = lock(&self.kick);
+        if !*kick {
+            *kick = true;
+            self.kicked.notify_one();
+        }
+    }
+
+    /// The flusher waits until it is woken or the time has passed.
+    pub fn wait_for_kick(&self, timeout: Duration) {
+        let mut kick = lock(&self.kick);
+        if !*kick {
+            let waited = self.kicked.wait_timeout(kick, timeout);
+            kick = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *kick = false;
+    }
+
+    fn reached(&self, number: u64) -> Option<kauri_base::Result<()>> {
+        let seq = number & !DURABLE;
+        let up_to = if number & DURABLE != 0 { self.durable() } else { self.written() };
+        if up_to >= seq {
+            return Some(Ok(()));
+        }
+        self.failure().map(|message| Err(Error::new(ErrorCode::InternalError, message)))
+    }
+}
+
+fn take_reached(waiters: &mut Vec<(u64, Waker)>, seq: u64) -> Vec<Waker> {
+    let mut wakers = Vec::new();
+    waiters.retain_mut(|(wanted, waker)| {
+        let reached = *wanted <= seq;
+        if reached {
+            wakers.push(waker.clone());
+        }
+        !reached
+    });
+    wakers
+}
+
+impl TicketSource for Acks {
+    fn poll_ticket(&self, number: u64, waker: &Waker) -> Poll<kauri_base::Result<()>> {
+        if let Some(result) = self.reached(number) {
+            return Poll::Ready(result);
+        }
+        let durable = number & DURABLE != 0;
+        let mut waiters = lock(&self.waiters);
+        // Again under the lock: whoever raises the mark takes the lock afterwards.
+        if let Some(result) = self.reached(number) {
+            return Poll::Ready(result);
+        }
+        let list = if durable { &mut waiters.durable } else { &mut waiters.written };
+        let seq = number & !DURABLE;
+        match list.iter_mut().find(|(wanted, w)| *wanted == seq && w.will_wake(waker)) {
+            Some(_) => {}
+            None => list.push((seq, waker.clone())),
+        }
+        drop(waiters);
+        if durable {
+            self.kick();
+        }
+        Poll::Pending
+    }
+
+    fn before_blocking(&self, number: u64) {
+        let Some(core) = self.core.upgrade() else { return };
+        // A failure is what the ticket answers then.
+        if number & DURABLE != 0 {
+            let _ = core.sync_to(number & !DURABLE, "commit.drain");
+        } else {
+            core.flush();
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Making a unit's records the current ones. Latches are held; nothing here can fail.
+
+use super::plan::{Plan, Step};
+use crate::address::Slot;
+use crate::collection::Collection;
+use crate::core::Core;
+use crate::format::RECORD_HEADER_BYTES;
+use crate::format::record::record_bytes;
+use kauri_base::RecordId;
+use kauri_medium::Guard;
+use kauri_storage::{OpKind, WriteUnit};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Plan {
+    pub(super) fn apply(&self, core: &Core, unit: &mut WriteUnit<'_>, guard: &Guard) {
+        for (step, op) in self.steps.iter().zip(&mut unit.ops) {
+            op.record = RecordId(step.record);
+            let Some(store) = self.stores.get(step.store).and_then(|s| s.store.as_ref()) else {
+                continue;
+            };
+            match &op.kind {
+                OpKind::Insert { .. } => insert(core, guard, store, step),
+                OpKind::Update { .. } => update(core, guard, store, step),
+                OpKind::Delete { .. } => delete(core, guard, store, step),
+                OpKind::ChangeDefinition => {
+                    store.definition.fetch_add(1, Ordering::AcqRel);
+                }
+                OpKind::CreateStore => create_store(core, store, step),
+                OpKind::DropStore => drop_store(core, store, step),
+                OpKind::CreateIndex { .. } | OpKind::DropIndex { .. } | OpKind::Backfill { .. } => {
+                }
+            }
+        }
+        self.apply_indexes(core);
+        self.apply_keys(unit);
+    }
+
+    fn apply_indexes(&self, core: &Core) {
+        for planned in &self.indexes {
+            let Some(index) = &planned.index else { continue };
+            if planned.created && planned.exists {
+                core.registry.write().indexes.insert(planned.id, index.clone());
+            } else if !planned.exists {
+                index.drop_entries();
+                core.registry.write().indexes.remove(&planned.id);
+            }
+        }
+    }
+
+    /// All removals come before all additions.
+    fn apply_keys(&self, unit: &WriteUnit<'_>) {
+        let mut last = None;
+        for add in [false, true] {
+            for (position, step) in self.steps.iter().enumerate() {
+                for change in unit.keys_of(position).iter().filter(|change| change.add == add) {
+                    if last.is_none_or(|(id, _)| id != change.index) {
+                        last = self.index(change.index).map(|index| (change.index, index));
+                    }
+                    let Some(index) = last.and_then(|(_, planned)| planned.index.as_ref()) else {
+                        continue;
+                    };
+                    let (key, id) = (unit.key_bytes(change), RecordId(step.record));
+                    if add {
+                        index.keys.insert(key, id, unit.type_bits(change));
+                    } else {
+                        index.keys.remove(key, id);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn insert(core: &Core, guard: &Guard, store: &Collection, step: &Step) {
+    let slot = Slot::new(step.address, record_bytes(step.payload_len), false, 1);
+    core.segments.add_live(slot);
+    store.slots.set_first(guard, step.record, slot);
+    store.slots.set_limit(step.record + 1);
+    store.physical.fetch_add(1, Ordering::AcqRel);
+    store.records.fetch_add(1, Ordering::Relaxed);
+    store.bytes.fetch_add(u64::from(step.payload_len), Ordering::Relaxed);
+    store.storage_bytes.fetch_add(u64::from(record_bytes(step.payload_len)), Ordering::Relaxed);
+}
+
+fn update(core: &Core, guard: &Guard, store: &Collection, step: &Step) {
+    let slot = Slot::new(step.address, record_bytes(step.payload_len), false, 0);
+    core.segments.add_live(slot);
+    let old =
+        store.slots.update(guard, step.record, |old| Some(slot.with_copies_of(old).add_copy()));
+    core.segments.remove_live(old);
+    store.physical.fetch_add(1, Ordering::AcqRel);
+    let (new, old) = (step.payload_len, step.seen_len);
+    store.bytes.fetch_add(u64::from(new), Ordering::Relaxed);
+    store.bytes.fetch_sub(u64::from(old), Ordering::Relaxed);
+    store.storage_bytes.fetch_add(u64::from(record_bytes(new)), Ordering::Relaxed);
+    store.storage_bytes.fetch_sub(u64::from(record_bytes(old)), Ordering::Relaxed);
+}
+
+fn delete(core: &Core, guard: &Guard, store: &Collection, step: &Step) {
+    let slot = Slot::new(step.address, RECORD_HEADER_BYTES, true, 0);
+    core.segments.add_live(slot);
+    let old = store.slots.update(guard, step.record, |old| Some(slot.with_copies_of(old)));
+    core.segments.remove_live(old);
+    store.physical.fetch_add(1, Ordering::AcqRel);
+    store.records.fetch_sub(1, Ordering::Relaxed);
+    store.bytes.fetch_sub(u64::from(step.seen_len), Ordering::Relaxed);
+    store.storage_bytes.fetch_sub(u64::from(record_bytes(step.seen_len)), Ordering::Relaxed);
+}
+
+fn create_store(core: &Core, store: &Arc<Collection>, step: &Step) {
+    let slot = Slot::new(step.address, RECORD_HEADER_BYTES, false, 0);
+    core.segments.add_live(slot);
+    store.own_record.store(slot.0, Ordering::Release);
+    store.physical.fetch_add(1, Ordering::AcqRel);
+    core.registry.write().stores.insert(store.id, store.clone());
+}
+
+fn drop_store(core: &Core, store: &Arc<Collection>, step: &Step) {
+    let slot = Slot::new(step.address, RECORD_HEADER_BYTES, false, 0);
+    core.segments.add_live(slot);
+    let mut maps = core.registry.write();
+    maps.stores.remove(&store.id);
+    maps.graves.insert(store.id, store.clone());
+    maps.indexes.retain(|_, index| {
+        let keep = index.collection != store.id;
+        if !keep {
+            index.drop_entries();
+        }
+        keep
+    });
+    drop(maps);
+    store.dropped.store(true, Ordering::Release);
+    let old = Slot(store.own_record.swap(slot.0, Ordering::AcqRel));
+    if !old.is_none() {
+        core.segments.remove_live(old);
+    }
+    crate::lock(&core.reap).push(store.clone());
+    core.cleaner_kick.kick();
+}

@@ -1,0 +1,218 @@
+//! Committing a unit.
+//!
+//! 1. *Plan* ([`plan`]), without any latch: find the stores and indexes, compute the documents' CRCs,
+//!    see that each record that is changed is in the version that was seen, and note where it is.
+//! 2. Take the latches of all collections of the unit, in the order of their ids.
+//! 3. *Check* ([`check`]): definitions, that the noted places still hold, unique keys.
+//! 4. *Append* under the head's mutex: this gives the unit its commit sequence.
+//! 5. *Apply* ([`apply`]): switch addresses, change indexes and counters.
+//! 6. Publish the sequence number, in order; give the latches up.
+//!
+//! Steps 2 to 6 do no I/O. What they lack (a record that the cleaner just moved out of memory, room
+//! in prepared segments) makes them give everything up, get it, and begin anew.
+
+mod apply;
+mod check;
+mod plan;
+
+use crate::collection::Collection;
+use crate::core::Core;
+use crate::format::record::{
+    COMMIT_PAYLOAD_BYTES, CommitPayload, FLAG_ALONE, Kind, RecordHeader, unit_crc,
+};
+use crate::format::segment::HORIZON_BYTES;
+use crate::lock;
+use crate::segments::Purpose;
+use kauri_medium::Guard;
+use kauri_storage::{CommitTicket, OpKind, StorageError, WriteUnit};
+use plan::Plan;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+
+/// What a commit works with. Kept, since it holds a guard and grown vectors.
+pub struct Scratch {
+    guard: Guard,
+    plan: Plan,
+}
+
+/// How many are kept.
+const SCRATCH_MAX: usize = 64;
+/// A plan with room for more steps than this is not kept.
+const SCRATCH_STEPS_MAX: usize = 4096;
+
+/// Why a step could not be done without giving the latches up.
+enum Again {
+    /// A record is elsewhere than noted.
+    Plan,
+    /// There is no room in the prepared segments.
+    Room,
+    /// The unit is refused.
+    Refused(StorageError),
+}
+
+impl From<StorageError> for Again {
+    fn from(error: StorageError) -> Self {
+        Again::Refused(error)
+    }
+}
+
+impl Core {
+    /// See [`kauri_storage::StorageEngine::commit`].
+    pub fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
+        self.check_alive()?;
+        let ddl = unit.ops.iter().any(|op| is_ddl(&op.kind)).then(|| lock(&self.registry.ddl));
+        let mut scratch = self.take_scratch();
+        scratch.guard.enter();
+        let result = self.commit_with(unit, &mut scratch);
+        scratch.guard.leave();
+        self.keep_scratch(scratch);
+        drop(ddl);
+        result.map(|seq| self.acks.tickets(seq))
+    }
+
+    fn take_scratch(&self) -> Scratch {
+        lock(&self.scratch)
+            .pop()
+            .unwrap_or_else(|| Scratch { guard: self.domain.register(), plan: Plan::default() })
+    }
+
+    fn keep_scratch(&self, mut scratch: Scratch) {
+        scratch.plan.clear();
+        if scratch.plan.capacity() > SCRATCH_STEPS_MAX {
+            scratch.plan = Plan::default();
+        }
+        let mut kept = lock(&self.scratch);
+        if kept.len() < SCRATCH_MAX {
+            kept.push(scratch);
+        }
+    }
+
+    fn commit_with(
+        &self,
+        unit: &mut WriteUnit<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<u64, StorageError> {
+        let plan = &mut scratch.plan;
+        plan.make(self, unit)?;
+        loop {
+            plan.look_up(self, unit, &mut scratch.guard)?;
+            match self.commit_planned(unit, plan, &scratch.guard) {
+                Ok(seq) => return Ok(seq),
+                Err(Again::Plan) => {}
+                Err(Again::Room) => {
+                    // Nothing may be pinned while segments are opened: the cleaner waits for guards.
+                    scratch.guard.leave();
+                    let purpose = plan.purpose();
+                    let made = self.make_room(purpose);
+                    scratch.guard.enter();
+                    made?;
+                }
+                Err(Again::Refused(error)) => return Err(error),
+            }
+        }
+    }
+
+    fn commit_planned(
+        &self,
+        unit: &mut WriteUnit<'_>,
+        plan: &mut Plan,
+        guard: &Guard,
+    ) -> Result<u64, Again> {
+        let stores: Vec<Arc<Collection>> = plan.latched().cloned().collect();
+        let latches: Vec<MutexGuard<'_, ()>> =
+            stores.iter().map(|store| lock(&store.latch)).collect();
+        plan.check(self, unit, guard)?;
+        let seq = if plan.records() == 0 {
+            self.visible.load(Ordering::Acquire)
+        } else {
+            self.append(unit, plan)?
+        };
+        plan.apply(self, unit, guard);
+        if plan.records() > 0 {
+            self.publish(seq);
+        }
+        drop(latches);
+        Ok(seq)
+    }
+
+    /// Appends the unit's records and gives it its sequence number.
+    fn append(&self, unit: &WriteUnit<'_>, plan: &mut Plan) -> Result<u64, Again> {
+        let records = plan.records();
+        let mut head = lock(&self.head);
+        let mark = head.wants_mark(self.acks.durable(), self.options.mark_interval_bytes);
+        let extra =
+            [(records > 1).then_some(COMMIT_PAYLOAD_BYTES), mark.then_some(HORIZON_BYTES as u32)];
+        if !head.fits(plan.payload_lens().chain(extra.into_iter().flatten())) {
+            return Err(Again::Room);
+        }
+        if mark {
+            head.mark(&self.horizon()).map_err(|error| self.broken(error))?;
+        }
+        let seq = head.next_seq();
+        let flags = if records == 1 { FLAG_ALONE } else { 0 };
+        let mut crcs = 0;
+        for (step, op) in plan.logged_steps(unit) {
+            let header = step.header(op, flags, seq);
+            let payload = match &op.kind {
+                OpKind::Insert { doc } | OpKind::Update { doc, .. } => &doc[..],
+                _ => &[],
+            };
+            let (address, crc) =
+                head.append(&header, payload).map_err(|error| self.broken(error))?;
+            step.address = address;
+            crcs = unit_crc(crcs, crc);
+        }
+        if records > 1 {
+            let payload = CommitPayload { count: records as u32, crc: crcs }.encode();
+            let header = RecordHeader {
+                kind: Kind::Commit,
+                flags: 0,
+                payload_len: payload.len() as u32,
+                payload_crc: crc32c::crc32c(&payload),
+                collection: 0,
+                record: 0,
+                seq,
+            };
+            head.append(&header, &payload).map_err(|error| self.broken(error))?;
+        }
+        Ok(seq)
+    }
+
+    /// A unit that was begun can't be appended: the log would have half of it, so it ends here.
+    fn broken(&self, error: StorageError) -> Again {
+        Again::Refused(self.fail("appending to the log", error))
+    }
+
+    /// Makes the commit visible, after all before it.
+    fn publish(&self, seq: u64) {
+        let mut turns = 0u32;
+        while self.visible.load(Ordering::Acquire) != seq - 1 {
+            turns += 1;
+            if turns < 64 {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        self.visible.store(seq, Ordering::Release);
+    }
+
+    /// Gets another segment for user writes, cleaning if there is none left.
+    fn make_room(&self, purpose: Purpose) -> Result<(), StorageError> {
+        self.check_alive()?;
+        match self.prepare(purpose) {
+            Err(StorageError::OutOfDiskSpace) => self.clean_for(purpose),
+            result => result,
+        }
+    }
+}
+
+fn is_ddl(kind: &OpKind<'_>) -> bool {
+    matches!(
+        kind,
+        OpKind::CreateStore
+            | OpKind::DropStore
+            | OpKind::CreateIndex { .. }
+            | OpKind::DropIndex { .. }
+    )
+}

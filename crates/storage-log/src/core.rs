@@ -1,0 +1,116 @@
+//! What all parts of an open engine share.
+//!
+//! Locks, in the order in which they may be taken: `registry.ddl`, collections' latches by id,
+//! `preparing`, `cleaner`, `syncing`, `flushing`, `head`, then the short ones that take no other
+//! (`durable`, the registry's maps, segments, waiters). I/O happens under `preparing`, `cleaner`,
+//! `syncing` and `flushing` only, never under a latch or the head's mutex.
+
+use crate::acks::Acks;
+use crate::cleaner::Cleaner;
+use crate::collection::{Collection, Registry};
+use crate::commit::Scratch;
+use crate::flush::Flushing;
+use crate::format::meta::Meta;
+use crate::format::segment::{Horizon, Position};
+use crate::head::Head;
+use crate::lock;
+use crate::options::Options;
+use crate::segments::Segments;
+use crate::status::Counters;
+use kauri_base::CommitSeq;
+use kauri_base::log::{self, Attr, Severity};
+use kauri_medium::{Directory, DirectoryLock, EpochDomain, Faults, Medium, SegmentCache};
+use kauri_storage::StorageError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// See the module's head.
+pub struct Core {
+    /// As opened, with the directory's own segment size.
+    pub options: Options,
+    /// The data directory.
+    pub directory: Arc<dyn Directory>,
+    /// Keeps other servers out; given back by a clean shutdown.
+    pub directory_lock: Mutex<Option<DirectoryLock>>,
+    /// Faults that tests set.
+    pub faults: Arc<Faults>,
+    /// The log file.
+    pub medium: Arc<dyn Medium>,
+    /// Guards and what waits for them.
+    pub domain: Arc<EpochDomain>,
+    /// The log in memory.
+    pub cache: SegmentCache,
+    /// The segments.
+    pub segments: Segments,
+    /// Stores and indexes.
+    pub registry: Registry,
+    /// Where user writes go.
+    pub head: Mutex<Head>,
+    /// The last commit that readers see.
+    pub visible: AtomicU64,
+    /// Who waits for what.
+    pub acks: Arc<Acks>,
+    /// Held while a segment is opened, by either stream.
+    pub preparing: Mutex<()>,
+    /// Held while bytes are given to the kernel.
+    pub flushing: Mutex<Flushing>,
+    /// Held while a drain runs for those who wait.
+    pub syncing: Mutex<()>,
+    /// What is durable.
+    pub durable: Mutex<Horizon>,
+    /// How far the cleaner's stream is with the kernel.
+    pub cleaner_written: Mutex<Position>,
+    /// The cleaner.
+    pub cleaner: Mutex<Cleaner>,
+    /// Wakes the cleaner's thread.
+    pub cleaner_kick: crate::cleaner::Kick,
+    /// Dropped stores whose records still count as live.
+    pub reap: Mutex<Vec<Arc<Collection>>>,
+    /// The epoch of the next segment that is opened.
+    pub epoch_next: AtomicU64,
+    /// The metadata file's contents.
+    pub meta: Mutex<Meta>,
+    /// What commits work with, kept for the next ones.
+    pub scratch: Mutex<Vec<Scratch>>,
+    /// Figures.
+    pub counters: Counters,
+}
+
+impl Core {
+    /// The last commit that readers see.
+    pub fn visible(&self) -> CommitSeq {
+        CommitSeq(self.visible.load(Ordering::Acquire))
+    }
+
+    /// Fails if nothing more may be acknowledged.
+    #[inline]
+    pub fn check_alive(&self) -> Result<(), StorageError> {
+        match self.acks.failure() {
+            None => Ok(()),
+            Some(message) => Err(StorageError::Io(message.to_owned())),
+        }
+    }
+
+    /// The medium failed: nothing more is acknowledged. Answers the error to give.
+    pub fn fail(&self, what: &str, error: impl std::fmt::Display) -> StorageError {
+        let message = format!("{what}: {error}");
+        if self.acks.fail(&message) {
+            log::line(
+                Severity::Fatal,
+                "STORAGE",
+                6_200_001,
+                "pmlog",
+                "The log can't be written; no further writes are accepted",
+                Attr::new().str("error", &message),
+            );
+        }
+        StorageError::Io(message)
+    }
+
+    /// A copy of what is durable.
+    pub fn horizon(&self) -> Horizon {
+        let mut horizon = *lock(&self.durable);
+        horizon.segments = horizon.segments.max(self.segments.initialised());
+        horizon
+    }
+}

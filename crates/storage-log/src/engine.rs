@@ -1,0 +1,107 @@
+//! The engine behind the storage interface.
+
+use crate::core::Core;
+use crate::options::Options;
+use crate::recovery;
+use crate::store::Store;
+use crate::unit::LogUnit;
+use kauri_base::{CollectionId, IndexId};
+use kauri_bson::DocWriter;
+use kauri_medium::Directory;
+use kauri_storage::{
+    CommitTicket, IndexSpec, KeyGenerator, Maintenance, RecordStore, RecoveryUnit,
+    SortedDataInterface, Space, StorageEngine, StorageError, WriteUnit,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// An open log-structured engine.
+///
+/// Whoever opened it calls [`PmLog::close`] at the end of a clean shutdown; dropping it without that
+/// is as good as a crash, and recovered from at the next opening.
+pub struct PmLog {
+    core: Arc<Core>,
+}
+
+impl PmLog {
+    /// Opens a directory, making it one of this engine if it is empty, and recovers what is in it.
+    pub fn open(directory: Arc<dyn Directory>, options: Options) -> kauri_base::Result<PmLog> {
+        Ok(PmLog { core: recovery::open(directory, options)? })
+    }
+
+    /// Makes everything durable and leaves the directory as a clean shutdown does. Maintenance has
+    /// ended before, and nobody commits any more.
+    pub fn close(&self) -> Result<(), StorageError> {
+        self.core.close()
+    }
+}
+
+impl StorageEngine for PmLog {
+    fn name(&self) -> &'static str {
+        crate::format::ENGINE_NAME
+    }
+
+    fn recovery_unit(&self) -> Box<dyn RecoveryUnit> {
+        Box::new(LogUnit::new(self.core.clone()))
+    }
+
+    fn record_store(&self, id: CollectionId) -> Option<Arc<dyn RecordStore>> {
+        let collection = self.core.registry.store(id)?;
+        Some(Arc::new(Store { core: self.core.clone(), collection }))
+    }
+
+    fn index(&self, id: IndexId) -> Option<Arc<dyn SortedDataInterface>> {
+        let index = self.core.registry.read().indexes.get(&id).cloned()?;
+        Some(index)
+    }
+
+    fn stores(&self) -> Vec<CollectionId> {
+        let mut ids: Vec<_> = self.core.registry.read().stores.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    fn attach_index(
+        &self,
+        collection: CollectionId,
+        spec: IndexSpec,
+        generator: Arc<dyn KeyGenerator>,
+    ) -> Result<(), StorageError> {
+        self.core.attach_index(collection, spec, &*generator)
+    }
+
+    fn definition_number(&self, id: CollectionId) -> Option<u64> {
+        let store = self.core.registry.store(id)?;
+        Some(store.definition.load(Ordering::Acquire))
+    }
+
+    fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
+        self.core.commit(unit)
+    }
+
+    fn flush(&self) {
+        self.core.flush();
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        let visible = self.core.visible();
+        self.core.sync_to(visible.0, "commit.drain")
+    }
+
+    fn maintenance(&self) -> Vec<Maintenance> {
+        let (core, waker) = (self.core.clone(), self.core.clone());
+        vec![Maintenance {
+            name: "log-flusher",
+            run: Box::new(move |stop| core.run_flusher(stop)),
+            wake: Box::new(move || waker.acks.kick()),
+        }]
+    }
+
+    fn write_status(&self, out: &mut DocWriter<'_>) {
+        self.core.write_status(out);
+    }
+
+    fn space(&self) -> Space {
+        Space { used: self.core.medium.len(), ..Space::default() }
+    }
+}

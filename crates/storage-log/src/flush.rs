@@ -1,0 +1,170 @@
+//! Giving bytes to the kernel, making them durable, and the flusher's thread.
+//!
+//! Invariant: a position is published as written or durable only after the call that made it so
+//! returned, and only as far as was asked for before that call.
+
+use crate::core::Core;
+use crate::format::Stream;
+use crate::format::segment::Position;
+use crate::head::OpenSegment;
+use crate::lock;
+use kauri_medium::Site;
+use kauri_storage::StorageError;
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How far user writes are with the kernel, and what is to be sealed.
+#[derive(Default)]
+pub struct Flushing {
+    /// The last commit.
+    pub seq: u64,
+    /// The place behind it.
+    pub position: Position,
+    /// Full segments that aren't sealed.
+    pub full: Vec<OpenSegment>,
+}
+
+impl Core {
+    /// Gives everything appended so far to the kernel.
+    pub fn flush(&self) {
+        // A failure is kept by `fail`; whoever waits for a ticket learns of it.
+        let _ = self.try_flush();
+    }
+
+    /// As [`Core::flush`], with its failure.
+    pub fn try_flush(&self) -> Result<(), StorageError> {
+        if self.acks.written() >= self.visible.load(Ordering::Acquire) {
+            return self.check_alive();
+        }
+        let mut flushing = lock(&self.flushing);
+        self.check_alive()?;
+        let before = flushing.full.len();
+        let (seq, position, storer) = {
+            let mut head = lock(&self.head);
+            let storer = head.to_store(&mut flushing.full);
+            (head.seq(), head.position(), storer)
+        };
+        if seq <= flushing.seq {
+            return Ok(());
+        }
+        let store = |storer: &kauri_medium::SegmentStorer| {
+            storer
+                .store_pending("commit.persist")
+                .map_err(|error| self.fail("storing commits", error))
+        };
+        for full in &flushing.full[before..] {
+            store(full.storer())?;
+        }
+        if let Some(storer) = storer {
+            store(&storer)?;
+        }
+        flushing.seq = seq;
+        flushing.position = position;
+        self.acks.set_written(seq);
+        self.counters.flushes.add(1);
+        Ok(())
+    }
+
+    /// Returns when everything up to this commit is durable. Those who wait while a drain runs share
+    /// the next one.
+    pub fn sync_to(&self, seq: u64, site: Site) -> Result<(), StorageError> {
+        if self.acks.durable() >= seq {
+            return self.check_alive();
+        }
+        let syncing = lock(&self.syncing);
+        if self.acks.durable() >= seq {
+            return self.check_alive();
+        }
+        self.drain(site)?;
+        drop(syncing);
+        Ok(())
+    }
+
+    /// Makes everything that has been committed or stored before this call durable.
+    pub fn sync_all(&self, site: Site) -> Result<(), StorageError> {
+        let syncing = lock(&self.syncing);
+        self.drain(site)?;
+        drop(syncing);
+        Ok(())
+    }
+
+    /// With `syncing` held.
+    fn drain(&self, site: Site) -> Result<(), StorageError> {
+        self.try_flush()?;
+        let (seq, user) = {
+            let flushing = lock(&self.flushing);
+            (flushing.seq, flushing.position)
+        };
+        let cleaner = *lock(&self.cleaner_written);
+        self.medium.drain(site).map_err(|error| self.fail("syncing the log", error))?;
+        {
+            let mut durable = lock(&self.durable);
+            durable.seq = durable.seq.max(seq);
+            for (stream, position) in [(Stream::User, user), (Stream::Cleaner, cleaner)] {
+                let durable = &mut durable.streams[stream as usize];
+                *durable = (*durable).max(position);
+            }
+        }
+        let before = self.acks.durable();
+        self.counters.syncs.add(1);
+        self.counters.synced_commits.add(seq.saturating_sub(before));
+        self.acks.set_durable(seq);
+        Ok(())
+    }
+
+    /// Writes the summaries of segments that are full.
+    pub fn seal_full(&self) -> Result<(), StorageError> {
+        let full = std::mem::take(&mut lock(&self.flushing).full);
+        full.into_iter().try_for_each(|segment| self.seal(segment))
+    }
+
+    /// Writes a full segment's summary and trailer.
+    pub fn seal(&self, segment: OpenSegment) -> Result<(), StorageError> {
+        let number = segment.segment;
+        let failed = |error: StorageError| self.fail("sealing a segment", error);
+        let trailer = segment.seal().map_err(failed)?;
+        let at = self.segments.file_offset(number + 1) - u64::from(crate::format::TRAILER_BYTES);
+        let bytes = trailer.encode();
+        let stored = self
+            .medium
+            .store(at, &[IoSlice::new(&bytes)])
+            .and_then(|()| self.medium.persist(at, bytes.len() as u64, "segment.trailer.persist"));
+        stored.map_err(|error| self.fail("sealing a segment", error))?;
+        self.segments.get(number).sealed(trailer.records_end);
+        self.counters.summary_bytes.add(u64::from(trailer.summary_bytes) + bytes.len() as u64);
+        self.cleaner_kick.kick();
+        Ok(())
+    }
+
+    /// The flusher's work, until `stop`.
+    pub fn run_flusher(&self, stop: &AtomicBool) {
+        let interval = Duration::from_millis(self.options.commit_interval_ms.max(1));
+        while !stop.load(Ordering::Acquire) {
+            self.acks.wait_for_kick(interval);
+            if self.acks.failure().is_some() {
+                continue;
+            }
+            // Failures are kept by `fail`.
+            let _ = self.flush_round();
+        }
+        let _ = self.flush_round();
+    }
+
+    /// What the flusher does whenever it is woken.
+    pub fn flush_round(&self) -> Result<(), StorageError> {
+        let visible = self.visible.load(Ordering::Acquire);
+        if self.acks.durable() < visible {
+            self.sync_to(visible, "commit.drain")?;
+        }
+        self.seal_full()?;
+        if lock(&self.head).wants_preparation() {
+            // No room is the writer's problem: it asks again when it needs the segment.
+            match self.prepare(crate::segments::Purpose::Write) {
+                Ok(()) | Err(StorageError::OutOfDiskSpace) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! The on-media format: encoders and decoders of every structure of
+//! `docs/design/on-media-format.md`, which is the reference. Pure: bytes in, bytes out.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`record`] | record headers, the commit record's payload |
+//! | [`segment`] | segment headers and trailers, the horizon |
+//! | [`summary`] | summaries |
+//! | [`meta`] | the metadata file and its cuts |
+//!
+//! Invariant: decoders accept any bytes and answer `None` (or a [`meta::MetaError`]) for what they
+//! didn't write.
+
+pub mod meta;
+pub mod record;
+pub mod segment;
+pub mod summary;
+
+/// The version of the format that this code reads and writes.
+pub const FORMAT_VERSION: u32 = 1;
+/// The engine's name, in the metadata file and in `--storageEngine`.
+pub const ENGINE_NAME: &str = "pmlog";
+/// The metadata file.
+pub const META_FILE: &str = "kauri.meta";
+/// The log file of tier 0.
+pub const LOG_FILE: &str = "pmlog.0";
+/// Bytes of a segment before its first record.
+pub const SEGMENT_HEADER_BYTES: u32 = 4096;
+/// Bytes at the end of a segment that the trailer takes.
+pub const TRAILER_BYTES: u32 = 64;
+/// Bytes of a record header.
+pub const RECORD_HEADER_BYTES: u32 = 32;
+/// Records begin at multiples of this.
+pub const RECORD_ALIGN: u32 = 8;
+/// Smallest segment.
+pub const SEGMENT_BYTES_MIN: u32 = 64 << 10;
+/// Largest segment: an offset has 27 bits.
+pub const SEGMENT_BYTES_MAX: u32 = 128 << 20;
+/// Most segments of a log: a segment number has 22 bits.
+pub const SEGMENTS_MAX: u32 = 1 << 22;
+/// Streams that the format has room for.
+pub const STREAMS_MAX: usize = 4;
+
+/// Which head wrote a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stream {
+    /// User writes, in the order of the commit sequence.
+    User = 0,
+    /// The cleaner's moved copies.
+    Cleaner = 1,
+}
+
+impl Stream {
+    /// The stream of this number.
+    pub fn from_number(number: u32) -> Option<Stream> {
+        match number {
+            0 => Some(Stream::User),
+            1 => Some(Stream::Cleaner),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+/// The integer at this offset; zero beyond the end (callers check lengths first).
+#[inline]
+pub(crate) fn get_u32(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
+}
+
+/// As [`get_u32`].
+#[inline]
+pub(crate) fn get_u64(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
+}

@@ -1,0 +1,266 @@
+//! Segment headers, trailers, and the horizon that headers carry.
+
+use super::{
+    SEGMENT_HEADER_BYTES, STREAMS_MAX, Stream, TRAILER_BYTES, get_u32, get_u64, put_u32, put_u64,
+};
+
+const HEADER_MAGIC: &[u8; 8] = b"KAURISEG";
+const TRAILER_MAGIC: &[u8; 8] = b"KAURISUM";
+/// Bytes of a header that its CRC covers end here.
+const HEADER_END: usize = 192;
+/// Bytes of a horizon.
+pub const HORIZON_BYTES: usize = 16 + 16 * STREAMS_MAX;
+
+/// A place in a stream: in the segment of this epoch at this offset.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Position {
+    /// The segment's epoch.
+    pub epoch: u64,
+    /// The offset in it.
+    pub offset: u32,
+}
+
+/// What is known to be durable. See the format's description.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Horizon {
+    /// Every unit up to this one.
+    pub seq: u64,
+    /// All segments below this number have had a durable header.
+    pub segments: u32,
+    /// Everything before this, for each stream.
+    pub streams: [Position; STREAMS_MAX],
+}
+
+impl Horizon {
+    /// The position of a stream.
+    pub fn stream(&self, stream: Stream) -> Position {
+        self.streams[stream as usize]
+    }
+
+    /// Raises it to the other one, part by part.
+    pub fn raise(&mut self, other: &Horizon) {
+        self.seq = self.seq.max(other.seq);
+        self.segments = self.segments.max(other.segments);
+        for (mine, theirs) in self.streams.iter_mut().zip(&other.streams) {
+            *mine = (*mine).max(*theirs);
+        }
+    }
+
+    /// The bytes.
+    pub fn encode(&self) -> [u8; HORIZON_BYTES] {
+        let mut bytes = [0; HORIZON_BYTES];
+        put_u64(&mut bytes, 0, self.seq);
+        put_u32(&mut bytes, 8, self.segments);
+        encode_positions(&self.streams, &mut bytes[16..]);
+        bytes
+    }
+
+    /// From bytes that a CRC covers.
+    pub fn decode(bytes: &[u8]) -> Option<Horizon> {
+        (bytes.len() == HORIZON_BYTES).then(|| Horizon {
+            seq: get_u64(bytes, 0),
+            segments: get_u32(bytes, 8),
+            streams: decode_positions(&bytes[16..]),
+        })
+    }
+}
+
+pub(super) fn encode_positions(positions: &[Position; STREAMS_MAX], bytes: &mut [u8]) {
+    for (i, position) in positions.iter().enumerate() {
+        put_u64(bytes, i * 16, position.epoch);
+        put_u32(bytes, i * 16 + 8, position.offset);
+    }
+}
+
+pub(super) fn decode_positions(bytes: &[u8]) -> [Position; STREAMS_MAX] {
+    std::array::from_fn(|i| Position {
+        epoch: get_u64(bytes, i * 16),
+        offset: get_u32(bytes, i * 16 + 8),
+    })
+}
+
+/// The header of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SegmentHeader {
+    /// The segment's number.
+    pub segment: u32,
+    /// Its epoch.
+    pub epoch: u64,
+    /// The directory's id.
+    pub directory: [u8; 16],
+    /// Bytes of a segment.
+    pub segment_bytes: u32,
+    /// Who wrote it.
+    pub stream: Stream,
+    /// What was durable when it was opened.
+    pub horizon: Horizon,
+}
+
+impl SegmentHeader {
+    /// The bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; SEGMENT_HEADER_BYTES as usize];
+        bytes[..8].copy_from_slice(HEADER_MAGIC);
+        put_u32(&mut bytes, 12, self.segment);
+        put_u64(&mut bytes, 16, self.epoch);
+        bytes[24..40].copy_from_slice(&self.directory);
+        put_u32(&mut bytes, 40, self.segment_bytes);
+        put_u32(&mut bytes, 44, self.stream as u32);
+        bytes[112..112 + HORIZON_BYTES].copy_from_slice(&self.horizon.encode());
+        let crc = crc32c::crc32c(&bytes[12..HEADER_END]);
+        put_u32(&mut bytes, 8, crc);
+        bytes
+    }
+
+    /// The header in these bytes, if they hold one. `check` is false only in tests that show what the
+    /// CRC is for.
+    pub fn decode(bytes: &[u8], check: bool) -> Option<SegmentHeader> {
+        let bytes = bytes.get(..HEADER_END)?;
+        if bytes[..8] != HEADER_MAGIC[..] {
+            return None;
+        }
+        if check && get_u32(bytes, 8) != crc32c::crc32c(&bytes[12..]) {
+            return None;
+        }
+        Some(SegmentHeader {
+            segment: get_u32(bytes, 12),
+            epoch: get_u64(bytes, 16),
+            directory: *bytes[24..].first_chunk()?,
+            segment_bytes: get_u32(bytes, 40),
+            stream: Stream::from_number(get_u32(bytes, 44))?,
+            horizon: Horizon::decode(&bytes[112..])?,
+        })
+    }
+}
+
+/// The trailer of a sealed segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Trailer {
+    /// The segment's number.
+    pub segment: u32,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Where the records end.
+    pub records_end: u32,
+    /// Where the summary begins.
+    pub summary_offset: u32,
+    /// Its length.
+    pub summary_bytes: u32,
+    /// Its CRC.
+    pub summary_crc: u32,
+    /// Its entries.
+    pub entries: u32,
+    /// Lowest commit sequence.
+    pub seq_min: u64,
+    /// Highest commit sequence.
+    pub seq_max: u64,
+}
+
+impl Trailer {
+    /// The bytes.
+    pub fn encode(&self) -> [u8; TRAILER_BYTES as usize] {
+        let mut bytes = [0; TRAILER_BYTES as usize];
+        bytes[..8].copy_from_slice(TRAILER_MAGIC);
+        put_u32(&mut bytes, 12, self.segment);
+        put_u64(&mut bytes, 16, self.epoch);
+        put_u32(&mut bytes, 24, self.records_end);
+        put_u32(&mut bytes, 28, self.summary_offset);
+        put_u32(&mut bytes, 32, self.summary_bytes);
+        put_u32(&mut bytes, 36, self.summary_crc);
+        put_u32(&mut bytes, 40, self.entries);
+        put_u64(&mut bytes, 48, self.seq_min);
+        put_u64(&mut bytes, 56, self.seq_max);
+        let crc = crc32c::crc32c(&bytes[12..]);
+        put_u32(&mut bytes, 8, crc);
+        bytes
+    }
+
+    /// The trailer in these bytes, if they hold one and it lies within the segment.
+    pub fn decode(bytes: &[u8], segment_bytes: u32, check: bool) -> Option<Trailer> {
+        if bytes.len() != TRAILER_BYTES as usize || bytes[..8] != TRAILER_MAGIC[..] {
+            return None;
+        }
+        if check && get_u32(bytes, 8) != crc32c::crc32c(&bytes[12..]) {
+            return None;
+        }
+        let trailer = Trailer {
+            segment: get_u32(bytes, 12),
+            epoch: get_u64(bytes, 16),
+            records_end: get_u32(bytes, 24),
+            summary_offset: get_u32(bytes, 28),
+            summary_bytes: get_u32(bytes, 32),
+            summary_crc: get_u32(bytes, 36),
+            entries: get_u32(bytes, 40),
+            seq_min: get_u64(bytes, 48),
+            seq_max: get_u64(bytes, 56),
+        };
+        let end = u64::from(trailer.summary_offset) + u64::from(trailer.summary_bytes);
+        let inside = trailer.records_end >= SEGMENT_HEADER_BYTES
+            && trailer.records_end <= trailer.summary_offset
+            && end <= u64::from(segment_bytes.saturating_sub(TRAILER_BYTES));
+        inside.then_some(trailer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> SegmentHeader {
+        let mut horizon = Horizon { seq: 77, segments: 4, ..Horizon::default() };
+        horizon.streams[1] = Position { epoch: 5, offset: 8192 };
+        SegmentHeader {
+            segment: 3,
+            epoch: 9,
+            directory: [7; 16],
+            segment_bytes: 1 << 20,
+            stream: Stream::Cleaner,
+            horizon,
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_segment_header_is_found() {
+        let bytes = header().encode();
+        assert_eq!(SegmentHeader::decode(&bytes, true), Some(header()));
+        for bit in 0..HEADER_END * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(SegmentHeader::decode(&damaged, true), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_trailer_is_found() {
+        let trailer = Trailer {
+            segment: 3,
+            epoch: 9,
+            records_end: 5000,
+            summary_offset: 5000,
+            summary_bytes: 100,
+            summary_crc: 1,
+            entries: 20,
+            seq_min: 3,
+            seq_max: 30,
+        };
+        let bytes = trailer.encode();
+        assert_eq!(Trailer::decode(&bytes, 1 << 16, true), Some(trailer));
+        assert_eq!(Trailer::decode(&bytes, 5100, true), None);
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Trailer::decode(&damaged, 1 << 16, true), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_horizon_is_raised_part_by_part() {
+        let mut a = Horizon { seq: 5, segments: 1, ..Horizon::default() };
+        a.streams[0] = Position { epoch: 2, offset: 100 };
+        let mut b = Horizon { seq: 3, segments: 2, ..Horizon::default() };
+        b.streams[0] = Position { epoch: 2, offset: 200 };
+        a.raise(&b);
+        assert_eq!((a.seq, a.segments, a.streams[0].offset), (5, 2, 200));
+        assert_eq!(Horizon::decode(&a.encode()), Some(a));
+    }
+}

@@ -1,0 +1,308 @@
+//! Summaries: what a sealed segment holds, without the documents.
+//!
+//! [`SummaryWriter`] grows with the segment; [`SummaryReader`] yields the entries with the offsets
+//! that follow from their lengths.
+
+use super::SEGMENT_HEADER_BYTES;
+use super::record::{Kind, RecordHeader, record_bytes};
+
+const COLLECTION_DIFFERS: u8 = 1 << 4;
+const SEQ_SHIFT: u8 = 5;
+const SEQ_SAME: u8 = 0;
+const SEQ_NEXT: u8 = 1;
+const SEQ_OTHER: u8 = 2;
+const RECORD_NEXT: u8 = 1 << 7;
+
+/// Most bytes that one entry takes.
+pub const ENTRY_BYTES_MAX: u32 = 1 + 5 + 10 + 10 + 5;
+
+/// A record as a summary has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Where it is in its segment.
+    pub offset: u32,
+    /// What it says.
+    pub kind: Kind,
+    /// The collection.
+    pub collection: u32,
+    /// The record id.
+    pub record: u64,
+    /// The commit sequence.
+    pub seq: u64,
+    /// Bytes of the payload.
+    pub payload_len: u32,
+}
+
+impl Entry {
+    /// The entry of a record at this offset.
+    pub fn of(header: &RecordHeader, offset: u32) -> Entry {
+        Entry {
+            offset,
+            kind: header.kind,
+            collection: header.collection,
+            record: header.record,
+            seq: header.seq,
+            payload_len: header.payload_len,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Before {
+    collection: u32,
+    record: u64,
+    seq: u64,
+}
+
+/// Writes the summary of a segment while it is being filled.
+#[derive(Default)]
+pub struct SummaryWriter {
+    bytes: Vec<u8>,
+    entries: u32,
+    before: Before,
+}
+
+impl SummaryWriter {
+    /// The summary of an empty segment.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the record that was appended.
+    #[inline]
+    pub fn add(&mut self, header: &RecordHeader) {
+        let before = self.before;
+        let mut tag = header.kind as u8;
+        let seq_step = header.seq.wrapping_sub(before.seq);
+        let record_step = header.record.wrapping_sub(before.record);
+        if header.collection != before.collection {
+            tag |= COLLECTION_DIFFERS;
+        }
+        tag |= match seq_step {
+            0 => SEQ_SAME,
+            1 => SEQ_NEXT,
+            _ => SEQ_OTHER,
+        } << SEQ_SHIFT;
+        if record_step == 1 {
+            tag |= RECORD_NEXT;
+        }
+        self.bytes.push(tag);
+        if header.collection != before.collection {
+            put_varint(&mut self.bytes, u64::from(header.collection));
+        }
+        if seq_step > 1 {
+            put_varint(&mut self.bytes, zigzag(seq_step as i64));
+        }
+        if record_step != 1 {
+            put_varint(&mut self.bytes, zigzag(record_step as i64));
+        }
+        put_varint(&mut self.bytes, u64::from(header.payload_len));
+        self.entries += 1;
+        self.before =
+            Before { collection: header.collection, record: header.record, seq: header.seq };
+    }
+
+    /// The bytes so far.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Entries so far.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+}
+
+/// Reads a summary whose CRC is right. Ends early (see [`SummaryReader::is_whole`]) if it is not
+/// what a [`SummaryWriter`] wrote.
+pub struct SummaryReader<'a> {
+    rest: &'a [u8],
+    left: u32,
+    before: Before,
+    offset: u64,
+    segment_bytes: u32,
+    whole: bool,
+}
+
+impl<'a> SummaryReader<'a> {
+    /// The entries in these bytes.
+    pub fn new(bytes: &'a [u8], entries: u32, segment_bytes: u32) -> Self {
+        SummaryReader {
+            rest: bytes,
+            left: entries,
+            before: Before::default(),
+            offset: u64::from(SEGMENT_HEADER_BYTES),
+            segment_bytes,
+            whole: true,
+        }
+    }
+
+    /// Whether everything read so far made sense; once all entries are read, whether that was all.
+    pub fn is_whole(&self) -> bool {
+        self.whole && (self.left > 0 || self.rest.is_empty())
+    }
+
+    fn entry(&mut self) -> Option<Entry> {
+        let (&tag, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        let mut entry = Entry {
+            offset: u32::try_from(self.offset).ok()?,
+            kind: Kind::from_number(tag & 15)?,
+            collection: self.before.collection,
+            record: self.before.record,
+            seq: self.before.seq,
+            payload_len: 0,
+        };
+        if tag & COLLECTION_DIFFERS != 0 {
+            entry.collection = u32::try_from(get_varint(&mut self.rest)?).ok()?;
+        }
+        let seq_step = match tag >> SEQ_SHIFT & 3 {
+            SEQ_SAME => 0,
+            SEQ_NEXT => 1,
+            SEQ_OTHER => unzigzag(get_varint(&mut self.rest)?) as u64,
+            _ => return None,
+        };
+        entry.seq = entry.seq.wrapping_add(seq_step);
+        let record_step =
+            if tag & RECORD_NEXT != 0 { 1 } else { unzigzag(get_varint(&mut self.rest)?) as u64 };
+        entry.record = entry.record.wrapping_add(record_step);
+        entry.payload_len = u32::try_from(get_varint(&mut self.rest)?).ok()?;
+        if entry.payload_len >= self.segment_bytes {
+            return None;
+        }
+        self.offset += u64::from(record_bytes(entry.payload_len));
+        if self.offset > u64::from(self.segment_bytes) {
+            return None;
+        }
+        self.before = Before { collection: entry.collection, record: entry.record, seq: entry.seq };
+        Some(entry)
+    }
+}
+
+impl Iterator for SummaryReader<'_> {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        if self.left == 0 || !self.whole {
+            return None;
+        }
+        self.left -= 1;
+        let entry = self.entry();
+        self.whole = entry.is_some();
+        entry
+    }
+}
+
+fn zigzag(value: i64) -> u64 {
+    (value << 1 ^ value >> 63) as u64
+}
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn get_varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, tail) = rest.split_first()?;
+        *rest = tail;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kauri_base::RandomSource;
+    use kauri_base::clock::SeededRandom;
+
+    #[test]
+    fn entries_are_read_back_with_their_offsets() {
+        let random = SeededRandom::new(1);
+        let kinds = [Kind::Put, Kind::Tombstone, Kind::Commit, Kind::Mark, Kind::DropStore];
+        let mut writer = SummaryWriter::new();
+        let (mut expected, mut offset) = (Vec::new(), SEGMENT_HEADER_BYTES);
+        let mut header = RecordHeader {
+            kind: Kind::Put,
+            flags: 0,
+            payload_len: 0,
+            payload_crc: 0,
+            collection: 0,
+            record: 0,
+            seq: 0,
+        };
+        for _ in 0..500 {
+            let dice = random.next_u64();
+            header.kind = kinds[(dice % 5) as usize];
+            header.payload_len = (dice >> 8) as u32 % 3000;
+            match dice >> 40 & 7 {
+                0 => header.collection = (dice >> 50) as u32,
+                1 => header.seq = dice >> 20,
+                2 => header.record = dice,
+                3 | 4 => header.record = header.record.wrapping_add(1),
+                _ => header.seq += 1,
+            }
+            writer.add(&header);
+            expected.push(Entry::of(&header, offset));
+            offset += header.record_bytes();
+        }
+        let mut reader = SummaryReader::new(writer.bytes(), writer.entries(), 4 << 20);
+        assert_eq!(reader.by_ref().collect::<Vec<_>>(), expected);
+        assert!(reader.is_whole());
+    }
+
+    #[test]
+    fn sequential_inserts_take_three_bytes_each() {
+        let mut writer = SummaryWriter::new();
+        for i in 1..=1000 {
+            writer.add(&RecordHeader {
+                kind: Kind::Put,
+                flags: 0,
+                payload_len: 1024,
+                payload_crc: 0,
+                collection: 1,
+                record: i,
+                seq: i,
+            });
+        }
+        assert!(writer.bytes().len() <= 3001);
+    }
+
+    #[test]
+    fn damaged_summaries_are_noticed_and_never_panic() {
+        let random = SeededRandom::new(2);
+        let mut writer = SummaryWriter::new();
+        for i in 1..=50 {
+            writer.add(&RecordHeader {
+                kind: Kind::Put,
+                flags: 0,
+                payload_len: i as u32 * 7,
+                payload_crc: 0,
+                collection: 1,
+                record: i * 3,
+                seq: i,
+            });
+        }
+        for _ in 0..2000 {
+            let mut bytes = writer.bytes().to_vec();
+            let at = random.next_u64() as usize % bytes.len();
+            bytes[at] ^= 1 << (random.next_u64() % 8);
+            bytes.truncate(random.next_u64() as usize % (bytes.len() + 1));
+            let mut reader = SummaryReader::new(&bytes, 50, 64 << 10);
+            let read = reader.by_ref().count();
+            assert!(read == 50 || !reader.is_whole());
+        }
+    }
+}

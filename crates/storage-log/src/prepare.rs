@@ -1,0 +1,129 @@
+//! Opening segments.
+//!
+//! Invariants:
+//! - A segment's new header is durable before anything else is stored in it, and before anybody
+//!   counts its old contents as gone.
+//! - Segments are opened one at a time, so user segments are used in the order of their epochs.
+
+use crate::core::Core;
+use crate::format::record::Kind;
+use crate::format::segment::SegmentHeader;
+use crate::format::summary::Entry;
+use crate::format::{SEGMENT_HEADER_BYTES, Stream};
+use crate::head::OpenSegment;
+use crate::lock;
+use crate::reader::{Contents, read_contents};
+use crate::segments::{Purpose, State, Taken};
+use kauri_base::CollectionId;
+use kauri_medium::Guard;
+use kauri_storage::StorageError;
+use std::sync::atomic::Ordering;
+
+impl Core {
+    /// Prepares one more segment for user writes. May take long: called without any latch.
+    pub fn prepare(&self, purpose: Purpose) -> Result<(), StorageError> {
+        let preparing = lock(&self.preparing);
+        let taken = self.segments.take(purpose)?;
+        let segment = self.open_segment(taken, Stream::User)?;
+        lock(&self.head).add_prepared(segment);
+        drop(preparing);
+        Ok(())
+    }
+
+    /// Opens a segment that was taken. With `preparing` held.
+    pub fn open_segment(&self, taken: Taken, stream: Stream) -> Result<OpenSegment, StorageError> {
+        let segment = taken.segment;
+        let failed = |error| self.fail("opening a segment", error);
+        let old = if taken.old_contents { self.old_contents(segment) } else { None };
+        let epoch = self.epoch_next.fetch_add(1, Ordering::AcqRel);
+        let mut writer = self.cache.open_segment(segment).map_err(failed)?;
+        let header = SegmentHeader {
+            segment,
+            epoch,
+            directory: lock(&self.meta).directory,
+            segment_bytes: self.segments.segment_bytes(),
+            stream,
+            horizon: self.horizon(),
+        };
+        writer.append(&[&header.encode()]).map_err(failed)?;
+        debug_assert_eq!(writer.end(), SEGMENT_HEADER_BYTES);
+        writer.store_pending("segment.header.persist").map_err(failed)?;
+        self.sync_all("segment.header.drain")?;
+        self.segments.has_header(segment);
+        self.segments.get(segment).opened(epoch, stream);
+        self.counters.segments_opened.add(1);
+        if let Some(old) = old {
+            self.forget(&old);
+        }
+        Ok(OpenSegment::new(writer, epoch, self.segments.segment_bytes()))
+    }
+
+    /// What a segment that is to be overwritten holds. `None`, so that nothing is forgotten and
+    /// tombstones live longer than they need, if that can't be read.
+    fn old_contents(&self, segment: u32) -> Option<Contents> {
+        let epoch = self.segments.get(segment).epoch();
+        let end = self.segments.get(segment).end();
+        let read = read_contents(&*self.medium, &self.faults, &self.segments, segment, epoch, end);
+        read.ok().map(|(contents, _)| contents)
+    }
+
+    /// Records that were physically in the log no longer are.
+    fn forget(&self, contents: &Contents) {
+        let mut guard = self.domain.register();
+        guard.enter();
+        contents.for_each(|entry| self.forget_record(&guard, &entry));
+    }
+
+    fn forget_record(&self, guard: &Guard, entry: &Entry) {
+        if !matches!(entry.kind, Kind::Put | Kind::Tombstone | Kind::CreateStore) {
+            return;
+        }
+        let id = CollectionId(entry.collection);
+        let Some(collection) = self.registry.store_or_grave(id) else { return };
+        if entry.kind == Kind::Put && !collection.is_dropped() {
+            let slots = &collection.slots;
+            let before = slots.update(guard, entry.record, |slot| Some(slot.remove_copy()));
+            let now = before.remove_copy();
+            if now.is_tombstone() && now.copies() == 0 {
+                self.bury(guard, &collection, entry.record, now);
+            }
+        }
+        if collection.physical.fetch_sub(1, Ordering::AcqRel) == 1 && collection.is_dropped() {
+            self.bury_store(&collection);
+        }
+    }
+
+    /// Forgets a tombstone that nothing needs any more, unless its id is the highest.
+    pub fn bury(
+        &self,
+        guard: &Guard,
+        collection: &crate::collection::Collection,
+        record: u64,
+        tombstone: crate::address::Slot,
+    ) -> bool {
+        let spent = tombstone.is_tombstone() && tombstone.copies() == 0;
+        if !spent || record + 1 >= collection.slots.limit() {
+            return false;
+        }
+        let buried = collection.slots.clear(guard, record, tombstone);
+        if buried {
+            self.segments.remove_live(tombstone);
+        }
+        buried
+    }
+
+    /// Forgets a dropped store of which no record is left.
+    fn bury_store(&self, collection: &crate::collection::Collection) {
+        self.registry.write().graves.remove(&collection.id);
+        let own = crate::address::Slot(collection.own_record.swap(0, Ordering::AcqRel));
+        if !own.is_none() {
+            self.segments.remove_live(own);
+        }
+    }
+
+    /// A segment is free again.
+    pub fn release_segment(&self, segment: u32) {
+        debug_assert_eq!(self.segments.get(segment).state(), State::Emptying);
+        self.segments.free(segment);
+    }
+}

@@ -1,0 +1,133 @@
+//! Reading records through the cache.
+
+use crate::address::Slot;
+use crate::collection::Collection;
+use crate::core::Core;
+use crate::format::RECORD_HEADER_BYTES;
+use crate::format::record::{HeaderBytes, Kind, RecordHeader, Seed};
+use kauri_base::{Access, RecordId};
+use kauri_medium::Guard;
+use kauri_storage::StorageError;
+
+/// What an id leads to.
+pub enum Lookup<T> {
+    /// No document.
+    Nothing,
+    /// This one.
+    Found(T),
+}
+
+/// A record's header, and where it was found.
+pub struct FoundHeader {
+    /// The word that led to it.
+    pub slot: Slot,
+    /// The epoch of the segment.
+    pub epoch: u64,
+    /// The header.
+    pub header: RecordHeader,
+}
+
+/// The current version's header.
+#[inline]
+pub fn header(
+    core: &Core,
+    guard: &Guard,
+    store: &Collection,
+    record: RecordId,
+) -> Result<Access<Lookup<FoundHeader>>, StorageError> {
+    let slot = store.slots.load(guard, record.0);
+    if !slot.is_live() || store.is_dropped() {
+        return Ok(Access::Ready(Lookup::Nothing));
+    }
+    let address = slot.address();
+    let epoch = core.segments.get(address.segment).epoch();
+    let len = RECORD_HEADER_BYTES as usize;
+    match core.cache.read(guard, address.segment, address.offset, len) {
+        Ok(Access::Ready(bytes)) => {
+            let header = decode(core, bytes, slot, epoch)
+                .filter(|h| {
+                    h.kind == Kind::Put && h.collection == store.id.0 && h.record == record.0
+                })
+                .ok_or_else(|| corrupt(store, record, slot, "the record's header"))?;
+            Ok(Access::Ready(Lookup::Found(FoundHeader { slot, epoch, header })))
+        }
+        Ok(Access::WouldBlock(ticket)) => Ok(Access::WouldBlock(ticket)),
+        Err(error) => Err(unreadable(store, record, slot, error)),
+    }
+}
+
+/// The current version's header and document.
+#[inline]
+pub fn document<'g>(
+    core: &Core,
+    guard: &'g Guard,
+    store: &Collection,
+    record: RecordId,
+) -> Result<Access<Lookup<(RecordHeader, &'g [u8])>>, StorageError> {
+    let found = match header(core, guard, store, record)? {
+        Access::Ready(Lookup::Found(found)) => found,
+        Access::Ready(Lookup::Nothing) => return Ok(Access::Ready(Lookup::Nothing)),
+        Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
+    };
+    let (address, header) = (found.slot.address(), found.header);
+    let (offset, len) = (address.offset + RECORD_HEADER_BYTES, header.payload_len as usize);
+    match core.cache.read(guard, address.segment, offset, len) {
+        Ok(Access::Ready(bytes)) => {
+            if core.came_from_medium(address.segment)
+                && core.faults.enabled("read.payload.crc")
+                && crc32c::crc32c(bytes) != header.payload_crc
+            {
+                return Err(corrupt(store, record, found.slot, "the document"));
+            }
+            Ok(Access::Ready(Lookup::Found((header, bytes))))
+        }
+        Ok(Access::WouldBlock(ticket)) => Ok(Access::WouldBlock(ticket)),
+        Err(error) => Err(unreadable(store, record, found.slot, error)),
+    }
+}
+
+#[inline]
+fn decode(core: &Core, bytes: &[u8], slot: Slot, epoch: u64) -> Option<RecordHeader> {
+    let bytes: &HeaderBytes = bytes.first_chunk()?;
+    let address = slot.address();
+    if core.came_from_medium(address.segment) && core.faults.enabled("read.header.crc") {
+        let seed = Seed::new(address.segment, epoch);
+        return RecordHeader::decode(bytes, seed, address.offset).map(|(header, _)| header);
+    }
+    RecordHeader::decode_checked(bytes)
+}
+
+impl Core {
+    /// Whether memory of this segment may have been read from the medium, so that it has to be
+    /// checked. What was appended and stayed in memory needs no check.
+    #[inline]
+    fn came_from_medium(&self, _segment: u32) -> bool {
+        true
+    }
+}
+
+#[cold]
+fn corrupt(store: &Collection, record: RecordId, slot: Slot, what: &str) -> StorageError {
+    let address = slot.address();
+    StorageError::Corruption {
+        collection: Some(store.id),
+        record: Some(record),
+        message: format!(
+            "{what} in segment {} at offset {} is damaged",
+            address.segment, address.offset
+        ),
+    }
+}
+
+#[cold]
+fn unreadable(
+    store: &Collection,
+    record: RecordId,
+    slot: Slot,
+    error: kauri_medium::Error,
+) -> StorageError {
+    match error {
+        kauri_medium::Error::OutOfBounds => corrupt(store, record, slot, "the record's length"),
+        error => crate::io_error(error),
+    }
+}

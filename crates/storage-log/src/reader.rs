@@ -1,0 +1,284 @@
+//! Reading segments from the medium, past the cache: for recovery, the cleaner and `kauri check`.
+
+use crate::format::record::{HeaderBytes, Kind, RecordHeader, Seed};
+use crate::format::segment::{SegmentHeader, Trailer};
+use crate::format::summary::{Entry, SummaryReader};
+use crate::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, TRAILER_BYTES};
+use crate::segments::Segments;
+use kauri_medium::{Faults, Medium, Result};
+
+/// Bytes that are read at once.
+const CHUNK_BYTES: u32 = 1 << 20;
+
+/// What a segment holds, without documents.
+pub enum Contents {
+    /// From its summary.
+    Summary {
+        /// The summary.
+        bytes: Vec<u8>,
+        /// Entries in it.
+        entries: u32,
+        /// Bytes of a segment.
+        segment_bytes: u32,
+    },
+    /// From its records.
+    Records(Vec<Entry>),
+}
+
+impl Contents {
+    /// Calls `visit` for each record in order.
+    pub fn for_each(&self, mut visit: impl FnMut(Entry)) {
+        match self {
+            Contents::Summary { bytes, entries, segment_bytes } => {
+                SummaryReader::new(bytes, *entries, *segment_bytes).for_each(visit);
+            }
+            Contents::Records(entries) => entries.iter().for_each(|entry| visit(*entry)),
+        }
+    }
+}
+
+/// What stands where a segment's header is expected.
+pub enum Found {
+    /// A header of this directory and segment.
+    Header(Box<SegmentHeader>),
+    /// Nothing: zeros.
+    Blank,
+    /// Something else.
+    Garbage(&'static str),
+}
+
+/// Reads the header of a segment.
+pub fn read_header(
+    medium: &dyn Medium,
+    faults: &Faults,
+    segments: &Segments,
+    segment: u32,
+    directory: &[u8; 16],
+) -> Result<Found> {
+    let mut bytes = vec![0; 512];
+    medium.read(segments.file_offset(segment), &mut bytes)?;
+    let Some(header) = SegmentHeader::decode(&bytes, faults.enabled("segment.header.crc")) else {
+        let blank = bytes.iter().all(|b| *b == 0);
+        return Ok(if blank { Found::Blank } else { Found::Garbage("the header is damaged") });
+    };
+    if header.directory != *directory {
+        return Ok(Found::Garbage("the header is of another data directory"));
+    }
+    if header.segment != segment || header.segment_bytes != segments.segment_bytes() {
+        return Ok(Found::Garbage("the header belongs elsewhere"));
+    }
+    Ok(Found::Header(Box::new(header)))
+}
+
+/// Reads the trailer of a segment, if it has one of this epoch.
+pub fn read_trailer(
+    medium: &dyn Medium,
+    faults: &Faults,
+    segments: &Segments,
+    segment: u32,
+    epoch: Option<u64>,
+) -> Result<Option<Trailer>> {
+    let mut bytes = [0; TRAILER_BYTES as usize];
+    let at = segments.file_offset(segment + 1) - u64::from(TRAILER_BYTES);
+    medium.read(at, &mut bytes)?;
+    let check = faults.enabled("segment.trailer.crc");
+    let trailer = Trailer::decode(&bytes, segments.segment_bytes(), check);
+    Ok(trailer.filter(|t| t.segment == segment && epoch.is_none_or(|epoch| t.epoch == epoch)))
+}
+
+/// Reads a summary; `None` if it is damaged.
+pub fn read_summary(
+    medium: &dyn Medium,
+    faults: &Faults,
+    segments: &Segments,
+    trailer: &Trailer,
+) -> Result<Option<Contents>> {
+    let mut bytes = vec![0; trailer.summary_bytes as usize];
+    let at = segments.file_offset(trailer.segment) + u64::from(trailer.summary_offset);
+    medium.read(at, &mut bytes)?;
+    if faults.enabled("segment.summary.crc") && crc32c::crc32c(&bytes) != trailer.summary_crc {
+        return Ok(None);
+    }
+    let segment_bytes = segments.segment_bytes();
+    let mut reader = SummaryReader::new(&bytes, trailer.entries, segment_bytes);
+    if reader.by_ref().count() != trailer.entries as usize || !reader.is_whole() {
+        return Ok(None);
+    }
+    Ok(Some(Contents::Summary { bytes, entries: trailer.entries, segment_bytes }))
+}
+
+/// What a full segment of this epoch, whose records end at `end` (`u32::MAX`: where it says itself),
+/// holds: from its summary if that is whole, else from its records. Also where they end. `Err` with
+/// the offset of a record that can't be read.
+pub fn read_contents(
+    medium: &dyn Medium,
+    faults: &Faults,
+    segments: &Segments,
+    segment: u32,
+    epoch: u64,
+    end: u32,
+) -> Result<(Contents, u32), ContentsError> {
+    let trailer = read_trailer(medium, faults, segments, segment, Some(epoch))?;
+    let trailer = trailer.filter(|trailer| end == u32::MAX || trailer.records_end == end);
+    if let Some(trailer) = trailer
+        && let Some(contents) = read_summary(medium, faults, segments, &trailer)?
+    {
+        return Ok((contents, trailer.records_end));
+    }
+    let mut reader = RecordReader::new(medium, faults, segments, segment, epoch, end);
+    let mut entries = Vec::new();
+    loop {
+        match reader.next()? {
+            Next::Record(record) => entries.push(Entry::of(&record.header, record.offset)),
+            Next::Finished => break,
+            Next::Bad(offset) => return Err(ContentsError::Bad(offset)),
+        }
+    }
+    Ok((Contents::Records(entries), reader.offset()))
+}
+
+/// Why a segment's contents are not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ContentsError {
+    /// There is no record where one should be.
+    Bad(u32),
+    /// The medium failed.
+    Medium(kauri_medium::Error),
+}
+
+impl From<kauri_medium::Error> for ContentsError {
+    fn from(error: kauri_medium::Error) -> Self {
+        ContentsError::Medium(error)
+    }
+}
+
+/// Walks the records of one segment.
+pub struct RecordReader<'m> {
+    medium: &'m dyn Medium,
+    check_header: bool,
+    check_payload: bool,
+    file_offset: u64,
+    seed: Seed,
+    /// Records may reach up to here.
+    limit: u32,
+    /// Where the records are known to end.
+    end: u32,
+    buffer: Vec<u8>,
+    buffer_start: u32,
+    next: u32,
+    finished: bool,
+}
+
+/// A record as it is on the medium.
+pub struct RawRecord<'b> {
+    /// Where.
+    pub offset: u32,
+    /// Its header.
+    pub header: RecordHeader,
+    /// The header's CRC.
+    pub header_crc: u32,
+    /// The payload.
+    pub payload: &'b [u8],
+    /// Whether the payload has the CRC that the header says.
+    pub payload_whole: bool,
+}
+
+/// What comes next in a segment.
+pub enum Next<'b> {
+    /// A record.
+    Record(RawRecord<'b>),
+    /// Nothing: the end record was the last, or the known end is reached.
+    Finished,
+    /// At this offset there is no record.
+    Bad(u32),
+}
+
+impl<'m> RecordReader<'m> {
+    /// Reads a segment as it was filled in this epoch. `end` is where its records end; `u32::MAX` if
+    /// that isn't known.
+    pub fn new(
+        medium: &'m dyn Medium,
+        faults: &Faults,
+        segments: &Segments,
+        segment: u32,
+        epoch: u64,
+        end: u32,
+    ) -> Self {
+        RecordReader {
+            medium,
+            check_header: faults.enabled("record.header.crc"),
+            check_payload: faults.enabled("record.payload.crc"),
+            file_offset: segments.file_offset(segment),
+            seed: Seed::new(segment, epoch),
+            limit: segments.segment_bytes() - TRAILER_BYTES,
+            end,
+            buffer: Vec::new(),
+            buffer_start: 0,
+            next: SEGMENT_HEADER_BYTES,
+            finished: false,
+        }
+    }
+
+    /// Where the next record is expected.
+    pub fn offset(&self) -> u32 {
+        self.next
+    }
+
+    /// Goes on at this offset.
+    pub fn seek(&mut self, offset: u32) {
+        self.next = offset;
+        self.finished = false;
+    }
+
+    /// The next record.
+    #[expect(clippy::should_implement_trait, reason = "it lends its buffer")]
+    pub fn next(&mut self) -> Result<Next<'_>> {
+        let offset = self.next;
+        if self.finished || offset >= self.end {
+            return Ok(Next::Finished);
+        }
+        let Some((header, header_crc)) = self.header(offset)? else {
+            return Ok(Next::Bad(offset));
+        };
+        let end = u64::from(offset) + u64::from(header.record_bytes());
+        if end > u64::from(self.limit.min(self.end)) {
+            return Ok(Next::Bad(offset));
+        }
+        self.next = end as u32;
+        self.finished = header.kind == Kind::End;
+        let check = self.check_payload;
+        let payload = self.bytes(offset + RECORD_HEADER_BYTES, header.payload_len)?;
+        let payload_whole = !check || crc32c::crc32c(payload) == header.payload_crc;
+        Ok(Next::Record(RawRecord { offset, header, header_crc, payload, payload_whole }))
+    }
+
+    fn header(&mut self, offset: u32) -> Result<Option<(RecordHeader, u32)>> {
+        if offset.saturating_add(RECORD_HEADER_BYTES) > self.limit {
+            return Ok(None);
+        }
+        let (check, seed) = (self.check_header, self.seed);
+        let bytes = self.bytes(offset, RECORD_HEADER_BYTES)?;
+        let Some(bytes) = bytes.first_chunk::<{ size_of::<HeaderBytes>() }>() else {
+            return Ok(None);
+        };
+        if check {
+            return Ok(RecordHeader::decode(bytes, seed, offset));
+        }
+        let crc = crate::format::get_u32(bytes, 0);
+        Ok(RecordHeader::decode_checked(bytes).map(|header| (header, crc)))
+    }
+
+    /// `len` bytes at `offset`, within the limit.
+    fn bytes(&mut self, offset: u32, len: u32) -> Result<&[u8]> {
+        let buffered = self.buffer_start..self.buffer_start + self.buffer.len() as u32;
+        if offset < buffered.start || offset + len > buffered.end {
+            let wanted = len.max(CHUNK_BYTES).min(self.limit - offset);
+            self.buffer.clear();
+            self.buffer.resize(wanted as usize, 0);
+            self.buffer_start = offset;
+            self.medium.read(self.file_offset + u64::from(offset), &mut self.buffer)?;
+        }
+        let start = (offset - self.buffer_start) as usize;
+        Ok(&self.buffer[start..start + len as usize])
+    }
+}

@@ -1,0 +1,183 @@
+//! From the records that count to address tables, stores and counters.
+//!
+//! Segments may be added in any order: of all copies of a record the one with the highest commit
+//! sequence wins, of equal ones that in the segment with the highest epoch.
+
+use super::scan::Kept;
+use crate::address::{Address, Slot};
+use crate::collection::{Collection, Registry};
+use crate::format::RECORD_HEADER_BYTES;
+use crate::format::record::{Kind, record_bytes};
+use crate::format::summary::Entry;
+use crate::segments::Segments;
+use kauri_base::CollectionId;
+use kauri_base::log::{self, Attr};
+use kauri_medium::{EpochDomain, Guard};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const PAGE_RECORDS: u64 = 512;
+
+/// The newest copy of a record so far.
+#[derive(Clone, Copy)]
+struct Version {
+    seq: u64,
+    epoch: u64,
+    slot: Slot,
+    payload_len: u32,
+}
+
+const NO_VERSION: Version = Version { seq: 0, epoch: 0, slot: Slot::NONE, payload_len: 0 };
+
+type Page = Box<[Version; PAGE_RECORDS as usize]>;
+
+#[derive(Default)]
+struct StoreBuilder {
+    pages: HashMap<u64, Page>,
+    /// The highest id seen, plus one.
+    limit: u64,
+    physical: u64,
+    /// The newest create and drop records: epoch and place.
+    created: Option<(u64, Slot)>,
+    dropped: Option<(u64, Slot)>,
+}
+
+/// See the module's head.
+pub struct Builder {
+    domain: Arc<EpochDomain>,
+    stores: HashMap<u32, StoreBuilder>,
+    records: u64,
+}
+
+impl Builder {
+    /// Nothing yet.
+    pub fn new(domain: Arc<EpochDomain>) -> Self {
+        Builder { domain, stores: HashMap::new(), records: 0 }
+    }
+
+    /// Records seen.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Adds what a segment holds.
+    pub fn add_segment(&mut self, kept: &Kept) {
+        let (segment, epoch) = (kept.segment, kept.epoch);
+        kept.contents.for_each(|entry| {
+            if entry.kind.is_member() {
+                self.records += 1;
+                let address = Address { segment, offset: entry.offset };
+                self.stores.entry(entry.collection).or_default().add(&entry, address, epoch);
+            }
+        });
+    }
+
+    /// Makes the stores.
+    pub fn finish(self, segments: &Segments, registry: &Registry) {
+        let mut guard = self.domain.register();
+        guard.enter();
+        let mut maps = registry.write();
+        for (id, store) in self.stores {
+            let collection = Collection::new(CollectionId(id), self.domain.clone());
+            collection.physical.store(store.physical, Ordering::Relaxed);
+            let own = store.dropped.or(store.created).map_or(Slot::NONE, |(_, slot)| slot);
+            if store.dropped.is_some() {
+                collection.dropped.store(true, Ordering::Relaxed);
+                // With no record left to bury, the drop record itself is spent.
+                if store.physical == 0 {
+                    continue;
+                }
+            } else {
+                store.fill(&guard, segments, &collection);
+                if own.is_none() && id != CollectionId::CATALOG.0 {
+                    let attr = Attr::new().num("collection", id);
+                    log::warning(
+                        "STORAGE",
+                        6_200_004,
+                        "initandlisten",
+                        "A store has records, but none that creates it",
+                        attr,
+                    );
+                }
+            }
+            if !own.is_none() {
+                segments.add_live(own);
+                collection.own_record.store(own.0, Ordering::Relaxed);
+            }
+            let dropped = store.dropped.is_some();
+            let map = if dropped { &mut maps.graves } else { &mut maps.stores };
+            map.insert(CollectionId(id), Arc::new(collection));
+        }
+    }
+}
+
+impl StoreBuilder {
+    fn add(&mut self, entry: &Entry, address: Address, epoch: u64) {
+        let own = Slot::new(address, RECORD_HEADER_BYTES, false, 0);
+        match entry.kind {
+            Kind::CreateStore => {
+                self.physical += 1;
+                if self.created.is_none_or(|(newest, _)| newest < epoch) {
+                    self.created = Some((epoch, own));
+                }
+            }
+            Kind::DropStore => {
+                if self.dropped.is_none_or(|(newest, _)| newest < epoch) {
+                    self.dropped = Some((epoch, own));
+                }
+                self.pages = HashMap::new();
+            }
+            Kind::Put | Kind::Tombstone => {
+                self.physical += 1;
+                if self.dropped.is_none() {
+                    self.add_version(entry, address, epoch);
+                }
+            }
+            Kind::Commit | Kind::End | Kind::Mark => {}
+        }
+    }
+
+    fn add_version(&mut self, entry: &Entry, address: Address, epoch: u64) {
+        self.limit = self.limit.max(entry.record.saturating_add(1));
+        let page = self
+            .pages
+            .entry(entry.record / PAGE_RECORDS)
+            .or_insert_with(|| Box::new([NO_VERSION; PAGE_RECORDS as usize]));
+        let version = &mut page[(entry.record % PAGE_RECORDS) as usize];
+        let tombstone = entry.kind == Kind::Tombstone;
+        if version.slot.is_none() || (version.seq, version.epoch) < (entry.seq, epoch) {
+            let slot = Slot::new(address, record_bytes(entry.payload_len), tombstone, 0);
+            let slot = slot.with_copies_of(version.slot);
+            *version = Version { seq: entry.seq, epoch, slot, payload_len: entry.payload_len };
+        }
+        if !tombstone {
+            version.slot = version.slot.add_copy();
+        }
+    }
+
+    fn fill(&self, guard: &Guard, segments: &Segments, collection: &Collection) {
+        let (mut records, mut bytes, mut storage_bytes) = (0, 0, 0);
+        for (number, page) in &self.pages {
+            for (place, version) in page.iter().enumerate() {
+                let record = number * PAGE_RECORDS + place as u64;
+                let slot = version.slot;
+                let spent = slot.is_tombstone() && slot.copies() == 0 && record + 1 < self.limit;
+                if slot.is_none() || spent {
+                    continue;
+                }
+                collection.slots.set_first(guard, record, slot);
+                segments.add_live(slot);
+                if slot.is_live() {
+                    records += 1;
+                    bytes += u64::from(version.payload_len);
+                    storage_bytes += u64::from(record_bytes(version.payload_len));
+                }
+            }
+        }
+        collection.slots.set_limit(self.limit);
+        collection.records.store(records, Ordering::Relaxed);
+        collection.bytes.store(bytes, Ordering::Relaxed);
+        collection.storage_bytes.store(storage_bytes, Ordering::Relaxed);
+    }
+}

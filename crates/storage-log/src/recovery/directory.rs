@@ -1,0 +1,97 @@
+//! The directory: lock, metadata file, log file, and what is refused.
+
+use crate::format::meta::Meta;
+use crate::format::{ENGINE_NAME, LOG_FILE, META_FILE, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::options::Options;
+use kauri_base::clock::SeededRandom;
+use kauri_base::{Error, ErrorCode, RandomSource, Result};
+use kauri_medium::{Directory, DirectoryLock, Medium};
+use std::sync::Arc;
+
+/// A directory that is ours.
+pub struct Opened {
+    /// The directory.
+    pub directory: Arc<dyn Directory>,
+    /// Keeps others out.
+    pub lock: DirectoryLock,
+    /// Its metadata.
+    pub meta: Meta,
+    /// Its log file.
+    pub medium: Arc<dyn Medium>,
+}
+
+impl Opened {
+    /// Takes the directory, making it one of this engine if it is empty.
+    pub fn open(directory: Arc<dyn Directory>, options: &Options) -> Result<Opened> {
+        let lock = directory.lock()?;
+        let meta = match directory.read_file(META_FILE)? {
+            Some(bytes) => {
+                Meta::decode(&bytes, directory.faults().enabled("meta.crc")).map_err(|error| {
+                    let place = directory.describe();
+                    Error::location(28_662, format!("Cannot start server. {place}: {error}"))
+                })?
+            }
+            None => create(&*directory, options)?,
+        };
+        let fresh = meta.horizon.segments == 0 && meta.horizon.seq == 0;
+        let medium = match directory.open_log(LOG_FILE) {
+            // A crash may come between the metadata file and the log's creation.
+            Err(kauri_medium::Error::NotFound) if fresh => {
+                directory.create_log(LOG_FILE, "create.log")?
+            }
+            Err(kauri_medium::Error::NotFound) => {
+                return Err(refusal(&*directory, "the log file pmlog.0 is missing"));
+            }
+            result => result?,
+        };
+        Ok(Opened { directory, lock, meta, medium })
+    }
+}
+
+fn create(directory: &dyn Directory, options: &Options) -> Result<Meta> {
+    let names = directory.list()?;
+    if names.iter().any(|name| name == LOG_FILE) {
+        return Err(refusal(directory, "there is a log, but its kauri.meta is missing"));
+    }
+    if names.iter().any(|name| name == "WiredTiger" || name == "storage.bson") {
+        return Err(Error::location(
+            28_662,
+            format!(
+                "Cannot start server. Detected data files in {} created by the 'wiredTiger' \
+                 storage engine, but the specified storage engine was '{ENGINE_NAME}'. Dump the \
+                 data with the server that wrote it (mongodump) and restore it into an empty \
+                 directory (mongorestore)",
+                directory.describe()
+            ),
+        ));
+    }
+    let bytes = options.segment_bytes;
+    if !bytes.is_power_of_two() || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&bytes) {
+        return Err(Error::new(
+            ErrorCode::InvalidOptions,
+            format!("a segment of {bytes} bytes: it must be a power of two from 64 KB to 128 MB"),
+        ));
+    }
+    let random = SeededRandom::from_entropy();
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&random.next_u64().to_le_bytes());
+    id[8..].copy_from_slice(&random.next_u64().to_le_bytes());
+    let meta = Meta {
+        directory: id,
+        segment_bytes: bytes,
+        clean: true,
+        epoch_next: 1,
+        horizon: Default::default(),
+        cuts: Vec::new(),
+    };
+    directory.replace_file(META_FILE, &meta.encode(), "create.meta")?;
+    Ok(meta)
+}
+
+fn refusal(directory: &dyn Directory, what: &str) -> Error {
+    let place = directory.describe();
+    Error::location(
+        28_662,
+        format!("Cannot start server. {place}: {what}; restore the directory from a backup"),
+    )
+}

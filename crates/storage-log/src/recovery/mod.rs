@@ -1,0 +1,186 @@
+//! Opening a directory: from the log on the medium to stores in memory.
+//!
+//! 1. [`directory`]: the lock, the metadata file, refusals.
+//! 2. [`scan`]: which segments count, what is durable, where the log ends.
+//! 3. [`build`]: the address tables, from summaries and records.
+//! 4. Make what was kept durable, note the cut, and go on in new segments.
+//!
+//! Invariants:
+//! - Nothing is changed on the medium before the decision of step 2, and then only by replacing the
+//!   metadata file. So a crash in a recovery changes nothing, and a later one decides the same.
+//! - Segments that existed are never appended to.
+
+mod build;
+mod directory;
+mod scan;
+
+use crate::acks::Acks;
+use crate::cleaner::{Cleaner, Kick};
+use crate::collection::Registry;
+use crate::core::Core;
+use crate::flush::Flushing;
+use crate::format::meta::Meta;
+use crate::format::{META_FILE, SEGMENTS_MAX, Stream};
+use crate::head::Head;
+use crate::lock;
+use crate::options::Options;
+use crate::segments::Segments;
+use crate::status::Counters;
+use build::Builder;
+use kauri_base::log::{self, Attr};
+use kauri_medium::{CacheConfig, Directory, EpochDomain, Medium, SegmentCache};
+use kauri_storage::StorageError;
+use scan::{Outcome, Scan};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+pub use directory::Opened;
+
+/// Damage that a recovery or a check found.
+pub(crate) fn corrupt(message: String) -> StorageError {
+    StorageError::Corruption { collection: None, record: None, message }
+}
+
+/// Opens the engine of a directory.
+pub fn open(directory: Arc<dyn Directory>, options: Options) -> kauri_base::Result<Arc<Core>> {
+    let opened = Opened::open(directory, &options)?;
+    Ok(recover(opened, options)?)
+}
+
+fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageError> {
+    let started = Instant::now();
+    let Opened { directory, lock: directory_lock, meta, medium } = opened;
+    options.segment_bytes = meta.segment_bytes;
+    let faults = directory.faults().clone();
+    let segments = Segments::new(medium.clone(), meta.segment_bytes, options.bytes_max);
+    let scan = Scan::new(&*medium, &faults, &segments, &meta).run()?;
+    let (horizon, epoch_next) = (scan.horizon, scan.epoch_next);
+
+    let domain = EpochDomain::new();
+    let mut builder = Builder::new(domain.clone());
+    for segment in &scan.kept {
+        builder.add_segment(segment);
+    }
+    let counters = Counters::default();
+    counters.recovery_bytes.set(scan.bytes_read);
+    counters.recovery_records.set(builder.records());
+    let registry = Registry::default();
+    builder.finish(&segments, &registry);
+
+    let meta = note_cut(&*directory, &*medium, &meta, &scan)?;
+    let cache = open_cache(&medium, &domain, &options)?;
+    for segment in &scan.kept {
+        cache.adopt_segment(segment.segment, segment.end).map_err(crate::io_error)?;
+    }
+    let user = horizon.stream(Stream::User);
+    let core = Arc::new_cyclic(|core| Core {
+        acks: Acks::new(core.clone(), scan.cut.seq),
+        options,
+        directory,
+        directory_lock: Mutex::new(Some(directory_lock)),
+        faults,
+        medium,
+        domain,
+        cache,
+        segments,
+        registry,
+        head: Mutex::new(Head::new(scan.cut.seq, user)),
+        visible: AtomicU64::new(scan.cut.seq),
+        preparing: Mutex::new(()),
+        flushing: Mutex::new(Flushing { seq: scan.cut.seq, position: user, full: Vec::new() }),
+        syncing: Mutex::new(()),
+        durable: Mutex::new(horizon),
+        cleaner_written: Mutex::new(horizon.stream(Stream::Cleaner)),
+        cleaner: Mutex::new(Cleaner::default()),
+        cleaner_kick: Kick::default(),
+        reap: Mutex::default(),
+        epoch_next: AtomicU64::new(epoch_next),
+        meta: Mutex::new(meta),
+        scratch: Mutex::default(),
+        counters,
+    });
+    core.counters.recovery_us.set(started.elapsed().as_micros() as u64);
+    report(&core, &scan);
+    Ok(core)
+}
+
+/// Makes what was kept durable, then notes where the log ends.
+fn note_cut(
+    directory: &dyn Directory,
+    medium: &dyn Medium,
+    before: &Meta,
+    scan: &Outcome,
+) -> Result<Meta, StorageError> {
+    medium.drain("recovery.drain").map_err(crate::io_error)?;
+    let (cut, horizon, epoch_next) = (&scan.cut, &scan.horizon, scan.epoch_next);
+    let mut meta = before.clone();
+    meta.clean = false;
+    meta.epoch_next = epoch_next;
+    meta.horizon = *horizon;
+    meta.cuts.retain(|before| scan.cuts_used.contains(&before.epoch_next));
+    // A recovery that came no further than this decided the same.
+    meta.cuts.retain(|before| before.epoch_next != cut.epoch_next);
+    meta.cuts.push(*cut);
+    directory.replace_file(META_FILE, &meta.encode(), "recovery.meta").map_err(crate::io_error)?;
+    Ok(meta)
+}
+
+fn open_cache(
+    medium: &Arc<dyn Medium>,
+    domain: &Arc<EpochDomain>,
+    options: &Options,
+) -> Result<SegmentCache, StorageError> {
+    let config = CacheConfig {
+        segment_bytes: options.segment_bytes as usize,
+        segments_max: SEGMENTS_MAX,
+        budget_bytes: options.cache_bytes,
+        io_threads: options.read_threads,
+        name: "pmlog-cache",
+        ..CacheConfig::default()
+    };
+    SegmentCache::new(medium.clone(), domain.clone(), config).map_err(crate::io_error)
+}
+
+fn report(core: &Core, scan: &Outcome) {
+    let stores = core.registry.read().stores.len();
+    log::info(
+        "STORAGE",
+        6_200_002,
+        "initandlisten",
+        "Recovered the log",
+        Attr::new()
+            .str("medium", core.medium.describe())
+            .num("segments", scan.kept.len())
+            .num("records", core.counters.recovery_records.get())
+            .num("collections", stores)
+            .num("lastCommit", scan.cut.seq)
+            .num("droppedRecords", scan.dropped_records)
+            .num("durationMicros", core.counters.recovery_us.get()),
+    );
+}
+
+impl Core {
+    /// Ends a clean shutdown: everything is durable and sealed, and the metadata file says so.
+    pub fn close(&self) -> Result<(), StorageError> {
+        self.check_alive()?;
+        lock(&self.head).close()?;
+        self.close_cleaner()?;
+        self.try_flush()?;
+        self.seal_full()?;
+        self.sync_all("close.drain")?;
+        let mut horizon = self.horizon();
+        horizon.streams[Stream::User as usize] = lock(&self.head).position();
+        let mut meta = lock(&self.meta);
+        meta.clean = true;
+        meta.epoch_next = self.epoch_next.load(Ordering::Acquire);
+        meta.horizon = horizon;
+        self.directory
+            .replace_file(META_FILE, &meta.encode(), "close.meta")
+            .map_err(crate::io_error)?;
+        if let Some(directory_lock) = lock(&self.directory_lock).take() {
+            directory_lock.release_clean().map_err(crate::io_error)?;
+        }
+        Ok(())
+    }
+}

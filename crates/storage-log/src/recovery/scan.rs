@@ -1,0 +1,493 @@
+//! Which segments count, what is durable, and where the log ends.
+//!
+//! Segments before the horizon are taken by their summaries (or record by record where a summary is
+//! missing); anything wrong there is corruption. The *tail* behind the horizon is read record by
+//! record with all CRCs: of the user stream a prefix without gaps of whole units is kept, of the
+//! cleaner's stream what comes before the first bad record.
+
+use super::corrupt;
+use crate::format::meta::{Cut, Meta};
+use crate::format::record::{CommitPayload, FLAG_ALONE, Kind, unit_crc};
+use crate::format::segment::{Horizon, Position, SegmentHeader};
+use crate::format::summary::Entry;
+use crate::format::{RECORD_ALIGN, STREAMS_MAX, Stream};
+use crate::reader::{
+    Contents, ContentsError, Found, Next, RecordReader, read_contents, read_header, read_trailer,
+};
+use crate::segments::Segments;
+use kauri_base::log::{self, Attr};
+use kauri_medium::{Faults, Medium};
+use kauri_storage::StorageError;
+
+/// A segment whose records count.
+pub struct Kept {
+    /// Its number.
+    pub segment: u32,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Who wrote it.
+    pub stream: Stream,
+    /// Where its records end.
+    pub end: u32,
+    /// What it holds.
+    pub contents: Contents,
+}
+
+/// A segment with a good header.
+struct Candidate {
+    header: SegmentHeader,
+    /// Where its records end by a cut; `u32::MAX` if no cut says.
+    end: u32,
+}
+
+/// A record of the tail.
+struct TailRecord {
+    entry: Entry,
+    alone: bool,
+    header_crc: u32,
+    commit: Option<CommitPayload>,
+}
+
+/// A segment of the tail as it was read.
+struct TailSegment {
+    segment: u32,
+    epoch: u64,
+    records: Vec<TailRecord>,
+    /// The offset at which there was no record.
+    bad: Option<u32>,
+}
+
+/// What a scan has found.
+pub struct Outcome {
+    /// What is durable once the log has been drained.
+    pub horizon: Horizon,
+    /// The epoch of the next segment.
+    pub epoch_next: u64,
+    /// What counts.
+    pub kept: Vec<Kept>,
+    /// Where the log ends.
+    pub cut: Cut,
+    /// Cuts, by their first epochs, that still hide something.
+    pub cuts_used: Vec<u64>,
+    /// Records behind the end.
+    pub dropped_records: u64,
+    /// Bytes read from the medium.
+    pub bytes_read: u64,
+}
+
+/// See the module's head.
+pub struct Scan<'m> {
+    medium: &'m dyn Medium,
+    faults: &'m Faults,
+    segments: &'m Segments,
+    meta: &'m Meta,
+    outcome: Outcome,
+}
+
+impl<'m> Scan<'m> {
+    /// A scan of a log that nobody writes to.
+    pub fn new(
+        medium: &'m dyn Medium,
+        faults: &'m Faults,
+        segments: &'m Segments,
+        meta: &'m Meta,
+    ) -> Self {
+        let cut = Cut { epoch_next: 0, seq: 0, streams: [Position::default(); STREAMS_MAX] };
+        Scan {
+            medium,
+            faults,
+            segments,
+            meta,
+            outcome: Outcome {
+                horizon: meta.horizon,
+                epoch_next: meta.epoch_next,
+                kept: Vec::new(),
+                cut,
+                cuts_used: Vec::new(),
+                dropped_records: 0,
+                bytes_read: 0,
+            },
+        }
+    }
+
+    /// Does it all. Changes nothing on the medium.
+    pub fn run(mut self) -> Result<Outcome, StorageError> {
+        let candidates = self.read_headers()?;
+        let mut tail: [Vec<TailSegment>; 2] = Default::default();
+        let mut before = Vec::new();
+        for candidate in candidates {
+            let stream = candidate.header.stream;
+            if self.is_durable(&candidate) {
+                before.push(candidate);
+            } else {
+                let read = self.read_tail(&candidate)?;
+                tail[stream as usize].push(read);
+            }
+        }
+        for (count, candidate) in before.iter().enumerate() {
+            self.keep_durable(candidate)?;
+            if (count + 1) % 256 == 0 {
+                let attr = Attr::new().num("segments", count + 1).num("of", before.len());
+                log::info("STORAGE", 6_200_003, "initandlisten", "Reading summaries", attr);
+            }
+        }
+        let [user, cleaner] = tail;
+        self.check_tail(Stream::User, &user)?;
+        self.check_tail(Stream::Cleaner, &cleaner)?;
+        self.keep_cleaner_tail(cleaner);
+        self.keep_user_tail(user)?;
+        self.finish();
+        Ok(self.outcome)
+    }
+
+    /// Reads all headers: raises the horizon, and tells segments that may count from free ones.
+    fn read_headers(&mut self) -> Result<Vec<Candidate>, StorageError> {
+        let count = self.medium.len() / u64::from(self.segments.segment_bytes());
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let mut headers = Vec::new();
+        for segment in 0..count {
+            let found =
+                read_header(self.medium, self.faults, self.segments, segment, &self.meta.directory)
+                    .map_err(crate::io_error)?;
+            if let Found::Header(header) = &found {
+                self.outcome.horizon.raise(&header.horizon);
+                self.outcome.epoch_next = self.outcome.epoch_next.max(header.epoch + 1);
+            }
+            headers.push(found);
+        }
+        if self.outcome.horizon.segments > count {
+            let missing =
+                format!("the log has {count} of {} segments", self.outcome.horizon.segments);
+            return Err(corrupt(missing));
+        }
+        let mut candidates = Vec::new();
+        for (segment, found) in (0..count).zip(headers) {
+            let what = match found {
+                Found::Header(header) => {
+                    let cut = self.meta.cut_of(header.stream, header.epoch);
+                    if let Some((epoch_next, _)) = cut {
+                        self.outcome.cuts_used.push(epoch_next);
+                    }
+                    let end = cut.map_or(u32::MAX, |(_, end)| end);
+                    self.segments.found(segment, true, end == 0);
+                    if end > 0 {
+                        candidates.push(Candidate { header: *header, end });
+                    }
+                    continue;
+                }
+                Found::Blank => "the header is blank",
+                Found::Garbage(what) => what,
+            };
+            if segment < self.outcome.horizon.segments {
+                return Err(self.lost_header(segment, what)?);
+            }
+            self.segments.found(segment, false, true);
+        }
+        candidates.sort_unstable_by_key(|candidate| candidate.header.epoch);
+        Ok(candidates)
+    }
+
+    fn lost_header(&self, segment: u32, what: &str) -> Result<StorageError, StorageError> {
+        let trailer = read_trailer(self.medium, self.faults, self.segments, segment, None)
+            .map_err(crate::io_error)?;
+        let held = trailer.map_or_else(
+            || "what it held is not known".to_owned(),
+            |t| format!("it held {} records of commits {} to {}", t.entries, t.seq_min, t.seq_max),
+        );
+        Ok(corrupt(format!("segment {segment}: {what}; {held}")))
+    }
+
+    /// Whether all of a segment was durable.
+    fn is_durable(&self, candidate: &Candidate) -> bool {
+        let cut = candidate.end != u32::MAX;
+        let before =
+            candidate.header.epoch < self.outcome.horizon.stream(candidate.header.stream).epoch;
+        let clean = self.meta.clean && candidate.header.epoch < self.meta.epoch_next;
+        cut || before || clean
+    }
+
+    fn keep_durable(&mut self, candidate: &Candidate) -> Result<(), StorageError> {
+        let SegmentHeader { segment, epoch, stream, .. } = candidate.header;
+        if candidate.end == u32::MAX && self.meta.clean && self.is_unused(segment, epoch)? {
+            self.segments.found(segment, true, true);
+            return Ok(());
+        }
+        let (contents, end) =
+            read_contents(self.medium, self.faults, self.segments, segment, epoch, candidate.end)
+                .map_err(|error| match error {
+                ContentsError::Medium(error) => crate::io_error(error),
+                ContentsError::Bad(offset) => corrupt(format!(
+                    "segment {segment}: the record at offset {offset} is damaged, and so is the \
+                 segment's summary; what follows is not known"
+                )),
+            })?;
+        self.outcome.bytes_read += match &contents {
+            Contents::Summary { bytes, .. } => bytes.len() as u64 + 4096,
+            Contents::Records(_) => u64::from(end),
+        };
+        self.outcome.kept.push(Kept { segment, epoch, stream, end, contents });
+        Ok(())
+    }
+
+    /// Whether a segment was prepared and never written to: a clean shutdown seals the others.
+    fn is_unused(&self, segment: u32, epoch: u64) -> Result<bool, StorageError> {
+        let mut reader = self.reader(segment, epoch, u32::MAX);
+        let first = reader.next().map_err(crate::io_error)?;
+        let trailer = read_trailer(self.medium, self.faults, self.segments, segment, Some(epoch));
+        Ok(matches!(first, Next::Bad(_)) && trailer.map_err(crate::io_error)?.is_none())
+    }
+
+    fn reader(&self, segment: u32, epoch: u64, end: u32) -> RecordReader<'m> {
+        RecordReader::new(self.medium, self.faults, self.segments, segment, epoch, end)
+    }
+
+    /// Reads a segment of the tail up to the first bad record, and looks for marks behind it.
+    fn read_tail(&mut self, candidate: &Candidate) -> Result<TailSegment, StorageError> {
+        let SegmentHeader { segment, epoch, .. } = candidate.header;
+        let mut reader = self.reader(segment, epoch, u32::MAX);
+        let mut tail = TailSegment { segment, epoch, records: Vec::new(), bad: None };
+        loop {
+            match reader.next().map_err(crate::io_error)? {
+                Next::Record(record) if record.payload_whole => {
+                    if record.header.kind == Kind::Mark
+                        && let Some(horizon) = Horizon::decode(record.payload)
+                    {
+                        self.outcome.horizon.raise(&horizon);
+                    }
+                    tail.records.push(TailRecord {
+                        entry: Entry::of(&record.header, record.offset),
+                        alone: record.header.flags & FLAG_ALONE != 0,
+                        header_crc: record.header_crc,
+                        commit: (record.header.kind == Kind::Commit)
+                            .then(|| CommitPayload::decode(record.payload))
+                            .flatten(),
+                    });
+                }
+                Next::Record(record) => {
+                    tail.bad = Some(record.offset);
+                    break;
+                }
+                Next::Finished => break,
+                Next::Bad(offset) => {
+                    tail.bad = Some(offset);
+                    break;
+                }
+            }
+        }
+        self.outcome.bytes_read += u64::from(reader.offset());
+        if let Some(bad) = tail.bad {
+            self.find_marks(&mut reader, bad)?;
+        }
+        Ok(tail)
+    }
+
+    /// Raises the horizon to marks behind a bad record. Where records begin is not known there, so
+    /// every place is tried; a mark is recognised by both of its CRCs.
+    fn find_marks(&mut self, reader: &mut RecordReader<'_>, bad: u32) -> Result<(), StorageError> {
+        let mut offset = bad + RECORD_ALIGN;
+        while offset < self.segments.segment_bytes() {
+            reader.seek(offset);
+            offset += RECORD_ALIGN;
+            if let Next::Record(record) = reader.next().map_err(crate::io_error)?
+                && record.header.kind == Kind::Mark
+                && record.payload_whole
+                && let Some(horizon) = Horizon::decode(record.payload)
+            {
+                self.outcome.horizon.raise(&horizon);
+            }
+        }
+        Ok(())
+    }
+
+    /// A bad record before the horizon is no end of the log.
+    fn check_tail(&self, stream: Stream, tail: &[TailSegment]) -> Result<(), StorageError> {
+        let durable = self.outcome.horizon.stream(stream);
+        for segment in tail {
+            let Some(offset) = segment.bad else { continue };
+            if (Position { epoch: segment.epoch, offset }) < durable {
+                return Err(corrupt(format!(
+                    "segment {}: the record at offset {offset} is damaged, though it was durable \
+                     (up to offset {} of epoch {})",
+                    segment.segment, durable.offset, durable.epoch
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_cleaner_tail(&mut self, tail: Vec<TailSegment>) {
+        let mut ended = false;
+        for segment in tail {
+            if ended {
+                self.drop_segment(segment.segment, segment.records.len());
+                continue;
+            }
+            ended = segment.bad.is_some();
+            let end = end_of(&segment.records);
+            self.keep_tail(segment, Stream::Cleaner, end);
+        }
+    }
+
+    /// Keeps whole units, one after the other, until one is missing or not whole.
+    fn keep_user_tail(&mut self, tail: Vec<TailSegment>) -> Result<(), StorageError> {
+        let check_unit = self.faults.enabled("unit.crc");
+        let mut units =
+            Units { last: 0, end: (0, 0), open: None, durable: self.outcome.horizon.seq };
+        let mut ended = false;
+        for (index, segment) in tail.iter().enumerate() {
+            for record in &segment.records {
+                ended = ended || !units.take(index, record, check_unit);
+            }
+            ended = ended || segment.bad.is_some();
+        }
+        let last = units.last.max(self.outcome.horizon.seq);
+        // What the cleaner has moved was durable in the user stream, and so was all before it.
+        let moved = self.moved_seq();
+        if last < moved {
+            return Err(corrupt(format!(
+                "the log ends with commit {last}, but commits up to {moved} were durable"
+            )));
+        }
+        self.outcome.cut.seq = last;
+        let (last_index, last_offset) = units.end;
+        for (index, segment) in tail.into_iter().enumerate() {
+            if index > last_index || last_offset == 0 {
+                self.drop_segment(segment.segment, segment.records.len());
+            } else {
+                let end = if index == last_index { last_offset } else { end_of(&segment.records) };
+                self.keep_tail(segment, Stream::User, end);
+            }
+        }
+        Ok(())
+    }
+
+    /// The highest sequence number that the cleaner has moved, as far as its tail tells.
+    fn moved_seq(&self) -> u64 {
+        let mut seq = 0;
+        for kept in self.outcome.kept.iter().filter(|kept| kept.stream == Stream::Cleaner) {
+            if let Contents::Records(entries) = &kept.contents {
+                seq = entries.iter().map(|entry| entry.seq).max().unwrap_or(0).max(seq);
+            }
+        }
+        seq
+    }
+
+    fn keep_tail(&mut self, segment: TailSegment, stream: Stream, end: u32) {
+        let count = segment.records.len();
+        let entries: Vec<Entry> = segment
+            .records
+            .into_iter()
+            .map(|record| record.entry)
+            .filter(|entry| entry.offset < end)
+            .collect();
+        self.outcome.dropped_records += (count - entries.len()) as u64;
+        if entries.is_empty() {
+            self.segments.found(segment.segment, true, true);
+            return;
+        }
+        let (segment, epoch) = (segment.segment, segment.epoch);
+        self.outcome.kept.push(Kept {
+            segment,
+            epoch,
+            stream,
+            end,
+            contents: Contents::Records(entries),
+        });
+    }
+
+    fn drop_segment(&mut self, segment: u32, records: usize) {
+        self.outcome.dropped_records += records as u64;
+        self.segments.found(segment, true, true);
+    }
+
+    /// Notes the cut, and that everything before it will be durable.
+    fn finish(&mut self) {
+        self.outcome.cut.epoch_next = self.outcome.epoch_next;
+        for (stream, position) in self.outcome.cut.streams.iter_mut().enumerate() {
+            let last = self
+                .outcome
+                .kept
+                .iter()
+                .filter(|kept| kept.stream as usize == stream)
+                .max_by_key(|kept| kept.epoch);
+            *position =
+                last.map_or(Position::default(), |k| Position { epoch: k.epoch, offset: k.end });
+        }
+        self.outcome.horizon.seq = self.outcome.cut.seq;
+        self.outcome.horizon.streams = self.outcome.cut.streams;
+        self.outcome.horizon.segments =
+            self.outcome.horizon.segments.max(self.segments.initialised());
+        for kept in &self.outcome.kept {
+            let segment = self.segments.get(kept.segment);
+            segment.opened(kept.epoch, kept.stream);
+            segment.sealed(kept.end);
+        }
+    }
+}
+
+fn end_of(records: &[TailRecord]) -> u32 {
+    let last = records.last().map(|record| &record.entry);
+    last.map_or(0, |entry| entry.offset + crate::format::record::record_bytes(entry.payload_len))
+}
+
+/// Puts records of the user stream together to units.
+struct Units {
+    /// The last whole unit.
+    last: u64,
+    /// Behind it: which segment of the tail, and the offset there.
+    end: (usize, u32),
+    /// A unit whose commit record is still to come: its sequence, records and their CRC.
+    open: Option<(u64, u32, u32)>,
+    /// Units up to this one need no proof that they are whole.
+    durable: u64,
+}
+
+impl Units {
+    /// Answers whether the record goes on where the last one ended.
+    fn take(&mut self, segment: usize, record: &TailRecord, check: bool) -> bool {
+        let entry = &record.entry;
+        let end = entry.offset + crate::format::record::record_bytes(entry.payload_len);
+        if matches!(entry.kind, Kind::Mark | Kind::End) {
+            if self.open.is_none() {
+                self.end = (segment, end);
+            }
+            return true;
+        }
+        if entry.seq <= self.durable {
+            // Parts of it may have been moved away since, so there is nothing to count.
+            self.last = self.last.max(entry.seq);
+            self.end = (segment, end);
+            return true;
+        }
+        let expected = self.last.max(self.durable) + 1;
+        if entry.seq != expected {
+            return false;
+        }
+        let (_, count, crcs) = *self.open.get_or_insert((entry.seq, 0, 0));
+        let whole = match entry.kind {
+            Kind::Commit => {
+                let found = CommitPayload { count, crc: crcs };
+                if check && record.commit != Some(found) {
+                    return false;
+                }
+                true
+            }
+            _ if record.alone => {
+                if count > 0 {
+                    return false;
+                }
+                true
+            }
+            _ => {
+                self.open = Some((entry.seq, count + 1, unit_crc(crcs, record.header_crc)));
+                false
+            }
+        };
+        if whole {
+            self.open = None;
+            self.last = entry.seq;
+            self.end = (segment, end);
+        }
+        true
+    }
+}

@@ -1,0 +1,84 @@
+//! The record store: documents by id.
+
+use crate::collection::Collection;
+use crate::core::Core;
+use crate::read::{self, Lookup};
+use crate::unit::LogUnit;
+use kauri_base::{Access, CollectionId, CommitSeq, RecordId};
+use kauri_bson::Doc;
+use kauri_storage::{
+    Direction, Record, RecordScan, RecordStore, RecordStoreStats, RecoveryUnit, StorageError,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// See the module's head.
+pub struct Store {
+    /// The engine.
+    pub core: Arc<Core>,
+    /// What it is the store of.
+    pub collection: Arc<Collection>,
+}
+
+impl RecordStore for Store {
+    fn id(&self) -> CollectionId {
+        self.collection.id
+    }
+
+    fn get<'g>(
+        &self,
+        ru: &'g dyn RecoveryUnit,
+        id: RecordId,
+    ) -> Result<Access<Option<Record<'g>>>, StorageError> {
+        let unit = LogUnit::of(ru)?;
+        match read::document(&self.core, unit.guard(), &self.collection, id)? {
+            Access::Ready(Lookup::Found((header, bytes))) => {
+                let doc = Doc::from_bytes(bytes).map_err(|error| StorageError::Corruption {
+                    collection: Some(self.collection.id),
+                    record: Some(id),
+                    message: error.message().to_owned(),
+                })?;
+                let record = Record { doc, version: CommitSeq(header.seq) };
+                Ok(Access::Ready(Some(record)))
+            }
+            Access::Ready(Lookup::Nothing) => Ok(Access::Ready(None)),
+            Access::WouldBlock(ticket) => Ok(Access::WouldBlock(ticket)),
+        }
+    }
+
+    fn fill(
+        &self,
+        ru: &dyn RecoveryUnit,
+        scan: &mut RecordScan,
+    ) -> Result<Access<()>, StorageError> {
+        let unit = LogUnit::of(ru)?;
+        let backward = scan.direction() == Direction::Backward;
+        let from = match (scan.position(), backward) {
+            (None, false) => Some(0),
+            (None, true) => Some(u64::MAX),
+            (Some(id), false) => id.0.checked_add(1),
+            (Some(id), true) => id.0.checked_sub(1),
+        };
+        scan.refill(|batch, wanted| {
+            let Some(from) = from.filter(|_| !self.collection.is_dropped()) else { return };
+            self.collection.slots.walk(unit.guard(), from, backward, |id, slot| {
+                if slot.is_live() {
+                    batch.push(RecordId(id));
+                }
+                batch.len() < wanted
+            });
+        });
+        Ok(Access::Ready(()))
+    }
+
+    fn stats(&self) -> RecordStoreStats {
+        if self.collection.is_dropped() {
+            return RecordStoreStats::default();
+        }
+        RecordStoreStats {
+            records: self.collection.records.load(Ordering::Relaxed),
+            bytes: self.collection.bytes.load(Ordering::Relaxed),
+            storage_bytes: self.collection.storage_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
