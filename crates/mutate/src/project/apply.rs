@@ -230,11 +230,11 @@ impl<'a> Applier<'a> {
                     raw::put_header(out, Type::Array, name.as_bytes());
                     self.inner_array(node, array, below, out)?;
                 }
-                _ if self.mode == Mode::Inclusion => next -= 1,
                 _ if node.computes => {
                     raw::put_header(out, Type::Document, name.as_bytes());
                     self.document(node, Doc::EMPTY, below, out)?;
                 }
+                _ if self.mode == Mode::Inclusion => next -= 1,
                 _ => raw::put_raw(out, elem.ty(), name.as_bytes(), elem.value_bytes()),
             }
         }

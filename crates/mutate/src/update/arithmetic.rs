@@ -90,14 +90,12 @@ impl BitOp {
     }
 }
 
-/// Whether two numbers are the same in type and value, so that writing one over the other changes
-/// nothing that MongoDB would report. A NaN is not the same as itself.
+/// Whether two numbers are the same in type and value, so that writing one over the other counts as
+/// no change (the zeros of either sign are, and decimals that differ in trailing zeros). A NaN is
+/// not the same as itself.
 pub(crate) fn is_identical(a: &Value<'_>, b: &Value<'_>) -> bool {
-    match (a, b) {
-        (Value::Int32(a), Value::Int32(b)) => a == b,
-        (Value::Int64(a), Value::Int64(b)) => a == b,
-        (Value::Double(a), Value::Double(b)) => a == b,
-        (Value::Decimal128(a), Value::Decimal128(b)) => a == b,
+    match (a.as_number(), b.as_number()) {
+        (Some(x), Some(y)) => a.ty() == b.ty() && !x.is_nan() && x.compare(y).is_eq(),
         _ => false,
     }
 }

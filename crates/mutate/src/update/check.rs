@@ -2,7 +2,7 @@
 
 use crate::text;
 use kauri_base::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_INTERNAL_BYTES_MAX};
-use kauri_base::{Result, bail};
+use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::compare::compare_elem_values;
 use kauri_bson::{Doc, Elem, Type};
 
@@ -42,11 +42,14 @@ pub(crate) fn same_id(old: Doc<'_>, new: Doc<'_>) -> Result<()> {
     match (old.get("_id"), new.get("_id")) {
         (Some(old), Some(new)) if compare_elem_values(old, new).is_eq() => Ok(()),
         (None, _) => Ok(()),
-        (Some(_), _) => bail!(
-            ImmutableField,
-            "Performing an update on the path '_id' would modify the immutable field '_id'"
-        ),
+        (Some(_), _) => Err(modified_id()),
     }
+}
+
+/// The error of operators that touch `_id`.
+pub(crate) fn modified_id() -> Error {
+    let message = "Performing an update on the path '_id' would modify the immutable field '_id'";
+    Error::new(ErrorCode::ImmutableField, message)
 }
 
 /// Checks that a replacement's `_id` is the document's.

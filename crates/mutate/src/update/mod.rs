@@ -53,7 +53,7 @@ pub enum UpdateKind {
 /// What applying an update did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// Whether the document differs. If not, nothing was written.
+    /// Whether it counts as modified. If not, nothing was written.
     pub modified: bool,
     /// The operators that changed something, a bit each.
     touched: u64,
@@ -61,7 +61,6 @@ pub struct Applied {
 
 impl Applied {
     const NOTHING: Applied = Applied { modified: false, touched: 0 };
-    const ALL: Applied = Applied { modified: true, touched: u64::MAX };
 }
 
 impl Update {
@@ -115,7 +114,7 @@ impl Update {
             Form::Operators(operators) => operators.leaves.iter().enumerate().any(|(i, leaf)| {
                 applied.touched & (1 << i.min(63)) != 0 && path::overlap(&leaf.canonical, path)
             }),
-            _ => applied.modified,
+            _ => applied.touched != 0,
         }
     }
 
@@ -168,7 +167,7 @@ impl Operators {
         let renames = if self.renames.is_empty() {
             Vec::new()
         } else {
-            self.renames.iter().map(|r| r.source(doc)).collect::<Result<_>>()?
+            self.renames.iter().map(|r| r.source(doc, cx)).collect::<Result<_>>()?
         };
         let mut applier = Applier {
             leaves: &self.leaves,

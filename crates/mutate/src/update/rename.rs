@@ -1,6 +1,8 @@
 //! What `$rename` moves: looked up in the original document before anything is written.
 
+use crate::cx::UpdateCx;
 use crate::text;
+use crate::update::check;
 use crate::update::parse::Rename;
 use crate::update::path::Name;
 use kauri_base::{Result, bail};
@@ -53,7 +55,7 @@ fn walk<'d>(doc: Doc<'d>, path: &[Name]) -> Walk<'d> {
 
 impl Rename {
     /// The element to move, if it is there.
-    pub(crate) fn source<'d>(&self, doc: Doc<'d>) -> Result<Option<Elem<'d>>> {
+    pub(crate) fn source<'d>(&self, doc: Doc<'d>, cx: &UpdateCx<'_>) -> Result<Option<Elem<'d>>> {
         let source = walk(doc, &self.from);
         if let Some((blocked, step)) = source.blocked {
             bail!(
@@ -84,6 +86,10 @@ impl Rename {
                 id(doc),
                 array.key()
             );
+        }
+        // Even a value equal to the `_id` must not be moved there.
+        if !cx.is_insert && self.to.first().is_some_and(|n| n.as_str() == "_id") {
+            return Err(check::modified_id());
         }
         Ok(Some(found))
     }

@@ -52,7 +52,7 @@ pub(crate) fn run_pipeline(
         current = Some(DocBuf::from_vec(bytes)?);
     }
     match &current {
-        Some(result) => put_replacement(doc, result.as_doc(), out, &|_| None),
+        Some(result) => put_replacement(doc, result.as_doc(), out, |_| None),
         None => Ok(Applied::NOTHING),
     }
 }
@@ -82,7 +82,7 @@ pub(crate) fn replace(
         let empty = elem.ty() == Type::Timestamp && elem.value_bytes() == [0; 8];
         empty.then_some(now)
     };
-    put_replacement(doc, replacement, out, &stamp)
+    put_replacement(doc, replacement, out, stamp)
 }
 
 /// Appends the new document, `_id` first; `stamp` gives other bytes for an element.
@@ -90,8 +90,12 @@ fn put_replacement(
     old: Doc<'_>,
     new: Doc<'_>,
     out: &mut Vec<u8>,
-    stamp: &dyn Fn(Elem<'_>) -> Option<[u8; 8]>,
+    stamp: impl Fn(Elem<'_>) -> Option<[u8; 8]>,
 ) -> Result<Applied> {
+    // A replacement that leaves `_id` out counts as a change even if nothing else differs.
+    if new == old {
+        return Ok(Applied::NOTHING);
+    }
     let old_id = old.get("_id");
     let new_id = new.get("_id");
     if let Some(id) = new_id {
@@ -117,9 +121,6 @@ fn put_replacement(
         }
     }
     raw::end(out, start);
-    if out.get(start..) == Some(old.as_bytes()) {
-        out.truncate(start);
-        return Ok(Applied::NOTHING);
-    }
-    Ok(Applied::ALL)
+    let same = out.get(start..) == Some(old.as_bytes());
+    Ok(Applied { modified: true, touched: if same { 0 } else { u64::MAX } })
 }
