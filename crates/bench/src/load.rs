@@ -196,7 +196,7 @@ impl<C: Client> Worker<C> {
         let mut under_way = connections.len();
         while under_way > 0 {
             epoll.wait(&mut events, Some(PATIENCE))?;
-            if events.len() == 0 {
+            if events.is_empty() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             for event in events.iter() {

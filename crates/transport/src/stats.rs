@@ -64,6 +64,8 @@ pub(crate) struct WorkerStats {
     pub polls: Counter,
     pub spins: Counter,
     pub spin_hits: Counter,
+    pub receives: Counter,
+    pub sends: Counter,
     pub bytes_in: Counter,
     pub bytes_out: Counter,
     pub logical_in: Counter,
@@ -81,6 +83,8 @@ impl WorkerStats {
             polls: Counter::default(),
             spins: Counter::default(),
             spin_hits: Counter::default(),
+            receives: Counter::default(),
+            sends: Counter::default(),
             bytes_in: Counter::default(),
             bytes_out: Counter::default(),
             logical_in: Counter::default(),
@@ -108,6 +112,8 @@ impl WorkerStats {
             polls: self.polls.get(),
             spins: self.spins.get(),
             spin_hits: self.spin_hits.get(),
+            receives: self.receives.get(),
+            sends: self.sends.get(),
             bytes_in: self.bytes_in.get(),
             bytes_out: self.bytes_out.get(),
         }
@@ -135,6 +141,10 @@ pub struct WorkerSnapshot {
     pub spins: u64,
     /// Times that spinning found something.
     pub spin_hits: u64,
+    /// Calls of receive.
+    pub receives: u64,
+    /// Calls of send.
+    pub sends: u64,
     /// Bytes received.
     pub bytes_in: u64,
     /// Bytes sent.

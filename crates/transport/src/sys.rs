@@ -64,6 +64,11 @@ impl EventList {
         self.filled
     }
 
+    /// Whether the last wait gave none.
+    pub fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+
     /// The events of the last wait.
     pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
         self.raw.iter().take(self.filled).map(|raw| {

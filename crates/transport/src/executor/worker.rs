@@ -113,7 +113,8 @@ impl Worker {
             shared.stats.waits.add(1);
             shared.stats.spins.add(1);
             let now_ns = monotonic_ns();
-            if self.events.len() > 0 || shared.is_called() || shared.next_deadline_ns() <= now_ns {
+            if !self.events.is_empty() || shared.is_called() || shared.next_deadline_ns() <= now_ns
+            {
                 shared.stats.spin_hits.add(1);
                 return Ok(true);
             }

@@ -143,7 +143,7 @@ impl Accepting {
 
     /// Waits a little. True if it was told to stop.
     fn pause(&self, events: &mut EventList) -> bool {
-        self.stop_only.wait(events, Some(PAUSE)).is_err() || events.len() > 0
+        self.stop_only.wait(events, Some(PAUSE)).is_err() || !events.is_empty()
     }
 
     /// False if accepting failed in a way that trying again at once would not mend.

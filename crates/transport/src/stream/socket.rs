@@ -23,12 +23,14 @@ impl StreamSocket {
 
     /// Receives into the spare capacity of `buffer`.
     pub fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        self.worker.stats.receives.add(1);
         let received = sys::recv_append(self.fd(), buffer)?;
         self.worker.stats.bytes_in.add(received as u64);
         Ok(received)
     }
 
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.worker.stats.sends.add(1);
         let sent = sys::send(self.fd(), bytes)?;
         self.worker.stats.bytes_out.add(sent as u64);
         Ok(sent)
@@ -42,6 +44,7 @@ impl StreamSocket {
 
 impl SendNow for StreamSocket {
     fn send_now(&self, first: &[u8], second: &[u8]) -> usize {
+        self.worker.stats.sends.add(1);
         let sent = sys::send_two(self.fd(), first, second).unwrap_or(0);
         self.worker.stats.bytes_out.add(sent as u64);
         sent
