@@ -7,11 +7,7 @@ use kauri_bson::{Doc, Elem, Type, Value};
 use std::time::Duration;
 
 /// Reads the generic arguments of a command.
-pub fn read(
-    command: &Command,
-    body: Doc<'_>,
-    op: &mut OperationContext,
-) -> Result<WriteConcern> {
+pub fn read(command: &Command, body: Doc<'_>, op: &mut OperationContext) -> Result<WriteConcern> {
     let mut concern = WriteConcern { w: WriteConcernW::Members(1), journal: false };
     let mut api_version = None;
     let mut api_strict = false;
@@ -68,12 +64,7 @@ pub fn read(
     Ok(concern)
 }
 
-fn check_api(
-    command: &Command,
-    body: Doc<'_>,
-    version: Option<&str>,
-    strict: bool,
-) -> Result<()> {
+fn check_api(command: &Command, body: Doc<'_>, version: Option<&str>, strict: bool) -> Result<()> {
     match version {
         None => {
             if body.get("apiStrict").is_some() || body.get("apiDeprecationErrors").is_some() {
@@ -153,7 +144,9 @@ pub fn session_id(elem: Elem<'_>) -> Result<[u8; 16]> {
                 }
             },
             "uid" | "txnNumber" | "txnUUID" => {}
-            other => bail!(40415, "BSON field 'OperationSessionInfo.lsid.{other}' is an unknown field."),
+            other => {
+                bail!(40415, "BSON field 'OperationSessionInfo.lsid.{other}' is an unknown field.")
+            }
         }
     }
     id.ok_or_else(|| {
@@ -258,7 +251,8 @@ fn write_concern(command: &Command, elem: Elem<'_>) -> Result<WriteConcern> {
         bail!(FailedToParse, "w:0 and j:true cannot be used together");
     }
     concern.journal |= fsync;
-    if command.access != Access::Write && !doc.as_doc().is_empty() && !command.takes_write_concern() {
+    if command.access != Access::Write && !doc.as_doc().is_empty() && !command.takes_write_concern()
+    {
         bail!(InvalidOptions, "Command does not support writeConcern");
     }
     Ok(concern)
@@ -303,10 +297,9 @@ fn members(field: Elem<'_>) -> Result<WriteConcernW> {
                 ),
             }
         }
-        Value::Document(_) => bail!(
-            BadValue,
-            "cannot use tags in 'w' when a host is not a member of a replica set"
-        ),
+        Value::Document(_) => {
+            bail!(BadValue, "cannot use tags in 'w' when a host is not a member of a replica set")
+        }
         _ => bail!(
             FailedToParse,
             "w has to be a number, string, or object; found: {}",

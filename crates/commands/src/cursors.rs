@@ -53,9 +53,16 @@ pub struct Cursor {
 }
 
 enum Slot {
-    Idle { cursor: Box<Cursor>, since: Duration },
+    Idle {
+        cursor: Box<Cursor>,
+        since: Duration,
+    },
     /// A `getMore` has it; `killed` if it's to be closed when it comes back.
-    Pinned { ns: Namespace, lsid: Option<[u8; 16]>, killed: bool },
+    Pinned {
+        ns: Namespace,
+        lsid: Option<[u8; 16]>,
+        killed: bool,
+    },
 }
 
 /// All open cursors of the server.
@@ -109,7 +116,12 @@ impl CursorManager {
     }
 
     /// Takes a cursor out for a `getMore` on this namespace.
-    pub fn check_out(&self, id: i64, ns: &Namespace, lsid: Option<[u8; 16]>) -> Result<Box<Cursor>> {
+    pub fn check_out(
+        &self,
+        id: i64,
+        ns: &Namespace,
+        lsid: Option<[u8; 16]>,
+    ) -> Result<Box<Cursor>> {
         let mut slots = self.lock();
         match slots.remove(&id) {
             None => Err(not_found(id)),
@@ -205,9 +217,7 @@ impl CursorManager {
         let mut slots = self.lock();
         let before = slots.len();
         slots.retain(|_, slot| match slot {
-            Slot::Idle { cursor, since } => {
-                cursor.no_timeout || now.saturating_sub(*since) < idle
-            }
+            Slot::Idle { cursor, since } => cursor.no_timeout || now.saturating_sub(*since) < idle,
             Slot::Pinned { .. } => true,
         });
         let closed = before - slots.len();

@@ -116,16 +116,17 @@ fn unpack<'m>(request: &'m [u8], unpacked: &'m mut Vec<u8>) -> Result<(Form, Mes
 
 fn log_end(cx: &RequestContext<'_>, why: &str) {
     let attr = Attr::new().str("remote", &cx.session.remote).str("error", why);
-    log::info("NETWORK", 22990, &format!("conn{}", cx.session.id), "DBException handling request, closing client connection", attr);
+    log::info(
+        "NETWORK",
+        22990,
+        &format!("conn{}", cx.session.id),
+        "DBException handling request, closing client connection",
+        attr,
+    );
 }
 
 /// A message that cannot be parsed: answered if it can be, else the connection ends.
-fn refuse(
-    cx: &RequestContext<'_>,
-    request: &[u8],
-    error: &Error,
-    reply: &mut ReplyBuf,
-) -> Outcome {
+fn refuse(cx: &RequestContext<'_>, request: &[u8], error: &Error, reply: &mut ReplyBuf) -> Outcome {
     let header = Header::parse(request);
     let (Some(header), false) = (header, is_connection_fatal(error)) else {
         log_end(cx, &error.to_string());
@@ -177,7 +178,14 @@ enum Open {
 fn begin_reply(form: Form, response_to: i32, out: &mut Vec<u8>) -> Open {
     let id = NEXT_REQUEST_ID.fetch_add(1, Ordering::Relaxed);
     if form.legacy {
-        return Open::Query(ReplyWriter::begin(out, id, response_to, kauri_wire::op_reply::AWAIT_CAPABLE, 0, 1));
+        return Open::Query(ReplyWriter::begin(
+            out,
+            id,
+            response_to,
+            kauri_wire::op_reply::AWAIT_CAPABLE,
+            0,
+            1,
+        ));
     }
     let flags = if form.checksum { flags::CHECKSUM_PRESENT } else { 0 };
     Open::Msg(MsgWriter::begin(out, id, response_to, flags))
@@ -341,7 +349,14 @@ fn log_failure(connection: u64, name: Option<&str>, error: &Error) {
         .num("code", error.code().number())
         .str("error", error.message());
     let ctx = format!("conn{connection}");
-    log::line(log::Severity::Debug(1), "COMMAND", 21962, &ctx, "Assertion while executing command", attr);
+    log::line(
+        log::Severity::Debug(1),
+        "COMMAND",
+        21962,
+        &ctx,
+        "Assertion while executing command",
+        attr,
+    );
 }
 
 type Parsed<'r> = (&'r str, Doc<'r>, Vec<Sequence<'r>>);
@@ -492,7 +507,10 @@ fn log_if_slow(
         .str("command", kauri_bson::shell_text(invocation.body))
         .num("numYields", invocation.op.state().yields());
     if let Some(error) = error {
-        attr = attr.num("ok", 0).str("errName", error.code().name()).num("errCode", error.code().number());
+        attr = attr
+            .num("ok", 0)
+            .str("errName", error.code().name())
+            .num("errCode", error.code().number());
     }
     attr = attr.str("remote", &invocation.session.remote).num("durationMillis", elapsed_ms);
     let ctx = format!("conn{}", invocation.session.id);

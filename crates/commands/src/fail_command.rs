@@ -56,15 +56,16 @@ pub async fn before(
         let ms = data.value("blockTimeMS").to_i64_saturating().unwrap_or(0).max(0) as u64;
         invocation.worker.sleep(Duration::from_millis(ms)).await;
     }
-    let mut injection = Injection { close: data.value("closeConnection").truthy(), ..Default::default() };
+    let mut injection =
+        Injection { close: data.value("closeConnection").truthy(), ..Default::default() };
     if let Value::Array(labels) = data.value("errorLabels") {
-        injection.labels = labels.iter().filter_map(|l| l.value().as_str().map(str::to_owned)).collect();
+        injection.labels =
+            labels.iter().filter_map(|l| l.value().as_str().map(str::to_owned)).collect();
     }
     let code = data.value("errorCode");
     if code.is_number() {
         let code = ErrorCode::from_number(code.to_i64_saturating().unwrap_or(0) as i32);
-        let message =
-            format!("Failing command via 'failCommand' failpoint: {}", command.name);
+        let message = format!("Failing command via 'failCommand' failpoint: {}", command.name);
         let mut error = Error::new(code, message);
         for label in &injection.labels {
             error = error.with_label(label.clone());

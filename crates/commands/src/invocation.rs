@@ -92,9 +92,7 @@ pub struct Invocation<'a> {
 impl<'a> Invocation<'a> {
     /// The first element: the command's name and main argument.
     pub fn target(&self) -> Result<Elem<'a>> {
-        self.body
-            .first()
-            .ok_or_else(|| Error::failed_to_parse("no command name"))
+        self.body.first().ok_or_else(|| Error::failed_to_parse("no command name"))
     }
 
     /// The collection that the main argument names.
@@ -102,11 +100,7 @@ impl<'a> Invocation<'a> {
         let elem = self.target()?;
         match elem.value() {
             Value::String(name) => Namespace::new(self.db, &name),
-            _ => bail!(
-                InvalidNamespace,
-                "collection name has invalid type {}",
-                elem.ty().alias()
-            ),
+            _ => bail!(InvalidNamespace, "collection name has invalid type {}", elem.ty().alias()),
         }
     }
 

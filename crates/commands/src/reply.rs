@@ -146,7 +146,8 @@ pub fn write_errors(out: &mut DocWriter<'_>, errors: &[(usize, Error)]) {
         }
         // A reply of a hundred thousand errors must still fit into a message.
         bytes += error.message().len();
-        entry.put("errmsg", if bytes <= limits::REPLY_BYTES_MAX / 4 { error.message() } else { "" });
+        entry
+            .put("errmsg", if bytes <= limits::REPLY_BYTES_MAX / 4 { error.message() } else { "" });
     }
 }
 

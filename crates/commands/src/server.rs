@@ -7,8 +7,8 @@ use kauri_base::failpoint::FailPoints;
 use kauri_base::{Clock, RandomSource};
 use kauri_bson::DocBuf;
 use kauri_catalog::Catalog;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 
 /// The version that clients are told.
 pub const VERSION: &str = "7.0.14";
@@ -43,7 +43,7 @@ pub type ShutdownHook = Box<dyn Fn(u64) + Send + Sync>;
 /// See the module's head.
 pub struct Server {
     /// Databases, collections, indexes.
-    pub catalog: Catalog,
+    pub catalog: Arc<Catalog>,
     /// Open cursors.
     pub cursors: CursorManager,
     /// Tells this process from others in `topologyVersion`.

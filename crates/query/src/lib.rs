@@ -6,6 +6,7 @@
 
 pub mod exec;
 pub mod explain;
+pub mod pipeline;
 pub mod plan;
 pub mod write;
 

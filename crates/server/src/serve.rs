@@ -40,7 +40,7 @@ pub fn run(argv: &[String]) -> Result<()> {
     let (stop, stopped) = mpsc::channel();
     let server = Arc::new(Server {
         cursors: CursorManager::new(clock.clone(), random.clone()),
-        catalog,
+        catalog: Arc::new(catalog),
         process_id: kauri_bson::new_object_id((clock.unix_ms() / 1000) as u32, &*random),
         operations: Default::default(),
         parameters: Default::default(),

@@ -116,10 +116,9 @@ async fn run_statement(
     let multi = match limit {
         Some(0) => true,
         Some(1) => false,
-        Some(other) => bail!(
-            FailedToParse,
-            "The limit field in delete objects must be 0 or 1. Got {other}"
-        ),
+        Some(other) => {
+            bail!(FailedToParse, "The limit field in delete objects must be 0 or 1. Got {other}")
+        }
         None => return Err(args.missing("limit")),
     };
     query.filter = matcher(filter, &env)?;

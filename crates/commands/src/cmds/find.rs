@@ -33,7 +33,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let collection = match catalog.resolve(ns.as_str()) {
             Resolved::Collection(collection) => Some(collection),
             Resolved::Nothing => None,
-            Resolved::View(_) => bail!(CommandNotSupportedOnView, "find on a view is not there yet"),
+            Resolved::View(_) => {
+                bail!(CommandNotSupportedOnView, "find on a view is not there yet")
+            }
         };
         let root = plan::plan(collection.as_ref(), &request.query)?;
         let tailing = match &collection {
@@ -142,7 +144,7 @@ fn parse_projection(
     query: &Query,
     env: &QueryEnv,
 ) -> Result<(Arc<Projection>, kauri_bson::DocBuf)> {
-    let expressions = kauri_expr::ParseCx { vars: env.scope.clone() };
+    let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
     let cx = kauri_mutate::ParseCx::new().with_expressions(&expressions);
     let filter = query.filter.as_ref().map(|f| f.expr());
     Ok((Arc::new(Projection::parse(spec, filter, &cx)?), spec.to_buf()))
@@ -153,7 +155,7 @@ pub fn matcher(filter: Doc<'_>, env: &QueryEnv) -> Result<Option<Arc<Matcher>>> 
     if filter.is_empty() {
         return Ok(None);
     }
-    let expressions = kauri_expr::ParseCx { vars: env.scope.clone() };
+    let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
     let cx = ParseCx::new(Place::Find).with_expressions(&expressions);
     Ok(Some(Arc::new(Matcher::parse(filter, &cx)?)))
 }
@@ -178,17 +180,15 @@ pub fn hint(args: Args<'_>, elem: Elem<'_>) -> Result<Option<Hint>> {
             let pattern = pattern.into_buf();
             match pattern.as_doc().first() {
                 None => Ok(None),
-                Some(first) if first.key() == "$natural" => {
-                    match first.value().as_i64_exact() {
-                        Some(1) => Ok(Some(Hint::Natural(Direction::Forward))),
-                        Some(-1) => Ok(Some(Hint::Natural(Direction::Backward))),
-                        _ => bail!(
-                            BadValue,
-                            "$natural hint may only accept a value of -1 or 1, not {}",
-                            kauri_bson::shell_value(&first.value())
-                        ),
-                    }
-                }
+                Some(first) if first.key() == "$natural" => match first.value().as_i64_exact() {
+                    Some(1) => Ok(Some(Hint::Natural(Direction::Forward))),
+                    Some(-1) => Ok(Some(Hint::Natural(Direction::Backward))),
+                    _ => bail!(
+                        BadValue,
+                        "$natural hint may only accept a value of -1 or 1, not {}",
+                        kauri_bson::shell_value(&first.value())
+                    ),
+                },
                 Some(_) => Ok(Some(Hint::Pattern(pattern))),
             }
         }
@@ -204,7 +204,7 @@ fn non_empty(doc: Doc<'_>) -> Option<kauri_bson::DocBuf> {
 pub fn define_let(variables: Doc<'_>, env: &mut QueryEnv) -> Result<()> {
     for elem in variables {
         kauri_expr::check_name_for_write(elem.key())?;
-        let cx = kauri_expr::ParseCx { vars: env.scope.clone() };
+        let cx = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
         let expression = kauri_expr::Expression::parse(&elem.value(), &cx)?;
         let value = expression.eval(&env.eval_cx(), Doc::EMPTY)?.into_owned();
         env.scope.define(elem.key());

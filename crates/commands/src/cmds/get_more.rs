@@ -89,7 +89,8 @@ async fn next_batch(
         if cursor.tailing != Tailing::No {
             cursor.executor.resume();
         }
-        let batch = fill_batch(&mut invocation.op, &mut cursor.executor, &mut array, request.limit).await?;
+        let batch =
+            fill_batch(&mut invocation.op, &mut cursor.executor, &mut array, request.limit).await?;
         drop(array);
         let now = invocation.server.clock.monotonic();
         if batch.docs > 0 || until.is_none_or(|until| now >= until) {

@@ -135,7 +135,10 @@ fn set_metadata(
         bail!(TypeMismatch, "The client metadata document must be a document");
     };
     if client.metadata.is_some() {
-        bail!(ClientMetadataCannotBeMutated, "The client metadata document may only be sent in the first hello");
+        bail!(
+            ClientMetadataCannotBeMutated,
+            "The client metadata document may only be sent in the first hello"
+        );
     }
     let doc = metadata.as_doc();
     if doc.as_bytes().len() > limits::CLIENT_METADATA_BYTES_MAX {
@@ -158,7 +161,10 @@ fn set_metadata(
         client.app_name = name.into_owned();
     }
     let Value::Document(driver) = doc.value("driver") else {
-        bail!(ClientMetadataMissingField, "Missing required sub-document 'driver' in the client metadata document");
+        bail!(
+            ClientMetadataMissingField,
+            "Missing required sub-document 'driver' in the client metadata document"
+        );
     };
     for field in ["name", "version"] {
         if driver.as_doc().value(field).as_str().is_none() {
@@ -169,10 +175,16 @@ fn set_metadata(
         }
     }
     let Value::Document(os) = doc.value("os") else {
-        bail!(ClientMetadataMissingField, "Missing required sub-document 'os' in the client metadata document");
+        bail!(
+            ClientMetadataMissingField,
+            "Missing required sub-document 'os' in the client metadata document"
+        );
     };
     if os.as_doc().value("type").as_str().is_none() {
-        bail!(ClientMetadataMissingField, "Missing required field 'os.type' in the client metadata document");
+        bail!(
+            ClientMetadataMissingField,
+            "Missing required field 'os.type' in the client metadata document"
+        );
     }
     let attr = Attr::new()
         .str("remote", &session.remote)

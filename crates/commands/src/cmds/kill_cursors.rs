@@ -24,7 +24,11 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                     for id in args.array(elem)? {
                         match id.value() {
                             Value::Int64(id) => list.push(id),
-                            _ => return Err(Args::new("killCursors.cursors").wrong_type(id, &["long"])),
+                            _ => {
+                                return Err(
+                                    Args::new("killCursors.cursors").wrong_type(id, &["long"])
+                                );
+                            }
                         }
                     }
                     ids = Some(list);
@@ -35,7 +39,8 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let Some(ids) = ids else { return Err(args.missing("cursors")) };
         let (mut killed, mut unknown) = (Vec::new(), Vec::new());
         for id in ids {
-            let list = if invocation.server.cursors.kill(id, &ns)? { &mut killed } else { &mut unknown };
+            let list =
+                if invocation.server.cursors.kill(id, &ns)? { &mut killed } else { &mut unknown };
             list.push(Value::Int64(id));
         }
         let out = &mut invocation.reply;

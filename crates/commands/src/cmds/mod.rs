@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub mod aggregate;
 pub mod delete;
 pub mod find;
 pub mod get_more;
@@ -13,6 +14,7 @@ use crate::registry::Command;
 
 /// Every command there is.
 pub const ALL: &[&Command] = &[
+    &aggregate::COMMAND,
     &delete::COMMAND,
     &find::COMMAND,
     &get_more::COMMAND,

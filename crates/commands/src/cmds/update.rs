@@ -179,7 +179,7 @@ fn parse_statement(statement: Doc<'_>, mut env: QueryEnv) -> Result<Statement<'_
     }
     let Some(filter) = filter else { return Err(args.missing("q")) };
     let Some(spec) = spec else { return Err(args.missing("u")) };
-    let expressions = kauri_expr::ParseCx { vars: env.scope.clone() };
+    let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
     let cx = ParseCx::new().with_expressions(&expressions);
     let update = Update::parse(&spec, &array_filters, &cx)?;
     if multi && matches!(update.kind(), UpdateKind::Replacement) {

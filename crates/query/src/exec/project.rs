@@ -33,9 +33,16 @@ impl Project {
 }
 
 /// What `$meta` finds of a row.
-struct RowMeta<'r> {
+pub struct RowMeta<'r> {
     sort_key: Option<&'r Value<'static>>,
     record_id: i64,
+}
+
+impl<'r> RowMeta<'r> {
+    /// Of this row.
+    pub fn of(row: &'r Row<'_>) -> Self {
+        RowMeta { sort_key: row.sort_key.as_deref(), record_id: row.record.0 as i64 }
+    }
 }
 
 impl MetaSource for RowMeta<'_> {
@@ -61,10 +68,7 @@ impl Stage for Project {
         let step = match self.child.work(cx)? {
             Step::Row(row) => {
                 let mut out = Vec::with_capacity(row.doc().as_bytes().len().min(4096));
-                let meta = RowMeta {
-                    sort_key: row.sort_key.as_deref(),
-                    record_id: row.record.0 as i64,
-                };
+                let meta = RowMeta::of(&row);
                 let eval = EvalCx { meta: Some(&meta), ..cx.env.eval_cx() };
                 let mut project_cx = ProjectCx::new(eval);
                 if let Some(filter) = &self.filter {

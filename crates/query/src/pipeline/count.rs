@@ -1,0 +1,109 @@
+//! `$count`: how many rows there are, as one row; none if there are none.
+
+use super::{BuildCx, StageSpec};
+use crate::exec::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
+use kauri_base::{Result, bail};
+use kauri_bson::{DocWriter, Elem, Value, doc};
+use std::any::Any;
+
+/// A parsed `$count`.
+pub struct Count {
+    field: String,
+}
+
+impl Count {
+    /// Parses the stage.
+    pub fn parse(elem: Elem<'_>) -> Result<Count> {
+        let Value::String(field) = elem.value() else {
+            bail!(40156, "the count field must be a non-empty string");
+        };
+        if field.is_empty() {
+            bail!(40156, "the count field must be a non-empty string");
+        }
+        if field.starts_with('$') {
+            bail!(40158, "the count field cannot be a $-prefixed path");
+        }
+        if field.contains('\0') {
+            bail!(40159, "the count field cannot contain a null byte");
+        }
+        if field.contains('.') {
+            bail!(40160, "the count field cannot contain '.'");
+        }
+        Ok(Count { field: field.into_owned() })
+    }
+}
+
+impl StageSpec for Count {
+    fn name(&self) -> &'static str {
+        "$count"
+    }
+
+    fn build(&self, child: Box<dyn Stage>, _cx: &BuildCx) -> Result<Box<dyn Stage>> {
+        Ok(Box::new(CountStage {
+            child,
+            field: self.field.clone(),
+            count: 0,
+            done: false,
+            stats: StageStats::default(),
+        }))
+    }
+
+    fn explain(&self, out: &mut DocWriter<'_>) {
+        out.put("$count", &self.field);
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Counts the rows below it.
+pub struct CountStage {
+    child: Box<dyn Stage>,
+    field: String,
+    count: i64,
+    done: bool,
+    stats: StageStats,
+}
+
+impl CountStage {
+    fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+        while !self.done {
+            match self.child.work(cx)? {
+                Step::Row(_) => self.count += 1,
+                Step::Done => {
+                    self.done = true;
+                    if self.count > 0 {
+                        let count = match i32::try_from(self.count) {
+                            Ok(count) => Value::Int32(count),
+                            Err(_) => Value::Int64(self.count),
+                        };
+                        let row = doc! { self.field.as_str() => count };
+                        return Ok(Step::Row(Row::computed(row)));
+                    }
+                }
+                other => return Ok(other),
+            }
+            if !cx.spend() {
+                return Ok(Step::Again);
+            }
+        }
+        Ok(Step::Done)
+    }
+}
+
+impl Stage for CountStage {
+    fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+        let step = self.next(cx)?;
+        Ok(self.stats.count(step))
+    }
+
+    fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
+        out.put("stage", "COUNT");
+        self.child.explain(&mut out.document("inputStage"), verbosity);
+    }
+
+    fn add_totals(&self, totals: &mut Totals) {
+        self.child.add_totals(totals);
+    }
+}

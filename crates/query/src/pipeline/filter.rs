@@ -1,0 +1,102 @@
+//! `$match`.
+
+use super::{BuildCx, ParseCx, StageSpec};
+use crate::exec::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
+use kauri_base::{Result, bail};
+use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type};
+use kauri_matcher::{MatchExpr, Matcher, Place};
+use std::any::Any;
+use std::sync::Arc;
+
+/// A parsed `$match`.
+pub struct Match {
+    filter: DocBuf,
+    matcher: Arc<Matcher>,
+}
+
+impl Match {
+    /// Parses the stage.
+    pub fn parse(elem: Elem<'_>, cx: &ParseCx) -> Result<Match> {
+        let Some(filter) = elem.as_doc().filter(|_| elem.ty() == Type::Document) else {
+            bail!(15959, "the match filter must be an expression in an object");
+        };
+        Match::of(filter, cx)
+    }
+
+    /// A `$match` with this filter.
+    pub fn of(filter: Doc<'_>, cx: &ParseCx) -> Result<Match> {
+        let expressions = cx.expressions();
+        let parse_cx =
+            kauri_matcher::ParseCx::new(Place::Aggregation).with_expressions(&expressions);
+        let matcher = Arc::new(Matcher::parse(filter, &parse_cx)?);
+        Ok(Match { filter: filter.to_buf(), matcher })
+    }
+}
+
+impl StageSpec for Match {
+    fn name(&self) -> &'static str {
+        "$match"
+    }
+
+    fn build(&self, child: Box<dyn Stage>, _cx: &BuildCx) -> Result<Box<dyn Stage>> {
+        Ok(Box::new(FilterStage {
+            child,
+            matcher: self.matcher.clone(),
+            stats: StageStats::default(),
+        }))
+    }
+
+    fn explain(&self, out: &mut DocWriter<'_>) {
+        out.put("$match", &self.filter);
+    }
+
+    fn as_match(&self) -> Option<&MatchExpr> {
+        Some(self.matcher.expr())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Lets rows through that match.
+struct FilterStage {
+    child: Box<dyn Stage>,
+    matcher: Arc<Matcher>,
+    stats: StageStats,
+}
+
+impl FilterStage {
+    fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+        loop {
+            match self.child.work(cx)? {
+                Step::Row(row) => {
+                    if self.matcher.matches(row.doc(), &crate::match_cx(cx.env))? {
+                        return Ok(Step::Row(row));
+                    }
+                }
+                other => return Ok(other),
+            }
+            if !cx.spend() {
+                return Ok(Step::Again);
+            }
+        }
+    }
+}
+
+impl Stage for FilterStage {
+    fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+        let step = self.next(cx)?;
+        Ok(self.stats.count(step))
+    }
+
+    fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
+        out.put("stage", "MATCH");
+        out.put("filter", self.matcher.expr().to_bson());
+        self.child.explain(&mut out.document("inputStage"), verbosity);
+    }
+
+    fn add_totals(&self, totals: &mut Totals) {
+        self.child.add_totals(totals);
+    }
+}
