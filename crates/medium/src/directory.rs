@@ -10,7 +10,8 @@ pub const LOCK_FILE: &str = "mongod.lock";
 /// Names that end so are halves of a replacement: never listed, overwritten by the next one.
 pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// A data directory. Names are plain file names: no separators, not `.` or `..`, no `.tmp` ending.
+/// A data directory. Names are plain file names: no separators, not `.`, `..` or the lock file's, no
+/// `.tmp` ending.
 pub trait Directory: Send + Sync {
     /// For logs.
     fn describe(&self) -> String;
@@ -18,7 +19,7 @@ pub trait Directory: Send + Sync {
     /// Takes the directory for this process until the lock is dropped.
     fn lock(&self) -> Result<DirectoryLock>;
 
-    /// The names of all files, sorted, without halves of replacements.
+    /// The names of all files, sorted, without the lock file and halves of replacements.
     fn list(&self) -> Result<Vec<String>>;
 
     /// A small file's contents, or None if there is no such file.
@@ -73,6 +74,6 @@ impl DirectoryLock {
 
 /// Whether `name` is one that a directory takes.
 pub(crate) fn check_name(name: &str) -> Result<()> {
-    let plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
-    if plain && !name.ends_with(TEMPORARY_SUFFIX) { Ok(()) } else { Err(Error::InvalidName) }
+    let special = matches!(name, "" | "." | ".." | LOCK_FILE) || name.ends_with(TEMPORARY_SUFFIX);
+    if special || name.contains(['/', '\0']) { Err(Error::InvalidName) } else { Ok(()) }
 }

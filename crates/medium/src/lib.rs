@@ -5,6 +5,7 @@
 //! | [`medium`] | [`Medium`]: one log file: grow, store, persist, drain, read |
 //! | [`directory`] | [`Directory`]: small files replaced atomically, the lock file, opening log files |
 //! | [`plain`] | both over a real directory (pread, pwritev, fdatasync) |
+//! | [`emulator`] | both in memory: loses what was not drained, in every way a medium may |
 //! | [`faults`] | errors on demand, and sites that a test switches off to see a crash test fail |
 //! | [`cell`] | an object that readers follow under a guard while it is replaced |
 //! | [`epoch`] | guards and deferred reclamation |
@@ -23,6 +24,7 @@
 pub mod cache;
 pub mod cell;
 pub mod directory;
+pub mod emulator;
 pub mod epoch;
 mod error;
 pub mod faults;
@@ -34,6 +36,7 @@ mod sys;
 pub use cache::{CacheConfig, SegmentCache, SegmentStorer, SegmentWriter};
 pub use cell::EpochCell;
 pub use directory::{Directory, DirectoryLock};
+pub use emulator::{Emulator, EmulatorConfig};
 pub use epoch::{EpochDomain, Guard};
 pub use error::{Error, IoKind, Result};
 pub use faults::{Faults, Site};

@@ -147,7 +147,7 @@ fn small_files_are_replaced_whole() {
 fn names_that_lead_elsewhere_are_refused() {
     let dir = TempDir::new("names");
     let directory = directory(&dir);
-    for name in ["", ".", "..", "a/b", "/etc/passwd", "x.tmp", "nul\0"] {
+    for name in ["", ".", "..", "a/b", "/etc/passwd", "mongod.lock", "x.tmp", "nul\0"] {
         assert_eq!(directory.read_file(name), Err(Error::InvalidName), "{name:?}");
         assert_eq!(directory.replace_file(name, b"", "t"), Err(Error::InvalidName), "{name:?}");
         assert!(matches!(directory.create_log(name, "t"), Err(Error::InvalidName)), "{name:?}");
@@ -158,6 +158,7 @@ fn names_that_lead_elsewhere_are_refused() {
 fn one_server_at_a_time() {
     let dir = TempDir::new("lock");
     let lock = directory(&dir).lock().unwrap();
+    assert_eq!(directory(&dir).list(), Ok(Vec::new()));
     assert!(!lock.was_unclean());
     let pid = std::process::id() as i32;
     assert!(matches!(

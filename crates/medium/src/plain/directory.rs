@@ -115,7 +115,7 @@ impl Directory for PlainDirectory {
             let entry = entry.map_err(failed)?;
             let is_file = entry.file_type().map_err(failed)?.is_file();
             match entry.file_name().into_string() {
-                Ok(name) if is_file && !name.ends_with(TEMPORARY_SUFFIX) => names.push(name),
+                Ok(name) if is_file && check_name(&name).is_ok() => names.push(name),
                 _ => {}
             }
         }

@@ -1,0 +1,263 @@
+//! Which states may be found after a power loss.
+//!
+//! Every sector has, independently of the others, the contents that it had after any number of its
+//! stores since it was last made durable; every name stands for what it stood for after any number
+//! of its changes; a file has its durable length, one that it has had since, or something between;
+//! space that is new and not durable reads as zeros, noise or old bytes. What was drained is there.
+
+use super::disk::{Disk, File, Name};
+use super::pages::{Pages, hash_bytes, mix};
+
+/// One question on the way to a state.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice<'a> {
+    /// What it is about.
+    pub about: About<'a>,
+    /// How many answers there are: 0 is the durable state, the highest what the kernel had, except
+    /// where [`About`] says otherwise.
+    pub options: usize,
+}
+
+/// What a [`Choice`] is about.
+#[derive(Clone, Copy, Debug)]
+pub enum About<'a> {
+    /// Which of a name's changes are there.
+    Name {
+        /// The name.
+        name: &'a str,
+    },
+    /// The length of a file. The highest answer is halfway from durable to current, the one before
+    /// it the current one.
+    Length {
+        /// Its name.
+        name: &'a str,
+    },
+    /// What is in new space: 0 zeros, 1 noise, 2 the file's older bytes again.
+    NewSpace {
+        /// The file's name.
+        name: &'a str,
+    },
+    /// How many of a sector's stores are there.
+    Sector {
+        /// The file's name.
+        name: &'a str,
+        /// Where the sector begins.
+        offset: u64,
+        /// The numbers of the events that stored to it.
+        stored_at: &'a [usize],
+    },
+}
+
+/// Answers questions. An answer that is too high counts as the highest.
+pub type Chooser<'a> = dyn FnMut(&Choice<'_>) -> usize + 'a;
+
+struct Asking<'a, 'b> {
+    chooser: &'a mut Chooser<'b>,
+}
+
+impl Asking<'_, '_> {
+    fn ask(&mut self, about: About<'_>, options: usize) -> usize {
+        (self.chooser)(&Choice { about, options }).min(options - 1)
+    }
+}
+
+impl Disk {
+    /// The state after a power loss that the chooser's answers lead to.
+    pub(super) fn after_power_loss(&self, chooser: &mut Chooser<'_>) -> Disk {
+        let mut asking = Asking { chooser };
+        let mut disk = Disk::new(self.sector_bytes, self.persist_required);
+        disk.lock_dirty = self.lock_dirty;
+        for (text, name) in &self.names {
+            let survivor = match name.pending.len() {
+                0 => name.durable,
+                pending => match asking.ask(About::Name { name: text }, pending + 1) {
+                    0 => name.durable,
+                    change => name.pending[change - 1],
+                },
+            };
+            let Some(id) = survivor else { continue };
+            let Some(file) = self.files.get(&id) else { continue };
+            let bytes = file.after_power_loss(text, self.sector_bytes as u64, &mut asking);
+            disk.files.insert(id, File::durable(bytes));
+            disk.names.insert(text.clone(), Name { durable: Some(id), pending: Vec::new() });
+        }
+        disk
+    }
+
+    /// Equal for disks that read the same.
+    pub(super) fn hash(&self) -> u64 {
+        let mut hash = 0u64;
+        for (text, name) in &self.names {
+            if let Some(file) = name.current().and_then(|id| self.files.get(&id)) {
+                hash = hash.wrapping_add(mix(hash_bytes(text.as_bytes()) ^ file.current.hash()));
+            }
+        }
+        hash
+    }
+}
+
+impl File {
+    fn after_power_loss(&self, name: &str, sector: u64, asking: &mut Asking<'_, '_>) -> Pages {
+        let mut bytes = self.durable.clone();
+        let durable_len = bytes.len();
+        let len = self.surviving_len(name, asking);
+        if len > durable_len {
+            bytes.set_len(len);
+            match asking.ask(About::NewSpace { name }, 3) {
+                0 => {}
+                1 => bytes.fill_with(durable_len, &noise()),
+                _ => bytes.fill_with(durable_len, &self.durable),
+            }
+        }
+        let mut stored_at = Vec::new();
+        for (number, versions) in &self.pending {
+            let offset = number * sector;
+            if offset >= len {
+                break;
+            }
+            stored_at.clear();
+            stored_at.extend(versions.iter().map(|version| version.stored_at));
+            let about = About::Sector { name, offset, stored_at: &stored_at };
+            let stores = asking.ask(about, versions.len() + 1);
+            if stores > 0 {
+                bytes.write(offset, &versions[stores - 1].bytes);
+            }
+        }
+        // What a last sector may have beyond the end.
+        bytes.set_len(len);
+        bytes
+    }
+
+    fn surviving_len(&self, name: &str, asking: &mut Asking<'_, '_>) -> u64 {
+        let durable = self.durable.len();
+        let Some((current, _)) = self.lengths.last() else { return durable };
+        match asking.ask(About::Length { name }, self.lengths.len() + 2) {
+            0 => durable,
+            answer => match self.lengths.get(answer - 1) {
+                Some((len, _)) => *len,
+                None => durable + (current - durable) / 2 / 4096 * 4096,
+            },
+        }
+    }
+}
+
+fn noise() -> Pages {
+    let mut pages = Pages::default();
+    let bytes: Vec<u8> = (0..1024u64).flat_map(|word| mix(word).to_le_bytes()).collect();
+    pages.set_len(bytes.len() as u64);
+    pages.write(0, &bytes);
+    pages
+}
+
+/// A generator of words from a seed.
+pub(super) struct Words(u64);
+
+impl Words {
+    pub(super) fn new(seed: u64) -> Self {
+        Words(mix(seed))
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(1);
+        mix(self.0)
+    }
+
+    pub(super) fn below(&mut self, n: usize) -> usize {
+        (self.next() % (n.max(1) as u64)) as usize
+    }
+}
+
+/// A way to answer that finds a kind of mistake. Independent coin flips alone hardly ever lose just
+/// one thing, or everything but one.
+#[derive(Clone, Copy, Debug)]
+enum Plan {
+    /// Nothing but what is durable.
+    Nothing,
+    /// Everything.
+    Everything,
+    /// Each with this chance in 16.
+    Coins(u64),
+    /// What happened up to this event: written back in order.
+    Before(usize),
+    /// What was changed after this event, whole: written back in the reverse order.
+    After(usize),
+    /// Everything but the n-th thing, of which the durable state is there.
+    AllBut(usize),
+    /// Nothing but the n-th thing.
+    Only(usize),
+    /// Sectors below this offset: written back by address.
+    Below(u64),
+    /// Sectors from this offset.
+    From(u64),
+}
+
+/// Answers by a plan that the seed picks.
+pub(super) struct Planned {
+    plan: Plan,
+    words: Words,
+    asked: usize,
+}
+
+impl Planned {
+    /// For a crash after `at` events of a disk.
+    pub(super) fn new(seed: u64, at: usize, disk: &Disk) -> Self {
+        let mut words = Words::new(seed);
+        let pending = disk.files.values().map(|file| file.pending.len());
+        let things = pending.sum::<usize>() + disk.names.len();
+        let end = disk.files.values().map(|file| file.current.len()).max().unwrap_or(0);
+        // Most of what is pending was stored lately.
+        let oldest = disk.files.values().flat_map(|file| file.pending.values().flatten());
+        let oldest = oldest.map(|version| version.stored_at).min().unwrap_or(at);
+        let event = oldest + words.below(at - oldest + 1);
+        let offset = words.next() % (end + 1);
+        let plan = match words.below(12) {
+            0 => Plan::Nothing,
+            1 => Plan::Everything,
+            2..=5 => Plan::Coins([1, 4, 8, 12, 15][words.below(5)]),
+            6 => Plan::Before(event),
+            7 => Plan::After(event),
+            8 => Plan::AllBut(words.below(things)),
+            9 => Plan::Only(words.below(things)),
+            10 => Plan::Below(offset),
+            _ => Plan::From(offset),
+        };
+        Planned { plan, words, asked: 0 }
+    }
+
+    pub(super) fn answer(&mut self, choice: &Choice<'_>) -> usize {
+        let number = self.asked;
+        self.asked += 1;
+        let highest = choice.options - 1;
+        if matches!(choice.about, About::NewSpace { .. }) {
+            return self.words.below(choice.options);
+        }
+        match (self.plan, choice.about) {
+            (Plan::Nothing, _) => 0,
+            // Of lengths, the highest answer is the one between.
+            (Plan::Everything, About::Length { .. }) => highest - 1,
+            (Plan::Everything, _) => highest,
+            (Plan::Coins(chance), _) if self.words.next() % 16 < chance => {
+                1 + self.words.below(highest)
+            }
+            (Plan::Coins(_), _) => 0,
+            (Plan::Before(event), About::Sector { stored_at, .. }) => {
+                stored_at.iter().filter(|at| **at < event).count()
+            }
+            (Plan::After(event), About::Sector { stored_at, .. }) => match stored_at.last() {
+                Some(last) if *last >= event => highest,
+                _ => 0,
+            },
+            (Plan::AllBut(n), about) => match about {
+                _ if n == number => 0,
+                About::Length { .. } => highest - 1,
+                _ => highest,
+            },
+            (Plan::Only(n), About::Sector { .. }) if n != number => 0,
+            (Plan::Below(end), About::Sector { offset, .. }) if offset >= end => 0,
+            (Plan::From(start), About::Sector { offset, .. }) if offset < start => 0,
+            (_, About::Sector { .. }) => highest,
+            (_, About::Length { .. }) => highest - 1,
+            _ => self.words.below(choice.options),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Crash images: emulators that start where a crash left another.
+
+use super::crash::{Choice, Chooser, Planned, Words};
+use super::disk::Disk;
+use super::trace::{Event, FileId};
+use super::{Emulator, EmulatorConfig};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A state after a power loss.
+pub struct CrashImage {
+    /// How many events of the trace had happened.
+    pub at: usize,
+    /// Picks the same image again: [`Emulator::crash_seeded`].
+    pub seed: u64,
+    /// The directory as it is found.
+    pub emulator: Emulator,
+}
+
+/// Images in order of their crash point, no two the same; see [`Emulator::crash_images`].
+pub struct CrashImages {
+    replay: Replay,
+    next_file: FileId,
+    /// Where to crash, and the seeds of the choices: ascending.
+    points: std::vec::IntoIter<(usize, u64)>,
+}
+
+/// How often points are tried, as many as images are still wanted, at least an eighth of all.
+const ROUNDS_MAX: usize = 32;
+
+/// A trace that is gone through from its beginning.
+struct Replay {
+    config: EmulatorConfig,
+    base: Disk,
+    trace: Vec<Event>,
+    /// The disk after `applied` events.
+    disk: Disk,
+    applied: usize,
+}
+
+impl Replay {
+    /// The disk after `at` events; fast if `at` never decreases.
+    fn disk_at(&mut self, at: usize) -> &Disk {
+        if at < self.applied {
+            self.disk = self.base.clone();
+            self.applied = 0;
+        }
+        for (number, event) in self.trace.iter().enumerate().take(at).skip(self.applied) {
+            self.disk.apply(number, event);
+        }
+        self.applied = at.min(self.trace.len());
+        &self.disk
+    }
+
+    fn image(&mut self, at: usize, seed: u64) -> Disk {
+        let disk = self.disk_at(at);
+        let mut planned = Planned::new(seed, at, disk);
+        disk.after_power_loss(&mut |choice| planned.answer(choice))
+    }
+
+    /// `n` points that lead to different images. Of points with the same image the latest counts: it
+    /// has to keep the most promises.
+    fn find_points(&mut self, seed: u64, n: usize) -> Vec<(usize, u64)> {
+        let mut words = Words::new(seed);
+        let mut found: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
+        for _ in 0..ROUNDS_MAX {
+            let missing = n.saturating_sub(found.len());
+            if missing == 0 {
+                break;
+            }
+            let events = self.trace.len();
+            let mut points: Vec<_> =
+                (0..missing.max(n / 8)).map(|_| (words.below(events + 1), words.next())).collect();
+            points.sort_unstable();
+            for point in points {
+                let hash = self.image(point.0, point.1).hash();
+                if found.len() < n || found.contains_key(&hash) {
+                    let latest = found.entry(hash).or_insert(point);
+                    *latest = (*latest).max(point);
+                }
+            }
+        }
+        let mut points: Vec<_> = found.into_values().collect();
+        points.sort_unstable();
+        points
+    }
+}
+
+impl Iterator for CrashImages {
+    type Item = CrashImage;
+
+    fn next(&mut self) -> Option<CrashImage> {
+        let (at, seed) = self.points.next()?;
+        let disk = self.replay.image(at, seed);
+        let emulator = Emulator::with_disk(self.replay.config, disk, Vec::new(), self.next_file);
+        Some(CrashImage { at, seed, emulator })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.points.size_hint()
+    }
+}
+
+impl Emulator {
+    /// Up to `n` different states in which power losses during what has been recorded may have left
+    /// the directory, by seed. Fewer if there are not that many, or they are hard to find.
+    pub fn crash_images(&self, seed: u64, n: usize) -> CrashImages {
+        let state = self.state();
+        let next_file = state.next_file;
+        let mut replay = Replay {
+            config: self.world.config,
+            base: state.base.clone(),
+            trace: state.trace.clone(),
+            disk: state.base.clone(),
+            applied: 0,
+        };
+        drop(state);
+        let points = replay.find_points(seed, n).into_iter();
+        CrashImages { replay, next_file, points }
+    }
+
+    /// The state after a power loss when `events` events had happened, by the chooser's answers.
+    pub fn crash_at(&self, events: usize, chooser: &mut Chooser<'_>) -> Emulator {
+        self.image_of(self.disk_at(events).after_power_loss(chooser))
+    }
+
+    /// The state that [`CrashImage::at`] and [`CrashImage::seed`] tell of.
+    pub fn crash_seeded(&self, events: usize, seed: u64) -> Emulator {
+        let disk = self.disk_at(events);
+        let mut planned = Planned::new(seed, events.min(self.events()), &disk);
+        self.image_of(disk.after_power_loss(&mut |choice| planned.answer(choice)))
+    }
+
+    /// All states after a power loss when `events` events had happened, or None if more than `max`
+    /// ways lead to them. No two are the same.
+    pub fn crash_all_at(&self, events: usize, max: usize) -> Option<Vec<Emulator>> {
+        let disk = self.disk_at(events);
+        let mut images = Vec::new();
+        let mut seen = BTreeSet::new();
+        // The answers so far and how many there are to each question, counted up like an odometer.
+        let mut path: Vec<(usize, usize)> = Vec::new();
+        for _ in 0..max {
+            let mut asked = 0;
+            let found = disk.after_power_loss(&mut |choice: &Choice<'_>| {
+                if asked == path.len() {
+                    path.push((0, choice.options));
+                }
+                asked += 1;
+                path[asked - 1].0
+            });
+            path.truncate(asked);
+            if seen.insert(found.hash()) {
+                images.push(self.image_of(found));
+            }
+            while path.last().is_some_and(|(answer, options)| answer + 1 == *options) {
+                path.pop();
+            }
+            match path.last_mut() {
+                Some((answer, _)) => *answer += 1,
+                None => return Some(images),
+            }
+        }
+        None
+    }
+
+    /// The directory after the death of the process: everything stored is there, and what was not
+    /// durable still isn't.
+    pub fn process_death_image(&self) -> Emulator {
+        self.process_death_at(self.events(), usize::MAX)
+    }
+
+    /// As [`Emulator::process_death_image`] when `events` events had happened. If the last of them is
+    /// a store, only about its first `bytes` are there: the kernel ends a write of a dying process
+    /// at a page.
+    pub fn process_death_at(&self, events: usize, bytes: usize) -> Emulator {
+        let state = self.state();
+        let mut trace: Vec<Event> = state.trace.iter().take(events).cloned().collect();
+        if let Some(Event::Store { offset, bytes: stored, .. }) = trace.last_mut() {
+            let page_end = (*offset as usize).saturating_add(bytes) / 4096 * 4096;
+            let kept = page_end.saturating_sub(*offset as usize);
+            if bytes < stored.len() {
+                *stored = stored[..kept.min(stored.len())].into();
+            }
+        }
+        Emulator::with_disk(self.world.config, state.base.clone(), trace, state.next_file)
+    }
+
+    fn disk_at(&self, events: usize) -> Disk {
+        let state = self.state();
+        let mut disk = state.base.clone();
+        for (at, event) in state.trace.iter().enumerate().take(events) {
+            disk.apply(at, event);
+        }
+        disk
+    }
+
+    fn image_of(&self, disk: Disk) -> Emulator {
+        Emulator::with_disk(self.world.config, disk, Vec::new(), self.state().next_file)
+    }
+}

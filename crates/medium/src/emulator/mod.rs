@@ -1,0 +1,258 @@
+//! Storage in memory that forgets what it may forget.
+//!
+//! An [`Emulator`] is a data directory whose every change is recorded. A test runs a workload on it,
+//! then asks for the states in which a power loss at any moment may have left it, opens each as an
+//! emulator of its own, recovers, and checks what was promised; and since recovering is recorded
+//! too, it can crash again there.
+//!
+//! The model (see [`crash`]): stores, lengths and names since the last drain or sync that covers
+//! them may be there or not, in any combination, torn at the sector; drained ones are. A drain
+//! covers what had been stored when it began; other threads run while it does. A drain that fails
+//! leaves its sectors readable and never durable, as Linux does. The death of the process alone
+//! loses nothing that was stored.
+//!
+//! Deterministic: the same trace and seed give the same images. Numbers of events are places in the
+//! trace; a test that notes [`Emulator::events`] after an acknowledgement knows at which crash points
+//! it counts.
+
+pub mod crash;
+mod directory;
+mod disk;
+mod images;
+mod pages;
+mod trace;
+
+use crate::sync::lock;
+use crate::{Error, Faults, IoKind, Medium, MediumKind, Result, Site};
+pub use crash::{About, Choice, Chooser};
+use disk::Disk;
+pub use images::{CrashImage, CrashImages};
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use trace::{Event, FileId};
+
+/// How an emulator is made.
+#[derive(Clone, Copy, Debug)]
+pub struct EmulatorConfig {
+    /// What is written whole or not at all: 512 or 4096 as disks do, 64 as a cache line.
+    pub sector_bytes: usize,
+    /// Whether a drain makes durable only what [`Medium::persist`] was called for, as on DAX.
+    pub persist_required: bool,
+    /// Bytes that all log files together may have.
+    pub capacity_bytes: u64,
+}
+
+impl Default for EmulatorConfig {
+    fn default() -> Self {
+        EmulatorConfig { sector_bytes: 512, persist_required: false, capacity_bytes: u64::MAX }
+    }
+}
+
+struct State {
+    /// Before the first event.
+    base: Disk,
+    /// After the last.
+    disk: Disk,
+    trace: Vec<Event>,
+    next_file: FileId,
+    locked: bool,
+    drains_held: usize,
+}
+
+struct World {
+    config: EmulatorConfig,
+    faults: Arc<Faults>,
+    state: Mutex<State>,
+    /// Signalled when drains are let go.
+    let_go: Condvar,
+}
+
+/// An emulated data directory. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Emulator {
+    world: Arc<World>,
+}
+
+impl Emulator {
+    /// An empty directory.
+    pub fn new(config: EmulatorConfig) -> Self {
+        let disk = Disk::new(config.sector_bytes, config.persist_required);
+        Emulator::with_disk(config, disk, Vec::new(), 1)
+    }
+
+    /// A directory that is `base` followed by the events of `trace`.
+    fn with_disk(config: EmulatorConfig, base: Disk, trace: Vec<Event>, next_file: FileId) -> Self {
+        let faults = Arc::new(Faults::new());
+        faults.watch();
+        let mut disk = base.clone();
+        trace.iter().enumerate().for_each(|(at, event)| disk.apply(at, event));
+        let state = State { base, disk, trace, next_file, locked: false, drains_held: 0 };
+        let world = World { config, faults, state: Mutex::new(state), let_go: Condvar::new() };
+        Emulator { world: Arc::new(world) }
+    }
+
+    /// How many events there have been: the number of the next one.
+    pub fn events(&self) -> usize {
+        self.state().trace.len()
+    }
+
+    /// What event number `at` was, for messages.
+    pub fn describe_event(&self, at: usize) -> Option<String> {
+        self.state().trace.get(at).map(ToString::to_string)
+    }
+
+    /// Notes something in the trace, and answers its number.
+    pub fn mark(&self, text: impl Into<String>) -> usize {
+        self.state().record(Event::Mark { text: text.into() })
+    }
+
+    /// Equal for directories that read the same.
+    pub fn content_hash(&self) -> u64 {
+        self.state().disk.hash()
+    }
+
+    /// From now on drains that are asked for don't end until the answer is dropped. Those who asked
+    /// wait, everybody else goes on.
+    pub fn hold_drains(&self) -> HeldDrains {
+        self.state().drains_held += 1;
+        HeldDrains { world: Arc::clone(&self.world) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.world.state)
+    }
+}
+
+impl State {
+    /// Appends an event to the trace and lets it happen. Answers its number.
+    fn record(&mut self, event: Event) -> usize {
+        let at = self.trace.len();
+        self.disk.apply(at, &event);
+        self.trace.push(event);
+        at
+    }
+}
+
+/// Drains wait while this exists.
+pub struct HeldDrains {
+    world: Arc<World>,
+}
+
+impl Drop for HeldDrains {
+    fn drop(&mut self) {
+        lock(&self.world.state).drains_held -= 1;
+        self.world.let_go.notify_all();
+    }
+}
+
+/// An emulated log file.
+struct EmulatedLog {
+    world: Arc<World>,
+    name: String,
+    file: FileId,
+    drain_failed: AtomicBool,
+}
+
+impl EmulatedLog {
+    fn new(world: Arc<World>, name: String, file: FileId) -> Self {
+        EmulatedLog { world, name, file, drain_failed: AtomicBool::new(false) }
+    }
+
+    fn check_range(&self, state: &State, offset: u64, len: u64) -> Result<()> {
+        let end = offset.checked_add(len).ok_or(Error::OutOfBounds)?;
+        match state.disk.file(self.file) {
+            Some(file) if end <= file.current.len() => Ok(()),
+            _ => Err(Error::OutOfBounds),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.world.state)
+    }
+}
+
+impl Medium for EmulatedLog {
+    fn kind(&self) -> MediumKind {
+        MediumKind::Emulated
+    }
+
+    fn describe(&self) -> String {
+        format!("emulated file {} (sectors of {})", self.name, self.world.config.sector_bytes)
+    }
+
+    fn len(&self) -> u64 {
+        self.state().disk.file(self.file).map_or(0, |file| file.current.len())
+    }
+
+    fn grow(&self, new_len: u64) -> Result<()> {
+        let mut state = self.state();
+        let old_len = state.disk.file(self.file).map_or(0, |file| file.current.len());
+        if new_len <= old_len {
+            return Ok(());
+        }
+        self.world.faults.before_io(IoKind::Grow)?;
+        let used: u64 = state.disk.files.values().map(|file| file.current.len()).sum();
+        if (used - old_len).saturating_add(new_len) > self.world.config.capacity_bytes {
+            return Err(Error::NoSpace);
+        }
+        state.record(Event::Grow { file: self.file, len: new_len });
+        Ok(())
+    }
+
+    fn store(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        let mut state = self.state();
+        self.check_range(&state, offset, bytes.len() as u64)?;
+        self.world.faults.before_io(IoKind::Store)?;
+        state.record(Event::Store { file: self.file, offset, bytes: bytes.into() });
+        Ok(())
+    }
+
+    fn persist(&self, offset: u64, len: u64, site: Site) -> Result<()> {
+        let mut state = self.state();
+        self.check_range(&state, offset, len)?;
+        if self.world.faults.enabled(site) {
+            state.record(Event::Persist { file: self.file, offset, len, site });
+        }
+        Ok(())
+    }
+
+    fn drain(&self, site: Site) -> Result<()> {
+        if !self.world.faults.enabled(site) {
+            return Ok(());
+        }
+        if self.drain_failed.load(Ordering::Acquire) {
+            return Err(Error::DrainFailed);
+        }
+        let result = self.world.faults.before_io(IoKind::Drain);
+        let begun_at = self.state().record(Event::DrainBegin { file: self.file, site });
+        // What others store meanwhile is not covered.
+        std::thread::yield_now();
+        let mut state = self.state();
+        while state.drains_held > 0 {
+            state = self.world.let_go.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        // Another drain may have failed while this one ran, and taken its error.
+        let result = match self.drain_failed.load(Ordering::Acquire) {
+            true => Err(Error::DrainFailed),
+            false => result,
+        };
+        let succeeded = result.is_ok();
+        if !succeeded {
+            self.drain_failed.store(true, Ordering::Release);
+        }
+        state.record(Event::DrainEnd { file: self.file, begun_at, succeeded });
+        result
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let state = self.state();
+        self.check_range(&state, offset, into.len() as u64)?;
+        self.world.faults.before_io(IoKind::Read)?;
+        if let Some(file) = state.disk.file(self.file) {
+            file.current.read(offset, into);
+        }
+        Ok(())
+    }
+}
