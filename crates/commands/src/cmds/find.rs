@@ -1,5 +1,6 @@
 //! `find`.
 
+use super::aggregate::resolve_views;
 use crate::args::Args;
 use crate::cursors::Tailing;
 use crate::invocation::Invocation;
@@ -7,11 +8,13 @@ use crate::registry::{Access, Command, Run};
 use crate::reply::{NewCursor, open_cursor};
 use kauri_base::{Error, ErrorCode, Result, bail, limits};
 use kauri_bson::{Doc, Elem, Value};
-use kauri_catalog::Resolved;
 use kauri_matcher::{Matcher, ParseCx, Place};
 use kauri_mutate::Projection;
 use kauri_query::exec::sort::SortPattern;
 use kauri_query::exec::{PlanExecutor, QueryEnv};
+use kauri_query::pipeline::{
+    self, BuildCx, Input, ParseCx as ParseCxOfPipelines, Place as PlaceOfPipelines,
+};
 use kauri_query::plan::{self, Hint, Query};
 use kauri_storage::Direction;
 use std::sync::Arc;
@@ -30,14 +33,20 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let mut env = invocation.query_env();
         let request = FindRequest::parse(invocation.body, "find", &mut env)?;
         let catalog = &invocation.server.catalog;
-        let collection = match catalog.resolve(ns.as_str()) {
-            Resolved::Collection(collection) => Some(collection),
-            Resolved::Nothing => None,
-            Resolved::View(_) => {
-                bail!(CommandNotSupportedOnView, "find on a view is not there yet")
-            }
+        let parse_cx = ParseCxOfPipelines {
+            scope: env.scope.clone(),
+            place: PlaceOfPipelines::Command,
+            db: invocation.db.to_owned(),
+            depth: 0,
         };
-        let root = plan::plan(collection.as_ref(), &request.query)?;
+        let (collection, view) = resolve_views(invocation, &ns, &parse_cx, 0)?;
+        let root = if view.stages.is_empty() {
+            plan::plan(collection.as_ref(), &request.query)?
+        } else {
+            let cx = BuildCx::new(catalog.clone(), invocation.db, collection.clone(), env.clone());
+            let rows = pipeline::build(&view, Input::Collection(None), &cx)?;
+            plan::over_rows(rows, &request.query)
+        };
         let tailing = match &collection {
             Some(collection) if request.tailing != Tailing::No => {
                 if collection.options.capped.is_none() {

@@ -1,8 +1,11 @@
 //! The commands, one file each.
 
 pub mod aggregate;
+pub mod count;
 pub mod delete;
+pub mod distinct;
 pub mod find;
+pub mod find_and_modify;
 pub mod get_more;
 pub mod hello;
 pub mod insert;
@@ -15,8 +18,11 @@ use crate::registry::Command;
 /// Every command there is.
 pub const ALL: &[&Command] = &[
     &aggregate::COMMAND,
+    &count::COMMAND,
     &delete::COMMAND,
+    &distinct::COMMAND,
     &find::COMMAND,
+    &find_and_modify::COMMAND,
     &get_more::COMMAND,
     &hello::HELLO,
     &hello::IS_MASTER,

@@ -14,6 +14,7 @@ pub mod idhack;
 pub mod limit;
 pub mod or;
 pub mod project;
+pub mod rows;
 pub mod scan;
 pub mod sort;
 

@@ -39,11 +39,7 @@ impl StageSpec for Match {
     }
 
     fn build(&self, child: Box<dyn Stage>, _cx: &BuildCx) -> Result<Box<dyn Stage>> {
-        Ok(Box::new(FilterStage {
-            child,
-            matcher: self.matcher.clone(),
-            stats: StageStats::default(),
-        }))
+        Ok(Box::new(FilterStage::new(child, self.matcher.clone())))
     }
 
     fn explain(&self, out: &mut DocWriter<'_>) {
@@ -60,13 +56,18 @@ impl StageSpec for Match {
 }
 
 /// Lets rows through that match.
-struct FilterStage {
+pub struct FilterStage {
     child: Box<dyn Stage>,
     matcher: Arc<Matcher>,
     stats: StageStats,
 }
 
 impl FilterStage {
+    /// Lets those rows of `child` through that match.
+    pub fn new(child: Box<dyn Stage>, matcher: Arc<Matcher>) -> Self {
+        FilterStage { child, matcher, stats: StageStats::default() }
+    }
+
     fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
         loop {
             match self.child.work(cx)? {

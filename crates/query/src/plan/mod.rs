@@ -6,5 +6,5 @@ pub mod interval;
 pub mod planner;
 pub mod query;
 
-pub use planner::plan;
+pub use planner::{over_rows, plan};
 pub use query::{Hint, Query};

@@ -8,6 +8,7 @@ use crate::exec::project::Project;
 use crate::exec::scan::{CollScan, IxScan};
 use crate::exec::sort::Sort;
 use crate::exec::{Eof, Stage};
+use crate::pipeline::filter::FilterStage;
 use crate::plan::index_access::{IndexAccess, conjuncts, of_index};
 use crate::plan::query::{Hint, Query};
 use kauri_base::{Result, bail};
@@ -20,7 +21,21 @@ use std::sync::Arc;
 /// A plan for the query over this collection; over none there are no rows.
 pub fn plan(collection: Option<&Arc<Collection>>, query: &Query) -> Result<Box<dyn Stage>> {
     let Some(collection) = collection else { return Ok(Box::new(Eof::default())) };
-    let (mut root, is_sorted) = access(collection, query)?;
+    let (root, is_sorted) = access(collection, query)?;
+    Ok(finish(root, query, is_sorted))
+}
+
+/// The query over rows that are there already (a view's).
+pub fn over_rows(rows: Box<dyn Stage>, query: &Query) -> Box<dyn Stage> {
+    let filtered: Box<dyn Stage> = match &query.filter {
+        Some(filter) => Box::new(FilterStage::new(rows, filter.clone())),
+        None => rows,
+    };
+    finish(filtered, query, false)
+}
+
+/// Sorts, cuts and projects what the access gives.
+fn finish(mut root: Box<dyn Stage>, query: &Query, is_sorted: bool) -> Box<dyn Stage> {
     if let Some(sort) = query.sort.as_ref().filter(|_| !is_sorted) {
         let limit = match query.limit {
             0 => 0,
@@ -38,7 +53,7 @@ pub fn plan(collection: Option<&Arc<Collection>>, query: &Query) -> Result<Box<d
         let filter = query.filter.clone();
         root = Box::new(Project::new(root, projection.clone(), spec.clone(), filter));
     }
-    Ok(root)
+    root
 }
 
 /// How the documents are reached, and whether they come in the query's order.

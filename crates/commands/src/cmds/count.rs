@@ -1,0 +1,124 @@
+//! `count`.
+
+use super::aggregate::resolve_views;
+use super::find::{hint, matcher, refuse_collation};
+use crate::args::Args;
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use kauri_base::{Result, bail};
+use kauri_bson::{Doc, Value};
+use kauri_query::exec::{Flow, PlanExecutor};
+use kauri_query::pipeline::{self, BuildCx, Input, ParseCx, Place};
+use kauri_query::plan::{self, Query};
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    access: Access::Read,
+    read_concern: true,
+    api_v1: true,
+    ..Command::new("count", "counts documents", run)
+};
+
+/// The arguments of `count`.
+pub struct CountRequest<'a> {
+    /// Which documents.
+    pub filter: Doc<'a>,
+    /// How many to leave out.
+    pub skip: u64,
+    /// How many at most; 0 for all.
+    pub limit: u64,
+    /// What to use.
+    pub hint: Option<plan::Hint>,
+}
+
+impl<'a> CountRequest<'a> {
+    /// Reads them from the command document.
+    pub fn parse(body: Doc<'a>) -> Result<CountRequest<'a>> {
+        let args = Args::new("count");
+        let mut request = CountRequest { filter: Doc::EMPTY, skip: 0, limit: 0, hint: None };
+        for elem in body.iter().skip(1) {
+            match elem.key() {
+                "query" => {
+                    if elem.ty() != kauri_bson::Type::Null {
+                        request.filter = args.object(elem)?;
+                    }
+                }
+                "limit" => request.limit = args.long(elem)?.unsigned_abs(),
+                "skip" => request.skip = args.count(elem)?,
+                "hint" => request.hint = hint(args, elem)?,
+                "collation" => refuse_collation(args.object(elem)?)?,
+                "fields" | "queryOptions" | "collectionUUID" | "mirrored" => {}
+                _ => args.other(elem)?,
+            }
+        }
+        Ok(request)
+    }
+}
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        if !matches!(invocation.target()?.value(), Value::String(_) | Value::Binary { .. }) {
+            bail!(
+                InvalidNamespace,
+                "collection name has invalid type {}",
+                invocation.target()?.ty().alias()
+            );
+        }
+        let ns = invocation.namespace_or_uuid()?;
+        let request = CountRequest::parse(invocation.body)?;
+        let env = invocation.query_env();
+        let filter = matcher(request.filter, &env)?;
+        let parse_cx = ParseCx {
+            scope: env.scope.clone(),
+            place: Place::Command,
+            db: invocation.db.to_owned(),
+            depth: 0,
+        };
+        let (collection, view) = resolve_views(invocation, &ns, &parse_cx, 0)?;
+        let catalog = &invocation.server.catalog;
+        // The number of documents is kept; only a filter needs a look at them.
+        let n = match &collection {
+            None => 0,
+            Some(collection) if filter.is_none() && view.stages.is_empty() => {
+                let all = collection.store.stats().records.saturating_sub(request.skip);
+                if request.limit > 0 { all.min(request.limit) } else { all }
+            }
+            Some(_) => {
+                let query = Query {
+                    filter,
+                    skip: request.skip,
+                    limit: request.limit,
+                    hint: request.hint,
+                    ..Query::default()
+                };
+                let root = if view.stages.is_empty() {
+                    plan::plan(collection.as_ref(), &query)?
+                } else {
+                    let cx = BuildCx::new(
+                        catalog.clone(),
+                        invocation.db,
+                        collection.clone(),
+                        env.clone(),
+                    );
+                    let rows = pipeline::build(&view, Input::Collection(None), &cx)?;
+                    plan::over_rows(rows, &query)
+                };
+                let mut executor = PlanExecutor::new(root, catalog.engine().recovery_unit(), env);
+                let mut n = 0;
+                executor
+                    .for_each(&mut invocation.op, &mut |_| {
+                        n += 1;
+                        Ok(Flow::Continue)
+                    })
+                    .await?;
+                n
+            }
+        };
+        let n = match i32::try_from(n) {
+            Ok(n) => Value::Int32(n),
+            Err(_) => Value::Int64(n as i64),
+        };
+        invocation.reply.put_value("n", &n);
+        Ok(())
+    })
+}

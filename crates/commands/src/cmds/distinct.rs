@@ -1,0 +1,145 @@
+//! `distinct`.
+
+use super::aggregate::resolve_views;
+use super::find::{hint, matcher, refuse_collation};
+use crate::args::Args;
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use kauri_base::{Result, bail, limits};
+use kauri_bson::{Doc, KeyStringBuilder, Type, Value};
+use kauri_query::exec::{Flow, PlanExecutor};
+use kauri_query::pipeline::{self, BuildCx, Input, ParseCx, Place};
+use kauri_query::plan::{self, Query};
+use std::collections::HashSet;
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    access: Access::Read,
+    read_concern: true,
+    api_v1: true,
+    ..Command::new("distinct", "finds the distinct values of a field", run)
+};
+
+/// The arguments of `distinct`.
+pub struct DistinctRequest<'a> {
+    /// The dotted path.
+    pub key: String,
+    /// Of which documents.
+    pub filter: Doc<'a>,
+    /// What to use.
+    pub hint: Option<plan::Hint>,
+}
+
+impl<'a> DistinctRequest<'a> {
+    /// Reads them from the command document.
+    pub fn parse(body: Doc<'a>) -> Result<DistinctRequest<'a>> {
+        let args = Args::new("distinct");
+        let (mut key, mut filter, mut use_hint) = (None, Doc::EMPTY, None);
+        for elem in body.iter().skip(1) {
+            match elem.key() {
+                "key" => key = Some(args.string(elem)?),
+                "query" => {
+                    if elem.ty() != Type::Null {
+                        filter = args.object(elem)?;
+                    }
+                }
+                "hint" => use_hint = hint(args, elem)?,
+                "collation" => refuse_collation(args.object(elem)?)?,
+                "collectionUUID" | "mirrored" | "querySettings" => {}
+                _ => args.other(elem)?,
+            }
+        }
+        let Some(key) = key else { return Err(args.missing("key")) };
+        if key.contains('\0') {
+            bail!(31032, "Key field cannot contain an embedded null byte");
+        }
+        Ok(DistinctRequest { key, filter, hint: use_hint })
+    }
+}
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let ns = invocation.namespace_or_uuid()?;
+        let request = DistinctRequest::parse(invocation.body)?;
+        let env = invocation.query_env();
+        let filter = matcher(request.filter, &env)?;
+        let parse_cx = ParseCx {
+            scope: env.scope.clone(),
+            place: Place::Command,
+            db: invocation.db.to_owned(),
+            depth: 0,
+        };
+        let (collection, view) = resolve_views(invocation, &ns, &parse_cx, 0)?;
+        let catalog = &invocation.server.catalog;
+        let query = Query { filter, hint: request.hint, ..Query::default() };
+        let root = if view.stages.is_empty() {
+            plan::plan(collection.as_ref(), &query)?
+        } else {
+            let cx = BuildCx::new(catalog.clone(), invocation.db, collection.clone(), env.clone());
+            let rows = pipeline::build(&view, Input::Collection(None), &cx)?;
+            plan::over_rows(rows, &query)
+        };
+        let mut executor = PlanExecutor::new(root, catalog.engine().recovery_unit(), env);
+        let path: Vec<&str> = request.key.split('.').collect();
+        let mut values = Values::default();
+        executor
+            .for_each(&mut invocation.op, &mut |row| {
+                gather(row.doc(), &path, &mut values);
+                if values.bytes > limits::DOCUMENT_BYTES_MAX {
+                    bail!(17217, "distinct too big, 16mb cap");
+                }
+                Ok(Flow::Continue)
+            })
+            .await?;
+        let mut out = invocation.reply.array("values");
+        values.found.iter().for_each(|value| out.push_value(value));
+        Ok(())
+    })
+}
+
+#[derive(Default)]
+struct Values {
+    seen: HashSet<Vec<u8>>,
+    found: Vec<Value<'static>>,
+    bytes: usize,
+    key: KeyStringBuilder,
+}
+
+impl Values {
+    fn add(&mut self, value: Value<'_>) {
+        self.key.clear();
+        self.key.append(&value, false);
+        if !self.seen.contains(self.key.bytes()) {
+            self.bytes += self.key.bytes().len() + 8;
+            self.seen.insert(self.key.to_vec());
+            self.found.push(value.into_owned());
+        }
+    }
+}
+
+/// The values at a path, through arrays; a last component's array counts by its elements.
+fn gather(doc: Doc<'_>, path: &[&str], values: &mut Values) {
+    let Some((first, rest)) = path.split_first() else { return };
+    let Some(elem) = doc.get(first) else { return };
+    if rest.is_empty() {
+        match elem.as_doc().filter(|_| elem.ty() == Type::Array) {
+            Some(array) => array.iter().for_each(|e| values.add(e.value())),
+            None => values.add(elem.value()),
+        }
+        return;
+    }
+    let Some(inner) = elem.as_doc() else { return };
+    if elem.ty() == Type::Document {
+        gather(inner, rest, values);
+        return;
+    }
+    // An array: by position if the next component is one, and through its documents.
+    if rest[0].bytes().all(|b| b.is_ascii_digit()) {
+        gather(inner, rest, values);
+    }
+    for element in inner {
+        if let Some(doc) = element.as_doc().filter(|_| element.ty() == Type::Document) {
+            gather(doc, rest, values);
+        }
+    }
+}

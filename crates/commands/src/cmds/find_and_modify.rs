@@ -1,0 +1,181 @@
+//! `findAndModify`.
+
+use super::find::{define_let, hint, matcher, refuse_collation, sort};
+use crate::args::Args;
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use kauri_base::{Result, bail};
+use kauri_bson::{Doc, DocBuf, Value};
+use kauri_mutate::{ParseCx, ProjectCx, Projection, Update};
+use kauri_query::exec::QueryEnv;
+use kauri_query::plan::Query;
+use kauri_query::write::WriteOutcome;
+use kauri_query::write::find_and_modify::{Modified, find_and_remove, find_and_update};
+use kauri_query::write::targets::Targets;
+use kauri_query::write::update::UpdateStatement;
+use std::sync::atomic::Ordering;
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    aliases: &["findandmodify"],
+    access: Access::Write,
+    api_v1: true,
+    ..Command::new("findAndModify", "changes or removes one document and returns it", run)
+};
+
+struct Request {
+    query: Query,
+    update: Option<Update>,
+    projection: Option<Projection>,
+    remove: bool,
+    upsert: bool,
+    want_new: bool,
+    bypass_validation: bool,
+    env: QueryEnv,
+}
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let ns = invocation.namespace()?;
+        let request = parse(invocation)?;
+        let mut outcome = WriteOutcome::default();
+        let targets = Targets {
+            catalog: &invocation.server.catalog,
+            ns: &ns,
+            query: &request.query,
+            env: &request.env,
+            multi: false,
+        };
+        let done = match &request.update {
+            None => find_and_remove(&mut invocation.op, &targets, &mut outcome).await?,
+            Some(update) => {
+                let statement = UpdateStatement {
+                    targets,
+                    update,
+                    upsert: request.upsert,
+                    bypass_validation: request.bypass_validation,
+                };
+                find_and_update(&mut invocation.op, &statement, request.want_new, &mut outcome)
+                    .await?
+            }
+        };
+        let counters = &invocation.server.counters;
+        if request.remove {
+            counters.docs_deleted.fetch_add(u64::from(done.existing), Ordering::Relaxed);
+        } else {
+            counters.docs_updated.fetch_add(u64::from(done.existing), Ordering::Relaxed);
+        }
+        invocation.wait_for_commit(outcome.ticket).await?;
+        write_reply(invocation, &request, done)
+    })
+}
+
+fn write_reply(invocation: &mut Invocation<'_>, request: &Request, done: Modified) -> Result<()> {
+    let value = match (done.value, &request.projection) {
+        (Some(doc), Some(projection)) => Some(project(projection, doc.as_doc(), request)?),
+        (value, _) => value,
+    };
+    let out = &mut invocation.reply;
+    {
+        let mut last = out.document("lastErrorObject");
+        last.put("n", i32::from(done.existing || done.upserted.is_some()));
+        if !request.remove {
+            last.put("updatedExisting", done.existing);
+            if let Some(id) = &done.upserted {
+                last.put_value("upserted", id);
+            }
+        }
+    }
+    match value {
+        Some(doc) => out.put("value", doc),
+        None => out.put("value", Value::Null),
+    }
+    Ok(())
+}
+
+fn project(projection: &Projection, doc: Doc<'_>, request: &Request) -> Result<DocBuf> {
+    let mut cx = ProjectCx::new(request.env.eval_cx());
+    if let Some(filter) = &request.query.filter {
+        cx = cx.with_filter(filter.expr());
+    }
+    let mut bytes = Vec::with_capacity(doc.as_bytes().len());
+    projection.apply(doc, &cx, &mut bytes)?;
+    DocBuf::from_vec(bytes)
+}
+
+fn parse(invocation: &Invocation<'_>) -> Result<Request> {
+    let args = Args::new("findAndModify");
+    let mut env = invocation.query_env();
+    let mut query = Query::default();
+    let (mut filter, mut fields, mut spec) = (Doc::EMPTY, Doc::EMPTY, None);
+    let mut array_filters = Vec::new();
+    let (mut remove, mut upsert, mut want_new, mut bypass) = (false, false, false, false);
+    for elem in invocation.body.iter().skip(1) {
+        match elem.key() {
+            "query" => filter = args.object(elem)?,
+            "fields" => fields = args.object(elem)?,
+            "sort" => query.sort = sort(args.object(elem)?)?,
+            "update" => spec = Some(elem.value()),
+            "remove" => remove = args.safe_bool(elem)?,
+            "upsert" => upsert = args.safe_bool(elem)?,
+            "new" => want_new = args.safe_bool(elem)?,
+            "hint" => query.hint = hint(args, elem)?,
+            "arrayFilters" => {
+                for entry in args.array(elem)? {
+                    array_filters.push(Args::new("findAndModify.arrayFilters").object(entry)?);
+                }
+            }
+            "bypassDocumentValidation" => bypass = args.safe_bool(elem)?,
+            "let" => define_let(args.object(elem)?, &mut env)?,
+            "collation" => refuse_collation(args.object(elem)?)?,
+            "runtimeConstants" | "legacyRuntimeConstants" | "sampleId" | "collectionUUID" => {}
+            _ => args.other(elem)?,
+        }
+    }
+    match (&spec, remove) {
+        (None, false) => {
+            bail!(FailedToParse, "Either an update or remove=true must be specified");
+        }
+        (Some(_), true) => {
+            bail!(FailedToParse, "Cannot specify both an update and remove=true");
+        }
+        _ => {}
+    }
+    if remove && upsert {
+        bail!(FailedToParse, "Cannot specify both upsert=true and remove=true");
+    }
+    if remove && want_new {
+        bail!(
+            FailedToParse,
+            "Cannot specify both new=true and remove=true; 'remove' always returns the deleted \
+             document"
+        );
+    }
+    if remove && !array_filters.is_empty() {
+        bail!(FailedToParse, "Cannot specify arrayFilters and remove=true");
+    }
+    query.filter = matcher(filter, &env)?;
+    let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
+    let cx = ParseCx::new().with_expressions(&expressions);
+    let update = match &spec {
+        Some(spec) => Some(Update::parse(spec, &array_filters, &cx)?),
+        None => None,
+    };
+    let projection = match fields.is_empty() {
+        true => None,
+        false => {
+            let filter = query.filter.as_ref().map(|f| f.expr());
+            Some(Projection::parse(fields, filter, &cx)?)
+        }
+    };
+    Ok(Request {
+        query,
+        update,
+        projection,
+        remove,
+        upsert,
+        want_new,
+        bypass_validation: bypass,
+        env,
+    })
+}
