@@ -27,7 +27,14 @@ impl FakeTransport {
             Origin { remote: "fake".to_owned(), local: "fake".to_owned(), transport: "fake" };
         let theirs = Arc::clone(&pipe);
         let accepted = manager.accept(origin, move |_, info, liveness| {
-            theirs.lock().liveness = Some(Arc::clone(&liveness));
+            let closed = {
+                let mut state = theirs.lock();
+                state.liveness = Some(Arc::clone(&liveness));
+                state.client_closed
+            };
+            if closed {
+                liveness.note_peer_closed();
+            }
             let session = FakeSession { info, liveness, pipe: theirs, message: Vec::new() };
             Ok(Box::new(session) as Box<dyn Session>)
         });
@@ -156,12 +163,11 @@ impl FakeClient {
 
 impl Drop for FakeClient {
     fn drop(&mut self) {
-        self.pipe.act(|state| {
-            state.client_closed = true;
-            if let Some(liveness) = &state.liveness {
-                liveness.note_peer_closed();
-            }
-        });
+        self.pipe.act(|state| state.client_closed = true);
+        let liveness = self.pipe.lock().liveness.clone();
+        if let Some(liveness) = liveness {
+            liveness.note_peer_closed();
+        }
     }
 }
 

@@ -72,9 +72,11 @@ impl Liveness {
         self.has(DROPPED)
     }
 
-    /// For sessions: notes that the peer has closed. True the first time.
-    pub fn note_peer_closed(&self) -> bool {
-        self.flags.fetch_or(PEER_CLOSED, Ordering::Relaxed) & PEER_CLOSED == 0
+    /// For sessions: notes that the peer has closed, and wakes whoever waits in its stead.
+    pub fn note_peer_closed(&self) {
+        if !self.is_peer_closed() {
+            self.raise(PEER_CLOSED);
+        }
     }
 
     pub(crate) fn set_waker(&self, waker: &Waker) {

@@ -73,13 +73,13 @@ impl IoSource {
             bits |= WRITE;
         }
         self.ready_ns.set(now_ns);
-        let mut wake = self.interest.get() & bits != 0;
+        let awaited = self.interest.get() & bits != 0;
         if event.closed {
             bits |= CLOSED;
-            wake |= self.liveness.note_peer_closed();
+            self.liveness.note_peer_closed();
         }
         self.ready.set(self.ready.get() | bits);
-        if wake && let Some(waker) = self.waker.borrow().as_ref() {
+        if awaited && let Some(waker) = self.waker.borrow().as_ref() {
             waker.wake_by_ref();
         }
     }
