@@ -4,18 +4,32 @@
 //! document's top-level fields: each field that is the first component of a predicate's path settles
 //! that predicate, and the first one that fails ends the pass. What is no such predicate comes after,
 //! in the order in which the filter has it.
+//!
+//! Many equalities on one path (`$all` of a long list) are evaluated together, in one walk of the path
+//! that looks each value up among theirs.
 
 use crate::cx::{MatchCx, MatchDetails, ParseCx};
-use crate::eval;
-use crate::tree::{Leaf, MatchExpr};
+use crate::eval::{self, Expand};
+use crate::path::Path;
+use crate::tree::{CompareOp, Leaf, MatchExpr, Predicate};
 use kauri_base::Result;
-use kauri_bson::{Doc, Elem, Type};
+use kauri_bson::compare::compare_elem_with;
+use kauri_bson::{Doc, Elem, Type, Value, compare, equal};
+use std::collections::BTreeMap;
 
 /// A filter ready to match many documents.
 #[derive(Clone, Debug)]
 pub struct Matcher {
     expr: MatchExpr,
-    pass: Option<Pass>,
+    plan: Plan,
+}
+
+#[derive(Clone, Debug)]
+enum Plan {
+    Pass(Pass),
+    Groups(Groups),
+    /// Just as the tree says.
+    Tree,
 }
 
 /// A conjunction's children, by their positions among them.
@@ -48,8 +62,11 @@ impl Matcher {
 
     /// Prepares a tree.
     pub fn new(expr: MatchExpr) -> Matcher {
-        let pass = Pass::of(&expr);
-        Matcher { expr, pass }
+        let plan = match Pass::of(&expr) {
+            Some(pass) => Plan::Pass(pass),
+            None => Groups::of(&expr).map_or(Plan::Tree, Plan::Groups),
+        };
+        Matcher { expr, plan }
     }
 
     /// The tree.
@@ -65,9 +82,10 @@ impl Matcher {
     /// Whether the document matches.
     #[inline]
     pub fn matches(&self, doc: Doc<'_>, cx: &MatchCx<'_>) -> Result<bool> {
-        match &self.pass {
-            Some(pass) => pass.matches(&self.expr, doc, cx),
-            None => self.expr.matches(doc, cx),
+        match &self.plan {
+            Plan::Pass(pass) => pass.matches(&self.expr, doc, cx),
+            Plan::Groups(groups) => groups.matches(&self.expr, doc, cx),
+            Plan::Tree => self.expr.matches(doc, cx),
         }
     }
 
@@ -156,9 +174,102 @@ impl PassLeaf {
         if self.whole && elem.ty() != Type::Array {
             return eval::matches_elem(pred, elem, cx, None);
         }
-        eval::from_elem(elem, &leaf.path, 1, pred.expand(), |elem, _| match elem {
-            Some(elem) => eval::matches_elem(pred, elem, cx, None),
-            None => Ok(pred.matches_missing()),
+        eval::from_elem(elem, &leaf.path, 1, pred.expand(), |elem, position| {
+            if let Some(position) = position {
+                cx.check_interrupt(position as usize, eval::STEPS_ELEMENTS)?;
+            }
+            match elem {
+                Some(elem) => eval::matches_elem(pred, elem, cx, None),
+                None => Ok(pred.matches_missing()),
+            }
+        })
+    }
+}
+
+/// A conjunction's children with many equalities on one path among them.
+#[derive(Clone, Debug)]
+struct Groups {
+    groups: Vec<EqualityGroup>,
+    rest: Vec<usize>,
+}
+
+/// Equalities on one path that all must hold.
+#[derive(Clone, Debug)]
+struct EqualityGroup {
+    path: Path,
+    /// In comparison order, each once.
+    values: Vec<Value<'static>>,
+}
+
+/// Fewer equalities on one path than this are evaluated one by one.
+const GROUP_MIN: usize = 16;
+
+impl Groups {
+    fn of(expr: &MatchExpr) -> Option<Groups> {
+        let children = conjuncts(expr);
+        let mut by_path: BTreeMap<&Path, Vec<(usize, &Value<'static>)>> = BTreeMap::new();
+        for (child, expr) in children.iter().enumerate() {
+            if let MatchExpr::Leaf(Leaf { path, pred: Predicate::Compare(CompareOp::Eq, value) }) =
+                expr
+            {
+                by_path.entry(path).or_default().push((child, value));
+            }
+        }
+        by_path.retain(|_, equalities| equalities.len() >= GROUP_MIN);
+        if by_path.is_empty() {
+            return None;
+        }
+        let mut grouped = vec![false; children.len()];
+        let mut groups = Vec::with_capacity(by_path.len());
+        for (path, equalities) in by_path {
+            let mut values = Vec::with_capacity(equalities.len());
+            for (child, value) in equalities {
+                values.push(value.clone());
+                if let Some(grouped) = grouped.get_mut(child) {
+                    *grouped = true;
+                }
+            }
+            values.sort_by(compare);
+            values.dedup_by(|a, b| equal(a, b));
+            groups.push(EqualityGroup { path: path.clone(), values });
+        }
+        let rest = grouped.iter().enumerate().filter(|(_, grouped)| !**grouped);
+        Some(Groups { groups, rest: rest.map(|(child, _)| child).collect() })
+    }
+
+    fn matches(&self, expr: &MatchExpr, doc: Doc<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+        let children = conjuncts(expr);
+        for child in self.rest.iter().filter_map(|child| children.get(*child)) {
+            if !child.matches(doc, cx)? {
+                return Ok(false);
+            }
+        }
+        for group in &self.groups {
+            if !group.matches(doc, cx)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl EqualityGroup {
+    fn matches(&self, doc: Doc<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+        let mut found = vec![false; self.values.len()];
+        let mut left = found.len();
+        eval::from_doc(doc, &self.path, 0, Expand::Elements, |elem, position| {
+            cx.check_interrupt(position.unwrap_or(0) as usize, eval::STEPS_ELEMENTS)?;
+            let place = self.values.binary_search_by(|value| match elem {
+                Some(elem) => compare_elem_with(elem, value).reverse(),
+                None => compare(value, &Value::Null),
+            });
+            if let Some(seen) = place.ok().and_then(|place| found.get_mut(place))
+                && !*seen
+            {
+                *seen = true;
+                left -= 1;
+            }
+            Ok(left == 0)
         })
     }
 }

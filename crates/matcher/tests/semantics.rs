@@ -132,6 +132,7 @@ fn null_and_missing() {
         (op("a", "$gt", Value::Null), doc! { "a" => 1 }, false),
         (op("a", "$in", array![Value::Null, 3]), doc! {}, true),
         (op("a", "$nin", array![Value::Null]), doc! {}, false),
+        (op("a", "$in", array![Value::Null, Value::MinKey]), doc! {}, true),
         (op("a", "$exists", true), doc! { "a" => Value::Null }, true),
         (op("a", "$exists", true), doc! {}, false),
         (op("a", "$exists", 0), doc! {}, true),
@@ -311,6 +312,57 @@ fn arrays() {
             true,
         ),
     ]);
+}
+
+#[test]
+fn all_of_a_long_list() {
+    let numbers = |range: std::ops::Range<i32>| Value::array(range.map(Value::Int32));
+    let with = |extra: Value<'static>| {
+        Value::array((0..40).map(Value::Int32).chain(std::iter::once(extra)))
+    };
+    check(vec![
+        (op("a", "$all", numbers(0..40)), doc! { "a" => numbers(0..50) }, true),
+        (op("a", "$all", numbers(0..40)), doc! { "a" => numbers(1..50) }, false),
+        (op("a", "$all", numbers(0..40)), doc! {}, false),
+        (op("a", "$all", with(Value::Null)), doc! { "a" => with(Value::Null) }, true),
+        (op("a", "$all", with(numbers(0..50))), doc! { "a" => numbers(0..50) }, true),
+        (op("a", "$all", with(5.0.into())), doc! { "a" => numbers(0..40) }, true),
+        (
+            op("a.b", "$all", with(Value::Null)),
+            doc! { "a" => array![doc! { "b" => numbers(0..40) }, doc! {}] },
+            true,
+        ),
+        (
+            op("a.b", "$all", with(Value::Null)),
+            doc! { "a" => array![doc! { "b" => numbers(0..40) }] },
+            false,
+        ),
+        (
+            doc! { "a" => doc! { "$all" => numbers(0..40), "$size" => 41 } },
+            doc! { "a" => numbers(0..50) },
+            false,
+        ),
+    ]);
+}
+
+#[test]
+fn long_matches_can_be_interrupted() {
+    let stop = || Err(kauri_base::Error::new(kauri_base::ErrorCode::Interrupted, "stop"));
+    let eval = kauri_expr::EvalCx { interrupt: Some(&stop), ..Default::default() };
+    let cx = MatchCx::with_eval(eval);
+    let long = doc! { "a" => Value::array((0..1000).map(Value::Int32)) };
+    let branches = Value::array((0..40).map(|n| Value::from(doc! { "b" => doc! { "$lt" => n } })));
+    for filter in [
+        doc! { "a" => -1 },
+        op("a", "$elemMatch", doc! { "$lt" => 0 }),
+        op("a", "$all", Value::array((960..1000).map(Value::Int32))),
+        doc! { "$or" => branches },
+    ] {
+        let tree = matcher(&filter);
+        for result in [tree.expr().matches(long.as_doc(), &cx), tree.matches(long.as_doc(), &cx)] {
+            assert_eq!(result.unwrap_err().code().number(), 11601, "{filter:?}");
+        }
+    }
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(crate) fn matches_elem(
 ) -> Result<bool> {
     Ok(match pred {
         Predicate::Compare(op, operand) => compares(*op, operand, elem),
-        Predicate::In(list) => return in_list(list, elem),
+        Predicate::In(list) => return in_list(list, elem, cx),
         Predicate::Regex(regex) => return regex.matches(elem),
         Predicate::Exists => true,
         Predicate::Type(types) => types.contains(elem.ty()),
@@ -126,10 +126,12 @@ impl CompareOp {
     }
 }
 
+/// Regexes of a list between two looks at whether to go on.
+const STEPS_REGEXES: usize = 16;
 /// Up to here a list is searched one by one.
 const LINEAR_MAX: usize = 8;
 
-fn in_list(list: &InList, elem: Elem<'_>) -> Result<bool> {
+fn in_list(list: &InList, elem: Elem<'_>, cx: &MatchCx<'_>) -> Result<bool> {
     let found = if list.values.len() <= LINEAR_MAX {
         list.values.iter().any(|v| compare_elem_with(elem, v).is_eq())
     } else {
@@ -138,7 +140,8 @@ fn in_list(list: &InList, elem: Elem<'_>) -> Result<bool> {
     if found {
         return Ok(true);
     }
-    for regex in &list.regexes {
+    for (step, regex) in list.regexes.iter().enumerate() {
+        cx.check_interrupt(step, STEPS_REGEXES)?;
         if regex.matches(elem)? {
             return Ok(true);
         }
@@ -234,6 +237,7 @@ fn elem_match(
         return Ok(false);
     }
     for (position, item) in elem.as_doc().unwrap_or(Doc::EMPTY).iter().enumerate() {
+        cx.check_interrupt(position, super::STEPS_ELEMENTS)?;
         let matched = if documents {
             match item.as_doc() {
                 Some(doc) => filter.matches(doc, cx)?,

@@ -12,7 +12,12 @@ use kauri_base::Result;
 use kauri_bson::{Doc, Elem};
 
 pub(crate) use leaf::{matches_elem, matches_missing};
-pub(crate) use traverse::{Expand, from_elem};
+pub(crate) use traverse::{Expand, from_doc, from_elem};
+
+/// Branches between two looks at whether to go on: each may walk a large array.
+const STEPS_BRANCHES: usize = 16;
+/// Array elements between two such looks.
+pub(crate) const STEPS_ELEMENTS: usize = 256;
 
 /// What a tree is evaluated on.
 #[derive(Clone, Copy)]
@@ -62,7 +67,8 @@ impl MatchExpr {
         Ok(match self {
             MatchExpr::Leaf(leaf) => leaf.eval(target, cx, details)?,
             MatchExpr::And(children) => {
-                for child in children {
+                for (step, child) in children.iter().enumerate() {
+                    cx.check_interrupt(step, STEPS_BRANCHES)?;
                     if !child.eval(target, cx, details.as_deref_mut())? {
                         if let Some(details) = details {
                             details.reset();
@@ -92,7 +98,8 @@ impl MatchExpr {
 }
 
 fn any(children: &[MatchExpr], target: Target<'_>, cx: &MatchCx<'_>) -> Result<bool> {
-    for child in children {
+    for (step, child) in children.iter().enumerate() {
+        cx.check_interrupt(step, STEPS_BRANCHES)?;
         if child.eval(target, cx, None)? {
             return Ok(true);
         }
@@ -108,6 +115,9 @@ impl Leaf {
         mut details: Option<&mut MatchDetails>,
     ) -> Result<bool> {
         let visit = |elem: Option<Elem<'_>>, position: Option<u32>| {
+            if let Some(position) = position {
+                cx.check_interrupt(position as usize, STEPS_ELEMENTS)?;
+            }
             let matched = leaf::matches(&self.pred, elem, cx, details.as_deref_mut())?;
             if matched && let (Some(position), Some(details)) = (position, details.as_deref_mut()) {
                 details.set_elem_match_key(position);
