@@ -85,17 +85,11 @@ impl MatchExpr {
             MatchExpr::And(children) | MatchExpr::Or(children) => {
                 children.iter().try_for_each(MatchExpr::check_partial_filter)
             }
-            MatchExpr::Leaf(Leaf { pred, .. })
-                if matches!(
-                    pred,
-                    Predicate::Compare(..)
-                        | Predicate::In(_)
-                        | Predicate::Exists
-                        | Predicate::Type(_)
-                ) =>
-            {
-                Ok(())
-            }
+            MatchExpr::Leaf(Leaf {
+                pred:
+                    Predicate::Compare(..) | Predicate::In(_) | Predicate::Exists | Predicate::Type(_),
+                ..
+            }) => Ok(()),
             other => bail!(
                 CannotCreateIndex,
                 "Expression not supported in partial index: {}",

@@ -101,5 +101,5 @@ struct ObjectRules {
 #[derive(Debug)]
 enum Dependency {
     Properties(Vec<String>),
-    Rules(Rules),
+    Rules(Box<Rules>),
 }

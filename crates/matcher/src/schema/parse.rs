@@ -160,7 +160,7 @@ impl Parser<'_, '_> {
     fn dependency(&mut self, elem: Elem<'_>) -> Result<Dependency> {
         let name = elem.key();
         match elem.value() {
-            Value::Document(doc) => Ok(Dependency::Rules(self.rules(doc.as_doc())?)),
+            Value::Document(doc) => Ok(Dependency::Rules(Box::new(self.rules(doc.as_doc())?))),
             Value::Array(list) => {
                 if list.as_doc().is_empty() {
                     bail!(

@@ -240,7 +240,7 @@ impl Generator {
             12 => ("$size", Bson::Int32(self.below(4) as i32)),
             13 => {
                 let operands = [self.pick(&[-2, -1, 1, 2, 3]), self.pick(&[-1, 0, 1, 2])];
-                ("$mod", operands.map(|n| Bson::Int32(n)).to_vec().into())
+                ("$mod", operands.map(Bson::Int32).to_vec().into())
             }
             14 | 15 => {
                 let name =

@@ -265,10 +265,9 @@ fn relation(value: Option<&Bson>, operand: &Bson) -> Option<Ordering> {
     if class(value) != class(operand) {
         return None;
     }
-    if let (Some(a), Some(b)) = (number(value), number(operand)) {
-        if (a == Number::Nan) != (b == Number::Nan) {
-            return None;
-        }
+    let nan = |v| number(v) == Some(Number::Nan);
+    if nan(value) != nan(operand) {
+        return None;
     }
     Some(order(value, operand))
 }
