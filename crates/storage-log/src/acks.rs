@@ -104,9 +104,9 @@ impl Acks {
         first
     }
 
-    /// Whether somebody waits for durability.
-    pub fn is_durability_wanted(&self) -> bool {
-        !lock(&self.waiters).durable.is_empty()
+    /// The engine.
+    pub fn core(&self) -> &Weak<Core> {
+        &self.core
     }
 
     /// Wakes the flusher.

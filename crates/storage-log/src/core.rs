@@ -1,8 +1,8 @@
 //! What all parts of an open engine share.
 //!
 //! Locks, in the order in which they may be taken: `registry.ddl`, collections' latches by id,
-//! `preparing`, `cleaner`, `syncing`, `flushing`, `head`, then the short ones that take no other
-//! (`durable`, the registry's maps, segments, waiters). I/O happens under `preparing`, `cleaner`,
+//! `cleaner`, `preparing`, `syncing`, `flushing`, `head`, then the short ones that take no other
+//! (`durable`, the registry's maps, segments, waiters). I/O happens under `cleaner`, `preparing`,
 //! `syncing` and `flushing` only, never under a latch or the head's mutex.
 
 use crate::acks::Acks;

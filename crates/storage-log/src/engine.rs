@@ -34,6 +34,17 @@ impl PmLog {
     pub fn close(&self) -> Result<(), StorageError> {
         self.core.close()
     }
+
+    /// One round of cleaning, if there is reason for one; answers whether it changed anything. For
+    /// simulations and tests: a server runs [`StorageEngine::maintenance`].
+    pub fn clean_once(&self) -> Result<bool, StorageError> {
+        self.core.clean_once()
+    }
+
+    /// One round of what the flusher's thread does. For simulations and tests.
+    pub fn flush_round(&self) -> Result<(), StorageError> {
+        self.core.flush_round()
+    }
 }
 
 impl StorageEngine for PmLog {
@@ -89,12 +100,20 @@ impl StorageEngine for PmLog {
     }
 
     fn maintenance(&self) -> Vec<Maintenance> {
-        let (core, waker) = (self.core.clone(), self.core.clone());
-        vec![Maintenance {
-            name: "log-flusher",
-            run: Box::new(move |stop| core.run_flusher(stop)),
-            wake: Box::new(move || waker.acks.kick()),
-        }]
+        let core = || self.core.clone();
+        let (flusher, flusher_waker, cleaner, cleaner_waker) = (core(), core(), core(), core());
+        vec![
+            Maintenance {
+                name: "log-flusher",
+                run: Box::new(move |stop| flusher.run_flusher(stop)),
+                wake: Box::new(move || flusher_waker.acks.kick()),
+            },
+            Maintenance {
+                name: "log-cleaner",
+                run: Box::new(move |stop| cleaner.run_cleaner(stop)),
+                wake: Box::new(move || cleaner_waker.cleaner_kick.kick()),
+            },
+        ]
     }
 
     fn write_status(&self, out: &mut DocWriter<'_>) {

@@ -131,7 +131,7 @@ impl Core {
             .store(at, &[IoSlice::new(&bytes)])
             .and_then(|()| self.medium.persist(at, bytes.len() as u64, "segment.trailer.persist"));
         stored.map_err(|error| self.fail("sealing a segment", error))?;
-        self.segments.get(number).sealed(trailer.records_end);
+        self.segments.get(number).sealed(trailer.records_end, trailer.seq_max);
         self.counters.summary_bytes.add(u64::from(trailer.summary_bytes) + bytes.len() as u64);
         self.cleaner_kick.kick();
         Ok(())

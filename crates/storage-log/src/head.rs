@@ -84,6 +84,11 @@ impl OpenSegment {
         self.summary.entries() == 0
     }
 
+    /// The highest commit sequence in it.
+    pub fn seq_max(&self) -> u64 {
+        self.seq_max
+    }
+
     /// Appends a record; the caller has seen that it fits. Answers its place and its header's CRC.
     #[inline]
     pub fn append(

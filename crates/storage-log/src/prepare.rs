@@ -13,7 +13,7 @@ use crate::format::{SEGMENT_HEADER_BYTES, Stream};
 use crate::head::OpenSegment;
 use crate::lock;
 use crate::reader::{Contents, read_contents};
-use crate::segments::{Purpose, State, Taken};
+use crate::segments::{Purpose, Taken};
 use kauri_base::CollectionId;
 use kauri_medium::Guard;
 use kauri_storage::StorageError;
@@ -119,11 +119,5 @@ impl Core {
         if !own.is_none() {
             self.segments.remove_live(own);
         }
-    }
-
-    /// A segment is free again.
-    pub fn release_segment(&self, segment: u32) {
-        debug_assert_eq!(self.segments.get(segment).state(), State::Emptying);
-        self.segments.free(segment);
     }
 }

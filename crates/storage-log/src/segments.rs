@@ -24,6 +24,11 @@ pub const CLEANER_RESERVE: u32 = 2;
 /// Segments that beside it only units without new documents take.
 pub const DELETE_RESERVE: u32 = 1;
 
+/// Segments that are being filled, one of each stream.
+const OPEN_SEGMENTS: u32 = 2;
+/// With more live bytes than this the log is full for new documents.
+const LIVE_PERCENT_MAX: u64 = 95;
+
 /// For whom a segment is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
@@ -78,6 +83,7 @@ impl State {
 pub struct Segment {
     live: AtomicU64,
     epoch: AtomicU64,
+    seq_max: AtomicU64,
     end: AtomicU32,
     state: AtomicU8,
     stream: AtomicU8,
@@ -100,6 +106,11 @@ impl Segment {
         self.end.load(Ordering::Acquire)
     }
 
+    /// The highest commit sequence of its records, once it is sealed.
+    pub fn seq_max(&self) -> u64 {
+        self.seq_max.load(Ordering::Acquire)
+    }
+
     /// What is going on with it.
     pub fn state(&self) -> State {
         State::from_number(self.state.load(Ordering::Acquire))
@@ -119,11 +130,13 @@ impl Segment {
     pub fn opened(&self, epoch: u64, stream: Stream) {
         self.epoch.store(epoch, Ordering::Release);
         self.stream.store(stream as u8, Ordering::Release);
+        self.end.store(0, Ordering::Release);
         self.set_state(State::Open);
     }
 
     /// Notes that its records end here.
-    pub fn sealed(&self, end: u32) {
+    pub fn sealed(&self, end: u32, seq_max: u64) {
+        self.seq_max.store(seq_max, Ordering::Release);
         self.end.store(end, Ordering::Release);
         self.set_state(State::Sealed);
     }
@@ -148,6 +161,8 @@ struct Allocation {
     headers: Vec<bool>,
     /// The first without one.
     initialised: u32,
+    /// Whether the last attempt to grow found no space.
+    no_space: bool,
 }
 
 /// See the module's head.
@@ -169,6 +184,8 @@ pub struct Usage {
     pub limit: u32,
     /// Of those in the file, free ones.
     pub free: u32,
+    /// Whether the file may become longer, as far as is known.
+    pub can_grow: bool,
     /// Live bytes in all.
     pub live_bytes: u64,
 }
@@ -191,6 +208,7 @@ impl Segments {
                 free: VecDeque::new(),
                 headers: Vec::new(),
                 initialised: 0,
+                no_space: false,
             }),
             spare: Segment::default(),
         }
@@ -254,15 +272,23 @@ impl Segments {
     pub fn take(&self, purpose: Purpose) -> Result<Taken, StorageError> {
         let mut allocation = lock(&self.allocation);
         let wanted = purpose.kept_back() + 1;
-        while (allocation.free.len() as u32) < wanted && allocation.count < allocation.limit {
+        // Crashes may have cost the cleaner its reserve; without any segment it could never get
+        // one, so it may go beyond the configured limit.
+        let beyond = if purpose == Purpose::Clean { CLEANER_RESERVE } else { 0 };
+        let limit = allocation.limit.saturating_add(beyond).min(SEGMENTS_MAX);
+        while (allocation.free.len() as u32) < wanted && allocation.count < limit {
             let segment = allocation.count;
             let length = self.file_offset(segment) + u64::from(self.segment_bytes);
             match self.medium.grow(length) {
                 Ok(()) => {
+                    allocation.no_space = false;
                     allocation.add(segment + 1, &self.infos);
                     allocation.free.push_back(segment);
                 }
-                Err(kauri_medium::Error::NoSpace) => break,
+                Err(kauri_medium::Error::NoSpace) => {
+                    allocation.no_space = true;
+                    break;
+                }
                 Err(error) => return Err(crate::io_error(error)),
             }
         }
@@ -291,6 +317,21 @@ impl Segments {
         lock(&self.allocation).free.push_back(segment);
     }
 
+    /// Whether so much is live that cleaning for new documents would hardly gain anything.
+    pub fn is_full(&self) -> bool {
+        let allocation = lock(&self.allocation);
+        let kept_back = Purpose::Write.kept_back() + OPEN_SEGMENTS;
+        let usable = u64::from(allocation.count.saturating_sub(kept_back));
+        let bytes = usable * u64::from(self.segment_bytes);
+        !allocation.can_grow() && self.live_bytes() > bytes * LIVE_PERCENT_MAX / 100
+    }
+
+    /// Whether segments were emptied that readers still hold.
+    pub fn is_emptying(&self) -> bool {
+        let count = lock(&self.allocation).count;
+        (0..count).any(|segment| self.get(segment).state() == State::Emptying)
+    }
+
     /// Figures.
     pub fn usage(&self) -> Usage {
         let allocation = lock(&self.allocation);
@@ -298,12 +339,24 @@ impl Segments {
             count: allocation.count,
             limit: allocation.limit,
             free: allocation.free.len() as u32,
+            can_grow: allocation.can_grow(),
             live_bytes: self.live_bytes(),
         }
     }
 }
 
+impl Usage {
+    /// Free segments that user writes may take.
+    pub fn free_for_writes(&self) -> u32 {
+        self.free.saturating_sub(Purpose::Write.kept_back())
+    }
+}
+
 impl Allocation {
+    fn can_grow(&self) -> bool {
+        self.count < self.limit && !self.no_space
+    }
+
     fn add(&mut self, count: u32, infos: &Chunked<Segment>) {
         for segment in self.count..count {
             infos.get_or_make(u64::from(segment), Segment::default);

@@ -1,16 +1,50 @@
-//! Emptying segments.
+//! Emptying segments: what still counts is copied to the cleaner's own stream, then the segment is
+//! free.
+//!
+//! Invariants:
+//! - A victim is durable in all its records, and every unit in it has been applied: so each live
+//!   record is reachable from its slot, and moving members of a unit can't tear it.
+//! - A copy keeps its commit sequence and says that it was moved. It becomes the record by
+//!   compare-and-set of the slot's word; a writer that comes between wins.
+//! - A victim is given back only when all copies are durable, and its memory only when no reader can
+//!   look at it any more.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`policy`] | whether to clean, and which segments |
+//! | [`mover`] | moving one segment's records |
+
+mod mover;
+mod policy;
 
 use crate::core::Core;
+use crate::format::Stream;
+use crate::head::OpenSegment;
 use crate::lock;
-use crate::segments::Purpose;
+use crate::segments::{Purpose, State};
+use kauri_medium::Guard;
 use kauri_storage::StorageError;
-use std::sync::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+pub use policy::Urgency;
+
+/// How often the cleaner looks for work of its own accord.
+const IDLE_WAIT: Duration = Duration::from_secs(1);
+/// How long a writer that needs room waits for readers to leave cleaned segments.
+const READERS_WAIT: Duration = Duration::from_millis(1);
+const READERS_WAITS_MAX: usize = 2000;
 
 /// The cleaner's own state.
 #[derive(Default)]
-pub struct Cleaner {}
+pub struct Cleaner {
+    /// Where copies go.
+    open: Option<OpenSegment>,
+    guard: Option<Guard>,
+}
 
-/// Wakes the cleaner's thread.
+/// Wakes the cleaner's thread, and those who wait for free segments.
 #[derive(Default)]
 pub struct Kick {
     wanted: Mutex<bool>,
@@ -21,18 +55,219 @@ impl Kick {
     /// There may be something to do.
     pub fn kick(&self) {
         *lock(&self.wanted) = true;
-        self.condition.notify_one();
+        self.condition.notify_all();
+    }
+
+    fn wait(&self, timeout: Duration) {
+        let mut wanted = lock(&self.wanted);
+        if !*wanted {
+            let waited = self.condition.wait_timeout(wanted, timeout);
+            wanted = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *wanted = false;
     }
 }
 
 impl Core {
-    /// Cleans until there is a segment for this purpose.
-    pub fn clean_for(&self, _purpose: Purpose) -> Result<(), StorageError> {
-        Err(StorageError::OutOfDiskSpace)
+    /// The cleaner's work, until `stop`.
+    pub fn run_cleaner(&self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            self.cleaner_kick.wait(IDLE_WAIT);
+            while !stop.load(Ordering::Acquire) && self.acks.failure().is_none() {
+                // Failures of the medium are kept by `fail`; lack of room is the writers' problem.
+                match self.clean_once() {
+                    Ok(true) => {}
+                    Ok(false) | Err(_) => break,
+                }
+            }
+        }
     }
 
-    /// For a clean shutdown.
-    pub fn close_cleaner(&self) -> Result<(), StorageError> {
+    /// One round of cleaning, if there is reason for one. Answers whether it changed anything.
+    pub fn clean_once(&self) -> Result<bool, StorageError> {
+        self.check_alive()?;
+        let reaped = self.reap();
+        self.domain.collect();
+        let urgency = self.urgency();
+        let mut cleaner = lock(&self.cleaner);
+        Ok(self.clean_round(&mut cleaner, urgency)? || reaped)
+    }
+
+    /// Cleans until there is a segment for this purpose. Called by writers, without latches and
+    /// guards.
+    pub fn clean_for(&self, purpose: Purpose) -> Result<(), StorageError> {
+        let mut waits = 0;
+        loop {
+            self.reap();
+            self.domain.collect();
+            match self.prepare(purpose) {
+                Err(StorageError::OutOfDiskSpace) => {}
+                result => return result,
+            }
+            if purpose == Purpose::Write && self.segments.is_full() {
+                return Err(StorageError::OutOfDiskSpace);
+            }
+            // What is full but was not synced yet can be cleaned only after that.
+            self.try_flush()?;
+            self.seal_full()?;
+            self.sync_all("clean.make_durable.drain")?;
+            let changed = {
+                let mut cleaner = lock(&self.cleaner);
+                self.clean_round(&mut cleaner, Urgency::Writers)?
+            };
+            if !changed {
+                waits += 1;
+                if !self.segments.is_emptying() || waits > READERS_WAITS_MAX {
+                    return Err(StorageError::OutOfDiskSpace);
+                }
+                self.cleaner_kick.wait(READERS_WAIT);
+            }
+        }
+    }
+
+    /// Empties some segments. Answers whether there were any.
+    fn clean_round(&self, cleaner: &mut Cleaner, urgency: Urgency) -> Result<bool, StorageError> {
+        let victims = self.victims(urgency);
+        if victims.is_empty() {
+            return Ok(false);
+        }
+        let mut emptied = Vec::new();
+        let mut result = Ok(());
+        for victim in victims {
+            self.segments.get(victim).set_state(State::Emptying);
+            match self.move_records(cleaner, victim) {
+                Ok(true) => emptied.push(victim),
+                Ok(false) => self.segments.get(victim).set_state(State::Damaged),
+                Err(error) => {
+                    self.segments.get(victim).set_state(State::Sealed);
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        if !emptied.is_empty() {
+            self.store_moved(cleaner)?;
+            self.sync_all("clean.moved.drain")?;
+            for victim in &emptied {
+                self.give_back(*victim)?;
+            }
+            // In two steps: memory is unpublished first, then freed.
+            self.domain.collect();
+            self.domain.collect();
+        }
+        match result {
+            // What was emptied may be all the room that the rest needs.
+            Err(StorageError::OutOfDiskSpace) if !emptied.is_empty() => Ok(true),
+            result => result.map(|()| true),
+        }
+    }
+
+    /// Frees an emptied segment when no reader looks at it any more.
+    fn give_back(&self, victim: u32) -> Result<(), StorageError> {
+        let core: Weak<Core> = self.acks.core().clone();
+        let then = move || {
+            if let Some(core) = core.upgrade() {
+                core.segments.free(victim);
+                core.counters.segments_cleaned.add(1);
+                core.cleaner_kick.condition.notify_all();
+            }
+        };
+        self.cache
+            .recycle(victim, Box::new(then))
+            .map_err(|error| self.fail("recycling a segment", error))
+    }
+
+    /// Gives what was moved to the kernel.
+    fn store_moved(&self, cleaner: &Cleaner) -> Result<(), StorageError> {
+        let Some(open) = &cleaner.open else { return Ok(()) };
+        let position = open.position();
+        open.storer()
+            .store_pending("clean.moved.persist")
+            .map_err(|error| self.fail("storing moved records", error))?;
+        *lock(&self.cleaner_written) = position;
         Ok(())
+    }
+
+    /// Makes sure that the cleaner's segment has room for a record.
+    fn cleaner_room(&self, cleaner: &mut Cleaner, record_bytes: u32) -> Result<(), StorageError> {
+        if cleaner.open.as_ref().is_some_and(|open| open.fits(u64::from(record_bytes), 1)) {
+            return Ok(());
+        }
+        // Nothing is pinned while a segment is opened.
+        if let Some(guard) = &mut cleaner.guard {
+            guard.leave();
+        }
+        self.close_moved(cleaner)?;
+        let preparing = lock(&self.preparing);
+        let taken = self.segments.take(Purpose::Clean)?;
+        cleaner.open = Some(self.open_segment(taken, Stream::Cleaner)?);
+        drop(preparing);
+        if let Some(guard) = &mut cleaner.guard {
+            guard.enter();
+        }
+        Ok(())
+    }
+
+    /// Seals the cleaner's segment.
+    fn close_moved(&self, cleaner: &mut Cleaner) -> Result<(), StorageError> {
+        let Some(mut open) = cleaner.open.take() else { return Ok(()) };
+        if open.is_unused() {
+            // Its header says that it is the cleaner's; the next start finds nothing in it.
+            return Ok(());
+        }
+        let failed = |error: StorageError| self.fail("sealing a segment", error);
+        open.append_end(open.seq_max()).map_err(failed)?;
+        let position = open.position();
+        self.seal(open)?;
+        *lock(&self.cleaner_written) = position;
+        Ok(())
+    }
+
+    /// For a clean shutdown: nothing is open any more.
+    pub fn close_cleaner(&self) -> Result<(), StorageError> {
+        self.close_moved(&mut lock(&self.cleaner))
+    }
+
+    /// Stops counting the records of dropped stores. Answers whether there were any.
+    fn reap(&self) -> bool {
+        let dropped = std::mem::take(&mut *lock(&self.reap));
+        let mut guard = self.domain.register();
+        for store in &dropped {
+            let mut next = 0;
+            loop {
+                // In pieces, so that memory is not held back for long.
+                guard.enter();
+                let mut left = 4096;
+                let mut last = None;
+                store.slots.walk(&guard, next, false, |record, slot| {
+                    self.reap_record(&guard, store, record, slot);
+                    last = Some(record);
+                    left -= 1;
+                    left > 0
+                });
+                guard.leave();
+                match last {
+                    Some(last) => next = last + 1,
+                    None => break,
+                }
+            }
+        }
+        !dropped.is_empty()
+    }
+
+    fn reap_record(
+        &self,
+        guard: &Guard,
+        store: &Arc<crate::collection::Collection>,
+        record: u64,
+        mut slot: crate::address::Slot,
+    ) {
+        // Copies are counted while we look.
+        while !slot.is_none() && !store.slots.clear(guard, record, slot) {
+            slot = store.slots.load(guard, record);
+        }
+        if !slot.is_none() {
+            self.segments.remove_live(slot);
+        }
     }
 }

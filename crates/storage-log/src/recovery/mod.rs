@@ -70,8 +70,12 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
 
     let meta = note_cut(&*directory, &*medium, &meta, &scan)?;
     let cache = open_cache(&medium, &domain, &options)?;
-    for segment in &scan.kept {
-        cache.adopt_segment(segment.segment, segment.end).map_err(crate::io_error)?;
+    for kept in &scan.kept {
+        if segments.get(kept.segment).live() == 0 {
+            segments.free(kept.segment);
+        } else {
+            cache.adopt_segment(kept.segment, kept.end).map_err(crate::io_error)?;
+        }
     }
     let user = horizon.stream(Stream::User);
     let core = Arc::new_cyclic(|core| Core {

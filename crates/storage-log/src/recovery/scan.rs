@@ -420,7 +420,7 @@ impl<'m> Scan<'m> {
         for kept in &self.outcome.kept {
             let segment = self.segments.get(kept.segment);
             segment.opened(kept.epoch, kept.stream);
-            segment.sealed(kept.end);
+            segment.sealed(kept.end, 0);
         }
     }
 }

@@ -1,0 +1,255 @@
+//! A cell: what a node's heap holds of one entry, as bytes.
+//!
+//! ```text
+//! control   1 B   form in the upper five bits, width code of the record id in the lower three
+//! extra           form 0..=26: none; the form is the suffix's length, there is no payload
+//!                 form 27: suffix length (1 B); the payload has one byte
+//!                 form 28: suffix length (2 B), payload length (2 B)
+//!                 form 29: place in the overflow store (4 B); key and payload are there
+//! record          little endian, in as many bytes as the width code says
+//! rest            the suffix without its first four bytes, which are the slot's head
+//! payload
+//! ```
+//!
+//! A suffix is the entry's key without the prefix that all keys of the node share. The payload is
+//! the type bits in a leaf, the child's number in an inner node.
+
+use std::cmp::Ordering;
+
+/// Bytes of a suffix that the slot holds.
+pub(super) const HEAD: usize = 4;
+/// Longest key with payload that is kept in a node.
+pub(super) const INLINE_MAX: usize = 640;
+
+const FORM_DIRECT_MAX: usize = 26;
+const FORM_ONE: u8 = 27;
+const FORM_LONG: u8 = 28;
+const FORM_OVERFLOW: u8 = 29;
+
+/// Bytes of a record id for each width code.
+const WIDTHS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
+
+/// The first bytes of a suffix as a number of the same order, padded with zeros.
+#[inline]
+pub(super) fn head_of(suffix: &[u8]) -> u32 {
+    match suffix.first_chunk::<HEAD>() {
+        Some(head) => u32::from_be_bytes(*head),
+        None => {
+            let mut head = [0; HEAD];
+            head[..suffix.len()].copy_from_slice(suffix);
+            u32::from_be_bytes(head)
+        }
+    }
+}
+
+/// What is behind the head.
+#[inline]
+pub(super) fn rest_of(suffix: &[u8]) -> &[u8] {
+    suffix.get(HEAD..).unwrap_or(&[])
+}
+
+/// How two suffixes with equal heads compare.
+#[inline]
+pub(super) fn compare_behind_head(
+    (len_a, rest_a): (usize, &[u8]),
+    (len_b, rest_b): (usize, &[u8]),
+) -> Ordering {
+    // With equal heads a suffix that ends within its head is a prefix of the other one.
+    len_a.min(HEAD).cmp(&len_b.min(HEAD)).then_with(|| rest_a.cmp(rest_b))
+}
+
+/// A decoded cell.
+#[derive(Clone, Copy)]
+pub(super) enum Cell<'n> {
+    /// An entry that is whole in its node.
+    Inline {
+        /// Bytes of the suffix, head included.
+        suffix_len: usize,
+        /// The suffix behind its head.
+        rest: &'n [u8],
+        /// The record.
+        record: u64,
+        /// The payload.
+        payload: &'n [u8],
+    },
+    /// An entry whose key and payload are in the overflow store.
+    Overflow {
+        /// Where.
+        place: u32,
+        /// The record.
+        record: u64,
+    },
+}
+
+fn width_code(record: u64) -> usize {
+    let bytes = (u64::BITS - record.leading_zeros()).div_ceil(8) as usize;
+    if bytes > 6 { 7 } else { bytes }
+}
+
+fn form(suffix_len: usize, payload_len: usize) -> u8 {
+    match payload_len {
+        0 if suffix_len <= FORM_DIRECT_MAX => suffix_len as u8,
+        1 if suffix_len <= u8::MAX as usize => FORM_ONE,
+        _ => FORM_LONG,
+    }
+}
+
+fn extra_len(form: u8) -> usize {
+    match form {
+        FORM_ONE => 1,
+        FORM_LONG | FORM_OVERFLOW => 4,
+        _ => 0,
+    }
+}
+
+/// Bytes of the cell of an inline entry.
+pub(super) fn inline_len(suffix_len: usize, record: u64, payload_len: usize) -> usize {
+    1 + extra_len(form(suffix_len, payload_len))
+        + WIDTHS[width_code(record)]
+        + suffix_len.saturating_sub(HEAD)
+        + payload_len
+}
+
+/// Bytes of the cell of an overflow entry.
+pub(super) fn overflow_len(record: u64) -> usize {
+    1 + extra_len(FORM_OVERFLOW) + WIDTHS[width_code(record)]
+}
+
+/// Writes an inline entry's cell at the start of `out`.
+pub(super) fn write_inline(out: &mut [u8], suffix: &[u8], record: u64, payload: &[u8]) {
+    let form = form(suffix.len(), payload.len());
+    let mut writer = Writer { out, at: 0 };
+    writer.put(&[form << 3 | width_code(record) as u8]);
+    match form {
+        FORM_ONE => writer.put(&[suffix.len() as u8]),
+        FORM_LONG => {
+            writer.put(&(suffix.len() as u16).to_le_bytes());
+            writer.put(&(payload.len() as u16).to_le_bytes());
+        }
+        _ => {}
+    }
+    writer.put(&record.to_le_bytes()[..WIDTHS[width_code(record)]]);
+    writer.put(rest_of(suffix));
+    writer.put(payload);
+}
+
+/// Writes an overflow entry's cell at the start of `out`.
+pub(super) fn write_overflow(out: &mut [u8], place: u32, record: u64) {
+    let mut writer = Writer { out, at: 0 };
+    writer.put(&[FORM_OVERFLOW << 3 | width_code(record) as u8]);
+    writer.put(&place.to_le_bytes());
+    writer.put(&record.to_le_bytes()[..WIDTHS[width_code(record)]]);
+}
+
+struct Writer<'o> {
+    out: &'o mut [u8],
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.out[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+}
+
+/// Reads the cell at the start of these bytes.
+#[inline]
+pub(super) fn read(bytes: &[u8]) -> Cell<'_> {
+    let (form, width) = (bytes[0] >> 3, WIDTHS[usize::from(bytes[0] & 7)]);
+    let (suffix_len, payload_len) = match form {
+        FORM_ONE => (usize::from(bytes[1]), 1),
+        FORM_LONG => (u16_at(bytes, 1), u16_at(bytes, 3)),
+        FORM_OVERFLOW => (0, 0),
+        direct => (usize::from(direct), 0),
+    };
+    let at = 1 + extra_len(form);
+    let mut record = [0; 8];
+    record[..width].copy_from_slice(&bytes[at..at + width]);
+    let record = u64::from_le_bytes(record);
+    if form == FORM_OVERFLOW {
+        let place = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
+        return Cell::Overflow { place, record };
+    }
+    let rest_end = at + width + suffix_len.saturating_sub(HEAD);
+    Cell::Inline {
+        suffix_len,
+        rest: &bytes[at + width..rest_end],
+        record,
+        payload: &bytes[rest_end..rest_end + payload_len],
+    }
+}
+
+/// Bytes of the cell at the start of these bytes.
+pub(super) fn len(bytes: &[u8]) -> usize {
+    match read(bytes) {
+        Cell::Inline { suffix_len, record, payload, .. } => {
+            inline_len(suffix_len, record, payload.len())
+        }
+        Cell::Overflow { record, .. } => overflow_len(record),
+    }
+}
+
+/// Where the payload of the inline cell at the start of these bytes begins.
+pub(super) fn payload_at(bytes: &[u8]) -> usize {
+    match read(bytes) {
+        Cell::Inline { payload, .. } => len(bytes) - payload.len(),
+        Cell::Overflow { .. } => len(bytes),
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> usize {
+    usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_come_back() {
+        let mut out = [0; 2000];
+        for suffix_len in [0, 1, 3, 4, 5, 26, 27, 255, 256, 600] {
+            for payload_len in [0, 1, 2, 40] {
+                for record in [0, 1, 255, 256, 1 << 24, 1 << 40, 1 << 48, u64::MAX] {
+                    let suffix: Vec<u8> = (0..suffix_len).map(|i| i as u8).collect();
+                    let payload = vec![9; payload_len];
+                    write_inline(&mut out, &suffix, record, &payload);
+                    assert_eq!(len(&out), inline_len(suffix_len, record, payload_len));
+                    assert_eq!(payload_at(&out) + payload_len, len(&out));
+                    match read(&out) {
+                        Cell::Inline { suffix_len: found, rest, record: r, payload: p } => {
+                            assert_eq!((found, rest), (suffix_len, rest_of(&suffix)));
+                            assert_eq!((r, p), (record, payload.as_slice()));
+                        }
+                        Cell::Overflow { .. } => panic!("read as overflow"),
+                    }
+                    write_overflow(&mut out, 77, record);
+                    assert!(
+                        matches!(read(&out), Cell::Overflow { place: 77, record: r } if r == record)
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn heads_and_rests_order_as_the_suffixes_do() {
+        let mut suffixes: Vec<Vec<u8>> = vec![vec![]];
+        for a in [0, 1, 255] {
+            for length in 1..7 {
+                suffixes.push(vec![a; length]);
+                suffixes.push([vec![0; length], vec![a]].concat());
+                suffixes.push([vec![a; length], vec![0, 0]].concat());
+            }
+        }
+        for a in &suffixes {
+            for b in &suffixes {
+                let order = head_of(a).cmp(&head_of(b)).then_with(|| {
+                    compare_behind_head((a.len(), rest_of(a)), (b.len(), rest_of(b)))
+                });
+                assert_eq!(order, a.cmp(b), "{a:?} {b:?}");
+            }
+        }
+    }
+}

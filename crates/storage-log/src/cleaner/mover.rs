@@ -1,0 +1,185 @@
+//! Moving what still counts out of one segment.
+
+use super::Cleaner;
+use crate::address::{Address, Slot};
+use crate::collection::Collection;
+use crate::core::Core;
+use crate::format::record::{FLAG_ALONE, FLAG_MOVED, Kind, RecordHeader};
+use crate::reader::{Next, RawRecord, RecordReader};
+use crate::slots::Swap;
+use kauri_base::CollectionId;
+use kauri_base::log::{self, Attr};
+use kauri_medium::Guard;
+use kauri_storage::StorageError;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Moved bytes that may be in memory only.
+const PENDING_BYTES_MAX: u32 = 1 << 20;
+
+impl Core {
+    /// Moves what counts out of a segment. `false`: something in it can't be read, so it has to
+    /// stay.
+    pub(super) fn move_records(
+        &self,
+        cleaner: &mut Cleaner,
+        victim: u32,
+    ) -> Result<bool, StorageError> {
+        let segment = self.segments.get(victim);
+        if segment.live() == 0 {
+            return Ok(true);
+        }
+        let guard = cleaner.guard.get_or_insert_with(|| self.domain.register());
+        guard.enter();
+        let result = self.move_all(cleaner, victim);
+        if let Some(guard) = &mut cleaner.guard {
+            guard.leave();
+        }
+        result
+    }
+
+    fn move_all(&self, cleaner: &mut Cleaner, victim: u32) -> Result<bool, StorageError> {
+        let segment = self.segments.get(victim);
+        let mut reader = RecordReader::new(
+            &*self.medium,
+            &self.faults,
+            &self.segments,
+            victim,
+            segment.epoch(),
+            segment.end(),
+        );
+        let mut pending = 0;
+        loop {
+            let record = match reader.next().map_err(crate::io_error)? {
+                Next::Finished => return Ok(true),
+                Next::Bad(offset) => {
+                    self.report_damage(victim, offset, None);
+                    return Ok(false);
+                }
+                Next::Record(record) => record,
+            };
+            if !record.header.kind.is_member() {
+                continue;
+            }
+            let address = Address { segment: victim, offset: record.offset };
+            let Some(owner) = self.owner(cleaner, address, &record.header) else { continue };
+            if !record.payload_whole {
+                self.report_damage(victim, record.offset, Some(&record.header));
+                return Ok(false);
+            }
+            self.cleaner_room(cleaner, record.header.record_bytes())?;
+            self.move_record(cleaner, &owner, address, &record)?;
+            pending += record.header.record_bytes();
+            if pending >= PENDING_BYTES_MAX {
+                self.store_moved(cleaner)?;
+                pending = 0;
+            }
+        }
+    }
+
+    /// The collection of a record that counts and is at this place; `None` if it doesn't count.
+    /// Forgets tombstones that nothing needs any more.
+    fn owner(
+        &self,
+        cleaner: &Cleaner,
+        address: Address,
+        header: &RecordHeader,
+    ) -> Option<Arc<Collection>> {
+        let guard = cleaner.guard.as_ref()?;
+        let collection = self.registry.store_or_grave(CollectionId(header.collection))?;
+        let slot = match header.kind {
+            Kind::CreateStore | Kind::DropStore => collection.own_record(),
+            _ => collection.slots.load(guard, header.record),
+        };
+        if slot.is_none() || slot.address() != address {
+            return None;
+        }
+        if slot.is_tombstone() && self.bury(guard, &collection, header.record, slot) {
+            return None;
+        }
+        Some(collection)
+    }
+
+    /// Appends a copy and makes it the record, unless a writer was faster.
+    fn move_record(
+        &self,
+        cleaner: &mut Cleaner,
+        collection: &Collection,
+        from: Address,
+        record: &RawRecord<'_>,
+    ) -> Result<(), StorageError> {
+        let Cleaner { open: Some(open), guard: Some(guard) } = cleaner else { return Ok(()) };
+        let header = RecordHeader { flags: FLAG_ALONE | FLAG_MOVED, ..record.header };
+        let (to, _) = open
+            .append(&header, record.payload)
+            .map_err(|error| self.fail("moving a record", error))?;
+        let bytes = header.record_bytes();
+        self.counters.moved_records.add(1);
+        self.counters.moved_bytes.add(u64::from(bytes));
+        let new = Slot::new(to, bytes, header.kind == Kind::Tombstone, 0);
+        self.segments.add_live(new);
+        if matches!(header.kind, Kind::CreateStore | Kind::DropStore) {
+            self.switch_own_record(collection, header.kind, from, new);
+            return Ok(());
+        }
+        collection.physical.fetch_add(1, Ordering::AcqRel);
+        self.switch(guard, collection, &header, from, new);
+        Ok(())
+    }
+
+    fn switch(
+        &self,
+        guard: &Guard,
+        collection: &Collection,
+        header: &RecordHeader,
+        from: Address,
+        new: Slot,
+    ) {
+        // The copy is physically there in any case, whether it becomes the record or not.
+        let count = |slot: Slot| if header.kind == Kind::Put { slot.add_copy() } else { slot };
+        let mut old = collection.slots.load(guard, header.record);
+        loop {
+            let here = !old.is_none() && old.address() == from;
+            let word = if here { count(new.with_copies_of(old)) } else { count(old) };
+            if old.is_none() {
+                self.segments.remove_live(new);
+                return;
+            }
+            match collection.slots.swap(guard, header.record, old, word) {
+                Swap::Done => {
+                    self.segments.remove_live(if here { old } else { new });
+                    return;
+                }
+                Swap::Other(other) => old = other,
+            }
+        }
+    }
+
+    fn switch_own_record(&self, collection: &Collection, kind: Kind, from: Address, new: Slot) {
+        if kind == Kind::CreateStore {
+            collection.physical.fetch_add(1, Ordering::AcqRel);
+        }
+        let old = collection.own_record();
+        let here = !old.is_none() && old.address() == from;
+        let swapped = here
+            && collection
+                .own_record
+                .compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok();
+        self.segments.remove_live(if swapped { old } else { new });
+    }
+
+    fn report_damage(&self, segment: u32, offset: u32, header: Option<&RecordHeader>) {
+        let mut attr = Attr::new().num("segment", segment).num("offset", offset);
+        if let Some(header) = header {
+            attr = attr.num("collection", header.collection).num("record", header.record);
+        }
+        log::error(
+            "STORAGE",
+            6_200_007,
+            "log-cleaner",
+            "A record is damaged; its segment is not cleaned",
+            attr,
+        );
+    }
+}

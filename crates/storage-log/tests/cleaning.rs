@@ -1,0 +1,197 @@
+//! The cleaner: space comes back, nothing is lost, nothing comes back to life.
+
+mod common;
+
+use common::{Fixture, SEGMENT_BYTES, bounded, clean, dynamic, kilobyte, options, status};
+use kauri_base::clock::SeededRandom;
+use kauri_base::{RandomSource, RecordId};
+use kauri_storage::conformance::table::{Table, doc};
+use kauri_storage::{CollectionId, OpKind, StorageEngine, StorageError, WriteUnit};
+use std::collections::BTreeMap;
+
+#[test]
+fn a_bounded_log_takes_many_times_its_size_in_updates() {
+    let mut fixture = Fixture::new(bounded(24));
+    let random = SeededRandom::new(7);
+    let mut model = BTreeMap::new();
+    for u in 0..700 {
+        let new = doc(0, u, &kilobyte(u as u64));
+        model.insert(fixture.table.insert(&new), new);
+    }
+    for round in 0..4 {
+        for _ in 0..3000 {
+            let id = RecordId(1 + random.next_u64() % 700);
+            let new = doc(round, id.0 as i64 - 1, &kilobyte(random.next_u64()));
+            fixture.table.update(id, &new);
+            model.insert(id, new);
+        }
+        assert_eq!(fixture.contents(), model);
+        fixture.engine.flush();
+        fixture = fixture.reopen();
+        assert_eq!(fixture.contents(), model, "round {round}");
+        fixture.table.check();
+    }
+    assert!(fixture.engine.space().used <= 24 * u64::from(SEGMENT_BYTES));
+}
+
+#[test]
+fn a_full_log_refuses_documents_and_admits_deletes() {
+    let mut fixture = Fixture::new(bounded(16));
+    for round in 0..3 {
+        let mut inserted = 0;
+        let refused = loop {
+            match fixture.table.try_insert(&doc(round, inserted, &kilobyte(1))) {
+                Ok(_) => inserted += 1,
+                Err(error) => break error,
+            }
+            assert!(inserted < 2000, "16 segments of 64 KB don't hold that");
+        };
+        assert_eq!(refused, StorageError::OutOfDiskSpace);
+        assert!(inserted > 500, "only {inserted} documents fitted");
+        let records = fixture.table.records();
+        assert_eq!(records.len() as i64, inserted);
+        for id in records.keys() {
+            fixture.table.delete(*id);
+        }
+        assert!(fixture.table.records().is_empty());
+        fixture.engine.flush();
+        fixture = fixture.reopen();
+        assert!(fixture.table.records().is_empty());
+        fixture.table.check();
+    }
+}
+
+#[test]
+fn updates_in_a_full_log_are_refused_and_change_nothing() {
+    let fixture = Fixture::new(bounded(16));
+    let mut inserted = 0;
+    while fixture.table.try_insert(&doc(0, inserted, &kilobyte(1))).is_ok() {
+        inserted += 1;
+    }
+    let before = fixture.contents();
+    let mut refused = 0;
+    for id in 1..=200 {
+        let record = fixture.table.record(RecordId(id));
+        let mut unit = WriteUnit::new();
+        fixture.table.update_in(&mut unit, RecordId(id), &record, &doc(1, id as i64 - 1, "x"));
+        match fixture.engine.commit(&mut unit) {
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error, StorageError::OutOfDiskSpace);
+                refused += 1;
+                assert_eq!(fixture.table.record(RecordId(id)), record);
+            }
+        }
+    }
+    assert!(refused > 0);
+    assert_eq!(fixture.contents().len(), before.len());
+    fixture.table.check();
+}
+
+#[test]
+fn deleted_records_stay_deleted_through_cleanings_and_restarts() {
+    let mut fixture = Fixture::new(bounded(32));
+    let random = SeededRandom::new(3);
+    let mut model: BTreeMap<RecordId, Vec<u8>> = BTreeMap::new();
+    let mut u = 0;
+    for round in 0..6 {
+        for _ in 0..2500 {
+            let pick = random.next_u64();
+            let known = model.keys().nth((pick >> 8) as usize % model.len().max(1)).copied();
+            match (pick % 4, known) {
+                (0, Some(id)) if model.len() > 300 => {
+                    fixture.table.delete(id);
+                    model.remove(&id);
+                }
+                (1, Some(id)) => {
+                    u += 1;
+                    let new = doc(round, u, &kilobyte(pick));
+                    fixture.table.update(id, &new);
+                    model.insert(id, new);
+                }
+                _ if model.len() < 600 => {
+                    u += 1;
+                    let new = doc(round, u, &kilobyte(pick)[..(pick >> 20) as usize % 900]);
+                    model.insert(fixture.table.insert(&new), new);
+                }
+                _ => {}
+            }
+        }
+        fixture.engine.sync().expect("sync");
+        clean(&fixture.engine);
+        assert_eq!(fixture.contents(), model);
+        fixture = fixture.reopen();
+        assert_eq!(fixture.contents(), model, "round {round}");
+        fixture.table.check();
+    }
+    assert!(status(&fixture.engine, "liveBytes") < 32 * i64::from(SEGMENT_BYTES));
+}
+
+#[test]
+fn tombstones_go_when_nothing_is_left_to_bury() {
+    let mut fixture = Fixture::new(options());
+    for u in 0..2000 {
+        fixture.table.insert(&doc(0, u, &kilobyte(u as u64)));
+    }
+    for id in 1..=2000 {
+        fixture.table.delete(RecordId(id));
+    }
+    let tombstones = status(&fixture.engine, "liveBytes");
+    assert!(tombstones >= 2000 * 32);
+    // Segments are used again only when others are full, and only then their records are gone.
+    for round in 0..3 {
+        for u in 0..2000 {
+            let id = fixture.table.insert(&doc(round, u, &kilobyte(u as u64)));
+            fixture.table.delete(id);
+            if u % 100 == 0 {
+                fixture.engine.sync().expect("sync");
+                fixture.engine.flush_round().expect("sealing");
+                clean(&fixture.engine);
+            }
+        }
+    }
+    let left = status(&fixture.engine, "liveBytes");
+    assert!(left < tombstones, "{left} bytes are live in an empty collection");
+    fixture.engine.sync().expect("sync");
+    fixture = fixture.reopen();
+    assert!(fixture.table.records().is_empty());
+    assert!(status(&fixture.engine, "liveBytes") <= left);
+}
+
+#[test]
+fn dropped_stores_give_their_space_back_and_stay_dropped() {
+    let mut fixture = Fixture::new(bounded(20));
+    for round in 1..12 {
+        let other = Table::create(&dynamic(&fixture.engine), 100 + round, &[]);
+        for i in 0..500 {
+            other.insert(&doc(i, i, &kilobyte(i as u64)));
+        }
+        let mut unit = WriteUnit::new();
+        unit.push(other.id, RecordId(0), OpKind::DropStore);
+        other.commit(&mut unit);
+        fixture.table.insert(&doc(i64::from(round), i64::from(round), ""));
+        drop(other);
+        if round % 3 == 0 {
+            fixture.engine.flush();
+            fixture = fixture.reopen();
+        }
+        assert_eq!(fixture.engine.stores(), [CollectionId(10)]);
+        assert_eq!(fixture.table.records().len() as u32, round);
+    }
+    fixture.table.check();
+}
+
+#[test]
+fn restarts_do_not_pile_up_segments() {
+    let mut fixture = Fixture::new(options());
+    for round in 0..40 {
+        fixture.table.insert(&doc(round, round, &kilobyte(round as u64)));
+        fixture.engine.sync().expect("sync");
+        clean(&fixture.engine);
+        fixture = fixture.reopen();
+    }
+    clean(&fixture.engine);
+    let used = fixture.engine.space().used / u64::from(SEGMENT_BYTES);
+    assert!(used <= 14, "{used} segments for 40 documents");
+    assert_eq!(fixture.table.records().len(), 40);
+}
