@@ -13,7 +13,8 @@
 //!   cache's thread does, and `defer` itself now and then).
 //!
 //! Why it is right. Let `T` be the tag of a closure: the domain's epoch when it was deferred.
-//! A closure runs after a scan that found no slot with an epoch of `T` or less.
+//! A closure runs after a scan that began after the epoch had grown beyond `T`, and that found no slot
+//! with an epoch of `T` or less.
 //! - A reader whose slot the scan saw with a larger epoch has read that epoch (acquire) from an
 //!   increment that came after the deferral under the queue's lock, so it saw the unlinking too.
 //! - A reader whose slot the scan saw empty, and who enters meanwhile: its fence (between its slot's
@@ -119,17 +120,21 @@ impl EpochDomain {
     /// none.
     pub fn collect(&self) -> usize {
         let Some(_collecting) = try_lock(&self.collector) else { return 0 };
-        {
+        // Only what was deferred before the scan may be judged by it: its tags are below `now`.
+        let now = {
             let queue = lock(&self.queue);
             let epoch = self.epoch.load(Ordering::Relaxed);
             match queue.items.back() {
                 None => return 0,
-                // Release: whoever enters with the new epoch sees what was unlinked before.
-                Some((tag, _)) if *tag == epoch => self.epoch.store(epoch + 1, Ordering::Release),
-                Some(_) => {}
+                Some((tag, _)) if *tag == epoch => {
+                    // Release: whoever enters with the new epoch sees what was unlinked before.
+                    self.epoch.store(epoch + 1, Ordering::Release);
+                    epoch + 1
+                }
+                Some(_) => epoch,
             }
-        }
-        let oldest = self.oldest_entered();
+        };
+        let oldest = self.oldest_entered().min(now);
         let mut count = 0;
         while let Some(closure) = self.pop_older_than(oldest) {
             closure();

@@ -72,6 +72,10 @@ impl Region {
         if base == libc::MAP_FAILED {
             return Err(Error::last_os_error());
         }
+        // Where huge pages are the default, touching one block would take the memory of 128, and
+        // giving it back would split them. An old kernel without the advice has none either.
+        // SAFETY: the range is the mapping just made.
+        unsafe { libc::madvise(base, len, libc::MADV_NOHUGEPAGE) };
         match NonNull::new(base.cast::<u8>()) {
             Some(base) => Ok(Region { base, len }),
             None => Err(Error::from_raw_os_error(libc::ENOMEM)),

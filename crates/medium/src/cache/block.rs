@@ -98,6 +98,11 @@ impl Block {
         matches!(self.0.load(Ordering::Relaxed) & STATE, RESIDENT | EVICTING)
     }
 
+    /// Whether somebody is about to make it EMPTY: soon, since only a system call is between.
+    pub(crate) fn is_dropping(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & STATE == DROPPING
+    }
+
     /// EMPTY → LOADING. The caller has the bytes for itself if it answers true.
     pub(crate) fn begin_load(&self) -> bool {
         self.change(|seen| (seen & STATE == EMPTY).then_some((seen & TRACKED) | LOADING)).is_some()

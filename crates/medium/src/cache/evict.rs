@@ -25,7 +25,7 @@ const ROUNDS_FRUITLESS_MAX: usize = 2;
 const PATIENCE_LOADS: u32 = 1024;
 /// Once the budget is exceeded, blocks are taken until this part of it is free.
 const ROOM_DIVISOR: u64 = 32;
-/// Beyond the budget by this part of it, threads that load help the evictor's.
+/// Beyond the budget by this part of it, whoever adds to it helps the evictor's thread.
 const HELP_DIVISOR: u64 = 16;
 /// How long the thread waits for readers to leave before it looks again.
 const GRACE_WAIT: Duration = Duration::from_millis(1);
@@ -93,25 +93,33 @@ impl Evictor {
         }
     }
 
-    /// Called by whoever made blocks resident or changed the budget.
+    /// Called by whoever made blocks resident or changed the budget. Does a bounded amount of the
+    /// thread's work if there is none, or if that doesn't keep up.
     pub(super) fn relieve(&self) {
         if !self.over_budget() {
             return;
         }
         if self.threaded {
             self.kick();
+            self.help();
         } else {
             self.step();
             self.domain.collect();
         }
     }
 
-    /// Called by a thread that may take its time, before it loads more: does the thread's work when
-    /// that doesn't keep up.
-    pub(super) fn help(&self) {
+    /// Marks some blocks if the evictor's thread doesn't keep up. Giving them back is left to it.
+    fn help(&self) {
         let budget = self.budget();
-        if get(&self.table.counters.resident) > budget + budget / HELP_DIVISOR {
+        if self.excess(budget + budget / HELP_DIVISOR) > 0 {
             self.step();
+        }
+    }
+
+    /// Called by a thread that may take its time, before it loads more.
+    pub(super) fn make_room(&self) {
+        self.help();
+        if get(&self.table.counters.evicting) > 0 && self.over_budget() {
             self.domain.collect();
         }
     }

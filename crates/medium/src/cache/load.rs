@@ -120,9 +120,10 @@ impl Loader {
         let most = REQUEST_BYTES_MAX / self.table.block_bytes;
         let mut next = blocks.start;
         while let Some(first) = memory.first_missing(next.min(end)..end) {
-            if let Some(covering) = requests.covering.get(&(segment, first)) {
+            if let Some(number) = requests.covering.get(&(segment, first)).copied() {
                 if first < wanted_end {
-                    answer = *covering;
+                    requests.await_block(number, first);
+                    answer = number;
                 }
                 next = first + 1;
                 continue;
@@ -169,7 +170,7 @@ impl Loader {
     /// Reads a request's blocks unless somebody else does.
     fn perform(&self, number: u64) {
         let Some((segment, blocks, wanted)) = lock(&self.requests).start(number) else { return };
-        self.evictor.help();
+        self.evictor.make_room();
         let result = self.load(segment, blocks, wanted);
         let wakers = lock(&self.requests).finish(number, result);
         wakers.into_iter().for_each(Waker::wake);
@@ -222,6 +223,13 @@ impl Requests {
         self.open.insert(number, request);
         self.waiting.push_back(number);
         number
+    }
+
+    /// Somebody waits for a block of an open request.
+    fn await_block(&mut self, number: u64, block: usize) {
+        if let Some(request) = self.open.get_mut(&number) {
+            request.wanted = request.wanted.max(block + 1 - request.blocks.start);
+        }
     }
 
     fn start(&mut self, number: u64) -> Option<(SegmentId, Range<usize>, usize)> {

@@ -314,7 +314,7 @@ impl Segment {
         let mut next = blocks.start;
         while next < last && result.is_ok() {
             let first = next;
-            while next < last && self.blocks.get(next).is_some_and(Block::begin_load) {
+            while next < last && self.blocks.get(next).is_some_and(begin_load) {
                 next += 1;
             }
             let run = self.blocks.get(first..next).unwrap_or_default();
@@ -383,5 +383,19 @@ impl Segment {
         state.phase = Phase::Free;
         state.life += 1;
         count
+    }
+}
+
+/// As [`Block::begin_load`], waiting for a block that is on its way out: else its reader would ask
+/// again and again.
+fn begin_load(block: &Block) -> bool {
+    loop {
+        if block.begin_load() {
+            return true;
+        }
+        if !block.is_dropping() {
+            return false;
+        }
+        std::thread::yield_now();
     }
 }
