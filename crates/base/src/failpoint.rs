@@ -44,6 +44,12 @@ impl FailPoints {
         entered
     }
 
+    /// Whether any point is set.
+    #[inline]
+    pub fn any_active(&self) -> bool {
+        self.active.load(Ordering::Acquire) != 0
+    }
+
     /// Switches a point off. Returns how often it had fired.
     pub fn unset(&self, name: &str) -> u64 {
         let mut points = self.points.lock().unwrap_or_else(PoisonError::into_inner);

@@ -89,6 +89,15 @@ impl<'n> Args<'n> {
         if is_generic(elem.key()) { Ok(()) } else { Err(self.unknown(elem.key())) }
     }
 
+    /// Reads an optional field, for which null and undefined mean that it is not given.
+    pub fn given<'d, T>(
+        &self,
+        elem: Elem<'d>,
+        read: impl FnOnce(&Self, Elem<'d>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        if elem.value().is_nullish() { Ok(None) } else { read(self, elem).map(Some) }
+    }
+
     /// The error for a required field that is not there.
     pub fn missing(&self, field: &str) -> Error {
         Error::location(

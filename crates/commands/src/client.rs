@@ -1,8 +1,10 @@
 //! What the service keeps of one connection.
 
-use kauri_bson::DocBuf;
+use kauri_bson::{DocBuf, KeyStringBuilder};
+use kauri_storage::RecoveryUnit;
 use kauri_transport::ClientState;
 use kauri_wire::Compressor;
+use std::sync::Mutex;
 
 /// See the module's head.
 #[derive(Default)]
@@ -17,8 +19,12 @@ pub struct Client {
     pub hello_ok: bool,
     /// In an exhaust: the request, and the id of the reply that was sent last.
     pub exhaust_reply_id: Option<(i32, i32)>,
-    /// Whether a first handshake was answered.
-    pub greeted: bool,
+    /// The reader of the express path. Never locked; a mutex, since a reader is not `Sync`.
+    pub reader: Mutex<Option<Box<dyn RecoveryUnit>>>,
+    /// Scratch memory of the express path.
+    pub scratch_name: String,
+    /// Scratch memory of the express path.
+    pub scratch_key: KeyStringBuilder,
 }
 
 impl ClientState for Client {}

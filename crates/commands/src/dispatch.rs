@@ -20,7 +20,8 @@ use kauri_wire::{Compressor, Header, Message, MsgWriter, ReplyWriter, flags, is_
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-static NEXT_REQUEST_ID: AtomicI32 = AtomicI32::new(1);
+/// Ids of replies.
+pub(crate) static NEXT_REQUEST_ID: AtomicI32 = AtomicI32::new(1);
 
 /// How the request came, and so how the reply goes.
 #[derive(Clone, Copy)]

@@ -2,9 +2,10 @@
 
 use crate::client::Client;
 use crate::dispatch;
+use crate::express;
 use crate::server::Server;
 use kauri_transport::{
-    ClientState, Handling, ReplyBuf, RequestContext, ServiceEntryPoint, SessionInfo,
+    ClientState, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint, SessionInfo,
 };
 use std::sync::Arc;
 
@@ -23,6 +24,15 @@ impl CommandService {
 impl ServiceEntryPoint for CommandService {
     fn start_session(&self, _session: &Arc<SessionInfo>) -> Box<dyn ClientState> {
         Box::new(Client::default())
+    }
+
+    fn try_handle(
+        &self,
+        cx: &mut RequestContext<'_>,
+        request: &[u8],
+        reply: &mut ReplyBuf,
+    ) -> Option<Outcome> {
+        express::try_find(&self.server, &dispatch::NEXT_REQUEST_ID, cx, request, reply)
     }
 
     fn handle_request<'a>(

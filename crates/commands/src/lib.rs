@@ -10,6 +10,7 @@ pub mod concerns;
 pub mod cursors;
 pub mod dispatch;
 pub mod entry_point;
+mod express;
 mod fail_command;
 pub mod invocation;
 pub mod ops;

@@ -91,3 +91,11 @@ pub struct Counters {
     pub asserts_user: AtomicU64,
     pub write_conflicts: AtomicU64,
 }
+
+impl Server {
+    /// Whether something is in force that every command has to be looked at for: failpoints, a
+    /// shutdown.
+    pub fn is_special(&self) -> bool {
+        self.fail_points.any_active() || self.stopping.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,63 @@
+//! `drop`: drops a collection or view.
+
+use super::ddl;
+use crate::args::Args;
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use kauri_base::{Result, bail};
+use kauri_catalog::{Collection, Namespace, Resolved};
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    access: Access::Write,
+    api_v1: true,
+    ..Command::new("drop", "drops a collection or view", run)
+};
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let args = Args::new("drop");
+        let ns = invocation.namespace()?;
+        let mut uuid = None;
+        for elem in invocation.body.iter().skip(1) {
+            match elem.key() {
+                "collectionUUID" => uuid = args.given(elem, ddl::uuid)?,
+                "encryptedFields" => drop(args.given(elem, Args::object)?),
+                "_shouldDropRecordsInBatches" => {}
+                _ => args.other(elem)?,
+            }
+        }
+        check(&ns)?;
+        let catalog = &invocation.server.catalog;
+        let resolved = catalog.resolve(ns.as_str());
+        ddl::check_uuid(catalog, &ns, &resolved, uuid.as_ref())?;
+        let indexes = match resolved {
+            Resolved::Nothing => return Ok(()),
+            Resolved::Collection(collection) => Some(index_count(&collection)),
+            Resolved::View(_) => None,
+        };
+        let ticket = match catalog.drop_collection(&ns) {
+            Ok(ticket) => ticket,
+            Err(error) if error.code() == kauri_base::ErrorCode::NamespaceNotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        invocation.server.cursors.kill_where(|cursor, _| *cursor == ns);
+        ddl::log("Dropped a collection", &ns);
+        if let Some(indexes) = indexes {
+            invocation.reply.put("nIndexesWas", indexes);
+        }
+        invocation.reply.put("ns", ns.as_str());
+        invocation.wait_for_commit(Some(ticket)).await
+    })
+}
+
+fn index_count(collection: &Collection) -> i32 {
+    collection.indexes.iter().filter(|i| i.ready).count() as i32
+}
+
+fn check(ns: &Namespace) -> Result<()> {
+    if matches!(ns.as_str(), "admin.system.version" | "admin.system.users" | "admin.system.roles") {
+        bail!(IllegalOperation, "can't drop system collection {ns}");
+    }
+    Ok(())
+}
