@@ -1,0 +1,44 @@
+# Everything sets itself up: `make run` installs what a build needs, `make test` also what the tests
+# need. See scripts/bootstrap.
+
+SHELL := /bin/bash
+export PATH := $(HOME)/.cargo/bin:/usr/local/cargo/bin:$(PATH)
+PORT ?= 27017
+DBPATH ?= ./data
+
+.PHONY: help run build check test bench fmt clean
+
+help:
+	@echo "make run     build and serve on 127.0.0.1:$(PORT), data in $(DBPATH)"
+	@echo "make build   target/release/kauri"
+	@echo "make check   format, lint, layering, fast tests (a few minutes)"
+	@echo "make test    everything"
+	@echo "make bench   measurements against an echo server"
+
+run: build
+	@mkdir -p $(DBPATH)
+	target/release/kauri serve --dbpath $(DBPATH) --port $(PORT)
+
+build:
+	scripts/bootstrap build
+	cargo build --release --locked -p kauri-server
+
+check:
+	scripts/bootstrap build
+	cargo fmt --all --check
+	scripts/layering
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --workspace --locked --lib
+
+test:
+	scripts/bootstrap test
+	scripts/test
+
+bench: build
+	cargo run --release --locked -p kauri-bench --example transport -- compare
+
+fmt:
+	cargo fmt --all
+
+clean:
+	cargo clean
