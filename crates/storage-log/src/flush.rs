@@ -37,6 +37,11 @@ impl Core {
         if self.acks.written() >= self.visible.load(Ordering::Acquire) {
             return self.check_alive();
         }
+        self.flush_now()
+    }
+
+    /// As [`Core::try_flush`], whether there seems to be something new or not.
+    pub fn flush_now(&self) -> Result<(), StorageError> {
         let mut flushing = lock(&self.flushing);
         self.check_alive()?;
         let before = flushing.full.len();
@@ -45,9 +50,6 @@ impl Core {
             let storer = head.to_store(&mut flushing.full);
             (head.seq(), head.position(), storer)
         };
-        if seq <= flushing.seq {
-            return Ok(());
-        }
         let store = |storer: &kauri_medium::SegmentStorer| {
             storer
                 .store_pending("commit.persist")

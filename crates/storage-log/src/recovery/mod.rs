@@ -170,7 +170,7 @@ impl Core {
         self.check_alive()?;
         lock(&self.head).close()?;
         self.close_cleaner()?;
-        self.try_flush()?;
+        self.flush_now()?;
         self.seal_full()?;
         self.sync_all("close.drain")?;
         let mut horizon = self.horizon();
