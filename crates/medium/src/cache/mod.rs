@@ -328,6 +328,14 @@ impl SegmentCache {
         self.shared.table.get(segment).map_or(0, |memory| memory.end())
     }
 
+    /// How often blocks of a segment were read from the medium since it became readable. While it is 0
+    /// everything in it is as it was appended; bytes that were looked at when it was `n` are as they
+    /// were checked then as long as it is `n`.
+    #[inline]
+    pub fn loads(&self, segment: SegmentId) -> u32 {
+        self.shared.table.get(segment).map_or(0, |memory| memory.loads())
+    }
+
     /// Changes the budget. Eviction follows.
     pub fn set_budget(&self, bytes: u64) {
         self.shared.table.counters.budget.store(bytes, Ordering::Relaxed);

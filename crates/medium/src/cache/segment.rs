@@ -76,6 +76,8 @@ pub(super) struct Segment {
     blocks: Box<[Block]>,
     stored: AtomicU32,
     sealed: AtomicBool,
+    /// Times that blocks of this life were read from the medium.
+    loads: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -91,6 +93,7 @@ impl Segment {
             blocks,
             stored: AtomicU32::new(0),
             sealed: AtomicBool::new(false),
+            loads: AtomicU32::new(0),
             state: Mutex::new(State { phase: Phase::Free, life: 0 }),
         })
     }
@@ -98,6 +101,12 @@ impl Segment {
     #[inline]
     pub(super) fn end(&self) -> u32 {
         self.end.load(Ordering::Acquire)
+    }
+
+    /// Times that blocks were read from the medium: counted before they can be looked at.
+    #[inline]
+    pub(super) fn loads(&self) -> u32 {
+        self.loads.load(Ordering::Acquire)
     }
 
     pub(super) fn stored(&self) -> u32 {
@@ -327,6 +336,7 @@ impl Segment {
             // below `end` nobody appends to them (module head, 2 and 3).
             let buffer = unsafe { self.slice_mut(start..(next << self.block_shift).min(end)) };
             result = read(start as u32, buffer);
+            self.loads.fetch_add(1, Ordering::AcqRel);
             if result.is_err() {
                 // SAFETY: as for the buffer, whose last use was the call of `read`.
                 unsafe { self.memory.discard(start, run.len() << self.block_shift) };
@@ -380,6 +390,7 @@ impl Segment {
         }
         self.stored.store(0, Ordering::Release);
         self.sealed.store(false, Ordering::Release);
+        self.loads.store(0, Ordering::Release);
         state.phase = Phase::Free;
         state.life += 1;
         count
