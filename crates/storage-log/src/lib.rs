@@ -14,11 +14,12 @@
 //! | `prepare` | opening segments |
 //! | `cleaner` | emptying segments |
 //! | `reader`, `recovery` | from the medium back into memory |
-//! | `read`, `store`, `unit` | reading |
+//! | `read`, `verified`, `store`, `unit` | reading |
 //! | `engine` | the interface |
 //!
 //! Knows nothing of what documents, keys or collections mean. No unsafe.
 
+pub mod btree;
 pub mod format;
 
 mod acks;
@@ -45,6 +46,7 @@ mod slots;
 mod status;
 mod store;
 mod unit;
+mod verified;
 
 pub use engine::PmLog;
 pub use options::Options;

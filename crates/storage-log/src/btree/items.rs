@@ -51,6 +51,13 @@ impl Items {
         self.list.push(item);
     }
 
+    /// Takes the last entry away.
+    pub(super) fn pop(&mut self) {
+        if let Some(item) = self.list.pop() {
+            self.bytes.truncate(item.start);
+        }
+    }
+
     /// Puts an entry before entry `i`.
     pub(super) fn insert(
         &mut self,
@@ -64,7 +71,7 @@ impl Items {
         self.list.insert(i, item);
     }
 
-    /// Adds all entries of a node. The first key of an inner node becomes `first_key`.
+    /// Adds all entries of a node.
     pub(super) fn push_node(&mut self, node: &Node, overflow: &Overflow) {
         let mut buffer = Vec::new();
         for i in 0..node.count() {

@@ -29,9 +29,9 @@ const HINTS: usize = 16;
 const HINT_BYTES: usize = HINTS * 4;
 /// With fewer slots the hints are not used.
 const HINTED: usize = 2 * (HINTS + 1);
-pub(super) const SLOT: usize = 6;
+const SLOT: usize = 6;
 /// Longest prefix that is taken out of the keys.
-const PREFIX_MAX: usize = 512;
+pub(super) const PREFIX_MAX: usize = 512;
 
 pub(super) struct Node {
     /// The leaf that follows.
@@ -57,25 +57,28 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Of these items as a leaf or an inner node, with a prefix of at most `prefix_max` bytes.
+    /// Of these items as a leaf or an inner node.
     pub(super) fn of(
         items: &Items,
         range: Range<usize>,
         leaf: bool,
-        prefix_max: usize,
         overflow: &Overflow,
     ) -> Layout {
         let keyed = if leaf { range.start } else { range.start + 1 }..range.end;
         let prefix_len = match keyed.len() {
             0 | 1 => 0,
-            _ => common_prefix(
-                items.key(keyed.start, overflow),
-                items.key(keyed.end - 1, overflow),
-            )
-            .min(prefix_max.min(PREFIX_MAX)),
+            _ => {
+                common_prefix(items.key(keyed.start, overflow), items.key(keyed.end - 1, overflow))
+                    .min(PREFIX_MAX)
+            }
         };
         let cells: usize = range.clone().map(|i| items.cell_len(i, prefix_len)).sum();
-        Layout { prefix_len, bytes: HINT_BYTES + prefix_len + range.len() * SLOT + cells }
+        Layout { prefix_len, bytes: Layout::bytes(prefix_len, range.len(), cells) }
+    }
+
+    /// Bytes of a node with a prefix of this length and so many entries, whose cells have `cells`.
+    pub(super) fn bytes(prefix_len: usize, entries: usize, cells: usize) -> usize {
+        HINT_BYTES + prefix_len + entries * SLOT + cells
     }
 }
 
@@ -104,6 +107,11 @@ impl Node {
             leaf: true,
             page: vec![0; PAGE_MIN].into_boxed_slice(),
         }
+    }
+
+    /// What stands in the place of a node that was given up.
+    pub(super) fn freed() -> Node {
+        Node { heap: 0, page: Box::default(), ..Node::empty_leaf() }
     }
 
     /// A node of these items, without neighbours.
@@ -238,9 +246,9 @@ impl Node {
         while low < high {
             let middle = (low + high) / 2;
             let (found, cell) = self.slot(middle);
-            let order = found.cmp(&head).then_with(|| {
-                self.compare(&self.page[cell..], suffix, record, overflow)
-            });
+            let order = found
+                .cmp(&head)
+                .then_with(|| self.compare(&self.page[cell..], suffix, record, overflow));
             match order {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
@@ -283,13 +291,7 @@ impl Node {
     }
 
     /// How the entry of this cell compares to one whose suffix has the same head.
-    fn compare(
-        &self,
-        cell: &[u8],
-        suffix: &[u8],
-        record: u64,
-        overflow: &Overflow,
-    ) -> Ordering {
+    fn compare(&self, cell: &[u8], suffix: &[u8], record: u64, overflow: &Overflow) -> Ordering {
         let (len, rest, found) = match cell::read(cell) {
             Cell::Inline { suffix_len, rest, record, .. } => (suffix_len, rest, record),
             Cell::Overflow { place, record } => {

@@ -1,0 +1,108 @@
+//! An ordered set of byte-string keys with record ids, in memory: the index behind
+//! [`kauri_storage::SortedDataInterface`].
+//!
+//! A B+tree of 4 KB pages. A page keeps what its keys begin with only once, the first four bytes
+//! of each key's rest in an array that is searched without touching the keys, and bounds between
+//! pages as short as they can be. Keys that are too long for a page are kept beside it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `cell` | an entry as bytes |
+//! | `node` | a page of entries |
+//! | `items` | entries on their way from nodes to nodes |
+//! | `overflow` | long keys |
+//! | `tree` | nodes as a tree |
+//! | `bulk` | a tree from entries in order |
+//! | `scan` | reading |
+//!
+//! One lock for readers and writers, held only while memory is worked on, never across a call that
+//! waits. No caller holds a place in the tree between two calls: a scan comes back with the last key
+//! that it saw. So the lock may give way to optimistic locks of single nodes.
+//!
+//! Knows nothing of records, documents or the log.
+
+mod bulk;
+mod cell;
+mod items;
+mod node;
+mod overflow;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use kauri_base::RecordId;
+use kauri_storage::IndexScan;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tree::Tree;
+
+/// See the module's head. Usable from many threads.
+#[derive(Default)]
+pub struct BTree {
+    tree: RwLock<Tree>,
+}
+
+impl BTree {
+    /// Without entries.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Of entries in order, each once. Others are put in their place, slower.
+    pub fn from_sorted<'a>(entries: impl Iterator<Item = (&'a [u8], RecordId, &'a [u8])>) -> Self {
+        let mut bulk = bulk::Bulk::new();
+        for (key, record, type_bits) in entries {
+            bulk.push(key, record.0, type_bits);
+        }
+        BTree { tree: RwLock::new(bulk.finish()) }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Tree> {
+        self.tree.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Tree> {
+        self.tree.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an entry; if it is there, it gets these type bits.
+    pub fn insert(&self, key: &[u8], record: RecordId, type_bits: &[u8]) {
+        self.write().insert(key, record.0, type_bits);
+    }
+
+    /// Removes an entry, if it is there; whether it was.
+    pub fn remove(&self, key: &[u8], record: RecordId) -> bool {
+        self.write().remove(key, record.0)
+    }
+
+    /// The first record with exactly this key.
+    #[inline]
+    pub fn first(&self, key: &[u8]) -> Option<RecordId> {
+        self.find_other(key, |_| true)
+    }
+
+    /// The first record with exactly this key that `wanted` accepts.
+    #[inline]
+    pub fn find_other(
+        &self,
+        key: &[u8],
+        mut wanted: impl FnMut(RecordId) -> bool,
+    ) -> Option<RecordId> {
+        self.read().find_record(key, |record| wanted(RecordId(record))).map(RecordId)
+    }
+
+    /// Fills a scan's batch.
+    pub fn fill(&self, scan: &mut IndexScan) {
+        self.read().fill(scan);
+    }
+
+    /// Entries.
+    pub fn entries(&self) -> u64 {
+        self.read().len
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> u64 {
+        self.read().bytes() as u64
+    }
+}

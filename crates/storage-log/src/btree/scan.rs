@@ -1,0 +1,126 @@
+//! Reading: exact keys, and batches of a range in either direction.
+
+use super::node::NONE;
+use super::tree::Tree;
+use kauri_base::RecordId;
+use kauri_storage::{Direction, IndexBatch, IndexScan};
+
+/// A place between two entries: before entry `at` of a leaf (which may be behind its last one).
+#[derive(Clone, Copy)]
+struct Place {
+    leaf: u32,
+    at: usize,
+}
+
+impl Tree {
+    /// The place before the first entry from this one on; behind this one if `past`.
+    fn seek(&self, key: &[u8], record: u64, past: bool) -> Place {
+        let leaf = self.leaf_for(key, record);
+        let at = match self.node(leaf).search(key, record, &self.overflow) {
+            Ok(at) => at + usize::from(past),
+            Err(at) => at,
+        };
+        Place { leaf, at }
+    }
+
+    /// The first record with exactly this key that `wanted` accepts.
+    pub(super) fn find_record(
+        &self,
+        key: &[u8],
+        mut wanted: impl FnMut(u64) -> bool,
+    ) -> Option<u64> {
+        let Place { mut leaf, mut at } = self.seek(key, 0, false);
+        while leaf != NONE {
+            let node = self.node(leaf);
+            while at < node.count() {
+                if !node.has_key(at, key, &self.overflow) {
+                    return None;
+                }
+                let record = node.entry(at, &self.overflow).record;
+                if wanted(record) {
+                    return Some(record);
+                }
+                at += 1;
+            }
+            (leaf, at) = (node.next, 0);
+        }
+        None
+    }
+
+    /// Fills a scan's batch.
+    pub(super) fn fill(&self, scan: &mut IndexScan) {
+        let direction = scan.direction();
+        let (low, high) = scan.range();
+        let position = scan.position();
+        let start = match (direction, position) {
+            (Direction::Forward, Some((key, record))) => self.seek(key, record.0, true),
+            (Direction::Forward, None) => self.seek(low, 0, false),
+            (Direction::Backward, Some((key, record))) => self.seek(key, record.0, false),
+            (Direction::Backward, None) if high.is_empty() => {
+                let leaf = self.last_leaf();
+                Place { leaf, at: self.node(leaf).count() }
+            }
+            (Direction::Backward, None) => self.seek(high, 0, false),
+        };
+        let bound = match direction {
+            Direction::Forward => high.to_vec(),
+            Direction::Backward => low.to_vec(),
+        };
+        scan.refill(|batch, _| match direction {
+            Direction::Forward => self.forward(start, &bound, batch),
+            Direction::Backward => self.backward(start, &bound, batch),
+        });
+    }
+
+    /// Puts the entries from a place on into the batch, while their keys are below `high` (if it is
+    /// not empty) and there is room.
+    fn forward(&self, start: Place, high: &[u8], batch: &mut IndexBatch<'_>) {
+        let Place { mut leaf, mut at } = start;
+        let (mut buffer, mut last) = (Vec::new(), Vec::new());
+        while leaf != NONE {
+            let node = self.node(leaf);
+            let whole = high.is_empty()
+                || node.count() == 0
+                || node.key(node.count() - 1, &self.overflow, &mut last) < high;
+            while at < node.count() {
+                let key = node.key(at, &self.overflow, &mut buffer);
+                if !whole && key >= high {
+                    return;
+                }
+                let entry = node.entry(at, &self.overflow);
+                if !batch.push(key, entry.payload, RecordId(entry.record)) {
+                    return;
+                }
+                at += 1;
+            }
+            (leaf, at) = (node.next, 0);
+        }
+    }
+
+    /// Puts the entries before a place into the batch, last one first, while their keys are not
+    /// below `low` and there is room.
+    fn backward(&self, start: Place, low: &[u8], batch: &mut IndexBatch<'_>) {
+        let Place { mut leaf, mut at } = start;
+        let (mut buffer, mut first) = (Vec::new(), Vec::new());
+        loop {
+            let node = self.node(leaf);
+            let whole = node.count() == 0 || node.key(0, &self.overflow, &mut first) >= low;
+            while at > 0 {
+                at -= 1;
+                let key = node.key(at, &self.overflow, &mut buffer);
+                if !whole && key < low {
+                    return;
+                }
+                let entry = node.entry(at, &self.overflow);
+                if !batch.push(key, entry.payload, RecordId(entry.record)) {
+                    return;
+                }
+            }
+            leaf = node.prev;
+            if leaf == NONE {
+                return;
+            }
+            at = self.node(leaf).count();
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The tree against a `BTreeMap`, under keys of every shape.
+
+use super::BTree;
+use kauri_base::clock::SeededRandom;
+use kauri_base::{RandomSource, RecordId};
+use kauri_storage::{Direction, IndexScan};
+use std::collections::BTreeMap;
+
+type Model = BTreeMap<(Vec<u8>, u64), Vec<u8>>;
+
+/// Keys of one shape.
+type Shape = fn(&SeededRandom) -> Vec<u8>;
+
+fn below(random: &SeededRandom, n: u64) -> u64 {
+    random.next_u64() % n
+}
+
+fn letters(random: &SeededRandom, len: u64) -> Vec<u8> {
+    (0..len).map(|_| b"\x00a\xff"[below(random, 3) as usize]).collect()
+}
+
+const SHAPES: [(&str, Shape); 8] = [
+    ("short, many equal or prefixes", |r| letters(r, below(r, 6))),
+    ("object ids", |r| [&[0x64], &below(r, 1 << 40).to_be_bytes()[..], &[1, 2, 3, 4]].concat()),
+    ("numbers", |r| below(r, 3000).to_be_bytes().to_vec()),
+    ("one key", |_| b"the same".to_vec()),
+    ("long common prefix", |r| [vec![7; 400], letters(r, 5)].concat()),
+    ("of mixed length", |r| {
+        let len = 1 << below(r, 11);
+        letters(r, below(r, len) + 1)
+    }),
+    ("too long for a page", |r| [vec![9; 900], letters(r, 4), vec![9; 900]].concat()),
+    ("sharing nothing, next to much", |r| match below(r, 3) {
+        0 => vec![below(r, 256) as u8; 1 + below(r, 600) as usize],
+        _ => [vec![0x80; 450], below(r, 500).to_be_bytes().to_vec()].concat(),
+    }),
+];
+
+fn scan(
+    tree: &BTree,
+    direction: Direction,
+    low: &[u8],
+    high: &[u8],
+) -> Vec<((Vec<u8>, u64), Vec<u8>)> {
+    let mut scan = IndexScan::new(direction, low.to_vec(), high.to_vec());
+    let mut found = Vec::new();
+    loop {
+        while let Some(entry) = scan.next_buffered() {
+            found.push(((entry.key.to_vec(), entry.record.0), entry.type_bits.to_vec()));
+        }
+        if scan.ended() {
+            return found;
+        }
+        tree.fill(&mut scan);
+    }
+}
+
+fn compare(tree: &BTree, model: &Model, low: &[u8], high: &[u8]) {
+    let inside = |key: &[u8]| key >= low && (high.is_empty() || key < high);
+    let mut expected: Vec<_> = model
+        .iter()
+        .filter(|((key, _), _)| inside(key))
+        .map(|(entry, bits)| (entry.clone(), bits.clone()))
+        .collect();
+    assert!(scan(tree, Direction::Forward, low, high) == expected, "forward");
+    expected.reverse();
+    assert!(scan(tree, Direction::Backward, low, high) == expected, "backward");
+}
+
+fn check(tree: &BTree, model: &Model) {
+    tree.read().check();
+    assert_eq!(tree.entries(), model.len() as u64);
+    compare(tree, model, b"", b"");
+}
+
+struct Run {
+    random: SeededRandom,
+    shape: Shape,
+    tree: BTree,
+    model: Model,
+}
+
+impl Run {
+    fn insert(&mut self, key: Vec<u8>) {
+        let record = match below(&self.random, 3) {
+            0 => below(&self.random, 5) + 1,
+            1 => below(&self.random, 1 << 20),
+            _ => self.random.next_u64(),
+        };
+        let bits = match below(&self.random, 8) {
+            0 => vec![1; below(&self.random, 40) as usize],
+            1 => vec![2],
+            _ => vec![],
+        };
+        self.tree.insert(&key, RecordId(record), &bits);
+        self.model.insert((key, record), bits);
+    }
+
+    fn remove_some(&mut self) {
+        let key = (self.shape)(&self.random);
+        let from = (key, 0);
+        let entry = self.model.range(from..).next().or_else(|| self.model.iter().next_back());
+        let Some((key, record)) = entry.map(|(entry, _)| entry.clone()) else { return };
+        assert!(self.tree.remove(&key, RecordId(record)));
+        self.model.remove(&(key, record));
+    }
+
+    fn look_up(&self, key: Vec<u8>) {
+        let expected = |skip| {
+            let from = (key.clone(), 0);
+            let entries = self.model.range(from..).take_while(|((k, _), _)| *k == key);
+            entries.map(|((_, record), _)| RecordId(*record)).nth(skip)
+        };
+        assert_eq!(self.tree.first(&key), expected(0), "{key:02x?}");
+        let mut skip = 2;
+        let third = self.tree.find_other(&key, |_| {
+            skip -= 1;
+            skip < 0
+        });
+        assert_eq!(third, expected(2), "{key:02x?}");
+        let absent = RecordId(u64::MAX / 3);
+        assert!(!self.tree.remove(&key, absent));
+    }
+}
+
+#[test]
+fn agrees_with_a_model() {
+    for (number, (name, shape)) in SHAPES.into_iter().enumerate() {
+        println!("keys: {name}");
+        let random = SeededRandom::new(number as u64);
+        let mut run = Run { random, shape, tree: BTree::new(), model: Model::new() };
+        // Grows, shrinks to almost nothing, grows again, and so on.
+        for phase in 0..6 {
+            let inserts = if phase % 2 == 0 { 9 } else { 2 };
+            for step in 0..3000 {
+                let key = shape(&run.random);
+                match below(&run.random, 10) < inserts {
+                    true => run.insert(key),
+                    false => run.remove_some(),
+                }
+                if step % 20 == 0 {
+                    run.look_up(shape(&run.random));
+                }
+                if step % 500 == 0 {
+                    run.tree.read().check();
+                    compare(&run.tree, &run.model, &shape(&run.random), &shape(&run.random));
+                }
+            }
+            check(&run.tree, &run.model);
+        }
+        while !run.model.is_empty() {
+            run.remove_some();
+        }
+        check(&run.tree, &run.model);
+        let left = run.tree.bytes();
+        assert!(left < 300_000, "{name}: {left} bytes for nothing");
+    }
+}
+
+#[test]
+fn in_order_and_against_it() {
+    for backward in [false, true] {
+        for len in [8, 13, 200] {
+            let (tree, mut model) = (BTree::new(), Model::new());
+            for i in 0..20_000_u64 {
+                let number = if backward { u64::MAX / 2 - i } else { i };
+                let mut key = vec![0x64; len - 8];
+                key.extend_from_slice(&number.to_be_bytes());
+                tree.insert(&key, RecordId(i + 1), b"");
+                model.insert((key, i + 1), vec![]);
+            }
+            check(&tree, &model);
+            let per_entry = tree.bytes() as f64 / 20_000.0;
+            assert!(per_entry < 22.0, "{len} bytes: {per_entry} B an entry");
+            // A queue: what goes in at one end is taken out at the other.
+            for (key, record) in model.keys().take(19_900) {
+                assert!(tree.remove(key, RecordId(*record)));
+            }
+            let model: Model = model.into_iter().skip(19_900).collect();
+            check(&tree, &model);
+            assert!(tree.bytes() < 64 * 1024, "{}", tree.bytes());
+        }
+    }
+}
+
+#[test]
+fn bulk_loading_equals_inserting() {
+    for (number, (name, shape)) in SHAPES.into_iter().enumerate() {
+        println!("keys: {name}");
+        let random = SeededRandom::new(100 + number as u64);
+        for count in [0, 1, 2, 3, 50, 200, 5000] {
+            let model: Model = (0..count)
+                .map(|i| ((shape(&random), i + 1), vec![1; below(&random, 3) as usize]))
+                .collect();
+            let entries = model.iter().map(|((k, r), b)| (&k[..], RecordId(*r), &b[..]));
+            let tree = BTree::from_sorted(entries);
+            check(&tree, &model);
+            // And it goes on from there.
+            let mut run = Run { random: SeededRandom::new(count), shape, tree, model };
+            for _ in 0..500 {
+                run.remove_some();
+                run.insert(shape(&run.random));
+            }
+            check(&run.tree, &run.model);
+        }
+    }
+}
+
+#[test]
+fn bulk_loading_out_of_order() {
+    let random = SeededRandom::new(5);
+    let keys: Vec<_> = (0..2000).map(|_| letters(&random, 8)).collect();
+    let entries =
+        || keys.iter().zip(1..).map(|(key, record)| (&key[..], RecordId(record), &b"t"[..]));
+    let model: Model = entries().map(|(k, r, b)| ((k.to_vec(), r.0), b.to_vec())).collect();
+    check(&BTree::from_sorted(entries()), &model);
+    let twice = keys.iter().map(|_| (&b"same"[..], RecordId(1), &b""[..]));
+    assert_eq!(BTree::from_sorted(twice).entries(), 1);
+}
+
+#[test]
+fn keys_of_16_mb() {
+    let tree = BTree::new();
+    let mut keys: Vec<Vec<u8>> = (0..4).map(|i| vec![b'x'; (16 << 20) - i]).collect();
+    keys.extend((0..4).map(|i| [vec![b'x'; 16 << 20], vec![i; 10]].concat()));
+    keys.extend((0..500_u64).map(|i| i.to_be_bytes().to_vec()));
+    for (i, key) in keys.iter().enumerate() {
+        tree.insert(key, RecordId(i as u64), b"bits");
+    }
+    tree.read().check();
+    for (i, key) in keys.iter().enumerate() {
+        assert_eq!(tree.first(key), Some(RecordId(i as u64)));
+    }
+    assert_eq!(scan(&tree, Direction::Backward, b"x", b"").len(), 8);
+    for (i, key) in keys.iter().enumerate() {
+        assert!(tree.remove(key, RecordId(i as u64)));
+    }
+    tree.read().check();
+    assert_eq!(tree.entries(), 0);
+    assert!(tree.bytes() < 100_000, "{} bytes for nothing", tree.bytes());
+}
+
+#[test]
+fn type_bits_of_every_length() {
+    let (tree, mut model) = (BTree::new(), Model::new());
+    let random = SeededRandom::new(3);
+    for round in 0..4000 {
+        let key = below(&random, 100).to_be_bytes().to_vec();
+        let bits = vec![round as u8; [0, 1, 2, 300, 5000][below(&random, 5) as usize]];
+        tree.insert(&key, RecordId(1), &bits);
+        model.insert((key, 1), bits);
+    }
+    check(&tree, &model);
+}
+
+#[test]
+fn an_empty_index_is_small() {
+    assert!(BTree::new().bytes() < 1024, "{}", BTree::new().bytes());
+    let tree = BTree::new();
+    for i in 0..10_u64 {
+        tree.insert(&i.to_be_bytes(), RecordId(i), b"");
+    }
+    assert!(tree.bytes() < 2048, "{}", tree.bytes());
+}
