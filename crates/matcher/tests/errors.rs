@@ -202,11 +202,90 @@ fn what_needs_more_than_documents() {
         (doc! { "$text" => doc! { "$search" => "x" } }, 27, "text index required for $text query"),
         (doc! { "$text" => doc! {} }, 4, "Missing expected field \"$search\""),
         (doc! { "$text" => doc! { "$search" => "x", "b" => 1 } }, 2, "extra fields in $text"),
+        (doc! { "$text" => doc! { "$search" => "x", "$language" => "French" } }, 27, "text index"),
+        (
+            doc! { "$text" => doc! { "$search" => "x", "$language" => "klingon" } },
+            2,
+            "unsupported language: \"klingon\"",
+        ),
         (doc! { "$text" => "x" }, 14, "$text expects an object"),
-        (op("$near", array![0, 0]), 291, "unable to find index for $geoNear query"),
         (doc! { "$alwaysTrue" => 2 }, 9, "$alwaysTrue must be an integer value of 1"),
         (doc! { "$sampleRate" => 2 }, 2, "numeric argument to $sampleRate must be in [0, 1]"),
         (doc! { "$sampleRate" => "x" }, 2, "argument to $sampleRate must be a numeric type"),
+    ]);
+}
+
+#[test]
+fn geospatial_operators() {
+    let point = |x: f64, y: f64| doc! { "type" => "Point", "coordinates" => array![x, y] };
+    let near = |argument: DocBuf| op("$near", argument);
+    let geometry = |geometry: DocBuf| near(doc! { "$geometry" => geometry });
+    let no_index = "unable to find index for $geoNear query";
+    let text = || doc! { "$search" => "x" };
+    check(vec![
+        (op("$geoWithin", doc! {}), 2, "geospatial operator $geoWithin is not supported"),
+        (op("$geoIntersects", doc! {}), 2, "$geoIntersects is not supported"),
+        (op("$maxDistance", 1), 2, "$maxDistance is not supported"),
+        (op("$near", array![0, 0]), 291, no_index),
+        (geometry(point(180.0, -90.0)), 291, no_index),
+        (near(doc! { "$geometry" => point(1.0, 2.0), "$maxDistance" => 5 }), 291, no_index),
+        (doc! { "a" => doc! { "$near" => array![0, 0], "$maxDistance" => 5 } }, 291, no_index),
+        (
+            doc! { "a" => doc! { "$near" => array![0, 0], "$maxDistance" => "5" } },
+            16895,
+            "must be a number",
+        ),
+        (
+            doc! { "a" => doc! { "$near" => array![0, 0], "$minDistance" => -1 } },
+            16894,
+            "non-negative",
+        ),
+        (
+            doc! { "a" => doc! { "$near" => array![0, 0], "$eq" => 1 } },
+            34413,
+            "invalid argument in geo near query: $eq",
+        ),
+        (op("$near", array![0]), 2, "invalid argument in geo near query"),
+        (op("$near", 1), 2, "near must be first"),
+        (near(doc! { "$maxDistance" => 1, "$minDistance" => 2 }), 2, "$geometry is required"),
+        (near(doc! {}), 2, "$geometry is required for geo near query"),
+        (near(doc! { "$geometry" => 1 }), 2, "$geometry must be an object"),
+        (geometry(point(180.1, 0.0)), 2, "longitude/latitude is out of bounds"),
+        (geometry(point(0.0, f64::NAN)), 2, "invalid point"),
+        (geometry(doc! { "type" => "Polygon", "coordinates" => array![0, 0] }), 2, "invalid point"),
+        (
+            near(doc! { "$geometry" => point(0.0, 0.0), "$maxDistance" => -1 }),
+            2,
+            "$maxDistance must be",
+        ),
+        (near(doc! { "$geometry" => point(0.0, 0.0), "$foo" => 1 }), 2, "$foo"),
+        (
+            doc! { "$or" => array![op("$near", array![0, 0]), doc! { "b" => 1 }] },
+            2,
+            "geo $near must be top-level expr",
+        ),
+        (op("$not", doc! { "$near" => array![0, 0] }), 2, "geo $near must be top-level expr"),
+        (
+            doc! { "$and" => array![op("$near", array![0, 0]), op("$near", array![1, 1])] },
+            2,
+            "Too many geoNear expressions",
+        ),
+        (doc! { "$and" => array![op("$near", array![0, 0])] }, 291, no_index),
+        (
+            doc! { "a" => doc! { "$near" => array![0, 0] }, "$text" => text() },
+            2,
+            "text and geoNear not allowed in same query",
+        ),
+        (
+            doc! { "$and" => array![doc! { "$text" => text() }, doc! { "$text" => text() }] },
+            2,
+            "Too many text expressions",
+        ),
+        (
+            doc! { "$nor" => array![doc! { "$text" => text() }] },
+            2,
+            "text expression not allowed in nor",
+        ),
     ]);
 }
 

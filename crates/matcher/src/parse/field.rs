@@ -1,6 +1,6 @@
 //! Operators under a field: `{field: {$gt: 1, $exists: true}}`.
 
-use super::{Level, Parser, is_operators, leaf, not, number, regex, toplevel};
+use super::{Level, Parser, geo, is_operators, leaf, not, number, regex, toplevel};
 use crate::path::Path;
 use crate::tree::{BitOp, BitTest, CompareOp, InList, MatchExpr, Modulo, Predicate, TypeSet};
 use kauri_base::{Error, Result, bail};
@@ -24,7 +24,9 @@ impl Parser<'_, '_> {
         operators: Doc<'_>,
         out: &mut Vec<MatchExpr>,
     ) -> Result<()> {
-        self.geo_near(operators)?;
+        if self.geo_near(operators)? {
+            return Ok(());
+        }
         for elem in operators {
             self.node()?;
             if let Some(child) = self.operator(path, elem, operators)? {
@@ -77,7 +79,7 @@ impl Parser<'_, '_> {
             "$bitsAnySet" => bits(path, BitOp::AnySet, elem)?,
             "$bitsAnyClear" => bits(path, BitOp::AnyClear, elem)?,
             "$where" => bail!(BadValue, "$where cannot be applied to a field"),
-            other if super::geo::is_operator(other) => return Err(self.geo(elem)),
+            other if geo::is_operator(other) => return Err(geo::unsupported(elem)),
             other => bail!(BadValue, "unknown operator: {other}"),
         }))
     }
@@ -112,7 +114,7 @@ impl Parser<'_, '_> {
                     bail!(BadValue, "$not cannot be empty");
                 }
                 let mut children = Vec::new();
-                self.deeper(|p| p.operators(path, operators.as_doc(), &mut children))?;
+                self.below_branch(|p| p.operators(path, operators.as_doc(), &mut children))?;
                 Ok(not(super::and_of(children)))
             }
             _ => bail!(BadValue, "$not needs a regex or a document"),
@@ -158,7 +160,7 @@ impl Parser<'_, '_> {
         // Predicates on the values themselves, unless the first operator stands in place of a field.
         let on_values = is_operators(elem, true)
             && operand.first().is_some_and(|e| !toplevel::is_top_level(e.key_bytes()));
-        let pred = self.deeper(|p| {
+        let pred = self.below_branch(|p| {
             Ok(if on_values {
                 let mut children = Vec::new();
                 p.operators(&Path::to_self(), operand, &mut children)?;
@@ -178,7 +180,7 @@ fn is_operator(name: &str) -> bool {
         "$eq" | "$ne" | "$lt" | "$lte" | "$gt" | "$gte" | "$in" | "$nin" | "$not" | "$exists"
     ) || matches!(name, "$type" | "$mod" | "$size" | "$regex" | "$options" | "$all" | "$elemMatch")
         || matches!(name, "$bitsAllSet" | "$bitsAllClear" | "$bitsAnySet" | "$bitsAnyClear")
-        || super::geo::is_operator(name)
+        || geo::is_operator(name)
 }
 
 fn comparison(path: &Path, op: CompareOp, elem: Elem<'_>) -> Result<MatchExpr> {

@@ -29,21 +29,28 @@ pub(crate) struct Parser<'a, 'c> {
     cx: &'a ParseCx<'c>,
     depth: usize,
     nodes: usize,
+    /// How many of what is around are no conjunctions: what needs an index can't stand there.
+    branching: usize,
     texts: usize,
+    nears: usize,
 }
 
 impl MatchExpr {
     /// Parses a filter.
     pub fn parse(filter: Doc<'_>, cx: &ParseCx<'_>) -> Result<MatchExpr> {
-        Parser { cx, depth: 0, nodes: 0, texts: 0 }.document(filter, Level::Document)
+        let mut parser = Parser::new(cx);
+        let tree = parser.document(filter, Level::Document)?;
+        parser.check_indexes()?;
+        Ok(tree)
     }
 
     /// Parses what stands under a field of a filter, as predicates on a value itself: `$pull`'s
     /// operators, a projection's value-`$elemMatch`.
     pub fn parse_value_predicates(predicates: Doc<'_>, cx: &ParseCx<'_>) -> Result<MatchExpr> {
-        let mut parser = Parser { cx, depth: 0, nodes: 0, texts: 0 };
+        let mut parser = Parser::new(cx);
         let mut out = Vec::new();
         parser.operators(&Path::to_self(), predicates, &mut out)?;
+        parser.check_indexes()?;
         Ok(and_of(out))
     }
 }
@@ -95,7 +102,31 @@ pub(crate) fn not(child: MatchExpr) -> MatchExpr {
     MatchExpr::Not(Box::new(child))
 }
 
-impl Parser<'_, '_> {
+impl<'a, 'c> Parser<'a, 'c> {
+    fn new(cx: &'a ParseCx<'c>) -> Self {
+        Parser { cx, depth: 0, nodes: 0, branching: 0, texts: 0, nears: 0 }
+    }
+
+    /// Refuses what only a text or geospatial index could answer, of which there are none.
+    fn check_indexes(&self) -> Result<()> {
+        match (self.texts, self.nears) {
+            (0, 0) => Ok(()),
+            (2.., _) => bail!(BadValue, "Too many text expressions"),
+            (_, 2..) => bail!(BadValue, "Too many geoNear expressions"),
+            (1, 1) => bail!(BadValue, "text and geoNear not allowed in same query"),
+            (0, 1) => Err(geo::no_index()),
+            (1, 0) => bail!(IndexNotFound, "text index required for $text query"),
+        }
+    }
+
+    /// Runs `parse` below something that is no conjunction.
+    fn below_branch<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.branching += 1;
+        let result = self.deeper(parse);
+        self.branching -= 1;
+        result
+    }
+
     /// Counts a node; too many are an error.
     pub(crate) fn node(&mut self) -> Result<()> {
         self.nodes += 1;
@@ -158,13 +189,19 @@ impl Parser<'_, '_> {
         if branches.is_empty() {
             bail!(BadValue, "$and/$or/$nor must be a nonempty array");
         }
+        let texts = self.texts;
         let mut children = Vec::new();
         for branch in branches {
             let Value::Document(doc) = branch.value() else {
                 bail!(BadValue, "$or/$and/$nor entries need to be full objects");
             };
             self.node()?;
-            children.push(self.deeper(|p| p.document(doc.as_doc(), level))?);
+            let parse = |p: &mut Self| p.document(doc.as_doc(), level);
+            let conjunction = elem.key() == "$and";
+            children.push(if conjunction { self.deeper(parse) } else { self.below_branch(parse) }?);
+        }
+        if elem.key() == "$nor" && self.texts > texts {
+            bail!(BadValue, "text expression not allowed in nor");
         }
         Ok(children)
     }

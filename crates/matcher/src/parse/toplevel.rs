@@ -132,7 +132,10 @@ impl Parser<'_, '_> {
             let (key, value) = (option.key(), option.value());
             match (key, &value) {
                 ("$search", Value::String(_)) => search = true,
-                ("$language", Value::String(_)) => {}
+                ("$language", Value::String(language)) if is_language(language) => {}
+                ("$language", Value::String(language)) => {
+                    bail!(BadValue, "unsupported language: \"{language}\" for text index version 3")
+                }
                 ("$caseSensitive" | "$diacriticSensitive", Value::Bool(_)) => {}
                 ("$search" | "$language", _) => {
                     bail!(
@@ -155,12 +158,46 @@ impl Parser<'_, '_> {
             bail!(NoSuchKey, "Missing expected field \"$search\"");
         }
         self.texts += 1;
-        if self.texts > 1 {
-            bail!(BadValue, "Too many text expressions");
-        }
-        // There are no text indexes, so none of this filter's collection is one.
-        bail!(IndexNotFound, "text index required for $text query")
+        Ok(None)
     }
+}
+
+/// Whether text search knows the language, by name or ISO 639-1 code.
+fn is_language(language: &str) -> bool {
+    const NAMES: [&str; 31] = [
+        "danish",
+        "da",
+        "dutch",
+        "nl",
+        "english",
+        "en",
+        "finnish",
+        "fi",
+        "french",
+        "fr",
+        "german",
+        "de",
+        "hungarian",
+        "hu",
+        "italian",
+        "it",
+        "norwegian",
+        "nb",
+        "portuguese",
+        "pt",
+        "romanian",
+        "ro",
+        "russian",
+        "ru",
+        "spanish",
+        "es",
+        "swedish",
+        "sv",
+        "turkish",
+        "tr",
+        "none",
+    ];
+    NAMES.iter().any(|name| name.eq_ignore_ascii_case(language))
 }
 
 /// The operand of `$alwaysTrue` and `$alwaysFalse`.
