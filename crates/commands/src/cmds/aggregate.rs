@@ -6,11 +6,11 @@ use crate::cursors::Tailing;
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use crate::reply::{NewCursor, open_cursor};
-use kauri_base::{Error, ErrorCode, Result, bail, limits};
+use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits};
 use kauri_bson::{Doc, Value};
 use kauri_catalog::{Collection, Namespace, Resolved};
-use kauri_query::exec::{PlanExecutor, QueryEnv};
-use kauri_query::pipeline::{self, BuildCx, Input, ParseCx, Pipeline, Place};
+use kauri_query::exec::{PlanExecutor, QueryEnv, Verbosity};
+use kauri_query::pipeline::{self, BuildCx, ParseCx, Pipeline, Place};
 use kauri_query::plan::Hint;
 use std::sync::Arc;
 
@@ -52,9 +52,13 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 "The 'cursor' option is required, except for aggregate with the explain argument"
             );
         }
+        if request.explain {
+            let body = invocation.body;
+            return super::explain::explain(invocation, body, Verbosity::QueryPlanner).await;
+        }
         let (pipeline, cx) = prepare(invocation, &request, env)?;
         let written = cx.written.clone();
-        let executor = executor(&request, &pipeline, &cx)?;
+        let executor = executor(&mut invocation.op, &request, &pipeline, &cx).await?;
         let new = NewCursor {
             ns: request.ns.clone(),
             collection: cx.collection.clone(),
@@ -70,12 +74,13 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 }
 
 /// The executor of a prepared pipeline.
-pub fn executor(
+pub async fn executor(
+    op: &mut OperationContext,
     request: &AggregateRequest<'_>,
     pipeline: &Pipeline,
     cx: &BuildCx,
 ) -> Result<PlanExecutor> {
-    let root = pipeline::build(pipeline, Input::Collection(request.hint.clone()), cx)?;
+    let root = pipeline::build_by_trial(op, pipeline, request.hint.clone(), cx).await?;
     Ok(PlanExecutor::new(root, cx.catalog.engine().recovery_unit(), cx.env.clone()))
 }
 
@@ -146,8 +151,17 @@ pub fn resolve_views(
 impl<'a> AggregateRequest<'a> {
     /// Reads the arguments; `env` gets the variables of `let`.
     pub fn parse(invocation: &Invocation<'a>, env: &mut QueryEnv) -> Result<AggregateRequest<'a>> {
+        Self::parse_command(invocation.body, invocation.db, env)
+    }
+
+    /// As `parse`, of a command that is an argument of another.
+    pub fn parse_command(
+        body: Doc<'a>,
+        db: &str,
+        env: &mut QueryEnv,
+    ) -> Result<AggregateRequest<'a>> {
         let args = Args::new("aggregate");
-        let target = invocation.target()?.value();
+        let target = body.value("aggregate");
         let collectionless = target.is_number();
         let ns = if collectionless {
             if target.as_i64_exact() != Some(1) {
@@ -156,9 +170,16 @@ impl<'a> AggregateRequest<'a> {
                     "Invalid command format: the 'aggregate' field must specify a collection name or 1"
                 );
             }
-            Namespace::new(invocation.db, "$cmd.aggregate")?
+            Namespace::new(db, "$cmd.aggregate")?
         } else {
-            invocation.namespace()?
+            match target {
+                Value::String(name) => Namespace::new(db, &name)?,
+                other => bail!(
+                    InvalidNamespace,
+                    "collection name has invalid type {}",
+                    other.type_name()
+                ),
+            }
         };
         let mut request = AggregateRequest {
             ns,
@@ -171,7 +192,7 @@ impl<'a> AggregateRequest<'a> {
             has_cursor: false,
         };
         let mut given = false;
-        for elem in invocation.body.iter().skip(1) {
+        for elem in body.iter().skip(1) {
             match elem.key() {
                 "pipeline" => {
                     if elem.ty() != kauri_bson::Type::Array {

@@ -92,7 +92,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                     ..Query::default()
                 };
                 let root = if view.stages.is_empty() {
-                    plan::plan(collection.as_ref(), &query)?
+                    plan::plan(&mut invocation.op, catalog, collection.as_ref(), &query, &env)
+                        .await?
+                        .root
                 } else {
                     let cx = BuildCx::new(
                         catalog.clone(),

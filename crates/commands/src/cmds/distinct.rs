@@ -73,7 +73,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let catalog = &invocation.server.catalog;
         let query = Query { filter, hint: request.hint, ..Query::default() };
         let root = if view.stages.is_empty() {
-            plan::plan(collection.as_ref(), &query)?
+            plan::plan(&mut invocation.op, catalog, collection.as_ref(), &query, &env).await?.root
         } else {
             let cx = BuildCx::new(catalog.clone(), invocation.db, collection.clone(), env.clone());
             let rows = pipeline::build(&view, Input::Collection(None), &cx)?;

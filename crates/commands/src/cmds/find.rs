@@ -41,7 +41,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         };
         let (collection, view) = resolve_views(invocation, &ns, &parse_cx, 0)?;
         let root = if view.stages.is_empty() {
-            plan::plan(collection.as_ref(), &request.query)?
+            plan::plan(&mut invocation.op, catalog, collection.as_ref(), &request.query, &env)
+                .await?
+                .root
         } else {
             let cx = BuildCx::new(catalog.clone(), invocation.db, collection.clone(), env.clone());
             let rows = pipeline::build(&view, Input::Collection(None), &cx)?;

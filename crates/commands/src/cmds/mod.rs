@@ -4,6 +4,7 @@ pub mod aggregate;
 pub mod count;
 pub mod delete;
 pub mod distinct;
+pub mod explain;
 pub mod find;
 pub mod find_and_modify;
 pub mod get_more;
@@ -21,6 +22,7 @@ pub const ALL: &[&Command] = &[
     &count::COMMAND,
     &delete::COMMAND,
     &distinct::COMMAND,
+    &explain::COMMAND,
     &find::COMMAND,
     &find_and_modify::COMMAND,
     &get_more::COMMAND,

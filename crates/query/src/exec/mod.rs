@@ -8,6 +8,7 @@
 //!
 //! [`PlanExecutor`] drives a tree over slices: enter, work, leave; then wait, or let others run.
 
+pub mod buffered;
 pub mod executor;
 pub mod fetch;
 pub mod idhack;

@@ -4,7 +4,7 @@ use super::simple::{LimitStage, SkipStage, SortStage};
 use super::{BuildCx, Pipeline, StageSpec};
 use crate::exec::{Eof, Stage};
 use crate::plan::{self, Hint, Query};
-use kauri_base::Result;
+use kauri_base::{OperationContext, Result};
 use kauri_matcher::{MatchExpr, Matcher};
 use std::sync::Arc;
 
@@ -26,10 +26,26 @@ pub fn build(pipeline: &Pipeline, input: Input, cx: &BuildCx) -> Result<Box<dyn 
         Input::Collection(hint) => {
             let (mut query, taken) = front(&pipeline.stages);
             query.hint = hint;
-            (plan::plan(cx.collection.as_ref(), &query)?, &pipeline.stages[taken..])
+            (plan::plan_at_once(cx.collection.as_ref(), &query)?, &pipeline.stages[taken..])
         }
     };
     build_stages(rest, root, cx)
+}
+
+/// As [`build`] over the collection, with a trial of plans for the first stages.
+pub async fn build_by_trial(
+    op: &mut OperationContext,
+    pipeline: &Pipeline,
+    hint: Option<Hint>,
+    cx: &BuildCx,
+) -> Result<Box<dyn Stage>> {
+    if pipeline.has_own_source() {
+        return build(pipeline, Input::Collection(hint), cx);
+    }
+    let (mut query, taken) = front(&pipeline.stages);
+    query.hint = hint;
+    let planned = plan::plan(op, &cx.catalog, cx.collection.as_ref(), &query, &cx.env).await?;
+    build_stages(&pipeline.stages[taken..], planned.root, cx)
 }
 
 /// The stages over these rows.

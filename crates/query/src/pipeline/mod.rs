@@ -23,7 +23,7 @@ use kauri_storage::CommitTicket;
 use std::any::Any;
 use std::sync::{Arc, Mutex};
 
-pub use build::{Input, build, build_stages};
+pub use build::{Input, build, build_by_trial, build_stages};
 pub use parse::{ParseCx, Place};
 
 /// Where in a pipeline a stage may stand.

@@ -18,11 +18,86 @@ use kauri_matcher::{CompareOp, MatchExpr, Matcher, Predicate};
 use kauri_storage::Direction;
 use std::sync::Arc;
 
-/// A plan for the query over this collection; over none there are no rows.
-pub fn plan(collection: Option<&Arc<Collection>>, query: &Query) -> Result<Box<dyn Stage>> {
-    let Some(collection) = collection else { return Ok(Box::new(Eof::default())) };
-    let (root, is_sorted) = access(collection, query)?;
-    Ok(finish(root, query, is_sorted))
+/// A way to the documents of a query.
+pub struct Candidate {
+    kind: Kind,
+}
+
+enum Kind {
+    Nothing,
+    Natural(Direction),
+    Id(Arc<Index>, Value<'static>),
+    Index(IndexAccess),
+    Or(Vec<IndexAccess>),
+}
+
+impl Candidate {
+    /// Whether no other one can be better.
+    pub fn is_certain(&self) -> bool {
+        match &self.kind {
+            Kind::Nothing | Kind::Natural(_) | Kind::Id(..) => true,
+            Kind::Index(access) => access.single,
+            Kind::Or(_) => false,
+        }
+    }
+
+    /// The tree that executes it.
+    pub fn into_stage(self, collection: Option<&Arc<Collection>>, query: &Query) -> Box<dyn Stage> {
+        let Some(collection) = collection else { return Box::new(Eof::default()) };
+        let (root, is_sorted): (Box<dyn Stage>, bool) = match self.kind {
+            Kind::Nothing => return Box::new(Eof::default()),
+            Kind::Natural(direction) => (coll_scan(collection, query, direction), false),
+            Kind::Id(index, id) => (Box::new(IdHack::new(collection.clone(), index, &id)), true),
+            Kind::Index(access) => {
+                let is_sorted = access.sorted.is_some();
+                (fetch_by(collection, query, access), is_sorted)
+            }
+            Kind::Or(branches) => (fetch_by_or(collection, query, branches), false),
+        };
+        finish(root, query, is_sorted)
+    }
+}
+
+/// The candidates for a query, the most promising first; there is always one.
+pub fn candidates(collection: Option<&Arc<Collection>>, query: &Query) -> Result<Vec<Candidate>> {
+    let one = |kind| Ok(vec![Candidate { kind }]);
+    let Some(collection) = collection else { return one(Kind::Nothing) };
+    if let Some(Hint::Natural(direction)) = query.hint {
+        return one(Kind::Natural(direction));
+    }
+    let filter = query.filter.as_ref().map(|f| f.expr());
+    if matches!(filter, Some(MatchExpr::AlwaysFalse)) {
+        return one(Kind::Nothing);
+    }
+    if query.hint.is_none()
+        && let Some(id_index) = collection.id_index()
+        && let Some(id) = filter.and_then(id_equality)
+    {
+        return one(Kind::Id(id_index.clone(), id.clone()));
+    }
+    let sort = query.sort.as_ref().map(|s| s.spec());
+    let forced = match &query.hint {
+        Some(hint) => Some(hinted(collection, hint)?),
+        None => None,
+    };
+    let usable = |index: &&Arc<Index>| match &forced {
+        Some(forced) => index.id == forced.id,
+        None => index.ready && !index.definition().hidden,
+    };
+    let mut found: Vec<IndexAccess> = collection
+        .indexes
+        .iter()
+        .filter(usable)
+        .filter_map(|index| of_index(index, filter, sort, forced.is_some()))
+        .collect();
+    found.sort_by_key(|c| std::cmp::Reverse(score(c)));
+    if found.is_empty() {
+        if let Some(branches) = or_access(collection, query) {
+            return one(Kind::Or(branches));
+        }
+        return one(Kind::Natural(Direction::Forward));
+    }
+    Ok(found.into_iter().map(|access| Candidate { kind: Kind::Index(access) }).collect())
 }
 
 /// The query over rows that are there already (a view's).
@@ -54,48 +129,6 @@ fn finish(mut root: Box<dyn Stage>, query: &Query, is_sorted: bool) -> Box<dyn S
         root = Box::new(Project::new(root, projection.clone(), spec.clone(), filter));
     }
     root
-}
-
-/// How the documents are reached, and whether they come in the query's order.
-fn access(collection: &Arc<Collection>, query: &Query) -> Result<(Box<dyn Stage>, bool)> {
-    if let Some(Hint::Natural(direction)) = query.hint {
-        return Ok((coll_scan(collection, query, direction), false));
-    }
-    let filter = query.filter.as_ref().map(|f| f.expr());
-    if matches!(filter, Some(MatchExpr::AlwaysFalse)) {
-        return Ok((Box::new(Eof::default()), true));
-    }
-    if query.hint.is_none()
-        && let Some(id_index) = collection.id_index()
-        && let Some(id) = filter.and_then(id_equality)
-    {
-        let stage = IdHack::new(collection.clone(), id_index.clone(), id);
-        return Ok((Box::new(stage), true));
-    }
-    let sort = query.sort.as_ref().map(|s| s.spec());
-    let forced = match &query.hint {
-        Some(hint) => Some(hinted(collection, hint)?),
-        None => None,
-    };
-    let usable = |index: &&Arc<Index>| match &forced {
-        Some(forced) => index.id == forced.id,
-        None => index.ready && !index.definition().hidden,
-    };
-    let mut candidates: Vec<IndexAccess> = collection
-        .indexes
-        .iter()
-        .filter(usable)
-        .filter_map(|index| of_index(index, filter, sort, forced.is_some()))
-        .collect();
-    candidates.sort_by_key(|c| std::cmp::Reverse(score(c)));
-    if let Some(best) = candidates.into_iter().next() {
-        let is_sorted = best.sorted.is_some();
-        return Ok((fetch_by(collection, query, best), is_sorted));
-    }
-    if let Some(or) = or_access(collection, query) {
-        return Ok((or, false));
-    }
-    Ok((coll_scan(collection, query, Direction::Forward), false))
 }
 
 fn coll_scan(collection: &Arc<Collection>, query: &Query, direction: Direction) -> Box<dyn Stage> {
@@ -157,8 +190,8 @@ fn fetch_by(collection: &Arc<Collection>, query: &Query, access: IndexAccess) ->
     Box::new(Fetch::new(Box::new(scan), collection.clone(), filter, query.filter.clone()))
 }
 
-/// A filter with a disjunction whose every branch an index can serve.
-fn or_access(collection: &Arc<Collection>, query: &Query) -> Option<Box<dyn Stage>> {
+/// The scans of a filter with a disjunction whose every branch an index can serve.
+fn or_access(collection: &Collection, query: &Query) -> Option<Vec<IndexAccess>> {
     if query.hint.is_some() {
         return None;
     }
@@ -167,16 +200,21 @@ fn or_access(collection: &Arc<Collection>, query: &Query) -> Option<Box<dyn Stag
         MatchExpr::Or(branches) => Some(branches),
         _ => None,
     })?;
-    let mut scans: Vec<Box<dyn Stage>> = Vec::with_capacity(branches.len());
-    for branch in branches {
-        let best = collection
-            .indexes
-            .iter()
-            .filter(|index| index.ready && !index.definition().hidden)
-            .filter_map(|index| of_index(index, Some(branch), None, false))
-            .max_by_key(score)?;
-        scans.push(Box::new(IxScan::new(best.index, best.bounds, Direction::Forward, false)));
-    }
-    let or = Box::new(Or::new(scans));
-    Some(Box::new(Fetch::new(or, collection.clone(), query.filter.clone(), query.filter.clone())))
+    let best_for = |branch| {
+        let usable = collection.indexes.iter().filter(|i| i.ready && !i.definition().hidden);
+        usable.filter_map(|index| of_index(index, Some(branch), None, false)).max_by_key(score)
+    };
+    branches.iter().map(best_for).collect()
+}
+
+fn fetch_by_or(
+    collection: &Arc<Collection>,
+    query: &Query,
+    branches: Vec<IndexAccess>,
+) -> Box<dyn Stage> {
+    let scan = |access: IndexAccess| -> Box<dyn Stage> {
+        Box::new(IxScan::new(access.index, access.bounds, Direction::Forward, false))
+    };
+    let or = Box::new(Or::new(branches.into_iter().map(scan).collect()));
+    Box::new(Fetch::new(or, collection.clone(), query.filter.clone(), query.filter.clone()))
 }

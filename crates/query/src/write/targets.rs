@@ -65,7 +65,7 @@ impl Targets<'_> {
             let Some(collection) = existing_for_write(self.catalog, self.ns)? else {
                 return Ok(false);
             };
-            let mut executor = self.executor(&collection).await?;
+            let mut executor = self.executor(op, &collection).await?;
             let mut verdict = None;
             executor
                 .for_each(op, &mut |row| {
@@ -86,7 +86,7 @@ impl Targets<'_> {
             return Ok(false);
         };
         let by_id_order = collection.indexes.len() <= 1 && self.query.sort.is_none();
-        let mut executor = self.executor(&collection).await?;
+        let mut executor = self.executor(op, &collection).await?;
         let mut later: Vec<RecordId> = Vec::new();
         let mut any = false;
         executor
@@ -153,8 +153,12 @@ impl Targets<'_> {
         body(target).map(|verdict| Access::Ready(Some(verdict)))
     }
 
-    async fn executor(&self, collection: &Arc<Collection>) -> Result<PlanExecutor> {
-        let root = plan::plan(Some(collection), self.query)?;
+    async fn executor(
+        &self,
+        op: &mut OperationContext,
+        collection: &Arc<Collection>,
+    ) -> Result<PlanExecutor> {
+        let root = plan::plan(op, self.catalog, Some(collection), self.query, self.env).await?.root;
         let ru = self.catalog.engine().recovery_unit();
         Ok(PlanExecutor::new(root, ru, self.env.clone()))
     }

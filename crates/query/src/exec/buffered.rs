@@ -1,0 +1,38 @@
+//! Rows that a plan gave during its trial, and then the plan's own.
+
+use super::{ExecCx, Row, Stage, Step, Totals, Verbosity};
+use kauri_base::Result;
+use kauri_bson::DocWriter;
+use std::collections::VecDeque;
+
+/// See the module's head. Not visible in `explain`.
+pub struct Buffered {
+    child: Box<dyn Stage>,
+    rows: VecDeque<Row<'static>>,
+    done: bool,
+}
+
+impl Buffered {
+    /// `rows`, then those of `child`, which is at its end if `done`.
+    pub fn new(child: Box<dyn Stage>, rows: Vec<Row<'static>>, done: bool) -> Self {
+        Buffered { child, rows: rows.into(), done }
+    }
+}
+
+impl Stage for Buffered {
+    fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+        match self.rows.pop_front() {
+            Some(row) => Ok(Step::Row(row)),
+            None if self.done => Ok(Step::Done),
+            None => self.child.work(cx),
+        }
+    }
+
+    fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
+        self.child.explain(out, verbosity);
+    }
+
+    fn add_totals(&self, totals: &mut Totals) {
+        self.child.add_totals(totals);
+    }
+}
