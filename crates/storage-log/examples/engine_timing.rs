@@ -204,9 +204,8 @@ fn gets(engine: &dyn StorageEngine, random: &SeededRandom, keys: &[[u8; 12]]) {
     times.report("get, all documents at random", READS);
     let mut times = Times::default();
     for _ in 0..10_000 {
-        let wanted: Vec<_> = (0..READS)
-            .map(|_| &keys[(random.next_u64() % keys.len() as u64) as usize])
-            .collect();
+        let wanted: Vec<_> =
+            (0..READS).map(|_| &keys[(random.next_u64() % keys.len() as u64) as usize]).collect();
         times.time(|| {
             for key in &wanted {
                 unit.enter();
@@ -219,11 +218,7 @@ fn gets(engine: &dyn StorageEngine, random: &SeededRandom, keys: &[[u8; 12]]) {
     assert!(bytes > 0);
 }
 
-fn length(
-    store: &dyn kauri_storage::RecordStore,
-    unit: &dyn RecoveryUnit,
-    id: RecordId,
-) -> usize {
+fn length(store: &dyn kauri_storage::RecordStore, unit: &dyn RecoveryUnit, id: RecordId) -> usize {
     match store.get(unit, id).expect("get") {
         Access::Ready(Some(record)) => record.doc.as_bytes().len(),
         Access::Ready(None) => 0,
@@ -231,11 +226,7 @@ fn length(
     }
 }
 
-fn find(
-    index: &dyn SortedDataInterface,
-    unit: &dyn RecoveryUnit,
-    key: &[u8],
-) -> Option<RecordId> {
+fn find(index: &dyn SortedDataInterface, unit: &dyn RecoveryUnit, key: &[u8]) -> Option<RecordId> {
     match index.find(unit, key).expect("find") {
         Access::Ready(id) => id,
         Access::WouldBlock(_) => None,

@@ -17,6 +17,7 @@ use crate::lock;
 use crate::options::Options;
 use crate::segments::Segments;
 use crate::status::Counters;
+use crate::verified::Verified;
 use kauri_base::CommitSeq;
 use kauri_base::log::{self, Attr, Severity};
 use kauri_medium::{Directory, DirectoryLock, EpochDomain, Faults, Medium, SegmentCache};
@@ -40,6 +41,8 @@ pub struct Core {
     pub domain: Arc<EpochDomain>,
     /// The log in memory.
     pub cache: SegmentCache,
+    /// Which large documents need no check.
+    pub verified: Verified,
     /// The segments.
     pub segments: Segments,
     /// Stores and indexes.

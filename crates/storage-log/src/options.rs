@@ -1,5 +1,11 @@
 //! What can be chosen about an engine.
 
+use crate::format::SEGMENTS_MAX;
+use crate::segments::CLEANER_RESERVE;
+
+/// Segments of a log without a limit: 8 TB of 64 MB.
+const SEGMENTS_DEFAULT_MAX: u32 = 1 << 17;
+
 /// Options of [`crate::PmLog::open`].
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -30,6 +36,19 @@ impl Default for Options {
             read_threads: 4,
             live_percent_target: 75,
             mark_interval_bytes: 16 << 10,
+        }
+    }
+}
+
+impl Options {
+    /// Most segments that the log may have, what the cleaner may take beyond the limit included.
+    pub(crate) fn segments_max(&self) -> u32 {
+        match self.bytes_max {
+            0 => SEGMENTS_DEFAULT_MAX,
+            bytes => {
+                let segments = bytes / u64::from(self.segment_bytes);
+                segments.min(u64::from(SEGMENTS_MAX - CLEANER_RESERVE)) as u32 + CLEANER_RESERVE
+            }
         }
     }
 }

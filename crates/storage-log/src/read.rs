@@ -5,6 +5,7 @@ use crate::collection::Collection;
 use crate::core::Core;
 use crate::format::RECORD_HEADER_BYTES;
 use crate::format::record::{HeaderBytes, Kind, RecordHeader, Seed};
+use crate::verified::LARGE_BYTES;
 use kauri_base::{Access, RecordId};
 use kauri_medium::Guard;
 use kauri_storage::StorageError;
@@ -23,6 +24,8 @@ pub struct FoundHeader {
     pub slot: Slot,
     /// The epoch of the segment.
     pub epoch: u64,
+    /// How often the segment had been read from the medium.
+    pub loads: u32,
     /// The header.
     pub header: RecordHeader,
 }
@@ -41,15 +44,16 @@ pub fn header(
     }
     let address = slot.address();
     let epoch = core.segments.get(address.segment).epoch();
+    let loads = core.cache.loads(address.segment);
     let len = RECORD_HEADER_BYTES as usize;
     match core.cache.read(guard, address.segment, address.offset, len) {
         Ok(Access::Ready(bytes)) => {
-            let header = decode(core, bytes, slot, epoch)
+            let header = decode(core, bytes, slot, epoch, loads)
                 .filter(|h| {
                     h.kind == Kind::Put && h.collection == store.id.0 && h.record == record.0
                 })
                 .ok_or_else(|| corrupt(store, record, slot, "the record's header"))?;
-            Ok(Access::Ready(Lookup::Found(FoundHeader { slot, epoch, header })))
+            Ok(Access::Ready(Lookup::Found(FoundHeader { slot, epoch, loads, header })))
         }
         Ok(Access::WouldBlock(ticket)) => Ok(Access::WouldBlock(ticket)),
         Err(error) => Err(unreadable(store, record, slot, error)),
@@ -73,10 +77,7 @@ pub fn document<'g>(
     let (offset, len) = (address.offset + RECORD_HEADER_BYTES, header.payload_len as usize);
     match core.cache.read(guard, address.segment, offset, len) {
         Ok(Access::Ready(bytes)) => {
-            if core.came_from_medium(address.segment)
-                && core.faults.enabled("read.payload.crc")
-                && crc32c::crc32c(bytes) != header.payload_crc
-            {
+            if found.loads > 0 && !is_whole(core, &found, bytes) {
                 return Err(corrupt(store, record, found.slot, "the document"));
             }
             Ok(Access::Ready(Lookup::Found((header, bytes))))
@@ -87,23 +88,28 @@ pub fn document<'g>(
 }
 
 #[inline]
-fn decode(core: &Core, bytes: &[u8], slot: Slot, epoch: u64) -> Option<RecordHeader> {
+fn decode(core: &Core, bytes: &[u8], slot: Slot, epoch: u64, loads: u32) -> Option<RecordHeader> {
     let bytes: &HeaderBytes = bytes.first_chunk()?;
     let address = slot.address();
-    if core.came_from_medium(address.segment) && core.faults.enabled("read.header.crc") {
+    if loads > 0 && core.faults.enabled("read.header.crc") {
         let seed = Seed::new(address.segment, epoch);
         return RecordHeader::decode(bytes, seed, address.offset).map(|(header, _)| header);
     }
     RecordHeader::decode_checked(bytes)
 }
 
-impl Core {
-    /// Whether memory of this segment may have been read from the medium, so that it has to be
-    /// checked. What was appended and stayed in memory needs no check.
-    #[inline]
-    fn came_from_medium(&self, _segment: u32) -> bool {
-        true
+/// Whether a document that may have been read from the medium is as it was stored. What was appended
+/// and stayed in memory needs no check.
+fn is_whole(core: &Core, found: &FoundHeader, bytes: &[u8]) -> bool {
+    let whole = || crc32c::crc32c(bytes) == found.header.payload_crc;
+    if !core.faults.enabled("read.payload.crc") {
+        return true;
     }
+    if bytes.len() < LARGE_BYTES {
+        return whole();
+    }
+    let address = found.slot.address();
+    core.verified.check(address.segment, address.offset, found.loads, whole)
 }
 
 #[cold]

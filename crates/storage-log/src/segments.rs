@@ -11,7 +11,7 @@
 
 use crate::address::Slot;
 use crate::chunked::Chunked;
-use crate::format::{SEGMENTS_MAX, Stream};
+use crate::format::Stream;
 use crate::lock;
 use kauri_medium::Medium;
 use kauri_storage::StorageError;
@@ -191,12 +191,10 @@ pub struct Usage {
 }
 
 impl Segments {
-    /// The segments of a file of at most `bytes_max` bytes (0: as large as it can be).
-    pub fn new(medium: Arc<dyn Medium>, segment_bytes: u32, bytes_max: u64) -> Self {
-        let limit = match bytes_max {
-            0 => SEGMENTS_MAX,
-            bytes => (bytes / u64::from(segment_bytes)).min(u64::from(SEGMENTS_MAX)) as u32,
-        };
+    /// The segments of a file that may have at most `segments_max` of them, the cleaner's last resort
+    /// included.
+    pub fn new(medium: Arc<dyn Medium>, segment_bytes: u32, segments_max: u32) -> Self {
+        let limit = segments_max - CLEANER_RESERVE;
         Segments {
             medium,
             segment_bytes,
@@ -275,7 +273,7 @@ impl Segments {
         // Crashes may have cost the cleaner its reserve; without any segment it could never get
         // one, so it may go beyond the configured limit.
         let beyond = if purpose == Purpose::Clean { CLEANER_RESERVE } else { 0 };
-        let limit = allocation.limit.saturating_add(beyond).min(SEGMENTS_MAX);
+        let limit = allocation.limit + beyond;
         while (allocation.free.len() as u32) < wanted && allocation.count < limit {
             let segment = allocation.count;
             let length = self.file_offset(segment) + u64::from(self.segment_bytes);

@@ -185,13 +185,6 @@ impl Slots {
     fn page<'g>(&'g self, guard: &'g Guard, number: u64) -> Option<&'g Page> {
         self.pages.get(number)?.load(guard)
     }
-
-    /// Pages that take memory now.
-    pub fn pages(&self) -> u64 {
-        let last = self.limit() / PAGE_SLOTS;
-        (0..=last).filter(|n| self.pages.get(*n).is_some_and(|cell| !cell.is_empty())).count()
-            as u64
-    }
 }
 
 impl Page {
@@ -209,6 +202,14 @@ impl Page {
 mod tests {
     use super::*;
     use crate::address::Address;
+
+    impl Slots {
+        /// Pages that take memory now.
+        fn pages(&self) -> usize {
+            let last = self.limit() / PAGE_SLOTS;
+            (0..=last).filter(|n| self.pages.get(*n).is_some_and(|cell| !cell.is_empty())).count()
+        }
+    }
 
     fn word(n: u32) -> Slot {
         Slot::new(Address { segment: n, offset: 4096 }, 64, false, 1)

@@ -26,7 +26,6 @@ impl Counter {
 
 /// Figures of an open engine.
 #[derive(Default)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct Counters {
     pub flushes: Counter,
     pub syncs: Counter,

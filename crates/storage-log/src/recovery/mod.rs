@@ -20,12 +20,13 @@ use crate::collection::Registry;
 use crate::core::Core;
 use crate::flush::Flushing;
 use crate::format::meta::Meta;
-use crate::format::{META_FILE, SEGMENTS_MAX, Stream};
+use crate::format::{META_FILE, Stream};
 use crate::head::Head;
 use crate::lock;
 use crate::options::Options;
 use crate::segments::Segments;
 use crate::status::Counters;
+use crate::verified::Verified;
 use build::Builder;
 use kauri_base::log::{self, Attr};
 use kauri_medium::{CacheConfig, Directory, EpochDomain, Medium, SegmentCache};
@@ -53,7 +54,7 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
     let Opened { directory, lock: directory_lock, meta, medium } = opened;
     options.segment_bytes = meta.segment_bytes;
     let faults = directory.faults().clone();
-    let segments = Segments::new(medium.clone(), meta.segment_bytes, options.bytes_max);
+    let segments = Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
     let scan = Scan::new(&*medium, &faults, &segments, &meta).run()?;
     let (horizon, epoch_next) = (scan.horizon, scan.epoch_next);
 
@@ -87,6 +88,7 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
         medium,
         domain,
         cache,
+        verified: Verified::new(),
         segments,
         registry,
         head: Mutex::new(Head::new(scan.cut.seq, user)),
@@ -137,7 +139,7 @@ fn open_cache(
 ) -> Result<SegmentCache, StorageError> {
     let config = CacheConfig {
         segment_bytes: options.segment_bytes as usize,
-        segments_max: SEGMENTS_MAX,
+        segments_max: options.segments_max(),
         budget_bytes: options.cache_bytes,
         io_threads: options.read_threads,
         name: "pmlog-cache",
