@@ -64,7 +64,9 @@ pub fn apply(
             concrete.push((path, Action::Operator(op.name, op.operand)));
         }
     }
-    if conflicting(&paths) || mixed(&steps) {
+    // A path may be claimed although the one that goes on from there then finds nothing.
+    let crossed = paths.iter().any(|p| steps.iter().any(|(place, _)| place == p));
+    if conflicting(&paths) || crossed || mixed(&steps) {
         errors.insert(40);
     }
     for (path, action) in &concrete {
