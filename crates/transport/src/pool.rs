@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 pub(crate) const RECEIVE_BYTES: usize = 64 * 1024;
 /// Buffers of each kind that a worker keeps for the next use.
 const KEPT_MAX: usize = 16;
-/// Receive buffers that may be out before suspended requests have to move out of them.
+/// Buffers of each kind that may be out before requests that wait have to do with less.
 const OUT_COMFORTABLE: usize = 64;
 /// First capacity of a reply buffer.
 const REPLY_BYTES: usize = 16 * 1024;
@@ -21,6 +21,7 @@ pub(crate) struct BufferPool {
     receive: RefCell<Vec<Vec<u8>>>,
     receive_out: Cell<usize>,
     reply: RefCell<Vec<Vec<u8>>>,
+    reply_out: Cell<usize>,
 }
 
 impl BufferPool {
@@ -29,6 +30,7 @@ impl BufferPool {
             receive: RefCell::default(),
             receive_out: Cell::new(0),
             reply: RefCell::default(),
+            reply_out: Cell::new(0),
         }
     }
 
@@ -55,14 +57,16 @@ impl BufferPool {
 
     /// An empty reply buffer with room for `size_hint` bytes.
     pub fn take_reply(&self, size_hint: usize) -> Vec<u8> {
+        self.reply_out.set(self.reply_out.get() + 1);
         let mut buffer = self.reply.borrow_mut().pop().unwrap_or_default();
         // While very many replies are in the making, most of them wait: let them grow as needed.
-        let room = if self.crowded() { size_hint } else { size_hint.max(REPLY_BYTES) };
-        buffer.reserve(room);
+        let many = self.reply_out.get() > OUT_COMFORTABLE;
+        buffer.reserve(if many { size_hint } else { size_hint.max(REPLY_BYTES) });
         buffer
     }
 
     pub fn give_reply(&self, mut buffer: Vec<u8>) {
+        self.reply_out.set(self.reply_out.get().saturating_sub(1));
         let mut kept = self.reply.borrow_mut();
         if kept.len() < KEPT_MAX && buffer.capacity() <= REPLY_KEPT_BYTES_MAX {
             buffer.clear();

@@ -55,6 +55,8 @@ fn sessions_are_spread_over_the_workers() {
     }
     let spread: Vec<_> = server.manager.stats().workers().iter().map(|w| w.sessions).collect();
     assert_eq!(spread, [10; 4]);
+    drop(clients);
+    wait_until(|| server.manager.stats().workers().iter().all(|w| w.sessions == 0));
 }
 
 #[test]
