@@ -1,12 +1,20 @@
-//! The `kauri` binary.
+//! The `kauri` binary: one program, a subcommand for each of its roles.
 
+mod engine;
+mod logging;
+mod machine;
+mod options;
 mod serve;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let argv: Vec<String> = std::env::args().collect();
-    match serve::run(&argv) {
+    let matches = options::command().get_matches();
+    let outcome = match matches.subcommand() {
+        Some(("serve", serve)) => options::Options::parse(serve).and_then(serve::run),
+        _ => Ok(()),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("kauri: {}", error.message());

@@ -1,81 +1,181 @@
-//! `kauri serve`: the database server.
+//! `kauri serve`: the database server, put together and taken apart again.
 
+use crate::engine::Engine;
+use crate::options::Options;
 use kauri_base::clock::{SeededRandom, SystemClock};
-use kauri_base::log::{self, Severity};
-use kauri_base::{Clock, RandomSource, Result};
-use kauri_bson::DocBuf;
+use kauri_base::log::{self, Attr};
+use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result};
 use kauri_catalog::Catalog;
 use kauri_commands::cursors::CursorManager;
+use kauri_commands::server::VERSION;
 use kauri_commands::{CommandService, Server, StartInfo};
-use kauri_storage::{LocalCommitter, StorageEngine};
+use kauri_storage::LocalCommitter;
 use kauri_transport::tcp::{TcpOptions, TcpTransport};
+use kauri_transport::unix::{UnixOptions, UnixTransport};
 use kauri_transport::{ExecutorOptions, ServiceExecutor, SessionManager, TransportLayer};
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+/// How long a shutdown waits for operations unless it's told otherwise.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
+const CTX: &str = "initandlisten";
+
 /// Runs the server until it is told to end.
-pub fn run(argv: &[String]) -> Result<()> {
+pub fn run(options: Options) -> Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::from_entropy());
-    let log_clock = clock.clone();
-    log::install(
-        Box::new(|severity, line| {
-            if !matches!(severity, Severity::Debug(_)) {
-                println!("{line}");
-            }
-        }),
-        Box::new(move || log_clock.unix_ms()),
-    );
-    let port = argv
-        .iter()
-        .position(|a| a == "--port")
-        .and_then(|i| argv.get(i + 1))
-        .and_then(|p| p.parse().ok())
-        .unwrap_or(27017);
-    let engine: Arc<dyn StorageEngine> = Arc::new(kauri_storage::ephemeral::EphemeralEngine::new());
-    let committer = Arc::new(LocalCommitter(engine.clone()));
-    let catalog = Catalog::open(engine.clone(), committer, clock.clone(), random.clone())?;
+    crate::logging::install(&options, &clock)?;
     let (stop, stopped) = mpsc::channel();
-    let server = Arc::new(Server {
+    handle_signals(stop.clone())?;
+    log_start(&options);
+    write_pid_file(&options)?;
+
+    let mut engine = Engine::open(&options)?;
+    let server = assemble(&options, &engine, clock, stop)?;
+    engine.start_maintenance()?;
+    let executor = ServiceExecutor::start(&ExecutorOptions {
+        workers: options.number("net.workers", 0) as usize,
+        spin_us: options.number("net.spinMicros", 0),
+    })?;
+    let flushed = engine.storage.clone();
+    executor.on_tick_end(Arc::new(move || flushed.flush()));
+    let connections_max = options.number("net.maxIncomingConnections", 65_536) as usize;
+    let service = Arc::new(CommandService::new(server.clone()));
+    let manager = SessionManager::new(executor.clone(), service, connections_max);
+    let mut transports = listen(&options)?;
+    for transport in &mut transports {
+        transport.start(&manager)?;
+    }
+    let attr = Attr::new().num("port", server.start.port).str("ssl", "off");
+    log::info("NETWORK", 23016, "listener", "Waiting for connections", attr);
+
+    let grace = stopped.recv().ok().flatten().unwrap_or(SHUTDOWN_GRACE);
+    log::info("CONTROL", 23138, CTX, "Shutting down", Attr::new().num("exitCode", 0));
+    server.stopping.store(true, Ordering::Release);
+    transports.iter_mut().for_each(|transport| transport.shutdown());
+    manager.shutdown(grace);
+    executor.shutdown();
+    drop((manager, executor));
+    engine.close()?;
+    if let Some(file) = options.given("processManagement.pidFilePath") {
+        let _ = std::fs::remove_file(file);
+    }
+    log::info("CONTROL", 8423404, CTX, "Shutdown complete", Attr::new());
+    Ok(())
+}
+
+fn assemble(
+    options: &Options,
+    engine: &Engine,
+    clock: Arc<dyn Clock>,
+    stop: mpsc::Sender<Option<Duration>>,
+) -> Result<Arc<Server>> {
+    let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::from_entropy());
+    let committer = Arc::new(LocalCommitter(engine.storage.clone()));
+    let catalog = Catalog::open(engine.storage.clone(), committer, clock.clone(), random.clone())?;
+    let port = options.number("net.port", 27017) as u16;
+    let machine = crate::machine::look();
+    let process_id = kauri_bson::new_object_id((clock.unix_ms() / 1000) as u32, &*random);
+    Ok(Arc::new(Server {
         cursors: CursorManager::new(clock.clone(), random.clone()),
         catalog: Arc::new(catalog),
-        process_id: kauri_bson::new_object_id((clock.unix_ms() / 1000) as u32, &*random),
+        process_id,
         operations: Default::default(),
         parameters: Default::default(),
         fail_points: Default::default(),
         start: StartInfo {
-            argv: argv.to_vec(),
-            parsed: DocBuf::new(),
-            host: format!("localhost:{port}"),
+            argv: std::env::args().collect(),
+            parsed: options.to_doc(),
+            host: format!("{}:{port}", machine.hostname),
             port,
-            dbpath: String::new(),
+            dbpath: options.text("storage.dbPath", "/data/db"),
             started_ms: clock.unix_ms(),
             pid: std::process::id(),
-            revision: "",
+            machine: machine.clone(),
+            revision: option_env!("KAURI_REVISION").unwrap_or("unknown"),
         },
         clock,
         random,
         counters: Default::default(),
-        shutdown: Box::new(move |timeout| {
-            let _ = stop.send(timeout);
+        memory: Box::new(crate::machine::process_memory),
+        sessions: Default::default(),
+        profiling: Default::default(),
+        shutdown: Box::new(move |seconds| {
+            let _ = stop.send(Some(Duration::from_secs(seconds)));
         }),
         fsync_locks: AtomicI64::new(0),
-        slow_ms: AtomicI64::new(100),
+        slow_ms: AtomicI64::new(options.number("operationProfiling.slowOpThresholdMs", 100) as i64),
         stopping: Default::default(),
-    });
-    let executor = ServiceExecutor::start(&ExecutorOptions { workers: 0, spin_us: 0 })?;
-    let flushed = engine.clone();
-    executor.on_tick_end(Arc::new(move || flushed.flush()));
-    let manager =
-        SessionManager::new(executor, Arc::new(CommandService::new(server)), 100_000);
-    let options = TcpOptions { port, ..TcpOptions::default() };
-    let mut tcp = TcpTransport::new(options);
+    }))
+}
+
+/// The transports, listening but not accepting yet.
+fn listen(options: &Options) -> Result<Vec<Box<dyn TransportLayer>>> {
+    let port = options.number("net.port", 27017) as u16;
+    let bind_ips = if options.flag("net.bindIpAll", false) {
+        vec!["*".to_owned()]
+    } else {
+        let list = options.text("net.bindIp", "localhost");
+        list.split(',').map(|ip| ip.trim().to_owned()).filter(|ip| !ip.is_empty()).collect()
+    };
+    let mut tcp =
+        TcpTransport::new(TcpOptions { bind_ips, port, ipv6: options.flag("net.ipv6", false) });
     tcp.setup()?;
-    tcp.start(&manager)?;
-    let _ = stopped.recv();
-    tcp.shutdown();
-    manager.shutdown(Duration::from_secs(10));
-    engine.sync().map_err(kauri_base::Error::from)
+    let port = tcp.socket_addresses().first().map_or(port, |address| address.port());
+    let mut transports: Vec<Box<dyn TransportLayer>> = vec![Box::new(tcp)];
+    if options.flag("net.unixDomainSocket.enabled", true) {
+        let permissions = options.text("net.unixDomainSocket.filePermissions", "0700");
+        let permissions = u32::from_str_radix(&permissions, 8).map_err(|_| {
+            Error::new(
+                ErrorCode::InvalidOptions,
+                format!("--filePermissions must be octal, not '{permissions}'"),
+            )
+        })?;
+        let mut unix = UnixTransport::new(UnixOptions {
+            path_prefix: options.text("net.unixDomainSocket.pathPrefix", "/tmp").into(),
+            port,
+            permissions,
+        });
+        unix.setup()?;
+        transports.push(Box::new(unix));
+    }
+    Ok(transports)
+}
+
+/// SIGTERM, SIGINT and SIGQUIT end the server in order.
+fn handle_signals(stop: mpsc::Sender<Option<Duration>>) -> Result<()> {
+    use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGQUIT])
+        .map_err(|e| Error::new(ErrorCode::InternalError, format!("cannot handle signals: {e}")))?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for signal in signals.forever() {
+                let attr = Attr::new().num("signal", signal);
+                log::info("CONTROL", 23377, "SignalHandler", "Received signal", attr);
+                if stop.send(None).is_err() {
+                    return;
+                }
+            }
+        })
+        .map(drop)
+        .map_err(|e| Error::new(ErrorCode::InternalError, format!("cannot start a thread: {e}")))
+}
+
+fn log_start(options: &Options) {
+    let attr = Attr::new()
+        .num("pid", std::process::id())
+        .num("port", options.number("net.port", 27017))
+        .str("dbPath", options.text("storage.dbPath", "/data/db"))
+        .str("storageEngine", options.text("storage.engine", "pmlog"))
+        .str("version", VERSION);
+    log::info("CONTROL", 4615611, CTX, "Kauri starting", attr);
+}
+
+fn write_pid_file(options: &Options) -> Result<()> {
+    let Some(path) = options.given("processManagement.pidFilePath") else { return Ok(()) };
+    std::fs::write(path, format!("{}\n", std::process::id())).map_err(|e| {
+        Error::new(ErrorCode::FileOpenFailed, format!("cannot write the pid file {path}: {e}"))
+    })
 }

@@ -1,0 +1,103 @@
+//! Opening the storage engine that the options name, and running its maintenance.
+
+use crate::options::Options;
+use kauri_base::log::{self, Attr};
+use kauri_base::{Error, ErrorCode, Result};
+use kauri_medium::plain::PlainDirectory;
+use kauri_storage::ephemeral::EphemeralEngine;
+use kauri_storage::{Maintenance, StorageEngine};
+use kauri_storage_log::PmLog;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// An engine and the threads that maintain it.
+pub struct Engine {
+    /// The engine.
+    pub storage: Arc<dyn StorageEngine>,
+    log: Option<Arc<PmLog>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<(JoinHandle<()>, Box<dyn Fn() + Send + Sync>)>,
+}
+
+impl Engine {
+    /// Opens the engine.
+    pub fn open(options: &Options) -> Result<Engine> {
+        let name = options.text("storage.engine", "pmlog");
+        let (storage, log): (Arc<dyn StorageEngine>, _) = match name.as_str() {
+            "pmlog" => {
+                let log = Arc::new(open_log(options)?);
+                (log.clone(), Some(log))
+            }
+            "ephemeralForTest" => (Arc::new(EphemeralEngine::new()), None),
+            other => {
+                return Err(Error::new(
+                    ErrorCode::BadValue,
+                    format!(
+                        "unknown storage engine '{other}'; there are pmlog and ephemeralForTest"
+                    ),
+                ));
+            }
+        };
+        Ok(Engine { storage, log, stop: Arc::default(), threads: Vec::new() })
+    }
+
+    /// Starts the maintenance threads.
+    pub fn start_maintenance(&mut self) -> Result<()> {
+        for Maintenance { name, mut run, wake } in self.storage.maintenance() {
+            let stop = self.stop.clone();
+            let thread = std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(move || run(&stop))
+                .map_err(|e| {
+                    Error::new(ErrorCode::InternalError, format!("cannot start a thread: {e}"))
+                })?;
+            self.threads.push((thread, wake));
+        }
+        Ok(())
+    }
+
+    /// Ends maintenance and leaves the data as a clean shutdown does.
+    pub fn close(self) -> Result<()> {
+        self.stop.store(true, Ordering::Release);
+        for (thread, wake) in self.threads {
+            wake();
+            // A maintenance thread that panicked has said so; the data is on the medium.
+            let _ = thread.join();
+        }
+        match &self.log {
+            Some(log) => log.close().map_err(Error::from),
+            None => Ok(()),
+        }
+    }
+}
+
+fn open_log(options: &Options) -> Result<PmLog> {
+    let path = options.text("storage.dbPath", "/data/db");
+    let path = Path::new(&path);
+    std::fs::create_dir_all(path).map_err(|e| {
+        Error::new(
+            ErrorCode::NonExistentPath,
+            format!("cannot create the data directory {}: {e}", path.display()),
+        )
+    })?;
+    let directory = PlainDirectory::open(path)?;
+    let engine_options = kauri_storage_log::Options {
+        cache_bytes: options.gigabytes("storage.cacheSizeGB").unwrap_or_else(default_cache_bytes),
+        commit_interval_ms: options.number("storage.journal.commitIntervalMs", 100),
+        bytes_max: options.gigabytes("storage.maxSizeGB").unwrap_or(0),
+        ..kauri_storage_log::Options::default()
+    };
+    let attr = Attr::new()
+        .str("path", path.display().to_string())
+        .num("cacheBytes", engine_options.cache_bytes);
+    log::info("STORAGE", 22315, "initandlisten", "Opening storage engine", attr);
+    PmLog::open(Arc::new(directory), engine_options)
+}
+
+/// Half of the memory beyond 1 GB, and 256 MB at least, as MongoDB's cache.
+fn default_cache_bytes() -> u64 {
+    const GB: u64 = 1 << 30;
+    (crate::machine::look().memory_limit_bytes.saturating_sub(GB) / 2).max(256 << 20)
+}

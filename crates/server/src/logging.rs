@@ -1,0 +1,54 @@
+//! Where log lines go: standard output or a file.
+
+use crate::options::Options;
+use kauri_base::log::{self, Severity};
+use kauri_base::{Clock, Error, ErrorCode, Result};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How much is logged: debug lines up to this level.
+pub static VERBOSITY: AtomicU8 = AtomicU8::new(0);
+
+/// Sends log lines where the options say.
+pub fn install(options: &Options, clock: &Arc<dyn Clock>) -> Result<()> {
+    VERBOSITY.store(options.number("systemLog.verbosity", 0).min(5) as u8, Ordering::Relaxed);
+    let file = match options.given("systemLog.path") {
+        None => None,
+        Some(path) => Some(Mutex::new(open(path, options.flag("systemLog.logAppend", false))?)),
+    };
+    let clock = clock.clone();
+    log::install(
+        Box::new(move |severity, line| {
+            if let Severity::Debug(level) = severity
+                && level > VERBOSITY.load(Ordering::Relaxed)
+            {
+                return;
+            }
+            // A log that can't be written must not stop the server.
+            let _ = match &file {
+                Some(file) => {
+                    let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+                    file.write_all(format!("{line}\n").as_bytes())
+                }
+                None => std::io::stdout().write_all(format!("{line}\n").as_bytes()),
+            };
+        }),
+        Box::new(move || clock.unix_ms()),
+    );
+    Ok(())
+}
+
+fn open(path: &str, append: bool) -> Result<File> {
+    let fail = |error: std::io::Error| {
+        Error::new(ErrorCode::FileOpenFailed, format!("cannot open the log file {path}: {error}"))
+    };
+    if !append && std::path::Path::new(path).exists() {
+        let seconds = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |d| d.as_secs());
+        std::fs::rename(path, format!("{path}.{seconds}")).map_err(fail)?;
+    }
+    OpenOptions::new().create(true).append(true).open(path).map_err(fail)
+}

@@ -1,0 +1,57 @@
+//! What the process runs on: the machine, its memory, and what a container leaves of it.
+
+use kauri_commands::server::{Machine, ProcessMemory};
+use std::fs::read_to_string;
+
+/// Looks at the machine.
+pub fn look() -> Machine {
+    let text = |path: &str| read_to_string(path).unwrap_or_default().trim().to_owned();
+    let memory_bytes = memory_bytes();
+    Machine {
+        hostname: text("/proc/sys/kernel/hostname"),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        memory_bytes,
+        memory_limit_bytes: cgroup_limit().unwrap_or(memory_bytes).min(memory_bytes),
+        os_name: os_name(),
+        os_version: text("/proc/sys/kernel/osrelease"),
+        page_bytes: 4096,
+        cpu: field("/proc/cpuinfo", "model name"),
+    }
+}
+
+/// The process's memory now.
+pub fn process_memory() -> ProcessMemory {
+    let statm = read_to_string("/proc/self/statm").unwrap_or_default();
+    let mut pages = statm.split_whitespace().filter_map(|n| n.parse::<u64>().ok());
+    let mapped = pages.next().unwrap_or(0) * 4096;
+    let resident = pages.next().unwrap_or(0) * 4096;
+    ProcessMemory { resident, mapped }
+}
+
+fn memory_bytes() -> u64 {
+    let total = field("/proc/meminfo", "MemTotal");
+    total.trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) * 1024
+}
+
+/// The limit of the control group (version 2, then version 1), if there is one.
+fn cgroup_limit() -> Option<u64> {
+    ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+        .iter()
+        .find_map(|path| read_to_string(path).ok()?.trim().parse().ok())
+}
+
+fn os_name() -> String {
+    let release = read_to_string("/etc/os-release").unwrap_or_default();
+    let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    name.unwrap_or("Linux").trim_matches('"').to_owned()
+}
+
+/// The first value of this name in a file of `name: value` lines.
+fn field(path: &str, name: &str) -> String {
+    let text = read_to_string(path).unwrap_or_default();
+    let value = text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    });
+    value.unwrap_or_default()
+}
