@@ -2,11 +2,17 @@
 
 use crate::eval::{Env, EvalCx};
 use crate::node::Node;
+use crate::ops::registry;
 use crate::optimize::optimize;
 use crate::parse::{ParseCx, Parser};
 use crate::path::FieldPath;
 use kauri_base::Result;
 use kauri_bson::{Doc, Value};
+
+/// Whether an operator of this name (`$add`) exists.
+pub fn is_expression_name(name: &str) -> bool {
+    registry::find(name).is_some()
+}
 
 /// A parsed and optimised expression.
 #[derive(Debug)]
@@ -29,6 +35,10 @@ impl Expression {
     /// The field at a path from the document.
     pub fn field(path: FieldPath) -> Expression {
         Expression { node: Node::Field(path) }
+    }
+
+    pub(crate) fn of_node(node: Node) -> Expression {
+        Expression { node }
     }
 
     /// Evaluates for a document. What can be borrowed from the document, from the expression or

@@ -7,9 +7,15 @@
 //! Knows nothing of pipelines, of storage or of the wire; reads no clock and has no randomness of
 //! its own: [`EvalCx`] brings both.
 
+mod accum;
+mod coerce;
+mod date;
+mod decimal_math;
+mod encode;
 mod eval;
 mod expression;
 mod node;
+mod numeric;
 mod ops;
 mod optimize;
 mod parse;
@@ -18,8 +24,9 @@ pub mod regex;
 mod value;
 mod variables;
 
+pub use accum::{Accumulator, AccumulatorSpec, is_accumulator_name};
 pub use eval::{EvalCx, MetaSource};
-pub use expression::Expression;
+pub use expression::{Expression, is_expression_name};
 pub use parse::ParseCx;
 pub use path::FieldPath;
 pub use variables::{VariableScope, check_name_for_read, check_name_for_write, is_system_variable};

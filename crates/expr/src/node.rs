@@ -1,12 +1,17 @@
 //! The tree that an expression is parsed into, and its evaluation.
 
+use crate::accum::percentile::Method;
 use crate::eval::Env;
 use crate::ops::binding::{Filter, Let, MapOver, Reduce};
+use crate::ops::convert::Target;
 use crate::ops::registry::Op;
+use crate::ops::sort::SortBy;
 use crate::path::FieldPath;
+use crate::regex::{Regex, RegexCache};
 use crate::value;
 use kauri_base::{Result, bail};
 use kauri_bson::{DocWriter, Value};
+use std::sync::Arc;
 
 /// A node of the tree.
 #[derive(Debug)]
@@ -55,6 +60,33 @@ pub(crate) enum VarRef {
 pub(crate) struct Call {
     pub op: &'static Op,
     pub args: Box<[Node]>,
+    pub prepared: Prepared,
+}
+
+/// What an operator worked out at parse time.
+#[derive(Debug)]
+pub(crate) enum Prepared {
+    Nothing,
+    /// A constant pattern; `None` if it is null.
+    Regex(Option<Arc<Regex>>),
+    /// Patterns that come from documents.
+    Regexes(RegexCache),
+    /// A sort order.
+    Sort(SortBy),
+    /// `$zip`: how many of the arguments are inputs.
+    Zip {
+        inputs: usize,
+        longest: bool,
+    },
+    /// What `$toInt` and its like convert to.
+    Target(Target),
+    /// `$percentile` (`$median` without `p`).
+    Percentile {
+        p: Option<Vec<f64>>,
+        method: Method,
+    },
+    /// A name: of a field, of metadata.
+    Name(String),
 }
 
 impl Call {

@@ -3,6 +3,7 @@
 
 use crate::eval::{Env, EvalCx};
 use crate::node::{Call, Node, VarRef};
+use crate::ops::registry;
 use kauri_base::Result;
 use kauri_bson::{Doc, Value};
 
@@ -47,24 +48,89 @@ fn optimize_all<'n>(nodes: impl Iterator<Item = &'n mut Node>) -> Result<()> {
 }
 
 fn optimize_call(mut call: Call) -> Result<Node> {
-    optimize_all(call.args.iter_mut())?;
+    match call.op.name {
+        "$switch" => return optimize_switch(call),
+        "$and" | "$or" => {
+            optimize_all(call.args.iter_mut())?;
+            // A constant decides wherever it stands, before anything is evaluated.
+            let decisive = call.op.name == "$or";
+            let truth = |node: &Node| node.as_literal().map(Value::truthy);
+            if call.args.iter().any(|node| truth(node) == Some(decisive)) {
+                return Ok(Node::Literal(Value::Bool(decisive)));
+            }
+        }
+        "$cond" => {
+            optimize_all(call.args.iter_mut())?;
+            let chosen = match call.args.first().and_then(Node::as_literal) {
+                Some(condition) if condition.truthy() => 1,
+                Some(_) => 2,
+                None => return Ok(Node::Call(Box::new(call))),
+            };
+            if let Some(node) = call.args.get_mut(chosen) {
+                return Ok(std::mem::replace(node, Node::Absent));
+            }
+        }
+        "$setUnion" | "$setIntersection" => {
+            optimize_all(call.args.iter_mut())?;
+            // Constants are looked at last.
+            call.args.sort_by_key(is_constant);
+        }
+        _ => optimize_all(call.args.iter_mut())?,
+    }
+    if let Some(prepare) = call.op.prepare {
+        prepare(&mut call)?;
+    }
     fold_if(Node::Call(Box::new(call)))
 }
+
+/// Drops branches that cannot be taken, unfolded, and what stands behind one that always is.
+fn optimize_switch(mut call: Call) -> Result<Node> {
+    let mut args = std::mem::take(&mut call.args).into_vec();
+    let default = args.pop().map_or(Ok(Node::Absent), optimize)?;
+    let mut kept = Vec::new();
+    let mut branches = args.into_iter();
+    while let (Some(case), Some(then)) = (branches.next(), branches.next()) {
+        let case = optimize(case)?;
+        match case.as_literal().map(Value::truthy) {
+            Some(false) => continue,
+            Some(true) if kept.is_empty() => return optimize(then),
+            always => {
+                kept.extend([case, optimize(then)?]);
+                if always == Some(true) {
+                    break;
+                }
+            }
+        }
+    }
+    if kept.is_empty() && !default.is_absent() {
+        return Ok(default);
+    }
+    kept.push(default);
+    fold_if(Node::Call(Box::new(Call { args: kept.into(), ..call })))
+}
+
+/// Operators whose value is no matter of their arguments alone.
+const DIFFERS_BY_DOCUMENT: [&str; 2] = ["$rand", "$meta"];
 
 fn is_constant(node: &Node) -> bool {
     matches!(node, Node::Literal(_) | Node::Absent)
 }
 
 /// Evaluates the node if all its children are constants.
-fn fold_if(node: Node) -> Result<Node> {
+fn fold_if(mut node: Node) -> Result<Node> {
     let constant = match &node {
         Node::Object(fields) => fields.iter().all(|(_, node)| is_constant(node)),
         Node::Array(items) => items.iter().all(is_constant),
-        Node::Call(call) => call.args.iter().all(is_constant),
+        Node::Call(call) => {
+            !DIFFERS_BY_DOCUMENT.contains(&call.op.name) && call.args.iter().all(is_constant)
+        }
         _ => false,
     };
     if !constant {
         return Ok(node);
+    }
+    if let Node::Call(call) = &mut node {
+        call.op = registry::find(call.op.name).unwrap_or(call.op);
     }
     let cx = EvalCx::default();
     let env = Env { root: Doc::EMPTY, frame: None, cx: &cx };

@@ -4,7 +4,7 @@
 //! begins with `$` is an operator, any other an object to build; an array is an array to build; all
 //! else stands for itself.
 
-use crate::node::{Call, Node, VarRef};
+use crate::node::{Call, Node, Prepared, VarRef};
 use crate::ops::registry::{self, Arity, Op};
 use crate::path::{self, FieldPath};
 use crate::value;
@@ -17,6 +17,9 @@ use kauri_bson::{Doc, Value};
 pub struct ParseCx {
     /// Variables that are bound outside.
     pub vars: VariableScope,
+    /// Whether the expression is a `$group`'s key or an accumulator's argument: MongoDB evaluates
+    /// those elsewhere, and some errors have other codes there.
+    pub in_group: bool,
 }
 
 /// The state of a parse: the variables in scope.
@@ -62,6 +65,7 @@ impl<'p> Parser<'p> {
                 }
                 self.operator(first.key(), &first.value())
             }
+            None => Ok(Node::Literal(Doc::EMPTY.into())),
             _ => self.fields(doc),
         }
     }
@@ -81,7 +85,9 @@ impl<'p> Parser<'p> {
 
     /// Parses `{name: argument}`.
     pub fn operator(&mut self, name: &str, argument: &Value<'_>) -> Result<Node> {
-        let Some(op) = registry::find(name) else {
+        let op =
+            if self.cx.in_group { registry::find_in_group(name) } else { registry::find(name) };
+        let Some(op) = op else {
             bail!(InvalidPipelineOperator, "Unrecognized expression '{name}'");
         };
         (op.parse)(self, op, argument)
@@ -94,9 +100,6 @@ impl<'p> Parser<'p> {
         };
         if rest.is_empty() {
             bail!(16872, "'$' by itself is not a valid FieldPath");
-        }
-        if text.contains('\0') {
-            bail!(16419, "field path must not contain embedded null characters");
         }
         let Some(rest) = rest.strip_prefix('$') else {
             let path = FieldPath::parse(rest)?;
@@ -211,11 +214,21 @@ pub(crate) fn check_arity(op: &Op, count: usize) -> Result<()> {
             "Expression {} takes exactly {wanted} arguments. {count} were passed in.",
             op.name
         ),
+        Arity::Between(least, most) if count < least || count > most => bail!(
+            28667,
+            "Expression {} takes at least {least} arguments, and at most {most}, but {count} were passed in.",
+            op.name
+        ),
         _ => Ok(()),
     }
 }
 
 /// A call of an operator.
 pub(crate) fn call(op: &'static Op, args: Vec<Node>) -> Node {
-    Node::Call(Box::new(Call { op, args: args.into() }))
+    prepared_call(op, args, Prepared::Nothing)
+}
+
+/// A call of an operator that keeps something ready.
+pub(crate) fn prepared_call(op: &'static Op, args: Vec<Node>, prepared: Prepared) -> Node {
+    Node::Call(Box::new(Call { op, args: args.into(), prepared }))
 }

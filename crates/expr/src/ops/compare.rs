@@ -3,13 +3,25 @@
 use crate::eval::Env;
 use crate::node::Call;
 use kauri_base::Result;
-use kauri_bson::Value;
+use kauri_bson::{Elem, Value};
 use std::cmp::Ordering;
 
 /// Compares two values as expressions do. The one place where a collation would come in.
 #[inline]
 pub(crate) fn order(a: &Value<'_>, b: &Value<'_>) -> Ordering {
     kauri_bson::compare(a, b)
+}
+
+/// The same for elements of documents or arrays, names ignored.
+#[inline]
+pub(crate) fn elem_order(a: Elem<'_>, b: Elem<'_>) -> Ordering {
+    kauri_bson::compare::compare_elem_values(a, b)
+}
+
+/// Whether an element equals a value.
+#[inline]
+pub(crate) fn elem_is(a: Elem<'_>, b: &Value<'_>) -> bool {
+    kauri_bson::compare::compare_elem_with(a, b).is_eq()
 }
 
 #[inline]

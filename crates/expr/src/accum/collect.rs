@@ -1,0 +1,115 @@
+//! What `$push`, `$addToSet`, `$setUnion` and `$concatArrays` gather.
+
+use kauri_bson::writer::put_value_bytes;
+use kauri_bson::{Doc, DocBuf, Value, equal, hash_value};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{Hash, Hasher};
+
+/// The elements of a growing array as BSON.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Elements {
+    bytes: Vec<u8>,
+    count: u64,
+}
+
+impl Elements {
+    /// Adds a value that is there.
+    pub fn push(&mut self, value: &Value<'_>) {
+        let Some(ty) = value.ty() else { return };
+        self.bytes.push(ty as u8);
+        // Digits, the lowest last.
+        let mut digits = [0u8; 20];
+        let (mut at, mut rest) = (digits.len(), self.count);
+        loop {
+            at -= 1;
+            if let Some(digit) = digits.get_mut(at) {
+                *digit = b'0' + (rest % 10) as u8;
+            }
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        self.bytes.extend_from_slice(digits.get(at..).unwrap_or_default());
+        self.bytes.push(0);
+        put_value_bytes(&mut self.bytes, value);
+        self.count += 1;
+    }
+
+    pub fn extend(&mut self, items: Doc<'_>) {
+        items.iter().for_each(|elem| self.push(&elem.value()));
+    }
+
+    pub fn merge(&mut self, other: &Elements) {
+        let array = other.value();
+        if let Some(items) = array.as_array() {
+            self.extend(items);
+        }
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    pub fn value(&self) -> Value<'static> {
+        let length = self.bytes.len() + 5;
+        let mut bytes = Vec::with_capacity(length);
+        bytes.extend_from_slice(&(length as i32).to_le_bytes());
+        bytes.extend_from_slice(&self.bytes);
+        bytes.push(0);
+        Value::Array(DocBuf::from_vec(bytes).unwrap_or_default().into())
+    }
+}
+
+/// A value as a key of the hash table: equal as expressions see it.
+#[derive(Clone, Debug)]
+struct Key(Value<'static>);
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        equal(&self.0, &other.0)
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        hash_value(&self.0, state);
+    }
+}
+
+/// Distinct values in the order of their first appearance.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Distinct {
+    places: HashMap<Key, usize>,
+    bytes: usize,
+}
+
+impl Distinct {
+    pub fn insert(&mut self, value: Value<'static>) {
+        let place = self.places.len();
+        let bytes = super::value_bytes(&value);
+        if let Entry::Vacant(entry) = self.places.entry(Key(value)) {
+            entry.insert(place);
+            self.bytes += bytes;
+        }
+    }
+
+    pub fn merge(&mut self, other: Distinct) {
+        let mut entries: Vec<_> = other.places.into_iter().collect();
+        entries.sort_by_key(|(_, place)| *place);
+        entries.into_iter().for_each(|(key, _)| self.insert(key.0));
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn value(&self) -> Value<'static> {
+        let mut entries: Vec<_> = self.places.iter().collect();
+        entries.sort_by_key(|(_, place)| **place);
+        Value::array(entries.into_iter().map(|(key, _)| key.0.borrow()))
+    }
+}

@@ -1,0 +1,166 @@
+//! `$percentile` and `$median`: exact, from all the numbers.
+//!
+//! MongoDB's `approximate` is a digest; the exact discrete percentile is one of the answers that it
+//! may give, and the one it gives for few values.
+
+use kauri_base::{Error, Result, bail};
+use kauri_bson::Value;
+
+/// How percentiles fall between values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Method {
+    /// One of the values.
+    Discrete,
+    /// Interpolated between two of them.
+    Continuous,
+}
+
+impl Method {
+    pub fn parse(value: &Value<'_>) -> Result<Method> {
+        match value.as_str() {
+            Some("approximate" | "discrete") => Ok(Method::Discrete),
+            Some("continuous") => Ok(Method::Continuous),
+            _ => bail!(
+                BadValue,
+                "Currently only 'approximate', 'discrete' and 'continuous' can be used as percentile 'method'."
+            ),
+        }
+    }
+}
+
+/// Checks `p`: numbers from 0 to 1.
+pub(crate) fn parse_p(value: &Value<'_>) -> Result<Vec<f64>> {
+    let bad = |code, text: String| Error::location(code, text);
+    let Some(items) = value.as_array().filter(|items| !items.is_empty()) else {
+        return Err(bad(
+            7750301,
+            format!(
+                "The $percentile 'p' field must be an array of numbers from [0.0, 1.0], but found: {}",
+                crate::numeric::value_text(value)
+            ),
+        ));
+    };
+    let number = |item: Value<'_>| {
+        let Some(p) = item.as_f64_lossy() else {
+            return Err(bad(
+                7750302,
+                format!(
+                    "The $percentile 'p' field must be an array of numbers from [0.0, 1.0], but found: {}",
+                    crate::numeric::value_text(&item)
+                ),
+            ));
+        };
+        if !(0.0..=1.0).contains(&p) {
+            return Err(bad(
+                7750303,
+                format!(
+                    "The $percentile 'p' field must be an array of numbers from [0.0, 1.0], but found: {p}"
+                ),
+            ));
+        }
+        Ok(p)
+    };
+    items.iter().map(|elem| number(elem.value())).collect()
+}
+
+/// The numbers seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Numbers {
+    values: Vec<f64>,
+}
+
+impl Numbers {
+    /// What is no number, and NaN, doesn't count.
+    pub fn add(&mut self, value: &Value<'_>) {
+        if let Some(number) = value.as_f64_lossy()
+            && !number.is_nan()
+        {
+            self.values.push(number);
+        }
+    }
+
+    pub fn merge(&mut self, mut other: Numbers) {
+        self.values.append(&mut other.values);
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.values.capacity() * size_of::<f64>()
+    }
+
+    fn sorted(&self) -> Vec<f64> {
+        let mut sorted = self.values.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted
+    }
+
+    /// One percentile for each of `p`; nulls if there is no number.
+    pub fn percentiles(&self, p: &[f64], method: Method) -> Value<'static> {
+        let sorted = self.sorted();
+        Value::array(p.iter().map(|p| percentile(&sorted, *p, method)))
+    }
+
+    pub fn median(&self, method: Method) -> Value<'static> {
+        percentile(&self.sorted(), 0.5, method)
+    }
+}
+
+fn percentile(sorted: &[f64], p: f64, method: Method) -> Value<'static> {
+    let Some(last) = sorted.len().checked_sub(1) else { return Value::Null };
+    let at = |place: usize| sorted.get(place.min(last)).copied().unwrap_or(f64::NAN);
+    let value = match method {
+        Method::Discrete => at(((p * sorted.len() as f64).ceil() as usize).saturating_sub(1)),
+        Method::Continuous => {
+            let rank = p * last as f64;
+            let (low, high) = (at(rank.floor() as usize), at(rank.ceil() as usize));
+            if low == high { low } else { low + (high - low) * rank.fract() }
+        }
+    };
+    Value::Double(value)
+}
+
+/// A percentile is asked of the numbers in an array.
+pub(crate) fn of_array(items: kauri_bson::Doc<'_>) -> Numbers {
+    let mut numbers = Numbers::default();
+    items.iter().for_each(|elem| numbers.add(&elem.value()));
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kauri_bson::Decimal128;
+
+    #[test]
+    fn percentiles_by_hand() {
+        let mut numbers = Numbers::default();
+        for v in [10, 40, 20, 30] {
+            numbers.add(&v.into());
+        }
+        numbers.add(&"x".into());
+        numbers.add(&f64::NAN.into());
+        let p = [0.0, 0.25, 0.26, 0.5, 0.99, 1.0];
+        let discrete = numbers.percentiles(&p, Method::Discrete);
+        assert_eq!(discrete, kauri_bson::array![10.0, 10.0, 20.0, 20.0, 40.0, 40.0]);
+        let continuous = numbers.percentiles(&[0.0, 0.5, 1.0], Method::Continuous);
+        assert_eq!(continuous, kauri_bson::array![10.0, 25.0, 40.0]);
+        assert_eq!(Numbers::default().median(Method::Discrete), Value::Null);
+        numbers.add(&Value::Decimal128(Decimal128::from(25)));
+        assert_eq!(numbers.median(Method::Discrete), Value::Double(25.0));
+    }
+
+    #[test]
+    fn p_is_checked() {
+        use kauri_bson::array;
+        let cases = [
+            (array![0.5, 1], None),
+            (array![], Some(7750301)),
+            (Value::Int32(1), Some(7750301)),
+            (array!["x"], Some(7750302)),
+            (array![1.5], Some(7750303)),
+        ];
+        for (value, code) in cases {
+            let found = parse_p(&value).err().map(|e| e.code().number());
+            assert_eq!(found, code, "{value:?}");
+        }
+    }
+}
