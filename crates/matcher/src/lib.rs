@@ -13,6 +13,7 @@
 
 pub mod cx;
 mod eval;
+mod explain;
 mod inspect;
 mod matcher;
 mod optimize;

@@ -68,7 +68,7 @@ fn write_branches(name: &str, children: &[MatchExpr], out: &mut DocWriter<'_>) {
 
 impl Predicate {
     /// Writes the predicate as fields of an operator object.
-    fn write(&self, out: &mut DocWriter<'_>) {
+    pub(crate) fn write(&self, out: &mut DocWriter<'_>) {
         match self {
             Predicate::Compare(op, value) => out.put_value(op.name(), value),
             Predicate::In(list) => {

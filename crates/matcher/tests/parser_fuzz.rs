@@ -173,6 +173,9 @@ fn survive(filter: &DocBuf, documents: &[DocBuf]) -> Option<MatchExpr> {
         let matcher = Matcher::new(optimized);
         for document in documents {
             let plain = tree.matches(document.as_doc(), &cx);
+            if let Ok(false) = plain {
+                assert!(tree.explain_mismatch(document.as_doc(), &cx).is_ok(), "{filter:?}");
+            }
             // Which of several failing branches is looked at may differ, so errors aren't compared.
             if let (Ok(plain), Ok(fast)) = (plain, matcher.matches(document.as_doc(), &cx)) {
                 assert_eq!(plain, fast, "{filter:?} on {document:?}");

@@ -15,7 +15,7 @@ impl Schema {
 }
 
 impl Rules {
-    fn allow(&self, value: &Value<'_>) -> Result<bool> {
+    pub(super) fn allow(&self, value: &Value<'_>) -> Result<bool> {
         if let (Some(types), Some(ty)) = (self.types, value.ty())
             && !types.contains(ty)
         {
@@ -75,21 +75,31 @@ fn count_allowing(schemas: &[Rules], value: &Value<'_>, enough: usize) -> Result
 
 impl NumberRules {
     fn allow(&self, value: &Value<'_>, number: Number) -> bool {
-        let beyond = |bound: &super::Bound, side: Ordering| {
-            // As with `$gte` and `$lte`: NaN is within no bound but NaN's own.
-            if number.is_nan() != bound.value.is_nan() {
-                return true;
-            }
-            let order = compare(value, &bound.value);
-            order == side || order.is_eq() && bound.exclusive
-        };
-        if self.minimum.as_ref().is_some_and(|b| beyond(b, Ordering::Less)) {
-            return false;
-        }
-        if self.maximum.as_ref().is_some_and(|b| beyond(b, Ordering::Greater)) {
-            return false;
-        }
+        self.reaches_minimum(value) && self.keeps_maximum(value) && self.is_multiple(number)
+    }
+
+    pub(super) fn reaches_minimum(&self, value: &Value<'_>) -> bool {
+        self.minimum.as_ref().is_none_or(|bound| bound.admits(value, Ordering::Greater))
+    }
+
+    pub(super) fn keeps_maximum(&self, value: &Value<'_>) -> bool {
+        self.maximum.as_ref().is_none_or(|bound| bound.admits(value, Ordering::Less))
+    }
+
+    pub(super) fn is_multiple(&self, number: Number) -> bool {
         self.multiple_of.is_none_or(|divisor| (to_decimal(number) % divisor).is_zero())
+    }
+}
+
+impl super::Bound {
+    /// Whether a number lies on this side of the bound, or on it. As with `$gte` and `$lte`, NaN is
+    /// within no bound but NaN's own.
+    fn admits(&self, value: &Value<'_>, side: Ordering) -> bool {
+        if value.is_nan() || self.value.is_nan() {
+            return value.is_nan() && self.value.is_nan() && !self.exclusive;
+        }
+        let order = compare(value, &self.value);
+        order == side || order.is_eq() && !self.exclusive
     }
 }
 
@@ -102,29 +112,31 @@ pub(super) fn to_decimal(number: Number) -> Decimal128 {
     }
 }
 
+/// Whether a count keeps within bounds.
+pub(super) fn within(count: u64, min: Option<u64>, max: Option<u64>) -> bool {
+    min.is_none_or(|min| count >= min) && max.is_none_or(|max| count <= max)
+}
+
 impl StringRules {
     fn allow(&self, text: &str) -> Result<bool> {
-        if self.length_min.is_some() || self.length_max.is_some() {
-            let length = text.chars().count() as u64;
-            if self.length_min.is_some_and(|min| length < min)
-                || self.length_max.is_some_and(|max| length > max)
-            {
-                return Ok(false);
-            }
+        let bounded = self.length_min.is_some() || self.length_max.is_some();
+        if bounded && !within(length(text), self.length_min, self.length_max) {
+            return Ok(false);
         }
         self.pattern.as_ref().map_or(Ok(true), |regex| regex.is_match(text))
     }
 }
 
+/// The length of a text as the keywords count it: in code points.
+pub(super) fn length(text: &str) -> u64 {
+    text.chars().count() as u64
+}
+
 impl ArrayRules {
     fn allow(&self, list: Doc<'_>) -> Result<bool> {
-        if self.count_min.is_some() || self.count_max.is_some() {
-            let count = list.count() as u64;
-            if self.count_min.is_some_and(|min| count < min)
-                || self.count_max.is_some_and(|max| count > max)
-            {
-                return Ok(false);
-            }
+        let bounded = self.count_min.is_some() || self.count_max.is_some();
+        if bounded && !within(list.count() as u64, self.count_min, self.count_max) {
+            return Ok(false);
         }
         if self.unique && has_duplicates(list) {
             return Ok(false);
@@ -161,23 +173,15 @@ impl ObjectRules {
         if self.required.iter().any(|name| doc.get(name).is_none()) {
             return Ok(false);
         }
-        if self.count_min.is_some() || self.count_max.is_some() {
-            let count = doc.count() as u64;
-            if self.count_min.is_some_and(|min| count < min)
-                || self.count_max.is_some_and(|max| count > max)
-            {
-                return Ok(false);
-            }
+        let bounded = self.count_min.is_some() || self.count_max.is_some();
+        if bounded && !within(doc.count() as u64, self.count_min, self.count_max) {
+            return Ok(false);
         }
         for (name, dependency) in &self.dependencies {
             if doc.get(name).is_none() {
                 continue;
             }
-            let holds = match dependency {
-                Dependency::Properties(names) => names.iter().all(|n| doc.get(n).is_some()),
-                Dependency::Rules(rules) => rules.allow(&Value::from(doc))?,
-            };
-            if !holds {
+            if !dependency.holds(doc)? {
                 return Ok(false);
             }
         }
@@ -185,6 +189,19 @@ impl ObjectRules {
             return Ok(true);
         }
         all_allowed(doc, |elem| self.allow_property(elem))
+    }
+
+    /// Whether `properties` or `patternProperties` speaks of this property.
+    pub(super) fn names(&self, name: &str) -> Result<bool> {
+        if self.properties.iter().any(|(n, _)| n == name) {
+            return Ok(true);
+        }
+        for (regex, _) in &self.patterns {
+            if regex.is_match(name)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn allow_property(&self, elem: Elem<'_>) -> Result<bool> {
@@ -210,6 +227,15 @@ impl ObjectRules {
     }
 }
 
+impl Dependency {
+    pub(super) fn holds(&self, doc: Doc<'_>) -> Result<bool> {
+        match self {
+            Dependency::Properties(names) => Ok(names.iter().all(|n| doc.get(n).is_some())),
+            Dependency::Rules(rules) => rules.allow(&Value::from(doc)),
+        }
+    }
+}
+
 fn all_allowed(doc: Doc<'_>, mut allow: impl FnMut(Elem<'_>) -> Result<bool>) -> Result<bool> {
     for elem in doc {
         if !allow(elem)? {
@@ -220,7 +246,7 @@ fn all_allowed(doc: Doc<'_>, mut allow: impl FnMut(Elem<'_>) -> Result<bool>) ->
 }
 
 /// Whether two elements of the array are equal, fields of objects in any order.
-fn has_duplicates(list: Doc<'_>) -> bool {
+pub(super) fn has_duplicates(list: Doc<'_>) -> bool {
     let mut values: Vec<Value<'_>> = list.iter().map(Elem::value).collect();
     values.sort_by(|a, b| compare_unordered(a, b, 0));
     values.windows(2).any(|w| match w {

@@ -6,6 +6,7 @@
 //! Invariant: the parser bounds how deep schemas nest, which bounds recursion here.
 
 mod eval;
+mod explain;
 mod parse;
 
 use crate::tree::TypeSet;
