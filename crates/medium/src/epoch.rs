@@ -24,9 +24,9 @@
 //! - A reader that had entered before and has left: its leaving store (release) was read by the scan
 //!   (acquire), so its last look happened before the closure.
 
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering, fence, lock};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, lock};
 use std::collections::VecDeque;
-use std::sync::{Arc as StdArc, Condvar, Mutex as StdMutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex as StdMutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A slot of a guard that hasn't entered.
@@ -172,8 +172,8 @@ impl EpochDomain {
     /// Waits until every guard that is inside now has left, or until the time is over (false). Never
     /// to be called by a thread whose own guard is inside: it would wait for itself.
     pub fn wait_quiescent(&self, timeout: Duration) -> bool {
-        let left = StdArc::new((StdMutex::new(false), Condvar::new()));
-        let signal = StdArc::clone(&left);
+        let left = Arc::new((StdMutex::new(false), Condvar::new()));
+        let signal = Arc::clone(&left);
         self.defer(Box::new(move || {
             *signal.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
             signal.1.notify_all();
@@ -200,7 +200,7 @@ impl Drop for EpochDomain {
     }
 }
 
-fn try_lock(mutex: &Mutex<()>) -> Option<crate::sync::MutexGuard<'_, ()>> {
+fn try_lock(mutex: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
     use std::sync::TryLockError;
     match mutex.try_lock() {
         Ok(guard) => Some(guard),

@@ -2,7 +2,7 @@
 //! compiles those sources against a module of its own by this name.
 
 pub(crate) use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
-pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+pub(crate) use std::sync::{Mutex, MutexGuard};
 
 /// A lock whose holder panicked is as good as any: what it guards is kept consistent by the order of
 /// writes, not by unwinding.

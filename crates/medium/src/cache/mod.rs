@@ -6,6 +6,8 @@
 //! operating system block by block and read again from the medium when somebody wants it.
 
 mod block;
+#[cfg(test)]
+mod block_tests;
 mod evict;
 mod load;
 mod segment;
