@@ -16,6 +16,7 @@
 //! | `reader`, `recovery` | from the medium back into memory |
 //! | `read`, `verified`, `store`, `unit` | reading |
 //! | `engine` | the interface |
+//! | `verify` | checking a directory |
 //!
 //! Knows nothing of what documents, keys or collections mean. No unsafe.
 
@@ -47,9 +48,11 @@ mod status;
 mod store;
 mod unit;
 mod verified;
+mod verify;
 
 pub use engine::PmLog;
 pub use options::Options;
+pub use verify::{Damage, Report, verify};
 
 use kauri_storage::StorageError;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -27,16 +27,16 @@ use crate::options::Options;
 use crate::segments::Segments;
 use crate::status::Counters;
 use crate::verified::Verified;
-use build::Builder;
 use kauri_base::log::{self, Attr};
 use kauri_medium::{CacheConfig, Directory, EpochDomain, Medium, SegmentCache};
 use kauri_storage::StorageError;
-use scan::{Outcome, Scan};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+pub use build::Builder;
 pub use directory::Opened;
+pub use scan::{Outcome, Scan};
 
 /// Damage that a recovery or a check found.
 pub(crate) fn corrupt(message: String) -> StorageError {

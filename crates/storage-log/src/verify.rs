@@ -1,0 +1,235 @@
+//! Reading a whole directory and checking every CRC, for `kauri check`. Changes nothing.
+
+use crate::address::Address;
+use crate::collection::Registry;
+use crate::format::meta::Meta;
+use crate::format::record::Kind;
+use crate::format::segment::SegmentHeader;
+use crate::format::summary::Entry;
+use crate::format::{LOG_FILE, META_FILE};
+use crate::options::Options;
+use crate::reader::{Contents, Found, Next, RecordReader, read_header, read_summary, read_trailer};
+use crate::recovery::{Builder, Outcome, Scan};
+use crate::segments::Segments;
+use kauri_base::{CollectionId, Error, ErrorCode, RecordId, Result};
+use kauri_bson::Doc;
+use kauri_medium::{Directory, EpochDomain, Faults, Medium};
+use std::collections::HashMap;
+
+/// What a check has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Segments in the file.
+    pub segments: u32,
+    /// Of these: with records.
+    pub segments_used: u32,
+    /// Records whose CRCs are right.
+    pub records: u64,
+    /// Of these: documents, outdated versions included.
+    pub documents: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Records behind the end of the log, of units that were never acknowledged as durable.
+    pub dropped_records: u64,
+    /// What is wrong.
+    pub damage: Vec<Damage>,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Where: the segment.
+    pub segment: u32,
+    /// Where: the offset in it.
+    pub offset: u32,
+    /// Whose record it is, where known.
+    pub collection: Option<CollectionId>,
+    /// Which record, where known.
+    pub record: Option<RecordId>,
+    /// Whether the record is a current one, so that data are lost; unknown if the damage hides which
+    /// records are.
+    pub current: Option<bool>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Damage {
+    fn at(segment: u32, offset: u32, what: impl Into<String>) -> Self {
+        let what = what.into();
+        Damage { segment, offset, collection: None, record: None, current: None, what }
+    }
+
+    fn of(segment: u32, entry: &Entry, what: &str) -> Self {
+        Damage {
+            collection: Some(CollectionId(entry.collection)),
+            record: (entry.record != 0).then_some(RecordId(entry.record)),
+            ..Damage::at(segment, entry.offset, what)
+        }
+    }
+}
+
+/// Reads a whole directory. `progress` is told how many of how many segments were read. An error
+/// only if the directory can't be read at all.
+pub fn verify(directory: &dyn Directory, progress: &mut dyn FnMut(u32, u32)) -> Result<Report> {
+    let faults = directory.faults();
+    let Some(bytes) = directory.read_file(META_FILE)? else {
+        return Err(Error::new(
+            ErrorCode::NonExistentPath,
+            format!("{} holds no {META_FILE}", directory.describe()),
+        ));
+    };
+    let meta = Meta::decode(&bytes, true)
+        .map_err(|error| Error::location(28_662, format!("{}: {error}", directory.describe())))?;
+    let medium = directory.open_log(LOG_FILE)?;
+    let options = Options { segment_bytes: meta.segment_bytes, ..Options::default() };
+    let new_segments = || Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
+    let segments = new_segments();
+    let mut report = Report::default();
+    let scanned = Scan::new(&*medium, faults, &segments, &meta).run();
+    let mut ends = HashMap::new();
+    match &scanned {
+        Ok(outcome) => {
+            report.dropped_records = outcome.dropped_records;
+            ends = outcome.kept.iter().map(|kept| (kept.segment, kept.end)).collect();
+        }
+        Err(error) => report.damage.push(Damage::at(0, 0, error.to_string())),
+    }
+    let count = (medium.len() / u64::from(meta.segment_bytes)) as u32;
+    report.segments = count;
+    let end_known = scanned.is_ok();
+    let mut check = Check { medium: &*medium, faults, segments: &segments, end_known, report };
+    for segment in 0..count {
+        let end = match (&scanned, ends.get(&segment)) {
+            (Ok(_), None) => continue,
+            (Ok(_), Some(end)) => *end,
+            (Err(_), _) => u32::MAX,
+        };
+        check.segment(segment, end, &meta)?;
+        progress(segment + 1, count);
+    }
+    let mut report = check.report;
+    if let Ok(outcome) = scanned {
+        tell_current(&outcome, &new_segments(), &mut report);
+    }
+    Ok(report)
+}
+
+/// Tells which of the damaged records are current.
+fn tell_current(outcome: &Outcome, segments: &Segments, report: &mut Report) {
+    let domain = EpochDomain::new();
+    let mut builder = Builder::new(domain.clone());
+    outcome.kept.iter().for_each(|kept| builder.add_segment(kept));
+    let registry = Registry::default();
+    builder.finish(segments, &registry);
+    let mut guard = domain.register();
+    guard.enter();
+    for damage in &mut report.damage {
+        let (Some(collection), Some(record)) = (damage.collection, damage.record) else { continue };
+        let slot = registry.store(collection).map(|store| store.slots.load(&guard, record.0));
+        let place = Address { segment: damage.segment, offset: damage.offset };
+        damage.current = Some(slot.is_some_and(|slot| slot.is_live() && slot.address() == place));
+    }
+}
+
+struct Check<'m> {
+    medium: &'m dyn Medium,
+    faults: &'m Faults,
+    segments: &'m Segments,
+    /// Whether the scan could tell where each segment's records end.
+    end_known: bool,
+    report: Report,
+}
+
+impl Check<'_> {
+    fn segment(&mut self, segment: u32, end: u32, meta: &Meta) -> Result<()> {
+        let found = read_header(self.medium, self.faults, self.segments, segment, &meta.directory)?;
+        let header = match found {
+            Found::Header(header) => header,
+            Found::Blank => return Ok(()),
+            Found::Garbage(what) => {
+                self.report.damage.push(Damage::at(segment, 0, what));
+                return Ok(());
+            }
+        };
+        let end = match meta.cut_of(header.stream, header.epoch) {
+            Some((_, 0)) => return Ok(()),
+            Some((_, cut)) => cut.min(end),
+            None => end,
+        };
+        self.report.segments_used += 1;
+        let summary = self.summary(&header, end)?;
+        let mut reader =
+            RecordReader::new(self.medium, self.faults, self.segments, segment, header.epoch, end);
+        match summary {
+            Some(entries) => {
+                for entry in &entries {
+                    reader.seek(entry.offset);
+                    self.record(segment, &mut reader, Some(entry))?;
+                }
+            }
+            // Without a summary the tail's end can't be told from damage here: the scan does.
+            None => while self.record(segment, &mut reader, None)? {},
+        }
+        self.report.bytes += u64::from(reader.offset());
+        Ok(())
+    }
+
+    /// The entries of a segment's summary, if it has one that fits its end.
+    fn summary(&mut self, header: &SegmentHeader, end: u32) -> Result<Option<Vec<Entry>>> {
+        let epoch = Some(header.epoch);
+        let segment = header.segment;
+        let trailer = read_trailer(self.medium, self.faults, self.segments, segment, epoch)?;
+        let Some(trailer) = trailer.filter(|t| end == u32::MAX || t.records_end == end) else {
+            return Ok(None);
+        };
+        let contents = read_summary(self.medium, self.faults, self.segments, &trailer)?;
+        let Some(contents) = contents else {
+            let at = trailer.summary_offset;
+            self.report.damage.push(Damage::at(segment, at, "the summary is damaged"));
+            return Ok(None);
+        };
+        Ok(Some(entries_of(&contents)))
+    }
+
+    /// Checks the record that comes next, which by the summary is `expected`. Answers whether another
+    /// one may follow.
+    fn record(
+        &mut self,
+        segment: u32,
+        reader: &mut RecordReader<'_>,
+        expected: Option<&Entry>,
+    ) -> Result<bool> {
+        let damage = match reader.next()? {
+            Next::Finished => return Ok(false),
+            Next::Bad(offset) => match expected {
+                Some(entry) => Damage::of(segment, entry, "the record's header is damaged"),
+                // Whether the log may end here is for the scan to tell, which has been told of.
+                None if !self.end_known => return Ok(false),
+                None => Damage::at(segment, offset, "there is no record here"),
+            },
+            Next::Record(record) => {
+                let entry = Entry::of(&record.header, record.offset);
+                if expected.is_some_and(|expected| *expected != entry) {
+                    Damage::of(segment, &entry, "the summary tells of another record here")
+                } else if !record.payload_whole {
+                    Damage::of(segment, &entry, "the payload is damaged")
+                } else if entry.kind == Kind::Put && Doc::from_bytes(record.payload).is_err() {
+                    Damage::of(segment, &entry, "the payload is no document")
+                } else {
+                    self.report.records += 1;
+                    self.report.documents += u64::from(entry.kind == Kind::Put);
+                    return Ok(true);
+                }
+            }
+        };
+        let go_on = damage.collection.is_some();
+        self.report.damage.push(damage);
+        Ok(go_on)
+    }
+}
+
+fn entries_of(contents: &Contents) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    contents.for_each(|entry| entries.push(entry));
+    entries
+}
