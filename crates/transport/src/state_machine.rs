@@ -12,13 +12,14 @@
 //! at the borders of the stages: about one look at the clock for each.
 
 use crate::contract::{
-    ClientState, Lease, Outcome, RequestContext, ServiceEntryPoint, Session, SessionEnd,
+    ClientState, Handling, Lease, Outcome, RequestContext, ServiceEntryPoint, Session, SessionEnd,
 };
 use crate::executor::{WorkerHandle, yield_now};
+use crate::liveness::Liveness;
 use crate::manager::SessionManager;
 use crate::panics::log_panic;
 use crate::reply::ReplyBuf;
-use crate::stats::Stage;
+use crate::stats::{Stage, WorkerStats};
 use crate::sys::monotonic_ns;
 use kauri_base::log::{self, Attr};
 use std::any::Any;
@@ -125,7 +126,7 @@ impl ServiceStateMachine {
         .await;
         let entry = Arc::clone(self.manager.entry_point());
         let info = Arc::clone(self.session.info());
-        match catch_unwind(AssertUnwindSafe(|| entry.start_session(&info))) {
+        match caught(|| entry.start_session(&info)) {
             Ok(client) => {
                 self.client = Some(client);
                 self.enter(SessionState::Source);
@@ -150,7 +151,7 @@ impl ServiceStateMachine {
                 Err(end) => return end,
             };
             if waited {
-                self.turn.begin(lease.ready_ns);
+                self.turn.begin(lease.last_byte_ns);
             }
             if let Err(end) = self.answer(lease).await {
                 return end;
@@ -169,56 +170,59 @@ impl ServiceStateMachine {
         stats.record(Stage::IdleWait, lease.ready_ns.saturating_sub(self.idle_since_ns));
         stats.record(Stage::Other, lease.first_byte_ns.saturating_sub(lease.ready_ns));
         stats.record(Stage::Source, lease.last_byte_ns.saturating_sub(lease.first_byte_ns));
-        stats.active.add(1);
-        let active = Active(&worker);
-        let mut received_ns = lease.last_byte_ns;
-        let more = loop {
-            self.enter(SessionState::Process);
-            let mut reply = self.session.reply_buf(0);
-            let outcome = self.process(&lease, &mut reply, received_ns).await;
-            let processed_ns = monotonic_ns();
-            stats.record(Stage::Process, processed_ns.saturating_sub(received_ns));
-            if self.turn.waited {
-                self.turn.begin(processed_ns);
+        let _active = Active::new(&worker);
+        self.idle_since_ns = lease.last_byte_ns;
+        while self.answer_once(&lease, stats).await? {
+            if self.session.liveness().is_draining() {
+                return Err(SessionEnd::Cancelled);
             }
-            self.turn.requests += 1;
-            self.idle_since_ns = processed_ns;
-            let end = match outcome {
-                Some(Outcome::NoReply) => Some(Ok(())),
-                Some(Outcome::Close) => Some(Err(SessionEnd::ByService)),
-                None => Some(Err(SessionEnd::Panicked)),
-                Some(Outcome::Reply | Outcome::Exhaust | Outcome::ReplyThenClose) => None,
-            };
-            if let Some(end) = end {
-                self.session.recycle(reply);
-                break end;
-            }
-            self.enter(SessionState::SinkWait);
-            stats.logical_out.add(reply.total_len() as u64);
-            let sunk = poll_fn(|cx| self.session.poll_sink(cx, &mut reply)).await;
-            self.session.recycle(reply);
-            let sunk_ns = monotonic_ns();
-            stats.record(Stage::Sink, sunk_ns.saturating_sub(processed_ns));
-            self.idle_since_ns = sunk_ns;
-            match (sunk, outcome) {
-                (Err(end), _) => break Err(end),
-                (Ok(()), Some(Outcome::ReplyThenClose)) => break Err(SessionEnd::ByService),
-                (Ok(()), Some(Outcome::Exhaust)) => {
-                    if self.session.liveness().is_draining() {
-                        break Err(SessionEnd::Cancelled);
-                    }
-                    received_ns = sunk_ns;
-                    self.end_turn_if_due().await;
-                }
-                (Ok(()), _) => break Ok(()),
-            }
-        };
-        drop(active);
+            self.end_turn_if_due().await;
+        }
         self.session.release(lease);
-        more
+        Ok(())
     }
 
-    /// Has the service work on the request. `None`: it panicked, or was dropped by force.
+    /// Processes the request and sinks what comes of it. True if there is another reply to come.
+    async fn answer_once(
+        &mut self,
+        lease: &Lease,
+        stats: &WorkerStats,
+    ) -> Result<bool, SessionEnd> {
+        self.enter(SessionState::Process);
+        let began_ns = self.idle_since_ns;
+        let mut reply = self.session.reply_buf(0);
+        let outcome = self.process(lease, &mut reply, began_ns).await;
+        let processed_ns = monotonic_ns();
+        stats.record(Stage::Process, processed_ns.saturating_sub(began_ns));
+        if self.turn.waited {
+            self.turn.begin(processed_ns);
+        }
+        self.turn.requests += 1;
+        self.idle_since_ns = processed_ns;
+        let then = match outcome {
+            Some(Outcome::Reply) => Ok(false),
+            Some(Outcome::Exhaust) => Ok(true),
+            Some(Outcome::ReplyThenClose) => Err(SessionEnd::ByService),
+            Some(Outcome::NoReply | Outcome::Close) | None => {
+                self.session.recycle(reply);
+                return match outcome {
+                    Some(Outcome::NoReply) => Ok(false),
+                    Some(_) => Err(SessionEnd::ByService),
+                    None => Err(SessionEnd::Panicked),
+                };
+            }
+        };
+        self.enter(SessionState::SinkWait);
+        stats.logical_out.add(reply.total_len() as u64);
+        let sunk = poll_fn(|cx| self.session.poll_sink(cx, &mut reply)).await;
+        self.session.recycle(reply);
+        let sunk_ns = monotonic_ns();
+        stats.record(Stage::Sink, sunk_ns.saturating_sub(processed_ns));
+        self.idle_since_ns = sunk_ns;
+        sunk.and(then)
+    }
+
+    /// Has the service work on the request. `None`: it panicked.
     async fn process(
         &mut self,
         lease: &Lease,
@@ -227,51 +231,25 @@ impl ServiceStateMachine {
     ) -> Option<Outcome> {
         let entry: &dyn ServiceEntryPoint = &**self.manager.entry_point();
         let request = self.session.request(lease);
-        let info = self.session.info();
         let liveness = self.session.liveness();
-        let state: &mut dyn ClientState = &mut **self.client.as_mut()?;
         let mut context = RequestContext {
-            session: info,
-            state,
+            session: self.session.info(),
+            state: &mut **self.client.as_mut()?,
             liveness,
             worker: &self.worker,
             stats: self.manager.stats(),
             received_ns,
         };
-        let tried =
-            catch_unwind(AssertUnwindSafe(|| entry.try_handle(&mut context, request, reply)));
-        let panic = match tried {
-            Ok(Some(outcome)) => return Some(outcome),
-            Ok(None) => {
-                let handling = AssertUnwindSafe(|| entry.handle_request(context, request, reply));
-                match catch_unwind(handling) {
-                    Err(panic) => panic,
-                    Ok(mut handling) => {
-                        let polled = poll_fn(|cx| {
-                            if liveness.is_dropped() {
-                                return Poll::Ready(Ok(Outcome::Close));
-                            }
-                            let poll = AssertUnwindSafe(|| handling.as_mut().poll(cx));
-                            match catch_unwind(poll) {
-                                Ok(poll) => {
-                                    self.turn.waited |= poll.is_pending();
-                                    poll.map(Ok)
-                                }
-                                Err(panic) => Poll::Ready(Err(panic)),
-                            }
-                        })
-                        .await;
-                        match polled {
-                            Ok(outcome) => return Some(outcome),
-                            Err(panic) => panic,
-                        }
-                    }
-                }
-            }
-            Err(panic) => panic,
+        let tried = caught(|| entry.try_handle(&mut context, request, reply));
+        let handled = match tried {
+            Ok(Some(outcome)) => Ok(outcome),
+            Ok(None) => match caught(|| entry.handle_request(context, request, reply)) {
+                Ok(handling) => drive(handling, liveness, &mut self.turn).await,
+                Err(panic) => Err(panic),
+            },
+            Err(panic) => Err(panic),
         };
-        self.log_panic(&*panic);
-        None
+        handled.inspect_err(|panic| self.log_panic(&**panic)).ok()
     }
 
     /// Lets others run if this session has had its share.
@@ -299,8 +277,41 @@ impl ServiceStateMachine {
     }
 }
 
-/// Counts the request out again, however it ends.
+fn caught<T>(f: impl FnOnce() -> T) -> std::thread::Result<T> {
+    catch_unwind(AssertUnwindSafe(f))
+}
+
+/// Polls a command to its end, its panic, or the moment from which nobody waits for it any more.
+async fn drive(
+    mut handling: Handling<'_>,
+    liveness: &Liveness,
+    turn: &mut Turn,
+) -> std::thread::Result<Outcome> {
+    poll_fn(|cx| {
+        if liveness.is_dropped() {
+            return Poll::Ready(Ok(Outcome::Close));
+        }
+        match caught(|| handling.as_mut().poll(cx)) {
+            Ok(Poll::Ready(outcome)) => Poll::Ready(Ok(outcome)),
+            Ok(Poll::Pending) => {
+                turn.waited = true;
+                Poll::Pending
+            }
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    })
+    .await
+}
+
+/// Counts a request as in progress, and out again, however it ends.
 struct Active<'a>(&'a WorkerHandle);
+
+impl<'a> Active<'a> {
+    fn new(worker: &'a WorkerHandle) -> Self {
+        worker.shared.stats.active.add(1);
+        Active(worker)
+    }
+}
 
 impl Drop for Active<'_> {
     fn drop(&mut self) {
@@ -316,8 +327,7 @@ impl Drop for ServiceStateMachine {
         let info = Arc::clone(self.session.info());
         if let Some(client) = self.client.take() {
             let entry = Arc::clone(self.manager.entry_point());
-            let end = AssertUnwindSafe(|| entry.end_session(&info, client));
-            if let Err(panic) = catch_unwind(end) {
+            if let Err(panic) = caught(|| entry.end_session(&info, client)) {
                 self.log_panic(&*panic);
             }
         }

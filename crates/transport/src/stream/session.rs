@@ -313,3 +313,84 @@ impl Drop for StreamSession {
         self.local.unwatch(self.io_key);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::shared::WorkerShared;
+    use crate::sys::Event;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::task::Waker;
+
+    struct Bench {
+        local: Rc<Local>,
+        session: StreamSession,
+        peer: UnixStream,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let local = Local::new(Arc::new(WorkerShared::new(0).unwrap())).unwrap();
+            let (peer, ours) = UnixStream::pair().unwrap();
+            let info = Arc::new(SessionInfo {
+                id: 1,
+                remote: String::new(),
+                local: String::new(),
+                transport: "unix",
+                worker: 0,
+            });
+            let session = StreamSession::open(ours.into(), &local, info, Arc::default()).unwrap();
+            Bench { local, session, peer }
+        }
+
+        /// Lets the peer send `bytes`, tells the session, and polls it.
+        fn source(&mut self, bytes: &[u8]) -> Poll<Result<Lease, SessionEnd>> {
+            self.peer.write_all(bytes).unwrap();
+            let event = Event { key: 0, readable: true, writable: false, closed: false };
+            self.session.io.dispatch(event, monotonic_ns());
+            self.session.poll_source(&mut Context::from_waker(Waker::noop()))
+        }
+    }
+
+    fn message(length: i32) -> Vec<u8> {
+        let mut bytes = length.to_le_bytes().to_vec();
+        bytes.resize(length as usize, 7);
+        bytes
+    }
+
+    #[test]
+    fn a_session_holds_a_buffer_only_while_it_needs_one() {
+        let mut bench = Bench::new();
+        assert!(bench.source(b"").is_pending());
+        assert_eq!(bench.session.inbox.bytes.capacity(), 0, "nothing came");
+        let two_and_a_half = [message(20), message(30), message(40)[..25].to_vec()].concat();
+        let Poll::Ready(Ok(lease)) = bench.source(&two_and_a_half) else { panic!("no message") };
+        assert!(bench.session.inbox.pooled);
+        assert_eq!(bench.session.request(&lease), message(20));
+        bench.session.release(lease);
+        let Poll::Ready(Ok(lease)) = bench.source(b"") else { panic!("no second message") };
+        assert_eq!(bench.session.request(&lease), message(30));
+        bench.session.release(lease);
+        assert!(bench.source(b"").is_pending());
+        assert!(!bench.session.inbox.pooled, "half a message moves out");
+        assert!(bench.session.inbox.bytes.capacity() <= PARTIAL_BYTES_MIN);
+        let Poll::Ready(Ok(lease)) = bench.source(&message(40)[25..]) else { panic!("no third") };
+        assert_eq!(bench.session.request(&lease), message(40));
+        bench.session.release(lease);
+        assert_eq!(bench.session.inbox.bytes.capacity(), 0, "all is given back");
+    }
+
+    #[test]
+    fn a_request_moves_out_when_pooled_buffers_run_short() {
+        let mut bench = Bench::new();
+        let mut taken = Vec::new();
+        while !bench.local.pool.crowded() {
+            taken.push(bench.local.pool.take_receive());
+        }
+        let Poll::Ready(Ok(lease)) = bench.source(&message(500)) else { panic!("no message") };
+        assert!(!bench.session.inbox.pooled);
+        assert_eq!(bench.session.inbox.bytes.capacity(), 500);
+        assert_eq!(bench.session.request(&lease), message(500));
+    }
+}
