@@ -1,9 +1,9 @@
 //! Building an index that the catalog knows of from the records, at the start.
 
+use crate::btree::BTree;
 use crate::collection::Collection;
 use crate::core::Core;
 use crate::index::Index;
-use crate::keyset::KeySet;
 use crate::read::{self, Lookup};
 use kauri_base::log::{self, Attr};
 use kauri_base::{Access, CollectionId, RecordId};
@@ -91,7 +91,7 @@ impl Core {
             });
         }
         let entries = keys.entries.iter().map(|e| (keys.key(e), e.record, keys.bits(e)));
-        let index = Index::new(spec, collection, KeySet::from_sorted(entries));
+        let index = Index::new(spec, collection, BTree::from_sorted(entries));
         self.registry.write().indexes.insert(spec.id, Arc::new(index));
         log::info(
             "INDEX",

@@ -1,6 +1,6 @@
 //! One ordered index, in memory.
 
-use crate::keyset::KeySet;
+use crate::btree::BTree;
 use crate::unit::LogUnit;
 use kauri_base::{Access, CollectionId, IndexId, RecordId};
 use kauri_storage::{IndexScan, IndexSpec, RecoveryUnit, SortedDataInterface, StorageError};
@@ -13,13 +13,13 @@ pub struct Index {
     /// Its collection.
     pub collection: CollectionId,
     /// Its entries. Changed under the collection's latch only.
-    pub keys: KeySet,
+    pub keys: BTree,
     dropped: AtomicBool,
 }
 
 impl Index {
     /// An index with these entries.
-    pub fn new(spec: IndexSpec, collection: CollectionId, keys: KeySet) -> Self {
+    pub fn new(spec: IndexSpec, collection: CollectionId, keys: BTree) -> Self {
         Index { spec, collection, keys, dropped: AtomicBool::new(false) }
     }
 

@@ -6,7 +6,7 @@
 //! | [`format`] | the on-media format, as `docs/design/on-media-format.md` has it |
 //! | `core` | what the parts of an open engine share; the order of locks |
 //! | `address`, `slots`, `chunked` | the address table |
-//! | `collection`, `index`, `keyset` | stores and indexes in memory |
+//! | `collection`, `index`, `btree` | stores and indexes in memory |
 //! | `segments` | which segments are free, how much of each is live |
 //! | `head` | segments being filled |
 //! | `commit` | from a write unit to records in the log |
@@ -36,7 +36,6 @@ mod engine;
 mod flush;
 mod head;
 mod index;
-mod keyset;
 mod options;
 mod prepare;
 mod read;

@@ -1,7 +1,7 @@
 //! A tree from entries in order: pages are filled one after the other, level by level.
 
 use super::items::{Items, is_long};
-use super::node::{Layout, Node, PAGE, PREFIX_MAX, common_prefix};
+use super::node::{Layout, Node, PAGE, PREFIX_MAX, common_prefix, head_len};
 use super::tree::{Tree, page_for, separator};
 
 /// How far pages are filled: later inserts find a little room.
@@ -83,7 +83,7 @@ impl Level {
     }
 
     fn push(&mut self, tree: &mut Tree, key: &[u8], record: u64, payload: &[u8]) {
-        let keyed = usize::from(!self.leaf);
+        let (keyed, head_len) = (usize::from(!self.leaf), head_len(self.leaf));
         let count = self.items.len();
         let prefix_len = match count.saturating_sub(keyed) {
             0 => 0,
@@ -95,12 +95,12 @@ impl Level {
         let record_here = if count < keyed { 0 } else { record };
         self.items.push(key_here, record_here, payload, place);
         if prefix_len == self.prefix_len {
-            self.cells += self.items.cell_len(count, prefix_len);
+            self.cells += self.items.cell_len(count, prefix_len, head_len);
         } else {
             self.prefix_len = prefix_len;
-            self.cells = (0..=count).map(|i| self.items.cell_len(i, prefix_len)).sum();
+            self.cells = (0..=count).map(|i| self.items.cell_len(i, prefix_len, head_len)).sum();
         }
-        let bytes = Layout::bytes(prefix_len, count + 1, self.cells);
+        let bytes = Layout::bytes(self.leaf, prefix_len, count + 1, self.cells);
         if count == 0 {
             let (bound, bound_record) = match self.leaf {
                 true => separator(&self.last_key, (key, record)),

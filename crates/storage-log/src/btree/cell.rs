@@ -7,17 +7,21 @@
 //!                 form 28: suffix length (2 B), payload length (2 B)
 //!                 form 29: place in the overflow store (4 B); key and payload are there
 //! record          little endian, in as many bytes as the width code says
-//! rest            the suffix without its first four bytes, which are the slot's head
+//! rest            the suffix without its head, which is in the slot
 //! payload
 //! ```
 //!
-//! A suffix is the entry's key without the prefix that all keys of the node share. The payload is
-//! the type bits in a leaf, the child's number in an inner node.
+//! A suffix is the entry's key without the prefix that all keys of the node share. The head is its
+//! first four bytes in a leaf, its first eight in an inner node: those are few, so wide heads cost
+//! little there, and tell apart bounds that begin alike. The payload is the type bits in a leaf, the
+//! child's number in an inner node.
 
 use std::cmp::Ordering;
 
-/// Bytes of a suffix that the slot holds.
-pub(super) const HEAD: usize = 4;
+/// Bytes of a suffix that the slot of a leaf holds.
+pub(super) const LEAF_HEAD: usize = 4;
+/// Bytes of a suffix that the slot of an inner node holds.
+pub(super) const INNER_HEAD: usize = 8;
 /// Longest key with payload that is kept in a node.
 pub(super) const INLINE_MAX: usize = 640;
 
@@ -28,24 +32,35 @@ const FORM_OVERFLOW: u8 = 29;
 
 /// Bytes of a record id for each width code.
 const WIDTHS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
-
-/// The first bytes of a suffix as a number of the same order, padded with zeros.
-#[inline]
-pub(super) fn head_of(suffix: &[u8]) -> u32 {
-    match suffix.first_chunk::<HEAD>() {
-        Some(head) => u32::from_be_bytes(*head),
-        None => {
-            let mut head = [0; HEAD];
-            head[..suffix.len()].copy_from_slice(suffix);
-            u32::from_be_bytes(head)
-        }
+/// The bits of a record id for each width code.
+const MASKS: [u64; 8] = {
+    let mut masks = [u64::MAX; 8];
+    let mut code = 0;
+    while code < 7 {
+        masks[code] = (1 << (WIDTHS[code] * 8)) - 1;
+        code += 1;
     }
+    masks
+};
+
+/// The first `head_len` bytes of a suffix as a number of the same order, padded with zeros.
+#[inline]
+pub(super) fn head_of(suffix: &[u8], head_len: usize) -> u64 {
+    let head = match suffix.first_chunk() {
+        Some(head) => u64::from_be_bytes(*head),
+        None => {
+            let mut head = [0; 8];
+            head[..suffix.len()].copy_from_slice(suffix);
+            u64::from_be_bytes(head)
+        }
+    };
+    head >> (64 - 8 * head_len)
 }
 
 /// What is behind the head.
 #[inline]
-pub(super) fn rest_of(suffix: &[u8]) -> &[u8] {
-    suffix.get(HEAD..).unwrap_or(&[])
+pub(super) fn rest_of(suffix: &[u8], head_len: usize) -> &[u8] {
+    suffix.get(head_len..).unwrap_or(&[])
 }
 
 /// How two suffixes with equal heads compare.
@@ -53,9 +68,10 @@ pub(super) fn rest_of(suffix: &[u8]) -> &[u8] {
 pub(super) fn compare_behind_head(
     (len_a, rest_a): (usize, &[u8]),
     (len_b, rest_b): (usize, &[u8]),
+    head_len: usize,
 ) -> Ordering {
     // With equal heads a suffix that ends within its head is a prefix of the other one.
-    len_a.min(HEAD).cmp(&len_b.min(HEAD)).then_with(|| rest_a.cmp(rest_b))
+    len_a.min(head_len).cmp(&len_b.min(head_len)).then_with(|| rest_a.cmp(rest_b))
 }
 
 /// A decoded cell.
@@ -94,6 +110,7 @@ fn form(suffix_len: usize, payload_len: usize) -> u8 {
     }
 }
 
+#[inline]
 fn extra_len(form: u8) -> usize {
     match form {
         FORM_ONE => 1,
@@ -103,10 +120,15 @@ fn extra_len(form: u8) -> usize {
 }
 
 /// Bytes of the cell of an inline entry.
-pub(super) fn inline_len(suffix_len: usize, record: u64, payload_len: usize) -> usize {
+pub(super) fn inline_len(
+    suffix_len: usize,
+    head_len: usize,
+    record: u64,
+    payload_len: usize,
+) -> usize {
     1 + extra_len(form(suffix_len, payload_len))
         + WIDTHS[width_code(record)]
-        + suffix_len.saturating_sub(HEAD)
+        + suffix_len.saturating_sub(head_len)
         + payload_len
 }
 
@@ -116,7 +138,13 @@ pub(super) fn overflow_len(record: u64) -> usize {
 }
 
 /// Writes an inline entry's cell at the start of `out`.
-pub(super) fn write_inline(out: &mut [u8], suffix: &[u8], record: u64, payload: &[u8]) {
+pub(super) fn write_inline(
+    out: &mut [u8],
+    suffix: &[u8],
+    head_len: usize,
+    record: u64,
+    payload: &[u8],
+) {
     let form = form(suffix.len(), payload.len());
     let mut writer = Writer { out, at: 0 };
     writer.put(&[form << 3 | width_code(record) as u8]);
@@ -129,7 +157,7 @@ pub(super) fn write_inline(out: &mut [u8], suffix: &[u8], record: u64, payload: 
         _ => {}
     }
     writer.put(&record.to_le_bytes()[..WIDTHS[width_code(record)]]);
-    writer.put(rest_of(suffix));
+    writer.put(rest_of(suffix, head_len));
     writer.put(payload);
 }
 
@@ -155,8 +183,8 @@ impl Writer<'_> {
 
 /// Reads the cell at the start of these bytes.
 #[inline]
-pub(super) fn read(bytes: &[u8]) -> Cell<'_> {
-    let (form, width) = (bytes[0] >> 3, WIDTHS[usize::from(bytes[0] & 7)]);
+pub(super) fn read(bytes: &[u8], head_len: usize) -> Cell<'_> {
+    let (form, code) = (bytes[0] >> 3, usize::from(bytes[0] & 7));
     let (suffix_len, payload_len) = match form {
         FORM_ONE => (usize::from(bytes[1]), 1),
         FORM_LONG => (u16_at(bytes, 1), u16_at(bytes, 3)),
@@ -164,40 +192,50 @@ pub(super) fn read(bytes: &[u8]) -> Cell<'_> {
         direct => (usize::from(direct), 0),
     };
     let at = 1 + extra_len(form);
-    let mut record = [0; 8];
-    record[..width].copy_from_slice(&bytes[at..at + width]);
-    let record = u64::from_le_bytes(record);
+    let record = number(&bytes[at..], code);
     if form == FORM_OVERFLOW {
         let place = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
         return Cell::Overflow { place, record };
     }
-    let rest_end = at + width + suffix_len.saturating_sub(HEAD);
+    let rest_start = at + WIDTHS[code];
+    let rest_end = rest_start + suffix_len.saturating_sub(head_len);
     Cell::Inline {
         suffix_len,
-        rest: &bytes[at + width..rest_end],
+        rest: &bytes[rest_start..rest_end],
         record,
         payload: &bytes[rest_end..rest_end + payload_len],
     }
 }
 
+/// The number of this width code at the start of these bytes.
+#[inline]
+fn number(bytes: &[u8], code: usize) -> u64 {
+    match bytes.first_chunk() {
+        Some(eight) => u64::from_le_bytes(*eight) & MASKS[code],
+        // Near the end of the page there may be fewer than eight bytes.
+        None => bytes[..WIDTHS[code]].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte)),
+    }
+}
+
 /// Bytes of the cell at the start of these bytes.
-pub(super) fn len(bytes: &[u8]) -> usize {
-    match read(bytes) {
+pub(super) fn len(bytes: &[u8], head_len: usize) -> usize {
+    match read(bytes, head_len) {
         Cell::Inline { suffix_len, record, payload, .. } => {
-            inline_len(suffix_len, record, payload.len())
+            inline_len(suffix_len, head_len, record, payload.len())
         }
         Cell::Overflow { record, .. } => overflow_len(record),
     }
 }
 
 /// Where the payload of the inline cell at the start of these bytes begins.
-pub(super) fn payload_at(bytes: &[u8]) -> usize {
-    match read(bytes) {
-        Cell::Inline { payload, .. } => len(bytes) - payload.len(),
-        Cell::Overflow { .. } => len(bytes),
+pub(super) fn payload_at(bytes: &[u8], head_len: usize) -> usize {
+    match read(bytes, head_len) {
+        Cell::Inline { payload, .. } => len(bytes, head_len) - payload.len(),
+        Cell::Overflow { .. } => len(bytes, head_len),
     }
 }
 
+#[inline]
 fn u16_at(bytes: &[u8], at: usize) -> usize {
     usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
 }
@@ -206,28 +244,38 @@ fn u16_at(bytes: &[u8], at: usize) -> usize {
 mod tests {
     use super::*;
 
+    fn come_back(suffix_len: usize, payload_len: usize, record: u64, head_len: usize) {
+        let mut out = [0; 2000];
+        let suffix: Vec<u8> = (0..suffix_len).map(|i| i as u8).collect();
+        let payload = vec![9; payload_len];
+        write_inline(&mut out, &suffix, head_len, record, &payload);
+        let bytes = len(&out, head_len);
+        assert_eq!(bytes, inline_len(suffix_len, head_len, record, payload_len));
+        assert_eq!(payload_at(&out, head_len) + payload_len, bytes);
+        // Also at the very end of a page.
+        for out in [&out[..], &out[..bytes]] {
+            match read(out, head_len) {
+                Cell::Inline { suffix_len: found, rest, record: r, payload: p } => {
+                    assert_eq!((found, rest), (suffix_len, rest_of(&suffix, head_len)));
+                    assert_eq!((r, p), (record, payload.as_slice()));
+                }
+                Cell::Overflow { .. } => panic!("read as overflow"),
+            }
+        }
+        write_overflow(&mut out, 77, record);
+        let out = &out[..overflow_len(record)];
+        assert_eq!(len(out, head_len), out.len());
+        let read = read(out, head_len);
+        assert!(matches!(read, Cell::Overflow { place: 77, record: r } if r == record));
+    }
+
     #[test]
     fn cells_come_back() {
-        let mut out = [0; 2000];
-        for suffix_len in [0, 1, 3, 4, 5, 26, 27, 255, 256, 600] {
+        for suffix_len in [0, 1, 3, 4, 5, 7, 8, 9, 26, 27, 255, 256, 600] {
             for payload_len in [0, 1, 2, 40] {
                 for record in [0, 1, 255, 256, 1 << 24, 1 << 40, 1 << 48, u64::MAX] {
-                    let suffix: Vec<u8> = (0..suffix_len).map(|i| i as u8).collect();
-                    let payload = vec![9; payload_len];
-                    write_inline(&mut out, &suffix, record, &payload);
-                    assert_eq!(len(&out), inline_len(suffix_len, record, payload_len));
-                    assert_eq!(payload_at(&out) + payload_len, len(&out));
-                    match read(&out) {
-                        Cell::Inline { suffix_len: found, rest, record: r, payload: p } => {
-                            assert_eq!((found, rest), (suffix_len, rest_of(&suffix)));
-                            assert_eq!((r, p), (record, payload.as_slice()));
-                        }
-                        Cell::Overflow { .. } => panic!("read as overflow"),
-                    }
-                    write_overflow(&mut out, 77, record);
-                    assert!(
-                        matches!(read(&out), Cell::Overflow { place: 77, record: r } if r == record)
-                    );
+                    come_back(suffix_len, payload_len, record, LEAF_HEAD);
+                    come_back(suffix_len, payload_len, record, INNER_HEAD);
                 }
             }
         }
@@ -237,18 +285,21 @@ mod tests {
     fn heads_and_rests_order_as_the_suffixes_do() {
         let mut suffixes: Vec<Vec<u8>> = vec![vec![]];
         for a in [0, 1, 255] {
-            for length in 1..7 {
+            for length in 1..11 {
                 suffixes.push(vec![a; length]);
                 suffixes.push([vec![0; length], vec![a]].concat());
                 suffixes.push([vec![a; length], vec![0, 0]].concat());
             }
         }
-        for a in &suffixes {
-            for b in &suffixes {
-                let order = head_of(a).cmp(&head_of(b)).then_with(|| {
-                    compare_behind_head((a.len(), rest_of(a)), (b.len(), rest_of(b)))
-                });
-                assert_eq!(order, a.cmp(b), "{a:?} {b:?}");
+        for head_len in [LEAF_HEAD, INNER_HEAD] {
+            let (head, rest) = (|s| head_of(s, head_len), |s| rest_of(s, head_len));
+            for a in &suffixes {
+                for b in &suffixes {
+                    let behind =
+                        || compare_behind_head((a.len(), rest(a)), (b.len(), rest(b)), head_len);
+                    let order = head(a).cmp(&head(b)).then_with(behind);
+                    assert_eq!(order, a.cmp(b), "{a:?} {b:?}");
+                }
             }
         }
     }

@@ -126,12 +126,13 @@ impl Items {
     }
 
     /// Bytes of the entry's cell in a node with a prefix of this length.
-    pub(super) fn cell_len(&self, i: usize, prefix_len: usize) -> usize {
+    pub(super) fn cell_len(&self, i: usize, prefix_len: usize, head_len: usize) -> usize {
         let item = &self.list[i];
         match item.place {
             Some(_) => cell::overflow_len(item.record),
             None => cell::inline_len(
                 item.key_len.saturating_sub(prefix_len),
+                head_len,
                 item.record,
                 item.payload_len,
             ),

@@ -1,18 +1,21 @@
 //! A node: one page of entries in order.
 //!
 //! ```text
-//! hints    64 B   heads of 16 slots at equal distances, to narrow a search within one cache line
 //! prefix          what the keys of all entries begin with
-//! slots           6 B each, in order: head (4 B), place of the cell (2 B)
+//! slots           in order: head (4 B in a leaf, else 8 B), place of the cell (2 B)
 //! …               free
 //! cells           in any order, growing downward
 //! ```
 //!
+//! Beside the page, where those of all nodes are close together and thus mostly in the processor's
+//! cache, are the counts and the hints: the heads of 16 slots at equal distances. They narrow a
+//! search to a piece of the slots that one or two cache lines hold.
+//!
 //! Invariants: entries ascend by key, then record. All keys begin with the prefix, but for entry 0
 //! of an inner node, whose key is not kept: its child takes everything below entry 1. Cells, the
-//! garbage between them, slots, prefix and hints together are at most the page.
+//! garbage between them, slots and prefix together are at most the page.
 
-use super::cell::{self, Cell};
+use super::cell::{self, Cell, INNER_HEAD, LEAF_HEAD};
 use super::items::Items;
 use super::overflow::Overflow;
 use std::cmp::Ordering;
@@ -26,10 +29,11 @@ pub(super) const PAGE_MIN: usize = 256;
 pub(super) const NONE: u32 = u32::MAX;
 
 const HINTS: usize = 16;
-const HINT_BYTES: usize = HINTS * 4;
 /// With fewer slots the hints are not used.
 const HINTED: usize = 2 * (HINTS + 1);
-const SLOT: usize = 6;
+const PREFIX_START: usize = 16;
+const LEAF_SLOT: usize = LEAF_HEAD + 2;
+const INNER_SLOT: usize = INNER_HEAD + 2;
 /// Longest prefix that is taken out of the keys.
 pub(super) const PREFIX_MAX: usize = 512;
 
@@ -45,6 +49,9 @@ pub(super) struct Node {
     /// Bytes of removed cells.
     garbage: u16,
     leaf: bool,
+    hints: [u32; HINTS],
+    /// What the prefix begins with, so that the page need not be touched for it.
+    prefix_start: [u8; PREFIX_START],
     page: Box<[u8]>,
 }
 
@@ -72,14 +79,21 @@ impl Layout {
                     .min(PREFIX_MAX)
             }
         };
-        let cells: usize = range.clone().map(|i| items.cell_len(i, prefix_len)).sum();
-        Layout { prefix_len, bytes: Layout::bytes(prefix_len, range.len(), cells) }
+        let cell_len = |i| items.cell_len(i, prefix_len, head_len(leaf));
+        let cells: usize = range.clone().map(cell_len).sum();
+        Layout { prefix_len, bytes: Layout::bytes(leaf, prefix_len, range.len(), cells) }
     }
 
     /// Bytes of a node with a prefix of this length and so many entries, whose cells have `cells`.
-    pub(super) fn bytes(prefix_len: usize, entries: usize, cells: usize) -> usize {
-        HINT_BYTES + prefix_len + entries * SLOT + cells
+    pub(super) fn bytes(leaf: bool, prefix_len: usize, entries: usize, cells: usize) -> usize {
+        prefix_len + entries * (head_len(leaf) + 2) + cells
     }
+}
+
+/// Bytes of the heads in a leaf or an inner node.
+#[inline]
+pub(super) fn head_len(leaf: bool) -> usize {
+    if leaf { LEAF_HEAD } else { INNER_HEAD }
 }
 
 /// Bytes that two keys begin with in common.
@@ -105,6 +119,8 @@ impl Node {
             heap: PAGE_MIN as u16,
             garbage: 0,
             leaf: true,
+            hints: [0; HINTS],
+            prefix_start: [0; PREFIX_START],
             page: vec![0; PAGE_MIN].into_boxed_slice(),
         }
     }
@@ -133,12 +149,13 @@ impl Node {
         };
         if layout.prefix_len > 0 {
             let last = items.key(range.end - 1, overflow);
-            node.page[HINT_BYTES..][..layout.prefix_len]
-                .copy_from_slice(&last[..layout.prefix_len]);
+            node.page[..layout.prefix_len].copy_from_slice(&last[..layout.prefix_len]);
+            let start = layout.prefix_len.min(PREFIX_START);
+            node.prefix_start[..start].copy_from_slice(&last[..start]);
         }
         for (slot, item) in range.enumerate() {
             let suffix = items.key(item, overflow).get(layout.prefix_len..).unwrap_or(&[]);
-            let len = items.cell_len(item, layout.prefix_len);
+            let len = items.cell_len(item, layout.prefix_len, node.head_len());
             let at = usize::from(node.heap) - len;
             let out = &mut node.page[at..at + len];
             match items.place(item) {
@@ -146,12 +163,13 @@ impl Node {
                 None => cell::write_inline(
                     out,
                     suffix,
+                    head_len(leaf),
                     items.record(item),
                     items.payload(item, overflow),
                 ),
             }
             node.heap = at as u16;
-            node.set_slot(slot, cell::head_of(suffix), at);
+            node.set_slot(slot, cell::head_of(suffix, head_len(leaf)), at);
         }
         node.set_hints();
         node
@@ -182,37 +200,59 @@ impl Node {
     }
 
     pub(super) fn prefix(&self) -> &[u8] {
-        &self.page[HINT_BYTES..][..usize::from(self.prefix_len)]
+        &self.page[..usize::from(self.prefix_len)]
     }
 
-    fn slots_start(&self) -> usize {
-        HINT_BYTES + usize::from(self.prefix_len)
-    }
-
-    fn slots_end(&self) -> usize {
-        self.slots_start() + self.count() * SLOT
-    }
-
+    /// The key without the prefix, if it begins with it.
     #[inline]
-    fn slot(&self, i: usize) -> (u32, usize) {
-        let at = self.slots_start() + i * SLOT;
-        match self.page[at..].first_chunk::<SLOT>() {
-            Some([a, b, c, d, e, f]) => {
-                (u32::from_le_bytes([*a, *b, *c, *d]), usize::from(u16::from_le_bytes([*e, *f])))
+    fn suffix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        let prefix_len = usize::from(self.prefix_len);
+        match key.first_chunk::<PREFIX_START>() {
+            Some(start) if prefix_len <= PREFIX_START => {
+                let difference =
+                    u128::from_be_bytes(*start) ^ u128::from_be_bytes(self.prefix_start);
+                let same = difference.leading_zeros() as usize >= 8 * prefix_len;
+                same.then(|| &key[prefix_len..])
             }
-            None => (0, 0),
+            _ => {
+                let start = &self.prefix_start[..prefix_len.min(PREFIX_START)];
+                let rest = key.strip_prefix(start)?;
+                rest.strip_prefix(self.prefix().get(PREFIX_START..).unwrap_or(&[]))
+            }
         }
     }
 
-    #[inline]
-    fn head(&self, i: usize) -> u32 {
-        self.slot(i).0
+    fn slots_start(&self) -> usize {
+        usize::from(self.prefix_len)
     }
 
-    fn set_slot(&mut self, i: usize, head: u32, cell: usize) {
-        let at = self.slots_start() + i * SLOT;
-        self.page[at..at + 4].copy_from_slice(&head.to_le_bytes());
-        self.page[at + 4..at + SLOT].copy_from_slice(&(cell as u16).to_le_bytes());
+    fn slots_end(&self) -> usize {
+        self.slots_start() + self.count() * self.slot_len()
+    }
+
+    #[inline]
+    fn head_len(&self) -> usize {
+        head_len(self.leaf)
+    }
+
+    #[inline]
+    fn slot_len(&self) -> usize {
+        self.head_len() + 2
+    }
+
+    /// A slot's head, and where its cell is.
+    #[inline]
+    fn slot(&self, i: usize) -> (u64, usize) {
+        let slots = &self.page[self.slots_start()..];
+        if self.leaf { leaf_slot(slots, i) } else { inner_slot(slots, i) }
+    }
+
+    fn set_slot(&mut self, i: usize, head: u64, cell: usize) {
+        let (head_len, slot_len) = (self.head_len(), self.slot_len());
+        let at = self.slots_start() + i * slot_len;
+        let slot = &mut self.page[at..at + slot_len];
+        slot[..head_len].copy_from_slice(&head.to_le_bytes()[..head_len]);
+        slot[head_len..].copy_from_slice(&(cell as u16).to_le_bytes());
     }
 
     fn cell_bytes(&self, i: usize) -> &[u8] {
@@ -220,7 +260,7 @@ impl Node {
     }
 
     pub(super) fn cell(&self, i: usize) -> Cell<'_> {
-        cell::read(self.cell_bytes(i))
+        cell::read(self.cell_bytes(i), self.head_len())
     }
 
     /// The first entry that has a key (entry 0 of an inner node has none).
@@ -237,14 +277,23 @@ impl Node {
         overflow: &Overflow,
     ) -> Result<usize, usize> {
         let first = self.first_keyed();
-        let prefix = self.prefix();
-        let Some(suffix) = key.strip_prefix(prefix) else {
-            return Err(if key < prefix { first } else { self.count() });
+        let Some(suffix) = self.suffix(key) else {
+            return Err(if key < self.prefix() { first } else { self.count() });
         };
-        let head = cell::head_of(suffix);
-        let (mut low, mut high) = self.narrow(head, first);
+        let slots = &self.page[self.slots_start()..];
+        let (head, mut low, mut high);
+        if self.leaf {
+            head = cell::head_of(suffix, LEAF_HEAD);
+            (low, high) = self.narrow(head);
+            low = lower_bound(low, high, head, |i| leaf_slot(slots, i).0);
+        } else {
+            head = cell::head_of(suffix, INNER_HEAD);
+            high = self.count();
+            low = lower_bound(first, high, head, |i| inner_slot(slots, i).0);
+        }
+        // Among equal heads the rest decides. Mostly there is but one.
+        let mut middle = low;
         while low < high {
-            let middle = (low + high) / 2;
             let (found, cell) = self.slot(middle);
             let order = found
                 .cmp(&head)
@@ -254,53 +303,53 @@ impl Node {
                 Ordering::Greater => high = middle,
                 Ordering::Equal => return Ok(middle),
             }
+            middle = low + (high - low) / 2;
         }
         Err(low)
     }
 
-    /// The slots among which the first one with at least this head must be.
+    /// The slots of a leaf among which the first one with at least this head must be.
     #[inline]
-    fn narrow(&self, head: u32, first: usize) -> (usize, usize) {
+    fn narrow(&self, head: u64) -> (usize, usize) {
         let count = self.count();
         if count < HINTED {
-            return (first, count);
+            return (0, count);
         }
-        let distance = count / (HINTS + 1);
+        let (head, distance) = (head as u32, count / (HINTS + 1));
         let (mut less, mut not_greater) = (0, 0);
-        let (hints, _) = self.page[..HINT_BYTES].as_chunks::<4>();
-        for hint in hints {
-            let hint = u32::from_le_bytes(*hint);
+        for hint in self.hints {
             less += usize::from(hint < head);
             not_greater += usize::from(hint <= head);
         }
-        let low = if less == 0 { first } else { less * distance + 1 };
+        let low = if less == 0 { 0 } else { less * distance + 1 };
         let high = if not_greater == HINTS { count } else { (not_greater + 1) * distance };
         (low, high)
     }
 
     fn set_hints(&mut self) {
         let count = self.count();
-        if count < HINTED {
+        if count < HINTED || !self.leaf {
             return;
         }
         let distance = count / (HINTS + 1);
-        for hint in 0..HINTS {
-            let head = self.head((hint + 1) * distance);
-            self.page[hint * 4..hint * 4 + 4].copy_from_slice(&head.to_le_bytes());
+        let slots = &self.page[usize::from(self.prefix_len)..];
+        for (hint, at) in self.hints.iter_mut().zip(1..) {
+            *hint = leaf_slot(slots, at * distance).0 as u32;
         }
     }
 
     /// How the entry of this cell compares to one whose suffix has the same head.
     fn compare(&self, cell: &[u8], suffix: &[u8], record: u64, overflow: &Overflow) -> Ordering {
-        let (len, rest, found) = match cell::read(cell) {
+        let head_len = self.head_len();
+        let (len, rest, found) = match cell::read(cell, head_len) {
             Cell::Inline { suffix_len, rest, record, .. } => (suffix_len, rest, record),
             Cell::Overflow { place, record } => {
                 let suffix = overflow.key(place).get(self.prefix().len()..).unwrap_or(&[]);
-                (suffix.len(), cell::rest_of(suffix), record)
+                (suffix.len(), cell::rest_of(suffix, head_len), record)
             }
         };
-        cell::compare_behind_head((len, rest), (suffix.len(), cell::rest_of(suffix)))
-            .then(found.cmp(&record))
+        let suffix = (suffix.len(), cell::rest_of(suffix, head_len));
+        cell::compare_behind_head((len, rest), suffix, head_len).then(found.cmp(&record))
     }
 
     /// The entry's record and payload.
@@ -321,12 +370,14 @@ impl Node {
         buffer: &'a mut Vec<u8>,
     ) -> &'a [u8] {
         let (head, at) = self.slot(i);
-        match cell::read(&self.page[at..]) {
+        match cell::read(&self.page[at..], self.head_len()) {
             Cell::Overflow { place, .. } => overflow.key(place),
             Cell::Inline { suffix_len, rest, .. } => {
+                let head_len = self.head_len();
+                let head_bytes = &head.to_be_bytes()[8 - head_len..][..suffix_len.min(head_len)];
                 buffer.clear();
                 buffer.extend_from_slice(self.prefix());
-                buffer.extend_from_slice(&head.to_be_bytes()[..suffix_len.min(cell::HEAD)]);
+                buffer.extend_from_slice(head_bytes);
                 buffer.extend_from_slice(rest);
                 buffer
             }
@@ -335,13 +386,13 @@ impl Node {
 
     /// Whether the entry's key is this one.
     pub(super) fn has_key(&self, i: usize, key: &[u8], overflow: &Overflow) -> bool {
-        let Some(suffix) = key.strip_prefix(self.prefix()) else { return false };
+        let Some(suffix) = self.suffix(key) else { return false };
         let (head, at) = self.slot(i);
-        head == cell::head_of(suffix)
-            && match cell::read(&self.page[at..]) {
+        head == cell::head_of(suffix, self.head_len())
+            && match cell::read(&self.page[at..], self.head_len()) {
                 Cell::Overflow { place, .. } => overflow.key(place) == key,
                 Cell::Inline { suffix_len, rest, .. } => {
-                    suffix_len == suffix.len() && rest == cell::rest_of(suffix)
+                    suffix_len == suffix.len() && rest == cell::rest_of(suffix, self.head_len())
                 }
             }
     }
@@ -358,7 +409,7 @@ impl Node {
             Cell::Overflow { place, .. } => overflow.set_payload(place, &child.to_le_bytes()),
             Cell::Inline { .. } => {
                 let at = self.slot(i).1;
-                let at = at + cell::payload_at(&self.page[at..]);
+                let at = at + cell::payload_at(&self.page[at..], self.head_len());
                 self.page[at..at + 4].copy_from_slice(&child.to_le_bytes());
             }
         }
@@ -374,26 +425,27 @@ impl Node {
         payload: &[u8],
         place: Option<u32>,
     ) -> bool {
-        let Some(suffix) = key.strip_prefix(self.prefix()) else { return false };
+        let Some(suffix) = self.suffix(key) else { return false };
+        let (head_len, slot_len) = (self.head_len(), self.slot_len());
         let len = match place {
             Some(_) => cell::overflow_len(record),
-            None => cell::inline_len(suffix.len(), record, payload.len()),
+            None => cell::inline_len(suffix.len(), head_len, record, payload.len()),
         };
         let (end, heap) = (self.slots_end(), usize::from(self.heap));
-        if heap - end < len + SLOT {
+        if heap - end < len + slot_len {
             return false;
         }
         let at = heap - len;
         let out = &mut self.page[at..heap];
         match place {
             Some(place) => cell::write_overflow(out, place, record),
-            None => cell::write_inline(out, suffix, record, payload),
+            None => cell::write_inline(out, suffix, head_len, record, payload),
         }
-        let slot = self.slots_start() + i * SLOT;
-        self.page.copy_within(slot..end, slot + SLOT);
+        let slot = self.slots_start() + i * slot_len;
+        self.page.copy_within(slot..end, slot + slot_len);
         self.heap = at as u16;
         self.count += 1;
-        self.set_slot(i, cell::head_of(suffix), at);
+        self.set_slot(i, cell::head_of(suffix, head_len), at);
         self.set_hints();
         true
     }
@@ -401,19 +453,53 @@ impl Node {
     /// Removes an entry. What it has in the overflow store is the caller's to give up.
     pub(super) fn remove(&mut self, i: usize) {
         let at = self.slot(i).1;
-        let len = cell::len(&self.page[at..]) as u16;
+        let slot_len = self.slot_len();
+        let len = cell::len(&self.page[at..], self.head_len()) as u16;
         if at == usize::from(self.heap) {
             self.heap += len;
         } else {
             self.garbage += len;
         }
-        let slot = self.slots_start() + i * SLOT;
+        let slot = self.slots_start() + i * slot_len;
         let end = self.slots_end();
-        self.page.copy_within(slot + SLOT..end, slot);
+        self.page.copy_within(slot + slot_len..end, slot);
         self.count -= 1;
         if self.count == 0 {
             (self.heap, self.garbage) = (self.page.len() as u16, 0);
         }
         self.set_hints();
     }
+}
+
+#[inline]
+fn leaf_slot(slots: &[u8], i: usize) -> (u64, usize) {
+    match slots[i * LEAF_SLOT..].first_chunk::<LEAF_SLOT>() {
+        Some([a, b, c, d, cell @ ..]) => {
+            (u32::from_le_bytes([*a, *b, *c, *d]).into(), u16::from_le_bytes(*cell).into())
+        }
+        None => (0, 0),
+    }
+}
+
+#[inline]
+fn inner_slot(slots: &[u8], i: usize) -> (u64, usize) {
+    match slots[i * INNER_SLOT..].first_chunk::<INNER_SLOT>() {
+        Some([a, b, c, d, e, f, g, h, cell @ ..]) => {
+            (u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]), u16::from_le_bytes(*cell).into())
+        }
+        None => (0, 0),
+    }
+}
+
+/// The first of `low..high` whose head is not below this one.
+#[inline]
+fn lower_bound(mut low: usize, high: usize, head: u64, head_at: impl Fn(usize) -> u64) -> usize {
+    // Which way a step goes can't be predicted, so it must not be a branch.
+    let mut size = high - low;
+    while size > 1 {
+        let half = size / 2;
+        low = if head_at(low + half - 1) < head { low + half } else { low };
+        size -= half;
+    }
+    low + usize::from(size == 1 && head_at(low) < head)
 }

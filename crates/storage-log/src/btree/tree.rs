@@ -9,7 +9,7 @@
 
 use super::cell::Cell;
 use super::items::{Items, is_long};
-use super::node::{Layout, NONE, Node, PAGE, PAGE_MIN, common_prefix};
+use super::node::{Layout, NONE, Node, PAGE, PAGE_MIN, common_prefix, head_len};
 use super::overflow::Overflow;
 
 /// A page is not packed anew if this little would be gained: it is split, or left alone.
@@ -253,7 +253,7 @@ impl Tree {
         }
         let mut sum = 0;
         let middle = (0..count).position(|i| {
-            sum += items.cell_len(i, 0);
+            sum += items.cell_len(i, 0, head_len(leaf));
             sum >= bytes / 2
         });
         let middle = middle.unwrap_or(count / 2).clamp(1, count - 1);

@@ -1,12 +1,12 @@
 //! What can be found out about a unit before any latch is taken.
 
 use crate::address::{Address, Slot};
+use crate::btree::BTree;
 use crate::collection::Collection;
 use crate::core::Core;
 use crate::format::record::{Kind, RecordHeader};
 use crate::head::payload_bytes_max;
 use crate::index::Index;
-use crate::keyset::KeySet;
 use crate::read::{self, Lookup};
 use crate::segments::Purpose;
 use kauri_base::{Access, CollectionId, IndexId};
@@ -199,7 +199,7 @@ impl Plan {
                 let existing = core.registry.read().indexes.get(&spec.id).cloned();
                 let created = existing.is_none();
                 let index = existing
-                    .unwrap_or_else(|| Arc::new(Index::new(*spec, op.collection, KeySet::new())));
+                    .unwrap_or_else(|| Arc::new(Index::new(*spec, op.collection, BTree::new())));
                 self.indexes.push(PlannedIndex {
                     id: spec.id,
                     index: Some(index),
