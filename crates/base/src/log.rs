@@ -5,6 +5,7 @@
 //! server's business: it installs a sink; until then they are dropped.
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 /// Severity: `F`, `E`, `W`, `I`, or `D1`…`D5`.
@@ -31,6 +32,22 @@ pub type TimeSource = Box<dyn Fn() -> i64 + Send + Sync>;
 static SINK: RwLock<Option<(Sink, TimeSource)>> = RwLock::new(None);
 static RAMLOG: OnceLock<std::sync::Mutex<std::collections::VecDeque<String>>> = OnceLock::new();
 const RAMLOG_LINES_MAX: usize = 1024;
+
+static VERBOSITY: AtomicU8 = AtomicU8::new(0);
+
+/// Lets debug lines up to this level through.
+pub fn set_verbosity(level: u8) {
+    VERBOSITY.store(level, Ordering::Relaxed);
+}
+
+/// Whether lines of this severity are written.
+#[inline]
+pub fn enabled(severity: Severity) -> bool {
+    match severity {
+        Severity::Debug(level) => level <= VERBOSITY.load(Ordering::Relaxed),
+        _ => true,
+    }
+}
 
 /// Sends all further lines to `sink`, with the times that `now` gives.
 pub fn install(sink: Sink, now: TimeSource) {
@@ -89,6 +106,9 @@ impl Attr {
 /// `CONTROL`, …), `id` a number of our own that never changes its meaning, `ctx` the thread or
 /// session.
 pub fn line(severity: Severity, component: &str, id: u32, ctx: &str, msg: &str, attr: Attr) {
+    if !enabled(severity) {
+        return;
+    }
     let sink = SINK.read().unwrap_or_else(PoisonError::into_inner);
     let Some((sink, now)) = sink.as_ref() else { return };
     let mut text = String::with_capacity(160 + attr.json.len());

@@ -688,3 +688,20 @@ fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
 fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// The UUID that `listCollections` gives for a database's `system.views`: made from the name, so
+/// that it stays the same while nothing stores it.
+pub fn system_views_uuid(database: &str) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    for (half, seed) in
+        uuid.chunks_exact_mut(8).zip([0xCBF2_9CE4_8422_2325u64, 0x9E37_79B9_7F4A_7C15])
+    {
+        let hash = database
+            .bytes()
+            .fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3));
+        half.copy_from_slice(&hash.to_le_bytes());
+    }
+    uuid[6] = uuid[6] & 0x0F | 0x40;
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    uuid
+}

@@ -146,18 +146,18 @@ impl Collection {
     /// Fails if the validator refuses the document. `old` is the document it replaces.
     pub fn check_valid(&self, doc: Doc<'_>, old: Option<Doc<'_>>) -> Result<()> {
         let Some(validator) = &self.options.validator_expr else { return Ok(()) };
-        if self.options.validation_level == ValidationLevel::Off
+        if self.options.level() == ValidationLevel::Off
             || validator.matches(doc, &MatchCx::new())?
         {
             return Ok(());
         }
-        if self.options.validation_level == ValidationLevel::Moderate
+        if self.options.level() == ValidationLevel::Moderate
             && let Some(old) = old
             && !validator.matches(old, &MatchCx::new())?
         {
             return Ok(());
         }
-        if self.options.validation_action == ValidationAction::Warn {
+        if self.options.action() == ValidationAction::Warn {
             let attr = kauri_base::log::Attr::new().str("namespace", self.ns.as_str());
             kauri_base::log::warning("STORAGE", 20294, "-", "Document would fail validation", attr);
             return Ok(());

@@ -5,14 +5,16 @@
 
 pub mod build;
 pub mod catalog;
+pub mod collation;
 pub mod collection;
 pub mod index;
 pub mod namespace;
 pub mod options;
+pub mod spec;
 mod stored;
 
 pub use build::IndexBuild;
-pub use catalog::{Catalog, Resolved, View, namespace_not_found};
+pub use catalog::{Catalog, Resolved, View, namespace_not_found, system_views_uuid};
 pub use collection::{Collection, KeyScratch};
 pub use index::{Index, IndexDefinition, IndexKeys, IndexUsage, MultikeyPaths};
 pub use namespace::{Namespace, check_database_name};

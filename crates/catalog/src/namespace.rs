@@ -61,8 +61,7 @@ impl Namespace {
     /// Fails where a user may not create a collection of this name.
     pub fn check_creatable(&self) -> Result<()> {
         let name = self.collection();
-        let refused = name.contains('$') || name.ends_with('.');
-        if refused {
+        if name.contains('$') {
             return Err(invalid(self.database(), name));
         }
         let allowed_system = ["system.js", "system.views", "system.profile", "system.users"];

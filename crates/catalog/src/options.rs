@@ -42,10 +42,10 @@ pub struct CollectionOptions {
     pub validator: Option<DocBuf>,
     /// The validator, parsed.
     pub validator_expr: Option<Arc<MatchExpr>>,
-    /// Which writes it looks at.
-    pub validation_level: ValidationLevel,
-    /// What happens to a document that fails.
-    pub validation_action: ValidationAction,
+    /// Which writes it looks at, where that was said.
+    pub validation_level: Option<ValidationLevel>,
+    /// What happens to a document that fails, where that was said.
+    pub validation_action: Option<ValidationAction>,
     /// Options that are kept and shown but that mean nothing to the engine (`storageEngine`,
     /// `indexOptionDefaults`, `changeStreamPreAndPostImages`, …).
     pub kept: DocBuf,
@@ -57,8 +57,8 @@ impl Default for CollectionOptions {
             capped: None,
             validator: None,
             validator_expr: None,
-            validation_level: ValidationLevel::Strict,
-            validation_action: ValidationAction::Error,
+            validation_level: None,
+            validation_action: None,
             kept: DocBuf::new(),
         }
     }
@@ -82,11 +82,12 @@ impl CollectionOptions {
                         options.set_validator(Some(validator.into_buf()))?;
                     }
                     ("validationLevel", level) => {
-                        options.validation_level = parse_level(level.as_str().unwrap_or_default())?;
+                        options.validation_level =
+                            Some(parse_level(level.as_str().unwrap_or_default())?);
                     }
                     ("validationAction", action) => {
                         options.validation_action =
-                            parse_action(action.as_str().unwrap_or_default())?;
+                            Some(parse_action(action.as_str().unwrap_or_default())?);
                     }
                     _ => kept.put_elem(elem),
                 }
@@ -125,16 +126,24 @@ impl CollectionOptions {
         out.put_all(self.kept.as_doc());
         if let Some(validator) = &self.validator {
             out.put("validator", validator);
-            out.put("validationLevel", level_name(self.validation_level));
-            out.put("validationAction", action_name(self.validation_action));
-        } else {
-            if self.validation_level != ValidationLevel::Strict {
-                out.put("validationLevel", level_name(self.validation_level));
-            }
-            if self.validation_action != ValidationAction::Error {
-                out.put("validationAction", action_name(self.validation_action));
-            }
         }
+        // A validator always shows how it is applied.
+        if self.validator.is_some() || self.validation_level.is_some() {
+            out.put("validationLevel", level_name(self.level()));
+        }
+        if self.validator.is_some() || self.validation_action.is_some() {
+            out.put("validationAction", action_name(self.action()));
+        }
+    }
+
+    /// Which writes the validator looks at.
+    pub fn level(&self) -> ValidationLevel {
+        self.validation_level.unwrap_or(ValidationLevel::Strict)
+    }
+
+    /// What happens to a document that fails.
+    pub fn action(&self) -> ValidationAction {
+        self.validation_action.unwrap_or(ValidationAction::Error)
     }
 
     /// The options as a document.
@@ -148,7 +157,7 @@ pub fn parse_level(name: &str) -> Result<ValidationLevel> {
     match name {
         "off" => Ok(ValidationLevel::Off),
         "moderate" => Ok(ValidationLevel::Moderate),
-        "strict" | "" => Ok(ValidationLevel::Strict),
+        "strict" => Ok(ValidationLevel::Strict),
         other => Err(Error::new(
             ErrorCode::BadValue,
             format!(
@@ -161,7 +170,7 @@ pub fn parse_level(name: &str) -> Result<ValidationLevel> {
 /// `validationAction` by name.
 pub fn parse_action(name: &str) -> Result<ValidationAction> {
     match name {
-        "error" | "" => Ok(ValidationAction::Error),
+        "error" => Ok(ValidationAction::Error),
         "warn" => Ok(ValidationAction::Warn),
         other => Err(Error::new(
             ErrorCode::BadValue,

@@ -147,9 +147,15 @@ impl<'n> Args<'n> {
         }
     }
 
-    /// An integer of any number type; fractions are cut off (`safeInt64`).
+    /// An integer of any number type (`safeInt64`): a double's fraction is cut off, a decimal is
+    /// rounded to the nearest, ties to even.
     pub fn long(&self, elem: Elem<'_>) -> Result<i64> {
         let value = elem.value();
+        if let (Value::Decimal128(_), Some(number)) = (&value, value.as_f64_lossy())
+            && number.abs() < (1i64 << 52) as f64
+        {
+            return Ok(number.round_ties_even() as i64);
+        }
         value
             .to_i64_saturating()
             .ok_or_else(|| self.wrong_type(elem, &["long", "int", "decimal", "double"]))

@@ -344,6 +344,9 @@ pub enum Injected {
 }
 
 fn log_failure(connection: u64, name: Option<&str>, error: &Error) {
+    if !log::enabled(log::Severity::Debug(1)) {
+        return;
+    }
     let attr = Attr::new()
         .str("command", name.unwrap_or("?"))
         .str("codeName", error.code().name())
@@ -420,6 +423,9 @@ async fn execute(
         return outcome;
     }
     invocation.write_concern = concerns::read(command, invocation.body, &mut invocation.op)?;
+    if let Some(id) = invocation.op.lsid {
+        server.sessions.touch(id, server.clock.monotonic())?;
+    }
     if server.stopping.load(Ordering::Relaxed) && !command.before_auth {
         bail!(ShutdownInProgress, "The server is in quiesce mode and will shut down");
     }

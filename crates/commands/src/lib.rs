@@ -14,10 +14,13 @@ mod express;
 mod fail_command;
 pub mod invocation;
 pub mod ops;
+mod parameter_table;
 pub mod parameters;
+pub mod profiling;
 pub mod registry;
 pub mod reply;
 pub mod server;
+pub mod sessions;
 
 pub use entry_point::CommandService;
 pub use server::{Server, StartInfo};

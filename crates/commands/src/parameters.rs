@@ -1,34 +1,100 @@
 //! Server parameters: what `setParameter` may change and `getParameter` shows.
+//!
+//! The table of them is `parameter_table`; what acts on one reads it when it needs it, or has a
+//! hook called on each change. A value that is refused changes nothing.
 
-use kauri_base::{Error, ErrorCode, Result};
-use kauri_bson::Value;
+use crate::parameter_table;
+use kauri_base::{Error, Result, bail};
+use kauri_bson::{Value, shell_value};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Takes a new value, or says why not.
-pub type Setter = Arc<dyn Fn(&Value<'_>) -> Result<()> + Send + Sync>;
+/// Acts on a new value, or says why it can't be.
+pub type Hook = Arc<dyn Fn(&Value<'_>) -> Result<()> + Send + Sync>;
+
+/// What values a parameter takes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Kind {
+    /// True or false; anything can stand for one of them.
+    Bool,
+    /// An int within bounds.
+    Int(i32, i32),
+    /// A long within bounds.
+    Long(i64, i64),
+    /// A double within bounds.
+    Double(f64, f64),
+    /// A text of at most so many bytes.
+    Text(usize),
+    /// A text out of these.
+    Choice(&'static [&'static str]),
+    /// `logComponentVerbosity`.
+    Verbosity,
+    /// Cannot be set.
+    Fixed,
+}
 
 /// One parameter.
 #[derive(Clone)]
 pub struct Parameter {
     /// Its value.
     pub value: Value<'static>,
+    /// What values it takes.
+    pub kind: Kind,
     /// May be given on the command line or in the configuration file.
     pub at_startup: bool,
-    /// Acts on a change while the server runs; `None` if it can't be changed then.
-    pub setter: Option<Setter>,
+    /// May be changed while the server runs.
+    pub at_runtime: bool,
+    hook: Option<Hook>,
+}
+
+impl Parameter {
+    /// A parameter of this kind.
+    pub fn new(value: impl Into<Value<'static>>, kind: Kind) -> Parameter {
+        let settable = kind != Kind::Fixed;
+        Parameter {
+            value: value.into(),
+            kind,
+            at_startup: settable,
+            at_runtime: settable,
+            hook: None,
+        }
+    }
+
+    /// Not to be changed while the server runs.
+    pub fn startup_only(mut self) -> Parameter {
+        self.at_runtime = false;
+        self
+    }
+
+    /// Has this called on each change.
+    pub fn with_hook(mut self, hook: Hook) -> Parameter {
+        self.hook = Some(hook);
+        self
+    }
 }
 
 /// All parameters by name.
-#[derive(Default)]
 pub struct Parameters {
     all: Mutex<BTreeMap<&'static str, Parameter>>,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Parameters { all: Mutex::new(parameter_table::all()) }
+    }
 }
 
 impl Parameters {
     /// Adds a parameter, or replaces it.
     pub fn define(&self, name: &'static str, parameter: Parameter) {
         self.lock().insert(name, parameter);
+    }
+
+    /// Has `hook` called on each change of a parameter that there is.
+    pub fn on_change(&self, name: &str, hook: Hook) {
+        if let Some(parameter) = self.lock().get_mut(name) {
+            parameter.hook = Some(hook);
+        }
     }
 
     /// The parameter of this name.
@@ -38,7 +104,12 @@ impl Parameters {
 
     /// A boolean parameter; false if there is none.
     pub fn flag(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|p| p.value.truthy())
+        self.lock().get(name).is_some_and(|p| p.value.truthy())
+    }
+
+    /// A parameter that is a number; 0 if there is none.
+    pub fn number(&self, name: &str) -> i64 {
+        self.lock().get(name).and_then(|p| p.value.to_i64_saturating()).unwrap_or(0)
     }
 
     /// All, by name.
@@ -46,46 +117,205 @@ impl Parameters {
         self.lock().clone()
     }
 
-    /// Sets a parameter of a server that is starting.
+    /// Sets a parameter of a server that is starting. Numbers and booleans may come as text.
     pub fn set_at_startup(&self, name: &str, value: Value<'static>) -> Result<()> {
-        let parameter = self.get(name).filter(|p| p.at_startup).ok_or_else(|| {
-            Error::bad_value(format!("Illegal --setParameter parameter: \"{name}\""))
-        })?;
-        if let Some(setter) = &parameter.setter {
-            setter(&value)?;
+        let mut all = self.lock();
+        let Some(parameter) = all.get_mut(name).filter(|p| p.at_startup) else {
+            bail!(BadValue, "Illegal --setParameter parameter: \"{name}\"");
+        };
+        let value = coerce(name, parameter, &from_text(parameter.kind, value))?;
+        if let Some(hook) = &parameter.hook {
+            hook(&value)?;
         }
-        self.store(name, value);
+        parameter.value = value;
         Ok(())
     }
 
-    /// Sets a parameter of a running server; returns what it was.
-    pub fn set(&self, name: &str, value: Value<'static>) -> Result<Value<'static>> {
-        let Some(parameter) = self.get(name) else {
-            return Err(Error::new(
-                ErrorCode::InvalidOptions,
-                "attempted to set unrecognized parameter [".to_owned()
-                    + name
-                    + "], use help:true to see options ",
-            ));
-        };
-        let Some(setter) = &parameter.setter else {
-            return Err(Error::new(
-                ErrorCode::IllegalOperation,
-                format!("not allowed to change [{name}] at runtime"),
-            ));
-        };
-        setter(&value)?;
-        self.store(name, value);
-        Ok(parameter.value)
-    }
-
-    fn store(&self, name: &str, value: Value<'static>) {
-        if let Some(parameter) = self.lock().get_mut(name) {
-            parameter.value = value;
+    /// Sets parameters of a running server, all or none of them. Returns what the first one was.
+    pub fn set(&self, values: &[(&str, Value<'_>)]) -> Result<Value<'static>> {
+        let mut all = self.lock();
+        let mut ready = Vec::with_capacity(values.len());
+        for (name, value) in values {
+            let Some(parameter) = all.get(name) else { return Err(unrecognised(name)) };
+            if !parameter.at_runtime {
+                bail!(IllegalOperation, "not allowed to change [{name}] at runtime");
+            }
+            ready.push((*name, coerce(name, parameter, value)?));
         }
+        let mut was = None;
+        for (name, value) in ready {
+            let Some(parameter) = all.get_mut(name) else { continue };
+            if let Some(hook) = &parameter.hook {
+                hook(&value)?;
+            }
+            let before = std::mem::replace(&mut parameter.value, value);
+            was.get_or_insert(before);
+        }
+        Ok(was.unwrap_or(Value::Missing))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, Parameter>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Parameter>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unrecognised(name: &str) -> Error {
+    Error::new(
+        kauri_base::ErrorCode::InvalidOptions,
+        format!("attempted to set unrecognized parameter [{name}], use help:true to see options "),
+    )
+}
+
+/// A value from the command line as what it stands for.
+fn from_text(kind: Kind, value: Value<'static>) -> Value<'static> {
+    let Value::String(text) = &value else { return value };
+    match kind {
+        Kind::Bool => match text.as_ref() {
+            "true" | "1" => Value::Bool(true),
+            "false" | "0" => Value::Bool(false),
+            _ => value,
+        },
+        Kind::Int(..) | Kind::Long(..) => text.parse().map_or(value, Value::Int64),
+        Kind::Double(..) => text.parse().map_or(value, Value::Double),
+        _ => value,
+    }
+}
+
+/// The value as the parameter keeps it.
+fn coerce(name: &str, parameter: &Parameter, value: &Value<'_>) -> Result<Value<'static>> {
+    match parameter.kind {
+        Kind::Bool => Ok(Value::Bool(stands_for_true(value))),
+        Kind::Int(min, max) => {
+            whole(name, value, i64::from(min), i64::from(max)).map(|n| Value::Int32(n as i32))
+        }
+        Kind::Long(min, max) => whole(name, value, min, max).map(Value::Int64),
+        Kind::Double(min, max) => match value.as_f64_lossy() {
+            Some(n) if (min..=max).contains(&n) => Ok(Value::Double(n)),
+            Some(n) => Err(out_of_range(name, n, min, max)),
+            None => Err(not_a_number(name, value)),
+        },
+        Kind::Text(bytes_max) => match value {
+            Value::String(text) if text.len() <= bytes_max => {
+                Ok(Value::from(text.clone().into_owned()))
+            }
+            Value::String(text) => bail!(
+                Overflow,
+                "Value for parameter {name} must be no more than {bytes_max} bytes, got {}",
+                text.len()
+            ),
+            other => bail!(
+                TypeMismatch,
+                "Value for parameter {name} must be of type string, got {}",
+                other.type_name()
+            ),
+        },
+        Kind::Choice(texts) => match value.as_str() {
+            Some(text) if texts.contains(&text) => Ok(Value::from(text.to_owned())),
+            _ => bail!(
+                BadValue,
+                "Invalid value for parameter {name}: {}. It must be one of: {}",
+                shell_value(value),
+                texts.join(", ")
+            ),
+        },
+        Kind::Verbosity => parameter_table::change_verbosity(&parameter.value, value),
+        Kind::Fixed => bail!(IllegalOperation, "not allowed to change [{name}]"),
+    }
+}
+
+/// A text, array or document stands for true, whatever it says.
+fn stands_for_true(value: &Value<'_>) -> bool {
+    value.truthy()
+}
+
+fn whole(name: &str, value: &Value<'_>, min: i64, max: i64) -> Result<i64> {
+    let number = match value {
+        Value::Bool(flag) => i64::from(*flag),
+        value if value.is_nan() => return Err(not_a_number(name, value)),
+        value => value.to_i64_saturating().ok_or_else(|| not_a_number(name, value))?,
+    };
+    if (min..=max).contains(&number) {
+        Ok(number)
+    } else {
+        Err(out_of_range(name, number, min, max))
+    }
+}
+
+fn out_of_range<T: std::fmt::Display + PartialOrd>(name: &str, value: T, min: T, max: T) -> Error {
+    let bound = if value < min {
+        format!("{value} is not greater than or equal to {min}")
+    } else {
+        format!("{value} is not less than or equal to {max}")
+    };
+    Error::bad_value(format!("Invalid value for parameter {name}: {bound}"))
+}
+
+fn not_a_number(name: &str, value: &Value<'_>) -> Error {
+    Error::bad_value(format!(
+        "Invalid value for parameter {name}: {} is not a number",
+        shell_value(value)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kauri_base::ErrorCode;
+    use kauri_bson::doc;
+
+    fn code(result: Result<Value<'static>>) -> ErrorCode {
+        result.map_or_else(|error| error.code(), |value| panic!("{value:?}"))
+    }
+
+    #[test]
+    fn a_set_is_checked_whole_before_it_changes_anything() {
+        let parameters = Parameters::default();
+        let set = |name, value: Value<'static>| parameters.set(&[(name, value)]);
+        assert_eq!(set("logLevel", Value::Double(1.5)), Ok(Value::Int32(0)));
+        assert_eq!(parameters.number("logLevel"), 1);
+        let both = [("logLevel", Value::Int32(3)), ("nonsense", Value::Int32(1))];
+        assert_eq!(code(parameters.set(&both)), ErrorCode::InvalidOptions);
+        assert_eq!(parameters.number("logLevel"), 1);
+        assert_eq!(code(set("logLevel", Value::Int32(6))), ErrorCode::BadValue);
+        assert_eq!(code(set("logLevel", "1".into())), ErrorCode::BadValue);
+        assert_eq!(code(set("enableTestCommands", true.into())), ErrorCode::IllegalOperation);
+        assert_eq!(set("quiet", "anything".into()), Ok(Value::Bool(false)));
+        assert!(parameters.flag("quiet"));
+        parameters.set(&[("logLevel", Value::Int32(0))]).unwrap();
+    }
+
+    #[test]
+    fn text_from_the_command_line_becomes_what_it_stands_for() {
+        let parameters = Parameters::default();
+        parameters.set_at_startup("enableTestCommands", "1".into()).unwrap();
+        assert!(parameters.flag("enableTestCommands"));
+        parameters.set_at_startup("ttlMonitorSleepSecs", "7".into()).unwrap();
+        assert_eq!(parameters.number("ttlMonitorSleepSecs"), 7);
+        assert!(parameters.set_at_startup("ttlMonitorSleepSecs", "0".into()).is_err());
+        assert!(parameters.set_at_startup("featureCompatibilityVersion", "8".into()).is_err());
+        assert!(parameters.set_at_startup("nonsense", "8".into()).is_err());
+    }
+
+    #[test]
+    fn verbosity_of_components_is_changed_in_place() {
+        let parameters = Parameters::default();
+        let set = |value: kauri_bson::DocBuf| {
+            parameters.set(&[("logComponentVerbosity", Value::from(value))])
+        };
+        let at = |path: &[&str]| {
+            let mut value = parameters.get("logComponentVerbosity").unwrap().value;
+            for name in path {
+                value = value.as_document().unwrap().value(name).into_owned();
+            }
+            value
+        };
+        set(doc! { "command" => 4, "network" => doc! { "asio" => doc! { "verbosity" => 2 } } })
+            .unwrap();
+        assert_eq!(at(&["command", "verbosity"]), Value::Int32(4));
+        assert_eq!(at(&["network", "asio", "verbosity"]), Value::Int32(2));
+        assert_eq!(at(&["network", "verbosity"]), Value::Int32(-1));
+        let refused = set(doc! { "command" => 1, "nonsense" => 1 });
+        assert_eq!(code(refused), ErrorCode::BadValue);
+        assert_eq!(at(&["command", "verbosity"]), Value::Int32(4));
     }
 }

@@ -3,6 +3,8 @@
 use crate::cursors::CursorManager;
 use crate::ops::Operations;
 use crate::parameters::Parameters;
+use crate::profiling::Profiling;
+use crate::sessions::Sessions;
 use kauri_base::failpoint::FailPoints;
 use kauri_base::{Clock, RandomSource};
 use kauri_bson::DocBuf;
@@ -35,7 +37,42 @@ pub struct StartInfo {
     pub pid: u32,
     /// Git revision of the build.
     pub revision: &'static str,
+    /// What it runs on.
+    pub machine: Machine,
 }
+
+/// The machine that the server runs on, as `hostInfo` tells it.
+#[derive(Clone, Default)]
+pub struct Machine {
+    /// The host's name.
+    pub hostname: String,
+    /// Cores that the process may use.
+    pub cores: usize,
+    /// Memory of the machine, in bytes.
+    pub memory_bytes: u64,
+    /// Memory that the process may use (a container's limit), in bytes.
+    pub memory_limit_bytes: u64,
+    /// The distribution and its version.
+    pub os_name: String,
+    /// The kernel's version.
+    pub os_version: String,
+    /// Bytes of a memory page.
+    pub page_bytes: u64,
+    /// The CPU's model and features as the kernel tells them.
+    pub cpu: String,
+}
+
+/// Memory of the process, in bytes.
+#[derive(Clone, Copy, Default)]
+pub struct ProcessMemory {
+    /// In RAM.
+    pub resident: u64,
+    /// Mapped.
+    pub mapped: u64,
+}
+
+/// Looks at the memory of the process.
+pub type MemoryProbe = Box<dyn Fn() -> ProcessMemory + Send + Sync>;
 
 /// Asks the process to end (`shutdown`); the argument is the time to wait for operations in seconds.
 pub type ShutdownHook = Box<dyn Fn(u64) + Send + Sync>;
@@ -58,8 +95,14 @@ pub struct Server {
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub random: Arc<dyn RandomSource>,
+    /// Logical sessions.
+    pub sessions: Sessions,
+    /// Levels of the profiler.
+    pub profiling: Profiling,
     /// How the server was started.
     pub start: StartInfo,
+    /// Looks at the memory of the process.
+    pub memory: MemoryProbe,
     /// Counts commands and documents.
     pub counters: Counters,
     /// Asks the process to end.

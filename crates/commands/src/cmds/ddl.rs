@@ -11,8 +11,9 @@ use std::sync::Arc;
 /// `collectionUUID`.
 pub fn uuid(args: &Args<'_>, elem: Elem<'_>) -> Result<[u8; 16]> {
     if let Value::Binary { subtype: 4, bytes } = elem.value() {
-        return <[u8; 16]>::try_from(&*bytes)
-            .map_err(|_| Error::new(ErrorCode::InvalidUUID, "uuid must be a 16-byte binary field"));
+        return <[u8; 16]>::try_from(&*bytes).map_err(|_| {
+            Error::new(ErrorCode::InvalidUUID, "uuid must be a 16-byte binary field")
+        });
     }
     Err(args.wrong_type(elem, &["binData"]))
 }

@@ -1,0 +1,83 @@
+//! The checks that a collation document has to pass. Collations themselves are not there yet: only
+//! the simple one (compare bytes) can be used.
+
+use kauri_base::{Error, Result, bail};
+use kauri_bson::{Doc, Elem, Value};
+
+/// Checks a collation; whether it is another one than the simple one.
+pub fn check(collation: Doc<'_>) -> Result<bool> {
+    let Some(locale) = collation.get("locale") else {
+        return Err(Error::location(
+            40414,
+            "BSON field 'collation.locale' is missing but a required field",
+        ));
+    };
+    let Value::String(locale) = locale.value() else {
+        return Err(wrong_type(locale, "string"));
+    };
+    for elem in collation {
+        match elem.key() {
+            "locale" => {}
+            "caseLevel" | "numericOrdering" | "normalization" | "backwards" => {
+                if !matches!(elem.value(), Value::Bool(_)) && !elem.value().is_number() {
+                    return Err(wrong_type(elem, "bool"));
+                }
+            }
+            "strength" => {
+                if !matches!(elem.value().as_i64_exact(), Some(1..=5)) {
+                    if !elem.value().is_number() {
+                        return Err(wrong_type(elem, "int"));
+                    }
+                    bail!(
+                        BadValue,
+                        "Enumeration value '{}' for field 'collation.strength' is not a valid value.",
+                        kauri_bson::shell_value(&elem.value())
+                    );
+                }
+            }
+            "caseFirst" => one_of(elem, &["upper", "lower", "off"])?,
+            "alternate" => one_of(elem, &["non-ignorable", "shifted"])?,
+            "maxVariable" => one_of(elem, &["punct", "space"])?,
+            "version" => {
+                if elem.value().as_str().is_none() {
+                    return Err(wrong_type(elem, "string"));
+                }
+            }
+            other => bail!(40415, "BSON field 'collation.{other}' is an unknown field."),
+        }
+    }
+    if locale == "simple" {
+        return Ok(false);
+    }
+    if !plausible_locale(&locale) {
+        bail!(BadValue, "Field 'locale' is invalid in: {}", kauri_bson::shell_text(collation));
+    }
+    Ok(true)
+}
+
+/// Whether this has the form of a locale's name: a language of two or three letters, then parts.
+fn plausible_locale(name: &str) -> bool {
+    let (tag, _) = name.split_once('@').unwrap_or((name, ""));
+    let language = tag.split(['_', '-']).next().unwrap_or_default();
+    (2..=3).contains(&language.len()) && language.bytes().all(|b| b.is_ascii_lowercase())
+}
+
+fn one_of(elem: Elem<'_>, values: &[&str]) -> Result<()> {
+    match elem.value() {
+        Value::String(value) if values.contains(&&*value) => Ok(()),
+        Value::String(value) => bail!(
+            BadValue,
+            "Enumeration value '{value}' for field 'collation.{}' is not a valid value.",
+            elem.key()
+        ),
+        _ => Err(wrong_type(elem, "string")),
+    }
+}
+
+fn wrong_type(elem: Elem<'_>, expected: &str) -> Error {
+    Error::type_mismatch(format!(
+        "BSON field 'collation.{}' is the wrong type '{}', expected type '{expected}'",
+        elem.key(),
+        elem.ty().alias()
+    ))
+}

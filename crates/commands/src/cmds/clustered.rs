@@ -1,0 +1,52 @@
+//! The option `clusteredIndex`, which is not there yet: checked, then refused, so that options that
+//! are wrong in themselves are told so.
+
+use crate::args::Args;
+use kauri_base::{Result, bail};
+use kauri_bson::{Doc, Elem, Value, shell_text};
+
+/// Checks `{key: {_id: 1}, unique: true, v, name}`.
+pub fn check(args: &Args<'_>, elem: Elem<'_>) -> Result<()> {
+    match (elem.value(), elem.as_doc()) {
+        (Value::Document(_), Some(doc)) => check_spec(doc),
+        (Value::Bool(_), _) => bail!(
+            5979703,
+            "'clusteredIndex' legacy format {{clusteredIndex: <bool>}} is not supported here"
+        ),
+        (value, _) if value.is_number() => bail!(
+            5979703,
+            "'clusteredIndex' legacy format {{clusteredIndex: <bool>}} is not supported here"
+        ),
+        _ => Err(args.wrong_type(elem, &["bool", "object"])),
+    }
+}
+
+fn check_spec(doc: Doc<'_>) -> Result<()> {
+    let args = Args::new("create.clusteredIndex");
+    let (mut key, mut unique, mut version) = (None, None, None);
+    for field in doc {
+        match field.key() {
+            "key" => key = args.given(field, Args::object)?,
+            "unique" => unique = args.given(field, Args::safe_bool)?,
+            "v" => version = args.given(field, Args::long)?,
+            "name" => drop(args.given(field, Args::string)?),
+            other => return Err(args.unknown(other)),
+        }
+    }
+    let Some(key) = key else { return Err(args.missing("key")) };
+    let Some(unique) = unique else { return Err(args.missing("unique")) };
+    if key.count() != 1 || key.value("_id").as_i64_exact() != Some(1) {
+        bail!(
+            InvalidIndexSpecificationOption,
+            "The clusteredIndex option is only supported for key: {{_id: 1}}, got {}",
+            shell_text(key)
+        );
+    }
+    if !unique {
+        bail!(5979700, "The clusteredIndex option requires unique: true to be specified");
+    }
+    if version.is_some_and(|v| v != 2) {
+        bail!(5979704, "The clusteredIndex option is only supported for v: 2");
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! `dropIndexes`.
+
+use super::ddl;
+use crate::args::Args;
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use kauri_base::{Error, ErrorCode, IndexId, Result, bail};
+use kauri_bson::{Doc, Type, Value, shell_text};
+use kauri_catalog::{Collection, Index, spec};
+use std::sync::Arc;
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    aliases: &["deleteIndexes"],
+    access: Access::Write,
+    api_v1: true,
+    ..Command::new("dropIndexes", "drops indexes of a collection", run)
+};
+
+/// Which indexes to drop.
+enum Which<'a> {
+    All,
+    Names(Vec<String>),
+    Pattern(Doc<'a>),
+}
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let ns = invocation.namespace()?;
+        let which = parse(invocation)?;
+        let mut had = 0;
+        let ticket = ddl::retry(invocation, |invocation| {
+            let collection = match ddl::collection(invocation, &ns)? {
+                Some(collection) => collection,
+                None => bail!(NamespaceNotFound, "ns not found {ns}"),
+            };
+            had = collection.indexes.iter().filter(|i| i.ready).count();
+            let ids = find(&collection, &which)?;
+            if ids.is_empty() {
+                return Ok(None);
+            }
+            invocation.server.catalog.drop_indexes(&collection, &ids).map(Some)
+        })
+        .await?;
+        ddl::log("Dropped indexes", &ns);
+        invocation.reply.put("nIndexesWas", had as i32);
+        if matches!(which, Which::All) {
+            invocation.reply.put("msg", "non-_id indexes dropped for collection");
+        }
+        invocation.wait_for_commit(ticket).await
+    })
+}
+
+fn parse<'a>(invocation: &Invocation<'a>) -> Result<Which<'a>> {
+    let args = Args::new("dropIndexes");
+    let mut which = None;
+    for elem in invocation.body.iter().skip(1) {
+        match elem.key() {
+            "index" => {
+                which = Some(match (elem.value(), elem.as_doc()) {
+                    (Value::String(name), _) if name == "*" => Which::All,
+                    (Value::String(name), _) => Which::Names(vec![name.into_owned()]),
+                    (Value::Document(_), Some(pattern)) => Which::Pattern(pattern),
+                    (Value::Array(_), Some(names)) => Which::Names(parse_names(names)?),
+                    _ => return Err(args.wrong_type(elem, &["string", "array", "object"])),
+                });
+            }
+            "isTimeseriesNamespace" => drop(args.given(elem, Args::bool)?),
+            _ => args.other(elem)?,
+        }
+    }
+    which.ok_or_else(|| args.missing("index"))
+}
+
+fn parse_names(names: Doc<'_>) -> Result<Vec<String>> {
+    let args = Args::new("dropIndexes.index");
+    names
+        .iter()
+        .map(|name| match name.ty() {
+            Type::String => args.string(name),
+            _ => Err(args.wrong_type(name, &["string"])),
+        })
+        .collect()
+}
+
+fn find(collection: &Collection, which: &Which<'_>) -> Result<Vec<IndexId>> {
+    match which {
+        Which::All => {
+            let secondary = collection.indexes.iter().filter(|i| !i.definition().is_id());
+            Ok(secondary.map(|i| i.id).collect())
+        }
+        Which::Names(names) => {
+            let mut ids = Vec::new();
+            for name in names {
+                if names.len() > 1 && name == "*" {
+                    bail!(InvalidOptions, "the index name '*' cannot be one of several");
+                }
+                let Some(index) = collection.index_by_name(name) else {
+                    bail!(IndexNotFound, "index not found with name [{name}]");
+                };
+                let id = droppable(index)?;
+                if !ids.contains(&id) {
+                    ids.push(id);
+                }
+            }
+            Ok(ids)
+        }
+        Which::Pattern(pattern) => {
+            let mut found: Vec<&Arc<Index>> = collection
+                .indexes
+                .iter()
+                .filter(|i| spec::same_key(i.definition().key.as_doc(), *pattern))
+                .collect();
+            if found.len() > 1 {
+                bail!(
+                    AmbiguousIndexKeyPattern,
+                    "{} indexes found for key: {}, identify by name instead. Conflicting indexes: {}, \
+                     {}",
+                    found.len(),
+                    shell_text(*pattern),
+                    shell_text(found[0].definition().spec.as_doc()),
+                    shell_text(found[1].definition().spec.as_doc())
+                );
+            }
+            match found.pop() {
+                Some(index) => Ok(vec![droppable(index)?]),
+                None => Err(Error::new(
+                    ErrorCode::IndexNotFound,
+                    format!("can't find index with key: {}", shell_text(*pattern)),
+                )),
+            }
+        }
+    }
+}
+
+fn droppable(index: &Index) -> Result<IndexId> {
+    if index.definition().is_id() {
+        bail!(InvalidOptions, "cannot drop _id index");
+    }
+    Ok(index.id)
+}

@@ -1,0 +1,22 @@
+//! `killSessions`: ends what belongs to these sessions; an empty list means all of this user's.
+
+use super::session_ids;
+use crate::invocation::Invocation;
+use crate::registry::{Command, Run};
+use std::collections::HashSet;
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    api_v1: true,
+    ..Command::new("killSessions", "kills logical sessions and what belongs to them", run)
+};
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let ids: HashSet<_> =
+            session_ids::parse_list(invocation, "killSessions")?.into_iter().collect();
+        let own = invocation.op.state().id;
+        session_ids::kill(invocation.server, own, |id| ids.is_empty() || ids.contains(id));
+        Ok(())
+    })
+}

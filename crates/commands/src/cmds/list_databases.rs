@@ -1,0 +1,71 @@
+//! `listDatabases`.
+
+use super::find::matcher;
+use crate::args::Args;
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use kauri_base::Result;
+use kauri_bson::{Doc, DocBuf};
+use kauri_catalog::Catalog;
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    access: Access::Read,
+    admin_only: true,
+    api_v1: true,
+    ..Command::new("listDatabases", "lists the databases with their sizes", run)
+};
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let args = Args::new("listDatabases");
+        let (mut filter, mut name_only) = (Doc::EMPTY, false);
+        for elem in invocation.body.iter().skip(1) {
+            match elem.key() {
+                "filter" => filter = args.given(elem, Args::object)?.unwrap_or(Doc::EMPTY),
+                "nameOnly" => name_only = args.given(elem, Args::safe_bool)?.unwrap_or(false),
+                "authorizedDatabases" => drop(args.given(elem, Args::safe_bool)?),
+                _ => args.other(elem)?,
+            }
+        }
+        let env = invocation.query_env();
+        let filter = matcher(filter, &env)?;
+        let cx = kauri_matcher::MatchCx::with_eval(env.eval_cx());
+        let catalog = &invocation.server.catalog;
+        let mut total = 0;
+        let mut list = invocation.reply.array("databases");
+        for name in catalog.databases().into_keys() {
+            let row = describe(catalog, &name, name_only)?;
+            if let Some(filter) = &filter
+                && !filter.matches(row.as_doc(), &cx)?
+            {
+                continue;
+            }
+            total += row.as_doc().value("sizeOnDisk").to_i64_saturating().unwrap_or(0);
+            list.push_doc(row.as_doc());
+        }
+        drop(list);
+        if !name_only {
+            invocation.reply.put("totalSize", total);
+            invocation.reply.put("totalSizeMb", total / (1024 * 1024));
+        }
+        Ok(())
+    })
+}
+
+fn describe(catalog: &Catalog, name: &str, name_only: bool) -> Result<DocBuf> {
+    let collections = catalog.collections_of(name);
+    Ok(DocBuf::build(|out| {
+        out.put("name", name);
+        if name_only {
+            return;
+        }
+        let mut size = 0;
+        for collection in &collections {
+            size += collection.store.stats().storage_bytes;
+            size += collection.indexes.iter().map(|i| i.data.bytes()).sum::<u64>();
+        }
+        out.put("sizeOnDisk", size as i64);
+        out.put("empty", collections.iter().all(|c| c.store.stats().records == 0));
+    }))
+}

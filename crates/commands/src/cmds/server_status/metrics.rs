@@ -1,0 +1,38 @@
+//! The section `metrics`: counters of documents, cursors, commands and the TTL monitor.
+
+use crate::invocation::Invocation;
+use kauri_bson::DocWriter;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn read(counter: &AtomicU64) -> i64 {
+    counter.load(Ordering::Relaxed) as i64
+}
+
+pub fn metrics(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let counters = &invocation.server.counters;
+    cursors(invocation, &mut out.document("cursor"));
+    {
+        let mut document = out.document("document");
+        document.put("deleted", read(&counters.docs_deleted));
+        document.put("inserted", read(&counters.docs_inserted));
+        document.put("returned", read(&counters.docs_returned));
+        document.put("updated", read(&counters.docs_updated));
+    }
+    {
+        let mut operation = out.document("operation");
+        operation.put("writeConflicts", read(&counters.write_conflicts));
+    }
+    let mut ttl = out.document("ttl");
+    ttl.put("deletedDocuments", read(&counters.ttl_deleted));
+    ttl.put("passes", read(&counters.ttl_passes));
+}
+
+fn cursors(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let counts = invocation.server.cursors.counts();
+    out.put("timedOut", counts.timed_out as i64);
+    out.put("totalOpened", counts.opened as i64);
+    let mut open = out.document("open");
+    open.put("noTimeout", counts.no_timeout as i64);
+    open.put("pinned", counts.pinned as i64);
+    open.put("total", counts.open as i64);
+}

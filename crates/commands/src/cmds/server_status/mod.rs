@@ -1,0 +1,100 @@
+//! `serverStatus`: what the server has done and has.
+//!
+//! A few fields are always there; the rest are sections that a request switches on and off by name
+//! (`{serverStatus: 1, metrics: 0}`; `none: 1` for only those that are named).
+
+mod metrics;
+mod sections;
+mod transport;
+
+use crate::invocation::Invocation;
+use crate::registry::{Command, Run};
+use crate::server::VERSION;
+use kauri_bson::{Doc, DocWriter, Value};
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    api_v1: false,
+    ..Command::new("serverStatus", "tells what the server has done and has", run)
+};
+
+/// A section: its name, whether it's there unless told otherwise, and what writes it.
+struct Section {
+    name: &'static str,
+    by_default: bool,
+    write: fn(&Invocation<'_>, &mut DocWriter<'_>),
+}
+
+const fn section(name: &'static str, write: fn(&Invocation<'_>, &mut DocWriter<'_>)) -> Section {
+    Section { name, by_default: true, write }
+}
+
+const SECTIONS: &[Section] = &[
+    section("asserts", sections::asserts),
+    section("catalogStats", sections::catalog_stats),
+    section("connections", transport::connections),
+    section("electionMetrics", sections::nothing),
+    section("extra_info", sections::extra_info),
+    section("featureCompatibilityVersion", sections::feature_compatibility),
+    section("flowControl", sections::flow_control),
+    section("globalLock", sections::global_lock),
+    section("indexBuilds", sections::index_builds),
+    section("locks", sections::nothing),
+    section("logicalSessionRecordCache", sections::logical_sessions),
+    section("mem", sections::memory),
+    section("metrics", metrics::metrics),
+    Section { name: "mirroredReads", by_default: false, write: sections::mirrored_reads },
+    section("network", transport::network),
+    section("opLatencies", sections::op_latencies),
+    section("opcounters", sections::op_counters),
+    section("opcountersRepl", sections::op_counters_of_replication),
+    section("security", sections::nothing),
+    section("storageEngine", sections::storage_engine),
+    section("transactions", sections::transactions),
+    section("transportStages", transport::stages),
+    section("transportWorkers", transport::workers),
+];
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let mut bytes = Vec::with_capacity(8 * 1024);
+        {
+            let mut out = DocWriter::new(&mut bytes);
+            write_identity(invocation, &mut out);
+            let body = invocation.body;
+            for section in SECTIONS.iter().filter(|s| wanted(body, s.name, s.by_default)) {
+                (section.write)(invocation, &mut out.document(section.name));
+            }
+            let engine = invocation.server.catalog.engine();
+            if wanted(body, engine.name(), true) {
+                engine.write_status(&mut out.document(engine.name()));
+            }
+        }
+        invocation.reply.put_all(Doc::from_bytes(&bytes)?);
+        Ok(())
+    })
+}
+
+fn wanted(body: Doc<'_>, name: &str, by_default: bool) -> bool {
+    match body.get(name) {
+        Some(toggle) => toggle.value().truthy(),
+        None if body.value("all").truthy() => true,
+        None if body.value("none").truthy() => false,
+        None => by_default,
+    }
+}
+
+fn write_identity(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let server = invocation.server;
+    let now_ms = server.clock.unix_ms();
+    let up_ms = now_ms.saturating_sub(server.start.started_ms).max(0);
+    out.put("host", &server.start.host);
+    out.put("version", VERSION);
+    out.put("process", "mongod");
+    out.put_value("service", &Value::array([Value::from("shard")]));
+    out.put("pid", i64::from(server.start.pid));
+    out.put("uptime", (up_ms / 1000) as f64);
+    out.put("uptimeMillis", up_ms);
+    out.put("uptimeEstimate", up_ms / 1000);
+    out.put("localTime", Value::DateTime(now_ms));
+}

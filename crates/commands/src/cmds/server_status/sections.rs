@@ -1,0 +1,158 @@
+//! The smaller sections.
+
+use crate::invocation::Invocation;
+use kauri_bson::DocWriter;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn read(counter: &AtomicU64) -> i64 {
+    counter.load(Ordering::Relaxed) as i64
+}
+
+/// A section whose machinery this server does not have.
+pub fn nothing(_invocation: &Invocation<'_>, _out: &mut DocWriter<'_>) {}
+
+pub fn asserts(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    out.put("regular", 0i64);
+    out.put("warning", 0i64);
+    out.put("msg", 0i64);
+    out.put("user", read(&invocation.server.counters.asserts_user));
+    out.put("tripwire", 0i64);
+    out.put("rollovers", 0i64);
+}
+
+pub fn catalog_stats(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let catalog = &invocation.server.catalog;
+    let (mut users, mut capped, mut internal) = (0, 0, 0);
+    for collection in catalog.all_collections() {
+        let database = collection.ns.database();
+        if matches!(database, "admin" | "config" | "local") || collection.ns.is_system() {
+            internal += 1;
+        } else {
+            users += 1;
+        }
+        capped += i32::from(collection.options.capped.is_some());
+    }
+    let views: usize = catalog.databases().keys().map(|db| catalog.views_of(db).len()).sum();
+    out.put("collections", users);
+    out.put("capped", capped);
+    out.put("clustered", 0);
+    out.put("timeseries", 0);
+    out.put("views", views as i32);
+    out.put("internalCollections", internal);
+    out.put("internalViews", 0);
+    out.put("csfle", 0);
+    out.put("queryableEncryption", 0);
+}
+
+pub fn extra_info(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let threads = invocation.transport.workers().len();
+    out.put("note", "fields vary by platform");
+    out.put("page_faults", 0i64);
+    out.put("threads", threads as i64);
+}
+
+pub fn feature_compatibility(_invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    out.put("major", 7);
+    out.put("minor", 0);
+    out.put("transitioning", 0);
+}
+
+pub fn flow_control(_invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    out.put("enabled", false);
+}
+
+/// There is no global lock; the shape stays, with what runs at the moment.
+pub fn global_lock(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let server = invocation.server;
+    let up_ms = server.clock.unix_ms().saturating_sub(server.start.started_ms).max(0);
+    let (mut readers, mut writers) = (0, 0);
+    server.operations.for_each(|running| {
+        let writes = matches!(running.name, "insert" | "update" | "delete" | "findAndModify");
+        *if writes { &mut writers } else { &mut readers } += 1;
+    });
+    out.put("totalTime", up_ms * 1000);
+    write_clients(&mut out.document("currentQueue"), 0, 0);
+    write_clients(&mut out.document("activeClients"), readers, writers);
+}
+
+fn write_clients(out: &mut DocWriter<'_>, readers: i32, writers: i32) {
+    out.put("total", readers + writers);
+    out.put("readers", readers);
+    out.put("writers", writers);
+}
+
+pub fn index_builds(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let all = invocation.server.catalog.all_collections();
+    let building = all.iter().flat_map(|c| &c.indexes).filter(|index| !index.ready).count();
+    out.put("inProgress", building as i64);
+}
+
+pub fn logical_sessions(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    out.put("activeSessionsCount", invocation.server.sessions.count() as i32);
+}
+
+pub fn memory(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let memory = (invocation.server.memory)();
+    out.put("bits", usize::BITS as i32);
+    out.put("resident", (memory.resident >> 20) as i32);
+    out.put("virtual", (memory.mapped >> 20) as i32);
+    out.put("supported", true);
+}
+
+pub fn mirrored_reads(_invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    out.put("seen", 0i64);
+    out.put("sent", 0i64);
+}
+
+/// Latencies are kept by stage, not by kind of operation; see `transportStages`.
+pub fn op_latencies(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let process = invocation.transport.stage(kauri_transport::Stage::Process);
+    let mut commands = out.document("commands");
+    commands.put("latency", (process.sum_ns() / 1000) as i64);
+    commands.put("ops", process.count() as i64);
+}
+
+pub fn op_counters(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let counters = &invocation.server.counters;
+    out.put("insert", read(&counters.insert));
+    out.put("query", read(&counters.query));
+    out.put("update", read(&counters.update));
+    out.put("delete", read(&counters.delete));
+    out.put("getmore", read(&counters.getmore));
+    out.put("command", read(&counters.command));
+}
+
+pub fn op_counters_of_replication(_invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    for name in ["insert", "query", "update", "delete", "getmore", "command"] {
+        out.put(name, 0i64);
+    }
+}
+
+pub fn storage_engine(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let engine = invocation.server.catalog.engine();
+    out.put("name", engine.name());
+    out.put("supportsCommittedReads", true);
+    out.put("oldestRequiredTimestampForCrashRecovery", kauri_base::Timestamp::default());
+    out.put("supportsPendingDrops", false);
+    out.put("dropPendingIdents", 0i64);
+    out.put("supportsSnapshotReadConcern", false);
+    out.put("readOnly", false);
+    out.put("persistent", engine.name() != "ephemeralForTest");
+    out.put("backupCursorOpen", false);
+}
+
+pub fn transactions(_invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    for name in [
+        "retriedCommandsCount",
+        "retriedStatementsCount",
+        "transactionsCollectionWriteCount",
+        "currentActive",
+        "currentInactive",
+        "currentOpen",
+        "totalAborted",
+        "totalCommitted",
+        "totalStarted",
+    ] {
+        out.put(name, 0i64);
+    }
+}

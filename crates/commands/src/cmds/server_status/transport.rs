@@ -1,0 +1,65 @@
+//! The sections on connections, bytes, and the time that requests spend in each stage.
+
+use crate::invocation::Invocation;
+use kauri_bson::DocWriter;
+use kauri_transport::{HistogramSnapshot, Stage};
+
+pub fn connections(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let counts = invocation.transport.connections();
+    out.put("current", counts.current as i32);
+    out.put("available", counts.available as i32);
+    out.put("totalCreated", counts.total_created as i32);
+    out.put("rejected", counts.rejected as i32);
+    out.put("active", counts.active as i32);
+    out.put("threaded", 0);
+}
+
+pub fn network(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let counts = invocation.transport.network();
+    out.put("bytesIn", counts.bytes_in as i64);
+    out.put("bytesOut", counts.bytes_out as i64);
+    out.put("physicalBytesIn", counts.physical_bytes_in as i64);
+    out.put("physicalBytesOut", counts.physical_bytes_out as i64);
+    out.put("numSlowDNSOperations", 0i64);
+    out.put("numSlowSSLOperations", 0i64);
+    out.put("numRequests", counts.requests as i64);
+}
+
+/// Where the time of requests goes: `source` (first to last byte), `process` (in the command),
+/// `sink` (giving the reply away), `other` (readable, but not its turn yet), and, apart from
+/// requests, `idleWait`.
+pub fn stages(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    for stage in Stage::ALL {
+        histogram(&invocation.transport.stage(stage), &mut out.document(stage.name()));
+    }
+}
+
+const PERCENTILES: &[(&str, f64)] =
+    &[("p50Micros", 0.5), ("p95Micros", 0.95), ("p99Micros", 0.99), ("p999Micros", 0.999)];
+
+fn histogram(snapshot: &HistogramSnapshot, out: &mut DocWriter<'_>) {
+    let micros = |ns: u64| ns as f64 / 1000.0;
+    let count = snapshot.count();
+    out.put("count", count as i64);
+    out.put("totalMicros", micros(snapshot.sum_ns()));
+    out.put("averageMicros", micros(snapshot.sum_ns()) / count.max(1) as f64);
+    for (name, fraction) in PERCENTILES {
+        out.put(name, micros(snapshot.percentile_ns(*fraction)));
+    }
+}
+
+pub fn workers(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    for worker in invocation.transport.workers() {
+        let mut entry = out.document(&worker.id.to_string());
+        entry.put("sessions", worker.sessions as i64);
+        entry.put("active", worker.active as i64);
+        entry.put("requests", worker.requests as i64);
+        entry.put("waits", worker.waits as i64);
+        entry.put("ticks", worker.ticks as i64);
+        entry.put("polls", worker.polls as i64);
+        entry.put("spins", worker.spins as i64);
+        entry.put("spinHits", worker.spin_hits as i64);
+        entry.put("receives", worker.receives as i64);
+        entry.put("sends", worker.sends as i64);
+    }
+}

@@ -1,0 +1,14 @@
+//! `whatsmyuri`: the client's address as the server sees it.
+
+use crate::registry::Command;
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    before_auth: true,
+    ..Command::new("whatsmyuri", "tells the client's address", |invocation| {
+        Box::pin(async {
+            invocation.reply.put("you", &invocation.session.remote);
+            Ok(())
+        })
+    })
+};

@@ -1,0 +1,102 @@
+//! Logical sessions: which are alive, so that what belongs to one can be ended with it.
+//!
+//! A session begins when a command first names it and ends when it is told to, or when nobody used
+//! it for `localLogicalSessionTimeoutMinutes`. What belongs to it is its cursors and its running
+//! operations; those who have them are told by whoever ends it.
+
+use kauri_base::{Error, ErrorCode, Result, limits};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A session's id, `lsid.id`.
+pub type SessionId = [u8; 16];
+
+const SHARDS: usize = 16;
+
+/// The sessions that are alive, with the time of their last use.
+#[derive(Default)]
+pub struct Sessions {
+    shards: [Mutex<HashMap<SessionId, Duration>>; SHARDS],
+    count: AtomicUsize,
+}
+
+impl Sessions {
+    fn shard(&self, id: &SessionId) -> MutexGuard<'_, HashMap<SessionId, Duration>> {
+        let shard = usize::from(id[0]) % SHARDS;
+        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a use at this (monotonic) time; begins the session if it's new.
+    pub fn touch(&self, id: SessionId, now: Duration) -> Result<()> {
+        let mut shard = self.shard(&id);
+        if let Some(used) = shard.get_mut(&id) {
+            *used = now;
+            return Ok(());
+        }
+        if self.count.fetch_add(1, Ordering::Relaxed) >= limits::LOGICAL_SESSIONS_MAX {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            return Err(Error::new(
+                ErrorCode::TooManyLogicalSessions,
+                "Unable to add session into the cache because the number of active sessions is too \
+                 high",
+            ));
+        }
+        shard.insert(id, now);
+        Ok(())
+    }
+
+    /// Ends a session; false if there is none of this id.
+    pub fn end(&self, id: &SessionId) -> bool {
+        let ended = self.shard(id).remove(id).is_some();
+        if ended {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        ended
+    }
+
+    /// Ends the sessions that nobody used since `before`; returns their ids.
+    pub fn expire(&self, before: Duration) -> Vec<SessionId> {
+        let mut expired = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.retain(|id, used| {
+                let keep = *used >= before;
+                if !keep {
+                    expired.push(*id);
+                }
+                keep
+            });
+        }
+        self.count.fetch_sub(expired.len(), Ordering::Relaxed);
+        expired
+    }
+
+    /// How many are alive.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_end_when_told_or_forgotten() {
+        let sessions = Sessions::default();
+        for id in 0..40u8 {
+            sessions.touch([id; 16], Duration::from_secs(u64::from(id))).unwrap();
+        }
+        sessions.touch([3; 16], Duration::from_secs(100)).unwrap();
+        assert_eq!(sessions.count(), 40);
+        assert!(sessions.end(&[5; 16]));
+        assert!(!sessions.end(&[5; 16]));
+        let mut expired = sessions.expire(Duration::from_secs(10));
+        expired.sort();
+        assert_eq!(expired.len(), 8);
+        assert!(!expired.contains(&[3; 16]) && !expired.contains(&[5; 16]));
+        assert_eq!(sessions.count(), 31);
+    }
+}
