@@ -35,7 +35,7 @@ test:
 	scripts/test
 
 bench: build
-	cargo run --release --locked -p kauri-bench --example transport -- compare
+	scripts/bench
 
 fmt:
 	cargo fmt --all

@@ -10,6 +10,7 @@
 
 pub mod compare;
 pub mod cpu;
+pub mod crud;
 pub mod echo;
 pub mod histogram;
 pub mod load;

@@ -1,5 +1,6 @@
 //! The `kauri` binary: one program, a subcommand for each of its roles.
 
+mod bench;
 mod engine;
 mod logging;
 mod machine;
@@ -12,6 +13,8 @@ fn main() -> ExitCode {
     let matches = options::command().get_matches();
     let outcome = match matches.subcommand() {
         Some(("serve", serve)) => options::Options::parse(serve).and_then(serve::run),
+        Some(("bench", matches)) => bench::run(matches),
+        Some(("echo", matches)) => bench::run_echo(matches),
         _ => Ok(()),
     };
     match outcome {

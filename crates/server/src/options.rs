@@ -187,6 +187,8 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(serve)
+        .subcommand(crate::bench::command())
+        .subcommand(crate::bench::echo_command())
 }
 
 impl Options {
