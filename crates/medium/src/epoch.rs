@@ -9,8 +9,8 @@
 //! - Entering and leaving never wait and never take a lock; a guard that stays entered for long only
 //!   delays reclamation.
 //! - Deferred closures run one at a time, in the order in which they were deferred.
-//! - No closure runs on a thread that enters or leaves; somebody calls [`EpochDomain::collect`] (the
-//!   cache's thread does, and `defer` itself now and then).
+//! - No closure runs on a thread that enters or leaves; somebody calls [`EpochDomain::collect`]: a
+//!   cache's thread, or now and then `defer` where there is none.
 //!
 //! Why it is right. Let `T` be the tag of a closure: the domain's epoch when it was deferred.
 //! A closure runs after a scan that began after the epoch had grown beyond `T`, and that found no slot
@@ -27,12 +27,15 @@
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, lock};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex as StdMutex, PoisonError};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// A slot of a guard that hasn't entered.
 const OUTSIDE: u64 = 0;
-/// How many deferrals pass before `defer` itself tries to collect.
+/// How many deferrals pass before somebody is asked to collect.
 const DEFERRALS_PER_COLLECT: usize = 64;
+/// Waiting closures beyond which whoever defers more collects, even if a thread is there for it.
+const BACKLOG_MAX: usize = 1 << 16;
 
 /// On a cache line of its own: written by one reader, read by scans.
 #[repr(align(64))]
@@ -59,6 +62,8 @@ pub struct EpochDomain {
     queue: Mutex<Queue>,
     /// Held while deferred closures run, so that they run one at a time.
     collector: Mutex<()>,
+    /// Threads that collect when they are unparked.
+    collectors: Mutex<Vec<Thread>>,
 }
 
 #[derive(Default)]
@@ -77,6 +82,7 @@ impl EpochDomain {
             slots: Mutex::new(Slots::default()),
             queue: Mutex::new(Queue::default()),
             collector: Mutex::new(()),
+            collectors: Mutex::new(Vec::new()),
         })
     }
 
@@ -99,16 +105,30 @@ impl EpochDomain {
     /// Runs `closure` when every guard that is inside now has left. It must not wait for a guard, nor
     /// own the last reference to this domain.
     pub fn defer(&self, closure: Box<dyn FnOnce() + Send>) {
-        let collect = {
+        let (ask, backlog) = {
             let mut queue = lock(&self.queue);
             let tag = self.epoch.load(Ordering::Relaxed);
             queue.items.push_back((tag, closure));
             queue.deferrals += 1;
-            queue.deferrals.is_multiple_of(DEFERRALS_PER_COLLECT)
+            (queue.deferrals.is_multiple_of(DEFERRALS_PER_COLLECT), queue.items.len())
         };
-        if collect {
+        if ask {
+            match lock(&self.collectors).first() {
+                Some(thread) if backlog < BACKLOG_MAX => return thread.unpark(),
+                _ => {}
+            }
             self.collect();
         }
+    }
+
+    /// This thread collects from now on whenever it is unparked, and at least now and then.
+    pub(crate) fn add_collector(&self, thread: Thread) {
+        lock(&self.collectors).push(thread);
+    }
+
+    /// It doesn't any more.
+    pub(crate) fn remove_collector(&self, thread: &Thread) {
+        lock(&self.collectors).retain(|other| other.id() != thread.id());
     }
 
     /// Deferred closures that have not run.

@@ -11,7 +11,8 @@ use crate::EpochDomain;
 use crate::sync::lock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 /// Names that one step looks at: some 20 us.
@@ -41,12 +42,6 @@ struct Clock {
     fruitless: usize,
 }
 
-#[derive(Default)]
-struct Wake {
-    wanted: bool,
-    closed: bool,
-}
-
 pub(super) struct Evictor {
     table: Arc<Table>,
     domain: Arc<EpochDomain>,
@@ -54,8 +49,8 @@ pub(super) struct Evictor {
     stuck: AtomicBool,
     /// Whether a thread is there to do the work.
     threaded: bool,
-    wake: Mutex<Wake>,
-    woken: Condvar,
+    thread: OnceLock<Thread>,
+    closed: AtomicBool,
 }
 
 impl Evictor {
@@ -66,8 +61,8 @@ impl Evictor {
             clock: Mutex::default(),
             stuck: AtomicBool::new(false),
             threaded,
-            wake: Mutex::default(),
-            woken: Condvar::new(),
+            thread: OnceLock::new(),
+            closed: AtomicBool::new(false),
         }
     }
 
@@ -125,10 +120,9 @@ impl Evictor {
     }
 
     fn kick(&self) {
-        let mut wake = lock(&self.wake);
-        if !wake.wanted {
-            wake.wanted = true;
-            self.woken.notify_one();
+        // Before the thread has begun there is nothing to wake: it begins by looking.
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
         }
     }
 
@@ -176,33 +170,29 @@ impl Evictor {
 
     /// The thread's work, until [`Evictor::close`].
     pub(super) fn run(&self) {
-        loop {
+        let thread = self.thread.get_or_init(thread::current);
+        self.domain.add_collector(thread.clone());
+        while !self.closed.load(Ordering::Acquire) {
             let more = self.step();
             self.domain.collect();
-            let wait = if more {
-                Duration::ZERO
-            } else if self.stuck.load(Ordering::Relaxed) {
+            if more {
+                continue;
+            }
+            // An unpark since the last park makes this return at once.
+            thread::park_timeout(if self.stuck.load(Ordering::Relaxed) {
                 STUCK_WAIT
             } else if self.domain.pending() > 0 {
                 GRACE_WAIT
             } else {
                 IDLE_WAIT
-            };
-            let mut wake = lock(&self.wake);
-            if !wake.closed && !wake.wanted && !wait.is_zero() {
-                let waited = self.woken.wait_timeout(wake, wait);
-                wake = waited.unwrap_or_else(PoisonError::into_inner).0;
-            }
-            wake.wanted = false;
-            if wake.closed {
-                return;
-            }
+            });
         }
+        self.domain.remove_collector(thread);
     }
 
     /// Ends the thread's work.
     pub(super) fn close(&self) {
-        lock(&self.wake).closed = true;
-        self.woken.notify_all();
+        self.closed.store(true, Ordering::Release);
+        self.kick();
     }
 }

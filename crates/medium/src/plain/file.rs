@@ -187,3 +187,22 @@ impl Medium for PlainFile {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn where_space_cannot_be_allocated_it_is_written() {
+        let path = std::env::temp_dir().join(format!("kauri-zeros-{}", std::process::id()));
+        let file = File::create_new(&path).unwrap();
+        let log = PlainFile::new(file, path.clone(), Arc::default()).unwrap();
+        log.write_zeros(0, 100_000).unwrap();
+        log.write_zeros(100_000, 300_001).unwrap();
+        let written = std::fs::metadata(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(written.len(), 300_001);
+        assert!(written.blocks() * 512 >= 300_001, "not sparse");
+    }
+}
