@@ -39,6 +39,11 @@ pub trait Directory: Send + Sync {
     /// Opens a log file, or answers [`crate::Error::NotFound`].
     fn open_log(&self, name: &str) -> Result<Arc<dyn Medium>>;
 
+    /// Size of the file system and what is used of it by anybody, in bytes; None if nobody knows.
+    fn space(&self) -> Option<(u64, u64)> {
+        None
+    }
+
     /// The faults that a test set for this directory and its log files.
     fn faults(&self) -> &Arc<Faults>;
 }

@@ -44,6 +44,20 @@ pub(crate) fn flock_exclusive(file: &File) -> Result<()> {
     }
 }
 
+/// Size of the file's file system and what is used of it, in bytes.
+pub(crate) fn file_system_space(file: &File) -> Result<(u64, u64)> {
+    // SAFETY: all zeros is a valid statvfs: it holds integers only.
+    let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills the struct, which lives until after the call.
+    match unsafe { libc::fstatvfs(file.as_raw_fd(), &mut answer) } {
+        0 => {
+            let used = answer.f_blocks.saturating_sub(answer.f_bfree);
+            Ok((answer.f_blocks * answer.f_frsize, used * answer.f_frsize))
+        }
+        _ => Err(Error::last_os_error()),
+    }
+}
+
 fn too_large() -> Error {
     Error::from_raw_os_error(libc::EFBIG)
 }

@@ -1,7 +1,7 @@
 //! Acknowledgements: which commits are written and durable, and who waits for that.
 //!
 //! A ticket's number is the commit sequence, with [`DURABLE`] set if durability is waited for.
-//! Invariant: `written` and `durable` only grow, and only to what is so; after a failure they stand
+//! Invariant: `stored`, `written` and `durable` only grow, and only to what is so; after a failure they stand
 //! still and every unreached ticket answers the failure.
 
 use crate::core::Core;
@@ -19,6 +19,7 @@ const DURABLE: u64 = 1 << 63;
 /// See the module's head.
 pub struct Acks {
     core: Weak<Core>,
+    stored: AtomicU64,
     written: AtomicU64,
     durable: AtomicU64,
     failure: OnceLock<String>,
@@ -38,6 +39,7 @@ impl Acks {
     pub fn new(core: Weak<Core>, seq: u64) -> Arc<Self> {
         Arc::new(Acks {
             core,
+            stored: AtomicU64::new(seq),
             written: AtomicU64::new(seq),
             durable: AtomicU64::new(seq),
             failure: OnceLock::new(),
@@ -58,7 +60,13 @@ impl Acks {
         CommitTicket::new(CommitSeq(seq), written, durable)
     }
 
-    /// Everything up to this commit is with the kernel.
+    /// Everything up to this commit is with the kernel, whether it may be acknowledged already or not.
+    #[inline]
+    pub fn stored(&self) -> u64 {
+        self.stored.load(Ordering::Acquire)
+    }
+
+    /// Everything up to this commit is with the kernel and may be acknowledged.
     #[inline]
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
@@ -77,6 +85,11 @@ impl Acks {
     }
 
     /// Notes that everything up to `seq` is with the kernel.
+    pub fn set_stored(&self, seq: u64) {
+        self.stored.fetch_max(seq, Ordering::AcqRel);
+    }
+
+    /// Notes that everything up to `seq` may be acknowledged as written.
     pub fn set_written(&self, seq: u64) {
         if self.written.fetch_max(seq, Ordering::AcqRel) < seq {
             let wakers = take_reached(&mut lock(&self.waiters).written, seq);
@@ -84,14 +97,13 @@ impl Acks {
         }
     }
 
-    /// Notes that everything up to `seq` is durable. Answers whether that is news.
-    pub fn set_durable(&self, seq: u64) -> bool {
-        let news = self.durable.fetch_max(seq, Ordering::AcqRel) < seq;
-        if news {
+    /// Notes that everything up to `seq` is durable.
+    pub fn set_durable(&self, seq: u64) {
+        if self.durable.fetch_max(seq, Ordering::AcqRel) < seq {
             let wakers = take_reached(&mut lock(&self.waiters).durable, seq);
             wakers.into_iter().for_each(Waker::wake);
+            self.set_written(seq);
         }
-        news
     }
 
     /// Nothing more is acknowledged. Answers whether this is the first failure.
@@ -107,6 +119,11 @@ impl Acks {
     /// The engine.
     pub fn core(&self) -> &Weak<Core> {
         &self.core
+    }
+
+    /// Whether somebody waits for durability.
+    pub fn is_durability_wanted(&self) -> bool {
+        !lock(&self.waiters).durable.is_empty()
     }
 
     /// Wakes the flusher.
@@ -181,6 +198,8 @@ impl TicketSource for Acks {
             let _ = core.sync_to(number & !DURABLE, "commit.drain");
         } else {
             core.flush();
+            // A thread that blocks holds up more than the throttle would.
+            self.set_written(self.stored());
         }
     }
 }

@@ -121,6 +121,7 @@ impl StorageEngine for PmLog {
     }
 
     fn space(&self) -> Space {
-        Space { used: self.core.medium.len(), ..Space::default() }
+        let (fs_total, fs_used) = self.core.directory.space().unwrap_or_default();
+        Space { used: self.core.medium.len(), fs_total, fs_used }
     }
 }

@@ -8,6 +8,7 @@ use crate::format::Stream;
 use crate::format::segment::Position;
 use crate::head::OpenSegment;
 use crate::lock;
+use crate::throttle::Throttle;
 use kauri_medium::Site;
 use kauri_storage::StorageError;
 use std::io::IoSlice;
@@ -15,14 +16,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How far user writes are with the kernel, and what is to be sealed.
-#[derive(Default)]
 pub struct Flushing {
     /// The last commit.
-    pub seq: u64,
+    seq: u64,
     /// The place behind it.
-    pub position: Position,
+    position: Position,
     /// Full segments that aren't sealed.
-    pub full: Vec<OpenSegment>,
+    full: Vec<OpenSegment>,
+    throttle: Throttle,
+}
+
+impl Flushing {
+    /// Everything up to this commit and place is with the kernel.
+    pub fn new(seq: u64, position: Position) -> Self {
+        Flushing { seq, position, full: Vec::new(), throttle: Throttle::default() }
+    }
 }
 
 impl Core {
@@ -34,15 +42,24 @@ impl Core {
 
     /// As [`Core::flush`], with its failure.
     pub fn try_flush(&self) -> Result<(), StorageError> {
-        if self.acks.written() >= self.visible.load(Ordering::Acquire) {
+        let wanted = self.visible.load(Ordering::Acquire);
+        if self.acks.stored() >= wanted {
             return self.check_alive();
         }
-        self.flush_now()
+        let mut flushing = lock(&self.flushing);
+        // Whoever had the lock may have stored what we want.
+        if flushing.seq >= wanted {
+            return self.check_alive();
+        }
+        self.store_all(&mut flushing)
     }
 
     /// As [`Core::try_flush`], whether there seems to be something new or not.
     pub fn flush_now(&self) -> Result<(), StorageError> {
-        let mut flushing = lock(&self.flushing);
+        self.store_all(&mut lock(&self.flushing))
+    }
+
+    fn store_all(&self, flushing: &mut Flushing) -> Result<(), StorageError> {
         self.check_alive()?;
         let before = flushing.full.len();
         let (seq, position, storer) = {
@@ -61,11 +78,35 @@ impl Core {
         if let Some(storer) = storer {
             store(&storer)?;
         }
+        let bytes = bytes_between(flushing.position, position, self.segments.segment_bytes());
         flushing.seq = seq;
         flushing.position = position;
-        self.acks.set_written(seq);
         self.counters.flushes.add(1);
+        self.acks.set_stored(seq);
+        let scarcity = self.segments.scarcity();
+        if scarcity == 0.0 && !flushing.throttle.is_holding() {
+            self.acks.set_written(seq);
+            return Ok(());
+        }
+        let now = self.options.clock.monotonic();
+        match flushing.throttle.stored(seq, bytes, scarcity, now) {
+            Some(seq) => self.acks.set_written(seq),
+            None => self.acks.kick(),
+        }
         Ok(())
+    }
+
+    /// Publishes what the throttle holds back no longer. Answers how long until there is more.
+    fn release_held(&self) -> Option<Duration> {
+        let mut flushing = lock(&self.flushing);
+        if !flushing.throttle.is_holding() {
+            return None;
+        }
+        let now = self.options.clock.monotonic();
+        if let Some(seq) = flushing.throttle.release(now) {
+            self.acks.set_written(seq);
+        }
+        flushing.throttle.next().map(|until| until.saturating_sub(now))
     }
 
     /// Returns when everything up to this commit is durable. Those who wait while a drain runs share
@@ -142,31 +183,56 @@ impl Core {
     /// The flusher's work, until `stop`.
     pub fn run_flusher(&self, stop: &AtomicBool) {
         let interval = Duration::from_millis(self.options.commit_interval_ms.max(1));
+        let clock = &self.options.clock;
+        let mut synced = clock.monotonic();
         while !stop.load(Ordering::Acquire) {
-            self.acks.wait_for_kick(interval);
-            if self.acks.failure().is_some() {
-                continue;
+            let pause = self.release_held();
+            self.acks.wait_for_kick(pause.map_or(interval, |pause| interval.min(pause)));
+            let now = clock.monotonic();
+            let due = now.saturating_sub(synced) >= interval || self.acks.is_durability_wanted();
+            if self.acks.failure().is_none() {
+                // Failures are kept by `fail`.
+                let _ = if due { self.flush_round() } else { self.keep_ahead() };
             }
-            // Failures are kept by `fail`.
-            let _ = self.flush_round();
+            if due {
+                synced = now;
+            }
         }
         let _ = self.flush_round();
     }
 
-    /// What the flusher does whenever it is woken.
+    /// What the flusher does every interval, and when somebody waits for durability.
     pub fn flush_round(&self) -> Result<(), StorageError> {
+        self.release_held();
         let visible = self.visible.load(Ordering::Acquire);
         if self.acks.durable() < visible {
             self.sync_to(visible, "commit.drain")?;
         }
+        self.keep_ahead()
+    }
+
+    /// Seals what is full and prepares what will be needed.
+    fn keep_ahead(&self) -> Result<(), StorageError> {
         self.seal_full()?;
-        if lock(&self.head).wants_preparation() {
-            // No room is the writer's problem: it asks again when it needs the segment.
-            match self.prepare(crate::segments::Purpose::Write) {
+        let (wanted, prepared) = {
+            let head = lock(&self.head);
+            (head.wants_preparation(), head.prepared_ever())
+        };
+        if wanted {
+            // No room is the writers' problem: they ask again when they need the segment.
+            match self.prepare(crate::segments::Purpose::Write, prepared) {
                 Ok(()) | Err(StorageError::OutOfDiskSpace) => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
+}
+
+/// Bytes of the log between two places of one stream, roughly.
+fn bytes_between(from: Position, to: Position, segment_bytes: u32) -> u64 {
+    if from.epoch == to.epoch {
+        return u64::from(to.offset.saturating_sub(from.offset));
+    }
+    u64::from(segment_bytes.saturating_sub(from.offset)) + u64::from(to.offset)
 }

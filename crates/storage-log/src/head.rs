@@ -148,12 +148,49 @@ impl OpenSegment {
     }
 }
 
+/// What has been appended for users.
+#[derive(Clone, Copy, Default, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Counts {
+    pub puts: u64,
+    pub tombstones: u64,
+    pub ddl_records: u64,
+    pub commit_records: u64,
+    pub marks: u64,
+    /// Bytes of the documents.
+    pub document_bytes: u64,
+    /// Bytes of all these records, headers included.
+    pub record_bytes: u64,
+}
+
+impl Counts {
+    #[inline]
+    fn add(&mut self, header: &RecordHeader) {
+        match header.kind {
+            Kind::Put => {
+                self.puts += 1;
+                self.document_bytes += u64::from(header.payload_len);
+            }
+            Kind::Tombstone => self.tombstones += 1,
+            Kind::Commit => self.commit_records += 1,
+            Kind::CreateStore | Kind::DropStore => self.ddl_records += 1,
+            Kind::Mark => self.marks += 1,
+            Kind::End => {}
+        }
+        self.record_bytes += u64::from(header.record_bytes());
+    }
+}
+
 /// Where user writes go.
 #[derive(Default)]
 pub struct Head {
     open: Option<OpenSegment>,
     /// Opened and still empty, in the order of their epochs.
     prepared: VecDeque<OpenSegment>,
+    /// How many there have been.
+    prepared_ever: u64,
+    /// Whether the flusher was told that another one will be wanted.
+    asked: bool,
     /// Left behind, to be stored and sealed.
     full: Vec<OpenSegment>,
     /// The last commit sequence that was given.
@@ -163,6 +200,7 @@ pub struct Head {
     /// The durable sequence that the last mark told.
     marked: u64,
     bytes_since_mark: u64,
+    counts: Counts,
 }
 
 impl Head {
@@ -176,6 +214,11 @@ impl Head {
         self.seq
     }
 
+    /// What has been appended.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
     /// How far the stream goes.
     pub fn position(&self) -> Position {
         self.open.as_ref().map_or(self.position, OpenSegment::position)
@@ -184,6 +227,21 @@ impl Head {
     /// Adds a prepared segment.
     pub fn add_prepared(&mut self, segment: OpenSegment) {
         self.prepared.push_back(segment);
+        self.prepared_ever += 1;
+        self.asked = false;
+    }
+
+    /// How many segments have been prepared.
+    pub fn prepared_ever(&self) -> u64 {
+        self.prepared_ever
+    }
+
+    /// Whether another segment should be prepared by now and nobody has been told.
+    #[inline]
+    pub fn asks_for_preparation(&mut self) -> bool {
+        let asks = !self.asked && self.wants_preparation();
+        self.asked |= asks;
+        asks
     }
 
     /// Whether another segment should be prepared by now.
@@ -235,6 +293,7 @@ impl Head {
             match &mut self.open {
                 Some(open) if open.fits(bytes, 1) => {
                     self.bytes_since_mark += bytes;
+                    self.counts.add(header);
                     return open.append(header, payload);
                 }
                 _ => self.next_segment(header.seq)?,
@@ -274,6 +333,7 @@ impl Head {
         let Some(open) = &mut self.open else { return Ok(()) };
         if open.fits(u64::from(header.record_bytes()), 1) {
             open.append(&header, &payload)?;
+            self.counts.add(&header);
             self.marked = horizon.seq;
             self.bytes_since_mark = 0;
         }

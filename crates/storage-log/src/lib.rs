@@ -10,7 +10,7 @@
 //! | `segments` | which segments are free, how much of each is live |
 //! | `head` | segments being filled |
 //! | `commit` | from a write unit to records in the log |
-//! | `acks`, `flush` | written, durable, and who waits for it |
+//! | `acks`, `flush`, `throttle` | written, durable, and who waits for it |
 //! | `prepare` | opening segments |
 //! | `cleaner` | emptying segments |
 //! | `reader`, `recovery` | from the medium back into memory |
@@ -45,6 +45,7 @@ mod segments;
 mod slots;
 mod status;
 mod store;
+mod throttle;
 mod unit;
 mod verified;
 mod verify;

@@ -2,12 +2,15 @@
 
 use crate::format::SEGMENTS_MAX;
 use crate::segments::CLEANER_RESERVE;
+use kauri_base::clock::{SeededRandom, SystemClock};
+use kauri_base::{Clock, RandomSource};
+use std::sync::Arc;
 
 /// Segments of a log without a limit: 8 TB of 64 MB.
 const SEGMENTS_DEFAULT_MAX: u32 = 1 << 17;
 
 /// Options of [`crate::PmLog::open`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Bytes of a segment, a power of two. Only for a new directory; an existing one keeps its own.
     pub segment_bytes: u32,
@@ -24,6 +27,10 @@ pub struct Options {
     pub live_percent_target: u32,
     /// Bytes appended between two marks.
     pub mark_interval_bytes: u64,
+    /// For pauses and figures.
+    pub clock: Arc<dyn Clock>,
+    /// For the id of a new directory.
+    pub random: Arc<dyn RandomSource>,
 }
 
 impl Default for Options {
@@ -36,6 +43,8 @@ impl Default for Options {
             read_threads: 4,
             live_percent_target: 75,
             mark_interval_bytes: 16 << 10,
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(SeededRandom::from_entropy()),
         }
     }
 }

@@ -20,9 +20,13 @@ use kauri_storage::StorageError;
 use std::sync::atomic::Ordering;
 
 impl Core {
-    /// Prepares one more segment for user writes. May take long: called without any latch.
-    pub fn prepare(&self, purpose: Purpose) -> Result<(), StorageError> {
+    /// Prepares one more segment for user writes, unless there have been more than `prepared_ever` by
+    /// the time it is our turn. May take long: called without any latch.
+    pub fn prepare(&self, purpose: Purpose, prepared_ever: u64) -> Result<(), StorageError> {
         let preparing = lock(&self.preparing);
+        if lock(&self.head).prepared_ever() > prepared_ever {
+            return Ok(());
+        }
         let taken = self.segments.take(purpose)?;
         let segment = self.open_segment(taken, Stream::User)?;
         lock(&self.head).add_prepared(segment);

@@ -26,6 +26,8 @@ pub const DELETE_RESERVE: u32 = 1;
 
 /// Segments that are being filled, one of each stream.
 const OPEN_SEGMENTS: u32 = 2;
+/// Where the log can't grow: free segments for user writes below which they are scarce.
+const FREE_LOW: u32 = 4;
 /// With more live bytes than this the log is full for new documents.
 const LIVE_PERCENT_MAX: u64 = 95;
 
@@ -171,6 +173,8 @@ pub struct Segments {
     segment_bytes: u32,
     infos: Chunked<Segment>,
     live: AtomicU64,
+    /// As [`Usage::scarcity`] was when segments were last taken or freed: an `f64`.
+    scarcity: AtomicU64,
     allocation: Mutex<Allocation>,
     spare: Segment,
 }
@@ -200,6 +204,7 @@ impl Segments {
             segment_bytes,
             infos: Chunked::new(),
             live: AtomicU64::new(0),
+            scarcity: AtomicU64::new(0),
             allocation: Mutex::new(Allocation {
                 count: 0,
                 limit,
@@ -290,12 +295,10 @@ impl Segments {
                 Err(error) => return Err(crate::io_error(error)),
             }
         }
-        if (allocation.free.len() as u32) < wanted {
-            return Err(StorageError::OutOfDiskSpace);
-        }
-        let Some(segment) = allocation.free.pop_front() else {
-            return Err(StorageError::OutOfDiskSpace);
-        };
+        let enough = allocation.free.len() as u32 >= wanted;
+        let segment = if enough { allocation.free.pop_front() } else { None };
+        self.note_scarcity(&allocation);
+        let segment = segment.ok_or(StorageError::OutOfDiskSpace)?;
         let old_contents = self.get(segment).end() > 0;
         Ok(Taken { segment, old_contents })
     }
@@ -312,7 +315,14 @@ impl Segments {
     /// Puts a segment on the free list.
     pub fn free(&self, segment: u32) {
         self.get(segment).set_state(State::Free);
-        lock(&self.allocation).free.push_back(segment);
+        let mut allocation = lock(&self.allocation);
+        allocation.free.push_back(segment);
+        self.note_scarcity(&allocation);
+    }
+
+    fn note_scarcity(&self, allocation: &Allocation) {
+        let scarcity = self.usage_of(allocation).scarcity();
+        self.scarcity.store(scarcity.to_bits(), Ordering::Relaxed);
     }
 
     /// Whether so much is live that cleaning for new documents would hardly gain anything.
@@ -330,9 +340,18 @@ impl Segments {
         (0..count).any(|segment| self.get(segment).state() == State::Emptying)
     }
 
+    /// See [`Usage::scarcity`].
+    #[inline]
+    pub fn scarcity(&self) -> f64 {
+        f64::from_bits(self.scarcity.load(Ordering::Relaxed))
+    }
+
     /// Figures.
     pub fn usage(&self) -> Usage {
-        let allocation = lock(&self.allocation);
+        self.usage_of(&lock(&self.allocation))
+    }
+
+    fn usage_of(&self, allocation: &Allocation) -> Usage {
         Usage {
             count: allocation.count,
             limit: allocation.limit,
@@ -347,6 +366,14 @@ impl Usage {
     /// Free segments that user writes may take.
     pub fn free_for_writes(&self) -> u32 {
         self.free.saturating_sub(Purpose::Write.kept_back())
+    }
+
+    /// How few these are, from 0 (enough, or more can be made) to 1 (none).
+    pub fn scarcity(&self) -> f64 {
+        if self.can_grow {
+            return 0.0;
+        }
+        1.0 - f64::from(self.free_for_writes().min(FREE_LOW)) / f64::from(FREE_LOW)
     }
 }
 

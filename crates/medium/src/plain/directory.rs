@@ -84,6 +84,10 @@ impl Directory for PlainDirectory {
         format!("directory {}", self.path.display())
     }
 
+    fn space(&self) -> Option<(u64, u64)> {
+        sys::file_system_space(&self.directory).ok()
+    }
+
     fn lock(&self) -> Result<DirectoryLock> {
         self.faults.before_io(IoKind::Lock)?;
         let failed = |e: std::io::Error| Error::from_io(IoKind::Lock, &e);

@@ -51,7 +51,7 @@ pub(super) struct Node {
     leaf: bool,
     hints: [u32; HINTS],
     /// What the prefix begins with, so that the page need not be touched for it.
-    prefix_start: [u8; PREFIX_START],
+    prefix_start: u128,
     page: Box<[u8]>,
 }
 
@@ -101,6 +101,22 @@ pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
+/// What is looked for: a key and a record.
+#[derive(Clone, Copy)]
+pub(super) struct Probe<'k> {
+    pub(super) key: &'k [u8],
+    pub(super) record: u64,
+    /// What the key begins with.
+    start: u128,
+}
+
+impl<'k> Probe<'k> {
+    #[inline]
+    pub(super) fn new(key: &'k [u8], record: u64) -> Self {
+        Probe { key, record, start: cell::start_16(key) }
+    }
+}
+
 /// What an entry of a node is, its key aside.
 #[derive(Clone, Copy)]
 pub(super) struct EntryRef<'n> {
@@ -120,7 +136,7 @@ impl Node {
             garbage: 0,
             leaf: true,
             hints: [0; HINTS],
-            prefix_start: [0; PREFIX_START],
+            prefix_start: 0,
             page: vec![0; PAGE_MIN].into_boxed_slice(),
         }
     }
@@ -150,8 +166,7 @@ impl Node {
         if layout.prefix_len > 0 {
             let last = items.key(range.end - 1, overflow);
             node.page[..layout.prefix_len].copy_from_slice(&last[..layout.prefix_len]);
-            let start = layout.prefix_len.min(PREFIX_START);
-            node.prefix_start[..start].copy_from_slice(&last[..start]);
+            node.prefix_start = cell::start_16(&last[..layout.prefix_len]);
         }
         for (slot, item) in range.enumerate() {
             let suffix = items.key(item, overflow).get(layout.prefix_len..).unwrap_or(&[]);
@@ -205,21 +220,16 @@ impl Node {
 
     /// The key without the prefix, if it begins with it.
     #[inline]
-    fn suffix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+    fn suffix<'k>(&self, probe: &Probe<'k>) -> Option<&'k [u8]> {
         let prefix_len = usize::from(self.prefix_len);
-        match key.first_chunk::<PREFIX_START>() {
-            Some(start) if prefix_len <= PREFIX_START => {
-                let difference =
-                    u128::from_be_bytes(*start) ^ u128::from_be_bytes(self.prefix_start);
-                let same = difference.leading_zeros() as usize >= 8 * prefix_len;
-                same.then(|| &key[prefix_len..])
-            }
-            _ => {
-                let start = &self.prefix_start[..prefix_len.min(PREFIX_START)];
-                let rest = key.strip_prefix(start)?;
-                rest.strip_prefix(self.prefix().get(PREFIX_START..).unwrap_or(&[]))
-            }
-        }
+        let suffix = probe.key.get(prefix_len..)?;
+        let differs = (probe.start ^ self.prefix_start).leading_zeros() as usize / 8;
+        let same = if prefix_len <= PREFIX_START {
+            differs >= prefix_len
+        } else {
+            differs >= PREFIX_START && probe.key.starts_with(self.prefix())
+        };
+        same.then_some(suffix)
     }
 
     fn slots_start(&self) -> usize {
@@ -270,15 +280,10 @@ impl Node {
 
     /// Where this entry is (`Ok`), or where it would be inserted.
     #[inline]
-    pub(super) fn search(
-        &self,
-        key: &[u8],
-        record: u64,
-        overflow: &Overflow,
-    ) -> Result<usize, usize> {
+    pub(super) fn search(&self, probe: &Probe<'_>, overflow: &Overflow) -> Result<usize, usize> {
         let first = self.first_keyed();
-        let Some(suffix) = self.suffix(key) else {
-            return Err(if key < self.prefix() { first } else { self.count() });
+        let Some(suffix) = self.suffix(probe) else {
+            return Err(if probe.key < self.prefix() { first } else { self.count() });
         };
         let slots = &self.page[self.slots_start()..];
         let (head, mut low, mut high);
@@ -297,7 +302,7 @@ impl Node {
             let (found, cell) = self.slot(middle);
             let order = found
                 .cmp(&head)
-                .then_with(|| self.compare(&self.page[cell..], suffix, record, overflow));
+                .then_with(|| self.compare(&self.page[cell..], suffix, probe.record, overflow));
             match order {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
@@ -385,14 +390,17 @@ impl Node {
     }
 
     /// Whether the entry's key is this one.
-    pub(super) fn has_key(&self, i: usize, key: &[u8], overflow: &Overflow) -> bool {
-        let Some(suffix) = self.suffix(key) else { return false };
+    #[inline]
+    pub(super) fn has_key(&self, i: usize, probe: &Probe<'_>, overflow: &Overflow) -> bool {
+        let Some(suffix) = self.suffix(probe) else { return false };
         let (head, at) = self.slot(i);
-        head == cell::head_of(suffix, self.head_len())
-            && match cell::read(&self.page[at..], self.head_len()) {
-                Cell::Overflow { place, .. } => overflow.key(place) == key,
+        let head_len = self.head_len();
+        head == cell::head_of(suffix, head_len)
+            && match cell::read(&self.page[at..], head_len) {
+                Cell::Overflow { place, .. } => overflow.key(place) == probe.key,
                 Cell::Inline { suffix_len, rest, .. } => {
-                    suffix_len == suffix.len() && rest == cell::rest_of(suffix, self.head_len())
+                    let suffix = (suffix.len(), cell::rest_of(suffix, head_len));
+                    cell::compare_behind_head((suffix_len, rest), suffix, head_len).is_eq()
                 }
             }
     }
@@ -425,7 +433,7 @@ impl Node {
         payload: &[u8],
         place: Option<u32>,
     ) -> bool {
-        let Some(suffix) = self.suffix(key) else { return false };
+        let Some(suffix) = self.suffix(&Probe::new(key, record)) else { return false };
         let (head_len, slot_len) = (self.head_len(), self.slot_len());
         let len = match place {
             Some(_) => cell::overflow_len(record),

@@ -1,6 +1,6 @@
 //! Reading: exact keys, and batches of a range in either direction.
 
-use super::node::NONE;
+use super::node::{NONE, Probe};
 use super::tree::Tree;
 use kauri_base::RecordId;
 use kauri_storage::{Direction, IndexBatch, IndexScan};
@@ -14,9 +14,9 @@ struct Place {
 
 impl Tree {
     /// The place before the first entry from this one on; behind this one if `past`.
-    fn seek(&self, key: &[u8], record: u64, past: bool) -> Place {
-        let leaf = self.leaf_for(key, record);
-        let at = match self.node(leaf).search(key, record, &self.overflow) {
+    fn seek(&self, probe: &Probe<'_>, past: bool) -> Place {
+        let leaf = self.leaf_for(probe);
+        let at = match self.node(leaf).search(probe, &self.overflow) {
             Ok(at) => at + usize::from(past),
             Err(at) => at,
         };
@@ -29,11 +29,12 @@ impl Tree {
         key: &[u8],
         mut wanted: impl FnMut(u64) -> bool,
     ) -> Option<u64> {
-        let Place { mut leaf, mut at } = self.seek(key, 0, false);
+        let probe = Probe::new(key, 0);
+        let Place { mut leaf, mut at } = self.seek(&probe, false);
         while leaf != NONE {
             let node = self.node(leaf);
             while at < node.count() {
-                if !node.has_key(at, key, &self.overflow) {
+                if !node.has_key(at, &probe, &self.overflow) {
                     return None;
                 }
                 let record = node.entry(at, &self.overflow).record;
@@ -53,14 +54,18 @@ impl Tree {
         let (low, high) = scan.range();
         let position = scan.position();
         let start = match (direction, position) {
-            (Direction::Forward, Some((key, record))) => self.seek(key, record.0, true),
-            (Direction::Forward, None) => self.seek(low, 0, false),
-            (Direction::Backward, Some((key, record))) => self.seek(key, record.0, false),
+            (Direction::Forward, Some((key, record))) => {
+                self.seek(&Probe::new(key, record.0), true)
+            }
+            (Direction::Forward, None) => self.seek(&Probe::new(low, 0), false),
+            (Direction::Backward, Some((key, record))) => {
+                self.seek(&Probe::new(key, record.0), false)
+            }
             (Direction::Backward, None) if high.is_empty() => {
                 let leaf = self.last_leaf();
                 Place { leaf, at: self.node(leaf).count() }
             }
-            (Direction::Backward, None) => self.seek(high, 0, false),
+            (Direction::Backward, None) => self.seek(&Probe::new(high, 0), false),
         };
         let bound = match direction {
             Direction::Forward => high.to_vec(),

@@ -9,7 +9,7 @@
 
 use super::cell::Cell;
 use super::items::{Items, is_long};
-use super::node::{Layout, NONE, Node, PAGE, PAGE_MIN, common_prefix, head_len};
+use super::node::{Layout, NONE, Node, PAGE, PAGE_MIN, Probe, common_prefix, head_len};
 use super::overflow::Overflow;
 
 /// A page is not packed anew if this little would be gained: it is split, or left alone.
@@ -148,14 +148,15 @@ impl Tree {
     }
 
     /// The leaf that this entry belongs to.
-    pub(super) fn leaf_for(&self, key: &[u8], record: u64) -> u32 {
+    #[inline]
+    pub(super) fn leaf_for(&self, probe: &Probe<'_>) -> u32 {
         let mut id = self.root;
         loop {
             let node = self.node(id);
             if node.is_leaf() {
                 return id;
             }
-            id = node.child(self.child_for(node, key, record), &self.overflow);
+            id = node.child(self.child_for(node, probe), &self.overflow);
         }
     }
 
@@ -170,15 +171,15 @@ impl Tree {
     }
 
     #[inline]
-    fn child_for(&self, node: &Node, key: &[u8], record: u64) -> usize {
-        match node.search(key, record, &self.overflow) {
+    fn child_for(&self, node: &Node, probe: &Probe<'_>) -> usize {
+        match node.search(probe, &self.overflow) {
             Ok(i) => i,
             Err(i) => i - 1,
         }
     }
 
     /// The leaf that this entry belongs to; the way there goes into `path`.
-    fn descend(&self, key: &[u8], record: u64, path: &mut Vec<Step>) -> u32 {
+    fn descend(&self, probe: &Probe<'_>, path: &mut Vec<Step>) -> u32 {
         path.clear();
         let mut id = self.root;
         loop {
@@ -186,7 +187,7 @@ impl Tree {
             if node.is_leaf() {
                 return id;
             }
-            let child = self.child_for(node, key, record);
+            let child = self.child_for(node, probe);
             path.push(Step { node: id, child });
             id = node.child(child, &self.overflow);
         }
@@ -195,8 +196,9 @@ impl Tree {
     /// Adds an entry, or gives the one that is there this payload.
     pub(super) fn insert(&mut self, key: &[u8], record: u64, payload: &[u8]) {
         let mut path = std::mem::take(&mut self.path);
-        let leaf = self.descend(key, record, &mut path);
-        let found = self.node(leaf).search(key, record, &self.overflow);
+        let probe = Probe::new(key, record);
+        let leaf = self.descend(&probe, &mut path);
+        let found = self.node(leaf).search(&probe, &self.overflow);
         let at = match found {
             Err(at) => at,
             Ok(at) if self.node(leaf).entry(at, &self.overflow).payload == payload => {
@@ -331,8 +333,9 @@ impl Tree {
     /// Removes an entry. False if it is not there.
     pub(super) fn remove(&mut self, key: &[u8], record: u64) -> bool {
         let mut path = std::mem::take(&mut self.path);
-        let leaf = self.descend(key, record, &mut path);
-        let found = self.node(leaf).search(key, record, &self.overflow);
+        let probe = Probe::new(key, record);
+        let leaf = self.descend(&probe, &mut path);
+        let found = self.node(leaf).search(&probe, &self.overflow);
         if let Ok(at) = found {
             self.remove_entry(leaf, at);
             self.len -= 1;

@@ -95,12 +95,12 @@ impl Core {
 
     /// Cleans until there is a segment for this purpose. Called by writers, without latches and
     /// guards.
-    pub fn clean_for(&self, purpose: Purpose) -> Result<(), StorageError> {
+    pub fn clean_for(&self, purpose: Purpose, prepared_ever: u64) -> Result<(), StorageError> {
         let mut waits = 0;
         loop {
             self.reap();
             self.domain.collect();
-            match self.prepare(purpose) {
+            match self.prepare(purpose, prepared_ever) {
                 Err(StorageError::OutOfDiskSpace) => {}
                 result => return result,
             }

@@ -8,8 +8,6 @@ use std::sync::atomic::Ordering;
 
 /// Segments in use that are not worth compacting: open ones and the like.
 const SLACK_SEGMENTS: u64 = 4;
-/// Free segments for user writes below which cleaning starts, where the log can't grow.
-const FREE_LOW: u32 = 4;
 /// Most segments of one round.
 const ROUND_SEGMENTS_MAX: usize = 8;
 
@@ -39,7 +37,7 @@ impl Core {
     /// How badly segments are wanted now.
     pub(super) fn urgency(&self) -> Urgency {
         let usage = self.segments.usage();
-        if !usage.can_grow && usage.free_for_writes() < FREE_LOW {
+        if usage.scarcity() > 0.0 {
             return Urgency::Writers;
         }
         let in_use = u64::from(usage.count - usage.free).saturating_sub(SLACK_SEGMENTS);

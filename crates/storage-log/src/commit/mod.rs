@@ -44,8 +44,8 @@ const SCRATCH_STEPS_MAX: usize = 4096;
 enum Again {
     /// A record is elsewhere than noted.
     Plan,
-    /// There is no room in the prepared segments.
-    Room,
+    /// There is no room in the prepared segments, of which there have been this many.
+    Room(u64),
     /// The unit is refused.
     Refused(StorageError),
 }
@@ -99,11 +99,11 @@ impl Core {
             match self.commit_planned(unit, plan, &scratch.guard) {
                 Ok(seq) => return Ok(seq),
                 Err(Again::Plan) => {}
-                Err(Again::Room) => {
+                Err(Again::Room(prepared_ever)) => {
                     // Nothing may be pinned while segments are opened: the cleaner waits for guards.
                     scratch.guard.leave();
                     let purpose = plan.purpose();
-                    let made = self.make_room(purpose);
+                    let made = self.make_room(purpose, prepared_ever);
                     scratch.guard.enter();
                     made?;
                 }
@@ -143,7 +143,7 @@ impl Core {
         let extra =
             [(records > 1).then_some(COMMIT_PAYLOAD_BYTES), mark.then_some(HORIZON_BYTES as u32)];
         if !head.fits(plan.payload_lens().chain(extra.into_iter().flatten())) {
-            return Err(Again::Room);
+            return Err(Again::Room(head.prepared_ever()));
         }
         if mark {
             head.mark(&self.horizon()).map_err(|error| self.broken(error))?;
@@ -162,6 +162,7 @@ impl Core {
             step.address = address;
             crcs = unit_crc(crcs, crc);
         }
+
         if records > 1 {
             let payload = CommitPayload { count: records as u32, crc: crcs }.encode();
             let header = RecordHeader {
@@ -174,6 +175,9 @@ impl Core {
                 seq,
             };
             head.append(&header, &payload).map_err(|error| self.broken(error))?;
+        }
+        if head.asks_for_preparation() {
+            self.acks.kick();
         }
         Ok(seq)
     }
@@ -198,10 +202,10 @@ impl Core {
     }
 
     /// Gets another segment for user writes, cleaning if there is none left.
-    fn make_room(&self, purpose: Purpose) -> Result<(), StorageError> {
+    fn make_room(&self, purpose: Purpose, prepared_ever: u64) -> Result<(), StorageError> {
         self.check_alive()?;
-        match self.prepare(purpose) {
-            Err(StorageError::OutOfDiskSpace) => self.clean_for(purpose),
+        match self.prepare(purpose, prepared_ever) {
+            Err(StorageError::OutOfDiskSpace) => self.clean_for(purpose, prepared_ever),
             result => result,
         }
     }

@@ -3,8 +3,7 @@
 use crate::format::meta::Meta;
 use crate::format::{ENGINE_NAME, LOG_FILE, META_FILE, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::options::Options;
-use kauri_base::clock::SeededRandom;
-use kauri_base::{Error, ErrorCode, RandomSource, Result};
+use kauri_base::{Error, ErrorCode, Result};
 use kauri_medium::{Directory, DirectoryLock, Medium};
 use std::sync::Arc;
 
@@ -72,10 +71,9 @@ fn create(directory: &dyn Directory, options: &Options) -> Result<Meta> {
             format!("a segment of {bytes} bytes: it must be a power of two from 64 KB to 128 MB"),
         ));
     }
-    let random = SeededRandom::from_entropy();
     let mut id = [0; 16];
-    id[..8].copy_from_slice(&random.next_u64().to_le_bytes());
-    id[8..].copy_from_slice(&random.next_u64().to_le_bytes());
+    id[..8].copy_from_slice(&options.random.next_u64().to_le_bytes());
+    id[8..].copy_from_slice(&options.random.next_u64().to_le_bytes());
     let meta = Meta {
         directory: id,
         segment_bytes: bytes,

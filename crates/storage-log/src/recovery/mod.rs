@@ -32,7 +32,6 @@ use kauri_medium::{CacheConfig, Directory, EpochDomain, Medium, SegmentCache};
 use kauri_storage::StorageError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 pub use build::Builder;
 pub use directory::Opened;
@@ -50,7 +49,7 @@ pub fn open(directory: Arc<dyn Directory>, options: Options) -> kauri_base::Resu
 }
 
 fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageError> {
-    let started = Instant::now();
+    let started = options.clock.monotonic();
     let Opened { directory, lock: directory_lock, meta, medium } = opened;
     options.segment_bytes = meta.segment_bytes;
     let faults = directory.faults().clone();
@@ -94,7 +93,7 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
         head: Mutex::new(Head::new(scan.cut.seq, user)),
         visible: AtomicU64::new(scan.cut.seq),
         preparing: Mutex::new(()),
-        flushing: Mutex::new(Flushing { seq: scan.cut.seq, position: user, full: Vec::new() }),
+        flushing: Mutex::new(Flushing::new(scan.cut.seq, user)),
         syncing: Mutex::new(()),
         durable: Mutex::new(horizon),
         cleaner_written: Mutex::new(horizon.stream(Stream::Cleaner)),
@@ -106,7 +105,8 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
         scratch: Mutex::default(),
         counters,
     });
-    core.counters.recovery_us.set(started.elapsed().as_micros() as u64);
+    let elapsed = core.options.clock.monotonic().saturating_sub(started);
+    core.counters.recovery_us.set(elapsed.as_micros() as u64);
     report(&core, &scan);
     Ok(core)
 }

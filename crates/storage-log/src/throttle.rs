@@ -1,0 +1,99 @@
+//! Slowing writers down while free segments run out, so that they meet the cleaner's pace gradually
+//! instead of a wall.
+//!
+//! Commits are not delayed, their acknowledgements are: what a flush has stored is published as
+//! written after a pause that grows with the bytes stored and with how few segments are left. Who
+//! waits for durability, or blocks a thread, is not held back further.
+//!
+//! Invariant: places in the queue ascend in time and in commit sequence.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The pause for a byte when no segment is left: 20 MB a second.
+const PAUSE_NANOS_PER_BYTE: f64 = 50.0;
+/// No pause is longer than this.
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// See the module's head.
+#[derive(Default)]
+pub struct Throttle {
+    held: VecDeque<(Duration, u64)>,
+}
+
+impl Throttle {
+    /// Takes a commit that was stored with `bytes` before it at `now`. `scarcity` is from 0 (enough
+    /// segments) to 1 (none). Answers the commit up to which may be published now.
+    pub fn stored(&mut self, seq: u64, bytes: u64, scarcity: f64, now: Duration) -> Option<u64> {
+        let before = self.held.back().map_or(now, |(until, _)| (*until).max(now));
+        if scarcity > 0.0 {
+            let nanos = PAUSE_NANOS_PER_BYTE * scarcity * scarcity * bytes as f64;
+            let until = before + Duration::from_nanos(nanos as u64);
+            self.held.push_back((until.min(now + PAUSE_MAX), seq));
+            return self.release(now);
+        }
+        self.held.clear();
+        Some(seq)
+    }
+
+    /// The commit up to which may be published by now.
+    pub fn release(&mut self, now: Duration) -> Option<u64> {
+        let mut seq = None;
+        while let Some((_, held)) = self.held.pop_front_if(|(until, _)| *until <= now) {
+            seq = Some(held);
+        }
+        seq
+    }
+
+    /// When the next one may be published.
+    pub fn next(&self) -> Option<Duration> {
+        self.held.front().map(|(until, _)| *until)
+    }
+
+    /// Whether something is held back.
+    pub fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(100);
+
+    #[test]
+    fn with_enough_segments_nothing_is_held() {
+        let mut throttle = Throttle::default();
+        assert_eq!(throttle.stored(7, 1 << 30, 0.0, NOW), Some(7));
+        assert!(!throttle.is_holding());
+    }
+
+    #[test]
+    fn pauses_grow_with_bytes_and_scarcity_and_end() {
+        let pause = |bytes, scarcity| {
+            let mut throttle = Throttle::default();
+            assert_eq!(throttle.stored(7, bytes, scarcity, NOW), None);
+            let until = throttle.next().expect("it is held");
+            assert_eq!(throttle.release(until - Duration::from_nanos(1)), None);
+            assert_eq!(throttle.release(until), Some(7));
+            until - NOW
+        };
+        assert_eq!(pause(1000, 1.0), Duration::from_micros(50));
+        assert!(pause(1000, 0.5) < pause(1000, 1.0) && pause(1000, 1.0) < pause(9000, 1.0));
+        assert_eq!(pause(1 << 30, 1.0), PAUSE_MAX);
+    }
+
+    #[test]
+    fn who_comes_later_waits_longer() {
+        let mut throttle = Throttle::default();
+        throttle.stored(1, 10_000, 1.0, NOW);
+        throttle.stored(2, 10_000, 1.0, NOW);
+        let first = throttle.next().expect("it is held");
+        assert_eq!(throttle.release(first), Some(1));
+        assert_eq!(throttle.release(NOW + 2 * (first - NOW)), Some(2));
+        throttle.stored(3, 10_000, 1.0, NOW);
+        assert_eq!(throttle.stored(4, 0, 0.0, NOW), Some(4), "there is room again");
+        assert!(!throttle.is_holding());
+    }
+}
