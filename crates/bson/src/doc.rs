@@ -21,6 +21,7 @@ impl<'a> Doc<'a> {
     pub const EMPTY: Doc<'static> = Doc(EMPTY);
 
     /// A view of these bytes, which must be exactly one framed document.
+    #[inline]
     pub fn from_bytes(bytes: &'a [u8]) -> Result<Doc<'a>> {
         match framed(bytes) {
             Some(doc) if doc.0.len() == bytes.len() => Ok(doc),
@@ -37,6 +38,7 @@ impl<'a> Doc<'a> {
     }
 
     /// The raw bytes, length field included.
+    #[inline]
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
     }
@@ -47,6 +49,7 @@ impl<'a> Doc<'a> {
     }
 
     /// The elements in order; ends at the first malformed one.
+    #[inline]
     pub fn iter(self) -> Iter<'a> {
         Iter { rest: self.0.get(4..self.0.len() - 1).unwrap_or(&[]) }
     }
@@ -86,6 +89,7 @@ impl<'a> IntoIterator for Doc<'a> {
     }
 }
 
+#[inline]
 fn framed(bytes: &[u8]) -> Option<Doc<'_>> {
     let length = i32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
     let length = usize::try_from(length).ok()?;
@@ -220,16 +224,19 @@ impl<'a> Elem<'a> {
     }
 
     /// The name's bytes, without the zero.
+    #[inline]
     pub fn key_bytes(self) -> &'a [u8] {
         self.key
     }
 
     /// The type.
+    #[inline]
     pub fn ty(self) -> Type {
         self.ty
     }
 
     /// The value's raw bytes as they stand in the document.
+    #[inline]
     pub fn value_bytes(self) -> &'a [u8] {
         self.value
     }
@@ -240,6 +247,7 @@ impl<'a> Elem<'a> {
     }
 
     /// The embedded document or array, if it is one.
+    #[inline]
     pub fn as_doc(self) -> Option<Doc<'a>> {
         match self.ty {
             Type::Document | Type::Array => Doc::from_bytes(self.value).ok(),
@@ -257,7 +265,7 @@ pub struct Iter<'a> {
 impl<'a> Iterator for Iter<'a> {
     type Item = Elem<'a>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Elem<'a>> {
         match split_elem(self.rest) {
             Some((elem, rest)) => {
@@ -272,7 +280,8 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-#[inline]
+// Called, it would return its halves through memory, and reading them back as one stalls the loop.
+#[inline(always)]
 fn split_elem(bytes: &[u8]) -> Option<(Elem<'_>, &[u8])> {
     let (&ty, rest) = bytes.split_first()?;
     let ty = Type::from_byte(ty)?;

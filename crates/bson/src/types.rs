@@ -30,6 +30,7 @@ pub enum Type {
 
 impl Type {
     /// The type of this byte, if there is one.
+    #[inline]
     pub fn from_byte(byte: u8) -> Option<Type> {
         Some(match byte {
             0x01 => Type::Double,
