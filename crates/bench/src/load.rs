@@ -12,6 +12,7 @@ use kauri_wire::{checked_length, claimed_length};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ pub struct Load {
 pub struct Report {
     /// Latencies from before the send to after the last byte.
     pub latency: Histogram,
-    /// How long was measured.
+    /// How long replies were counted.
     pub wall: Duration,
     /// Replies that were not accepted.
     pub errors: u64,
@@ -93,10 +94,10 @@ impl Load {
                 let share = (self.connections + threads - 1 - thread) / threads;
                 let (client, border) = (client(thread), &border);
                 running.push(scope.spawn(move || {
-                    let prepared = Worker::prepare(self.address, share, client);
+                    let prepared = caught(|| Worker::prepare(self.address, share, client));
                     border.wait();
                     let outcome = prepared.and_then(|mut worker| {
-                        worker.run(self.warmup, self.measure)?;
+                        caught(|| worker.run(self.warmup, self.measure))?;
                         Ok((worker.latency, worker.errors))
                     });
                     border.wait();
@@ -106,22 +107,28 @@ impl Load {
             border.wait();
             std::thread::sleep(self.warmup);
             let (own, server) = (cpu_time(std::process::id()), self.server_pid.and_then(cpu_time));
-            let start_ns = monotonic_ns();
             border.wait();
-            report.wall = Duration::from_nanos(monotonic_ns() - start_ns);
+            report.wall = self.measure;
             let since = |pid: u32, then: Option<Duration>| Some(cpu_time(pid)? - then?);
             report.client_cpu = since(std::process::id(), own).unwrap_or_default();
             report.server_cpu = self.server_pid.and_then(|pid| since(pid, server));
             for thread in running {
-                let outcome = thread.join();
-                let failed = |_| io::Error::other("a load thread panicked");
-                let (latency, errors) = outcome.map_err(failed)??;
+                let (latency, errors) = thread.join().unwrap_or_else(|_| Err(panicked()))?;
                 report.latency.merge(&latency);
                 report.errors += errors;
             }
             Ok(report)
         })
     }
+}
+
+fn panicked() -> io::Error {
+    io::Error::other("a load thread panicked")
+}
+
+/// A client that panics fails the run, and leaves nobody waiting for its thread.
+fn caught<T>(f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| Err(panicked()))
 }
 
 /// One thread's connections.

@@ -103,3 +103,34 @@ fn a_reply_that_is_not_accepted_is_an_error() {
     let report = load.run(|_| Picky(Sized { request_bytes: 20, reply_bytes: 20 })).unwrap();
     assert!(report.errors > 0 && report.errors >= report.latency.count());
 }
+
+#[test]
+fn a_run_that_cannot_go_on_fails() {
+    struct Bad(&'static str);
+    impl Client for Bad {
+        fn begin(&mut self, stream: &mut TcpStream) -> io::Result<()> {
+            assert_ne!(self.0, "panics at the beginning");
+            stream.write_all(&preamble(20, 20))
+        }
+        fn request(&mut self, out: &mut Vec<u8>) {
+            assert_ne!(self.0, "panics later");
+            out.resize(20, 0);
+        }
+    }
+    let server = server(1);
+    let load = |address| Load {
+        address,
+        connections: 2,
+        threads: 2,
+        warmup: Duration::ZERO,
+        measure: Duration::from_millis(10),
+        server_pid: None,
+    };
+    assert!(load(server.address()).run(|_| Bad("does not")).is_ok());
+    for how in ["panics at the beginning", "panics later"] {
+        assert!(load(server.address()).run(|_| Bad(how)).is_err(), "{how}");
+    }
+    let nobody = server.address();
+    drop(server);
+    assert!(load(nobody).run(|_| Bad("finds no server")).is_err());
+}
