@@ -180,13 +180,20 @@ fn counters_add_up() {
     assert_eq!(network.bytes_out, 10 * (16 + 7) + 17);
     assert_eq!(network.physical_bytes_in, network.bytes_in);
     assert_eq!(network.physical_bytes_out, network.bytes_out);
+    client.ask(&[op::COMPRESS]);
+    wait_until(|| server.manager.stats().connections().active == 0);
+    let compressed = server.manager.stats().network();
+    assert_eq!(compressed.bytes_in, network.bytes_in + 17 + 100);
+    assert_eq!(compressed.bytes_out, network.bytes_out + 17 - 10);
+    assert_eq!(compressed.physical_bytes_in, network.physical_bytes_in + 17);
+    assert_eq!(compressed.physical_bytes_out, network.physical_bytes_out + 17);
     let stats = server.manager.stats();
     for (stage, count) in [
-        (Stage::Source, 12),
-        (Stage::Process, 12),
-        (Stage::Sink, 11),
-        (Stage::Other, 12),
-        (Stage::IdleWait, 12),
+        (Stage::Source, 13),
+        (Stage::Process, 13),
+        (Stage::Sink, 12),
+        (Stage::Other, 13),
+        (Stage::IdleWait, 13),
     ] {
         assert_eq!(stats.stage(stage).count(), count, "{stage:?}");
     }

@@ -210,6 +210,14 @@ impl WorkerHandle {
         self.shared.tick_end_wanted.store(true, Ordering::Relaxed);
     }
 
+    /// For a service that compresses, on this worker: by how many bytes a request and its reply are
+    /// longer uncompressed than they were sent (`network.bytesIn` and `bytesOut`).
+    pub fn adjust_logical_bytes(&self, request: i64, reply: i64) {
+        let stats = &self.shared.stats;
+        stats.logical_in.add(request as u64);
+        stats.logical_out.add(reply as u64);
+    }
+
     /// The worker's counters.
     pub fn stats(&self) -> WorkerSnapshot {
         self.shared.stats.snapshot(self.shared.id, self.shared.sessions.load(Ordering::Relaxed))

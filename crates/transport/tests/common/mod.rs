@@ -45,6 +45,8 @@ pub mod op {
     pub const HANG: u8 = b'h';
     /// Sleep as many milliseconds as the next four bytes say, then answer.
     pub const SLEEP: u8 = b's';
+    /// Answer as if the request were 100 bytes longer uncompressed, and the reply 10 shorter.
+    pub const COMPRESS: u8 = b'z';
     /// Answer with a header that lies about the length.
     pub const BAD_LENGTH: u8 = b'B';
 }
@@ -160,6 +162,11 @@ impl ServiceEntryPoint for Echo {
             Some(op::REPLY_THEN_CLOSE) => {
                 answer(request, b"bye", reply);
                 Some(Outcome::ReplyThenClose)
+            }
+            Some(op::COMPRESS) => {
+                cx.worker.adjust_logical_bytes(100, -10);
+                answer(request, body(request), reply);
+                Some(Outcome::Reply)
             }
             Some(op::CLOSE) => Some(Outcome::Close),
             Some(op::PANIC) => panic!("asked to"),
