@@ -14,7 +14,7 @@
 //! | `prepare` | opening segments |
 //! | `cleaner` | emptying segments |
 //! | `reader`, `recovery` | from the medium back into memory |
-//! | `read`, `verified`, `store`, `unit` | reading |
+//! | `read`, `readahead`, `verified`, `store`, `unit` | reading |
 //! | `engine` | the interface |
 //! | `verify` | checking a directory |
 //!
@@ -39,6 +39,7 @@ mod index;
 mod options;
 mod prepare;
 mod read;
+mod readahead;
 mod reader;
 mod recovery;
 mod segments;

@@ -3,7 +3,7 @@
 use crate::format::record::{HeaderBytes, Kind, RecordHeader, Seed};
 use crate::format::segment::{SegmentHeader, Trailer};
 use crate::format::summary::{Entry, SummaryReader};
-use crate::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, TRAILER_BYTES};
+use crate::format::{RECORD_ALIGN, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, TRAILER_BYTES};
 use crate::segments::Segments;
 use kauri_medium::{Faults, Medium, Result};
 
@@ -228,6 +228,23 @@ impl<'m> RecordReader<'m> {
     pub fn seek(&mut self, offset: u32) {
         self.next = offset;
         self.finished = false;
+    }
+
+    /// The first offset from `offset` on, in steps of records' alignment, where there is something
+    /// else than zeros; the segment's end if there is nothing.
+    pub fn skip_zeros(&mut self, mut offset: u32) -> Result<u32> {
+        while offset + RECORD_ALIGN <= self.limit {
+            self.bytes(offset, RECORD_ALIGN)?;
+            let start = (offset - self.buffer_start) as usize;
+            let words = self.buffer[start..].chunks_exact(RECORD_ALIGN as usize);
+            let count = words.clone().count();
+            let zeros = words.take_while(|word| word.iter().all(|b| *b == 0)).count();
+            offset += zeros as u32 * RECORD_ALIGN;
+            if zeros < count {
+                break;
+            }
+        }
+        Ok(offset)
     }
 
     /// The next record.

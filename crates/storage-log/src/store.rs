@@ -3,6 +3,7 @@
 use crate::collection::Collection;
 use crate::core::Core;
 use crate::read::{self, Lookup};
+use crate::readahead::{is_cold, read_ahead};
 use crate::unit::LogUnit;
 use kauri_base::{Access, CollectionId, CommitSeq, RecordId};
 use kauri_bson::Doc;
@@ -59,15 +60,23 @@ impl RecordStore for Store {
             (Some(id), false) => id.0.checked_add(1),
             (Some(id), true) => id.0.checked_sub(1),
         };
+        let (guard, slots) = (unit.guard(), &self.collection.slots);
+        let mut ends = None;
         scan.refill(|batch, wanted| {
             let Some(from) = from.filter(|_| !self.collection.is_dropped()) else { return };
-            self.collection.slots.walk(unit.guard(), from, backward, |id, slot| {
+            slots.walk(guard, from, backward, |id, slot| {
                 if slot.is_live() {
                     batch.push(RecordId(id));
+                    ends = Some((ends.map_or(slot, |(first, _)| first), slot));
                 }
                 batch.len() < wanted
             });
         });
+        if let (Some(from), Some((first, last))) = (from, ends)
+            && (is_cold(&self.core, guard, first) || is_cold(&self.core, guard, last))
+        {
+            read_ahead(&self.core, guard, &self.collection, from, backward);
+        }
         Ok(Access::Ready(()))
     }
 

@@ -29,8 +29,10 @@ pub(super) const PAGE_MIN: usize = 256;
 pub(super) const NONE: u32 = u32::MAX;
 
 const HINTS: usize = 16;
-/// With fewer slots the hints are not used.
+/// With fewer slots there are no hints.
 const HINTED: usize = 2 * (HINTS + 1);
+/// After so many changes the hints are taken anew.
+const HINTS_CHANGES: u8 = 8;
 const PREFIX_START: usize = 16;
 const LEAF_SLOT: usize = LEAF_HEAD + 2;
 const INNER_SLOT: usize = INNER_HEAD + 2;
@@ -50,6 +52,11 @@ pub(super) struct Node {
     garbage: u16,
     leaf: bool,
     hints: [u32; HINTS],
+    /// Entries inserted and removed since the hints were taken.
+    inserted: u8,
+    removed: u8,
+    /// The entries that there were then, divided by one more than there are hints.
+    distance: u16,
     /// What the prefix begins with, so that the page need not be touched for it.
     prefix_start: u128,
     page: Box<[u8]>,
@@ -136,6 +143,9 @@ impl Node {
             garbage: 0,
             leaf: true,
             hints: [0; HINTS],
+            inserted: 0,
+            removed: 0,
+            distance: 0,
             prefix_start: 0,
             page: vec![0; PAGE_MIN].into_boxed_slice(),
         }
@@ -316,27 +326,36 @@ impl Node {
     /// The slots of a leaf among which the first one with at least this head must be.
     #[inline]
     fn narrow(&self, head: u64) -> (usize, usize) {
-        let count = self.count();
-        if count < HINTED {
+        let (count, distance) = (self.count(), usize::from(self.distance));
+        if distance == 0 {
             return (0, count);
         }
-        let (head, distance) = (head as u32, count / (HINTS + 1));
+        let head = head as u32;
         let (mut less, mut not_greater) = (0, 0);
         for hint in self.hints {
             less += usize::from(hint < head);
             not_greater += usize::from(hint <= head);
         }
-        let low = if less == 0 { 0 } else { less * distance + 1 };
-        let high = if not_greater == HINTS { count } else { (not_greater + 1) * distance };
-        (low, high)
+        // Where a hint was taken, but for what has come and gone since.
+        let low = match less {
+            0 => 0,
+            _ => (less * distance + 1).saturating_sub(usize::from(self.removed)),
+        };
+        let high = match not_greater {
+            HINTS => count,
+            _ => (not_greater + 1) * distance + usize::from(self.inserted),
+        };
+        (low, high.min(count))
     }
 
     fn set_hints(&mut self) {
         let count = self.count();
+        (self.inserted, self.removed, self.distance) = (0, 0, 0);
         if count < HINTED || !self.leaf {
             return;
         }
         let distance = count / (HINTS + 1);
+        self.distance = distance as u16;
         let slots = &self.page[usize::from(self.prefix_len)..];
         for (hint, at) in self.hints.iter_mut().zip(1..) {
             *hint = leaf_slot(slots, at * distance).0 as u32;
@@ -454,7 +473,10 @@ impl Node {
         self.heap = at as u16;
         self.count += 1;
         self.set_slot(i, cell::head_of(suffix, head_len), at);
-        self.set_hints();
+        self.inserted += 1;
+        if self.inserted + self.removed >= HINTS_CHANGES {
+            self.set_hints();
+        }
         true
     }
 
@@ -475,7 +497,10 @@ impl Node {
         if self.count == 0 {
             (self.heap, self.garbage) = (self.page.len() as u16, 0);
         }
-        self.set_hints();
+        self.removed += 1;
+        if self.inserted + self.removed >= HINTS_CHANGES {
+            self.set_hints();
+        }
     }
 }
 

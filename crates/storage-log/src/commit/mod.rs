@@ -122,15 +122,22 @@ impl Core {
         let latches: Vec<MutexGuard<'_, ()>> =
             stores.iter().map(|store| lock(&store.latch)).collect();
         plan.check(self, unit, guard)?;
-        let seq = if plan.records() == 0 {
-            self.visible.load(Ordering::Acquire)
-        } else {
-            self.append(unit, plan)?
+        if plan.records() == 0 {
+            plan.apply(self, unit, guard);
+            return Ok(self.visible.load(Ordering::Acquire));
+        }
+        // From here on the sequence has a number that somebody has to publish.
+        let unpublished = Unpublished(self);
+        let seq = match self.append(unit, plan) {
+            Err(Again::Room(prepared_ever)) => {
+                std::mem::forget(unpublished);
+                return Err(Again::Room(prepared_ever));
+            }
+            result => result?,
         };
         plan.apply(self, unit, guard);
-        if plan.records() > 0 {
-            self.publish(seq);
-        }
+        std::mem::forget(unpublished);
+        self.publish(seq)?;
         drop(latches);
         Ok(seq)
     }
@@ -187,18 +194,20 @@ impl Core {
         Again::Refused(self.fail("appending to the log", error))
     }
 
-    /// Makes the commit visible, after all before it.
-    fn publish(&self, seq: u64) {
+    /// Makes the commit visible, after all before it. Fails if one before it never will be.
+    fn publish(&self, seq: u64) -> Result<(), StorageError> {
         let mut turns = 0u32;
         while self.visible.load(Ordering::Acquire) != seq - 1 {
             turns += 1;
             if turns < 64 {
                 std::hint::spin_loop();
             } else {
+                self.check_alive()?;
                 std::thread::yield_now();
             }
         }
         self.visible.store(seq, Ordering::Release);
+        Ok(())
     }
 
     /// Gets another segment for user writes, cleaning if there is none left.
@@ -208,6 +217,16 @@ impl Core {
             Err(StorageError::OutOfDiskSpace) => self.clean_for(purpose, prepared_ever),
             result => result,
         }
+    }
+}
+
+/// Ends the engine if a commit that has a sequence number is given up half-way: no later one could
+/// ever become visible.
+struct Unpublished<'c>(&'c Core);
+
+impl Drop for Unpublished<'_> {
+    fn drop(&mut self) {
+        self.0.fail("committing", "a commit ended half-way");
     }
 }
 

@@ -286,6 +286,7 @@ impl<'m> Scan<'m> {
     fn find_marks(&mut self, reader: &mut RecordReader<'_>, bad: u32) -> Result<(), StorageError> {
         let mut offset = bad + RECORD_ALIGN;
         while offset < self.segments.segment_bytes() {
+            offset = reader.skip_zeros(offset).map_err(crate::io_error)?;
             reader.seek(offset);
             offset += RECORD_ALIGN;
             if let Next::Record(record) = reader.next().map_err(crate::io_error)?

@@ -1,0 +1,62 @@
+//! Reading ahead of scans that meet records which are not in memory.
+//!
+//! A scan asks at each batch; as long as the batch's ends are in memory that costs two looks.
+
+use crate::address::Slot;
+use crate::collection::Collection;
+use crate::core::Core;
+use crate::format::RECORD_HEADER_BYTES;
+use kauri_medium::Guard;
+
+/// Records whose places are looked at.
+const RECORDS_AHEAD: usize = 512;
+/// Bytes that are asked for at most.
+const BYTES_AHEAD: u64 = 1 << 20;
+/// Places of one segment with gaps up to this are read in one go.
+const GAP_BYTES: u32 = 32 << 10;
+
+/// Starts reading what a scan will want from `from` on, if what it wants first is missing.
+pub fn read_ahead(core: &Core, guard: &Guard, store: &Collection, from: u64, backward: bool) {
+    let mut words = Vec::new();
+    let mut bytes = 0;
+    store.slots.walk(guard, from, backward, |_, slot| {
+        if slot.is_live() {
+            words.push(slot);
+            bytes += slot.size();
+        }
+        words.len() < RECORDS_AHEAD && bytes < BYTES_AHEAD
+    });
+    let mut run: Option<(u32, u32, u32)> = None;
+    for word in words {
+        let (address, len) = (word.address(), word.size() as u32);
+        let end = address.offset.saturating_add(len);
+        run = match run {
+            Some((segment, first, last))
+                if segment == address.segment
+                    && address.offset.saturating_add(len + GAP_BYTES) >= first
+                    && address.offset <= last.saturating_add(GAP_BYTES) =>
+            {
+                Some((segment, first.min(address.offset), last.max(end)))
+            }
+            other => {
+                start(core, other);
+                Some((address.segment, address.offset, end))
+            }
+        };
+    }
+    start(core, run);
+}
+
+fn start(core: &Core, run: Option<(u32, u32, u32)>) {
+    if let Some((segment, first, last)) = run {
+        let end = last.min(core.cache.end(segment));
+        core.cache.prefetch(segment, first, end.saturating_sub(first) as usize);
+    }
+}
+
+/// Whether a record is not in memory.
+pub fn is_cold(core: &Core, guard: &Guard, word: Slot) -> bool {
+    let address = word.address();
+    let header = RECORD_HEADER_BYTES as usize;
+    matches!(core.cache.try_read(guard, address.segment, address.offset, header), Ok(None))
+}
