@@ -64,7 +64,7 @@ impl Core {
         let before = flushing.full.len();
         let (seq, position, storer) = {
             let mut head = lock(&self.head);
-            let storer = head.to_store(&mut flushing.full);
+            let storer = head.take_full(&mut flushing.full);
             (head.seq(), head.position(), storer)
         };
         let store = |storer: &kauri_medium::SegmentStorer| {

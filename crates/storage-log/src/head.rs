@@ -341,7 +341,7 @@ impl Head {
     }
 
     /// Segments left behind since this was last called, and the open one's storer.
-    pub fn to_store(&mut self, full: &mut Vec<OpenSegment>) -> Option<SegmentStorer> {
+    pub fn take_full(&mut self, full: &mut Vec<OpenSegment>) -> Option<SegmentStorer> {
         full.append(&mut self.full);
         self.open.as_ref().map(|open| open.storer().clone())
     }

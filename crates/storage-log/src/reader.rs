@@ -248,7 +248,6 @@ impl<'m> RecordReader<'m> {
     }
 
     /// The next record.
-    #[expect(clippy::should_implement_trait, reason = "it lends its buffer")]
     pub fn next(&mut self) -> Result<Next<'_>> {
         let offset = self.next;
         if self.finished || offset >= self.end {
