@@ -1,4 +1,4 @@
-//! A set of small numbers: which children of a tree's node have met their field.
+//! Finding the children of a tree's node: comparing names, and which have met their field.
 
 /// Places below some count, without an allocation for the first 64.
 pub(crate) struct PlaceSet {
@@ -33,9 +33,22 @@ impl PlaceSet {
     }
 }
 
+/// Whether two names are the same. Names of one document often share their length and their
+/// beginning (`field0`, `field1`), so the last byte is looked at first.
+#[inline]
+pub(crate) fn same_name(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.last() == b.last() && a == b
+}
+
 #[cfg(test)]
 mod tests {
-    use super::PlaceSet;
+    use super::{PlaceSet, same_name};
+
+    #[test]
+    fn names() {
+        assert!(same_name(b"", b"") && same_name(b"ab", b"ab"));
+        assert!(!same_name(b"ab", b"cb") && !same_name(b"ab", b"b") && !same_name(b"a", b"b"));
+    }
 
     #[test]
     fn few_and_many() {

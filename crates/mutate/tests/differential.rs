@@ -91,7 +91,7 @@ fn apply_update(
 fn projections() {
     run("projections", |rng| {
         let doc = generate::stored(rng);
-        let place = *rng.pick(&[Place::Find, Place::Find, Place::Project, Place::AddFields]);
+        let place = rng.pick(&[Place::Find, Place::Find, Place::Project, Place::AddFields]);
         let spec = generate::projection(rng, &doc, place);
         let expected = project::apply(&doc, &spec, place);
         let actual = apply_projection(&doc, &spec, place);

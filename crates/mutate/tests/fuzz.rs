@@ -67,13 +67,13 @@ fn nonsense(rng: &mut Rng, depth: usize) -> Value<'static> {
         7 | 8 if depth > 0 => {
             Value::array((0..rng.below(4)).map(|_| nonsense(rng, depth - 1)).collect::<Vec<_>>())
         }
-        9 => Value::String((*rng.pick(&["$a", "$$ROOT", "x", "date", "$a.", "a\0b"])).into()),
-        10 => Value::Double(*rng.pick(&[0.0, 1.5, -1.0, f64::NAN, f64::INFINITY, 1e300])),
-        11 => Value::Int64(*rng.pick(&[i64::MIN, -1, 0, 1, i64::MAX])),
+        9 => Value::String(rng.pick(&["$a", "$$ROOT", "x", "date", "$a.", "a\0b"]).into()),
+        10 => Value::Double(rng.pick(&[0.0, 1.5, -1.0, f64::NAN, f64::INFINITY, 1e300])),
+        11 => Value::Int64(rng.pick(&[i64::MIN, -1, 0, 1, i64::MAX])),
         12 => Value::Null,
         13 => Value::Bool(rng.chance(50)),
         14 => Value::Regex { pattern: "^a".into(), options: "".into() },
-        _ => Value::Int32(*rng.pick(&[i32::MIN, -1, 0, 1, 2, i32::MAX])),
+        _ => Value::Int32(rng.pick(&[i32::MIN, -1, 0, 1, 2, i32::MAX])),
     }
 }
 
@@ -81,7 +81,7 @@ fn nonsense_doc(rng: &mut Rng, depth: usize) -> DocBuf {
     DocBuf::build(|w| {
         for _ in 0..rng.below(4) {
             let value = nonsense(rng, depth);
-            w.put_value(*rng.pick(&NAMES), &value);
+            w.put_value(rng.pick(&NAMES), &value);
         }
     })
 }
@@ -160,7 +160,7 @@ fn random_projections_and_stages() {
         done += u32::from(projected.is_ok());
         let spec = nonsense(&mut rng, 3);
         let mut out = Vec::new();
-        let stage = DocTransform::parse(*rng.pick(&STAGES), &spec, &ParseCx::new());
+        let stage = DocTransform::parse(rng.pick(&STAGES), &spec, &ParseCx::new());
         let transformed = stage.and_then(|s| s.apply(doc.as_doc(), &cx, &mut out));
         assert_eq!(transformed.is_ok(), Doc::from_bytes(&out).is_ok());
         done += u32::from(transformed.is_ok());

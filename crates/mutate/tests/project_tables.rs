@@ -98,6 +98,28 @@ fn deep_specifications_end_in_an_error() {
 }
 
 #[test]
+fn output_and_work_are_bounded() {
+    // A text of 1 MB for each of a thousand elements.
+    let text = "x".repeat(1 << 20);
+    let items = Value::array((0..1000).map(Value::Int32));
+    let doc = kauri_bson::doc! { "_id" => 1, "t" => text.as_str(), "a" => items };
+    let spec = parse_value("{\"a.t\": \"$t\"}");
+    let stage = DocTransform::parse("$addFields", &spec, &ParseCx::new()).unwrap();
+    let mut out = Vec::new();
+    let cx = ProjectCx::new(EvalCx::default());
+    let error = stage.apply(doc.as_doc(), &cx, &mut out).unwrap_err();
+    assert_eq!(error.code().number(), 10334);
+    assert!(out.is_empty());
+    let interrupt = || Err(kauri_base::Error::new(kauri_base::ErrorCode::Interrupted, "killed"));
+    let eval = EvalCx { interrupt: Some(&interrupt), ..EvalCx::default() };
+    let error = written(|out| stage.apply(doc.as_doc(), &ProjectCx::new(eval), out));
+    assert!(matches!(error, Err(e) if matches!(e.code().number(), 10334 | 11601)));
+    let stage = DocTransform::parse("$unset", &"a.t".into(), &ParseCx::new()).unwrap();
+    let error = written(|out| stage.apply(doc.as_doc(), &ProjectCx::new(eval), out));
+    assert!(matches!(error, Err(e) if e.code().number() == 11601));
+}
+
+#[test]
 fn what_projections_say_of_themselves() {
     let parse = |spec: &str| {
         Projection::parse(parse_doc(spec).as_doc(), Some(&MatchExpr::AlwaysTrue), &ParseCx::new())

@@ -149,6 +149,22 @@ fn sizes_at_the_limit() {
 }
 
 #[test]
+fn output_and_work_are_bounded() {
+    // Two arrays padded to 13 MB each.
+    let pads = "{$set: {\"a.1500000\": 1, \"b.1500000\": 1}}";
+    let error = apply("{_id: 1, a: [], b: []}", pads, "[]", "{}").unwrap_err();
+    assert_eq!(error.code().number(), 10334);
+    // An operation that is to end does so within an update of one large array.
+    let doc = kauri_bson::doc! { "_id" => 1, "a" => Value::array((0..5000).map(Value::Int32)) };
+    let update = parse_update("{$inc: {\"a.$[x]\": 1}}", "[{x: {$gte: 0}}]").unwrap();
+    let interrupt = || Err(kauri_base::Error::new(kauri_base::ErrorCode::Interrupted, "killed"));
+    let mut cx = cx();
+    cx.eval.interrupt = Some(&interrupt);
+    let error = update.apply(doc.as_doc(), &cx, &mut Vec::new()).unwrap_err();
+    assert_eq!(error.code().number(), 11601);
+}
+
+#[test]
 fn nesting_at_the_limit() {
     let path = |levels: usize| vec!["a"; levels].join(".");
     let set = |path: String, value: &str| {

@@ -7,6 +7,7 @@ use crate::cx::ProjectCx;
 use crate::places::PlaceSet;
 use crate::project::tree::{Child, Mode, Node};
 use crate::raw;
+use kauri_base::limits::EXPRESSION_VALUE_BYTES_MAX;
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, Elem, Type, writer::put_value_bytes};
 use kauri_matcher::{MatchCx, MatchDetails, Predicate};
@@ -15,6 +16,9 @@ use std::cell::OnceCell;
 /// Levels into which a path is followed. No stored document is that deep.
 const DEPTH_MAX: usize = 500;
 
+/// Elements between two looks at whether the operation is to end.
+const STEPS_PER_INTERRUPT: usize = 256;
+
 /// One application of a projection to one document.
 pub(crate) struct Applier<'a> {
     mode: Mode,
@@ -22,6 +26,8 @@ pub(crate) struct Applier<'a> {
     root: Doc<'a>,
     /// The array position that the filter matched, once it is known.
     position: OnceCell<Option<u32>>,
+    /// Where in the output the new document begins.
+    base: usize,
 }
 
 /// Where in the document a value stands.
@@ -77,8 +83,9 @@ enum Fate {
 }
 
 impl<'a> Applier<'a> {
-    pub(crate) fn new(mode: Mode, cx: &'a ProjectCx<'a>, root: Doc<'a>) -> Self {
-        Applier { mode, cx, root, position: OnceCell::new() }
+    /// An application that writes behind `base` bytes.
+    pub(crate) fn new(mode: Mode, cx: &'a ProjectCx<'a>, root: Doc<'a>, base: usize) -> Self {
+        Applier { mode, cx, root, position: OnceCell::new(), base }
     }
 
     /// Appends the projected document.
@@ -94,37 +101,40 @@ impl<'a> Applier<'a> {
         let (mut seen, mut done) = (PlaceSet::new(node.len()), PlaceSet::new(node.len()));
         let bytes = doc.as_bytes();
         let mut run = Run { bytes, start: 4, end: 4 };
-        let mut end_of_elem = 4;
-        for elem in doc {
-            if left == 0 {
-                break;
+        let (mut settled, mut end_of_elem) = (4, 4);
+        let mut elems = doc.iter();
+        while left > 0 {
+            // Fields that the specification does not name are only stepped over.
+            let named = elems.find_map(|elem| {
+                end_of_elem += raw::elem_size(elem);
+                let place = node.find(elem.key_bytes())?;
+                Some((elem, place, node.child(place)?))
+            });
+            let Some((elem, i, child)) = named else { break };
+            let start_of_elem = end_of_elem - raw::elem_size(elem);
+            if !inclusion {
+                run.extend(settled, start_of_elem, out);
             }
-            let start_of_elem = end_of_elem;
-            end_of_elem += raw::elem_size(elem);
-            let found = node.find(elem.key_bytes());
-            let fate = match found.and_then(|i| Some((i, node.child(i)?))) {
-                None if inclusion => Fate::Goes,
-                None | Some((_, Child::Keep)) => Fate::Stays,
-                Some((_, Child::Drop)) => Fate::Goes,
-                Some((_, Child::Computed(_) | Child::ElemMatch(_))) if inclusion => continue,
-                Some((i, _)) if done.contains(i) => Fate::Goes,
-                Some((_, child)) => {
+            settled = end_of_elem;
+            let fate = match child {
+                Child::Keep => Fate::Stays,
+                Child::Drop => Fate::Goes,
+                Child::Computed(_) | Child::ElemMatch(_) if inclusion => continue,
+                _ if done.contains(i) => Fate::Goes,
+                _ => {
                     run.flush(out);
                     self.child(child, elem, place, out)?
                 }
             };
-            if fate == Fate::Stays {
-                run.extend(start_of_elem, end_of_elem, out);
+            match fate {
+                Fate::Stays => run.extend(start_of_elem, end_of_elem, out),
+                Fate::Goes => {}
+                Fate::Done => drop(done.insert(i)),
             }
-            if let Some(i) = found {
-                left -= usize::from(seen.insert(i));
-                if fate == Fate::Done {
-                    done.insert(i);
-                }
-            }
+            left -= usize::from(seen.insert(i));
         }
         if !inclusion {
-            run.extend(end_of_elem, bytes.len() - 1, out);
+            run.extend(settled, bytes.len() - 1, out);
         }
         run.flush(out);
         if node.computes {
@@ -218,7 +228,12 @@ impl<'a> Applier<'a> {
         let below = place.below()?;
         let start = raw::begin(out);
         let mut next = 0;
-        for elem in items {
+        for (step, elem) in items.enumerate() {
+            if step % STEPS_PER_INTERRUPT == STEPS_PER_INTERRUPT - 1
+                && let Some(interrupt) = self.cx.eval.interrupt
+            {
+                interrupt()?;
+            }
             let name = raw::IndexName::new(next);
             next += 1;
             match (elem.ty(), elem.as_doc()) {
@@ -270,7 +285,7 @@ impl<'a> Applier<'a> {
                     raw::put_header(out, ty, name.as_bytes());
                     put_value_bytes(out, &value);
                 }
-                Ok(())
+                self.check_room(out)
             }
             Child::ElemMatch(predicate) => match doc.get(name) {
                 Some(elem) => put_elem_match(predicate, elem, out),
@@ -282,6 +297,19 @@ impl<'a> Applier<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Stops where a value that is written again and again outgrows what is in between allowed.
+    fn check_room(&self, out: &[u8]) -> Result<()> {
+        let size = out.len() - self.base.min(out.len());
+        if size > EXPRESSION_VALUE_BYTES_MAX {
+            bail!(
+                BSONObjectTooLarge,
+                "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and \
+                 {EXPRESSION_VALUE_BYTES_MAX}"
+            );
+        }
+        Ok(())
     }
 
     /// The element at the position that the filter matched.

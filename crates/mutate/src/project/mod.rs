@@ -68,7 +68,7 @@ impl Projection {
     /// Writes the projected document at the end of `out`; leaves `out` as it was on an error.
     pub fn apply(&self, doc: Doc<'_>, cx: &ProjectCx<'_>, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
-        let applied = Applier::new(self.mode, cx, doc).run(&self.root, out);
+        let applied = Applier::new(self.mode, cx, doc, start).run(&self.root, out);
         if applied.is_err() {
             out.truncate(start);
         }

@@ -1,5 +1,6 @@
 //! The tree of a projection's paths.
 
+use crate::places::same_name;
 use kauri_base::{Result, bail};
 use kauri_expr::Expression;
 use kauri_matcher::Predicate;
@@ -99,7 +100,7 @@ impl Node {
     #[inline]
     pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
         if self.places.is_empty() {
-            return self.names.iter().position(|n| n.as_bytes() == name);
+            return self.names.iter().position(|n| same_name(n.as_bytes(), name));
         }
         self.places.get(std::str::from_utf8(name).ok()?).copied()
     }

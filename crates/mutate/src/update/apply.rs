@@ -18,6 +18,9 @@ use kauri_bson::{Doc, Elem, Type};
 /// Most nulls that are put before an element beyond an array's end.
 const PADDING_MAX: u64 = 1_500_000;
 
+/// Nodes between two looks at whether the operation is to end.
+const STEPS_PER_INTERRUPT: u32 = 1024;
+
 /// What became of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -63,11 +66,25 @@ pub(crate) struct Applier<'a> {
     pub(crate) touched: u64,
     /// Where in the output the new document begins.
     pub(crate) base: usize,
+    /// Nodes met so far, to ask now and then whether to go on.
+    pub(crate) steps: u32,
 }
 
 impl<'a> Applier<'a> {
     pub(crate) fn renamed(&self, rename: usize) -> Option<Elem<'a>> {
         self.renames.get(rename).copied().flatten()
+    }
+
+    /// To be called wherever work is repeated as often as a user may want.
+    #[inline]
+    fn step(&mut self) -> Result<()> {
+        self.steps = self.steps.wrapping_add(1);
+        if self.steps.is_multiple_of(STEPS_PER_INTERRUPT)
+            && let Some(interrupt) = self.cx.eval.interrupt
+        {
+            interrupt()?;
+        }
+        Ok(())
     }
 
     /// Appends the document with its fields updated; nothing and false if they all stay.
@@ -84,19 +101,21 @@ impl<'a> Applier<'a> {
         let mut seen = PlaceSet::new(fields.children.len());
         let mut left = fields.children.len();
         let (mut copied, mut end_of_elem, mut modified) = (4, 4, false);
-        for elem in doc {
-            if left == 0 {
-                break;
-            }
-            let start_of_elem = end_of_elem;
-            end_of_elem += raw::elem_size(elem);
-            let Some(place) = fields.find(elem.key_bytes()) else { continue };
+        let mut elems = doc.iter();
+        while left > 0 {
+            // Fields that no operator names are only stepped over.
+            let named = elems.find_map(|elem| {
+                end_of_elem += raw::elem_size(elem);
+                Some((elem, fields.find(elem.key_bytes())?))
+            });
+            let Some((elem, place)) = named else { break };
             let Some((_, child)) = fields.children.get(place) else { continue };
             if !seen.insert(place) {
                 continue;
             }
             left -= 1;
             let before = out.len();
+            let start_of_elem = end_of_elem - raw::elem_size(elem);
             out.extend_from_slice(bytes.get(copied..start_of_elem).unwrap_or_default());
             let slot = Slot { key: elem.key_bytes(), in_array: false, depth };
             match self.child(child, elem, &slot, at, out)? {
@@ -202,6 +221,7 @@ impl<'a> Applier<'a> {
         at: &Trail<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
+        self.step()?;
         let before = out.len();
         let created = match node {
             Node::Leaf(leaf) => self.leaf(*leaf, None, slot, at, out)? == Change::Written,
@@ -325,26 +345,30 @@ impl<'a> Applier<'a> {
     ) -> Result<bool> {
         let start = raw::begin(out);
         let mut modified = false;
+        let mut matched: Vec<usize> = Vec::new();
+        // What neighbouring elements share is merged once.
+        let mut merged: Option<(Vec<usize>, Node)> = None;
         for elem in array {
+            self.step()?;
             let before = out.len();
             let slot = Slot { key: elem.key_bytes(), in_array: true, depth };
-            let mut merged: Option<Node> = None;
-            let mut single: Option<&Node> = None;
-            for (identifier, node) in elements {
-                if !self.passes(identifier, elem)? {
-                    continue;
-                }
-                match (single, &merged) {
-                    (None, _) => single = Some(node),
-                    (Some(first), None) => {
-                        merged = Some(merge(first, node, &at.to(slot.key))?);
-                    }
-                    (Some(_), Some(first)) => {
-                        merged = Some(merge(first, node, &at.to(slot.key))?);
-                    }
+            matched.clear();
+            for (i, (identifier, _)) in elements.iter().enumerate() {
+                if self.passes(identifier, elem)? {
+                    matched.push(i);
                 }
             }
-            let change = match merged.as_ref().or(single) {
+            let mut nodes = matched.iter().filter_map(|i| elements.get(*i)).map(|(_, node)| node);
+            let node = match matched.as_slice() {
+                [] | [_] => nodes.next(),
+                _ => {
+                    if merged.as_ref().is_none_or(|(of, _)| *of != matched) {
+                        merged = Some((matched.clone(), merge_all(nodes, &at.to(slot.key))?));
+                    }
+                    merged.as_ref().map(|(_, node)| node)
+                }
+            };
+            let change = match node {
                 Some(node) => self.child(node, elem, &slot, at, out)?,
                 None => Change::Keep,
             };
@@ -414,4 +438,10 @@ impl<'a> Applier<'a> {
     fn check_room(&self, out: &[u8]) -> Result<()> {
         crate::update::check::internal_size(out.len().saturating_sub(self.base), self.root)
     }
+}
+
+/// The union of several nodes.
+fn merge_all<'n>(mut nodes: impl Iterator<Item = &'n Node>, at: &Trail<'_>) -> Result<Node> {
+    let first = nodes.next().cloned().unwrap_or_else(|| Node::Fields(Fields::default()));
+    nodes.try_fold(first, |merged, node| merge(&merged, node, at))
 }

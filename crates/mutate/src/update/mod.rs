@@ -177,6 +177,7 @@ impl Operators {
             renames,
             touched: 0,
             base,
+            steps: 0,
         };
         let modified = match (self.positional, cx.matched_position) {
             (false, _) => applier.fields(&self.tree, doc, &Trail::ROOT, 1, out)?,

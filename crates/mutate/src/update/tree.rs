@@ -4,6 +4,7 @@
 //! children stand in the order in which they are processed; the children of one node are either all
 //! fields (and `$`) or all array filters.
 
+use crate::places::same_name;
 use crate::update::path::{Component, Name};
 use kauri_base::{Error, ErrorCode, Result};
 use std::fmt;
@@ -60,7 +61,7 @@ impl Fields {
     #[inline]
     pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
         if self.children.len() <= 8 {
-            return self.children.iter().position(|(n, _)| n.as_bytes() == name);
+            return self.children.iter().position(|(n, _)| same_name(n.as_bytes(), name));
         }
         let order = |n: &Name| crate::update::path::compare_names(n.as_bytes(), name);
         self.children.binary_search_by(|(n, _)| order(n)).ok()

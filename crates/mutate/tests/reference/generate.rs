@@ -22,30 +22,30 @@ impl Rng {
         self.below(100) < percent
     }
 
-    pub fn pick<'p, T>(&mut self, items: &'p [T]) -> &'p T {
-        &items[self.below(items.len())]
+    pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
     }
 }
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "0"];
 
 pub fn name(rng: &mut Rng) -> String {
-    (*rng.pick(&NAMES)).to_owned()
+    rng.pick(&NAMES).to_owned()
 }
 
 /// A name that cannot be taken for an array's position.
 pub fn plain_name(rng: &mut Rng) -> String {
-    (*rng.pick(&NAMES[..4])).to_owned()
+    rng.pick(&NAMES[..4]).to_owned()
 }
 
 pub fn scalar(rng: &mut Rng) -> Bson {
     match rng.below(9) {
         0 => Bson::Null,
         1 => Bson::Boolean(rng.chance(50)),
-        2 => Bson::String((*rng.pick(&["", "x", "xy", "y"])).to_owned()),
+        2 => Bson::String(rng.pick(&["", "x", "xy", "y"]).to_owned()),
         3 => Bson::Int64(rng.below(4) as i64 - 1),
-        4 => Bson::Double(*rng.pick(&[-1.0, 0.0, 0.5, 1.0, 2.0])),
-        5 => Bson::Int32(*rng.pick(&[i32::MAX, i32::MIN])),
+        4 => Bson::Double(rng.pick(&[-1.0, 0.0, 0.5, 1.0, 2.0])),
+        5 => Bson::Int32(rng.pick(&[i32::MAX, i32::MIN])),
         _ => Bson::Int32(rng.below(5) as i32 - 1),
     }
 }
@@ -95,7 +95,7 @@ pub fn path_in(rng: &mut Rng, doc: &Document, dynamic: &[&str]) -> String {
             }
             Bson::Array(items) if !dynamic.is_empty() && rng.chance(50) => {
                 let next = items.first().cloned();
-                ((*rng.pick(dynamic)).to_owned(), next)
+                (rng.pick(dynamic).to_owned(), next)
             }
             Bson::Array(items) if rng.chance(80) => {
                 let index = rng.below(items.len() + 2);
@@ -186,7 +186,7 @@ fn operand(rng: &mut Rng, operator: &str) -> Bson {
                     true => Bson::Int32(rng.below(16) as i32),
                     false => Bson::Int64(rng.below(16) as i64),
                 };
-                ops.insert(*rng.pick(&["and", "or", "xor"]), operand);
+                ops.insert(rng.pick(&["and", "or", "xor"]), operand);
             }
             Bson::Document(ops)
         }
@@ -244,7 +244,7 @@ fn operator_for(rng: &mut Rng, doc: &Document, path: &str) -> &'static str {
         Some(Bson::Double(_)) => &["$inc", "$mul", "$min", "$max"],
         _ => &["$set", "$unset", "$min", "$max", "$rename"],
     };
-    if rng.chance(85) { *rng.pick(fitting) } else { *rng.pick(&ANY) }
+    if rng.chance(85) { rng.pick(fitting) } else { rng.pick(&ANY) }
 }
 
 /// An operator document that fits the document more or less, and its array filters.
