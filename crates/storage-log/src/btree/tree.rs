@@ -9,7 +9,7 @@
 
 use super::cell::Cell;
 use super::items::{Items, is_long};
-use super::node::{Layout, NONE, Node, PAGE, PAGE_MIN, Probe, common_prefix, head_len};
+use super::node::{Layout, NONE, Node, PAGE, PAGE_MIN, PREFIX_MAX, Probe, common_prefix, head_len};
 use super::overflow::Overflow;
 
 /// A page is not packed anew if this little would be gained: it is split, or left alone.
@@ -223,6 +223,9 @@ impl Tree {
         if self.nodes[id as usize].insert(at, key, record, payload, place) {
             return;
         }
+        if self.is_at_end(path, id, at) && self.packed(id, key) > PAGE - GAIN_MIN {
+            return self.append(path, id, new);
+        }
         let mut items = std::mem::take(&mut self.items);
         items.clear();
         let node = self.node(id);
@@ -242,12 +245,56 @@ impl Tree {
         self.split(path, id, items, point);
     }
 
+    /// Whether entry `at` would be the last one of all.
+    fn is_at_end(&self, path: &[Step], id: u32, at: usize) -> bool {
+        let last = |step: &Step| step.child + 1 == self.node(step.node).count();
+        at == self.node(id).count() && path.iter().all(last)
+    }
+
+    /// About how many bytes a node would have if it were packed anew with this key at its end.
+    fn packed(&self, id: u32, new_key: &[u8]) -> usize {
+        let node = self.node(id);
+        let first = usize::from(!node.is_leaf());
+        if node.page_len() < PAGE || node.count() <= first {
+            return 0;
+        }
+        let mut buffer = Vec::new();
+        let first_key = node.key(first, &self.overflow, &mut buffer);
+        let prefix_len = common_prefix(first_key, new_key).min(PREFIX_MAX);
+        let keyed = node.count() - first;
+        let bytes = node.used() + node.prefix().len() * keyed + new_key.len();
+        bytes.saturating_sub(prefix_len * (keyed + 1))
+    }
+
+    /// Puts the last entry of all into a new node: those before stay full.
+    fn append(&mut self, path: &[Step], id: u32, new: NewEntry<'_>) {
+        let mut items = std::mem::take(&mut self.items);
+        items.clear();
+        items.push(new.key, new.record, new.payload, new.place);
+        let node = self.node(id);
+        let leaf = node.is_leaf();
+        let mut buffer = Vec::new();
+        let (bound, record) = match leaf {
+            true => {
+                let last = node.key(node.count() - 1, &self.overflow, &mut buffer);
+                separator(last, (new.key, new.record))
+            }
+            false => (new.key, new.record),
+        };
+        if !leaf {
+            items.drop_key(0, &mut self.overflow);
+        }
+        let layout = Layout::of(&items, 0..1, leaf, &self.overflow);
+        let right = Node::build(&items, 0..1, leaf, layout, PAGE, &self.overflow);
+        self.items = items;
+        self.insert_right(path, id, right, bound, record);
+    }
+
     /// Which entry becomes the first of the right half.
     fn split_point(&self, path: &[Step], id: u32, at: usize, items: &Items, bytes: usize) -> usize {
         let (count, leaf) = (items.len(), self.node(id).is_leaf());
         // Entries that come in order leave full pages behind.
-        let last = |step: &Step| step.child + 1 == self.node(step.node).count();
-        if at + 1 == count && path.iter().all(last) {
+        if self.is_at_end(path, id, at) {
             return count - 1;
         }
         if at == 0 && leaf && path.iter().all(|step| step.child == 0) {
@@ -296,13 +343,19 @@ impl Tree {
         });
         self.items = items;
         self.replace_node(id, left);
+        self.insert_right(path, id, right, &bound, bound_record);
+    }
+
+    /// Puts a new node, with its lower bound, to the right of one.
+    fn insert_right(&mut self, path: &[Step], id: u32, right: Node, bound: &[u8], record: u64) {
+        let leaf = right.is_leaf();
         let right = self.add_node(right);
         if leaf {
             self.link_after(id, right);
         }
         let child = right.to_le_bytes();
-        let place = is_long(&bound, &child).then(|| self.overflow.add(&bound, &child));
-        let new = NewEntry { key: &bound, record: bound_record, payload: &child, place };
+        let place = is_long(bound, &child).then(|| self.overflow.add(bound, &child));
+        let new = NewEntry { key: bound, record, payload: &child, place };
         match path.split_last() {
             Some((step, above)) => self.insert_at(above, step.node, step.child + 1, new),
             None => self.grow_root(new),
