@@ -220,6 +220,7 @@ impl Node {
     }
 
     /// Bytes of removed cells.
+    #[cfg(test)]
     pub(super) fn garbage(&self) -> usize {
         usize::from(self.garbage)
     }
