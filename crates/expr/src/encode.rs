@@ -27,7 +27,8 @@ pub(crate) fn from_base64(text: &str, url: bool) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=');
     let padding = text.len() - digits.len();
     let padded = (digits.len() + padding).is_multiple_of(4) && padding <= 2;
-    if !padded && !(url && padding == 0) || digits.len() % 4 == 1 {
+    let complete = padded || (url && padding == 0);
+    if !complete || digits.len() % 4 == 1 {
         return None;
     }
     let mut out = Vec::with_capacity(digits.len() / 4 * 3 + 2);

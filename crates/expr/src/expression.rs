@@ -1,5 +1,6 @@
 //! The public face of an expression: parse once, evaluate per document.
 
+use crate::dependencies::{Dependencies, collect};
 use crate::eval::{Env, EvalCx};
 use crate::node::Node;
 use crate::ops::registry;
@@ -12,6 +13,11 @@ use kauri_bson::{Doc, Value};
 /// Whether an operator of this name (`$add`) exists.
 pub fn is_expression_name(name: &str) -> bool {
     registry::find(name).is_some()
+}
+
+/// The names of all operators.
+pub fn expression_names() -> impl Iterator<Item = &'static str> {
+    registry::names()
 }
 
 /// A parsed and optimised expression.
@@ -46,6 +52,26 @@ impl Expression {
     #[inline]
     pub fn eval<'d>(&'d self, cx: &'d EvalCx<'d>, root: Doc<'d>) -> Result<Value<'d>> {
         self.node.eval(Env { root, frame: None, cx })
+    }
+
+    /// What evaluation looks at.
+    pub fn dependencies(&self) -> Dependencies {
+        let mut found = Dependencies::default();
+        self.add_dependencies(&mut found);
+        found
+    }
+
+    /// Adds what evaluation looks at to what others do.
+    pub fn add_dependencies(&self, found: &mut Dependencies) {
+        collect(&self.node, found);
+    }
+
+    /// The path, if the expression is a field of the document and nothing else.
+    pub fn as_field(&self) -> Option<&FieldPath> {
+        match &self.node {
+            Node::Field(path) => Some(path),
+            _ => None,
+        }
     }
 
     /// The value, if it is the same for every document.

@@ -9,7 +9,7 @@ use crate::ops::sort::SortBy;
 use crate::path::FieldPath;
 use crate::regex::{Regex, RegexCache};
 use crate::value;
-use kauri_base::{Result, bail};
+use kauri_base::Result;
 use kauri_bson::{DocWriter, Value};
 use std::sync::Arc;
 
@@ -154,11 +154,10 @@ fn eval_variable<'t>(
                 None => Value::DateTime(env.cx.now_ms),
             });
         }
-        VarRef::ClusterTime => match env.cx.cluster_time {
-            Some(time) if path.is_none() => return Ok(Value::Timestamp(time)),
-            Some(_) => None,
-            None => bail!(10071200, "Builtin variable '$$CLUSTER_TIME' is not available"),
-        },
+        VarRef::ClusterTime => {
+            let time = env.cx.cluster_time.filter(|_| path.is_none());
+            return Ok(time.map_or(Value::Missing, Value::Timestamp));
+        }
     };
     Ok(match (whole, path) {
         (Some(value), Some(path)) => path.get_in(value),

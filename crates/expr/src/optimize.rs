@@ -20,19 +20,19 @@ pub(crate) fn optimize(node: Node) -> Result<Node> {
         }
         Node::Call(call) => optimize_call(*call)?,
         Node::Let(mut inner) => {
-            optimize_all(inner.children())?;
+            optimize_all(inner.children_mut())?;
             Node::Let(inner)
         }
         Node::Map(mut inner) => {
-            optimize_all(inner.children())?;
+            optimize_all(inner.children_mut())?;
             Node::Map(inner)
         }
         Node::Filter(mut inner) => {
-            optimize_all(inner.children())?;
+            optimize_all(inner.children_mut())?;
             Node::Filter(inner)
         }
         Node::Reduce(mut inner) => {
-            optimize_all(inner.children())?;
+            optimize_all(inner.children_mut())?;
             Node::Reduce(inner)
         }
         Node::Variable(VarRef::Remove, _) => Node::Literal(Value::Missing),

@@ -20,6 +20,8 @@ pub struct ParseCx {
     /// Whether the expression is a `$group`'s key or an accumulator's argument: MongoDB evaluates
     /// those elsewhere, and some errors have other codes there.
     pub in_group: bool,
+    /// Whether the deployment has a cluster time; `$$CLUSTER_TIME` is an error where it has not.
+    pub has_cluster_time: bool,
 }
 
 /// The state of a parse: the variables in scope.
@@ -143,7 +145,10 @@ impl<'p> Parser<'p> {
             "ROOT" | "CURRENT" => VarRef::Root,
             "REMOVE" => VarRef::Remove,
             "NOW" => VarRef::Now,
-            "CLUSTER_TIME" => VarRef::ClusterTime,
+            "CLUSTER_TIME" if self.cx.has_cluster_time => VarRef::ClusterTime,
+            "CLUSTER_TIME" => {
+                bail!(10071200, "Builtin variable '$$CLUSTER_TIME' is not available")
+            }
             "USER_ROLES" => VarRef::UserRoles,
             "SEARCH_META" => VarRef::Unset("SEARCH_META"),
             _ => bail!(17276, "Use of undefined variable: {name}"),

@@ -3,6 +3,7 @@
 //! Through an array a path goes into each element that is a document (not into arrays within the
 //! array) and collects what it finds; a number in a path is a field name, never an index.
 
+use crate::field::{self, Wanted};
 use kauri_base::{Error, Result, bail, limits};
 use kauri_bson::{ArrayWriter, Doc, DocBuf, Elem, Type, Value};
 
@@ -10,6 +11,8 @@ use kauri_bson::{ArrayWriter, Doc, DocBuf, Elem, Type, Value};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldPath {
     parts: Box<[String]>,
+    /// The same names, made ready for the search.
+    wanted: Box<[Wanted]>,
 }
 
 impl FieldPath {
@@ -26,7 +29,8 @@ impl FieldPath {
             bail!(5984700, "FieldPath is too long");
         }
         parts.iter().try_for_each(|part| check_field_name(part))?;
-        Ok(FieldPath { parts })
+        let wanted = parts.iter().map(|part| Wanted::new(part)).collect();
+        Ok(FieldPath { parts, wanted })
     }
 
     /// The names in order.
@@ -42,47 +46,46 @@ impl FieldPath {
     /// What the path finds in a document.
     #[inline]
     pub fn get<'d>(&self, doc: Doc<'d>) -> Value<'d> {
-        walk(doc, &self.parts)
+        walk(doc, &self.wanted)
     }
 
     /// What the path finds in a value, which may be an array of documents.
     pub fn get_in<'d>(&self, value: &'d Value<'_>) -> Value<'d> {
         match value {
-            Value::Document(doc) => walk(doc.as_doc(), &self.parts),
-            Value::Array(items) => walk_array(items.as_doc(), &self.parts),
+            Value::Document(doc) => walk(doc.as_doc(), &self.wanted),
+            Value::Array(items) => walk_array(items.as_doc(), &self.wanted),
             _ => Value::Missing,
         }
     }
 }
 
-#[inline]
-fn walk<'d>(doc: Doc<'d>, parts: &[String]) -> Value<'d> {
+fn walk<'d>(doc: Doc<'d>, parts: &[Wanted]) -> Value<'d> {
     let mut doc = doc;
     let mut parts = parts;
     loop {
         let Some((name, rest)) = parts.split_first() else { return Value::Missing };
-        let Some(elem) = doc.get(name) else { return Value::Missing };
+        let Some((ty, bytes)) = field::find(doc, name) else { return Value::Missing };
         if rest.is_empty() {
-            return elem.value();
+            return Value::from_raw(ty, bytes);
         }
-        match (elem.ty(), elem.as_doc()) {
-            (Type::Document, Some(inner)) => doc = inner,
-            (Type::Array, Some(items)) => return walk_array(items, rest),
+        match (ty, Doc::from_bytes(bytes)) {
+            (Type::Document, Ok(inner)) => doc = inner,
+            (Type::Array, Ok(items)) => return walk_array(items, rest),
             _ => return Value::Missing,
         }
         parts = rest;
     }
 }
 
-fn walk_array(items: Doc<'_>, parts: &[String]) -> Value<'static> {
+fn walk_array(items: Doc<'_>, parts: &[Wanted]) -> Value<'static> {
     let mut bytes = Vec::with_capacity(64);
     let mut out = ArrayWriter::new(&mut bytes);
     for item in items.iter().filter(|e| e.ty() == Type::Document).filter_map(Elem::as_doc) {
         // A name alone is the common case: copied without a look inside.
         match parts {
             [name] => {
-                if let Some(elem) = item.get(name) {
-                    out.push_elem(elem);
+                if let Some((ty, value)) = field::find(item, name) {
+                    out.push_raw(ty, value);
                 }
             }
             _ => {

@@ -77,7 +77,7 @@ enum State {
         greatest: bool,
     },
     First(Option<Value<'static>>),
-    Last(Value<'static>),
+    Last(Option<Value<'static>>),
     Push(Elements),
     Concat(Elements),
     Set(Distinct),
@@ -130,7 +130,7 @@ impl AccumulatorSpec {
             Kind::Min => State::Extreme { value: Value::Missing, greatest: false },
             Kind::Max => State::Extreme { value: Value::Missing, greatest: true },
             Kind::First => State::First(None),
-            Kind::Last => State::Last(Value::Missing),
+            Kind::Last => State::Last(None),
             Kind::Push => State::Push(Elements::default()),
             Kind::ConcatArrays => State::Concat(Elements::default()),
             Kind::AddToSet => State::Set(Distinct::default()),
@@ -181,7 +181,7 @@ impl AccumulatorSpec {
             }
             State::Avg(sum, count) => {
                 if let Some(num) = Num::of(value) {
-                    sum.add_to_mean(num);
+                    sum.add(num);
                     *count += 1;
                 }
                 Ok(())
@@ -224,7 +224,8 @@ impl Accumulator {
             }
             (State::First(a @ None), State::First(b)) => *a = b,
             (State::First(Some(_)), State::First(_)) => {}
-            (State::Last(a), State::Last(b)) => *a = b,
+            (State::Last(a), State::Last(b @ Some(_))) => *a = b,
+            (State::Last(_), State::Last(None)) => {}
             (State::Push(a), State::Push(b)) | (State::Concat(a), State::Concat(b)) => a.merge(&b),
             (State::Set(a), State::Set(b)) | (State::Union(a), State::Union(b)) => a.merge(b),
             (State::Merge(a), State::Merge(b)) => merge_object(a, b.as_doc())?,
@@ -246,7 +247,7 @@ impl Accumulator {
 
     fn heap_bytes(&self) -> usize {
         match &self.state {
-            State::Extreme { value, .. } | State::Last(value) | State::First(Some(value)) => {
+            State::Extreme { value, .. } | State::Last(Some(value)) | State::First(Some(value)) => {
                 value_bytes(value)
             }
             State::Push(elements) | State::Concat(elements) => elements.memory_bytes(),
@@ -256,7 +257,7 @@ impl Accumulator {
             State::Extremes(best, _) | State::Sorted(best, ..) => best.memory_bytes(),
             State::Numbers(numbers) => numbers.memory_bytes(),
             State::Sum(_) | State::Avg(..) | State::Count(_) | State::Deviation(..) => 0,
-            State::First(None) => 0,
+            State::First(None) | State::Last(None) => 0,
         }
     }
 
@@ -280,7 +281,7 @@ fn add_other(state: &mut State, value: &Value<'_>, in_group: bool) -> Result<()>
         State::Extreme { value: best, greatest } => replace_extreme(best, value, *greatest),
         State::First(first @ None) => *first = Some(value.clone().into_owned()),
         State::First(Some(_)) => {}
-        State::Last(last) => *last = value.clone().into_owned(),
+        State::Last(last) => *last = Some(value.clone().into_owned()),
         State::Push(elements) => elements.push(value),
         State::Set(set) => {
             if !value.is_missing() {
@@ -360,8 +361,8 @@ fn result(state: &State) -> Value<'static> {
         State::Sum(sum) => sum.value(),
         State::Avg(_, 0) => Value::Null,
         State::Avg(sum, count) => sum.over(*count),
-        State::Extreme { value, .. } | State::Last(value) => value.clone(),
-        State::First(first) => first.clone().unwrap_or(Value::Missing),
+        State::Extreme { value, .. } => value.clone(),
+        State::First(value) | State::Last(value) => value.clone().unwrap_or(Value::Missing),
         State::Push(elements) | State::Concat(elements) => elements.value(),
         State::Set(set) | State::Union(set) => set.value(),
         State::Merge(doc) => Value::Document(doc.clone().into()),

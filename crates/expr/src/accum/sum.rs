@@ -50,7 +50,7 @@ impl Sum {
         }
     }
 
-    /// The same for an average, which takes longs for doubles from the start.
+    /// The same for `$avg` as an expression, which takes longs for doubles from the start.
     #[inline]
     pub fn add_to_mean(&mut self, num: Num) {
         match num {

@@ -87,12 +87,12 @@ pub(crate) fn month_name(text: &str) -> Option<(i64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (word, rest) = text.split_at(end);
     let lower = word.to_ascii_lowercase();
-    let known = |month: &&str| {
-        **month == lower
+    let known = |month: &str| {
+        month == lower
             || month.get(..3) == Some(lower.as_str())
             || (lower == "sept" && month.starts_with("sept"))
     };
-    let at = MONTHS.iter().position(|month| known(&month))?;
+    let at = MONTHS.iter().position(|month| known(month))?;
     Some((at as i64 + 1, rest))
 }
 

@@ -91,8 +91,8 @@ pub(crate) fn parse_start_of_week(operator: &str, value: &Value<'_>) -> Result<i
     const DAYS: [&str; 7] =
         ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
     let lower = text.to_ascii_lowercase();
-    let known = |day: &&str| **day == lower || day.get(..3) == Some(lower.as_str());
-    match DAYS.iter().position(|day| known(&day)) {
+    let known = |day: &str| day == lower || day.get(..3) == Some(lower.as_str());
+    match DAYS.iter().position(|day| known(day)) {
         Some(at) => Ok(at as i64 + 1),
         None => bail!(
             5439016,

@@ -119,7 +119,11 @@ impl Let {
         }
     }
 
-    pub fn children(&mut self) -> impl Iterator<Item = &mut Node> {
+    pub fn children(&self) -> impl Iterator<Item = &Node> {
+        self.vars.iter().map(|(_, node)| node).chain([&self.body])
+    }
+
+    pub fn children_mut(&mut self) -> impl Iterator<Item = &mut Node> {
         self.vars.iter_mut().map(|(_, node)| node).chain([&mut self.body])
     }
 }
@@ -151,8 +155,8 @@ impl MapOver {
             bail!(16883, "input to $map must be an array not {}", input.type_name());
         };
         value::array(|out| {
-            for (step, item) in items.iter().enumerate() {
-                env.check_interrupt(step)?;
+            for item in items.iter() {
+                env.check_interrupt()?;
                 let frame = Frame { id: self.id, value: item.value(), parent: env.frame };
                 out.push_value(&self.body.eval(env.with(&frame))?);
                 value::check_size(out.len())?;
@@ -161,7 +165,11 @@ impl MapOver {
         })
     }
 
-    pub fn children(&mut self) -> impl Iterator<Item = &mut Node> {
+    pub fn children(&self) -> impl Iterator<Item = &Node> {
+        [&self.input, &self.body].into_iter()
+    }
+
+    pub fn children_mut(&mut self) -> impl Iterator<Item = &mut Node> {
         [&mut self.input, &mut self.body].into_iter()
     }
 }
@@ -203,8 +211,8 @@ impl Filter {
         };
         let limit = filter_limit(&self.limit.eval(env)?)?;
         value::array(|out| {
-            for (step, item) in items.iter().enumerate() {
-                env.check_interrupt(step)?;
+            for item in items.iter() {
+                env.check_interrupt()?;
                 let frame = Frame { id: self.id, value: item.value(), parent: env.frame };
                 if self.cond.eval(env.with(&frame))?.truthy() {
                     out.push_elem(item);
@@ -217,7 +225,11 @@ impl Filter {
         })
     }
 
-    pub fn children(&mut self) -> impl Iterator<Item = &mut Node> {
+    pub fn children(&self) -> impl Iterator<Item = &Node> {
+        [&self.input, &self.cond, &self.limit].into_iter()
+    }
+
+    pub fn children_mut(&mut self) -> impl Iterator<Item = &mut Node> {
         [&mut self.input, &mut self.cond, &mut self.limit].into_iter()
     }
 }
@@ -269,8 +281,8 @@ impl Reduce {
             bail!(40080, "$reduce requires that 'input' be an array, found: {}", input.type_name());
         };
         let mut value = self.initial.eval(env)?.into_owned();
-        for (step, item) in items.iter().enumerate() {
-            env.check_interrupt(step)?;
+        for item in items.iter() {
+            env.check_interrupt()?;
             let this = Frame { id: self.this, value: item.value(), parent: env.frame };
             let with_this = env.with(&this);
             let both = Frame { id: self.value, value: value.borrow(), parent: with_this.frame };
@@ -281,7 +293,11 @@ impl Reduce {
         Ok(value)
     }
 
-    pub fn children(&mut self) -> impl Iterator<Item = &mut Node> {
+    pub fn children(&self) -> impl Iterator<Item = &Node> {
+        [&self.input, &self.initial, &self.body].into_iter()
+    }
+
+    pub fn children_mut(&mut self) -> impl Iterator<Item = &mut Node> {
         [&mut self.input, &mut self.initial, &mut self.body].into_iter()
     }
 }

@@ -1,7 +1,7 @@
 //! `$cmp`, `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`: the comparison order, across types.
 
 use crate::eval::Env;
-use crate::node::Call;
+use crate::node::{Call, Node};
 use kauri_base::Result;
 use kauri_bson::{Elem, Value};
 use std::cmp::Ordering;
@@ -26,8 +26,15 @@ pub(crate) fn elem_is(a: Elem<'_>, b: &Value<'_>) -> bool {
 
 #[inline]
 fn sides(call: &Call, env: Env<'_>) -> Result<Ordering> {
-    let (a, b) = (call.arg(0, env)?, call.arg(1, env)?);
-    Ok(order(&a, &b))
+    match call.args.as_ref() {
+        // A constant is looked at where it is.
+        [a, Node::Literal(b)] => Ok(order(&a.eval(env)?, b)),
+        [a, b] => {
+            let a = a.eval(env)?;
+            Ok(order(&a, &b.eval(env)?))
+        }
+        _ => Ok(Ordering::Equal),
+    }
 }
 
 pub(crate) fn cmp<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {

@@ -71,6 +71,10 @@ pub(crate) fn ts_increment<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>
     }
 }
 
+pub(crate) fn to_hashed_index_key<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
+    Ok(Value::Int64(crate::hashed::hash_key(&call.arg(0, env)?)))
+}
+
 /// The names that `$meta` knows.
 const META: [&str; 13] = [
     "textScore",

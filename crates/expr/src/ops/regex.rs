@@ -135,21 +135,27 @@ pub(crate) fn find<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     }
 }
 
+/// What `$regexFindAll` may give back.
+const OUTPUT_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 pub(crate) fn find_all<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     let Some((regex, Value::String(text))) = operands(call, env)? else {
         return Ok(Value::array([]));
     };
     value::array(|out| {
         let (mut at, mut counted, mut index) = (0, 0, 0);
-        let mut step = 0;
         while let Some(found) = regex.captures_at(&text, at)? {
-            env.check_interrupt(step)?;
-            step += 1;
+            env.check_interrupt()?;
             let (start, end) = found.span;
             index += count(&text, counted, start);
             counted = start.max(counted);
             write_match(&mut out.document(), &text, &found, index)?;
-            value::check_size(out.len())?;
+            if out.len() > OUTPUT_BYTES_MAX {
+                bail!(
+                    51151,
+                    "$regexFindAll: the size of buffer to store output exceeded the 64MB limit"
+                );
+            }
             // An empty match moves on by one character.
             let rest = text.get(end..).unwrap_or_default();
             let skip = rest.chars().next().map_or(1, char::len_utf8);

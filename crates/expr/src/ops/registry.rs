@@ -178,6 +178,7 @@ static OPS: &[Op] = &[
     op("$bsonSize", Exactly(1), misc::bson_size),
     custom("$rand", misc::parse_rand, misc::rand),
     custom("$meta", misc::parse_meta, misc::meta),
+    op("$toHashedIndexKey", Exactly(1), misc::to_hashed_index_key),
     op("$tsSecond", Exactly(1), misc::ts_second),
     op("$tsIncrement", Exactly(1), misc::ts_increment),
     custom("$function", misc::parse_javascript, misc::none),
@@ -230,6 +231,11 @@ static OPS: &[Op] = &[
     prepared("$regexFindAll", regex::parse_regex, regex::find_all, regex::prepare),
     prepared("$regexMatch", regex::parse_regex, regex::matches, regex::prepare),
 ];
+
+/// The names of all operators.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    OPS.iter().map(|op| op.name)
+}
 
 /// The operator of this name.
 pub(crate) fn find(name: &str) -> Option<&'static Op> {

@@ -225,7 +225,10 @@ pub(crate) fn index_of_code_points<'t>(call: &'t Call, env: Env<'t>) -> Result<V
     };
     // A match must begin before `end` and may reach beyond it.
     let mut places = text.char_indices().map(|(at, _)| at);
-    let Some(from) = places.nth(start) else { return Ok(Value::Int32(-1)) };
+    let Some(from) = places.nth(start) else {
+        let nothing_in_nothing = text.is_empty() && token.is_empty() && start == 0;
+        return Ok(Value::Int32(if nothing_in_nothing { 0 } else { -1 }));
+    };
     let part = text.get(from..).unwrap_or_default();
     let found = part.find(token.as_ref()).and_then(|at| part.get(..at));
     let place = found.map(|before| before.chars().count() + start).filter(|at| *at < end);
