@@ -71,21 +71,23 @@ impl Faults {
     /// Whether what stands at `site` is to be done. Always, unless a test switched it off.
     #[inline]
     pub fn enabled(&self, site: Site) -> bool {
-        !self.watched.load(Ordering::Relaxed) || self.ask(site.to_owned())
+        !self.watched.load(Ordering::Relaxed) || self.ask(site)
     }
 
     /// As [`Faults::enabled`] for one step of what stands at `site`: the label is `site/step`.
     #[inline]
     pub fn step_enabled(&self, site: Site, step: &str) -> bool {
-        !self.watched.load(Ordering::Relaxed) || self.ask(format!("{site}/{step}"))
+        !self.watched.load(Ordering::Relaxed) || self.ask(&format!("{site}/{step}"))
     }
 
     #[cold]
-    fn ask(&self, label: String) -> bool {
+    fn ask(&self, label: &str) -> bool {
         let mut inner = lock(&self.inner);
-        let enabled = !inner.disabled.contains(&label);
-        *inner.seen.entry(label).or_default() += 1;
-        enabled
+        match inner.seen.get_mut(label) {
+            Some(count) => *count += 1,
+            None => drop(inner.seen.insert(label.to_owned(), 1)),
+        }
+        !inner.disabled.contains(label)
     }
 
     /// Switches a site off. The label as [`Faults::sites_seen`] gives it.

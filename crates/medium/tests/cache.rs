@@ -301,6 +301,21 @@ fn the_block_that_is_appended_to_stays() {
 }
 
 #[test]
+fn a_sealed_segment_goes_whole_and_comes_back_up_to_its_end() {
+    let s = setup(1, 1 << 20, 0);
+    let mut writer = s.cache.open_segment(0).unwrap();
+    writer.append(&[&pattern_of(0, 0, 0, 3 * BLOCK + 100)]).unwrap();
+    writer.seal("t").unwrap();
+    for _ in 0..10 {
+        s.cache.set_budget(0);
+    }
+    assert_eq!(s.cache.stats().resident_bytes, 0);
+    s.check(0, 0, 2 * BLOCK, BLOCK + 100);
+    assert_eq!(s.cache.stats().read_bytes, BLOCK as u64 + 100);
+    assert_eq!(s.cache.end(0), 3 * BLOCK as u32 + 100);
+}
+
+#[test]
 fn a_guard_inside_delays_giving_back_and_nothing_else() {
     let s = setup(4, 2 * SEGMENT, 0);
     s.fill_and_seal(0);

@@ -38,6 +38,11 @@ impl Directory for Emulator {
         format!("emulated directory, {:?}", self.world.config)
     }
 
+    fn space(&self) -> Option<(u64, u64)> {
+        let used = self.state().disk.used_bytes();
+        Some((self.world.config.capacity_bytes, used))
+    }
+
     fn lock(&self) -> Result<DirectoryLock> {
         self.faults().before_io(IoKind::Lock)?;
         let mut state = self.state();

@@ -76,6 +76,12 @@ impl Disk {
         self.files.get(&id)
     }
 
+    /// Bytes of all files that are there.
+    pub(super) fn used_bytes(&self) -> u64 {
+        let files = self.names.values().filter_map(|name| self.files.get(&name.current()?));
+        files.map(|file| file.current.len()).sum()
+    }
+
     /// Applies the event with number `at`.
     pub(super) fn apply(&mut self, at: usize, event: &Event) {
         let sector_bytes = self.sector_bytes;

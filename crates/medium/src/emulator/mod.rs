@@ -39,7 +39,7 @@ pub struct EmulatorConfig {
     pub sector_bytes: usize,
     /// Whether a drain makes durable only what [`Medium::persist`] was called for, as on DAX.
     pub persist_required: bool,
-    /// Bytes that all log files together may have.
+    /// Bytes that the files may have together; log files that would need more can't grow.
     pub capacity_bytes: u64,
 }
 
@@ -192,8 +192,8 @@ impl Medium for EmulatedLog {
             return Ok(());
         }
         self.world.faults.before_io(IoKind::Grow)?;
-        let used: u64 = state.disk.files.values().map(|file| file.current.len()).sum();
-        if (used - old_len).saturating_add(new_len) > self.world.config.capacity_bytes {
+        let others = state.disk.used_bytes().saturating_sub(old_len);
+        if others.saturating_add(new_len) > self.world.config.capacity_bytes {
             return Err(Error::NoSpace);
         }
         state.record(Event::Grow { file: self.file, len: new_len });
