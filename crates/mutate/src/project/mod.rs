@@ -1,7 +1,7 @@
 //! Projections: find's, `$project`'s, and those of `$addFields` and `$unset`.
 //!
-//! A specification becomes a tree of its paths ([`tree`], by [`parse`] or [`add_fields`]), which is
-//! applied to raw documents ([`apply`]).
+//! A specification becomes a tree of its paths (`tree`, by `parse` or `add_fields`), which is
+//! applied to raw documents (`apply`).
 
 mod add_fields;
 mod apply;

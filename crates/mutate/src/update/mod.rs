@@ -1,8 +1,8 @@
 //! Updates: parsed once, applied to raw documents.
 //!
-//! Operators form a tree of their paths ([`tree`]) that is walked along with the document
-//! ([`apply`]); what each makes of a value is in [`ops`], [`arithmetic`] and [`array`]. A
-//! replacement and a pipeline's result pass through [`replace`], an upsert begins in [`upsert`].
+//! Operators form a tree of their paths (`tree`) that is walked along with the document
+//! (`apply`); what each makes of a value is in `ops`, `arithmetic` and `array`. A
+//! replacement and a pipeline's result pass through `replace`, an upsert begins in `upsert`.
 
 mod apply;
 mod arithmetic;
