@@ -5,7 +5,7 @@
 //! server's business: it installs a sink; until then they are dropped.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 /// Severity: `F`, `E`, `W`, `I`, or `D1`…`D5`.
@@ -33,6 +33,12 @@ static SINK: RwLock<Option<(Sink, TimeSource)>> = RwLock::new(None);
 static RAMLOG: OnceLock<std::sync::Mutex<std::collections::VecDeque<String>>> = OnceLock::new();
 const RAMLOG_LINES_MAX: usize = 1024;
 
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
+/// Warnings of the start, which `getLog: "startupWarnings"` shows however much came after.
+static STARTUP_WARNINGS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+const STARTUP_WARNINGS_MAX: usize = 128;
+/// The context of lines of the start.
+pub const STARTUP_CTX: &str = "initandlisten";
 static VERBOSITY: AtomicU8 = AtomicU8::new(0);
 
 /// Lets debug lines up to this level through.
@@ -54,7 +60,17 @@ pub fn install(sink: Sink, now: TimeSource) {
     *SINK.write().unwrap_or_else(PoisonError::into_inner) = Some((sink, now));
 }
 
-/// The newest lines, oldest first, and how many were ever written is not kept (`getLog: "global"`).
+/// How many lines were ever written.
+pub fn lines_written() -> u64 {
+    WRITTEN.load(Ordering::Relaxed)
+}
+
+/// The warnings of the start.
+pub fn startup_warnings() -> Vec<String> {
+    STARTUP_WARNINGS.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// The newest lines, oldest first (`getLog: "global"`).
 pub fn recent_lines() -> Vec<String> {
     let ring = RAMLOG.get_or_init(Default::default);
     ring.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
@@ -137,6 +153,13 @@ pub fn line(severity: Severity, component: &str, id: u32, ctx: &str, msg: &str, 
     }
     text.push('}');
     sink(severity, &text);
+    WRITTEN.fetch_add(1, Ordering::Relaxed);
+    if severity == Severity::Warning && ctx == STARTUP_CTX {
+        let mut warnings = STARTUP_WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
+        if warnings.len() < STARTUP_WARNINGS_MAX {
+            warnings.push(text.clone());
+        }
+    }
     let mut ring =
         RAMLOG.get_or_init(Default::default).lock().unwrap_or_else(PoisonError::into_inner);
     if ring.len() == RAMLOG_LINES_MAX {

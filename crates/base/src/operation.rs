@@ -95,10 +95,10 @@ impl OperationContext {
         Self::new(Arc::new(OperationState::new(0)), clock)
     }
 
-    /// Lets the operation notice that its client has gone.
-    pub fn with_presence(mut self, presence: Arc<dyn ClientPresence>) -> Self {
+    /// Lets the operation notice that its client has gone, and end then. For reads: what a write was
+    /// asked to do is done, whether or not somebody still waits for the answer.
+    pub fn watch_client(&mut self, presence: Arc<dyn ClientPresence>) {
         self.presence = Some(presence);
-        self
     }
 
     /// What others may see and change.

@@ -19,6 +19,7 @@ use kauri_transport::{Liveness, Outcome, ReplyBuf, RequestContext};
 use kauri_wire::{Compressor, Header, Message, MsgWriter, ReplyWriter, flags, is_connection_fatal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 /// Ids of replies.
 pub(crate) static NEXT_REQUEST_ID: AtomicI32 = AtomicI32::new(1);
@@ -263,10 +264,7 @@ async fn run(
             Err(error) => failed = Some((error, writer, None)),
             Ok((db, body, sequences)) => {
                 let state = Arc::new(OperationState::new(server.operations.next_id()));
-                let mut op = OperationContext::new(state.clone(), server.clock.clone());
-                if !form.no_reply {
-                    op = op.with_presence(Arc::new(Presence(cx.liveness.clone())));
-                }
+                let op = OperationContext::new(state.clone(), server.clock.clone());
                 let mut invocation = Invocation {
                     server,
                     client,
@@ -282,13 +280,17 @@ async fn run(
                     exhaust_allowed: form.exhaust_allowed && !form.legacy,
                     more_to_come: false,
                     close_after: false,
+                    hang_up: false,
                     reply: writer,
                 };
-                let result = execute(&mut invocation, state, started_ns).await;
+                let result = execute(&mut invocation, state, started_ns, cx.liveness).await;
                 after.more_to_come = invocation.more_to_come;
                 after.close = invocation.close_after;
                 after.unacknowledged = invocation.write_concern.w == WriteConcernW::None;
                 let name = invocation.name;
+                if invocation.hang_up {
+                    return Outcome::Close;
+                }
                 match result {
                     Ok(Injected::No) => invocation.reply.put("ok", 1.0),
                     Ok(Injected::CloseConnection) => return Outcome::Close,
@@ -407,6 +409,7 @@ async fn execute(
     invocation: &mut Invocation<'_>,
     state: Arc<OperationState>,
     started_ns: u64,
+    liveness: &Arc<Liveness>,
 ) -> Result<Injected> {
     let server = invocation.server.clone();
     let Some(first) = invocation.body.first() else {
@@ -416,6 +419,9 @@ async fn execute(
         bail!(CommandNotFound, "no such command: '{}'", first.key());
     };
     invocation.name = command.name;
+    if command.access != Access::Write {
+        invocation.op.watch_client(Arc::new(Presence(liveness.clone())));
+    }
     check_database(command, invocation.db)?;
     count(&server, command);
     let injected = fail_command::before(&server, invocation, command).await?;
@@ -426,6 +432,9 @@ async fn execute(
     if let Some(id) = invocation.op.lsid {
         server.sessions.touch(id, server.clock.monotonic())?;
     }
+    if command.access == Access::Write {
+        wait_for_unlock(&server, invocation).await?;
+    }
     if server.stopping.load(Ordering::Relaxed) && !command.before_auth {
         bail!(ShutdownInProgress, "The server is in quiesce mode and will shut down");
     }
@@ -435,6 +444,18 @@ async fn execute(
     result?;
     injected.after(invocation);
     Ok(Injected::No)
+}
+
+/// How often a writer looks whether `fsync` with `lock` is still in force.
+const UNLOCK_STEP: Duration = Duration::from_millis(5);
+
+/// Waits while `fsync` with `lock` keeps writers out.
+async fn wait_for_unlock(server: &Server, invocation: &Invocation<'_>) -> Result<()> {
+    while server.fsync_locks.load(Ordering::Acquire) > 0 {
+        invocation.worker.sleep(UNLOCK_STEP).await;
+        invocation.op.check_for_interrupt()?;
+    }
+    Ok(())
 }
 
 fn check_database(command: &Command, db: &str) -> Result<()> {

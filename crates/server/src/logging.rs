@@ -1,31 +1,22 @@
 //! Where log lines go: standard output or a file.
 
 use crate::options::Options;
-use kauri_base::log::{self, Severity};
+use kauri_base::log;
 use kauri_base::{Clock, Error, ErrorCode, Result};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// How much is logged: debug lines up to this level.
-pub static VERBOSITY: AtomicU8 = AtomicU8::new(0);
 
 /// Sends log lines where the options say.
 pub fn install(options: &Options, clock: &Arc<dyn Clock>) -> Result<()> {
-    VERBOSITY.store(options.number("systemLog.verbosity", 0).min(5) as u8, Ordering::Relaxed);
+    log::set_verbosity(options.number("systemLog.verbosity", 0).min(5) as u8);
     let file = match options.given("systemLog.path") {
         None => None,
         Some(path) => Some(Mutex::new(open(path, options.flag("systemLog.logAppend", false))?)),
     };
     let clock = clock.clone();
     log::install(
-        Box::new(move |severity, line| {
-            if let Severity::Debug(level) = severity
-                && level > VERBOSITY.load(Ordering::Relaxed)
-            {
-                return;
-            }
+        Box::new(move |_, line| {
             // A log that can't be written must not stop the server.
             let _ = match &file {
                 Some(file) => {

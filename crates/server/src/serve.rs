@@ -31,6 +31,10 @@ pub fn run(options: Options) -> Result<()> {
     log_start(&options);
     write_pid_file(&options)?;
 
+    if let Err(error) = kauri_transport::raise_descriptor_limit() {
+        let attr = Attr::new().str("error", error.to_string());
+        log::warning("CONTROL", 6200101, CTX, "Cannot raise the limit of open files", attr);
+    }
     let mut engine = Engine::open(&options)?;
     let server = assemble(&options, &engine, clock, stop)?;
     engine.start_maintenance()?;
