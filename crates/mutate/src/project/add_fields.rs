@@ -1,8 +1,8 @@
 //! Parses `$addFields` and `$set`: every value is an expression.
 
 use crate::cx::ParseCx;
+use crate::project::Projection;
 use crate::project::tree::{Child, Meeting, Mode, Node, parse_path};
-use crate::project::{Projection, RequiredFields};
 use crate::text;
 use kauri_base::{Error, Result, bail};
 use kauri_bson::{Doc, Elem, Type, Value};
@@ -18,7 +18,7 @@ pub(crate) fn parse_add_fields(spec: Doc<'_>, cx: &ParseCx<'_>) -> Result<Projec
         let path = parse_path(elem.key())?;
         field(&mut root, path, elem, cx, 0)?;
     }
-    Ok(Projection::new(root, Mode::Exclusion, &RequiredFields::All))
+    Ok(Projection::new(root, Mode::Exclusion))
 }
 
 fn field(

@@ -60,8 +60,8 @@ impl Projection {
         parse::parse_unset(spec)
     }
 
-    fn new(root: Node, mode: Mode, computed: &RequiredFields) -> Projection {
-        let required = fields::required(&root, mode, computed);
+    fn new(root: Node, mode: Mode) -> Projection {
+        let required = fields::required(&root, mode);
         Projection { root, mode, required }
     }
 

@@ -1,14 +1,13 @@
 //! Parses find's projections, `$project` and `$unset`.
 
 use crate::cx::ParseCx;
+use crate::project::Projection;
 use crate::project::tree::{Child, Mode, Node, Slice, collision, parse_path};
-use crate::project::{Projection, RequiredFields, fields};
 use crate::text;
 use kauri_base::{Error, Result, bail};
 use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
 use kauri_expr::{Expression, is_expression_name};
 use kauri_matcher::{MatchExpr, Place};
-use std::collections::BTreeSet;
 
 /// Levels to which specifications nest.
 const DEPTH_MAX: usize = 200;
@@ -79,7 +78,7 @@ pub(crate) fn parse_unset(spec: &Value<'_>) -> Result<Projection> {
             parse_path(name).and_then(|path| root.insert(&path, Child::Drop, &collision));
         inserted.map_err(|e| e.context("Invalid $unset"))?;
     }
-    Ok(Projection::new(root, Mode::Exclusion, &RequiredFields::All))
+    Ok(Projection::new(root, Mode::Exclusion))
 }
 
 fn has_expr(filter: &MatchExpr) -> bool {
@@ -105,7 +104,6 @@ struct Parser<'p> {
     id: Option<bool>,
     elem_match: bool,
     meta: bool,
-    computed: RequiredFields,
 }
 
 impl<'p> Parser<'p> {
@@ -119,7 +117,6 @@ impl<'p> Parser<'p> {
             id: None,
             elem_match: false,
             meta: false,
-            computed: RequiredFields::Only(BTreeSet::new()),
         }
     }
 
@@ -137,7 +134,7 @@ impl<'p> Parser<'p> {
         if mode == Mode::Inclusion {
             self.root.insert_default("_id", Child::Keep);
         }
-        Projection::new(self.root, mode, &self.computed)
+        Projection::new(self.root, mode)
     }
 
     /// Parses one entry of the specification, whose full path is `path`.
@@ -293,7 +290,6 @@ impl<'p> Parser<'p> {
     fn insert_expression(&mut self, parts: &[String], source: &Value<'_>) -> Result<()> {
         let none = kauri_expr::ParseCx::default();
         let expression = Expression::parse(source, self.cx.expressions().unwrap_or(&none))?;
-        fields::add_source(&mut self.computed, source);
         if parts.len() == 1 && parts.first().is_some_and(|p| p == "_id") {
             self.id = self.id.or(Some(true));
         }
