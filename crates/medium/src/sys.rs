@@ -5,8 +5,10 @@
 
 use std::fs::File;
 use std::io::{Error, IoSlice, Result};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most slices that one `pwritev` takes (`IOV_MAX`).
 const SLICES_MAX: usize = 1024;
@@ -104,26 +106,129 @@ impl Region {
         self.len
     }
 
+    /// A range of it, to be discarded.
+    pub(crate) fn part(&self, offset: usize, len: usize) -> Part {
+        assert!(offset <= self.len && len <= self.len - offset, "a part beyond its region");
+        // SAFETY: within the mapping.
+        let start = unsafe { self.base.as_ptr().add(offset) };
+        Part(libc::iovec { iov_base: start.cast(), iov_len: len })
+    }
+
     /// Gives the memory of a range back: it reads as zero and takes no memory until touched again.
     ///
     /// # Safety
     /// Nobody has a reference into the range (page aligned, within the region), and nobody reads or
     /// writes it while this runs.
     pub(crate) unsafe fn discard(&self, offset: usize, len: usize) {
-        debug_assert!(offset + len <= self.len);
-        // SAFETY: the range is within the mapping, and the caller has it for itself.
-        let result = unsafe {
-            libc::madvise(self.base.as_ptr().add(offset).cast(), len, libc::MADV_DONTNEED)
-        };
-        // It fails for bad addresses only. Then nothing is discarded, which costs memory but no
-        // correctness.
-        debug_assert_eq!(result, 0, "madvise: {}", Error::last_os_error());
+        // SAFETY: the caller's promise.
+        unsafe { discard_part(&self.part(offset, len)) };
     }
+}
+
+/// A range of a [`Region`].
+#[repr(transparent)]
+pub(crate) struct Part(libc::iovec);
+
+/// As [`Region::discard`] for many ranges. With one system call where the kernel takes it (Linux
+/// 6.13 and newer): the processors' address translations are then flushed once and not for each
+/// range, which is most of the cost.
+///
+/// # Safety
+/// As for [`Region::discard`], and the regions live.
+pub(crate) unsafe fn discard_parts(mut parts: &[Part]) {
+    static UNSUPPORTED: AtomicBool = AtomicBool::new(false);
+    while parts.len() > 1 && !UNSUPPORTED.load(Ordering::Relaxed) {
+        let Some(process) = own_process() else { break };
+        let count = parts.len().min(SLICES_MAX);
+        let advised = parts.as_ptr().cast::<libc::iovec>();
+        // SAFETY: Part has the layout of iovec. The ranges are this process's own, and the caller has
+        // them for itself.
+        let bytes = unsafe {
+            libc::syscall(
+                libc::SYS_process_madvise,
+                process.as_raw_fd(),
+                advised,
+                count,
+                libc::MADV_DONTNEED,
+                0,
+            )
+        };
+        if bytes < 0 {
+            UNSUPPORTED.store(true, Ordering::Relaxed);
+            break;
+        }
+        // It may have stopped on the way: what it did of a part is done again.
+        let mut bytes = bytes as usize;
+        let whole = parts.iter().take(count).take_while(|part| {
+            let done = part.0.iov_len <= bytes;
+            bytes = bytes.saturating_sub(part.0.iov_len);
+            done
+        });
+        match whole.count() {
+            0 => break,
+            done => parts = &parts[done..],
+        }
+    }
+    for part in parts {
+        // SAFETY: the caller's promise.
+        unsafe { discard_part(part) };
+    }
+}
+
+/// # Safety
+/// As for [`Region::discard`], and the region lives.
+unsafe fn discard_part(part: &Part) {
+    // SAFETY: the range is within a mapping, and the caller has it for itself.
+    let result = unsafe { libc::madvise(part.0.iov_base, part.0.iov_len, libc::MADV_DONTNEED) };
+    // It fails for bad addresses only. Then nothing is discarded, which costs memory but no
+    // correctness.
+    debug_assert_eq!(result, 0, "madvise: {}", Error::last_os_error());
+}
+
+/// A handle of this very process; None if the kernel has none, or in a child that was forked: there it
+/// would be its parent.
+fn own_process() -> Option<&'static OwnedFd> {
+    static PROCESS: OnceLock<Option<(u32, OwnedFd)>> = OnceLock::new();
+    let id = std::process::id();
+    let process = PROCESS.get_or_init(|| {
+        // SAFETY: no memory is involved.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, id, 0) };
+        // SAFETY: a new descriptor that nobody else owns.
+        (fd >= 0).then(|| (id, unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+    });
+    process.as_ref().filter(|(of, _)| *of == id).map(|(_, fd)| fd)
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: the mapping is this region's own, and whoever could look at it is gone.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn discarded_parts_read_as_zeros_and_the_rest_stays() {
+        const PAGE: usize = 4096;
+        const PAGES: usize = 3000;
+        let region = Region::reserve(PAGES * PAGE).unwrap();
+        // SAFETY: the region is this test's alone, and no other reference is used while this is.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(region.base(), PAGES * PAGE) };
+        bytes.fill(7);
+        // More than one call takes, with gaps; then a single one.
+        let parts: Vec<Part> = (0..PAGES / 2).map(|n| region.part(2 * n * PAGE, PAGE)).collect();
+        // SAFETY: `bytes` is not used meanwhile.
+        unsafe { discard_parts(&parts) };
+        // SAFETY: as above.
+        unsafe { region.discard(PAGE, PAGE) };
+        // SAFETY: as for `bytes`, which is not used any more.
+        let bytes = unsafe { std::slice::from_raw_parts(region.base(), PAGES * PAGE) };
+        for (number, page) in bytes.chunks(PAGE).enumerate() {
+            let expected = if number % 2 == 0 || number == 1 { 0 } else { 7 };
+            assert!(page.iter().all(|byte| *byte == expected), "page {number}");
+        }
     }
 }

@@ -75,7 +75,7 @@ impl Setup {
     }
 
     fn check(&self, segment: u32, life: u32, offset: usize, len: usize) {
-        loop {
+        for _ in 0..100 {
             let guard = self.guard();
             match self.cache.read(&guard, segment, offset as u32, len).unwrap() {
                 Access::Ready(bytes) => {
@@ -89,6 +89,7 @@ impl Setup {
                 }
             }
         }
+        panic!("{segment} {offset} {len}: a hundred misses in a row");
     }
 
     fn is_in_memory(&self, segment: u32, offset: usize, len: usize) -> bool {

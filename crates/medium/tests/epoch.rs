@@ -1,6 +1,6 @@
 //! Guards and deferred closures.
 
-use kauri_medium::EpochDomain;
+use kauri_medium::{EpochDomain, Guard, SegmentCache, SegmentStorer, SegmentWriter};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -39,6 +39,17 @@ fn a_closure_waits_for_those_who_were_inside_and_for_nobody_else() {
     assert_eq!(domain.collect(), 1);
     assert_eq!((count.load(Ordering::Relaxed), domain.pending()), (1, 0));
     assert!(after.is_entered());
+}
+
+#[test]
+fn guards_are_sent_and_domains_shared() {
+    fn sent<T: Send>() {}
+    fn shared<T: Send + Sync>() {}
+    sent::<Guard>();
+    shared::<Arc<EpochDomain>>();
+    shared::<SegmentCache>();
+    sent::<SegmentWriter>();
+    shared::<SegmentStorer>();
 }
 
 #[test]

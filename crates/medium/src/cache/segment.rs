@@ -30,7 +30,7 @@
 use super::block::{Block, Settled, Tick};
 use crate::sync::lock;
 use crate::sys::Region;
-use crate::{Error, Guard, IoKind, Result};
+use crate::{Error, Guard, IoKind, Result, sys};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -267,39 +267,27 @@ impl Segment {
         }
     }
 
-    /// For marked blocks, after the grace period, in a deferred closure: gives back the memory of
-    /// those that nobody wanted, and tells `kept` the others. Answers how many were dropped.
-    pub(super) fn settle(&self, blocks: Range<usize>, mut kept: impl FnMut(u32)) -> u32 {
-        let mut dropped = 0;
-        let mut run = blocks.start..blocks.start;
+    /// For marked blocks, after the grace period, in a deferred closure: takes those that nobody wanted
+    /// out of use, for [`Dropping::discard_all`], and tells `kept` the others.
+    pub(super) fn settle<'a>(
+        &'a self,
+        blocks: Range<usize>,
+        dropping: &mut Vec<Dropping<'a>>,
+        mut kept: impl FnMut(u32),
+    ) {
         for index in blocks {
             let Some(block) = self.blocks.get(index) else { break };
             match block.settle(self.is_stored(index)) {
-                Settled::Dropping if run.end == index => run.end += 1,
-                Settled::Dropping => {
-                    dropped += self.drop_run(std::mem::replace(&mut run, index..index + 1));
-                }
+                Settled::Dropping => match dropping.last_mut() {
+                    Some(run) if std::ptr::eq(run.segment, self) && run.blocks.end == index => {
+                        run.blocks.end += 1;
+                    }
+                    _ => dropping.push(Dropping { segment: self, blocks: index..index + 1 }),
+                },
                 Settled::Kept => kept(index as u32),
                 Settled::Gone => {}
             }
         }
-        dropped + self.drop_run(run)
-    }
-
-    /// Blocks that `settle` just made DROPPING.
-    fn drop_run(&self, run: Range<usize>) -> u32 {
-        if run.is_empty() {
-            return 0;
-        }
-        let count = run.len() as u32;
-        let start = run.start << self.block_shift;
-        // SAFETY: DROPPING gives these blocks to this thread alone (module head, 2): nobody has a
-        // reference into them, nobody loads or stores them.
-        unsafe { self.memory.discard(start, run.len() << self.block_shift) };
-        for block in self.blocks.get(run).unwrap_or_default() {
-            block.dropped();
-        }
-        count
     }
 
     /// Loads what is EMPTY of a range of blocks, each run of neighbours with one call of `read`
@@ -393,6 +381,35 @@ impl Segment {
         self.loads.store(0, Ordering::Release);
         state.phase = Phase::Free;
         state.life += 1;
+        count
+    }
+}
+
+/// Neighbouring blocks in the state DROPPING: nobody may touch them but the owner of this.
+pub(super) struct Dropping<'a> {
+    segment: &'a Segment,
+    blocks: Range<usize>,
+}
+
+impl Dropping<'_> {
+    /// Gives the memory of all of them back, with as few system calls as there are ways. Answers how
+    /// many blocks it was.
+    pub(super) fn discard_all(runs: Vec<Dropping<'_>>) -> u64 {
+        let part = |run: &Dropping<'_>| {
+            let shift = run.segment.block_shift;
+            run.segment.memory.part(run.blocks.start << shift, run.blocks.len() << shift)
+        };
+        let parts: Vec<sys::Part> = runs.iter().map(part).collect();
+        // SAFETY: DROPPING gives these blocks to this thread alone (module head, 2): nobody has a
+        // reference into them, nobody loads or stores them.
+        unsafe { sys::discard_parts(&parts) };
+        let mut count = 0;
+        for run in runs {
+            count += run.blocks.len() as u64;
+            for block in run.segment.blocks.get(run.blocks).unwrap_or_default() {
+                block.dropped();
+            }
+        }
         count
     }
 }

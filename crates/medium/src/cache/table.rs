@@ -1,6 +1,6 @@
 //! The segments by number, and what all of them hold together.
 
-use super::segment::Segment;
+use super::segment::{Dropping, Segment};
 use super::{CacheConfig, SegmentId};
 use crate::sync::lock;
 use crate::{Error, Result};
@@ -141,16 +141,14 @@ impl Table {
     /// A deferred closure's work: settles a batch of marked blocks, neighbours together, and gives
     /// the names of those that stay back to the clock.
     pub(super) fn settle(&self, batch: &[BlockId]) {
-        let mut kept = Vec::new();
-        let mut dropped = 0;
+        let (mut kept, mut dropping) = (Vec::new(), Vec::new());
         for run in batch.chunk_by(|a, b| a.segment == b.segment && a.block + 1 == b.block) {
             let Some(first) = run.first() else { continue };
             let Some(segment) = self.get(first.segment) else { continue };
             let blocks = first.block as usize..first.block as usize + run.len();
-            dropped += u64::from(segment.settle(blocks, |block| {
-                kept.push(BlockId { block, ..*first });
-            }));
+            segment.settle(blocks, &mut dropping, |block| kept.push(BlockId { block, ..*first }));
         }
+        let dropped = Dropping::discard_all(dropping);
         let (marked, bytes) = (batch.len() as u64, self.block_bytes as u64);
         sub(&self.counters.resident, dropped * bytes);
         sub(&self.counters.evicting, marked * bytes);

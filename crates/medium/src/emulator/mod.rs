@@ -201,7 +201,7 @@ impl Medium for EmulatedLog {
     }
 
     fn store(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
-        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        let bytes = parts.iter().map(|part| &**part).collect::<Vec<&[u8]>>().concat();
         let mut state = self.state();
         self.check_range(&state, offset, bytes.len() as u64)?;
         self.world.faults.before_io(IoKind::Store)?;
