@@ -14,7 +14,7 @@ use kauri_query::exec::QueryEnv;
 use kauri_query::plan::Query;
 use kauri_query::write::WriteOutcome;
 use kauri_query::write::targets::Targets;
-use kauri_query::write::update::{UpdateStatement, Updated, update};
+use kauri_query::write::update::{Shown, UpdateStatement, Updated, update};
 use std::sync::atomic::Ordering;
 
 /// See the module's head.
@@ -149,7 +149,7 @@ async fn run_statement(
         upsert: statement.upsert,
         bypass_validation: request.bypass_validation,
     };
-    update(&mut invocation.op, &parsed, outcome).await
+    update(&mut invocation.op, &parsed, Shown::None, outcome).await
 }
 
 fn parse_statement(statement: Doc<'_>, mut env: QueryEnv) -> Result<Statement<'_>> {

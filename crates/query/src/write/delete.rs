@@ -1,11 +1,9 @@
 //! Deleting documents.
 
 use super::WriteOutcome;
-use super::retry::{Attempt, attempt};
-use super::targets::{Target, Targets, Verdict};
+use super::targets::{Effect, Reached, Targets};
 use kauri_base::{OperationContext, Result};
 use kauri_catalog::KeyScratch;
-use kauri_storage::WriteUnit;
 
 /// Deletes the targets; returns how many there were.
 pub async fn delete(
@@ -13,32 +11,30 @@ pub async fn delete(
     targets: &Targets<'_>,
     outcome: &mut WriteOutcome,
 ) -> Result<u64> {
-    let mut deleted = 0;
-    let mut scratch = KeyScratch::default();
-    targets
-        .for_each(op, &mut |target| {
-            let verdict = delete_one(targets, &target, &mut scratch, outcome)?;
-            deleted += u64::from(verdict == Verdict::Done);
-            Ok(verdict)
-        })
-        .await?;
-    Ok(deleted)
+    Ok(delete_and_show(op, targets, false, outcome).await?.matched)
 }
 
-pub(super) fn delete_one(
+/// Deletes the targets; `show`: gives the last one back.
+pub(super) async fn delete_and_show(
+    op: &mut OperationContext,
     targets: &Targets<'_>,
-    target: &Target<'_>,
-    scratch: &mut KeyScratch,
+    show: bool,
     outcome: &mut WriteOutcome,
-) -> Result<Verdict> {
-    let mut unit = WriteUnit::new();
-    target.collection.delete(&mut unit, target.record, target.version, target.doc, scratch)?;
-    let result = targets.catalog.committer().commit(&mut unit);
-    match attempt(result, target.collection)? {
-        Attempt::Committed(ticket) => {
-            outcome.committed(ticket);
-            Ok(Verdict::Done)
-        }
-        Attempt::Again => Ok(Verdict::Conflict),
-    }
+) -> Result<Reached> {
+    let mut scratch = KeyScratch::default();
+    let mut reached = Reached::default();
+    targets
+        .change(
+            op,
+            &mut |target, unit| {
+                let (record, version) = (target.record, target.version);
+                target.collection.delete(unit, record, version, target.doc, &mut scratch)?;
+                let shown = show.then(|| target.doc.to_buf());
+                Ok(Effect { changed: true, bytes: 0, shown })
+            },
+            &mut reached,
+            outcome,
+        )
+        .await?;
+    Ok(reached)
 }

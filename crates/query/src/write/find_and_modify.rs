@@ -1,12 +1,11 @@
 //! Find-and-modify: one document, changed or removed, and what it was or is.
 
 use super::WriteOutcome;
-use super::delete::delete_one;
-use super::targets::{Targets, Verdict};
-use super::update::{UpdateStatement, is_on_filtered_fields, update_one, upsert};
-use kauri_base::{ErrorCode, OperationContext, Result};
+use super::delete::delete_and_show;
+use super::targets::Targets;
+use super::update::{Shown, UpdateStatement, update};
+use kauri_base::{OperationContext, Result};
 use kauri_bson::{DocBuf, Value};
-use kauri_catalog::KeyScratch;
 
 /// What a find-and-modify did.
 #[derive(Default, Debug)]
@@ -25,19 +24,8 @@ pub async fn find_and_remove(
     targets: &Targets<'_>,
     outcome: &mut WriteOutcome,
 ) -> Result<Modified> {
-    let mut done = Modified::default();
-    let mut scratch = KeyScratch::default();
-    targets
-        .for_each(op, &mut |target| {
-            let verdict = delete_one(targets, &target, &mut scratch, outcome)?;
-            if verdict == Verdict::Done {
-                done.value = Some(target.doc.to_buf());
-                done.existing = true;
-            }
-            Ok(verdict)
-        })
-        .await?;
-    Ok(done)
+    let reached = delete_and_show(op, targets, true, outcome).await?;
+    Ok(Modified { existing: reached.matched > 0, value: reached.shown, upserted: None })
 }
 
 /// Updates the first target, or inserts. `want_new`: the document as it is afterwards.
@@ -47,44 +35,7 @@ pub async fn find_and_update(
     want_new: bool,
     outcome: &mut WriteOutcome,
 ) -> Result<Modified> {
-    let mut scratch = KeyScratch::default();
-    let mut retried = false;
-    loop {
-        let mut done = Modified::default();
-        statement
-            .targets
-            .for_each(op, &mut |target| {
-                let mut new = None;
-                let (verdict, _) =
-                    update_one(statement, &target, &mut scratch, outcome, &mut |doc| {
-                        new = want_new.then(|| doc.to_buf());
-                        Ok(())
-                    })?;
-                if verdict == Verdict::Done {
-                    done.existing = true;
-                    done.value = if want_new { new } else { Some(target.doc.to_buf()) };
-                }
-                Ok(verdict)
-            })
-            .await?;
-        if done.existing || !statement.upsert {
-            return Ok(done);
-        }
-        match upsert(op, statement, &mut scratch, outcome).await {
-            Ok(doc) => {
-                done.upserted = Some(doc.as_doc().value("_id").into_owned());
-                done.value = want_new.then_some(doc);
-                return Ok(done);
-            }
-            Err(error)
-                if error.code() == ErrorCode::DuplicateKey
-                    && !retried
-                    && is_on_filtered_fields(&error, statement) =>
-            {
-                retried = true;
-                op.yield_now().await?;
-            }
-            Err(error) => return Err(error),
-        }
-    }
+    let shown = if want_new { Shown::New } else { Shown::Old };
+    let done = update(op, statement, shown, outcome).await?;
+    Ok(Modified { existing: done.matched > 0, value: done.shown, upserted: done.upserted })
 }

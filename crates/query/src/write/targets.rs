@@ -1,21 +1,30 @@
-//! The documents that an update or delete is about, one after the other, each handed to the
-//! statement while its bytes are at hand.
+//! The documents that an update or delete is about: found, handed to the statement while their bytes
+//! are at hand, and changed.
 //!
-//! The statement commits within the call. What conflicts is read again on its own afterwards, so a
-//! document that others change at the same time is updated from its newest version or, if it no
-//! longer matches, left alone.
+//! The statement adds its changes to a unit; the unit is committed when the reader has left, since a
+//! commit may have to wait for room that readers hold back. What conflicts is read again on its own
+//! afterwards, so a document that others change at the same time is changed from its newest version
+//! or, if it no longer matches, left alone.
 //!
 //! A statement on many documents must not meet a document a second time because its own change moved
 //! the document along the index that it reads: where an index may be read, the record ids are
 //! gathered first.
 
+use super::WriteOutcome;
 use super::existing_for_write;
-use crate::exec::{Flow, PlanExecutor, QueryEnv, Row};
+use super::retry::{Attempt, attempt};
+use crate::exec::{Ended, Flow, PlanExecutor, QueryEnv};
 use crate::plan::{self, Query};
-use kauri_base::{Access, CommitSeq, OperationContext, RecordId, Result};
-use kauri_bson::Doc;
+use kauri_base::{Access, CommitSeq, ErrorCode, OperationContext, RecordId, Result};
+use kauri_bson::{Doc, DocBuf};
 use kauri_catalog::{Catalog, Collection, Namespace};
+use kauri_storage::{RecoveryUnit, WriteUnit};
 use std::sync::Arc;
+
+/// Documents of a statement on many that go into one unit at most.
+const UNIT_DOCS_MAX: usize = 128;
+/// Bytes of new documents after which a unit is committed.
+const UNIT_BYTES_MAX: usize = 1024 * 1024;
 
 /// A document to be changed.
 pub struct Target<'g> {
@@ -29,13 +38,40 @@ pub struct Target<'g> {
     pub doc: Doc<'g>,
 }
 
-/// What the statement says of a target.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// Dealt with.
-    Done,
-    /// Something has changed meanwhile; to be handed over again if it still matches.
-    Conflict,
+/// What the statement makes of a target.
+#[derive(Default)]
+pub struct Effect {
+    /// Whether it changes: then it has added an operation to the unit.
+    pub changed: bool,
+    /// Bytes of its new document.
+    pub bytes: usize,
+    /// The document as the client wants to see it (find-and-modify).
+    pub shown: Option<DocBuf>,
+}
+
+/// A statement: adds what becomes of a target to the unit.
+pub type Statement<'b> =
+    dyn FnMut(Target<'_>, &mut WriteUnit<'static>) -> Result<Effect> + Send + 'b;
+
+/// What a statement came to.
+#[derive(Default)]
+pub struct Reached {
+    /// Targets.
+    pub matched: u64,
+    /// Targets that have changed.
+    pub changed: u64,
+    /// What the statement showed last.
+    pub shown: Option<DocBuf>,
+}
+
+impl Reached {
+    fn add(&mut self, effect: Effect) {
+        self.matched += 1;
+        self.changed += u64::from(effect.changed);
+        if effect.shown.is_some() {
+            self.shown = effect.shown;
+        }
+    }
 }
 
 /// Which documents, and how many.
@@ -52,105 +88,208 @@ pub struct Targets<'r> {
     pub multi: bool,
 }
 
-type Body<'b> = dyn FnMut(Target<'_>) -> Result<Verdict> + Send + 'b;
+/// Targets whose changes wait to be committed together.
+#[derive(Default)]
+struct Batch {
+    unit: WriteUnit<'static>,
+    effects: Vec<(RecordId, Effect)>,
+    bytes: usize,
+}
 
-impl Targets<'_> {
-    /// Hands each target to `body`. True if there was any.
-    pub async fn for_each(&self, op: &mut OperationContext, body: &mut Body<'_>) -> Result<bool> {
-        if self.multi { self.all(op, body).await } else { self.first(op, body).await }
-    }
-
-    async fn first(&self, op: &mut OperationContext, body: &mut Body<'_>) -> Result<bool> {
-        loop {
-            let Some(collection) = existing_for_write(self.catalog, self.ns)? else {
-                return Ok(false);
-            };
-            let mut executor = self.executor(op, &collection).await?;
-            let mut verdict = None;
-            executor
-                .for_each(op, &mut |row| {
-                    verdict = Some(body(target(&collection, row))?);
-                    Ok(Flow::Stop)
-                })
-                .await?;
-            match verdict {
-                None => return Ok(false),
-                Some(Verdict::Done) => return Ok(true),
-                Some(Verdict::Conflict) => op.yield_now().await?,
+impl Batch {
+    fn take(&mut self, target: Target<'_>, statement: &mut Statement<'_>) -> Result<()> {
+        let record = target.record;
+        let ops = self.unit.ops.len();
+        match statement(target, &mut self.unit) {
+            Ok(effect) => {
+                self.bytes += effect.bytes;
+                self.effects.push((record, effect));
+                Ok(())
+            }
+            Err(error) => {
+                self.unit.truncate(ops);
+                Err(error)
             }
         }
     }
 
-    async fn all(&self, op: &mut OperationContext, body: &mut Body<'_>) -> Result<bool> {
+    fn is_full(&self) -> bool {
+        self.effects.len() >= UNIT_DOCS_MAX || self.bytes >= UNIT_BYTES_MAX
+    }
+}
+
+impl Targets<'_> {
+    /// Changes the targets; `reached` tells what was done, also when an error ends it half-way.
+    pub async fn change(
+        &self,
+        op: &mut OperationContext,
+        statement: &mut Statement<'_>,
+        reached: &mut Reached,
+        outcome: &mut WriteOutcome,
+    ) -> Result<()> {
+        if self.multi {
+            self.all(op, statement, reached, outcome).await
+        } else {
+            self.first(op, statement, reached, outcome).await
+        }
+    }
+
+    async fn first(
+        &self,
+        op: &mut OperationContext,
+        statement: &mut Statement<'_>,
+        reached: &mut Reached,
+        outcome: &mut WriteOutcome,
+    ) -> Result<()> {
+        loop {
+            let Some(collection) = existing_for_write(self.catalog, self.ns)? else {
+                return Ok(());
+            };
+            let mut batch = Batch::default();
+            let mut executor = self.executor(op, &collection).await?;
+            executor
+                .for_each(op, &mut |row| {
+                    batch.take(target(&collection, row), statement)?;
+                    Ok(Flow::Stop)
+                })
+                .await?;
+            if batch.effects.is_empty() || self.commit(&collection, &mut batch, reached, outcome)? {
+                return Ok(());
+            }
+            op.yield_now().await?;
+        }
+    }
+
+    async fn all(
+        &self,
+        op: &mut OperationContext,
+        statement: &mut Statement<'_>,
+        reached: &mut Reached,
+        outcome: &mut WriteOutcome,
+    ) -> Result<()> {
         let Some(mut collection) = existing_for_write(self.catalog, self.ns)? else {
-            return Ok(false);
+            return Ok(());
         };
         let by_id_order = collection.indexes.len() <= 1 && self.query.sort.is_none();
         let mut executor = self.executor(op, &collection).await?;
         let mut later: Vec<RecordId> = Vec::new();
-        let mut any = false;
-        executor
-            .for_each(op, &mut |row| {
-                if by_id_order && body(target(&collection, row))? == Verdict::Done {
-                    any = true;
-                } else {
-                    later.push(row.record);
+        loop {
+            let mut batch = Batch::default();
+            let walked = executor
+                .for_each(op, &mut |row| {
+                    if !by_id_order {
+                        later.push(row.record);
+                        return Ok(Flow::Continue);
+                    }
+                    batch.take(target(&collection, row), statement)?;
+                    Ok(if batch.is_full() { Flow::Stop } else { Flow::Continue })
+                })
+                .await;
+            // What was gathered before an error is done, as if each had been done by itself.
+            let records: Vec<RecordId> = batch.effects.iter().map(|(record, _)| *record).collect();
+            if !self.commit(&collection, &mut batch, reached, outcome)? {
+                later.extend(records);
+                if walked.is_err() {
+                    self.one_by_one(op, &mut collection, later, statement, reached, outcome)
+                        .await?;
+                    return walked.map(drop);
                 }
-                Ok(Flow::Continue)
-            })
-            .await?;
+            }
+            if walked? == Ended::Exhausted {
+                break;
+            }
+        }
+        self.one_by_one(op, &mut collection, later, statement, reached, outcome).await
+    }
+
+    /// Each record by itself, from its newest version, if it still matches.
+    async fn one_by_one(
+        &self,
+        op: &mut OperationContext,
+        collection: &mut Arc<Collection>,
+        records: Vec<RecordId>,
+        statement: &mut Statement<'_>,
+        reached: &mut Reached,
+        outcome: &mut WriteOutcome,
+    ) -> Result<()> {
         let mut ru = self.catalog.engine().recovery_unit();
-        for record in later {
+        for record in records {
             loop {
+                let mut batch = Batch::default();
                 ru.enter();
-                let step = self.one(&collection, &*ru, record, body);
+                let step = self.one(collection, &*ru, record, statement, &mut batch);
                 ru.leave();
-                match step? {
-                    Access::WouldBlock(ticket) => {
-                        ticket.await?;
-                        op.check_for_interrupt()?;
-                    }
-                    Access::Ready(None) => break,
-                    Access::Ready(Some(Verdict::Done)) => {
-                        any = true;
-                        break;
-                    }
-                    Access::Ready(Some(Verdict::Conflict)) => {
-                        op.yield_now().await?;
-                        match existing_for_write(self.catalog, self.ns)? {
-                            Some(current) if current.id == collection.id => collection = current,
-                            _ => return Ok(any),
-                        }
-                    }
+                if let Access::WouldBlock(ticket) = step? {
+                    ticket.await?;
+                    op.check_for_interrupt()?;
+                    continue;
+                }
+                if batch.effects.is_empty()
+                    || self.commit(collection, &mut batch, reached, outcome)?
+                {
+                    break;
+                }
+                op.yield_now().await?;
+                match existing_for_write(self.catalog, self.ns)? {
+                    Some(current) if current.id == collection.id => *collection = current,
+                    _ => return Ok(()),
                 }
             }
             if op.should_yield() {
                 op.yield_now().await?;
             }
         }
-        Ok(any)
+        Ok(())
     }
 
-    /// One record on its own: `None` if it is gone or no longer matches.
+    /// Takes one record into the batch, unless it is gone or no longer matches.
     fn one(
         &self,
         collection: &Arc<Collection>,
-        ru: &dyn kauri_storage::RecoveryUnit,
+        ru: &dyn RecoveryUnit,
         record: RecordId,
-        body: &mut Body<'_>,
-    ) -> Result<Access<Option<Verdict>>> {
+        statement: &mut Statement<'_>,
+        batch: &mut Batch,
+    ) -> Result<Access<()>> {
         let found = match collection.store.get(ru, record)? {
             Access::Ready(Some(found)) => found,
-            Access::Ready(None) => return Ok(Access::Ready(None)),
+            Access::Ready(None) => return Ok(Access::Ready(())),
             Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
         };
         if let Some(filter) = &self.query.filter
             && !filter.matches(found.doc, &crate::match_cx(self.env))?
         {
-            return Ok(Access::Ready(None));
+            return Ok(Access::Ready(()));
         }
         let target = Target { collection, record, version: found.version, doc: found.doc };
-        body(target).map(|verdict| Access::Ready(Some(verdict)))
+        batch.take(target, statement)?;
+        Ok(Access::Ready(()))
+    }
+
+    /// Commits a batch. False if it has to be done again, one by one: something has changed, or one
+    /// of several documents cannot be.
+    fn commit(
+        &self,
+        collection: &Collection,
+        batch: &mut Batch,
+        reached: &mut Reached,
+        outcome: &mut WriteOutcome,
+    ) -> Result<bool> {
+        if !batch.unit.is_empty() {
+            let result = self.catalog.committer().commit(&mut batch.unit);
+            match attempt(result, collection) {
+                Ok(Attempt::Committed(ticket)) => outcome.committed(ticket),
+                Ok(Attempt::Again) => return Ok(false),
+                Err(error)
+                    if error.code() == ErrorCode::DuplicateKey && batch.unit.ops.len() > 1 =>
+                {
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        std::mem::take(&mut batch.effects).into_iter().for_each(|(_, effect)| reached.add(effect));
+        Ok(true)
     }
 
     async fn executor(
@@ -164,6 +303,6 @@ impl Targets<'_> {
     }
 }
 
-fn target<'g>(collection: &'g Arc<Collection>, row: &'g Row<'_>) -> Target<'g> {
+fn target<'g>(collection: &'g Arc<Collection>, row: &'g crate::exec::Row<'_>) -> Target<'g> {
     Target { collection, record: row.record, version: row.version, doc: row.doc() }
 }

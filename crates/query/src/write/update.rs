@@ -2,7 +2,7 @@
 
 use super::insert::check_id;
 use super::retry::{Attempt, attempt};
-use super::targets::{Target, Targets, Verdict};
+use super::targets::{Effect, Reached, Target, Targets};
 use super::{WriteOutcome, capped, collection_for_write};
 use kauri_base::{Error, ErrorCode, OperationContext, Result, Timestamp, bail};
 use kauri_bson::{Doc, DocBuf, Value};
@@ -33,37 +33,56 @@ pub struct Updated {
     pub modified: u64,
     /// The `_id` of the document that was inserted.
     pub upserted: Option<Value<'static>>,
+    /// The document that a find-and-modify shows.
+    pub shown: Option<DocBuf>,
+}
+
+/// Which document a find-and-modify shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shown {
+    /// None.
+    None,
+    /// As it was before.
+    Old,
+    /// As it is afterwards.
+    New,
 }
 
 /// Runs the statement.
 pub async fn update(
     op: &mut OperationContext,
     statement: &UpdateStatement<'_>,
+    shown: Shown,
     outcome: &mut WriteOutcome,
 ) -> Result<Updated> {
-    let mut done = Updated::default();
     let mut scratch = KeyScratch::default();
     let mut retried = false;
     loop {
+        let mut reached = Reached::default();
         statement
             .targets
-            .for_each(op, &mut |target| {
-                let (verdict, modified) =
-                    update_one(statement, &target, &mut scratch, outcome, &mut |_| Ok(()))?;
-                if verdict == Verdict::Done {
-                    done.matched += 1;
-                    done.modified += u64::from(modified);
-                }
-                Ok(verdict)
-            })
+            .change(
+                op,
+                &mut |target, unit| change(statement, &target, unit, shown, &mut scratch),
+                &mut reached,
+                outcome,
+            )
             .await?;
-        if done.matched > 0 || !statement.upsert {
-            return Ok(done);
+        if reached.matched > 0 || !statement.upsert {
+            return Ok(Updated {
+                matched: reached.matched,
+                modified: reached.changed,
+                upserted: None,
+                shown: reached.shown,
+            });
         }
         match upsert(op, statement, &mut scratch, outcome).await {
             Ok(doc) => {
-                done.upserted = Some(doc.as_doc().value("_id").into_owned());
-                return Ok(done);
+                return Ok(Updated {
+                    upserted: Some(doc.as_doc().value("_id").into_owned()),
+                    shown: (shown == Shown::New).then_some(doc),
+                    ..Updated::default()
+                });
             }
             // Somebody else inserted the document that this one is to be: now there is one to update.
             Err(error)
@@ -79,15 +98,14 @@ pub async fn update(
     }
 }
 
-/// Updates one document; `see` is given the new document (or the old one if nothing changed)
-/// before the commit. Says whether the document differs.
-pub(super) fn update_one(
+/// Adds what becomes of one document to the unit.
+fn change(
     statement: &UpdateStatement<'_>,
     target: &Target<'_>,
+    unit: &mut WriteUnit<'static>,
+    shown: Shown,
     scratch: &mut KeyScratch,
-    outcome: &mut WriteOutcome,
-    see: &mut (dyn FnMut(Doc<'_>) -> Result<()> + Send),
-) -> Result<(Verdict, bool)> {
+) -> Result<Effect> {
     let env = statement.targets.env;
     let mut cx = UpdateCx::new(env.now_ms, timestamp(env.now_ms));
     cx.eval = env.eval_cx();
@@ -101,35 +119,29 @@ pub(super) fn update_one(
     let mut new = Vec::with_capacity(target.doc.as_bytes().len() + 64);
     let applied = statement.update.apply(target.doc, &cx, &mut new)?;
     if !applied.modified {
-        see(target.doc)?;
-        return Ok((Verdict::Done, false));
+        let shown = (shown != Shown::None).then(|| target.doc.to_buf());
+        return Ok(Effect { changed: false, bytes: 0, shown });
     }
     let new_doc = Doc::from_bytes(&new)?;
     if !statement.bypass_validation {
         target.collection.check_valid(new_doc, Some(target.doc))?;
     }
-    let mut unit = WriteUnit::new();
-    target.collection.update(
-        &mut unit,
-        target.record,
-        target.version,
-        target.doc,
-        Cow::Borrowed(&new),
-        scratch,
-    )?;
-    let result = statement.targets.catalog.committer().commit(&mut unit);
-    match attempt(result, target.collection)? {
-        Attempt::Committed(ticket) => {
-            outcome.committed(ticket);
-            see(new_doc)?;
-            Ok((Verdict::Done, true))
-        }
-        Attempt::Again => Ok((Verdict::Conflict, false)),
-    }
+    let effect = Effect {
+        changed: true,
+        bytes: new.len(),
+        shown: match shown {
+            Shown::None => None,
+            Shown::Old => Some(target.doc.to_buf()),
+            Shown::New => Some(new_doc.to_buf()),
+        },
+    };
+    let (record, version) = (target.record, target.version);
+    target.collection.update(unit, record, version, target.doc, Cow::Owned(new), scratch)?;
+    Ok(effect)
 }
 
 /// Inserts the document that the filter and the update describe; returns it.
-pub(super) async fn upsert(
+async fn upsert(
     op: &mut OperationContext,
     statement: &UpdateStatement<'_>,
     scratch: &mut KeyScratch,
@@ -182,7 +194,7 @@ fn new_document(statement: &UpdateStatement<'_>) -> Result<DocBuf> {
 
 /// Whether the duplicate is in an index on fields that the filter names: then the document that is
 /// in the way may match.
-pub(super) fn is_on_filtered_fields(error: &Error, statement: &UpdateStatement<'_>) -> bool {
+fn is_on_filtered_fields(error: &Error, statement: &UpdateStatement<'_>) -> bool {
     let Some(filter) = &statement.targets.query.filter else { return false };
     let Some(pattern) = error.extra().and_then(|e| Doc::from_bytes(e).ok()) else { return false };
     let Value::Document(pattern) = pattern.value("keyPattern") else { return false };
