@@ -67,21 +67,27 @@ impl IndexBuild {
     ) -> Result<BuildStep> {
         let indexes: Vec<Arc<Index>> =
             self.ids.iter().filter_map(|id| collection.index_by_id(*id)).cloned().collect();
+        let mut unit = WriteUnit::new();
+        let mut records: Vec<RecordId> = Vec::with_capacity(UNIT_RECORDS);
         ru.enter();
-        let step = self.step_entered(collection, &indexes, committer, ru);
+        let gathered = self.gather(collection, &indexes, ru, &mut unit, &mut records);
         ru.leave();
-        step
+        // A commit may wait for room that readers hold back, so none is inside any more.
+        match gathered? {
+            Some(ticket) => Ok(BuildStep::Blocked(ticket)),
+            None => self.commit(collection, committer, unit, records),
+        }
     }
 
-    fn step_entered(
+    /// Makes the keys of the next records; a ticket if one of them is not at hand.
+    fn gather(
         &mut self,
         collection: &Collection,
         indexes: &[Arc<Index>],
-        committer: &dyn Committer,
         ru: &dyn RecoveryUnit,
-    ) -> Result<BuildStep> {
-        let mut unit = WriteUnit::new();
-        let mut records: Vec<RecordId> = Vec::with_capacity(UNIT_RECORDS);
+        unit: &mut WriteUnit<'_>,
+        records: &mut Vec<RecordId>,
+    ) -> Result<Option<Ticket>> {
         let one_by_one = !self.again.is_empty();
         let limit = if one_by_one { 1 } else { UNIT_RECORDS };
         while records.len() < limit {
@@ -93,28 +99,38 @@ impl IndexBuild {
                     None => match collection.store.fill(ru, &mut self.scan)? {
                         Access::Ready(()) => continue,
                         Access::WouldBlock(ticket) => {
-                            self.again.extend(records);
-                            return Ok(BuildStep::Blocked(ticket));
+                            self.again.append(records);
+                            return Ok(Some(ticket));
                         }
                     },
                 },
             };
             match collection.store.get(ru, id)? {
                 Access::Ready(Some(record)) => {
-                    self.add_keys(&mut unit, collection, indexes, id, record.version, record.doc)?;
+                    self.add_keys(unit, collection, indexes, id, record.version, record.doc)?;
                     records.push(id);
                 }
                 Access::Ready(None) => {}
                 Access::WouldBlock(ticket) => {
                     self.again.push(id);
-                    self.again.extend(records);
-                    return Ok(BuildStep::Blocked(ticket));
+                    self.again.append(records);
+                    return Ok(Some(ticket));
                 }
             }
             if one_by_one {
                 break;
             }
         }
+        Ok(None)
+    }
+
+    fn commit(
+        &mut self,
+        collection: &Collection,
+        committer: &dyn Committer,
+        mut unit: WriteUnit<'_>,
+        records: Vec<RecordId>,
+    ) -> Result<BuildStep> {
         if unit.is_empty() {
             let ended = self.scan.ended() && self.again.is_empty();
             return Ok(if ended { BuildStep::Done } else { BuildStep::Again });
