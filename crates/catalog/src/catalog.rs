@@ -38,6 +38,27 @@ pub struct View {
     pub options: DocBuf,
 }
 
+/// A collection's new name, and what goes with it.
+pub struct Rename<'n> {
+    /// The old name.
+    pub from: &'n Namespace,
+    /// The new name.
+    pub to: &'n Namespace,
+    /// Whether a collection of the new name is dropped.
+    pub drop_target: bool,
+    /// The collection that has to be there under the new name (and is dropped).
+    pub replaces: Option<CollectionId>,
+    /// Another collection that is dropped with the renaming, which has to be this one still.
+    pub also_drop: Option<(&'n Namespace, CollectionId)>,
+}
+
+impl<'n> Rename<'n> {
+    /// Nothing but the renaming.
+    pub fn new(from: &'n Namespace, to: &'n Namespace) -> Self {
+        Rename { from, to, drop_target: false, replaces: None, also_drop: None }
+    }
+}
+
 /// What a name stands for.
 #[derive(Clone)]
 pub enum Resolved {
@@ -105,6 +126,7 @@ impl Catalog {
             catalog.load(Place { record, version }, stored)?;
         }
         catalog.finish_index_builds()?;
+        catalog.drop_temporary()?;
         Ok(catalog)
     }
 
@@ -160,6 +182,15 @@ impl Catalog {
             let indexes = collection.indexes.iter().map(|i| ready_copy(i)).collect();
             let mut unit = WriteUnit::new();
             self.commit_definition(&mut unit, &collection, collection.options.clone(), indexes)?;
+        }
+        Ok(())
+    }
+
+    /// Copies that were in the making when the process ended.
+    fn drop_temporary(&self) -> Result<()> {
+        let all: Vec<Arc<Collection>> = read(&self.collections).values().cloned().collect();
+        for collection in all.iter().filter(|c| c.options.temp) {
+            self.drop_collection(&collection.ns)?;
         }
         Ok(())
     }
@@ -347,47 +378,57 @@ impl Catalog {
         Ok(Some(ticket))
     }
 
-    /// Renames a collection, in one unit with the drop of the target if that is asked for.
-    pub fn rename_collection(
-        &self,
-        from: &Namespace,
-        to: &Namespace,
-        drop_target: bool,
-    ) -> Result<CommitTicket> {
+    /// Renames a collection, in one unit with all that goes with it.
+    pub fn rename_collection(&self, rename: &Rename<'_>) -> Result<CommitTicket> {
+        let (from, to) = (rename.from, rename.to);
+        if from == to {
+            bail!(IllegalOperation, "Can't rename a collection to itself");
+        }
+        self.check_case(to)?;
         let mut ddl = self.lock_ddl();
         let Some(source) = self.collection(from.as_str()) else {
             bail!(NamespaceNotFound, "Source collection {from} does not exist");
         };
         let mut unit = WriteUnit::new();
         match self.resolve(to.as_str()) {
-            Resolved::Nothing => {}
+            Resolved::Nothing if rename.replaces.is_none() => {}
+            Resolved::Nothing => return Err(gone(to)),
             Resolved::View(_) => {
                 bail!(NamespaceExists, "a view already exists with that name: {to}")
             }
-            Resolved::Collection(_) if !drop_target => {
+            Resolved::Collection(_) if !rename.drop_target => {
                 bail!(NamespaceExists, "target namespace exists");
             }
-            Resolved::Collection(_) => {
+            Resolved::Collection(target) => {
+                if rename.replaces.is_some_and(|id| id != target.id) {
+                    return Err(gone(to));
+                }
                 self.add_drop(&mut unit, &ddl, to.as_str());
             }
         }
+        if let Some((name, id)) = rename.also_drop {
+            if self.collection(name.as_str()).is_none_or(|c| c.id != id) {
+                return Err(gone(name));
+            }
+            self.add_drop(&mut unit, &ddl, name.as_str());
+        }
         let place = *ddl.places.get(from.as_str()).ok_or_else(|| namespace_not_found(from))?;
         let indexes = stored_indexes(&source.indexes);
-        let text = stored::collection_doc(source.id, to, &source.uuid, &source.options, &indexes);
+        let options = CollectionOptions { temp: false, ..source.options.clone() };
+        let text = stored::collection_doc(source.id, to, &source.uuid, &options, &indexes);
         unit.update(CollectionId::CATALOG, place.record, place.version, text.into_vec());
         unit.push(source.id, RecordId(0), OpKind::ChangeDefinition);
         let ticket = self.committer.commit(&mut unit)?;
-        self.forget(&mut ddl, to.as_str());
-        self.forget(&mut ddl, from.as_str());
+        let renamed =
+            self.assemble(source.id, to.clone(), source.uuid, options, source.indexes.clone())?;
+        // Readers must not find a moment in which neither name is there.
+        let mut collections = write(&self.collections);
+        for name in [Some(from), rename.also_drop.map(|(name, _)| name)].into_iter().flatten() {
+            ddl.places.remove(name.as_str());
+            collections.remove(name.as_str());
+        }
         ddl.places.insert(to.as_str().to_owned(), Place { version: ticket.seq, ..place });
-        let collection = self.assemble(
-            source.id,
-            to.clone(),
-            source.uuid,
-            source.options.clone(),
-            source.indexes.clone(),
-        )?;
-        write(&self.collections).insert(to.as_str().to_owned(), Arc::new(collection));
+        collections.insert(to.as_str().to_owned(), Arc::new(renamed));
         Ok(ticket)
     }
 
@@ -433,6 +474,7 @@ impl Catalog {
         collection: &Collection,
         specs: &[DocBuf],
     ) -> Result<(Vec<IndexId>, CommitTicket)> {
+        collection.check_writable()?;
         if collection.indexes.len() + specs.len() > limits::INDEXES_PER_COLLECTION_MAX {
             bail!(
                 CannotCreateIndex,
@@ -469,14 +511,23 @@ impl Catalog {
         Ok((ids, ticket))
     }
 
-    /// Makes indexes that were backfilled ready to serve.
-    pub fn indexes_ready(&self, collection: &Collection, ids: &[IndexId]) -> Result<CommitTicket> {
+    /// Makes indexes that were backfilled ready to serve, and drops others in the same unit.
+    pub fn indexes_ready(
+        &self,
+        collection: &Collection,
+        ready: &[IndexId],
+        replaced: &[IndexId],
+    ) -> Result<CommitTicket> {
+        let mut unit = WriteUnit::new();
+        for id in replaced {
+            unit.push(collection.id, RecordId(0), OpKind::DropIndex { index: *id });
+        }
         let indexes = collection
             .indexes
             .iter()
-            .map(|i| if ids.contains(&i.id) { ready_copy(i) } else { i.clone() })
+            .filter(|i| !replaced.contains(&i.id))
+            .map(|i| if ready.contains(&i.id) { ready_copy(i) } else { i.clone() })
             .collect();
-        let mut unit = WriteUnit::new();
         self.commit_definition(&mut unit, collection, collection.options.clone(), indexes)
     }
 
@@ -490,6 +541,43 @@ impl Catalog {
         self.commit_definition(&mut unit, collection, collection.options.clone(), kept)
     }
 
+    /// Lets the collection take no more writes and no other change of definition, until it's
+    /// thawed, dropped or renamed away. Not stored: a restart thaws it.
+    pub fn freeze(&self, collection: &Collection) -> Result<Arc<Collection>> {
+        self.set_frozen(collection, true)
+    }
+
+    /// Lets a frozen collection take writes again.
+    pub fn thaw(&self, collection: &Collection) -> Result<Arc<Collection>> {
+        self.set_frozen(collection, false)
+    }
+
+    fn set_frozen(&self, collection: &Collection, frozen: bool) -> Result<Arc<Collection>> {
+        if frozen {
+            collection.check_writable()?;
+        }
+        let mut ddl = self.lock_ddl();
+        let indexes = collection.indexes.clone();
+        let stored = stored_indexes(&indexes);
+        let mut unit = WriteUnit::new();
+        self.put_definition(&mut unit, &ddl, collection, &collection.options, &stored)?;
+        let ticket = self.committer.commit(&mut unit)?;
+        if let Some(place) = ddl.places.get_mut(collection.ns.as_str()) {
+            place.version = ticket.seq;
+        }
+        let mut changed = self.assemble(
+            collection.id,
+            collection.ns.clone(),
+            collection.uuid,
+            collection.options.clone(),
+            indexes,
+        )?;
+        changed.frozen = frozen;
+        let changed = Arc::new(changed);
+        write(&self.collections).insert(collection.ns.as_str().to_owned(), changed.clone());
+        Ok(changed)
+    }
+
     /// Commits a changed definition of a collection. `StaleCatalog` if it is not the current one.
     fn commit_definition(
         &self,
@@ -498,6 +586,7 @@ impl Catalog {
         options: CollectionOptions,
         indexes: Vec<Arc<Index>>,
     ) -> Result<CommitTicket> {
+        collection.check_writable()?;
         let mut ddl = self.lock_ddl();
         let stored = stored_indexes(&indexes);
         self.put_definition(unit, &ddl, collection, &options, &stored)?;
@@ -558,7 +647,7 @@ impl Catalog {
         let gone = || Error::new(ErrorCode::InternalError, format!("no store for {ns}"));
         let store = self.engine.record_store(id).ok_or_else(gone)?;
         let definition = self.engine.definition_number(id).ok_or_else(gone)?;
-        Ok(Collection { id, ns, uuid, options, definition, store, indexes })
+        Ok(Collection { id, ns, uuid, options, definition, store, indexes, frozen: false })
     }
 
     fn index(&self, id: IndexId, keys: Arc<IndexKeys>, ready: bool) -> Result<Arc<Index>> {
@@ -679,6 +768,13 @@ fn stored_indexes(indexes: &[Arc<Index>]) -> Vec<(IndexId, bool, DocBuf)> {
 /// `NamespaceNotFound` as MongoDB words it for drops and the like.
 pub fn namespace_not_found(_ns: &Namespace) -> Error {
     Error::new(ErrorCode::NamespaceNotFound, "ns not found")
+}
+
+fn gone(ns: &Namespace) -> Error {
+    Error::new(
+        ErrorCode::ConflictingOperationInProgress,
+        format!("collection {ns} was dropped or replaced meanwhile"),
+    )
 }
 
 fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {

@@ -30,6 +30,8 @@ pub struct Collection {
     pub store: Arc<dyn RecordStore>,
     /// Its indexes; the `_id` index first.
     pub indexes: Vec<Arc<Index>>,
+    /// Whether its documents are being copied elsewhere, so that it takes no writes.
+    pub frozen: bool,
 }
 
 /// Scratch memory for key generation, reused from write to write.
@@ -65,6 +67,7 @@ impl Collection {
         if doc.len() > limits::DOCUMENT_BYTES_MAX {
             return Err(too_large(doc.len()));
         }
+        self.check_writable()?;
         unit.expect_definition(self.id, self.definition);
         let op = unit.insert(self.id, doc);
         for index in &self.indexes {
@@ -74,7 +77,7 @@ impl Collection {
                 _ => break,
             };
             index.keys.generate_into(Doc::from_bytes(bytes)?, &mut scratch.new)?;
-            let unique = index.definition().unique;
+            let unique = index.definition().refuses_duplicates();
             for key in scratch.new.iter() {
                 unit.key(index.id, true, unique, key.bytes, key.type_bits);
             }
@@ -95,6 +98,7 @@ impl Collection {
         if new.len() > limits::DOCUMENT_INTERNAL_BYTES_MAX {
             return Err(too_large(new.len()));
         }
+        self.check_writable()?;
         unit.expect_definition(self.id, self.definition);
         let mut changes: Vec<(usize, bool, Vec<u8>, Vec<u8>)> = Vec::new();
         let new_doc = Doc::from_bytes(&new)?;
@@ -118,7 +122,7 @@ impl Collection {
         let op = unit.update(self.id, record, seen, new);
         for (position, add, key, bits) in changes {
             let index = &self.indexes[position];
-            unit.key(index.id, add, add && index.definition().unique, &key, &bits);
+            unit.key(index.id, add, add && index.definition().refuses_duplicates(), &key, &bits);
         }
         Ok(op)
     }
@@ -132,6 +136,7 @@ impl Collection {
         old: Doc<'_>,
         scratch: &mut KeyScratch,
     ) -> Result<usize> {
+        self.check_writable()?;
         unit.expect_definition(self.id, self.definition);
         let op = unit.delete(self.id, record, seen);
         for index in &self.indexes {
@@ -141,6 +146,17 @@ impl Collection {
             }
         }
         Ok(op)
+    }
+
+    /// Fails while the collection takes no writes.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.frozen {
+            return Err(Error::new(
+                ErrorCode::ConflictingOperationInProgress,
+                format!("the collection is being converted or moved: {}", self.ns),
+            ));
+        }
+        Ok(())
     }
 
     /// Fails if the validator refuses the document. `old` is the document it replaces.

@@ -18,6 +18,8 @@ pub struct IndexDefinition {
     pub pattern: KeyPattern,
     /// Whether no two documents may have the same key.
     pub unique: bool,
+    /// Whether new keys are refused that are there already, while old duplicates may remain.
+    pub prepare_unique: bool,
     /// Whether documents without any of the fields are left out.
     pub sparse: bool,
     /// Only documents that match are indexed.
@@ -47,6 +49,7 @@ impl IndexDefinition {
             name: spec.value("name").as_str().unwrap_or_default().to_owned(),
             pattern: KeyPattern::parse(key.as_doc())?,
             unique: truthy(spec, "unique") || is_id_pattern(key.as_doc()),
+            prepare_unique: truthy(spec, "prepareUnique"),
             sparse: truthy(spec, "sparse"),
             partial,
             expire_after_seconds: match spec.value("expireAfterSeconds") {
@@ -73,6 +76,11 @@ impl IndexDefinition {
     /// Whether this is the `_id` index.
     pub fn is_id(&self) -> bool {
         is_id_pattern(self.key.as_doc())
+    }
+
+    /// Whether a write fails that would give another document the same key.
+    pub fn refuses_duplicates(&self) -> bool {
+        self.unique || self.prepare_unique
     }
 
     /// Whether the document belongs into the index (a partial index's filter).

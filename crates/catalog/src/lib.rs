@@ -5,6 +5,7 @@
 
 pub mod build;
 pub mod catalog;
+pub mod check;
 pub mod collation;
 pub mod collection;
 pub mod index;
@@ -14,7 +15,7 @@ pub mod spec;
 mod stored;
 
 pub use build::IndexBuild;
-pub use catalog::{Catalog, Resolved, View, namespace_not_found, system_views_uuid};
+pub use catalog::{Catalog, Rename, Resolved, View, namespace_not_found, system_views_uuid};
 pub use collection::{Collection, KeyScratch};
 pub use index::{Index, IndexDefinition, IndexKeys, IndexUsage, MultikeyPaths};
 pub use namespace::{Namespace, check_database_name};

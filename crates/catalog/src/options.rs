@@ -46,6 +46,8 @@ pub struct CollectionOptions {
     pub validation_level: Option<ValidationLevel>,
     /// What happens to a document that fails, where that was said.
     pub validation_action: Option<ValidationAction>,
+    /// Whether it is a copy in the making, which a restart drops.
+    pub temp: bool,
     /// Options that are kept and shown but that mean nothing to the engine (`storageEngine`,
     /// `indexOptionDefaults`, `changeStreamPreAndPostImages`, …).
     pub kept: DocBuf,
@@ -59,6 +61,7 @@ impl Default for CollectionOptions {
             validator_expr: None,
             validation_level: None,
             validation_action: None,
+            temp: false,
             kept: DocBuf::new(),
         }
     }
@@ -76,6 +79,7 @@ impl CollectionOptions {
             for elem in doc {
                 match (elem.key(), elem.value()) {
                     ("capped", Value::Bool(capped)) => is_capped = capped,
+                    ("temp", Value::Bool(temp)) => options.temp = temp,
                     ("size", Value::Int64(size)) => bytes_max = size.max(0) as u64,
                     ("max", Value::Int64(max)) => records_max = max.max(0) as u64,
                     ("validator", Value::Document(validator)) => {
@@ -122,6 +126,9 @@ impl CollectionOptions {
             if capped.records_max > 0 {
                 out.put("max", capped.records_max as i64);
             }
+        }
+        if self.temp {
+            out.put("temp", true);
         }
         out.put_all(self.kept.as_doc());
         if let Some(validator) = &self.validator {

@@ -85,6 +85,8 @@ pub struct Invocation<'a> {
     pub more_to_come: bool,
     /// Set by a command after whose reply the connection ends.
     pub close_after: bool,
+    /// Set by a command that ends the connection without a reply.
+    pub hang_up: bool,
     /// Where the reply's fields go.
     pub reply: DocWriter<'a>,
 }

@@ -4,6 +4,7 @@
 //! `server` is what they share. Knows nothing of sockets, of engines by name, or of the process.
 
 pub mod args;
+pub mod background;
 pub mod client;
 pub mod cmds;
 pub mod concerns;

@@ -1,6 +1,8 @@
 //! The operations that are running, for `currentOp` and `killOp`.
 
+use kauri_base::log;
 use kauri_base::operation::OperationState;
+use kauri_bson::{Doc, DocBuf, Value};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +27,59 @@ pub struct Running {
     pub started_ns: u64,
     /// The logical session, if it has one.
     pub lsid: Option<[u8; 16]>,
+}
+
+/// An operation as `currentOp` shows it.
+pub fn describe(running: &Running, host: &str, now_ms: i64) -> DocBuf {
+    let elapsed_ns = kauri_transport::monotonic_ns().saturating_sub(running.started_ns);
+    let command = running.command.as_doc();
+    let target = command.first().map(|e| e.value());
+    let ns = match &target {
+        Some(Value::String(name)) => format!("{}.{name}", running.db),
+        _ => format!("{}.$cmd", running.db),
+    };
+    let kind = match running.name {
+        "find" => "query",
+        "getMore" => "getmore",
+        "insert" => "insert",
+        "update" => "update",
+        "delete" => "remove",
+        _ => "command",
+    };
+    let mut time = String::new();
+    log::write_iso_date(&mut time, now_ms);
+    DocBuf::build(|out| {
+        out.put("type", "op");
+        out.put("host", host);
+        out.put("desc", format!("conn{}", running.connection));
+        out.put("connectionId", running.connection as i32);
+        out.put("client", &running.client);
+        if !running.app_name.is_empty() {
+            out.put("appName", &running.app_name);
+        }
+        out.put("active", true);
+        out.put("currentOpTime", &time);
+        out.put_value("effectiveUsers", &Value::array([]));
+        out.put("threaded", true);
+        out.put("opid", running.state.id as i32);
+        if let Some(id) = running.lsid {
+            let uuid = Value::Binary { subtype: 4, bytes: id.as_slice().into() };
+            out.document("lsid").put_value("id", &uuid);
+        }
+        out.put("secs_running", (elapsed_ns / 1_000_000_000) as i64);
+        out.put("microsecs_running", (elapsed_ns / 1000) as i64);
+        out.put("op", kind);
+        out.put("ns", &ns);
+        out.put("redacted", false);
+        out.put("command", command);
+        out.put("numYields", running.state.yields() as i32);
+        out.put("killPending", running.state.is_killed());
+        out.put("locks", Doc::EMPTY);
+        out.put("waitingForLock", false);
+        out.put("lockStats", Doc::EMPTY);
+        out.put("waitingForFlowControl", false);
+        out.put("flowControlStats", Doc::EMPTY);
+    })
 }
 
 /// All of them. Only operations that may take long are entered: those that suspend.

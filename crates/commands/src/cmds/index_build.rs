@@ -44,6 +44,16 @@ pub async fn run(
     ns: &Namespace,
     ids: &[IndexId],
 ) -> Result<CommitTicket> {
+    replace(invocation, ns, ids, &[]).await
+}
+
+/// As [`run`], dropping other indexes at the moment in which these become ready.
+pub async fn replace(
+    invocation: &mut Invocation<'_>,
+    ns: &Namespace,
+    ids: &[IndexId],
+    replaced: &[IndexId],
+) -> Result<CommitTicket> {
     let catalog = invocation.server.catalog.clone();
     let mut abort = Abort { catalog: &catalog, ns: ns.clone(), ids, armed: true };
     let started = invocation.server.clock.monotonic();
@@ -71,7 +81,7 @@ pub async fn run(
         }
     }
     let ticket = loop {
-        match catalog.indexes_ready(&collection, ids) {
+        match catalog.indexes_ready(&collection, ids, replaced) {
             Err(error) if error.code() == ErrorCode::WriteConflict => {
                 invocation.op.yield_now().await?;
                 collection = current(&catalog, ns, ids)?;

@@ -1,0 +1,435 @@
+//! Checking a collection against itself: every document is well-formed, every index has exactly the
+//! keys of the documents, in order, and the counts are right.
+//!
+//! Writers go on meanwhile. What looks wrong is looked at again in a new snapshot, and counts only
+//! if it is still so for the same version of the record. Like a build ([`crate::IndexBuild`]) a check
+//! proceeds in steps and holds nothing between two of them.
+
+use crate::collection::Collection;
+use crate::index::Index;
+use kauri_base::{Access, CommitSeq, Error, RecordId, Result, Ticket, limits};
+use kauri_bson::keygen::Keys;
+use kauri_bson::{Doc, DocBuf};
+use kauri_storage::{Direction, IndexScan, RecordScan, RecoveryUnit};
+use std::sync::Arc;
+
+/// Records or entries that one step looks at.
+const STEP_ITEMS: usize = 64;
+/// Most findings of a kind that are kept one by one.
+pub const FINDINGS_MAX: usize = 100;
+
+/// What is wrong with an index.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Finding {
+    /// A document's key is not in the index.
+    Missing {
+        /// The index.
+        index: String,
+        /// The record.
+        record: RecordId,
+        /// The document's `_id`, in a document of its own.
+        id: DocBuf,
+    },
+    /// The index has a key that its record does not have.
+    Extra {
+        /// The index.
+        index: String,
+        /// The record.
+        record: RecordId,
+    },
+    /// Two records share a key of a unique index.
+    Duplicate {
+        /// The index.
+        index: String,
+        /// The second of the records.
+        record: RecordId,
+    },
+    /// Entries are not in order.
+    Disorder {
+        /// The index.
+        index: String,
+    },
+    /// A document cannot be read.
+    Corrupt {
+        /// The record.
+        record: RecordId,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What was found out of one index.
+#[derive(Clone, Debug)]
+pub struct IndexReport {
+    /// Its name.
+    pub name: String,
+    /// Its entries.
+    pub keys: u64,
+    /// Whether all is well with it.
+    pub valid: bool,
+}
+
+/// What was found out.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Documents.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Documents that cannot be read or are no BSON.
+    pub invalid: u64,
+    /// The indexes, the one on `_id` first.
+    pub indexes: Vec<IndexReport>,
+    /// What is wrong, at most [`FINDINGS_MAX`] of each kind.
+    pub findings: Vec<Finding>,
+}
+
+/// What a step came to.
+pub enum CheckStep {
+    /// There is more to do.
+    Again,
+    /// Wait for the ticket, then go on.
+    Blocked(Ticket),
+    /// The check is over.
+    Done,
+}
+
+enum Phase {
+    Records(RecordScan),
+    Index(usize, IndexScan, Option<(Vec<u8>, RecordId)>),
+    Done,
+}
+
+/// A check in progress.
+pub struct CollectionCheck {
+    collection: Arc<Collection>,
+    indexes: Vec<Arc<Index>>,
+    phase: Phase,
+    keys: Keys,
+    report: Report,
+    /// What is to be looked at again before the scan goes on.
+    again: Vec<Suspect>,
+}
+
+/// An index entry that did not agree with its record when it was looked at first.
+struct Suspect {
+    index: usize,
+    record: RecordId,
+    /// The version of the record then; `None` if there was none.
+    version: Option<CommitSeq>,
+    kind: SuspectKind,
+}
+
+enum SuspectKind {
+    Missing,
+    Extra(Vec<u8>),
+}
+
+impl CollectionCheck {
+    /// The check of this collection; without `entries` only the documents are looked at.
+    pub fn new(collection: Arc<Collection>, entries: bool) -> Self {
+        let indexes: Vec<_> = if entries {
+            collection.indexes.iter().filter(|i| i.ready).cloned().collect()
+        } else {
+            Vec::new()
+        };
+        let reports = indexes.iter().map(|index| IndexReport {
+            name: index.name().to_owned(),
+            keys: 0,
+            valid: true,
+        });
+        let report = Report { indexes: reports.collect(), ..Report::default() };
+        CollectionCheck {
+            collection,
+            indexes,
+            phase: Phase::Records(RecordScan::new(Direction::Forward)),
+            keys: Keys::default(),
+            report,
+            again: Vec::new(),
+        }
+    }
+
+    /// What was found out so far.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Looks at the next records or entries. `ru` is not entered, before or after.
+    pub fn step(&mut self, ru: &mut dyn RecoveryUnit) -> Result<CheckStep> {
+        ru.enter();
+        let step = self.step_entered(ru);
+        ru.leave();
+        step
+    }
+
+    fn step_entered(&mut self, ru: &dyn RecoveryUnit) -> Result<CheckStep> {
+        if let Some(suspect) = self.again.pop() {
+            return self.look_again(ru, suspect);
+        }
+        match std::mem::replace(&mut self.phase, Phase::Done) {
+            Phase::Records(mut scan) => {
+                let step = self.records(ru, &mut scan)?;
+                self.phase = match step {
+                    CheckStep::Done => self.index_phase(0),
+                    _ => Phase::Records(scan),
+                };
+                Ok(self.unless_over(step))
+            }
+            Phase::Index(position, mut scan, mut last) => {
+                let step = self.entries(ru, position, &mut scan, &mut last)?;
+                self.phase = match step {
+                    CheckStep::Done => self.index_phase(position + 1),
+                    _ => Phase::Index(position, scan, last),
+                };
+                Ok(self.unless_over(step))
+            }
+            Phase::Done => Ok(CheckStep::Done),
+        }
+    }
+
+    fn index_phase(&self, position: usize) -> Phase {
+        if position < self.indexes.len() {
+            let scan = IndexScan::new(Direction::Forward, Vec::new(), Vec::new());
+            Phase::Index(position, scan, None)
+        } else {
+            Phase::Done
+        }
+    }
+
+    fn unless_over(&self, step: CheckStep) -> CheckStep {
+        match step {
+            CheckStep::Done if !matches!(self.phase, Phase::Done) => CheckStep::Again,
+            other => other,
+        }
+    }
+
+    fn records(&mut self, ru: &dyn RecoveryUnit, scan: &mut RecordScan) -> Result<CheckStep> {
+        let collection = self.collection.clone();
+        for _ in 0..STEP_ITEMS {
+            let Some(id) = scan.next_buffered() else {
+                if scan.ended() {
+                    return Ok(CheckStep::Done);
+                }
+                if let Access::WouldBlock(ticket) = collection.store.fill(ru, scan)? {
+                    return Ok(CheckStep::Blocked(ticket));
+                }
+                continue;
+            };
+            match collection.store.get(ru, id) {
+                Ok(Access::Ready(Some(record))) => {
+                    self.record(ru, id, record.version, record.doc)?;
+                    if !self.again.is_empty() {
+                        return Ok(CheckStep::Again);
+                    }
+                }
+                Ok(Access::Ready(None)) => {}
+                Ok(Access::WouldBlock(ticket)) => {
+                    scan.put_back();
+                    return Ok(CheckStep::Blocked(ticket));
+                }
+                Err(error) => {
+                    self.report.invalid += 1;
+                    self.corrupt(id, Error::from(error).message());
+                }
+            }
+        }
+        Ok(CheckStep::Again)
+    }
+
+    fn record(
+        &mut self,
+        ru: &dyn RecoveryUnit,
+        id: RecordId,
+        version: CommitSeq,
+        doc: Doc<'_>,
+    ) -> Result<()> {
+        self.report.records += 1;
+        self.report.bytes += doc.as_bytes().len() as u64;
+        if let Err(error) = kauri_bson::validate(doc.as_bytes(), limits::DOCUMENT_DEPTH_MAX) {
+            self.report.invalid += 1;
+            self.corrupt(id, error.message());
+            return Ok(());
+        }
+        for (position, index) in self.indexes.clone().iter().enumerate() {
+            if !matches!(self.has_all_keys(ru, index, id, doc)?, Access::Ready(true)) {
+                self.again.push(Suspect {
+                    index: position,
+                    record: id,
+                    version: Some(version),
+                    kind: SuspectKind::Missing,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn has_all_keys(
+        &mut self,
+        ru: &dyn RecoveryUnit,
+        index: &Index,
+        id: RecordId,
+        doc: Doc<'_>,
+    ) -> Result<Access<bool>> {
+        index.keys.generate_into(doc, &mut self.keys)?;
+        for key in self.keys.iter() {
+            match has_entry(ru, index, key.bytes, id)? {
+                Access::Ready(true) => {}
+                other => return Ok(other),
+            }
+        }
+        Ok(Access::Ready(true))
+    }
+
+    fn entries(
+        &mut self,
+        ru: &dyn RecoveryUnit,
+        position: usize,
+        scan: &mut IndexScan,
+        last: &mut Option<(Vec<u8>, RecordId)>,
+    ) -> Result<CheckStep> {
+        let collection = self.collection.clone();
+        let index = self.indexes[position].clone();
+        for _ in 0..STEP_ITEMS {
+            let Some(entry) = scan.next_buffered() else {
+                if scan.ended() {
+                    return Ok(CheckStep::Done);
+                }
+                if let Access::WouldBlock(ticket) = index.data.fill(ru, scan)? {
+                    return Ok(CheckStep::Blocked(ticket));
+                }
+                continue;
+            };
+            let found = match collection.store.get(ru, entry.record) {
+                Ok(Access::WouldBlock(ticket)) => {
+                    scan.put_back();
+                    return Ok(CheckStep::Blocked(ticket));
+                }
+                Ok(Access::Ready(found)) => found,
+                // Reported with the records.
+                Err(_) => continue,
+            };
+            let (key, record) = (entry.key.to_vec(), entry.record);
+            self.report.indexes[position].keys += 1;
+            self.order(position, &index, last.as_ref(), &key, record);
+            let agrees = match &found {
+                Some(found) => {
+                    index.keys.generate_into(found.doc, &mut self.keys)?;
+                    self.keys.contains(&key)
+                }
+                None => false,
+            };
+            if !agrees {
+                let version = found.map(|found| found.version);
+                let kind = SuspectKind::Extra(key.clone());
+                self.again.push(Suspect { index: position, record, version, kind });
+            }
+            *last = Some((key, record));
+            if !self.again.is_empty() {
+                return Ok(CheckStep::Again);
+            }
+        }
+        Ok(CheckStep::Again)
+    }
+
+    fn order(
+        &mut self,
+        position: usize,
+        index: &Index,
+        last: Option<&(Vec<u8>, RecordId)>,
+        key: &[u8],
+        record: RecordId,
+    ) {
+        let Some((last_key, last_record)) = last else { return };
+        if (last_key.as_slice(), *last_record) >= (key, record) {
+            self.find(position, Finding::Disorder { index: index.name().to_owned() });
+        } else if last_key == key && index.definition().unique {
+            let index = index.name().to_owned();
+            self.find(position, Finding::Duplicate { index, record });
+        }
+    }
+
+    /// Whether the suspicion holds in a new snapshot, for the same version of the record.
+    fn look_again(&mut self, ru: &dyn RecoveryUnit, suspect: Suspect) -> Result<CheckStep> {
+        let collection = self.collection.clone();
+        let index = self.indexes[suspect.index].clone();
+        let found = match collection.store.get(ru, suspect.record)? {
+            Access::WouldBlock(ticket) => {
+                self.again.push(suspect);
+                return Ok(CheckStep::Blocked(ticket));
+            }
+            Access::Ready(found) => found,
+        };
+        if found.map(|f| f.version) != suspect.version {
+            // It was written meanwhile; what the write left is checked by the other pass.
+            return Ok(CheckStep::Again);
+        }
+        let entry = match (&suspect.kind, &found) {
+            (SuspectKind::Missing, Some(found)) => {
+                self.has_all_keys(ru, &index, suspect.record, found.doc)?
+            }
+            (SuspectKind::Missing, None) => return Ok(CheckStep::Again),
+            (SuspectKind::Extra(key), _) => has_entry(ru, &index, key, suspect.record)?,
+        };
+        let there = match entry {
+            Access::Ready(there) => there,
+            Access::WouldBlock(ticket) => {
+                self.again.push(suspect);
+                return Ok(CheckStep::Blocked(ticket));
+            }
+        };
+        let (name, record) = (index.name().to_owned(), suspect.record);
+        match (suspect.kind, found) {
+            (SuspectKind::Missing, Some(found)) if !there => {
+                let id = DocBuf::build(|w| w.put_value("_id", &found.doc.value("_id")));
+                self.find(suspect.index, Finding::Missing { index: name, record, id });
+            }
+            (SuspectKind::Extra(_), _) if there => {
+                self.find(suspect.index, Finding::Extra { index: name, record });
+            }
+            _ => {}
+        }
+        Ok(CheckStep::Again)
+    }
+
+    fn corrupt(&mut self, record: RecordId, reason: &str) {
+        self.keep(Finding::Corrupt { record, reason: reason.to_owned() });
+    }
+
+    fn find(&mut self, position: usize, finding: Finding) {
+        self.report.indexes[position].valid = false;
+        self.keep(finding);
+    }
+
+    fn keep(&mut self, finding: Finding) {
+        let kind = std::mem::discriminant(&finding);
+        let same = self.report.findings.iter().filter(|f| std::mem::discriminant(*f) == kind);
+        if same.count() < FINDINGS_MAX {
+            self.report.findings.push(finding);
+        }
+    }
+}
+
+/// Whether the index has this key for this record.
+fn has_entry(
+    ru: &dyn RecoveryUnit,
+    index: &Index,
+    key: &[u8],
+    record: RecordId,
+) -> Result<Access<bool>> {
+    let mut high = key.to_vec();
+    high.push(0);
+    let mut scan = IndexScan::new(Direction::Forward, key.to_vec(), high);
+    loop {
+        while let Some(entry) = scan.next_buffered() {
+            if entry.key == key && entry.record == record {
+                return Ok(Access::Ready(true));
+            }
+        }
+        if scan.ended() {
+            return Ok(Access::Ready(false));
+        }
+        if let Access::WouldBlock(ticket) = index.data.fill(ru, &mut scan)? {
+            return Ok(Access::WouldBlock(ticket));
+        }
+    }
+}

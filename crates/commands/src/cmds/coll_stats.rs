@@ -1,0 +1,104 @@
+//! `collStats`: sizes and counts of a collection.
+
+use crate::args::Args;
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use kauri_base::{Result, bail};
+use kauri_bson::{Doc, DocWriter, Elem, Value};
+use kauri_catalog::{Collection, Namespace, Resolved};
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    aliases: &["collstats"],
+    access: Access::Read,
+    ..Command::new("collStats", "tells sizes and counts of a collection", run)
+};
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let ns = invocation.namespace()?;
+        let args = Args::new("collStats");
+        let mut scale = 1;
+        for elem in invocation.body.iter().skip(1) {
+            match elem.key() {
+                "scale" => scale = args.given(elem, read_scale)?.unwrap_or(1),
+                "verbose" | "waitForLock" | "numericOnly" => {
+                    let _ = args.given(elem, Args::safe_bool)?;
+                }
+                _ => args.other(elem)?,
+            }
+        }
+        let collection = match invocation.server.catalog.resolve(ns.as_str()) {
+            Resolved::Collection(collection) => Some(collection),
+            Resolved::Nothing => None,
+            Resolved::View(_) => {
+                bail!(CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection")
+            }
+        };
+        write(&ns, collection.as_deref(), scale, &mut invocation.reply);
+        Ok(())
+    })
+}
+
+/// `scale`: by what sizes are divided.
+pub fn read_scale(args: &Args<'_>, elem: Elem<'_>) -> Result<i64> {
+    let scale = args.long(elem)?;
+    if scale < 1 {
+        bail!(BadValue, "BSON field 'scale' value must be >= 1, actual value '{scale}'");
+    }
+    Ok(scale)
+}
+
+/// The smallest type that holds the number, as MongoDB has it here.
+fn number(n: u64) -> Value<'static> {
+    i32::try_from(n).map_or(Value::Int64(n as i64), Value::Int32)
+}
+
+/// The figures of a collection, or of one that doesn't exist.
+pub fn write(ns: &Namespace, collection: Option<&Collection>, scale: i64, out: &mut DocWriter<'_>) {
+    let scaled = |bytes: u64| number(bytes / scale.max(1) as u64);
+    out.put("ns", ns.as_str());
+    let Some(collection) = collection else {
+        for name in ["size", "count", "numOrphanDocs", "storageSize", "totalSize", "nindexes"] {
+            out.put(name, 0);
+        }
+        out.put("totalIndexSize", 0);
+        out.put("indexDetails", Doc::EMPTY);
+        out.put("indexSizes", Doc::EMPTY);
+        out.put_value("scaleFactor", &number(scale as u64));
+        return;
+    };
+    let stats = collection.store.stats();
+    let index_bytes: u64 = collection.indexes.iter().map(|i| i.data.bytes()).sum();
+    out.put_value("size", &scaled(stats.bytes));
+    out.put_value("count", &number(stats.records));
+    if let Some(average) = stats.bytes.checked_div(stats.records) {
+        out.put_value("avgObjSize", &number(average));
+    }
+    out.put("numOrphanDocs", 0);
+    out.put_value("storageSize", &scaled(stats.storage_bytes));
+    out.put("freeStorageSize", 0);
+    out.put("capped", collection.options.capped.is_some());
+    if let Some(capped) = collection.options.capped {
+        if capped.records_max > 0 {
+            out.put_value("max", &number(capped.records_max));
+        } else {
+            out.put("max", 0);
+        }
+        out.put_value("maxSize", &scaled(capped.bytes_max));
+    }
+    out.put("nindexes", collection.indexes.iter().filter(|i| i.ready).count() as i32);
+    {
+        let mut builds = out.array("indexBuilds");
+        collection.indexes.iter().filter(|i| !i.ready).for_each(|i| builds.push(i.name()));
+    }
+    out.put_value("totalIndexSize", &scaled(index_bytes));
+    out.put_value("totalSize", &scaled(stats.storage_bytes + index_bytes));
+    {
+        let mut sizes = out.document("indexSizes");
+        for index in &collection.indexes {
+            sizes.put_value(index.name(), &scaled(index.data.bytes()));
+        }
+    }
+    out.put_value("scaleFactor", &number(scale as u64));
+}

@@ -1,0 +1,48 @@
+//! `compact`: asks for unused space back. The engine's cleaner does that all the time, so there is
+//! nothing left to do but to answer.
+
+use super::ddl;
+use crate::args::Args;
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use kauri_base::bail;
+
+/// See the module's head.
+pub const COMMAND: Command =
+    Command { access: Access::None, ..Command::new("compact", "reclaims unused space", run) };
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let ns = invocation.namespace()?;
+        let args = Args::new("compact");
+        let mut dry_run = false;
+        for elem in invocation.body.iter().skip(1) {
+            match elem.key() {
+                "force" => {
+                    let _ = args.given(elem, Args::safe_bool)?;
+                }
+                "dryRun" => dry_run = args.given(elem, Args::safe_bool)?.unwrap_or(false),
+                "freeSpaceTargetMB" => {
+                    let target = args.given(elem, Args::long)?;
+                    if target.is_some_and(|megabytes| megabytes < 1) {
+                        bail!(
+                            BadValue,
+                            "BSON field 'freeSpaceTargetMB' value must be >= 1, actual value '{}'",
+                            target.unwrap_or(0)
+                        );
+                    }
+                }
+                _ => args.other(elem)?,
+            }
+        }
+        if ns.is_system() {
+            bail!(InvalidNamespace, "can't compact a system namespace: {ns}");
+        }
+        if ddl::collection(invocation, &ns)?.is_none() {
+            bail!(NamespaceNotFound, "collection does not exist: {ns}");
+        }
+        let name = if dry_run { "estimatedBytesFreed" } else { "bytesFreed" };
+        invocation.reply.put(name, 0i64);
+        Ok(())
+    })
+}

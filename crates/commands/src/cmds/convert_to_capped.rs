@@ -1,0 +1,118 @@
+//! `convertToCapped`: puts a capped collection with the same documents in a collection's place.
+//! Indexes but that on `_id` are lost, as in MongoDB.
+
+use super::{copy, ddl};
+use crate::args::Args;
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use kauri_base::{ErrorCode, Result, bail};
+use kauri_bson::Elem;
+use kauri_catalog::{Capped, CollectionOptions, Namespace, Rename, Resolved};
+
+/// `convertToCapped`.
+pub const CONVERT: Command = Command {
+    access: Access::Write,
+    ..Command::new("convertToCapped", "makes a collection capped", convert)
+};
+
+/// `cloneCollectionAsCapped`.
+pub const CLONE: Command = Command {
+    access: Access::Write,
+    ..Command::new("cloneCollectionAsCapped", "copies a collection into a capped one", clone)
+};
+
+/// Largest `size`: a petabyte.
+const CAPPED_BYTES_MAX: i64 = 1 << 50;
+
+fn convert<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let ns = invocation.namespace()?;
+        let size = size(invocation.body.get("size"))?;
+        check(&ns)?;
+        let source = ddl::collection(invocation, &ns)?;
+        let Some(source) = source else {
+            bail!(NamespaceNotFound, "source collection {ns} does not exist");
+        };
+        let catalog = invocation.server.catalog.clone();
+        let what = format!("convertToCapped.{}", ns.collection());
+        let name = copy::temporary_name(invocation, ns.database(), &what)?;
+        let frozen = copy::Frozen::new(&catalog, &source)?;
+        let options = CollectionOptions { temp: true, ..capped(&source.options, size) };
+        catalog.create_collection(&name, options, None)?;
+        let temporary = copy::Temporary::new(&catalog, name);
+        copy::documents(invocation, &frozen.collection, &temporary.ns).await?;
+        let rename = Rename {
+            drop_target: true,
+            replaces: Some(source.id),
+            ..Rename::new(&temporary.ns, &ns)
+        };
+        let ticket = catalog.rename_collection(&rename)?;
+        temporary.keep();
+        invocation.server.cursors.kill_where(|cursor, _| *cursor == ns);
+        ddl::log("Converted a collection to a capped one", &ns);
+        invocation.wait_for_commit(Some(ticket)).await
+    })
+}
+
+fn clone<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let from = invocation.namespace()?;
+        let args = Args::new("cloneCollectionAsCapped");
+        let to = match invocation.body.get("toCollection") {
+            Some(elem) => args.string(elem)?,
+            None => return Err(args.missing("toCollection")),
+        };
+        let to = Namespace::new(invocation.db, &to)?;
+        let size = size(invocation.body.get("size"))?;
+        let Some(source) = ddl::collection(invocation, &from)? else {
+            bail!(NamespaceNotFound, "source collection {from} does not exist");
+        };
+        to.check_creatable()?;
+        let catalog = invocation.server.catalog.clone();
+        match catalog.resolve(to.as_str()) {
+            Resolved::Nothing => {}
+            _ => bail!(
+                NamespaceExists,
+                "cloneCollectionAsCapped failed - destination collection {to} already exists. \
+                 source collection: {from}"
+            ),
+        }
+        let (_, created) = catalog.create_collection(&to, capped(&source.options, size), None)?;
+        let temporary = copy::Temporary::new(&catalog, to);
+        let copied = copy::documents(invocation, &source, &temporary.ns).await?;
+        temporary.keep();
+        invocation.wait_for_commit(copied.or(Some(created))).await
+    })
+}
+
+fn check(ns: &Namespace) -> Result<()> {
+    if ns.collection() == "system.views" {
+        bail!(BadValue, "cannot convert {ns} to a capped collection");
+    }
+    if ns.is_system() {
+        bail!(IllegalOperation, "cannot convert the system collection {ns}");
+    }
+    Ok(())
+}
+
+fn capped(source: &CollectionOptions, bytes_max: u64) -> CollectionOptions {
+    CollectionOptions { capped: Some(Capped { bytes_max, records_max: 0 }), ..source.clone() }
+}
+
+/// `size`: no type but a number will do, and not a small one.
+fn size(elem: Option<Elem<'_>>) -> Result<u64> {
+    let size = match elem {
+        Some(elem) if elem.ty().is_number() => Args::new("").long(elem)?,
+        _ => 0,
+    };
+    if size < 1 {
+        return Err(kauri_base::Error::new(
+            ErrorCode::InvalidOptions,
+            "Capped collection size must be greater than zero",
+        ));
+    }
+    if size > CAPPED_BYTES_MAX {
+        bail!(BadValue, "Capped collection size must be at most {CAPPED_BYTES_MAX}, was {size}");
+    }
+    Ok(size as u64)
+}

@@ -1,0 +1,169 @@
+//! Copying a collection's documents into another one, for commands that make a collection anew:
+//! `convertToCapped`, `cloneCollectionAsCapped`, `renameCollection` across databases.
+//!
+//! What is copied takes no writes meanwhile if it's frozen ([`Frozen`]); else the copy holds each
+//! document as it was when the copy came by.
+
+use crate::invocation::Invocation;
+use kauri_base::{Access, RecordId, Result, Ticket};
+use kauri_bson::DocBuf;
+use kauri_catalog::{Catalog, Collection, Namespace};
+use kauri_query::write::WriteOutcome;
+use kauri_query::write::insert::{InsertOptions, insert};
+use kauri_storage::{CommitTicket, Direction, RecordScan, RecoveryUnit};
+use std::sync::Arc;
+
+const BATCH_DOCS: usize = 1000;
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
+
+enum Gathered {
+    Full,
+    Ended,
+    Blocked(Ticket),
+}
+
+/// Copies all documents in the order of their insertion.
+pub async fn documents(
+    invocation: &mut Invocation<'_>,
+    from: &Collection,
+    to: &Namespace,
+) -> Result<Option<CommitTicket>> {
+    let catalog = invocation.server.catalog.clone();
+    let options = InsertOptions { ordered: true, bypass_validation: true };
+    let mut ru = catalog.engine().recovery_unit();
+    let mut scan = RecordScan::new(Direction::Forward);
+    let mut again: Option<RecordId> = None;
+    let mut outcome = WriteOutcome::default();
+    let mut batch: Vec<DocBuf> = Vec::new();
+    loop {
+        ru.enter();
+        let gathered = gather(from, &*ru, &mut scan, &mut again, &mut batch);
+        ru.leave();
+        let ended = match gathered? {
+            Gathered::Blocked(ticket) => {
+                ticket.await?;
+                invocation.op.check_for_interrupt()?;
+                continue;
+            }
+            Gathered::Full => false,
+            Gathered::Ended => true,
+        };
+        let docs: Vec<_> = batch.iter().map(DocBuf::as_doc).collect();
+        insert(&mut invocation.op, &catalog, to, &docs, &options, &mut outcome).await?;
+        if let Some((_, error)) = outcome.errors.pop() {
+            return Err(error);
+        }
+        batch.clear();
+        if ended {
+            return Ok(outcome.ticket);
+        }
+        invocation.op.yield_now().await?;
+    }
+}
+
+fn gather(
+    from: &Collection,
+    ru: &dyn RecoveryUnit,
+    scan: &mut RecordScan,
+    again: &mut Option<RecordId>,
+    batch: &mut Vec<DocBuf>,
+) -> Result<Gathered> {
+    let mut bytes: usize = batch.iter().map(|doc| doc.as_bytes().len()).sum();
+    while batch.len() < BATCH_DOCS && bytes < BATCH_BYTES {
+        let id = match again.take().or_else(|| scan.next_buffered()) {
+            Some(id) => id,
+            None if scan.ended() => return Ok(Gathered::Ended),
+            None => match from.store.fill(ru, scan)? {
+                Access::Ready(()) => continue,
+                Access::WouldBlock(ticket) => return Ok(Gathered::Blocked(ticket)),
+            },
+        };
+        match from.store.get(ru, id)? {
+            Access::Ready(Some(record)) => {
+                bytes += record.doc.as_bytes().len();
+                batch.push(record.doc.to_buf());
+            }
+            Access::Ready(None) => {}
+            Access::WouldBlock(ticket) => {
+                *again = Some(id);
+                return Ok(Gathered::Blocked(ticket));
+            }
+        }
+    }
+    Ok(Gathered::Full)
+}
+
+/// A collection that takes no writes until this is dropped.
+pub struct Frozen {
+    catalog: Arc<Catalog>,
+    /// The collection, in the definition that is frozen.
+    pub collection: Arc<Collection>,
+}
+
+impl Frozen {
+    /// Freezes a collection.
+    pub fn new(catalog: &Arc<Catalog>, collection: &Collection) -> Result<Frozen> {
+        let collection = catalog.freeze(collection)?;
+        Ok(Frozen { catalog: catalog.clone(), collection })
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let now = self.catalog.collection(self.collection.ns.as_str());
+        if let Some(now) = now.filter(|c| c.id == self.collection.id && c.frozen) {
+            // Nobody else changes the definition of a frozen collection.
+            let _ = self.catalog.thaw(&now);
+        }
+    }
+}
+
+/// A collection that is dropped unless it's kept: the copy in the making.
+pub struct Temporary {
+    catalog: Arc<Catalog>,
+    /// Its name.
+    pub ns: Namespace,
+    kept: bool,
+}
+
+impl Temporary {
+    /// The collection of this name, which was just made.
+    pub fn new(catalog: &Arc<Catalog>, ns: Namespace) -> Temporary {
+        Temporary { catalog: catalog.clone(), ns, kept: false }
+    }
+
+    /// It has got its name.
+    pub fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = self.catalog.drop_collection(&self.ns);
+        }
+    }
+}
+
+/// A name for a temporary collection: `tmp` and five characters, then what it's for.
+pub fn temporary_name(
+    invocation: &Invocation<'_>,
+    database: &str,
+    what: &str,
+) -> Result<Namespace> {
+    const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    loop {
+        let mut random = invocation.server.random.next_u64();
+        let mut name = String::from("tmp");
+        for _ in 0..5 {
+            let letter = LETTERS[(random % LETTERS.len() as u64) as usize];
+            name.push(char::from(letter));
+            random /= LETTERS.len() as u64;
+        }
+        let ns = Namespace::new(database, &format!("{name}.{what}"))?;
+        if invocation.server.catalog.collection(ns.as_str()).is_none() {
+            return Ok(ns);
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! `features`: what is compiled in.
+
+use crate::registry::Command;
+
+/// See the module's head.
+pub const COMMAND: Command = Command::new("features", "tells what is compiled in", |invocation| {
+    Box::pin(async {
+        invocation.reply.document("js").put("utf8", true);
+        invocation.reply.put("oidMachine", 0);
+        Ok(())
+    })
+});
