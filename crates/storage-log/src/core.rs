@@ -6,7 +6,7 @@
 //! `syncing` and `flushing` only, never under a latch or the head's mutex.
 
 use crate::acks::Acks;
-use crate::cleaner::Cleaner;
+use crate::cleaner::{Cleaner, Kick};
 use crate::collection::{Collection, Registry};
 use crate::commit::Scratch;
 use crate::flush::Flushing;
@@ -66,7 +66,9 @@ pub struct Core {
     /// The cleaner.
     pub cleaner: Mutex<Cleaner>,
     /// Wakes the cleaner's thread.
-    pub cleaner_kick: crate::cleaner::Kick,
+    pub cleaner_kick: Kick,
+    /// Wakes writers that wait for free segments.
+    pub freed_kick: Kick,
     /// Dropped stores whose records still count as live.
     pub reap: Mutex<Vec<Arc<Collection>>>,
     /// The epoch of the next segment that is opened.

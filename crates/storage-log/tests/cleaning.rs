@@ -195,3 +195,27 @@ fn restarts_do_not_pile_up_segments() {
     assert!(used <= 14, "{used} segments for 40 documents");
     assert_eq!(fixture.table.records().len(), 40);
 }
+
+#[test]
+fn records_that_fill_half_a_segment_are_not_moved_for_ever() {
+    for segments in [12, 64] {
+        let fixture = Fixture::new(bounded(segments));
+        let large = "x".repeat(SEGMENT_BYTES as usize / 2);
+        let mut inserted = 0;
+        while inserted < 20 && fixture.table.try_insert(&doc(0, inserted, &large)).is_ok() {
+            inserted += 1;
+        }
+        fixture.engine.sync().expect("sync");
+        fixture.engine.flush_round().expect("sealing");
+        clean(&fixture.engine);
+        let moved = status(&fixture.engine, "cleaner.movedRecords");
+        assert!(moved <= 3 * inserted, "{moved} moves of {inserted} records");
+        assert_eq!(fixture.table.records().len() as i64, inserted);
+        if segments == 12 {
+            let refused = fixture.table.try_insert(&doc(0, 1000, &large));
+            assert_eq!(refused, Err(StorageError::OutOfDiskSpace));
+        } else {
+            assert_eq!(inserted, 20);
+        }
+    }
+}

@@ -36,15 +36,42 @@ const IDLE_WAIT: Duration = Duration::from_secs(1);
 const READERS_WAIT: Duration = Duration::from_millis(1);
 const READERS_WAITS_MAX: usize = 2000;
 
+/// Victims after which it is judged whether cleaning gains anything.
+const JUDGED_VICTIMS: u64 = 8;
+
 /// The cleaner's own state.
 #[derive(Default)]
 pub struct Cleaner {
     /// Where copies go.
     open: Option<OpenSegment>,
     guard: Option<Guard>,
+    work: Work,
+    /// The work done when it was last judged.
+    judged: Work,
+    /// Until segments of this epoch have been opened the cleaner moves nothing: large records can lie
+    /// so that moving them gains nothing. Writers that need room still try.
+    pause_until: u64,
 }
 
-/// Wakes the cleaner's thread, and those who wait for free segments.
+/// Segments emptied, and segments filled with what was in them.
+#[derive(Clone, Copy, Default)]
+struct Work {
+    emptied: u64,
+    opened: u64,
+}
+
+impl Work {
+    fn since(self, before: Work) -> Work {
+        Work { emptied: self.emptied - before.emptied, opened: self.opened - before.opened }
+    }
+
+    /// Whether it was enough to be judged, and gained nothing.
+    fn is_fruitless(self) -> bool {
+        self.emptied >= JUDGED_VICTIMS && self.opened >= self.emptied
+    }
+}
+
+/// Wakes somebody who waits for work, or for its end.
 #[derive(Default)]
 pub struct Kick {
     wanted: Mutex<bool>,
@@ -52,7 +79,7 @@ pub struct Kick {
 }
 
 impl Kick {
-    /// There may be something to do.
+    /// There is something new.
     pub fn kick(&self) {
         *lock(&self.wanted) = true;
         self.condition.notify_all();
@@ -88,15 +115,29 @@ impl Core {
         self.check_alive()?;
         let reaped = self.reap();
         self.domain.collect();
-        let urgency = self.urgency();
+        let mut urgency = self.urgency();
         let mut cleaner = lock(&self.cleaner);
-        Ok(self.clean_round(&mut cleaner, urgency)? || reaped)
+        let now = self.epoch_next.load(Ordering::Acquire);
+        if now < cleaner.pause_until {
+            urgency = Urgency::None;
+        }
+        let cleaned = self.clean_round(&mut cleaner, urgency)?;
+        let work = cleaner.work.since(cleaner.judged);
+        if work.emptied >= JUDGED_VICTIMS {
+            cleaner.judged = cleaner.work;
+            if work.is_fruitless() {
+                let now = self.epoch_next.load(Ordering::Acquire);
+                cleaner.pause_until = now + JUDGED_VICTIMS;
+            }
+        }
+        Ok(cleaned || reaped)
     }
 
     /// Cleans until there is a segment for this purpose. Called by writers, without latches and
     /// guards.
     pub fn clean_for(&self, purpose: Purpose, prepared_ever: u64) -> Result<(), StorageError> {
         let mut waits = 0;
+        let before = lock(&self.cleaner).work;
         loop {
             self.reap();
             self.domain.collect();
@@ -111,16 +152,20 @@ impl Core {
             self.try_flush()?;
             self.seal_full()?;
             self.sync_all("clean.make_durable.drain")?;
-            let changed = {
+            let (changed, work) = {
                 let mut cleaner = lock(&self.cleaner);
-                self.clean_round(&mut cleaner, Urgency::Writers)?
+                let changed = self.clean_round(&mut cleaner, Urgency::Writers)?;
+                (changed, cleaner.work.since(before))
             };
+            if work.is_fruitless() {
+                return Err(StorageError::OutOfDiskSpace);
+            }
             if !changed {
                 waits += 1;
                 if !self.segments.is_emptying() || waits > READERS_WAITS_MAX {
                     return Err(StorageError::OutOfDiskSpace);
                 }
-                self.cleaner_kick.wait(READERS_WAIT);
+                self.freed_kick.wait(READERS_WAIT);
             }
         }
     }
@@ -146,6 +191,7 @@ impl Core {
             }
         }
         if !emptied.is_empty() {
+            cleaner.work.emptied += emptied.len() as u64;
             self.store_moved(cleaner)?;
             self.sync_all("clean.moved.drain")?;
             for victim in &emptied {
@@ -169,7 +215,7 @@ impl Core {
             if let Some(core) = core.upgrade() {
                 core.segments.free(victim);
                 core.counters.segments_cleaned.add(1);
-                core.cleaner_kick.condition.notify_all();
+                core.freed_kick.kick();
             }
         };
         self.cache
@@ -201,6 +247,7 @@ impl Core {
         let preparing = lock(&self.preparing);
         let taken = self.segments.take(Purpose::Clean)?;
         cleaner.open = Some(self.open_segment(taken, Stream::Cleaner)?);
+        cleaner.work.opened += 1;
         drop(preparing);
         if let Some(guard) = &mut cleaner.guard {
             guard.enter();

@@ -108,7 +108,7 @@ impl Core {
         from: Address,
         record: &RawRecord<'_>,
     ) -> Result<(), StorageError> {
-        let Cleaner { open: Some(open), guard: Some(guard) } = cleaner else { return Ok(()) };
+        let Cleaner { open: Some(open), guard: Some(guard), .. } = cleaner else { return Ok(()) };
         let header = RecordHeader { flags: FLAG_ALONE | FLAG_MOVED, ..record.header };
         let (to, _) = open
             .append(&header, record.payload)

@@ -99,6 +99,7 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
         cleaner_written: Mutex::new(horizon.stream(Stream::Cleaner)),
         cleaner: Mutex::new(Cleaner::default()),
         cleaner_kick: Kick::default(),
+        freed_kick: Kick::default(),
         reap: Mutex::default(),
         epoch_next: AtomicU64::new(epoch_next),
         meta: Mutex::new(meta),
@@ -184,6 +185,8 @@ impl Core {
         self.directory
             .replace_file(META_FILE, &meta.encode(), "close.meta")
             .map_err(crate::io_error)?;
+        // Nothing may follow what the metadata file says is all.
+        self.acks.fail("the engine has been closed");
         if let Some(directory_lock) = lock(&self.directory_lock).take() {
             directory_lock.release_clean().map_err(crate::io_error)?;
         }

@@ -1,6 +1,7 @@
 //! An engine on the emulator, without threads unless a test starts them.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+use kauri_bson::Value;
 use kauri_medium::emulator::{Emulator, EmulatorConfig};
 use kauri_storage::conformance::table::{Table, TableIndex};
 use kauri_storage::{RecordId, StorageEngine};
@@ -87,12 +88,18 @@ pub fn clean(engine: &PmLog) {
     while engine.clean_once().expect("cleaning") {}
 }
 
-/// A number of the engine's status.
-pub fn status(engine: &PmLog, name: &str) -> i64 {
-    let doc = kauri_bson::DocBuf::build(|out| engine.write_status(out));
-    match doc.as_doc().value(name) {
-        kauri_bson::Value::Int64(number) => number,
-        kauri_bson::Value::Int32(number) => i64::from(number),
-        _ => panic!("status has no number {name}"),
+/// A number of the engine's status, by its dotted path.
+pub fn status(engine: &PmLog, path: &str) -> i64 {
+    let status = kauri_bson::DocBuf::build(|out| engine.write_status(out));
+    let mut doc = status;
+    let mut parts = path.split('.').peekable();
+    while let Some(part) = parts.next() {
+        let next = match doc.as_doc().value(part) {
+            Value::Document(section) if parts.peek().is_some() => section.as_doc().to_buf(),
+            Value::Int64(number) => return number,
+            _ => break,
+        };
+        doc = next;
     }
+    panic!("status has no number {path}")
 }
