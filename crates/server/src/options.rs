@@ -380,7 +380,8 @@ fn write_nested(out: &mut DocWriter<'_>, entries: &[(Vec<&str>, Value<'_>)], dep
     }
 }
 
-fn typed(text: &str) -> Value<'_> {
+/// A setting's text as the value that it looks like.
+pub fn typed(text: &str) -> Value<'_> {
     match text {
         "true" => Value::Bool(true),
         "false" => Value::Bool(false),
