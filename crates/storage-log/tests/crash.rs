@@ -1,18 +1,84 @@
-//! Crashes at any point of seeded runs: what was promised is there, and nothing but a prefix.
+//! Crashes at any point of seeded runs: what was promised is there, and nothing but a prefix of the
+//! commit sequence; each unit whole, indexes as a rebuild makes them; a second crash, in the recovery
+//! or after it, changes nothing.
 
 mod crash_target;
 
 use crash_target::Target;
+use kauri_medium::emulator::EmulatorConfig;
+use kauri_testkit::crash::Report;
 use kauri_testkit::{Crashes, Run};
+
+/// A run, and so many different states that crashes of it leave.
+fn check(name: &str, segments: u32, run: &Run, images: usize) -> Report {
+    println!("{name}");
+    let seed = kauri_testkit::seed(20_261_120);
+    let target = Target::new(segments);
+    let crashes = Crashes::new(&target);
+    let recording = crashes.record(seed, run);
+    let report = crashes.power_losses(&recording, seed, images);
+    println!("{report:?}");
+    assert!(report.images >= images * 95 / 100, "only {} different images", report.images);
+    // It would prove nothing if all were as at the end, or as promised.
+    assert!(report.with_losses > images / 20, "{report:?}");
+    assert!(report.with_more > images / 20, "{report:?}");
+    report
+}
 
 #[test]
 fn power_losses() {
-    let seed = kauri_testkit::seed(1);
-    let target = Target::new(16);
+    check("sectors of 512 bytes", 16, &Run::default(), 900);
+}
+
+#[test]
+fn power_losses_of_sectors_of_4096_bytes() {
+    let medium = EmulatorConfig { sector_bytes: 4096, ..EmulatorConfig::default() };
+    check("sectors of 4096 bytes", 16, &Run { medium, ..Run::default() }, 400);
+}
+
+#[test]
+fn power_losses_of_a_log_that_is_nearly_full() {
+    check("nearly full", 10, &Run { steps: 5000, ..Run::default() }, 500);
+}
+
+#[test]
+fn power_losses_where_persistence_must_be_asked_for() {
+    let medium = EmulatorConfig { persist_required: true, ..EmulatorConfig::default() };
+    check("to be asked for", 16, &Run { medium, ..Run::default() }, 400);
+}
+
+#[test]
+fn power_losses_among_threads() {
+    let run = Run { threads: true, sessions: 4, steps: 2000, ..Run::default() };
+    check("threads", 14, &run, 500);
+}
+
+#[test]
+fn power_losses_around_a_clean_shutdown() {
+    let run = Run { steps: 300, close: true, ..Run::default() };
+    check("shutdown", 16, &run, 200);
+}
+
+#[test]
+fn deaths_of_the_process() {
+    let seed = kauri_testkit::seed(7);
+    let target = Target::new(14);
     let crashes = Crashes::new(&target);
     let recording = crashes.record(seed, &Run::default());
-    let report = crashes.power_losses(&recording, seed, 300);
+    let report = crashes.process_deaths(&recording, seed, 300);
     println!("{report:?}");
-    println!("{:?}", crashes.sites_seen());
-    assert!(report.images >= 290);
+    assert!(report.images >= 290, "only {} different images", report.images);
+    assert!(report.with_losses > 50 && report.second >= 580, "{report:?}");
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let target = Target::new(12);
+    let record = |seed| {
+        let recording = Crashes::new(&target).record(seed, &Run::default());
+        let emulator = &recording.emulator;
+        (emulator.events(), emulator.content_hash(), recording.timeline.end())
+    };
+    assert_eq!(record(5), record(5));
+    assert_ne!(record(5), record(6));
 }

@@ -1,0 +1,356 @@
+//! Runs, crashes, and what recoveries have to find.
+
+use crate::dice::Dice;
+use crate::history::{Loss, Timeline};
+use crate::model::Model;
+use crate::session::Session;
+use crate::target::CrashTarget;
+use crate::world::World;
+use kauri_medium::Directory;
+use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_storage::StorageError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is done before crashes are looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// The emulated medium.
+    pub medium: EmulatorConfig,
+    /// Writers.
+    pub sessions: usize,
+    /// Their steps in all.
+    pub steps: usize,
+    /// Of a hundred steps, those that the engine's own work gets.
+    pub maintain_percent: u64,
+    /// Whether each writer has a thread of its own; the engine's work has one too.
+    pub threads: bool,
+    /// Whether it ends with a clean shutdown.
+    pub close: bool,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Run {
+            medium: EmulatorConfig::default(),
+            sessions: 6,
+            steps: 3000,
+            maintain_percent: 15,
+            threads: false,
+            close: false,
+        }
+    }
+}
+
+/// Crash tests of one engine.
+pub struct Crashes<'t> {
+    target: &'t dyn CrashTarget,
+    /// Sites that are switched off on every medium.
+    disabled: BTreeSet<String>,
+    /// Sites that were met, and how often.
+    sites: Mutex<BTreeMap<String, u64>>,
+    /// Steps of work on what a crash left, before the next crash.
+    further_steps: usize,
+}
+
+/// What was looked at.
+#[derive(Default, Debug)]
+pub struct Report {
+    /// Events of the trace.
+    pub events: usize,
+    /// Units that were committed.
+    pub commits: usize,
+    /// Different states after a crash.
+    pub images: usize,
+    /// Crashes of what had been recovered.
+    pub second: usize,
+    /// Images that lack units that readers had seen.
+    pub with_losses: usize,
+    /// Images that have units that were not promised.
+    pub with_more: usize,
+}
+
+/// What a run left behind.
+pub struct Recording {
+    /// The directory, with its trace.
+    pub emulator: Emulator,
+    /// What was done.
+    pub timeline: Timeline,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn done(result: Result<(), StorageError>) {
+    result.unwrap_or_else(|error| panic!("the medium has no faults, but: {error}"));
+}
+
+impl<'t> Crashes<'t> {
+    /// Of this engine.
+    pub fn new(target: &'t dyn CrashTarget) -> Self {
+        Crashes { target, disabled: BTreeSet::new(), sites: Mutex::default(), further_steps: 40 }
+    }
+
+    /// With a site switched off.
+    pub fn without(mut self, site: &str) -> Self {
+        self.disabled.insert(site.to_owned());
+        self
+    }
+
+    /// The sites that were met so far.
+    pub fn sites_seen(&self) -> BTreeMap<String, u64> {
+        lock(&self.sites).clone()
+    }
+
+    /// Switches off what is switched off.
+    pub fn equip(&self, emulator: &Emulator) {
+        self.disabled.iter().for_each(|site| emulator.faults().disable(site));
+    }
+
+    /// Notes the sites that were met on a medium.
+    pub fn note_sites(&self, emulator: &Emulator) {
+        let mut sites = lock(&self.sites);
+        for (site, count) in emulator.faults().sites_seen() {
+            *sites.entry(site).or_default() += count;
+        }
+    }
+
+    /// Works on a new directory.
+    pub fn record(&self, seed: u64, run: &Run) -> Recording {
+        let emulator = Emulator::new(run.medium);
+        self.equip(&emulator);
+        let world = self.open(&emulator, |_| Model::default());
+        done(world.prepare());
+        work(&world, &Dice::new(seed), run);
+        println!(
+            "{} commits ({} of several documents), {} collections created or dropped, {} index \
+             builds, {} conflicts, {} duplicates, {} out of room; {} events",
+            load(&world.counts.commits),
+            load(&world.counts.multi_document),
+            load(&world.counts.collections),
+            load(&world.counts.builds),
+            load(&world.counts.conflicts),
+            load(&world.counts.duplicates),
+            load(&world.counts.no_space),
+            emulator.events(),
+        );
+        self.note_sites(&emulator);
+        Recording { emulator, timeline: world.end() }
+    }
+
+    fn open(&self, emulator: &Emulator, base: impl FnOnce(&Model) -> Model) -> World {
+        World::open(self.target, emulator, base)
+            .unwrap_or_else(|error| panic!("opening failed: {error:?}"))
+    }
+
+    /// Opens what a crash left. It has to be one of these states; which one?
+    pub fn recover(
+        &self,
+        image: &Emulator,
+        timeline: &Timeline,
+        states: RangeInclusive<usize>,
+    ) -> (World, usize) {
+        self.equip(image);
+        let mut state = 0;
+        let world = self.open(image, |found| {
+            let known = timeline.find(found, states.clone());
+            state = known.unwrap_or_else(|| panic!("{}", explain(found, timeline, &states)));
+            timeline.contents(state)
+        });
+        world.check();
+        (world, state)
+    }
+
+    /// Looks at `images` different states after power losses during a recording.
+    pub fn power_losses(&self, recording: &Recording, seed: u64, images: usize) -> Report {
+        let source = Mutex::new(recording.emulator.crash_images(seed, images));
+        let next = || {
+            let image = lock(&source).next()?;
+            Some(Image { at: image.at, seed: image.seed, emulator: image.emulator })
+        };
+        self.look_at(recording, Loss::Power, &next)
+    }
+
+    /// Looks at up to `images` different states after the death of the process.
+    pub fn process_deaths(&self, recording: &Recording, seed: u64, images: usize) -> Report {
+        let dice = Dice::new(seed);
+        let seen = Mutex::new(BTreeSet::new());
+        let tries = AtomicUsize::new(images * 4);
+        let next = || {
+            let mut seen = lock(&seen);
+            while seen.len() < images && tries.fetch_sub(1, Ordering::Relaxed) > 1 {
+                let at = dice.below(recording.emulator.events() as u64 + 1) as usize;
+                let bytes = dice.below(20_000) as usize;
+                let emulator = recording.emulator.process_death_at(at, bytes);
+                if seen.insert(emulator.content_hash()) {
+                    return Some(Image { at, seed: bytes as u64, emulator });
+                }
+            }
+            None
+        };
+        self.look_at(recording, Loss::Process, &next)
+    }
+
+    fn look_at(
+        &self,
+        recording: &Recording,
+        loss: Loss,
+        next: &(dyn Fn() -> Option<Image> + Sync),
+    ) -> Report {
+        let report = Mutex::new(Report {
+            events: recording.emulator.events(),
+            commits: recording.timeline.end(),
+            ..Report::default()
+        });
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let failed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let look = || {
+                while !failed.load(Ordering::Acquire) {
+                    let Some(image) = next() else { return };
+                    let look = || self.look(&recording.timeline, &image, loss, &report);
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(look)) {
+                        failed.store(true, Ordering::Release);
+                        let Image { at, seed, .. } = image;
+                        eprintln!("{loss:?} loss after {at} events, image {seed}");
+                        resume_unwind(panic);
+                    }
+                }
+            };
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(look)).collect();
+            let mine = catch_unwind(AssertUnwindSafe(look));
+            let theirs = others.into_iter().map(|thread| thread.join());
+            // The first panic goes on, with its own text.
+            for result in std::iter::once(mine).chain(theirs) {
+                result.unwrap_or_else(|panic| resume_unwind(panic));
+            }
+        });
+        report.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self, timeline: &Timeline, image: &Image, loss: Loss, report: &Mutex<Report>) {
+        let states = timeline.promised(image.at, loss)..=timeline.begun(image.at);
+        let found = image.emulator.events();
+        let (world, state) = self.recover(&image.emulator, timeline, states.clone());
+        let opened = image.emulator.events();
+        let dice = Dice::new(image.seed ^ image.at as u64);
+        done(world.prepare());
+        work(&world, &dice, &Run { steps: self.further_steps, ..Run::default() });
+        let later = world.end();
+        let mut crashes = 0;
+        // Once in the recovery, and once anywhere.
+        for events in [opened, image.emulator.events()] {
+            let at = found + dice.below((events - found) as u64 + 1) as usize;
+            let seed = dice.bits();
+            let second = image.emulator.crash_seeded(at, seed);
+            let (timeline, states) = if at < opened && loss == Loss::Process {
+                // What the process had not made durable may go as long as the recovery has not.
+                (timeline, timeline.promised(image.at, Loss::Power)..=state)
+            } else {
+                (&later, later.promised(at, Loss::Power)..=later.begun(at))
+            };
+            let again = || drop(self.recover(&second, timeline, states));
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(again)) {
+                let what = image.emulator.describe_event(at).unwrap_or_default();
+                eprintln!(
+                    "second crash after {at} events ({found}..{opened} are the recovery's, next: \
+                     {what}), image {seed}"
+                );
+                resume_unwind(panic);
+            }
+            crashes += 1;
+        }
+        self.note_sites(&image.emulator);
+        let mut report = lock(report);
+        report.images += 1;
+        report.second += crashes;
+        report.with_losses += usize::from(state < *states.end());
+        report.with_more += usize::from(state > *states.start());
+    }
+}
+
+struct Image {
+    at: usize,
+    seed: u64,
+    emulator: Emulator,
+}
+
+/// Works, by one thread in turns or by a thread for each, and checks the outcome.
+fn work(world: &World, dice: &Dice, run: &Run) {
+    let mut sessions: Vec<_> = (0..run.sessions).map(|_| Session::new(dice.fork())).collect();
+    if run.threads {
+        work_in_threads(world, dice, run, &mut sessions);
+    } else {
+        for _ in 0..run.steps {
+            if dice.percent(run.maintain_percent) {
+                done(world.maintain(dice.bits()));
+            } else {
+                let turn = dice.below(run.sessions as u64) as usize;
+                done(sessions[turn].step(world));
+            }
+        }
+    }
+    sessions.iter_mut().for_each(|session| done(session.finish(world)));
+    world.check();
+    if run.close {
+        done(world.close());
+    }
+}
+
+fn work_in_threads(world: &World, dice: &Dice, run: &Run, sessions: &mut [Session]) {
+    /// Ends the engine's work, also when a writer fails.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    let steps = run.steps / run.sessions.max(1);
+    let maintenance = dice.fork();
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        let maintain = || {
+            while !stop.load(Ordering::Acquire) {
+                done(world.maintain(maintenance.bits()));
+                std::thread::yield_now();
+            }
+        };
+        scope.spawn(maintain);
+        let writers: Vec<_> = sessions
+            .iter_mut()
+            .map(|session| scope.spawn(move || (0..steps).for_each(|_| done(session.step(world)))))
+            .collect();
+        for writer in writers {
+            writer.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
+    });
+}
+
+fn load(counter: &std::sync::atomic::AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+/// Why contents are none of the states that they should be.
+fn explain(found: &Model, timeline: &Timeline, states: &RangeInclusive<usize>) -> String {
+    let (promised, begun) = (*states.start(), *states.end());
+    if let Some(state) = timeline.find(found, 0..=timeline.end()) {
+        return format!(
+            "the state after {state} commits, but {promised} were promised and {begun} had begun"
+        );
+    }
+    let nearest = (promised..=begun.min(promised + 200))
+        .map(|state| (timeline.contents(state).differences(found), state))
+        .min_by_key(|(text, _)| {
+            text.split(' ').next().and_then(|count| count.parse::<usize>().ok())
+        });
+    let (differences, state) = nearest.unwrap_or_default();
+    format!(
+        "the state after no number of commits from {promised} to {begun}; nearest {state}, from \
+         which to what was found: {differences}"
+    )
+}

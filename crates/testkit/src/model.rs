@@ -1,0 +1,174 @@
+//! What an engine should hold, and reading what it does hold.
+
+use kauri_base::{CollectionId, RecordId};
+use kauri_storage::conformance::inspect;
+use kauri_storage::{StorageEngine, StorageError};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// A change to one record or store.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// The record has this document now.
+    Put(CollectionId, RecordId, Arc<[u8]>),
+    /// The record is gone.
+    Remove(CollectionId, RecordId),
+    /// The store is there, empty.
+    Create(CollectionId),
+    /// The store is gone.
+    Drop(CollectionId),
+}
+
+/// Stores and their documents.
+#[derive(Clone, Default)]
+pub struct Model {
+    stores: BTreeMap<CollectionId, StoreModel>,
+    /// The highest id that a store ever had.
+    pub last_store: u32,
+    hash: u64,
+}
+
+/// One store.
+#[derive(Clone, Default)]
+pub struct StoreModel {
+    /// The documents.
+    pub records: BTreeMap<RecordId, Arc<[u8]>>,
+    /// The highest id that a record ever had.
+    pub last: u64,
+    hash: u64,
+}
+
+fn hash_of(what: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Model {
+    /// Makes a change.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Create(id) => {
+                self.last_store = self.last_store.max(id.0);
+                let hash = hash_of(id);
+                self.hash = self.hash.wrapping_add(hash);
+                self.stores.insert(*id, StoreModel { hash, ..StoreModel::default() });
+            }
+            Change::Drop(id) => {
+                if let Some(store) = self.stores.remove(id) {
+                    self.hash = self.hash.wrapping_sub(store.hash);
+                }
+            }
+            Change::Put(id, record, doc) => self.change(*id, *record, Some(doc)),
+            Change::Remove(id, record) => self.change(*id, *record, None),
+        }
+    }
+
+    fn change(&mut self, id: CollectionId, record: RecordId, doc: Option<&Arc<[u8]>>) {
+        let Some(store) = self.stores.get_mut(&id) else { return };
+        let before = store.hash;
+        let hash = |doc: &Arc<[u8]>| hash_of((id, record, doc));
+        let old = match doc {
+            Some(doc) => {
+                store.hash = store.hash.wrapping_add(hash(doc));
+                store.last = store.last.max(record.0);
+                store.records.insert(record, doc.clone())
+            }
+            None => store.records.remove(&record),
+        };
+        if let Some(old) = old {
+            store.hash = store.hash.wrapping_sub(hash(&old));
+        }
+        self.hash = self.hash.wrapping_sub(before).wrapping_add(store.hash);
+    }
+
+    /// Whether the change makes a record under an id that another one had before.
+    pub fn is_reused(&self, change: &Change) -> bool {
+        let Change::Put(id, record, _) = change else { return false };
+        let store = self.stores.get(id);
+        store.is_some_and(|s| !s.records.contains_key(record) && record.0 <= s.last)
+    }
+
+    /// Equal for equal contents, different for nearly all others.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// The stores.
+    pub fn stores(&self) -> &BTreeMap<CollectionId, StoreModel> {
+        &self.stores
+    }
+
+    /// What the engine holds. Ids that are not in use are not known from it.
+    pub fn read(engine: &dyn StorageEngine) -> Result<Model, StorageError> {
+        let mut model = Model::default();
+        for id in engine.stores() {
+            model.apply(&Change::Create(id));
+            for (record, stored) in inspect::records(engine, id)? {
+                model.apply(&Change::Put(id, record, stored.doc.into()));
+            }
+        }
+        Ok(model)
+    }
+
+    /// Some of what the two don't have in common, as text.
+    pub fn differences(&self, other: &Model) -> String {
+        let mut lines = Vec::new();
+        let flat = |model: &Model| -> BTreeMap<(CollectionId, RecordId), Arc<[u8]>> {
+            let mut all = BTreeMap::new();
+            for (id, store) in &model.stores {
+                all.insert((*id, RecordId(0)), Arc::default());
+                all.extend(store.records.iter().map(|(r, doc)| ((*id, *r), doc.clone())));
+            }
+            all
+        };
+        let (mine, theirs) = (flat(self), flat(other));
+        for key in mine.keys().chain(theirs.keys().filter(|key| !mine.contains_key(key))) {
+            let what = match (mine.get(key), theirs.get(key)) {
+                (Some(a), Some(b)) if a == b => continue,
+                (Some(_), Some(_)) => "differs",
+                (Some(_), None) => "only in the first",
+                _ => "only in the second",
+            };
+            lines.push(format!("{:?} {}: {what}", key.0, key.1));
+        }
+        let count = lines.len();
+        lines.truncate(8);
+        format!("{count} differences: {}", lines.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_of_the_contents() {
+        let (one, two) = (CollectionId(1), CollectionId(2));
+        let put =
+            |id, record, text: &str| Change::Put(id, RecordId(record), text.as_bytes().into());
+        let mut a = Model::default();
+        for change in [
+            Change::Create(one),
+            Change::Create(two),
+            put(one, 1, "x"),
+            put(one, 2, "y"),
+            put(one, 1, "z"),
+            put(two, 1, "gone"),
+            Change::Remove(one, RecordId(2)),
+            Change::Drop(two),
+        ] {
+            a.apply(&change);
+        }
+        let mut b = Model::default();
+        b.apply(&Change::Create(one));
+        b.apply(&put(one, 1, "z"));
+        assert_eq!(a.hash(), b.hash());
+        assert_eq!(a.differences(&b), "0 differences: ");
+        b.apply(&put(one, 2, "z"));
+        assert_ne!(a.hash(), b.hash());
+        assert!(a.differences(&b).contains("only in the second"));
+        assert_eq!((a.last_store, a.stores()[&one].last), (2, 2));
+    }
+}

@@ -1,0 +1,32 @@
+//! Taking out one safeguard after the other: each one that code asks [`kauri_medium::Faults`] about
+//! must be missed by some crash test.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A crash test. Runs with a site switched off, if one is named; panics if the engine fails it; and
+/// answers which sites it met, and how often.
+pub struct Campaign<'c> {
+    /// Its name.
+    pub name: &'static str,
+    /// The test.
+    pub run: Box<dyn Fn(Option<&str>) -> BTreeMap<String, u64> + 'c>,
+}
+
+/// For each site the campaign that missed it; `None` if none did. Every campaign passes with all
+/// sites in place, else this panics.
+pub fn missed_by(campaigns: &[Campaign<'_>]) -> BTreeMap<String, Option<&'static str>> {
+    let met: Vec<_> = campaigns.iter().map(|campaign| (campaign.run)(None)).collect();
+    let sites: BTreeMap<_, _> = met.iter().flatten().map(|(site, _)| (site.clone(), ())).collect();
+    let fails = |campaign: &Campaign<'_>, site: &str| {
+        catch_unwind(AssertUnwindSafe(|| (campaign.run)(Some(site)))).is_err()
+    };
+    sites
+        .into_keys()
+        .map(|site| {
+            let meets = campaigns.iter().zip(&met).filter(|(_, met)| met.contains_key(&site));
+            let missing = meets.map(|(campaign, _)| campaign).find(|c| fails(c, &site));
+            (site, missing.map(|campaign| campaign.name))
+        })
+        .collect()
+}

@@ -1,0 +1,265 @@
+//! An open engine on an emulated directory, with its catalog and the history of its commits.
+
+use crate::history::{History, Timeline};
+use crate::model::{Change, Model};
+use crate::schema::{CATALOG, TableDef};
+use crate::target::{CrashTarget, OpenEngine};
+use kauri_base::{CollectionId, CommitSeq, RecordId};
+use kauri_medium::emulator::Emulator;
+use kauri_storage::conformance::inspect;
+use kauri_storage::conformance::table::{Table, number};
+use kauri_storage::{CommitTicket, Durability, OpKind, StorageEngine, StorageError, WriteUnit};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// See the module's head. Shared by all sessions.
+pub struct World {
+    /// The directory.
+    pub emulator: Emulator,
+    opened: Box<dyn OpenEngine>,
+    /// The engine.
+    pub engine: Arc<dyn StorageEngine>,
+    /// The catalog's own store.
+    pub catalog: Table,
+    tables: Mutex<BTreeMap<CollectionId, TableDef>>,
+    base: Model,
+    history: History,
+    next_store: AtomicU32,
+    next_unique: AtomicI64,
+    /// What happened how often.
+    pub counts: Counts,
+}
+
+/// What happened how often, to see that a run does what it is for.
+#[derive(Default)]
+pub struct Counts {
+    /// Units that were committed.
+    pub commits: AtomicU64,
+    /// Units of more than one document.
+    pub multi_document: AtomicU64,
+    /// Collections created and dropped.
+    pub collections: AtomicU64,
+    /// Index builds that ended.
+    pub builds: AtomicU64,
+    /// Units that were refused as outdated.
+    pub conflicts: AtomicU64,
+    /// Units that were refused for a duplicate key.
+    pub duplicates: AtomicU64,
+    /// Units that were refused for lack of room.
+    pub no_space: AtomicU64,
+}
+
+/// Adds one to a count.
+pub fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl World {
+    /// Opens the directory, which holds `base` (as far as that goes before a recovery).
+    pub fn open(
+        target: &dyn CrashTarget,
+        emulator: &Emulator,
+        base: impl FnOnce(&Model) -> Model,
+    ) -> kauri_base::Result<World> {
+        let opened = target.open(emulator)?;
+        let engine = opened.engine();
+        let base = base(&Model::read(&*engine)?);
+        let unique = base.stores().values().flat_map(|store| store.records.values());
+        let next_unique = unique.map(|doc| number(doc, "u")).max().unwrap_or(0) + 1;
+        let world = World {
+            emulator: emulator.clone(),
+            opened,
+            catalog: Table::new(&engine, CATALOG.0, &[]),
+            engine,
+            tables: Mutex::default(),
+            next_store: AtomicU32::new(base.last_store.max(9) + 1),
+            next_unique: AtomicI64::new(next_unique),
+            base,
+            history: History::default(),
+            counts: Counts::default(),
+        };
+        world.read_catalog()?;
+        Ok(world)
+    }
+
+    /// Takes the tables from the catalog and attaches their indexes.
+    fn read_catalog(&self) -> kauri_base::Result<()> {
+        for (record, stored) in inspect::records(&*self.engine, CATALOG)? {
+            let def = TableDef::decode(record, &stored.doc);
+            let mut def = def.unwrap_or_else(|| panic!("{record} of the catalog is malformed"));
+            let found = self.engine.definition_number(def.id);
+            def.number = found.unwrap_or_else(|| panic!("{:?} has no store", def.id));
+            for index in def.indexes.iter().filter(|index| index.ready) {
+                let (spec, generator) = (index.index.spec, index.index.generator.clone());
+                self.engine.attach_index(def.id, spec, generator)?;
+            }
+            self.lock_tables().insert(def.id, def);
+        }
+        let known = self.lock_tables().len() + usize::from(self.engine.stores().contains(&CATALOG));
+        assert_eq!(self.engine.stores().len(), known, "a store that the catalog doesn't know");
+        Ok(())
+    }
+
+    /// Makes the world fit for work: a catalog, and no index whose build was cut off.
+    pub fn prepare(&self) -> Result<(), StorageError> {
+        if self.engine.record_store(CATALOG).is_none() {
+            let mut unit = WriteUnit::new();
+            unit.push(CATALOG, RecordId(0), OpKind::CreateStore);
+            self.commit(&mut unit, |_| vec![Change::Create(CATALOG)])?;
+        }
+        for mut def in self.tables() {
+            if def.indexes.iter().all(|index| index.ready) {
+                continue;
+            }
+            def.indexes.retain(|index| index.ready);
+            let mut unit = WriteUnit::new();
+            let old = self.catalog.record(def.record);
+            let doc = def.encode();
+            self.catalog.update_in(&mut unit, def.record, &old, &doc);
+            unit.push(def.id, RecordId(0), OpKind::ChangeDefinition);
+            self.commit(&mut unit, |_| vec![Change::Put(CATALOG, def.record, doc.into())])?;
+            self.redefined(def);
+        }
+        Ok(())
+    }
+
+    fn lock_tables(&self) -> MutexGuard<'_, BTreeMap<CollectionId, TableDef>> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The collections as they are now.
+    pub fn tables(&self) -> Vec<TableDef> {
+        self.lock_tables().values().cloned().collect()
+    }
+
+    /// The collection as it is now.
+    pub fn table(&self, id: CollectionId) -> Option<TableDef> {
+        self.lock_tables().get(&id).cloned()
+    }
+
+    /// A collection's definition has changed, by a unit that has just been committed.
+    pub fn redefined(&self, mut def: TableDef) {
+        if let Some(number) = self.engine.definition_number(def.id) {
+            def.number = number;
+            self.lock_tables().insert(def.id, def);
+        }
+    }
+
+    /// A collection was dropped.
+    pub fn dropped(&self, id: CollectionId) {
+        self.lock_tables().remove(&id);
+    }
+
+    /// An id for a new collection.
+    pub fn new_store(&self) -> CollectionId {
+        CollectionId(self.next_store.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A number that no document has.
+    pub fn new_unique(&self) -> i64 {
+        self.next_unique.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number that some document may have.
+    pub fn old_unique(&self, choice: u64) -> i64 {
+        self.next_unique.load(Ordering::Relaxed) - 1 - (choice % 50) as i64
+    }
+
+    /// Commits a unit and notes what it changes.
+    pub fn commit(
+        &self,
+        unit: &mut WriteUnit<'_>,
+        changes: impl FnOnce(&WriteUnit<'_>) -> Vec<Change>,
+    ) -> Result<CommitTicket, StorageError> {
+        let began_at = self.emulator.events();
+        let result = self.engine.commit(unit);
+        match &result {
+            Ok(ticket) => {
+                count(&self.counts.commits);
+                let changes = changes(unit);
+                // An engine need not number what changes nothing that lasts.
+                if !changes.is_empty() {
+                    self.history.committed(ticket.seq, began_at, changes);
+                }
+            }
+            Err(StorageError::WriteConflict | StorageError::StaleCatalog(_)) => {
+                count(&self.counts.conflicts);
+            }
+            Err(StorageError::DuplicateKey { .. }) => count(&self.counts.duplicates),
+            Err(StorageError::OutOfDiskSpace) => count(&self.counts.no_space),
+            Err(_) => {}
+        }
+        result
+    }
+
+    /// Waits for a commit, and notes that it was promised.
+    pub fn wait(&self, ticket: &CommitTicket, durability: Durability) -> Result<(), StorageError> {
+        let waited = ticket.wait(durability);
+        waited.map_err(|error| StorageError::Io(error.message().to_owned()))?;
+        self.history.promised(self.emulator.events(), ticket.seq, durability);
+        Ok(())
+    }
+
+    /// Makes everything durable that was committed by now, and notes that it was promised.
+    pub fn sync(&self) -> Result<(), StorageError> {
+        let seq = self.snapshot();
+        self.engine.sync()?;
+        self.history.promised(self.emulator.events(), seq, Durability::Durable);
+        Ok(())
+    }
+
+    /// Hands everything to the operating system, and notes that it was promised.
+    pub fn flush(&self) {
+        let seq = self.snapshot();
+        self.engine.flush();
+        self.history.promised(self.emulator.events(), seq, Durability::Written);
+    }
+
+    /// Shuts the engine down, and notes that all is promised.
+    pub fn close(&self) -> Result<(), StorageError> {
+        let seq = self.snapshot();
+        self.opened.close()?;
+        self.history.promised(self.emulator.events(), seq, Durability::Durable);
+        Ok(())
+    }
+
+    /// Lets the engine do a piece of its background work.
+    pub fn maintain(&self, choice: u64) -> Result<(), StorageError> {
+        self.opened.maintain(choice)
+    }
+
+    fn snapshot(&self) -> CommitSeq {
+        let mut unit = self.engine.recovery_unit();
+        unit.enter();
+        let seq = unit.snapshot();
+        unit.leave();
+        seq
+    }
+
+    /// Bytes of all documents.
+    pub fn document_bytes(&self) -> u64 {
+        let stores = self.engine.stores().into_iter();
+        stores.filter_map(|id| self.engine.record_store(id)).map(|store| store.stats().bytes).sum()
+    }
+
+    /// Checks that the engine is consistent in itself, and that it holds the catalog that is known.
+    pub fn check(&self) {
+        let tables = self.tables();
+        if self.engine.record_store(CATALOG).is_none() {
+            return assert!(tables.is_empty(), "collections without a catalog");
+        }
+        let catalog = self.catalog.records();
+        assert_eq!(catalog.len(), tables.len(), "collections in the catalog");
+        for def in tables {
+            assert!(catalog.get(&def.record).is_some_and(|stored| stored.doc == def.encode()));
+            def.ready_table(&self.engine).check();
+        }
+        self.catalog.check();
+    }
+
+    /// Ends the world, without closing the engine. Answers what happened in it.
+    pub fn end(self) -> Timeline {
+        self.history.timeline(self.base)
+    }
+}
