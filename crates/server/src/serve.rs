@@ -40,18 +40,11 @@ pub fn run(options: Options) -> Result<()> {
     for (name, value) in options.parameters() {
         server.parameters.set_at_startup(name, value.clone().into())?;
     }
-    for (name, value) in options.parameters() {
-        let value = crate::options::typed(value).into_owned();
-        server.parameters.set_at_startup(name, value)?;
-    }
     engine.start_maintenance()?;
     let executor = ServiceExecutor::start(&ExecutorOptions {
         workers: options.number("net.workers", 0) as usize,
         spin_us: options.number("net.spinMicros", 0),
     })?;
-    if let Some(worker) = executor.workers().first() {
-        kauri_commands::background::spawn(&server, worker);
-    }
     let flushed = engine.storage.clone();
     executor.on_tick_end(Arc::new(move || flushed.flush()));
     let connections_max = options.number("net.maxIncomingConnections", 65_536) as usize;
