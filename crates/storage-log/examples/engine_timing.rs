@@ -271,6 +271,25 @@ fn durable(engine: &dyn StorageEngine, random: &SeededRandom, fill: &str) {
         });
     }
     times.report("insert, durable, one writer", 1);
+    let (writers, each) = (64, 50);
+    let started = Instant::now();
+    thread::scope(|scope| {
+        for writer in 0..writers {
+            scope.spawn(move || {
+                let random = SeededRandom::new(1000 + writer);
+                for _ in 0..each {
+                    let id = key(&random);
+                    let mut unit = WriteUnit::new();
+                    unit.insert(COLLECTION, document(id, fill));
+                    unit.key(INDEX, true, true, &id, &[]);
+                    let ticket = engine.commit(&mut unit).expect("commit");
+                    ticket.wait(kauri_storage::Durability::Durable).expect("wait");
+                }
+            });
+        }
+    });
+    let nanos = started.elapsed().as_nanos() as f64 / (writers * each) as f64;
+    println!("insert, durable, {writers} writers: {nanos:.0} ns an insert");
 }
 
 struct Running {

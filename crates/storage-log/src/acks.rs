@@ -9,7 +9,7 @@ use crate::lock;
 use kauri_base::ticket::TicketSource;
 use kauri_base::{CommitSeq, Error, ErrorCode, Ticket};
 use kauri_storage::CommitTicket;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -26,6 +26,8 @@ pub struct Acks {
     waiters: Mutex<Waiters>,
     kick: Mutex<bool>,
     kicked: Condvar,
+    /// Whether a thread is there that syncs when it is woken.
+    flusher_runs: AtomicBool,
 }
 
 #[derive(Default)]
@@ -46,6 +48,7 @@ impl Acks {
             waiters: Mutex::default(),
             kick: Mutex::new(false),
             kicked: Condvar::new(),
+            flusher_runs: AtomicBool::new(false),
         })
     }
 
@@ -126,6 +129,12 @@ impl Acks {
         !lock(&self.waiters).durable.is_empty()
     }
 
+    /// Says whether a thread is there that syncs when it is woken. Whoever says that it goes syncs
+    /// once more afterwards, for those who have relied on it.
+    pub fn set_flusher_runs(&self, runs: bool) {
+        self.flusher_runs.store(runs, Ordering::SeqCst);
+    }
+
     /// Wakes the flusher.
     pub fn kick(&self) {
         let mut kick = lock(&self.kick);
@@ -195,6 +204,9 @@ impl TicketSource for Acks {
         let Some(core) = self.core.upgrade() else { return };
         // A failure is what the ticket answers then.
         if number & DURABLE != 0 {
+            if self.flusher_runs.load(Ordering::SeqCst) {
+                return;
+            }
             let _ = core.sync_to(number & !DURABLE, "commit.drain");
         } else {
             core.flush();

@@ -185,6 +185,7 @@ impl Core {
         let interval = Duration::from_millis(self.options.commit_interval_ms.max(1));
         let clock = &self.options.clock;
         let mut synced = clock.monotonic();
+        self.acks.set_flusher_runs(true);
         while !stop.load(Ordering::Acquire) {
             let pause = self.release_held();
             self.acks.wait_for_kick(pause.map_or(interval, |pause| interval.min(pause)));
@@ -198,6 +199,7 @@ impl Core {
                 synced = now;
             }
         }
+        self.acks.set_flusher_runs(false);
         let _ = self.flush_round();
     }
 
