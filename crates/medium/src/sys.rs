@@ -65,7 +65,8 @@ fn too_large() -> Error {
 }
 
 /// A range of memory of this process's own: address space that takes memory only where it has been
-/// touched. Zero where it hasn't, or since it was discarded.
+/// touched. Zero where it hasn't, or since it was discarded. (Where the machine allows no overcommit,
+/// `vm.overcommit_memory=2`, reserved address space counts as used memory all the same.)
 ///
 /// Holds no promise about who looks at it: its users do (`cache/memory.rs`).
 pub(crate) struct Region {

@@ -6,7 +6,7 @@ use common::TempDir;
 use kauri_medium::faults::Fault;
 use kauri_medium::plain::PlainDirectory;
 use kauri_medium::{Directory, Error, Faults, IoKind, Medium};
-use std::io::IoSlice;
+use std::io::{IoSlice, Read};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -129,7 +129,13 @@ fn small_files_are_replaced_whole() {
     let directory = directory(&dir);
     assert_eq!(directory.read_file("meta"), Ok(None));
     directory.replace_file("meta", b"first", "t").unwrap();
+    // Whoever has the old one open keeps it: it isn't written over.
+    let mut first = std::fs::File::open(dir.path().join("meta")).unwrap();
     directory.replace_file("meta", b"second", "t").unwrap();
+    let mut kept = String::new();
+    first.read_to_string(&mut kept).unwrap();
+    assert_eq!(kept, "first");
+    assert!(!dir.path().join("meta.tmp").exists());
     directory.replace_file("other", b"", "t").unwrap();
     assert_eq!(directory.read_file("meta"), Ok(Some(b"second".to_vec())));
     // What a crash in the middle leaves behind is not seen, and doesn't get in the way.

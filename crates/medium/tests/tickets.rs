@@ -11,9 +11,10 @@ use std::future::Future;
 use std::io::IoSlice;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
+use std::time::Duration;
 
 const SEGMENT: usize = 64 << 10;
 const BLOCK: usize = 4096;
@@ -250,4 +251,25 @@ fn memory_that_is_looked_at_outlives_the_cache() {
     assert!(matches_pattern(bytes, 0, 0, 0));
     drop(domain);
     assert!(matches_pattern(bytes, 0, 0, 0));
+}
+
+#[test]
+fn the_cache_s_thread_collects_what_others_defer() {
+    let (cache, _gate, _dir) = setup(1);
+    let domain = Arc::clone(cache.domain());
+    let mut guard = domain.register();
+    guard.enter();
+    let (done, doing) = mpsc::channel();
+    for number in 0..200 {
+        let done = done.clone();
+        domain.defer(Box::new(move || done.send((number, thread::current().id())).unwrap()));
+    }
+    assert_eq!(doing.try_recv(), Err(mpsc::TryRecvError::Empty));
+    guard.leave();
+    for number in 0..200 {
+        let (next, by) = doing.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(next, number);
+        assert_ne!(by, thread::current().id(), "those who defer don't pay for it");
+    }
+    drop(cache);
 }
