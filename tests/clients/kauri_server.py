@@ -1,0 +1,113 @@
+"""A Kauri server for a test: on a free loopback port, with a data directory of its own.
+
+As a program: kauri_server.py [SERVER FLAG…] -- COMMAND…
+runs COMMAND with KAURI_URI in its environment, ends the server and returns COMMAND's status; it
+fails if the server did not end in order.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+
+READY_SECONDS_MAX = 60
+STOP_SECONDS_MAX = 60
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    """The running server. Its log is kept in `directory`/log until `remove`."""
+
+    def __init__(self, flags=(), binary=None):
+        self.binary = binary or os.environ["KAURI"]
+        self.flags = list(flags)
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="kauri-"))
+        self.log = self.directory / "log"
+        self.process = None
+        self.port = None
+        self.start()
+
+    @property
+    def uri(self):
+        return f"mongodb://127.0.0.1:{self.port}/"
+
+    def start(self):
+        """Starts the process and returns when it accepts connections."""
+        data = self.directory / "data"
+        data.mkdir(exist_ok=True)
+        self.port = free_port()
+        self.process = subprocess.Popen(
+            [self.binary, "serve", "--port", str(self.port), "--bind_ip", "127.0.0.1"]
+            + ["--dbpath", str(data), "--unixSocketPrefix", str(self.directory)]
+            + self.flags,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        ready = threading.Event()
+        threading.Thread(target=self._copy_log, args=(self.process.stdout, ready), daemon=True).start()
+        if not ready.wait(READY_SECONDS_MAX) or self.process.poll() is not None:
+            self.process.kill()
+            self.process.wait()
+            raise RuntimeError("the server did not start:\n" + self.log_end())
+
+    def _copy_log(self, stream, ready):
+        with open(self.log, "ab") as log:
+            for line in stream:
+                log.write(line)
+                log.flush()
+                if b"Waiting for connections" in line:
+                    ready.set()
+        ready.set()
+
+    def log_end(self):
+        return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
+
+    def kill(self):
+        """kill -9, and waits until the process is gone."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        """SIGTERM; returns the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return -signal.SIGKILL
+
+    def remove(self):
+        if self.process.poll() is None:
+            self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def main(arguments):
+    split = arguments.index("--")
+    server = Server(arguments[:split])
+    try:
+        status = subprocess.call(arguments[split + 1 :], env={**os.environ, "KAURI_URI": server.uri})
+        # The command may have shut the server down itself.
+        ended = server.process.poll()
+        if ended is None:
+            ended = server.stop()
+        if ended != 0:
+            print(f"the server ended with {ended}:\n{server.log_end()}", file=sys.stderr)
+            return 1
+        return status
+    finally:
+        server.remove()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
