@@ -1,6 +1,6 @@
 //! The system calls that std lacks, and the memory that the cache's segments live in.
 //!
-//! Every `unsafe` of this crate is here or in `cache/memory.rs`.
+//! Every `unsafe` of this crate is here, in `cache/segment.rs` or in `cell.rs`.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -68,7 +68,7 @@ fn too_large() -> Error {
 /// touched. Zero where it hasn't, or since it was discarded. (Where the machine allows no overcommit,
 /// `vm.overcommit_memory=2`, reserved address space counts as used memory all the same.)
 ///
-/// Holds no promise about who looks at it: its users do (`cache/memory.rs`).
+/// Holds no promise about who looks at it: its users do (`cache/segment.rs`).
 pub(crate) struct Region {
     base: NonNull<u8>,
     len: usize,

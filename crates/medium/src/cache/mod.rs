@@ -122,7 +122,7 @@ pub enum Pressure {
 
 /// What the cache, its writers and its storers have in common.
 struct Shared {
-    /// Held by deferred closures too; None only while this is being dropped.
+    /// Held by deferred closures too.
     table: Arc<Table>,
     medium: Arc<dyn Medium>,
     domain: Arc<EpochDomain>,
