@@ -1,7 +1,7 @@
 //! Reading segments from the medium, past the cache: for recovery, the cleaner and `kauri check`.
 
 use crate::format::record::{HeaderBytes, Kind, RecordHeader, Seed};
-use crate::format::segment::{SegmentHeader, Trailer};
+use crate::format::segment::{HEADER_COPY_AT, SegmentHeader, Trailer};
 use crate::format::summary::{Entry, SummaryReader};
 use crate::format::{RECORD_ALIGN, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, TRAILER_BYTES};
 use crate::segments::Segments;
@@ -39,15 +39,15 @@ impl Contents {
 
 /// What stands where a segment's header is expected.
 pub enum Found {
-    /// A header of this directory and segment.
-    Header(Box<SegmentHeader>),
+    /// A header of this directory and segment, and what is wrong with its first copy.
+    Header(Box<SegmentHeader>, Option<&'static str>),
     /// Nothing: zeros.
     Blank,
     /// Something else.
     Garbage(&'static str),
 }
 
-/// Reads the header of a segment.
+/// Reads the header of a segment, its second copy if the first is damaged.
 pub fn read_header(
     medium: &dyn Medium,
     faults: &Faults,
@@ -55,19 +55,28 @@ pub fn read_header(
     segment: u32,
     directory: &[u8; 16],
 ) -> Result<Found> {
-    let mut bytes = vec![0; 512];
+    let mut bytes = vec![0; SEGMENT_HEADER_BYTES as usize];
     medium.read(segments.file_offset(segment), &mut bytes)?;
-    let Some(header) = SegmentHeader::decode(&bytes, faults.enabled("segment.header.crc")) else {
-        let blank = bytes.iter().all(|b| *b == 0);
-        return Ok(if blank { Found::Blank } else { Found::Garbage("the header is damaged") });
+    let check = faults.enabled("segment.header.crc");
+    let segment_bytes = segments.segment_bytes();
+    let read = |bytes: &[u8]| {
+        let Some(header) = SegmentHeader::decode(bytes, check) else {
+            return Err("the header is damaged");
+        };
+        if header.directory != *directory {
+            return Err("the header is of another data directory");
+        }
+        if header.segment != segment || header.segment_bytes != segment_bytes {
+            return Err("the header belongs elsewhere");
+        }
+        Ok(Box::new(header))
     };
-    if header.directory != *directory {
-        return Ok(Found::Garbage("the header is of another data directory"));
-    }
-    if header.segment != segment || header.segment_bytes != segments.segment_bytes() {
-        return Ok(Found::Garbage("the header belongs elsewhere"));
-    }
-    Ok(Found::Header(Box::new(header)))
+    Ok(match (read(&bytes), read(&bytes[HEADER_COPY_AT..])) {
+        (Ok(header), _) => Found::Header(header, None),
+        (Err(what), Ok(header)) => Found::Header(header, Some(what)),
+        (Err(what), Err(_)) if bytes.iter().any(|byte| *byte != 0) => Found::Garbage(what),
+        (Err(_), Err(_)) => Found::Blank,
+    })
 }
 
 /// Reads the trailer of a segment, if it has one of this epoch.

@@ -144,7 +144,12 @@ impl Check<'_> {
     fn segment(&mut self, segment: u32, end: u32, meta: &Meta) -> Result<()> {
         let found = read_header(self.medium, self.faults, self.segments, segment, &meta.directory)?;
         let header = match found {
-            Found::Header(header) => header,
+            Found::Header(header, damage) => {
+                if let Some(what) = damage {
+                    self.report.damage.push(Damage::at(segment, 0, what));
+                }
+                header
+            }
             Found::Blank => return Ok(()),
             Found::Garbage(what) => {
                 self.report.damage.push(Damage::at(segment, 0, what));

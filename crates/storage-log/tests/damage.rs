@@ -157,7 +157,13 @@ fn damage_behind_the_last_mark_ends_the_log_for_good() {
 fn a_damaged_segment_header_is_corruption() {
     let (emulator, _) = filled(true);
     let segment = find(&emulator, "<17>") / SEGMENT_BYTES as usize;
-    flip(&emulator, segment * SEGMENT_BYTES as usize + 17, 2);
+    let header = segment * SEGMENT_BYTES as usize;
+    flip(&emulator, header + 17, 2);
+    // There is another copy.
+    let report = verify(&emulator, &mut |_, _| {}).expect("the check");
+    assert_eq!((report.damage.len(), report.documents), (1, 200), "{:?}", report.damage);
+    drop(open(&emulator, options()));
+    flip(&emulator, header + 2048 + 17, 2);
     let error = refused(&emulator);
     assert_eq!(error.code(), ErrorCode::DataCorruptionDetected);
     assert!(error.message().contains("it held"), "{error}");
@@ -197,8 +203,9 @@ fn a_log_that_is_too_short_is_corruption() {
 fn directories_of_others_are_refused_by_name() {
     let (emulator, _) = filled(true);
     let meta = emulator.read_file(META).expect("reading").expect("the metadata");
+    let contents = meta.len() - 4096;
     let with_crc = |mut bytes: Vec<u8>| {
-        let crc = crc32c::crc32c(&bytes[12..]);
+        let crc = crc32c::crc32c(&bytes[12..contents]);
         bytes[8..12].copy_from_slice(&crc.to_le_bytes());
         bytes
     };
@@ -212,6 +219,7 @@ fn directories_of_others_are_refused_by_name() {
     assert!(refused(&emulator).message().contains("wiredT"));
     let mut damaged = meta;
     damaged[50] ^= 1;
+    damaged[4096 + 50] ^= 1;
     emulator.replace_file(META, &damaged, "test").expect("writing");
     assert!(refused(&emulator).message().contains("damaged"));
     emulator.remove_file(META, "test").expect("removing");

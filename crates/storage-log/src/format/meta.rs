@@ -11,6 +11,8 @@ const MAGIC: &[u8; 8] = b"KAURIDIR";
 const HORIZON_AT: usize = 64;
 const CUTS_AT: usize = HORIZON_AT + HORIZON_BYTES + 8;
 const CUT_BYTES: usize = 16 + 16 * STREAMS_MAX;
+/// The second copy begins at a multiple of this.
+const COPY_ALIGN: usize = 4096;
 
 /// Where a recovery decided that the log ended. See the format's description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,8 +76,16 @@ impl fmt::Display for MetaError {
 }
 
 impl Meta {
-    /// The bytes.
+    /// The file's bytes: the contents twice, the second time at a multiple of 4096.
     pub fn encode(&self) -> Vec<u8> {
+        let contents = self.encode_contents();
+        let mut bytes = contents.clone();
+        bytes.resize(contents.len().next_multiple_of(COPY_ALIGN), 0);
+        bytes.extend_from_slice(&contents);
+        bytes
+    }
+
+    fn encode_contents(&self) -> Vec<u8> {
         let mut bytes = vec![0; CUTS_AT + CUT_BYTES * self.cuts.len()];
         bytes[..8].copy_from_slice(MAGIC);
         put_u32(&mut bytes, 12, FORMAT_VERSION);
@@ -97,8 +107,19 @@ impl Meta {
         bytes
     }
 
-    /// From the file's bytes. `check` is false only in tests that show what the CRC is for.
+    /// From the file's bytes: from the second copy if the first is damaged. `check` is false only in
+    /// tests that show what the CRC is for.
     pub fn decode(bytes: &[u8], check: bool) -> Result<Meta, MetaError> {
+        let second_at = bytes.len().div_ceil(2).next_multiple_of(COPY_ALIGN);
+        let second = bytes.get(second_at..).unwrap_or_default();
+        let first = bytes.get(..second.len()).unwrap_or_default();
+        match Self::decode_contents(first, check) {
+            Err(MetaError::Damaged) => Self::decode_contents(second, check),
+            result => result,
+        }
+    }
+
+    fn decode_contents(bytes: &[u8], check: bool) -> Result<Meta, MetaError> {
         if bytes.get(..8) != Some(MAGIC) || bytes.len() < 32 {
             return Err(MetaError::Damaged);
         }
@@ -182,25 +203,46 @@ mod tests {
 
     #[test]
     fn it_is_read_back_and_damage_is_noticed() {
-        let bytes = meta().encode();
-        assert_eq!(Meta::decode(&bytes, true), Ok(meta()));
-        for bit in 0..bytes.len() * 8 {
-            let mut damaged = bytes.clone();
+        let contents = meta().encode_contents();
+        assert_eq!(Meta::decode(&meta().encode(), true), Ok(meta()));
+        for bit in 0..contents.len() * 8 {
+            let mut damaged = contents.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Meta::decode(&damaged, true), Err(MetaError::Damaged), "bit {bit}");
+            let decoded = Meta::decode_contents(&damaged, true);
+            assert_eq!(decoded, Err(MetaError::Damaged), "bit {bit}");
         }
-        for length in 0..bytes.len() {
-            assert!(Meta::decode(&bytes[..length], false).is_err(), "{length} bytes");
+        for length in 0..contents.len() {
+            assert!(Meta::decode_contents(&contents[..length], false).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn either_copy_is_enough() {
+        let many = Meta { cuts: vec![], ..meta() };
+        let streams = meta().cuts[0].streams;
+        for cuts in [0, 2, 60, 150] {
+            let cuts = (0..cuts).map(|n| Cut { epoch_next: n, seq: n, streams }).collect();
+            let meta = Meta { cuts, ..many.clone() };
+            let bytes = meta.encode();
+            for at in [20, bytes.len() - 20] {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1;
+                assert_eq!(Meta::decode(&damaged, true).as_ref(), Ok(&meta));
+            }
+            for length in 0..bytes.len() {
+                assert_ne!(Meta::decode(&bytes[..length], true).as_ref(), Ok(&many));
+            }
         }
     }
 
     #[test]
     fn other_engines_and_versions_are_named() {
-        let mut bytes = meta().encode();
+        let mut bytes = meta().encode_contents();
         put_u32(&mut bytes, 12, 2);
-        assert_eq!(Meta::decode(&bytes, false), Err(MetaError::Version(2)));
+        assert_eq!(Meta::decode_contents(&bytes, false), Err(MetaError::Version(2)));
         bytes[16..21].copy_from_slice(b"other");
-        assert_eq!(Meta::decode(&bytes, false), Err(MetaError::Engine("other".to_owned())));
+        let other = MetaError::Engine("other".to_owned());
+        assert_eq!(Meta::decode_contents(&bytes, false), Err(other));
     }
 
     #[test]

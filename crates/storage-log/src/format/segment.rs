@@ -8,6 +8,8 @@ const HEADER_MAGIC: &[u8; 8] = b"KAURISEG";
 const TRAILER_MAGIC: &[u8; 8] = b"KAURISUM";
 /// Bytes of a header that its CRC covers end here.
 const HEADER_END: usize = 192;
+/// Where a header's second copy is: in another sector, should one rot.
+pub const HEADER_COPY_AT: usize = 2048;
 /// Bytes of a horizon.
 pub const HORIZON_BYTES: usize = 16 + 16 * STREAMS_MAX;
 
@@ -109,6 +111,7 @@ impl SegmentHeader {
         bytes[112..112 + HORIZON_BYTES].copy_from_slice(&self.horizon.encode());
         let crc = crc32c::crc32c(&bytes[12..HEADER_END]);
         put_u32(&mut bytes, 8, crc);
+        bytes.copy_within(..HEADER_END, HEADER_COPY_AT);
         bytes
     }
 

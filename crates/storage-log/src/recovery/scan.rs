@@ -149,7 +149,13 @@ impl<'m> Scan<'m> {
             let found =
                 read_header(self.medium, self.faults, self.segments, segment, &self.meta.directory)
                     .map_err(crate::io_error)?;
-            if let Found::Header(header) = &found {
+            if let Found::Header(header, damage) = &found {
+                if let Some(what) = damage {
+                    let attr = Attr::new().num("segment", segment).str("what", what);
+                    let message =
+                        "The first copy of a segment's header is lost, its second is used";
+                    log::warning("STORAGE", 6_200_008, "initandlisten", message, attr);
+                }
                 self.outcome.horizon.raise(&header.horizon);
                 self.outcome.epoch_next = self.outcome.epoch_next.max(header.epoch + 1);
             }
@@ -163,7 +169,7 @@ impl<'m> Scan<'m> {
         let mut candidates = Vec::new();
         for (segment, found) in (0..count).zip(headers) {
             let what = match found {
-                Found::Header(header) => {
+                Found::Header(header, _) => {
                     let cut = self.meta.cut_of(header.stream, header.epoch);
                     if let Some((epoch_next, _)) = cut {
                         self.outcome.cuts_used.push(epoch_next);
