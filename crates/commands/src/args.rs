@@ -2,7 +2,7 @@
 //! "IDL": wrong type 14, unknown field 40415, missing field 40414).
 
 use kauri_base::{Error, ErrorCode, Result, bail};
-use kauri_bson::{Doc, Elem, Value};
+use kauri_bson::{Doc, Elem, Type, Value};
 
 /// Fields that every command takes, read by the dispatcher.
 const GENERIC: &[&str] = &[
@@ -47,6 +47,17 @@ const GENERIC: &[&str] = &[
 /// Whether the dispatcher has dealt with this field.
 pub fn is_generic(field: &str) -> bool {
     GENERIC.contains(&field)
+}
+
+/// The arguments of a command behind its name. One that is null counts as not given, as MongoDB's
+/// parser has it for all that may be left out.
+pub fn fields<'d>(body: Doc<'d>) -> impl Iterator<Item = Elem<'d>> {
+    body.iter().skip(1).filter(|elem| elem.ty() != Type::Null)
+}
+
+/// The fields of a structure within a command; null counts as not given.
+pub fn structure<'d>(doc: Doc<'d>) -> impl Iterator<Item = Elem<'d>> {
+    doc.iter().filter(|elem| elem.ty() != Type::Null)
 }
 
 /// Reads the fields of one command or of one of its embedded structures; knows the path for
@@ -109,7 +120,7 @@ impl<'n> Args<'n> {
     /// A document. Null is a wrong type.
     pub fn object<'d>(&self, elem: Elem<'d>) -> Result<Doc<'d>> {
         match (elem.ty(), elem.as_doc()) {
-            (kauri_bson::Type::Document, Some(doc)) => Ok(doc),
+            (Type::Document, Some(doc)) => Ok(doc),
             _ => Err(self.wrong_type(elem, &["object"])),
         }
     }
@@ -117,7 +128,7 @@ impl<'n> Args<'n> {
     /// An array, as the document of its elements.
     pub fn array<'d>(&self, elem: Elem<'d>) -> Result<Doc<'d>> {
         match (elem.ty(), elem.as_doc()) {
-            (kauri_bson::Type::Array, Some(doc)) => Ok(doc),
+            (Type::Array, Some(doc)) => Ok(doc),
             _ => Err(self.wrong_type(elem, &["array"])),
         }
     }
@@ -171,7 +182,7 @@ impl<'n> Args<'n> {
         let number = self.long(elem)?;
         if number < min {
             bail!(
-                51024,
+                BadValue,
                 "BSON field '{}' value must be >= {min}, actual value '{number}'",
                 elem.key()
             );

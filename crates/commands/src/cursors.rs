@@ -266,14 +266,23 @@ fn not_found(id: i64) -> Error {
 }
 
 fn session_mismatch(id: i64, cursor: &Cursor, lsid: Option<[u8; 16]>) -> Error {
-    let message = match (cursor.lsid, lsid) {
-        (Some(_), None) => format!(
-            "Cannot run getMore on cursor {id}, which was created in a session, without an lsid"
+    let (code, message) = match (cursor.lsid, lsid) {
+        (Some(_), None) => (
+            50736,
+            format!(
+                "Cannot run getMore on cursor {id}, which was created in a session, without an lsid"
+            ),
         ),
-        (None, Some(_)) => format!(
-            "Cannot run getMore on cursor {id}, which was not created in a session, in a session"
+        (None, _) => (
+            50737,
+            format!(
+                "Cannot run getMore on cursor {id}, which was not created in a session, in a session"
+            ),
         ),
-        _ => format!("Cannot run getMore on cursor {id}, which was created in another session"),
+        _ => (
+            50738,
+            format!("Cannot run getMore on cursor {id}, which was created in another session"),
+        ),
     };
-    Error::location(if lsid.is_none() { 50736 } else { 50737 }, message)
+    Error::location(code, message)
 }

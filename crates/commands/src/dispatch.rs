@@ -291,7 +291,12 @@ async fn run(
                 if invocation.hang_up {
                     return Outcome::Close;
                 }
+                if after.unacknowledged {
+                    // Whoever waits all the same learns nothing of what became of the write.
+                    invocation.reply.clear();
+                }
                 match result {
+                    Err(_) if after.unacknowledged => invocation.reply.put("ok", 1.0),
                     Ok(Injected::No) => invocation.reply.put("ok", 1.0),
                     Ok(Injected::CloseConnection) => return Outcome::Close,
                     Err(error) => failed = Some((error, invocation.reply, Some(name))),

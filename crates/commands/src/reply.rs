@@ -91,7 +91,8 @@ pub async fn open_cursor(
         fill_batch(&mut invocation.op, &mut executor, &mut array, limit).await?
     };
     server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);
-    let over = batch.ended == Ended::Exhausted && new.tailing == Tailing::No;
+    // A tailable cursor that finds nothing at all is dead from the start.
+    let over = batch.ended == Ended::Exhausted && (new.tailing == Tailing::No || batch.docs == 0);
     let keep = !over && !new.single_batch;
     let id = if keep { server.cursors.new_id() } else { 0 };
     cursor.put("id", id);

@@ -2,7 +2,7 @@
 
 use super::find::{define_let, hint, matcher, refuse_collation};
 use super::insert::check_batch;
-use crate::args::Args;
+use crate::args::{Args, fields, structure};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use crate::reply::write_errors;
@@ -60,7 +60,7 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
     let args = Args::new("delete");
     let mut request = Request { statements: Vec::new(), ordered: true, variables: Doc::EMPTY };
     let mut given = false;
-    for elem in invocation.body.iter().skip(1) {
+    for elem in fields(invocation.body) {
         match elem.key() {
             "deletes" => {
                 given = true;
@@ -102,7 +102,7 @@ async fn run_statement(
     let args = Args::new("delete.deletes");
     let (mut filter, mut limit) = (None, None);
     let mut query = Query::default();
-    for elem in statement {
+    for elem in structure(statement) {
         match elem.key() {
             "q" => filter = Some(args.object(elem)?),
             "limit" => limit = Some(args.long(elem)?),

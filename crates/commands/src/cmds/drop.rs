@@ -29,6 +29,14 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         }
         check(&ns)?;
         let catalog = &invocation.server.catalog;
+        if ns.collection() == "system.views" {
+            if let Some(ticket) = catalog.drop_views(ns.database())? {
+                invocation.reply.put("nIndexesWas", 1);
+                invocation.reply.put("ns", ns.as_str());
+                invocation.wait_for_commit(Some(ticket)).await?;
+            }
+            return Ok(());
+        }
         let resolved = catalog.resolve(ns.as_str());
         ddl::check_uuid(catalog, &ns, &resolved, uuid.as_ref())?;
         let indexes = match resolved {
@@ -41,7 +49,6 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             Err(error) if error.code() == kauri_base::ErrorCode::NamespaceNotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        invocation.server.cursors.kill_where(|cursor, _| *cursor == ns);
         ddl::log("Dropped a collection", &ns);
         if let Some(indexes) = indexes {
             invocation.reply.put("nIndexesWas", indexes);

@@ -1,11 +1,11 @@
 //! `findAndModify`.
 
 use super::find::{define_let, hint, matcher, refuse_collation, sort};
-use crate::args::Args;
+use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use kauri_base::{Result, bail};
-use kauri_bson::{Doc, DocBuf, Value};
+use kauri_bson::{Doc, DocBuf, Type, Value};
 use kauri_mutate::{ParseCx, ProjectCx, Projection, Update};
 use kauri_query::exec::QueryEnv;
 use kauri_query::plan::Query;
@@ -107,19 +107,24 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
     let args = Args::new("findAndModify");
     let mut env = invocation.query_env();
     let mut query = Query::default();
-    let (mut filter, mut fields, mut spec) = (Doc::EMPTY, Doc::EMPTY, None);
+    let (mut filter, mut projected, mut spec) = (Doc::EMPTY, Doc::EMPTY, None);
     let mut array_filters = Vec::new();
     let (mut remove, mut upsert, mut want_new, mut bypass) = (false, false, false, false);
-    for elem in invocation.body.iter().skip(1) {
+    for elem in fields(invocation.body) {
         match elem.key() {
             "query" => filter = args.object(elem)?,
-            "fields" => fields = args.object(elem)?,
+            "fields" => projected = args.object(elem)?,
             "sort" => query.sort = sort(args.object(elem)?)?,
             "update" => spec = Some(elem.value()),
             "remove" => remove = args.safe_bool(elem)?,
             "upsert" => upsert = args.safe_bool(elem)?,
             "new" => want_new = args.safe_bool(elem)?,
-            "hint" => query.hint = hint(args, elem)?,
+            "hint" => {
+                if !matches!(elem.ty(), Type::String | Type::Document) {
+                    bail!(FailedToParse, "Hint must be a string or an object");
+                }
+                query.hint = hint(args, elem)?;
+            }
             "arrayFilters" => {
                 for entry in args.array(elem)? {
                     array_filters.push(Args::new("findAndModify.arrayFilters").object(entry)?);
@@ -161,11 +166,11 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
         Some(spec) => Some(Update::parse(spec, &array_filters, &cx)?),
         None => None,
     };
-    let projection = match fields.is_empty() {
+    let projection = match projected.is_empty() {
         true => None,
         false => {
             let filter = query.filter.as_ref().map(|f| f.expr());
-            Some(Projection::parse(fields, filter, &cx)?)
+            Some(Projection::parse(projected, filter, &cx)?)
         }
     };
     Ok(Request {

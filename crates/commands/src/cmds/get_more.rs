@@ -1,6 +1,6 @@
 //! `getMore`: the next batch of a cursor.
 
-use crate::args::Args;
+use crate::args::{Args, fields};
 use crate::cursors::{Cursor, Tailing};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
@@ -123,7 +123,7 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
     let mut collection = None;
     let mut limit = BatchLimit { docs: None };
     let mut wait = None;
-    for elem in invocation.body.iter().skip(1) {
+    for elem in fields(invocation.body) {
         match elem.key() {
             "collection" => collection = Some(args.string(elem)?),
             "batchSize" => {

@@ -1,6 +1,6 @@
 //! `insert`.
 
-use crate::args::Args;
+use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use crate::reply::write_errors;
@@ -39,7 +39,7 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<(Vec<Doc<'a>>, InsertOptions
     let args = Args::new("insert");
     let mut options = InsertOptions { ordered: true, bypass_validation: false };
     let mut docs = None;
-    for elem in invocation.body.iter().skip(1) {
+    for elem in fields(invocation.body) {
         match elem.key() {
             "documents" => {
                 let list = args.array(elem)?;

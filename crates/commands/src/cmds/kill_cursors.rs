@@ -1,6 +1,6 @@
 //! `killCursors`.
 
-use crate::args::Args;
+use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use kauri_bson::Value;
@@ -17,7 +17,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let ns = invocation.namespace()?;
         let args = Args::new("killCursors");
         let mut ids = None;
-        for elem in invocation.body.iter().skip(1) {
+        for elem in fields(invocation.body) {
             match elem.key() {
                 "cursors" => {
                     let mut list = Vec::new();

@@ -35,7 +35,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 "dropTarget" => drop_target = parse_drop_target(&args, elem)?,
                 "collectionUUID" => uuid = args.given(elem, ddl::uuid)?,
                 "stayTemp" => {
-                    let _ = args.given(elem, Args::safe_bool)?;
+                    let _ = args.given(elem, Args::bool)?;
                 }
                 _ => args.other(elem)?,
             }
@@ -67,8 +67,6 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         } else {
             move_across(invocation, &source, &to, drop_target).await?
         };
-        let cursors = &invocation.server.cursors;
-        cursors.kill_where(|ns, _| *ns == from || *ns == to);
         ddl::log("Renamed a collection", &to);
         invocation.wait_for_commit(Some(ticket)).await
     })

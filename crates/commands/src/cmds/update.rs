@@ -2,7 +2,7 @@
 
 use super::find::{define_let, hint, matcher, refuse_collation, sort};
 use super::insert::check_batch;
-use crate::args::Args;
+use crate::args::{Args, fields, structure};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use crate::reply::write_errors;
@@ -83,7 +83,7 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
         variables: Doc::EMPTY,
     };
     let mut given = false;
-    for elem in invocation.body.iter().skip(1) {
+    for elem in fields(invocation.body) {
         match elem.key() {
             "updates" => {
                 given = true;
@@ -158,7 +158,7 @@ fn parse_statement(statement: Doc<'_>, mut env: QueryEnv) -> Result<Statement<'_
     let mut array_filters = Vec::new();
     let (mut multi, mut upsert) = (false, false);
     let mut query = Query::default();
-    for elem in statement {
+    for elem in structure(statement) {
         match elem.key() {
             "q" => filter = Some(args.object(elem)?),
             "u" => spec = Some(elem.value()),
