@@ -8,7 +8,7 @@ use crate::registry::{Access, Command, Run};
 use crate::reply::{NewCursor, open_cursor};
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits};
 use kauri_bson::{Doc, Value};
-use kauri_catalog::{Collection, Namespace, Resolved};
+use kauri_catalog::{Collection, Namespace};
 use kauri_query::exec::{PlanExecutor, QueryEnv, Verbosity};
 use kauri_query::pipeline::{self, BuildCx, ParseCx, Pipeline, Place};
 use kauri_query::plan::Hint;
@@ -91,12 +91,10 @@ pub fn prepare(
     env: QueryEnv,
 ) -> Result<(Pipeline, BuildCx)> {
     let catalog = &invocation.server.catalog;
-    let parse_cx = ParseCx {
-        scope: env.scope.clone(),
-        place: Place::Command,
-        db: invocation.db.to_owned(),
-        depth: 0,
-    };
+    let mut parse_cx = ParseCx::new(&request.ns, env.scope.clone(), Place::Command);
+    if request.collectionless {
+        parse_cx.collection = None;
+    }
     let mut pipeline = pipeline::parse::parse(request.stages, &parse_cx)?;
     let first = pipeline.stages.first().map(|s| (s.name(), s.constraints()));
     if request.collectionless && !first.is_some_and(|(_, c)| c.collectionless) {
@@ -107,13 +105,14 @@ pub fn prepare(
     }
     let mut collection: Option<Arc<Collection>> = None;
     if !request.collectionless {
-        let resolved = resolve_views(invocation, &request.ns, &parse_cx, 0)?;
+        let resolved = resolve_views(invocation, &request.ns)?;
         collection = resolved.0;
         if !resolved.1.stages.is_empty() {
             let mut stages = resolved.1.stages;
             stages.append(&mut pipeline.stages);
             pipeline.stages = stages;
         }
+        pipeline.optimize();
     }
     let mut cx = BuildCx::new(catalog.clone(), invocation.db, collection, env);
     cx.bypass_validation = request.bypass_validation;
@@ -124,28 +123,8 @@ pub fn prepare(
 pub fn resolve_views(
     invocation: &Invocation<'_>,
     ns: &Namespace,
-    parse_cx: &ParseCx,
-    depth: usize,
 ) -> Result<(Option<Arc<Collection>>, Pipeline)> {
-    match invocation.server.catalog.resolve(ns.as_str()) {
-        Resolved::Collection(collection) => Ok((Some(collection), Pipeline::default())),
-        Resolved::Nothing => Ok((None, Pipeline::default())),
-        Resolved::View(view) => {
-            if depth >= limits::PIPELINE_DEPTH_MAX {
-                bail!(
-                    ViewDepthLimitExceeded,
-                    "View depth too deep or view cycle detected; maximum depth is {}",
-                    limits::PIPELINE_DEPTH_MAX
-                );
-            }
-            let below = Namespace::new(ns.database(), &view.view_on)?;
-            let (collection, mut pipeline) =
-                resolve_views(invocation, &below, parse_cx, depth + 1)?;
-            let own = pipeline::parse::parse(view.pipeline.as_doc(), parse_cx)?;
-            pipeline.stages.extend(own.stages);
-            Ok((collection, pipeline))
-        }
-    }
+    pipeline::views::resolve(&invocation.server.catalog, ns)
 }
 
 impl<'a> AggregateRequest<'a> {

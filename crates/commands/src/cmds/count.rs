@@ -8,7 +8,7 @@ use crate::registry::{Access, Command, Run};
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, Value};
 use kauri_query::exec::{Flow, PlanExecutor};
-use kauri_query::pipeline::{self, BuildCx, Input, ParseCx, Place};
+use kauri_query::pipeline::{self, BuildCx, Input};
 use kauri_query::plan::{self, Query};
 
 /// See the module's head.
@@ -68,13 +68,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let request = CountRequest::parse(invocation.body)?;
         let env = invocation.query_env();
         let filter = matcher(request.filter, &env)?;
-        let parse_cx = ParseCx {
-            scope: env.scope.clone(),
-            place: Place::Command,
-            db: invocation.db.to_owned(),
-            depth: 0,
-        };
-        let (collection, view) = resolve_views(invocation, &ns, &parse_cx, 0)?;
+        let (collection, view) = resolve_views(invocation, &ns)?;
         let catalog = &invocation.server.catalog;
         // The number of documents is kept; only a filter needs a look at them.
         let n = match &collection {

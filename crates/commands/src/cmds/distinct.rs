@@ -8,7 +8,7 @@ use crate::registry::{Access, Command, Run};
 use kauri_base::{Result, bail, limits};
 use kauri_bson::{Doc, KeyStringBuilder, Type, Value};
 use kauri_query::exec::{Flow, PlanExecutor};
-use kauri_query::pipeline::{self, BuildCx, Input, ParseCx, Place};
+use kauri_query::pipeline::{self, BuildCx, Input};
 use kauri_query::plan::{self, Query};
 use std::collections::HashSet;
 
@@ -63,13 +63,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let request = DistinctRequest::parse(invocation.body)?;
         let env = invocation.query_env();
         let filter = matcher(request.filter, &env)?;
-        let parse_cx = ParseCx {
-            scope: env.scope.clone(),
-            place: Place::Command,
-            db: invocation.db.to_owned(),
-            depth: 0,
-        };
-        let (collection, view) = resolve_views(invocation, &ns, &parse_cx, 0)?;
+        let (collection, view) = resolve_views(invocation, &ns)?;
         let catalog = &invocation.server.catalog;
         let query = Query { filter, hint: request.hint, ..Query::default() };
         let root = if view.stages.is_empty() {

@@ -13,7 +13,7 @@ use kauri_bson::{Doc, DocWriter, Value};
 use kauri_catalog::{Collection, Namespace};
 use kauri_matcher::Matcher;
 use kauri_query::exec::{Flow, PlanExecutor, QueryEnv, Totals, Verbosity};
-use kauri_query::pipeline::{self, Input, ParseCx, Pipeline, Place};
+use kauri_query::pipeline::{self, Input, Pipeline};
 use kauri_query::plan::{self, Planned, Query};
 use std::sync::Arc;
 
@@ -221,13 +221,7 @@ fn subject(invocation: &Invocation<'_>, command: Doc<'_>) -> Result<Subject> {
         }
         other => bail!(CommandNotFound, "Explain failed due to unknown command: {other}"),
     };
-    let parse_cx = ParseCx {
-        scope: env.scope.clone(),
-        place: Place::Command,
-        db: invocation.db.to_owned(),
-        depth: 0,
-    };
-    let (collection, view) = resolve_views(invocation, &ns, &parse_cx, 0)?;
+    let (collection, view) = resolve_views(invocation, &ns)?;
     if !view.stages.is_empty() {
         let (front, taken) = pipeline::build::front(&view.stages);
         let rest = Pipeline { stages: view.stages[taken..].to_vec() };

@@ -12,9 +12,7 @@ use kauri_matcher::{Matcher, ParseCx, Place};
 use kauri_mutate::Projection;
 use kauri_query::exec::sort::SortPattern;
 use kauri_query::exec::{PlanExecutor, QueryEnv};
-use kauri_query::pipeline::{
-    self, BuildCx, Input, ParseCx as ParseCxOfPipelines, Place as PlaceOfPipelines,
-};
+use kauri_query::pipeline::{self, BuildCx, Input};
 use kauri_query::plan::{self, Hint, Query};
 use kauri_storage::Direction;
 use std::sync::Arc;
@@ -33,13 +31,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let mut env = invocation.query_env();
         let request = FindRequest::parse(invocation.body, "find", &mut env)?;
         let catalog = &invocation.server.catalog;
-        let parse_cx = ParseCxOfPipelines {
-            scope: env.scope.clone(),
-            place: PlaceOfPipelines::Command,
-            db: invocation.db.to_owned(),
-            depth: 0,
-        };
-        let (collection, view) = resolve_views(invocation, &ns, &parse_cx, 0)?;
+        let (collection, view) = resolve_views(invocation, &ns)?;
         let root = if view.stages.is_empty() {
             plan::plan(&mut invocation.op, catalog, collection.as_ref(), &request.query, &env)
                 .await?

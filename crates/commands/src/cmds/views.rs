@@ -27,12 +27,7 @@ pub fn define(invocation: &Invocation<'_>, ns: &Namespace, request: &ViewRequest
     if ns.is_system() {
         bail!(InvalidNamespace, "invalid name for a view: {ns}");
     }
-    let cx = ParseCx {
-        scope: VariableScope::new(),
-        place: Place::View,
-        db: ns.database().to_owned(),
-        depth: 0,
-    };
+    let cx = ParseCx::new(&below, VariableScope::new(), Place::View);
     pipeline::parse::parse(request.pipeline.as_doc(), &cx)?;
     check_graph(invocation, ns, below, request.pipeline.as_bytes().len())?;
     let options = DocBuf::build(|out| {

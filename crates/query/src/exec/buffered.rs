@@ -1,6 +1,6 @@
 //! Rows that a plan gave during its trial, and then the plan's own.
 
-use super::{ExecCx, Row, Stage, Step, Totals, Verbosity};
+use super::{ExecCx, Flow, Row, Stage, Step, Take, Totals, Verbosity};
 use kauri_base::Result;
 use kauri_bson::DocWriter;
 use std::collections::VecDeque;
@@ -26,6 +26,15 @@ impl Stage for Buffered {
             None if self.done => Ok(Step::Done),
             None => self.child.work(cx),
         }
+    }
+
+    fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
+        while let Some(row) = self.rows.pop_front() {
+            if take(&row)? != Flow::Continue {
+                return Ok(Step::Row(()));
+            }
+        }
+        if self.done { Ok(Step::Done) } else { self.child.feed(cx, take) }
     }
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {

@@ -141,21 +141,23 @@ impl PlanExecutor {
         receive: &mut (dyn FnMut(&Row<'_>) -> Result<Flow> + Send),
     ) -> Result<Slice> {
         let mut cx = ExecCx { ru: &*self.ru, env: &self.env, budget: 0 };
+        let mut stash = None;
         loop {
             cx.budget = CALL_BUDGET;
-            match self.root.work(&mut cx)? {
-                Step::Row(row) => match receive(&row)? {
-                    Flow::Continue => {
-                        if op.should_yield() {
-                            return Ok(Slice::TimeUp);
-                        }
+            let step = self.root.feed(&mut cx, &mut |row| {
+                let flow = receive(row)?;
+                if flow == Flow::StopBefore {
+                    stash = Some(row.doc().to_buf());
+                }
+                Ok(flow)
+            })?;
+            match step {
+                Step::Row(()) => {
+                    if stash.is_some() {
+                        self.stash = stash;
                     }
-                    Flow::Stop => return Ok(Slice::Stopped),
-                    Flow::StopBefore => {
-                        self.stash = Some(row.doc.into_buf());
-                        return Ok(Slice::Stopped);
-                    }
-                },
+                    return Ok(Slice::Stopped);
+                }
                 Step::Again => {
                     if op.slice_is_over() {
                         return Ok(Slice::TimeUp);

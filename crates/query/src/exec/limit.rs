@@ -1,6 +1,6 @@
 //! SKIP and LIMIT.
 
-use super::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
+use super::{ExecCx, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use kauri_base::Result;
 use kauri_bson::DocWriter;
 
@@ -36,6 +36,19 @@ impl Stage for Skip {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
         let step = self.next(cx)?;
         Ok(self.stats.count(step))
+    }
+
+    fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
+        let (left, mut lent) = (&mut self.left, 0);
+        let step = self.child.feed(cx, &mut |row| {
+            if *left > 0 {
+                *left -= 1;
+                return Ok(Flow::Continue);
+            }
+            lent += 1;
+            take(row)
+        })?;
+        Ok(self.stats.count_lent(lent, step))
     }
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
@@ -74,6 +87,24 @@ impl Stage for Limit {
             self.left -= 1;
         }
         Ok(self.stats.count(step))
+    }
+
+    fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
+        if self.left == 0 {
+            return Ok(self.stats.count_lent(0, Step::Done));
+        }
+        let (left, mut lent, mut refused) = (&mut self.left, 0, false);
+        let step = self.child.feed(cx, &mut |row| {
+            *left -= 1;
+            lent += 1;
+            refused = take(row)? != Flow::Continue;
+            Ok(if refused || *left == 0 { Flow::Stop } else { Flow::Continue })
+        })?;
+        let step = match step {
+            Step::Row(()) if !refused => Step::Done,
+            step => step,
+        };
+        Ok(self.stats.count_lent(lent, step))
     }
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {

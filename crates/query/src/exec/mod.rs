@@ -11,6 +11,7 @@
 pub mod buffered;
 pub mod executor;
 pub mod fetch;
+pub mod fields;
 pub mod idhack;
 pub mod limit;
 pub mod or;
@@ -20,6 +21,7 @@ pub mod scan;
 pub mod sort;
 
 pub use executor::{Ended, Flow, PlanExecutor};
+pub use fields::Fields;
 
 use kauri_base::{CommitSeq, RandomSource, RecordId, Result, Ticket, Timestamp};
 use kauri_bson::{Doc, DocCow, DocWriter, Value};
@@ -141,12 +143,27 @@ impl<'g> Row<'g> {
         }
     }
 
+    /// A row of the same record with a document that is lent.
+    #[inline]
+    pub fn lent<'d>(&self, doc: Doc<'d>) -> Row<'d> {
+        Row {
+            record: self.record,
+            version: self.version,
+            doc: DocCow::Borrowed(doc),
+            entry: None,
+            sort_key: self.sort_key.clone(),
+        }
+    }
+
     /// The same row, owning its document.
     pub fn into_owned(self) -> Row<'static> {
         let doc = self.doc.clone().into_owned();
         self.with_doc(doc)
     }
 }
+
+/// Receives rows that are lent; what it wants to keep it copies.
+pub type Take<'t> = dyn FnMut(&Row<'_>) -> Result<Flow> + 't;
 
 /// What a call to a stage came to.
 pub enum Step<T> {
@@ -173,6 +190,28 @@ pub enum Verbosity {
 pub trait Stage: Send {
     /// The next row, or why there is none now.
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>>;
+
+    /// Lends rows to `take`, one after the other, until that wants no more (then the answer is
+    /// `Step::Row`) or there is a reason to end as with `work`. A row that is lent may lie in memory
+    /// that the stage uses again for the next one, so a stage that makes documents need not
+    /// allocate for each.
+    fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
+        loop {
+            match self.work(cx)? {
+                Step::Row(row) => {
+                    if take(&row)? != Flow::Continue {
+                        return Ok(Step::Row(()));
+                    }
+                }
+                Step::Again => return Ok(Step::Again),
+                Step::Blocked(ticket) => return Ok(Step::Blocked(ticket)),
+                Step::Done => return Ok(Step::Done),
+            }
+            if !cx.spend() {
+                return Ok(Step::Again);
+            }
+        }
+    }
 
     /// Writes the stage as `explain` shows it (`stage`, its parameters, statistics, `inputStage`).
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity);
@@ -206,6 +245,20 @@ pub struct StageStats {
 }
 
 impl StageStats {
+    /// Counts rows that were lent in a call, and the call's outcome.
+    #[inline]
+    pub fn count_lent(&mut self, rows: u64, step: Step<()>) -> Step<()> {
+        self.works += rows;
+        self.advanced += rows;
+        match &step {
+            Step::Row(()) => {}
+            Step::Again => self.need_time += 1,
+            Step::Blocked(_) => self.need_yield += 1,
+            Step::Done => self.is_eof = true,
+        }
+        step
+    }
+
     /// Counts a call by its outcome and passes that on.
     #[inline]
     pub fn count<T>(&mut self, step: Step<T>) -> Step<T> {

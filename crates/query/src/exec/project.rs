@@ -1,6 +1,6 @@
 //! PROJECTION: what find's projection makes of each row.
 
-use super::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
+use super::{ExecCx, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use kauri_base::Result;
 use kauri_bson::{Doc, DocBuf, DocWriter, Value};
 use kauri_expr::{EvalCx, MetaSource};
@@ -16,6 +16,8 @@ pub struct Project {
     spec: DocBuf,
     filter: Option<Arc<Matcher>>,
     simple: bool,
+    /// Where documents that are lent lie.
+    scratch: Vec<u8>,
     stats: StageStats,
 }
 
@@ -28,7 +30,8 @@ impl Project {
         filter: Option<Arc<Matcher>>,
     ) -> Self {
         let simple = is_simple(spec.as_doc());
-        Project { child, projection, spec, filter, simple, stats: StageStats::default() }
+        let (scratch, stats) = (Vec::new(), StageStats::default());
+        Project { child, projection, spec, filter, simple, scratch, stats }
     }
 }
 
@@ -55,6 +58,22 @@ impl MetaSource for RowMeta<'_> {
     }
 }
 
+fn apply(
+    projection: &Projection,
+    filter: Option<&Matcher>,
+    env: &QueryEnv,
+    row: &Row<'_>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let meta = RowMeta::of(row);
+    let eval = EvalCx { meta: Some(&meta), ..env.eval_cx() };
+    let mut project_cx = ProjectCx::new(eval);
+    if let Some(filter) = filter {
+        project_cx = project_cx.with_filter(filter.expr());
+    }
+    projection.apply(row.doc(), &project_cx, out)
+}
+
 /// Only names with true or false values, no dotted paths: MongoDB's PROJECTION_SIMPLE.
 fn is_simple(spec: Doc<'_>) -> bool {
     spec.iter().all(|e| {
@@ -68,13 +87,7 @@ impl Stage for Project {
         let step = match self.child.work(cx)? {
             Step::Row(row) => {
                 let mut out = Vec::with_capacity(row.doc().as_bytes().len().min(4096));
-                let meta = RowMeta::of(&row);
-                let eval = EvalCx { meta: Some(&meta), ..cx.env.eval_cx() };
-                let mut project_cx = ProjectCx::new(eval);
-                if let Some(filter) = &self.filter {
-                    project_cx = project_cx.with_filter(filter.expr());
-                }
-                self.projection.apply(row.doc(), &project_cx, &mut out)?;
+                apply(&self.projection, self.filter.as_deref(), cx.env, &row, &mut out)?;
                 let doc = DocBuf::from_vec(out)?;
                 Step::Row(row.with_doc(doc))
             }
@@ -83,6 +96,18 @@ impl Stage for Project {
             Step::Done => Step::Done,
         };
         Ok(self.stats.count(step))
+    }
+
+    fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
+        let (env, mut lent) = (cx.env, 0);
+        let Project { child, projection, filter, scratch, .. } = self;
+        let step = child.feed(cx, &mut |row| {
+            scratch.clear();
+            apply(projection, filter.as_deref(), env, row, scratch)?;
+            lent += 1;
+            take(&row.lent(Doc::from_bytes(scratch)?))
+        })?;
+        Ok(self.stats.count_lent(lent, step))
     }
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {

@@ -1,11 +1,11 @@
 //! Stages that read: a collection scan, an index scan.
 
-use super::{Entry, ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
+use super::{Entry, ExecCx, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use crate::plan::bounds::{IndexBounds, KeyRange};
 use kauri_base::{Access, CommitSeq, RecordId, Result};
 use kauri_bson::{Doc, DocWriter};
 use kauri_catalog::{Collection, Index};
-use kauri_matcher::Matcher;
+use kauri_matcher::{MatchCx, Matcher};
 use kauri_storage::{Direction, IndexScan, RecordScan};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ impl CollScan {
         }
     }
 
-    fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        let match_cx = crate::match_cx(cx.env);
+    #[inline]
+    fn next<'g>(&mut self, cx: &mut ExecCx<'g>, match_cx: &MatchCx<'_>) -> Result<Step<Row<'g>>> {
         loop {
             let Some(id) = self.scan.next_buffered() else {
                 if self.scan.ended() {
@@ -62,7 +62,7 @@ impl CollScan {
             };
             self.docs_examined += 1;
             let matches = match &self.filter {
-                Some(filter) => filter.matches(record.doc, &match_cx)?,
+                Some(filter) => filter.matches(record.doc, match_cx)?,
                 None => true,
             };
             if matches {
@@ -83,8 +83,30 @@ impl CollScan {
 
 impl Stage for CollScan {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        let step = self.next(cx)?;
+        let step = self.next(cx, &crate::match_cx(cx.env))?;
         Ok(self.stats.count(step))
+    }
+
+    fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
+        let match_cx = crate::match_cx(cx.env);
+        let mut lent = 0;
+        let step = loop {
+            match self.next(cx, &match_cx)? {
+                Step::Row(row) => {
+                    lent += 1;
+                    if take(&row)? != Flow::Continue {
+                        break Step::Row(());
+                    }
+                }
+                Step::Again => break Step::Again,
+                Step::Blocked(ticket) => break Step::Blocked(ticket),
+                Step::Done => break Step::Done,
+            }
+            if !cx.spend() {
+                break Step::Again;
+            }
+        };
+        Ok(self.stats.count_lent(lent, step))
     }
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {

@@ -2,9 +2,10 @@
 //!
 //! Rows are compared by the bytes of one KeyString each: the least key that an index of the sort
 //! pattern would hold for the document, which is what MongoDB sorts by. With a limit only the best
-//! rows are kept, and a row that is worse than all of them is not copied at all.
+//! rows are kept, and a row that is worse than all of them is not copied at all; of a row that is
+//! kept, only the fields that somebody still reads.
 
-use super::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
+use super::{ExecCx, Fields, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use kauri_base::{CommitSeq, Error, ErrorCode, RecordId, Result, limits};
 use kauri_bson::keygen::{KeyPattern, Keys};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value};
@@ -103,6 +104,8 @@ fn refuse_meta(meta: Doc<'_>) -> Error {
 }
 
 struct Kept {
+    /// The key's first bytes: most comparisons end with them.
+    prefix: u64,
     key: Range<usize>,
     doc: Range<usize>,
     record: RecordId,
@@ -110,56 +113,25 @@ struct Kept {
     order: u64,
 }
 
-/// See the module's head.
-pub struct Sort {
-    child: Box<dyn Stage>,
+/// The rows that were kept, and how they are gathered.
+struct Gathered {
     pattern: SortPattern,
     limit: Option<usize>,
-    keep_sort_key: bool,
+    fields: Fields,
     bytes_max: usize,
     /// Keys and documents of the rows kept.
     data: Vec<u8>,
     rows: Vec<Kept>,
     /// With a limit: the key that a row must beat.
     cutoff: Option<Vec<u8>>,
-    sorted: bool,
-    next: usize,
     keys: Keys,
     scratch: Vec<u8>,
     order: u64,
     rows_sorted: u64,
     bytes_sorted: u64,
-    stats: StageStats,
 }
 
-impl Sort {
-    /// Sorts the rows of `child`; keeps the first `limit` if there is one (0 means none).
-    pub fn new(
-        child: Box<dyn Stage>,
-        pattern: SortPattern,
-        limit: u64,
-        keep_sort_key: bool,
-    ) -> Self {
-        Sort {
-            child,
-            pattern,
-            limit: usize::try_from(limit).ok().filter(|l| *l > 0),
-            keep_sort_key,
-            bytes_max: limits::SORT_BYTES_MAX,
-            data: Vec::new(),
-            rows: Vec::new(),
-            cutoff: None,
-            sorted: false,
-            next: 0,
-            keys: Keys::default(),
-            scratch: Vec::new(),
-            order: 0,
-            rows_sorted: 0,
-            bytes_sorted: 0,
-            stats: StageStats::default(),
-        }
-    }
-
+impl Gathered {
     fn take(&mut self, row: &Row<'_>) -> Result<()> {
         self.rows_sorted += 1;
         self.scratch.clear();
@@ -170,9 +142,10 @@ impl Sort {
         let start = self.data.len();
         self.data.extend_from_slice(&self.scratch);
         let middle = self.data.len();
-        self.data.extend_from_slice(row.doc().as_bytes());
+        self.fields.copy(row.doc(), &mut self.data);
         self.bytes_sorted += (self.data.len() - start) as u64;
         self.rows.push(Kept {
+            prefix: prefix(&self.scratch),
             key: start..middle,
             doc: middle..self.data.len(),
             record: row.record,
@@ -210,7 +183,10 @@ impl Sort {
     fn sort_rows(&mut self) {
         let data = &self.data;
         self.rows.sort_unstable_by(|a, b| {
-            data[a.key.clone()].cmp(&data[b.key.clone()]).then(a.order.cmp(&b.order))
+            a.prefix
+                .cmp(&b.prefix)
+                .then_with(|| data[a.key.clone()].cmp(&data[b.key.clone()]))
+                .then(a.order.cmp(&b.order))
         });
     }
 
@@ -231,45 +207,131 @@ impl Sort {
         self.cutoff = self.rows.last().map(|row| self.data[row.key.clone()].to_vec());
     }
 
-    fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+    fn finish(&mut self) {
+        self.sort_rows();
+        if let Some(limit) = self.limit {
+            self.rows.truncate(limit);
+        }
+    }
+
+    /// The row at this place, its document lent.
+    fn row(&self, at: usize, with_key: bool) -> Result<Option<Row<'_>>> {
+        let Some(kept) = self.rows.get(at) else { return Ok(None) };
+        let doc = Doc::from_bytes(&self.data[kept.doc.clone()])?;
+        let sort_key = match with_key {
+            true => Some(Box::new(self.pattern.meta_key(doc)?)),
+            false => None,
+        };
+        let doc = doc.into();
+        Ok(Some(Row { record: kept.record, version: kept.version, doc, entry: None, sort_key }))
+    }
+}
+
+/// The first eight bytes as a number that orders as they do; a shorter key is as one with zeros
+/// behind it, which the rest of the comparison sorts out.
+fn prefix(key: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    let length = key.len().min(8);
+    word[..length].copy_from_slice(&key[..length]);
+    u64::from_be_bytes(word)
+}
+
+/// See the module's head.
+pub struct Sort {
+    child: Box<dyn Stage>,
+    gathered: Gathered,
+    keep_sort_key: bool,
+    sorted: bool,
+    next: usize,
+    stats: StageStats,
+}
+
+impl Sort {
+    /// Sorts the rows of `child`; keeps the first `limit` if there is one (0 means none).
+    pub fn new(
+        child: Box<dyn Stage>,
+        pattern: SortPattern,
+        limit: u64,
+        keep_sort_key: bool,
+    ) -> Self {
+        let gathered = Gathered {
+            pattern,
+            limit: usize::try_from(limit).ok().filter(|l| *l > 0),
+            fields: Fields::All,
+            bytes_max: limits::SORT_BYTES_MAX,
+            data: Vec::new(),
+            rows: Vec::new(),
+            cutoff: None,
+            keys: Keys::default(),
+            scratch: Vec::new(),
+            order: 0,
+            rows_sorted: 0,
+            bytes_sorted: 0,
+        };
+        let stats = StageStats::default();
+        Sort { child, gathered, keep_sort_key, sorted: false, next: 0, stats }
+    }
+
+    /// Keeps only these fields of the documents; with sort keys, those that they are made of must be
+    /// among them.
+    pub fn keeping(mut self, fields: Fields) -> Self {
+        self.gathered.fields = fields;
+        self
+    }
+
+    /// Gathers all rows. `Row`: they are there, sorted.
+    fn gather(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
         while !self.sorted {
-            match self.child.work(cx)? {
-                Step::Row(row) => self.take(&row)?,
+            let Sort { child, gathered, .. } = self;
+            match child.feed(cx, &mut |row| gathered.take(row).map(|()| Flow::Continue))? {
+                Step::Row(()) => {}
                 Step::Again => return Ok(Step::Again),
                 Step::Blocked(ticket) => return Ok(Step::Blocked(ticket)),
                 Step::Done => {
-                    self.sort_rows();
-                    if let Some(limit) = self.limit {
-                        self.rows.truncate(limit);
-                    }
+                    gathered.finish();
                     self.sorted = true;
                 }
             }
-            if !cx.spend() {
-                return Ok(Step::Again);
-            }
         }
-        let Some(kept) = self.rows.get(self.next) else { return Ok(Step::Done) };
-        self.next += 1;
-        let doc = DocBuf::from_vec(self.data[kept.doc.clone()].to_vec())?;
-        let sort_key = match self.keep_sort_key {
-            true => Some(Box::new(self.pattern.meta_key(doc.as_doc())?)),
-            false => None,
-        };
-        Ok(Step::Row(Row {
-            record: kept.record,
-            version: kept.version,
-            doc: doc.into(),
-            entry: None,
-            sort_key,
-        }))
+        Ok(Step::Row(()))
     }
 }
 
 impl Stage for Sort {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        let step = self.next(cx)?;
+        let step = match self.gather(cx)? {
+            Step::Row(()) => match self.gathered.row(self.next, self.keep_sort_key)? {
+                Some(row) => {
+                    self.next += 1;
+                    Step::Row(row.into_owned())
+                }
+                None => Step::Done,
+            },
+            Step::Again => Step::Again,
+            Step::Blocked(ticket) => Step::Blocked(ticket),
+            Step::Done => Step::Done,
+        };
         Ok(self.stats.count(step))
+    }
+
+    fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
+        let mut step = self.gather(cx)?;
+        let mut lent = 0;
+        while matches!(step, Step::Row(())) {
+            let Some(row) = self.gathered.row(self.next, self.keep_sort_key)? else {
+                step = Step::Done;
+                break;
+            };
+            self.next += 1;
+            lent += 1;
+            if take(&row)? != Flow::Continue {
+                break;
+            }
+            if !cx.spend() {
+                step = Step::Again;
+            }
+        }
+        Ok(self.stats.count_lent(lent, step))
     }
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
@@ -277,14 +339,14 @@ impl Stage for Sort {
         if verbosity > Verbosity::QueryPlanner {
             self.stats.write(out);
         }
-        out.put("sortPattern", self.pattern.spec());
-        out.put("memLimit", self.bytes_max as i64);
-        if let Some(limit) = self.limit {
+        out.put("sortPattern", self.gathered.pattern.spec());
+        out.put("memLimit", self.gathered.bytes_max as i64);
+        if let Some(limit) = self.gathered.limit {
             out.put("limitAmount", limit as i64);
         }
         out.put("type", "simple");
         if verbosity > Verbosity::QueryPlanner {
-            out.put("totalDataSizeSorted", self.bytes_sorted as i64);
+            out.put("totalDataSizeSorted", self.gathered.bytes_sorted as i64);
             out.put("usedDisk", false);
             out.put("spills", 0i64);
         }
@@ -293,5 +355,19 @@ impl Stage for Sort {
 
     fn add_totals(&self, totals: &mut Totals) {
         self.child.add_totals(totals);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_order_as_keys_do() {
+        let keys: [&[u8]; 8] =
+            [b"", b"\0", b"a", b"a\0", b"ab", b"abcdefgh", b"abcdefghi", b"abcdefgi"];
+        for pair in keys.windows(2) {
+            assert!(prefix(pair[0]) <= prefix(pair[1]), "{pair:?}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! `$count`: how many rows there are, as one row; none if there are none.
 
-use super::{BuildCx, StageSpec};
-use crate::exec::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
+use super::{BuildCx, FieldUse, Keeps, StageSpec};
+use crate::exec::{ExecCx, Flow, Row, Stage, StageStats, Step, Totals, Verbosity};
 use kauri_base::{Result, bail};
 use kauri_bson::{DocWriter, Elem, Value, doc};
 use std::any::Any;
@@ -18,7 +18,7 @@ impl Count {
             bail!(40156, "the count field must be a non-empty string");
         };
         if field.is_empty() {
-            bail!(40156, "the count field must be a non-empty string");
+            bail!(40157, "the count field must be a non-empty string");
         }
         if field.starts_with('$') {
             bail!(40158, "the count field cannot be a $-prefixed path");
@@ -29,6 +29,9 @@ impl Count {
         if field.contains('.') {
             bail!(40160, "the count field cannot contain '.'");
         }
+        if field == "_id" {
+            bail!(9039800, "the count field cannot be '_id'");
+        }
         Ok(Count { field: field.into_owned() })
     }
 }
@@ -36,6 +39,10 @@ impl Count {
 impl StageSpec for Count {
     fn name(&self) -> &'static str {
         "$count"
+    }
+
+    fn field_use(&self) -> FieldUse {
+        FieldUse { keeps: Keeps::nothing(), ..FieldUse::passing() }
     }
 
     fn build(&self, child: Box<dyn Stage>, _cx: &BuildCx) -> Result<Box<dyn Stage>> {
@@ -69,8 +76,15 @@ pub struct CountStage {
 impl CountStage {
     fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
         while !self.done {
-            match self.child.work(cx)? {
-                Step::Row(_) => self.count += 1,
+            let CountStage { child, count, .. } = self;
+            let counted = child.feed(cx, &mut |_| {
+                *count += 1;
+                Ok(Flow::Continue)
+            })?;
+            match counted {
+                Step::Row(()) => {}
+                Step::Again => return Ok(Step::Again),
+                Step::Blocked(ticket) => return Ok(Step::Blocked(ticket)),
                 Step::Done => {
                     self.done = true;
                     if self.count > 0 {
@@ -82,10 +96,6 @@ impl CountStage {
                         return Ok(Step::Row(Row::computed(row)));
                     }
                 }
-                other => return Ok(other),
-            }
-            if !cx.spend() {
-                return Ok(Step::Again);
             }
         }
         Ok(Step::Done)

@@ -1,7 +1,7 @@
 //! `$match`.
 
-use super::{BuildCx, ParseCx, StageSpec};
-use crate::exec::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
+use super::{BuildCx, FieldUse, ParseCx, StageSpec};
+use crate::exec::{ExecCx, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type};
 use kauri_matcher::{MatchExpr, Matcher, Place};
@@ -31,11 +31,29 @@ impl Match {
         let matcher = Arc::new(Matcher::parse(filter, &parse_cx)?);
         Ok(Match { filter: filter.to_buf(), matcher })
     }
+
+    /// A `$match` with all of these filters.
+    pub fn all(mut filters: Vec<MatchExpr>) -> Match {
+        let filter = match (filters.len(), filters.pop()) {
+            (1, Some(one)) => one,
+            (_, last) => {
+                filters.extend(last);
+                MatchExpr::And(filters)
+            }
+        };
+        Match { filter: filter.to_bson(), matcher: Arc::new(Matcher::new(filter)) }
+    }
 }
 
 impl StageSpec for Match {
     fn name(&self) -> &'static str {
         "$match"
+    }
+
+    fn field_use(&self) -> FieldUse {
+        let mut field_use = FieldUse::passing();
+        field_use.add_filter(self.matcher.expr());
+        field_use
     }
 
     fn build(&self, child: Box<dyn Stage>, _cx: &BuildCx) -> Result<Box<dyn Stage>> {
@@ -89,6 +107,19 @@ impl Stage for FilterStage {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
         let step = self.next(cx)?;
         Ok(self.stats.count(step))
+    }
+
+    fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
+        let match_cx = crate::match_cx(cx.env);
+        let (matcher, mut lent) = (&self.matcher, 0);
+        let step = self.child.feed(cx, &mut |row| {
+            if !matcher.matches(row.doc(), &match_cx)? {
+                return Ok(Flow::Continue);
+            }
+            lent += 1;
+            take(row)
+        })?;
+        Ok(self.stats.count_lent(lent, step))
     }
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {

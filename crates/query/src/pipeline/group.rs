@@ -1,18 +1,18 @@
 //! `$group`, and `$sortByCount`, which is a `$group` and a `$sort`.
 //!
-//! Groups are told apart by the KeyString of their `_id`, in which equal numbers of different types
-//! are the same bytes. The `_id` that a group shows is the first one that was seen.
+//! Groups are told apart by the comparison order, in which numbers of different types are equal. The
+//! `_id` that a group shows is the first one that was seen.
 
+use super::group_table::{GroupTable, Vacant};
 use super::simple::SortStage;
-use super::{BuildCx, ParseCx, StageSpec};
+use super::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec};
 use crate::exec::sort::SortPattern;
-use crate::exec::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
+use crate::exec::{ExecCx, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use kauri_base::{Error, ErrorCode, Result, bail, limits};
-use kauri_bson::{Doc, DocBuf, DocWriter, Elem, KeyStringBuilder, Type, Value, doc};
+use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, doc};
 use kauri_expr::{Accumulator, AccumulatorSpec};
 use kauri_expr::{EvalCx, Expression};
 use std::any::Any;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A parsed `$group`.
@@ -98,19 +98,30 @@ impl StageSpec for Group {
         "$group"
     }
 
-    fn build(&self, child: Box<dyn Stage>, _cx: &BuildCx) -> Result<Box<dyn Stage>> {
+    fn field_use(&self) -> FieldUse {
+        let mut field_use = FieldUse { keeps: Keeps::nothing(), ..FieldUse::passing() };
+        field_use.add(&self.plan.id.dependencies());
+        for (_, spec) in &self.plan.fields {
+            field_use.add(&spec.dependencies());
+        }
+        field_use
+    }
+
+    fn build(&self, child: Box<dyn Stage>, cx: &BuildCx) -> Result<Box<dyn Stage>> {
         Ok(Box::new(GroupStage {
             child,
             spec: self.spec.clone(),
-            plan: self.plan.clone(),
-            key: KeyStringBuilder::new(),
-            groups: HashMap::new(),
-            ids: Vec::new(),
-            states: Vec::new(),
-            bytes: 0,
-            rows: 0,
+            groups: Groups {
+                plan: self.plan.clone(),
+                table: GroupTable::new(&*cx.env.random),
+                only: None,
+                states: Vec::new(),
+                bytes: 0,
+                rows: 0,
+            },
             gathered: false,
             next: 0,
+            scratch: Vec::new(),
             stats: StageStats::default(),
         }))
     }
@@ -124,75 +135,49 @@ impl StageSpec for Group {
     }
 }
 
-struct GroupStage {
-    child: Box<dyn Stage>,
-    spec: DocBuf,
+/// The groups so far.
+struct Groups {
     plan: Arc<Plan>,
-    key: KeyStringBuilder,
-    /// The groups' numbers by the KeyString of their `_id`.
-    groups: HashMap<Box<[u8]>, usize>,
-    ids: Vec<Value<'static>>,
+    /// Their `_id`s.
+    table: GroupTable,
+    /// The number of the group that all documents are of, if their `_id` is a constant.
+    only: Option<usize>,
     /// The accumulators of all groups, one group after the other.
     states: Vec<Accumulator>,
     bytes: usize,
     rows: u64,
+}
+
+struct GroupStage {
+    child: Box<dyn Stage>,
+    spec: DocBuf,
+    groups: Groups,
     gathered: bool,
     next: usize,
+    /// Where documents that are lent lie.
+    scratch: Vec<u8>,
     stats: StageStats,
 }
 
 /// Rows between two counts of what the accumulators hold.
 const MEMORY_CHECK_ROWS: u64 = 16 * 1024;
 
-impl GroupStage {
-    fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+impl Groups {
+    fn take(&mut self, row: &Row<'_>, cx: &EvalCx<'_>) -> Result<()> {
         let plan = self.plan.clone();
-        while !self.gathered {
-            match self.child.work(cx)? {
-                Step::Row(row) => self.take(&plan, row.doc(), &cx.env.eval_cx())?,
-                Step::Done => self.gathered = true,
-                other => return Ok(other),
+        let doc = row.doc();
+        let group = match self.only {
+            Some(group) => group,
+            None => {
+                let id = match plan.id.eval(cx, doc)? {
+                    Value::Missing => Value::Null,
+                    id => id,
+                };
+                match self.table.find(&id) {
+                    Ok(group) => group,
+                    Err(vacant) => self.begin(&plan, vacant, id, cx)?,
+                }
             }
-            if !cx.spend() {
-                return Ok(Step::Again);
-            }
-        }
-        let Some(id) = self.ids.get(self.next) else { return Ok(Step::Done) };
-        let width = self.plan.fields.len();
-        let states = &self.states[self.next * width..(self.next + 1) * width];
-        let mut bytes = Vec::with_capacity(64);
-        {
-            let mut out = DocWriter::new(&mut bytes);
-            out.put_value("_id", id);
-            for ((name, spec), state) in self.plan.fields.iter().zip(states) {
-                out.put_value(name, &spec.result(state));
-            }
-        }
-        if bytes.len() > limits::DOCUMENT_INTERNAL_BYTES_MAX {
-            return Err(Error::new(
-                ErrorCode::BSONObjectTooLarge,
-                format!(
-                    "BSONObj size: {} (0x{:X}) is invalid. Size must be between 0 and {}(16MB)",
-                    bytes.len(),
-                    bytes.len(),
-                    limits::DOCUMENT_INTERNAL_BYTES_MAX
-                ),
-            ));
-        }
-        self.next += 1;
-        Ok(Step::Row(Row::computed(DocBuf::from_vec(bytes)?)))
-    }
-
-    fn take(&mut self, plan: &Plan, doc: Doc<'_>, cx: &EvalCx<'_>) -> Result<()> {
-        let id = match plan.id.eval(cx, doc)? {
-            Value::Missing => Value::Null,
-            id => id,
-        };
-        self.key.clear();
-        self.key.append(&id, false);
-        let group = match self.groups.get(self.key.bytes()) {
-            Some(group) => *group,
-            None => self.begin(id, cx)?,
         };
         let width = plan.fields.len();
         let states = &mut self.states[group * width..(group + 1) * width];
@@ -207,42 +192,118 @@ impl GroupStage {
         Ok(())
     }
 
-    fn begin(&mut self, id: Value<'_>, cx: &EvalCx<'_>) -> Result<usize> {
-        let group = self.ids.len();
+    fn begin(
+        &mut self,
+        plan: &Plan,
+        vacant: Vacant,
+        id: Value<'_>,
+        cx: &EvalCx<'_>,
+    ) -> Result<usize> {
         let start = match &id {
             Value::Document(doc) => doc.as_doc(),
             _ => Doc::EMPTY,
         };
-        for (_, spec) in &self.plan.fields {
+        for (_, spec) in &plan.fields {
             self.states.push(spec.start(cx, start)?);
         }
-        let key: Box<[u8]> = self.key.bytes().into();
-        self.bytes += 2 * key.len()
+        self.bytes += super::heap_bytes(&id)
             + size_of::<Value<'_>>()
-            + self.plan.fields.len() * size_of::<Accumulator>()
-            + 48;
-        self.groups.insert(key, group);
-        self.ids.push(id.into_owned());
+            + GroupTable::SLOT_BYTES
+            + plan.fields.len() * size_of::<Accumulator>();
         self.check_memory(0)?;
+        let Some(group) = self.table.insert(vacant, id.into_owned()) else {
+            return Err(memory_exceeded());
+        };
+        if plan.id.as_constant().is_some() {
+            self.only = Some(group);
+        }
         Ok(group)
     }
 
     fn check_memory(&self, held: usize) -> Result<()> {
-        if self.bytes + held > limits::GROUP_BYTES_MAX {
-            bail!(
-                QueryExceededMemoryLimitNoDiskUseAllowed,
-                "Exceeded memory limit for $group, but didn't allow external sort. Pass \
-                 allowDiskUse:true to opt in."
-            );
+        if self.bytes + held > limits::GROUP_BYTES_MAX { Err(memory_exceeded()) } else { Ok(()) }
+    }
+
+    /// Puts the document of a group at the end of `out`; false if there is no such group.
+    fn write(&self, group: usize, out: &mut Vec<u8>) -> Result<bool> {
+        let Some(id) = self.table.values().get(group) else { return Ok(false) };
+        let width = self.plan.fields.len();
+        let states = &self.states[group * width..(group + 1) * width];
+        let mut writer = DocWriter::new(out);
+        writer.put_value("_id", id);
+        for ((name, spec), state) in self.plan.fields.iter().zip(states) {
+            writer.put_value(name, &spec.result(state));
         }
-        Ok(())
+        drop(writer);
+        super::check_size(out.len())?;
+        Ok(true)
+    }
+}
+
+fn memory_exceeded() -> Error {
+    Error::new(
+        ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
+        "Exceeded memory limit for $group, but didn't allow external sort. Pass allowDiskUse:true \
+         to opt in.",
+    )
+}
+
+impl GroupStage {
+    /// Gathers all rows. `Row`: the groups are complete.
+    fn gather(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        let eval = cx.env.eval_cx();
+        while !self.gathered {
+            let GroupStage { child, groups, .. } = self;
+            match child.feed(cx, &mut |row| groups.take(row, &eval).map(|()| Flow::Continue))? {
+                Step::Row(()) => {}
+                Step::Again => return Ok(Step::Again),
+                Step::Blocked(ticket) => return Ok(Step::Blocked(ticket)),
+                Step::Done => self.gathered = true,
+            }
+        }
+        Ok(Step::Row(()))
     }
 }
 
 impl Stage for GroupStage {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        let step = self.next(cx)?;
+        let step = match self.gather(cx)? {
+            Step::Row(()) => {
+                let mut bytes = Vec::with_capacity(64);
+                match self.groups.write(self.next, &mut bytes)? {
+                    true => {
+                        self.next += 1;
+                        Step::Row(Row::computed(DocBuf::from_vec(bytes)?))
+                    }
+                    false => Step::Done,
+                }
+            }
+            Step::Again => Step::Again,
+            Step::Blocked(ticket) => Step::Blocked(ticket),
+            Step::Done => Step::Done,
+        };
         Ok(self.stats.count(step))
+    }
+
+    fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
+        let mut step = self.gather(cx)?;
+        let mut lent = 0;
+        while matches!(step, Step::Row(())) {
+            self.scratch.clear();
+            if !self.groups.write(self.next, &mut self.scratch)? {
+                step = Step::Done;
+                break;
+            }
+            self.next += 1;
+            lent += 1;
+            if take(&Row::computed(Doc::from_bytes(&self.scratch)?))? != Flow::Continue {
+                break;
+            }
+            if !cx.spend() {
+                step = Step::Again;
+            }
+        }
+        Ok(self.stats.count_lent(lent, step))
     }
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {

@@ -3,28 +3,44 @@
 //! A [`StageSpec`] knows its arguments and where in a pipeline it may stand, and builds the
 //! [`Stage`](crate::exec::Stage) that works on the rows of the one before it. What the first stages
 //! say of filter, order and number is handed to the planner, so that indexes serve pipelines too.
+//! Each stage also says what it reads of its rows and what it leaves as it was ([`FieldUse`]): by
+//! that stages change places (`optimize`), and copy no more of a row than later ones read
+//! (`build`).
+//!
+//! A stage that writes (`$out`, `$merge`) is no stage of the tree but what its rows are given to
+//! ([`Sink`]): commits wait for room that readers hold back, so no reader may be at work then.
 
 pub mod build;
 pub mod count;
+pub mod field_use;
 pub mod filter;
 pub mod group;
+mod group_table;
+mod hash;
+pub mod optimize;
 pub mod parse;
 pub mod sample;
+pub mod server_info;
 pub mod simple;
 pub mod transform;
 pub mod unwind;
+pub mod views;
 
-use crate::exec::{QueryEnv, Stage};
-use kauri_base::Result;
+use crate::exec::{Fields, PlanExecutor, QueryEnv, Stage};
+use kauri_base::{OperationContext, Result, bail, limits};
 use kauri_bson::DocWriter;
 use kauri_catalog::{Catalog, Collection};
 use kauri_matcher::MatchExpr;
 use kauri_storage::CommitTicket;
 use std::any::Any;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 pub use build::{Input, build, build_by_trial, build_stages};
+pub use field_use::{FieldUse, Keeps};
 pub use parse::{ParseCx, Place};
+pub use server_info::ServerInfo;
 
 /// Where in a pipeline a stage may stand.
 #[derive(Clone, Copy, Default, Debug)]
@@ -35,10 +51,24 @@ pub struct Constraints {
     pub last: bool,
     /// Not within `$facet`.
     pub not_in_facet: bool,
-    /// Not within the pipelines of `$lookup` and `$unionWith`, nor in a view.
-    pub not_in_subpipeline: bool,
-    /// Needs no collection (`aggregate: 1`).
+    /// Not within the pipelines of `$lookup`.
+    pub not_in_lookup: bool,
+    /// Not within the pipelines of `$unionWith`.
+    pub not_in_union: bool,
+    /// Needs no collection (`aggregate: 1`), and takes none.
     pub collectionless: bool,
+}
+
+impl Constraints {
+    /// Those of a stage that tells of the server or of a collection rather than of documents.
+    pub const SOURCE: Constraints = Constraints {
+        first: true,
+        last: false,
+        not_in_facet: true,
+        not_in_lookup: false,
+        not_in_union: false,
+        collectionless: false,
+    };
 }
 
 /// A parsed stage.
@@ -51,6 +81,9 @@ pub trait StageSpec: Send + Sync {
         Constraints::default()
     }
 
+    /// What it reads of its rows, and what it does to them.
+    fn field_use(&self) -> FieldUse;
+
     /// The stage over the rows of `child`. A stage that must be first ignores `child`.
     fn build(&self, child: Box<dyn Stage>, cx: &BuildCx) -> Result<Box<dyn Stage>>;
 
@@ -62,8 +95,27 @@ pub trait StageSpec: Send + Sync {
         None
     }
 
+    /// What the rows are given to, if it is a stage that writes.
+    fn sink(&self) -> Option<&dyn Sink> {
+        None
+    }
+
     /// For telling stages apart where one works with the next.
     fn as_any(&self) -> &dyn Any;
+}
+
+/// A sink at work.
+pub type Writing<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
+
+/// What takes a pipeline's rows and writes them.
+pub trait Sink: Send + Sync {
+    /// Takes all rows. What was committed last is left in [`BuildCx::written`].
+    fn run<'a>(
+        &'a self,
+        op: &'a mut OperationContext,
+        rows: &'a mut PlanExecutor,
+        cx: &'a BuildCx,
+    ) -> Writing<'a>;
 }
 
 /// A parsed pipeline.
@@ -76,13 +128,48 @@ pub struct Pipeline {
 impl Pipeline {
     /// Whether it writes its result somewhere (`$out`, `$merge`).
     pub fn writes(&self) -> bool {
-        self.stages.last().is_some_and(|stage| stage.constraints().last)
+        self.stages.last().is_some_and(|stage| stage.sink().is_some())
     }
 
     /// Whether its first stage brings its own rows.
     pub fn has_own_source(&self) -> bool {
         self.stages.first().is_some_and(|stage| stage.constraints().first)
     }
+}
+
+/// Fails if a document of so many bytes may not be passed on.
+pub(crate) fn check_size(bytes: usize) -> Result<()> {
+    if bytes > limits::DOCUMENT_INTERNAL_BYTES_MAX {
+        bail!(
+            BSONObjectTooLarge,
+            "BSONObj size: {bytes} (0x{bytes:X}) is invalid. Size must be between 0 and {}(16MB)",
+            limits::DOCUMENT_INTERNAL_BYTES_MAX
+        );
+    }
+    Ok(())
+}
+
+/// Bytes that a value holds outside itself.
+pub(crate) fn heap_bytes(value: &kauri_bson::Value<'_>) -> usize {
+    use kauri_bson::Value;
+    match value {
+        Value::String(text) | Value::Symbol(text) | Value::Code(text) => text.len(),
+        Value::Document(doc) | Value::Array(doc) => doc.as_bytes().len(),
+        Value::Binary { bytes, .. } => bytes.len(),
+        Value::Regex { pattern, options } => pattern.len() + options.len(),
+        Value::DbPointer { namespace, .. } => namespace.len(),
+        Value::CodeWithScope { code, scope } => code.len() + scope.as_bytes().len(),
+        _ => 0,
+    }
+}
+
+/// What the stages behind a stage read of its rows.
+#[derive(Clone, Debug, Default)]
+pub struct Needed {
+    /// Fields.
+    pub fields: Fields,
+    /// Whether `$meta: "sortKey"` is asked for.
+    pub sort_key: bool,
 }
 
 /// What building is given.
@@ -102,6 +189,12 @@ pub struct BuildCx {
     pub written: Arc<Mutex<Option<CommitTicket>>>,
     /// `bypassDocumentValidation`.
     pub bypass_validation: bool,
+    /// What the stages behind the one that is built read; all, at the end of the pipeline.
+    pub needed: Needed,
+    /// How many rows they take at most; 0 if there is no saying.
+    pub most: u64,
+    /// The server, for the stages that tell of it.
+    pub server: Option<Arc<dyn ServerInfo>>,
 }
 
 impl BuildCx {
@@ -120,6 +213,14 @@ impl BuildCx {
             depth: 0,
             written: Arc::default(),
             bypass_validation: false,
+            needed: Needed::default(),
+            most: 0,
+            server: None,
         }
+    }
+
+    /// Notes a commit.
+    pub fn committed(&self, ticket: CommitTicket) {
+        *self.written.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(ticket);
     }
 }

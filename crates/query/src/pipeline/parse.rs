@@ -1,8 +1,9 @@
 //! Parsing a pipeline: which stages there are, and where each may stand.
 
 use super::{Pipeline, StageSpec};
-use kauri_base::{Error, Result, bail, limits};
+use kauri_base::{Error, ErrorCode, Result, bail, limits};
 use kauri_bson::{Doc, Elem, Type};
+use kauri_catalog::Namespace;
 use kauri_expr::VariableScope;
 use std::sync::Arc;
 
@@ -13,8 +14,10 @@ pub enum Place {
     Command,
     /// Within `$facet`.
     Facet,
-    /// Within `$lookup` or `$unionWith`.
-    Sub,
+    /// Within `$lookup`.
+    Lookup,
+    /// Within `$unionWith`.
+    Union,
     /// A view's definition.
     View,
 }
@@ -28,11 +31,24 @@ pub struct ParseCx {
     pub place: Place,
     /// The database.
     pub db: String,
+    /// The collection that the pipeline reads; none for a command that names none.
+    pub collection: Option<String>,
     /// How many pipelines this one is within.
     pub depth: usize,
 }
 
 impl ParseCx {
+    /// For a pipeline on this collection, with these variables.
+    pub fn new(ns: &Namespace, scope: VariableScope, place: Place) -> ParseCx {
+        ParseCx {
+            scope,
+            place,
+            db: ns.database().to_owned(),
+            collection: Some(ns.collection().to_owned()),
+            depth: 0,
+        }
+    }
+
     /// What expressions are parsed with.
     pub fn expressions(&self) -> kauri_expr::ParseCx {
         kauri_expr::ParseCx { vars: self.scope.clone(), ..Default::default() }
@@ -49,19 +65,37 @@ impl ParseCx {
         }
         Ok(ParseCx { place, depth: self.depth + 1, ..self.clone() })
     }
+
+    /// The same on another collection.
+    pub fn on(self, ns: &Namespace) -> ParseCx {
+        ParseCx {
+            db: ns.database().to_owned(),
+            collection: Some(ns.collection().to_owned()),
+            ..self
+        }
+    }
+
+    /// Fails unless the command names no collection.
+    pub fn expect_no_collection(&self, message: impl FnOnce() -> String) -> Result<()> {
+        match self.collection {
+            None => Ok(()),
+            Some(_) => Err(Error::new(ErrorCode::InvalidNamespace, message())),
+        }
+    }
 }
 
 /// Parses the stages of an array.
 pub fn parse(stages: Doc<'_>, cx: &ParseCx) -> Result<Pipeline> {
+    let count = stages.count();
+    if count > limits::PIPELINE_STAGES_MAX {
+        bail!(
+            7749501,
+            "Pipeline length must be no longer than {} stages.",
+            limits::PIPELINE_STAGES_MAX
+        );
+    }
     let mut pipeline = Pipeline::default();
     for entry in stages {
-        if pipeline.stages.len() >= limits::PIPELINE_STAGES_MAX {
-            bail!(
-                FailedToParse,
-                "Pipeline length must be no longer than {} stages",
-                limits::PIPELINE_STAGES_MAX
-            );
-        }
         let Some(stage) = entry.as_doc().filter(|_| entry.ty() == Type::Document) else {
             bail!(TypeMismatch, "Each element of the 'pipeline' array must be an object");
         };
@@ -75,21 +109,27 @@ pub fn parse(stages: Doc<'_>, cx: &ParseCx) -> Result<Pipeline> {
     Ok(pipeline)
 }
 
+/// Stages of one parsed specification.
+pub type Parsed = Vec<Arc<dyn StageSpec>>;
+
+fn one(spec: impl StageSpec + 'static) -> Result<Parsed> {
+    Ok(vec![Arc::new(spec)])
+}
+
 /// One stage, or those that it stands for.
-fn parse_stage(elem: Elem<'_>, cx: &ParseCx) -> Result<Vec<Arc<dyn StageSpec>>> {
-    let one = |spec: Arc<dyn StageSpec>| Ok(vec![spec]);
+fn parse_stage(elem: Elem<'_>, cx: &ParseCx) -> Result<Parsed> {
     match elem.key() {
-        "$match" => one(Arc::new(super::filter::Match::parse(elem, cx)?)),
-        "$sort" => one(Arc::new(super::simple::SortStage::parse(elem)?)),
-        "$limit" => one(Arc::new(super::simple::LimitStage::parse(elem)?)),
-        "$skip" => one(Arc::new(super::simple::SkipStage::parse(elem)?)),
-        "$group" => one(Arc::new(super::group::Group::parse(elem, cx)?)),
-        "$unwind" => one(Arc::new(super::unwind::Unwind::parse(elem)?)),
-        "$count" => one(Arc::new(super::count::Count::parse(elem)?)),
+        "$match" => one(super::filter::Match::parse(elem, cx)?),
+        "$sort" => one(super::simple::SortStage::parse(elem)?),
+        "$limit" => one(super::simple::LimitStage::parse(elem)?),
+        "$skip" => one(super::simple::SkipStage::parse(elem)?),
+        "$group" => one(super::group::Group::parse(elem, cx)?),
+        "$unwind" => one(super::unwind::Unwind::parse(elem)?),
+        "$count" => one(super::count::Count::parse(elem)?),
         "$sortByCount" => super::group::sort_by_count(elem, cx),
-        "$sample" => one(Arc::new(super::sample::Sample::parse(elem)?)),
+        "$sample" => one(super::sample::Sample::parse(elem)?),
         name if kauri_mutate::DocTransform::is_stage(name) => {
-            one(Arc::new(super::transform::Transform::parse(elem, cx)?))
+            one(super::transform::Transform::parse(elem, cx)?)
         }
         other => {
             Err(Error::location(40324, format!("Unrecognized pipeline stage name: '{other}'")))
@@ -109,21 +149,25 @@ fn check(pipeline: &Pipeline, place: Place) -> Result<()> {
         if constraints.last && position < last {
             bail!(40601, "{name} can only be the final stage in the pipeline");
         }
-        let refused = match place {
-            Place::Facet => constraints.first || constraints.last || constraints.not_in_facet,
-            _ => false,
-        };
-        if refused {
-            bail!(40600, "{name} is not allowed to be used within a $facet stage");
-        }
-        if place == Place::Sub && (constraints.last || constraints.not_in_subpipeline) {
-            bail!(51047, "{name} is not allowed within a $lookup's sub-pipeline");
-        }
-        if place == Place::View && (constraints.last || constraints.not_in_subpipeline) {
-            bail!(
+    }
+    for stage in &pipeline.stages {
+        let (constraints, name) = (stage.constraints(), stage.name());
+        match place {
+            Place::Facet if constraints.last || constraints.not_in_facet => {
+                bail!(40600, "{name} is not allowed to be used within a $facet stage");
+            }
+            Place::Lookup if constraints.last || constraints.not_in_lookup => {
+                bail!(51047, "{name} is not allowed within a $lookup's sub-pipeline");
+            }
+            Place::Union if constraints.last || constraints.not_in_union => {
+                bail!(31441, "{name} is not allowed within a $unionWith's sub-pipeline");
+            }
+            Place::View if constraints.last => bail!(
                 OptionNotSupportedOnView,
-                "The aggregation stage {name} cannot be used in a view definition"
-            );
+                "The aggregation stage {name} in location 0 of the pipeline cannot be used in a \
+                 view definition because it writes to disk"
+            ),
+            _ => {}
         }
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! `$sample`: random rows, by a reservoir (Vitter's Algorithm R), then in random order.
 
-use super::{BuildCx, StageSpec};
-use crate::exec::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
-use kauri_base::{Error, ErrorCode, Result, bail, limits};
+use super::{BuildCx, FieldUse, StageSpec};
+use crate::exec::{ExecCx, Fields, Flow, Row, Stage, StageStats, Step, Totals, Verbosity};
+use kauri_base::{Error, ErrorCode, RandomSource, Result, bail, limits};
 use kauri_bson::{DocBuf, DocWriter, Elem, Value};
 use std::any::Any;
 
@@ -46,13 +46,20 @@ impl StageSpec for Sample {
         "$sample"
     }
 
-    fn build(&self, child: Box<dyn Stage>, _cx: &BuildCx) -> Result<Box<dyn Stage>> {
+    fn field_use(&self) -> FieldUse {
+        FieldUse { random: true, ..FieldUse::passing() }
+    }
+
+    fn build(&self, child: Box<dyn Stage>, cx: &BuildCx) -> Result<Box<dyn Stage>> {
         Ok(Box::new(SampleStage {
             child,
-            size: self.size,
-            seen: 0,
-            bytes: 0,
-            kept: Vec::new(),
+            reservoir: Reservoir {
+                size: self.size,
+                fields: cx.needed.fields.clone(),
+                seen: 0,
+                bytes: 0,
+                kept: Vec::new(),
+            },
             filled: false,
             stats: StageStats::default(),
         }))
@@ -67,55 +74,35 @@ impl StageSpec for Sample {
     }
 }
 
-struct SampleStage {
-    child: Box<dyn Stage>,
+/// The rows that were kept.
+struct Reservoir {
     size: usize,
+    fields: Fields,
     seen: u64,
     bytes: usize,
     kept: Vec<DocBuf>,
-    filled: bool,
-    stats: StageStats,
 }
 
-impl SampleStage {
-    fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        while !self.filled {
-            match self.child.work(cx)? {
-                Step::Row(row) => self.take(row, cx)?,
-                Step::Done => {
-                    for last in (1..self.kept.len()).rev() {
-                        let other = cx.env.random.next_u64() % (last as u64 + 1);
-                        self.kept.swap(last, other as usize);
-                    }
-                    self.filled = true;
-                }
-                other => return Ok(other),
-            }
-            if !cx.spend() {
-                return Ok(Step::Again);
-            }
-        }
-        Ok(self.kept.pop().map_or(Step::Done, |doc| Step::Row(Row::computed(doc))))
-    }
-
-    fn take(&mut self, row: Row<'_>, cx: &ExecCx<'_>) -> Result<()> {
+impl Reservoir {
+    fn take(&mut self, row: &Row<'_>, random: &dyn RandomSource) -> Result<()> {
         self.seen += 1;
         let place = match self.kept.len() < self.size {
             true => self.kept.len() as u64,
-            false => cx.env.random.next_u64() % self.seen,
+            false => random.next_u64() % self.seen,
         };
-        let doc = row.doc().to_buf();
-        match usize::try_from(place).ok().filter(|place| *place < self.size) {
-            Some(place) if place == self.kept.len() => {
-                self.bytes += doc.as_bytes().len();
-                self.kept.push(doc);
+        let Some(place) = usize::try_from(place).ok().filter(|place| *place < self.size) else {
+            return Ok(());
+        };
+        let mut bytes = Vec::new();
+        self.fields.copy(row.doc(), &mut bytes);
+        let doc = DocBuf::from_vec(bytes)?;
+        self.bytes += doc.as_bytes().len();
+        match self.kept.get_mut(place) {
+            Some(kept) => {
+                self.bytes -= kept.as_bytes().len();
+                *kept = doc;
             }
-            Some(place) => {
-                self.bytes += doc.as_bytes().len();
-                self.bytes -= self.kept[place].as_bytes().len();
-                self.kept[place] = doc;
-            }
-            None => {}
+            None => self.kept.push(doc),
         }
         if self.bytes > limits::SORT_BYTES_MAX {
             return Err(Error::new(
@@ -125,6 +112,39 @@ impl SampleStage {
             ));
         }
         Ok(())
+    }
+
+    fn shuffle(&mut self, random: &dyn RandomSource) {
+        for last in (1..self.kept.len()).rev() {
+            let other = random.next_u64() % (last as u64 + 1);
+            self.kept.swap(last, other as usize);
+        }
+    }
+}
+
+struct SampleStage {
+    child: Box<dyn Stage>,
+    reservoir: Reservoir,
+    filled: bool,
+    stats: StageStats,
+}
+
+impl SampleStage {
+    fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+        let random = &*cx.env.random;
+        while !self.filled {
+            let SampleStage { child, reservoir, .. } = self;
+            match child.feed(cx, &mut |row| reservoir.take(row, random).map(|()| Flow::Continue))? {
+                Step::Row(()) => {}
+                Step::Again => return Ok(Step::Again),
+                Step::Blocked(ticket) => return Ok(Step::Blocked(ticket)),
+                Step::Done => {
+                    reservoir.shuffle(random);
+                    self.filled = true;
+                }
+            }
+        }
+        Ok(self.reservoir.kept.pop().map_or(Step::Done, |doc| Step::Row(Row::computed(doc))))
     }
 }
 

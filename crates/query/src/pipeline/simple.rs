@@ -1,9 +1,9 @@
 //! `$sort`, `$limit`, `$skip`.
 
-use super::{BuildCx, StageSpec};
-use crate::exec::Stage;
+use super::{BuildCx, FieldUse, StageSpec};
 use crate::exec::limit::{Limit, Skip};
 use crate::exec::sort::{Sort, SortPattern};
+use crate::exec::{Fields, Stage};
 use kauri_base::{Result, bail};
 use kauri_bson::{DocWriter, Elem, Type};
 use std::any::Any;
@@ -30,6 +30,10 @@ impl SortStage {
         SortStage { pattern }
     }
 
+    fn reads(&self) -> Fields {
+        Fields::of_paths(self.pattern.spec().iter().map(Elem::key))
+    }
+
     /// The pattern.
     pub fn pattern(&self) -> &SortPattern {
         &self.pattern
@@ -41,8 +45,17 @@ impl StageSpec for SortStage {
         "$sort"
     }
 
-    fn build(&self, child: Box<dyn Stage>, _cx: &BuildCx) -> Result<Box<dyn Stage>> {
-        Ok(Box::new(Sort::new(child, self.pattern.clone(), 0, true)))
+    fn field_use(&self) -> FieldUse {
+        FieldUse { reads: self.reads(), filter_first: true, ..FieldUse::passing() }
+    }
+
+    fn build(&self, child: Box<dyn Stage>, cx: &BuildCx) -> Result<Box<dyn Stage>> {
+        let mut fields = cx.needed.fields.clone();
+        if cx.needed.sort_key {
+            fields = fields.union(&self.reads());
+        }
+        let sort = Sort::new(child, self.pattern.clone(), cx.most, cx.needed.sort_key);
+        Ok(Box::new(sort.keeping(fields)))
     }
 
     fn explain(&self, out: &mut DocWriter<'_>) {
@@ -60,13 +73,18 @@ pub struct LimitStage {
 }
 
 impl LimitStage {
+    /// So many rows.
+    pub fn of(amount: u64) -> LimitStage {
+        LimitStage { amount }
+    }
+
     /// Parses the stage.
     pub fn parse(elem: Elem<'_>) -> Result<LimitStage> {
-        match whole_number(elem, "$limit", 2107201)? {
+        match whole_number(elem, "$limit", 5107201)? {
             n if n > 0 => Ok(LimitStage { amount: n as u64 }),
             0 => bail!(15958, "the limit must be positive"),
             n => bail!(
-                2107201,
+                5107201,
                 "invalid argument to $limit stage: Expected a non-negative number in: $limit: {n}"
             ),
         }
@@ -100,6 +118,10 @@ impl StageSpec for LimitStage {
         "$limit"
     }
 
+    fn field_use(&self) -> FieldUse {
+        FieldUse::passing()
+    }
+
     fn build(&self, child: Box<dyn Stage>, _cx: &BuildCx) -> Result<Box<dyn Stage>> {
         Ok(Box::new(Limit::new(child, self.amount)))
     }
@@ -119,6 +141,11 @@ pub struct SkipStage {
 }
 
 impl SkipStage {
+    /// So many rows.
+    pub fn of(amount: u64) -> SkipStage {
+        SkipStage { amount }
+    }
+
     /// Parses the stage.
     pub fn parse(elem: Elem<'_>) -> Result<SkipStage> {
         match whole_number(elem, "$skip", 5107200)? {
@@ -139,6 +166,10 @@ impl SkipStage {
 impl StageSpec for SkipStage {
     fn name(&self) -> &'static str {
         "$skip"
+    }
+
+    fn field_use(&self) -> FieldUse {
+        FieldUse::passing()
     }
 
     fn build(&self, child: Box<dyn Stage>, _cx: &BuildCx) -> Result<Box<dyn Stage>> {

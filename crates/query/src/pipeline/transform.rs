@@ -1,14 +1,19 @@
 //! Stages that make of each document another: `$project`, `$addFields`, `$set`, `$unset`,
 //! `$replaceRoot`, `$replaceWith`.
 
+use super::field_use::{FieldUse, Keeps};
 use super::{BuildCx, ParseCx, StageSpec};
+use crate::exec::fields::top_level;
 use crate::exec::project::RowMeta;
-use crate::exec::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
+use crate::exec::{
+    ExecCx, Fields, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity,
+};
 use kauri_base::Result;
-use kauri_bson::{DocBuf, DocWriter, Elem, Value};
-use kauri_expr::EvalCx;
+use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Value};
+use kauri_expr::{EvalCx, Expression};
 use kauri_mutate::{DocTransform, ProjectCx};
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A parsed stage.
@@ -16,6 +21,7 @@ pub struct Transform {
     name: &'static str,
     spec: Value<'static>,
     transform: Arc<DocTransform>,
+    field_use: FieldUse,
 }
 
 const NAMES: &[&str] =
@@ -28,7 +34,9 @@ impl Transform {
         let parse_cx = kauri_mutate::ParseCx::new().with_expressions(&expressions);
         let transform = DocTransform::parse(elem.key(), &elem.value(), &parse_cx)?;
         let name = NAMES.iter().find(|n| **n == elem.key()).copied().unwrap_or("$project");
-        Ok(Transform { name, spec: elem.value().into_owned(), transform: Arc::new(transform) })
+        let spec = elem.value().into_owned();
+        let field_use = field_use(name, &transform, &spec, &expressions)?;
+        Ok(Transform { name, spec, transform: Arc::new(transform), field_use })
     }
 
     /// What it does to a document.
@@ -37,9 +45,107 @@ impl Transform {
     }
 }
 
+/// What the stage reads and leaves. The specification has been parsed without an error.
+fn field_use(
+    name: &str,
+    transform: &DocTransform,
+    spec: &Value<'_>,
+    cx: &kauri_expr::ParseCx,
+) -> Result<FieldUse> {
+    let base = FieldUse { one_to_one: true, filter_first: true, ..FieldUse::passing() };
+    let Some(projection) = transform.projection() else {
+        let root = match (name, spec) {
+            ("$replaceRoot", Value::Document(spec)) => spec.as_doc().value("newRoot").into_owned(),
+            _ => spec.clone(),
+        };
+        let mut field_use = FieldUse { keeps: Keeps::nothing(), ..base };
+        field_use.add(&Expression::parse(&root, cx)?.dependencies());
+        return Ok(field_use);
+    };
+    if name == "$unset" || (name == "$project" && !projection.is_inclusion()) {
+        let paths: Vec<String> = match spec {
+            Value::Document(spec) => spec.iter().map(|e| e.key().to_owned()).collect(),
+            Value::Array(list) => {
+                list.iter().filter_map(|e| e.value().as_str().map(str::to_owned)).collect()
+            }
+            other => other.as_str().map(str::to_owned).into_iter().collect(),
+        };
+        let keeps = Keeps::all_but(paths.iter().map(String::as_str));
+        return Ok(FieldUse { keeps, ..base });
+    }
+    let Some(spec) = spec.as_document() else { return Ok(FieldUse::everything()) };
+    match name {
+        "$project" => of_inclusion(spec, base, cx),
+        _ => of_additions(spec, base, cx),
+    }
+}
+
+/// `{a: 1, b: "$c", …}`: fields that are named are there as they are, or computed.
+fn of_inclusion(spec: Doc<'_>, base: FieldUse, cx: &kauri_expr::ParseCx) -> Result<FieldUse> {
+    let mut kept = BTreeSet::from(["_id".to_owned()]);
+    let mut read = kept.clone();
+    let mut field_use = base;
+    for elem in spec {
+        let (name, value) = (elem.key(), elem.value());
+        if value.is_number() || matches!(value, Value::Bool(_)) {
+            if !value.truthy() {
+                kept.remove(name);
+                read.remove(name);
+            } else {
+                if !name.contains('.') {
+                    kept.insert(name.to_owned());
+                }
+                read.insert(top_level(name).to_owned());
+            }
+            continue;
+        }
+        kept.remove(name);
+        // Nested fields and computed ones within a field keep other parts of it.
+        if name.contains('.') || matches!(value, Value::Document(_)) {
+            read.insert(top_level(name).to_owned());
+        }
+        add_computed(&value, &mut field_use, cx)?;
+    }
+    field_use.reads = field_use.reads.union(&Fields::Only(Arc::new(read)));
+    field_use.keeps = Keeps::Only(kept);
+    Ok(field_use)
+}
+
+/// `{a: "$b", "c.d": …}`: the fields that are named change.
+fn of_additions(spec: Doc<'_>, base: FieldUse, cx: &kauri_expr::ParseCx) -> Result<FieldUse> {
+    let mut field_use = FieldUse { keeps: Keeps::all_but(spec.iter().map(Elem::key)), ..base };
+    for elem in spec {
+        let value = elem.value();
+        if elem.key().contains('.') || matches!(value, Value::Document(_)) {
+            field_use.reads = field_use.reads.union(&Fields::of_paths([elem.key()]));
+        }
+        add_computed(&value, &mut field_use, cx)?;
+    }
+    Ok(field_use)
+}
+
+/// Adds what a value within a specification reads: an expression, or fields within a field.
+fn add_computed(
+    value: &Value<'_>,
+    field_use: &mut FieldUse,
+    cx: &kauri_expr::ParseCx,
+) -> Result<()> {
+    if let Value::Document(nested) = value
+        && !nested.as_doc().first().is_some_and(|e| e.key().starts_with('$'))
+    {
+        return nested.iter().try_for_each(|e| add_computed(&e.value(), field_use, cx));
+    }
+    field_use.add(&Expression::parse(value, cx)?.dependencies());
+    Ok(())
+}
+
 impl StageSpec for Transform {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn field_use(&self) -> FieldUse {
+        self.field_use.clone()
     }
 
     fn build(&self, child: Box<dyn Stage>, _cx: &BuildCx) -> Result<Box<dyn Stage>> {
@@ -48,6 +154,7 @@ impl StageSpec for Transform {
             name: self.name,
             spec: self.spec.clone(),
             transform: self.transform.clone(),
+            scratch: Vec::new(),
             stats: StageStats::default(),
         }))
     }
@@ -66,7 +173,15 @@ struct TransformStage {
     name: &'static str,
     spec: Value<'static>,
     transform: Arc<DocTransform>,
+    /// Where documents that are lent lie.
+    scratch: Vec<u8>,
     stats: StageStats,
+}
+
+fn apply(transform: &DocTransform, env: &QueryEnv, row: &Row<'_>, out: &mut Vec<u8>) -> Result<()> {
+    let meta = RowMeta::of(row);
+    let eval = EvalCx { meta: Some(&meta), ..env.eval_cx() };
+    transform.apply(row.doc(), &ProjectCx::new(eval), out)
 }
 
 impl Stage for TransformStage {
@@ -74,9 +189,7 @@ impl Stage for TransformStage {
         let step = match self.child.work(cx)? {
             Step::Row(row) => {
                 let mut out = Vec::with_capacity(row.doc().as_bytes().len().min(4096));
-                let meta = RowMeta::of(&row);
-                let eval = EvalCx { meta: Some(&meta), ..cx.env.eval_cx() };
-                self.transform.apply(row.doc(), &ProjectCx::new(eval), &mut out)?;
+                apply(&self.transform, cx.env, &row, &mut out)?;
                 let doc = DocBuf::from_vec(out)?;
                 Step::Row(row.with_doc(doc))
             }
@@ -85,6 +198,18 @@ impl Stage for TransformStage {
             Step::Done => Step::Done,
         };
         Ok(self.stats.count(step))
+    }
+
+    fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
+        let (env, mut lent) = (cx.env, 0);
+        let TransformStage { child, transform, scratch, .. } = self;
+        let step = child.feed(cx, &mut |row| {
+            scratch.clear();
+            apply(transform, env, row, scratch)?;
+            lent += 1;
+            take(&row.lent(Doc::from_bytes(scratch)?))
+        })?;
+        Ok(self.stats.count_lent(lent, step))
     }
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {

@@ -1,11 +1,12 @@
 //! `$unwind`: a row for each element of an array.
 
-use super::{BuildCx, StageSpec};
-use crate::exec::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
+use super::{BuildCx, FieldUse, Keeps, StageSpec};
+use crate::exec::{ExecCx, Fields, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use kauri_base::{Result, bail};
-use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value};
+use kauri_bson::{Doc, DocWriter, Elem, Type, Value};
 use kauri_expr::FieldPath;
 use std::any::Any;
+use std::ops::Range;
 
 /// A parsed `$unwind`.
 #[derive(Clone)]
@@ -86,13 +87,23 @@ impl StageSpec for Unwind {
         "$unwind"
     }
 
-    fn build(&self, child: Box<dyn Stage>, _cx: &BuildCx) -> Result<Box<dyn Stage>> {
+    fn field_use(&self) -> FieldUse {
+        let paths = [Some(&self.path), self.index_path.as_ref()];
+        let tops: Vec<&str> = paths.iter().flatten().map(|p| p.parts()[0].as_str()).collect();
+        FieldUse {
+            reads: Fields::of_paths(tops.iter().copied()),
+            keeps: Keeps::all_but(tops),
+            filter_first: true,
+            ..FieldUse::passing()
+        }
+    }
+
+    fn build(&self, child: Box<dyn Stage>, cx: &BuildCx) -> Result<Box<dyn Stage>> {
         Ok(Box::new(UnwindStage {
             child,
             spec: self.clone(),
-            current: DocBuf::new(),
-            elements: Vec::new(),
-            next: 0,
+            unwinder: Unwinder::new(self.clone(), cx.needed.fields.clone()),
+            pending: None,
             stats: StageStats::default(),
         }))
     }
@@ -106,97 +117,186 @@ impl StageSpec for Unwind {
     }
 }
 
+/// Rows that one call lends at most before others have their turn.
+const LENT_MAX: u64 = 1024;
+
+/// A document being unwound whose elements have not all been given.
+struct Pending {
+    row: Row<'static>,
+    /// Type and place of the elements in the document's bytes.
+    elements: Vec<(Type, Range<usize>)>,
+    next: usize,
+}
+
+/// What a document unwinds to.
+enum Unwound<'d> {
+    /// A row for each element.
+    Elements(Doc<'d>),
+    /// One row, the document as it is.
+    Same,
+    /// One row with this value in the path's place, and a null for the index.
+    One(Value<'d>),
+    Nothing,
+}
+
+/// Makes the rows of a document.
+struct Unwinder {
+    spec: Unwind,
+    /// The fields that are read of the rows.
+    fields: Fields,
+    scratch: Vec<u8>,
+    second: Vec<u8>,
+}
+
+impl Unwinder {
+    fn new(spec: Unwind, fields: Fields) -> Unwinder {
+        Unwinder { spec, fields, scratch: Vec::new(), second: Vec::new() }
+    }
+
+    fn unwind<'d>(&self, doc: Doc<'d>) -> Unwound<'d> {
+        let found = find(doc, self.spec.path.parts());
+        let with_index = self.spec.index_path.is_some();
+        match found {
+            Some(elem) if elem.ty() == Type::Array => {
+                let array = elem.as_doc().unwrap_or(Doc::EMPTY);
+                match (array.is_empty(), self.spec.preserve) {
+                    (false, _) => Unwound::Elements(array),
+                    (true, true) => Unwound::One(Value::Missing),
+                    (true, false) => Unwound::Nothing,
+                }
+            }
+            Some(elem) if !matches!(elem.ty(), Type::Null | Type::Undefined) => match with_index {
+                true => Unwound::One(elem.value()),
+                false => Unwound::Same,
+            },
+            _ if !self.spec.preserve => Unwound::Nothing,
+            _ if !with_index => Unwound::Same,
+            found => Unwound::One(found.map_or(Value::Missing, Elem::value)),
+        }
+    }
+
+    /// The document with this value in the path's place and the index where that is asked for, as
+    /// far as its fields are read. Valid until the next one is made.
+    fn row(&mut self, doc: Doc<'_>, value: &Value<'_>, index: Option<i64>) -> Doc<'_> {
+        self.scratch.clear();
+        let path = self.spec.path.parts();
+        replace(doc, path, value, &self.fields, &mut DocWriter::new(&mut self.scratch));
+        let mut made = &self.scratch;
+        if let Some(path) = &self.spec.index_path {
+            let index = index.map_or(Value::Null, Value::Int64);
+            self.second.clear();
+            let unwound = Doc::from_bytes(made).unwrap_or(Doc::EMPTY);
+            {
+                let out = &mut DocWriter::new(&mut self.second);
+                replace(unwound, path.parts(), &index, &self.fields, out);
+            }
+            made = &self.second;
+        }
+        Doc::from_bytes(made).unwrap_or(Doc::EMPTY)
+    }
+
+    /// Lends the rows of a document. If `take` has enough before the last one, or there are very
+    /// many, the rest is returned.
+    fn lend(
+        &mut self,
+        row: &Row<'_>,
+        lent: &mut u64,
+        take: &mut Take<'_>,
+    ) -> Result<(Flow, Option<Pending>)> {
+        let array = match self.unwind(row.doc()) {
+            Unwound::Nothing => return Ok((Flow::Continue, None)),
+            Unwound::Same => {
+                *lent += 1;
+                return Ok((take(row)?, None));
+            }
+            Unwound::One(value) => {
+                *lent += 1;
+                let made = self.row(row.doc(), &value, None);
+                return Ok((take(&row.lent(made))?, None));
+            }
+            Unwound::Elements(array) => array,
+        };
+        let mut elements = array.iter().enumerate();
+        while let Some((index, elem)) = elements.next() {
+            *lent += 1;
+            let made = self.row(row.doc(), &elem.value(), Some(index as i64));
+            let flow = take(&row.lent(made))?;
+            if flow != Flow::Continue || *lent >= LENT_MAX {
+                let pending = match elements.next() {
+                    Some(_) => Some(Pending::new(row, array, index + 1)),
+                    None => None,
+                };
+                return Ok((flow, pending));
+            }
+        }
+        Ok((Flow::Continue, None))
+    }
+}
+
+impl Pending {
+    fn new(row: &Row<'_>, array: Doc<'_>, next: usize) -> Pending {
+        let base = row.doc().as_bytes().as_ptr() as usize;
+        let place = |elem: Elem<'_>| {
+            let bytes = elem.value_bytes();
+            let start = bytes.as_ptr() as usize - base;
+            (elem.ty(), start..start + bytes.len())
+        };
+        let elements = array.iter().map(place).collect();
+        Pending { row: row.clone().into_owned(), elements, next }
+    }
+}
+
 struct UnwindStage {
     child: Box<dyn Stage>,
     spec: Unwind,
-    /// The document being unwound.
-    current: DocBuf,
-    /// Where its elements' values lie in the array's bytes: type, start, length.
-    elements: Vec<(Type, usize, usize)>,
-    next: usize,
+    unwinder: Unwinder,
+    pending: Option<Pending>,
     stats: StageStats,
 }
 
 impl UnwindStage {
-    fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        loop {
-            if let Some((ty, start, length)) = self.elements.get(self.next).copied() {
-                let index = self.next as i64;
-                self.next += 1;
-                let bytes = &self.current.as_bytes()[start..start + length];
-                let value = Value::from_raw(ty, bytes);
-                return Ok(Step::Row(Row::computed(self.row(
-                    self.current.as_doc(),
-                    &value,
-                    Some(index),
-                ))));
-            }
-            let row = match self.child.work(cx)? {
-                Step::Row(row) => row,
-                other => return Ok(other),
-            };
-            if let Some(row) = self.take(row) {
-                return Ok(Step::Row(row));
-            }
-            if !cx.spend() {
-                return Ok(Step::Again);
+    /// Lends what is left of a document. `Row`: there is more, or `take` has enough.
+    fn lend_pending(&mut self, lent: &mut u64, take: &mut Take<'_>) -> Result<Flow> {
+        let Some(pending) = &mut self.pending else { return Ok(Flow::Continue) };
+        let doc = pending.row.doc();
+        while let Some((ty, place)) = pending.elements.get(pending.next) {
+            let value = Value::from_raw(*ty, &doc.as_bytes()[place.clone()]);
+            let made = self.unwinder.row(doc, &value, Some(pending.next as i64));
+            *lent += 1;
+            pending.next += 1;
+            if take(&pending.row.lent(made))? != Flow::Continue || *lent >= LENT_MAX {
+                return Ok(Flow::Stop);
             }
         }
+        self.pending = None;
+        Ok(Flow::Continue)
     }
 
-    /// Begins a document; a row that comes of it at once is returned.
-    fn take<'g>(&mut self, row: Row<'g>) -> Option<Row<'g>> {
-        self.elements.clear();
-        self.next = 0;
-        let found = find(row.doc(), self.spec.path.parts());
-        match found {
-            Some(elem) if elem.ty() == Type::Array => {
-                let array = elem.as_doc().unwrap_or(Doc::EMPTY);
-                if array.is_empty() {
-                    return self.spec.preserve.then(|| {
-                        let doc = self.row(row.doc(), &Value::Missing, None);
-                        Row::computed(doc)
-                    });
-                }
-                let base = row.doc().as_bytes().as_ptr() as usize;
-                self.elements.extend(array.iter().map(|e| {
-                    let bytes = e.value_bytes();
-                    (e.ty(), bytes.as_ptr() as usize - base, bytes.len())
-                }));
-                self.current = row.doc().to_buf();
-                None
-            }
-            Some(elem) if !matches!(elem.ty(), Type::Null | Type::Undefined) => {
-                if self.spec.index_path.is_none() {
-                    return Some(row);
-                }
-                let doc = self.row(row.doc(), &elem.value(), None);
-                Some(Row::computed(doc))
-            }
-            _ => {
-                if !self.spec.preserve {
-                    return None;
-                }
-                if self.spec.index_path.is_none() {
-                    return Some(row);
-                }
-                let value = found.map_or(Value::Missing, |e| e.value());
-                let doc = self.row(row.doc(), &value, None);
-                Some(Row::computed(doc))
-            }
+    fn lend(
+        &mut self,
+        cx: &mut ExecCx<'_>,
+        lent: &mut u64,
+        take: &mut Take<'_>,
+    ) -> Result<Step<()>> {
+        let mut stopped = false;
+        let mut watched = |row: &Row<'_>| {
+            let flow = take(row)?;
+            stopped = flow != Flow::Continue;
+            Ok(flow)
+        };
+        if self.lend_pending(lent, &mut watched)? != Flow::Continue {
+            return Ok(if stopped { Step::Row(()) } else { Step::Again });
         }
-    }
-
-    /// The document with the path's value replaced, and the index put in where that is asked for.
-    fn row(&self, doc: Doc<'_>, value: &Value<'_>, index: Option<i64>) -> DocBuf {
-        let mut bytes = Vec::with_capacity(doc.as_bytes().len() + 16);
-        replace(doc, self.spec.path.parts(), value, &mut DocWriter::new(&mut bytes));
-        let unwound = DocBuf::from_vec(bytes).unwrap_or_default();
-        let Some(path) = &self.spec.index_path else { return unwound };
-        let index = index.map_or(Value::Null, Value::Int64);
-        let mut bytes = Vec::with_capacity(unwound.as_bytes().len() + 16);
-        replace(unwound.as_doc(), path.parts(), &index, &mut DocWriter::new(&mut bytes));
-        DocBuf::from_vec(bytes).unwrap_or_default()
+        let UnwindStage { child, unwinder, pending, .. } = self;
+        let step = child.feed(cx, &mut |row| {
+            let (flow, rest) = unwinder.lend(row, lent, &mut watched)?;
+            *pending = rest;
+            Ok(if pending.is_some() { Flow::Stop } else { flow })
+        })?;
+        Ok(match step {
+            Step::Row(()) if !stopped => Step::Again,
+            step => step,
+        })
     }
 }
 
@@ -210,11 +310,21 @@ fn find<'d>(doc: Doc<'d>, path: &[String]) -> Option<Elem<'d>> {
     elem.as_doc().filter(|_| elem.ty() == Type::Document).and_then(|doc| find(doc, rest))
 }
 
-/// Writes `doc` with `value` at the path; what isn't there on the way is made.
-fn replace(doc: Doc<'_>, path: &[String], value: &Value<'_>, out: &mut DocWriter<'_>) {
+/// Writes `doc` with `value` at the path, as far as its fields are read; what isn't there on the way
+/// is made.
+fn replace(
+    doc: Doc<'_>,
+    path: &[String],
+    value: &Value<'_>,
+    fields: &Fields,
+    out: &mut DocWriter<'_>,
+) {
     let Some((first, rest)) = path.split_first() else { return };
-    let mut found = false;
+    let mut found = !fields.contains(first.as_bytes());
     for elem in doc {
+        if !fields.contains(elem.key_bytes()) {
+            continue;
+        }
         if found || elem.key_bytes() != first.as_bytes() {
             out.put_elem(elem);
             continue;
@@ -224,22 +334,39 @@ fn replace(doc: Doc<'_>, path: &[String], value: &Value<'_>, out: &mut DocWriter
             out.put_value(first, value);
         } else {
             let inner = elem.as_doc().filter(|_| elem.ty() == Type::Document);
-            replace(inner.unwrap_or(Doc::EMPTY), rest, value, &mut out.document(first));
+            let out = &mut out.document(first);
+            replace(inner.unwrap_or(Doc::EMPTY), rest, value, &Fields::All, out);
         }
     }
     if !found && !value.is_missing() {
         if rest.is_empty() {
             out.put_value(first, value);
         } else {
-            replace(Doc::EMPTY, rest, value, &mut out.document(first));
+            replace(Doc::EMPTY, rest, value, &Fields::All, &mut out.document(first));
         }
     }
 }
 
 impl Stage for UnwindStage {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        let step = self.next(cx)?;
+        let mut given = None;
+        let step = self.lend(cx, &mut 0, &mut |row| {
+            given = Some(row.clone().into_owned());
+            Ok(Flow::Stop)
+        })?;
+        let step = match (step, given) {
+            (_, Some(row)) => Step::Row(row),
+            (Step::Blocked(ticket), None) => Step::Blocked(ticket),
+            (Step::Done, None) => Step::Done,
+            (Step::Row(()) | Step::Again, None) => Step::Again,
+        };
         Ok(self.stats.count(step))
+    }
+
+    fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
+        let mut lent = 0;
+        let step = self.lend(cx, &mut lent, take)?;
+        Ok(self.stats.count_lent(lent, step))
     }
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {

@@ -116,7 +116,11 @@ fn finish(mut root: Box<dyn Stage>, query: &Query, is_sorted: bool) -> Box<dyn S
             0 => 0,
             limit => limit.saturating_add(query.skip),
         };
-        root = Box::new(Sort::new(root, sort.clone(), limit, query.keep_sort_key));
+        let mut stage = Sort::new(root, sort.clone(), limit, query.keep_sort_key);
+        if query.projection.is_none() && !query.keep_sort_key {
+            stage = stage.keeping(query.fields.clone());
+        }
+        root = Box::new(stage);
     }
     if query.skip > 0 {
         root = Box::new(Skip::new(root, query.skip));

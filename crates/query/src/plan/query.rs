@@ -1,6 +1,7 @@
 //! A query as the planner gets it, however it was asked (find, count, update, `$match` at the front
 //! of a pipeline).
 
+use crate::exec::Fields;
 use crate::exec::sort::SortPattern;
 use kauri_bson::DocBuf;
 use kauri_matcher::Matcher;
@@ -40,6 +41,8 @@ pub struct Query {
     pub max: Option<DocBuf>,
     /// Whether rows have to carry their sort key (`$meta: "sortKey"`).
     pub keep_sort_key: bool,
+    /// What is read of the documents that come out.
+    pub fields: Fields,
     /// `returnKey`: the index key instead of the document.
     pub return_key: bool,
     /// `showRecordId`.

@@ -1,0 +1,43 @@
+//! What stages tell of the server that they run on, which the layers above know.
+
+use kauri_base::Result;
+use kauri_bson::{DocBuf, DocWriter};
+use kauri_catalog::{Collection, Namespace};
+
+/// What `$currentOp` shows.
+#[derive(Clone, Copy, Debug)]
+pub struct CurrentOpOptions {
+    /// `allUsers`
+    pub all_users: bool,
+    /// `idleConnections`
+    pub idle_connections: bool,
+    /// `idleSessions`
+    pub idle_sessions: bool,
+    /// `idleCursors`
+    pub idle_cursors: bool,
+    /// `localOps`
+    pub local_ops: bool,
+    /// `truncateOps`
+    pub truncate_ops: bool,
+}
+
+/// See the module's head.
+pub trait ServerInfo: Send + Sync {
+    /// `host:port`
+    fn host(&self) -> String;
+
+    /// A document for each operation that runs.
+    fn operations(&self, options: CurrentOpOptions) -> Vec<DocBuf>;
+
+    /// A document for each logical session of this server.
+    fn sessions(&self) -> Vec<DocBuf>;
+
+    /// Writes `storageStats` of `$collStats`. Fails where there is no such collection.
+    fn storage_stats(
+        &self,
+        ns: &Namespace,
+        collection: Option<&Collection>,
+        scale: i64,
+        out: &mut DocWriter<'_>,
+    ) -> Result<()>;
+}
