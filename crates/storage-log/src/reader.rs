@@ -82,7 +82,6 @@ pub fn read_header(
 /// Reads the trailer of a segment, if it has one of this epoch.
 pub fn read_trailer(
     medium: &dyn Medium,
-    faults: &Faults,
     segments: &Segments,
     segment: u32,
     epoch: Option<u64>,
@@ -90,8 +89,7 @@ pub fn read_trailer(
     let mut bytes = [0; TRAILER_BYTES as usize];
     let at = segments.file_offset(segment + 1) - u64::from(TRAILER_BYTES);
     medium.read(at, &mut bytes)?;
-    let check = faults.enabled("segment.trailer.crc");
-    let trailer = Trailer::decode(&bytes, segments.segment_bytes(), check);
+    let trailer = Trailer::decode(&bytes, segments.segment_bytes());
     Ok(trailer.filter(|t| t.segment == segment && epoch.is_none_or(|epoch| t.epoch == epoch)))
 }
 
@@ -127,7 +125,7 @@ pub fn read_contents(
     epoch: u64,
     end: u32,
 ) -> Result<(Contents, u32), ContentsError> {
-    let trailer = read_trailer(medium, faults, segments, segment, Some(epoch))?;
+    let trailer = read_trailer(medium, segments, segment, Some(epoch))?;
     let trailer = trailer.filter(|trailer| end == u32::MAX || trailer.records_end == end);
     if let Some(trailer) = trailer
         && let Some(contents) = read_summary(medium, faults, segments, &trailer)?

@@ -183,7 +183,7 @@ impl Check<'_> {
     fn summary(&mut self, header: &SegmentHeader, end: u32) -> Result<Option<Vec<Entry>>> {
         let epoch = Some(header.epoch);
         let segment = header.segment;
-        let trailer = read_trailer(self.medium, self.faults, self.segments, segment, epoch)?;
+        let trailer = read_trailer(self.medium, self.segments, segment, epoch)?;
         let Some(trailer) = trailer.filter(|t| end == u32::MAX || t.records_end == end) else {
             return Ok(None);
         };

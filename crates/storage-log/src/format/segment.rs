@@ -179,11 +179,11 @@ impl Trailer {
     }
 
     /// The trailer in these bytes, if they hold one and it lies within the segment.
-    pub fn decode(bytes: &[u8], segment_bytes: u32, check: bool) -> Option<Trailer> {
+    pub fn decode(bytes: &[u8], segment_bytes: u32) -> Option<Trailer> {
         if bytes.len() != TRAILER_BYTES as usize || bytes[..8] != TRAILER_MAGIC[..] {
             return None;
         }
-        if check && get_u32(bytes, 8) != crc32c::crc32c(&bytes[12..]) {
+        if get_u32(bytes, 8) != crc32c::crc32c(&bytes[12..]) {
             return None;
         }
         let trailer = Trailer {
@@ -247,12 +247,12 @@ mod tests {
             seq_max: 30,
         };
         let bytes = trailer.encode();
-        assert_eq!(Trailer::decode(&bytes, 1 << 16, true), Some(trailer));
-        assert_eq!(Trailer::decode(&bytes, 5100, true), None);
+        assert_eq!(Trailer::decode(&bytes, 1 << 16), Some(trailer));
+        assert_eq!(Trailer::decode(&bytes, 5100), None);
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes;
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Trailer::decode(&damaged, 1 << 16, true), None, "bit {bit}");
+            assert_eq!(Trailer::decode(&damaged, 1 << 16), None, "bit {bit}");
         }
     }
 

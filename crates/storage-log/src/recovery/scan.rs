@@ -194,8 +194,8 @@ impl<'m> Scan<'m> {
     }
 
     fn lost_header(&self, segment: u32, what: &str) -> Result<StorageError, StorageError> {
-        let trailer = read_trailer(self.medium, self.faults, self.segments, segment, None)
-            .map_err(crate::io_error)?;
+        let trailer =
+            read_trailer(self.medium, self.segments, segment, None).map_err(crate::io_error)?;
         let held = trailer.map_or_else(
             || "what it held is not known".to_owned(),
             |t| format!("it held {} records of commits {} to {}", t.entries, t.seq_min, t.seq_max),
@@ -239,7 +239,7 @@ impl<'m> Scan<'m> {
     fn is_unused(&self, segment: u32, epoch: u64) -> Result<bool, StorageError> {
         let mut reader = self.reader(segment, epoch, u32::MAX);
         let first = reader.next().map_err(crate::io_error)?;
-        let trailer = read_trailer(self.medium, self.faults, self.segments, segment, Some(epoch));
+        let trailer = read_trailer(self.medium, self.segments, segment, Some(epoch));
         Ok(matches!(first, Next::Bad(_)) && trailer.map_err(crate::io_error)?.is_none())
     }
 
