@@ -27,7 +27,6 @@ pub(crate) fn collect(node: &Node, found: &mut Dependencies) {
             found.fields.insert(path.dotted());
         }
         Node::Root => found.whole_document = true,
-        Node::Variable(VarRef::Root, _) => found.whole_document = true,
         Node::Variable(VarRef::Outer(position), _) => {
             found.variables.insert(*position);
         }

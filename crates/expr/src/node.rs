@@ -45,7 +45,6 @@ pub(crate) enum VarRef {
     Local(u32),
     /// By position in the scope.
     Outer(usize),
-    Root,
     Remove,
     Now,
     ClusterTime,
@@ -141,12 +140,6 @@ fn eval_variable<'t>(
         VarRef::Local(id) => env.local(*id),
         VarRef::Outer(position) => env.cx.vars.get(*position),
         VarRef::UserRoles => env.cx.user_roles,
-        VarRef::Root => {
-            return Ok(match path {
-                Some(path) => path.get(env.root),
-                None => env.root.into(),
-            });
-        }
         VarRef::Remove | VarRef::Unset(_) => None,
         VarRef::Now => {
             return Ok(match path {

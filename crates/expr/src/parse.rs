@@ -105,9 +105,9 @@ impl<'p> Parser<'p> {
         }
         let Some(rest) = rest.strip_prefix('$') else {
             let path = FieldPath::parse(rest)?;
-            return Ok(match self.current() {
-                VarRef::Root => Node::Field(path),
-                other => Node::Variable(other, Some(path)),
+            return Ok(match self.lookup("CURRENT") {
+                None => Node::Field(path),
+                Some(variable) => Node::Variable(variable, Some(path)),
             });
         };
         let (name, path) = match rest.split_once('.') {
@@ -122,14 +122,10 @@ impl<'p> Parser<'p> {
             None => None,
         };
         Ok(match (variable, path) {
-            (VarRef::Root, Some(path)) => Node::Field(path),
-            (VarRef::Root, None) => Node::Root,
-            (variable, path) => Node::Variable(variable, path),
+            (None, Some(path)) => Node::Field(path),
+            (None, None) => Node::Root,
+            (Some(variable), path) => Node::Variable(variable, path),
         })
-    }
-
-    fn current(&self) -> VarRef {
-        self.lookup("CURRENT").unwrap_or(VarRef::Root)
     }
 
     fn lookup(&self, name: &str) -> Option<VarRef> {
@@ -137,12 +133,13 @@ impl<'p> Parser<'p> {
         local.or_else(|| self.cx.vars.position(name).map(VarRef::Outer))
     }
 
-    fn variable(&self, name: &str) -> Result<VarRef> {
+    /// What a variable's name means; `None` is the document.
+    fn variable(&self, name: &str) -> Result<Option<VarRef>> {
         if let Some(variable) = self.lookup(name) {
-            return Ok(variable);
+            return Ok(Some(variable));
         }
-        Ok(match name {
-            "ROOT" | "CURRENT" => VarRef::Root,
+        Ok(Some(match name {
+            "ROOT" | "CURRENT" => return Ok(None),
             "REMOVE" => VarRef::Remove,
             "NOW" => VarRef::Now,
             "CLUSTER_TIME" if self.cx.has_cluster_time => VarRef::ClusterTime,
@@ -152,7 +149,7 @@ impl<'p> Parser<'p> {
             "USER_ROLES" => VarRef::UserRoles,
             "SEARCH_META" => VarRef::Unset("SEARCH_META"),
             _ => bail!(17276, "Use of undefined variable: {name}"),
-        })
+        }))
     }
 
     /// Makes an id for a variable that is about to be bound.

@@ -5,16 +5,23 @@
 //! pattern is bounded by its length. `\w`, `\d` and `\s` are ASCII unless the pattern begins with
 //! `(*UCP)`, as in MongoDB.
 //!
+//! PCRE counts the work of one starting position, so that a search from all positions of a long text
+//! can take the square of its length. Such a search goes by windows of a few positions each, with a
+//! look at the operation's interrupt between them.
+//!
 //! Knows nothing of expressions or of matching documents.
 
 use kauri_base::{Error, Result, limits};
 use pcre2::bytes::{CaptureLocations, RegexBuilder};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A compiled regular expression.
 pub struct Regex {
     inner: pcre2::bytes::Regex,
+    /// The same for the next [`WINDOW`] starting positions alone, for long texts; none where the
+    /// pattern can't be confined so or never takes long.
+    windowed: OnceLock<Option<pcre2::bytes::Regex>>,
     pattern: String,
     options: String,
     /// Scratch space of the last match with captures; a second thread at once makes its own.
@@ -84,20 +91,11 @@ impl Regex {
         if pattern.len() > limits::REGEX_PATTERN_BYTES_MAX {
             return Err(RegexError::Syntax("regular expression is too large".into()));
         }
-        let inner = RegexBuilder::new()
-            .caseless(options.contains('i'))
-            .multi_line(options.contains('m'))
-            .dotall(options.contains('s'))
-            .extended(options.contains('x'))
-            // Not for \w: it is the crate's only way to a matcher that does not check the rest
-            // of the text for valid UTF-8 at each step of a find-all. `limited` takes it back.
-            .ucp(true)
-            .jit_if_available(true)
-            .max_jit_stack_size(Some(limits::REGEX_JIT_STACK_BYTES_MAX))
-            .build(&limited(pattern))
+        let inner = build(&limited(pattern, None), options)
             .map_err(|e| RegexError::Syntax(e.to_string()))?;
         Ok(Regex {
             inner,
+            windowed: OnceLock::new(),
             pattern: pattern.to_owned(),
             options: options.to_owned(),
             scratch: Mutex::new(None),
@@ -119,6 +117,18 @@ impl Regex {
         self.inner.is_match(text.as_bytes()).map_err(match_error)
     }
 
+    /// The same, asking `interrupt` now and then where it takes long.
+    pub fn is_match_interruptible(&self, text: &str, interrupt: Interrupt<'_>) -> Result<bool> {
+        match (interrupt, self.windowed(text)) {
+            (Some(interrupt), Some(windowed)) => {
+                let is_match = |at| windowed.is_match_at(text.as_bytes(), at).map_err(match_error);
+                let found = by_windows(text, 0, interrupt, |at| Ok(is_match(at)?.then_some(())))?;
+                Ok(found.is_some())
+            }
+            _ => self.is_match(text),
+        }
+    }
+
     /// Start and end in bytes of the first match at or behind `start`.
     pub fn find_at(&self, text: &str, start: usize) -> Result<Option<(usize, usize)>> {
         if start > text.len() {
@@ -130,8 +140,24 @@ impl Regex {
 
     /// The first match at or behind `start` with its groups.
     pub fn captures_at(&self, text: &str, start: usize) -> Result<Option<Captures>> {
+        self.captures_interruptible(text, start, None)
+    }
+
+    /// The same, asking `interrupt` now and then where it takes long.
+    pub fn captures_interruptible(
+        &self,
+        text: &str,
+        start: usize,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Option<Captures>> {
         if start > text.len() {
             return Ok(None);
+        }
+        if let (Some(interrupt), Some(windowed)) = (interrupt, self.windowed(text)) {
+            let mut places = windowed.capture_locations();
+            return by_windows(text, start, interrupt, |at| {
+                captures(windowed, &mut places, text, at)
+            });
         }
         if self.inner.capture_names().len() <= 1 {
             let found = self.find_at(text, start)?;
@@ -139,13 +165,22 @@ impl Regex {
         }
         let taken = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut places = taken.unwrap_or_else(|| self.inner.capture_locations());
-        let found = self.inner.captures_read_at(&mut places, text.as_bytes(), start);
-        let captures = found.map_err(match_error)?.map(|m| Captures {
-            span: (m.start(), m.end()),
-            groups: (1..places.len()).map(|i| places.get(i)).collect(),
-        });
+        let found = captures(&self.inner, &mut places, text, start);
         *self.scratch.lock().unwrap_or_else(PoisonError::into_inner) = Some(places);
-        Ok(captures)
+        found
+    }
+
+    /// The matcher of windows, for a text that is long enough to need it.
+    fn windowed(&self, text: &str) -> Option<&pcre2::bytes::Regex> {
+        if text.len() < LONG_TEXT_BYTES {
+            return None;
+        }
+        let windowed = self.windowed.get_or_init(|| {
+            let wanted = may_take_long(&self.pattern, &self.options);
+            let pattern = limited(&self.pattern, Some(&self.options));
+            wanted.then(|| build(&pattern, &self.options).ok()).flatten()
+        });
+        windowed.as_ref()
     }
 
     /// The text that every match begins with, where the pattern is anchored (`^abc`): the bounds of
@@ -166,6 +201,74 @@ pub fn is_option(flag: char) -> bool {
     matches!(flag, 'i' | 'm' | 's' | 'x' | 'u')
 }
 
+/// Asked now and then; an error ends the search.
+pub type Interrupt<'i> = Option<&'i dyn Fn() -> Result<()>>;
+
+/// Texts below this length are searched at one go.
+const LONG_TEXT_BYTES: usize = 16 * 1024;
+/// Starting positions of a window, in characters.
+const WINDOW: usize = 16;
+
+fn build(pattern: &str, options: &str) -> Result<pcre2::bytes::Regex, pcre2::Error> {
+    RegexBuilder::new()
+        .caseless(options.contains('i'))
+        .multi_line(options.contains('m'))
+        .dotall(options.contains('s'))
+        .extended(options.contains('x'))
+        // Not for \w: it is the crate's only way to a matcher that does not check the rest of the
+        // text for valid UTF-8 at each step of a find-all. `limited` takes it back.
+        .ucp(true)
+        .jit_if_available(true)
+        .max_jit_stack_size(Some(limits::REGEX_JIT_STACK_BYTES_MAX))
+        .build(pattern)
+}
+
+fn captures(
+    regex: &pcre2::bytes::Regex,
+    places: &mut CaptureLocations,
+    text: &str,
+    start: usize,
+) -> Result<Option<Captures>> {
+    let found = regex.captures_read_at(places, text.as_bytes(), start).map_err(match_error)?;
+    Ok(found.map(|m| Captures {
+        span: (m.start(), m.end()),
+        groups: (1..places.len()).map(|i| places.get(i)).collect(),
+    }))
+}
+
+/// Searches window after window.
+fn by_windows<T>(
+    text: &str,
+    start: usize,
+    interrupt: &dyn Fn() -> Result<()>,
+    mut search: impl FnMut(usize) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let mut at = start;
+    loop {
+        interrupt()?;
+        if let Some(found) = search(at)? {
+            return Ok(Some(found));
+        }
+        let rest = text.get(at..).unwrap_or_default();
+        match rest.char_indices().nth(WINDOW) {
+            Some((skip, _)) => at += skip,
+            None => return Ok(None),
+        }
+    }
+}
+
+/// Whether one starting position may cost more than a little, and the pattern means the same within
+/// a window: it repeats without bound, is not anchored, and neither looks at where the search began
+/// nor steers it.
+fn may_take_long(pattern: &str, options: &str) -> bool {
+    let rest = pattern.split_at(verbs_length(pattern)).1;
+    let repeats = rest.contains(['*', '+']) || rest.contains(",}");
+    let anchored = rest.starts_with("\\A") || (rest.starts_with('^') && !options.contains('m'));
+    let own_ways = ["(*", "\\G", "(?R", "(?0", "g<0", "g'0", "(?|"];
+    let alternatives = rest.contains('|');
+    repeats && (!anchored || alternatives) && !own_ways.iter().any(|way| rest.contains(way))
+}
+
 fn match_error(error: pcre2::Error) -> Error {
     let code = error.code();
     Error::location(
@@ -174,13 +277,23 @@ fn match_error(error: pcre2::Error) -> Error {
     )
 }
 
-/// The pattern with the limits in front and with ASCII classes unless it asks for Unicode's.
-fn limited(pattern: &str) -> String {
+/// The pattern with the limits in front and with ASCII classes unless it asks for Unicode's; with
+/// `window` (the options) for a search from the next [`WINDOW`] positions alone.
+fn limited(pattern: &str, window: Option<&str>) -> String {
     let steps = limits::REGEX_MATCH_STEPS_MAX;
     let heap = limits::REGEX_MATCH_HEAP_KIB_MAX;
     let (verbs, rest) = pattern.split_at(verbs_length(pattern));
     let ascii = if verbs.contains("(*UCP)") { "" } else { "(?aDaSaWaP)" };
-    format!("(*LIMIT_MATCH={steps})(*LIMIT_DEPTH={steps})(*LIMIT_HEAP={heap}){verbs}{ascii}{rest}")
+    let front =
+        format!("(*LIMIT_MATCH={steps})(*LIMIT_DEPTH={steps})(*LIMIT_HEAP={heap}){verbs}{ascii}");
+    match window {
+        None => format!("{front}{rest}"),
+        Some(options) => {
+            // What a pattern may leave open (a quotation, a comment) is closed before the group is.
+            let close = if options.contains('x') { "\\E\n" } else { "\\E" };
+            format!("{front}\\G(?s:.{{0,{}}}?)\\K(?:{rest}{close})", WINDOW - 1)
+        }
+    }
 }
 
 /// The length of the settings (`(*UTF)(*CRLF)…`) that a pattern begins with. Verbs that are part of
@@ -376,6 +489,88 @@ mod tests {
         // Interpreted, with a large subject: memory is bounded too.
         let regex = Regex::new("(*NO_JIT)^(?:(a)|b)*$", "").unwrap();
         assert!(regex.is_match(&"a".repeat(500_000)).is_err());
+    }
+
+    /// The limit of the settings holds, not PCRE's own, which is ten times as high.
+    #[test]
+    fn the_limit_is_ours() {
+        let regex = Regex::new("(*NO_JIT)^(a+)+$", "").unwrap();
+        let text = |n: usize| format!("{}!", "a".repeat(n));
+        assert!(!regex.is_match(&text(12)).unwrap());
+        assert!(regex.is_match(&text(21)).is_err());
+        let raised = build("(*NO_JIT)^(a+)+$", "").unwrap();
+        assert!(!raised.is_match(text(21).as_bytes()).unwrap(), "PCRE alone goes through with it");
+    }
+
+    #[test]
+    fn long_searches_can_be_interrupted() {
+        let asked = std::cell::Cell::new(0);
+        let interrupt = || {
+            asked.set(asked.get() + 1);
+            if asked.get() < 20 {
+                return Ok(());
+            }
+            Err(Error::new(kauri_base::ErrorCode::Interrupted, "operation was interrupted"))
+        };
+        // Every position is looked at to the end of the text: a square of steps.
+        let text = "lorem ipsum ".repeat(20_000);
+        let regex = Regex::new("(?=.*x)(?=.*y)", "").unwrap();
+        let start = Instant::now();
+        let error = regex.is_match_interruptible(&text, Some(&interrupt)).unwrap_err();
+        assert_eq!(error.code(), kauri_base::ErrorCode::Interrupted);
+        assert!(start.elapsed() < Duration::from_secs(5));
+        asked.set(0);
+        assert!(regex.captures_interruptible(&text, 0, Some(&interrupt)).is_err());
+    }
+
+    #[test]
+    fn windows_find_what_one_search_finds() {
+        let interrupt = || Ok(());
+        let filler = "é.ab\n".repeat(5_000);
+        let patterns = [
+            ("x+y", ""),
+            ("(a)|(x+)y", ""),
+            ("X+Y", "i"),
+            ("^x+y$", "m"),
+            ("^x+y|z+", ""),
+            ("y*", ""),
+            ("x # comment\n +y # more", "x"),
+            ("x+y # end", "x"),
+            ("x+\\Qy", ""),
+            ("(?<=\\n)x+y", ""),
+            ("(?s).*x+y", ""),
+            ("\\Bx+", ""),
+            ("(x)\\1+y", ""),
+            ("(?=x+y)", ""),
+            ("é*x+", ""),
+            ("q+", ""),
+            ("x+(?!y)", ""),
+            ("[^ab]+xx", ""),
+            ("(*UCP)\\w+y", ""),
+            ("x{2,}y", ""),
+            ("(x+)(?1)y", ""),
+        ];
+        for position in [0, 1, 7, 15, 16, 17, 18_000] {
+            let at = (position..).find(|p| filler.is_char_boundary(*p)).unwrap();
+            let text = format!("{}xxxy\n{}", &filler[..at], &filler[at..]);
+            assert!(text.len() > LONG_TEXT_BYTES);
+            for (pattern, options) in patterns {
+                let regex = Regex::new(pattern, options).unwrap();
+                let windowed = regex.windowed(&text);
+                assert_eq!(windowed.is_some(), may_take_long(pattern, options), "/{pattern}/");
+                for start in [0, at] {
+                    let plain = regex.captures_at(&text, start).unwrap();
+                    let found =
+                        regex.captures_interruptible(&text, start, Some(&interrupt)).unwrap();
+                    assert_eq!(found, plain, "/{pattern}/{options} at {at} from {start}");
+                }
+                let plain = regex.is_match(&text).unwrap();
+                assert_eq!(regex.is_match_interruptible(&text, Some(&interrupt)).unwrap(), plain);
+            }
+        }
+        for pattern in ["(*COMMIT)a+", "a+\\Gb", "a(?R)*b+", "^a+", "\\Aa+", "abc"] {
+            assert!(!may_take_long(pattern, ""), "/{pattern}/");
+        }
     }
 
     #[test]

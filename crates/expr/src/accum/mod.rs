@@ -15,6 +15,7 @@ pub(crate) use best::check_n;
 pub use parse::is_accumulator_name;
 pub(crate) use parse::percentile_arguments;
 
+use crate::dependencies::Dependencies;
 use crate::eval::EvalCx;
 use crate::expression::Expression;
 use crate::numeric::Num;
@@ -111,6 +112,19 @@ impl AccumulatorSpec {
         &self.argument
     }
 
+    /// What it looks at of each document.
+    pub fn dependencies(&self) -> Dependencies {
+        let mut found = self.argument.dependencies();
+        if let Some(pattern) = &self.sort {
+            let paths = (0..pattern.len()).filter_map(|field| pattern.path(field));
+            found.fields.extend(paths.map(|path| path.as_str().to_owned()));
+        }
+        if let Some(n) = &self.n {
+            found.variables.extend(n.dependencies().variables);
+        }
+        found
+    }
+
     /// Begins a group. `id` is the group's `_id` where that is a document, else empty: what an
     /// expression for `n` may look at.
     pub fn start(&self, cx: &EvalCx<'_>, id: Doc<'_>) -> Result<Accumulator> {
@@ -154,6 +168,9 @@ impl AccumulatorSpec {
     /// Evaluates the argument for a document and adds it.
     #[inline]
     pub fn add(&self, accumulator: &mut Accumulator, cx: &EvalCx<'_>, doc: Doc<'_>) -> Result<()> {
+        if let (Some(constant), None) = (self.argument.as_constant(), &self.sort) {
+            return self.add_value(accumulator, constant);
+        }
         let value = self.argument.eval(cx, doc)?;
         match &self.sort {
             None => self.add_value(accumulator, &value),

@@ -417,6 +417,32 @@ mod tests {
         }
     }
 
+    /// Notations that no zone of today has.
+    #[test]
+    fn rules_by_day_of_the_year() {
+        let rule = |text| Table { transitions: vec![], first: 0, rule: parse_rule(text) };
+        let at = |year, month, day| ms(year, month, day, 12, 0) / 1000;
+        // J60 is March 1 in any year, 59 is the 60th day.
+        let julian = rule("AAA0BBB,J60/0,J300");
+        let zero = rule("AAA0BBB-2,59/0,300");
+        for (table, year, month, day, expected) in [
+            (&julian, 2024, 2, 29, 0),
+            (&julian, 2024, 3, 1, 3600),
+            (&julian, 2023, 2, 28, 0),
+            (&julian, 2023, 3, 1, 3600),
+            (&zero, 2024, 2, 28, 0),
+            (&zero, 2024, 2, 29, 7200),
+            (&zero, 2023, 2, 28, 0),
+            (&zero, 2023, 3, 1, 7200),
+        ] {
+            let found = table.offset(at(year, month, day)).0;
+            assert_eq!(found, expected, "{year}-{month}-{day}");
+        }
+        for text in ["", "AAA", "AAA0BBB", "AAA0BBB,", "AAA0BBB,M3", "AAA0BBB,J60", "<AAA"] {
+            assert!(parse_rule(text).is_none(), "{text}");
+        }
+    }
+
     #[test]
     fn local_times_in_gaps_and_overlaps() {
         let cases = [

@@ -45,6 +45,8 @@ fn numbers() {
     check("{$avg: '$v'}", &["{v: 1}", "{v: 2}", "{v: 'x'}"], "1.5");
     check("{$avg: '$v'}", &["{v: 1d}", "{v: 2}"], "1.5d");
     check("{$avg: '$v'}", &[], "null");
+    let ends = ["{v: 9223372036854775807L}", "{v: -9223372036854775808L}"];
+    check("{$avg: '$v'}", &ends, "-0.5");
     check("{$stdDevPop: '$v'}", &["{v: 1}", "{v: 3}"], "1.0");
     check("{$stdDevSamp: '$v'}", &["{v: 1}"], "null");
     check("{$count: {}}", &DOCS, "5");

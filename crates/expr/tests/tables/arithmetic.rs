@@ -87,6 +87,29 @@ fn functions_of_one_number() {
     }
 }
 
+/// Accumulators as expressions: one array is gone through, several arguments are not.
+#[test]
+fn accumulators_as_expressions() {
+    cases! {
+        "{$sum: '$a'}", "{a: [1, 'x', 2.5]}" => "3.5";
+        "{$sum: ['$a', 1]}", "{a: [1, 2]}" => "1";
+        "{$sum: []}" => "0";
+        "{$sum: [9223372036854775807L, 1]}" => "9223372036854775808.0";
+        "{$avg: [1, 2]}" => "1.5";
+        "{$avg: []}" => "null";
+        "{$avg: [9223372036854775807L, -9223372036854775808L]}" => "0.0";
+        "{$sum: [-NaNd, 1d]}" => "-NaNd";
+        "{$max: [1, null, 'a']}" => "'a'";
+        "{$min: '$a'}", "{a: [3, 1.0, 1]}" => "1.0";
+        "{$max: '$none'}" => "null";
+        "{$stdDevPop: [1, 3]}" => "1.0";
+        "{$stdDevSamp: [1]}" => "null";
+        "{$median: {input: [3, 1, 2], method: 'approximate'}}" => "2.0";
+        "{$percentile: {input: [1, 2], p: [0.5, 0.51], method: 'approximate'}}" => "[1.0, 2.0]";
+        "{$percentile: {input: 'x', p: [0.5], method: 'approximate'}}" => "[null]";
+    }
+}
+
 #[test]
 fn rounding_to_places() {
     cases! {
@@ -98,6 +121,7 @@ fn rounding_to_places() {
         "{$round: [2147483647, -1]}" => "2147483650L";
         "{$round: ['$a', -1]}", "{a: 9223372036854775806L}" => 51080;
         "{$round: [1.55d, 1]}" => "1.6d";
+        "{$round: [1.55d, 100]}" => "1.55d";
         "{$round: [NaN, 1]}" => "NaN";
         "{$trunc: [-1.79, 1]}" => "-1.7";
         "{$trunc: 1999}" => "1999";

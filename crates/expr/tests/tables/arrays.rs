@@ -84,6 +84,7 @@ fn binding_operators() {
         "{$let: {vars: {x: 1}, in: {$let: {vars: {x: 2, y: '$$x'}, in: ['$$x', '$$y']}}}}"
             => "[2, 1]";
         "{$let: {vars: {x: 1}, in: '$$y'}}" => 17276;
+        "[{$let: {vars: {x: 1}, in: '$$x'}}, '$$x']" => 17276;
         "{$let: {vars: {X: 1}, in: 1}}" => 9;
         "{$let: {vars: 1, in: 1}}" => 10065;
         "{$let: {in: 1}}" => 16876;
@@ -118,7 +119,9 @@ fn sets() {
         "{$setUnion: [[2, 1], [1.0, 3]]}" => "[1, 2, 3]";
         "{$setUnion: [[1], null]}" => "null";
         "{$setUnion: [[1], 1]}" => 17043;
+        "{$setUnion: ['x', '$none']}" => "null";
         "{$setIntersection: [[3, 1, 1], [1, 3, 5]]}" => "[1, 3]";
+        "{$setIntersection: [[1, 2], [2.0]]}" => "[2.0]";
         "{$setIntersection: []}" => "[]";
         "{$setIntersection: [[1], 1]}" => 17047;
         "{$setDifference: [[3, 1, 2, 3], [1]]}" => "[3, 2]";
