@@ -179,7 +179,7 @@ impl Catalog {
             {
                 continue;
             }
-            let indexes = collection.indexes.iter().map(|i| ready_copy(i)).collect();
+            let indexes = collection.indexes.iter().map(ready_copy).collect();
             let mut unit = WriteUnit::new();
             self.commit_definition(&mut unit, &collection, collection.options.clone(), indexes)?;
         }
@@ -356,6 +356,24 @@ impl Catalog {
         let ticket = self.committer.commit(&mut unit)?;
         self.forget(&mut ddl, ns.as_str());
         Ok(ticket)
+    }
+
+    /// Drops all views of a database. `None` if it has none.
+    pub fn drop_views(&self, database: &str) -> Result<Option<CommitTicket>> {
+        let mut ddl = self.lock_ddl();
+        let views = self.views_of(database);
+        if views.is_empty() {
+            return Ok(None);
+        }
+        let mut unit = WriteUnit::new();
+        for view in &views {
+            self.add_drop(&mut unit, &ddl, view.ns.as_str());
+        }
+        let ticket = self.committer.commit(&mut unit)?;
+        for view in &views {
+            self.forget(&mut ddl, view.ns.as_str());
+        }
+        Ok(Some(ticket))
     }
 
     /// Drops all collections and views of a database. `None` if it has none.

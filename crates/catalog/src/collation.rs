@@ -15,36 +15,8 @@ pub fn check(collation: Doc<'_>) -> Result<bool> {
     let Value::String(locale) = locale.value() else {
         return Err(wrong_type(locale, "string"));
     };
-    for elem in collation {
-        match elem.key() {
-            "locale" => {}
-            "caseLevel" | "numericOrdering" | "normalization" | "backwards" => {
-                if !matches!(elem.value(), Value::Bool(_)) && !elem.value().is_number() {
-                    return Err(wrong_type(elem, "bool"));
-                }
-            }
-            "strength" => {
-                if !matches!(elem.value().as_i64_exact(), Some(1..=5)) {
-                    if !elem.value().is_number() {
-                        return Err(wrong_type(elem, "int"));
-                    }
-                    bail!(
-                        BadValue,
-                        "Enumeration value '{}' for field 'collation.strength' is not a valid value.",
-                        kauri_bson::shell_value(&elem.value())
-                    );
-                }
-            }
-            "caseFirst" => one_of(elem, &["upper", "lower", "off"])?,
-            "alternate" => one_of(elem, &["non-ignorable", "shifted"])?,
-            "maxVariable" => one_of(elem, &["punct", "space"])?,
-            "version" => {
-                if elem.value().as_str().is_none() {
-                    return Err(wrong_type(elem, "string"));
-                }
-            }
-            other => bail!(40415, "BSON field 'collation.{other}' is an unknown field."),
-        }
+    for elem in collation.iter().filter(|e| e.key() != "locale") {
+        check_option(elem)?;
     }
     if locale == "simple" {
         return Ok(false);
@@ -53,6 +25,50 @@ pub fn check(collation: Doc<'_>) -> Result<bool> {
         bail!(BadValue, "Field 'locale' is invalid in: {}", kauri_bson::shell_text(collation));
     }
     Ok(true)
+}
+
+/// The version of the collation data that clients may name (ICU's).
+const VERSION: &str = "57.1";
+
+fn check_option(elem: Elem<'_>) -> Result<()> {
+    let value = elem.value();
+    match elem.key() {
+        "caseLevel" | "numericOrdering" | "normalization" | "backwards" | "strength"
+        | "caseFirst" | "alternate" | "maxVariable" | "version"
+            if value.is_nullish() => {}
+        "caseLevel" | "numericOrdering" | "normalization" | "backwards" => {
+            if !matches!(value, Value::Bool(_)) {
+                return Err(wrong_type(elem, "bool"));
+            }
+        }
+        "strength" => {
+            let Some(strength) = value.as_f64_lossy() else { return Err(wrong_type(elem, "int")) };
+            let strength = match value {
+                Value::Decimal128(_) => strength.round_ties_even(),
+                _ => strength.trunc(),
+            };
+            if !(1.0..=5.0).contains(&strength) {
+                bail!(
+                    BadValue,
+                    "Enumeration value '{}' for field 'collation.strength' is not a valid value.",
+                    kauri_bson::shell_value(&value)
+                );
+            }
+        }
+        "caseFirst" => one_of(elem, &["upper", "lower", "off"])?,
+        "alternate" => one_of(elem, &["non-ignorable", "shifted"])?,
+        "maxVariable" => one_of(elem, &["punct", "space"])?,
+        "version" => match value.as_str() {
+            Some(VERSION) => {}
+            Some(other) => bail!(
+                IncompatibleCollationVersion,
+                "Requested collation version {other} but the only available version is {VERSION}"
+            ),
+            None => return Err(wrong_type(elem, "string")),
+        },
+        other => bail!(40415, "BSON field 'collation.{other}' is an unknown field."),
+    }
+    Ok(())
 }
 
 /// Whether this has the form of a locale's name: a language of two or three letters, then parts.

@@ -173,9 +173,11 @@ impl Collection {
         {
             return Ok(());
         }
-        if self.options.action() == ValidationAction::Warn {
+        if self.options.action() != ValidationAction::Error {
             let attr = kauri_base::log::Attr::new().str("namespace", self.ns.as_str());
-            kauri_base::log::warning("STORAGE", 20294, "-", "Document would fail validation", attr);
+            kauri_base::log::warning("STORAGE", 20294, "-", "Document fails validation", attr);
+        }
+        if self.options.action() == ValidationAction::Warn {
             return Ok(());
         }
         let details = DocBuf::build(|w| {

@@ -14,10 +14,8 @@ impl Namespace {
     /// A collection of a database; both names are checked.
     pub fn new(database: &str, collection: &str) -> Result<Namespace> {
         check_database_name(database)?;
-        let valid = !collection.is_empty()
-            && !collection.starts_with('.')
-            && !collection.contains('\0')
-            && database.len() + 1 + collection.len() <= limits::NAMESPACE_BYTES_MAX;
+        let valid =
+            !collection.is_empty() && !collection.starts_with('.') && !collection.contains('\0');
         if !valid {
             return Err(invalid(database, collection));
         }
@@ -64,11 +62,23 @@ impl Namespace {
         if name.contains('$') {
             return Err(invalid(self.database(), name));
         }
+        if self.full.len() > limits::NAMESPACE_BYTES_MAX {
+            return Err(Error::new(
+                ErrorCode::InvalidNamespace,
+                format!(
+                    "Fully qualified namespace is too long. Namespace: {self} Max: {}",
+                    limits::NAMESPACE_BYTES_MAX
+                ),
+            ));
+        }
+        if name.starts_with("system.buckets.") {
+            return Err(Error::new(
+                ErrorCode::IllegalOperation,
+                format!("a bucket collection is only made with its time series: {self}"),
+            ));
+        }
         let allowed_system = ["system.js", "system.views", "system.profile", "system.users"];
-        if self.is_system()
-            && !allowed_system.contains(&name)
-            && !name.starts_with("system.buckets.")
-        {
+        if self.is_system() && !allowed_system.contains(&name) {
             return Err(Error::new(
                 ErrorCode::InvalidNamespace,
                 format!("Invalid system namespace: {self}"),
@@ -120,8 +130,9 @@ mod tests {
             let error = Namespace::parse(bad).unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidNamespace, "{bad}");
         }
-        assert!(Namespace::parse(&format!("db.{}", "x".repeat(252))).is_ok());
-        assert!(Namespace::parse(&format!("db.{}", "x".repeat(253))).is_err());
+        let long = |n: usize| Namespace::parse(&format!("db.{}", "x".repeat(n))).unwrap();
+        assert!(long(252).check_creatable().is_ok());
+        assert!(long(253).check_creatable().is_err());
         assert!(Namespace::new("db", "a$b").unwrap().check_creatable().is_err());
         assert!(Namespace::new("db", "system.foo").unwrap().check_creatable().is_err());
     }

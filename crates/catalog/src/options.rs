@@ -11,6 +11,7 @@ use std::sync::Arc;
 pub enum ValidationAction {
     Error,
     Warn,
+    ErrorAndLog,
 }
 
 /// Which writes a validator looks at.
@@ -80,8 +81,12 @@ impl CollectionOptions {
                 match (elem.key(), elem.value()) {
                     ("capped", Value::Bool(capped)) => is_capped = capped,
                     ("temp", Value::Bool(temp)) => options.temp = temp,
-                    ("size", Value::Int64(size)) => bytes_max = size.max(0) as u64,
-                    ("max", Value::Int64(max)) => records_max = max.max(0) as u64,
+                    ("size", size) => {
+                        bytes_max = size.to_i64_saturating().unwrap_or(0).max(0) as u64
+                    }
+                    ("max", max) => {
+                        records_max = max.to_i64_saturating().unwrap_or(0).max(0) as u64
+                    }
                     ("validator", Value::Document(validator)) => {
                         options.set_validator(Some(validator.into_buf()))?;
                     }
@@ -122,9 +127,9 @@ impl CollectionOptions {
     pub fn write(&self, out: &mut DocWriter<'_>) {
         if let Some(capped) = self.capped {
             out.put("capped", true);
-            out.put("size", capped.bytes_max as i64);
+            out.put_value("size", &number(capped.bytes_max));
             if capped.records_max > 0 {
-                out.put("max", capped.records_max as i64);
+                out.put_value("max", &number(capped.records_max));
             }
         }
         if self.temp {
@@ -159,6 +164,11 @@ impl CollectionOptions {
     }
 }
 
+/// The smallest type that holds the number, as MongoDB shows these.
+fn number(n: u64) -> Value<'static> {
+    i32::try_from(n).map_or(Value::Int64(n as i64), Value::Int32)
+}
+
 /// `validationLevel` by name.
 pub fn parse_level(name: &str) -> Result<ValidationLevel> {
     match name {
@@ -179,6 +189,7 @@ pub fn parse_action(name: &str) -> Result<ValidationAction> {
     match name {
         "error" => Ok(ValidationAction::Error),
         "warn" => Ok(ValidationAction::Warn),
+        "errorAndLog" => Ok(ValidationAction::ErrorAndLog),
         other => Err(Error::new(
             ErrorCode::BadValue,
             format!(
@@ -200,5 +211,6 @@ fn action_name(action: ValidationAction) -> &'static str {
     match action {
         ValidationAction::Error => "error",
         ValidationAction::Warn => "warn",
+        ValidationAction::ErrorAndLog => "errorAndLog",
     }
 }

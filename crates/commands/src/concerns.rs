@@ -1,14 +1,15 @@
 //! Arguments that every command takes: sessions, time limits, read and write concerns, API version.
 
-use crate::invocation::{WriteConcern, WriteConcernW};
-use crate::registry::{Access, Command};
-use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
+use crate::invocation::WriteConcern;
+use crate::registry::Command;
+use crate::{read_concern, write_concern};
+use kauri_base::{Error, OperationContext, Result, bail};
 use kauri_bson::{Doc, Elem, Type, Value};
 use std::time::Duration;
 
 /// Reads the generic arguments of a command.
 pub fn read(command: &Command, body: Doc<'_>, op: &mut OperationContext) -> Result<WriteConcern> {
-    let mut concern = WriteConcern { w: WriteConcernW::Members(1), journal: false };
+    let mut concern = WriteConcern::default();
     let mut api_version = None;
     let mut api_strict = false;
     for elem in body.iter().skip(1) {
@@ -27,13 +28,11 @@ pub fn read(command: &Command, body: Doc<'_>, op: &mut OperationContext) -> Resu
                 };
                 op.txn_number = Some(number);
             }
-            "autocommit" | "startTransaction" => {
-                if elem.ty() != Type::Bool {
-                    return Err(wrong_type(elem.key(), elem, "bool"));
-                }
+            "autocommit" | "startTransaction" if elem.ty() != Type::Bool => {
+                return Err(wrong_type(elem.key(), elem, "bool"));
             }
-            "readConcern" => read_concern(command, elem)?,
-            "writeConcern" => concern = write_concern(command, elem)?,
+            "readConcern" => read_concern::check(command, elem)?,
+            "writeConcern" => concern = write_concern::read(command, elem)?,
             "apiVersion" => match elem.value() {
                 Value::String(version) => api_version = Some(version.into_owned()),
                 _ => return Err(wrong_type("apiVersion", elem, "string")),
@@ -91,7 +90,8 @@ fn check_api(command: &Command, body: Doc<'_>, version: Option<&str>, strict: bo
     }
 }
 
-fn wrong_type(field: &str, elem: Elem<'_>, expected: &str) -> Error {
+/// The error for a generic argument of the wrong type.
+pub fn wrong_type(field: &str, elem: Elem<'_>, expected: &str) -> Error {
     Error::type_mismatch(format!(
         "BSON field '{field}' is the wrong type '{}', expected type '{expected}'",
         elem.ty().alias()
@@ -101,6 +101,9 @@ fn wrong_type(field: &str, elem: Elem<'_>, expected: &str) -> Error {
 /// `maxTimeMS` of this element.
 pub fn max_time_ms(elem: Elem<'_>) -> Result<u64> {
     let value = elem.value();
+    if value.is_nullish() {
+        return Ok(0);
+    }
     if !value.is_number() {
         bail!(
             TypeMismatch,
@@ -168,142 +171,5 @@ fn binary_name(subtype: u8) -> &'static str {
         7 => "column",
         8 => "sensitive",
         _ => "user-defined",
-    }
-}
-
-fn read_concern(command: &Command, elem: Elem<'_>) -> Result<()> {
-    let Value::Document(concern) = elem.value() else {
-        return Err(wrong_type("readConcern", elem, "object"));
-    };
-    for field in concern.iter() {
-        match field.key() {
-            "level" => {
-                let Value::String(level) = field.value() else {
-                    bail!(
-                        TypeMismatch,
-                        "BSON field 'readConcern.level' is the wrong type '{}', expected type \
-                         'string'",
-                        field.ty().alias()
-                    );
-                };
-                match &*level {
-                    "local" => {}
-                    "available" | "majority" if command.read_concern => {}
-                    "linearizable" | "snapshot" if command.read_concern => bail!(
-                        NotAReplicaSet,
-                        "node needs to be a replica set member to use read concern"
-                    ),
-                    "available" | "majority" | "linearizable" | "snapshot" => bail!(
-                        InvalidOptions,
-                        "Command {} does not support {{ readConcern: {{ level: \"{level}\", \
-                         provenance: \"clientSupplied\" }} }} :: caused by :: read concern not \
-                         supported",
-                        command.name
-                    ),
-                    other => bail!(
-                        BadValue,
-                        "Enumeration value '{other}' for field 'readConcern.level' is not a valid \
-                         value."
-                    ),
-                }
-            }
-            "afterClusterTime" | "atClusterTime" | "afterOpTime" => bail!(
-                IllegalOperation,
-                "Cannot specify readConcern {} on a server that is not a replica set member",
-                field.key()
-            ),
-            "provenance" | "allowTransactionTableSnapshot" | "$mayBypass" => {}
-            other => bail!(40415, "BSON field 'readConcern.{other}' is an unknown field."),
-        }
-    }
-    Ok(())
-}
-
-fn write_concern(command: &Command, elem: Elem<'_>) -> Result<WriteConcern> {
-    let Value::Document(doc) = elem.value() else {
-        return Err(wrong_type("writeConcern", elem, "object"));
-    };
-    let mut concern = WriteConcern { w: WriteConcernW::Members(1), journal: false };
-    let mut fsync = false;
-    for field in doc.iter() {
-        match field.key() {
-            "w" => concern.w = members(field)?,
-            "j" => concern.journal = flag(field)?,
-            "fsync" => fsync = flag(field)?,
-            "wtimeout" | "wtimeoutMS" => {
-                if !field.value().is_number() {
-                    bail!(
-                        TypeMismatch,
-                        "BSON field 'writeConcern.wtimeout' is the wrong type '{}', expected types \
-                         '[long, int, decimal, double]'",
-                        field.ty().alias()
-                    );
-                }
-            }
-            "getLastError" | "provenance" | "wElectionId" | "wOpTime" => {}
-            other => bail!(40415, "BSON field 'writeConcern.{other}' is an unknown field."),
-        }
-    }
-    if concern.journal && fsync {
-        bail!(FailedToParse, "fsync and j options cannot be used together");
-    }
-    if concern.w == WriteConcernW::None && concern.journal {
-        bail!(FailedToParse, "w:0 and j:true cannot be used together");
-    }
-    concern.journal |= fsync;
-    if command.access != Access::Write && !doc.as_doc().is_empty() && !command.takes_write_concern()
-    {
-        bail!(InvalidOptions, "Command does not support writeConcern");
-    }
-    Ok(concern)
-}
-
-fn flag(field: Elem<'_>) -> Result<bool> {
-    let value = field.value();
-    match &value {
-        Value::Bool(flag) => Ok(*flag),
-        Value::Null | Value::Undefined => Ok(false),
-        number if number.is_number() => Ok(number.truthy()),
-        _ => bail!(
-            TypeMismatch,
-            "BSON field 'writeConcern.{}' is the wrong type '{}', expected types '[bool, long, \
-             int, decimal, double]'",
-            field.key(),
-            field.ty().alias()
-        ),
-    }
-}
-
-fn members(field: Elem<'_>) -> Result<WriteConcernW> {
-    match field.value() {
-        Value::String(mode) if mode == "majority" => Ok(WriteConcernW::Majority),
-        Value::String(mode) => bail!(
-            BadValue,
-            "cannot use non-majority 'w' mode \"{mode}\" when a host is not a member of a replica \
-             set"
-        ),
-        value if value.is_number() => {
-            let number = value.to_i64_saturating().unwrap_or(0);
-            match number {
-                0 => Ok(WriteConcernW::None),
-                1 => Ok(WriteConcernW::Members(1)),
-                2..=50 => Err(Error::new(
-                    ErrorCode::BadValue,
-                    "cannot use 'w' > 1 when a host is not replicated",
-                )),
-                _ => bail!(
-                    FailedToParse,
-                    "w has to be a non-negative number and not greater than 50; found: {number}"
-                ),
-            }
-        }
-        Value::Document(_) => {
-            bail!(BadValue, "cannot use tags in 'w' when a host is not a member of a replica set")
-        }
-        _ => bail!(
-            FailedToParse,
-            "w has to be a number, string, or object; found: {}",
-            field.ty().alias()
-        ),
     }
 }

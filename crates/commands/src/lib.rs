@@ -18,10 +18,12 @@ pub mod ops;
 mod parameter_table;
 pub mod parameters;
 pub mod profiling;
+mod read_concern;
 pub mod registry;
 pub mod reply;
 pub mod server;
 pub mod sessions;
+mod write_concern;
 
 pub use entry_point::CommandService;
 pub use server::{Server, StartInfo};

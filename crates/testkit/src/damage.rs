@@ -5,11 +5,12 @@ use crate::dice::Dice;
 use crate::model::Model;
 use crate::schema::{CATALOG, TableDef};
 use crate::target::CrashTarget;
-use kauri_base::{CollectionId, RecordId};
+use kauri_base::{CollectionId, CommitSeq, RecordId};
 use kauri_medium::Directory;
 use kauri_medium::emulator::Emulator;
 use kauri_storage::StorageEngine;
 use kauri_storage::conformance::inspect::{self, Reader};
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -32,8 +33,8 @@ enum Found {
     Harmless,
 }
 
-/// Damages what a recording that ended with a clean shutdown left, `times` times anew. Everything
-/// must be there: right, or reported.
+/// Damages, `times` times anew, what a recording that ended with a clean shutdown left: as it was,
+/// or as it is after a power loss behind the shutdown. Everything must be there: right, or reported.
 pub fn after_shutdown(
     crashes: &Crashes<'_>,
     target: &dyn CrashTarget,
@@ -42,12 +43,16 @@ pub fn after_shutdown(
     times: usize,
 ) -> Report {
     let dice = Dice::new(seed);
-    let expected = recording.timeline.contents(recording.timeline.end());
+    let left = |dice: &Dice| match dice.below(2) {
+        0 => recording.emulator.process_death_image(),
+        _ => recording.emulator.crash_seeded(recording.emulator.events(), dice.bits()),
+    };
+    let whole = Whole::read(target, &left(&dice), recording);
     let mut report = Report::default();
     let mut tries = times * 8;
     while report.damaged < times && tries > 0 {
         tries -= 1;
-        let image = recording.emulator.process_death_image();
+        let image = left(&dice);
         let before = image.content_hash();
         let Some(what) = damage(&image, &dice) else { continue };
         if image.content_hash() == before {
@@ -55,7 +60,7 @@ pub fn after_shutdown(
         }
         crashes.equip(&image);
         report.damaged += 1;
-        match look(target, &image, &expected, &what) {
+        match look(target, &image, &whole, &what) {
             Found::Refused => report.refused += 1,
             Found::Reported => report.reported += 1,
             Found::Harmless => report.harmless += 1,
@@ -65,18 +70,63 @@ pub fn after_shutdown(
     report
 }
 
+/// What is read when nothing is damaged.
+struct Whole {
+    model: Model,
+    versions: BTreeMap<(CollectionId, RecordId), CommitSeq>,
+}
+
+impl Whole {
+    fn read(target: &dyn CrashTarget, image: &Emulator, recording: &Recording) -> Whole {
+        let opened = target.open(image);
+        let opened = opened.unwrap_or_else(|error| panic!("opening failed: {error:?}"));
+        let engine = opened.engine();
+        let model = recording.timeline.contents(recording.timeline.end());
+        let mut versions = BTreeMap::new();
+        for id in model.stores().keys() {
+            let records = inspect::records(&*engine, *id);
+            let records = records.unwrap_or_else(|error| panic!("reading {id:?}: {error}"));
+            versions.extend(records.into_iter().map(|(record, s)| ((*id, record), s.version)));
+        }
+        Whole { model, versions }
+    }
+
+    /// Whether the record reads as it should; if not, it must be an error.
+    fn is_right(
+        &self,
+        engine: &dyn StorageEngine,
+        id: CollectionId,
+        record: RecordId,
+        expected: Option<&Arc<[u8]>>,
+        what: &str,
+    ) -> bool {
+        let Some(store) = engine.record_store(id) else { panic!("{what}: {id:?} is gone") };
+        let Ok(found) = Reader::new(engine).get(&*store, record) else { return false };
+        let same = found.as_ref().map(|stored| &stored.doc[..]) == expected.map(|doc| &doc[..]);
+        assert!(same, "{what}: {record} of {id:?} is {found:?} instead of {expected:?}");
+        let version = found.map(|stored| stored.version);
+        let expected = self.versions.get(&(id, record)).copied();
+        assert_eq!(version, expected, "{what}: the version of {record} of {id:?}");
+        true
+    }
+}
+
 /// Changes something in one of the files. Answers what.
 fn damage(image: &Emulator, dice: &Dice) -> Option<String> {
-    let files = image.list().ok()?;
-    // Small files as often as the log: a file is picked, then a place in it.
-    let name = dice.pick(&files)?;
-    if let Ok(log) = image.open_log(name) {
-        let mut bytes = vec![0; log.len() as usize];
-        log.read(0, &mut bytes).ok()?;
+    let mut files = image.list().ok()?;
+    let len = |name: &String| image.open_log(name).map_or(0, |log| log.len());
+    files.sort_by_key(len);
+    // The log is the longest by far.
+    let log = files.pop()?;
+    if dice.percent(85) {
+        let medium = image.open_log(&log).ok()?;
+        let mut bytes = vec![0; medium.len() as usize];
+        medium.read(0, &mut bytes).ok()?;
         let (at, changed) = change(&bytes, dice)?;
-        log.store(at as u64, &[IoSlice::new(&changed)]).ok()?;
-        return Some(format!("{} bytes at {at} of {name}", changed.len()));
+        medium.store(at as u64, &[IoSlice::new(&changed)]).ok()?;
+        return Some(format!("{} bytes at {at} of {log}", changed.len()));
     }
+    let name = dice.pick(&files)?;
     let mut bytes = image.read_file(name).ok()??;
     let (at, changed) = change(&bytes, dice)?;
     bytes[at..at + changed.len()].copy_from_slice(&changed);
@@ -84,67 +134,59 @@ fn damage(image: &Emulator, dice: &Dice) -> Option<String> {
     Some(format!("{} bytes at {at} of {name}", changed.len()))
 }
 
-/// Where what should be different: a bit, a byte, or a sector that was written to another's place.
+/// Where what should be different: a bit, a byte, a sector that was written to another's place, or
+/// all of a piece.
 fn change(bytes: &[u8], dice: &Dice) -> Option<(usize, Vec<u8>)> {
     const SECTOR: usize = 512;
     let sectors = (bytes.len() / SECTOR) as u64;
     // Somewhere where something is.
-    let used = |at: usize| bytes[at..].iter().take(64).any(|byte| *byte != 0);
-    let at = (0..100).map(|_| dice.below(bytes.len() as u64) as usize).find(|at| used(*at))?;
-    match dice.below(8) {
+    let used = |at: &usize| bytes[*at..].iter().take(64).any(|byte| *byte != 0);
+    let at = (0..100).map(|_| place(bytes.len(), dice)).find(used)?;
+    match dice.below(10) {
         0 if sectors > 1 => {
             let from = dice.below(sectors) as usize * SECTOR;
             Some((at / SECTOR * SECTOR, bytes[from..from + SECTOR].to_vec()))
         }
         1 => Some((at, vec![dice.bits() as u8])),
+        2 | 3 => {
+            let len = (dice.below(10 << 10) as usize + 1).min(bytes.len() - at);
+            Some((at, (0..len).map(|_| dice.bits() as u8).collect()))
+        }
         _ => Some((at, vec![bytes[at] ^ 1 << dice.below(8)])),
     }
     .filter(|(at, changed)| at + changed.len() <= bytes.len())
 }
 
-fn look(target: &dyn CrashTarget, image: &Emulator, expected: &Model, what: &str) -> Found {
-    let Ok(opened) = target.open(image) else { return Found::Refused };
-    let engine = opened.engine();
-    let mut reported = false;
-    let stores: Vec<CollectionId> = engine.stores();
-    assert!(stores.iter().eq(expected.stores().keys()), "{what}: stores came or went");
-    for (id, store) in expected.stores() {
-        for (record, doc) in &store.records {
-            reported |= !is_right(&*engine, *id, *record, Some(doc), what);
-        }
-        for record in (1..=store.last + 1).map(RecordId) {
-            if !store.records.contains_key(&record) {
-                reported |= !is_right(&*engine, *id, record, None, what);
-            }
-        }
+/// Anywhere, and often about a multiple of a power of two: there headers and trailers are.
+fn place(len: usize, dice: &Dice) -> usize {
+    let anywhere = dice.below(len as u64) as usize;
+    if dice.percent(60) {
+        return anywhere;
     }
-    if let Some(catalog) = expected.stores().get(&CATALOG) {
-        for (record, doc) in &catalog.records {
-            if let Some(def) = TableDef::decode(*record, doc) {
-                reported |= !indexes_are_right(&engine, &def, expected);
-            }
-        }
-    }
-    if reported { Found::Reported } else { Found::Harmless }
+    let boundary = anywhere & !((4096 << dice.below(6)) - 1);
+    let at = (boundary + dice.below(192) as usize).saturating_sub(dice.below(64) as usize);
+    at.min(len - 1)
 }
 
-/// Whether the record reads as it should; if not, it must be an error.
-fn is_right(
-    engine: &dyn StorageEngine,
-    id: CollectionId,
-    record: RecordId,
-    expected: Option<&Arc<[u8]>>,
-    what: &str,
-) -> bool {
-    let Some(store) = engine.record_store(id) else { panic!("{what}: {id:?} is gone") };
-    match Reader::new(engine).get(&*store, record) {
-        Err(_) => false,
-        Ok(found) => {
-            let same = found.as_ref().map(|stored| &stored.doc[..]) == expected.map(|doc| &doc[..]);
-            assert!(same, "{what}: {record} of {id:?} is {found:?} instead of {expected:?}");
-            true
+fn look(target: &dyn CrashTarget, image: &Emulator, whole: &Whole, what: &str) -> Found {
+    let Ok(opened) = target.open(image) else { return Found::Refused };
+    let (engine, model) = (opened.engine(), &whole.model);
+    let mut right = true;
+    let stores: Vec<CollectionId> = engine.stores();
+    assert!(stores.iter().eq(model.stores().keys()), "{what}: stores came or went");
+    for (id, store) in model.stores() {
+        for record in (1..=store.last + 1).map(RecordId) {
+            right &= whole.is_right(&*engine, *id, record, store.records.get(&record), what);
         }
     }
+    if let Some(catalog) = model.stores().get(&CATALOG) {
+        for (record, doc) in &catalog.records {
+            if let Some(def) = TableDef::decode(*record, doc) {
+                right &= indexes_are_right(&engine, &def, model);
+            }
+        }
+    }
+    if right { Found::Harmless } else { Found::Reported }
 }
 
 /// Whether the collection's indexes could be attached; those that could must be right.

@@ -134,7 +134,7 @@ fn check_expire(args: &Args<'_>, elem: Elem<'_>) -> Result<bool> {
 }
 
 fn check_dry_run(request: &Request<'_>) -> Result<()> {
-    if request.dry_run && !request.index.as_ref().is_some_and(|i| i.unique.is_some()) {
+    if request.dry_run && request.index.as_ref().is_none_or(|i| i.unique.is_none()) {
         bail!(
             InvalidOptions,
             "The 'dryRun' option is only allowed when converting an index to unique"

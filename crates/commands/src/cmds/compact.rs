@@ -19,9 +19,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         for elem in invocation.body.iter().skip(1) {
             match elem.key() {
                 "force" => {
-                    let _ = args.given(elem, Args::safe_bool)?;
+                    let _ = args.given(elem, Args::bool)?;
                 }
-                "dryRun" => dry_run = args.given(elem, Args::safe_bool)?.unwrap_or(false),
+                "dryRun" => dry_run = args.given(elem, Args::bool)?.unwrap_or(false),
                 "freeSpaceTargetMB" => {
                     let target = args.given(elem, Args::long)?;
                     if target.is_some_and(|megabytes| megabytes < 1) {
@@ -35,14 +35,13 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 _ => args.other(elem)?,
             }
         }
-        if ns.is_system() {
-            bail!(InvalidNamespace, "can't compact a system namespace: {ns}");
-        }
-        if ddl::collection(invocation, &ns)?.is_none() {
+        let of_views = ns.collection() == "system.views"
+            && !invocation.server.catalog.views_of(ns.database()).is_empty();
+        if !of_views && ddl::collection(invocation, &ns)?.is_none() {
             bail!(NamespaceNotFound, "collection does not exist: {ns}");
         }
         let name = if dry_run { "estimatedBytesFreed" } else { "bytesFreed" };
-        invocation.reply.put(name, 0i64);
+        invocation.reply.put(name, 0);
         Ok(())
     })
 }

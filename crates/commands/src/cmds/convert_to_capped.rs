@@ -48,7 +48,6 @@ fn convert<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         };
         let ticket = catalog.rename_collection(&rename)?;
         temporary.keep();
-        invocation.server.cursors.kill_where(|cursor, _| *cursor == ns);
         ddl::log("Converted a collection to a capped one", &ns);
         invocation.wait_for_commit(Some(ticket)).await
     })
@@ -56,12 +55,16 @@ fn convert<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 
 fn clone<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
-        let from = invocation.namespace()?;
         let args = Args::new("cloneCollectionAsCapped");
+        args.string(invocation.target()?)?;
+        let from = invocation.namespace()?;
         let to = match invocation.body.get("toCollection") {
             Some(elem) => args.string(elem)?,
-            None => return Err(args.missing("toCollection")),
+            None => bail!(TypeMismatch, "expected a string for the field 'toCollection'"),
         };
+        if from.collection().contains('$') {
+            bail!(InvalidNamespace, "Invalid source namespace: {from}");
+        }
         let to = Namespace::new(invocation.db, &to)?;
         let size = size(invocation.body.get("size"))?;
         let Some(source) = ddl::collection(invocation, &from)? else {
@@ -71,7 +74,13 @@ fn clone<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let catalog = invocation.server.catalog.clone();
         match catalog.resolve(to.as_str()) {
             Resolved::Nothing => {}
-            _ => bail!(
+            Resolved::View(_) => {
+                bail!(
+                    CommandNotSupportedOnView,
+                    "cloneCollectionAsCapped not supported for views: {to}"
+                )
+            }
+            Resolved::Collection(_) => bail!(
                 NamespaceExists,
                 "cloneCollectionAsCapped failed - destination collection {to} already exists. \
                  source collection: {from}"

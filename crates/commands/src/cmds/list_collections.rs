@@ -1,6 +1,5 @@
 //! `listCollections`.
 
-use super::find::matcher;
 use super::list_rows;
 use crate::args::Args;
 use crate::invocation::Invocation;
@@ -26,7 +25,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let request = parse(invocation)?;
         let env = invocation.query_env();
-        let filter = matcher(request.filter, &env)?;
+        let filter = list_rows::filter(request.filter, &env)?;
         let catalog = &invocation.server.catalog;
         let views = catalog.views_of(invocation.db);
         let mut rows = Vec::new();
@@ -63,7 +62,7 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
                 request.filter = args.given(elem, Args::object)?.unwrap_or(Doc::EMPTY);
             }
             "nameOnly" => {
-                request.name_only = args.given(elem, Args::safe_bool)?.unwrap_or(false);
+                request.name_only = args.given(elem, Args::bool)?.unwrap_or(false);
             }
             "authorizedCollections" => drop(args.given(elem, Args::safe_bool)?),
             "cursor" => request.batch_size = list_rows::batch_size("listCollections", elem)?,

@@ -1,6 +1,6 @@
 //! `listDatabases`.
 
-use super::find::matcher;
+use super::list_rows;
 use crate::args::Args;
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
@@ -24,12 +24,14 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             match elem.key() {
                 "filter" => filter = args.given(elem, Args::object)?.unwrap_or(Doc::EMPTY),
                 "nameOnly" => name_only = args.given(elem, Args::safe_bool)?.unwrap_or(false),
-                "authorizedDatabases" => drop(args.given(elem, Args::safe_bool)?),
+                "authorizedDatabases" => {
+                    let _ = args.given(elem, Args::bool)?;
+                }
                 _ => args.other(elem)?,
             }
         }
         let env = invocation.query_env();
-        let filter = matcher(filter, &env)?;
+        let filter = list_rows::filter(filter, &env)?;
         let cx = kauri_matcher::MatchCx::with_eval(env.eval_cx());
         let catalog = &invocation.server.catalog;
         let mut total = 0;

@@ -5,10 +5,11 @@ use crate::cursors::Tailing;
 use crate::invocation::Invocation;
 use crate::reply::{NewCursor, open_cursor};
 use kauri_base::Result;
-use kauri_bson::{DocBuf, Elem};
+use kauri_bson::{Doc, DocBuf, Elem};
 use kauri_catalog::Namespace;
-use kauri_query::exec::PlanExecutor;
+use kauri_matcher::{Matcher, ParseCx, Place};
 use kauri_query::exec::rows::Rows;
+use kauri_query::exec::{PlanExecutor, QueryEnv};
 
 /// `cursor: {batchSize}`; `None` if it says nothing.
 pub fn batch_size(command: &str, elem: Elem<'_>) -> Result<Option<u64>> {
@@ -25,6 +26,16 @@ pub fn batch_size(command: &str, elem: Elem<'_>) -> Result<Option<u64>> {
     Ok(size)
 }
 
+/// The filter of a command that lists things, ready to match; `None` if it lets everything through.
+pub fn filter(filter: Doc<'_>, env: &QueryEnv) -> Result<Option<Matcher>> {
+    if filter.is_empty() {
+        return Ok(None);
+    }
+    let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
+    let cx = ParseCx::new(Place::Aggregation).with_expressions(&expressions);
+    Matcher::parse(filter, &cx).map(Some)
+}
+
 /// Opens a cursor over these rows. Without a batch size all go into the first batch.
 pub async fn reply(
     invocation: &mut Invocation<'_>,
@@ -32,6 +43,7 @@ pub async fn reply(
     rows: Vec<DocBuf>,
     batch_size: Option<u64>,
 ) -> Result<()> {
+    let count = rows.len() as u64;
     let ru = invocation.server.catalog.engine().recovery_unit();
     let executor = PlanExecutor::new(Box::new(Rows::new(rows)), ru, invocation.query_env());
     let new = NewCursor {
@@ -39,7 +51,8 @@ pub async fn reply(
         collection: None,
         tailing: Tailing::No,
         no_timeout: false,
-        first_batch: batch_size.unwrap_or(u64::MAX),
+        // What fits into the first batch leaves no cursor behind.
+        first_batch: batch_size.filter(|size| *size < count).unwrap_or(u64::MAX),
         single_batch: false,
     };
     open_cursor(invocation, executor, new).await

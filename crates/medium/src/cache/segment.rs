@@ -229,6 +229,16 @@ impl Segment {
         Ok((start as u32, count))
     }
 
+    /// Has memory provided for a range, as far as it is within the segment. It need not be appended yet.
+    pub(super) fn populate(&self, from: u32, to: u32) {
+        const PAGE: usize = 4096;
+        let from = (from as usize).next_multiple_of(PAGE);
+        let to = (to as usize).min(self.memory.len()) / PAGE * PAGE;
+        if from < to {
+            self.memory.populate(from, to - from);
+        }
+    }
+
     /// Hands the bytes that are appended and not stored to `store`, with their offset, and counts
     /// them as stored if it succeeds. Answers where the segment is stored up to, and how many bytes
     /// were handed over.

@@ -51,10 +51,8 @@ impl SortPattern {
             if elem.key().starts_with('$') {
                 return Err(Error::location(
                     16410,
-                    format!(
-                        "FieldPath field names may not start with '$'. Consider using $getField \
-                         or $setField."
-                    ),
+                    "FieldPath field names may not start with '$'. Consider using $getField or \
+                     $setField.",
                 ));
             }
         }

@@ -185,7 +185,7 @@ impl Groups {
             spec.add(state, cx, doc)?;
         }
         self.rows += 1;
-        if self.rows % MEMORY_CHECK_ROWS == 0 {
+        if self.rows.is_multiple_of(MEMORY_CHECK_ROWS) {
             let held: usize = self.states.iter().map(Accumulator::memory_bytes).sum();
             self.check_memory(held)?;
         }

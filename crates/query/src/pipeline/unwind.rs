@@ -222,10 +222,7 @@ impl Unwinder {
             let made = self.row(row.doc(), &elem.value(), Some(index as i64));
             let flow = take(&row.lent(made))?;
             if flow != Flow::Continue || *lent >= LENT_MAX {
-                let pending = match elements.next() {
-                    Some(_) => Some(Pending::new(row, array, index + 1)),
-                    None => None,
-                };
+                let pending = elements.next().map(|_| Pending::new(row, array, index + 1));
                 return Ok((flow, pending));
             }
         }

@@ -129,7 +129,7 @@ fn excludes_missing_first(lists: &[IntervalList]) -> bool {
 }
 
 /// The path that a conjunct is about, if it's about one.
-fn path_of<'e>(part: &'e MatchExpr) -> Option<&'e str> {
+fn path_of(part: &MatchExpr) -> Option<&str> {
     match part {
         MatchExpr::Leaf(leaf) => Some(leaf.path.as_str()),
         MatchExpr::Not(child) => path_of(child),

@@ -66,7 +66,7 @@ pub async fn insert(
                     before_next_attempt(op).await?;
                     continue;
                 }
-                Inserted::Failed(position, error) if position == 0 => {
+                Inserted::Failed(0, error) => {
                     outcome.errors.push((next, error));
                     next += 1;
                     if options.ordered {

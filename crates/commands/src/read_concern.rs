@@ -1,0 +1,107 @@
+//! `readConcern`: which data a read may see. A standalone server has only `local` to offer, under
+//! the names that mean the same there.
+
+use crate::concerns::wrong_type;
+use crate::registry::Command;
+use kauri_base::{Result, Timestamp, bail};
+use kauri_bson::{Doc, Elem, Value};
+
+const PROVENANCES: &[&str] =
+    &["clientSupplied", "implicitDefault", "customDefault", "getLastErrorDefaults"];
+
+/// Fails if the command can't read so, or nobody can.
+pub fn check(command: &Command, elem: Elem<'_>) -> Result<()> {
+    let value = elem.value();
+    if value.is_nullish() {
+        return Ok(());
+    }
+    let Value::Document(concern) = value else {
+        return Err(wrong_type("readConcern", elem, "object"));
+    };
+    let concern = concern.as_doc();
+    let level = level(concern)?;
+    for field in concern {
+        match field.key() {
+            "level" => {}
+            "afterClusterTime" => {
+                if timestamp(field)? == Timestamp::default() {
+                    bail!(InvalidOptions, "afterClusterTime cannot be a null timestamp");
+                }
+                bail!(
+                    IllegalOperation,
+                    "Cannot specify readConcern afterClusterTime on a server that is not a replica \
+                     set member"
+                );
+            }
+            "atClusterTime" => {
+                timestamp(field)?;
+                if level.as_deref() != Some("snapshot") {
+                    bail!(
+                        InvalidOptions,
+                        "atClusterTime field can be set only if level is equal to snapshot"
+                    );
+                }
+            }
+            "afterOpTime" => bail!(
+                IllegalOperation,
+                "Cannot specify readConcern afterOpTime on a server that is not a replica set member"
+            ),
+            "provenance" => check_provenance("readConcern", field)?,
+            "allowTransactionTableSnapshot" | "$mayBypass" => {}
+            other => bail!(40415, "BSON field 'readConcern.{other}' is an unknown field."),
+        }
+    }
+    match level.as_deref() {
+        Some(level) => check_level(command, level),
+        None => Ok(()),
+    }
+}
+
+fn level(concern: Doc<'_>) -> Result<Option<String>> {
+    let Some(field) = concern.get("level") else { return Ok(None) };
+    match field.value() {
+        Value::String(level) => Ok(Some(level.into_owned())),
+        value if value.is_nullish() => Ok(None),
+        _ => Err(wrong_type("readConcern.level", field, "string")),
+    }
+}
+
+fn check_level(command: &Command, level: &str) -> Result<()> {
+    match level {
+        "local" => Ok(()),
+        "available" | "majority" if command.read_concern => Ok(()),
+        "linearizable" | "snapshot" if command.read_concern => {
+            bail!(NotAReplicaSet, "node needs to be a replica set member to use read concern")
+        }
+        "available" | "majority" | "linearizable" | "snapshot" => bail!(
+            InvalidOptions,
+            "Command {} does not support {{ readConcern: {{ level: \"{level}\", provenance: \
+             \"clientSupplied\" }} }} :: caused by :: read concern not supported",
+            command.name
+        ),
+        other => bail!(
+            BadValue,
+            "Enumeration value '{other}' for field 'readConcern.level' is not a valid value."
+        ),
+    }
+}
+
+fn timestamp(field: Elem<'_>) -> Result<Timestamp> {
+    match field.value() {
+        Value::Timestamp(time) => Ok(time),
+        _ => Err(wrong_type(&format!("readConcern.{}", field.key()), field, "timestamp")),
+    }
+}
+
+/// Where a concern says it comes from.
+pub fn check_provenance(concern: &str, field: Elem<'_>) -> Result<()> {
+    match field.value() {
+        Value::String(name) if PROVENANCES.contains(&&*name) => Ok(()),
+        Value::String(name) => bail!(
+            BadValue,
+            "Enumeration value '{name}' for field '{concern}.provenance' is not a valid value."
+        ),
+        value if value.is_nullish() => Ok(()),
+        _ => Err(wrong_type(&format!("{concern}.provenance"), field, "string")),
+    }
+}
