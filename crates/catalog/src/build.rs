@@ -1,9 +1,10 @@
 //! Building an index over a collection that goes on being written.
 //!
-//! The index exists, not ready, before the build begins, so every write from then on keeps its keys;
-//! the build adds the keys of the records as it finds them, in units that name the versions they
-//! were made from. A record that changes in between makes its unit conflict, and is read again: its
-//! own write has already put the right keys.
+//! The index exists, not ready, before the build begins, and every write from then on puts all the
+//! keys of its document. So the build has only to do with versions from before, of records that were
+//! there then: it adds their keys in units that name the versions they were made from. A record that
+//! changes in between makes its unit conflict, is read again, and found to be newer. However many
+//! write meanwhile, the build comes to an end.
 //!
 //! The build holds nothing between two steps. Whoever drives it waits for tickets and yields.
 
@@ -34,20 +35,29 @@ pub enum BuildStep {
 /// The progress of one build of one or more indexes of a collection.
 pub struct IndexBuild {
     ids: Vec<IndexId>,
+    /// The commit that made the indexes.
+    since: CommitSeq,
+    /// The last record that was there when the build began; `None` before that.
+    last: Option<RecordId>,
     scan: RecordScan,
     /// Records still to do before the scan goes on (they conflicted).
     again: Vec<RecordId>,
+    /// Whether the scan has come to the last record.
+    ended: bool,
     keys: Keys,
     done: u64,
 }
 
 impl IndexBuild {
-    /// The build of these indexes.
-    pub fn new(ids: Vec<IndexId>) -> Self {
+    /// The build of these indexes, which this commit made.
+    pub fn new(ids: Vec<IndexId>, since: CommitSeq) -> Self {
         IndexBuild {
             ids,
+            since,
+            last: None,
             scan: RecordScan::new(Direction::Forward),
             again: Vec::new(),
+            ended: false,
             keys: Keys::default(),
             done: 0,
         }
@@ -88,14 +98,29 @@ impl IndexBuild {
         unit: &mut WriteUnit<'_>,
         records: &mut Vec<RecordId>,
     ) -> Result<Option<Ticket>> {
+        let last = match self.last {
+            Some(last) => last,
+            None => match last_record(collection, ru)? {
+                Access::Ready(last) => *self.last.insert(last),
+                Access::WouldBlock(ticket) => return Ok(Some(ticket)),
+            },
+        };
         let one_by_one = !self.again.is_empty();
         let limit = if one_by_one { 1 } else { UNIT_RECORDS };
         while records.len() < limit {
             let id = match self.again.pop() {
                 Some(id) => id,
+                None if self.ended => break,
                 None => match self.scan.next_buffered() {
+                    Some(id) if id > last => {
+                        self.ended = true;
+                        break;
+                    }
                     Some(id) => id,
-                    None if self.scan.ended() => break,
+                    None if self.scan.ended() => {
+                        self.ended = true;
+                        break;
+                    }
                     None => match collection.store.fill(ru, &mut self.scan)? {
                         Access::Ready(()) => continue,
                         Access::WouldBlock(ticket) => {
@@ -106,6 +131,7 @@ impl IndexBuild {
                 },
             };
             match collection.store.get(ru, id)? {
+                Access::Ready(Some(record)) if record.version > self.since => {}
                 Access::Ready(Some(record)) => {
                     self.add_keys(unit, collection, indexes, id, record.version, record.doc)?;
                     records.push(id);
@@ -132,7 +158,7 @@ impl IndexBuild {
         records: Vec<RecordId>,
     ) -> Result<BuildStep> {
         if unit.is_empty() {
-            let ended = self.scan.ended() && self.again.is_empty();
+            let ended = self.ended && self.again.is_empty();
             return Ok(if ended { BuildStep::Done } else { BuildStep::Again });
         }
         unit.expect_definition(collection.id, collection.definition);
@@ -171,4 +197,11 @@ impl IndexBuild {
         }
         Ok(())
     }
+}
+
+/// The last record that there is; 0 if there is none.
+fn last_record(collection: &Collection, ru: &dyn RecoveryUnit) -> Result<Access<RecordId>> {
+    let mut scan = RecordScan::new(Direction::Backward);
+    let filled = collection.store.fill(ru, &mut scan)?;
+    Ok(filled.map(|()| scan.next_buffered().unwrap_or(RecordId(0))))
 }

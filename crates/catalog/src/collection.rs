@@ -114,7 +114,8 @@ impl Collection {
                 }
             }
             for key in scratch.new.iter() {
-                if !scratch.old.contains_exactly(key.bytes, key.type_bits) {
+                // Of an index that is being built the old keys may not be there yet.
+                if !index.ready || !scratch.old.contains_exactly(key.bytes, key.type_bits) {
                     changes.push((position, true, key.bytes.to_vec(), key.type_bits.to_vec()));
                 }
             }

@@ -11,6 +11,9 @@ use kauri_catalog::{Catalog, Rename};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+/// Writes of one thread at most, lest a build that doesn't end fill the memory.
+const WRITES_MAX: usize = 100_000;
+
 fn random_doc(random: &SeededRandom, id: i64) -> DocBuf {
     let n = |max: u64| (random.next_u64() % max) as i32;
     let b = match n(3) {
@@ -30,7 +33,7 @@ fn write_at_random(catalog: &Catalog, name: &str, seed: u64, stop: &AtomicBool) 
     let random = SeededRandom::new(seed);
     let mut written = 0;
     let mut next_id = seed as i64 * 1_000_000;
-    while !stop.load(Ordering::Acquire) {
+    while !stop.load(Ordering::Acquire) && written < WRITES_MAX {
         let outcome = match random.next_u64() % 3 {
             0 => {
                 next_id += 1;
@@ -108,7 +111,7 @@ fn a_unique_build_ends_with_a_duplicate_or_without_any() {
             scope.spawn(|| {
                 let random = SeededRandom::new(seed);
                 let mut id = 1000;
-                while !stop.load(Ordering::Acquire) {
+                while !stop.load(Ordering::Acquire) && id < 100_000 {
                     id += 1;
                     let u = (random.next_u64() % 5000) as i32;
                     insert(&catalog, "db.c", &doc! { "_id" => id, "u" => u });
@@ -145,7 +148,7 @@ fn definitions_change_under_writers_without_a_lost_or_doubled_write() {
             let (catalog, stop, inserted) = (&catalog, &stop, &inserted);
             scope.spawn(move || {
                 let mut n = writer * 10_000_000;
-                while !stop.load(Ordering::Acquire) {
+                while !stop.load(Ordering::Acquire) && n % 10_000_000 < 20_000 {
                     n += 1;
                     let document = doc! { "_id" => n, "x" => n % 7 };
                     for name in ["db.c", "db.d"] {

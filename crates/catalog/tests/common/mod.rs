@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use kauri_base::clock::{SeededRandom, SystemClock};
-use kauri_base::{Access, Error, ErrorCode, IndexId, RecordId, Result};
+use kauri_base::{Access, CommitSeq, Error, ErrorCode, IndexId, RecordId, Result};
 use kauri_bson::keygen::Keys;
 use kauri_bson::{Doc, DocBuf, Value, doc};
 use kauri_catalog::build::BuildStep;
@@ -158,8 +158,8 @@ pub fn rebuilt(catalog: &Catalog, collection: &Collection, index: &Index) -> Ent
 }
 
 /// Backfills and makes ready, resolving the definition anew as it changes.
-pub fn build(catalog: &Catalog, name: &str, ids: &[IndexId]) -> Result<()> {
-    let mut build = IndexBuild::new(ids.to_vec());
+pub fn build(catalog: &Catalog, name: &str, ids: &[IndexId], since: CommitSeq) -> Result<()> {
+    let mut build = IndexBuild::new(ids.to_vec(), since);
     let mut ru = catalog.engine().recovery_unit();
     let gone = || Error::new(ErrorCode::NamespaceNotFound, "gone");
     let mut collection = catalog.collection(name).ok_or_else(gone)?;
@@ -186,8 +186,8 @@ pub fn create_indexes(catalog: &Catalog, name: &str, specs: &[DocBuf]) -> Result
     loop {
         let collection = catalog.collection(name).unwrap();
         match catalog.add_indexes(&collection, specs) {
-            Ok((ids, _)) => {
-                return build(catalog, name, &ids).map(|()| ids);
+            Ok((ids, ticket)) => {
+                return build(catalog, name, &ids, ticket.seq).map(|()| ids);
             }
             Err(error) if error.code() == ErrorCode::WriteConflict => {}
             Err(error) => return Err(error),

@@ -40,7 +40,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 continue;
             }
             match invocation.server.catalog.add_indexes(&collection, &missing) {
-                Ok((ids, _)) => last = Some(index_build::run(invocation, &ns, &ids).await?),
+                Ok((ids, added)) => {
+last = Some(index_build::run(invocation, &ns, &ids, added.seq).await?);
+}
                 Err(error) if error.code() == ErrorCode::WriteConflict => {
                     invocation.op.yield_now().await?;
                 }

@@ -3,7 +3,7 @@
 
 use crate::invocation::Invocation;
 use kauri_base::log::{self, Attr};
-use kauri_base::{Error, ErrorCode, IndexId, Result};
+use kauri_base::{CommitSeq, Error, ErrorCode, IndexId, Result};
 use kauri_catalog::build::BuildStep;
 use kauri_catalog::{Catalog, Collection, IndexBuild, Namespace, Resolved};
 use kauri_storage::CommitTicket;
@@ -38,13 +38,14 @@ impl Drop for Abort<'_> {
     }
 }
 
-/// Backfills indexes that were added to the collection and makes them ready.
+/// Backfills indexes that this commit added to the collection and makes them ready.
 pub async fn run(
     invocation: &mut Invocation<'_>,
     ns: &Namespace,
     ids: &[IndexId],
+    since: CommitSeq,
 ) -> Result<CommitTicket> {
-    replace(invocation, ns, ids, &[]).await
+    replace(invocation, ns, ids, since, &[]).await
 }
 
 /// As [`run`], dropping other indexes at the moment in which these become ready.
@@ -52,6 +53,7 @@ pub async fn replace(
     invocation: &mut Invocation<'_>,
     ns: &Namespace,
     ids: &[IndexId],
+    since: CommitSeq,
     replaced: &[IndexId],
 ) -> Result<CommitTicket> {
     let catalog = invocation.server.catalog.clone();
@@ -59,7 +61,7 @@ pub async fn replace(
     let started = invocation.server.clock.monotonic();
     let mut said = started;
     let mut collection = current(&catalog, ns, ids)?;
-    let mut build = IndexBuild::new(ids.to_vec());
+    let mut build = IndexBuild::new(ids.to_vec(), since);
     let mut ru = catalog.engine().recovery_unit();
     loop {
         match build.step(&collection, &**catalog.committer(), &mut *ru)? {

@@ -30,8 +30,8 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let mut ticket = None;
         if !specs.is_empty() {
             let catalog = invocation.server.catalog.clone();
-            let (ids, _) = catalog.add_indexes(&collection, &specs)?;
-            ticket = Some(index_build::replace(invocation, &ns, &ids, &old_ids).await?);
+            let (ids, added) = catalog.add_indexes(&collection, &specs)?;
+            ticket = Some(index_build::replace(invocation, &ns, &ids, added.seq, &old_ids).await?);
         }
         let now = ddl::existing(invocation, &ns)?;
         let out = &mut invocation.reply;

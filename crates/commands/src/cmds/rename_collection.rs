@@ -157,8 +157,8 @@ async fn move_across(
     if !specs.is_empty()
         && let Some(collection) = catalog.collection(temporary.ns.as_str())
     {
-        let (ids, _) = catalog.add_indexes(&collection, &specs)?;
-        index_build::run(invocation, &temporary.ns, &ids).await?;
+        let (ids, added) = catalog.add_indexes(&collection, &specs)?;
+        index_build::run(invocation, &temporary.ns, &ids, added.seq).await?;
     }
     let rename = Rename {
         drop_target,
