@@ -216,10 +216,13 @@ impl Core {
     /// Seals what is full and prepares what will be needed.
     fn keep_ahead(&self) -> Result<(), StorageError> {
         self.seal_full()?;
-        let (wanted, prepared) = {
-            let head = lock(&self.head);
-            (head.wants_preparation(), head.prepared_ever())
+        let (memory, wanted, prepared) = {
+            let mut head = lock(&self.head);
+            (head.take_memory_range(), head.wants_preparation(), head.prepared_ever())
         };
+        if let Some((storer, from, to)) = memory {
+            storer.populate(from, to);
+        }
         if wanted {
             // No room is the writers' problem: they ask again when they need the segment.
             match self.prepare(crate::segments::Purpose::Write, prepared) {

@@ -26,6 +26,8 @@ pub struct OpenSegment {
     summary: SummaryWriter,
     /// Where the trailer begins.
     limit: u32,
+    /// Up to where memory has been asked for ahead of need.
+    populated: u32,
     seq_min: u64,
     seq_max: u64,
 }
@@ -33,6 +35,9 @@ pub struct OpenSegment {
 /// What is at the end of a segment besides records: the end record, a summary's and its entries'
 /// worst growth.
 const TAIL_BYTES: u32 = RECORD_HEADER_BYTES + 2 * ENTRY_BYTES_MAX;
+
+/// How far ahead of the end memory is asked for.
+const POPULATE_BYTES: u32 = 16 << 20;
 
 /// Longest payload that a record in segments of this size may have.
 pub fn payload_bytes_max(segment_bytes: u32) -> u32 {
@@ -56,6 +61,7 @@ impl OpenSegment {
             seed: Seed::new(segment, epoch),
             summary: SummaryWriter::new(),
             limit: segment_bytes - TRAILER_BYTES,
+            populated: 0,
             seq_min: u64::MAX,
             seq_max: 0,
         }
@@ -64,6 +70,22 @@ impl OpenSegment {
     /// How far it is filled.
     pub fn position(&self) -> Position {
         Position { epoch: self.epoch, offset: self.writer.end() }
+    }
+
+    /// Whether memory ahead is running out.
+    #[inline]
+    fn wants_memory(&self) -> bool {
+        self.populated < self.limit && self.writer.end() + POPULATE_BYTES / 2 > self.populated
+    }
+
+    /// The range for which memory is to be provided next, if it is time.
+    pub fn take_memory_range(&mut self) -> Option<(u32, u32)> {
+        if !self.wants_memory() {
+            return None;
+        }
+        let from = self.populated.max(self.writer.end());
+        self.populated = (self.writer.end() + POPULATE_BYTES).min(self.limit);
+        Some((from, self.populated))
     }
 
     /// Bytes that records and their summary entries may still take.
@@ -236,12 +258,22 @@ impl Head {
         self.prepared_ever
     }
 
-    /// Whether another segment should be prepared by now and nobody has been told.
+    /// Whether another segment, or memory for this one, should be prepared by now and the flusher has
+    /// not been told.
     #[inline]
     pub fn asks_for_preparation(&mut self) -> bool {
-        let asks = !self.asked && self.wants_preparation();
+        let memory = self.open.as_ref().is_some_and(OpenSegment::wants_memory);
+        let asks = !self.asked && (memory || self.wants_preparation());
         self.asked |= asks;
         asks
+    }
+
+    /// What the flusher is to have memory provided for.
+    pub fn take_memory_range(&mut self) -> Option<(SegmentStorer, u32, u32)> {
+        self.asked = false;
+        let open = self.open.as_mut()?;
+        let (from, to) = open.take_memory_range()?;
+        Some((open.storer().clone(), from, to))
     }
 
     /// Whether another segment should be prepared by now.

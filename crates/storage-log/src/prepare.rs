@@ -28,7 +28,10 @@ impl Core {
             return Ok(());
         }
         let taken = self.segments.take(purpose)?;
-        let segment = self.open_segment(taken, Stream::User)?;
+        let mut segment = self.open_segment(taken, Stream::User)?;
+        if let Some((from, to)) = segment.take_memory_range() {
+            segment.storer().populate(from, to);
+        }
         lock(&self.head).add_prepared(segment);
         drop(preparing);
         Ok(())
