@@ -5,7 +5,7 @@ use crate::collection::Collection;
 use crate::core::Core;
 use crate::index::Index;
 use crate::read::{self, Lookup};
-use crate::readahead::{is_cold, read_ahead};
+use crate::readahead::Look;
 use kauri_base::log::{self, Attr};
 use kauri_base::{Access, CollectionId, RecordId};
 use kauri_bson::Doc;
@@ -120,17 +120,18 @@ impl Core {
         loop {
             guard.enter();
             batch.clear();
-            let mut last = None;
+            let mut look = Look::default();
             store.slots.walk(&guard, next, false, |id, slot| {
                 if slot.is_live() {
+                    look.at(id, slot, batch.len() < BATCH_RECORDS);
+                    if batch.len() == BATCH_RECORDS {
+                        return false;
+                    }
                     batch.push(RecordId(id));
-                    last = Some(slot);
                 }
-                batch.len() < BATCH_RECORDS
+                true
             });
-            if last.is_some_and(|last| is_cold(self, &guard, last)) {
-                read_ahead(self, &guard, store, next, false);
-            }
+            look.read_ahead(self, &guard, store, false);
             for record in &batch {
                 self.generate_for(&mut guard, store, *record, generator, &mut keys)?;
             }

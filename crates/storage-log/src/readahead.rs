@@ -1,6 +1,7 @@
 //! Reading ahead of scans that meet records which are not in memory.
 //!
-//! A scan asks at each batch; as long as the batch's ends are in memory that costs two looks.
+//! A scan asks at each batch. As long as the batch's first record and the one behind its last are in
+//! memory that costs two looks; if not, reading of the next batches begins while this one is used.
 
 use crate::address::Slot;
 use crate::collection::Collection;
@@ -15,8 +16,38 @@ const BYTES_AHEAD: u64 = 1 << 20;
 /// Places of one segment with gaps up to this are read in one go.
 const GAP_BYTES: u32 = 32 << 10;
 
-/// Starts reading what a scan will want from `from` on, if what it wants first is missing.
-pub fn read_ahead(core: &Core, guard: &Guard, store: &Collection, from: u64, backward: bool) {
+/// The records by which a scan sees whether to read ahead.
+#[derive(Default)]
+pub struct Look {
+    first: Option<(u64, Slot)>,
+    next: Option<(u64, Slot)>,
+}
+
+impl Look {
+    /// A record that the scan comes by, in its batch or the one behind it.
+    #[inline]
+    pub fn at(&mut self, record: u64, slot: Slot, in_batch: bool) {
+        if self.first.is_none() {
+            self.first = Some((record, slot));
+        }
+        if !in_batch {
+            self.next = Some((record, slot));
+        }
+    }
+
+    /// Starts reading what is missing of this batch and the next ones.
+    pub fn read_ahead(&self, core: &Core, guard: &Guard, store: &Collection, backward: bool) {
+        for (record, slot) in [self.first, self.next].into_iter().flatten() {
+            if is_cold(core, guard, slot) {
+                read_ahead(core, guard, store, record, backward);
+                return;
+            }
+        }
+    }
+}
+
+/// Starts reading what a scan will want from `from` on.
+fn read_ahead(core: &Core, guard: &Guard, store: &Collection, from: u64, backward: bool) {
     let mut words = Vec::new();
     let mut bytes = 0;
     store.slots.walk(guard, from, backward, |_, slot| {
@@ -55,7 +86,7 @@ fn start(core: &Core, run: Option<(u32, u32, u32)>) {
 }
 
 /// Whether a record is not in memory.
-pub fn is_cold(core: &Core, guard: &Guard, word: Slot) -> bool {
+fn is_cold(core: &Core, guard: &Guard, word: Slot) -> bool {
     let address = word.address();
     let header = RECORD_HEADER_BYTES as usize;
     matches!(core.cache.try_read(guard, address.segment, address.offset, header), Ok(None))

@@ -3,7 +3,7 @@
 use crate::collection::Collection;
 use crate::core::Core;
 use crate::read::{self, Lookup};
-use crate::readahead::{is_cold, read_ahead};
+use crate::readahead::Look;
 use crate::unit::LogUnit;
 use kauri_base::{Access, CollectionId, CommitSeq, RecordId};
 use kauri_bson::Doc;
@@ -61,22 +61,21 @@ impl RecordStore for Store {
             (Some(id), true) => id.0.checked_sub(1),
         };
         let (guard, slots) = (unit.guard(), &self.collection.slots);
-        let mut ends = None;
+        let mut look = Look::default();
         scan.refill(|batch, wanted| {
             let Some(from) = from.filter(|_| !self.collection.is_dropped()) else { return };
             slots.walk(guard, from, backward, |id, slot| {
                 if slot.is_live() {
+                    look.at(id, slot, batch.len() < wanted);
+                    if batch.len() == wanted {
+                        return false;
+                    }
                     batch.push(RecordId(id));
-                    ends = Some((ends.map_or(slot, |(first, _)| first), slot));
                 }
-                batch.len() < wanted
+                true
             });
         });
-        if let (Some(from), Some((first, last))) = (from, ends)
-            && (is_cold(&self.core, guard, first) || is_cold(&self.core, guard, last))
-        {
-            read_ahead(&self.core, guard, &self.collection, from, backward);
-        }
+        look.read_ahead(&self.core, guard, &self.collection, backward);
         Ok(Access::Ready(()))
     }
 
