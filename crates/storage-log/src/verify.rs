@@ -68,9 +68,19 @@ impl Damage {
     }
 }
 
-/// Reads a whole directory. `progress` is told how many of how many segments were read. An error
-/// only if the directory can't be read at all.
+/// Reads a whole directory, which no server may have open. `progress` is told how many of how many
+/// segments were read. An error only if the directory can't be read at all.
 pub fn verify(directory: &dyn Directory, progress: &mut dyn FnMut(u32, u32)) -> Result<Report> {
+    let lock = directory.lock()?;
+    let report = verify_locked(directory, progress);
+    // The next server is to find what the last one left.
+    if !lock.was_unclean() {
+        lock.release_clean()?;
+    }
+    report
+}
+
+fn verify_locked(directory: &dyn Directory, progress: &mut dyn FnMut(u32, u32)) -> Result<Report> {
     let faults = directory.faults();
     let Some(bytes) = directory.read_file(META_FILE)? else {
         return Err(Error::new(

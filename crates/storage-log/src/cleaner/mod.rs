@@ -34,7 +34,7 @@ pub use policy::Urgency;
 const IDLE_WAIT: Duration = Duration::from_secs(1);
 /// How long a writer that needs room waits for readers to leave cleaned segments.
 const READERS_WAIT: Duration = Duration::from_millis(1);
-const READERS_WAITS_MAX: usize = 2000;
+const READERS_WAITS_MAX: usize = 250;
 
 /// Victims after which it is judged whether cleaning gains anything.
 const JUDGED_VICTIMS: u64 = 8;
