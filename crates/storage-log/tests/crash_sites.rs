@@ -7,7 +7,7 @@ use crash_target::Target;
 use kauri_bson::{DocBuf, Value};
 use kauri_medium::Directory;
 use kauri_medium::emulator::{Emulator, EmulatorConfig};
-use kauri_storage_log::format::record::{HeaderBytes, Kind, RecordHeader, Seed};
+use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};
 use kauri_storage_log::format::segment::SegmentHeader;
 use kauri_storage_log::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream};
 use kauri_testkit::crash::Recording;
@@ -18,6 +18,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 
 const LOG: &str = "pmlog.0";
+const SEGMENT: usize = 64 << 10;
 
 type Sites = BTreeMap<String, u64>;
 
@@ -76,9 +77,9 @@ fn rot<'c>() -> Campaign<'c> {
             let recording = crashes.record(seed, &run);
             let report = damage::after_shutdown(crashes, target, &recording, seed, 500);
             println!("{report:?}");
-            // Segment headers and the metadata file have a second copy, and summaries the records, so a
-            // single damage refuses hardly any directory.
-            assert!(report.reported > 10, "{report:?}");
+            // Headers and the metadata file have a second copy, and summaries the records: damage
+            // of one place is mostly harmless.
+            assert!(report.refused + report.reported > 20, "{report:?}");
         }
     })
 }
@@ -108,39 +109,50 @@ fn forge(image: &Emulator, which: usize) -> bool {
     let log = image.open_log(LOG).expect("the log");
     let mut bytes = vec![0; log.len() as usize];
     log.read(0, &mut bytes).expect("reading");
-    let segment_bytes = 64 << 10;
-    let headers = bytes.chunks(segment_bytes).filter_map(|b| SegmentHeader::decode(b, true));
-    let users = headers.filter(|header| header.stream == Stream::User);
-    let Some(last) = users.max_by_key(|header| header.epoch) else { return false };
-    let start = last.segment as usize * segment_bytes;
-    let seed = Seed::new(last.segment, last.epoch);
-    let mut offset = SEGMENT_HEADER_BYTES;
+    let headers = || bytes.chunks(SEGMENT).filter_map(|b| SegmentHeader::decode(b, true));
+    // What was known to be durable is not looked at so closely.
+    let durable = headers().map(|header| header.horizon.seq).max().unwrap_or(0);
+    let users = headers().filter(|header| header.stream == Stream::User);
+    // Segments may have been prepared that nothing was written to.
+    let used = users.filter(|header| !records(&bytes, header).is_empty());
+    let Some(last) = used.max_by_key(|header| header.epoch) else { return false };
+    let start = last.segment as usize * SEGMENT;
     let (mut members, mut candidates) = (Vec::new(), Vec::new());
-    loop {
-        let at = start + offset as usize;
-        let Some(header) = bytes.get(at..).and_then(|b| b.first_chunk::<32>()) else { break };
-        let Some((header, _)) = RecordHeader::decode(header, seed, offset) else { break };
+    for (offset, header) in records(&bytes, &last) {
         match header.kind {
             Kind::Put if header.flags == 0 => members.push((offset, header)),
             Kind::Commit => candidates.append(&mut members),
             _ => members.clear(),
         }
-        offset += header.record_bytes();
     }
     // The text ends before two zeros.
     candidates.retain(|(offset, header)| {
         let text_end = start + (offset + RECORD_HEADER_BYTES + header.payload_len) as usize - 3;
-        bytes[text_end].is_ascii_alphanumeric()
+        header.seq > durable && bytes[text_end].is_ascii_alphanumeric()
     });
     let Some((offset, mut header)) = candidates.into_iter().rev().nth(which) else { return false };
     let payload = start + (offset + RECORD_HEADER_BYTES) as usize;
     let payload = &mut bytes[payload..payload + header.payload_len as usize];
     payload[header.payload_len as usize - 3] ^= 1;
     header.payload_crc = crc32c::crc32c(payload);
-    let (encoded, _): (HeaderBytes, u32) = header.encode(seed, offset);
+    let (encoded, _) = header.encode(Seed::new(last.segment, last.epoch), offset);
     let at = start as u64 + u64::from(offset);
     log.store(at, &[IoSlice::new(&encoded), IoSlice::new(payload)]).expect("storing");
     true
+}
+
+/// The records of a segment of the log's bytes, with their offsets in it.
+fn records(log: &[u8], segment: &SegmentHeader) -> Vec<(u32, RecordHeader)> {
+    let seed = Seed::new(segment.segment, segment.epoch);
+    let bytes = &log[segment.segment as usize * SEGMENT..][..SEGMENT];
+    let mut offset = SEGMENT_HEADER_BYTES;
+    let mut found = Vec::new();
+    while let Some(header) = bytes.get(offset as usize..).and_then(|b| b.first_chunk()) {
+        let Some((header, _)) = RecordHeader::decode(header, seed, offset) else { break };
+        found.push((offset, header));
+        offset += header.record_bytes();
+    }
+    found
 }
 
 /// Where persistence has to be asked for, a start after a clean shutdown and a power loss still reads
@@ -163,35 +175,36 @@ fn summaries<'c>() -> Campaign<'c> {
     })
 }
 
+/// What a later safeguard always stands in for, and which.
+const COVERED: [(&str, &str); 1] = [(
+    "create.log/directory",
+    "before anything is stored the recovery replaces the metadata file, and so syncs the directory",
+)];
+
 #[test]
 fn every_safeguard_is_missed() {
-    if std::env::var_os("KAURI_LOUD").is_none() {
-        std::panic::set_hook(Box::new(|_| {}));
-    }
     let run = Run::default();
     let asked = EmulatorConfig { persist_required: true, ..EmulatorConfig::default() };
     let creation = Run { steps: 4, ..run };
     let shutdown = Run { steps: 200, close: true, ..run };
-    let full_segments = std::env::var("KAURI_SEG").map_or(8, |s| s.parse().unwrap());
-    let full = Run { steps: 5000, maintain_percent: 2, ..run };
-    let only = std::env::var("KAURI_ONLY").unwrap_or_default();
-    let mut campaigns = vec![
-        power_losses("creation", Target::new(16), creation, 1..4, 300),
-        power_losses("plain", Target::new(14), run, 1..3, 250),
-        power_losses("shutdown", Target::new(16), shutdown, 1..4, 150),
-        power_losses("full", Target::new(full_segments), full, 1..4, 200),
-        power_losses("asked for", Target::new(14), Run { medium: asked, ..run }, 1..3, 200),
-        deaths(),
+    let full = Run { steps: 2500, document_bytes: 400 << 10, definitions_percent: 5, ..run };
+    let campaigns = [
+        power_losses("creation", Target::new(16), creation, 1..4, 200),
+        power_losses("shutdown", Target::new(16), shutdown, 1..4, 100),
         summaries(),
+        power_losses("plain", Target::new(14), Run { steps: 2000, ..run }, 1..3, 200),
+        power_losses("asked for", Target::new(14), Run { medium: asked, ..run }, 1..3, 150),
+        power_losses("full", Target::new(8), full, 1..3, 150),
+        deaths(),
         forgery(),
         rot(),
     ];
-    campaigns.retain(|c| c.name.contains(&only));
     let sites = missed_by(&campaigns);
     for (site, campaign) in &sites {
-        println!("{site}: {}", campaign.unwrap_or("NOT MISSED"));
+        println!("{site}: {}", campaign.unwrap_or("not missed"));
     }
     assert!(sites.len() > 20, "{} sites", sites.len());
-    let not_missed: Vec<_> = sites.iter().filter(|(_, campaign)| campaign.is_none()).collect();
-    assert!(not_missed.is_empty(), "{not_missed:?}");
+    let not_missed = sites.iter().filter(|(_, campaign)| campaign.is_none());
+    let not_missed: Vec<_> = not_missed.map(|(site, _)| site.as_str()).collect();
+    assert_eq!(not_missed, COVERED.map(|(site, _)| site));
 }
