@@ -96,7 +96,13 @@ pub fn prepare(
         parse_cx.collection = None;
     }
     let mut pipeline = pipeline::parse::parse(request.stages, &parse_cx)?;
-    pipeline::parse::check_source(&pipeline, &parse_cx)?;
+    let first = pipeline.stages.first().map(|s| (s.name(), s.constraints()));
+    if request.collectionless && !first.is_some_and(|(_, c)| c.collectionless) {
+        return Err(Error::new(
+            ErrorCode::InvalidNamespace,
+            "{aggregate: 1} is not valid for an empty pipeline or a pipeline that reads a collection",
+        ));
+    }
     let mut collection: Option<Arc<Collection>> = None;
     if !request.collectionless {
         let resolved = resolve_views(invocation, &request.ns)?;
