@@ -201,6 +201,8 @@ impl Core {
         }
         self.acks.set_flusher_runs(false);
         let _ = self.flush_round();
+        // Nobody is left to publish what the throttle holds back.
+        self.acks.set_written(self.acks.stored());
     }
 
     /// What the flusher does every interval, and when somebody waits for durability.

@@ -14,6 +14,7 @@ use kauri_base::CollectionId;
 use kauri_base::log::{self, Attr};
 use kauri_medium::{EpochDomain, Guard};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -32,9 +33,50 @@ const NO_VERSION: Version = Version { seq: 0, epoch: 0, slot: Slot::NONE, payloa
 
 type Page = Box<[Version; PAGE_RECORDS as usize]>;
 
+/// Hashes the numbers of pages: they are spread well enough by a multiplication.
+#[derive(Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let mixed = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+}
+
+/// Pages of versions by number. Records come in runs, so the page last used is often the next.
+#[derive(Default)]
+struct Pages {
+    places: HashMap<u64, usize, BuildHasherDefault<NumberHasher>>,
+    pages: Vec<(u64, Page)>,
+    last: usize,
+}
+
+impl Pages {
+    fn version(&mut self, record: u64) -> &mut Version {
+        let number = record / PAGE_RECORDS;
+        if self.pages.get(self.last).is_none_or(|(last, _)| *last != number) {
+            let new = self.pages.len();
+            self.last = *self.places.entry(number).or_insert(new);
+            if self.last == new {
+                self.pages.push((number, Box::new([NO_VERSION; PAGE_RECORDS as usize])));
+            }
+        }
+        &mut self.pages[self.last].1[(record % PAGE_RECORDS) as usize]
+    }
+}
+
 #[derive(Default)]
 struct StoreBuilder {
-    pages: HashMap<u64, Page>,
+    pages: Pages,
     /// The highest id seen, plus one.
     limit: u64,
     physical: u64,
@@ -46,14 +88,15 @@ struct StoreBuilder {
 /// See the module's head.
 pub struct Builder {
     domain: Arc<EpochDomain>,
-    stores: HashMap<u32, StoreBuilder>,
+    places: HashMap<u32, usize>,
+    stores: Vec<(u32, StoreBuilder)>,
     records: u64,
 }
 
 impl Builder {
     /// Nothing yet.
     pub fn new(domain: Arc<EpochDomain>) -> Self {
-        Builder { domain, stores: HashMap::new(), records: 0 }
+        Builder { domain, places: HashMap::new(), stores: Vec::new(), records: 0 }
     }
 
     /// Records seen.
@@ -64,13 +107,26 @@ impl Builder {
     /// Adds what a segment holds.
     pub fn add_segment(&mut self, kept: &Kept) {
         let (segment, epoch) = (kept.segment, kept.epoch);
+        let mut last = 0;
         kept.contents.for_each(|entry| {
             if entry.kind.is_member() {
                 self.records += 1;
                 let address = Address { segment, offset: entry.offset };
-                self.stores.entry(entry.collection).or_default().add(&entry, address, epoch);
+                if self.stores.get(last).is_none_or(|(id, _)| *id != entry.collection) {
+                    last = self.place(entry.collection);
+                }
+                self.stores[last].1.add(&entry, address, epoch);
             }
         });
+    }
+
+    fn place(&mut self, collection: u32) -> usize {
+        let new = self.stores.len();
+        let place = *self.places.entry(collection).or_insert(new);
+        if place == new {
+            self.stores.push((collection, StoreBuilder::default()));
+        }
+        place
     }
 
     /// Makes the stores.
@@ -126,7 +182,7 @@ impl StoreBuilder {
                 if self.dropped.is_none_or(|(newest, _)| newest < epoch) {
                     self.dropped = Some((epoch, own));
                 }
-                self.pages = HashMap::new();
+                self.pages = Pages::default();
             }
             Kind::Put | Kind::Tombstone => {
                 self.physical += 1;
@@ -140,11 +196,7 @@ impl StoreBuilder {
 
     fn add_version(&mut self, entry: &Entry, address: Address, epoch: u64) {
         self.limit = self.limit.max(entry.record.saturating_add(1));
-        let page = self
-            .pages
-            .entry(entry.record / PAGE_RECORDS)
-            .or_insert_with(|| Box::new([NO_VERSION; PAGE_RECORDS as usize]));
-        let version = &mut page[(entry.record % PAGE_RECORDS) as usize];
+        let version = self.pages.version(entry.record);
         let tombstone = entry.kind == Kind::Tombstone;
         if version.slot.is_none() || (version.seq, version.epoch) < (entry.seq, epoch) {
             let slot = Slot::new(address, record_bytes(entry.payload_len), tombstone, 0);
@@ -158,7 +210,7 @@ impl StoreBuilder {
 
     fn fill(&self, guard: &Guard, segments: &Segments, collection: &Collection) {
         let (mut records, mut bytes, mut storage_bytes) = (0, 0, 0);
-        for (number, page) in &self.pages {
+        for (number, page) in &self.pages.pages {
             for (place, version) in page.iter().enumerate() {
                 let record = number * PAGE_RECORDS + place as u64;
                 let slot = version.slot;
