@@ -86,6 +86,7 @@ fn open_log(options: &Options) -> Result<PmLog> {
     let engine_options = kauri_storage_log::Options {
         cache_bytes: options.gigabytes("storage.cacheSizeGB").unwrap_or_else(default_cache_bytes),
         commit_interval_ms: options.number("storage.journal.commitIntervalMs", 100),
+        segment_bytes: (options.number("storage.pmlog.segmentSizeMB", 64) << 20) as u32,
         bytes_max: options.gigabytes("storage.maxSizeGB").unwrap_or(0),
         ..kauri_storage_log::Options::default()
     };

@@ -115,6 +115,12 @@ const KNOWN: &[Known] = &[
         "most disk space for data, in GB [default: no limit]",
     ),
     known(
+        "storage.pmlog.segmentSizeMB",
+        "segmentSizeMB",
+        Kind::Number,
+        "size of a new data directory's segments, in MB, a power of two up to 128 [default: 64]",
+    ),
+    known(
         "storage.journal.commitIntervalMs",
         "journalCommitInterval",
         Kind::Number,
@@ -309,6 +315,10 @@ impl Options {
         if !(1..=500).contains(&interval) {
             return Err(bad("--journalCommitInterval must be between 1 and 500".to_owned()));
         }
+        let segment_mb = self.number("storage.pmlog.segmentSizeMB", 64);
+        if segment_mb > 128 || !segment_mb.is_power_of_two() {
+            return Err(bad("--segmentSizeMB must be a power of two from 1 to 128".to_owned()));
+        }
         Ok(())
     }
 
@@ -450,6 +460,7 @@ mod tests {
             (&["--replSet", "rs0"], "not available"),
             (&["--auth"], "not available"),
             (&["--journalCommitInterval", "0"], "between 1 and 500"),
+            (&["--segmentSizeMB", "3"], "power of two"),
             (&["--setParameter", "x"], "name=value"),
         ] {
             let error = parse(args).err().map(|e| e.to_string()).unwrap_or_default();
