@@ -41,8 +41,8 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             }
             match invocation.server.catalog.add_indexes(&collection, &missing) {
                 Ok((ids, added)) => {
-last = Some(index_build::run(invocation, &ns, &ids, added.seq).await?);
-}
+                    last = Some(index_build::run(invocation, &ns, &ids, added.seq).await?);
+                }
                 Err(error) if error.code() == ErrorCode::WriteConflict => {
                     invocation.op.yield_now().await?;
                 }
