@@ -30,6 +30,10 @@ pub struct Run {
     pub threads: bool,
     /// Whether it ends with a clean shutdown.
     pub close: bool,
+    /// About how many bytes of documents there are at most.
+    pub document_bytes: u64,
+    /// How many of a hundred chances to create or drop a collection or an index are taken.
+    pub definitions_percent: u64,
 }
 
 impl Default for Run {
@@ -41,6 +45,8 @@ impl Default for Run {
             maintain_percent: 15,
             threads: false,
             close: false,
+            document_bytes: 250 << 10,
+            definitions_percent: 100,
         }
     }
 }
@@ -127,7 +133,9 @@ impl<'t> Crashes<'t> {
     pub fn record(&self, seed: u64, run: &Run) -> Recording {
         let emulator = Emulator::new(run.medium);
         self.equip(&emulator);
-        let world = self.open(&emulator, |_| Model::default());
+        let mut world = self.open(&emulator, |_| Model::default());
+        world.document_bytes_max = run.document_bytes;
+        world.definitions_percent = run.definitions_percent;
         done(world.prepare());
         work(&world, &Dice::new(seed), run);
         println!(

@@ -13,8 +13,6 @@ use std::sync::Arc;
 
 const TABLES_MAX: usize = 4;
 const INDEXES_MAX: usize = 3;
-/// With more bytes of documents than this, new ones are short and deletes frequent.
-const BYTES_PLENTY: u64 = 250 << 10;
 /// Longest text of a document.
 const TEXT_MAX: u64 = 12 << 10;
 
@@ -152,7 +150,7 @@ pub fn documents(world: &World, dice: &Dice) -> Result<Option<Plan>, StorageErro
     let tables = world.tables();
     let mut plan = Plan::new();
     let mut touched = BTreeSet::new();
-    let plenty = world.document_bytes() > BYTES_PLENTY;
+    let plenty = world.document_bytes() > world.document_bytes_max;
     let ops = if dice.percent(30) { 2 + dice.below(10) } else { 1 };
     for _ in 0..ops {
         let Some(def) = dice.pick(&tables) else { return Ok(None) };

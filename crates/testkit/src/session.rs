@@ -85,7 +85,9 @@ impl Session {
 
     fn start(&mut self, world: &World) -> Result<Task, StorageError> {
         let plan = match self.dice.below(100) {
-            0..4 => plan::definition(world, &self.dice)?,
+            0..4 if self.dice.percent(world.definitions_percent) => {
+                plan::definition(world, &self.dice)?
+            }
             4..7 => {
                 let begun = plan::begin_build(world, &self.dice)?;
                 return Ok(begun.map_or(Task::Idle, |(plan, collection, index)| {

@@ -27,6 +27,10 @@ pub struct World {
     history: History,
     next_store: AtomicU32,
     next_unique: AtomicI64,
+    /// With more bytes of documents than this, new ones are short and deletes frequent.
+    pub document_bytes_max: u64,
+    /// How many of a hundred chances to create or drop a collection or an index are taken.
+    pub definitions_percent: u64,
     /// What happened how often.
     pub counts: Counts,
 }
@@ -75,6 +79,8 @@ impl World {
             tables: Mutex::default(),
             next_store: AtomicU32::new(base.last_store.max(9) + 1),
             next_unique: AtomicI64::new(next_unique),
+            document_bytes_max: 250 << 10,
+            definitions_percent: 100,
             base,
             history: History::default(),
             counts: Counts::default(),
