@@ -125,12 +125,30 @@ fn damage_before_a_mark_is_no_end_of_the_log() {
         engine.sync().expect("sync");
     }
     drop((table, engine));
-    flip(&emulator, find(&emulator, "[3]") + 5, 0);
+    let document = find(&emulator, "[3]");
+    flip(&emulator, document + 5, 0);
+    let report = verify(&emulator, &mut |_, _| {}).expect("the check");
+    assert!(report.damage.iter().any(|d| d.record == Some(RecordId(204))), "{:?}", report.damage);
+    let engine = open(&emulator, options());
+    assert!(matches!(get(&engine, 204), Err(StorageError::Corruption { .. })));
+    assert_eq!((get(&engine, 203), get(&engine, 210)), (Ok(true), Ok(true)));
+}
+
+#[test]
+fn a_header_damaged_before_a_mark_is_no_end_of_the_log() {
+    let fixture = Fixture::new(options());
+    for id in 1..=10 {
+        fixture.table.insert(&doc(0, id, &format!("<{id}>{}", kilobyte(1))));
+        fixture.engine.sync().expect("sync");
+    }
+    let emulator = fixture.emulator.clone();
+    drop(fixture);
+    flip(&emulator, find(&emulator, "<3>") - 33 - 32 + 5, 0);
     let error = refused(&emulator);
     assert_eq!(error.code(), ErrorCode::DataCorruptionDetected);
     assert!(error.message().contains("though it was durable"), "{error}");
     let report = verify(&emulator, &mut |_, _| {}).expect("the check");
-    assert!(report.damage.iter().any(|d| d.record == Some(RecordId(204))), "{:?}", report.damage);
+    assert!(!report.damage.is_empty());
 }
 
 #[test]

@@ -169,7 +169,6 @@ impl Core {
             step.address = address;
             crcs = unit_crc(crcs, crc);
         }
-
         if records > 1 {
             let payload = CommitPayload { count: records as u32, crc: crcs }.encode();
             let header = RecordHeader {

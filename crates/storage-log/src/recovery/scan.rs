@@ -43,6 +43,8 @@ struct Candidate {
 /// A record of the tail.
 struct TailRecord {
     entry: Entry,
+    /// Whether its payload is as it was stored.
+    whole: bool,
     alone: bool,
     header_crc: u32,
     commit: Option<CommitPayload>,
@@ -132,8 +134,8 @@ impl<'m> Scan<'m> {
             }
         }
         let [user, cleaner] = tail;
-        self.check_tail(Stream::User, &user)?;
-        self.check_tail(Stream::Cleaner, &cleaner)?;
+        let user = self.check_tail(Stream::User, user)?;
+        let cleaner = self.check_tail(Stream::Cleaner, cleaner)?;
         self.keep_cleaner_tail(cleaner);
         self.keep_user_tail(user)?;
         self.finish();
@@ -254,24 +256,22 @@ impl<'m> Scan<'m> {
         let mut tail = TailSegment { segment, epoch, records: Vec::new(), bad: None };
         loop {
             match reader.next().map_err(crate::io_error)? {
-                Next::Record(record) if record.payload_whole => {
+                Next::Record(record) => {
                     if record.header.kind == Kind::Mark
+                        && record.payload_whole
                         && let Some(horizon) = Horizon::decode(record.payload)
                     {
                         self.outcome.horizon.raise(&horizon);
                     }
                     tail.records.push(TailRecord {
                         entry: Entry::of(&record.header, record.offset),
+                        whole: record.payload_whole,
                         alone: record.header.flags & FLAG_ALONE != 0,
                         header_crc: record.header_crc,
                         commit: (record.header.kind == Kind::Commit)
                             .then(|| CommitPayload::decode(record.payload))
                             .flatten(),
                     });
-                }
-                Next::Record(record) => {
-                    tail.bad = Some(record.offset);
-                    break;
                 }
                 Next::Finished => break,
                 Next::Bad(offset) => {
@@ -306,20 +306,39 @@ impl<'m> Scan<'m> {
         Ok(())
     }
 
-    /// A bad record before the horizon is no end of the log.
-    fn check_tail(&self, stream: Stream, tail: &[TailSegment]) -> Result<(), StorageError> {
+    /// Looks at what is damaged, now that the horizon is known. Before it a header is corruption, since
+    /// it hides what follows; a payload is reported, and answered with an error when it is read. Behind
+    /// it either is where the segment ends.
+    fn check_tail(
+        &mut self,
+        stream: Stream,
+        mut tail: Vec<TailSegment>,
+    ) -> Result<Vec<TailSegment>, StorageError> {
         let durable = self.outcome.horizon.stream(stream);
-        for segment in tail {
-            let Some(offset) = segment.bad else { continue };
-            if (Position { epoch: segment.epoch, offset }) < durable {
+        for segment in &mut tail {
+            let (number, epoch) = (segment.segment, segment.epoch);
+            let was_durable = |offset| Position { epoch, offset } < durable;
+            if let Some(offset) = segment.bad.filter(|offset| was_durable(*offset)) {
                 return Err(corrupt(format!(
-                    "segment {}: the record at offset {offset} is damaged, though it was durable \
-                     (up to offset {} of epoch {})",
-                    segment.segment, durable.offset, durable.epoch
+                    "segment {number}: the record at offset {offset} is damaged, though it was \
+                     durable (up to offset {} of epoch {})",
+                    durable.offset, durable.epoch
                 )));
             }
+            let damaged = segment.records.iter().position(|record| {
+                let end = !record.whole && !was_durable(record.entry.offset);
+                if !record.whole && !end {
+                    report_payload(number, &record.entry);
+                }
+                end
+            });
+            if let Some(first) = damaged {
+                segment.bad = segment.records.get(first).map(|record| record.entry.offset);
+                self.outcome.dropped_records += (segment.records.len() - first) as u64;
+                segment.records.truncate(first);
+            }
         }
-        Ok(())
+        Ok(tail)
     }
 
     fn keep_cleaner_tail(&mut self, tail: Vec<TailSegment>) {
@@ -430,6 +449,20 @@ impl<'m> Scan<'m> {
             segment.sealed(kept.end, 0);
         }
     }
+}
+
+fn report_payload(segment: u32, entry: &Entry) {
+    log::error(
+        "STORAGE",
+        6_200_009,
+        "initandlisten",
+        "A record's payload is damaged",
+        Attr::new()
+            .num("segment", segment)
+            .num("offset", entry.offset)
+            .num("collection", entry.collection)
+            .num("record", entry.record),
+    );
 }
 
 fn end_of(records: &[TailRecord]) -> u32 {
