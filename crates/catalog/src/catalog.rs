@@ -402,6 +402,7 @@ impl Catalog {
         if from == to {
             bail!(IllegalOperation, "Can't rename a collection to itself");
         }
+        to.check_length()?;
         self.check_case(to)?;
         let mut ddl = self.lock_ddl();
         let Some(source) = self.collection(from.as_str()) else {
@@ -693,6 +694,7 @@ impl Catalog {
     }
 
     fn check_free(&self, ns: &Namespace) -> Result<()> {
+        ns.check_length()?;
         match self.resolve(ns.as_str()) {
             Resolved::Nothing => Ok(()),
             Resolved::View(_) => bail!(NamespaceExists, "A view already exists. NS: {ns}"),

@@ -56,12 +56,8 @@ impl Namespace {
         self.collection().starts_with("system.")
     }
 
-    /// Fails where a user may not create a collection of this name.
-    pub fn check_creatable(&self) -> Result<()> {
-        let name = self.collection();
-        if name.contains('$') {
-            return Err(invalid(self.database(), name));
-        }
+    /// Fails if nothing may have so long a name.
+    pub fn check_length(&self) -> Result<()> {
         if self.full.len() > limits::NAMESPACE_BYTES_MAX {
             return Err(Error::new(
                 ErrorCode::InvalidNamespace,
@@ -71,6 +67,16 @@ impl Namespace {
                 ),
             ));
         }
+        Ok(())
+    }
+
+    /// Fails where a user may not create a collection of this name.
+    pub fn check_creatable(&self) -> Result<()> {
+        let name = self.collection();
+        if name.contains('$') {
+            return Err(invalid(self.database(), name));
+        }
+        self.check_length()?;
         if name.starts_with("system.buckets.") {
             return Err(Error::new(
                 ErrorCode::IllegalOperation,

@@ -703,7 +703,7 @@ pub fn compare_specs(a: Doc<'_>, b: Doc<'_>) -> Likeness {
         compare::compare(&a.value(field), &b.value(field)) == std::cmp::Ordering::Equal
     };
     let flag = |field: &str| a.value(field).truthy() == b.value(field).truthy();
-    if !same("key") || !same("partialFilterExpression") || !flag("unique") || !flag("sparse") {
+    if !same("key") || !same_filter(a, b) || !flag("unique") || !flag("sparse") {
         return Likeness::Different;
     }
     let options = ["expireAfterSeconds", "storageEngine"];
@@ -711,6 +711,24 @@ pub fn compare_specs(a: Doc<'_>, b: Doc<'_>) -> Likeness {
         Likeness::Identical
     } else {
         Likeness::Equivalent
+    }
+}
+
+/// Whether two definitions index the same documents, however their filters are written.
+fn same_filter(a: Doc<'_>, b: Doc<'_>) -> bool {
+    let parse = |spec: Doc<'_>| match spec.value("partialFilterExpression") {
+        Value::Document(filter) => {
+            let cx = kauri_matcher::ParseCx::new(kauri_matcher::Place::PartialIndex);
+            MatchExpr::parse(filter.as_doc(), &cx).ok()
+        }
+        _ => None,
+    };
+    match (parse(a), parse(b)) {
+        (Some(a), Some(b)) => {
+            kauri_matcher::is_subset_of(&a, &b) && kauri_matcher::is_subset_of(&b, &a)
+        }
+        (None, None) => true,
+        _ => false,
     }
 }
 

@@ -286,7 +286,8 @@ async fn run(
                 let result = execute(&mut invocation, state, started_ns, cx.liveness).await;
                 after.more_to_come = invocation.more_to_come;
                 after.close = invocation.close_after;
-                after.unacknowledged = invocation.write_concern.w == WriteConcernW::None;
+                after.unacknowledged = invocation.write_concern.w == WriteConcernW::None
+                    && matches!(invocation.name, "insert" | "update" | "delete");
                 let name = invocation.name;
                 if invocation.hang_up {
                     return Outcome::Close;

@@ -23,6 +23,7 @@ pub mod registry;
 pub mod reply;
 pub mod server;
 pub mod sessions;
+pub mod startup;
 mod write_concern;
 
 pub use entry_point::CommandService;

@@ -58,6 +58,8 @@ pub struct Machine {
     pub os_version: String,
     /// Bytes of a memory page.
     pub page_bytes: u64,
+    /// Files that the process may have open.
+    pub open_files_max: u64,
     /// The CPU's model and features as the kernel tells them.
     pub cpu: String,
 }

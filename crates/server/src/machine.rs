@@ -15,6 +15,7 @@ pub fn look() -> Machine {
         os_name: os_name(),
         os_version: text("/proc/sys/kernel/osrelease"),
         page_bytes: 4096,
+        open_files_max: open_files_max(),
         cpu: field("/proc/cpuinfo", "model name"),
     }
 }
@@ -26,6 +27,12 @@ pub fn process_memory() -> ProcessMemory {
     let mapped = pages.next().unwrap_or(0) * 4096;
     let resident = pages.next().unwrap_or(0) * 4096;
     ProcessMemory { resident, mapped }
+}
+
+fn open_files_max() -> u64 {
+    let limits = read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap_or_default();
+    line.split_whitespace().filter_map(|word| word.parse().ok()).next().unwrap_or(0)
 }
 
 fn memory_bytes() -> u64 {

@@ -45,6 +45,7 @@ pub fn run(options: Options) -> Result<()> {
         workers: options.number("net.workers", 0) as usize,
         spin_us: options.number("net.spinMicros", 0),
     })?;
+    kauri_commands::startup::prepare(&server)?;
     let flushed = engine.storage.clone();
     executor.on_tick_end(Arc::new(move || flushed.flush()));
     let connections_max = options.number("net.maxIncomingConnections", 65_536) as usize;

@@ -1,5 +1,6 @@
 //! `buildInfo`: what was built.
 
+use crate::args::Args;
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
 use crate::server::{VERSION, VERSION_ARRAY};
@@ -15,6 +16,10 @@ pub const COMMAND: Command = Command {
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
+        let args = Args::new("buildInfo");
+        for elem in invocation.body.iter().skip(1) {
+            args.other(elem)?;
+        }
         let server = invocation.server;
         let out = &mut invocation.reply;
         out.put("version", VERSION);

@@ -119,7 +119,7 @@ impl<'a> Given<'a> {
             );
         }
         if let Some(max) = self.max
-            && max >= i64::from(i32::MAX)
+            && max > i64::from(i32::MAX)
         {
             bail!(BadValue, "max in a capped collection has to be < 2^31 or not set");
         }

@@ -1,6 +1,5 @@
 //! `connPoolStats`: connections to other servers, of which there are none.
 
-use crate::args::Args;
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
 use kauri_bson::Doc;
@@ -14,10 +13,6 @@ const COUNTS: &[&str] =
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
-        let args = Args::new("connPoolStats");
-        for elem in invocation.body.iter().skip(1) {
-            args.other(elem)?;
-        }
         let out = &mut invocation.reply;
         out.put("numClientConnections", 0);
         out.put("numAScopedConnections", 0);

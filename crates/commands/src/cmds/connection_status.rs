@@ -19,7 +19,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         for elem in invocation.body.iter().skip(1) {
             match elem.key() {
                 "showPrivileges" => {
-                    show_privileges = args.given(elem, Args::bool)?.unwrap_or(false);
+                    show_privileges = args.given(elem, Args::safe_bool)?.unwrap_or(false);
                 }
                 _ => args.other(elem)?,
             }
@@ -30,6 +30,20 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         if show_privileges {
             info.put_value("authenticatedUserPrivileges", &Value::array([]));
         }
+        drop(info);
+        let uuid = connection_uuid(&invocation.server.process_id, invocation.session.id);
+        let uuid = Value::Binary { subtype: 4, bytes: uuid.as_slice().into() };
+        invocation.reply.put_value("uuid", &uuid);
         Ok(())
     })
+}
+
+/// A UUID for this connection of this process.
+fn connection_uuid(process: &[u8; 12], connection: u64) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    uuid[..12].copy_from_slice(process);
+    uuid[12..].copy_from_slice(&(connection as u32).to_be_bytes());
+    uuid[6] = uuid[6] & 0x0F | 0x40;
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    uuid
 }

@@ -89,19 +89,17 @@ fn find(collection: &Collection, which: &Which<'_>) -> Result<Vec<IndexId>> {
             let secondary = collection.indexes.iter().filter(|i| !i.definition().is_id());
             Ok(secondary.map(|i| i.id).collect())
         }
+        Which::Names(names) if names.iter().map(String::as_str).eq(["*"]) => {
+            find(collection, &Which::All)
+        }
         Which::Names(names) => {
-            let mut ids = Vec::new();
+            let mut ids: Vec<IndexId> = Vec::new();
             for name in names {
-                if names.len() > 1 && name == "*" {
-                    bail!(InvalidOptions, "the index name '*' cannot be one of several");
-                }
-                let Some(index) = collection.index_by_name(name) else {
+                let found = collection.index_by_name(name).filter(|i| !ids.contains(&i.id));
+                let Some(index) = found else {
                     bail!(IndexNotFound, "index not found with name [{name}]");
                 };
-                let id = droppable(index)?;
-                if !ids.contains(&id) {
-                    ids.push(id);
-                }
+                ids.push(droppable(index)?);
             }
             Ok(ids)
         }

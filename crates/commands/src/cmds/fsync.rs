@@ -29,7 +29,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             match elem.key() {
                 "lock" => lock = args.given(elem, Args::safe_bool)?.unwrap_or(false),
                 "fsyncLockAcquisitionTimeoutMillis" => {
-                    let _ = args.given(elem, Args::long)?;
+                    if !elem.value().is_nullish() && elem.ty() != kauri_bson::Type::Int32 {
+                        return Err(args.wrong_type(elem, &["int"]));
+                    }
                 }
                 "async" | "forBackup" => {
                     let _ = args.given(elem, Args::safe_bool)?;

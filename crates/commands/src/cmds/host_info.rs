@@ -43,7 +43,8 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         extra.put("cpuString", &machine.cpu);
         extra.put("pageSize", machine.page_bytes as i64);
         extra.put("numPages", (machine.memory_bytes / machine.page_bytes.max(1)) as i32);
-        extra.put("maxOpenFiles", 0);
+        extra.put("kernelVersion", &machine.os_version);
+        extra.put("maxOpenFiles", machine.open_files_max as i32);
         Ok(())
     })
 }

@@ -30,10 +30,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let users = session_ids::main_array(invocation, "killAllSessions")?;
         let args = Args::new("killAllSessions.killAllSessions");
         for elem in users {
-            check_user(args.object(elem)?)?;
-        }
-        for elem in invocation.body.iter().skip(1) {
-            Args::new("killAllSessions").other(elem)?;
+            if let Some(user) = args.given(elem, Args::object)? {
+                check_user(user)?;
+            }
         }
         let own = invocation.op.state().id;
         session_ids::kill(invocation.server, own, |_| users.is_empty());
@@ -70,9 +69,6 @@ fn run_by_pattern<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 Pattern::One(id) => ids.push(id),
                 Pattern::Nobody => {}
             }
-        }
-        for elem in invocation.body.iter().skip(1) {
-            Args::new("killAllSessionsByPattern").other(elem)?;
         }
         let own = invocation.op.state().id;
         session_ids::kill(invocation.server, own, |id| all || ids.contains(id));

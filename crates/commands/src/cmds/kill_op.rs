@@ -1,6 +1,5 @@
 //! `killOp`.
 
-use crate::args::Args;
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
 use kauri_base::{ErrorCode, bail};
@@ -32,10 +31,6 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         };
         if i32::try_from(id).is_err() {
             bail!(26823, "invalid op : {id}. Op ID cannot be represented with 32 bits");
-        }
-        let args = Args::new("killOp");
-        for elem in invocation.body.iter().skip(1).filter(|e| e.key() != "op") {
-            args.other(elem)?;
         }
         // An operation that is not there is no error.
         let id = u64::from(id as i32 as u32);

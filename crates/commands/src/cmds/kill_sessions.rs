@@ -7,7 +7,6 @@ use std::collections::HashSet;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    api_v1: true,
     ..Command::new("killSessions", "kills logical sessions and what belongs to them", run)
 };
 

@@ -64,7 +64,9 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
             "nameOnly" => {
                 request.name_only = args.given(elem, Args::bool)?.unwrap_or(false);
             }
-            "authorizedCollections" => drop(args.given(elem, Args::safe_bool)?),
+            "authorizedCollections" => {
+                let _ = args.given(elem, Args::bool)?;
+            }
             "cursor" => request.batch_size = list_rows::batch_size("listCollections", elem)?,
             _ => args.other(elem)?,
         }

@@ -1,6 +1,5 @@
 //! `listCommands`.
 
-use crate::args::Args;
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use kauri_bson::Value;
@@ -11,10 +10,6 @@ pub const COMMAND: Command =
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
-        let args = Args::new("listCommands");
-        for elem in invocation.body.iter().skip(1) {
-            args.other(elem)?;
-        }
         let mut commands: Vec<&Command> = super::ALL.to_vec();
         commands.sort_by_key(|command| command.name);
         let mut list = invocation.reply.document("commands");

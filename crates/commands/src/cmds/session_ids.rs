@@ -12,7 +12,6 @@ const LIST_MAX: usize = 10_000;
 
 /// The list that is the command's main argument: `[{id: UUID}, …]`.
 pub fn parse_list(invocation: &Invocation<'_>, command: &str) -> Result<Vec<SessionId>> {
-    let args = Args::new(command);
     let list = main_array(invocation, command)?;
     let path = format!("{command}.{command}");
     let mut ids = Vec::new();
@@ -20,11 +19,9 @@ pub fn parse_list(invocation: &Invocation<'_>, command: &str) -> Result<Vec<Sess
         if position >= LIST_MAX {
             bail!(BadValue, "{command} takes at most {LIST_MAX} sessions");
         }
-        let entry = Args::new(&path).object(elem)?;
-        ids.push(parse_one(entry, &format!("{path}.{position}"))?);
-    }
-    for elem in invocation.body.iter().skip(1) {
-        args.other(elem)?;
+        if let Some(entry) = Args::new(&path).given(elem, Args::object)? {
+            ids.push(parse_one(entry, &format!("{path}.{position}"))?);
+        }
     }
     Ok(ids)
 }
@@ -43,7 +40,7 @@ fn parse_one(entry: Doc<'_>, path: &str) -> Result<SessionId> {
     let mut id = None;
     for field in entry {
         match field.key() {
-            "id" => id = Some(uuid(&args, field)?),
+            "id" => id = args.given(field, uuid)?,
             "uid" => {
                 if !matches!(field.value(), Value::Binary { subtype: 0, .. }) {
                     return Err(args.wrong_type(field, &["binData"]));

@@ -1,7 +1,6 @@
 //! `startSession`.
 
 use super::session_ids;
-use crate::args::Args;
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
 use kauri_bson::Value;
@@ -11,10 +10,6 @@ pub const COMMAND: Command = Command::new("startSession", "starts a logical sess
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
-        let args = Args::new("startSession");
-        for elem in invocation.body.iter().skip(1) {
-            args.other(elem)?;
-        }
         let server = invocation.server;
         let id = session_ids::new_id(server);
         session_ids::refresh(server, &[id])?;

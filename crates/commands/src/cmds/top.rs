@@ -24,12 +24,16 @@ const KINDS: &[&str] = &[
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
-        let mut collections = invocation.server.catalog.all_collections();
-        collections.sort_by(|a, b| a.ns.cmp(&b.ns));
+        let catalog = &invocation.server.catalog;
+        let mut names = Vec::new();
+        for database in catalog.databases().keys() {
+            names.extend(catalog.collections_of(database).iter().map(|c| c.ns.clone()));
+            names.extend(catalog.views_of(database).iter().map(|v| v.ns.clone()));
+        }
         let mut totals = invocation.reply.document("totals");
         totals.put("note", "all times in microseconds");
-        for collection in collections {
-            let mut entry = totals.document(collection.ns.as_str());
+        for name in names {
+            let mut entry = totals.document(name.as_str());
             for kind in KINDS {
                 let mut figures = entry.document(kind);
                 figures.put("time", 0i64);

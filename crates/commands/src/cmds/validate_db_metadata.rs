@@ -33,8 +33,10 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             }
         }
         let Some(api) = api else { return Err(args.missing("apiParameters")) };
-        if name.as_deref().is_some_and(|name| name.contains('\0')) {
-            bail!(InvalidNamespace, "Invalid collection name: it holds a null byte");
+        if let Some(name) = &name
+            && (name.is_empty() || name.starts_with('.') || name.contains('\0'))
+        {
+            bail!(InvalidNamespace, "Invalid collection name: {name}");
         }
         let mut errors = Vec::new();
         if api.known && api.strict {
@@ -70,7 +72,11 @@ fn database(args: &Args<'_>, elem: Elem<'_>) -> Result<String> {
     if name.is_empty() {
         bail!(28539, "The database name cannot be empty");
     }
-    check_database_name(&name)?;
+    if name.contains([' ', '/', '\\', '"']) {
+        bail!(13280, "Invalid database name: {name}");
+    }
+    // A dollar sign in a name is nothing that this command minds.
+    check_database_name(&name.replace('$', "_"))?;
     Ok(name)
 }
 

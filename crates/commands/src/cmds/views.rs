@@ -2,8 +2,8 @@
 
 use crate::invocation::Invocation;
 use kauri_base::{Result, bail, limits};
-use kauri_bson::{DocBuf, Type};
-use kauri_catalog::{Namespace, Resolved, View};
+use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
+use kauri_catalog::{Catalog, Namespace, Resolved, View};
 use kauri_expr::VariableScope;
 use kauri_query::pipeline::{self, ParseCx, Place};
 
@@ -15,8 +15,8 @@ pub struct ViewRequest {
     pub pipeline: DocBuf,
 }
 
-/// Most bytes of the pipelines of a view and those below it.
-const PIPELINE_BYTES_MAX: usize = limits::DOCUMENT_BYTES_MAX;
+/// Most bytes of the stages of a view and those below it.
+const PIPELINE_BYTES_MAX: usize = 16_000_000;
 
 /// The view, checked: its name, its stages, that it doesn't read itself and isn't too deep.
 pub fn define(invocation: &Invocation<'_>, ns: &Namespace, request: &ViewRequest) -> Result<View> {
@@ -24,12 +24,21 @@ pub fn define(invocation: &Invocation<'_>, ns: &Namespace, request: &ViewRequest
         bail!(BadValue, "'viewOn' cannot be empty");
     }
     let below = Namespace::new(ns.database(), &request.view_on)?;
+    if request.view_on.starts_with('$') {
+        bail!(InvalidNamespace, "Invalid namespace for 'viewOn': {below}");
+    }
     if ns.is_system() {
         bail!(InvalidNamespace, "invalid name for a view: {ns}");
     }
+    let stages = request.pipeline.as_doc();
+    if stage_bytes(stages) > PIPELINE_BYTES_MAX {
+        return Err(too_long());
+    }
+    check_stages(stages)?;
     let cx = ParseCx::new(&below, VariableScope::new(), Place::View);
-    pipeline::parse::parse(request.pipeline.as_doc(), &cx)?;
-    check_graph(invocation, ns, below, request.pipeline.as_bytes().len())?;
+    pipeline::parse::parse(stages, &cx)?;
+    let mut graph = Graph { catalog: &invocation.server.catalog, view: ns };
+    graph.follow(&below, stages, 1, stage_bytes(stages))?;
     let options = DocBuf::build(|out| {
         out.put("viewOn", &request.view_on);
         out.put_raw(b"pipeline", Type::Array, request.pipeline.as_bytes());
@@ -42,38 +51,112 @@ pub fn define(invocation: &Invocation<'_>, ns: &Namespace, request: &ViewRequest
     })
 }
 
-/// Follows the names that the view reads, through its stages too.
-fn check_graph(
-    invocation: &Invocation<'_>,
-    ns: &Namespace,
-    below: Namespace,
-    bytes: usize,
-) -> Result<()> {
-    let catalog = &invocation.server.catalog;
-    let (mut current, mut depth, mut bytes) = (below, 1, bytes);
-    loop {
-        if current == *ns {
-            bail!(
-                GraphContainsCycle,
-                "View cycle detected: {ns} => {current}: a view cannot be defined on itself"
-            );
+fn stage_bytes(stages: Doc<'_>) -> usize {
+    stages.iter().map(|stage| stage.value_bytes().len()).sum()
+}
+
+fn too_long() -> kauri_base::Error {
+    kauri_base::Error::new(
+        kauri_base::ErrorCode::ViewPipelineMaxSizeExceeded,
+        format!("View pipeline exceeds maximum size; maximum size is {PIPELINE_BYTES_MAX}"),
+    )
+}
+
+/// Stages that have no place in a view, whatever their arguments are.
+fn check_stages(stages: Doc<'_>) -> Result<()> {
+    for stage in stages.iter().filter_map(Elem::as_doc).filter_map(Doc::first) {
+        match stage.key() {
+            "$out" | "$merge" => bail!(
+                OptionNotSupportedOnView,
+                "The aggregation stage {} in location 0 of the pipeline cannot be used in a view",
+                stage.key()
+            ),
+            "$changeStream" => {
+                bail!(40573, "The $changeStream stage is only supported on replica sets")
+            }
+            "$currentOp" | "$listSessions" | "$listLocalSessions" | "$documents" => bail!(
+                InvalidNamespace,
+                "{} cannot be used in a view: it reads no collection",
+                stage.key()
+            ),
+            _ => {}
         }
-        let Resolved::View(view) = catalog.resolve(current.as_str()) else { return Ok(()) };
-        depth += 1;
-        bytes += view.pipeline.as_bytes().len();
+    }
+    Ok(())
+}
+
+/// What the view reads, by its own names and those of the views below it.
+struct Graph<'c> {
+    catalog: &'c Catalog,
+    view: &'c Namespace,
+}
+
+impl Graph<'_> {
+    /// Follows a view on `below` with these stages.
+    fn follow(
+        &mut self,
+        below: &Namespace,
+        stages: Doc<'_>,
+        depth: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let mut names = vec![below.clone()];
+        self.named(stages, 0, &mut names)?;
+        for name in names {
+            if name == *self.view {
+                bail!(GraphContainsCycle, "View cycle detected: {} => {name}", self.view);
+            }
+            let Resolved::View(view) = self.catalog.resolve(name.as_str()) else { continue };
+            if depth >= limits::PIPELINE_DEPTH_MAX {
+                bail!(
+                    ViewDepthLimitExceeded,
+                    "View depth too deep or view cycle detected; maximum depth is {}",
+                    limits::PIPELINE_DEPTH_MAX
+                );
+            }
+            let stages = view.pipeline.as_doc();
+            let bytes = bytes + stage_bytes(stages);
+            if bytes > PIPELINE_BYTES_MAX {
+                return Err(too_long());
+            }
+            let below = Namespace::new(self.view.database(), &view.view_on)?;
+            self.follow(&below, stages, depth + 1, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The collections that stages name. They have been parsed, so that their depth is bounded.
+    fn named(&self, stages: Doc<'_>, depth: usize, names: &mut Vec<Namespace>) -> Result<()> {
         if depth > limits::PIPELINE_DEPTH_MAX {
-            bail!(
-                ViewDepthLimitExceeded,
-                "View depth too deep or view cycle detected; maximum depth is {}",
-                limits::PIPELINE_DEPTH_MAX
-            );
+            return Ok(());
         }
-        if bytes > PIPELINE_BYTES_MAX {
-            bail!(
-                ViewPipelineMaxSizeExceeded,
-                "View pipeline exceeds maximum size; maximum size is {PIPELINE_BYTES_MAX}"
-            );
+        for stage in stages.iter().filter_map(Elem::as_doc).filter_map(Doc::first) {
+            let spec = stage.value();
+            let field = |name: &str| spec.as_document().map(|d| d.value(name).into_owned());
+            let name = match stage.key() {
+                "$lookup" | "$graphLookup" => field("from"),
+                "$unionWith" if spec.as_str().is_some() => Some(spec.clone().into_owned()),
+                "$unionWith" => field("coll"),
+                _ => None,
+            };
+            if let Some(Value::String(name)) = name {
+                names.push(Namespace::new(self.view.database(), &name)?);
+            }
+            match stage.key() {
+                "$lookup" | "$unionWith" => {
+                    if let Some(Value::Array(inner)) = field("pipeline") {
+                        self.named(inner.as_doc(), depth + 1, names)?;
+                    }
+                }
+                "$facet" => {
+                    let facets = stage.as_doc().unwrap_or(Doc::EMPTY);
+                    for facet in facets.iter().filter_map(Elem::as_doc) {
+                        self.named(facet, depth + 1, names)?;
+                    }
+                }
+                _ => {}
+            }
         }
-        current = Namespace::new(ns.database(), &view.view_on)?;
+        Ok(())
     }
 }
