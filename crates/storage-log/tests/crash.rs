@@ -19,6 +19,7 @@ fn check(name: &str, segments: u32, run: &Run, images: usize) -> Report {
     let report = crashes.power_losses(&recording, seed, images);
     println!("{report:?}");
     assert!(report.images >= images * 95 / 100, "only {} different images", report.images);
+    assert_eq!(report.second, 2 * report.images);
     // It would prove nothing if all were as at the end, or as promised.
     assert!(report.with_losses > images / 20, "{report:?}");
     assert!(report.with_more > images / 20, "{report:?}");
@@ -31,6 +32,40 @@ fn power_losses() {
 }
 
 #[test]
+fn runs_do_what_they_are_for() {
+    let target = Target::new(16);
+    let crashes = Crashes::new(&target);
+    let counts = crashes.record(kauri_testkit::seed(1), &Run::default()).counts;
+    assert!(counts.commits.get() > 500 && counts.multi_document.get() > 100);
+    assert!(counts.collections.get() > 10 && counts.builds.get() > 5);
+    assert!(counts.conflicts.get() > 50 && counts.duplicates.get() > 0);
+    let sites = crashes.sites_seen();
+    assert!(sites.get("clean.moved.drain").is_some_and(|count| *count > 3), "{sites:?}");
+    let full = Run { document_bytes: 400 << 10, definitions_percent: 5, ..Run::default() };
+    let counts = Crashes::new(&Target::new(8)).record(1, &full).counts;
+    assert!(counts.no_space.get() > 10, "{counts:?}");
+}
+
+/// Short runs, and all that power losses can make of them: whatever may be kept of what was not
+/// drained, sector by sector.
+#[test]
+fn every_power_loss_of_short_runs() {
+    let seed = kauri_testkit::seed(1);
+    let target = Target::new(16);
+    let mut images = 0;
+    for seed in seed..seed + 30 {
+        let crashes = Crashes::new(&target);
+        let run = Run { steps: 20, sessions: 2, document_bytes: 0, ..Run::default() };
+        let recording = crashes.record(seed, &run);
+        let (report, skipped) = crashes.every_power_loss(&recording, 600);
+        println!("{report:?}, too many states at {skipped} points");
+        assert!(skipped < report.events / 2, "seed {seed}: {skipped} of {} points", report.events);
+        images += report.images;
+    }
+    assert!(images > 300, "{images} images");
+}
+
+#[test]
 fn power_losses_of_sectors_of_4096_bytes() {
     let medium = EmulatorConfig { sector_bytes: 4096, ..EmulatorConfig::default() };
     check("sectors of 4096 bytes", 16, &Run { medium, ..Run::default() }, 400);
@@ -38,7 +73,8 @@ fn power_losses_of_sectors_of_4096_bytes() {
 
 #[test]
 fn power_losses_of_a_log_that_is_nearly_full() {
-    check("nearly full", 10, &Run { steps: 5000, ..Run::default() }, 500);
+    let run = Run { document_bytes: 400 << 10, definitions_percent: 5, ..Run::default() };
+    check("nearly full", 8, &run, 400);
 }
 
 #[test]

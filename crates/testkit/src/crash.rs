@@ -5,7 +5,7 @@ use crate::history::{Loss, Timeline};
 use crate::model::Model;
 use crate::session::Session;
 use crate::target::CrashTarget;
-use crate::world::World;
+use crate::world::{Counts, World};
 use kauri_medium::Directory;
 use kauri_medium::emulator::{Emulator, EmulatorConfig};
 use kauri_storage::StorageError;
@@ -85,6 +85,8 @@ pub struct Recording {
     pub emulator: Emulator,
     /// What was done.
     pub timeline: Timeline,
+    /// What happened how often.
+    pub counts: Counts,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -138,20 +140,10 @@ impl<'t> Crashes<'t> {
         world.definitions_percent = run.definitions_percent;
         done(world.prepare());
         work(&world, &Dice::new(seed), run);
-        println!(
-            "{} commits ({} of several documents), {} collections created or dropped, {} index \
-             builds, {} conflicts, {} duplicates, {} out of room; {} events",
-            load(&world.counts.commits),
-            load(&world.counts.multi_document),
-            load(&world.counts.collections),
-            load(&world.counts.builds),
-            load(&world.counts.conflicts),
-            load(&world.counts.duplicates),
-            load(&world.counts.no_space),
-            emulator.events(),
-        );
+        println!("{:?}, {} events", world.counts, emulator.events());
         self.note_sites(&emulator);
-        Recording { emulator, timeline: world.end() }
+        let (timeline, counts) = world.end();
+        Recording { emulator, timeline, counts }
     }
 
     fn open(&self, emulator: &Emulator, base: impl FnOnce(&Model) -> Model) -> World {
@@ -159,7 +151,8 @@ impl<'t> Crashes<'t> {
             .unwrap_or_else(|error| panic!("opening failed: {error:?}"))
     }
 
-    /// Opens what a crash left. It has to be one of these states; which one?
+    /// Opens what a crash left. It has to be one of these states; which one (the last one that it
+    /// can be)?
     pub fn recover(
         &self,
         image: &Emulator,
@@ -170,8 +163,10 @@ impl<'t> Crashes<'t> {
         let mut state = 0;
         let world = self.open(image, |found| {
             let known = timeline.find(found, states.clone());
-            state = known.unwrap_or_else(|| panic!("{}", explain(found, timeline, &states)));
-            timeline.contents(state)
+            let first;
+            (first, state) =
+                known.unwrap_or_else(|| panic!("{}", explain(found, timeline, &states)));
+            timeline.contents(first)
         });
         world.check();
         (world, state)
@@ -185,6 +180,30 @@ impl<'t> Crashes<'t> {
             Some(Image { at: image.at, seed: image.seed, emulator: image.emulator })
         };
         self.look_at(recording, Loss::Power, &next)
+    }
+
+    /// Looks at every state that power losses may leave, at each point of a recording that has at most
+    /// `most` of them; for short ones. Answers also at how many points there are more.
+    pub fn every_power_loss(&self, recording: &Recording, most: usize) -> (Report, usize) {
+        let mut images = Vec::new();
+        let mut seen = BTreeSet::new();
+        let mut skipped = 0;
+        // Of points with the same state the latest counts: it has to keep the most promises.
+        for at in (0..=recording.emulator.events()).rev() {
+            match recording.emulator.crash_all_at(at, most) {
+                Some(all) => {
+                    let new = all.into_iter().filter(|image| seen.insert(image.content_hash()));
+                    images.extend(new.zip(0..).map(|(emulator, seed)| Image {
+                        at,
+                        seed,
+                        emulator,
+                    }));
+                }
+                None => skipped += 1,
+            }
+        }
+        let images = Mutex::new(images);
+        (self.look_at(recording, Loss::Power, &|| lock(&images).pop()), skipped)
     }
 
     /// Looks at up to `images` different states after the death of the process.
@@ -258,7 +277,7 @@ impl<'t> Crashes<'t> {
                 work(&world, &dice, &Run { steps: self.further_steps, ..Run::default() });
             }
         }
-        let later = world.end();
+        let (later, _) = world.end();
         let mut crashes = 0;
         // Once in the recovery, and once anywhere.
         for events in [opened, image.emulator.events()] {
@@ -349,14 +368,10 @@ fn work_in_threads(world: &World, dice: &Dice, run: &Run, sessions: &mut [Sessio
     });
 }
 
-fn load(counter: &std::sync::atomic::AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
-}
-
 /// Why contents are none of the states that they should be.
 fn explain(found: &Model, timeline: &Timeline, states: &RangeInclusive<usize>) -> String {
     let (promised, begun) = (*states.start(), *states.end());
-    if let Some(state) = timeline.find(found, 0..=timeline.end()) {
+    if let Some((_, state)) = timeline.find(found, 0..=timeline.end()) {
         return format!(
             "the state after {state} commits, but {promised} were promised and {begun} had begun"
         );

@@ -113,10 +113,17 @@ impl Timeline {
         self.commits.iter().rposition(|commit| commit.began_at <= at).map_or(0, |n| n + 1)
     }
 
-    /// The last of these states with these contents.
-    pub fn find(&self, contents: &Model, states: std::ops::RangeInclusive<usize>) -> Option<usize> {
+    /// The first and the last of these states with these contents: a record that comes and goes
+    /// again leaves none.
+    pub fn find(
+        &self,
+        contents: &Model,
+        states: std::ops::RangeInclusive<usize>,
+    ) -> Option<(usize, usize)> {
         let found = self.by_hash.get(&contents.hash())?;
-        found.iter().rev().copied().find(|state| states.contains(state))
+        let mut within = found.iter().copied().filter(|state| states.contains(state));
+        let first = within.next()?;
+        Some((first, within.next_back().unwrap_or(first)))
     }
 
     /// The contents of a state.

@@ -3,7 +3,7 @@
 use crate::dice::Dice;
 use crate::model::Change;
 use crate::schema::{CATALOG, FIELDS, IndexDef, TableDef};
-use crate::world::{World, count};
+use crate::world::World;
 use kauri_base::{CollectionId, IndexId, RecordId};
 use kauri_storage::conformance::inspect::{Reader, Stored};
 use kauri_storage::conformance::table::{Table, doc, number};
@@ -95,18 +95,18 @@ impl Plan {
             Err(error) => return Err(error),
         };
         if documents > 1 {
-            count(&world.counts.multi_document);
+            world.counts.multi_document.one();
         }
         match self.after {
             After::Nothing => {}
             After::Created(mut def, op) => {
-                count(&world.counts.collections);
+                world.counts.collections.one();
                 def.record = self.unit.ops[op].record;
                 world.redefined(def);
             }
             After::Redefined(def) => world.redefined(def),
             After::Dropped(id) => {
-                count(&world.counts.collections);
+                world.counts.collections.one();
                 world.dropped(id);
             }
         }

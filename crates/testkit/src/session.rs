@@ -3,7 +3,7 @@
 use crate::dice::Dice;
 use crate::plan::{self, Outcome, Plan};
 use crate::schema::IndexDef;
-use crate::world::{World, count};
+use crate::world::World;
 use kauri_base::{CollectionId, RecordId};
 use kauri_storage::conformance::inspect::Reader;
 use kauri_storage::{CommitTicket, Direction, Durability, RecordScan, StorageError};
@@ -152,7 +152,7 @@ impl Session {
         match plan.commit(world)? {
             Outcome::Committed(ticket) => {
                 if !build.failed {
-                    count(&world.counts.builds);
+                    world.counts.builds.one();
                 }
                 Ok(self.acknowledge(ticket))
             }

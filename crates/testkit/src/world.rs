@@ -36,27 +36,44 @@ pub struct World {
 }
 
 /// What happened how often, to see that a run does what it is for.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub struct Counts {
     /// Units that were committed.
-    pub commits: AtomicU64,
+    pub commits: Count,
     /// Units of more than one document.
-    pub multi_document: AtomicU64,
+    pub multi_document: Count,
     /// Collections created and dropped.
-    pub collections: AtomicU64,
+    pub collections: Count,
     /// Index builds that ended.
-    pub builds: AtomicU64,
+    pub builds: Count,
     /// Units that were refused as outdated.
-    pub conflicts: AtomicU64,
+    pub conflicts: Count,
     /// Units that were refused for a duplicate key.
-    pub duplicates: AtomicU64,
+    pub duplicates: Count,
     /// Units that were refused for lack of room.
-    pub no_space: AtomicU64,
+    pub no_space: Count,
 }
 
-/// Adds one to a count.
-pub fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+/// A number that only grows.
+#[derive(Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// One more.
+    pub fn one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl std::fmt::Debug for Count {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
 }
 
 impl World {
@@ -182,7 +199,7 @@ impl World {
         let result = self.engine.commit(unit);
         match &result {
             Ok(ticket) => {
-                count(&self.counts.commits);
+                self.counts.commits.one();
                 let changes = changes(unit);
                 // An engine need not number what changes nothing that lasts.
                 if !changes.is_empty() {
@@ -190,10 +207,10 @@ impl World {
                 }
             }
             Err(StorageError::WriteConflict | StorageError::StaleCatalog(_)) => {
-                count(&self.counts.conflicts);
+                self.counts.conflicts.one();
             }
-            Err(StorageError::DuplicateKey { .. }) => count(&self.counts.duplicates),
-            Err(StorageError::OutOfDiskSpace) => count(&self.counts.no_space),
+            Err(StorageError::DuplicateKey { .. }) => self.counts.duplicates.one(),
+            Err(StorageError::OutOfDiskSpace) => self.counts.no_space.one(),
             Err(_) => {}
         }
         result
@@ -265,7 +282,7 @@ impl World {
     }
 
     /// Ends the world, without closing the engine. Answers what happened in it.
-    pub fn end(self) -> Timeline {
-        self.history.timeline(self.base)
+    pub fn end(self) -> (Timeline, Counts) {
+        (self.history.timeline(self.base), self.counts)
     }
 }
