@@ -394,6 +394,7 @@ codes! {
     BackgroundOperationInProgressForDatabase = 12586,
     BackgroundOperationInProgressForNamespace = 12587,
     OutOfDiskSpace = 14031,
+    SearchNotEnabled = 31082,
     StaleConfig = 13388,
     NotPrimaryNoSecondaryOk = 13435,
     NotPrimaryOrSecondary = 13436,

@@ -2,7 +2,7 @@
 
 use crate::cursors::{Cursor, Tailing};
 use crate::invocation::Invocation;
-use kauri_base::{Error, OperationContext, Result, limits};
+use kauri_base::{Error, OperationContext, Result, bail, limits};
 use kauri_bson::{ArrayWriter, Doc, DocBuf, DocWriter};
 use kauri_catalog::{Collection, Namespace};
 use kauri_query::exec::{Ended, Flow, PlanExecutor, Row};
@@ -50,6 +50,7 @@ pub async fn fill_batch(
     let ended = executor
         .for_each(op, &mut |row: &Row<'_>| {
             let doc = row.doc();
+            check_size(doc)?;
             if docs > 0 && array.len() + doc.as_bytes().len() + 16 > limits::REPLY_BYTES_MAX {
                 return Ok(Flow::StopBefore);
             }
@@ -59,6 +60,19 @@ pub async fn fill_batch(
         })
         .await?;
     Ok(Batch { docs, ended })
+}
+
+/// A document that is no larger than one that can be stored: what a pipeline makes may be.
+fn check_size(doc: Doc<'_>) -> Result<()> {
+    let bytes = doc.as_bytes().len();
+    if bytes > limits::DOCUMENT_BYTES_MAX {
+        bail!(
+            BSONObjectTooLarge,
+            "BSONObj size: {bytes} (0x{bytes:X}) is invalid. Size must be between 0 and {}(16MB)",
+            limits::DOCUMENT_INTERNAL_BYTES_MAX
+        );
+    }
+    Ok(())
 }
 
 /// What a command knows of the cursor that it opens.

@@ -73,6 +73,16 @@ impl Sessions {
         expired
     }
 
+    /// All of them, with the time of their last use.
+    pub fn all(&self) -> Vec<(SessionId, Duration)> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(shard.iter().map(|(id, used)| (*id, *used)));
+        }
+        all
+    }
+
     /// How many are alive.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)

@@ -1,16 +1,18 @@
 //! `aggregate`.
 
-use super::find::{define_let, hint, refuse_collation};
+use super::aggregate_server::ServerFacts;
+use super::find::{hint, refuse_collation};
 use crate::args::Args;
 use crate::cursors::Tailing;
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use crate::reply::{NewCursor, open_cursor};
-use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits};
-use kauri_bson::{Doc, Value};
+use kauri_base::{OperationContext, Result, bail, limits};
+use kauri_bson::{Doc, Elem, Type, Value};
 use kauri_catalog::{Collection, Namespace};
+use kauri_expr::Expression;
 use kauri_query::exec::{PlanExecutor, QueryEnv, Verbosity};
-use kauri_query::pipeline::{self, BuildCx, ParseCx, Pipeline, Place};
+use kauri_query::pipeline::{self, BuildCx, ParseCx, Pipeline, Place, StageSpec};
 use kauri_query::plan::Hint;
 use std::sync::Arc;
 
@@ -40,6 +42,10 @@ pub struct AggregateRequest<'a> {
     pub bypass_validation: bool,
     /// Whether there was a `cursor` argument.
     pub has_cursor: bool,
+    /// The level of the read concern, if one was given.
+    pub read_concern: Option<String>,
+    /// Whether only what API version 1 has may be used.
+    pub api_strict: bool,
 }
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -53,11 +59,21 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             );
         }
         if request.explain {
+            if invocation.body.get("writeConcern").is_some() {
+                bail!(
+                    FailedToParse,
+                    "Aggregation explain does not support the 'writeConcern' option"
+                );
+            }
             let body = invocation.body;
             return super::explain::explain(invocation, body, Verbosity::QueryPlanner).await;
         }
-        let (pipeline, cx) = prepare(invocation, &request, env)?;
-        let written = cx.written.clone();
+        let (mut pipeline, cx) = prepare(invocation, &request, env)?;
+        if pipeline.writes()
+            && let Some(last) = pipeline.stages.pop()
+        {
+            return write(invocation, &request, &pipeline, &*last, &cx).await;
+        }
         let executor = executor(&mut invocation.op, &request, &pipeline, &cx).await?;
         let new = NewCursor {
             ns: request.ns.clone(),
@@ -67,10 +83,30 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             first_batch: request.batch_size.unwrap_or(limits::FIRST_BATCH_DOCS as u64),
             single_batch: false,
         };
-        open_cursor(invocation, executor, new).await?;
-        let ticket = written.lock().unwrap_or_else(|e| e.into_inner()).take();
-        invocation.wait_for_commit(ticket).await
+        open_cursor(invocation, executor, new).await
     })
+}
+
+/// Runs a pipeline whose last stage writes its rows; the client gets none.
+async fn write(
+    invocation: &mut Invocation<'_>,
+    request: &AggregateRequest<'_>,
+    pipeline: &Pipeline,
+    last: &dyn StageSpec,
+    cx: &BuildCx,
+) -> Result<()> {
+    let mut executor = executor(&mut invocation.op, request, pipeline, cx).await?;
+    if let Some(sink) = last.sink() {
+        sink.run(&mut invocation.op, &mut executor, cx).await?;
+    }
+    {
+        let mut cursor = invocation.reply.document("cursor");
+        cursor.array("firstBatch");
+        cursor.put("id", 0i64);
+        cursor.put("ns", request.ns.as_str());
+    }
+    let ticket = cx.written.lock().unwrap_or_else(|e| e.into_inner()).take();
+    invocation.wait_for_commit(ticket).await
 }
 
 /// The executor of a prepared pipeline.
@@ -96,26 +132,28 @@ pub fn prepare(
         parse_cx.collection = None;
     }
     let mut pipeline = pipeline::parse::parse(request.stages, &parse_cx)?;
-    let first = pipeline.stages.first().map(|s| (s.name(), s.constraints()));
-    if request.collectionless && !first.is_some_and(|(_, c)| c.collectionless) {
-        return Err(Error::new(
-            ErrorCode::InvalidNamespace,
-            "{aggregate: 1} is not valid for an empty pipeline or a pipeline that reads a collection",
-        ));
-    }
+    pipeline::parse::check_source(&pipeline, &parse_cx)?;
+    request.check_stages(&pipeline)?;
     let mut collection: Option<Arc<Collection>> = None;
-    if !request.collectionless {
-        let resolved = resolve_views(invocation, &request.ns)?;
-        collection = resolved.0;
-        if !resolved.1.stages.is_empty() {
-            let mut stages = resolved.1.stages;
-            stages.append(&mut pipeline.stages);
-            pipeline.stages = stages;
+    let own_views = pipeline.stages.first().is_some_and(|stage| stage.constraints().own_views);
+    if own_views {
+        collection = catalog.collection(request.ns.as_str());
+    } else if !request.collectionless {
+        let (below, mut stages) = resolve_views(invocation, &request.ns)?;
+        collection = below;
+        if !stages.stages.is_empty() {
+            stages.stages.append(&mut pipeline.stages);
+            pipeline = stages;
+            pipeline::parse::check(&pipeline, Place::Command)?;
         }
-        pipeline.optimize();
     }
+    pipeline.optimize();
     let mut cx = BuildCx::new(catalog.clone(), invocation.db, collection, env);
     cx.bypass_validation = request.bypass_validation;
+    cx.server = Some(Arc::new(ServerFacts(invocation.server.clone())));
+    if let Some(sink) = pipeline.stages.last().and_then(|stage| stage.sink()) {
+        sink.check(&cx)?;
+    }
     Ok((pipeline, cx))
 }
 
@@ -140,26 +178,7 @@ impl<'a> AggregateRequest<'a> {
         env: &mut QueryEnv,
     ) -> Result<AggregateRequest<'a>> {
         let args = Args::new("aggregate");
-        let target = body.value("aggregate");
-        let collectionless = target.is_number();
-        let ns = if collectionless {
-            if target.as_i64_exact() != Some(1) {
-                bail!(
-                    FailedToParse,
-                    "Invalid command format: the 'aggregate' field must specify a collection name or 1"
-                );
-            }
-            Namespace::new(db, "$cmd.aggregate")?
-        } else {
-            match target {
-                Value::String(name) => Namespace::new(db, &name)?,
-                other => bail!(
-                    InvalidNamespace,
-                    "collection name has invalid type {}",
-                    other.type_name()
-                ),
-            }
-        };
+        let (ns, collectionless) = target(body, db)?;
         let mut request = AggregateRequest {
             ns,
             collectionless,
@@ -169,38 +188,37 @@ impl<'a> AggregateRequest<'a> {
             explain: false,
             bypass_validation: false,
             has_cursor: false,
+            read_concern: None,
+            api_strict: false,
         };
         let mut given = false;
         for elem in body.iter().skip(1) {
             match elem.key() {
                 "pipeline" => {
-                    if elem.ty() != kauri_bson::Type::Array {
+                    let Some(stages) = elem.as_doc().filter(|_| elem.ty() == Type::Array) else {
                         bail!(TypeMismatch, "'pipeline' option must be specified as an array");
-                    }
-                    request.stages = elem.as_doc().unwrap_or(Doc::EMPTY);
+                    };
+                    request.stages = stages;
                     given = true;
                 }
-                "cursor" => {
-                    let Value::Document(options) = elem.value() else {
-                        bail!(TypeMismatch, "cursor field must be missing or an object");
-                    };
-                    request.has_cursor = true;
-                    for option in options.iter() {
-                        match option.key() {
-                            "batchSize" => {
-                                request.batch_size =
-                                    Some(Args::new("aggregate.cursor").count(option)?);
-                            }
-                            other => return Err(Args::new("cursor").unknown(other)),
-                        }
-                    }
-                }
-                "explain" => request.explain = args.safe_bool(elem)?,
+                "cursor" => request.read_cursor(elem)?,
+                "explain" => request.explain = args.bool(elem)?,
                 "hint" => request.hint = hint(args, elem)?,
                 "let" => define_let(args.object(elem)?, env)?,
                 "collation" => refuse_collation(args.object(elem)?)?,
-                "allowDiskUse" => drop(args.bool(elem)?),
-                "bypassDocumentValidation" => request.bypass_validation = args.safe_bool(elem)?,
+                "allowDiskUse" => {
+                    args.given(elem, Args::bool)?;
+                }
+                "bypassDocumentValidation" => {
+                    let flag = args.given(elem, Args::safe_bool)?;
+                    request.bypass_validation = flag.unwrap_or(false);
+                }
+                "readConcern" => {
+                    let level = elem.as_doc().map(|concern| concern.value("level"));
+                    request.read_concern =
+                        level.and_then(|level| level.as_str().map(str::to_owned));
+                }
+                "apiStrict" => request.api_strict = elem.value().truthy(),
                 "fromMongos"
                 | "needsMerge"
                 | "runtimeConstants"
@@ -215,6 +233,128 @@ impl<'a> AggregateRequest<'a> {
         if !given {
             return Err(args.missing("pipeline"));
         }
+        if request.explain && request.api_strict {
+            bail!(
+                APIStrictError,
+                "Provided apiStrict:true, but the command aggregate with 'explain' is not in API \
+                 Version 1"
+            );
+        }
         Ok(request)
+    }
+
+    fn read_cursor(&mut self, elem: Elem<'_>) -> Result<()> {
+        let Value::Document(options) = elem.value() else {
+            bail!(TypeMismatch, "cursor field must be missing or an object");
+        };
+        self.has_cursor = true;
+        for option in options.iter() {
+            match option.key() {
+                "batchSize" => {
+                    let args = Args::new("aggregate.cursor");
+                    let size = args.given(option, Args::long)?;
+                    if let Some(size) = size.filter(|size| *size < 0) {
+                        bail!(
+                            BadValue,
+                            "BSON field 'batchSize' value must be >= 0, actual value '{size}'"
+                        );
+                    }
+                    self.batch_size = size.map(|size| size as u64);
+                }
+                other => return Err(Args::new("cursor").unknown(other)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the stages go with the read concern and the API version.
+    fn check_stages(&self, pipeline: &Pipeline) -> Result<()> {
+        let level = self.read_concern.as_deref().unwrap_or("local");
+        for stage in &pipeline.stages {
+            let (name, constraints) = (stage.name(), stage.constraints());
+            if self.api_strict && constraints.not_in_api {
+                bail!(
+                    APIStrictError,
+                    "stage {name} is not allowed with 'apiStrict: true' in API Version 1"
+                );
+            }
+            let refused = match level {
+                "local" => false,
+                "linearizable" => constraints.local_reads || constraints.last,
+                _ => constraints.local_reads,
+            };
+            if refused {
+                bail!(
+                    InvalidOptions,
+                    "Aggregation stage {name} cannot run with a readConcern other than 'local'. \
+                     Current readConcern: {level}"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The namespace, and whether no collection is named.
+fn target(body: Doc<'_>, db: &str) -> Result<(Namespace, bool)> {
+    let target = body.value("aggregate");
+    if target.is_number() {
+        if target.as_i64_exact() != Some(1) {
+            bail!(
+                BadValue,
+                "Invalid command format: the 'aggregate' field must specify a collection name or 1"
+            );
+        }
+        return Ok((Namespace::new(db, "$cmd.aggregate")?, true));
+    }
+    match target {
+        Value::String(name) => Ok((Namespace::new(db, &name)?, false)),
+        other => {
+            bail!(InvalidNamespace, "collection name has invalid type {}", other.type_name())
+        }
+    }
+}
+
+/// Reads `let`: constants, by which expressions are parsed and evaluated.
+fn define_let(variables: Doc<'_>, env: &mut QueryEnv) -> Result<()> {
+    for elem in variables {
+        let name = elem.key();
+        if matches!(name, "NOW" | "CLUSTER_TIME" | "USER_ROLES") {
+            bail!(4738901, "Attempt to set internal constant: {name}");
+        }
+        kauri_expr::check_name_for_write(name)?;
+        if let Some(clock) = clock_variable(&elem.value()) {
+            bail!(51144, "Builtin variable '$${clock}' is not available");
+        }
+        let cx = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
+        let expression = Expression::parse(&elem.value(), &cx)?;
+        let found = expression.dependencies();
+        if !found.fields.is_empty() || found.whole_document {
+            bail!(
+                4890500,
+                "Command let Expression tried to access a field, but this is not allowed because \
+                 Command let Expressions run before the query examines any documents."
+            );
+        }
+        let value = expression.eval(&env.eval_cx(), Doc::EMPTY)?.into_owned();
+        env.scope.define(name);
+        env.values.push(value);
+    }
+    Ok(())
+}
+
+/// A variable of the clock in an expression: those have no value yet while `let` is read.
+fn clock_variable(value: &Value<'_>) -> Option<&'static str> {
+    match value {
+        Value::String(text) => {
+            let name = text.strip_prefix("$$")?.split('.').next()?;
+            ["NOW", "CLUSTER_TIME"].into_iter().find(|clock| *clock == name)
+        }
+        Value::Document(doc) => {
+            let mut parts = doc.iter().filter(|e| e.key() != "$literal");
+            parts.find_map(|e| clock_variable(&e.value()))
+        }
+        Value::Array(items) => items.iter().find_map(|e| clock_variable(&e.value())),
+        _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub mod aggregate;
+mod aggregate_server;
 pub mod build_info;
 mod clustered;
 pub mod coll_mod;

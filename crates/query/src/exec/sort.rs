@@ -6,9 +6,10 @@
 //! kept, only the fields that somebody still reads.
 
 use super::{ExecCx, Fields, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
-use kauri_base::{CommitSeq, Error, ErrorCode, RecordId, Result, limits};
+use kauri_base::{CommitSeq, Error, ErrorCode, RecordId, Result, bail, limits};
 use kauri_bson::keygen::{KeyPattern, Keys};
-use kauri_bson::{Doc, DocBuf, DocWriter, Value};
+use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Value};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,47 +17,36 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct SortPattern {
     spec: DocBuf,
-    keys: Arc<KeyPattern>,
+    /// None if nothing but metadata is sorted by, which no document here has.
+    keys: Option<Arc<KeyPattern>>,
 }
 
 impl SortPattern {
     /// Parses `{a: 1, "b.c": -1}`.
     pub fn parse(spec: Doc<'_>) -> Result<SortPattern> {
-        for elem in spec {
-            let direction = match elem.value() {
-                Value::Int32(n) => f64::from(n),
-                Value::Int64(n) => n as f64,
-                Value::Double(n) => n,
-                Value::Decimal128(_) => elem.value().as_f64_lossy().unwrap_or(0.0),
-                Value::Document(meta) => return Err(refuse_meta(meta.as_doc())),
-                other => {
-                    return Err(Error::location(
-                        15974,
-                        format!("Illegal key in $sort specification: {}: {other:?}", elem.key()),
-                    ));
+        let mut of_fields = Vec::new();
+        {
+            let mut of_fields = DocWriter::new(&mut of_fields);
+            let mut names = HashSet::new();
+            for elem in spec {
+                if is_by_field(elem)? {
+                    of_fields.put_elem(elem);
                 }
-            };
-            if direction != 1.0 && direction != -1.0 {
-                return Err(Error::location(
-                    15975,
-                    "$sort key ordering must be 1 (for ascending) or -1 (for descending)",
-                ));
-            }
-            if elem.key().is_empty() {
-                return Err(Error::location(
-                    40352,
-                    "FieldPath cannot be constructed with empty string",
-                ));
-            }
-            if elem.key().starts_with('$') {
-                return Err(Error::location(
-                    16410,
-                    "FieldPath field names may not start with '$'. Consider using $getField or \
-                     $setField.",
-                ));
+                if !names.insert(elem.key()) {
+                    bail!(
+                        7472500,
+                        "$sort key must not contain duplicate keys (field: '{}')",
+                        elem.key()
+                    );
+                }
             }
         }
-        Ok(SortPattern { spec: spec.to_buf(), keys: Arc::new(KeyPattern::parse(spec)?) })
+        let of_fields = DocBuf::from_vec(of_fields)?;
+        let keys = match of_fields.as_doc().is_empty() {
+            true => None,
+            false => Some(Arc::new(KeyPattern::parse(of_fields.as_doc())?)),
+        };
+        Ok(SortPattern { spec: spec.to_buf(), keys })
     }
 
     /// The specification.
@@ -66,8 +56,9 @@ impl SortPattern {
 
     /// Puts the document's sort key at the end of `out`.
     pub fn key_into(&self, doc: Doc<'_>, keys: &mut Keys, out: &mut Vec<u8>) -> Result<()> {
+        let Some(pattern) = &self.keys else { return Ok(()) };
         keys.clear();
-        self.keys.generate(doc, false, keys).map_err(|error| {
+        pattern.generate(doc, false, keys).map_err(|error| {
             if error.code() == ErrorCode::CannotIndexParallelArrays {
                 return Error::bad_value("cannot sort with keys that are parallel arrays");
             }
@@ -81,23 +72,57 @@ impl SortPattern {
 
     /// The values that a document is sorted by, as `$meta: "sortKey"` shows them.
     pub fn meta_key(&self, doc: Doc<'_>) -> Result<Value<'static>> {
+        let Some(pattern) = &self.keys else { return Ok(Value::array([])) };
         let mut keys = Keys::default();
-        self.keys.generate(doc, false, &mut keys)?;
+        pattern.generate(doc, false, &mut keys)?;
         let values = match keys.iter().next() {
-            Some(key) => self.keys.decode(key.bytes, key.type_bits)?,
+            Some(key) => pattern.decode(key.bytes, key.type_bits)?,
             None => Vec::new(),
         };
         Ok(Value::array(values))
     }
 }
 
-fn refuse_meta(meta: Doc<'_>) -> Error {
-    match meta.value("$meta").as_str() {
+/// Whether an element of a specification names a field, rather than metadata.
+fn is_by_field(elem: Elem<'_>) -> Result<bool> {
+    let value = elem.value();
+    if let Value::Document(meta) = &value {
+        check_meta(meta.as_doc())?;
+        return Ok(false);
+    }
+    if !value.is_number() {
+        bail!(
+            15974,
+            "Illegal key in $sort specification: {}",
+            kauri_bson::shell::elem_to_string(elem)
+        );
+    }
+    if !matches!(crate::pipeline::truncated(&value), Some(1 | -1)) {
+        bail!(15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)");
+    }
+    crate::pipeline::field_path(elem.key())?;
+    Ok(true)
+}
+
+/// Metadata that exists elsewhere sorts nothing here; what only a certain stage or index brings is
+/// refused.
+fn check_meta(meta: Doc<'_>) -> Result<()> {
+    let first = meta.first().filter(|e| e.key() == "$meta");
+    let Some(first) = first else {
+        bail!(17312, "$meta is the only expression supported by $sort right now");
+    };
+    if meta.count() != 1 {
+        bail!(FailedToParse, "Cannot have additional keys in a $meta sort specification");
+    }
+    match first.value().as_str() {
+        Some("randVal" | "searchScore" | "vectorSearchScore" | "score") => Ok(()),
         Some("textScore") => {
-            Error::location(40218, "query requires text score metadata, but it is not available")
+            bail!(40218, "query requires text score metadata, but it is not available")
         }
-        Some(other) => Error::location(31138, format!("Illegal $meta sort: $meta: \"{other}\"")),
-        None => Error::location(17312, "$meta is the only expression supported by $sort right now"),
+        Some("geoNearDistance") => {
+            bail!(40218, "query requires geoNear distance metadata, but it is not available")
+        }
+        _ => bail!(31138, "Illegal $meta sort: {}", kauri_bson::shell::elem_to_string(first)),
     }
 }
 

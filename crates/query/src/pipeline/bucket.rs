@@ -94,18 +94,7 @@ pub fn is_expression(value: &Value<'_>) -> bool {
 
 fn constant(value: &Value<'_>, cx: &ParseCx) -> Result<Option<Value<'static>>> {
     let expression = Expression::parse(value, &cx.expressions())?;
-    if let Some(constant) = expression.as_constant() {
-        return Ok(Some(constant.clone()));
-    }
-    let found = expression.dependencies();
-    let same_always = found.fields.is_empty()
-        && !found.whole_document
-        && found.variables.is_empty()
-        && !found.random;
-    match same_always && !matches!(value, Value::String(_)) {
-        true => Ok(Some(expression.eval(&Default::default(), Doc::EMPTY)?.into_owned())),
-        false => Ok(None),
-    }
+    Ok(expression.as_constant().cloned())
 }
 
 fn boundaries(elem: Elem<'_>, cx: &ParseCx) -> Result<Vec<Value<'static>>> {

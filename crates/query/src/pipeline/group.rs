@@ -46,6 +46,7 @@ impl Group {
                 if id.is_some() {
                     bail!(15948, "a group's _id may only be specified once");
                 }
+                check_id(&field.value())?;
                 id = Some(Expression::parse(&field.value(), &expressions)?);
             } else if name == "$doingMerge" {
                 bail!(17030, "$doingMerge should be true if present");
@@ -61,6 +62,16 @@ impl Group {
         let Some(id) = id else { bail!(15955, "a group specification must include an _id") };
         Ok(Group { spec: spec.to_buf(), plan: Arc::new(Plan { id, fields }) })
     }
+}
+
+/// Refuses what would be a projection rather than an object to build.
+fn check_id(id: &Value<'_>) -> Result<()> {
+    let Some(doc) = id.as_document() else { return Ok(()) };
+    let is_operator = doc.first().is_some_and(|e| e.key().starts_with('$'));
+    if !is_operator && doc.iter().any(|e| e.ty() == Type::Bool || e.ty().is_number()) {
+        bail!(17390, "$group does not support inclusion-style expressions");
+    }
+    Ok(())
 }
 
 /// The two stages that `$sortByCount` stands for.

@@ -10,26 +10,45 @@
 //! A stage that writes (`$out`, `$merge`) is no stage of the tree but what its rows are given to
 //! ([`Sink`]): commits wait for room that readers hold back, so no reader may be at work then.
 
+mod batches;
+pub mod bucket;
+pub mod bucket_auto;
 pub mod build;
+mod collection_info;
 pub mod count;
+mod documents;
+pub mod facet;
 pub mod field_use;
 pub mod filter;
+mod granularity;
 pub mod group;
 mod group_table;
 mod hash;
+pub mod lookup;
+pub mod merge;
 pub mod optimize;
+pub mod out;
 pub mod parse;
+pub mod redact;
 pub mod sample;
 pub mod server_info;
+mod server_stages;
 pub mod simple;
+mod source;
+mod spec;
+mod sub;
 pub mod transform;
+mod unavailable;
+pub mod union_with;
 pub mod unwind;
 pub mod views;
 
-use crate::exec::{Fields, PlanExecutor, QueryEnv, Stage};
+use crate::exec::{Fields, PlanExecutor, QueryEnv, Row, Stage, Step};
 use kauri_base::{OperationContext, Result, bail, limits};
-use kauri_bson::DocWriter;
+use kauri_bson::decimal::Rounding;
+use kauri_bson::{DocWriter, Value};
 use kauri_catalog::{Catalog, Collection};
+use kauri_expr::FieldPath;
 use kauri_matcher::MatchExpr;
 use kauri_storage::CommitTicket;
 use std::any::Any;
@@ -57,6 +76,12 @@ pub struct Constraints {
     pub not_in_union: bool,
     /// Needs no collection (`aggregate: 1`), and takes none.
     pub collectionless: bool,
+    /// Tells of views themselves, not of what they read.
+    pub own_views: bool,
+    /// Takes no read concern but `local`.
+    pub local_reads: bool,
+    /// Not part of API version 1.
+    pub not_in_api: bool,
 }
 
 impl Constraints {
@@ -68,6 +93,9 @@ impl Constraints {
         not_in_lookup: false,
         not_in_union: false,
         collectionless: false,
+        own_views: false,
+        local_reads: false,
+        not_in_api: false,
     };
 }
 
@@ -109,6 +137,9 @@ pub type Writing<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 
 /// What takes a pipeline's rows and writes them.
 pub trait Sink: Send + Sync {
+    /// Fails where it could not begin: before the rows are read, and for `explain`.
+    fn check(&self, cx: &BuildCx) -> Result<()>;
+
     /// Takes all rows. What was committed last is left in [`BuildCx::written`].
     fn run<'a>(
         &'a self,
@@ -137,9 +168,29 @@ impl Pipeline {
     }
 }
 
-/// Fails if a document of so many bytes may not be passed on.
+/// A path that a stage names.
+pub(crate) fn field_path(text: &str) -> Result<FieldPath> {
+    if text.split('.').count() > limits::DOCUMENT_DEPTH_MAX {
+        bail!(Overflow, "FieldPath is too long");
+    }
+    FieldPath::parse(text)
+}
+
+/// A number as a long: a double's fraction is cut off, a decimal is rounded, ties to even.
+pub(crate) fn truncated(value: &Value<'_>) -> Option<i64> {
+    match value {
+        Value::Decimal128(decimal) => {
+            let whole = decimal.round_to_integral(Rounding::HalfEven);
+            Value::Decimal128(whole).to_i64_saturating()
+        }
+        other => other.to_i64_saturating(),
+    }
+}
+
+/// Fails if a document of so many bytes may not be passed on to the next stage. A client is given
+/// none beyond 16 MB, but a later stage may make a small one of it.
 pub(crate) fn check_size(bytes: usize) -> Result<()> {
-    if bytes > limits::DOCUMENT_INTERNAL_BYTES_MAX {
+    if bytes > limits::EXPRESSION_VALUE_BYTES_MAX {
         bail!(
             BSONObjectTooLarge,
             "BSONObj size: {bytes} (0x{bytes:X}) is invalid. Size must be between 0 and {}(16MB)",
@@ -149,9 +200,18 @@ pub(crate) fn check_size(bytes: usize) -> Result<()> {
     Ok(())
 }
 
+/// The row of a call that lent one at most, kept in `given`.
+pub(crate) fn given_row(step: Step<()>, given: Option<Row<'static>>) -> Step<Row<'static>> {
+    match (step, given) {
+        (_, Some(row)) => Step::Row(row),
+        (Step::Blocked(ticket), None) => Step::Blocked(ticket),
+        (Step::Done, None) => Step::Done,
+        (Step::Row(()) | Step::Again, None) => Step::Again,
+    }
+}
+
 /// Bytes that a value holds outside itself.
-pub(crate) fn heap_bytes(value: &kauri_bson::Value<'_>) -> usize {
-    use kauri_bson::Value;
+pub(crate) fn heap_bytes(value: &Value<'_>) -> usize {
     match value {
         Value::String(text) | Value::Symbol(text) | Value::Code(text) => text.len(),
         Value::Document(doc) | Value::Array(doc) => doc.as_bytes().len(),

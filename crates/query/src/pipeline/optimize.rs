@@ -4,7 +4,9 @@
 //! neighbours that amount to one stage become one.
 
 use super::filter::Match;
+use super::lookup::Lookup;
 use super::simple::{LimitStage, SkipStage};
+use super::unwind::Unwind;
 use super::{FieldUse, Pipeline, StageSpec};
 use crate::exec::Fields;
 use kauri_matcher::MatchExpr;
@@ -79,6 +81,9 @@ fn merge(
     }
     if let (Some(a), Some(b)) = (a.downcast_ref::<SkipStage>(), b.downcast_ref::<SkipStage>()) {
         return Some([Arc::new(SkipStage::of(a.amount().checked_add(b.amount())?))]);
+    }
+    if let (Some(a), Some(b)) = (a.downcast_ref::<Lookup>(), b.downcast_ref::<Unwind>()) {
+        return Some([Arc::new(a.unwinding(b)?)]);
     }
     None
 }

@@ -103,10 +103,18 @@ pub fn parse(stages: Doc<'_>, cx: &ParseCx) -> Result<Pipeline> {
         let (Some(elem), None) = (fields.next(), fields.next()) else {
             bail!(40323, "A pipeline stage specification object must contain exactly one field.");
         };
+        if !pipeline.stages.is_empty() && is_text_search(elem) {
+            bail!(17313, "$match with $text is only allowed as the first pipeline stage");
+        }
         pipeline.stages.extend(parse_stage(elem, cx)?);
     }
     check(&pipeline, cx.place)?;
     Ok(pipeline)
+}
+
+/// Whether it is a `$match` by `$text`, which an index answers.
+fn is_text_search(stage: Elem<'_>) -> bool {
+    stage.key() == "$match" && stage.as_doc().is_some_and(|filter| filter.get("$text").is_some())
 }
 
 /// Stages of one parsed specification.
@@ -127,18 +135,58 @@ fn parse_stage(elem: Elem<'_>, cx: &ParseCx) -> Result<Parsed> {
         "$unwind" => one(super::unwind::Unwind::parse(elem)?),
         "$count" => one(super::count::Count::parse(elem)?),
         "$sortByCount" => super::group::sort_by_count(elem, cx),
+        "$bucket" => super::bucket::parse(elem, cx),
+        "$bucketAuto" => one(super::bucket_auto::BucketAuto::parse(elem, cx)?),
+        "$facet" => one(super::facet::Facet::parse(elem, cx)?),
+        "$lookup" => one(super::lookup::Lookup::parse(elem, cx)?),
+        "$graphLookup" => one(super::lookup::graph::GraphLookup::parse(elem, cx)?),
+        "$out" => one(super::out::Out::parse(elem, cx)?),
+        "$merge" => one(super::merge::Merge::parse(elem, cx)?),
+        "$documents" => one(super::documents::parse(elem, cx)?),
+        "$indexStats" => one(super::collection_info::index_stats(elem)?),
+        "$collStats" => one(super::collection_info::coll_stats(elem, cx)?),
+        "$planCacheStats" => one(super::collection_info::plan_cache_stats(elem)?),
+        "$currentOp" => one(super::server_stages::current_op(elem, cx)?),
+        "$listLocalSessions" => one(super::server_stages::list_local_sessions(elem, cx)?),
+        "$listSessions" => one(super::server_stages::list_sessions(elem, cx)?),
+        "$listSampledQueries" => one(super::server_stages::list_sampled_queries()?),
+        "$listClusterCatalog" => one(super::server_stages::list_cluster_catalog(elem, cx)?),
+        "$listCatalog" => one(super::server_stages::list_catalog(elem, cx)?),
+        "$querySettings" => one(super::server_stages::query_settings(elem, cx)?),
+        "$queryStats" => one(super::server_stages::query_stats(elem, cx)?),
+        "$unionWith" => one(super::union_with::UnionWith::parse(elem, cx)?),
+        "$redact" => one(super::redact::Redact::parse(elem, cx)?),
         "$sample" => one(super::sample::Sample::parse(elem)?),
         name if kauri_mutate::DocTransform::is_stage(name) => {
             one(super::transform::Transform::parse(elem, cx)?)
         }
-        other => {
+        other => super::unavailable::refuse(elem, cx).unwrap_or_else(|| {
             Err(Error::location(40324, format!("Unrecognized pipeline stage name: '{other}'")))
+        }),
+    }
+}
+
+/// Checks that a pipeline without a collection begins with a stage that needs none, and that one on
+/// a collection does not.
+pub fn check_source(pipeline: &Pipeline, cx: &ParseCx) -> Result<()> {
+    let first = pipeline.stages.first().map(|stage| (stage.name(), stage.constraints()));
+    match (first, &cx.collection) {
+        (None, None) => {
+            bail!(InvalidNamespace, "{{aggregate: 1}} is not valid for an empty pipeline.")
         }
+        (Some((name, constraints)), None) if !constraints.collectionless => bail!(
+            InvalidNamespace,
+            "{{aggregate: 1}} is not valid for '{name}'; a collection is required."
+        ),
+        (Some((name, constraints)), Some(_)) if constraints.collectionless => {
+            bail!(InvalidNamespace, "'{name}' can only be run with {{aggregate: 1}}")
+        }
+        _ => Ok(()),
     }
 }
 
 /// Checks where the stages stand.
-fn check(pipeline: &Pipeline, place: Place) -> Result<()> {
+pub fn check(pipeline: &Pipeline, place: Place) -> Result<()> {
     let last = pipeline.stages.len().saturating_sub(1);
     for (position, stage) in pipeline.stages.iter().enumerate() {
         let constraints = stage.constraints();

@@ -26,16 +26,13 @@ impl Sample {
             if !value.is_number() {
                 bail!(28746, "size argument to $sample must be a number");
             }
-            size = value.to_i64_saturating();
-            if size.is_none_or(|n| n < 0) {
-                bail!(28747, "size argument to $sample must not be negative");
-            }
-            if size == Some(0) {
-                bail!(28747, "size argument to $sample must be a positive integer");
-            }
+            size = super::truncated(&value);
         }
         match size {
-            Some(size) => Ok(Sample { size: usize::try_from(size).unwrap_or(usize::MAX) }),
+            Some(size) if size > 0 => {
+                Ok(Sample { size: usize::try_from(size).unwrap_or(usize::MAX) })
+            }
+            Some(_) => bail!(28747, "size argument to $sample must be a positive integer"),
             None => bail!(28749, "$sample stage must specify a size"),
         }
     }

@@ -5,18 +5,12 @@ use kauri_bson::{DocBuf, DocWriter};
 use kauri_catalog::{Collection, Namespace};
 
 /// What `$currentOp` shows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct CurrentOpOptions {
-    /// `allUsers`
-    pub all_users: bool,
     /// `idleConnections`
     pub idle_connections: bool,
-    /// `idleSessions`
-    pub idle_sessions: bool,
     /// `idleCursors`
     pub idle_cursors: bool,
-    /// `localOps`
-    pub local_ops: bool,
     /// `truncateOps`
     pub truncate_ops: bool,
 }
@@ -32,11 +26,11 @@ pub trait ServerInfo: Send + Sync {
     /// A document for each logical session of this server.
     fn sessions(&self) -> Vec<DocBuf>;
 
-    /// Writes `storageStats` of `$collStats`. Fails where there is no such collection.
+    /// Writes `storageStats` of `$collStats`.
     fn storage_stats(
         &self,
         ns: &Namespace,
-        collection: Option<&Collection>,
+        collection: &Collection,
         scale: i64,
         out: &mut DocWriter<'_>,
     ) -> Result<()>;

@@ -47,7 +47,7 @@ impl Unwind {
                                      prefixed with a '$': {text}"
                                 );
                             }
-                            index_path = Some(FieldPath::parse(&text)?);
+                            index_path = Some(super::field_path(&text)?);
                         }
                         ("includeArrayIndex", other) => bail!(
                             28810,
@@ -75,11 +75,35 @@ impl Unwind {
         };
         Ok(Unwind {
             spec: elem.value().into_owned(),
-            path: FieldPath::parse(path)?,
+            path: unwind_path(path)?,
             index_path,
             preserve,
         })
     }
+}
+
+impl Unwind {
+    /// The array's path.
+    pub fn path(&self) -> &FieldPath {
+        &self.path
+    }
+
+    /// Where the index goes.
+    pub fn index_path(&self) -> Option<&FieldPath> {
+        self.index_path.as_ref()
+    }
+
+    /// Whether a row is given for an array without elements.
+    pub fn preserves(&self) -> bool {
+        self.preserve
+    }
+}
+
+fn unwind_path(path: &str) -> Result<FieldPath> {
+    if path.contains('\0') {
+        bail!(16419, "field path must not contain embedded null characters");
+    }
+    super::field_path(path)
 }
 
 impl StageSpec for Unwind {
@@ -134,13 +158,15 @@ enum Unwound<'d> {
     Elements(Doc<'d>),
     /// One row, the document as it is.
     Same,
-    /// One row with this value in the path's place, and a null for the index.
-    One(Value<'d>),
+    /// One row with nothing in the path's place, and a null for the index.
+    Emptied,
+    /// One row, the document as it is, with a null for the index.
+    WithIndex,
     Nothing,
 }
 
 /// Makes the rows of a document.
-struct Unwinder {
+pub(super) struct Unwinder {
     spec: Unwind,
     /// The fields that are read of the rows.
     fields: Fields,
@@ -149,7 +175,12 @@ struct Unwinder {
 }
 
 impl Unwinder {
-    fn new(spec: Unwind, fields: Fields) -> Unwinder {
+    /// Whether a row is given for an array without elements.
+    pub fn preserves(&self) -> bool {
+        self.spec.preserve
+    }
+
+    pub fn new(spec: Unwind, fields: Fields) -> Unwinder {
         Unwinder { spec, fields, scratch: Vec::new(), second: Vec::new() }
     }
 
@@ -161,26 +192,32 @@ impl Unwinder {
                 let array = elem.as_doc().unwrap_or(Doc::EMPTY);
                 match (array.is_empty(), self.spec.preserve) {
                     (false, _) => Unwound::Elements(array),
-                    (true, true) => Unwound::One(Value::Missing),
+                    (true, true) => Unwound::Emptied,
                     (true, false) => Unwound::Nothing,
                 }
             }
             Some(elem) if !matches!(elem.ty(), Type::Null | Type::Undefined) => match with_index {
-                true => Unwound::One(elem.value()),
+                true => Unwound::WithIndex,
                 false => Unwound::Same,
             },
             _ if !self.spec.preserve => Unwound::Nothing,
-            _ if !with_index => Unwound::Same,
-            found => Unwound::One(found.map_or(Value::Missing, Elem::value)),
+            _ if with_index => Unwound::WithIndex,
+            _ => Unwound::Same,
         }
     }
 
-    /// The document with this value in the path's place and the index where that is asked for, as
-    /// far as its fields are read. Valid until the next one is made.
-    fn row(&mut self, doc: Doc<'_>, value: &Value<'_>, index: Option<i64>) -> Doc<'_> {
+    /// The document with this value in the path's place (the one that it has, if none is given) and
+    /// the index where that is asked for, as far as its fields are read. Valid until the next one
+    /// is made.
+    pub fn row(&mut self, doc: Doc<'_>, value: Option<&Value<'_>>, index: Option<i64>) -> Doc<'_> {
         self.scratch.clear();
-        let path = self.spec.path.parts();
-        replace(doc, path, value, &self.fields, &mut DocWriter::new(&mut self.scratch));
+        match value {
+            Some(value) => {
+                let out = &mut DocWriter::new(&mut self.scratch);
+                replace(doc, self.spec.path.parts(), value, &self.fields, out);
+            }
+            None => self.fields.copy(doc, &mut self.scratch),
+        }
         let mut made = &self.scratch;
         if let Some(path) = &self.spec.index_path {
             let index = index.map_or(Value::Null, Value::Int64);
@@ -209,9 +246,14 @@ impl Unwinder {
                 *lent += 1;
                 return Ok((take(row)?, None));
             }
-            Unwound::One(value) => {
+            Unwound::Emptied => {
                 *lent += 1;
-                let made = self.row(row.doc(), &value, None);
+                let made = self.row(row.doc(), Some(&Value::Missing), None);
+                return Ok((take(&row.lent(made))?, None));
+            }
+            Unwound::WithIndex => {
+                *lent += 1;
+                let made = self.row(row.doc(), None, None);
                 return Ok((take(&row.lent(made))?, None));
             }
             Unwound::Elements(array) => array,
@@ -219,7 +261,7 @@ impl Unwinder {
         let mut elements = array.iter().enumerate();
         while let Some((index, elem)) = elements.next() {
             *lent += 1;
-            let made = self.row(row.doc(), &elem.value(), Some(index as i64));
+            let made = self.row(row.doc(), Some(&elem.value()), Some(index as i64));
             let flow = take(&row.lent(made))?;
             if flow != Flow::Continue || *lent >= LENT_MAX {
                 let pending = elements.next().map(|_| Pending::new(row, array, index + 1));
@@ -258,7 +300,7 @@ impl UnwindStage {
         let doc = pending.row.doc();
         while let Some((ty, place)) = pending.elements.get(pending.next) {
             let value = Value::from_raw(*ty, &doc.as_bytes()[place.clone()]);
-            let made = self.unwinder.row(doc, &value, Some(pending.next as i64));
+            let made = self.unwinder.row(doc, Some(&value), Some(pending.next as i64));
             *lent += 1;
             pending.next += 1;
             if take(&pending.row.lent(made))? != Flow::Continue || *lent >= LENT_MAX {
@@ -309,7 +351,7 @@ fn find<'d>(doc: Doc<'d>, path: &[String]) -> Option<Elem<'d>> {
 
 /// Writes `doc` with `value` at the path, as far as its fields are read; what isn't there on the way
 /// is made.
-fn replace(
+pub(super) fn replace(
     doc: Doc<'_>,
     path: &[String],
     value: &Value<'_>,
@@ -351,12 +393,7 @@ impl Stage for UnwindStage {
             given = Some(row.clone().into_owned());
             Ok(Flow::Stop)
         })?;
-        let step = match (step, given) {
-            (_, Some(row)) => Step::Row(row),
-            (Step::Blocked(ticket), None) => Step::Blocked(ticket),
-            (Step::Done, None) => Step::Done,
-            (Step::Row(()) | Step::Again, None) => Step::Again,
-        };
+        let step = super::given_row(step, given);
         Ok(self.stats.count(step))
     }
 

@@ -1,0 +1,83 @@
+//! Pipelines within a stage, over a collection of their own.
+
+use super::parse::{self, ParseCx, Place};
+use super::{BuildCx, FieldUse, StageSpec, views};
+use kauri_base::{Result, bail, limits};
+use kauri_bson::Doc;
+use kauri_catalog::{Collection, Namespace};
+use std::sync::Arc;
+
+/// A parsed pipeline over another collection, or over rows of its own.
+#[derive(Clone)]
+pub struct SubPipeline {
+    /// The collection or view; none if the first stage brings the rows.
+    pub from: Option<Namespace>,
+    /// The stages.
+    pub stages: Vec<Arc<dyn StageSpec>>,
+}
+
+/// What a sub-pipeline reads, now that names have been looked up.
+#[derive(Clone)]
+pub struct ResolvedSub {
+    /// The collection, if it exists.
+    pub collection: Option<Arc<Collection>>,
+    /// The stages of views in between, then the pipeline's own.
+    pub stages: Vec<Arc<dyn StageSpec>>,
+    /// How many of them are those of views.
+    pub of_views: usize,
+}
+
+impl SubPipeline {
+    /// Parses the stages; `cx` has the variables that they may use.
+    pub fn parse(
+        from: Option<Namespace>,
+        stages: Doc<'_>,
+        place: Place,
+        cx: &ParseCx,
+    ) -> Result<SubPipeline> {
+        let mut within = cx.within(place)?;
+        within.collection = None;
+        if let Some(ns) = &from {
+            within = within.on(ns);
+        }
+        let mut pipeline = parse::parse(stages, &within)?;
+        parse::check_source(&pipeline, &within)?;
+        pipeline.optimize();
+        Ok(SubPipeline { from, stages: pipeline.stages })
+    }
+
+    /// Looks the names up.
+    pub fn resolve(&self, cx: &BuildCx) -> Result<ResolvedSub> {
+        if cx.depth > limits::PIPELINE_DEPTH_MAX {
+            bail!(
+                MaxSubPipelineDepthExceeded,
+                "Maximum number of nested sub-pipelines exceeded. Limit is {}",
+                limits::PIPELINE_DEPTH_MAX
+            );
+        }
+        let Some(from) = &self.from else {
+            return Ok(ResolvedSub { collection: None, stages: self.stages.clone(), of_views: 0 });
+        };
+        let (collection, view) = views::resolve(&cx.catalog, from)?;
+        let of_views = view.stages.len();
+        let mut stages = view.stages;
+        stages.extend(self.stages.iter().cloned());
+        Ok(ResolvedSub { collection, stages, of_views })
+    }
+
+    /// What the stages read, for the stage that they are within.
+    pub fn uses(&self) -> Vec<FieldUse> {
+        self.stages.iter().map(|stage| stage.field_use()).collect()
+    }
+}
+
+/// The surroundings in which the stages of a sub-pipeline are built.
+pub fn build_cx(cx: &BuildCx, sub: &ResolvedSub) -> BuildCx {
+    BuildCx { collection: sub.collection.clone(), depth: cx.depth + 1, most: 0, ..cx.clone() }
+}
+
+/// Whether the first stage of an array is `$documents`, which brings its own rows.
+pub fn begins_with_documents(stages: Doc<'_>) -> bool {
+    let first = stages.first().and_then(|e| e.as_doc()).and_then(Doc::first);
+    first.is_some_and(|stage| stage.key() == "$documents")
+}
