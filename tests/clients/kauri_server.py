@@ -41,18 +41,22 @@ class Server:
     def uri(self):
         return f"mongodb://127.0.0.1:{self.port}/"
 
-    def start(self):
-        """Starts the process and returns when it accepts connections."""
+    def spawn(self):
+        """Starts the process and returns it at once."""
         data = self.directory / "data"
         data.mkdir(exist_ok=True)
         self.port = free_port()
-        self.process = subprocess.Popen(
+        return subprocess.Popen(
             [self.binary, "serve", "--port", str(self.port), "--bind_ip", "127.0.0.1"]
             + ["--dbpath", str(data), "--unixSocketPrefix", str(self.directory)]
             + self.flags,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
+
+    def start(self):
+        """Starts the process and returns when it accepts connections."""
+        self.process = self.spawn()
         ready = threading.Event()
         threading.Thread(target=self._copy_log, args=(self.process.stdout, ready), daemon=True).start()
         if not ready.wait(READY_SECONDS_MAX) or self.process.poll() is not None:

@@ -33,8 +33,10 @@ const VERSION: &str = "57.1";
 fn check_option(elem: Elem<'_>) -> Result<()> {
     let value = elem.value();
     match elem.key() {
-        "caseLevel" | "numericOrdering" | "normalization" | "backwards" | "strength"
-        | "caseFirst" | "alternate" | "maxVariable" | "version"
+        // The only one that null doesn't leave out.
+        "backwards" if value.is_nullish() => return Err(wrong_type(elem, "bool")),
+        "caseLevel" | "numericOrdering" | "normalization" | "strength" | "caseFirst"
+        | "alternate" | "maxVariable" | "version"
             if value.is_nullish() => {}
         "caseLevel" | "numericOrdering" | "normalization" | "backwards" => {
             if !matches!(value, Value::Bool(_)) {

@@ -8,6 +8,7 @@ use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
 use kauri_bson::{DocBuf, Value, array, doc};
 use kauri_catalog::{Catalog, Rename};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
@@ -29,7 +30,14 @@ fn random_doc(random: &SeededRandom, id: i64) -> DocBuf {
 }
 
 /// Inserts, changes and deletes at random until told to stop; returns how often.
-fn write_at_random(catalog: &Catalog, name: &str, seed: u64, stop: &AtomicBool) -> usize {
+/// Meets the others at `begun` when it has written once.
+fn write_at_random(
+    catalog: &Catalog,
+    name: &str,
+    seed: u64,
+    begun: &Barrier,
+    stop: &AtomicBool,
+) -> usize {
     let random = SeededRandom::new(seed);
     let mut written = 0;
     let mut next_id = seed as i64 * 1_000_000;
@@ -51,7 +59,12 @@ fn write_at_random(catalog: &Catalog, name: &str, seed: u64, stop: &AtomicBool) 
                 })
             }
         };
-        written += usize::from(outcome == Written::Done);
+        if outcome == Written::Done {
+            written += 1;
+            if written == 1 {
+                begun.wait();
+            }
+        }
     }
     written
 }
@@ -70,17 +83,18 @@ fn an_index_built_among_writers_equals_a_rebuild() {
         spec(doc! { "a" => -1, "b" => 1 }, "ab"),
     ];
     for round in 0..8 {
-        let stop = AtomicBool::new(false);
+        let (begun, stop) = (Barrier::new(4), AtomicBool::new(false));
         let written = thread::scope(|scope| {
             let writers: Vec<_> = (0..3)
                 .map(|writer| {
-                    let (catalog, stop) = (&catalog, &stop);
+                    let (catalog, begun, stop) = (&catalog, &begun, &stop);
                     scope.spawn(move || {
-                        write_at_random(catalog, "db.c", 1 + round * 10 + writer, stop)
+                        write_at_random(catalog, "db.c", 1 + round * 10 + writer, begun, stop)
                     })
                 })
                 .collect();
-            // The writers have to be in full swing before and after.
+            // The writers are in full swing before and after.
+            begun.wait();
             let ids = create_indexes(&catalog, "db.c", &specs).unwrap();
             assert_eq!(ids.len(), 3);
             stop.store(true, Ordering::Release);

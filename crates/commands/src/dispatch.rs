@@ -417,29 +417,44 @@ async fn execute(
     started_ns: u64,
     liveness: &Arc<Liveness>,
 ) -> Result<Injected> {
-    let server = invocation.server.clone();
+    let server = invocation.server;
     let Some(first) = invocation.body.first() else {
         bail!(CommandNotFound, "no such command: ''");
     };
-    let Some(command) = registry::by_name().get(first.key()).copied() else {
+    let Some(entry) = registry::by_name().get(first.key()).copied() else {
+        server.counters.unknown_commands.fetch_add(1, Ordering::Relaxed);
         bail!(CommandNotFound, "no such command: '{}'", first.key());
     };
+    let result = run_command(invocation, entry.command, state, started_ns, liveness).await;
+    server.counters.commands.count(entry.number, result.is_err());
+    result
+}
+
+async fn run_command(
+    invocation: &mut Invocation<'_>,
+    command: &'static Command,
+    state: Arc<OperationState>,
+    started_ns: u64,
+    liveness: &Arc<Liveness>,
+) -> Result<Injected> {
+    let server = invocation.server;
     invocation.name = command.name;
     if command.access != Access::Write {
         invocation.op.watch_client(Arc::new(Presence(liveness.clone())));
     }
     check_database(command, invocation.db)?;
-    count(&server, command);
-    let injected = fail_command::before(&server, invocation, command).await?;
+    count(server, command);
+    let injected = fail_command::before(server, invocation, command).await?;
     if let Some(outcome) = injected.immediate() {
         return outcome;
     }
     invocation.write_concern = concerns::read(command, invocation.body, &mut invocation.op)?;
+    fail_command::check_time(server, &invocation.op)?;
     if let Some(id) = invocation.op.lsid {
         server.sessions.touch(id, server.clock.monotonic())?;
     }
     if command.access == Access::Write {
-        wait_for_unlock(&server, invocation).await?;
+        wait_for_unlock(server, invocation).await?;
     }
     if server.stopping.load(Ordering::Relaxed) && !command.before_auth {
         bail!(ShutdownInProgress, "The server is in quiesce mode and will shut down");

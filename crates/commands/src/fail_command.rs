@@ -1,11 +1,12 @@
-//! The `failCommand` failpoint, as drivers' test suites use it: makes commands fail, break the
-//! connection, wait, or succeed with a write concern error.
+//! The failpoints that drivers' test suites use. `failCommand` makes commands fail, break the
+//! connection, wait, or succeed with a write concern error; `maxTimeAlwaysTimeOut` makes every time
+//! limit run out at once.
 
 use crate::dispatch::Injected;
 use crate::invocation::Invocation;
 use crate::registry::Command;
 use crate::server::Server;
-use kauri_base::{Error, ErrorCode, Result};
+use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
 use std::time::Duration;
 
@@ -39,6 +40,21 @@ impl Injection {
     }
 }
 
+/// The failpoints that there are.
+pub const POINTS: &[&str] = &["failCommand", "maxTimeAlwaysTimeOut"];
+
+/// Fails if a test wants the time limits of operations to be exceeded and this one has one.
+pub fn check_time(server: &Server, op: &OperationContext) -> Result<()> {
+    if !server.fail_points.any_active() || op.time_left().is_none() {
+        return Ok(());
+    }
+    let random = || server.random.next_u64() as f64 / u64::MAX as f64;
+    match server.fail_points.fire("maxTimeAlwaysTimeOut", random, |_| true) {
+        Some(_) => bail!(MaxTimeMSExpired, "operation exceeded time limit"),
+        None => Ok(()),
+    }
+}
+
 /// Looks whether the failpoint applies to the command, and waits if that is what it asks.
 pub async fn before(
     server: &Server,
@@ -67,6 +83,9 @@ pub async fn before(
         let code = ErrorCode::from_number(code.to_i64_saturating().unwrap_or(0) as i32);
         let message = format!("Failing command via 'failCommand' failpoint: {}", command.name);
         let mut error = Error::new(code, message);
+        if let Value::Document(extra) = data.value("errorExtraInfo") {
+            error = error.with_extra(extra.into_buf().into_vec());
+        }
         for label in &injection.labels {
             error = error.with_label(label.clone());
         }
@@ -97,6 +116,9 @@ fn applies(data: &[u8], invocation: &Invocation<'_>, command: &Command) -> bool 
         if namespace != full {
             return false;
         }
+    }
+    if data.value("failAllCommands").truthy() {
+        return true;
     }
     data.value("failCommands").as_array().is_some_and(|names| {
         names.iter().any(|name| {

@@ -69,14 +69,23 @@ impl Command {
     }
 }
 
+/// A command with its number, which is its place in `cmds::ALL`.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// The command.
+    pub command: &'static Command,
+    /// Its number.
+    pub number: usize,
+}
+
 /// All commands by name and alias.
-pub fn by_name() -> &'static HashMap<&'static str, &'static Command> {
-    static MAP: OnceLock<HashMap<&'static str, &'static Command>> = OnceLock::new();
+pub fn by_name() -> &'static HashMap<&'static str, Entry> {
+    static MAP: OnceLock<HashMap<&'static str, Entry>> = OnceLock::new();
     MAP.get_or_init(|| {
         let mut map = HashMap::new();
-        for command in crate::cmds::ALL {
+        for (number, command) in crate::cmds::ALL.iter().enumerate() {
             for name in std::iter::once(&command.name).chain(command.aliases) {
-                let before = map.insert(*name, *command);
+                let before = map.insert(*name, Entry { command, number });
                 debug_assert!(before.is_none(), "two commands are called {name}");
             }
         }

@@ -10,7 +10,7 @@ use kauri_base::{Clock, RandomSource};
 use kauri_bson::DocBuf;
 use kauri_catalog::Catalog;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// The version that clients are told.
 pub const VERSION: &str = "7.0.14";
@@ -117,10 +117,50 @@ pub struct Server {
     pub stopping: AtomicBool,
 }
 
+/// How often a command ran and failed.
+#[derive(Default)]
+pub struct CommandCounter {
+    /// Runs.
+    pub total: AtomicU64,
+    /// Runs that failed.
+    pub failed: AtomicU64,
+}
+
+/// A counter for each command, by its number.
+pub struct CommandCounters(Vec<CommandCounter>);
+
+impl Default for CommandCounters {
+    fn default() -> Self {
+        CommandCounters(crate::cmds::ALL.iter().map(|_| CommandCounter::default()).collect())
+    }
+}
+
+impl CommandCounters {
+    /// Counts a run.
+    pub fn count(&self, number: usize, failed: bool) {
+        if let Some(counter) = self.0.get(number) {
+            counter.total.fetch_add(1, Ordering::Relaxed);
+            if failed {
+                counter.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Runs and failures of each command, in the order of `cmds::ALL`.
+    pub fn read(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter().map(|counter| {
+            (counter.total.load(Ordering::Relaxed), counter.failed.load(Ordering::Relaxed))
+        })
+    }
+}
+
 /// `opcounters`, `metrics.document` and the like.
 #[derive(Default)]
 #[allow(missing_docs)]
 pub struct Counters {
+    /// By command; without the runs of `find` on the express path, which `query` counts.
+    pub commands: CommandCounters,
+    pub unknown_commands: AtomicU64,
     pub insert: AtomicU64,
     pub query: AtomicU64,
     pub update: AtomicU64,
@@ -141,6 +181,6 @@ impl Server {
     /// Whether something is in force that every command has to be looked at for: failpoints, a
     /// shutdown.
     pub fn is_special(&self) -> bool {
-        self.fail_points.any_active() || self.stopping.load(std::sync::atomic::Ordering::Relaxed)
+        self.fail_points.any_active() || self.stopping.load(Ordering::Relaxed)
     }
 }

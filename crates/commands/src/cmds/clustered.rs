@@ -5,18 +5,21 @@ use crate::args::Args;
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, Elem, Value, shell_text};
 
-/// Checks `{key: {_id: 1}, unique: true, v, name}`.
-pub fn check(args: &Args<'_>, elem: Elem<'_>) -> Result<()> {
+/// How the option was given.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Form {
+    /// `{key: {_id: 1}, unique: true, v, name}`.
+    Spec,
+    /// As a boolean, which only collections of old buckets had.
+    Legacy,
+}
+
+/// Checks the option.
+pub fn check(args: &Args<'_>, elem: Elem<'_>) -> Result<Form> {
     match (elem.value(), elem.as_doc()) {
-        (Value::Document(_), Some(doc)) => check_spec(doc),
-        (Value::Bool(_), _) => bail!(
-            5979703,
-            "'clusteredIndex' legacy format {{clusteredIndex: <bool>}} is not supported here"
-        ),
-        (value, _) if value.is_number() => bail!(
-            5979703,
-            "'clusteredIndex' legacy format {{clusteredIndex: <bool>}} is not supported here"
-        ),
+        (Value::Document(_), Some(doc)) => check_spec(doc).map(|()| Form::Spec),
+        (Value::Bool(_), _) => Ok(Form::Legacy),
+        (value, _) if value.is_number() => Ok(Form::Legacy),
         _ => Err(args.wrong_type(elem, &["bool", "object"])),
     }
 }

@@ -45,6 +45,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let request = parse(invocation)?;
         check_dry_run(&request)?;
         let ticket = match invocation.server.catalog.resolve(ns.as_str()) {
+            Resolved::Nothing if request.validator.is_some() && ns.is_system() => {
+                bail!(InvalidOptions, "Document validators not allowed on system collection {ns}")
+            }
             Resolved::Nothing => bail!(NamespaceNotFound, "ns does not exist: {ns}"),
             Resolved::View(view) => change_view(invocation, &view, &request)?,
             Resolved::Collection(collection) => {

@@ -35,7 +35,7 @@ struct Given<'a> {
     collation: bool,
     images: Option<bool>,
     timeseries: bool,
-    clustered: bool,
+    clustered: Option<clustered::Form>,
     expire: Option<i64>,
     encrypted: bool,
     storage_engine: Option<Doc<'a>>,
@@ -79,7 +79,7 @@ impl<'a> Given<'a> {
                     self.timeseries = true;
                 }
             }
-            "clusteredIndex" => self.clustered = args.given(elem, clustered::check)?.is_some(),
+            "clusteredIndex" => self.clustered = Some(clustered::check(args, elem)?),
             "expireAfterSeconds" => self.expire = args.given(elem, Args::long)?,
             "encryptedFields" => self.encrypted = args.given(elem, Args::object)?.is_some(),
             "storageEngine" => self.storage_engine = args.given(elem, storage_options::check)?,
@@ -102,7 +102,7 @@ impl<'a> Given<'a> {
         if let Some(action) = &self.action {
             options::parse_action(action)?;
         }
-        if self.clustered {
+        if self.clustered.is_some() {
             self.check_clustered()?;
         }
         if self.pipeline.is_some() && self.view_on.is_none() {
@@ -140,7 +140,7 @@ impl<'a> Given<'a> {
         }
         for (given, what) in [
             (self.timeseries, "timeseries"),
-            (self.clustered, "clusteredIndex"),
+            (self.clustered.is_some(), "clusteredIndex"),
             (self.encrypted, "encryptedFields"),
         ] {
             if given {
@@ -172,6 +172,12 @@ impl<'a> Given<'a> {
                 "The 'clusteredIndex' option is not supported with the 'idIndex' option"
             );
         }
+        if self.clustered == Some(clustered::Form::Legacy) {
+            bail!(
+                5979703,
+                "'clusteredIndex' legacy format {{clusteredIndex: <bool>}} is not supported here"
+            );
+        }
         Ok(())
     }
 
@@ -183,7 +189,7 @@ impl<'a> Given<'a> {
             (self.level.is_some(), "validationLevel"),
             (self.action.is_some(), "validationAction"),
             (self.id_index.is_some(), "idIndex"),
-            (self.clustered, "clusteredIndex"),
+            (self.clustered.is_some(), "clusteredIndex"),
             (self.images.is_some(), "changeStreamPreAndPostImages"),
         ];
         for (given, name) in others {
@@ -196,7 +202,7 @@ impl<'a> Given<'a> {
 
     fn check_expiry(&self, invocation: &Invocation<'_>) -> Result<()> {
         let Some(seconds) = self.expire else { return Ok(()) };
-        if !self.timeseries && !self.clustered {
+        if !self.timeseries && self.clustered.is_none() {
             bail!(
                 InvalidOptions,
                 "'expireAfterSeconds' is only supported on time-series collections or when the \

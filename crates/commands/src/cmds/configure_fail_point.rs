@@ -1,6 +1,7 @@
 //! `configureFailPoint`, for tests: only where `enableTestCommands` is set.
 
 use crate::args::Args;
+use crate::fail_command;
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
 use kauri_base::failpoint::Mode;
@@ -12,9 +13,6 @@ pub const COMMAND: Command = Command {
     admin_only: true,
     ..Command::new("configureFailPoint", "sets a failpoint, for tests", run)
 };
-
-/// The points that there are.
-const POINTS: &[&str] = &["failCommand"];
 
 enum Setting {
     Off,
@@ -38,13 +36,15 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             }
         }
         let Some(setting) = setting else { return Err(args.missing("mode")) };
-        if !POINTS.contains(&name.as_str()) {
+        if !fail_command::POINTS.contains(&name.as_str()) {
             bail!(FailPointSetFailed, "{name} not found");
         }
         let count = match setting {
             Setting::Off => server.fail_points.unset(&name),
             Setting::On(mode) => {
-                check_data(data)?;
+                if name == "failCommand" {
+                    check_data(data)?;
+                }
                 server.fail_points.set(&name, mode, data.as_bytes().to_vec())
             }
         };

@@ -1,6 +1,8 @@
 //! The section `metrics`: counters of documents, cursors, commands and the TTL monitor.
 
+use crate::cmds;
 use crate::invocation::Invocation;
+use crate::server::Counters;
 use kauri_bson::DocWriter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,6 +12,7 @@ fn read(counter: &AtomicU64) -> i64 {
 
 pub fn metrics(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     let counters = &invocation.server.counters;
+    commands(counters, &mut out.document("commands"));
     cursors(invocation, &mut out.document("cursor"));
     {
         let mut document = out.document("document");
@@ -25,6 +28,21 @@ pub fn metrics(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     let mut ttl = out.document("ttl");
     ttl.put("deletedDocuments", read(&counters.ttl_deleted));
     ttl.put("passes", read(&counters.ttl_passes));
+}
+
+fn commands(counters: &Counters, out: &mut DocWriter<'_>) {
+    out.put("<UNKNOWN>", read(&counters.unknown_commands));
+    for (command, (total, failed)) in cmds::ALL.iter().zip(counters.commands.read()) {
+        // The express path counts a find but not the command.
+        let total = if command.name == "find" {
+            total.max(counters.query.load(Ordering::Relaxed))
+        } else {
+            total
+        };
+        let mut counter = out.document(command.name);
+        counter.put("failed", failed as i64);
+        counter.put("total", total as i64);
+    }
 }
 
 fn cursors(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {

@@ -1,0 +1,296 @@
+//! A server on the in-memory engine and the in-memory transport, with its time in the test's hand,
+//! and clients that send it commands.
+
+use kauri_base::clock::SeededRandom;
+use kauri_base::{Clock, RandomSource};
+use kauri_bson::{Doc, DocBuf, DocWriter, Value, doc};
+use kauri_catalog::Catalog;
+use kauri_commands::cursors::CursorManager;
+use kauri_commands::server::{Machine, ProcessMemory};
+use kauri_commands::{CommandService, Server, StartInfo};
+use kauri_storage::ephemeral::EphemeralEngine;
+use kauri_storage::{LocalCommitter, StorageEngine};
+use kauri_transport::fake::{FakeClient, FakeTransport};
+use kauri_transport::{ExecutorOptions, ServiceExecutor, SessionManager, TransportLayer};
+use kauri_wire::{Message, MsgWriter};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Longer than anything takes, so that a hang becomes a failure.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// What the clock says at first, in milliseconds since 1970.
+pub const START_MS: i64 = 1_700_000_000_000;
+
+/// A clock that stands still until it's told to move.
+pub struct TestClock(AtomicU64);
+
+impl TestClock {
+    pub fn advance(&self, time: Duration) {
+        self.0.fetch_add(time.as_millis() as u64, Ordering::SeqCst);
+    }
+}
+
+impl Clock for TestClock {
+    fn unix_ms(&self) -> i64 {
+        START_MS + self.0.load(Ordering::SeqCst) as i64
+    }
+
+    fn monotonic(&self) -> Duration {
+        // Not from zero, so that times in the past can be told.
+        Duration::from_secs(1_000_000) + Duration::from_millis(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// The server. Ends when it is dropped.
+pub struct TestServer {
+    pub server: Arc<Server>,
+    pub clock: Arc<TestClock>,
+    pub executor: Arc<ServiceExecutor>,
+    /// What `shutdown` asked for.
+    pub shutdowns: Mutex<mpsc::Receiver<u64>>,
+    manager: Arc<SessionManager>,
+    transport: FakeTransport,
+}
+
+impl TestServer {
+    pub fn start() -> TestServer {
+        let clock = Arc::new(TestClock(AtomicU64::new(0)));
+        let engine: Arc<dyn StorageEngine> = Arc::new(EphemeralEngine::new());
+        let committer = Arc::new(LocalCommitter(engine.clone()));
+        let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::new(11));
+        let catalog = Catalog::open(engine, committer, clock.clone(), random.clone()).unwrap();
+        let (shutdown, shutdowns) = mpsc::channel();
+        let server = Arc::new(Server {
+            cursors: CursorManager::new(clock.clone(), random.clone()),
+            catalog: Arc::new(catalog),
+            process_id: [1; 12],
+            operations: Default::default(),
+            parameters: Default::default(),
+            fail_points: Default::default(),
+            start: start_info(),
+            clock: clock.clone(),
+            random,
+            counters: Default::default(),
+            memory: Box::new(ProcessMemory::default),
+            sessions: Default::default(),
+            profiling: Default::default(),
+            shutdown: Box::new(move |seconds| {
+                let _ = shutdown.send(seconds);
+            }),
+            fsync_locks: AtomicI64::new(0),
+            slow_ms: AtomicI64::new(1_000_000),
+            stopping: Default::default(),
+        });
+        server.parameters.set_at_startup("enableTestCommands", Value::Bool(true)).unwrap();
+        let options = ExecutorOptions { workers: 2, spin_us: 0 };
+        let executor = ServiceExecutor::start(&options).unwrap();
+        let service = Arc::new(CommandService::new(server.clone()));
+        let manager = SessionManager::new(executor.clone(), service, 1_000);
+        let mut transport = FakeTransport::default();
+        transport.setup().unwrap();
+        transport.start(&manager).unwrap();
+        let shutdowns = Mutex::new(shutdowns);
+        TestServer { server, clock, executor, shutdowns, manager, transport }
+    }
+
+    pub fn client(&self) -> Client {
+        Client { pipe: Arc::new(self.transport.connect().unwrap()), database: "test".to_owned() }
+    }
+
+    /// Runs a future on a worker until it ends.
+    pub fn run(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let (done, ended) = mpsc::channel();
+        self.executor.workers()[0].spawn(async move {
+            future.await;
+            let _ = done.send(());
+        });
+        ended.recv_timeout(PATIENCE).unwrap();
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.server.stopping.store(true, Ordering::Release);
+        self.transport.shutdown();
+        self.manager.shutdown(PATIENCE);
+        self.executor.shutdown();
+    }
+}
+
+fn start_info() -> StartInfo {
+    StartInfo {
+        argv: vec!["kauri".to_owned()],
+        parsed: DocBuf::new(),
+        host: "test:1".to_owned(),
+        port: 1,
+        dbpath: String::new(),
+        started_ms: START_MS,
+        pid: 1,
+        machine: Machine::default(),
+        revision: "test",
+    }
+}
+
+/// A client's connection.
+pub struct Client {
+    pipe: Arc<FakeClient>,
+    /// The database that commands go to.
+    pub database: String,
+}
+
+impl Client {
+    /// Sends a command without waiting for its reply.
+    pub fn send(&self, command: &DocBuf) {
+        let mut message = Vec::new();
+        let writer = MsgWriter::begin(&mut message, 1, 0, 0);
+        {
+            let mut body = DocWriter::new(&mut message);
+            body.put_all(command.as_doc());
+            body.put("$db", self.database.as_str());
+        }
+        writer.finish(&mut message).unwrap();
+        self.pipe.send(&message);
+    }
+
+    /// The next reply; none if the connection ended.
+    pub fn receive(&self) -> Option<DocBuf> {
+        self.receive_within(PATIENCE)
+    }
+
+    pub fn receive_within(&self, patience: Duration) -> Option<DocBuf> {
+        let message = self.pipe.receive(patience)?;
+        let (_, Message::Msg(reply)) = Message::parse(&message).unwrap() else {
+            panic!("no OP_MSG");
+        };
+        Some(Doc::from_bytes(reply.body).unwrap().to_buf())
+    }
+
+    /// Runs a command and returns its reply, whatever it says.
+    pub fn run(&self, command: &DocBuf) -> DocBuf {
+        self.send(command);
+        self.receive().unwrap_or_else(|| panic!("no reply to {}", show(command)))
+    }
+
+    /// Runs a command that has to succeed.
+    #[track_caller]
+    pub fn ok(&self, command: DocBuf) -> DocBuf {
+        let reply = self.run(&command);
+        assert_eq!(code_of(&reply), 0, "{} -> {}", show(&command), show(&reply));
+        reply
+    }
+
+    /// Runs a command that has to fail and returns the code.
+    #[track_caller]
+    pub fn fails(&self, command: DocBuf) -> i64 {
+        let reply = self.run(&command);
+        let code = code_of(&reply);
+        assert_ne!(code, 0, "{} -> {}", show(&command), show(&reply));
+        code
+    }
+
+    /// The same connection, for commands to another database.
+    pub fn on(&self, database: &str) -> Client {
+        Client { pipe: self.pipe.clone(), database: database.to_owned() }
+    }
+
+    pub fn admin(&self) -> Client {
+        self.on("admin")
+    }
+
+    #[track_caller]
+    pub fn insert(&self, collection: &str, docs: impl IntoIterator<Item = DocBuf>) {
+        let docs = Value::array(docs.into_iter().map(Value::from));
+        let reply = self.ok(doc! { "insert" => collection, "documents" => docs });
+        assert!(reply.as_doc().get("writeErrors").is_none(), "{}", show(&reply));
+    }
+
+    /// The `_id`s of the documents that match, in order.
+    #[track_caller]
+    pub fn ids(&self, collection: &str, filter: DocBuf) -> Vec<i64> {
+        let reply = self.ok(doc! {
+            "find" => collection, "filter" => filter, "sort" => doc! { "_id" => 1 },
+            "projection" => doc! { "_id" => 1 }, "batchSize" => 100_000,
+        });
+        first_batch(&reply).iter().map(|d| number(d, "_id")).collect()
+    }
+
+    #[track_caller]
+    pub fn all_ids(&self, collection: &str) -> Vec<i64> {
+        self.ids(collection, doc! {})
+    }
+
+    /// Fails unless the collection is as it should be, indexes and all.
+    #[track_caller]
+    pub fn validate(&self, collection: &str) {
+        let reply = self.ok(doc! { "validate" => collection, "full" => true });
+        assert_eq!(reply.as_doc().value("valid"), Value::Bool(true), "{}", show(&reply));
+    }
+
+    /// The names of the collection's indexes.
+    #[track_caller]
+    pub fn index_names(&self, collection: &str) -> Vec<String> {
+        let reply = self.ok(doc! { "listIndexes" => collection });
+        first_batch(&reply).iter().map(|d| text(d, "name")).collect()
+    }
+}
+
+/// The code of a failed command; 0 if it succeeded.
+pub fn code_of(reply: &DocBuf) -> i64 {
+    match reply.as_doc().value("ok").as_f64_lossy() {
+        Some(1.0) => 0,
+        _ => number(reply, "code"),
+    }
+}
+
+/// The documents of a cursor's first batch.
+pub fn first_batch(reply: &DocBuf) -> Vec<DocBuf> {
+    let cursor = at(reply, "cursor");
+    let Value::Array(batch) = cursor.as_doc().value("firstBatch") else { panic!("no batch") };
+    batch.as_doc().iter().map(|e| e.as_doc().unwrap().to_buf()).collect()
+}
+
+pub fn cursor_id(reply: &DocBuf) -> i64 {
+    number(&at(reply, "cursor"), "id")
+}
+
+/// The embedded document of this name.
+#[track_caller]
+pub fn at(doc: &DocBuf, field: &str) -> DocBuf {
+    match doc.as_doc().value(field) {
+        Value::Document(inner) => inner.into_buf(),
+        _ => panic!("no document {field} in {}", show(doc)),
+    }
+}
+
+#[track_caller]
+pub fn number(doc: &DocBuf, field: &str) -> i64 {
+    let value = doc.as_doc().value(field);
+    value.as_i64_exact().unwrap_or_else(|| panic!("no number {field} in {}", show(doc)))
+}
+
+#[track_caller]
+pub fn text(doc: &DocBuf, field: &str) -> String {
+    let value = doc.as_doc().value(field);
+    value.as_str().unwrap_or_else(|| panic!("no text {field} in {}", show(doc))).to_owned()
+}
+
+pub fn show(doc: &DocBuf) -> String {
+    kauri_bson::shell_text(doc.as_doc())
+}
+
+/// Waits until `condition` holds. What it waits for happens on other threads, at their pace.
+#[track_caller]
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// An `lsid`.
+pub fn lsid(n: u8) -> DocBuf {
+    doc! { "id" => Value::Binary { subtype: 4, bytes: vec![n; 16].into() } }
+}

@@ -1,0 +1,5 @@
+//! Commands against a whole server in memory.
+
+#[allow(dead_code)]
+mod common;
+mod expiry;
