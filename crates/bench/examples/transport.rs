@@ -89,7 +89,10 @@ struct Asker {
 impl Client for Asker {
     fn begin(&mut self, stream: &mut TcpStream) -> io::Result<()> {
         if self.echo {
-            stream.write_all(&preamble(self.request.len() as u32, self.reply_bytes as u32))?;
+            let mut reply = vec![0; self.reply_bytes];
+            let length = (self.reply_bytes as u32).to_le_bytes();
+            reply.iter_mut().zip(length).for_each(|(byte, value)| *byte = value);
+            stream.write_all(&preamble(self.request.len() as u32, &reply))?;
         }
         Ok(())
     }

@@ -80,15 +80,8 @@ fn put_message(out: &mut Vec<u8>, id: i32, fill: impl FnOnce(&mut DocWriter<'_>)
 fn run(stream: &mut TcpStream, fill: impl FnOnce(&mut DocWriter<'_>)) -> io::Result<DocBuf> {
     let mut out = Vec::new();
     put_message(&mut out, 1, fill);
-    stream.write_all(&out)?;
-    let mut header = [0; HEADER_BYTES];
-    stream.read_exact(&mut header)?;
-    let length = kauri_wire::claimed_length(&header)
-        .and_then(kauri_wire::checked_length)
-        .ok_or_else(|| io::Error::other("a reply of no length"))?;
-    let mut rest = vec![0; length - HEADER_BYTES];
-    stream.read_exact(&mut rest)?;
-    let body = rest.get(5..).and_then(|b| Doc::split_prefix(b).ok());
+    let reply = exchange(stream, &out)?;
+    let body = reply.get(HEADER_BYTES + 5..).and_then(|b| Doc::split_prefix(b).ok());
     let (body, _) = body.ok_or_else(|| io::Error::other("a reply without a document"))?;
     if !body.value("ok").truthy() || body.get("writeErrors").is_some() {
         return Err(io::Error::other(format!("the server answered {body:?}")));
@@ -198,33 +191,38 @@ impl Client for Asker<'_> {
     }
 }
 
-/// Sends as many bytes as a request has and takes as many as its reply has.
-struct EchoAsker {
-    request: Vec<u8>,
-    reply_bytes: usize,
+/// Makes the same requests, for the echo server to give a server's reply to.
+struct EchoAsker<'p> {
+    asker: Asker<'p>,
+    request_bytes: usize,
+    reply: &'p [u8],
 }
 
-impl Client for EchoAsker {
+impl Client for EchoAsker<'_> {
     fn begin(&mut self, stream: &mut TcpStream) -> io::Result<()> {
-        stream.write_all(&preamble(self.request.len() as u32, self.reply_bytes as u32))
+        stream.write_all(&preamble(self.request_bytes as u32, self.reply))
     }
 
     fn request(&mut self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.request);
+        self.asker.request(out);
     }
 
     fn accept(&mut self, reply: &[u8]) -> bool {
-        reply.len() == self.reply_bytes
+        self.asker.accept(reply)
     }
 }
 
-fn exchange(address: SocketAddr, request: &[u8]) -> io::Result<usize> {
-    let mut stream = TcpStream::connect(address)?;
+/// One request's whole reply.
+fn exchange(stream: &mut TcpStream, request: &[u8]) -> io::Result<Vec<u8>> {
     stream.write_all(request)?;
-    let mut header = [0; HEADER_BYTES];
-    stream.read_exact(&mut header)?;
-    let length = kauri_wire::claimed_length(&header).and_then(kauri_wire::checked_length);
-    length.ok_or_else(|| io::Error::other("a reply of no length"))
+    let mut reply = vec![0; HEADER_BYTES];
+    stream.read_exact(&mut reply)?;
+    let length = kauri_wire::claimed_length(&reply)
+        .and_then(kauri_wire::checked_length)
+        .ok_or_else(|| io::Error::other("a reply of no length"))?;
+    reply.resize(length, 0);
+    stream.read_exact(reply.get_mut(HEADER_BYTES..).unwrap_or_default())?;
+    Ok(reply)
 }
 
 /// Measures an operation against the echo server; `round` is told of each report as it comes.
@@ -250,7 +248,7 @@ pub fn compare(
     };
     let mut sample = Vec::new();
     asker(usize::MAX >> 33).write(&mut sample);
-    let reply_bytes = exchange(plan.address, &sample)?;
+    let reply = exchange(&mut TcpStream::connect(plan.address)?, &sample)?;
     let load = |address, server_pid| Load {
         address,
         connections: plan.connections,
@@ -268,9 +266,12 @@ pub fn compare(
             Ok(report)
         },
         || {
-            let request = sample.clone();
-            let report = load(echo, echo_pid)
-                .run(|_| EchoAsker { request: request.clone(), reply_bytes })?;
+            let (request_bytes, reply) = (sample.len(), reply.as_slice());
+            let report = load(echo, echo_pid).run(|thread| EchoAsker {
+                asker: asker(thread),
+                request_bytes,
+                reply,
+            })?;
             floors.push(report.clone());
             Ok(report)
         },

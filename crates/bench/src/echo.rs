@@ -1,11 +1,11 @@
 //! A TCP server that does nothing but receive and send: the floor that a real server is measured
 //! against.
 //!
-//! A client begins with eight bytes: the size of its requests and the size of the replies that it
-//! wants, both as little-endian `u32`. From then on each run of that many bytes is answered by that
-//! many, which begin with their own length, as a MongoDB message does, so that one generator serves
-//! both. One thread accepts and deals the connections out; each of the others is an epoll loop.
-//! A request costs a receive, a send and its share of a wait.
+//! A client begins with eight bytes, the size of its requests and the size of the reply that it
+//! wants, both as little-endian `u32`, and that reply. From then on each run of as many bytes as a
+//! request has is answered by the reply. If that is one that a real server gave, the generator does
+//! the same work for both. One thread accepts and deals the connections out; each of the others is
+//! an epoll loop. A request costs a receive, a send and its share of a wait.
 
 use kauri_transport::sys::{self, Epoll, EventFd, EventList};
 use std::collections::HashMap;
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Length of a client's first message.
-pub const PREAMBLE_BYTES: usize = 8;
+/// Length of the sizes that a client begins with.
+pub const SIZES_BYTES: usize = 8;
 /// Largest request or reply.
 pub const MESSAGE_BYTES_MAX: usize = 48_000_000;
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -25,10 +25,10 @@ const EVENTS_MAX: usize = 256;
 const WAKE_KEY: u64 = u64::MAX;
 
 /// What a client sends first.
-pub fn preamble(request_bytes: u32, reply_bytes: u32) -> [u8; PREAMBLE_BYTES] {
-    let mut bytes = [0; PREAMBLE_BYTES];
-    bytes[..4].copy_from_slice(&request_bytes.to_le_bytes());
-    bytes[4..].copy_from_slice(&reply_bytes.to_le_bytes());
+pub fn preamble(request_bytes: u32, reply: &[u8]) -> Vec<u8> {
+    let mut bytes = request_bytes.to_le_bytes().to_vec();
+    bytes.extend_from_slice(&(reply.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(reply);
     bytes
 }
 
@@ -105,10 +105,12 @@ fn accept(listener: &TcpListener, loops: &[Arc<Inbox>], stop: &AtomicBool) {
 /// One connection.
 struct Peer {
     stream: TcpStream,
+    /// The sizes, until they are there.
+    sizes: Vec<u8>,
     request_bytes: usize,
     reply_bytes: usize,
-    /// The preamble, until it is there.
-    first: Vec<u8>,
+    /// As much of it as has come.
+    reply: Vec<u8>,
     /// Bytes of requests received and not yet answered.
     received: usize,
     /// Bytes of replies owed, and how far the first of them is sent.
@@ -123,8 +125,6 @@ struct Loop {
     peers: HashMap<u64, Peer>,
     next_key: u64,
     buffer: Vec<u8>,
-    /// For each reply size, the bytes that are sent.
-    replies: HashMap<usize, Arc<[u8]>>,
 }
 
 impl Loop {
@@ -138,7 +138,6 @@ impl Loop {
             peers: HashMap::new(),
             next_key: 0,
             buffer: Vec::with_capacity(RECEIVE_BYTES),
-            replies: HashMap::new(),
         })
     }
 
@@ -168,9 +167,10 @@ impl Loop {
             if self.epoll.add_stream(stream.as_fd(), key).is_ok() {
                 let peer = Peer {
                     stream,
+                    sizes: Vec::new(),
                     request_bytes: 0,
                     reply_bytes: 0,
-                    first: Vec::new(),
+                    reply: Vec::new(),
                     received: 0,
                     owed: 0,
                     sent: 0,
@@ -192,10 +192,7 @@ impl Loop {
                 Err(error) => return Err(error),
             };
             peer.take(&self.buffer)?;
-            if peer.owed > 0 {
-                let reply = reply_of(&mut self.replies, peer.reply_bytes);
-                peer.send(&reply)?;
-            }
+            peer.send()?;
             // A receive that did not fill the buffer has emptied the socket.
             if received < self.buffer.capacity() {
                 return Ok(());
@@ -204,27 +201,14 @@ impl Loop {
     }
 }
 
-/// The reply of this size: its length, and then anything.
-fn reply_of(replies: &mut HashMap<usize, Arc<[u8]>>, size: usize) -> Arc<[u8]> {
-    let make = || {
-        let mut bytes = vec![b'.'; size];
-        let length = (size as u32).to_le_bytes();
-        bytes.iter_mut().zip(length).for_each(|(byte, value)| *byte = value);
-        Arc::from(bytes)
-    };
-    Arc::clone(replies.entry(size).or_insert_with(make))
-}
-
 impl Peer {
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let missing = PREAMBLE_BYTES - self.first.len();
-        let (first, rest) = bytes.split_at(missing.min(bytes.len()));
-        self.first.extend_from_slice(first);
-        if missing > 0 {
-            let Ok(first) = <[u8; PREAMBLE_BYTES]>::try_from(self.first.as_slice()) else {
-                return Ok(());
-            };
-            let sizes = u64::from_le_bytes(first);
+        let bytes = fill(&mut self.sizes, SIZES_BYTES, bytes);
+        let Ok(sizes) = <[u8; SIZES_BYTES]>::try_from(self.sizes.as_slice()) else {
+            return Ok(());
+        };
+        if self.reply_bytes == 0 {
+            let sizes = u64::from_le_bytes(sizes);
             (self.request_bytes, self.reply_bytes) =
                 (sizes as u32 as usize, (sizes >> 32) as usize);
             let valid = |size: usize| (1..=MESSAGE_BYTES_MAX).contains(&size);
@@ -232,19 +216,20 @@ impl Peer {
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }
-        self.received += rest.len();
-        self.owed += self.received / self.request_bytes.max(1);
-        self.received %= self.request_bytes.max(1);
+        let bytes = fill(&mut self.reply, self.reply_bytes, bytes);
+        self.received += bytes.len();
+        self.owed += self.received / self.request_bytes;
+        self.received %= self.request_bytes;
         Ok(())
     }
 
-    fn send(&mut self, reply: &[u8]) -> io::Result<()> {
+    fn send(&mut self) -> io::Result<()> {
         while self.owed > 0 {
-            let rest = reply.get(self.sent..).unwrap_or_default();
+            let rest = self.reply.get(self.sent..).unwrap_or_default();
             match sys::send(self.stream.as_fd(), rest) {
                 Ok(sent) => {
                     self.sent += sent;
-                    if self.sent < reply.len() {
+                    if self.sent < self.reply.len() {
                         // The socket is full; an event comes when it has room again.
                         return Ok(());
                     }
@@ -257,4 +242,11 @@ impl Peer {
         }
         Ok(())
     }
+}
+
+/// Fills `target` up to `size` with the first of the bytes; the others.
+fn fill<'b>(target: &mut Vec<u8>, size: usize, bytes: &'b [u8]) -> &'b [u8] {
+    let (first, rest) = bytes.split_at((size - target.len()).min(bytes.len()));
+    target.extend_from_slice(first);
+    rest
 }

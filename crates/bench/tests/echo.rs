@@ -13,7 +13,7 @@ struct Sized {
 
 impl Client for Sized {
     fn begin(&mut self, stream: &mut TcpStream) -> io::Result<()> {
-        stream.write_all(&preamble(self.request_bytes as u32, self.reply_bytes as u32))
+        stream.write_all(&preamble(self.request_bytes as u32, &reply(self.reply_bytes)))
     }
 
     fn request(&mut self, out: &mut Vec<u8>) {
@@ -23,6 +23,13 @@ impl Client for Sized {
     fn accept(&mut self, reply: &[u8]) -> bool {
         reply.len() == self.reply_bytes
     }
+}
+
+/// A reply of this size; only its length means anything.
+fn reply(bytes: usize) -> Vec<u8> {
+    let mut reply = vec![b'.'; bytes];
+    reply[..4].copy_from_slice(&(bytes as u32).to_le_bytes());
+    reply
 }
 
 fn server(threads: usize) -> EchoServer {
@@ -55,7 +62,7 @@ fn every_request_gets_a_reply_of_the_size_asked_for() {
 fn requests_may_come_in_pieces_and_in_bunches() {
     let server = server(1);
     let mut stream = TcpStream::connect(server.address()).unwrap();
-    let mut all = preamble(10, 20).to_vec();
+    let mut all = preamble(10, &reply(20));
     all.extend_from_slice(&[1; 25]);
     for byte in all {
         stream.write_all(&[byte]).unwrap();
@@ -70,7 +77,7 @@ fn requests_may_come_in_pieces_and_in_bunches() {
 #[test]
 fn sizes_that_make_no_sense_are_refused() {
     let server = server(1);
-    for bad in [preamble(0, 1), preamble(1, 0), preamble(u32::MAX, 1)] {
+    for bad in [preamble(0, &[1]), preamble(1, &[]), preamble(u32::MAX, &[1])] {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.write_all(&bad).unwrap();
         assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
@@ -110,7 +117,7 @@ fn a_run_that_cannot_go_on_fails() {
     impl Client for Bad {
         fn begin(&mut self, stream: &mut TcpStream) -> io::Result<()> {
             assert_ne!(self.0, "panics at the beginning");
-            stream.write_all(&preamble(20, 20))
+            stream.write_all(&preamble(20, &reply(20)))
         }
         fn request(&mut self, out: &mut Vec<u8>) {
             assert_ne!(self.0, "panics later");
