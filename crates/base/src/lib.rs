@@ -18,5 +18,5 @@ pub use clock::{Clock, RandomSource};
 pub use codes::ErrorCode;
 pub use error::{Error, Result};
 pub use ids::{CollectionId, CommitSeq, IndexId, OpTime, RecordId, Timestamp};
-pub use operation::OperationContext;
+pub use operation::{Interrupt, OperationContext};
 pub use ticket::{Access, Ticket};

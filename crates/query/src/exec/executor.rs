@@ -96,6 +96,17 @@ impl PlanExecutor {
         if self.exhausted {
             return Ok(Ended::Exhausted);
         }
+        self.env.interrupt = Some(op.interrupt());
+        let ended = self.run(op, receive).await;
+        self.env.interrupt = None;
+        ended
+    }
+
+    async fn run(
+        &mut self,
+        op: &mut OperationContext,
+        receive: &mut (dyn FnMut(&Row<'_>) -> Result<Flow> + Send),
+    ) -> Result<Ended> {
         loop {
             self.ru.enter();
             let slice = self.slice(op, receive);

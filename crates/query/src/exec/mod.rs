@@ -23,7 +23,7 @@ pub mod sort;
 pub use executor::{Ended, Flow, PlanExecutor};
 pub use fields::Fields;
 
-use kauri_base::{CommitSeq, RandomSource, RecordId, Result, Ticket, Timestamp};
+use kauri_base::{CommitSeq, Interrupt, RandomSource, RecordId, Result, Ticket, Timestamp};
 use kauri_bson::{Doc, DocCow, DocWriter, Value};
 use kauri_expr::{EvalCx, VariableScope};
 use kauri_storage::RecoveryUnit;
@@ -42,6 +42,8 @@ pub struct QueryEnv {
     pub values: Vec<Value<'static>>,
     /// For `$rand` and `$sample`.
     pub random: Arc<dyn RandomSource>,
+    /// Ends expressions that take long, while an operation is at work.
+    pub interrupt: Option<Interrupt>,
 }
 
 impl QueryEnv {
@@ -53,6 +55,7 @@ impl QueryEnv {
             scope: VariableScope::new(),
             values: Vec::new(),
             random,
+            interrupt: None,
         }
     }
 
@@ -63,6 +66,7 @@ impl QueryEnv {
             cluster_time: self.cluster_time,
             vars: &self.values,
             random: Some(&*self.random),
+            interrupt: self.interrupt.as_deref().map(|interrupt| interrupt as _),
             ..EvalCx::default()
         }
     }

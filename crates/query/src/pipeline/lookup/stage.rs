@@ -96,6 +96,10 @@ impl LookupStage {
         lent: &mut u64,
         take: &mut Take<'_>,
     ) -> Result<Step<()>> {
+        // That of the operation at hand: a cursor outlives the one that it began with.
+        if let Some(inner) = &mut self.env {
+            inner.interrupt.clone_from(&cx.env.interrupt);
+        }
         loop {
             if self.current.is_none() {
                 let row = match self.child.work(cx)? {
