@@ -112,6 +112,11 @@ impl AccumulatorSpec {
         &self.argument
     }
 
+    /// Whether it looks at documents beside the argument, to put them in order (`$top`).
+    pub fn sorts(&self) -> bool {
+        self.sort.is_some()
+    }
+
     /// What it looks at of each document.
     pub fn dependencies(&self) -> Dependencies {
         let mut found = self.argument.dependencies();

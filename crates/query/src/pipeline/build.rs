@@ -1,6 +1,8 @@
 //! From a pipeline to a tree of executor stages.
 
+use super::group::Group;
 use super::simple::{LimitStage, SkipStage, SortStage};
+use super::unwind::Unwind;
 use super::{BuildCx, Needed, Pipeline, StageSpec};
 use crate::exec::{Eof, Stage};
 use crate::plan::{self, Hint, Query};
@@ -59,7 +61,16 @@ pub fn build_stages(
     }
     let needed = needed_behind(stages, &cx.needed);
     let mut cx = cx.clone();
-    for (position, (stage, needed)) in stages.iter().zip(needed).enumerate() {
+    let mut rest = stages.iter().zip(needed).enumerate();
+    while let Some((position, (stage, needed))) = rest.next() {
+        let following = stages.get(position + 1);
+        if let Some(unwind) = stage.as_any().downcast_ref::<Unwind>()
+            && let Some(group) = following.and_then(|stage| stage.as_any().downcast_ref::<Group>())
+        {
+            root = group.build_over(unwind, root, &cx);
+            rest.next();
+            continue;
+        }
         cx.needed = needed;
         cx.most = most_taken(&stages[position + 1..]);
         root = stage.build(root, &cx)?;

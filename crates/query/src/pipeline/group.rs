@@ -5,10 +5,12 @@
 
 use super::group_table::{GroupTable, Vacant};
 use super::simple::SortStage;
+use super::unwind::Unwind;
+use super::unwind_group::{UnwindReads, UnwoundRows};
 use super::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec};
 use crate::exec::sort::SortPattern;
 use crate::exec::{ExecCx, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
-use kauri_base::{Error, ErrorCode, Result, bail, limits};
+use kauri_base::{Error, ErrorCode, RandomSource, Result, bail, limits};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, doc};
 use kauri_expr::{Accumulator, AccumulatorSpec};
 use kauri_expr::{EvalCx, Expression};
@@ -21,9 +23,20 @@ pub struct Group {
     plan: Arc<Plan>,
 }
 
-struct Plan {
-    id: Expression,
-    fields: Vec<(String, AccumulatorSpec)>,
+#[derive(Clone)]
+pub(super) struct Plan {
+    id: Arc<Expression>,
+    fields: Vec<Field>,
+    /// Whether the `_id` is the element that rows are unwound to.
+    id_of_element: bool,
+}
+
+#[derive(Clone)]
+struct Field {
+    name: String,
+    spec: Arc<AccumulatorSpec>,
+    /// Whether it gathers the elements that rows are unwound to.
+    of_element: bool,
 }
 
 impl Group {
@@ -56,11 +69,13 @@ impl Group {
                 bail!(40236, "The field name '{name}' cannot be an operator name");
             } else {
                 let accumulator = AccumulatorSpec::parse_field(name, &field.value(), &expressions)?;
-                fields.push((name.to_owned(), accumulator));
+                let spec = Arc::new(accumulator);
+                fields.push(Field { name: name.to_owned(), spec, of_element: false });
             }
         }
         let Some(id) = id else { bail!(15955, "a group specification must include an _id") };
-        Ok(Group { spec: spec.to_buf(), plan: Arc::new(Plan { id, fields }) })
+        let plan = Plan { id: Arc::new(id), fields, id_of_element: false };
+        Ok(Group { spec: spec.to_buf(), plan: Arc::new(plan) })
     }
 }
 
@@ -104,6 +119,29 @@ pub fn sort_by_count(elem: Elem<'_>, cx: &ParseCx) -> Result<Vec<Arc<dyn StageSp
     ])
 }
 
+impl Group {
+    /// The stage over the rows that a `$unwind` would make of those of `child`.
+    pub fn build_over(
+        &self,
+        unwind: &Unwind,
+        child: Box<dyn Stage>,
+        cx: &BuildCx,
+    ) -> Box<dyn Stage> {
+        let reads = UnwindReads::new(unwind);
+        let mut plan = Plan::clone(&self.plan);
+        plan.id_of_element = reads.only_element(&plan.id);
+        let mut makes_rows = !plan.id_of_element && reads.any(&plan.id.dependencies());
+        for field in &mut plan.fields {
+            field.of_element = !field.spec.sorts() && reads.only_element(field.spec.argument());
+            makes_rows |= !field.of_element && reads.any(&field.spec.dependencies());
+        }
+        let needed = makes_rows.then(|| self.field_use().reads);
+        let rows = UnwoundRows::new(unwind, needed, child);
+        let groups = Groups::new(Arc::new(plan), &*cx.env.random);
+        Box::new(GroupStage::new(RowSource::Unwound(Box::new(rows)), &self.spec, groups))
+    }
+}
+
 impl StageSpec for Group {
     fn name(&self) -> &'static str {
         "$group"
@@ -112,29 +150,15 @@ impl StageSpec for Group {
     fn field_use(&self) -> FieldUse {
         let mut field_use = FieldUse { keeps: Keeps::nothing(), ..FieldUse::passing() };
         field_use.add(&self.plan.id.dependencies());
-        for (_, spec) in &self.plan.fields {
-            field_use.add(&spec.dependencies());
+        for field in &self.plan.fields {
+            field_use.add(&field.spec.dependencies());
         }
         field_use
     }
 
     fn build(&self, child: Box<dyn Stage>, cx: &BuildCx) -> Result<Box<dyn Stage>> {
-        Ok(Box::new(GroupStage {
-            child,
-            spec: self.spec.clone(),
-            groups: Groups {
-                plan: self.plan.clone(),
-                table: GroupTable::new(&*cx.env.random),
-                only: None,
-                states: Vec::new(),
-                bytes: 0,
-                rows: 0,
-            },
-            gathered: false,
-            next: 0,
-            scratch: Vec::new(),
-            stats: StageStats::default(),
-        }))
+        let groups = Groups::new(self.plan.clone(), &*cx.env.random);
+        Ok(Box::new(GroupStage::new(RowSource::Rows(child), &self.spec, groups)))
     }
 
     fn explain(&self, out: &mut DocWriter<'_>) {
@@ -159,8 +183,15 @@ struct Groups {
     rows: u64,
 }
 
+/// Where the rows come from.
+enum RowSource {
+    Rows(Box<dyn Stage>),
+    /// A `$unwind` right before, which makes no rows.
+    Unwound(Box<UnwoundRows>),
+}
+
 struct GroupStage {
-    child: Box<dyn Stage>,
+    source: RowSource,
     spec: DocBuf,
     groups: Groups,
     gathered: bool,
@@ -173,27 +204,56 @@ struct GroupStage {
 /// Rows between two counts of what the accumulators hold.
 const MEMORY_CHECK_ROWS: u64 = 16 * 1024;
 
+/// A row as it comes to a group.
+#[derive(Clone, Copy)]
+pub(super) struct Incoming<'r> {
+    /// The document.
+    pub doc: Doc<'r>,
+    /// The element that it was unwound to, for what reads nothing else (see `unwind_group`).
+    pub element: Option<&'r Value<'r>>,
+}
+
+impl<'r> Incoming<'r> {
+    /// What is read of the element alone, if it is there.
+    fn element_for(self, reads_element: bool) -> Option<&'r Value<'r>> {
+        self.element.filter(|_| reads_element)
+    }
+}
+
 impl Groups {
-    fn take(&mut self, row: &Row<'_>, cx: &EvalCx<'_>) -> Result<()> {
-        let plan = self.plan.clone();
-        let doc = row.doc();
+    pub(super) fn new(plan: Arc<Plan>, random: &dyn RandomSource) -> Groups {
+        let table = GroupTable::new(random);
+        Groups { plan, table, only: None, states: Vec::new(), bytes: 0, rows: 0 }
+    }
+
+    pub(super) fn take(&mut self, row: Incoming<'_>, cx: &EvalCx<'_>) -> Result<()> {
         let group = match self.only {
             Some(group) => group,
             None => {
-                let id = match plan.id.eval(cx, doc)? {
-                    Value::Missing => Value::Null,
-                    id => id,
+                let computed;
+                let id = match row.element_for(self.plan.id_of_element) {
+                    Some(element) => element,
+                    None => {
+                        computed = self.plan.id.eval(cx, row.doc)?;
+                        if computed.is_missing() { &Value::Null } else { &computed }
+                    }
                 };
-                match self.table.find(&id) {
+                match self.table.find(id) {
                     Ok(group) => group,
-                    Err(vacant) => self.begin(&plan, vacant, id, cx)?,
+                    Err(vacant) => {
+                        let id = id.clone().into_owned();
+                        self.begin(vacant, id, cx)?
+                    }
                 }
             }
         };
-        let width = plan.fields.len();
-        let states = &mut self.states[group * width..(group + 1) * width];
-        for ((_, spec), state) in plan.fields.iter().zip(states) {
-            spec.add(state, cx, doc)?;
+        let fields = &self.plan.fields;
+        let states = &mut self.states[group * fields.len()..(group + 1) * fields.len()];
+        for (field, state) in fields.iter().zip(states) {
+            match row.element_for(field.of_element) {
+                Some(element) => field.spec.add_value(state, element)?,
+                None => field.spec.add(state, cx, row.doc)?,
+            }
         }
         self.rows += 1;
         if self.rows.is_multiple_of(MEMORY_CHECK_ROWS) {
@@ -203,29 +263,25 @@ impl Groups {
         Ok(())
     }
 
-    fn begin(
-        &mut self,
-        plan: &Plan,
-        vacant: Vacant,
-        id: Value<'_>,
-        cx: &EvalCx<'_>,
-    ) -> Result<usize> {
+    fn begin(&mut self, vacant: Vacant, id: Value<'static>, cx: &EvalCx<'_>) -> Result<usize> {
+        let plan = &*self.plan;
         let start = match &id {
             Value::Document(doc) => doc.as_doc(),
             _ => Doc::EMPTY,
         };
-        for (_, spec) in &plan.fields {
-            self.states.push(spec.start(cx, start)?);
+        for field in &plan.fields {
+            self.states.push(field.spec.start(cx, start)?);
         }
         self.bytes += super::heap_bytes(&id)
             + size_of::<Value<'_>>()
             + GroupTable::SLOT_BYTES
             + plan.fields.len() * size_of::<Accumulator>();
+        let is_constant = plan.id.as_constant().is_some();
         self.check_memory(0)?;
-        let Some(group) = self.table.insert(vacant, id.into_owned()) else {
+        let Some(group) = self.table.insert(vacant, id) else {
             return Err(memory_exceeded());
         };
-        if plan.id.as_constant().is_some() {
+        if is_constant {
             self.only = Some(group);
         }
         Ok(group)
@@ -242,8 +298,8 @@ impl Groups {
         let states = &self.states[group * width..(group + 1) * width];
         let mut writer = DocWriter::new(out);
         writer.put_value("_id", id);
-        for ((name, spec), state) in self.plan.fields.iter().zip(states) {
-            writer.put_value(name, &spec.result(state));
+        for (field, state) in self.plan.fields.iter().zip(states) {
+            writer.put_value(&field.name, &field.spec.result(state));
         }
         drop(writer);
         super::check_size(out.len())?;
@@ -260,12 +316,31 @@ fn memory_exceeded() -> Error {
 }
 
 impl GroupStage {
+    fn new(source: RowSource, spec: &DocBuf, groups: Groups) -> GroupStage {
+        GroupStage {
+            source,
+            spec: spec.clone(),
+            groups,
+            gathered: false,
+            next: 0,
+            scratch: Vec::new(),
+            stats: StageStats::default(),
+        }
+    }
+
     /// Gathers all rows. `Row`: the groups are complete.
     fn gather(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
         let eval = cx.env.eval_cx();
         while !self.gathered {
-            let GroupStage { child, groups, .. } = self;
-            match child.feed(cx, &mut |row| groups.take(row, &eval).map(|()| Flow::Continue))? {
+            let GroupStage { source, groups, .. } = self;
+            let step = match source {
+                RowSource::Rows(child) => child.feed(cx, &mut |row| {
+                    let row = Incoming { doc: row.doc(), element: None };
+                    groups.take(row, &eval).map(|()| Flow::Continue)
+                })?,
+                RowSource::Unwound(rows) => rows.feed(cx, &mut |row| groups.take(row, &eval))?,
+            };
+            match step {
                 Step::Row(()) => {}
                 Step::Again => return Ok(Step::Again),
                 Step::Blocked(ticket) => return Ok(Step::Blocked(ticket)),
@@ -320,10 +395,17 @@ impl Stage for GroupStage {
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
         out.put("stage", "GROUP");
         out.put("spec", &self.spec);
-        self.child.explain(&mut out.document("inputStage"), verbosity);
+        let mut input = out.document("inputStage");
+        match &self.source {
+            RowSource::Rows(child) => child.explain(&mut input, verbosity),
+            RowSource::Unwound(rows) => rows.explain(&mut input, verbosity),
+        }
     }
 
     fn add_totals(&self, totals: &mut Totals) {
-        self.child.add_totals(totals);
+        match &self.source {
+            RowSource::Rows(child) => child.add_totals(totals),
+            RowSource::Unwound(rows) => rows.add_totals(totals),
+        }
     }
 }

@@ -41,6 +41,7 @@ pub mod transform;
 mod unavailable;
 pub mod union_with;
 pub mod unwind;
+mod unwind_group;
 pub mod views;
 
 use crate::exec::{Fields, PlanExecutor, QueryEnv, Row, Stage, Step};

@@ -97,6 +97,12 @@ impl Unwind {
     pub fn preserves(&self) -> bool {
         self.preserve
     }
+
+    /// Writes the stage at work, without its input, as `explain` shows it.
+    pub fn explain_stage(&self, out: &mut DocWriter<'_>) {
+        out.put("stage", "UNWIND");
+        out.put_value("spec", &self.spec);
+    }
 }
 
 fn unwind_path(path: &str) -> Result<FieldPath> {
@@ -142,18 +148,18 @@ impl StageSpec for Unwind {
 }
 
 /// Rows that one call lends at most before others have their turn.
-const LENT_MAX: u64 = 1024;
+pub(super) const LENT_MAX: u64 = 1024;
 
 /// A document being unwound whose elements have not all been given.
-struct Pending {
-    row: Row<'static>,
+pub(super) struct Pending {
+    pub row: Row<'static>,
     /// Type and place of the elements in the document's bytes.
-    elements: Vec<(Type, Range<usize>)>,
-    next: usize,
+    pub elements: Vec<(Type, Range<usize>)>,
+    pub next: usize,
 }
 
 /// What a document unwinds to.
-enum Unwound<'d> {
+pub(super) enum Unwound<'d> {
     /// A row for each element.
     Elements(Doc<'d>),
     /// One row, the document as it is.
@@ -184,7 +190,7 @@ impl Unwinder {
         Unwinder { spec, fields, scratch: Vec::new(), second: Vec::new() }
     }
 
-    fn unwind<'d>(&self, doc: Doc<'d>) -> Unwound<'d> {
+    pub fn unwind<'d>(&self, doc: Doc<'d>) -> Unwound<'d> {
         let found = find(doc, self.spec.path.parts());
         let with_index = self.spec.index_path.is_some();
         match found {
@@ -273,7 +279,7 @@ impl Unwinder {
 }
 
 impl Pending {
-    fn new(row: &Row<'_>, array: Doc<'_>, next: usize) -> Pending {
+    pub fn new(row: &Row<'_>, array: Doc<'_>, next: usize) -> Pending {
         let base = row.doc().as_bytes().as_ptr() as usize;
         let place = |elem: Elem<'_>| {
             let bytes = elem.value_bytes();
@@ -404,8 +410,7 @@ impl Stage for UnwindStage {
     }
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
-        out.put("stage", "UNWIND");
-        out.put_value("spec", &self.spec.spec);
+        self.spec.explain_stage(out);
         self.child.explain(&mut out.document("inputStage"), verbosity);
     }
 
