@@ -11,7 +11,7 @@ use crate::write::insert::{InsertOptions, insert};
 use crate::write::targets::Targets;
 use crate::write::update::{Shown, UpdateStatement, update};
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
-use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, array, doc};
+use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, doc};
 use kauri_catalog::{Index, Namespace, Resolved};
 use kauri_expr::{Expression, FieldPath, VariableScope};
 use kauri_matcher::Matcher;
@@ -23,10 +23,11 @@ use std::sync::Arc;
 enum WhenMatched {
     Fail,
     KeepExisting,
-    /// Changed, with the row as `$$new`.
-    Update(Update),
-    /// Changed by the user's own pipeline.
-    Pipeline(Update, Value<'static>),
+    Merge,
+    Replace,
+    /// Changed by the user's own pipeline, with the row as `$$new`. Whether it can be used shows
+    /// with the first row.
+    Pipeline(Value<'static>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +65,7 @@ impl Merge {
             Value::String(name) => doc! { "into" => &*name },
             Value::Document(spec) => spec.into_buf(),
             _ => bail!(
-                51182,
+                TypeMismatch,
                 "$merge only supports a string or object argument, not {}",
                 elem.ty().alias()
             ),
@@ -85,7 +86,8 @@ fn into_namespace(into: Elem<'_>, simple: bool, cx: &ParseCx) -> Result<Namespac
         Value::Document(_) => {
             let doc = into.as_doc().unwrap_or(Doc::EMPTY);
             let fields = Spec::new("MergeTargetNamespace", doc, &["db", "coll"])?;
-            let db = fields.string("db")?.unwrap_or_else(|| cx.db.clone());
+            let db = fields.string("db")?.filter(|db| !db.is_empty());
+            let db = db.unwrap_or_else(|| cx.db.clone());
             let Some(coll) = fields.string("coll")? else {
                 bail!(5786801, "$merge 'into' field must specify a 'coll'");
             };
@@ -169,10 +171,11 @@ fn modes(fields: &Spec<'_, '_>, cx: &ParseCx) -> Result<Modes> {
     let variables = fields.object("let")?;
     if let Some(Value::Array(stages)) = mode.map(Elem::value) {
         let variables = self::variables(variables.unwrap_or(Doc::EMPTY), cx)?;
-        let names: Vec<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
+        if stages.iter().any(|stage| stage.ty() != Type::Document) {
+            bail!(TypeMismatch, "Each element of the 'pipeline' array must be an object");
+        }
         let stages = Value::Array(stages.into_owned());
-        let update = parse_update(&stages, &names, cx)?;
-        return Ok((WhenMatched::Pipeline(update, stages), not_matched, variables));
+        return Ok((WhenMatched::Pipeline(stages), not_matched, variables));
     }
     let mode = match mode.map(Elem::value) {
         None => "merge".to_owned(),
@@ -183,13 +186,9 @@ fn modes(fields: &Spec<'_, '_>, cx: &ParseCx) -> Result<Modes> {
             other.type_name()
         ),
     };
-    let new = |expression: Value<'static>| -> Result<WhenMatched> {
-        let stages = array![doc! { "$replaceWith" => expression }];
-        Ok(WhenMatched::Update(parse_update(&stages, &["new"], cx)?))
-    };
     let matched = match mode.as_str() {
-        "merge" => new(doc! { "$mergeObjects" => array!["$$ROOT", "$$new"] }.into())?,
-        "replace" => new("$$new".into())?,
+        "merge" => WhenMatched::Merge,
+        "replace" => WhenMatched::Replace,
         "keepExisting" => WhenMatched::KeepExisting,
         "fail" => WhenMatched::Fail,
         other => bail!(
@@ -208,8 +207,7 @@ fn modes(fields: &Spec<'_, '_>, cx: &ParseCx) -> Result<Modes> {
             if not_matched == WhenNotMatched::Fail { "fail" } else { "discard" }
         );
     }
-    let root = Expression::parse(&"$$ROOT".into(), &cx.expressions())?;
-    Ok((matched, not_matched, vec![("new".to_owned(), root)]))
+    Ok((matched, not_matched, Vec::new()))
 }
 
 /// The variables of `let`, and `new`, the row.
@@ -233,19 +231,13 @@ fn variables(spec: Doc<'_>, cx: &ParseCx) -> Result<Vec<(String, Expression)>> {
     Ok(variables)
 }
 
-/// Parses a pipeline that updates, with these variables behind those of the command.
-fn parse_update(stages: &Value<'_>, names: &[&str], cx: &ParseCx) -> Result<Update> {
-    if let Value::Array(stages) = stages
-        && stages.iter().any(|stage| stage.ty() != Type::Document)
-    {
-        bail!(TypeMismatch, "Each element of the 'pipeline' array must be an object");
-    }
-    let mut expressions = cx.expressions();
+/// Parses an update, with these variables behind those of the command.
+fn parse_update(update: &Value<'_>, names: &[&str], outer: &VariableScope) -> Result<Update> {
+    let mut expressions = kauri_expr::ParseCx { vars: outer.clone(), ..Default::default() };
     names.iter().for_each(|name| {
         expressions.vars.define(*name);
     });
-    let parse_cx = kauri_mutate::ParseCx::new().with_expressions(&expressions);
-    Update::parse(stages, &[], &parse_cx)
+    Update::parse(update, &[], &kauri_mutate::ParseCx::new().with_expressions(&expressions))
 }
 
 impl StageSpec for Merge {
@@ -315,12 +307,10 @@ impl Sink for Merge {
         Box::pin(async move {
             let index = self.unique_index(cx)?;
             let nulls = index.is_none_or(|index| !index.definition().sparse);
+            let mut merging = Merging { merge: self, cx, nulls, op };
             loop {
-                let (docs, ended) = next_batch(op, rows).await?;
-                for doc in &docs {
-                    let mut merging = Merging { merge: self, cx, nulls, op };
-                    merging.row(doc.as_doc()).await?;
-                }
+                let (docs, ended) = next_batch(merging.op, rows).await?;
+                merging.batch(&docs).await?;
                 if ended {
                     return Ok(());
                 }
@@ -403,7 +393,7 @@ fn nested<'d>(doc: Doc<'d>, path: &FieldPath) -> Value<'d> {
 /// How often a row is tried that is neither found nor can be inserted.
 const ATTEMPTS_MAX: usize = 100;
 
-/// A row on its way.
+/// Rows on their way.
 struct Merging<'m> {
     merge: &'m Merge,
     cx: &'m BuildCx,
@@ -412,80 +402,114 @@ struct Merging<'m> {
 }
 
 impl Merging<'_> {
+    /// Writes the rows of a batch. One that fails does not keep the others from being written; the
+    /// first error is what comes of it.
+    async fn batch(&mut self, rows: &[DocBuf]) -> Result<()> {
+        let mut failed = Ok(());
+        for row in rows {
+            let written = self.row(row.as_doc()).await;
+            self.op.check_for_interrupt()?;
+            if failed.is_ok() {
+                failed = written;
+            }
+        }
+        failed
+    }
+
     async fn row(&mut self, row: Doc<'_>) -> Result<()> {
-        // A row without `_id` gets one, which is what the others then see as `new`.
-        let random = self.cx.catalog.random().clone();
-        let prepared = match row.get("_id") {
-            Some(_) => row.to_buf(),
-            None => DocBuf::build(|out| {
-                let seconds = (self.cx.env.now_ms / 1000) as u32;
-                let id = kauri_bson::new_object_id(seconds, random.as_ref());
-                out.put("_id", Value::ObjectId(id));
-                out.put_all(row);
-            }),
-        };
+        let prepared = self.with_id(row);
         let row = prepared.as_doc();
         let key = self.merge.key(row, self.nulls)?;
-        let update = match &self.merge.matched {
+        let outer = &self.cx.env;
+        let inserts = self.merge.not_matched == WhenNotMatched::Insert;
+        let set = |operator: &str| -> Result<Update> {
+            parse_update(&doc! { operator => row }.into(), &[], &outer.scope)
+        };
+        let found = match &self.merge.matched {
             WhenMatched::Fail => return self.insert(row).await,
             WhenMatched::KeepExisting => {
-                return match self.insert(row).await {
-                    Err(error) if self.is_on_fields(&error) => Ok(()),
-                    other => other,
-                };
+                self.update(&set("$setOnInsert")?, &key, outer, true).await?
             }
-            WhenMatched::Update(update) => update,
-            WhenMatched::Pipeline(update, _) => update,
+            WhenMatched::Merge => self.update(&set("$set")?, &key, outer, inserts).await?,
+            WhenMatched::Replace => {
+                let update = parse_update(&row.into(), &[], &outer.scope)?;
+                self.update(&update, &key, outer, inserts).await?
+            }
+            WhenMatched::Pipeline(stages) => return self.by_pipeline(stages, row, &key).await,
         };
-        let env = self.bind(row)?;
+        if found { Ok(()) } else { self.not_matched() }
+    }
+
+    /// A row that is told apart by `_id` gets one if it has none.
+    fn with_id(&self, row: Doc<'_>) -> DocBuf {
+        let by_id = self.merge.on.iter().any(|(name, _)| name == "_id");
+        if !by_id || row.get("_id").is_some() {
+            return row.to_buf();
+        }
+        let seconds = (self.cx.env.now_ms / 1000) as u32;
+        let id = kauri_bson::new_object_id(seconds, self.cx.catalog.random().as_ref());
+        DocBuf::build(|out| {
+            out.put("_id", Value::ObjectId(id));
+            out.put_all(row);
+        })
+    }
+
+    fn not_matched(&self) -> Result<()> {
+        if self.merge.not_matched == WhenNotMatched::Fail {
+            bail!(
+                13113,
+                "$merge could not find a matching document in the target collection for at least \
+                 one document in the source collection"
+            );
+        }
+        Ok(())
+    }
+
+    /// Changes the document that is there by the user's pipeline, or inserts the row as it is.
+    async fn by_pipeline(&mut self, stages: &Value<'_>, row: Doc<'_>, key: &DocBuf) -> Result<()> {
+        let (update, env) = self.bind(stages, row)?;
         for _ in 0..ATTEMPTS_MAX {
-            if self.update(update, &key, &env).await? {
+            if self.update(&update, key, &env, false).await? {
                 return Ok(());
             }
-            match self.merge.not_matched {
-                WhenNotMatched::Discard => return Ok(()),
-                WhenNotMatched::Fail => bail!(
-                    13113,
-                    "$merge could not find a matching document in the target collection for at \
-                     least one document in the source collection"
-                ),
-                WhenNotMatched::Insert => match self.insert(row).await {
-                    // Somebody else was quicker: now there is one to update, unless what is in the
-                    // way is another document.
-                    Err(error) if self.is_on_fields(&error) => self.op.yield_now().await?,
-                    other => return other,
-                },
+            if self.merge.not_matched != WhenNotMatched::Insert {
+                return self.not_matched();
+            }
+            match self.insert(row).await {
+                // Somebody else was quicker: now there is one to update, unless what is in the way
+                // is another document.
+                Err(error) if self.is_on_fields(&error) => self.op.yield_now().await?,
+                other => return other,
             }
         }
         bail!(WriteConflict, "$merge could not write a document that others keep changing")
     }
 
-    /// The surroundings of the update, with the row's variables.
-    fn bind(&self, row: Doc<'_>) -> Result<QueryEnv> {
+    /// The user's pipeline, and the surroundings with the row's variables. A variable without a
+    /// value is one that the pipeline cannot use.
+    fn bind(&self, stages: &Value<'_>, row: Doc<'_>) -> Result<(Update, QueryEnv)> {
         let outer = &self.cx.env;
         let mut env = outer.clone();
         env.values.resize(outer.scope.names().len(), Value::Missing);
-        let mut there = Vec::new();
+        let mut names = Vec::new();
         for (name, expression) in &self.merge.variables {
             let value = expression.eval(&outer.eval_cx(), row)?.into_owned();
             if !value.is_missing() {
-                there.push(name.as_str());
+                names.push(name.as_str());
+                env.values.push(value);
             }
-            env.values.push(value);
         }
-        if let WhenMatched::Pipeline(_, stages) = &self.merge.matched
-            && there.len() < self.merge.variables.len()
-        {
-            // A variable without a value is one that the pipeline cannot use.
-            let ns = &self.merge.target;
-            let cx = ParseCx::new(ns, VariableScope::clone(&outer.scope), super::Place::Command);
-            parse_update(stages, &there, &cx)?;
-        }
-        Ok(env)
+        Ok((parse_update(stages, &names, &outer.scope)?, env))
     }
 
-    /// Updates the document of this key; false if there is none.
-    async fn update(&mut self, update_: &Update, key: &DocBuf, env: &QueryEnv) -> Result<bool> {
+    /// Updates the document of this key, or inserts one where `upsert`; false if there is none.
+    async fn update(
+        &mut self,
+        update_: &Update,
+        key: &DocBuf,
+        env: &QueryEnv,
+        upsert: bool,
+    ) -> Result<bool> {
         let parse_cx = kauri_matcher::ParseCx::new(kauri_matcher::Place::Find);
         let filter = Matcher::parse(key.as_doc(), &parse_cx)?;
         let query = Query { filter: Some(Arc::new(filter)), ..Query::default() };
@@ -498,7 +522,7 @@ impl Merging<'_> {
                 multi: false,
             },
             update: update_,
-            upsert: false,
+            upsert,
             bypass_validation: self.cx.bypass_validation,
         };
         let mut outcome = WriteOutcome::default();
@@ -506,7 +530,7 @@ impl Merging<'_> {
         if let Some(ticket) = outcome.ticket {
             self.cx.committed(ticket);
         }
-        Ok(updated.matched > 0)
+        Ok(updated.matched > 0 || updated.upserted.is_some())
     }
 
     async fn insert(&mut self, row: Doc<'_>) -> Result<()> {
