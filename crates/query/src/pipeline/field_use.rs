@@ -158,6 +158,8 @@ impl super::Needed {
         let passed = match (&self.fields, &stage.keeps) {
             (Fields::All, Keeps::AllBut(_)) => Fields::All,
             (Fields::All, Keeps::Only(kept)) => Fields::Only(std::sync::Arc::new(kept.clone())),
+            // A field that the stage changes stays where it is in the document, so it must be there.
+            (Fields::Only(names), Keeps::AllBut(_)) => Fields::Only(names.clone()),
             (Fields::Only(names), keeps) => {
                 let kept = names.iter().filter(|name| keeps.keeps(name));
                 Fields::Only(std::sync::Arc::new(kept.cloned().collect()))
@@ -199,6 +201,11 @@ mod tests {
         let mut set = FieldUse::passing();
         set.reads = only(&["x"]);
         set.keeps = Keeps::all_but(["sum"]);
-        assert_eq!(behind(only(&["sum", "y"])).before(&set).fields, only(&["x", "y"]));
+        assert_eq!(behind(only(&["sum", "y"])).before(&set).fields, only(&["sum", "x", "y"]));
+
+        let mut project = FieldUse::passing();
+        project.reads = only(&["x"]);
+        project.keeps = Keeps::Only(BTreeSet::from(["y".to_owned()]));
+        assert_eq!(behind(only(&["sum", "y"])).before(&project).fields, only(&["x", "y"]));
     }
 }

@@ -9,7 +9,7 @@ use crate::exec::{
     ExecCx, Fields, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity,
 };
 use kauri_base::Result;
-use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Value};
+use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value};
 use kauri_expr::{EvalCx, Expression};
 use kauri_mutate::{DocTransform, ProjectCx};
 use std::any::Any;
@@ -64,19 +64,30 @@ fn field_use(
     };
     if name == "$unset" || (name == "$project" && !projection.is_inclusion()) {
         let paths: Vec<String> = match spec {
-            Value::Document(spec) => spec.iter().map(|e| e.key().to_owned()).collect(),
+            // `{a: {b: 0}}` is `{"a.b": 0}`.
+            Value::Document(spec) => spec.iter().flat_map(excluded).collect(),
             Value::Array(list) => {
                 list.iter().filter_map(|e| e.value().as_str().map(str::to_owned)).collect()
             }
             other => other.as_str().map(str::to_owned).into_iter().collect(),
         };
         let keeps = Keeps::all_but(paths.iter().map(String::as_str));
-        return Ok(FieldUse { keeps, ..base });
+        // What is left of a field that loses a part of itself comes from the field.
+        let reads = Fields::of_paths(paths.iter().map(String::as_str).filter(|p| p.contains('.')));
+        return Ok(FieldUse { keeps, reads, ..base });
     }
     let Some(spec) = spec.as_document() else { return Ok(FieldUse::everything()) };
     match name {
         "$project" => of_inclusion(spec, base, cx),
         _ => of_additions(spec, base, cx),
+    }
+}
+
+/// The paths that an element of an exclusion leaves out.
+fn excluded(elem: Elem<'_>) -> Vec<String> {
+    match elem.as_doc().filter(|_| elem.ty() == Type::Document) {
+        Some(nested) => nested.iter().map(|e| format!("{}.{}", elem.key(), e.key())).collect(),
+        None => vec![elem.key().to_owned()],
     }
 }
 
