@@ -70,9 +70,9 @@ fn check_level(command: &Command, level: &str) -> Result<()> {
     match level {
         "local" => Ok(()),
         "available" | "majority" if command.read_concern => Ok(()),
-        "linearizable" | "snapshot" if command.read_concern => {
-            bail!(NotAReplicaSet, "node needs to be a replica set member to use read concern")
-        }
+        // Whether its stages go with the level comes first, and the command knows.
+        "linearizable" | "snapshot" if command.name == "aggregate" => Ok(()),
+        "linearizable" | "snapshot" if command.read_concern => refuse_outside_replica_set(),
         "available" | "majority" | "linearizable" | "snapshot" => bail!(
             InvalidOptions,
             "Command {} does not support {{ readConcern: {{ level: \"{level}\", provenance: \
@@ -84,6 +84,11 @@ fn check_level(command: &Command, level: &str) -> Result<()> {
             "Enumeration value '{other}' for field 'readConcern.level' is not a valid value."
         ),
     }
+}
+
+/// The error for a level that only members of replica sets have.
+pub fn refuse_outside_replica_set() -> Result<()> {
+    bail!(NotAReplicaSet, "node needs to be a replica set member to use read concern")
 }
 
 fn timestamp(field: Elem<'_>) -> Result<Timestamp> {

@@ -131,8 +131,10 @@ pub fn prepare(
     if request.collectionless {
         parse_cx.collection = None;
     }
+    if request.api_strict {
+        check_api(request.stages)?;
+    }
     let mut pipeline = pipeline::parse::parse(request.stages, &parse_cx)?;
-    pipeline::parse::check_source(&pipeline, &parse_cx)?;
     request.check_stages(&pipeline)?;
     let mut collection: Option<Arc<Collection>> = None;
     let own_views = pipeline.stages.first().is_some_and(|stage| stage.constraints().own_views);
@@ -203,12 +205,16 @@ impl<'a> AggregateRequest<'a> {
                 }
                 "cursor" => request.read_cursor(elem)?,
                 "explain" => request.explain = args.bool(elem)?,
-                "hint" => request.hint = hint(args, elem)?,
-                "let" => define_let(args.object(elem)?, env)?,
-                "collation" => refuse_collation(args.object(elem)?)?,
-                "allowDiskUse" => {
-                    args.given(elem, Args::bool)?;
+                "hint" => request.hint = aggregate_hint(args, elem)?,
+                "let" => {
+                    if let Some(variables) = args.given(elem, Args::object)? {
+                        define_let(variables, env)?;
+                    }
                 }
+                "collation" => {
+                    args.given(elem, Args::object)?.map_or(Ok(()), refuse_collation)?;
+                }
+                "allowDiskUse" => drop(args.bool(elem)?),
                 "bypassDocumentValidation" => {
                     let flag = args.given(elem, Args::safe_bool)?;
                     request.bypass_validation = flag.unwrap_or(false);
@@ -267,9 +273,11 @@ impl<'a> AggregateRequest<'a> {
         Ok(())
     }
 
-    /// Checks that the stages go with the read concern and the API version.
+    /// Checks that the stages go with the read concern and the API version, and that this server
+    /// has the read concern.
     fn check_stages(&self, pipeline: &Pipeline) -> Result<()> {
         let level = self.read_concern.as_deref().unwrap_or("local");
+        let of_replica_sets = matches!(level, "linearizable" | "snapshot");
         for stage in &pipeline.stages {
             let (name, constraints) = (stage.name(), stage.constraints());
             if self.api_strict && constraints.not_in_api {
@@ -291,7 +299,61 @@ impl<'a> AggregateRequest<'a> {
                 );
             }
         }
+        if of_replica_sets {
+            crate::read_concern::refuse_outside_replica_set()?;
+        }
         Ok(())
+    }
+}
+
+/// Stages that tell of a server, or of what only some servers have: not in API version 1, whatever
+/// their arguments are.
+const NOT_IN_API: &[&str] = &[
+    "$currentOp",
+    "$indexStats",
+    "$listCatalog",
+    "$listClusterCatalog",
+    "$listLocalSessions",
+    "$listSampledQueries",
+    "$listSearchIndexes",
+    "$listSessions",
+    "$planCacheStats",
+    "$querySettings",
+    "$queryStats",
+    "$search",
+    "$searchMeta",
+    "$shardedDataDistribution",
+    "$vectorSearch",
+];
+
+/// Refuses such stages before they are looked at.
+fn check_api(stages: Doc<'_>) -> Result<()> {
+    for stage in stages {
+        let name = stage.as_doc().and_then(Doc::first).map_or("", |elem| elem.key());
+        if NOT_IN_API.contains(&name) {
+            bail!(
+                APIStrictError,
+                "stage {name} is not allowed with 'apiStrict: true' in API Version 1"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// `hint`, which is read as `find`'s but for what is no hint at all.
+fn aggregate_hint(args: Args<'_>, elem: Elem<'_>) -> Result<Option<Hint>> {
+    match elem.value() {
+        Value::String(name) if name == "$natural" => bail!(
+            BadValue,
+            "error processing query: planner returned error :: caused by :: hint provided does not \
+             correspond to an existing index"
+        ),
+        Value::String(_) | Value::Document(_) => hint(args, elem),
+        _ => bail!(
+            FailedToParse,
+            "hint must be specified as a string representing an index name, or an object \
+             representing an index's key pattern"
+        ),
     }
 }
 
@@ -299,7 +361,7 @@ impl<'a> AggregateRequest<'a> {
 fn target(body: Doc<'_>, db: &str) -> Result<(Namespace, bool)> {
     let target = body.value("aggregate");
     if target.is_number() {
-        if target.as_i64_exact() != Some(1) {
+        if target.as_f64_lossy() != Some(1.0) {
             bail!(
                 BadValue,
                 "Invalid command format: the 'aggregate' field must specify a collection name or 1"

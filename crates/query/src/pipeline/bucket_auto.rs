@@ -60,7 +60,7 @@ impl BucketAuto {
         let (Some(group_by), Some(buckets)) = (group_by, buckets) else {
             bail!(40246, "$bucketAuto requires 'groupBy' and 'buckets' to be specified.");
         };
-        let fields = match fields {
+        let fields = match fields.filter(|fields| !fields.is_empty()) {
             Some(fields) => fields,
             None => {
                 let sum = doc! { "$sum" => 1 };

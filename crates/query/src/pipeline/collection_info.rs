@@ -87,27 +87,29 @@ pub fn coll_stats(elem: Elem<'_>, cx: &ParseCx) -> Result<Source> {
 }
 
 fn read_coll_stats(doc: Doc<'_>) -> Result<CollStats> {
-    let known = [
-        "latencyStats",
-        "storageStats",
-        "count",
-        "queryExecStats",
-        "operationStats",
-        "targetAllNodes",
-    ];
-    let fields = Spec::new("$collStats", doc, &known)?;
+    let fields = Spec::any("$collStats", doc);
     let mut wanted = CollStats::default();
+    // A field may come twice, and once is enough to ask for something.
     for elem in doc {
         let name = elem.key();
-        if name == "targetAllNodes" {
-            fields.bool(name)?;
-            continue;
-        }
-        let Some(options) = fields.object(name)? else { continue };
+        let options = match name {
+            "targetAllNodes" => {
+                fields.bool(name)?;
+                continue;
+            }
+            "latencyStats" | "storageStats" | "count" | "queryExecStats" | "operationStats" => {
+                match (elem.ty(), elem.as_doc()) {
+                    (Type::Null | Type::Undefined, _) => continue,
+                    (Type::Document, Some(options)) => options,
+                    _ => return Err(fields.wrong_type(elem, &["object"])),
+                }
+            }
+            other => bail!(40415, "BSON field '$collStats.{other}' is an unknown field."),
+        };
         match name {
             "latencyStats" => {
                 let options = Spec::new("$collStats.latencyStats", options, &["histograms"])?;
-                wanted.latency = Some(options.bool("histograms")?.unwrap_or(false));
+                wanted.latency = Some(options.flag("histograms")?.unwrap_or(false));
             }
             "storageStats" => wanted.storage_scale = Some(scale(options)?),
             _ => {
@@ -123,8 +125,7 @@ fn read_coll_stats(doc: Doc<'_>) -> Result<CollStats> {
 }
 
 fn scale(options: Doc<'_>) -> Result<i64> {
-    let known = ["scale", "verbose", "waitForLock", "numericOnly"];
-    let options = Spec::new("$collStats.storageStats", options, &known)?;
+    let options = Spec::any("$collStats.storageStats", options);
     for name in ["verbose", "waitForLock", "numericOnly"] {
         options.bool(name)?;
     }

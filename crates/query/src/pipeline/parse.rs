@@ -35,6 +35,8 @@ pub struct ParseCx {
     pub collection: Option<String>,
     /// How many pipelines this one is within.
     pub depth: usize,
+    /// Whether one of those is a `$facet`'s.
+    pub in_facet: bool,
 }
 
 impl ParseCx {
@@ -46,6 +48,7 @@ impl ParseCx {
             db: ns.database().to_owned(),
             collection: Some(ns.collection().to_owned()),
             depth: 0,
+            in_facet: false,
         }
     }
 
@@ -63,7 +66,8 @@ impl ParseCx {
                 limits::PIPELINE_DEPTH_MAX
             );
         }
-        Ok(ParseCx { place, depth: self.depth + 1, ..self.clone() })
+        let in_facet = self.in_facet || place == Place::Facet;
+        Ok(ParseCx { place, depth: self.depth + 1, in_facet, ..self.clone() })
     }
 
     /// The same on another collection.
@@ -108,8 +112,35 @@ pub fn parse(stages: Doc<'_>, cx: &ParseCx) -> Result<Pipeline> {
         }
         pipeline.stages.extend(parse_stage(elem, cx)?);
     }
+    if cx.in_facet {
+        check_in_facet(&pipeline, cx.place)?;
+    }
+    if matches!(cx.place, Place::Command | Place::Lookup | Place::Union) {
+        check_source(&pipeline, cx)?;
+    }
     check(&pipeline, cx.place)?;
     Ok(pipeline)
+}
+
+/// Checks that the stages may stand within a `$facet`, however deep.
+fn check_in_facet(pipeline: &Pipeline, place: Place) -> Result<()> {
+    for stage in &pipeline.stages {
+        let constraints = stage.constraints();
+        // One that writes is refused by the innermost place that it is in.
+        let refused = match constraints.last {
+            true => place == Place::Facet,
+            false => constraints.not_in_facet,
+        };
+        if refused {
+            return Err(not_in_facet(stage.name()));
+        }
+    }
+    Ok(())
+}
+
+/// The error for a stage that may not stand within `$facet`.
+pub fn not_in_facet(name: &str) -> Error {
+    Error::location(40600, format!("{name} is not allowed to be used within a $facet stage"))
 }
 
 /// Whether it is a `$match` by `$text`, which an index answers.
@@ -152,7 +183,7 @@ fn parse_stage(elem: Elem<'_>, cx: &ParseCx) -> Result<Parsed> {
         "$listSampledQueries" => one(super::server_stages::list_sampled_queries()?),
         "$listClusterCatalog" => one(super::server_stages::list_cluster_catalog(elem, cx)?),
         "$listCatalog" => one(super::server_stages::list_catalog(elem, cx)?),
-        "$querySettings" => one(super::server_stages::query_settings(elem, cx)?),
+        "$querySettings" => one(super::server_stages::query_settings(elem)?),
         "$queryStats" => one(super::server_stages::query_stats(elem, cx)?),
         "$unionWith" => one(super::union_with::UnionWith::parse(elem, cx)?),
         "$redact" => one(super::redact::Redact::parse(elem, cx)?),
@@ -168,7 +199,7 @@ fn parse_stage(elem: Elem<'_>, cx: &ParseCx) -> Result<Parsed> {
 
 /// Checks that a pipeline without a collection begins with a stage that needs none, and that one on
 /// a collection does not.
-pub fn check_source(pipeline: &Pipeline, cx: &ParseCx) -> Result<()> {
+fn check_source(pipeline: &Pipeline, cx: &ParseCx) -> Result<()> {
     let first = pipeline.stages.first().map(|stage| (stage.name(), stage.constraints()));
     match (first, &cx.collection) {
         (None, None) => {
@@ -201,9 +232,6 @@ pub fn check(pipeline: &Pipeline, place: Place) -> Result<()> {
     for stage in &pipeline.stages {
         let (constraints, name) = (stage.constraints(), stage.name());
         match place {
-            Place::Facet if constraints.last || constraints.not_in_facet => {
-                bail!(40600, "{name} is not allowed to be used within a $facet stage");
-            }
             Place::Lookup if constraints.last || constraints.not_in_lookup => {
                 bail!(51047, "{name} is not allowed within a $lookup's sub-pipeline");
             }

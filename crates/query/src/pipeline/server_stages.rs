@@ -13,11 +13,7 @@ fn object<'d>(elem: Elem<'d>, refuse: impl FnOnce() -> Error) -> Result<Doc<'d>>
 
 /// A `true` or `false` that may be left out; null is a wrong type.
 fn flag(fields: &Spec<'_, '_>, name: &str) -> Result<bool> {
-    match fields.raw(name).map(|elem| (elem, elem.value())) {
-        None => Ok(false),
-        Some((_, Value::Bool(flag))) => Ok(flag),
-        Some((elem, _)) => Err(fields.wrong_type(elem, &["bool"])),
-    }
+    Ok(fields.flag(name)?.unwrap_or(false))
 }
 
 /// `$currentOp`: the operations that run.
@@ -125,7 +121,7 @@ pub fn list_sessions(elem: Elem<'_>, cx: &ParseCx) -> Result<Source> {
 }
 
 /// `$querySettings`: settings of query shapes, of which there are none.
-pub fn query_settings(elem: Elem<'_>, cx: &ParseCx) -> Result<Source> {
+pub fn query_settings(elem: Elem<'_>) -> Result<Source> {
     let doc = object(elem, || {
         Error::location(
             7746800,
@@ -135,10 +131,8 @@ pub fn query_settings(elem: Elem<'_>, cx: &ParseCx) -> Result<Source> {
             ),
         )
     })?;
-    Spec::new("$querySettings", doc, &["showDebugQueryShape"])?.bool("showDebugQueryShape")?;
-    let source = Source::of_server("$querySettings", elem.value(), Box::new(|_| Ok(Vec::new())));
-    let _ = cx;
-    Ok(source)
+    Spec::new("$querySettings", doc, &["showDebugQueryShape"])?.flag("showDebugQueryShape")?;
+    Ok(Source::of_server("$querySettings", elem.value(), Box::new(|_| Ok(Vec::new()))))
 }
 
 /// `$queryStats`: statistics of query shapes, which are not gathered.
@@ -183,14 +177,21 @@ pub fn list_cluster_catalog(elem: Elem<'_>, cx: &ParseCx) -> Result<Source> {
     })?;
     let known = ["shards", "tracked", "balancingConfiguration"];
     let fields = Spec::new("$listClusterCatalog", doc, &known)?;
-    known.iter().try_for_each(|name| flag_or_null(&fields, name))?;
+    known.iter().try_for_each(|name| flag(&fields, name).map(drop))?;
+    let with_shards = flag(&fields, "shards")?;
     let db = (cx.db != "admin").then(|| cx.db.clone());
-    let produce = Box::new(move |cx: &BuildCx| Ok(catalog_rows(cx, db.as_deref())));
+    let produce = Box::new(move |cx: &BuildCx| {
+        let rows = catalog_rows(cx, db.as_deref());
+        let all = |row: DocBuf| {
+            DocBuf::build(|out| {
+                out.put_all(row.as_doc());
+                // On no shard: this server is none, and knows of none.
+                out.array("shards");
+            })
+        };
+        Ok(if with_shards { rows.into_iter().map(all).collect() } else { rows })
+    });
     Ok(Source::of_server("$listClusterCatalog", elem.value(), produce))
-}
-
-fn flag_or_null(fields: &Spec<'_, '_>, name: &str) -> Result<()> {
-    fields.bool(name).map(drop)
 }
 
 fn catalog_rows(cx: &BuildCx, db: Option<&str>) -> Vec<DocBuf> {

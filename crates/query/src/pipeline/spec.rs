@@ -24,7 +24,12 @@ impl<'d, 'n> Spec<'d, 'n> {
             }
             seen.push(key);
         }
-        Ok(Spec { stage, doc })
+        Ok(Spec::any(stage, doc))
+    }
+
+    /// One that may have any fields beside those that are asked for.
+    pub fn any(stage: &'n str, doc: Doc<'d>) -> Spec<'d, 'n> {
+        Spec { stage, doc }
     }
 
     /// The field as it is given.
@@ -87,13 +92,18 @@ impl<'d, 'n> Spec<'d, 'n> {
         }
     }
 
-    /// True or false, if it is given.
-    pub fn bool(&self, name: &str) -> Result<Option<bool>> {
-        let Some(elem) = self.get(name) else { return Ok(None) };
+    /// True or false, if it is there at all.
+    pub fn flag(&self, name: &str) -> Result<Option<bool>> {
+        let Some(elem) = self.raw(name) else { return Ok(None) };
         match elem.value() {
             kauri_bson::Value::Bool(flag) => Ok(Some(flag)),
             _ => Err(self.wrong_type(elem, &["bool"])),
         }
+    }
+
+    /// True or false, if it is given.
+    pub fn bool(&self, name: &str) -> Result<Option<bool>> {
+        if self.get(name).is_none() { Ok(None) } else { self.flag(name) }
     }
 }
 

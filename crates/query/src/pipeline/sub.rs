@@ -41,7 +41,6 @@ impl SubPipeline {
             within = within.on(ns);
         }
         let mut pipeline = parse::parse(stages, &within)?;
-        parse::check_source(&pipeline, &within)?;
         pipeline.optimize();
         Ok(SubPipeline { from, stages: pipeline.stages })
     }

@@ -1,13 +1,16 @@
 //! Stages that need what this server does not have: change streams, search, shards, geospatial
 //! indexes. Each is refused as MongoDB refuses it where it is missing.
 
-use super::{ParseCx, parse::Parsed};
+use super::parse::{self, ParseCx, Parsed};
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bson::{Elem, Type};
 
 /// Refuses a stage of these, none if it is another.
-pub fn refuse(elem: Elem<'_>, _cx: &ParseCx) -> Option<Result<Parsed>> {
+pub fn refuse(elem: Elem<'_>, cx: &ParseCx) -> Option<Result<Parsed>> {
     let error = match elem.key() {
+        name @ ("$changeStreamSplitLargeEvent" | "$geoNear") if cx.in_facet => {
+            parse::not_in_facet(name)
+        }
         "$changeStream" | "$changeStreamSplitLargeEvent" => {
             if elem.ty() != Type::Document {
                 return Some(Err(Error::location(
