@@ -124,7 +124,8 @@ impl Core {
         Ok(())
     }
 
-    /// Makes everything that has been committed or stored before this call durable.
+    /// Makes everything that has been appended or stored before this call durable, also commits that
+    /// are not visible yet: the cleaner may have seen what they replaced as dead.
     pub fn sync_all(&self, site: Site) -> Result<(), StorageError> {
         let syncing = lock(&self.syncing);
         self.drain(site)?;
@@ -134,7 +135,7 @@ impl Core {
 
     /// With `syncing` held.
     fn drain(&self, site: Site) -> Result<(), StorageError> {
-        self.try_flush()?;
+        self.flush_now()?;
         let (seq, user) = {
             let flushing = lock(&self.flushing);
             (flushing.seq, flushing.position)

@@ -8,12 +8,15 @@
 //! - Pages are reached under an entered guard only.
 
 use crate::address::Slot;
-use crate::chunked::Chunked;
+use crate::chunked::{Chunked, PLACES_MAX};
 use kauri_medium::{EpochCell, EpochDomain, Guard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const PAGE_SLOTS: u64 = 512;
+
+/// Ids from here on are never given out.
+pub const RECORDS_MAX: u64 = PLACES_MAX * PAGE_SLOTS;
 
 struct Page {
     slots: [AtomicU64; PAGE_SLOTS as usize],
@@ -153,7 +156,12 @@ impl Slots {
         }
         let from = from.min(limit - 1);
         let (mut number, last) = (from / PAGE_SLOTS, (limit - 1) / PAGE_SLOTS);
-        loop {
+        // Ids may be far apart after deletes and a restart: only what exists is gone through.
+        while let Some(found) = self.pages.nearest(number, backward) {
+            number = found;
+            if !backward && number > last {
+                return;
+            }
             if let Some(page) = self.page(guard, number) {
                 let low = number * PAGE_SLOTS;
                 let mut visit = |i: u64| {
@@ -274,6 +282,31 @@ mod tests {
                 }
                 assert_eq!(seen, expected, "from {from}, backward {backward}");
             }
+        }
+    }
+
+    #[test]
+    fn ids_far_apart_take_neither_time_nor_memory() {
+        let domain = EpochDomain::new();
+        let mut guard = domain.register();
+        guard.enter();
+        let slots = Slots::new(domain.clone());
+        let ids = [1, 70_000, 1 << 33, (1 << 33) + 5, RECORDS_MAX - 1];
+        for id in ids {
+            assert!(slots.set_first(&guard, id, word(1)));
+        }
+        slots.set_limit(RECORDS_MAX);
+        assert!(!slots.set_first(&guard, RECORDS_MAX, word(1)));
+        for backward in [false, true] {
+            let mut seen = Vec::new();
+            slots.walk(&guard, if backward { u64::MAX } else { 0 }, backward, |id, _| {
+                seen.push(id);
+                true
+            });
+            if backward {
+                seen.reverse();
+            }
+            assert_eq!(seen, ids);
         }
     }
 }

@@ -128,7 +128,11 @@ fn verify_locked(directory: &dyn Directory, progress: &mut dyn FnMut(u32, u32)) 
 fn tell_current(outcome: &Outcome, segments: &Segments, report: &mut Report) {
     let domain = EpochDomain::new();
     let mut builder = Builder::new(domain.clone());
-    outcome.kept.iter().for_each(|kept| builder.add_segment(kept));
+    for kept in &outcome.kept {
+        if let Err(error) = builder.add_segment(kept) {
+            report.damage.push(Damage::at(kept.segment, 0, error.to_string()));
+        }
+    }
     let registry = Registry::default();
     builder.finish(segments, &registry);
     let mut guard = domain.register();

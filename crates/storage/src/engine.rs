@@ -40,8 +40,8 @@ pub trait StorageEngine: Send + Sync {
         generator: Arc<dyn KeyGenerator>,
     ) -> Result<(), StorageError>;
 
-    /// The number of a collection's definition, for `WriteUnit::expect_definition`. Goes up with
-    /// each `ChangeDefinition`; `None` if the collection is gone.
+    /// The number of a collection's definition, for `WriteUnit::expect_definition`. Goes up by
+    /// one with each `ChangeDefinition`; `None` if the collection is gone.
     fn definition_number(&self, id: CollectionId) -> Option<u64>;
 
     /// Commits a unit as a whole, or changes nothing. When this returns, readers that enter see it;

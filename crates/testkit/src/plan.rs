@@ -102,7 +102,7 @@ impl Plan {
             After::Created(mut def, op) => {
                 world.counts.collections.one();
                 def.record = self.unit.ops[op].record;
-                world.redefined(def);
+                world.created(def);
             }
             After::Redefined(def) => world.redefined(def),
             After::Dropped(id) => {
@@ -114,7 +114,7 @@ impl Plan {
     }
 }
 
-/// A record from somewhere in the collection.
+/// A record from somewhere in the collection, often the last one.
 fn pick(
     world: &World,
     table: &Table,
@@ -123,7 +123,8 @@ fn pick(
     let Some(store) = world.engine.record_store(table.id) else { return Ok(None) };
     let mut reader = Reader::new(&*world.engine);
     let last = reader.next_id(&*store, &mut RecordScan::new(Direction::Backward))?;
-    let from = RecordId(dice.below(last.map_or(0, |id| id.0)));
+    let last = last.map_or(0, |id| id.0);
+    let from = RecordId(if dice.percent(10) { last.saturating_sub(1) } else { dice.below(last) });
     let mut scan = RecordScan::after(Direction::Forward, from);
     while let Some(id) = reader.next_id(&*store, &mut scan)? {
         if let Some(record) = reader.get(&*store, id)? {
@@ -153,7 +154,11 @@ pub fn documents(world: &World, dice: &Dice) -> Result<Option<Plan>, StorageErro
     let plenty = world.document_bytes() > world.document_bytes_max;
     let ops = if dice.percent(30) { 2 + dice.below(10) } else { 1 };
     for _ in 0..ops {
-        let Some(def) = dice.pick(&tables) else { return Ok(None) };
+        // The first ones are written to more than the last, so that some rest for long.
+        let choice = dice.below(tables.len() as u64 + 1) as usize;
+        let Some(def) = dice.pick(&tables[..choice.max(1).min(tables.len())]) else {
+            return Ok(None);
+        };
         plan.unit.expect_definition(def.id, def.number);
         let table = def.table(&world.engine);
         let known = if dice.percent(60) || plenty { pick(world, &table, dice)? } else { None };

@@ -161,11 +161,20 @@ impl World {
         self.lock_tables().get(&id).cloned()
     }
 
-    /// A collection's definition has changed, by a unit that has just been committed.
-    pub fn redefined(&self, mut def: TableDef) {
+    /// A collection was created, by a unit that has just been committed.
+    pub fn created(&self, mut def: TableDef) {
         if let Some(number) = self.engine.definition_number(def.id) {
             def.number = number;
             self.lock_tables().insert(def.id, def);
+        }
+    }
+
+    /// A collection's definition has changed, by a unit that has just been committed and that went by
+    /// the definition before. Others may have changed or dropped it since.
+    pub fn redefined(&self, mut def: TableDef) {
+        def.number += 1;
+        if let Some(known) = self.lock_tables().get_mut(&def.id).filter(|k| k.number < def.number) {
+            *known = def;
         }
     }
 

@@ -6,6 +6,7 @@
 use super::Again;
 use super::plan::{Plan, PlannedIndex};
 use crate::core::Core;
+use crate::slots::RECORDS_MAX;
 use kauri_base::{CollectionId, RecordId};
 use kauri_medium::Guard;
 use kauri_storage::{KeyChange, OpKind, StorageError, WriteUnit};
@@ -59,6 +60,9 @@ impl Plan {
         }
         match &op.kind {
             OpKind::Insert { .. } => {
+                if planned.next_record >= RECORDS_MAX {
+                    return Err(StorageError::OutOfDiskSpace.into());
+                }
                 step.record = planned.next_record;
                 planned.next_record += 1;
             }

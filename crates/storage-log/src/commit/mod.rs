@@ -14,6 +14,8 @@
 mod apply;
 mod check;
 mod plan;
+#[cfg(test)]
+mod tests;
 
 use crate::collection::Collection;
 use crate::core::Core;

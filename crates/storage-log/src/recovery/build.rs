@@ -3,6 +3,7 @@
 //! Segments may be added in any order: of all copies of a record the one with the highest commit
 //! sequence wins, of equal ones that in the segment with the highest epoch.
 
+use super::corrupt;
 use super::scan::Kept;
 use crate::address::{Address, Slot};
 use crate::collection::{Collection, Registry};
@@ -10,9 +11,11 @@ use crate::format::RECORD_HEADER_BYTES;
 use crate::format::record::{Kind, record_bytes};
 use crate::format::summary::Entry;
 use crate::segments::Segments;
+use crate::slots::RECORDS_MAX;
 use kauri_base::CollectionId;
 use kauri_base::log::{self, Attr};
 use kauri_medium::{EpochDomain, Guard};
+use kauri_storage::StorageError;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -105,11 +108,15 @@ impl Builder {
     }
 
     /// Adds what a segment holds.
-    pub fn add_segment(&mut self, kept: &Kept) {
+    pub fn add_segment(&mut self, kept: &Kept) -> Result<(), StorageError> {
         let (segment, epoch) = (kept.segment, kept.epoch);
         let mut last = 0;
+        let mut impossible = None;
         kept.contents.for_each(|entry| {
-            if entry.kind.is_member() {
+            let of_document = matches!(entry.kind, Kind::Put | Kind::Tombstone);
+            if entry.record >= RECORDS_MAX || (of_document && entry.record == 0) {
+                impossible = Some(entry.offset);
+            } else if entry.kind.is_member() {
                 self.records += 1;
                 let address = Address { segment, offset: entry.offset };
                 if self.stores.get(last).is_none_or(|(id, _)| *id != entry.collection) {
@@ -118,6 +125,12 @@ impl Builder {
                 self.stores[last].1.add(&entry, address, epoch);
             }
         });
+        match impossible {
+            None => Ok(()),
+            Some(offset) => Err(corrupt(format!(
+                "segment {segment}: the record at offset {offset} has an id that is never given"
+            ))),
+        }
     }
 
     fn place(&mut self, collection: u32) -> usize {

@@ -60,7 +60,7 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
     let domain = EpochDomain::new();
     let mut builder = Builder::new(domain.clone());
     for segment in &scan.kept {
-        builder.add_segment(segment);
+        builder.add_segment(segment)?;
     }
     let counters = Counters::default();
     counters.recovery_bytes.set(scan.bytes_read);

@@ -1,0 +1,110 @@
+//! Commits that are stopped half-way, as no thread can be made to from outside.
+
+use super::*;
+use crate::options::Options;
+use crate::recovery;
+use kauri_base::{CollectionId, CommitSeq, RecordId};
+use kauri_medium::emulator::{Emulator, EmulatorConfig};
+
+const STORE: CollectionId = CollectionId(10);
+
+fn open(emulator: &Emulator) -> Arc<Core> {
+    let options = Options {
+        segment_bytes: 64 << 10,
+        cache_bytes: 256 << 10,
+        read_threads: 0,
+        ..Options::default()
+    };
+    recovery::open(Arc::new(emulator.clone()), options).expect("opening")
+}
+
+/// Some bytes; whether they are a document is not looked at here.
+fn document(fill: u8) -> Vec<u8> {
+    vec![fill; 900]
+}
+
+fn commit(core: &Core, change: impl FnOnce(&mut WriteUnit<'static>)) -> CommitSeq {
+    let mut unit = WriteUnit::new();
+    change(&mut unit);
+    core.commit(&mut unit).expect("a commit").seq
+}
+
+/// Does all of a commit but its publication. Answers its number.
+fn commit_unpublished(core: &Core, unit: &mut WriteUnit<'static>, scratch: &mut Scratch) -> u64 {
+    let Scratch { guard, plan } = scratch;
+    guard.enter();
+    plan.make(core, unit).expect("a plan");
+    plan.look_up(core, unit, guard).expect("known records");
+    let stores: Vec<_> = plan.latched().cloned().collect();
+    let _latches: Vec<_> = stores.iter().map(|store| lock(&store.latch)).collect();
+    assert!(plan.check(core, unit, guard).is_ok());
+    let Ok(seq) = core.append(unit, plan) else { panic!("no room") };
+    plan.apply(core, unit, guard);
+    seq
+}
+
+fn live_record(core: &Core, id: u64) -> Option<u8> {
+    let store = core.registry.store(STORE)?;
+    let mut guard = core.domain.register();
+    guard.enter();
+    loop {
+        match crate::read::document(core, &guard, &store, RecordId(id)).expect("reading") {
+            kauri_base::Access::Ready(crate::read::Lookup::Found((_, bytes))) => {
+                return bytes.first().copied();
+            }
+            kauri_base::Access::Ready(crate::read::Lookup::Nothing) => return None,
+            kauri_base::Access::WouldBlock(ticket) => ticket.wait().expect("reading"),
+        }
+    }
+}
+
+/// A writer has appended its unit and switched the slots, but not published it yet. By then the
+/// cleaner may take the version before for dead, and give its segment away after the next drain: so
+/// that drain has to cover the unit.
+#[test]
+fn what_the_cleaner_takes_for_dead_is_replaced_durably() {
+    let emulator = Emulator::new(EmulatorConfig::default());
+    let core = open(&emulator);
+    commit(&core, |unit| {
+        unit.push(STORE, RecordId(0), OpKind::CreateStore);
+    });
+    let inserted: Vec<_> = (0..200)
+        .map(|n| {
+            commit(&core, |unit| {
+                unit.insert(STORE, document(n as u8));
+            })
+        })
+        .collect();
+    core.flush_round().expect("sealing");
+    let slots = &core.registry.store(STORE).expect("the store").slots;
+    let mut guard = core.domain.register();
+    guard.enter();
+    let segment_of = |id: u64| slots.load(&guard, id).address().segment;
+    let victim = segment_of(100);
+    let others: Vec<u64> = (1..=200).filter(|id| *id != 100 && segment_of(*id) == victim).collect();
+    guard.leave();
+    assert!(
+        others.len() > 20 && core.segments.get(victim).state() == crate::segments::State::Sealed
+    );
+    for id in others {
+        commit(&core, |unit| {
+            let seen = inserted[id as usize - 1];
+            unit.update(STORE, RecordId(id), seen, document(0xee));
+        });
+    }
+    core.flush_round().expect("sync");
+
+    let mut unit = WriteUnit::new();
+    unit.update(STORE, RecordId(100), inserted[99], document(0xff));
+    let mut scratch = core.take_scratch();
+    let seq = commit_unpublished(&core, &mut unit, &mut scratch);
+    assert_eq!(core.visible().0, seq - 1);
+    assert!(core.clean_once().expect("cleaning"), "the victim holds nothing that counts");
+    assert_eq!(core.segments.get(victim).state(), crate::segments::State::Emptying);
+    // From here on the victim may be overwritten as soon as the writer has left.
+    let image = emulator.crash_at(emulator.events(), &mut |_| 0);
+    assert_eq!(live_record(&open(&image), 100), Some(0xff), "only the old version is durable");
+    core.publish(seq).expect("publishing");
+    scratch.guard.leave();
+    assert_eq!(live_record(&core, 100), Some(0xff));
+}
