@@ -96,7 +96,7 @@ impl StorageEngine for PmLog {
 
     fn sync(&self) -> Result<(), StorageError> {
         let visible = self.core.visible();
-        self.core.sync_to(visible.0, "commit.drain")
+        self.core.sync_to(visible.0, "sync.drain")
     }
 
     fn maintenance(&self) -> Vec<Maintenance> {

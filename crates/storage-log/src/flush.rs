@@ -211,7 +211,7 @@ impl Core {
         self.release_held();
         let visible = self.visible.load(Ordering::Acquire);
         if self.acks.durable() < visible {
-            self.sync_to(visible, "commit.drain")?;
+            self.sync_to(visible, "flusher.drain")?;
         }
         self.keep_ahead()
     }

@@ -18,6 +18,8 @@ fn check(name: &str, segments: u32, run: &Run, images: usize) -> Report {
     let recording = crashes.record(seed, run);
     let report = crashes.power_losses(&recording, seed, images);
     println!("{report:?}");
+    let moved = recording.status_number("cleaner", "movedRecords");
+    println!("{} different images, {moved} records moved, {:?}", report.images, recording.counts);
     assert!(report.images >= images * 95 / 100, "only {} different images", report.images);
     assert_eq!(report.second, 2 * report.images);
     // It would prove nothing if all were as at the end, or as promised.
@@ -85,8 +87,32 @@ fn power_losses_where_persistence_must_be_asked_for() {
 
 #[test]
 fn power_losses_among_threads() {
-    let run = Run { threads: true, sessions: 4, steps: 2000, ..Run::default() };
-    check("threads", 14, &run, 500);
+    let run = Run { threads: true, sessions: 4, steps: 4000, ..Run::default() };
+    let seed = kauri_testkit::seed(20_261_120);
+    let target = Target::new(14);
+    let crashes = Crashes::new(&target);
+    let (mut images, mut moved, mut losses, mut more) = (0, 0, 0, 0);
+    let (mut units, mut collections, mut builds) = (0, 0, 0);
+    for seed in seed..seed + 3 {
+        let recording = crashes.record(seed, &run);
+        let report = crashes.power_losses(&recording, seed, 800);
+        println!("{report:?}");
+        assert_eq!(report.second, 2 * report.images);
+        images += report.images;
+        losses += report.with_losses;
+        more += report.with_more;
+        moved += recording.status_number("cleaner", "movedRecords");
+        units += recording.counts.multi_document.get();
+        collections += recording.counts.collections.get();
+        builds += recording.counts.builds.get();
+    }
+    println!(
+        "{images} different images, {losses} lack commits and {more} have more than was promised; of \
+         runs with {units} units of many documents, {collections} collections created or dropped, \
+         {builds} index builds, {moved} records moved by the cleaner"
+    );
+    assert!(images >= 2000 && losses > 100 && more > 100);
+    assert!(units > 100 && collections > 20 && builds > 10 && moved > 50);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::model::Model;
 use crate::session::Session;
 use crate::target::CrashTarget;
 use crate::world::{Counts, World};
+use kauri_bson::{DocBuf, Value};
 use kauri_medium::Directory;
 use kauri_medium::emulator::{Emulator, EmulatorConfig};
 use kauri_storage::StorageError;
@@ -87,6 +88,19 @@ pub struct Recording {
     pub timeline: Timeline,
     /// What happened how often.
     pub counts: Counts,
+    /// What the engine told of itself at the end.
+    pub status: DocBuf,
+}
+
+impl Recording {
+    /// A number of the engine's status, by section and name.
+    pub fn status_number(&self, section: &str, name: &str) -> i64 {
+        let status = self.status.as_doc().value(section);
+        match status.as_document().map(|section| section.value(name)) {
+            Some(Value::Int64(number)) => number,
+            other => panic!("{section}.{name} is {other:?}"),
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -142,8 +156,9 @@ impl<'t> Crashes<'t> {
         work(&world, &Dice::new(seed), run);
         println!("{:?}, {} events", world.counts, emulator.events());
         self.note_sites(&emulator);
+        let status = DocBuf::build(|out| world.engine.write_status(out));
         let (timeline, counts) = world.end();
-        Recording { emulator, timeline, counts }
+        Recording { emulator, timeline, counts, status }
     }
 
     fn open(&self, emulator: &Emulator, base: impl FnOnce(&Model) -> Model) -> World {

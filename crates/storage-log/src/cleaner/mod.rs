@@ -151,7 +151,7 @@ impl Core {
             // What is full but was not synced yet can be cleaned only after that.
             self.try_flush()?;
             self.seal_full()?;
-            self.sync_all("commit.drain")?;
+            self.sync_all("clean.room.drain")?;
             let (changed, work) = {
                 let mut cleaner = lock(&self.cleaner);
                 let changed = self.clean_round(&mut cleaner, Urgency::Writers)?;

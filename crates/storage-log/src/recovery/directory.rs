@@ -32,7 +32,8 @@ impl Opened {
             }
             None => create(&*directory, options)?,
         };
-        let fresh = meta.horizon.segments == 0 && meta.horizon.seq == 0;
+        // Every start leaves a cut, after it has made the log's name durable.
+        let fresh = meta.cuts.is_empty();
         let medium = match directory.open_log(LOG_FILE) {
             // A crash may come between the metadata file and the log's creation.
             Err(kauri_medium::Error::NotFound) if fresh => {
