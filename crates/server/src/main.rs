@@ -9,6 +9,9 @@ mod serve;
 
 use std::process::ExitCode;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let matches = options::command().get_matches();
     let outcome = match matches.subcommand() {
