@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# The Python driver's own suite, as its source distribution carries it: the tests of pymongo/suite.txt
+# must pass.
+#   pymongo-suite.sh --update   adds the tests that pass now to the list
+source "$(dirname "$0")/lib.sh"
+export PYTHONPATH=$here:$here/pymongo
+out=$("$python" "$here/pymongo/suite.py" "$installed" "$@") || die "$out"
+echo "$out" | sed '$d'
+exactly 1340 "$(tail -1 <<<"$out")"

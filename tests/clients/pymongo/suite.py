@@ -1,0 +1,156 @@
+"""Runs the tests of pymongo's source distribution that talk to a server, and holds them to a list.
+
+    suite.py INSTALLED [--update]
+
+suite.txt names the tests that pass, by file and with their count. One of them that fails, is skipped
+or is gone fails the run. The list only grows: `--update` adds what passes now and takes nothing away.
+After it, the count in pymongo-suite.sh must be raised as well. Prints how many listed tests passed as
+its last line.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+from kauri_server import Server
+
+HERE = pathlib.Path(__file__).parent
+LIST = HERE / "suite.txt"
+# Each group has a server of its own; they run side by side.
+GROUPS = [
+    "retryable_reads_unified cursor collection collection_management database examples custom_types "
+    "typing dbref raw_bson json_util_integration index_management versioned_api",
+    "crud_unified crud_v1 read_write_concern_spec command_monitoring command_logging gridfs "
+    "gridfs_bucket gridfs_spec grid_file bulk client_bulk_write operations results write_concern",
+    "unified_format csot monitoring operation_id_retry retryable_reads retryable_writes "
+    "retryable_writes_unified streaming_protocol versioned_api_integration run_command",
+    "server_selection_logging sdam_monitoring_spec sessions_unified session causal_consistency "
+    "create_entities handshake_unified collation read_concern comment transactions_unified",
+]
+# Tests that pass or fail by how long things take, on machines that have other work.
+UNSTEADY = {
+    "test_csot.py": {"TestCsotCommandExecution"},
+    "test_cursor.py": {"TestCursor::test_timeout_kills_cursor_synchronously"},
+    "test_streaming_protocol.py": {
+        "TestStreamingProtocol::test_monitor_waits_after_server_check_error",
+        "TestStreamingProtocol::test_streaming_rtt",
+    },
+    "test_server_selection_logging.py": {
+        "TestServerSelectionLoggingStandalone::test_Failure_due_to_unreachable_server",
+    },
+}
+GROUP_SECONDS_MAX = 600
+
+
+def read_list():
+    """File to the tests that it must pass; each file's head says how many."""
+    tests = {}
+    counts = {}
+    for line in LIST.read_text().splitlines():
+        if line.startswith("#") or not line:
+            continue
+        if line.startswith(" "):
+            tests[name].add(line.strip())
+        else:
+            name, count = line.split()
+            counts[name] = int(count)
+            tests[name] = set()
+    for name, listed in tests.items():
+        assert counts[name] == len(listed), f"{name}: {counts[name]} is not the count of its lines, {len(listed)}"
+    return tests
+
+
+def write_list(tests):
+    lines = [line for line in LIST.read_text().splitlines() if line.startswith("#")]
+    for name in sorted(tests):
+        lines.append(f"{name} {len(tests[name])}")
+        lines += [f"  {test}" for test in sorted(tests[name])]
+    LIST.write_text("\n".join(lines) + "\n")
+
+
+def steady(name, test):
+    unsteady = UNSTEADY.get(name, ())
+    return test not in unsteady and test.split("::")[0] not in unsteady
+
+
+def run_group(suite, number, files):
+    """The outcomes of the group's tests: file and test to `passed` or what else became of it."""
+    server = Server(["--setParameter", "enableTestCommands=1"])
+    try:
+        outcomes = server.directory / "outcomes"
+        environment = {
+            **os.environ,
+            "DB_IP": "127.0.0.1",
+            "DB_PORT": str(server.port),
+            "OUTCOMES": str(outcomes),
+        }
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pymongo_outcomes"]
+        command += ["-o", "addopts=", "-m", "default", "--tb=short", "--no-header", "--color=no"]
+        done = subprocess.run(
+            command + [f"test/test_{name}.py" for name in files],
+            cwd=suite,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=GROUP_SECONDS_MAX,
+            text=True,
+        )
+        ended = server.stop()
+        assert ended == 0, f"the server of group {number} ended with {ended}:\n{server.log_end()}"
+        # 0: all passed; 1: some failed.
+        assert done.returncode in (0, 1), done.stdout[-8000:]
+        return json.loads(outcomes.read_text()), done.stdout
+    finally:
+        server.remove()
+
+
+def run_suite(archive):
+    with tempfile.TemporaryDirectory(prefix="kauri-pymongo-") as directory:
+        with tarfile.open(archive) as tar:
+            members = [m for m in tar if m.name.split("/")[1] in ("test", "pyproject.toml")]
+            tar.extractall(directory, members, filter="data")
+        [suite] = pathlib.Path(directory).iterdir()
+        groups = [group.split() for group in GROUPS]
+        with concurrent.futures.ThreadPoolExecutor(len(groups)) as pool:
+            runs = list(pool.map(run_group, [suite] * len(groups), range(len(groups)), groups))
+    outcomes = {}
+    for found, _ in runs:
+        outcomes |= found
+    return outcomes, [output for _, output in runs]
+
+
+def main(installed, update):
+    [archive] = pathlib.Path(installed).glob("pymongo-suite/pymongo-*.tar.gz")
+    listed = read_list()
+    outcomes, outputs = run_suite(archive)
+    passed = {}
+    for node, outcome in outcomes.items():
+        file, test = node.split("::", 1)
+        if outcome == "passed" and steady(pathlib.Path(file).name, test):
+            passed.setdefault(pathlib.Path(file).name, set()).add(test)
+    missing = {
+        f"{name}::{test}: {outcomes.get(f'test/{name}::{test}', 'is not there')}"
+        for name, tests in listed.items()
+        for test in tests - passed.get(name, set())
+    }
+    new = {f"{n}::{t}" for n, tests in passed.items() for t in tests - listed.get(n, set())}
+    if update:
+        for name, tests in passed.items():
+            listed.setdefault(name, set()).update(tests)
+        write_list(listed)
+    elif new:
+        print(f"{len(new)} tests pass that are not listed:", *sorted(new), sep="\n  ")
+    if missing:
+        print(*outputs, sep="\n")
+        print(f"{len(missing)} listed tests did not pass:", *sorted(missing), sep="\n  ")
+        sys.exit(1)
+    print(sum(len(tests) for tests in listed.values()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], "--update" in sys.argv[2:])
