@@ -283,7 +283,11 @@ impl<'s> Options<'s> {
             "unique" => self.unique = boolean(elem)?,
             "sparse" => self.sparse = boolean(elem)?,
             "prepareUnique" => self.prepare_unique = boolean(elem)?,
-            "background" | "dropDups" => drop(boolean(elem)?),
+            "background" => {
+                boolean(elem)?;
+                self.kept.push(elem);
+            }
+            "dropDups" => drop(boolean(elem)?),
             "hidden" => match elem.value() {
                 Value::Bool(hidden) => self.hidden = hidden,
                 _ => return Err(wrong_type(elem, "a bool")),

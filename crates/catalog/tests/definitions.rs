@@ -86,7 +86,9 @@ fn what_is_taken_comes_out_in_one_form() {
         "key" => doc! { "a" => 1.0, "b" => -1 }, "hidden" => false,
     };
     let key = doc! { "a" => 1.0, "b" => -1 };
-    let expected = doc! { "v" => 2, "key" => key, "name" => "x", "unique" => true };
+    let expected = doc! {
+        "v" => 2, "key" => key, "name" => "x", "unique" => true, "background" => true,
+    };
     assert_eq!(normal(given), expected);
     let ttl = normal(with(doc! { "expireAfterSeconds" => 3600.9 }));
     assert_eq!(ttl.as_doc().value("expireAfterSeconds"), Value::Int32(3600));

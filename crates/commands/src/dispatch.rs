@@ -16,7 +16,9 @@ use kauri_base::operation::{ClientPresence, OperationState};
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value};
 use kauri_transport::{Liveness, Outcome, ReplyBuf, RequestContext};
-use kauri_wire::{Compressor, Header, Message, MsgWriter, ReplyWriter, flags, is_connection_fatal};
+use kauri_wire::{
+    Compressor, Header, Message, MsgWriter, ReplyWriter, flags, is_connection_fatal, opcode,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -129,16 +131,17 @@ fn log_end(cx: &RequestContext<'_>, why: &str) {
 
 /// A message that cannot be parsed: answered if it can be, else the connection ends.
 fn refuse(cx: &RequestContext<'_>, request: &[u8], error: &Error, reply: &mut ReplyBuf) -> Outcome {
-    let header = Header::parse(request);
+    let answered = |header: &Header| matches!(header.op_code, opcode::MSG | opcode::QUERY);
+    let header = Header::parse(request).filter(answered);
     let (Some(header), false) = (header, is_connection_fatal(error)) else {
         log_end(cx, &error.to_string());
         return Outcome::Close;
     };
     let form = Form {
         header,
-        legacy: header.op_code == kauri_wire::opcode::QUERY,
+        legacy: header.op_code == opcode::QUERY,
         checksum: false,
-        no_reply: header.op_code == kauri_wire::opcode::MSG
+        no_reply: header.op_code == opcode::MSG
             && kauri_wire::flags_of(request) & flags::MORE_TO_COME != 0,
         compressor: None,
         exhaust_allowed: false,
@@ -423,6 +426,11 @@ async fn execute(
     };
     let Some(entry) = registry::by_name().get(first.key()).copied() else {
         server.counters.unknown_commands.fetch_add(1, Ordering::Relaxed);
+        // Drivers' tests let commands fail that this server doesn't have.
+        let injected = fail_command::before(server, invocation, first.key(), &[]).await?;
+        if let Some(outcome) = injected.immediate() {
+            return outcome;
+        }
         bail!(CommandNotFound, "no such command: '{}'", first.key());
     };
     let result = run_command(invocation, entry.command, state, started_ns, liveness).await;
@@ -444,7 +452,7 @@ async fn run_command(
     }
     check_database(command, invocation.db)?;
     count(server, command);
-    let injected = fail_command::before(server, invocation, command).await?;
+    let injected = fail_command::before(server, invocation, command.name, command.aliases).await?;
     if let Some(outcome) = injected.immediate() {
         return outcome;
     }

@@ -4,10 +4,10 @@
 
 use crate::dispatch::Injected;
 use crate::invocation::Invocation;
-use crate::registry::Command;
 use crate::server::Server;
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// What is to happen to a command.
@@ -55,14 +55,19 @@ pub fn check_time(server: &Server, op: &OperationContext) -> Result<()> {
     }
 }
 
-/// Looks whether the failpoint applies to the command, and waits if that is what it asks.
+/// Looks whether the failpoint applies to the command, and waits if that is what it asks. The
+/// command need not be one that there is.
 pub async fn before(
     server: &Server,
     invocation: &Invocation<'_>,
-    command: &Command,
+    name: &str,
+    aliases: &[&str],
 ) -> Result<Injection> {
+    if !server.fail_points.any_active() {
+        return Ok(Injection::default());
+    }
     let random = || server.random.next_u64() as f64 / u64::MAX as f64;
-    let applies = |data: &[u8]| applies(data, invocation, command);
+    let applies = |data: &[u8]| applies(data, invocation, name, aliases);
     let Some(data) = server.fail_points.fire("failCommand", random, applies) else {
         return Ok(Injection::default());
     };
@@ -81,7 +86,7 @@ pub async fn before(
     let code = data.value("errorCode");
     if code.is_number() {
         let code = ErrorCode::from_number(code.to_i64_saturating().unwrap_or(0) as i32);
-        let message = format!("Failing command via 'failCommand' failpoint: {}", command.name);
+        let message = format!("Failing command via 'failCommand' failpoint: {name}");
         let mut error = Error::new(code, message);
         if let Value::Document(extra) = data.value("errorExtraInfo") {
             error = error.with_extra(extra.into_buf().into_vec());
@@ -97,13 +102,13 @@ pub async fn before(
     Ok(injection)
 }
 
-fn applies(data: &[u8], invocation: &Invocation<'_>, command: &Command) -> bool {
+fn applies(data: &[u8], invocation: &Invocation<'_>, name: &str, aliases: &[&str]) -> bool {
     let Ok(data) = Doc::from_bytes(data) else { return false };
-    if command.name == "configureFailPoint" {
+    if name == "configureFailPoint" {
         return false;
     }
-    if let Value::String(app_name) = data.value("appName")
-        && app_name != invocation.client.app_name
+    if let Value::String(wanted) = data.value("appName")
+        && wanted != app_name(invocation)
     {
         return false;
     }
@@ -121,10 +126,21 @@ fn applies(data: &[u8], invocation: &Invocation<'_>, command: &Command) -> bool 
         return true;
     }
     data.value("failCommands").as_array().is_some_and(|names| {
-        names.iter().any(|name| {
-            let value = name.value();
-            let name = value.as_str().unwrap_or_default();
-            name == command.name || command.aliases.contains(&name)
+        names.iter().any(|wanted| {
+            let value = wanted.value();
+            value.as_str().is_some_and(|wanted| wanted == name || aliases.contains(&wanted))
         })
     })
+}
+
+/// The client's name for itself; a first hello is about to tell it.
+fn app_name<'a>(invocation: &'a Invocation<'_>) -> Cow<'a, str> {
+    if invocation.client.metadata.is_none()
+        && let Value::Document(client) = invocation.body.value("client")
+        && let Value::Document(application) = client.as_doc().value("application")
+        && let Value::String(name) = application.as_doc().value("name")
+    {
+        return Cow::Owned(name.into_owned());
+    }
+    Cow::Borrowed(&invocation.client.app_name)
 }

@@ -16,7 +16,6 @@ use std::collections::HashSet;
 pub const COMMAND: Command = Command {
     access: Access::Read,
     read_concern: true,
-    api_v1: true,
     ..Command::new("distinct", "finds the distinct values of a field", run)
 };
 

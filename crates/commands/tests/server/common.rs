@@ -141,8 +141,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Sends a command without waiting for its reply.
-    pub fn send(&self, command: &DocBuf) {
+    /// The message that carries a command to the client's database.
+    pub fn message(&self, command: &DocBuf) -> Vec<u8> {
         let mut message = Vec::new();
         let writer = MsgWriter::begin(&mut message, 1, 0, 0);
         {
@@ -151,7 +151,27 @@ impl Client {
             body.put("$db", self.database.as_str());
         }
         writer.finish(&mut message).unwrap();
-        self.pipe.send(&message);
+        message
+    }
+
+    /// Sends a command without waiting for its reply.
+    pub fn send(&self, command: &DocBuf) {
+        self.send_bytes(&self.message(command));
+    }
+
+    /// Sends bytes as they are.
+    pub fn send_bytes(&self, bytes: &[u8]) {
+        self.pipe.send(bytes);
+    }
+
+    /// The next message from the server; none if the connection ended.
+    pub fn receive_bytes(&self) -> Option<Vec<u8>> {
+        self.pipe.receive(PATIENCE)
+    }
+
+    /// Waits until the server has closed the connection.
+    pub fn is_closed(&self) -> bool {
+        self.pipe.wait_closed(PATIENCE)
     }
 
     /// The next reply; none if the connection ended.

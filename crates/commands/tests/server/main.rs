@@ -1,6 +1,11 @@
 //! Commands against a whole server in memory.
 
 mod aggregate;
-#[allow(dead_code)]
 mod common;
+mod definitions;
 mod expiry;
+mod express;
+mod fail_points;
+mod locks;
+mod malformed;
+mod status;

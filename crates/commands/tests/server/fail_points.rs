@@ -1,0 +1,173 @@
+//! `configureFailPoint` as drivers' test suites use it.
+
+use crate::common::{Client, TestServer, at, code_of, number, show, text};
+use kauri_bson::{DocBuf, Value, array, doc};
+use std::time::{Duration, Instant};
+
+fn set(client: &Client, mode: Value<'static>, data: DocBuf) -> DocBuf {
+    client
+        .admin()
+        .ok(doc! { "configureFailPoint" => "failCommand", "mode" => mode, "data" => data })
+}
+
+fn failing(command: &'static str, code: i32) -> DocBuf {
+    doc! { "failCommands" => array![command], "errorCode" => code }
+}
+
+fn pings(client: &Client, count: usize) -> Vec<i64> {
+    (0..count).map(|_| code_of(&client.run(&doc! { "ping" => 1 }))).collect()
+}
+
+#[test]
+fn a_command_fails_as_often_as_asked() {
+    let test = TestServer::start();
+    let client = test.client();
+    set(&client, doc! { "times" => 2 }.into(), failing("ping", 11600));
+    assert_eq!(pings(&client, 4), [11600, 11600, 0, 0]);
+    set(&client, doc! { "skip" => 2 }.into(), failing("ping", 50));
+    assert_eq!(pings(&client, 4), [0, 0, 50, 50]);
+    set(&client, "alwaysOn".into(), failing("ping", 7));
+    assert_eq!(pings(&client, 3), [7, 7, 7]);
+    client.ok(doc! { "hello" => 1 });
+    let count = set(&client, "off".into(), doc! {});
+    assert_eq!(number(&count, "count"), 7);
+    assert_eq!(pings(&client, 2), [0, 0]);
+    set(&client, doc! { "activationProbability" => 0.0 }.into(), failing("ping", 7));
+    assert_eq!(pings(&client, 50), [0; 50]);
+}
+
+#[test]
+fn errors_carry_names_labels_and_what_else_is_asked() {
+    let test = TestServer::start();
+    let client = test.client();
+    let data = doc! {
+        "failCommands" => array!["insert"], "errorCode" => 91,
+        "errorLabels" => array!["RetryableWriteError", "Mine"],
+        "errorExtraInfo" => doc! { "more" => 1 },
+    };
+    set(&client, doc! { "times" => 1 }.into(), data);
+    let insert = doc! { "insert" => "c", "documents" => array![doc! { "_id" => 1 }] };
+    let reply = client.run(&insert);
+    assert_eq!((code_of(&reply), text(&reply, "codeName")), (91, "ShutdownInProgress".to_owned()));
+    let labels = reply.as_doc().value("errorLabels");
+    assert_eq!(labels, array!["RetryableWriteError", "Mine"]);
+    assert_eq!(number(&reply, "more"), 1, "{}", show(&reply));
+    assert_eq!(client.all_ids("c"), []);
+    // A write concern error comes with a write that was done.
+    let error = doc! { "code" => 64, "errmsg" => "slow" };
+    let data = doc! { "failCommands" => array!["insert"], "writeConcernError" => error };
+    set(&client, doc! { "times" => 1 }.into(), data);
+    let reply = client.ok(insert);
+    assert_eq!(number(&at(&reply, "writeConcernError"), "code"), 64);
+    assert_eq!(client.all_ids("c"), [1]);
+}
+
+#[test]
+fn a_connection_is_closed_or_kept_waiting() {
+    let test = TestServer::start();
+    let (client, other) = (test.client(), test.client());
+    let data = doc! { "failCommands" => array!["ping"], "closeConnection" => true };
+    set(&other, doc! { "times" => 1 }.into(), data);
+    client.send(&doc! { "ping" => 1 });
+    assert!(client.receive().is_none());
+    assert!(client.is_closed());
+    assert_eq!(pings(&other, 1), [0]);
+    let data = doc! {
+        "failCommands" => array!["ping"], "blockConnection" => true, "blockTimeMS" => 40,
+    };
+    set(&other, doc! { "times" => 1 }.into(), data);
+    let began = Instant::now();
+    assert_eq!(pings(&other, 1), [0]);
+    assert!(began.elapsed() >= Duration::from_millis(40));
+}
+
+fn hello(name: &str) -> DocBuf {
+    let driver = doc! { "name" => "test", "version" => "1" };
+    let client = doc! {
+        "application" => doc! { "name" => name }, "driver" => driver,
+        "os" => doc! { "type" => "test" },
+    };
+    doc! { "hello" => 1, "client" => client }
+}
+
+#[test]
+fn one_application_fails_from_its_first_hello_on() {
+    let test = TestServer::start();
+    let (mine, other) = (test.client(), test.client());
+    let data = doc! {
+        "failCommands" => array!["hello", "ping"], "errorCode" => 11600, "appName" => "mine",
+    };
+    set(&other, "alwaysOn".into(), data);
+    assert_eq!(code_of(&mine.run(&hello("mine"))), 11600);
+    assert_eq!(code_of(&other.run(&hello("other"))), 0);
+    assert_eq!(pings(&other, 1), [0]);
+    set(&other, "off".into(), doc! {});
+    mine.ok(hello("mine"));
+    let data = doc! { "failCommands" => array!["ping"], "errorCode" => 1, "appName" => "mine" };
+    set(&other, "alwaysOn".into(), data);
+    assert_eq!((pings(&mine, 1), pings(&other, 1)), (vec![1], vec![0]));
+}
+
+#[test]
+fn namespaces_and_commands_that_are_not_there() {
+    let test = TestServer::start();
+    let client = test.client();
+    let data = doc! {
+        "failCommands" => array!["find"], "errorCode" => 8, "namespace" => "test.c",
+    };
+    set(&client, "alwaysOn".into(), data);
+    assert_eq!(client.fails(doc! { "find" => "c" }), 8);
+    client.ok(doc! { "find" => "d" });
+    client.on("other").ok(doc! { "find" => "c" });
+    set(&client, "alwaysOn".into(), failing("saslStart", 18));
+    assert_eq!(client.fails(doc! { "saslStart" => 1 }), 18);
+    assert_eq!(client.fails(doc! { "saslContinue" => 1 }), 59);
+    // The command that switches it off is beyond its reach.
+    set(&client, "alwaysOn".into(), doc! { "failAllCommands" => true, "errorCode" => 8 });
+    assert_eq!(pings(&client, 1), [8]);
+    set(&client, "off".into(), doc! {});
+    assert_eq!(pings(&client, 1), [0]);
+}
+
+#[test]
+fn time_limits_run_out_at_once() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", [doc! { "_id" => 1 }]);
+    let point = |mode: &str| {
+        client.admin().ok(doc! { "configureFailPoint" => "maxTimeAlwaysTimeOut", "mode" => mode });
+    };
+    point("alwaysOn");
+    assert_eq!(client.fails(doc! { "find" => "c", "maxTimeMS" => 60_000 }), 50);
+    client.ok(doc! { "find" => "c" });
+    point("off");
+    client.ok(doc! { "find" => "c", "maxTimeMS" => 60_000 });
+}
+
+#[test]
+fn bad_failpoints_are_refused() {
+    let test = TestServer::start();
+    let client = test.client().admin();
+    let point = |name: &'static str, mode: Value<'static>, data: DocBuf| {
+        client.fails(doc! { "configureFailPoint" => name, "mode" => mode, "data" => data })
+    };
+    let good = || failing("ping", 1);
+    assert_eq!(point("nonsense", "alwaysOn".into(), good()), 266);
+    assert_eq!(point("failCommand", "sometimes".into(), good()), 2);
+    assert_eq!(point("failCommand", doc! { "times" => -1 }.into(), good()), 2);
+    assert_eq!(point("failCommand", doc! { "times" => "1" }.into(), good()), 14);
+    assert_eq!(point("failCommand", doc! { "activationProbability" => 1.5 }.into(), good()), 2);
+    assert_eq!(point("failCommand", 1.into(), good()), 14);
+    assert_eq!(point("failCommand", "alwaysOn".into(), doc! { "nonsense" => 1 }), 2);
+    assert_eq!(point("failCommand", "alwaysOn".into(), doc! { "errorCode" => 1 }), 2);
+    let block = doc! { "failCommands" => array!["ping"], "blockConnection" => true };
+    assert_eq!(point("failCommand", "alwaysOn".into(), block), 72);
+    assert_eq!(
+        test.client().fails(doc! { "configureFailPoint" => "failCommand", "mode" => "off" }),
+        13
+    );
+    assert_eq!(pings(&test.client(), 1), [0]);
+    let parameters = &test.server.parameters;
+    parameters.set_at_startup("enableTestCommands", Value::Bool(false)).unwrap();
+    assert_eq!(point("failCommand", "alwaysOn".into(), good()), 59);
+}

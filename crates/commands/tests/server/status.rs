@@ -1,0 +1,188 @@
+//! What the server tells about itself and about its operations.
+
+use crate::common::{Client, START_MS, TestServer, at, code_of, number, show, text, until};
+use kauri_bson::{DocBuf, Value, array, doc};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+fn status(client: &Client) -> DocBuf {
+    client.ok(doc! { "serverStatus" => 1 })
+}
+
+#[test]
+fn operations_and_documents_are_counted() {
+    let test = TestServer::start();
+    let client = test.client();
+    let counted = |section: &str, fields: &[&str]| -> Vec<i64> {
+        let mut doc = status(&client);
+        for name in section.split('.') {
+            doc = at(&doc, name);
+        }
+        fields.iter().map(|f| number(&doc, f)).collect()
+    };
+    let kinds = ["insert", "query", "update", "delete", "getmore"];
+    let before = counted("opcounters", &kinds);
+    client.insert("c", (0..300).map(|n| doc! { "_id" => n, "a" => n }));
+    let find = client.ok(doc! { "find" => "c", "batchSize" => 10 });
+    let id = number(&at(&find, "cursor"), "id");
+    client.ok(doc! { "getMore" => id, "collection" => "c", "batchSize" => 5 });
+    let set = doc! { "$set" => doc! { "b" => 1 } };
+    let low = || doc! { "_id" => doc! { "$lt" => 7 } };
+    client.ok(doc! { "update" => "c", "updates" => array![
+        doc! { "q" => low(), "u" => set.clone(), "multi" => true }, doc! { "q" => low(), "u" => set }
+    ] });
+    client.ok(doc! { "delete" => "c", "deletes" => array![doc! { "q" => low(), "limit" => 0 }] });
+    let after = counted("opcounters", &kinds);
+    let more: Vec<i64> = before.iter().zip(&after).map(|(b, a)| a - b).collect();
+    assert_eq!(more, [300, 1, 2, 1, 1]);
+    let documents = counted("metrics.document", &["inserted", "updated", "deleted", "returned"]);
+    assert_eq!(documents, [300, 7, 7, 15]);
+    assert_eq!(counted("metrics.cursor.open", &["total"]), [1]);
+    client.ok(doc! { "killCursors" => "c", "cursors" => array![id] });
+    assert_eq!(counted("metrics.cursor.open", &["total"]), [0]);
+}
+
+#[test]
+fn failures_are_counted_by_command() {
+    let test = TestServer::start();
+    let client = test.client();
+    let of = |name: &str| {
+        let metrics = at(&at(&at(&status(&client), "metrics"), "commands"), name);
+        (number(&metrics, "total"), number(&metrics, "failed"))
+    };
+    client.ok(doc! { "count" => "c" });
+    client.fails(doc! { "count" => "c", "nonsense" => 1 });
+    client.fails(doc! { "count" => "" });
+    assert_eq!(of("count"), (3, 2));
+    client.fails(doc! { "nonsense" => 1 });
+    let commands = at(&at(&status(&client), "metrics"), "commands");
+    assert_eq!(number(&commands, "<UNKNOWN>"), 1);
+    let asserts = at(&status(&client), "asserts");
+    assert_eq!(number(&asserts, "user"), 3);
+}
+
+#[test]
+fn sections_come_and_go_by_name_and_time_passes() {
+    let test = TestServer::start();
+    let client = test.client();
+    test.clock.advance(Duration::from_secs(90));
+    let all = status(&client);
+    assert_eq!(number(&all, "uptime"), 90);
+    assert_eq!(all.as_doc().value("localTime"), Value::DateTime(START_MS + 90_000));
+    for section in ["connections", "network", "opcounters", "mem", "metrics", "transportStages"] {
+        at(&all, section);
+        let without = client.ok(doc! { "serverStatus" => 1, section => 0 });
+        assert!(without.as_doc().get(section).is_none(), "{section}");
+        let only = client.ok(doc! { "serverStatus" => 1, "none" => 1, section => 1 });
+        at(&only, section);
+        assert!(only.as_doc().get("asserts").is_none(), "{section}");
+    }
+    let connections = at(&all, "connections");
+    assert_eq!(number(&connections, "current"), 1);
+    let others: Vec<Client> = (0..4).map(|_| test.client()).collect();
+    others.iter().for_each(|c| drop(c.ok(doc! { "ping" => 1 })));
+    assert_eq!(number(&at(&status(&client), "connections"), "current"), 5);
+    drop(others);
+    until("four connections gone", || number(&at(&status(&client), "connections"), "current") == 1);
+}
+
+/// Time that passes: an operation lets others run when its time slice is over.
+struct PassingTime {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PassingTime {
+    fn start(test: &TestServer) -> PassingTime {
+        let over = Arc::new(AtomicBool::new(false));
+        let (clock, ends) = (test.clock.clone(), over.clone());
+        let thread = std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                clock.advance(Duration::from_millis(1));
+                std::thread::yield_now();
+            }
+        });
+        PassingTime { over, thread: Some(thread) }
+    }
+}
+
+impl Drop for PassingTime {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.take().into_iter().for_each(|t| t.join().unwrap());
+    }
+}
+
+#[test]
+fn an_operation_is_listed_while_it_runs_and_can_be_killed() {
+    let test = TestServer::start();
+    let _time = PassingTime::start(&test);
+    let (client, busy) = (test.client(), test.client());
+    client.insert("c", (0..200).map(|n| doc! { "_id" => n }));
+    // Takes for ever, and lets others run.
+    let product = |n: i32| {
+        doc! { "$lookup" => doc! {
+            "from" => "c", "pipeline" => Value::array([]), "as" => format!("x{n}").as_str(),
+        } }
+    };
+    let unwind = |n: i32| doc! { "$unwind" => format!("$x{n}").as_str() };
+    let stages = (0..4).flat_map(|n| [product(n), unwind(n)]);
+    let pipeline = Value::array(stages.chain([doc! { "$count" => "n" }]).map(Value::from));
+    let command = doc! {
+        "aggregate" => "c", "pipeline" => pipeline, "cursor" => doc! {}, "comment" => "mine",
+    };
+    busy.send(&command);
+    let mine = || {
+        let reply = client.admin().ok(doc! { "currentOp" => 1, "command.comment" => "mine" });
+        let listed = reply.as_doc().value("inprog");
+        let first = listed.as_array().unwrap().iter().next();
+        first.map(|e| e.as_doc().unwrap().to_buf())
+    };
+    until("listed", || mine().is_some());
+    let listed = mine().unwrap();
+    assert_eq!(text(&listed, "ns"), "test.c", "{}", show(&listed));
+    assert_eq!(listed.as_doc().value("active"), Value::Bool(true));
+    client.admin().ok(doc! { "killOp" => 1, "op" => number(&listed, "opid") });
+    assert_eq!(code_of(&busy.receive().unwrap()), 11601);
+    until("gone", || mine().is_none());
+    // Whose client leaves ends by itself.
+    busy.send(&command);
+    until("listed", || mine().is_some());
+    drop(busy);
+    until("gone", || mine().is_none());
+}
+
+#[test]
+fn statistics_of_collections_and_databases_add_up() {
+    let test = TestServer::start();
+    let client = test.client();
+    let docs: Vec<DocBuf> =
+        (0..50).map(|n| doc! { "_id" => n, "pad" => "p".repeat(100).as_str() }).collect();
+    let bytes: usize = docs.iter().map(|d| d.as_doc().as_bytes().len()).sum();
+    client.insert("c", docs.clone());
+    client.insert("d", docs);
+    client.ok(doc! { "createIndexes" => "c", "indexes" => array![
+        doc! { "key" => doc! { "pad" => 1 }, "name" => "pad" }
+    ] });
+    let stats = client.ok(doc! { "collStats" => "c" });
+    assert_eq!((number(&stats, "count"), number(&stats, "size")), (50, bytes as i64));
+    assert_eq!(number(&stats, "nindexes"), 2);
+    assert_eq!(number(&stats, "avgObjSize"), (bytes / 50) as i64);
+    let stats = client.ok(doc! { "dbStats" => 1 });
+    assert_eq!((number(&stats, "collections"), number(&stats, "objects")), (2, 100));
+    assert_eq!((number(&stats, "indexes"), number(&stats, "dataSize")), (3, 2 * bytes as i64));
+    let size = client.ok(doc! { "dataSize" => "test.c" });
+    assert_eq!((number(&size, "numObjects"), number(&size, "size")), (50, bytes as i64));
+}
+
+#[test]
+fn shutdown_is_asked_for_and_new_commands_are_refused() {
+    let test = TestServer::start();
+    let client = test.client();
+    assert_eq!(client.fails(doc! { "shutdown" => 1 }), 13);
+    client.admin().send(&doc! { "shutdown" => 1, "force" => true });
+    let asked = test.shutdowns.lock().unwrap().recv_timeout(crate::common::PATIENCE);
+    assert!(asked.is_ok());
+}
