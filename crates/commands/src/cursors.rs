@@ -176,26 +176,18 @@ impl CursorManager {
         self.lock().remove(&id);
     }
 
-    /// Closes a cursor on behalf of a client. `Ok(false)` if there is none.
-    pub fn kill(&self, id: i64, ns: &Namespace) -> Result<bool> {
+    /// Closes a cursor on behalf of a client. False if there is none.
+    pub fn kill(&self, id: i64) -> bool {
         let mut slots = self.lock();
         match slots.get_mut(&id) {
-            None => Ok(false),
-            Some(Slot::Idle { cursor, .. }) if cursor.ns != *ns => Err(Error::new(
-                ErrorCode::Unauthorized,
-                format!(
-                    "Requested killCursors on namespace '{ns}', but cursor belongs to a different \
-                     namespace {}",
-                    cursor.ns
-                ),
-            )),
+            None => false,
             Some(Slot::Idle { .. }) => {
                 slots.remove(&id);
-                Ok(true)
+                true
             }
             Some(Slot::Pinned { killed, .. }) => {
                 *killed = true;
-                Ok(true)
+                true
             }
         }
     }

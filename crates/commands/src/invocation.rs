@@ -6,6 +6,7 @@ use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
 use kauri_bson::{Doc, DocWriter, Elem, Value};
 use kauri_catalog::Namespace;
 use kauri_query::exec::QueryEnv;
+use kauri_query::write::WriteOutcome;
 use kauri_storage::{CommitTicket, Durability};
 use kauri_transport::{SessionInfo, WorkerHandle};
 use std::sync::Arc;
@@ -125,7 +126,16 @@ impl<'a> Invocation<'a> {
 
     /// The surroundings of expressions and filters in this command.
     pub fn query_env(&self) -> QueryEnv {
-        QueryEnv::new(self.server.clock.unix_ms(), self.server.random.clone())
+        let mut env = QueryEnv::new(self.server.clock.unix_ms(), self.server.random.clone());
+        env.plans = Some(self.server.plans.clone());
+        env.interrupt = Some(self.op.interrupt());
+        env
+    }
+
+    /// What a write command gathers its outcome in; it waits for the log where it runs too far ahead.
+    pub fn write_outcome(&self) -> WriteOutcome {
+        let worker = self.worker.clone();
+        WriteOutcome::waiting(Arc::new(move || worker.want_tick_end()))
     }
 
     /// Waits for what the write concern asks of the local log.

@@ -105,8 +105,9 @@ pub async fn open_cursor(
         fill_batch(&mut invocation.op, &mut executor, &mut array, limit).await?
     };
     server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);
-    // A tailable cursor that finds nothing at all is dead from the start.
-    let over = batch.ended == Ended::Exhausted && (new.tailing == Tailing::No || batch.docs == 0);
+    // A tailable cursor on an empty collection has no place to go on from: it is dead from the start.
+    let is_empty = || new.collection.as_ref().is_none_or(|c| c.store.stats().records == 0);
+    let over = batch.ended == Ended::Exhausted && (new.tailing == Tailing::No || is_empty());
     let keep = !over && !new.single_batch;
     let id = if keep { server.cursors.new_id() } else { 0 };
     cursor.put("id", id);

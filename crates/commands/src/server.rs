@@ -85,6 +85,8 @@ pub struct Server {
     pub catalog: Arc<Catalog>,
     /// Open cursors.
     pub cursors: CursorManager,
+    /// Plans that were found good, and index filters.
+    pub plans: Arc<kauri_query::plan::PlanCache>,
     /// Tells this process from others in `topologyVersion`.
     pub process_id: [u8; 12],
     /// Running operations.

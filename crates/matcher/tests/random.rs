@@ -74,7 +74,7 @@ fn reports_the_matched_position() {
     let generator = Generator::new(seed);
     let cx = MatchCx::new();
     let mut positions = 0;
-    for round in 0..20_000 {
+    for round in 0..26_000 {
         let doc = generator.document();
         let filter = generator.single();
         let negated = filter.values().filter_map(Bson::as_document).flat_map(Document::iter).any(

@@ -531,7 +531,25 @@ fn matched_positions() {
         ),
         (doc! { "a" => 1, "b" => 5 }, doc! { "a" => array![0, 1], "b" => array![5] }, Some(0)),
         (doc! { "a" => 1, "b" => 5 }, doc! { "a" => array![0, 1], "b" => 5 }, Some(1)),
-        (doc! { "$or" => array![doc! { "a" => 1 }] }, doc! { "a" => array![0, 1] }, None),
+        // One list of equalities is as $in; other disjunctions find no position.
+        (doc! { "$or" => array![doc! { "a" => 1 }] }, doc! { "a" => array![0, 1] }, Some(1)),
+        (
+            doc! { "$or" => array![doc! { "a" => 9 }, doc! { "a" => 2 }, doc! { "a" => 1 }] },
+            doc! { "a" => array![0, 1, 2] },
+            Some(1),
+        ),
+        (
+            doc! { "$or" => array![doc! { "a" => 1 }, doc! { "b" => 1 }] },
+            doc! { "a" => array![0, 1] },
+            None,
+        ),
+        // The last condition by kind, not by place, says which position.
+        (
+            doc! { "$and" => array![op("a", "$gt", 1), op("a", "$lt", 5)] },
+            doc! { "a" => array![0, 1, 2, 3] },
+            Some(2),
+        ),
+        (doc! { "a.1" => 1 }, doc! { "a" => array![0, 1] }, None),
         (op("a", "$not", doc! { "$gt" => 1 }), doc! { "a" => array![0, 1] }, None),
         (op("a", "$size", 2), doc! { "a" => array![0, 1] }, None),
     ];

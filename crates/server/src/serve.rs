@@ -90,6 +90,7 @@ fn assemble(
     let process_id = kauri_bson::new_object_id((clock.unix_ms() / 1000) as u32, &*random);
     Ok(Arc::new(Server {
         cursors: CursorManager::new(clock.clone(), random.clone()),
+        plans: Default::default(),
         catalog: Arc::new(catalog),
         process_id,
         operations: Default::default(),

@@ -2,14 +2,16 @@
 
 use super::aggregate::resolve_views;
 use super::find::{hint, matcher, refuse_collation};
-use crate::args::Args;
+use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, Value};
+use kauri_matcher::Matcher;
 use kauri_query::exec::{Flow, PlanExecutor};
 use kauri_query::pipeline::{self, BuildCx, Input};
 use kauri_query::plan::{self, Query};
+use std::sync::Arc;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
@@ -36,13 +38,9 @@ impl<'a> CountRequest<'a> {
     pub fn parse(body: Doc<'a>) -> Result<CountRequest<'a>> {
         let args = Args::new("count");
         let mut request = CountRequest { filter: Doc::EMPTY, skip: 0, limit: 0, hint: None };
-        for elem in body.iter().skip(1) {
+        for elem in fields(body) {
             match elem.key() {
-                "query" => {
-                    if elem.ty() != kauri_bson::Type::Null {
-                        request.filter = args.object(elem)?;
-                    }
-                }
+                "query" => request.filter = args.object(elem)?,
                 "limit" => request.limit = args.long(elem)?.unsigned_abs(),
                 "skip" => request.skip = args.count(elem)?,
                 "hint" => request.hint = hint(args, elem)?,
@@ -52,6 +50,18 @@ impl<'a> CountRequest<'a> {
             }
         }
         Ok(request)
+    }
+
+    /// The query that counts, with its filter parsed.
+    pub fn query(self, filter: Option<Arc<Matcher>>) -> Query {
+        Query {
+            filter,
+            skip: self.skip,
+            limit: self.limit,
+            hint: self.hint,
+            count: true,
+            ..Query::default()
+        }
     }
 }
 
@@ -70,49 +80,25 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let filter = matcher(request.filter, &env)?;
         let (collection, view) = resolve_views(invocation, &ns)?;
         let catalog = &invocation.server.catalog;
-        // The number of documents is kept; only a filter needs a look at them.
-        let n = match &collection {
-            None => 0,
-            Some(collection) if filter.is_none() && view.stages.is_empty() => {
-                let all = collection.store.stats().records.saturating_sub(request.skip);
-                if request.limit > 0 { all.min(request.limit) } else { all }
-            }
-            Some(_) => {
-                let query = Query {
-                    filter,
-                    skip: request.skip,
-                    limit: request.limit,
-                    hint: request.hint,
-                    ..Query::default()
-                };
-                let root = if view.stages.is_empty() {
-                    plan::plan(&mut invocation.op, catalog, collection.as_ref(), &query, &env)
-                        .await?
-                        .root
-                } else {
-                    let cx = BuildCx::new(
-                        catalog.clone(),
-                        invocation.db,
-                        collection.clone(),
-                        env.clone(),
-                    );
-                    let rows = pipeline::build(&view, Input::Collection(None), &cx)?;
-                    plan::over_rows(rows, &query)
-                };
-                let mut executor = PlanExecutor::new(root, catalog.engine().recovery_unit(), env);
-                let mut n = 0;
-                executor
-                    .for_each(&mut invocation.op, &mut |_| {
-                        n += 1;
-                        Ok(Flow::Continue)
-                    })
-                    .await?;
-                n
-            }
+        let query = request.query(filter);
+        let root = if view.stages.is_empty() {
+            plan::plan(&mut invocation.op, catalog, collection.as_ref(), &query, &env).await?.root
+        } else {
+            let cx = BuildCx::new(catalog.clone(), invocation.db, collection, env.clone());
+            let rows = pipeline::build(&view, Input::Collection(None), &cx)?;
+            plan::over_rows(rows, &query)
         };
+        let mut executor = PlanExecutor::new(root, catalog.engine().recovery_unit(), env);
+        let mut n = 0;
+        executor
+            .for_each(&mut invocation.op, &mut |row| {
+                n = row.doc().value("n").as_i64_exact().unwrap_or(0);
+                Ok(Flow::Continue)
+            })
+            .await?;
         let n = match i32::try_from(n) {
             Ok(n) => Value::Int32(n),
-            Err(_) => Value::Int64(n as i64),
+            Err(_) => Value::Int64(n),
         };
         invocation.reply.put_value("n", &n);
         Ok(())

@@ -32,10 +32,12 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let ns = invocation.namespace()?;
         let request = parse(invocation)?;
-        let mut outcome = WriteOutcome::default();
+        let mut outcome = invocation.write_outcome();
         let mut deleted = 0;
         for (index, statement) in request.statements.iter().enumerate() {
-            match run_statement(invocation, &ns, &request, *statement, &mut outcome).await {
+            outcome.pause(&mut invocation.op).await?;
+            let variables = request.variables;
+            match run_statement(invocation, &ns, variables, *statement, &mut outcome).await {
                 Ok(count) => deleted += count,
                 Err(error) if invocation.op.check_for_interrupt().is_err() => return Err(error),
                 Err(error) => {
@@ -90,15 +92,16 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
     Ok(request)
 }
 
-async fn run_statement(
+/// Runs one statement, given with the fields that it has in `deletes`.
+pub(super) async fn run_statement(
     invocation: &mut Invocation<'_>,
     ns: &Namespace,
-    request: &Request<'_>,
+    variables: Doc<'_>,
     statement: Doc<'_>,
     outcome: &mut WriteOutcome,
 ) -> Result<u64> {
     let mut env = invocation.query_env();
-    define_let(request.variables, &mut env)?;
+    define_let(variables, &mut env)?;
     let args = Args::new("delete.deletes");
     let (mut filter, mut limit) = (None, None);
     let mut query = Query::default();

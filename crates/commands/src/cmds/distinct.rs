@@ -2,7 +2,7 @@
 
 use super::aggregate::resolve_views;
 use super::find::{hint, matcher, refuse_collation};
-use crate::args::Args;
+use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use kauri_base::{Result, bail, limits};
@@ -34,14 +34,10 @@ impl<'a> DistinctRequest<'a> {
     pub fn parse(body: Doc<'a>) -> Result<DistinctRequest<'a>> {
         let args = Args::new("distinct");
         let (mut key, mut filter, mut use_hint) = (None, Doc::EMPTY, None);
-        for elem in body.iter().skip(1) {
+        for elem in fields(body) {
             match elem.key() {
                 "key" => key = Some(args.string(elem)?),
-                "query" => {
-                    if elem.ty() != Type::Null {
-                        filter = args.object(elem)?;
-                    }
-                }
+                "query" => filter = args.object(elem)?,
                 "hint" => use_hint = hint(args, elem)?,
                 "collation" => refuse_collation(args.object(elem)?)?,
                 "collectionUUID" | "mirrored" | "querySettings" => {}
@@ -66,7 +62,13 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let catalog = &invocation.server.catalog;
         let query = Query { filter, hint: request.hint, ..Query::default() };
         let root = if view.stages.is_empty() {
-            plan::plan(&mut invocation.op, catalog, collection.as_ref(), &query, &env).await?.root
+            match plan::plan_distinct(collection.as_ref(), &query, &request.key, &env)? {
+                Some(planned) => planned.root,
+                None => {
+                    let op = &mut invocation.op;
+                    plan::plan(op, catalog, collection.as_ref(), &query, &env).await?.root
+                }
+            }
         } else {
             let cx = BuildCx::new(catalog.clone(), invocation.db, collection.clone(), env.clone());
             let rows = pipeline::build(&view, Input::Collection(None), &cx)?;

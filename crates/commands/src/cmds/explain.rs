@@ -4,7 +4,7 @@ use super::aggregate::{AggregateRequest, prepare, resolve_views};
 use super::count::CountRequest;
 use super::distinct::DistinctRequest;
 use super::find::{FindRequest, hint, matcher, sort};
-use crate::args::Args;
+use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use crate::server::VERSION;
@@ -12,9 +12,9 @@ use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, DocWriter, Value};
 use kauri_catalog::{Collection, Namespace};
 use kauri_matcher::Matcher;
-use kauri_query::exec::{Flow, PlanExecutor, QueryEnv, Totals, Verbosity};
+use kauri_query::exec::{Flow, PlanExecutor, QueryEnv, Stage, Totals, Verbosity};
 use kauri_query::pipeline::{self, Input, Pipeline};
-use kauri_query::plan::{self, Planned, Query};
+use kauri_query::plan::{self, Planned, Query, Trial, shape};
 use std::sync::Arc;
 
 /// See the module's head.
@@ -33,6 +33,10 @@ struct Subject {
     filter: Option<Arc<Matcher>>,
     pipeline: Option<Pipeline>,
     env: QueryEnv,
+    /// The field whose distinct values are asked for.
+    distinct: Option<String>,
+    /// The stage that a statement that writes adds on top (`UPDATE`, `DELETE`).
+    write: Option<&'static str>,
 }
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -46,7 +50,7 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<(Doc<'a>, Verbosity)> {
     let args = Args::new("explain");
     let command = args.object(invocation.target()?)?;
     let mut verbosity = Verbosity::AllPlansExecution;
-    for elem in invocation.body.iter().skip(1) {
+    for elem in fields(invocation.body) {
         match elem.key() {
             "verbosity" => {
                 let name = args.string(elem)?;
@@ -75,36 +79,33 @@ pub async fn explain(
 ) -> Result<()> {
     let subject = subject(invocation, command)?;
     let catalog = invocation.server.catalog.clone();
-    let planned = plan::plan(
-        &mut invocation.op,
-        &catalog,
-        subject.collection.as_ref(),
-        &subject.query,
-        &subject.env,
-    )
-    .await?;
-    let Planned { root, rejected } = planned;
+    let (root, rest) = planned(invocation, &subject).await?;
     let mut executor =
         PlanExecutor::new(root, catalog.engine().recovery_unit(), subject.env.clone());
     let mut returned = 0u64;
     let started = kauri_transport::monotonic_ns();
     if verbosity > Verbosity::QueryPlanner {
+        let one_is_enough = subject.write.is_some() && subject.query.limit == 1;
         executor
             .for_each(&mut invocation.op, &mut |_| {
                 returned += 1;
-                Ok(Flow::Continue)
+                Ok(if one_is_enough { Flow::Stop } else { Flow::Continue })
             })
             .await?;
     }
+    if subject.query.count {
+        returned = 0;
+    }
     let ms = (kauri_transport::monotonic_ns() - started) / 1_000_000;
+    let plan = Plan { subject: &subject, planned: &rest, verbosity, stages: stage_names(command) };
     let stages = subject.pipeline.as_ref().map(|p| p.stages.as_slice()).unwrap_or(&[]);
     let out = &mut invocation.reply;
     out.put("explainVersion", "1");
     let write_plan = |out: &mut DocWriter<'_>| {
-        write_planner(&mut out.document("queryPlanner"), &subject, &executor, &rejected);
+        plan.write_planner(&mut out.document("queryPlanner"), executor.root());
         if verbosity > Verbosity::QueryPlanner {
             let mut stats = out.document("executionStats");
-            write_stats(&mut stats, &executor, verbosity, returned, ms);
+            plan.write_stats(&mut stats, executor.root(), returned, ms);
         }
     };
     if stages.is_empty() {
@@ -120,7 +121,49 @@ pub async fn explain(
             stage.explain(&mut list.document());
         }
     }
-    out.put("command", command);
+    write_around(invocation, &subject, command);
+    Ok(())
+}
+
+/// The tree to execute, and what else there is to tell of the planning.
+async fn planned(
+    invocation: &mut Invocation<'_>,
+    subject: &Subject,
+) -> Result<(Box<dyn Stage>, Rest)> {
+    let (collection, query) = (subject.collection.as_ref(), &subject.query);
+    let distinct = match &subject.distinct {
+        Some(key) => plan::plan_distinct(collection, query, key, &subject.env)?,
+        None => None,
+    };
+    let planned = match distinct {
+        Some(planned) => planned,
+        None => {
+            let (catalog, op) = (&invocation.server.catalog, &mut invocation.op);
+            plan::plan_for_explain(op, catalog, collection, query, &subject.env).await?
+        }
+    };
+    let Planned { root, rejected, trials, is_filtered, .. } = planned;
+    Ok((root, Rest { rejected, trials, is_filtered }))
+}
+
+/// What there is to tell besides the plan itself.
+struct Rest {
+    rejected: Vec<Box<dyn Stage>>,
+    trials: Vec<Trial>,
+    is_filtered: bool,
+}
+
+/// What follows the plan in a reply.
+fn write_around(invocation: &mut Invocation<'_>, subject: &Subject, command: Doc<'_>) {
+    let out = &mut invocation.reply;
+    out.put("queryShapeHash", shape_hash(subject, command).as_str());
+    {
+        let mut written = out.document("command");
+        written.put_all(command);
+        if command.get("$db").is_none() {
+            written.put("$db", subject.ns.database());
+        }
+    }
     {
         let mut info = out.document("serverInfo");
         let host = &invocation.server.start.host;
@@ -129,60 +172,139 @@ pub async fn explain(
         info.put("version", VERSION);
         info.put("gitVersion", invocation.server.start.revision);
     }
-    Ok(())
-}
-
-fn write_planner(
-    out: &mut DocWriter<'_>,
-    subject: &Subject,
-    executor: &PlanExecutor,
-    rejected: &[Box<dyn kauri_query::exec::Stage>],
-) {
-    out.put("namespace", subject.ns.as_str());
-    match &subject.filter {
-        Some(filter) => out.put("parsedQuery", filter.expr().to_bson()),
-        None => out.put("parsedQuery", Doc::EMPTY),
-    }
-    out.put("indexFilterSet", false);
-    out.put("optimizationTimeMillis", 0);
-    out.put("maxIndexedOrSolutionsReached", false);
-    out.put("maxIndexedAndSolutionsReached", false);
-    out.put("maxScansToExplodeReached", false);
-    out.put("prunedSimilarIndexes", false);
-    {
-        let mut winning = out.document("winningPlan");
-        winning.put("isCached", false);
-        executor.root().explain(&mut winning, Verbosity::QueryPlanner);
-    }
-    let mut list = out.array("rejectedPlans");
-    for plan in rejected {
-        let mut entry = list.document();
-        entry.put("isCached", false);
-        plan.explain(&mut entry, Verbosity::QueryPlanner);
+    let mut parameters = out.document("serverParameters");
+    for (name, value) in SERVER_PARAMETERS {
+        parameters.put(name, *value);
     }
 }
 
-fn write_stats(
-    out: &mut DocWriter<'_>,
-    executor: &PlanExecutor,
+/// The limits that decide over plans, as MongoDB names them.
+const SERVER_PARAMETERS: &[(&str, i32)] = &[
+    ("internalQueryFacetBufferSizeBytes", 104_857_600),
+    ("internalQueryFacetMaxOutputDocSizeBytes", 104_857_600),
+    ("internalLookupStageIntermediateDocumentMaxSizeBytes", 104_857_600),
+    ("internalDocumentSourceGroupMaxMemoryBytes", 104_857_600),
+    ("internalQueryMaxBlockingSortMemoryUsageBytes", 104_857_600),
+    ("internalQueryProhibitBlockingMergeOnMongoS", 0),
+    ("internalQueryMaxAddToSetBytes", 104_857_600),
+    ("internalDocumentSourceSetWindowFieldsMaxMemoryBytes", 104_857_600),
+];
+
+/// Tells the shape of this query from others: 64 hexadecimal digits.
+fn shape_hash(subject: &Subject, command: Doc<'_>) -> String {
+    let stages = stage_names(command).join(",");
+    let shape = format!("{}|{}|{stages}", subject.ns.as_str(), shape::as_written(&subject.query));
+    (0..8).map(|part| shape::hash(&format!("{part}{shape}"))).collect()
+}
+
+/// The names of an aggregation's stages.
+fn stage_names(command: Doc<'_>) -> Vec<String> {
+    let pipeline = command.value("pipeline");
+    let stages = pipeline.as_array().unwrap_or(Doc::EMPTY);
+    stages.iter().filter_map(|e| e.as_doc()?.first()).map(|e| e.key().to_owned()).collect()
+}
+
+/// Stages that MongoDB takes into the plan of the query before them.
+const PLANNED_STAGES: [&str; 7] =
+    ["$group", "$lookup", "$bucket", "$replaceRoot", "$project", "$count", "$sortByCount"];
+
+/// A plan to be written.
+struct Plan<'p> {
+    subject: &'p Subject,
+    planned: &'p Rest,
     verbosity: Verbosity,
-    returned: u64,
-    ms: u64,
-) {
-    let mut totals = Totals::default();
-    executor.root().add_totals(&mut totals);
-    out.put("executionSuccess", true);
-    out.put("nReturned", returned as i32);
-    out.put("executionTimeMillis", ms as i32);
-    out.put("totalKeysExamined", totals.keys_examined as i32);
-    out.put("totalDocsExamined", totals.docs_examined as i32);
-    {
-        let mut stages = out.document("executionStages");
-        stages.put("isCached", false);
-        executor.root().explain(&mut stages, verbosity);
+    /// Names of an aggregation's stages.
+    stages: Vec<String>,
+}
+
+impl Plan<'_> {
+    fn write_planner(&self, out: &mut DocWriter<'_>, root: &dyn Stage) {
+        out.put("namespace", self.subject.ns.as_str());
+        match &self.subject.filter {
+            Some(filter) => out.put("parsedQuery", filter.expr().to_bson()),
+            None => out.put("parsedQuery", Doc::EMPTY),
+        }
+        out.put("indexFilterSet", self.planned.is_filtered);
+        let mut shape = shape::of_query(&self.subject.query);
+        let in_plan = |name: &&String| PLANNED_STAGES.contains(&name.as_str());
+        self.stages.iter().filter(in_plan).for_each(|name| shape += name);
+        out.put("queryHash", shape::hash(&shape).as_str());
+        out.put("planCacheShapeHash", shape::hash(&shape).as_str());
+        let indexes = self.subject.collection.iter().flat_map(|c| &c.indexes);
+        let ids = indexes.map(|index| format!("|{}", index.id.0)).collect::<String>();
+        out.put("planCacheKey", shape::hash(&(shape + &ids)).as_str());
+        out.put("optimizationTimeMillis", 0);
+        out.put("maxIndexedOrSolutionsReached", false);
+        out.put("maxIndexedAndSolutionsReached", false);
+        out.put("maxScansToExplodeReached", false);
+        out.put("prunedSimilarIndexes", false);
+        self.write_stage(&mut out.document("winningPlan"), root, Verbosity::QueryPlanner, 0);
+        let mut list = out.array("rejectedPlans");
+        for plan in &self.planned.rejected {
+            self.write_stage(&mut list.document(), &**plan, Verbosity::QueryPlanner, 0);
+        }
     }
-    if verbosity == Verbosity::AllPlansExecution {
-        out.array("allPlansExecution");
+
+    fn write_stats(&self, out: &mut DocWriter<'_>, root: &dyn Stage, returned: u64, ms: u64) {
+        let mut totals = Totals::default();
+        root.add_totals(&mut totals);
+        out.put("executionSuccess", true);
+        out.put("nReturned", if self.subject.write.is_some() { 0 } else { returned as i32 });
+        out.put("executionTimeMillis", ms as i32);
+        out.put("totalKeysExamined", totals.keys_examined as i32);
+        out.put("totalDocsExamined", totals.docs_examined as i32);
+        let mut stages = out.document("executionStages");
+        self.write_stage(&mut stages, root, self.verbosity, returned);
+        drop(stages);
+        if self.verbosity == Verbosity::AllPlansExecution {
+            self.write_trials(out, root);
+        }
+    }
+
+    /// A plan from the top, with the stage of a statement that writes.
+    fn write_stage(
+        &self,
+        out: &mut DocWriter<'_>,
+        root: &dyn Stage,
+        verbosity: Verbosity,
+        reached: u64,
+    ) {
+        out.put("isCached", false);
+        let Some(name) = self.subject.write else {
+            root.explain(out, verbosity);
+            return;
+        };
+        out.put("stage", name);
+        if verbosity > Verbosity::QueryPlanner {
+            out.put("nReturned", 0);
+            out.put("executionTimeMillisEstimate", 0);
+            let counts: &[&str] = match name {
+                "DELETE" => &["nWouldDelete"],
+                _ => &["nMatched", "nWouldModify"],
+            };
+            for count in counts {
+                out.put(count, reached as i32);
+            }
+            if name == "UPDATE" {
+                out.put("nWouldUpsert", 0);
+            }
+        }
+        root.explain(&mut out.document("inputStage"), verbosity);
+    }
+
+    /// `allPlansExecution`: what each candidate came to in the trial, the winner's first.
+    fn write_trials(&self, out: &mut DocWriter<'_>, root: &dyn Stage) {
+        let mut list = out.array("allPlansExecution");
+        let losers = self.planned.rejected.iter().map(|plan| &**plan);
+        for (trial, plan) in self.planned.trials.iter().zip(std::iter::once(root).chain(losers)) {
+            let mut entry = list.document();
+            entry.put("nReturned", trial.rows as i32);
+            entry.put("executionTimeMillisEstimate", 0);
+            entry.put("totalKeysExamined", trial.totals.keys_examined as i32);
+            entry.put("totalDocsExamined", trial.totals.docs_examined as i32);
+            entry.put("score", trial.score);
+            plan.explain(&mut entry.document("executionStages"), Verbosity::ExecutionStats);
+        }
     }
 }
 
@@ -198,24 +320,28 @@ fn subject(invocation: &Invocation<'_>, command: Doc<'_>) -> Result<Subject> {
         bail!(InvalidNamespace, "collection name has invalid type {}", first.ty().alias());
     };
     let ns = Namespace::new(invocation.db, &name)?;
+    let (mut distinct, mut write) = (None, None);
     let query = match first.key() {
         "find" => FindRequest::parse(command, "find", &mut env)?.query,
         "count" => {
             let request = CountRequest::parse(command)?;
-            Query {
-                filter: matcher(request.filter, &env)?,
-                skip: request.skip,
-                limit: request.limit,
-                hint: request.hint,
-                ..Query::default()
-            }
+            let filter = matcher(request.filter, &env)?;
+            request.query(filter)
         }
         "distinct" => {
             let request = DistinctRequest::parse(command)?;
+            distinct = Some(request.key);
             Query { filter: matcher(request.filter, &env)?, hint: request.hint, ..Query::default() }
         }
-        "update" | "delete" => of_write(command, first.key(), &env)?,
-        "findAndModify" | "findandmodify" => of_find_and_modify(command, &env)?,
+        "update" | "delete" => {
+            write = Some(if first.key() == "update" { "UPDATE" } else { "DELETE" });
+            of_write(command, first.key(), &env)?
+        }
+        "findAndModify" | "findandmodify" => {
+            let removes = command.get("remove").is_some_and(|e| e.value().truthy());
+            write = Some(if removes { "DELETE" } else { "UPDATE" });
+            of_find_and_modify(command, &env)?
+        }
         other if crate::registry::by_name().contains_key(other) => {
             bail!(CommandNotSupported, "Explain failed due to unknown command: {other}");
         }
@@ -226,10 +352,20 @@ fn subject(invocation: &Invocation<'_>, command: Doc<'_>) -> Result<Subject> {
         let (front, taken) = pipeline::build::front(&view.stages);
         let rest = Pipeline { stages: view.stages[taken..].to_vec() };
         let filter = front.filter.clone();
-        return Ok(Subject { ns, collection, query: front, filter, pipeline: Some(rest), env });
+        let pipeline = Some(rest);
+        return Ok(Subject {
+            ns,
+            collection,
+            query: front,
+            filter,
+            pipeline,
+            env,
+            distinct,
+            write,
+        });
     }
     let filter = query.filter.clone();
-    Ok(Subject { ns, collection, query, filter, pipeline: None, env })
+    Ok(Subject { ns, collection, query, filter, pipeline: None, env, distinct, write })
 }
 
 fn of_aggregate(
@@ -250,6 +386,8 @@ fn of_aggregate(
             filter: None,
             pipeline: Some(pipeline),
             env,
+            distinct: None,
+            write: None,
         });
     }
     let (mut query, taken) = pipeline::build::front(&pipeline.stages);
@@ -263,6 +401,8 @@ fn of_aggregate(
         filter,
         pipeline: Some(rest),
         env,
+        distinct: None,
+        write: None,
     })
 }
 

@@ -1,13 +1,14 @@
 //! `find`.
 
 use super::aggregate::resolve_views;
-use crate::args::Args;
+use crate::args::{Args, fields};
 use crate::cursors::Tailing;
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use crate::reply::{NewCursor, open_cursor};
 use kauri_base::{Error, ErrorCode, Result, bail, limits};
-use kauri_bson::{Doc, Elem, Value};
+use kauri_bson::{Doc, Elem, Type, Value};
+use kauri_catalog::Resolved;
 use kauri_matcher::{Matcher, ParseCx, Place};
 use kauri_mutate::Projection;
 use kauri_query::exec::sort::SortPattern;
@@ -28,10 +29,16 @@ pub const COMMAND: Command = Command {
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let ns = invocation.namespace_or_uuid()?;
+        if ns.collection().starts_with('$') {
+            bail!(InvalidNamespace, "Invalid namespace specified '{ns}'");
+        }
         let mut env = invocation.query_env();
-        let request = FindRequest::parse(invocation.body, "find", &mut env)?;
+        let mut request = FindRequest::parse(invocation.body, "find", &mut env)?;
         let catalog = &invocation.server.catalog;
         let (collection, view) = resolve_views(invocation, &ns)?;
+        if matches!(catalog.resolve(ns.as_str()), Resolved::View(_)) {
+            request.suit_view(&env)?;
+        }
         let root = if view.stages.is_empty() {
             plan::plan(&mut invocation.op, catalog, collection.as_ref(), &request.query, &env)
                 .await?
@@ -92,13 +99,16 @@ impl FindRequest {
             tailing: Tailing::No,
             no_timeout: false,
         };
-        let (mut filter, mut projection) = (Doc::EMPTY, Doc::EMPTY);
+        let (mut filter, mut projection, mut order) = (Doc::EMPTY, Doc::EMPTY, Doc::EMPTY);
         let (mut tailable, mut await_data) = (false, false);
-        for elem in body.iter().skip(1) {
+        if let Some(null) = body.get("filter").filter(|e| e.ty() == Type::Null) {
+            return Err(args.wrong_type(null, &["object"]));
+        }
+        for elem in fields(body) {
             match elem.key() {
                 "filter" => filter = args.object(elem)?,
                 "projection" => projection = args.object(elem)?,
-                "sort" => request.query.sort = sort(args.object(elem)?)?,
+                "sort" => order = args.object(elem)?,
                 "skip" => request.query.skip = args.count(elem)?,
                 "limit" => request.query.limit = args.count(elem)?,
                 "batchSize" => request.batch_size = Some(args.count(elem)?),
@@ -130,8 +140,18 @@ impl FindRequest {
             (true, false) => Tailing::Tailable,
             (true, true) => Tailing::AwaitData,
         };
-        if tailable && request.single_batch {
-            bail!(FailedToParse, "Cannot use tailable option with the 'singleBatch' option");
+        request.query.sort = sort(order)?;
+        let natural = natural_order(order)?;
+        if let Some(direction) = natural {
+            order_by_record(&mut request.query, direction)?;
+        }
+        if tailable {
+            check_tailable(&mut request, natural)?;
+        }
+        if let (Some(min), Some(max)) = (&request.query.min, &request.query.max)
+            && !min.as_doc().iter().map(|e| e.key()).eq(max.as_doc().iter().map(|e| e.key()))
+        {
+            bail!(51176, "min and max must have the same field names");
         }
         request.query.filter = matcher(filter, env)?;
         if !projection.is_empty() {
@@ -140,6 +160,57 @@ impl FindRequest {
         }
         Ok(request)
     }
+
+    /// Takes the request for one on a view: its projection is as `$project` has it, and it cannot be
+    /// tailed.
+    fn suit_view(&mut self, env: &QueryEnv) -> Result<()> {
+        if self.tailing != Tailing::No {
+            bail!(InvalidPipelineOperator, "cannot use tailable option on a view");
+        }
+        if let Some((projection, spec)) = &mut self.query.projection {
+            let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
+            let cx = kauri_mutate::ParseCx::new().with_expressions(&expressions);
+            *projection = Arc::new(Projection::parse_project(spec.as_doc(), &cx)?);
+        }
+        Ok(())
+    }
+}
+
+/// The direction that a sort by `$natural` asks for.
+pub fn natural_order(spec: Doc<'_>) -> Result<Option<Direction>> {
+    let Some(natural) = spec.get("$natural") else { return Ok(None) };
+    if spec.count() > 1 {
+        bail!(BadValue, "Cannot include '$natural' in compound sort: {}", spec);
+    }
+    match natural.value().as_f64_lossy() {
+        Some(1.0) => Ok(Some(Direction::Forward)),
+        Some(-1.0) => Ok(Some(Direction::Backward)),
+        _ => bail!(BadValue, "$natural sort cannot be set to a value other than -1 or 1."),
+    }
+}
+
+/// Sorting by `$natural` is a hint by another name; it cannot stand beside a hint of another kind.
+pub fn order_by_record(query: &mut Query, direction: Direction) -> Result<()> {
+    match &query.hint {
+        None => query.hint = Some(Hint::Natural(direction)),
+        Some(Hint::Natural(hinted)) if *hinted == direction => {}
+        Some(_) => bail!(BadValue, "Cannot use a $natural sort with a hint that contradicts it"),
+    }
+    Ok(())
+}
+
+/// A tailable cursor follows the records in their order, and nothing else.
+fn check_tailable(request: &mut FindRequest, order: Option<Direction>) -> Result<()> {
+    if request.single_batch {
+        bail!(BadValue, "Cannot use tailable option with the 'singleBatch' option");
+    }
+    if request.query.sort.is_some() || order == Some(Direction::Backward) {
+        bail!(BadValue, "cannot use tailable option with a sort other than {{$natural: 1}}");
+    }
+    if request.query.hint.is_none() {
+        request.query.hint = Some(Hint::Natural(Direction::Forward));
+    }
+    Ok(())
 }
 
 fn parse_projection(

@@ -1,6 +1,8 @@
 //! `findAndModify`.
 
-use super::find::{define_let, hint, matcher, refuse_collation, sort};
+use super::find::{
+    define_let, hint, matcher, natural_order, order_by_record, refuse_collation, sort,
+};
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
@@ -9,7 +11,6 @@ use kauri_bson::{Doc, DocBuf, Type, Value};
 use kauri_mutate::{ParseCx, ProjectCx, Projection, Update};
 use kauri_query::exec::QueryEnv;
 use kauri_query::plan::Query;
-use kauri_query::write::WriteOutcome;
 use kauri_query::write::find_and_modify::{Modified, find_and_remove, find_and_update};
 use kauri_query::write::targets::Targets;
 use kauri_query::write::update::UpdateStatement;
@@ -38,7 +39,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let ns = invocation.namespace()?;
         let request = parse(invocation)?;
-        let mut outcome = WriteOutcome::default();
+        let mut outcome = invocation.write_outcome();
         let targets = Targets {
             catalog: &invocation.server.catalog,
             ns: &ns,
@@ -108,13 +109,17 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
     let mut env = invocation.query_env();
     let mut query = Query::default();
     let (mut filter, mut projected, mut spec) = (Doc::EMPTY, Doc::EMPTY, None);
+    let mut order = Doc::EMPTY;
     let mut array_filters = Vec::new();
     let (mut remove, mut upsert, mut want_new, mut bypass) = (false, false, false, false);
+    if invocation.body.get("hint").is_some_and(|e| e.ty() == Type::Null) {
+        bail!(FailedToParse, "Hint must be a string or an object");
+    }
     for elem in fields(invocation.body) {
         match elem.key() {
             "query" => filter = args.object(elem)?,
             "fields" => projected = args.object(elem)?,
-            "sort" => query.sort = sort(args.object(elem)?)?,
+            "sort" => order = args.object(elem)?,
             "update" => spec = Some(elem.value()),
             "remove" => remove = args.safe_bool(elem)?,
             "upsert" => upsert = args.safe_bool(elem)?,
@@ -158,6 +163,10 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
     }
     if remove && !array_filters.is_empty() {
         bail!(FailedToParse, "Cannot specify arrayFilters and remove=true");
+    }
+    query.sort = sort(order)?;
+    if let Some(direction) = natural_order(order)? {
+        order_by_record(&mut query, direction)?;
     }
     query.filter = matcher(filter, &env)?;
     let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };

@@ -118,6 +118,7 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
     let args = Args::new("getMore");
     let id = match invocation.target()?.value() {
         Value::Int64(id) => id,
+        Value::Null => return Err(args.missing("getMore")),
         _ => return Err(args.wrong_type(invocation.target()?, &["long"])),
     };
     let mut collection = None;
@@ -132,6 +133,9 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
             "maxTimeMS" => {
                 let ms = crate::concerns::max_time_ms(elem)?;
                 wait = Some(Duration::from_millis(ms));
+            }
+            "term" if elem.ty() != kauri_bson::Type::Int64 => {
+                return Err(args.wrong_type(elem, &["long"]));
             }
             "term" | "lastKnownCommittedOpTime" | "includeQueryStatsMetrics" => {}
             _ => args.other(elem)?,

@@ -6,7 +6,6 @@ use crate::registry::{Access, Command, Run};
 use crate::reply::write_errors;
 use kauri_base::{Result, bail, limits};
 use kauri_bson::Doc;
-use kauri_query::write::WriteOutcome;
 use kauri_query::write::insert::{InsertOptions, insert};
 use std::sync::atomic::Ordering;
 
@@ -21,7 +20,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let ns = invocation.namespace()?;
         let (docs, options) = parse(invocation)?;
-        let mut outcome = WriteOutcome::default();
+        let mut outcome = invocation.write_outcome();
         let catalog = &invocation.server.catalog;
         let inserted =
             insert(&mut invocation.op, catalog, &ns, &docs, &options, &mut outcome).await?;

@@ -14,7 +14,7 @@ pub const COMMAND: Command = Command {
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
-        let ns = invocation.namespace()?;
+        invocation.namespace()?;
         let args = Args::new("killCursors");
         let mut ids = None;
         for elem in fields(invocation.body) {
@@ -24,6 +24,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                     for id in args.array(elem)? {
                         match id.value() {
                             Value::Int64(id) => list.push(id),
+                            Value::Null => {}
                             _ => {
                                 return Err(
                                     Args::new("killCursors.cursors").wrong_type(id, &["long"])
@@ -39,8 +40,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let Some(ids) = ids else { return Err(args.missing("cursors")) };
         let (mut killed, mut unknown) = (Vec::new(), Vec::new());
         for id in ids {
-            let list =
-                if invocation.server.cursors.kill(id, &ns)? { &mut killed } else { &mut unknown };
+            let list = if invocation.server.cursors.kill(id) { &mut killed } else { &mut unknown };
             list.push(Value::Int64(id));
         }
         let out = &mut invocation.reply;

@@ -3,6 +3,7 @@
 pub mod aggregate;
 mod aggregate_server;
 pub mod build_info;
+pub mod bulk_write;
 mod clustered;
 pub mod coll_mod;
 mod coll_mod_index;
@@ -81,6 +82,7 @@ pub(crate) use session_ids::timeout_minutes as session_timeout_minutes;
 pub const ALL: &[&Command] = &[
     &aggregate::COMMAND,
     &build_info::COMMAND,
+    &bulk_write::COMMAND,
     &coll_mod::COMMAND,
     &coll_stats::COMMAND,
     &compact::COMMAND,
@@ -132,6 +134,7 @@ pub const ALL: &[&Command] = &[
     &plan_cache::CLEAR,
     &plan_cache::CLEAR_FILTERS,
     &plan_cache::LIST_FILTERS,
+    &plan_cache::SET_FILTER,
     &profile::COMMAND,
     &re_index::COMMAND,
     &refresh_sessions::COMMAND,

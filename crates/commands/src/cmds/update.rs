@@ -35,11 +35,12 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let ns = invocation.namespace()?;
         let request = parse(invocation)?;
-        let mut outcome = WriteOutcome::default();
+        let mut outcome = invocation.write_outcome();
         let (mut n, mut modified) = (0, 0);
         let mut upserted: Vec<(usize, Value<'static>)> = Vec::new();
         for (index, statement) in request.statements.iter().enumerate() {
-            match run_statement(invocation, &ns, &request, *statement, &mut outcome).await {
+            outcome.pause(&mut invocation.op).await?;
+            match run_one(invocation, &ns, &request, *statement, &mut outcome).await {
                 Ok(done) => {
                     n += done.matched + u64::from(done.upserted.is_some());
                     modified += done.modified;
@@ -125,15 +126,28 @@ struct Statement<'a> {
     filter: Doc<'a>,
 }
 
-async fn run_statement(
+async fn run_one(
     invocation: &mut Invocation<'_>,
     ns: &Namespace,
     request: &Request<'_>,
     statement: Doc<'_>,
     outcome: &mut WriteOutcome,
 ) -> Result<Updated> {
+    let (variables, bypass) = (request.variables, request.bypass_validation);
+    run_statement(invocation, ns, variables, bypass, statement, outcome).await
+}
+
+/// Runs one statement, given with the fields that it has in `updates`.
+pub(super) async fn run_statement(
+    invocation: &mut Invocation<'_>,
+    ns: &Namespace,
+    variables: Doc<'_>,
+    bypass_validation: bool,
+    statement: Doc<'_>,
+    outcome: &mut WriteOutcome,
+) -> Result<Updated> {
     let mut env = invocation.query_env();
-    define_let(request.variables, &mut env)?;
+    define_let(variables, &mut env)?;
     let statement = parse_statement(statement, env)?;
     debug_assert!(!statement.filter.as_bytes().is_empty());
     let targets = Targets {
@@ -147,7 +161,7 @@ async fn run_statement(
         targets,
         update: &statement.update,
         upsert: statement.upsert,
-        bypass_validation: request.bypass_validation,
+        bypass_validation,
     };
     update(&mut invocation.op, &parsed, Shown::None, outcome).await
 }
@@ -156,7 +170,7 @@ fn parse_statement(statement: Doc<'_>, mut env: QueryEnv) -> Result<Statement<'_
     let args = Args::new("update.updates");
     let (mut filter, mut spec) = (None, None);
     let mut array_filters = Vec::new();
-    let (mut multi, mut upsert) = (false, false);
+    let (mut multi, mut upsert, mut constants) = (false, false, false);
     let mut query = Query::default();
     for elem in structure(statement) {
         match elem.key() {
@@ -172,7 +186,10 @@ fn parse_statement(statement: Doc<'_>, mut env: QueryEnv) -> Result<Statement<'_
             "hint" => query.hint = hint(args, elem)?,
             "collation" => refuse_collation(args.object(elem)?)?,
             "sort" => query.sort = sort(args.object(elem)?)?,
-            "c" => define_let(args.object(elem)?, &mut env)?,
+            "c" => {
+                constants = true;
+                define_let(args.object(elem)?, &mut env)?;
+            }
             "sampleId" | "upsertSupplied" | "allowShardKeyUpdatesWithoutFullShardKeyInQuery" => {}
             other => return Err(args.unknown(other)),
         }
@@ -182,6 +199,9 @@ fn parse_statement(statement: Doc<'_>, mut env: QueryEnv) -> Result<Statement<'_
     let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
     let cx = ParseCx::new().with_expressions(&expressions);
     let update = Update::parse(&spec, &array_filters, &cx)?;
+    if constants && !matches!(update.kind(), UpdateKind::Pipeline) {
+        bail!(51198, "Constant values may only be specified for pipeline updates");
+    }
     if multi && matches!(update.kind(), UpdateKind::Replacement) {
         bail!(FailedToParse, "multi update is not supported for replacement-style update");
     }

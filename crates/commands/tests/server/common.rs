@@ -64,6 +64,7 @@ impl TestServer {
         let (shutdown, shutdowns) = mpsc::channel();
         let server = Arc::new(Server {
             cursors: CursorManager::new(clock.clone(), random.clone()),
+            plans: Default::default(),
             catalog: Arc::new(catalog),
             process_id: [1; 12],
             operations: Default::default(),

@@ -8,4 +8,5 @@ mod express;
 mod fail_points;
 mod locks;
 mod malformed;
+mod queries;
 mod status;

@@ -33,7 +33,7 @@ pub(crate) fn matches_elem(
     Ok(match pred {
         Predicate::Compare(op, operand) => compares(*op, operand, elem),
         Predicate::In(list) => return in_list(list, elem, cx),
-        Predicate::Regex(regex) => return regex.matches(elem),
+        Predicate::Regex(regex) => return regex.matches(elem, cx),
         Predicate::Exists => true,
         Predicate::Type(types) => types.contains(elem.ty()),
         Predicate::Mod(modulo) => modulo.matches(elem),
@@ -142,7 +142,7 @@ fn in_list(list: &InList, elem: Elem<'_>, cx: &MatchCx<'_>) -> Result<bool> {
     }
     for (step, regex) in list.regexes.iter().enumerate() {
         cx.check_interrupt(step, STEPS_REGEXES)?;
-        if regex.matches(elem)? {
+        if regex.matches(elem, cx)? {
             return Ok(true);
         }
     }
@@ -170,9 +170,11 @@ fn search(values: &[Value<'static>], elem: Elem<'_>) -> bool {
 }
 
 impl RegexMatch {
-    fn matches(&self, elem: Elem<'_>) -> Result<bool> {
+    fn matches(&self, elem: Elem<'_>, cx: &MatchCx<'_>) -> Result<bool> {
         match elem.value() {
-            Value::String(text) | Value::Symbol(text) => self.regex.is_match(&text),
+            Value::String(text) | Value::Symbol(text) => {
+                self.regex.is_match_interruptible(&text, cx.eval.interrupt)
+            }
             Value::Regex { pattern, options } => {
                 Ok(pattern == self.pattern() && options == self.options())
             }

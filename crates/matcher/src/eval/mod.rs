@@ -7,7 +7,7 @@ mod leaf;
 mod traverse;
 
 use crate::cx::{MatchCx, MatchDetails};
-use crate::tree::{Leaf, MatchExpr, Predicate};
+use crate::tree::{CompareOp, Leaf, MatchExpr, Predicate};
 use kauri_base::Result;
 use kauri_bson::{Doc, Elem};
 
@@ -66,6 +66,9 @@ impl MatchExpr {
     ) -> Result<bool> {
         Ok(match self {
             MatchExpr::Leaf(leaf) => leaf.eval(target, cx, details)?,
+            MatchExpr::And(children) if details.is_some() && children.len() > 1 => {
+                return all_with_details(children, target, cx, details);
+            }
             MatchExpr::And(children) => {
                 for (step, child) in children.iter().enumerate() {
                     cx.check_interrupt(step, STEPS_BRANCHES)?;
@@ -77,6 +80,9 @@ impl MatchExpr {
                     }
                 }
                 true
+            }
+            MatchExpr::Or(children) if details.is_some() && is_list_of_equalities(children) => {
+                return first_equal(children, target, cx, details);
             }
             MatchExpr::Or(children) => any(children, target, cx)?,
             MatchExpr::Nor(children) => !any(children, target, cx)?,
@@ -95,6 +101,86 @@ impl MatchExpr {
             },
         })
     }
+}
+
+/// All children, in the order in which MongoDB has them: the last one that finds a position sets it.
+fn all_with_details(
+    children: &[MatchExpr],
+    target: Target<'_>,
+    cx: &MatchCx<'_>,
+    mut details: Option<&mut MatchDetails>,
+) -> Result<bool> {
+    let mut ordered: Vec<&MatchExpr> = children.iter().collect();
+    ordered.sort_by(|a, b| order_of(a).cmp(&order_of(b)));
+    for (step, child) in ordered.into_iter().enumerate() {
+        cx.check_interrupt(step, STEPS_BRANCHES)?;
+        if !child.eval(target, cx, details.as_deref_mut())? {
+            if let Some(details) = details {
+                details.reset();
+            }
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// By kind of predicate, then path.
+fn order_of(expr: &MatchExpr) -> (u8, &str) {
+    let MatchExpr::Leaf(leaf) = expr else {
+        return (if matches!(expr, MatchExpr::Not(_) | MatchExpr::Nor(_)) { 20 } else { 0 }, "");
+    };
+    let kind = match &leaf.pred {
+        Predicate::ElemMatchObject(_) => 1,
+        Predicate::ElemMatchValue(_) => 2,
+        Predicate::Size(_) => 3,
+        Predicate::Compare(CompareOp::Eq, _) => 4,
+        Predicate::Compare(CompareOp::Lte, _) => 5,
+        Predicate::Compare(CompareOp::Lt, _) => 6,
+        Predicate::Compare(CompareOp::Gt, _) => 7,
+        Predicate::Compare(CompareOp::Gte, _) => 8,
+        Predicate::Regex(_) => 9,
+        Predicate::Mod(_) => 10,
+        Predicate::Exists => 11,
+        Predicate::In(_) => 12,
+        Predicate::Bits(_) => 13,
+        Predicate::Type(_) => 21,
+    };
+    (kind, leaf.path.as_str())
+}
+
+/// Equalities on one path: the same as a list of values.
+fn is_list_of_equalities(children: &[MatchExpr]) -> bool {
+    let path = |child: &MatchExpr| match child {
+        MatchExpr::Leaf(Leaf { path, pred: Predicate::Compare(CompareOp::Eq, _) }) => {
+            Some(path.clone())
+        }
+        _ => None,
+    };
+    let first = children.first().and_then(path);
+    first.is_some() && children.iter().all(|child| path(child) == first)
+}
+
+/// Whether one of the equalities holds, and the first position that one of them finds.
+fn first_equal(
+    children: &[MatchExpr],
+    target: Target<'_>,
+    cx: &MatchCx<'_>,
+    details: Option<&mut MatchDetails>,
+) -> Result<bool> {
+    let (mut matched, mut first) = (false, None);
+    for (step, child) in children.iter().enumerate() {
+        cx.check_interrupt(step, STEPS_BRANCHES)?;
+        let mut own = MatchDetails::new();
+        if child.eval(target, cx, Some(&mut own))? {
+            matched = true;
+            let found = own.elem_match_key();
+            first = if first.is_none() { found } else { first.min(found.or(first)) };
+        }
+    }
+    if let (Some(details), Some(position)) = (details, first) {
+        details.set_elem_match_key(position);
+    }
+    Ok(matched)
 }
 
 fn any(children: &[MatchExpr], target: Target<'_>, cx: &MatchCx<'_>) -> Result<bool> {

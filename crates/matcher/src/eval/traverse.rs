@@ -121,7 +121,8 @@ where
             continue;
         }
         let found = if at + 1 == path.len() {
-            visit(Some(item), Some(position))?
+            // A position that the path names is none that was found.
+            visit(Some(item), None)?
         } else {
             match item.ty() {
                 Type::Document => {

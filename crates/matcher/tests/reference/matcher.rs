@@ -167,11 +167,9 @@ fn in_array<'a>(
             continue;
         }
         match item {
-            _ if parts.len() == 1 => out.push(Reached {
-                value: Some(item),
-                by_position: true,
-                position: position.or(Some(i)),
-            }),
+            _ if parts.len() == 1 => {
+                out.push(Reached { value: Some(item), by_position: true, position })
+            }
             Bson::Document(inner) => in_document(inner, &parts[1..], position, out),
             Bson::Array(inner) => in_array(inner, &parts[1..], position, out),
             _ => {}

@@ -1,8 +1,8 @@
 //! FETCH: looks up the documents of the rows that an index gave, and filters them.
 
-use super::{Entry, ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
-use kauri_base::{Access, CommitSeq, RecordId, Result};
-use kauri_bson::DocWriter;
+use super::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
+use kauri_base::{Access, CommitSeq, Result, Ticket};
+use kauri_bson::{Doc, DocWriter};
 use kauri_catalog::Collection;
 use kauri_matcher::Matcher;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct Fetch {
     /// All that the row must satisfy, asked if the record has changed since its index entry was
     /// read.
     recheck: Option<Arc<Matcher>>,
-    pending: Option<(RecordId, CommitSeq, Option<Box<Entry>>)>,
+    pending: Option<Row<'static>>,
     stats: StageStats,
     docs_examined: u64,
 }
@@ -41,53 +41,66 @@ impl Fetch {
     }
 
     fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        let match_cx = crate::match_cx(cx.env);
         loop {
-            let (id, filled_at, entry) = match self.pending.take() {
-                Some(pending) => pending,
+            let row = match self.pending.take() {
+                Some(row) => row,
                 None => match self.child.work(cx)? {
-                    Step::Row(row) => (row.record, row.version, row.entry),
-                    Step::Again => return Ok(Step::Again),
-                    Step::Blocked(ticket) => return Ok(Step::Blocked(ticket)),
-                    Step::Done => return Ok(Step::Done),
+                    Step::Row(row) => row,
+                    other => return Ok(other),
                 },
             };
-            let record = match self.collection.store.get(cx.ru, id)? {
-                Access::Ready(Some(record)) => record,
-                Access::Ready(None) => {
-                    if !cx.spend() {
-                        return Ok(Step::Again);
-                    }
-                    continue;
+            let filter = self.filter.as_ref();
+            match fetch(&self.collection, cx, &row, filter, self.recheck.as_ref())? {
+                Found::Document(doc, version) => {
+                    self.docs_examined += 1;
+                    return Ok(Step::Row(Row { version, ..row.with_doc(doc) }));
                 }
-                Access::WouldBlock(ticket) => {
-                    self.pending = Some((id, filled_at, entry));
+                Found::Blocked(ticket) => {
+                    self.pending = Some(row.into_owned());
                     return Ok(Step::Blocked(ticket));
                 }
-            };
-            self.docs_examined += 1;
-            let filter = match &self.recheck {
-                Some(recheck) if record.version > filled_at => Some(recheck),
-                _ => self.filter.as_ref(),
-            };
-            let matches = match filter {
-                Some(filter) => filter.matches(record.doc, &match_cx)?,
-                None => true,
-            };
-            if matches {
-                return Ok(Step::Row(Row {
-                    record: id,
-                    version: record.version,
-                    doc: record.doc.into(),
-                    entry,
-                    sort_key: None,
-                }));
+                Found::Gone => {}
+                Found::Other => self.docs_examined += 1,
             }
             if !cx.spend() {
                 return Ok(Step::Again);
             }
         }
     }
+}
+
+/// What there is of a row's record.
+pub enum Found<'g> {
+    /// The document, which satisfies the filter, and its version.
+    Document(Doc<'g>, CommitSeq),
+    /// A document that does not satisfy it.
+    Other,
+    /// Nothing.
+    Gone,
+    /// It is not at hand.
+    Blocked(Ticket),
+}
+
+/// Looks up a row's document. `filter` is what is left to be checked of it; `recheck` is asked instead
+/// if the record has changed since the row's index entry was read.
+pub fn fetch<'g>(
+    collection: &Collection,
+    cx: &ExecCx<'g>,
+    row: &Row<'_>,
+    filter: Option<&Arc<Matcher>>,
+    recheck: Option<&Arc<Matcher>>,
+) -> Result<Found<'g>> {
+    let record = match collection.store.get(cx.ru, row.record)? {
+        Access::Ready(Some(record)) => record,
+        Access::Ready(None) => return Ok(Found::Gone),
+        Access::WouldBlock(ticket) => return Ok(Found::Blocked(ticket)),
+    };
+    let filter = if record.version > row.version { recheck } else { filter };
+    let matches = match filter {
+        Some(filter) => filter.matches(record.doc, &crate::match_cx(cx.env))?,
+        None => true,
+    };
+    Ok(if matches { Found::Document(record.doc, record.version) } else { Found::Other })
 }
 
 impl Stage for Fetch {

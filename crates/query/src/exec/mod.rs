@@ -9,17 +9,24 @@
 //! [`PlanExecutor`] drives a tree over slices: enter, work, leave; then wait, or let others run.
 
 pub mod buffered;
+pub mod count;
+pub mod covered;
+pub mod decorate;
+pub mod distinct_scan;
+pub mod entry;
 pub mod executor;
 pub mod fetch;
 pub mod fields;
 pub mod idhack;
 pub mod limit;
+pub mod merge_sort;
 pub mod or;
 pub mod project;
 pub mod rows;
 pub mod scan;
 pub mod sort;
 
+pub use entry::Entry;
 pub use executor::{Ended, Flow, PlanExecutor};
 pub use fields::Fields;
 
@@ -44,6 +51,8 @@ pub struct QueryEnv {
     pub random: Arc<dyn RandomSource>,
     /// Ends expressions that take long, while an operation is at work.
     pub interrupt: Option<Interrupt>,
+    /// Plans that were found good, and index filters.
+    pub plans: Option<Arc<crate::plan::PlanCache>>,
 }
 
 impl QueryEnv {
@@ -56,6 +65,7 @@ impl QueryEnv {
             values: Vec::new(),
             random,
             interrupt: None,
+            plans: None,
         }
     }
 
@@ -109,15 +119,6 @@ pub struct Row<'g> {
     pub sort_key: Option<Box<Value<'static>>>,
 }
 
-/// An index entry that travels with its row.
-#[derive(Clone, Debug, Default)]
-pub struct Entry {
-    /// Key bytes, without record id.
-    pub key: Vec<u8>,
-    /// What the key leaves out of the types.
-    pub type_bits: Vec<u8>,
-}
-
 impl<'g> Row<'g> {
     /// A row that comes from no record.
     pub fn computed(doc: impl Into<DocCow<'g>>) -> Self {
@@ -154,7 +155,7 @@ impl<'g> Row<'g> {
             record: self.record,
             version: self.version,
             doc: DocCow::Borrowed(doc),
-            entry: None,
+            entry: self.entry.clone(),
             sort_key: self.sort_key.clone(),
         }
     }

@@ -1,6 +1,6 @@
 //! PROJECTION: what find's projection makes of each row.
 
-use super::{ExecCx, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
+use super::{Entry, ExecCx, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use kauri_base::Result;
 use kauri_bson::{Doc, DocBuf, DocWriter, Value};
 use kauri_expr::{EvalCx, MetaSource};
@@ -39,12 +39,17 @@ impl Project {
 pub struct RowMeta<'r> {
     sort_key: Option<&'r Value<'static>>,
     record_id: i64,
+    entry: Option<&'r Entry>,
 }
 
 impl<'r> RowMeta<'r> {
     /// Of this row.
     pub fn of(row: &'r Row<'_>) -> Self {
-        RowMeta { sort_key: row.sort_key.as_deref(), record_id: row.record.0 as i64 }
+        RowMeta {
+            sort_key: row.sort_key.as_deref(),
+            record_id: row.record.0 as i64,
+            entry: row.entry.as_deref(),
+        }
     }
 }
 
@@ -53,9 +58,26 @@ impl MetaSource for RowMeta<'_> {
         match name {
             "sortKey" => self.sort_key.map_or(Value::Missing, Value::borrow),
             "recordId" => Value::Int64(self.record_id),
+            "indexKey" => match self.entry.map(Entry::flat) {
+                Some(Ok(key)) => Value::from(key),
+                _ => Value::Missing,
+            },
             _ => Value::Missing,
         }
     }
+}
+
+/// The row with its document projected.
+pub fn project<'g>(
+    projection: &Projection,
+    filter: Option<&Matcher>,
+    env: &QueryEnv,
+    row: Row<'_>,
+) -> Result<Row<'g>> {
+    let mut out = Vec::with_capacity(row.doc().as_bytes().len().min(4096));
+    apply(projection, filter, env, &row, &mut out)?;
+    let doc = DocBuf::from_vec(out)?;
+    Ok(row.with_doc(doc))
 }
 
 fn apply(
@@ -86,10 +108,7 @@ impl Stage for Project {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
         let step = match self.child.work(cx)? {
             Step::Row(row) => {
-                let mut out = Vec::with_capacity(row.doc().as_bytes().len().min(4096));
-                apply(&self.projection, self.filter.as_deref(), cx.env, &row, &mut out)?;
-                let doc = DocBuf::from_vec(out)?;
-                Step::Row(row.with_doc(doc))
+                Step::Row(project(&self.projection, self.filter.as_deref(), cx.env, row)?)
             }
             Step::Again => Step::Again,
             Step::Blocked(ticket) => Step::Blocked(ticket),

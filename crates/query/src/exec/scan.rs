@@ -1,8 +1,9 @@
 //! Stages that read: a collection scan, an index scan.
 
-use super::{Entry, ExecCx, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
+use super::entry::{Entry, nested};
+use super::{ExecCx, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use crate::plan::bounds::{IndexBounds, KeyRange};
-use kauri_base::{Access, CommitSeq, RecordId, Result};
+use kauri_base::{Access, CommitSeq, RecordId, Result, Ticket, bail};
 use kauri_bson::{Doc, DocWriter};
 use kauri_catalog::{Collection, Index};
 use kauri_matcher::{MatchCx, Matcher};
@@ -38,6 +39,28 @@ impl CollScan {
         }
     }
 
+    /// In a capped collection new documents push old ones out: one that goes on from a record that is
+    /// gone may have missed others.
+    fn check_position(&self, cx: &ExecCx<'_>) -> Result<Option<Ticket>> {
+        let Some(last) = self.scan.position().filter(|_| self.follows_capped()) else {
+            return Ok(None);
+        };
+        match self.collection.store.get(cx.ru, last)? {
+            Access::WouldBlock(ticket) => Ok(Some(ticket)),
+            Access::Ready(Some(_)) => Ok(None),
+            Access::Ready(None) => bail!(
+                CappedPositionLost,
+                "CollectionScan died due to position in capped collection being deleted. Last seen \
+                 record id: RecordId({})",
+                last.0
+            ),
+        }
+    }
+
+    fn follows_capped(&self) -> bool {
+        self.direction == Direction::Forward && self.collection.options.capped.is_some()
+    }
+
     #[inline]
     fn next<'g>(&mut self, cx: &mut ExecCx<'g>, match_cx: &MatchCx<'_>) -> Result<Step<Row<'g>>> {
         loop {
@@ -46,6 +69,9 @@ impl CollScan {
                     // A tailable cursor comes back for what has been added since.
                     self.scan.resume();
                     return Ok(Step::Done);
+                }
+                if let Some(ticket) = self.check_position(cx)? {
+                    return Ok(Step::Blocked(ticket));
                 }
                 match self.collection.store.fill(cx.ru, &mut self.scan)? {
                     Access::Ready(()) => continue,
@@ -140,7 +166,11 @@ pub struct IxScan {
     key_filter: Option<Arc<Matcher>>,
     /// Records that were given already; an index with several keys of a record has it several times.
     seen: Option<HashSet<RecordId>>,
+    /// Whether the index has come to hold arrays since the plan was made, which assumed none.
+    has_turned_multikey: bool,
     keep_entry: bool,
+    /// `IXSCAN`, or `COUNT_SCAN` where nothing but the number of its rows is asked for.
+    name: &'static str,
     /// What was visible when the batch at hand was filled.
     filled_at: CommitSeq,
     used: bool,
@@ -172,7 +202,9 @@ impl IxScan {
             scan: None,
             key_filter: None,
             seen,
+            has_turned_multikey: false,
             keep_entry,
+            name: "IXSCAN",
             filled_at: CommitSeq(0),
             used: false,
             stats: StageStats::default(),
@@ -185,6 +217,12 @@ impl IxScan {
     /// Adds a filter that is asked with the key's fields as a document.
     pub fn with_key_filter(mut self, filter: Option<Arc<Matcher>>) -> Self {
         self.key_filter = filter;
+        self
+    }
+
+    /// The same scan under the name that it has where only its rows' number counts.
+    pub fn for_count(mut self) -> Self {
+        self.name = "COUNT_SCAN";
         self
     }
 
@@ -223,19 +261,27 @@ impl IxScan {
                     Access::Ready(()) => self.filled_at = cx.ru.snapshot(),
                     Access::WouldBlock(ticket) => return Ok(Step::Blocked(ticket)),
                 }
+                if self.seen.is_none() && self.index.keys.multikey.is_multikey() {
+                    self.seen = Some(HashSet::new());
+                    self.has_turned_multikey = true;
+                }
                 continue;
             };
             self.keys_examined += 1;
             let record = entry.record;
             let skip = match &self.key_filter {
-                Some(filter) => {
-                    let fields = key_document(&self.index, entry.key, entry.type_bits)?;
+                Some(filter) if !self.has_turned_multikey => {
+                    let pattern = &self.index.definition().pattern;
+                    let values = pattern.decode(entry.key, entry.type_bits)?;
+                    let fields = nested(&self.index, &values);
                     !filter.matches(fields.as_doc(), &crate::match_cx(cx.env))?
                 }
+                Some(_) => false,
                 None => false,
             };
             let kept = if self.keep_entry && !skip {
                 Some(Box::new(Entry {
+                    index: self.index.clone(),
                     key: entry.key.to_vec(),
                     type_bits: entry.type_bits.to_vec(),
                 }))
@@ -246,7 +292,11 @@ impl IxScan {
                 if self.seen.as_mut().is_none_or(|seen| seen.insert(record)) {
                     return Ok(Step::Row(Row {
                         record,
-                        version: self.filled_at,
+                        // Older than any record: whatever the plan took for settled is asked again.
+                        version: match self.has_turned_multikey {
+                            true => CommitSeq(0),
+                            false => self.filled_at,
+                        },
                         doc: Doc::EMPTY.into(),
                         entry: kept,
                         sort_key: None,
@@ -261,16 +311,6 @@ impl IxScan {
     }
 }
 
-/// The fields of an index key as a document, named by their paths as one name each.
-pub fn key_document(index: &Index, key: &[u8], type_bits: &[u8]) -> Result<kauri_bson::DocBuf> {
-    let values = index.definition().pattern.decode(key, type_bits)?;
-    Ok(kauri_bson::DocBuf::build(|w| {
-        for (field, value) in index.definition().key.as_doc().iter().zip(&values) {
-            w.put_value(field.key(), value);
-        }
-    }))
-}
-
 impl Stage for IxScan {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
         let step = self.next(cx)?;
@@ -279,7 +319,7 @@ impl Stage for IxScan {
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
         let stats = verbosity > Verbosity::QueryPlanner;
-        out.put("stage", "IXSCAN");
+        out.put("stage", self.name);
         crate::explain::write_filter(out, self.key_filter.as_deref());
         if stats {
             self.stats.write(out);

@@ -2,15 +2,18 @@
 //! checked on the document, and whether the index's order is the query's.
 
 use super::bounds::{IndexBounds, KeyRange};
-use super::interval::{Interval, IntervalList, of_predicate};
+use super::interval::{Interval, IntervalList, is_exact_for_complement, of_predicate};
+use kauri_base::{Result, bail};
 use kauri_bson::{Discriminator, Doc, KeyStringBuilder, Value};
 use kauri_catalog::Index;
-use kauri_matcher::{MatchExpr, Predicate};
+use kauri_matcher::{Leaf, MatchExpr, Predicate};
 use kauri_storage::Direction;
 use std::sync::Arc;
 
 /// Ranges that one scan may have; beyond that, fewer fields are used for bounds.
 const RANGES_MAX: usize = 5000;
+/// Scans that may be merged to make an order (`internalQueryMaxScansToExplode`).
+const SCANS_TO_EXPLODE_MAX: usize = 200;
 
 /// A way to read an index for a query.
 #[derive(Clone)]
@@ -27,8 +30,19 @@ pub struct IndexAccess {
     pub bound_fields: usize,
     /// The direction in which the scan gives the rows in the query's order, if one does.
     pub sorted: Option<Direction>,
+    /// Where the whole scan does not give that order: parts of it that do, to be merged.
+    pub merged: Vec<IndexBounds>,
+    /// Whether no field behind the first one is bound.
+    pub only_first: bool,
     /// At most one record can be found (all fields of a unique index bound to single values).
     pub single: bool,
+}
+
+impl IndexAccess {
+    /// Whether the rows come in the query's order without being gathered and sorted.
+    pub fn is_in_order(&self) -> bool {
+        self.sorted.is_some()
+    }
 }
 
 /// The parts of a filter that all have to hold.
@@ -41,7 +55,7 @@ pub fn conjuncts(filter: Option<&MatchExpr>) -> Vec<&MatchExpr> {
 }
 
 /// How `index` could serve; `None` if it can't or has nothing to offer. With `forced` (a hint) it
-/// serves even with a scan of all its entries.
+/// serves even with a scan of all its entries, and even if it does not know all documents.
 pub fn of_index(
     index: &Arc<Index>,
     filter: Option<&MatchExpr>,
@@ -49,39 +63,31 @@ pub fn of_index(
     forced: bool,
 ) -> Option<IndexAccess> {
     let definition = index.definition();
-    if let Some(partial) = &definition.partial {
+    if let Some(partial) = definition.partial.as_ref().filter(|_| !forced) {
         let implied = filter.is_some_and(|filter| kauri_matcher::is_subset_of(filter, partial));
         if !implied {
             return None;
         }
     }
     let parts = conjuncts(filter);
-    let fields: Vec<Doc<'_>> = vec![definition.key.as_doc()];
-    let paths: Vec<&str> = fields[0].iter().map(|e| e.key()).collect();
-    let mut lists: Vec<IntervalList> = Vec::with_capacity(paths.len());
-    let mut covered = vec![false; parts.len()];
-    let mut excludes_missing = false;
-    for (field, path) in paths.iter().enumerate() {
-        let shares_array = (0..field).any(|earlier| {
-            !lists[earlier].is_all() && shares_array_prefix(index, earlier, field, &paths)
-        });
-        let bound = if shares_array {
-            FieldBound { list: IntervalList::all(), used: Vec::new(), excludes_missing: false }
-        } else {
-            of_field(index, field, path, &parts)
-        };
-        excludes_missing |= bound.excludes_missing;
-        if bound.list.exact {
-            bound.used.iter().for_each(|part| covered[*part] = true);
-        }
-        lists.push(bound.list);
-    }
+    let paths: Vec<&str> = definition.key.as_doc().iter().map(|e| e.key()).collect();
+    let Bound { lists, mut covered, excludes_missing, first_is_there } =
+        bind(index, &paths, &parts);
     if definition.sparse && !excludes_missing && !forced {
         return None;
     }
-    let bound_fields = lists.iter().filter(|list| !list.is_all()).count();
-    let sorted = sort.and_then(|sort| sort_direction(index, &paths, &lists, sort));
-    let leads = lists.first().is_some_and(|list| !list.is_all()) || excludes_missing_first(&lists);
+    let mut sorted = sort.and_then(|sort| sort_direction(index, &paths, &lists, sort, 0));
+    let mut merged = Vec::new();
+    if let Some(sort) = sort.filter(|_| sorted.is_none())
+        && let leading @ 1.. = points_before_sort(index, &paths, &lists, sort)
+        && let Some(direction) = sort_direction(index, &paths, &lists, sort, leading)
+        && let Some(parts) = exploded(index, &paths, &lists, leading)
+    {
+        (sorted, merged) = (Some(direction), parts);
+    }
+    let leads = lists.first().is_some_and(|list| !list.is_all())
+        || excludes_missing_first(&lists)
+        || definition.sparse && first_is_there;
     if !leads && sorted.is_none() && !forced {
         return None;
     }
@@ -98,29 +104,149 @@ pub fn of_index(
     }
     let points =
         lists.iter().take_while(|list| list.intervals.len() == 1 && list.is_points()).count();
-    let bounds = IndexBounds {
-        fields: paths
-            .iter()
-            .zip(&lists)
-            .enumerate()
-            .map(|(field, (path, list))| {
-                let mut texts: Vec<String> = list.intervals.iter().map(Interval::text).collect();
-                if definition.pattern.is_descending(field) {
-                    texts = texts.iter().rev().map(|t| super::bounds::reversed(t)).collect();
-                }
-                ((*path).to_owned(), texts)
-            })
-            .collect(),
-        ranges,
-    };
     Some(IndexAccess {
         index: index.clone(),
-        bounds,
+        bounds: IndexBounds { fields: texts(index, &paths, &lists), ranges },
         covered,
         points,
-        bound_fields,
+        bound_fields: lists.iter().filter(|list| !list.is_all()).count(),
         sorted,
+        merged,
+        only_first: lists.iter().skip(1).all(IntervalList::is_all),
         single: definition.unique && points == paths.len(),
+    })
+}
+
+/// What the conjuncts allow in each field.
+struct Bound {
+    lists: Vec<IntervalList>,
+    /// The conjuncts that need not be checked again.
+    covered: Vec<bool>,
+    /// Whether a document without the fields cannot satisfy them.
+    excludes_missing: bool,
+    /// Whether one without the first field cannot.
+    first_is_there: bool,
+}
+
+fn bind(index: &Index, paths: &[&str], parts: &[&MatchExpr]) -> Bound {
+    let mut lists: Vec<IntervalList> = Vec::with_capacity(paths.len());
+    let mut covered = vec![false; parts.len()];
+    let (mut excludes_missing, mut first_is_there) = (false, false);
+    for (field, path) in paths.iter().enumerate() {
+        let shares_array = (0..field).any(|earlier| {
+            !lists[earlier].is_all() && shares_array_prefix(index, earlier, field, paths)
+        });
+        let bound = if shares_array {
+            FieldBound { list: IntervalList::all(), used: Vec::new(), excludes_missing: false }
+        } else {
+            of_field(index, field, path, parts)
+        };
+        excludes_missing |= bound.excludes_missing;
+        first_is_there |= field == 0 && bound.excludes_missing;
+        if bound.list.exact {
+            bound.used.iter().for_each(|part| covered[*part] = true);
+        }
+        lists.push(bound.list);
+    }
+    Bound { lists, covered, excludes_missing, first_is_there }
+}
+
+/// For `explain`: the intervals of each field, ascending in the index's direction.
+fn texts(index: &Index, paths: &[&str], lists: &[IntervalList]) -> Vec<(String, Vec<String>)> {
+    let pattern = &index.definition().pattern;
+    let of = |(field, (path, list)): (usize, (&&str, &IntervalList))| {
+        let mut texts: Vec<String> = list.intervals.iter().map(Interval::text).collect();
+        if pattern.is_descending(field) {
+            texts = texts.iter().rev().map(|t| super::bounds::reversed(t)).collect();
+        }
+        ((*path).to_owned(), texts)
+    };
+    paths.iter().zip(lists).enumerate().map(of).collect()
+}
+
+/// The bounds cut into parts within each of which the leading fields have one value; `None` if they
+/// would be too many.
+fn exploded(
+    index: &Index,
+    paths: &[&str],
+    lists: &[IntervalList],
+    leading: usize,
+) -> Option<Vec<IndexBounds>> {
+    let mut all = vec![lists.to_vec()];
+    for field in 0..leading {
+        if all.len() * lists[field].intervals.len() > SCANS_TO_EXPLODE_MAX {
+            return None;
+        }
+        let one = |lists: &Vec<IntervalList>, interval: &Interval| {
+            let mut lists = lists.clone();
+            lists[field].intervals = vec![interval.clone()];
+            lists
+        };
+        all = all
+            .iter()
+            .flat_map(|so_far| lists[field].intervals.iter().map(|i| one(so_far, i)))
+            .collect();
+    }
+    let bounds = |lists: Vec<IntervalList>| {
+        let (ranges, _) = ranges_of(index, &lists);
+        IndexBounds { fields: texts(index, paths, &lists), ranges }
+    };
+    Some(all.into_iter().map(bounds).collect())
+}
+
+/// The part of an index from `min` to below `max`, as the user gives them; all of the filter is left to
+/// be checked.
+pub fn of_min_max(
+    index: &Arc<Index>,
+    min: Option<Doc<'_>>,
+    max: Option<Doc<'_>>,
+    filter: Option<&MatchExpr>,
+    sort: Option<Doc<'_>>,
+) -> Result<IndexAccess> {
+    let definition = index.definition();
+    let key = definition.key.as_doc();
+    let names = |bound: Doc<'_>| {
+        bound.count() == key.count() && bound.iter().zip(key).all(|(a, b)| a.key() == b.key())
+    };
+    if !min.is_none_or(names) || !max.is_none_or(names) {
+        bail!(51174, "The index chosen is not compatible with min/max");
+    }
+    let bytes = |bound: Doc<'_>| {
+        let mut key = KeyStringBuilder::new();
+        for (field, elem) in bound.iter().enumerate() {
+            key.append(&elem.value(), definition.pattern.is_descending(field));
+        }
+        key.to_vec()
+    };
+    let range = KeyRange {
+        low: min.map(bytes).unwrap_or_default(),
+        high: max.map(bytes).unwrap_or_default(),
+    };
+    if max.is_some() && range.low >= range.high {
+        bail!(
+            51175,
+            "The value provided for min() does not come before the value provided for max()"
+        );
+    }
+    let paths: Vec<&str> = key.iter().map(|e| e.key()).collect();
+    let lists = vec![IntervalList::all(); paths.len()];
+    let sorted = sort.and_then(|sort| sort_direction(index, &paths, &lists, sort, 0));
+    let text =
+        |doc: Option<Doc<'_>>, none: &str| doc.map_or(none.to_owned(), kauri_bson::shell_text);
+    let interval = format!("[{}, {})", text(min, "MinKey"), text(max, "MaxKey"));
+    Ok(IndexAccess {
+        index: index.clone(),
+        bounds: IndexBounds {
+            fields: vec![(paths.join(","), vec![interval])],
+            ranges: vec![range],
+        },
+        covered: vec![false; conjuncts(filter).len()],
+        points: 0,
+        bound_fields: 0,
+        sorted,
+        merged: Vec::new(),
+        only_first: false,
+        single: false,
     })
 }
 
@@ -152,6 +278,14 @@ fn of_field(index: &Index, field: usize, path: &str, parts: &[&MatchExpr]) -> Fi
     let mut exact = true;
     for (position, part) in parts.iter().enumerate() {
         let Some((list, excludes_missing)) = of_part(part, path) else { continue };
+        if multikey
+            && is_by_position(path)
+            && !matches!(part, MatchExpr::Not(_))
+            && holds_null(&list)
+        {
+            // The key is of what lies at the position; a document beside it may lack the field.
+            continue;
+        }
         bound.excludes_missing |= excludes_missing;
         if list.is_all() {
             continue;
@@ -175,6 +309,11 @@ fn of_field(index: &Index, field: usize, path: &str, parts: &[&MatchExpr]) -> Fi
     bound
 }
 
+/// Whether a component of the path may be an array's position.
+pub fn is_by_position(path: &str) -> bool {
+    path.split('.').any(|part| part.bytes().all(|b| b.is_ascii_digit()))
+}
+
 fn narrower(a: &IntervalList, b: &IntervalList) -> bool {
     a.is_points() && !b.is_points()
 }
@@ -182,6 +321,11 @@ fn narrower(a: &IntervalList, b: &IntervalList) -> bool {
 /// What a conjunct allows in the keys of this path, and whether it excludes a missing field.
 fn of_part(part: &MatchExpr, path: &str) -> Option<(IntervalList, bool)> {
     match part {
+        // An array that lies at a position is one key as a whole.
+        MatchExpr::Leaf(Leaf {
+            path,
+            pred: Predicate::ElemMatchValue(_) | Predicate::ElemMatchObject(_),
+        }) if is_by_position(path.as_str()) => None,
         MatchExpr::Leaf(leaf) if leaf.path.as_str() == path => {
             let list = of_predicate(&leaf.pred)?;
             let excludes = matches!(leaf.pred, Predicate::Exists) || !holds_null(&list);
@@ -219,26 +363,6 @@ fn of_part(part: &MatchExpr, path: &str) -> Option<(IntervalList, bool)> {
     }
 }
 
-/// Whether a key within the predicate's intervals means that the document satisfies it, so that
-/// leaving these keys out loses no document of the negation.
-fn is_exact_for_complement(pred: &Predicate) -> bool {
-    match pred {
-        Predicate::Compare(_, value) => {
-            !matches!(value, Value::Array(_) | Value::Null | Value::Undefined | Value::Document(_))
-        }
-        Predicate::In(list) => {
-            list.regexes().is_empty()
-                && !list.values().iter().any(|v| {
-                    matches!(
-                        v,
-                        Value::Array(_) | Value::Null | Value::Undefined | Value::Document(_)
-                    )
-                })
-        }
-        _ => false,
-    }
-}
-
 fn holds_null(list: &IntervalList) -> bool {
     let null = IntervalList { intervals: vec![Interval::point(Value::Null)], exact: true };
     !list.intersect(&null).intervals.is_empty()
@@ -256,27 +380,40 @@ fn shares_array_prefix(index: &Index, a: usize, b: usize, paths: &[&str]) -> boo
         .any(|(component, _)| bits >> component.min(63) & 1 == 1)
 }
 
-/// The direction in which the scan is in the query's order.
+/// Whether a field is bound to single values, of which each entry has one.
+fn is_points(index: &Index, lists: &[IntervalList], field: usize) -> bool {
+    let list = &lists[field];
+    !list.intervals.is_empty() && list.is_points() && index.keys.multikey.of_field(field) == 0
+}
+
+/// How many leading fields are bound to single values and not sorted by.
+fn points_before_sort(
+    index: &Index,
+    paths: &[&str],
+    lists: &[IntervalList],
+    sort: Doc<'_>,
+) -> usize {
+    let before =
+        |field: &usize| is_points(index, lists, *field) && sort.get(paths[*field]).is_none();
+    (0..paths.len()).take_while(before).count()
+}
+
+/// The direction in which the scan is in the query's order, or in which its parts are that have one
+/// value in each of the first `exploded` fields.
 fn sort_direction(
     index: &Index,
     paths: &[&str],
     lists: &[IntervalList],
     sort: Doc<'_>,
+    exploded: usize,
 ) -> Option<Direction> {
-    if index.definition().sparse || index.definition().partial.is_some() && sort.is_empty() {
-        return None;
-    }
     let mut wanted: Vec<(&str, bool)> =
         sort.iter().map(|e| (e.key(), e.value().as_f64_lossy().is_some_and(|n| n < 0.0))).collect();
-    let is_fixed = |field: usize| {
-        lists[field].intervals.len() == 1
-            && lists[field].is_points()
-            && index.keys.multikey.of_field(field) == 0
-    };
+    let is_one = |field: usize| is_points(index, lists, field) && lists[field].intervals.len() == 1;
+    let is_fixed = |field: usize| is_one(field) || field < exploded;
     // Fields that are fixed to one value don't disturb an order, and sort by nothing.
-    wanted.retain(|(path, _)| {
-        !paths.iter().enumerate().any(|(field, p)| p == path && is_fixed(field))
-    });
+    wanted
+        .retain(|(path, _)| !paths.iter().enumerate().any(|(field, p)| p == path && is_one(field)));
     let mut direction: Option<Direction> = None;
     let mut field = 0;
     for (path, descending) in wanted {

@@ -4,7 +4,7 @@
 //! (then it is not *exact*, and the document has to be looked at), never less.
 
 use kauri_bson::{DocBuf, Type, Value, compare};
-use kauri_matcher::{CompareOp, InList, MatchExpr, Predicate};
+use kauri_matcher::{CompareOp, InList, Leaf, MatchExpr, Predicate};
 use std::cmp::Ordering;
 
 /// An interval between two values.
@@ -221,13 +221,42 @@ pub fn of_predicate(pred: &Predicate) -> Option<IntervalList> {
 /// so they intersect however many keys a document has.
 fn of_value_tree(expr: &MatchExpr) -> Option<IntervalList> {
     match expr {
+        // An array within the array is one key as a whole, which its elements don't bound.
+        MatchExpr::Leaf(Leaf { pred: Predicate::ElemMatchValue(_), .. }) => {
+            Some(IntervalList::all())
+        }
         MatchExpr::Leaf(leaf) if leaf.path.is_self() => of_predicate(&leaf.pred),
         MatchExpr::Leaf(_) => None,
         MatchExpr::And(children) => {
             children.iter().filter_map(of_value_tree).reduce(|a, b| a.intersect(&b))
         }
-        MatchExpr::Not(child) => of_value_tree(child).map(|list| list.complement()),
+        MatchExpr::Not(child) => Some(match &**child {
+            MatchExpr::Leaf(leaf) if is_exact_for_complement(&leaf.pred) => {
+                of_predicate(&leaf.pred)?.complement()
+            }
+            _ => IntervalList::all(),
+        }),
         _ => Some(IntervalList::all()),
+    }
+}
+
+/// Whether a key within the predicate's intervals means that the document satisfies it, so that
+/// leaving these keys out loses no document of the negation.
+pub fn is_exact_for_complement(pred: &Predicate) -> bool {
+    match pred {
+        Predicate::Compare(_, value) => {
+            !matches!(value, Value::Array(_) | Value::Null | Value::Undefined | Value::Document(_))
+        }
+        Predicate::In(list) => {
+            list.regexes().is_empty()
+                && !list.values().iter().any(|v| {
+                    matches!(
+                        v,
+                        Value::Array(_) | Value::Null | Value::Undefined | Value::Document(_)
+                    )
+                })
+        }
+        _ => false,
     }
 }
 

@@ -1,17 +1,14 @@
-//! The planner: chooses how the documents of a query are found.
+//! The planner: finds the ways to the documents of a query.
 
-use crate::exec::fetch::Fetch;
+use super::index_access::{IndexAccess, conjuncts, of_index, of_min_max};
+use super::query::{Hint, Query};
+use super::tree;
+use crate::exec::count::FastCount;
 use crate::exec::idhack::IdHack;
-use crate::exec::limit::{Limit, Skip};
-use crate::exec::or::Or;
-use crate::exec::project::Project;
-use crate::exec::scan::{CollScan, IxScan};
-use crate::exec::sort::Sort;
+use crate::exec::scan::CollScan;
 use crate::exec::{Eof, Stage};
 use crate::pipeline::filter::FilterStage;
-use crate::plan::index_access::{IndexAccess, conjuncts, of_index};
-use crate::plan::query::{Hint, Query};
-use kauri_base::{Result, bail};
+use kauri_base::{Error, Result, bail};
 use kauri_bson::{Type, Value};
 use kauri_catalog::{Collection, Index};
 use kauri_matcher::{CompareOp, MatchExpr, Matcher, Predicate};
@@ -28,7 +25,10 @@ enum Kind {
     Natural(Direction),
     Id(Arc<Index>, Value<'static>),
     Index(IndexAccess),
+    /// A scan for each branch of a disjunction.
     Or(Vec<IndexAccess>),
+    /// The same, each with all that its rows must satisfy, and giving them in the query's order.
+    Merge(Vec<(IndexAccess, Arc<Matcher>)>),
 }
 
 impl Candidate {
@@ -37,67 +37,99 @@ impl Candidate {
         match &self.kind {
             Kind::Nothing | Kind::Natural(_) | Kind::Id(..) => true,
             Kind::Index(access) => access.single,
-            Kind::Or(_) => false,
+            Kind::Or(_) | Kind::Merge(_) => false,
+        }
+    }
+
+    /// Names the way: the same of another query of the same shape has the same name.
+    pub fn name(&self) -> String {
+        let of = |access: &IndexAccess| format!("{}{:?},", access.index.id.0, access.sorted);
+        match &self.kind {
+            Kind::Nothing => "nothing".to_owned(),
+            Kind::Natural(direction) => format!("natural {direction:?}"),
+            Kind::Id(..) => "id".to_owned(),
+            Kind::Index(access) => format!("index {}", of(access)),
+            Kind::Or(all) => format!("or {}", all.iter().map(of).collect::<String>()),
+            Kind::Merge(all) => {
+                format!("merge {}", all.iter().map(|(access, _)| of(access)).collect::<String>())
+            }
         }
     }
 
     /// The tree that executes it.
     pub fn into_stage(self, collection: Option<&Arc<Collection>>, query: &Query) -> Box<dyn Stage> {
-        let Some(collection) = collection else { return Box::new(Eof::default()) };
+        let Some(collection) = collection else { return tree::finish(eof(), query, true) };
         let (root, is_sorted): (Box<dyn Stage>, bool) = match self.kind {
-            Kind::Nothing => return Box::new(Eof::default()),
-            Kind::Natural(direction) => (coll_scan(collection, query, direction), false),
-            Kind::Id(index, id) => (Box::new(IdHack::new(collection.clone(), index, &id)), true),
-            Kind::Index(access) => {
-                let is_sorted = access.sorted.is_some();
-                (fetch_by(collection, query, access), is_sorted)
+            Kind::Nothing => (eof(), true),
+            Kind::Natural(Direction::Forward)
+                if query.count && query.filter.is_none() && query.hint.is_none() =>
+            {
+                return Box::new(FastCount::new(collection.clone(), query.skip, query.limit));
             }
-            Kind::Or(branches) => (fetch_by_or(collection, query, branches), false),
+            Kind::Natural(direction) => {
+                let filter = query.filter.clone();
+                (Box::new(CollScan::new(collection.clone(), direction, filter)), false)
+            }
+            Kind::Id(index, id) => (Box::new(IdHack::new(collection.clone(), index, &id)), true),
+            Kind::Index(access) => return tree::of_index(collection, query, access),
+            Kind::Or(branches) => (tree::of_or(collection, query, branches), false),
+            Kind::Merge(branches) => match &query.sort {
+                Some(sort) => (tree::of_merge(collection, sort, branches), true),
+                None => (eof(), true),
+            },
         };
-        finish(root, query, is_sorted)
+        tree::finish(root, query, is_sorted)
     }
+}
+
+fn eof() -> Box<dyn Stage> {
+    Box::new(Eof::default())
 }
 
 /// The candidates for a query, the most promising first; there is always one.
 pub fn candidates(collection: Option<&Arc<Collection>>, query: &Query) -> Result<Vec<Candidate>> {
     let one = |kind| Ok(vec![Candidate { kind }]);
     let Some(collection) = collection else { return one(Kind::Nothing) };
+    if query.min.is_some() || query.max.is_some() {
+        return one(Kind::Index(by_min_max(collection, query)?));
+    }
     if let Some(Hint::Natural(direction)) = query.hint {
         return one(Kind::Natural(direction));
     }
     let filter = query.filter.as_ref().map(|f| f.expr());
+    let forced = match &query.hint {
+        Some(hint) => Some(hinted(collection, hint)?),
+        None => None,
+    };
     if matches!(filter, Some(MatchExpr::AlwaysFalse)) {
         return one(Kind::Nothing);
     }
     if query.hint.is_none()
+        && query.allowed.is_none()
+        && !query.return_key
         && let Some(id_index) = collection.id_index()
         && let Some(id) = filter.and_then(id_equality)
     {
         return one(Kind::Id(id_index.clone(), id.clone()));
     }
     let sort = query.sort.as_ref().map(|s| s.spec());
-    let forced = match &query.hint {
-        Some(hint) => Some(hinted(collection, hint)?),
-        None => None,
+    let usable = usable(collection, query);
+    let mut found: Vec<IndexAccess> = match &forced {
+        Some(forced) => of_index(forced, filter, sort, true).into_iter().collect(),
+        None => usable.iter().filter_map(|index| of_index(index, filter, sort, false)).collect(),
     };
-    let usable = |index: &&Arc<Index>| match &forced {
-        Some(forced) => index.id == forced.id,
-        None => index.ready && !index.definition().hidden,
-    };
-    let mut found: Vec<IndexAccess> = collection
-        .indexes
-        .iter()
-        .filter(usable)
-        .filter_map(|index| of_index(index, filter, sort, forced.is_some()))
-        .collect();
     found.sort_by_key(|c| std::cmp::Reverse(score(c)));
-    if found.is_empty() {
-        if let Some(branches) = or_access(collection, query) {
-            return one(Kind::Or(branches));
-        }
+    let mut all: Vec<Candidate> =
+        found.into_iter().map(|access| Candidate { kind: Kind::Index(access) }).collect();
+    if forced.is_none()
+        && let Some(kind) = of_disjunction(&usable, query)
+    {
+        all.push(Candidate { kind });
+    }
+    if all.is_empty() {
         return one(Kind::Natural(Direction::Forward));
     }
-    Ok(found.into_iter().map(|access| Candidate { kind: Kind::Index(access) }).collect())
+    Ok(all)
 }
 
 /// The query over rows that are there already (a view's).
@@ -106,42 +138,22 @@ pub fn over_rows(rows: Box<dyn Stage>, query: &Query) -> Box<dyn Stage> {
         Some(filter) => Box::new(FilterStage::new(rows, filter.clone())),
         None => rows,
     };
-    finish(filtered, query, false)
+    tree::finish(filtered, query, false)
 }
 
-/// Sorts, cuts and projects what the access gives.
-fn finish(mut root: Box<dyn Stage>, query: &Query, is_sorted: bool) -> Box<dyn Stage> {
-    if let Some(sort) = query.sort.as_ref().filter(|_| !is_sorted) {
-        let limit = match query.limit {
-            0 => 0,
-            limit => limit.saturating_add(query.skip),
-        };
-        let mut stage = Sort::new(root, sort.clone(), limit, query.keep_sort_key);
-        if query.projection.is_none() && !query.keep_sort_key {
-            stage = stage.keeping(query.fields.clone());
-        }
-        root = Box::new(stage);
-    }
-    if query.skip > 0 {
-        root = Box::new(Skip::new(root, query.skip));
-    }
-    if query.limit > 0 {
-        root = Box::new(Limit::new(root, query.limit));
-    }
-    if let Some((projection, spec)) = &query.projection {
-        let filter = query.filter.clone();
-        root = Box::new(Project::new(root, projection.clone(), spec.clone(), filter));
-    }
-    root
-}
-
-fn coll_scan(collection: &Arc<Collection>, query: &Query, direction: Direction) -> Box<dyn Stage> {
-    Box::new(CollScan::new(collection.clone(), direction, query.filter.clone()))
+/// The indexes that may serve the query without being asked for by name.
+pub(super) fn usable(collection: &Collection, query: &Query) -> Vec<Arc<Index>> {
+    let allowed = |index: &Index| {
+        let Some(allowed) = &query.allowed else { return true };
+        allowed.iter().any(|hint| is_meant(index, hint))
+    };
+    let ready = collection.indexes.iter().filter(|i| i.ready && !i.definition().hidden);
+    ready.filter(|index| allowed(index)).cloned().collect()
 }
 
 /// What promises to look at the fewest documents, before any was looked at.
 fn score(access: &IndexAccess) -> (bool, usize, usize, bool) {
-    (access.single, access.points, access.bound_fields, access.sorted.is_some())
+    (access.single, access.points, access.bound_fields, access.is_in_order())
 }
 
 /// The value, if the filter asks for one `_id` and nothing else.
@@ -156,14 +168,19 @@ fn id_equality(filter: &MatchExpr) -> Option<&Value<'static>> {
     (leaf.path.as_str() == "_id" && exact).then_some(value)
 }
 
-fn hinted<'c>(collection: &'c Collection, hint: &Hint) -> Result<&'c Arc<Index>> {
-    let found = collection.indexes.iter().find(|index| match hint {
+fn is_meant(index: &Index, hint: &Hint) -> bool {
+    match hint {
         Hint::Name(name) => index.name() == name,
         Hint::Pattern(pattern) => {
             kauri_bson::compare_docs(pattern.as_doc(), index.definition().key.as_doc()).is_eq()
         }
         Hint::Natural(_) => false,
-    });
+    }
+}
+
+/// The index that a hint means.
+pub(super) fn hinted<'c>(collection: &'c Collection, hint: &Hint) -> Result<&'c Arc<Index>> {
+    let found = collection.indexes.iter().find(|index| is_meant(index, hint));
     match found.filter(|index| index.ready && !index.definition().hidden) {
         Some(index) => Ok(index),
         None => bail!(
@@ -175,50 +192,52 @@ fn hinted<'c>(collection: &'c Collection, hint: &Hint) -> Result<&'c Arc<Index>>
     }
 }
 
-fn fetch_by(collection: &Arc<Collection>, query: &Query, access: IndexAccess) -> Box<dyn Stage> {
-    let direction = access.sorted.unwrap_or(Direction::Forward);
+fn by_min_max(collection: &Collection, query: &Query) -> Result<IndexAccess> {
+    let index = match &query.hint {
+        None => {
+            return Err(Error::location(
+                51173,
+                "When using min()/max() a hint of which index to use must be provided",
+            ));
+        }
+        Some(Hint::Natural(_)) => {
+            return Err(Error::location(51174, "The index chosen is not compatible with min/max"));
+        }
+        Some(hint) => hinted(collection, hint)?,
+    };
+    let (min, max) = (query.min.as_ref(), query.max.as_ref());
+    let filter = query.filter.as_ref().map(|f| f.expr());
+    let sort = query.sort.as_ref().map(|s| s.spec());
+    of_min_max(index, min.map(|d| d.as_doc()), max.map(|d| d.as_doc()), filter, sort)
+}
+
+/// The scans of a filter with a disjunction whose every branch an index can serve; in the query's
+/// order if there is one and each can give that.
+fn of_disjunction(usable: &[Arc<Index>], query: &Query) -> Option<Kind> {
     let parts = conjuncts(query.filter.as_ref().map(|f| f.expr()));
-    let mut rest: Vec<MatchExpr> = parts
-        .iter()
-        .zip(&access.covered)
-        .filter(|(_, covered)| !**covered)
-        .map(|(part, _)| (*part).clone())
-        .collect();
-    let filter = match rest.len() {
-        0 => None,
-        1 => rest.pop().map(|one| Arc::new(Matcher::new(one))),
-        n if n == parts.len() => query.filter.clone(),
-        _ => Some(Arc::new(Matcher::new(MatchExpr::And(rest)))),
-    };
-    let scan = IxScan::new(access.index, access.bounds, direction, false);
-    Box::new(Fetch::new(Box::new(scan), collection.clone(), filter, query.filter.clone()))
-}
-
-/// The scans of a filter with a disjunction whose every branch an index can serve.
-fn or_access(collection: &Collection, query: &Query) -> Option<Vec<IndexAccess>> {
-    if query.hint.is_some() {
-        return None;
+    let (position, branches) =
+        parts.iter().enumerate().find_map(|(position, part)| match part {
+            MatchExpr::Or(branches) => Some((position, branches)),
+            _ => None,
+        })?;
+    if let Some(sort) = &query.sort {
+        let in_order = |branch: &MatchExpr| {
+            let mut all: Vec<MatchExpr> = parts.iter().map(|part| (*part).clone()).collect();
+            *all.get_mut(position)? = branch.clone();
+            let all = MatchExpr::And(all).optimize();
+            let accesses = usable
+                .iter()
+                .filter_map(|index| of_index(index, Some(&all), Some(sort.spec()), false));
+            let best = accesses.filter(|a| a.sorted.is_some()).max_by_key(score)?;
+            Some((best, Arc::new(Matcher::new(all))))
+        };
+        if let Some(merged) = branches.iter().map(in_order).collect() {
+            return Some(Kind::Merge(merged));
+        }
     }
-    let filter = query.filter.as_ref()?;
-    let branches = conjuncts(Some(filter.expr())).into_iter().find_map(|part| match part {
-        MatchExpr::Or(branches) => Some(branches),
-        _ => None,
-    })?;
     let best_for = |branch| {
-        let usable = collection.indexes.iter().filter(|i| i.ready && !i.definition().hidden);
-        usable.filter_map(|index| of_index(index, Some(branch), None, false)).max_by_key(score)
+        let accesses = usable.iter().filter_map(|index| of_index(index, Some(branch), None, false));
+        accesses.max_by_key(score)
     };
-    branches.iter().map(best_for).collect()
-}
-
-fn fetch_by_or(
-    collection: &Arc<Collection>,
-    query: &Query,
-    branches: Vec<IndexAccess>,
-) -> Box<dyn Stage> {
-    let scan = |access: IndexAccess| -> Box<dyn Stage> {
-        Box::new(IxScan::new(access.index, access.bounds, Direction::Forward, false))
-    };
-    let or = Box::new(Or::new(branches.into_iter().map(scan).collect()));
-    Box::new(Fetch::new(or, collection.clone(), query.filter.clone(), query.filter.clone()))
+    branches.iter().map(best_for).collect::<Option<Vec<_>>>().map(Kind::Or)
 }

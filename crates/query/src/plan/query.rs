@@ -3,7 +3,7 @@
 
 use crate::exec::Fields;
 use crate::exec::sort::SortPattern;
-use kauri_bson::DocBuf;
+use kauri_bson::{Doc, DocBuf};
 use kauri_matcher::Matcher;
 use kauri_mutate::Projection;
 use kauri_storage::Direction;
@@ -47,4 +47,22 @@ pub struct Query {
     pub return_key: bool,
     /// `showRecordId`.
     pub show_record_id: bool,
+    /// Only the number of rows is asked for, which comes as one row.
+    pub count: bool,
+    /// The indexes that may be used, where an index filter says so.
+    pub allowed: Option<Arc<Vec<Hint>>>,
+}
+
+impl Query {
+    /// Whether a row has to carry the index key that it came by.
+    pub fn needs_index_key(&self) -> bool {
+        let by_meta = |spec: Doc<'_>| {
+            spec.iter().filter_map(|e| e.as_doc()).any(|inner| {
+                inner
+                    .first()
+                    .is_some_and(|e| e.key() == "$meta" && e.value().as_str() == Some("indexKey"))
+            })
+        };
+        self.return_key || self.projection.as_ref().is_some_and(|(_, spec)| by_meta(spec.as_doc()))
+    }
 }

@@ -5,8 +5,9 @@
 
 use super::planner::{self, Candidate};
 use super::query::Query;
+use super::shape;
 use crate::exec::buffered::Buffered;
-use crate::exec::{ExecCx, QueryEnv, Row, Stage, Step};
+use crate::exec::{ExecCx, QueryEnv, Row, Stage, Step, Totals};
 use kauri_base::{OperationContext, Result, Ticket};
 use kauri_catalog::{Catalog, Collection};
 use kauri_storage::RecoveryUnit;
@@ -25,10 +26,35 @@ pub struct Planned {
     pub root: Box<dyn Stage>,
     /// The plans that lost, for `explain`.
     pub rejected: Vec<Box<dyn Stage>>,
+    /// How the trial went for each candidate, the winner first; empty if there was none.
+    pub trials: Vec<Trial>,
+    /// Whether the plan was remembered from an earlier trial.
+    pub is_cached: bool,
+    /// Whether an index filter said what may be used.
+    pub is_filtered: bool,
+}
+
+/// What a candidate came to in a trial.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trial {
+    /// Rows that it gave.
+    pub rows: u64,
+    /// What it looked at.
+    pub totals: Totals,
+    /// What it was ranked by.
+    pub score: f64,
+}
+
+impl Planned {
+    pub(super) fn alone(root: Box<dyn Stage>) -> Planned {
+        let (rejected, trials) = (Vec::new(), Vec::new());
+        Planned { root, rejected, trials, is_cached: false, is_filtered: false }
+    }
 }
 
 struct Contestant {
     root: Box<dyn Stage>,
+    name: String,
     rows: Vec<Row<'static>>,
     bytes: usize,
     works: u64,
@@ -37,7 +63,27 @@ struct Contestant {
     failed: Option<kauri_base::Error>,
 }
 
-/// Plans the query; runs a trial if there is a choice.
+impl Contestant {
+    fn score(&self) -> f64 {
+        if self.failed.is_some() {
+            return -1.0;
+        }
+        let productivity = self.rows.len() as f64 / self.works.max(1) as f64;
+        productivity + if self.done { 1.0 } else { 0.0 }
+    }
+
+    fn trial(&self) -> Trial {
+        let mut totals = Totals::default();
+        self.root.add_totals(&mut totals);
+        Trial { rows: self.rows.len() as u64, totals, score: 1.0 + self.score() }
+    }
+
+    fn into_root(self) -> Box<dyn Stage> {
+        Box::new(Buffered::new(self.root, self.rows, self.done))
+    }
+}
+
+/// Plans the query; runs a trial if there is a choice and none is remembered.
 pub async fn plan(
     op: &mut OperationContext,
     catalog: &Catalog,
@@ -45,30 +91,115 @@ pub async fn plan(
     query: &Query,
     env: &QueryEnv,
 ) -> Result<Planned> {
+    choose_plan(op, catalog, collection, query, env, true).await
+}
+
+/// As `plan`, but always with a trial of its own, as `explain` shows it.
+pub async fn plan_for_explain(
+    op: &mut OperationContext,
+    catalog: &Catalog,
+    collection: Option<&Arc<Collection>>,
+    query: &Query,
+    env: &QueryEnv,
+) -> Result<Planned> {
+    choose_plan(op, catalog, collection, query, env, false).await
+}
+
+async fn choose_plan(
+    op: &mut OperationContext,
+    catalog: &Catalog,
+    collection: Option<&Arc<Collection>>,
+    query: &Query,
+    env: &QueryEnv,
+    use_cache: bool,
+) -> Result<Planned> {
+    let filtered = collection.and_then(|collection| filtered(collection, query, env));
+    let is_filtered = filtered.is_some();
+    let query = filtered.as_ref().unwrap_or(query);
     let mut candidates = planner::candidates(collection, query)?;
     if candidates.len() <= 1 || candidates[0].is_certain() {
-        let best = candidates.remove(0);
-        let rejected = Vec::new();
-        return Ok(Planned { root: best.into_stage(collection, query), rejected });
+        let root = candidates.swap_remove(0).into_stage(collection, query);
+        return Ok(Planned { is_filtered, ..Planned::alone(root) });
     }
-    let mut contestants: Vec<Contestant> = candidates
-        .into_iter()
-        .map(|candidate| Contestant {
-            root: candidate.into_stage(collection, query),
-            rows: Vec::new(),
-            bytes: 0,
-            works: 0,
-            done: false,
-            failed: None,
-        })
-        .collect();
+    let cache = match (&env.plans, collection) {
+        (Some(cache), Some(collection)) if use_cache && query.hint.is_none() => {
+            Some((cache, collection, shape::of_query(query)))
+        }
+        _ => None,
+    };
+    if let Some((cache, collection, shape)) = &cache
+        && let Some(recommended) = cache.recommended(collection, shape)
+        && let Some(at) = candidates.iter().position(|c| c.name() == recommended.plan)
+    {
+        let chosen = candidates.swap_remove(at);
+        let mut alone = vec![contestant(chosen, Some(collection), query)];
+        contest(op, catalog, env, &mut alone, recommended.works_max).await?;
+        let is_good = |c: &Contestant| c.failed.is_none() && c.works < recommended.works_max;
+        if let Some(plan) = alone.pop().filter(is_good) {
+            let root = plan.into_root();
+            return Ok(Planned { is_cached: true, is_filtered, ..Planned::alone(root) });
+        }
+        cache.failed(collection, shape);
+        candidates = planner::candidates(Some(collection), query)?;
+    }
+    let mut contestants: Vec<Contestant> =
+        candidates.into_iter().map(|c| contestant(c, collection, query)).collect();
+    contest(op, catalog, env, &mut contestants, WORKS_MAX).await?;
+    let (winner, losers) = choose(contestants)?;
+    if let Some((cache, collection, shape)) = &cache {
+        cache.won(collection, shape, winner.name.clone(), winner.works);
+    }
+    Ok(Planned {
+        trials: std::iter::once(&winner).chain(&losers).map(Contestant::trial).collect(),
+        root: winner.into_root(),
+        rejected: losers.into_iter().map(|c| c.root).collect(),
+        is_cached: false,
+        is_filtered,
+    })
+}
+
+/// The query with what an index filter of its shape says, which a hint cannot change.
+pub(super) fn filtered(
+    collection: &Arc<Collection>,
+    query: &Query,
+    env: &QueryEnv,
+) -> Option<Query> {
+    let cache = env.plans.as_ref().filter(|cache| cache.has_filters())?;
+    let allowed = cache.filter(collection, &shape::of_query(query))?;
+    Some(Query { allowed: Some(allowed), hint: None, ..query.clone() })
+}
+
+fn contestant(
+    candidate: Candidate,
+    collection: Option<&Arc<Collection>>,
+    query: &Query,
+) -> Contestant {
+    Contestant {
+        name: candidate.name(),
+        root: candidate.into_stage(collection, query),
+        rows: Vec::new(),
+        bytes: 0,
+        works: 0,
+        done: false,
+        failed: None,
+    }
+}
+
+/// Runs all side by side until one is at its end or has given enough, or none may go on.
+async fn contest(
+    op: &mut OperationContext,
+    catalog: &Catalog,
+    env: &QueryEnv,
+    contestants: &mut [Contestant],
+    works_max: u64,
+) -> Result<()> {
     let mut ru = catalog.engine().recovery_unit();
     loop {
         ru.enter();
-        let turn = round(&mut contestants, &*ru, env);
+        let turn = round(contestants, &*ru, env, works_max);
         ru.leave();
         match turn {
-            Turn::Over => break,
+            Turn::Over => return Ok(()),
             Turn::Again => {
                 if op.slice_is_over() {
                     op.yield_now().await?;
@@ -80,7 +211,6 @@ pub async fn plan(
             }
         }
     }
-    choose(contestants)
 }
 
 enum Turn {
@@ -90,7 +220,12 @@ enum Turn {
 }
 
 /// A turn for each candidate.
-fn round(contestants: &mut [Contestant], ru: &dyn RecoveryUnit, env: &QueryEnv) -> Turn {
+fn round(
+    contestants: &mut [Contestant],
+    ru: &dyn RecoveryUnit,
+    env: &QueryEnv,
+    works_max: u64,
+) -> Turn {
     for contestant in contestants.iter_mut().filter(|c| c.failed.is_none()) {
         for _ in 0..TURN_WORKS {
             let mut cx = ExecCx { ru, env, budget: 1 };
@@ -116,32 +251,24 @@ fn round(contestants: &mut [Contestant], ru: &dyn RecoveryUnit, env: &QueryEnv) 
             }
         }
     }
-    let alive = contestants.iter().any(|c| c.failed.is_none() && c.works < WORKS_MAX);
+    let alive = contestants.iter().any(|c| c.failed.is_none() && c.works < works_max);
     if alive { Turn::Again } else { Turn::Over }
 }
 
-fn choose(mut contestants: Vec<Contestant>) -> Result<Planned> {
-    let score = |c: &Contestant| {
-        if c.failed.is_some() {
-            return -1.0;
-        }
-        let productivity = c.rows.len() as f64 / c.works.max(1) as f64;
-        productivity + if c.done { 1.0 } else { 0.0 }
-    };
+/// The winner and the others.
+fn choose(mut contestants: Vec<Contestant>) -> Result<(Contestant, Vec<Contestant>)> {
     let mut best = 0;
     for (position, contestant) in contestants.iter().enumerate() {
         // The candidates come in the order in which they promise most: a tie goes to the first.
-        if score(contestant) > score(&contestants[best]) {
+        if contestant.score() > contestants[best].score() {
             best = position;
         }
     }
-    let winner = contestants.remove(best);
-    if let Some(error) = winner.failed {
-        return Err(error);
+    let mut winner = contestants.remove(best);
+    match winner.failed.take() {
+        Some(error) => Err(error),
+        None => Ok((winner, contestants)),
     }
-    let rejected = contestants.into_iter().map(|c| c.root).collect();
-    let root = Box::new(Buffered::new(winner.root, winner.rows, winner.done));
-    Ok(Planned { root, rejected })
 }
 
 /// A plan without a trial: for what has to be planned in the middle of execution.

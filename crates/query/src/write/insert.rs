@@ -57,7 +57,8 @@ pub async fn insert(
             }
             match attempt_insert(catalog, &collection, &mut unit)? {
                 Inserted::All(ticket) => {
-                    outcome.committed(ticket);
+                    let bytes = docs[next..next + count].iter().map(|d| d.as_bytes().len()).sum();
+                    outcome.committed(ticket, bytes);
                     inserted += count as u64;
                     next += count;
                     most = (most * 2).min(UNIT_DOCS_MAX);
@@ -88,8 +89,8 @@ pub async fn insert(
                 return Ok(inserted);
             }
         }
-        if op.slice_is_over() && next < docs.len() {
-            op.yield_now().await?;
+        if next < docs.len() {
+            outcome.pause(op).await?;
         }
     }
     Ok(inserted)

@@ -12,9 +12,9 @@ pub mod retry;
 pub mod targets;
 pub mod update;
 
-use kauri_base::{Error, Result};
+use kauri_base::{Error, OperationContext, Result};
 use kauri_catalog::{Catalog, Collection, Namespace};
-use kauri_storage::CommitTicket;
+use kauri_storage::{CommitTicket, Durability};
 use std::sync::Arc;
 
 /// What a write command has come to.
@@ -24,12 +24,48 @@ pub struct WriteOutcome {
     pub errors: Vec<(usize, Error)>,
     /// The last commit, to be waited for before the acknowledgement.
     pub ticket: Option<CommitTicket>,
+    /// Called before a wait for the log in the middle of a command, so that what is to be written gets
+    /// under way; without it there is no such wait.
+    before_wait: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Commits since the last wait, and their bytes.
+    unwritten: (u32, usize),
 }
 
+/// Commits of one command that the log may be behind.
+const UNWRITTEN_COMMITS_MAX: u32 = 256;
+/// And their bytes.
+const UNWRITTEN_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 impl WriteOutcome {
-    /// Notes a commit.
-    pub fn committed(&mut self, ticket: CommitTicket) {
+    /// For a command that waits for the log where it runs too far ahead of it.
+    pub fn waiting(before_wait: Arc<dyn Fn() + Send + Sync>) -> Self {
+        WriteOutcome { before_wait: Some(before_wait), ..WriteOutcome::default() }
+    }
+
+    /// Notes a commit of so many bytes.
+    pub fn committed(&mut self, ticket: CommitTicket, bytes: usize) {
         self.ticket = Some(ticket);
+        self.unwritten.0 += 1;
+        self.unwritten.1 += bytes;
+    }
+
+    /// Between units: a command of many lets others run, and does not run ahead of the log without
+    /// bound.
+    pub async fn pause(&mut self, op: &mut OperationContext) -> Result<()> {
+        let (commits, bytes) = self.unwritten;
+        if commits >= UNWRITTEN_COMMITS_MAX || bytes >= UNWRITTEN_BYTES_MAX {
+            self.unwritten = (0, 0);
+            let written = self.ticket.as_ref().and_then(|t| t.ticket(Durability::Written));
+            if let (Some(written), Some(before_wait)) = (written.cloned(), &self.before_wait) {
+                before_wait();
+                written.await?;
+                op.check_for_interrupt()?;
+            }
+        }
+        if op.slice_is_over() {
+            op.yield_now().await?;
+        }
+        Ok(())
     }
 }
 

@@ -198,6 +198,7 @@ impl Targets<'_> {
             if walked? == Ended::Exhausted {
                 break;
             }
+            outcome.pause(op).await?;
         }
         self.one_by_one(op, &mut collection, later, statement, reached, outcome).await
     }
@@ -235,9 +236,7 @@ impl Targets<'_> {
                     _ => return Ok(()),
                 }
             }
-            if op.should_yield() {
-                op.yield_now().await?;
-            }
+            outcome.pause(op).await?;
         }
         Ok(())
     }
@@ -278,7 +277,7 @@ impl Targets<'_> {
         if !batch.unit.is_empty() {
             let result = self.catalog.committer().commit(&mut batch.unit);
             match attempt(result, collection) {
-                Ok(Attempt::Committed(ticket)) => outcome.committed(ticket),
+                Ok(Attempt::Committed(ticket)) => outcome.committed(ticket, batch.bytes),
                 Ok(Attempt::Again) => return Ok(false),
                 Err(error)
                     if error.code() == ErrorCode::DuplicateKey && batch.unit.ops.len() > 1 =>

@@ -163,7 +163,7 @@ async fn upsert(
         drop(unit);
         match attempt(result, &collection)? {
             Attempt::Committed(ticket) => {
-                outcome.committed(ticket);
+                outcome.committed(ticket, doc.as_bytes().len());
                 return Ok(doc);
             }
             Attempt::Again => op.yield_now().await?,

@@ -1,0 +1,216 @@
+//! `bulkWrite`: inserts, updates and deletes on several collections in one command.
+//!
+//! Each operation becomes the statement that its own command would have and runs as that does; a
+//! row for each tells what came of it.
+
+mod parse;
+
+use super::{delete, list_rows, update};
+use crate::invocation::Invocation;
+use crate::registry::{Access, Command, Run};
+use kauri_base::{Error, Result};
+use kauri_bson::{Doc, DocBuf};
+use kauri_catalog::Namespace;
+use kauri_query::write::WriteOutcome;
+use kauri_query::write::insert::{InsertOptions, insert};
+use parse::{Kind, Operation, Request};
+use std::sync::atomic::Ordering;
+
+/// See the module's head.
+pub const COMMAND: Command = Command {
+    access: Access::Write,
+    admin_only: true,
+    api_v1: true,
+    ..Command::new("bulkWrite", "inserts, updates and deletes on several collections", run)
+};
+
+/// What has been done so far.
+#[derive(Default)]
+struct Done {
+    rows: Vec<DocBuf>,
+    errors: i32,
+    inserted: i32,
+    matched: i32,
+    modified: i32,
+    upserted: i32,
+    deleted: i32,
+}
+
+fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
+    Box::pin(async move {
+        let request = Request::parse(invocation)?;
+        let mut outcome = invocation.write_outcome();
+        let mut done = Done::default();
+        let mut at = 0;
+        while at < request.operations.len() {
+            outcome.pause(&mut invocation.op).await?;
+            let run = inserts_from(&request.operations, at);
+            let failed = if run > 0 {
+                run_inserts(invocation, &request, at, run, &mut outcome, &mut done).await?;
+                at += run;
+                !outcome.errors.is_empty()
+            } else {
+                let failed =
+                    run_statement(invocation, &request, at, &mut outcome, &mut done).await?;
+                at += 1;
+                failed
+            };
+            outcome.errors.clear();
+            if failed && request.ordered {
+                break;
+            }
+        }
+        count(invocation, &done);
+        invocation.wait_for_commit(outcome.ticket.take()).await?;
+        let ns = Namespace::new("admin", "$cmd.bulkWrite")?;
+        let rows = std::mem::take(&mut done.rows);
+        list_rows::reply(invocation, ns, rows, request.batch_size).await?;
+        let out = &mut invocation.reply;
+        out.put("nErrors", done.errors);
+        out.put("nInserted", done.inserted);
+        out.put("nMatched", done.matched);
+        out.put("nModified", done.modified);
+        out.put("nUpserted", done.upserted);
+        out.put("nDeleted", done.deleted);
+        Ok(())
+    })
+}
+
+fn count(invocation: &Invocation<'_>, done: &Done) {
+    let counters = &invocation.server.counters;
+    let add = |counter: &std::sync::atomic::AtomicU64, n: i32| {
+        counter.fetch_add(n as u64, Ordering::Relaxed);
+    };
+    add(&counters.docs_inserted, done.inserted);
+    add(&counters.docs_updated, done.modified);
+    add(&counters.docs_deleted, done.deleted);
+}
+
+/// How many operations from this one on are inserts into one collection.
+fn inserts_from(operations: &[Operation<'_>], at: usize) -> usize {
+    let rest = operations.get(at..).unwrap_or_default();
+    let Some(first) = rest.first() else { return 0 };
+    let same =
+        |o: &&Operation<'_>| matches!(o.kind, Kind::Insert(_)) && o.namespace == first.namespace;
+    rest.iter().take_while(same).count()
+}
+
+impl Done {
+    fn error(&mut self, request: &Request<'_>, at: usize, error: &Error) {
+        self.errors += 1;
+        let kind = request.operations.get(at).map(|o| &o.kind);
+        self.rows.push(DocBuf::build(|w| {
+            w.put("ok", 0.0);
+            w.put("idx", at as i32);
+            w.put("code", error.code().number());
+            if let Some(extra) = error.extra().and_then(|e| Doc::from_bytes(e).ok()) {
+                w.put_all(extra);
+            }
+            w.put("errmsg", error.message());
+            w.put("n", 0);
+            if let Some(Kind::Update(_)) = kind {
+                w.put("nModified", 0);
+            }
+        }));
+    }
+}
+
+async fn run_inserts(
+    invocation: &mut Invocation<'_>,
+    request: &Request<'_>,
+    at: usize,
+    run: usize,
+    outcome: &mut WriteOutcome,
+    done: &mut Done,
+) -> Result<()> {
+    let operations = request.operations.get(at..at + run).unwrap_or_default();
+    let Some(ns) = operations.first().and_then(|o| request.namespace(o)) else { return Ok(()) };
+    let docs: Vec<Doc<'_>> = operations
+        .iter()
+        .filter_map(|o| match &o.kind {
+            Kind::Insert(doc) => Some(*doc),
+            _ => None,
+        })
+        .collect();
+    let options =
+        InsertOptions { ordered: request.ordered, bypass_validation: request.bypass_validation };
+    let catalog = &invocation.server.catalog;
+    done.inserted +=
+        insert(&mut invocation.op, catalog, ns, &docs, &options, outcome).await? as i32;
+    let first_error = outcome.errors.first().map_or(docs.len(), |(place, _)| *place);
+    let tried = if request.ordered { (first_error + 1).min(docs.len()) } else { docs.len() };
+    let mut errors = outcome.errors.iter().peekable();
+    for place in 0..tried {
+        match errors.next_if(|(failed, _)| *failed == place) {
+            Some((_, error)) => done.error(request, at + place, error),
+            None if request.errors_only => {}
+            None => done.rows.push(row(at + place, 1)),
+        }
+    }
+    Ok(())
+}
+
+fn row(at: usize, n: i32) -> DocBuf {
+    DocBuf::build(|w| {
+        w.put("ok", 1.0);
+        w.put("idx", at as i32);
+        w.put("n", n);
+    })
+}
+
+/// An update or delete. True if it failed.
+async fn run_statement(
+    invocation: &mut Invocation<'_>,
+    request: &Request<'_>,
+    at: usize,
+    outcome: &mut WriteOutcome,
+    done: &mut Done,
+) -> Result<bool> {
+    let Some(operation) = request.operations.get(at) else { return Ok(false) };
+    let Some(ns) = request.namespace(operation) else { return Ok(false) };
+    let variables = request.variables;
+    let result = match &operation.kind {
+        Kind::Insert(_) => return Ok(false),
+        Kind::Delete(statement) => {
+            delete::run_statement(invocation, ns, variables, statement.as_doc(), outcome).await.map(
+                |deleted| {
+                    done.deleted += deleted as i32;
+                    row(at, deleted as i32)
+                },
+            )
+        }
+        Kind::Update(statement) => {
+            let bypass = request.bypass_validation;
+            let statement = statement.as_doc();
+            update::run_statement(invocation, ns, variables, bypass, statement, outcome).await.map(
+                |updated| {
+                    done.matched += updated.matched as i32;
+                    done.modified += updated.modified as i32;
+                    done.upserted += i32::from(updated.upserted.is_some());
+                    DocBuf::build(|w| {
+                        w.put("ok", 1.0);
+                        w.put("idx", at as i32);
+                        w.put("n", updated.matched as i32 + i32::from(updated.upserted.is_some()));
+                        w.put("nModified", updated.modified as i32);
+                        if let Some(id) = &updated.upserted {
+                            w.document("upserted").put_value("_id", id);
+                        }
+                    })
+                },
+            )
+        }
+    };
+    match result {
+        Ok(row) => {
+            if !request.errors_only {
+                done.rows.push(row);
+            }
+            Ok(false)
+        }
+        Err(error) => {
+            invocation.op.check_for_interrupt()?;
+            done.error(request, at, &error);
+            Ok(true)
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Reading a `bulkWrite` command.
+
+use crate::args::{Args, fields, structure};
+use crate::cmds::ddl;
+use crate::cmds::insert::check_batch;
+use crate::cmds::list_rows;
+use crate::invocation::Invocation;
+use kauri_base::{Result, bail};
+use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
+use kauri_catalog::Namespace;
+
+/// The command.
+pub struct Request<'a> {
+    /// What is to be done, in order.
+    pub operations: Vec<Operation<'a>>,
+    /// The collections that operations name by number.
+    namespaces: Vec<Namespace>,
+    /// Stop at the first error.
+    pub ordered: bool,
+    /// Leave validators out.
+    pub bypass_validation: bool,
+    /// Tell only of what failed.
+    pub errors_only: bool,
+    /// `let`.
+    pub variables: Doc<'a>,
+    /// `cursor.batchSize`.
+    pub batch_size: Option<u64>,
+}
+
+/// One operation.
+pub struct Operation<'a> {
+    /// The collection's number.
+    pub namespace: usize,
+    /// What it does.
+    pub kind: Kind<'a>,
+}
+
+/// What an operation does.
+pub enum Kind<'a> {
+    /// Inserts a document.
+    Insert(Doc<'a>),
+    /// A statement as `update` has it.
+    Update(DocBuf),
+    /// A statement as `delete` has it.
+    Delete(DocBuf),
+}
+
+impl<'a> Request<'a> {
+    /// Reads the command.
+    pub fn parse(invocation: &Invocation<'a>) -> Result<Request<'a>> {
+        let args = Args::new("bulkWrite");
+        let mut request = Request {
+            operations: Vec::new(),
+            namespaces: Vec::new(),
+            ordered: true,
+            bypass_validation: false,
+            errors_only: false,
+            variables: Doc::EMPTY,
+            batch_size: None,
+        };
+        let (mut operations, mut namespaces) = (None, None);
+        for elem in fields(invocation.body) {
+            match elem.key() {
+                "ops" => operations = Some(documents(elem, "ops")?),
+                "nsInfo" => namespaces = Some(documents(elem, "nsInfo")?),
+                "ordered" => request.ordered = args.bool(elem)?,
+                "bypassDocumentValidation" => request.bypass_validation = args.safe_bool(elem)?,
+                "errorsOnly" => request.errors_only = args.bool(elem)?,
+                "let" => request.variables = args.object(elem)?,
+                "cursor" => request.batch_size = list_rows::batch_size("bulkWrite", elem)?,
+                _ => args.other(elem)?,
+            }
+        }
+        for sequence in &invocation.sequences {
+            match sequence.field {
+                "ops" => operations = Some(sequence.docs.clone()),
+                "nsInfo" => namespaces = Some(sequence.docs.clone()),
+                other => return Err(args.unknown(other)),
+            }
+        }
+        let Some(operations) = operations else { return Err(args.missing("ops")) };
+        let Some(namespaces) = namespaces else { return Err(args.missing("nsInfo")) };
+        for doc in operations.iter() {
+            request.operations.push(operation(*doc)?);
+        }
+        check_batch(operations.len())?;
+        for doc in namespaces {
+            request.namespaces.push(namespace(invocation, doc)?);
+        }
+        let count = request.namespaces.len();
+        if let Some(wrong) = request.operations.iter().find(|o| o.namespace >= count) {
+            bail!(BadValue, "BulkWrite ops entry has an invalid nsInfo index: {}", wrong.namespace);
+        }
+        Ok(request)
+    }
+
+    /// The collection of an operation.
+    pub fn namespace(&self, operation: &Operation<'_>) -> Option<&Namespace> {
+        self.namespaces.get(operation.namespace)
+    }
+}
+
+fn documents<'a>(elem: Elem<'a>, name: &str) -> Result<Vec<Doc<'a>>> {
+    let path = format!("bulkWrite.{name}");
+    let list = Args::new("bulkWrite").array(elem)?;
+    list.iter().map(|doc| Args::new(&path).object(doc)).collect()
+}
+
+fn namespace(invocation: &Invocation<'_>, doc: Doc<'_>) -> Result<Namespace> {
+    let args = Args::new("bulkWrite.nsInfo");
+    let (mut name, mut uuid) = (None, None);
+    for elem in structure(doc) {
+        match elem.key() {
+            "ns" => name = Some(args.string(elem)?),
+            "collectionUUID" => uuid = Some(ddl::uuid(&args, elem)?),
+            "encryptionInformation" | "shardVersion" | "databaseVersion" => {}
+            other => return Err(args.unknown(other)),
+        }
+    }
+    let Some(name) = name else { return Err(args.missing("ns")) };
+    let ns = Namespace::parse(&name)?;
+    let catalog = &invocation.server.catalog;
+    ddl::check_uuid(catalog, &ns, &catalog.resolve(ns.as_str()), uuid.as_ref())?;
+    Ok(ns)
+}
+
+fn operation(doc: Doc<'_>) -> Result<Operation<'_>> {
+    let args = Args::new("bulkWrite.ops");
+    let first = doc.first();
+    let Some(first) = first else { return Err(args.missing("insert")) };
+    let read: fn(Doc<'_>) -> Result<Kind<'_>> = match first.key() {
+        "insert" => insert,
+        "update" => update,
+        "delete" => delete,
+        other => return Err(args.unknown(other)),
+    };
+    if first.ty() == Type::Null {
+        return Err(args.missing(first.key()));
+    }
+    let namespace = args.count(first)? as usize;
+    Ok(Operation { namespace, kind: read(doc)? })
+}
+
+/// The fields behind the one that says what the operation is; null counts as not given where it may
+/// be left out.
+fn rest(doc: Doc<'_>) -> impl Iterator<Item = Elem<'_>> {
+    let is_given = |e: &Elem<'_>| e.ty() != Type::Null || matches!(e.key(), "hint" | "updateMods");
+    doc.iter().skip(1).filter(is_given)
+}
+
+fn insert(doc: Doc<'_>) -> Result<Kind<'_>> {
+    let args = Args::new("bulkWrite.ops");
+    let mut document = None;
+    for elem in rest(doc) {
+        match elem.key() {
+            "document" => document = Some(args.object(elem)?),
+            other => return Err(args.unknown(other)),
+        }
+    }
+    document.map(Kind::Insert).ok_or_else(|| args.missing("document"))
+}
+
+fn update(doc: Doc<'_>) -> Result<Kind<'_>> {
+    let args = Args::new("bulkWrite.ops");
+    let (mut filter, mut change) = (false, false);
+    let mut failed = Ok(());
+    let statement = DocBuf::build(|w| {
+        for elem in rest(doc) {
+            let name = match elem.key() {
+                "filter" => {
+                    filter = true;
+                    "q"
+                }
+                "updateMods" => {
+                    change = true;
+                    "u"
+                }
+                "constants" => "c",
+                other => other,
+            };
+            if let Err(error) = check_update(&args, elem) {
+                failed = Err(error);
+                return;
+            }
+            w.put_value(name, &elem.value());
+        }
+    });
+    failed?;
+    if !filter {
+        return Err(args.missing("filter"));
+    }
+    if !change {
+        return Err(args.missing("updateMods"));
+    }
+    Ok(Kind::Update(statement))
+}
+
+fn check_update(args: &Args<'_>, elem: Elem<'_>) -> Result<()> {
+    match elem.key() {
+        "filter" | "constants" | "collation" | "sort" => args.object(elem).map(drop),
+        "updateMods" if matches!(elem.ty(), Type::Document | Type::Array) => Ok(()),
+        "updateMods" => {
+            bail!(FailedToParse, "Update argument must be either an object or an array")
+        }
+        "arrayFilters" => args.array(elem).map(drop),
+        "multi" | "upsert" | "upsertSupplied" => args.bool(elem).map(drop),
+        "hint" => check_hint(elem),
+        other => Err(args.unknown(other)),
+    }
+}
+
+fn check_hint(elem: Elem<'_>) -> Result<()> {
+    if !matches!(elem.ty(), Type::String | Type::Document) {
+        bail!(FailedToParse, "Hint must be a string or an object");
+    }
+    Ok(())
+}
+
+fn delete(doc: Doc<'_>) -> Result<Kind<'_>> {
+    let args = Args::new("bulkWrite.ops");
+    let mut filter = None;
+    let (mut hint, mut collation, mut multi) = (Value::Missing, Value::Missing, false);
+    for elem in rest(doc) {
+        match elem.key() {
+            "filter" => filter = Some(args.object(elem)?),
+            "multi" => multi = args.bool(elem)?,
+            "hint" => {
+                check_hint(elem)?;
+                hint = elem.value();
+            }
+            "collation" => {
+                args.object(elem)?;
+                collation = elem.value();
+            }
+            other => return Err(args.unknown(other)),
+        }
+    }
+    let Some(filter) = filter else { return Err(args.missing("filter")) };
+    Ok(Kind::Delete(DocBuf::build(|w| {
+        w.put("q", filter);
+        w.put("limit", i32::from(!multi));
+        for (name, value) in [("hint", hint), ("collation", collation)] {
+            if !matches!(value, Value::Missing) {
+                w.put_value(name, &value);
+            }
+        }
+    })))
+}

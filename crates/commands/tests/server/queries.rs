@@ -1,0 +1,226 @@
+//! How queries are answered and explained: which plans there are, what may be asked to see, index
+//! filters, and that long matching ends when it has to.
+
+use crate::common::{Client, TestServer, at, cursor_id, first_batch, number, show, text, until};
+use kauri_bson::{DocBuf, Value, array, doc};
+use std::time::Duration;
+
+fn index(client: &Client, key: DocBuf, name: &str) {
+    let spec = doc! { "key" => key, "name" => name };
+    client.ok(doc! { "createIndexes" => "c", "indexes" => array![spec] });
+}
+
+/// The names of the winning plan's stages from the top.
+fn stages(client: &Client, command: DocBuf) -> Vec<String> {
+    let reply = client.ok(doc! { "explain" => command, "verbosity" => "queryPlanner" });
+    let mut stage = Some(at(&at(&reply, "queryPlanner"), "winningPlan"));
+    let mut names = Vec::new();
+    while let Some(this) = stage {
+        names.push(text(&this, "stage"));
+        stage = match this.as_doc().value("inputStage") {
+            Value::Document(inner) => Some(inner.into_buf()),
+            _ => match this.as_doc().value("inputStages") {
+                Value::Array(all) => all.as_doc().first().map(|e| e.as_doc().unwrap().to_buf()),
+                _ => None,
+            },
+        };
+    }
+    names
+}
+
+fn filled(test: &TestServer) -> Client {
+    let client = test.client();
+    let doc = |i: i32| doc! { "_id" => i, "a" => i % 5, "b" => i, "c" => i % 3 };
+    client.insert("c", (0..60).map(doc));
+    index(&client, doc! { "a" => 1, "b" => 1 }, "a_b");
+    client
+}
+
+#[test]
+fn plans_do_no_more_than_they_have_to() {
+    let test = TestServer::start();
+    let client = filled(&test);
+    let find = |filter: DocBuf, projection: DocBuf, sort: DocBuf| {
+        let command = doc! {
+            "find" => "c", "filter" => filter, "projection" => projection, "sort" => sort,
+        };
+        stages(&client, command)
+    };
+    let (none, a, b) = (doc! {}, doc! { "a" => 2 }, doc! { "b" => 1 });
+    let covered = doc! { "a" => 1, "b" => 1, "_id" => 0 };
+    let names = find(a.clone(), covered, none.clone());
+    assert_eq!(names, ["PROJECTION_COVERED", "IXSCAN"]);
+    let names = find(a.clone(), doc! { "b" => 1 }, none.clone());
+    assert_eq!(names, ["PROJECTION_SIMPLE", "FETCH", "IXSCAN"]);
+    assert_eq!(find(a.clone(), none.clone(), b.clone()), ["FETCH", "IXSCAN"]);
+    let two = doc! { "a" => doc! { "$in" => array![1, 2] } };
+    assert_eq!(find(two, none.clone(), b), ["SORT_MERGE", "FETCH", "IXSCAN"]);
+    let count = |query: DocBuf| stages(&client, doc! { "count" => "c", "query" => query });
+    assert_eq!(count(none), ["RECORD_STORE_FAST_COUNT"]);
+    assert_eq!(count(a), ["COUNT", "COUNT_SCAN"]);
+    let distinct = doc! { "distinct" => "c", "key" => "a" };
+    assert_eq!(stages(&client, distinct.clone()), ["PROJECTION_COVERED", "DISTINCT_SCAN"]);
+    let values = client.ok(distinct).as_doc().value("values").into_owned();
+    assert_eq!(values, Value::array((0..5).map(Value::Int32)));
+    let n = client.ok(doc! { "count" => "c", "query" => doc! { "a" => 2, "b" => 7 } });
+    assert_eq!(number(&n, "n"), 1);
+}
+
+#[test]
+fn explain_tells_what_was_looked_at() {
+    let test = TestServer::start();
+    let client = filled(&test);
+    index(&client, doc! { "c" => 1 }, "c");
+    let find = doc! { "find" => "c", "filter" => doc! { "a" => 1, "c" => 2 } };
+    let reply = client.ok(doc! { "explain" => find, "verbosity" => "allPlansExecution" });
+    let stats = at(&reply, "executionStats");
+    assert_eq!(number(&stats, "nReturned"), 4);
+    assert_eq!(number(&stats, "totalDocsExamined"), 12);
+    let Value::Array(all) = stats.as_doc().value("allPlansExecution") else {
+        panic!("{}", show(&stats));
+    };
+    assert_eq!(all.as_doc().count(), 2, "{}", show(&stats));
+    let Value::Array(rejected) =
+        at(&reply, "queryPlanner").as_doc().value("rejectedPlans").into_owned()
+    else {
+        panic!("{}", show(&reply));
+    };
+    assert_eq!(rejected.as_doc().count(), 1);
+    assert_eq!(text(&at(&reply, "command"), "$db"), "test");
+    let delete = doc! { "delete" => "c", "deletes" => array![doc! { "q" => doc! { "a" => 1 }, "limit" => 0 }] };
+    assert_eq!(stages(&client, delete), ["DELETE", "FETCH", "IXSCAN"]);
+    assert_eq!(client.all_ids("c").len(), 60, "an explanation deletes nothing");
+}
+
+#[test]
+fn hints_and_bounds() {
+    let test = TestServer::start();
+    let client = filled(&test);
+    let ids = |command: DocBuf| {
+        first_batch(&client.ok(command)).iter().map(|d| number(d, "_id")).collect::<Vec<_>>()
+    };
+    let bounded = |min: DocBuf, max: DocBuf, hint: &str| {
+        doc! { "find" => "c", "min" => min, "max" => max, "hint" => hint }
+    };
+    let (low, high) = (doc! { "a" => 2, "b" => 50 }, doc! { "a" => 3, "b" => 5 });
+    assert_eq!(ids(bounded(low.clone(), high.clone(), "a_b")), [52, 57, 3]);
+    assert_eq!(client.fails(bounded(high.clone(), low.clone(), "a_b")), 51175);
+    assert_eq!(client.fails(bounded(low.clone(), high.clone(), "_id_")), 51174);
+    assert_eq!(client.fails(bounded(low.clone(), doc! { "a" => 3 }, "a_b")), 51176);
+    assert_eq!(client.fails(doc! { "find" => "c", "min" => low }), 51173);
+    assert_eq!(client.fails(doc! { "find" => "c", "hint" => "none" }), 2);
+    let keys = doc! {
+        "find" => "c", "filter" => doc! { "a" => 1, "b" => 6 }, "hint" => "a_b", "returnKey" => true,
+    };
+    assert_eq!(first_batch(&client.ok(keys)), [doc! { "a" => 1, "b" => 6 }]);
+    let with_id = doc! { "find" => "c", "filter" => doc! { "_id" => 6 }, "showRecordId" => true };
+    let shown = first_batch(&client.ok(with_id));
+    assert!(shown[0].as_doc().get("$recordId").is_some(), "{}", show(&shown[0]));
+    let last = doc! { "find" => "c", "sort" => doc! { "$natural" => -1 }, "limit" => 2 };
+    assert_eq!(ids(last), [59, 58]);
+    let both = doc! { "find" => "c", "sort" => doc! { "$natural" => 1, "a" => 1 } };
+    assert_eq!(client.fails(both), 2);
+}
+
+#[test]
+fn a_hint_takes_an_incomplete_index_at_its_word() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", [doc! { "_id" => 1, "a" => 1 }, doc! { "_id" => 2 }]);
+    let sparse = doc! { "key" => doc! { "a" => 1 }, "name" => "sparse", "sparse" => true };
+    let partial = doc! {
+        "key" => doc! { "x" => 1 }, "name" => "partial",
+        "partialFilterExpression" => doc! { "a" => doc! { "$gt" => 0 } },
+    };
+    client.ok(doc! { "createIndexes" => "c", "indexes" => array![sparse, partial] });
+    for hint in ["sparse", "partial"] {
+        assert_eq!(number(&client.ok(doc! { "count" => "c", "hint" => hint }), "n"), 1, "{hint}");
+    }
+    assert_eq!(number(&client.ok(doc! { "count" => "c" }), "n"), 2);
+}
+
+#[test]
+fn an_index_filter_rules_over_hints() {
+    let test = TestServer::start();
+    let client = filled(&test);
+    index(&client, doc! { "a" => 1 }, "a");
+    let filter = doc! { "planCacheSetFilter" => "c", "query" => doc! { "a" => 1 }, "indexes" => array!["a"] };
+    client.ok(filter);
+    let used = |filter: DocBuf| {
+        let find = doc! { "find" => "c", "filter" => filter, "hint" => "a_b" };
+        let reply = client.ok(doc! { "explain" => find, "verbosity" => "queryPlanner" });
+        let planner = at(&reply, "queryPlanner");
+        let scan = at(&at(&planner, "winningPlan"), "inputStage");
+        (text(&scan, "indexName"), planner.as_doc().value("indexFilterSet").into_owned())
+    };
+    assert_eq!(used(doc! { "a" => 3 }), ("a".to_owned(), Value::Bool(true)));
+    assert_eq!(used(doc! { "a" => doc! { "$gt" => 3 } }), ("a_b".to_owned(), Value::Bool(false)));
+    let listed = client.ok(doc! { "planCacheListFilters" => "c" });
+    let Value::Array(filters) = listed.as_doc().value("filters") else { panic!() };
+    assert_eq!(filters.as_doc().count(), 1);
+    client.ok(doc! { "planCacheClearFilters" => "c" });
+    assert_eq!(used(doc! { "a" => 3 }), ("a_b".to_owned(), Value::Bool(false)));
+}
+
+#[test]
+fn a_cursor_that_lost_its_place_says_so() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.ok(doc! { "create" => "c", "capped" => true, "size" => 100_000, "max" => 3 });
+    client.insert("c", (0..3).map(|i| doc! { "_id" => i }));
+    let tail = |filter: DocBuf| {
+        client.ok(doc! { "find" => "c", "filter" => filter, "tailable" => true, "batchSize" => 10 })
+    };
+    assert_ne!(cursor_id(&tail(doc! { "none" => 1 })), 0, "it waits for one that matches");
+    let id = cursor_id(&tail(doc! {}));
+    client.insert("c", (3..9).map(|i| doc! { "_id" => i }));
+    assert_eq!(client.fails(doc! { "getMore" => id, "collection" => "c" }), 136);
+    for refused in [doc! { "a" => 1 }, doc! { "$natural" => -1 }] {
+        assert_eq!(client.fails(doc! { "find" => "c", "tailable" => true, "sort" => refused }), 2);
+    }
+}
+
+#[test]
+fn long_matching_ends_with_its_time() {
+    let test = TestServer::start();
+    let (client, other) = (test.client(), test.client());
+    client.insert("c", [doc! { "_id" => 1, "text" => "a".repeat(8_000_000).as_str() }]);
+    // From each of the text's characters this runs to its end, in vain.
+    let slow = doc! { "text" => doc! { "$regex" => "a*[bc]" } };
+    client.send(&doc! { "find" => "c", "filter" => slow, "maxTimeMS" => 5_000 });
+    until("the find runs", || {
+        let running = other.admin().ok(doc! { "currentOp" => 1, "op" => "query" });
+        let Value::Array(running) = running.as_doc().value("inprog") else { return false };
+        running.as_doc().count() > 0
+    });
+    test.clock.advance(Duration::from_secs(6));
+    let reply = client.receive().expect("it ends");
+    assert_eq!(crate::common::code_of(&reply), 50, "{}", show(&reply));
+}
+
+#[test]
+fn several_collections_are_written_in_one_command() {
+    let test = TestServer::start();
+    let client = test.client().admin();
+    let reply = client.ok(doc! {
+        "bulkWrite" => 1,
+        "nsInfo" => array![doc! { "ns" => "test.c" }, doc! { "ns" => "test.d" }],
+        "ordered" => false,
+        "ops" => array![
+            doc! { "insert" => 0, "document" => doc! { "_id" => 1 } },
+            doc! { "insert" => 0, "document" => doc! { "_id" => 1 } },
+            doc! { "insert" => 1, "document" => doc! { "_id" => 1, "a" => 1 } },
+            doc! { "update" => 1, "filter" => doc! { "a" => 1 }, "updateMods" => doc! { "$inc" => doc! { "a" => 1 } } },
+            doc! { "update" => 0, "filter" => doc! { "_id" => 5 }, "updateMods" => doc! { "a" => 1 }, "upsert" => true },
+            doc! { "delete" => 1, "filter" => doc! {}, "multi" => true },
+        ],
+    });
+    let counts = ["nErrors", "nInserted", "nMatched", "nModified", "nUpserted", "nDeleted"];
+    assert_eq!(counts.map(|name| number(&reply, name)), [1, 2, 1, 1, 1, 1], "{}", show(&reply));
+    let rows = first_batch(&reply);
+    assert_eq!(rows.iter().map(|row| number(row, "idx")).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(number(&rows[1], "code"), 11000);
+    assert_eq!(client.on("test").all_ids("c"), [1, 5]);
+    assert!(client.on("test").all_ids("d").is_empty());
+    assert_eq!(client.on("test").fails(doc! { "bulkWrite" => 1 }), 13);
+}

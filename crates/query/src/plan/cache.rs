@@ -1,0 +1,170 @@
+//! Which plan won the last trial of each query shape, and the index filters that users set.
+//!
+//! A shape's first trial leaves an entry that is not used yet; a second trial that needs no more work
+//! than the first makes it active. An active entry saves the trial: its plan runs alone, and if it
+//! takes ten times the work that it once needed for its first rows, all candidates compete again, as
+//! with MongoDB. An entry belongs to a collection's definition, so DDL of any kind ends it.
+//!
+//! Filters last until they are cleared, the collection is dropped, or the server ends.
+
+use super::query::Hint;
+use kauri_base::CollectionId;
+use kauri_bson::DocBuf;
+use kauri_catalog::Collection;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Shapes that are remembered at most.
+const ENTRIES_MAX: usize = 5000;
+/// Filters that may be set.
+const FILTERS_MAX: usize = 5000;
+/// Times the work of the trial after which a cached plan is given up
+/// (`internalQueryCacheEvictionRatio`).
+const EVICTION_RATIO: u64 = 10;
+
+type Key = (CollectionId, String);
+
+/// See the module's head.
+#[derive(Default)]
+pub struct PlanCache {
+    inner: Mutex<Inner>,
+    /// Filters that are set, so that queries need not take the lock to find none.
+    filter_count: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Inner {
+    entries: HashMap<Key, Entry>,
+    filters: HashMap<Key, Filter>,
+    /// How many filters were ever set: they are listed in this order.
+    set: u64,
+}
+
+struct Entry {
+    definition: Weak<Collection>,
+    plan: String,
+    works: u64,
+    active: bool,
+}
+
+/// An index filter.
+#[derive(Clone)]
+pub struct Filter {
+    /// A query of the shape as it was given: filter, sort, projection, collation.
+    pub shape_of: [DocBuf; 4],
+    /// The indexes that may be used.
+    pub indexes: Arc<Vec<Hint>>,
+    order: u64,
+}
+
+impl Filter {
+    /// A filter of the shape that this query (filter, sort, projection, collation) has.
+    pub fn new(shape_of: [DocBuf; 4], indexes: Vec<Hint>) -> Filter {
+        Filter { shape_of, indexes: Arc::new(indexes), order: 0 }
+    }
+}
+
+/// A plan that an entry recommends.
+pub struct Recommended {
+    /// The candidate's name.
+    pub plan: String,
+    /// The work that it may take for its first rows.
+    pub works_max: u64,
+}
+
+impl PlanCache {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The plan that an active entry has for the shape.
+    pub fn recommended(&self, collection: &Arc<Collection>, shape: &str) -> Option<Recommended> {
+        let inner = self.lock();
+        let entry = inner.entries.get(&(collection.id, shape.to_owned()))?;
+        (entry.active && entry.is_of(collection)).then(|| Recommended {
+            plan: entry.plan.clone(),
+            works_max: entry.works.saturating_mul(EVICTION_RATIO),
+        })
+    }
+
+    /// Notes the winner of a trial.
+    pub fn won(&self, collection: &Arc<Collection>, shape: &str, plan: String, works: u64) {
+        let mut inner = self.lock();
+        let key = (collection.id, shape.to_owned());
+        if let Some(entry) = inner.entries.get_mut(&key).filter(|e| e.is_of(collection)) {
+            entry.active = !entry.active && works <= entry.works;
+            entry.works = if entry.active { works } else { works.max(entry.works * 2) };
+            entry.plan = plan;
+            return;
+        }
+        if inner.entries.len() >= ENTRIES_MAX {
+            let dropped = inner.entries.keys().next().cloned();
+            dropped.and_then(|key| inner.entries.remove(&key));
+        }
+        let definition = Arc::downgrade(collection);
+        inner.entries.insert(key, Entry { definition, plan, works, active: false });
+    }
+
+    /// Gives an entry up whose plan has become a bad one.
+    pub fn failed(&self, collection: &Arc<Collection>, shape: &str) {
+        self.lock().entries.remove(&(collection.id, shape.to_owned()));
+    }
+
+    /// Forgets the plans of one shape of the collection, or of all.
+    pub fn clear(&self, collection: &Collection, shape: Option<&str>) {
+        self.lock()
+            .entries
+            .retain(|(id, of), _| *id != collection.id || shape.is_some_and(|shape| shape != of));
+    }
+
+    /// Whether any filter is set at all.
+    pub fn has_filters(&self) -> bool {
+        self.filter_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// The indexes that may be used for the shape, if a filter is set.
+    pub fn filter(&self, collection: &Collection, shape: &str) -> Option<Arc<Vec<Hint>>> {
+        self.lock().filters.get(&(collection.id, shape.to_owned())).map(|f| f.indexes.clone())
+    }
+
+    /// Sets the filter of a shape; false if there are too many.
+    pub fn set_filter(&self, collection: &Collection, shape: String, mut filter: Filter) -> bool {
+        let mut inner = self.lock();
+        let key = (collection.id, shape);
+        if inner.filters.len() >= FILTERS_MAX && !inner.filters.contains_key(&key) {
+            return false;
+        }
+        inner.set += 1;
+        filter.order = inner.set;
+        inner.entries.remove(&key);
+        inner.filters.insert(key, filter);
+        self.filter_count.store(inner.filters.len(), Ordering::Relaxed);
+        true
+    }
+
+    /// The collection's filters in the order in which they were set.
+    pub fn filters(&self, collection: &Collection) -> Vec<Filter> {
+        let inner = self.lock();
+        let mine = inner.filters.iter().filter(|((id, _), _)| *id == collection.id);
+        let mut filters: Vec<Filter> = mine.map(|(_, filter)| filter.clone()).collect();
+        filters.sort_by_key(|filter| filter.order);
+        filters
+    }
+
+    /// Takes back the filter of one shape of the collection, or all.
+    pub fn clear_filters(&self, collection: &Collection, shape: Option<&str>) {
+        let mut inner = self.lock();
+        let others =
+            |id: CollectionId, of: &str| id != collection.id || shape.is_some_and(|s| s != of);
+        inner.filters.retain(|(id, of), _| others(*id, of));
+        self.filter_count.store(inner.filters.len(), Ordering::Relaxed);
+        inner.entries.retain(|(id, of), _| others(*id, of));
+    }
+}
+
+impl Entry {
+    fn is_of(&self, collection: &Arc<Collection>) -> bool {
+        std::ptr::eq(self.definition.as_ptr(), Arc::as_ptr(collection))
+    }
+}

@@ -1,0 +1,112 @@
+//! Slow second opinions on what the planner arranges: the order of rows, what a partial index holds,
+//! `$expr`. Works on owned documents; what a filter matches is the matcher's own reference's to say.
+
+use crate::matching::order;
+use bson::{Bson, Document};
+use std::cmp::Ordering;
+
+/// A path's walk: the value that it has come to (`None`: missing) and what is left of the path.
+#[derive(Clone)]
+struct Walk<'d> {
+    value: Option<&'d Bson>,
+    rest: Vec<&'d str>,
+    place: Vec<&'d str>,
+    /// An element of an array at the path's end, which is not looked into.
+    is_final: bool,
+}
+
+/// The keys that an index of these paths (without positions) has for the document; `None` where two
+/// of them go through different arrays.
+pub fn keys(doc: &Document, paths: &[&str]) -> Option<Vec<Vec<Bson>>> {
+    let walks = paths.iter().map(|path| {
+        let mut parts: Vec<&str> = path.split('.').collect();
+        let first = parts.remove(0);
+        Walk { value: doc.get(first), rest: parts, place: vec![first], is_final: false }
+    });
+    let mut out = Vec::new();
+    expand(walks.collect(), &mut out).then_some(out)
+}
+
+fn expand(mut walks: Vec<Walk<'_>>, out: &mut Vec<Vec<Bson>>) -> bool {
+    for walk in &mut walks {
+        while let (Some(Bson::Document(inner)), false) = (walk.value, walk.rest.is_empty()) {
+            let name = walk.rest.remove(0);
+            walk.value = inner.get(name);
+            walk.place.push(name);
+        }
+    }
+    let is_array = |walk: &Walk<'_>| !walk.is_final && matches!(walk.value, Some(Bson::Array(_)));
+    let Some(array) = walks.iter().find(|walk| is_array(walk)).cloned() else {
+        out.push(walks.iter().map(end_of).collect());
+        return true;
+    };
+    if walks.iter().any(|walk| is_array(walk) && walk.place != array.place) {
+        return false;
+    }
+    let items = array.value.and_then(Bson::as_array).map_or(&[][..], Vec::as_slice);
+    let within = |item: Option<&'_ Bson>, walk: &Walk<'_>| -> bool {
+        // A path goes on into an element that is a document, and ends at any.
+        matches!(item, Some(Bson::Document(_))) || walk.rest.is_empty()
+    };
+    if items.is_empty() {
+        let mut walks = walks;
+        for walk in walks.iter_mut().filter(|walk| is_array(walk)) {
+            walk.value = if walk.rest.is_empty() { Some(&Bson::Undefined) } else { None };
+            walk.is_final = true;
+        }
+        return expand(walks, out);
+    }
+    items.iter().all(|item| {
+        let mut walks = walks.clone();
+        for walk in walks.iter_mut().filter(|walk| is_array(walk)) {
+            walk.is_final = walk.rest.is_empty() || !within(Some(item), walk);
+            walk.value = within(Some(item), walk).then_some(item);
+        }
+        expand(walks, out)
+    })
+}
+
+fn end_of(walk: &Walk<'_>) -> Bson {
+    match walk.value {
+        Some(value) if walk.rest.is_empty() => value.clone(),
+        _ => Bson::Null,
+    }
+}
+
+/// The order of two keys under a sort.
+pub fn compare_keys(a: &[Bson], b: &[Bson], descending: &[bool]) -> Ordering {
+    let steps = a.iter().zip(b).zip(descending);
+    steps.fold(Ordering::Equal, |so_far, ((a, b), descending)| {
+        so_far.then_with(|| if *descending { order(b, a) } else { order(a, b) })
+    })
+}
+
+/// The key that a document is sorted by; `None` where it cannot be sorted.
+pub fn sort_key(doc: &Document, sort: &[(String, bool)]) -> Option<Vec<Bson>> {
+    let paths: Vec<&str> = sort.iter().map(|(path, _)| path.as_str()).collect();
+    let descending: Vec<bool> = sort.iter().map(|(_, descending)| *descending).collect();
+    keys(doc, &paths)?.into_iter().min_by(|a, b| compare_keys(a, b, &descending))
+}
+
+/// `{$expr: {op: ["$field", value]}}`: values compare across types, and a missing one is the least.
+pub fn expression(doc: &Document, field: &str, op: &str, value: &Bson) -> bool {
+    let found = match doc.get(field) {
+        None if *value == Bson::MinKey => Ordering::Greater,
+        None => Ordering::Less,
+        Some(found) => order(found, value),
+    };
+    match op {
+        "$eq" => found.is_eq(),
+        "$lt" => found.is_lt(),
+        "$gte" => found.is_ge(),
+        other => panic!("not generated: {other}"),
+    }
+}
+
+/// The value at a path that goes through no arrays.
+pub fn value_at(doc: &Document, path: &str) -> Option<Bson> {
+    match path.split_once('.') {
+        None => doc.get(path).cloned(),
+        Some((first, rest)) => value_at(doc.get_document(first).ok()?, rest),
+    }
+}
