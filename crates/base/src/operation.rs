@@ -29,6 +29,12 @@ pub struct OperationState {
     yields: AtomicU64,
 }
 
+impl Default for OperationState {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
 impl OperationState {
     /// A running operation without a deadline.
     pub fn new(id: u64) -> Self {

@@ -1,10 +1,11 @@
 //! What the service keeps of one connection.
 
+use crate::ops::Seat;
 use kauri_bson::{DocBuf, KeyStringBuilder};
 use kauri_storage::RecoveryUnit;
 use kauri_transport::ClientState;
 use kauri_wire::Compressor;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// See the module's head.
 #[derive(Default)]
@@ -19,6 +20,8 @@ pub struct Client {
     pub hello_ok: bool,
     /// In an exhaust: the request, and the id of the reply that was sent last.
     pub exhaust_reply_id: Option<(i32, i32)>,
+    /// Where its operations run.
+    pub seat: Arc<Seat>,
     /// The reader of the express path. Never locked; a mutex, since a reader is not `Sync`.
     pub reader: Mutex<Option<Box<dyn RecoveryUnit>>>,
     /// Scratch memory of the express path.

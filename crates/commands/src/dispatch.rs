@@ -8,13 +8,13 @@ use crate::client::Client;
 use crate::concerns;
 use crate::fail_command;
 use crate::invocation::{Invocation, Sequence, WriteConcernW};
-use crate::ops::Running;
+use crate::ops::Entered;
 use crate::registry::{self, Access, Command};
 use crate::server::Server;
 use kauri_base::log::{self, Attr};
 use kauri_base::operation::{ClientPresence, OperationState};
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits};
-use kauri_bson::{Doc, DocBuf, DocWriter, Value};
+use kauri_bson::{Doc, DocWriter, Value};
 use kauri_transport::{Liveness, Outcome, ReplyBuf, RequestContext};
 use kauri_wire::{
     Compressor, Header, Message, MsgWriter, ReplyWriter, flags, is_connection_fatal, opcode,
@@ -467,7 +467,7 @@ async fn run_command(
     if server.stopping.load(Ordering::Relaxed) && !command.before_auth {
         bail!(ShutdownInProgress, "The server is in quiesce mode and will shut down");
     }
-    let _running = server.operations.enter(running(invocation, command, state, started_ns));
+    let _running = enter(invocation, command, state, started_ns);
     let result = (command.run)(invocation).await;
     log_if_slow(invocation, command, started_ns, result.as_ref().err());
     result?;
@@ -509,36 +509,40 @@ fn count(server: &Server, command: &Command) {
 /// Most of a command that is kept for `currentOp`.
 const COMMAND_BYTES_KEPT: usize = 1024;
 
-fn running(
+fn enter(
     invocation: &Invocation<'_>,
     command: &Command,
     state: Arc<OperationState>,
     started_ns: u64,
-) -> Running {
-    let body = invocation.body;
-    let kept = if body.as_bytes().len() <= COMMAND_BYTES_KEPT {
-        body.to_buf()
-    } else {
-        DocBuf::build(|w| {
-            for elem in body.iter().filter(|e| e.value_bytes().len() < 256) {
-                if w.len() < COMMAND_BYTES_KEPT {
-                    w.put_elem(elem);
-                }
-            }
-            w.put("$truncated", true);
-        })
-    };
-    Running {
-        state,
-        connection: invocation.session.id,
-        client: invocation.session.remote.clone(),
-        app_name: invocation.client.app_name.clone(),
-        db: invocation.db.to_owned(),
-        command: kept,
-        name: command.name,
-        started_ns,
-        lsid: invocation.op.lsid,
+) -> Entered {
+    let (client, session) = (&invocation.client, invocation.session);
+    client.seat.enter(|running| {
+        running.state = state;
+        running.connection = session.id;
+        running.client.clone_from(&session.remote);
+        running.app_name.clone_from(&client.app_name);
+        running.db.clear();
+        running.db.push_str(invocation.db);
+        running.command.clear();
+        keep_command(invocation.body, &mut running.command);
+        running.name = command.name;
+        running.started_ns = started_ns;
+        running.lsid = invocation.op.lsid;
+    })
+}
+
+fn keep_command(body: Doc<'_>, out: &mut Vec<u8>) {
+    if body.as_bytes().len() <= COMMAND_BYTES_KEPT {
+        out.extend_from_slice(body.as_bytes());
+        return;
     }
+    let mut writer = DocWriter::new(out);
+    for elem in body.iter().filter(|e| e.value_bytes().len() < 256) {
+        if writer.len() < COMMAND_BYTES_KEPT {
+            writer.put_elem(elem);
+        }
+    }
+    writer.put("$truncated", true);
 }
 
 fn log_if_slow(

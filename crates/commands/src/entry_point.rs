@@ -23,7 +23,7 @@ impl CommandService {
 
 impl ServiceEntryPoint for CommandService {
     fn start_session(&self, _session: &Arc<SessionInfo>) -> Box<dyn ClientState> {
-        Box::new(Client::default())
+        Box::new(Client { seat: self.server.operations.seat(), ..Client::default() })
     }
 
     fn try_handle(

@@ -3,11 +3,11 @@
 use kauri_base::log;
 use kauri_base::operation::OperationState;
 use kauri_bson::{Doc, DocBuf, Value};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What is told of a running operation.
+#[derive(Default)]
 pub struct Running {
     /// Its shared state.
     pub state: Arc<OperationState>,
@@ -19,8 +19,8 @@ pub struct Running {
     pub app_name: String,
     /// The database.
     pub db: String,
-    /// The command document, cut to a bounded size.
-    pub command: kauri_bson::DocBuf,
+    /// The command document's bytes, cut to a bounded size.
+    pub command: Vec<u8>,
     /// The command's name.
     pub name: &'static str,
     /// Monotonic nanoseconds at its start.
@@ -32,7 +32,7 @@ pub struct Running {
 /// An operation as `currentOp` shows it.
 pub fn describe(running: &Running, host: &str, now_ms: i64) -> DocBuf {
     let elapsed_ns = kauri_transport::monotonic_ns().saturating_sub(running.started_ns);
-    let command = running.command.as_doc();
+    let command = Doc::from_bytes(&running.command).unwrap_or(Doc::EMPTY);
     let target = command.first().map(|e| e.value());
     let ns = match &target {
         Some(Value::String(name)) => format!("{}.{name}", running.db),
@@ -82,12 +82,49 @@ pub fn describe(running: &Running, host: &str, now_ms: i64) -> DocBuf {
     })
 }
 
-/// All of them. Only operations that may take long are entered: those that suspend.
+/// Where a connection's operations run, one after the other. What is told of them is written over and
+/// over into the same memory.
+#[derive(Default)]
+pub struct Seat(Mutex<Occupant>);
+
+#[derive(Default)]
+struct Occupant {
+    running: Running,
+    is_running: bool,
+}
+
+impl Seat {
+    /// Enters an operation until the guard is dropped. `fill` writes over what was told of the last
+    /// one.
+    pub fn enter(self: &Arc<Seat>, fill: impl FnOnce(&mut Running)) -> Entered {
+        let mut occupant = self.lock();
+        fill(&mut occupant.running);
+        occupant.is_running = true;
+        drop(occupant);
+        Entered(self.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Occupant> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The operations of all connections.
 #[derive(Default)]
 pub struct Operations {
     next: AtomicU64,
-    running: Mutex<BTreeMap<u64, Running>>,
+    seats: Mutex<Seats>,
 }
+
+#[derive(Default)]
+struct Seats {
+    all: Vec<Weak<Seat>>,
+    /// How many there may be before those are cleared away whose connection has gone.
+    clear_at: usize,
+}
+
+/// Below this, seats of connections that have gone may stay.
+const SEATS_MIN: usize = 64;
 
 impl Operations {
     /// A new `opid`.
@@ -95,49 +132,60 @@ impl Operations {
         self.next.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Enters an operation until the guard is dropped.
-    pub fn enter(self: &Operations, running: Running) -> Entered<'_> {
-        let id = running.state.id;
-        self.lock().insert(id, running);
-        Entered { operations: self, id }
+    /// A seat for a connection; gone when the connection drops it.
+    pub fn seat(&self) -> Arc<Seat> {
+        let seat = Arc::new(Seat::default());
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        if seats.all.len() >= seats.clear_at.max(SEATS_MIN) {
+            seats.all.retain(|seat| seat.strong_count() > 0);
+            seats.clear_at = 2 * seats.all.len();
+        }
+        seats.all.push(Arc::downgrade(&seat));
+        seat
     }
 
     /// Asks an operation to end; false if it is not running.
     pub fn kill(&self, id: u64, code: kauri_base::ErrorCode) -> bool {
-        match self.lock().get(&id) {
-            Some(running) => {
+        let mut found = false;
+        self.for_each(|running| {
+            if running.state.id == id {
                 running.state.kill(code);
-                true
+                found = true;
             }
-            None => false,
-        }
+        });
+        found
     }
 
     /// Kills all operations for which `doomed` holds.
     pub fn kill_where(&self, code: kauri_base::ErrorCode, doomed: impl Fn(&Running) -> bool) {
-        for running in self.lock().values().filter(|r| doomed(r)) {
-            running.state.kill(code);
-        }
+        self.for_each(|running| {
+            if doomed(running) {
+                running.state.kill(code);
+            }
+        });
     }
 
     /// Looks at each.
     pub fn for_each(&self, mut look: impl FnMut(&Running)) {
-        self.lock().values().for_each(&mut look);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        // Not while holding the list: connections come and go meanwhile.
+        let seats: Vec<_> = {
+            let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+            seats.all.iter().filter_map(Weak::upgrade).collect()
+        };
+        for seat in seats {
+            let occupant = seat.lock();
+            if occupant.is_running {
+                look(&occupant.running);
+            }
+        }
     }
 }
 
-/// Removes the operation when it ends.
-pub struct Entered<'a> {
-    operations: &'a Operations,
-    id: u64,
-}
+/// Its operation has left the seat when it is dropped.
+pub struct Entered(Arc<Seat>);
 
-impl Drop for Entered<'_> {
+impl Drop for Entered {
     fn drop(&mut self) {
-        self.operations.lock().remove(&self.id);
+        self.0.lock().is_running = false;
     }
 }
