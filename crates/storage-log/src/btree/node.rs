@@ -86,9 +86,18 @@ impl Layout {
                     .min(PREFIX_MAX)
             }
         };
-        let cell_len = |i| items.cell_len(i, prefix_len, head_len(leaf));
-        let cells: usize = range.clone().map(cell_len).sum();
-        Layout { prefix_len, bytes: Layout::bytes(leaf, prefix_len, range.len(), cells) }
+        let with = |prefix_len| {
+            let cell_len = |i| items.cell_len(i, prefix_len, head_len(leaf));
+            let cells: usize = range.clone().map(cell_len).sum();
+            Layout { prefix_len, bytes: Layout::bytes(leaf, prefix_len, range.len(), cells) }
+        };
+        let taken_out = with(prefix_len);
+        // Keys beside the page gain nothing by a prefix in it.
+        if range.clone().any(|i| items.place(i).is_some()) {
+            let left_in = with(0);
+            return if left_in.bytes < taken_out.bytes { left_in } else { taken_out };
+        }
+        taken_out
     }
 
     /// Bytes of a node with a prefix of this length and so many entries, whose cells have `cells`.
@@ -165,6 +174,7 @@ impl Node {
         page: usize,
         overflow: &Overflow,
     ) -> Node {
+        debug_assert!(layout.bytes <= page, "the layout does not fit the page");
         let mut node = Node {
             count: range.len() as u16,
             prefix_len: layout.prefix_len as u16,
@@ -322,6 +332,16 @@ impl Node {
             middle = low + (high - low) / 2;
         }
         Err(low)
+    }
+
+    /// Whether this entry comes behind all of a leaf, which has some.
+    pub(super) fn is_behind(&self, probe: &Probe<'_>, overflow: &Overflow) -> bool {
+        let (Some(last), Some(suffix)) = (self.count().checked_sub(1), self.suffix(probe)) else {
+            return false;
+        };
+        let ((found, cell), head) = (self.slot(last), cell::head_of(suffix, self.head_len()));
+        let compare = || self.compare(&self.page[cell..], suffix, probe.record, overflow);
+        found.cmp(&head).then_with(compare).is_lt()
     }
 
     /// The slots of a leaf among which the first one with at least this head must be.

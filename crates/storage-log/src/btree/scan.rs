@@ -30,6 +30,9 @@ impl Tree {
         mut wanted: impl FnMut(u64) -> bool,
     ) -> Option<u64> {
         let probe = Probe::new(key, 0);
+        if self.is_behind_all(&probe) {
+            return None;
+        }
         let Place { mut leaf, mut at } = self.seek(&probe, false);
         while leaf != NONE {
             let node = self.node(leaf);

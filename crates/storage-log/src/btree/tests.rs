@@ -183,6 +183,49 @@ fn in_order_and_against_it() {
     }
 }
 
+/// Mostly in order, while the end is taken away, written again and passed by.
+#[test]
+fn the_end_moves() {
+    for len in [8, 13, 700] {
+        let random = SeededRandom::new(len as u64);
+        let (tree, mut model) = (BTree::new(), Model::new());
+        let mut number = 1_u64 << 40;
+        for step in 0..30_000 {
+            let key_of = |number: u64| {
+                let mut key = vec![0x64; len - 8];
+                key.extend_from_slice(&number.to_be_bytes());
+                key
+            };
+            let mut put = |key: Vec<u8>, record: u64, bits: &[u8]| {
+                tree.insert(&key, RecordId(record), bits);
+                model.insert((key, record), bits.to_vec());
+            };
+            match below(&random, 100) {
+                0..70 => {
+                    number += 1 + below(&random, 3) * below(&random, 100_000);
+                    assert_eq!(tree.first(&key_of(number)), None);
+                    put(key_of(number), 7, b"");
+                }
+                70..75 => put(key_of(number - below(&random, 1 << 20)), 9, b""),
+                75..80 => put(key_of(number), 1 + below(&random, 12), b"x"),
+                // Now and then much of it, so that leaves go.
+                _ => {
+                    let count = if below(&random, 500) == 0 { 2000 } else { 1 };
+                    for _ in 0..count {
+                        let Some(((key, record), _)) = model.pop_last() else { break };
+                        assert!(tree.remove(&key, RecordId(record)));
+                        assert_eq!(tree.find_other(&key, |id| id.0 == record), None);
+                    }
+                }
+            }
+            if step % 3000 == 0 {
+                check(&tree, &model);
+            }
+        }
+        check(&tree, &model);
+    }
+}
+
 #[test]
 fn bulk_loading_equals_inserting() {
     for (number, (name, shape)) in SHAPES.into_iter().enumerate() {

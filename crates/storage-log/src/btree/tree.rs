@@ -23,6 +23,9 @@ pub(super) struct Tree {
     nodes: Vec<Node>,
     free: Vec<u32>,
     root: u32,
+    /// The last leaf, if the last entry that was added came behind all others: then the next one may,
+    /// too, and needs no descent. [`NONE`] else.
+    tail: u32,
     pub(super) len: u64,
     /// Bytes of all pages.
     pages: usize,
@@ -67,6 +70,7 @@ impl Default for Tree {
             nodes: Vec::new(),
             free: Vec::new(),
             root: 0,
+            tail: NONE,
             len: 0,
             pages: 0,
             overflow: Overflow::default(),
@@ -193,12 +197,40 @@ impl Tree {
         }
     }
 
+    /// Whether this entry is known to come behind all that there are.
+    #[inline]
+    pub(super) fn is_behind_all(&self, probe: &Probe<'_>) -> bool {
+        // A node that was freed since has no entries; a leaf that has some and no neighbour behind it is
+        // the last one, whatever has become of the tree.
+        let tail = self.nodes.get(self.tail as usize);
+        tail.is_some_and(|leaf| {
+            leaf.is_leaf() && leaf.next == NONE && leaf.is_behind(probe, &self.overflow)
+        })
+    }
+
+    /// Adds an entry behind all others, if the last leaf is known and has room.
+    fn push_behind(&mut self, probe: &Probe<'_>, payload: &[u8]) -> bool {
+        if !self.is_behind_all(probe) || is_long(probe.key, payload) {
+            return false;
+        }
+        let leaf = &mut self.nodes[self.tail as usize];
+        let done = leaf.insert(leaf.count(), probe.key, probe.record, payload, None);
+        self.len += u64::from(done);
+        done
+    }
+
     /// Adds an entry, or gives the one that is there this payload.
     pub(super) fn insert(&mut self, key: &[u8], record: u64, payload: &[u8]) {
-        let mut path = std::mem::take(&mut self.path);
         let probe = Probe::new(key, record);
+        if self.push_behind(&probe, payload) {
+            return;
+        }
+        let mut path = std::mem::take(&mut self.path);
         let leaf = self.descend(&probe, &mut path);
-        let found = self.node(leaf).search(&probe, &self.overflow);
+        let node = self.node(leaf);
+        let found = node.search(&probe, &self.overflow);
+        let last = found == Err(node.count()) && node.next == NONE;
+        self.tail = if last { leaf } else { NONE };
         let at = match found {
             Err(at) => at,
             Ok(at) if self.node(leaf).entry(at, &self.overflow).payload == payload => {
@@ -293,11 +325,17 @@ impl Tree {
     /// Which entry becomes the first of the right half.
     fn split_point(&self, path: &[Step], id: u32, at: usize, items: &Items, bytes: usize) -> usize {
         let (count, leaf) = (items.len(), self.node(id).is_leaf());
+        // What fitted a page need not fit one when it is packed anew: another prefix may be taken out.
+        let fits = |i: &usize| {
+            [0..*i, *i..count]
+                .into_iter()
+                .all(|half| Layout::of(items, half, leaf, &self.overflow).bytes <= PAGE)
+        };
         // Entries that come in order leave full pages behind.
-        if self.is_at_end(path, id, at) {
+        if self.is_at_end(path, id, at) && fits(&(count - 1)) {
             return count - 1;
         }
-        if at == 0 && leaf && path.iter().all(|step| step.child == 0) {
+        if at == 0 && leaf && path.iter().all(|step| step.child == 0) && fits(&1) {
             return 1;
         }
         let mut sum = 0;
@@ -314,11 +352,6 @@ impl Tree {
             false => items.key(i, &self.overflow).len(),
         };
         let best = near.min_by_key(|i| (bound_len(*i), i.abs_diff(middle))).unwrap_or(middle);
-        let fits = |i: &usize| {
-            [0..*i, *i..count]
-                .into_iter()
-                .all(|half| Layout::of(items, half, leaf, &self.overflow).bytes <= PAGE)
-        };
         if fits(&best) {
             return best;
         }
@@ -352,6 +385,7 @@ impl Tree {
         let right = self.add_node(right);
         if leaf {
             self.link_after(id, right);
+            self.tail = if self.tail == id { right } else { self.tail };
         }
         let child = right.to_le_bytes();
         let place = is_long(bound, &child).then(|| self.overflow.add(bound, &child));
