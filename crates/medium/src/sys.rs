@@ -126,6 +126,10 @@ impl Region {
         // SAFETY: the range is within the mapping (`part` checks), whose contents populating doesn't
         // change, so whoever else uses it sees no difference.
         unsafe { libc::madvise(part.0.iov_base, part.0.iov_len, libc::MADV_POPULATE_WRITE) };
+        // Those that are there stay. When a block is read back into a range that was discarded, the
+        // memory of one block is to be taken, not of a huge page.
+        // SAFETY: as above.
+        unsafe { libc::madvise(part.0.iov_base, part.0.iov_len, libc::MADV_NOHUGEPAGE) };
     }
 
     /// Gives the memory of a range back: it reads as zero and takes no memory until touched again.
@@ -223,6 +227,32 @@ impl Drop for Region {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Pages of a region that take memory.
+    fn resident_pages(region: &Region) -> usize {
+        let mut resident = vec![0; region.len() / 4096];
+        // SAFETY: the mapping is the region's, and there is a byte for each of its pages.
+        let result =
+            unsafe { libc::mincore(region.base().cast(), region.len(), resident.as_mut_ptr()) };
+        assert_eq!(result, 0);
+        resident.iter().filter(|page| *page & 1 != 0).count()
+    }
+
+    #[test]
+    fn what_was_populated_and_discarded_comes_back_page_by_page() {
+        const HUGE: usize = 2 << 20;
+        let region = Region::reserve(8 * HUGE).unwrap();
+        region.populate(0, 8 * HUGE);
+        assert!(matches!(resident_pages(&region), 0 | 4096), "all, or an old kernel");
+        // SAFETY: nobody else knows the region.
+        unsafe { region.discard(0, 8 * HUGE) };
+        assert_eq!(resident_pages(&region), 0);
+        for huge in 0..8 {
+            // SAFETY: within the region, which is this test's alone.
+            unsafe { region.base().add(huge * HUGE + HUGE / 2).write(1) };
+        }
+        assert_eq!(resident_pages(&region), 8);
+    }
 
     #[test]
     fn discarded_parts_read_as_zeros_and_the_rest_stays() {
