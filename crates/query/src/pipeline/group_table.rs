@@ -115,4 +115,17 @@ mod tests {
         assert_eq!(table.find(&doc! { "a" => 1.0 }.into()).ok(), Some(5000));
         assert!(table.find(&doc! { "b" => 1 }.into()).is_err());
     }
+
+    #[test]
+    fn tells_values_apart_that_hash_alike() {
+        let (slots, values) = (Vec::new(), Vec::new());
+        let mut table = GroupTable { key: HashKey::weak(), slots, values };
+        let value = |n: i32| Value::from(doc! { "a" => n, "b" => "the same words at the end" });
+        assert_eq!(table.key.hash_of(&value(1)), table.key.hash_of(&value(2)));
+        for n in 0..100 {
+            let Err(vacant) = table.find(&value(n)) else { panic!("{n} is there") };
+            table.insert(vacant, value(n));
+        }
+        assert!((0..100).all(|n| table.find(&value(n)).ok() == Some(n as usize)));
+    }
 }
