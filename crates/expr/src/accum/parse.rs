@@ -37,6 +37,15 @@ impl AccumulatorSpec {
         if argument.as_array().is_some() {
             bail!(40237, "The {name} accumulator is a unary operator");
         }
+        Self::parse_in_window(name, argument, cx)
+    }
+
+    /// The same for a window, where an array is an expression like any other.
+    pub fn parse_in_window(
+        name: &str,
+        argument: &Value<'_>,
+        cx: &ParseCx,
+    ) -> Result<AccumulatorSpec> {
         let kind = match name {
             "$sum" => Kind::Sum,
             "$avg" => Kind::Avg,

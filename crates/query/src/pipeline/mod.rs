@@ -43,6 +43,7 @@ pub mod union_with;
 pub mod unwind;
 mod unwind_group;
 pub mod views;
+pub mod window;
 
 use crate::exec::{Fields, PlanExecutor, QueryEnv, Row, Stage, Step};
 use kauri_base::{OperationContext, Result, bail, limits};

@@ -346,7 +346,7 @@ impl UnwindStage {
 }
 
 /// The element at a path through documents only.
-fn find<'d>(doc: Doc<'d>, path: &[String]) -> Option<Elem<'d>> {
+pub(super) fn find<'d>(doc: Doc<'d>, path: &[String]) -> Option<Elem<'d>> {
     let (first, rest) = path.split_first()?;
     let elem = doc.get(first)?;
     if rest.is_empty() {

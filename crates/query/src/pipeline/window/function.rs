@@ -1,0 +1,167 @@
+//! What is computed over a frame: the accumulators of `$group`, and functions of windows alone.
+
+use super::super::{ParseCx, spec::Spec};
+use super::covariance::Covariance;
+use super::frame::SortedBy;
+use kauri_base::{Result, bail};
+use kauri_bson::{Doc, Elem, Type, Value};
+use kauri_expr::{Accumulator, AccumulatorSpec, Dependencies, EvalCx, Expression};
+
+/// A parsed function.
+pub enum Function {
+    /// An accumulator over the frame.
+    Accumulator(Box<AccumulatorSpec>),
+    /// `$covariancePop` and `$covarianceSamp` over the frame.
+    Covariance { pair: Expression, sample: bool },
+    /// The number of the row, from one on.
+    DocumentNumber,
+    /// The number of the first row that is sorted alike.
+    Rank,
+    /// The number of the value that is sorted by.
+    DenseRank,
+    /// The value of another row.
+    Shift { output: Expression, by: i64, default: Value<'static> },
+    /// The last value that was no null.
+    Locf(Expression),
+}
+
+/// Whether it is one of the functions that tell of a row's place.
+pub fn is_rank(name: &str) -> bool {
+    matches!(name, "$rank" | "$denseRank" | "$documentNumber")
+}
+
+/// Whether it looks at other rows than those of a frame.
+pub fn is_frameless(name: &str) -> bool {
+    is_rank(name) || matches!(name, "$shift" | "$locf")
+}
+
+impl Function {
+    /// One of those.
+    pub fn of_rank(name: &str) -> Function {
+        match name {
+            "$rank" => Function::Rank,
+            "$denseRank" => Function::DenseRank,
+            _ => Function::DocumentNumber,
+        }
+    }
+
+    /// Parses `$name: argument`.
+    pub fn parse(operator: Elem<'_>, sorted_by: &SortedBy, cx: &ParseCx) -> Result<Function> {
+        let (name, value) = (operator.key(), operator.value());
+        let expressions = cx.expressions();
+        match name {
+            "$covariancePop" | "$covarianceSamp" => Ok(Function::Covariance {
+                pair: Expression::parse(&value, &expressions)?,
+                sample: name == "$covarianceSamp",
+            }),
+            "$shift" => shift(operator, sorted_by, cx),
+            "$locf" => Ok(Function::Locf(Expression::parse(&value, &expressions)?)),
+            "$accumulator" | "$mergeObjects" => {
+                bail!(FailedToParse, "Unrecognized window function, {name}")
+            }
+            _ if kauri_expr::is_accumulator_name(name) => {
+                let spec = AccumulatorSpec::parse_in_window(name, &value, &expressions)?;
+                Ok(Function::Accumulator(Box::new(spec)))
+            }
+            _ => bail!(FailedToParse, "Unrecognized window function, {name}"),
+        }
+    }
+
+    /// What it looks at of each row.
+    pub fn dependencies(&self) -> Dependencies {
+        match self {
+            Function::Accumulator(spec) => spec.dependencies(),
+            Function::Covariance { pair: e, .. }
+            | Function::Shift { output: e, .. }
+            | Function::Locf(e) => e.dependencies(),
+            Function::DocumentNumber | Function::Rank | Function::DenseRank => {
+                Dependencies::default()
+            }
+        }
+    }
+}
+
+/// `{$shift: {output, by, default}}`
+fn shift(operator: Elem<'_>, sorted_by: &SortedBy, cx: &ParseCx) -> Result<Function> {
+    let Some(doc) = operator.as_doc().filter(|_| operator.ty() == Type::Document) else {
+        bail!(FailedToParse, "Argument to $shift must be an object");
+    };
+    if sorted_by.count() == 0 {
+        bail!(FailedToParse, "'$shift' requires a sortBy");
+    }
+    let fields = Spec::any("$shift", doc);
+    if let Some(other) = doc.iter().find(|e| !matches!(e.key(), "output" | "by" | "default")) {
+        bail!(FailedToParse, "Unknown argument in $shift: {}", other.key());
+    }
+    let (Some(output), Some(by)) = (fields.raw("output"), fields.raw("by")) else {
+        bail!(FailedToParse, "$shift requires 'output' and 'by'");
+    };
+    let by = match by.value().as_i64_exact().filter(|by| i32::try_from(*by).is_ok()) {
+        Some(by) => by,
+        None => bail!(
+            FailedToParse,
+            "'$shift:by' field must be an integer, but found {}",
+            kauri_bson::shell_value(&by.value())
+        ),
+    };
+    let expressions = cx.expressions();
+    let default = match fields.raw("default") {
+        None => Value::Null,
+        Some(elem) => {
+            let default = Expression::parse(&elem.value(), &expressions)?;
+            match default.as_constant() {
+                Some(value) => value.clone(),
+                None => bail!(FailedToParse, "'$shift:default' expression must yield a constant"),
+            }
+        }
+    };
+    let output = Expression::parse(&output.value(), &expressions)?;
+    Ok(Function::Shift { output, by, default })
+}
+
+/// The state of a function over a frame: what its rows so far have come to.
+pub enum State {
+    Accumulator(Accumulator),
+    Covariance(Covariance),
+}
+
+impl Function {
+    /// Of no rows; none for functions that have no frame.
+    pub fn start(&self, cx: &EvalCx<'_>) -> Result<Option<State>> {
+        Ok(match self {
+            Function::Accumulator(spec) => Some(State::Accumulator(spec.start(cx, Doc::EMPTY)?)),
+            Function::Covariance { .. } => Some(State::Covariance(Covariance::default())),
+            _ => None,
+        })
+    }
+
+    /// Adds a row.
+    pub fn add(&self, state: &mut State, cx: &EvalCx<'_>, doc: Doc<'_>) -> Result<()> {
+        match (self, state) {
+            (Function::Accumulator(spec), State::Accumulator(state)) => spec.add(state, cx, doc),
+            (Function::Covariance { pair, .. }, State::Covariance(state)) => {
+                if let Some(pair) = pair.eval(cx, doc)?.as_array() {
+                    state.add(pair);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What has come of the rows.
+    pub fn result(&self, state: &State) -> Value<'static> {
+        match (self, state) {
+            (Function::Accumulator(spec), State::Accumulator(state)) => spec.result(state),
+            (Function::Covariance { sample, .. }, State::Covariance(state)) => state.value(*sample),
+            _ => Value::Null,
+        }
+    }
+}
+
+/// The variables that a row is given, and room for them.
+pub fn variables(env: &crate::exec::QueryEnv, base: usize) -> Vec<Value<'static>> {
+    let mut values = env.values.clone();
+    values.resize(base, Value::Missing);
+    values
+}

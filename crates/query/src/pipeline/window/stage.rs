@@ -1,0 +1,310 @@
+//! `$setWindowFields` at work.
+
+use super::function::{self, Function, State};
+use super::{Output, Plan, partition_value};
+use crate::exec::{
+    ExecCx, Fields, Flow, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity,
+};
+use crate::pipeline::{given_row, heap_bytes};
+use kauri_base::{Error, ErrorCode, Result, limits};
+use kauri_bson::keygen::Keys;
+use kauri_bson::{Doc, DocBuf, DocWriter, Value, compare};
+use kauri_expr::EvalCx;
+use kauri_mutate::ProjectCx;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A gathered row. Its sort key and its document lie in the bytes of all.
+struct Kept {
+    partition: Value<'static>,
+    key: Range<usize>,
+    doc: Range<usize>,
+}
+
+struct Gathered {
+    plan: Arc<Plan>,
+    fields: Fields,
+    bytes: Vec<u8>,
+    rows: Vec<Kept>,
+    keys: Keys,
+    held: usize,
+}
+
+/// What an output has come to in the partition at hand.
+struct Progress {
+    frame: Range<usize>,
+    /// The frame's rows up to here have been added.
+    added: Range<usize>,
+    state: Option<State>,
+    /// `$rank` and `$denseRank` of the row before, or the value that `$locf` carries on.
+    last: (i64, i64),
+    carried: Value<'static>,
+}
+
+struct WindowStage {
+    child: Box<dyn Stage>,
+    spec: DocBuf,
+    gathered: Gathered,
+    done: bool,
+    next: usize,
+    /// The rows of the partition that the next one is of.
+    partition: Range<usize>,
+    progress: Vec<Progress>,
+    scratch: Vec<u8>,
+    stats: StageStats,
+}
+
+/// Builds the stage, which keeps these fields of its rows.
+pub fn build(
+    child: Box<dyn Stage>,
+    plan: Arc<Plan>,
+    fields: Fields,
+    spec: &DocBuf,
+) -> Box<dyn Stage> {
+    let keys = Keys::default();
+    Box::new(WindowStage {
+        child,
+        spec: spec.clone(),
+        gathered: Gathered { plan, fields, bytes: Vec::new(), rows: Vec::new(), keys, held: 0 },
+        done: false,
+        next: 0,
+        partition: 0..0,
+        progress: Vec::new(),
+        scratch: Vec::new(),
+        stats: StageStats::default(),
+    })
+}
+
+impl Gathered {
+    fn take(&mut self, row: &Row<'_>, cx: &EvalCx<'_>) -> Result<()> {
+        let partition = match &self.plan.partition {
+            Some(expression) => partition_value(expression.eval(cx, row.doc())?)?.into_owned(),
+            None => Value::Null,
+        };
+        let start = self.bytes.len();
+        if let Some(sort) = &self.plan.sort {
+            sort.key_into(row.doc(), &mut self.keys, &mut self.bytes)?;
+        }
+        let middle = self.bytes.len();
+        self.fields.copy(row.doc(), &mut self.bytes);
+        self.held += heap_bytes(&partition) + size_of::<Kept>();
+        self.rows.push(Kept { partition, key: start..middle, doc: middle..self.bytes.len() });
+        if self.held + self.bytes.len() > limits::SORT_BYTES_MAX {
+            return Err(Error::new(
+                ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
+                "Exceeded memory limit in DocumentSourceSetWindowFields, used more than \
+                 104857600 bytes but max allowed is 104857600 bytes",
+            ));
+        }
+        Ok(())
+    }
+
+    fn sort(&mut self) {
+        let bytes = &self.bytes;
+        self.rows.sort_by(|a, b| {
+            compare(&a.partition, &b.partition)
+                .then_with(|| bytes[a.key.clone()].cmp(&bytes[b.key.clone()]))
+        });
+    }
+
+    fn doc(&self, at: usize) -> Doc<'_> {
+        let bytes = self.rows.get(at).and_then(|row| self.bytes.get(row.doc.clone()));
+        bytes.and_then(|bytes| Doc::from_bytes(bytes).ok()).unwrap_or(Doc::EMPTY)
+    }
+
+    /// The rows of the partition that begins at this one.
+    fn partition_at(&self, start: usize) -> Range<usize> {
+        let Some(first) = self.rows.get(start) else { return start..start };
+        let same = |row: &&Kept| compare(&row.partition, &first.partition).is_eq();
+        start..start + self.rows.iter().skip(start).take_while(same).count()
+    }
+
+    /// Whether the row is sorted like the one before.
+    fn ties(&self, at: usize) -> bool {
+        let key = |at: usize| self.rows.get(at).and_then(|row| self.bytes.get(row.key.clone()));
+        key(at) == key(at.wrapping_sub(1))
+    }
+}
+
+impl WindowStage {
+    /// Gathers all rows. `Row`: they are there, sorted.
+    fn gather(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        let eval = cx.env.eval_cx();
+        while !self.done {
+            let WindowStage { child, gathered, .. } = self;
+            match child.feed(cx, &mut |row| gathered.take(row, &eval).map(|()| Flow::Continue))? {
+                Step::Row(()) => {}
+                Step::Again => return Ok(Step::Again),
+                Step::Blocked(ticket) => return Ok(Step::Blocked(ticket)),
+                Step::Done => {
+                    self.gathered.sort();
+                    self.done = true;
+                }
+            }
+        }
+        Ok(Step::Row(()))
+    }
+
+    /// Writes the next row; false if there is none.
+    fn write(&mut self, env: &QueryEnv) -> Result<bool> {
+        let at = self.next;
+        if at >= self.gathered.rows.len() {
+            return Ok(false);
+        }
+        let plan = self.gathered.plan.clone();
+        if !self.partition.contains(&at) {
+            self.partition = self.gathered.partition_at(at);
+            self.progress = plan.outputs.iter().map(|_| Progress::new()).collect();
+        }
+        let mut vars = function::variables(env, plan.base);
+        for (output, progress) in plan.outputs.iter().zip(&mut self.progress) {
+            let rows = Rows { gathered: &self.gathered, partition: self.partition.clone(), env };
+            vars.push(progress.value(output, at - self.partition.start, &rows)?);
+        }
+        self.scratch.clear();
+        let eval = EvalCx { vars: &vars, ..env.eval_cx() };
+        let doc = self.gathered.doc(at);
+        match &plan.set {
+            Some(set) => set.apply(doc, &ProjectCx::new(eval), &mut self.scratch)?,
+            None => self.scratch.extend_from_slice(doc.as_bytes()),
+        }
+        crate::pipeline::check_size(self.scratch.len())?;
+        self.next += 1;
+        Ok(true)
+    }
+
+    fn lend(
+        &mut self,
+        cx: &mut ExecCx<'_>,
+        lent: &mut u64,
+        take: &mut Take<'_>,
+    ) -> Result<Step<()>> {
+        match self.gather(cx)? {
+            Step::Row(()) => {}
+            other => return Ok(other),
+        }
+        loop {
+            if !self.write(cx.env)? {
+                return Ok(Step::Done);
+            }
+            *lent += 1;
+            if take(&Row::computed(Doc::from_bytes(&self.scratch)?))? != Flow::Continue {
+                return Ok(Step::Row(()));
+            }
+            if !cx.spend() {
+                return Ok(Step::Again);
+            }
+        }
+    }
+}
+
+/// The rows of a partition.
+struct Rows<'g> {
+    gathered: &'g Gathered,
+    partition: Range<usize>,
+    env: &'g QueryEnv,
+}
+
+impl<'g> Rows<'g> {
+    fn doc(&self, at: usize) -> Doc<'g> {
+        self.gathered.doc(self.partition.start + at)
+    }
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress { frame: 0..0, added: 0..0, state: None, last: (0, 0), carried: Value::Null }
+    }
+
+    /// What the output is for the row at `at` of the partition.
+    fn value(&mut self, output: &Output, at: usize, rows: &Rows<'_>) -> Result<Value<'static>> {
+        let cx = rows.env.eval_cx();
+        let number = |n: i64| i32::try_from(n).map_or(Value::Int64(n), Value::Int32);
+        match &output.function {
+            Function::DocumentNumber => Ok(number(at as i64 + 1)),
+            Function::Rank | Function::DenseRank => {
+                if at == 0 || !rows.gathered.ties(rows.partition.start + at) {
+                    self.last = (at as i64 + 1, self.last.1 + 1);
+                }
+                let dense = matches!(output.function, Function::DenseRank);
+                Ok(number(if dense { self.last.1 } else { self.last.0 }))
+            }
+            Function::Shift { output, by, default } => {
+                let other = usize::try_from(at as i64 + by).ok();
+                match other.filter(|other| *other < rows.partition.len()) {
+                    Some(other) => null(output.eval(&cx, rows.doc(other))?),
+                    None => Ok(default.clone()),
+                }
+            }
+            Function::Locf(value) => {
+                let value = value.eval(&cx, rows.doc(at))?;
+                if !value.is_nullish() {
+                    self.carried = value.into_owned();
+                }
+                Ok(self.carried.clone())
+            }
+            function => self.of_frame(function, output, at, rows, &cx),
+        }
+    }
+
+    fn of_frame(
+        &mut self,
+        function: &Function,
+        output: &Output,
+        at: usize,
+        rows: &Rows<'_>,
+        cx: &EvalCx<'_>,
+    ) -> Result<Value<'static>> {
+        let count = rows.partition.len();
+        let doc = |at: usize| rows.doc(at);
+        self.frame = output.frame.rows(at, &self.frame, count, doc, rows.env)?;
+        let frame = self.frame.clone();
+        let goes_on = frame.start == self.added.start && frame.end >= self.added.end;
+        if self.state.is_none() || !goes_on {
+            self.state = function.start(cx)?;
+            self.added = frame.start..frame.start;
+        }
+        let Some(state) = &mut self.state else { return Ok(Value::Null) };
+        for at in self.added.end..frame.end {
+            if let Some(interrupt) = cx.interrupt {
+                interrupt()?;
+            }
+            function.add(state, cx, rows.doc(at))?;
+        }
+        self.added = frame;
+        Ok(function.result(state))
+    }
+}
+
+/// What is missing is shown as null.
+fn null(value: Value<'_>) -> Result<Value<'static>> {
+    Ok(if value.is_missing() { Value::Null } else { value.into_owned() })
+}
+
+impl Stage for WindowStage {
+    fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+        let mut given = None;
+        let step = self.lend(cx, &mut 0, &mut |row| {
+            given = Some(row.clone().into_owned());
+            Ok(Flow::Stop)
+        })?;
+        let step = given_row(step, given);
+        Ok(self.stats.count(step))
+    }
+
+    fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
+        let mut lent = 0;
+        let step = self.lend(cx, &mut lent, take)?;
+        Ok(self.stats.count_lent(lent, step))
+    }
+
+    fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
+        out.put("stage", "SET_WINDOW_FIELDS");
+        out.put("spec", &self.spec);
+        self.child.explain(&mut out.document("inputStage"), verbosity);
+    }
+
+    fn add_totals(&self, totals: &mut Totals) {
+        self.child.add_totals(totals);
+    }
+}
