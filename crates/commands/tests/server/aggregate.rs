@@ -232,6 +232,71 @@ fn what_is_gathered_is_bounded() {
 }
 
 #[test]
+fn windows_by_values_and_by_places() {
+    let test = TestServer::start();
+    let client = test.client();
+    let day = |n: i64| Value::DateTime(n * 86_400_000);
+    client.insert(
+        "c",
+        [(1, 1, 10), (2, 2, 10), (3, 2, 20), (4, 7, 5)].map(|(id, at, v)| {
+            let v = if id == 3 { Value::Null } else { Value::Int32(v) };
+            doc! { "_id" => id, "at" => at, "day" => day(at.into()), "v" => v }
+        }),
+    );
+    let output = |function: DocBuf, sort: &str| {
+        let stage = doc! { "sortBy" => doc! { sort => 1 }, "output" => doc! { "x" => function } };
+        let order = doc! { "$sort" => doc! { "_id" => 1 } };
+        let found = client.run(&aggregate("c", [doc! { "$setWindowFields" => stage }, order]));
+        match code_of(&found) {
+            0 => first_batch(&found).iter().map(|d| d.as_doc().value("x").into_owned()).collect(),
+            code => vec![Value::from(code)],
+        }
+    };
+    let sum = |window: DocBuf| doc! { "$sum" => "$_id", "window" => window };
+    let ints = |list: [i32; 4]| list.map(Value::Int32);
+    let range = |low: i32, high: i32| doc! { "range" => array![low, high] };
+    assert_eq!(output(sum(range(-1, 0)), "at"), ints([1, 6, 6, 4]));
+    assert_eq!(output(sum(range(1, 5)), "at"), ints([5, 4, 4, 0]));
+    let days = doc! { "range" => array!["unbounded", -1], "unit" => "day" };
+    assert_eq!(output(sum(days.clone()), "day"), ints([0, 1, 1, 6]));
+    assert_eq!(output(sum(days), "at"), [Value::from(5429513i64)]);
+    assert_eq!(output(sum(range(0, 1)), "day"), [Value::from(5429414i64)]);
+    assert_eq!(output(sum(range(1, 0)), "at"), [Value::from(5339900i64)]);
+    let place = |name: &str| output(doc! { name => doc! {} }, "at");
+    assert_eq!(place("$rank"), ints([1, 2, 2, 4]));
+    assert_eq!(place("$denseRank"), ints([1, 2, 2, 3]));
+    assert_eq!(place("$documentNumber"), ints([1, 2, 3, 4]));
+    let shift = doc! { "$shift" => doc! { "output" => "$_id", "by" => -1, "default" => 0 } };
+    assert_eq!(output(shift, "at"), ints([0, 1, 2, 3]));
+    assert_eq!(output(doc! { "$locf" => "$v" }, "_id"), ints([10, 10, 10, 5]));
+    assert_eq!(output(doc! { "$nope" => "$v" }, "_id"), [Value::from(9i64)]);
+}
+
+#[test]
+fn every_facet_sees_every_row() {
+    let test = TestServer::start();
+    let client = test.client();
+    // More than what is gathered for the facets at once.
+    client.insert("c", (0..3000).map(|n| doc! { "_id" => n, "pad" => "x".repeat(1000) }));
+    let count = || {
+        array![
+            doc! { "$match" => doc! { "pad" => doc! { "$gt" => "" } } },
+            doc! { "$count" => "n" }
+        ]
+    };
+    let sum = array![doc! { "$group" => doc! {
+    "_id" => Value::Null, "n" => doc! { "$sum" => "$_id" }, "p" => doc! { "$max" => "$pad" } } }];
+    let few = array![doc! { "$limit" => 2 }, doc! { "$project" => doc! { "pad" => 0 } }];
+    let facets =
+        doc! { "$facet" => doc! { "a" => count(), "few" => few, "sum" => sum, "b" => count() } };
+    let found = rows(&client, "c", [facets, doc! { "$unset" => "sum.p" }]);
+    let counted = || array![doc! { "n" => 3000 }];
+    let sum = array![doc! { "_id" => Value::Null, "n" => 2999 * 1500 }];
+    let few = array![doc! { "_id" => 0 }, doc! { "_id" => 1 }];
+    assert_eq!(found, [doc! { "a" => counted(), "few" => few, "sum" => sum, "b" => counted() }]);
+}
+
+#[test]
 fn views_are_read_like_collections() {
     let test = TestServer::start();
     let client = test.client();

@@ -85,11 +85,22 @@ impl Stages {
     }
 
     fn pipeline(&self, count: u64, depth: u32) -> Vec<Document> {
-        (0..count).map(|_| self.stage(depth)).collect()
+        let mut stages = Vec::new();
+        for _ in 0..count {
+            let stage = self.stage(depth);
+            let is_graph = stage.contains_key("$graphLookup");
+            stages.push(stage);
+            if is_graph {
+                // The order in which documents are reached is nobody's promise.
+                let sorted = doc! { "$sortArray": { "input": "$x", "sortBy": { "_id": 1 } } };
+                stages.push(doc! { "$addFields": { "x": sorted } });
+            }
+        }
+        stages
     }
 
     fn stage(&self, depth: u32) -> Document {
-        match self.below(if depth == 0 { 32 } else { 26 }) {
+        match self.below(if depth == 0 { 37 } else { 29 }) {
             0..=3 => doc! { "$match": self.filter() },
             4 | 5 => doc! { "$project": self.projection() },
             6 | 7 => {
@@ -107,8 +118,11 @@ impl Stages {
             23 => doc! { "$replaceRoot": { "newRoot": self.root() } },
             24 => doc! { "$replaceWith": self.root() },
             25 => doc! { "$bucket": self.bucket() },
-            26 | 27 if depth == 0 => doc! { "$facet": self.facet() },
-            28 => {
+            26 | 27 => doc! { "$redact": self.redact() },
+            28 => doc! { "$setWindowFields": self.windows() },
+            29 | 30 => doc! { "$graphLookup": self.graph_lookup() },
+            31 | 32 => doc! { "$facet": self.facet() },
+            33 => {
                 doc! { "$unionWith": { "coll": "f", "pipeline": self.pipeline(self.below(3), 1) } }
             }
             _ => doc! { "$lookup": self.lookup() },
@@ -270,6 +284,60 @@ impl Stages {
         let mut spec = doc! { "groupBy": "$n", "boundaries": [-1, 0.5, 2], "default": "other" };
         if self.below(2) == 0 {
             spec.insert("output", doc! { "n": { "$sum": "$n" }, "a": { "$push": self.single(1) } });
+        }
+        spec
+    }
+
+    fn redact(&self) -> Bson {
+        let verdict = |g: &Self| g.g.pick(&["$$KEEP", "$$DESCEND", "$$DESCEND", "$$PRUNE"]);
+        bson!({ "$cond": [self.expression(1), verdict(self), verdict(self)] })
+    }
+
+    fn windows(&self) -> Document {
+        let mut spec = doc! { "sortBy": self.sort() };
+        if self.below(2) == 0 {
+            spec.insert("partitionBy", bson!({ "$type": [self.field()] }));
+        }
+        let end = |low: i32, word: &str| match self.below(4) {
+            0 => Bson::String("unbounded".to_owned()),
+            1 => Bson::String(word.to_owned()),
+            _ => Bson::Int32(low + self.below(3) as i32),
+        };
+        let mut output = Document::new();
+        for name in ["x", "a.b"] {
+            let operator =
+                self.g.pick(&["$sum", "$avg", "$min", "$max", "$first", "$last", "$push"]);
+            let mut function = doc! { operator: if operator == "$sum" || operator == "$avg" {
+                Bson::String("$n".to_owned())
+            } else {
+                self.single(1)
+            } };
+            if self.below(4) > 0 {
+                let window = bson!([end(-2, "current"), end(0, "current")]);
+                function.insert("window", doc! { "documents": window });
+            }
+            if output.is_empty() || self.below(2) == 0 {
+                output.insert(name, function);
+            }
+        }
+        spec.insert("output", output);
+        spec
+    }
+
+    fn graph_lookup(&self) -> Document {
+        let mut spec = doc! {
+            "from": "f", "as": "x", "startWith": self.expression(1),
+            "connectFromField": self.g.pick(&["a", "b", "n", "a.b"]),
+            "connectToField": self.g.pick(&["a", "n", "_id", "b.a"]),
+        };
+        if self.below(2) == 0 {
+            spec.insert("maxDepth", self.below(3) as i32);
+        }
+        if self.below(2) == 0 {
+            spec.insert("depthField", self.g.pick(&["depth", "a", "b.d"]));
+        }
+        if self.below(4) == 0 {
+            spec.insert("restrictSearchWithMatch", self.g.filter(0));
         }
         spec
     }

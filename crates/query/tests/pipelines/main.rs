@@ -91,7 +91,7 @@ fn cases_matter() {
             *stages.entry(stage.keys().next().cloned().unwrap_or_default()).or_insert(0) += 1;
         }
     }
-    assert!(some > 1200 && errors < 100, "{some} give something, {errors} fail");
+    assert!(some > 1200 && errors < 200, "{some} give something, {errors} fail");
     let rare: Vec<_> = stages.iter().filter(|(_, count)| **count < 60).collect();
     assert!(stages.len() >= 16 && rare.is_empty(), "{stages:?}");
 }

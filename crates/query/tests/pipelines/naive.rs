@@ -70,6 +70,11 @@ fn run_stage(case: &Case, name: &str, spec: &Bson, docs: Vec<Document>, vars: Va
             all.extend(run(case, &stages, case.foreign.clone())?);
             Ok(all)
         }
+        "$redact" => Ok(docs.iter().filter_map(|doc| redact(doc, spec)).collect()),
+        "$setWindowFields" => windows(docs, spec.as_document().unwrap()),
+        "$graphLookup" => {
+            Ok(docs.iter().map(|doc| graph(case, doc, spec.as_document().unwrap())).collect())
+        }
         "$lookup" => {
             docs.iter().map(|doc| lookup(case, doc, spec.as_document().unwrap())).collect()
         }
@@ -133,6 +138,9 @@ fn evaluate(doc: &Document, expression: &Bson, vars: Vars<'_>) -> Option<Bson> {
     let eval = |inner: &Bson| evaluate(doc, inner, vars);
     match expression {
         Bson::String(text) if text == "$$ROOT" => Some(Bson::Document(doc.clone())),
+        Bson::String(text) if text.starts_with("$$") && text != "$$v" => {
+            Some(Bson::String(text.clone()))
+        }
         Bson::String(text) if text == "$$v" => vars.expect("a variable in scope").clone(),
         Bson::String(text) if text.starts_with('$') => {
             let path: Vec<&str> = text[1..].split('.').collect();
@@ -155,6 +163,9 @@ fn evaluate(doc: &Document, expression: &Bson, vars: Vars<'_>) -> Option<Bson> {
 fn operator(name: &str, args: &Bson, eval: &dyn Fn(&Bson) -> Option<Bson>) -> Option<Bson> {
     if name == "$literal" {
         return Some(args.clone());
+    }
+    if name == "$sortArray" {
+        return Some(by_id(eval(args.as_document()?.get("input")?)?));
     }
     let args: Vec<Option<Bson>> = match args {
         Bson::Array(list) => list.iter().map(eval).collect(),
@@ -184,6 +195,17 @@ fn operator(name: &str, args: &Bson, eval: &dyn Fn(&Bson) -> Option<Bson>) -> Op
         }
         other => panic!("not generated: {other}"),
     })
+}
+
+/// Documents of an array in the order of their `_id`s, which are numbers.
+fn by_id(array: Bson) -> Bson {
+    let Bson::Array(mut items) = array else { panic!("no array: {array:?}") };
+    items.sort_by(|a, b| matcher::order(id(a), id(b)));
+    Bson::Array(items)
+}
+
+fn id(value: &Bson) -> &Bson {
+    value.as_document().and_then(|doc| doc.get("_id")).expect("a document with an _id")
 }
 
 fn type_name(value: &Option<Bson>) -> &'static str {
@@ -260,7 +282,8 @@ fn accumulate(operator: &str, values: Vec<Option<Bson>>) -> Result<Bson, Unjudge
         "$sum" => sum(&values)?.0,
         "$avg" => match sum(&values)? {
             (_, _, 0) => Bson::Null,
-            (_, sum, count) => Bson::Double(sum / count as f64),
+            (_, sum, count) if is_exact(sum / count as f64) => Bson::Double(sum / count as f64),
+            _ => return Err(Unjudged),
         },
         "$min" => best(Ordering::Less),
         "$max" => best(Ordering::Greater),
@@ -291,8 +314,7 @@ fn sum(values: &[Option<Bson>]) -> Result<(Bson, f64, usize), Unjudged> {
             Bson::Decimal128(_) => return Err(Unjudged),
             _ => continue,
         };
-        let exact = number.abs() < 1e6 && !(number == 0.0 && number.is_sign_negative());
-        if !exact {
+        if !is_exact(number) {
             return Err(Unjudged);
         }
         (sum, count, widest) = (sum + number, count + 1, widest.max(width));
@@ -303,6 +325,12 @@ fn sum(values: &[Option<Bson>]) -> Result<(Bson, f64, usize), Unjudged> {
         _ => Bson::Double(sum),
     };
     Ok((shown, sum, count))
+}
+
+/// Whether it is a number that the reference's comparison, which goes by halves, tells from others.
+fn is_exact(number: f64) -> bool {
+    let small = number.abs() < 1e6 && !(number == 0.0 && number.is_sign_negative());
+    small && (number * 2.0).fract() == 0.0
 }
 
 fn bucket(docs: &[Document], spec: &Document) -> Docs {
@@ -470,6 +498,110 @@ fn lookup(case: &Case, doc: &Document, spec: &Document) -> Result<Document, Unju
     let output: Vec<&str> = spec.get_str("as").unwrap().split('.').collect();
     set(&mut joined, &output, Some(found.into()));
     Ok(joined)
+}
+
+/// What is left of a document, whose fields paths of the expression begin with.
+fn redact(doc: &Document, expression: &Bson) -> Option<Document> {
+    match evaluate(doc, expression, None)?.as_str()? {
+        "$$PRUNE" => None,
+        "$$KEEP" => Some(doc.clone()),
+        _ => {
+            let fields = doc.iter();
+            let kept = |(name, value): (&String, &Bson)| {
+                Some((name.clone(), redact_value(value, expression)?))
+            };
+            Some(fields.filter_map(kept).collect())
+        }
+    }
+}
+
+fn redact_value(value: &Bson, expression: &Bson) -> Option<Bson> {
+    match value {
+        Bson::Document(doc) => redact(doc, expression).map(Bson::Document),
+        Bson::Array(items) => {
+            let kept = items.iter().filter_map(|item| redact_value(item, expression));
+            Some(Bson::Array(kept.collect()))
+        }
+        value => Some(value.clone()),
+    }
+}
+
+fn windows(docs: Vec<Document>, spec: &Document) -> Docs {
+    let docs = sort(docs, spec.get_document("sortBy").unwrap())?;
+    let mut partitions: Vec<(Option<Bson>, Vec<Document>)> = Vec::new();
+    for doc in docs {
+        let key = spec.get("partitionBy").and_then(|by| evaluate(&doc, by, None));
+        match partitions.iter_mut().find(|(other, _)| order(other, &key).is_eq()) {
+            Some((_, members)) => members.push(doc),
+            None => partitions.push((key, vec![doc])),
+        }
+    }
+    partitions.sort_by(|(a, _), (b, _)| order(a, b));
+    let mut all = Vec::new();
+    for (_, members) in partitions {
+        for (at, doc) in members.iter().enumerate() {
+            let mut results = Document::new();
+            for (path, function) in spec.get_document("output").unwrap() {
+                let function = function.as_document().unwrap();
+                let (operator, argument) = function.iter().next().unwrap();
+                let frame = frame(function.get("window"), at, members.len());
+                let values = members[frame].iter().map(|doc| evaluate(doc, argument, None));
+                let value = accumulate(operator, values.collect())?;
+                results.insert(path, doc! { "$literal": value });
+            }
+            all.push(projected(doc, &Bson::Document(results), Place::AddFields));
+        }
+    }
+    Ok(all)
+}
+
+/// The rows of a window of documents around the one at `at`.
+fn frame(window: Option<&Bson>, at: usize, count: usize) -> std::ops::Range<usize> {
+    let Some(window) = window else { return 0..count };
+    let bounds = window.as_document().unwrap().get_array("documents").unwrap();
+    let place = |bound: &Bson, unbounded: i64| match bound {
+        Bson::String(word) if word == "current" => at as i64,
+        Bson::String(_) => unbounded,
+        number => at as i64 + i64::from(number.as_i32().unwrap()),
+    };
+    let start = place(&bounds[0], 0).clamp(0, count as i64);
+    let end = (place(&bounds[1], count as i64) + 1).clamp(start, count as i64);
+    start as usize..end as usize
+}
+
+fn graph(case: &Case, doc: &Document, spec: &Document) -> Document {
+    let path = |name: &str| spec.get_str(name).unwrap().split('.').collect::<Vec<_>>();
+    let (from, to) = (path("connectFromField"), spec.get_str("connectToField").unwrap());
+    let mut wanted = match evaluate(doc, spec.get("startWith").unwrap(), None) {
+        Some(Bson::Array(items)) => items,
+        other => other.into_iter().collect(),
+    };
+    let everything = Document::new();
+    let restrict = spec.get_document("restrictSearchWithMatch").unwrap_or(&everything);
+    let mut left: Vec<&Document> =
+        case.foreign.iter().filter(|doc| matcher::matches(restrict, doc)).collect();
+    let mut reached = Vec::new();
+    let mut depth = 0;
+    while !wanted.is_empty() && spec.get_i32("maxDepth").map_or(true, |max: i32| depth <= max) {
+        let is_wanted = |doc: &&Document| {
+            wanted.iter().any(|v| matcher::matches(&doc! { to: { "$eq": v.clone() } }, doc))
+        };
+        let (found, others): (Vec<_>, Vec<_>) = left.into_iter().partition(is_wanted);
+        left = others;
+        wanted = Vec::new();
+        for doc in found {
+            local_values(doc, &from, &mut wanted);
+            let mut doc = doc.clone();
+            if spec.contains_key("depthField") {
+                set(&mut doc, &path("depthField"), Some(Bson::Int64(depth.into())));
+            }
+            reached.push(Bson::Document(doc));
+        }
+        depth += 1;
+    }
+    let mut joined = doc.clone();
+    set(&mut joined, &path("as"), Some(Bson::Array(reached)));
+    joined
 }
 
 /// The values that a join goes by: those at the path, each element of arrays.
