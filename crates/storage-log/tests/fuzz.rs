@@ -149,6 +149,12 @@ fn open_and_use(image: &Emulator) {
     let _ = engine.sync();
 }
 
+fn peak_resident_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
 #[test]
 fn damaged_directories() {
     let originals = [original(true), original(false)];
@@ -168,7 +174,9 @@ fn damaged_directories() {
         assert!(begun.elapsed() < Duration::from_secs(20), "KAURI_SEED={seed} takes for ever");
         runs += 1;
     }
-    println!("{runs} directories, KAURI_SEED={first} and up");
+    let peak = peak_resident_kb();
+    println!("{runs} directories, KAURI_SEED={first} and up; at most {peak} KB of memory");
+    assert!(peak < 1 << 20, "{peak} KB of memory");
 }
 
 #[test]

@@ -110,6 +110,15 @@ impl Writer<'_> {
     }
 }
 
+/// Ends the scanner, also when a writer fails.
+struct Leaving<'t>(&'t AtomicU64);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 fn stress(directory: impl Fn() -> Arc<dyn Directory> + 'static, options: Options) {
     let mut subject = Subject::new(move || {
         Arc::new(PmLog::open(directory(), options.clone()).expect("the engine"))
@@ -122,10 +131,10 @@ fn stress(directory: impl Fn() -> Arc<dyn Directory> + 'static, options: Options
             .map(|k| {
                 let (table, running) = (&table, &running);
                 scope.spawn(move || {
+                    let _leaving = Leaving(running);
                     let random = SeededRandom::new(k);
                     let mut writer = Writer { table, random, k, next_u: 0, mine: Vec::new() };
                     (0..STEPS).for_each(|_| writer.step());
-                    running.fetch_sub(1, Ordering::SeqCst);
                     writer.mine
                 })
             })
