@@ -6,4 +6,4 @@ source "$(dirname "$0")/lib.sh"
 export PYTHONPATH=$here:$here/pymongo
 out=$("$python" "$here/pymongo/suite.py" "$installed" "$@") || die "$out"
 echo "$out" | sed '$d'
-exactly 1340 "$(tail -1 <<<"$out")"
+exactly 1352 "$(tail -1 <<<"$out")"
