@@ -35,6 +35,7 @@ class Server:
         self.log = self.directory / "log"
         self.process = None
         self.port = None
+        self.is_ready = False
         self.start()
 
     @property
@@ -56,10 +57,11 @@ class Server:
 
     def start(self):
         """Starts the process and returns when it accepts connections."""
+        self.is_ready = False
         self.process = self.spawn()
         ready = threading.Event()
         threading.Thread(target=self._copy_log, args=(self.process.stdout, ready), daemon=True).start()
-        if not ready.wait(READY_SECONDS_MAX) or self.process.poll() is not None:
+        if not ready.wait(READY_SECONDS_MAX) or not self.is_ready:
             self.process.kill()
             self.process.wait()
             raise RuntimeError("the server did not start:\n" + self.log_end())
@@ -70,6 +72,7 @@ class Server:
                 log.write(line)
                 log.flush()
                 if b"Waiting for connections" in line:
+                    self.is_ready = True
                     ready.set()
         ready.set()
 

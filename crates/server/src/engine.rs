@@ -76,12 +76,17 @@ impl Engine {
 fn open_log(options: &Options) -> Result<PmLog> {
     let path = options.text("storage.dbPath", "/data/db");
     let path = Path::new(&path);
-    std::fs::create_dir_all(path).map_err(|e| {
-        Error::new(
+    if !path.is_dir() {
+        return Err(Error::new(
             ErrorCode::NonExistentPath,
-            format!("cannot create the data directory {}: {e}", path.display()),
-        )
-    })?;
+            format!(
+                "Data directory {} not found. Create the missing directory or specify another path \
+                 using (1) the --dbpath command line option, or (2) by adding the 'storage.dbPath' \
+                 option in the configuration file.",
+                path.display()
+            ),
+        ));
+    }
     let directory = PlainDirectory::open(path)?;
     let engine_options = kauri_storage_log::Options {
         cache_bytes: options.gigabytes("storage.cacheSizeGB").unwrap_or_else(default_cache_bytes),

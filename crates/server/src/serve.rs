@@ -45,7 +45,7 @@ pub fn run(options: Options) -> Result<()> {
         workers: options.number("net.workers", 0) as usize,
         spin_us: options.number("net.spinMicros", 0),
     })?;
-    kauri_commands::startup::prepare(&server)?;
+    prepare(&server)?;
     let flushed = engine.storage.clone();
     executor.on_tick_end(Arc::new(move || flushed.flush()));
     let connections_max = options.number("net.maxIncomingConnections", 65_536) as usize;
@@ -190,4 +190,18 @@ fn write_pid_file(options: &Options) -> Result<()> {
     std::fs::write(path, format!("{}\n", std::process::id())).map_err(|e| {
         Error::new(ErrorCode::FileOpenFailed, format!("cannot write the pid file {path}: {e}"))
     })
+}
+
+/// Makes the server's own collections. On a full disk it serves all the same, so that something can be
+/// deleted.
+fn prepare(server: &Server) -> Result<()> {
+    match kauri_commands::startup::prepare(server) {
+        Err(error) if error.code() == ErrorCode::OutOfDiskSpace => {
+            let attr = Attr::new().str("error", error.to_string());
+            let message = "No space to note this start; reads go on, and deletes make room";
+            log::warning("STORAGE", 6200102, CTX, message, attr);
+            Ok(())
+        }
+        outcome => outcome,
+    }
 }
