@@ -9,6 +9,7 @@ use kauri_base::failpoint::FailPoints;
 use kauri_base::{Clock, RandomSource};
 use kauri_bson::DocBuf;
 use kauri_catalog::Catalog;
+pub use kauri_query::plan::PlanCache;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -86,7 +87,7 @@ pub struct Server {
     /// Open cursors.
     pub cursors: CursorManager,
     /// Plans that were found good, and index filters.
-    pub plans: Arc<kauri_query::plan::PlanCache>,
+    pub plans: Arc<PlanCache>,
     /// Tells this process from others in `topologyVersion`.
     pub process_id: [u8; 12],
     /// Running operations.

@@ -56,7 +56,10 @@ fn make(generator: &Generator, seed: u64) -> World {
     // A collection without arrays lets indexes stay simple.
     let flat = generator.below(2) == 0;
     for _ in 0..12 + generator.below(24) {
-        let mut doc = generator.document();
+        let mut doc = match generator.below(4) {
+            0 => ask::grid(generator),
+            _ => generator.document(),
+        };
         if flat {
             doc = flattened(doc);
         }

@@ -9,7 +9,7 @@ use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use crate::server::VERSION;
 use kauri_base::{Error, ErrorCode, Result, bail};
-use kauri_bson::{Doc, DocWriter, Value};
+use kauri_bson::{Doc, DocWriter, Type, Value};
 use kauri_catalog::{Collection, Namespace};
 use kauri_matcher::Matcher;
 use kauri_query::exec::{Flow, PlanExecutor, QueryEnv, Stage, Totals, Verbosity};
@@ -48,7 +48,11 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 
 fn parse<'a>(invocation: &Invocation<'a>) -> Result<(Doc<'a>, Verbosity)> {
     let args = Args::new("explain");
-    let command = args.object(invocation.target()?)?;
+    let target = invocation.target()?;
+    if target.ty() == Type::Null {
+        return Err(args.missing("explain"));
+    }
+    let command = args.object(target)?;
     let mut verbosity = Verbosity::AllPlansExecution;
     for elem in fields(invocation.body) {
         match elem.key() {
@@ -343,7 +347,7 @@ fn subject(invocation: &Invocation<'_>, command: Doc<'_>) -> Result<Subject> {
             of_find_and_modify(command, &env)?
         }
         other if crate::registry::by_name().contains_key(other) => {
-            bail!(CommandNotSupported, "Explain failed due to unknown command: {other}");
+            bail!(IllegalOperation, "Cannot explain cmd: {other}");
         }
         other => bail!(CommandNotFound, "Explain failed due to unknown command: {other}"),
     };

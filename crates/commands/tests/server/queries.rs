@@ -163,6 +163,32 @@ fn an_index_filter_rules_over_hints() {
 }
 
 #[test]
+fn plans_that_won_are_told_of() {
+    let test = TestServer::start();
+    let client = filled(&test);
+    index(&client, doc! { "c" => 1 }, "c");
+    let told = || {
+        let pipeline = array![doc! { "$planCacheStats" => doc! {} }];
+        first_batch(
+            &client.ok(doc! { "aggregate" => "c", "pipeline" => pipeline, "cursor" => doc! {} }),
+        )
+    };
+    assert!(told().is_empty());
+    let find = doc! { "find" => "c", "filter" => doc! { "a" => 1, "c" => 2 } };
+    for active in [false, true] {
+        client.ok(find.clone());
+        let entries = told();
+        assert_eq!(entries.len(), 1);
+        assert_eq!(entries[0].as_doc().value("isActive"), Value::Bool(active));
+    }
+    let other = doc! { "planCacheClear" => "c", "query" => doc! { "a" => 5 } };
+    client.ok(other);
+    assert_eq!(told().len(), 1);
+    client.ok(doc! { "planCacheClear" => "c", "query" => doc! { "c" => 7, "a" => 8 } });
+    assert!(told().is_empty());
+}
+
+#[test]
 fn a_cursor_that_lost_its_place_says_so() {
     let test = TestServer::start();
     let client = test.client();

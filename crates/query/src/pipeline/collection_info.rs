@@ -204,8 +204,7 @@ fn write_latency(out: &mut DocWriter<'_>, histograms: bool) {
     }
 }
 
-/// `$planCacheStats: {allHosts}`. Plans are not kept from one query to the next, so that there is
-/// nothing to tell.
+/// `$planCacheStats: {allHosts}`.
 pub fn plan_cache_stats(elem: Elem<'_>) -> Result<Source> {
     let Some(doc) = elem.as_doc().filter(|_| elem.ty() == Type::Document) else {
         bail!(
@@ -238,7 +237,9 @@ pub fn plan_cache_stats(elem: Elem<'_>) -> Result<Source> {
         );
     }
     let produce = Box::new(|cx: &BuildCx| match &cx.collection {
-        Some(_) => Ok(Vec::new()),
+        Some(collection) => {
+            Ok(cx.env.plans.as_ref().map_or_else(Vec::new, |plans| plans.entries(collection)))
+        }
         None => Err(Error::new(
             ErrorCode::from_number(50933),
             "collection does not exist for $planCacheStats",

@@ -8,8 +8,9 @@
 //! Filters last until they are cleared, the collection is dropped, or the server ends.
 
 use super::query::Hint;
+use super::shape;
 use kauri_base::CollectionId;
-use kauri_bson::DocBuf;
+use kauri_bson::{DocBuf, Value};
 use kauri_catalog::Collection;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,6 +29,8 @@ type Key = (CollectionId, String);
 /// See the module's head.
 #[derive(Default)]
 pub struct PlanCache {
+    /// The server's name, for `$planCacheStats`.
+    host: String,
     inner: Mutex<Inner>,
     /// Filters that are set, so that queries need not take the lock to find none.
     filter_count: AtomicUsize,
@@ -46,6 +49,19 @@ struct Entry {
     plan: String,
     works: u64,
     active: bool,
+    origin: Origin,
+}
+
+/// How an entry came about.
+pub struct Origin {
+    /// The query: filter, sort, projection.
+    pub query: [DocBuf; 3],
+    /// The plan as `explain` shows it.
+    pub plan: DocBuf,
+    /// What the candidates were ranked by, the winner first.
+    pub scores: Vec<f64>,
+    /// When (Unix milliseconds).
+    pub at_ms: i64,
 }
 
 /// An index filter.
@@ -74,6 +90,11 @@ pub struct Recommended {
 }
 
 impl PlanCache {
+    /// An empty one, of the server of this name.
+    pub fn new(host: &str) -> PlanCache {
+        PlanCache { host: host.to_owned(), ..PlanCache::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,13 +110,21 @@ impl PlanCache {
     }
 
     /// Notes the winner of a trial.
-    pub fn won(&self, collection: &Arc<Collection>, shape: &str, plan: String, works: u64) {
+    pub fn won(
+        &self,
+        collection: &Arc<Collection>,
+        shape: &str,
+        plan: String,
+        works: u64,
+        origin: Origin,
+    ) {
         let mut inner = self.lock();
         let key = (collection.id, shape.to_owned());
         if let Some(entry) = inner.entries.get_mut(&key).filter(|e| e.is_of(collection)) {
             entry.active = !entry.active && works <= entry.works;
             entry.works = if entry.active { works } else { works.max(entry.works * 2) };
             entry.plan = plan;
+            entry.origin = origin;
             return;
         }
         if inner.entries.len() >= ENTRIES_MAX {
@@ -103,12 +132,23 @@ impl PlanCache {
             dropped.and_then(|key| inner.entries.remove(&key));
         }
         let definition = Arc::downgrade(collection);
-        inner.entries.insert(key, Entry { definition, plan, works, active: false });
+        inner.entries.insert(key, Entry { definition, plan, works, active: false, origin });
     }
 
     /// Gives an entry up whose plan has become a bad one.
     pub fn failed(&self, collection: &Arc<Collection>, shape: &str) {
         self.lock().entries.remove(&(collection.id, shape.to_owned()));
+    }
+
+    /// The collection's entries as `$planCacheStats` shows them.
+    pub fn entries(&self, collection: &Arc<Collection>) -> Vec<DocBuf> {
+        let inner = self.lock();
+        let mine = inner.entries.iter().filter(|(_, entry)| entry.is_of(collection));
+        let shown = mine.map(|((id, shape), entry)| {
+            let filtered = inner.filters.contains_key(&(*id, shape.clone()));
+            entry.show(shape, filtered, &self.host)
+        });
+        shown.collect()
     }
 
     /// Forgets the plans of one shape of the collection, or of all.
@@ -164,6 +204,40 @@ impl PlanCache {
 }
 
 impl Entry {
+    fn show(&self, shape: &str, filtered: bool, host: &str) -> DocBuf {
+        let Origin { query: [query, sort, projection], plan, scores, at_ms } = &self.origin;
+        let hash = shape::hash(shape);
+        let bytes = shape.len() + query.as_bytes().len() + plan.as_bytes().len();
+        DocBuf::build(|w| {
+            w.put("version", "1");
+            w.put("queryHash", hash.as_str());
+            w.put("planCacheShapeHash", hash.as_str());
+            w.put("planCacheKey", shape::hash(&format!("{shape}|{}", self.plan)).as_str());
+            w.put("isActive", self.active);
+            w.put("works", self.works as i64);
+            w.put("worksType", "works");
+            w.put("timeOfCreation", Value::DateTime(*at_ms));
+            {
+                let mut created = w.document("createdFromQuery");
+                created.put("query", query);
+                created.put("sort", sort);
+                created.put("projection", projection);
+            }
+            w.put("cachedPlan", plan);
+            {
+                let mut stats = w.array("creationExecStats");
+                scores.iter().for_each(|_| drop(stats.document()));
+            }
+            {
+                let mut list = w.array("candidatePlanScores");
+                scores.iter().for_each(|score| list.push(*score));
+            }
+            w.put("indexFilterSet", filtered);
+            w.put("estimatedSizeBytes", bytes as i64);
+            w.put("host", host);
+        })
+    }
+
     fn is_of(&self, collection: &Arc<Collection>) -> bool {
         std::ptr::eq(self.definition.as_ptr(), Arc::as_ptr(collection))
     }

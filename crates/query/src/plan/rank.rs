@@ -3,12 +3,14 @@
 //!
 //! What the winner gave during the trial is not lost: its rows come first.
 
+use super::cache::Origin;
 use super::planner::{self, Candidate};
 use super::query::Query;
 use super::shape;
 use crate::exec::buffered::Buffered;
-use crate::exec::{ExecCx, QueryEnv, Row, Stage, Step, Totals};
+use crate::exec::{ExecCx, QueryEnv, Row, Stage, Step, Totals, Verbosity};
 use kauri_base::{OperationContext, Result, Ticket};
+use kauri_bson::{Doc, DocBuf};
 use kauri_catalog::{Catalog, Collection};
 use kauri_storage::RecoveryUnit;
 use std::sync::Arc;
@@ -19,6 +21,9 @@ const WORKS_MAX: u64 = 10_000;
 const ROWS_MAX: usize = 101;
 /// Calls that a candidate takes before the next one's turn.
 const TURN_WORKS: u64 = 16;
+
+/// Bytes of a query, of its shape and of its plan that are remembered.
+const ORIGIN_BYTES_MAX: usize = 4096;
 
 /// A chosen plan.
 pub struct Planned {
@@ -123,7 +128,8 @@ async fn choose_plan(
     }
     let cache = match (&env.plans, collection) {
         (Some(cache), Some(collection)) if use_cache && query.hint.is_none() => {
-            Some((cache, collection, shape::of_query(query)))
+            let shape = shape::of_query(query);
+            (shape.len() <= ORIGIN_BYTES_MAX).then_some((cache, collection, shape))
         }
         _ => None,
     };
@@ -146,16 +152,37 @@ async fn choose_plan(
         candidates.into_iter().map(|c| contestant(c, collection, query)).collect();
     contest(op, catalog, env, &mut contestants, WORKS_MAX).await?;
     let (winner, losers) = choose(contestants)?;
+    let trials: Vec<Trial> =
+        std::iter::once(&winner).chain(&losers).map(Contestant::trial).collect();
     if let Some((cache, collection, shape)) = &cache {
-        cache.won(collection, shape, winner.name.clone(), winner.works);
+        let origin = origin(query, &*winner.root, &trials, env);
+        cache.won(collection, shape, winner.name.clone(), winner.works, origin);
     }
     Ok(Planned {
-        trials: std::iter::once(&winner).chain(&losers).map(Contestant::trial).collect(),
+        trials,
         root: winner.into_root(),
         rejected: losers.into_iter().map(|c| c.root).collect(),
         is_cached: false,
         is_filtered,
     })
+}
+
+/// What is remembered of a trial, to be shown.
+fn origin(query: &Query, plan: &dyn Stage, trials: &[Trial], env: &QueryEnv) -> Origin {
+    let sort = query.sort.as_ref().map_or(Doc::EMPTY, |sort| sort.spec());
+    let projection = query.projection.as_ref().map_or(Doc::EMPTY, |(_, spec)| spec.as_doc());
+    let filter = query.filter.as_ref().map(|filter| filter.expr().to_bson());
+    // A query may be of any size; what is remembered of it is not.
+    let bounded = |doc: DocBuf| match doc.as_bytes().len() > ORIGIN_BYTES_MAX {
+        true => DocBuf::new(),
+        false => doc,
+    };
+    Origin {
+        query: [filter.unwrap_or_default(), sort.to_buf(), projection.to_buf()].map(bounded),
+        plan: bounded(DocBuf::build(|w| plan.explain(w, Verbosity::QueryPlanner))),
+        scores: trials.iter().map(|trial| trial.score).collect(),
+        at_ms: env.now_ms,
+    }
 }
 
 /// The query with what an index filter of its shape says, which a hint cannot change.

@@ -71,8 +71,28 @@ fn partial(generator: &Generator) -> Document {
     }
 }
 
-/// A query; `indexed` are the paths that the collection's indexes begin with.
-pub fn ask(generator: &Generator, indexed: &[String]) -> Ask {
+/// A document with few values below arrays and documents, so that conditions on several fields of
+/// an index meet the same one or different ones.
+pub fn grid(generator: &Generator) -> Document {
+    let small = || generator.below(3) as i32;
+    let cell = || doc! { "b": small(), "c": small() };
+    let mut doc = Document::new();
+    match generator.below(4) {
+        0 => drop(doc.insert("a", cell())),
+        1 => drop(doc.insert("a", vec![small(), small()])),
+        _ => drop(doc.insert("a", vec![cell(), cell()])),
+    }
+    match generator.below(3) {
+        0 => drop(doc.insert("b", vec![doc! { "a": small(), "c": small() }])),
+        _ => drop(doc.insert("b", doc! { "a": small(), "c": small() })),
+    }
+    doc.insert("c", small());
+    doc
+}
+
+/// A query; `indexed` are the paths that the collection's indexes begin with, `indexes` the paths of
+/// each.
+pub fn ask(generator: &Generator, indexed: &[String], indexes: &[Vec<String>]) -> Ask {
     let mut sort: Vec<(String, bool)> = Vec::new();
     if generator.below(2) == 0 {
         for _ in 0..1 + generator.below(3) / 2 {
@@ -84,6 +104,9 @@ pub fn ask(generator: &Generator, indexed: &[String]) -> Ask {
     }
     if generator.below(6) == 0 {
         return about_one_field(generator, indexed);
+    }
+    if generator.below(6) == 0 {
+        return about_several_fields(generator, indexes);
     }
     Ask {
         filter: filter(generator, indexed),
@@ -119,6 +142,26 @@ fn about_one_field(generator: &Generator, indexed: &[String]) -> Ask {
     }
     let filter = Filter { plain: asked.clone(), asked, expression: None };
     Ask { filter, sort, skip: 0, limit: 0, projection: Some(projection) }
+}
+
+/// Conditions on several fields of one index.
+fn about_several_fields(generator: &Generator, indexes: &[Vec<String>]) -> Ask {
+    let small = || generator.below(3) as i32;
+    let mut asked = Document::new();
+    for path in generator.pick(indexes) {
+        let condition = match generator.below(5) {
+            0 => doc! { "$gte": small() },
+            1 => doc! { "$gt": small(), "$lt": 1 + small() },
+            2 => doc! { "$in": [small(), small()] },
+            _ => doc! { "$eq": small() },
+        };
+        asked.insert(path, condition);
+    }
+    if generator.below(4) == 0 {
+        asked = doc! { "a": { "$elemMatch": { "b": small(), "c": small() } } };
+    }
+    let filter = Filter { plain: asked.clone(), asked, expression: None };
+    Ask { filter, sort: Vec::new(), skip: 0, limit: 0, projection: projection(generator) }
 }
 
 fn is_by_position(path: &str) -> bool {

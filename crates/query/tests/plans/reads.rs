@@ -70,7 +70,7 @@ fn expected(world: &World, ask: &Ask) -> Expected {
 
 /// Asks one query in every way.
 pub fn check(world: &World, generator: &Generator, tally: &mut Tally) {
-    let ask = ask::ask(generator, &world.leading_paths());
+    let ask = ask::ask(generator, &world.leading_paths(), &world.index_paths());
     let expected = expected(world, &ask);
     let query = query(&ask);
     let collection = world.collection();

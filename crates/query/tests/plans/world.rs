@@ -133,6 +133,14 @@ impl World {
         self.collection().indexes.iter().filter_map(first).collect()
     }
 
+    /// The paths of each index.
+    pub fn index_paths(&self) -> Vec<Vec<String>> {
+        let all = |index: &Arc<kauri_catalog::Index>| {
+            index.definition().key.as_doc().iter().map(|field| field.key().to_owned()).collect()
+        };
+        self.collection().indexes.iter().map(all).collect()
+    }
+
     /// The indexes, for a failure's message.
     pub fn indexes(&self) -> String {
         let collection = self.collection();

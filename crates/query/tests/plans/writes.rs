@@ -39,7 +39,7 @@ pub fn check(world: &mut World, generator: &Generator, tally: &mut Tally) {
         _ => Verb::FindAndRemove,
     };
     let many = matches!(verb, Verb::Update | Verb::Delete) && generator.below(3) > 0;
-    let mut ask = ask::ask(generator, &world.leading_paths());
+    let mut ask = ask::ask(generator, &world.leading_paths(), &world.index_paths());
     (ask.skip, ask.limit, ask.projection) = (0, u64::from(!many), None);
     if many {
         ask.sort.clear();

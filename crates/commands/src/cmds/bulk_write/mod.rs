@@ -96,6 +96,28 @@ fn inserts_from(operations: &[Operation<'_>], at: usize) -> usize {
 }
 
 impl Done {
+    /// The rows of so many inserts from this operation on.
+    fn inserts(
+        &mut self,
+        request: &Request<'_>,
+        at: usize,
+        count: usize,
+        inserted: u64,
+        outcome: &WriteOutcome,
+    ) {
+        self.inserted += inserted as i32;
+        let first_error = outcome.errors.first().map_or(count, |(place, _)| *place);
+        let tried = if request.ordered { (first_error + 1).min(count) } else { count };
+        let mut errors = outcome.errors.iter().peekable();
+        for place in 0..tried {
+            match errors.next_if(|(failed, _)| *failed == place) {
+                Some((_, error)) => self.error(request, at + place, error),
+                None if request.errors_only => {}
+                None => self.rows.push(row(at + place, 1)),
+            }
+        }
+    }
+
     fn error(&mut self, request: &Request<'_>, at: usize, error: &Error) {
         self.errors += 1;
         let kind = request.operations.get(at).map(|o| &o.kind);
@@ -115,39 +137,13 @@ impl Done {
     }
 }
 
-async fn run_inserts(
-    invocation: &mut Invocation<'_>,
-    request: &Request<'_>,
-    at: usize,
-    run: usize,
-    outcome: &mut WriteOutcome,
-    done: &mut Done,
-) -> Result<()> {
-    let operations = request.operations.get(at..at + run).unwrap_or_default();
-    let Some(ns) = operations.first().and_then(|o| request.namespace(o)) else { return Ok(()) };
-    let docs: Vec<Doc<'_>> = operations
-        .iter()
-        .filter_map(|o| match &o.kind {
-            Kind::Insert(doc) => Some(*doc),
-            _ => None,
-        })
-        .collect();
-    let options =
-        InsertOptions { ordered: request.ordered, bypass_validation: request.bypass_validation };
-    let catalog = &invocation.server.catalog;
-    done.inserted +=
-        insert(&mut invocation.op, catalog, ns, &docs, &options, outcome).await? as i32;
-    let first_error = outcome.errors.first().map_or(docs.len(), |(place, _)| *place);
-    let tried = if request.ordered { (first_error + 1).min(docs.len()) } else { docs.len() };
-    let mut errors = outcome.errors.iter().peekable();
-    for place in 0..tried {
-        match errors.next_if(|(failed, _)| *failed == place) {
-            Some((_, error)) => done.error(request, at + place, error),
-            None if request.errors_only => {}
-            None => done.rows.push(row(at + place, 1)),
-        }
-    }
-    Ok(())
+/// The documents of operations that are all inserts.
+fn documents<'a>(operations: &[Operation<'a>]) -> Vec<Doc<'a>> {
+    let document = |o: &Operation<'a>| match &o.kind {
+        Kind::Insert(doc) => Some(*doc),
+        _ => None,
+    };
+    operations.iter().filter_map(document).collect()
 }
 
 fn row(at: usize, n: i32) -> DocBuf {
@@ -162,12 +158,12 @@ fn row(at: usize, n: i32) -> DocBuf {
 async fn run_statement(
     invocation: &mut Invocation<'_>,
     request: &Request<'_>,
+    ns: &Namespace,
     at: usize,
     outcome: &mut WriteOutcome,
     done: &mut Done,
 ) -> Result<bool> {
     let Some(operation) = request.operations.get(at) else { return Ok(false) };
-    let Some(ns) = request.namespace(operation) else { return Ok(false) };
     let variables = request.variables;
     let result = match &operation.kind {
         Kind::Insert(_) => return Ok(false),

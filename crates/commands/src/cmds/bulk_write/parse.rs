@@ -7,14 +7,14 @@ use crate::cmds::list_rows;
 use crate::invocation::Invocation;
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
-use kauri_catalog::Namespace;
+use kauri_catalog::{Catalog, Namespace};
 
 /// The command.
 pub struct Request<'a> {
     /// What is to be done, in order.
     pub operations: Vec<Operation<'a>>,
     /// The collections that operations name by number.
-    namespaces: Vec<Namespace>,
+    namespaces: Vec<Target>,
     /// Stop at the first error.
     pub ordered: bool,
     /// Leave validators out.
@@ -25,6 +25,12 @@ pub struct Request<'a> {
     pub variables: Doc<'a>,
     /// `cursor.batchSize`.
     pub batch_size: Option<u64>,
+}
+
+/// A collection, and the UUID that it has to have.
+struct Target {
+    ns: Namespace,
+    uuid: Option<[u8; 16]>,
 }
 
 /// One operation.
@@ -85,7 +91,7 @@ impl<'a> Request<'a> {
         }
         check_batch(operations.len())?;
         for doc in namespaces {
-            request.namespaces.push(namespace(invocation, doc)?);
+            request.namespaces.push(target(doc)?);
         }
         let count = request.namespaces.len();
         if let Some(wrong) = request.operations.iter().find(|o| o.namespace >= count) {
@@ -94,9 +100,14 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// The collection of an operation.
-    pub fn namespace(&self, operation: &Operation<'_>) -> Option<&Namespace> {
-        self.namespaces.get(operation.namespace)
+    /// The collection of an operation; fails if it is another than the one of the UUID given.
+    pub fn namespace(&self, catalog: &Catalog, operation: &Operation<'_>) -> Result<&Namespace> {
+        let Some(target) = self.namespaces.get(operation.namespace) else {
+            bail!(BadValue, "an operation names no collection");
+        };
+        let resolved = catalog.resolve(target.ns.as_str());
+        ddl::check_uuid(catalog, &target.ns, &resolved, target.uuid.as_ref())?;
+        Ok(&target.ns)
     }
 }
 
@@ -106,7 +117,7 @@ fn documents<'a>(elem: Elem<'a>, name: &str) -> Result<Vec<Doc<'a>>> {
     list.iter().map(|doc| Args::new(&path).object(doc)).collect()
 }
 
-fn namespace(invocation: &Invocation<'_>, doc: Doc<'_>) -> Result<Namespace> {
+fn target(doc: Doc<'_>) -> Result<Target> {
     let args = Args::new("bulkWrite.nsInfo");
     let (mut name, mut uuid) = (None, None);
     for elem in structure(doc) {
@@ -118,10 +129,7 @@ fn namespace(invocation: &Invocation<'_>, doc: Doc<'_>) -> Result<Namespace> {
         }
     }
     let Some(name) = name else { return Err(args.missing("ns")) };
-    let ns = Namespace::parse(&name)?;
-    let catalog = &invocation.server.catalog;
-    ddl::check_uuid(catalog, &ns, &catalog.resolve(ns.as_str()), uuid.as_ref())?;
-    Ok(ns)
+    Ok(Target { ns: Namespace::parse(&name)?, uuid })
 }
 
 fn operation(doc: Doc<'_>) -> Result<Operation<'_>> {
