@@ -44,16 +44,33 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let mut at = 0;
         while at < request.operations.len() {
             outcome.pause(&mut invocation.op).await?;
+            let operation = &request.operations[at];
+            let ns = request.namespace(&invocation.server.catalog, operation).cloned();
             let run = inserts_from(&request.operations, at);
-            let failed = if run > 0 {
-                run_inserts(invocation, &request, at, run, &mut outcome, &mut done).await?;
-                at += run;
-                !outcome.errors.is_empty()
-            } else {
-                let failed =
-                    run_statement(invocation, &request, at, &mut outcome, &mut done).await?;
-                at += 1;
-                failed
+            let first = at;
+            let failed = match ns {
+                Err(error) => {
+                    done.error(&request, first, &error);
+                    at += 1;
+                    true
+                }
+                Ok(ns) if run > 0 => {
+                    at += run;
+                    let options = InsertOptions {
+                        ordered: request.ordered,
+                        bypass_validation: request.bypass_validation,
+                    };
+                    let docs = documents(&request.operations[first..at]);
+                    let (op, catalog) = (&mut invocation.op, &invocation.server.catalog);
+                    let n = insert(op, catalog, &ns, &docs, &options, &mut outcome).await?;
+                    done.inserts(&request, first, docs.len(), n, &outcome);
+                    !outcome.errors.is_empty()
+                }
+                Ok(ns) => {
+                    at += 1;
+                    let (outcome, done) = (&mut outcome, &mut done);
+                    run_statement(invocation, &request, &ns, first, outcome, done).await?
+                }
             };
             outcome.errors.clear();
             if failed && request.ordered {
