@@ -17,6 +17,7 @@ pub struct CommandService {
 impl CommandService {
     /// Serves this server's data.
     pub fn new(server: Arc<Server>) -> Self {
+        server.plans.set_host(&server.start.host);
         CommandService { server }
     }
 }

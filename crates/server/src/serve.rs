@@ -7,7 +7,7 @@ use kauri_base::log::{self, Attr};
 use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result};
 use kauri_catalog::Catalog;
 use kauri_commands::cursors::CursorManager;
-use kauri_commands::server::{PlanCache, VERSION};
+use kauri_commands::server::VERSION;
 use kauri_commands::{CommandService, Server, StartInfo};
 use kauri_storage::LocalCommitter;
 use kauri_transport::tcp::{TcpOptions, TcpTransport};
@@ -90,7 +90,7 @@ fn assemble(
     let process_id = kauri_bson::new_object_id((clock.unix_ms() / 1000) as u32, &*random);
     Ok(Arc::new(Server {
         cursors: CursorManager::new(clock.clone(), random.clone()),
-        plans: Arc::new(PlanCache::new(&format!("{}:{port}", machine.hostname))),
+        plans: Default::default(),
         catalog: Arc::new(catalog),
         process_id,
         operations: Default::default(),

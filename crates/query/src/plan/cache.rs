@@ -14,7 +14,7 @@ use kauri_bson::{DocBuf, Value};
 use kauri_catalog::Collection;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Shapes that are remembered at most.
 const ENTRIES_MAX: usize = 5000;
@@ -30,7 +30,7 @@ type Key = (CollectionId, String);
 #[derive(Default)]
 pub struct PlanCache {
     /// The server's name, for `$planCacheStats`.
-    host: String,
+    host: OnceLock<String>,
     inner: Mutex<Inner>,
     /// Filters that are set, so that queries need not take the lock to find none.
     filter_count: AtomicUsize,
@@ -90,9 +90,9 @@ pub struct Recommended {
 }
 
 impl PlanCache {
-    /// An empty one, of the server of this name.
-    pub fn new(host: &str) -> PlanCache {
-        PlanCache { host: host.to_owned(), ..PlanCache::default() }
+    /// Names the server; once.
+    pub fn set_host(&self, host: &str) {
+        self.host.get_or_init(|| host.to_owned());
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -146,7 +146,7 @@ impl PlanCache {
         let mine = inner.entries.iter().filter(|(_, entry)| entry.is_of(collection));
         let shown = mine.map(|((id, shape), entry)| {
             let filtered = inner.filters.contains_key(&(*id, shape.clone()));
-            entry.show(shape, filtered, &self.host)
+            entry.show(shape, filtered, self.host.get().map_or("", String::as_str))
         });
         shown.collect()
     }
