@@ -6,6 +6,7 @@
 
 use crate::client::Client;
 use crate::server::Server;
+use crate::sessions::SessionId;
 use kauri_base::{Access, Result, limits};
 use kauri_bson::{Doc, DocWriter, Elem, KeyStringBuilder, Type};
 use kauri_catalog::Collection;
@@ -20,6 +21,7 @@ struct Find<'r> {
     db: &'r str,
     collection: &'r str,
     id: Elem<'r>,
+    session: Option<SessionId>,
 }
 
 /// Answers the request if it is one for the express path.
@@ -40,6 +42,9 @@ pub fn try_find(
     }
     let body = kauri_bson::validate(msg.body, limits::DOCUMENT_DEPTH_MAX).ok()?;
     let find = parse(body)?;
+    if let Some(id) = find.session {
+        server.sessions.touch(id, server.clock.monotonic()).ok()?;
+    }
     let client = cx.state.downcast_mut::<Client>()?;
     let name = &mut client.scratch_name;
     name.clear();
@@ -72,7 +77,7 @@ fn parse(body: Doc<'_>) -> Option<Find<'_>> {
     if first.key_bytes() != b"find" || first.ty() != Type::String {
         return None;
     }
-    let mut find = Find { db: "", collection: text(first)?, id: first };
+    let mut find = Find { db: "", collection: text(first)?, id: first, session: None };
     let mut has_id = false;
     for elem in fields {
         match elem.key_bytes() {
@@ -92,9 +97,7 @@ fn parse(body: Doc<'_>) -> Option<Find<'_>> {
             }
             b"singleBatch" if elem.ty() == Type::Bool => {}
             b"projection" | b"sort" if elem.as_doc().is_some_and(Doc::is_empty) => {}
-            b"lsid" => {
-                crate::concerns::session_id(elem).ok()?;
-            }
+            b"lsid" => find.session = Some(crate::concerns::session_id(elem).ok()?),
             b"$readPreference" if elem.ty() == Type::Document => {}
             b"$clusterTime" if elem.ty() == Type::Document => {}
             _ => return None,

@@ -201,6 +201,24 @@ fn an_unused_session_ends_with_its_cursors() {
 }
 
 #[test]
+fn a_find_by_id_is_a_use_of_its_session() {
+    let test = TestServer::start();
+    let client = test.client();
+    three_docs(&client);
+    let cursor = open_cursor(&client, doc! { "lsid" => lsid(1), "noCursorTimeout" => true });
+    for _ in 0..3 {
+        test.clock.advance(Duration::from_secs(20 * 60));
+        let find = doc! { "find" => "c", "filter" => doc! { "_id" => 1 }, "lsid" => lsid(1) };
+        assert_eq!(number(&common::at(&client.ok(find), "cursor"), "id"), 0);
+        expire_sessions(&test.server);
+    }
+    client.ok(DocBuf::build(|w| {
+        w.put_all(get_more(cursor).as_doc());
+        w.put("lsid", lsid(1));
+    }));
+}
+
+#[test]
 fn ended_and_killed_sessions_lose_their_cursors() {
     let test = TestServer::start();
     let client = test.client();
