@@ -88,12 +88,9 @@ fn parse(body: Doc<'_>) -> Option<Find<'_>> {
                 has_id = parts.next().is_none() && is_plain(find.id);
             }
             b"$db" if elem.ty() == Type::String => find.db = text(elem)?,
-            b"limit" if elem.ty() == Type::Int32 || elem.ty() == Type::Int64 => {
+            // A batch of at least one document holds the answer.
+            b"limit" | b"batchSize" if elem.ty() == Type::Int32 || elem.ty() == Type::Int64 => {
                 elem.value().as_i64_exact().filter(|n| *n > 0)?;
-            }
-            // A batch that is full may leave a cursor open.
-            b"batchSize" if elem.ty() == Type::Int32 || elem.ty() == Type::Int64 => {
-                elem.value().as_i64_exact().filter(|n| *n > 1)?;
             }
             b"singleBatch" if elem.ty() == Type::Bool => {}
             b"projection" | b"sort" if elem.as_doc().is_some_and(Doc::is_empty) => {}

@@ -61,7 +61,8 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             }
             _ => Tailing::No,
         };
-        let executor = PlanExecutor::new(root, catalog.engine().recovery_unit(), env);
+        let reader = catalog.engine().recovery_unit();
+        let executor = PlanExecutor::new(root, reader, env).looking_ahead();
         let new = NewCursor {
             ns,
             collection,

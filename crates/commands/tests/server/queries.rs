@@ -250,3 +250,22 @@ fn several_collections_are_written_in_one_command() {
     assert!(client.on("test").all_ids("d").is_empty());
     assert_eq!(client.on("test").fails(doc! { "bulkWrite" => 1 }), 13);
 }
+
+#[test]
+fn a_cursor_ends_with_the_row_that_must_be_the_last() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", (0..4).map(|n| doc! { "_id" => n }));
+    let find = |filter: DocBuf, limit: i64, batch: i64, projection: DocBuf| {
+        cursor_id(&client.ok(doc! {
+            "find" => "c", "filter" => filter, "limit" => limit, "batchSize" => batch,
+            "projection" => projection,
+        })) == 0
+    };
+    let all = || doc! {};
+    assert!(find(doc! { "_id" => 1 }, 0, 1, all()), "one document has this _id");
+    assert!(find(doc! { "_id" => 1 }, 0, 1, doc! { "a" => 1 }), "so it is with a projection");
+    assert!(find(all(), 2, 2, all()), "the limit is reached");
+    assert!(!find(all(), 3, 2, all()), "one is missing");
+    assert!(!find(all(), 0, 4, all()), "nobody has looked behind the fourth");
+}

@@ -45,6 +45,10 @@ impl Stage for Decorate {
         Ok(self.stats.count(step))
     }
 
+    fn is_eof(&self) -> bool {
+        self.child.is_eof()
+    }
+
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
         if !self.return_key {
             self.child.explain(out, verbosity);

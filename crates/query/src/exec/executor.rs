@@ -35,6 +35,7 @@ pub struct PlanExecutor {
     env: QueryEnv,
     stash: Option<DocBuf>,
     exhausted: bool,
+    looks_ahead: bool,
 }
 
 enum Slice {
@@ -47,7 +48,13 @@ enum Slice {
 impl PlanExecutor {
     /// Executes this tree with this reader.
     pub fn new(root: Box<dyn Stage>, ru: Box<dyn RecoveryUnit>, env: QueryEnv) -> Self {
-        PlanExecutor { root, ru, env, stash: None, exhausted: false }
+        PlanExecutor { root, ru, env, stash: None, exhausted: false, looks_ahead: false }
+    }
+
+    /// Ends together with the row of which it is certain that it's the last, as a cursor of `find`
+    /// does. Otherwise the end shows when another row is asked for.
+    pub fn looking_ahead(self) -> Self {
+        PlanExecutor { looks_ahead: true, ..self }
     }
 
     /// The tree, for `explain`.
@@ -164,9 +171,10 @@ impl PlanExecutor {
             })?;
             match step {
                 Step::Row(()) => {
-                    if stash.is_some() {
-                        self.stash = stash;
+                    if stash.is_none() && self.looks_ahead && self.root.is_eof() {
+                        return Ok(Slice::Done);
                     }
+                    self.stash = stash;
                     return Ok(Slice::Stopped);
                 }
                 Step::Again => {

@@ -75,6 +75,10 @@ impl Stage for IdHack {
         Ok(self.stats.count(step))
     }
 
+    fn is_eof(&self) -> bool {
+        self.done
+    }
+
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
         out.put("stage", "IDHACK");
         if verbosity > Verbosity::QueryPlanner {

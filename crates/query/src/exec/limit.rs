@@ -51,6 +51,10 @@ impl Stage for Skip {
         Ok(self.stats.count_lent(lent, step))
     }
 
+    fn is_eof(&self) -> bool {
+        self.child.is_eof()
+    }
+
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
         out.put("stage", "SKIP");
         if verbosity > Verbosity::QueryPlanner {
@@ -105,6 +109,10 @@ impl Stage for Limit {
             step => step,
         };
         Ok(self.stats.count_lent(lent, step))
+    }
+
+    fn is_eof(&self) -> bool {
+        self.left == 0 || self.child.is_eof()
     }
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {

@@ -218,6 +218,11 @@ pub trait Stage: Send {
         }
     }
 
+    /// Whether it is certain already that no row follows the last one. False says nothing.
+    fn is_eof(&self) -> bool {
+        false
+    }
+
     /// Writes the stage as `explain` shows it (`stage`, its parameters, statistics, `inputStage`).
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity);
 

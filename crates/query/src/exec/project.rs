@@ -129,6 +129,10 @@ impl Stage for Project {
         Ok(self.stats.count_lent(lent, step))
     }
 
+    fn is_eof(&self) -> bool {
+        self.child.is_eof()
+    }
+
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
         out.put("stage", if self.simple { "PROJECTION_SIMPLE" } else { "PROJECTION_DEFAULT" });
         if verbosity > Verbosity::QueryPlanner {
