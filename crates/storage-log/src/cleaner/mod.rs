@@ -32,9 +32,10 @@ pub use policy::Urgency;
 
 /// How often the cleaner looks for work of its own accord.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
-/// How long a writer that needs room waits for readers to leave cleaned segments.
+/// How a writer that needs room waits for readers to leave cleaned segments: readers may be many and
+/// the processors few, but none stays for seconds.
 const READERS_WAIT: Duration = Duration::from_millis(1);
-const READERS_WAITS_MAX: usize = 250;
+const READERS_WAITS_MAX: usize = 10_000;
 
 /// Victims after which it is judged whether cleaning gains anything.
 const JUDGED_VICTIMS: u64 = 8;
@@ -163,7 +164,8 @@ impl Core {
             if !changed {
                 waits += 1;
                 if !self.segments.is_emptying() || waits > READERS_WAITS_MAX {
-                    return Err(StorageError::OutOfDiskSpace);
+                    // Others may have freed one since we looked, and left no victim for this round.
+                    return self.prepare(purpose, prepared_ever);
                 }
                 self.freed_kick.wait(READERS_WAIT);
             }
