@@ -116,10 +116,11 @@ class Moves(Writes):
 
     writers = 2
     pad_bytes = 1500
-    # Twice what is live: the cleaner is always at work.
+    # Less than three times what is live: the cleaner is always at work.
     flags = ("--segmentSizeMB", "1", "--maxSizeGB", "0.02")
 
     def seed_documents(self):
+        self.model.documents_each_max = 1500
         for owner in ("w0", "w1", "cold"):
             keys = [f"{owner}:{-n}" for n in range(1, 1200)]
             self.db.docs.insert_many(document(k, 0, self.pad_bytes) for k in keys)

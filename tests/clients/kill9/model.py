@@ -37,6 +37,8 @@ class Model:
 
     def __init__(self, pad_bytes):
         self.pad_bytes = pad_bytes
+        # A writer with more documents only deletes.
+        self.documents_each_max = 100_000
         self.versions = {}
         # Key to the versions that it may have besides, by changes without an answer.
         self.open = {}

@@ -28,17 +28,25 @@ class Writer(threading.Thread):
         try:
             while True:
                 self.collection = self.rng.choice([self.plain, self.plain, self.journaled])
-                self.rng.choice(ways)()
+                way = self.rng.choice(ways)
+                (self.delete_many if self.has_many() else way)()
         except ConnectionFailure:
             pass
         except (PyMongoError, AssertionError) as error:
             self.failure = error
 
-    def mine(self, count):
-        """Some of this writer's keys that are there."""
+    def all_mine(self):
+        """This writer's keys that are there."""
         with self.model.lock:
             keys = [k for k, v in self.model.versions.items() if v is not None]
-        keys = [k for k in keys if k.startswith(self.owner + ":")]
+        return [k for k in keys if k.startswith(self.owner + ":")]
+
+    def has_many(self):
+        return len(self.all_mine()) > self.model.documents_each_max
+
+    def mine(self, count):
+        """Some of them."""
+        keys = self.all_mine()
         return self.rng.sample(keys, min(count, len(keys)))
 
     def new_keys(self, count):
