@@ -154,7 +154,7 @@ fn refuse(cx: &RequestContext<'_>, request: &[u8], error: &Error, reply: &mut Re
         let mut writer = DocWriter::new(reply.buffer());
         write_error(&mut writer, error);
     }
-    finish_reply(open, form, false, reply);
+    finish_reply(open, form, reply);
     Outcome::Reply
 }
 
@@ -171,7 +171,7 @@ fn refuse_legacy_query(form: Form, reply: &mut ReplyBuf) -> Outcome {
         writer.put("code", error.code().number());
         writer.put("ok", 0.0);
     }
-    finish_reply(open, form, true, reply);
+    finish_reply(open, form, reply);
     Outcome::ReplyThenClose
 }
 
@@ -196,8 +196,8 @@ fn begin_reply(form: Form, response_to: i32, out: &mut Vec<u8>) -> Open {
     Open::Msg(MsgWriter::begin(out, id, response_to, flags))
 }
 
-/// Completes the message; false if it became too long, and was replaced by an error.
-fn finish_reply(open: Open, form: Form, _failed: bool, reply: &mut ReplyBuf) {
+/// Completes the message. One that became too long is replaced by an error.
+fn finish_reply(open: Open, form: Form, reply: &mut ReplyBuf) {
     let out = reply.buffer();
     let done = match open {
         Open::Msg(writer) => writer.finish(out),
@@ -328,8 +328,7 @@ async fn run(
             client.exhaust_reply_id = Some((form.header.request_id, reply_id));
         }
     }
-    let form = if after.uncompressed { Form { compressor: None, ..form } } else { form };
-    finish_reply(open, form, false, reply);
+    finish_reply(open, form, reply);
     match (after.more_to_come, after.close) {
         (true, _) => Outcome::Exhaust,
         (false, true) => Outcome::ReplyThenClose,
@@ -342,7 +341,6 @@ struct After {
     more_to_come: bool,
     close: bool,
     unacknowledged: bool,
-    uncompressed: bool,
 }
 
 /// What a failpoint made of the command.

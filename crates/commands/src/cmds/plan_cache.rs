@@ -38,13 +38,7 @@ fn clear<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let ns = invocation.namespace()?;
         let Some(collection) = ddl::collection(invocation, &ns)? else { return Ok(()) };
-        let shape = match invocation.body.get("query") {
-            Some(_) => Some(ShapeOf::read(invocation)?.shape(invocation)?),
-            None => {
-                refuse_without_query(invocation)?;
-                None
-            }
-        };
+        let shape = shape_if_given(invocation)?;
         invocation.server.plans.clear(&collection, shape.as_deref());
         Ok(())
     })
@@ -54,23 +48,21 @@ fn clear_filters<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let ns = invocation.namespace()?;
         let Some(collection) = ddl::collection(invocation, &ns)? else { return Ok(()) };
-        let shape = match invocation.body.get("query") {
-            Some(_) => Some(ShapeOf::read(invocation)?.shape(invocation)?),
-            None => {
-                refuse_without_query(invocation)?;
-                None
-            }
-        };
+        let shape = shape_if_given(invocation)?;
         invocation.server.plans.clear_filters(&collection, shape.as_deref());
         Ok(())
     })
 }
 
-fn refuse_without_query(invocation: &Invocation<'_>) -> Result<()> {
+/// The shape that the command names; none if it names none, and so means all.
+fn shape_if_given(invocation: &Invocation<'_>) -> Result<Option<String>> {
+    if invocation.body.get("query").is_some() {
+        return ShapeOf::read(invocation)?.shape(invocation).map(Some);
+    }
     if ["sort", "projection", "collation"].iter().any(|f| invocation.body.get(f).is_some()) {
         bail!(BadValue, "sort, projection, or collation provided without query");
     }
-    Ok(())
+    Ok(None)
 }
 
 /// The fields that say which shape is meant.

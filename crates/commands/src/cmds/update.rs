@@ -35,12 +35,14 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let ns = invocation.namespace()?;
         let request = parse(invocation)?;
+        let (variables, bypass) = (request.variables, request.bypass_validation);
         let mut outcome = invocation.write_outcome();
         let (mut n, mut modified) = (0, 0);
         let mut upserted: Vec<(usize, Value<'static>)> = Vec::new();
         for (index, statement) in request.statements.iter().enumerate() {
             outcome.pause(&mut invocation.op).await?;
-            match run_one(invocation, &ns, &request, *statement, &mut outcome).await {
+            match run_statement(invocation, &ns, variables, bypass, *statement, &mut outcome).await
+            {
                 Ok(done) => {
                     n += done.matched + u64::from(done.upserted.is_some());
                     modified += done.modified;
@@ -117,24 +119,12 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
 }
 
 /// One statement of `updates`.
-struct Statement<'a> {
+struct Statement {
     query: Query,
     update: Update,
     multi: bool,
     upsert: bool,
     env: QueryEnv,
-    filter: Doc<'a>,
-}
-
-async fn run_one(
-    invocation: &mut Invocation<'_>,
-    ns: &Namespace,
-    request: &Request<'_>,
-    statement: Doc<'_>,
-    outcome: &mut WriteOutcome,
-) -> Result<Updated> {
-    let (variables, bypass) = (request.variables, request.bypass_validation);
-    run_statement(invocation, ns, variables, bypass, statement, outcome).await
 }
 
 /// Runs one statement, given with the fields that it has in `updates`.
@@ -149,7 +139,6 @@ pub(super) async fn run_statement(
     let mut env = invocation.query_env();
     define_let(variables, &mut env)?;
     let statement = parse_statement(statement, env)?;
-    debug_assert!(!statement.filter.as_bytes().is_empty());
     let targets = Targets {
         catalog: &invocation.server.catalog,
         ns,
@@ -166,7 +155,7 @@ pub(super) async fn run_statement(
     update(&mut invocation.op, &parsed, Shown::None, outcome).await
 }
 
-fn parse_statement(statement: Doc<'_>, mut env: QueryEnv) -> Result<Statement<'_>> {
+fn parse_statement(statement: Doc<'_>, mut env: QueryEnv) -> Result<Statement> {
     let args = Args::new("update.updates");
     let (mut filter, mut spec) = (None, None);
     let mut array_filters = Vec::new();
@@ -209,5 +198,5 @@ fn parse_statement(statement: Doc<'_>, mut env: QueryEnv) -> Result<Statement<'_
         bail!(FailedToParse, "Cannot specify sort with multi=true");
     }
     query.filter = matcher(filter, &env)?;
-    Ok(Statement { query, update, multi, upsert, env, filter })
+    Ok(Statement { query, update, multi, upsert, env })
 }

@@ -151,7 +151,14 @@ fn get_more(id: i64) -> DocBuf {
     doc! { "getMore" => id, "collection" => "c", "batchSize" => 1 }
 }
 
-fn three_docs(client: &Client) {
+fn get_more_in(session: u8, id: i64) -> DocBuf {
+    DocBuf::build(|w| {
+        w.put_all(get_more(id).as_doc());
+        w.put("lsid", lsid(session));
+    })
+}
+
+fn some_docs(client: &Client) {
     client.insert("c", (0..30).map(|n| doc! { "_id" => n }));
 }
 
@@ -159,7 +166,7 @@ fn three_docs(client: &Client) {
 fn idle_cursors_are_closed() {
     let test = TestServer::start();
     let client = test.client();
-    three_docs(&client);
+    some_docs(&client);
     client.admin().ok(doc! { "setParameter" => 1, "cursorTimeoutMillis" => 5_000 });
     let idle = open_cursor(&client, doc! {});
     let used = open_cursor(&client, doc! {});
@@ -180,31 +187,22 @@ fn idle_cursors_are_closed() {
 fn an_unused_session_ends_with_its_cursors() {
     let test = TestServer::start();
     let client = test.client();
-    three_docs(&client);
+    some_docs(&client);
     let unused = open_cursor(&client, doc! { "lsid" => lsid(1) });
     let refreshed = open_cursor(&client, doc! { "lsid" => lsid(2), "noCursorTimeout" => true });
     test.clock.advance(Duration::from_secs(29 * 60));
     client.ok(doc! { "refreshSessions" => array![lsid(2)] });
     test.clock.advance(Duration::from_secs(2 * 60));
     expire_sessions(&test.server);
-    assert_eq!(
-        client.fails(DocBuf::build(|w| {
-            w.put_all(get_more(unused).as_doc());
-            w.put("lsid", lsid(1));
-        })),
-        43
-    );
-    client.ok(DocBuf::build(|w| {
-        w.put_all(get_more(refreshed).as_doc());
-        w.put("lsid", lsid(2));
-    }));
+    assert_eq!(client.fails(get_more_in(1, unused)), 43);
+    client.ok(get_more_in(2, refreshed));
 }
 
 #[test]
 fn a_find_by_id_is_a_use_of_its_session() {
     let test = TestServer::start();
     let client = test.client();
-    three_docs(&client);
+    some_docs(&client);
     let cursor = open_cursor(&client, doc! { "lsid" => lsid(1), "noCursorTimeout" => true });
     for _ in 0..3 {
         test.clock.advance(Duration::from_secs(20 * 60));
@@ -212,24 +210,18 @@ fn a_find_by_id_is_a_use_of_its_session() {
         assert_eq!(number(&common::at(&client.ok(find), "cursor"), "id"), 0);
         expire_sessions(&test.server);
     }
-    client.ok(DocBuf::build(|w| {
-        w.put_all(get_more(cursor).as_doc());
-        w.put("lsid", lsid(1));
-    }));
+    client.ok(get_more_in(1, cursor));
 }
 
 #[test]
 fn ended_and_killed_sessions_lose_their_cursors() {
     let test = TestServer::start();
     let client = test.client();
-    three_docs(&client);
+    some_docs(&client);
     let cursors: Vec<i64> =
         (1..=5).map(|n| open_cursor(&client, doc! { "lsid" => lsid(n) })).collect();
     let alive = |n: u8| {
-        let command = DocBuf::build(|w| {
-            w.put_all(get_more(cursors[usize::from(n) - 1]).as_doc());
-            w.put("lsid", lsid(n));
-        });
+        let command = get_more_in(n, cursors[usize::from(n) - 1]);
         common::code_of(&client.run(&command)) == 0
     };
     client.ok(doc! { "endSessions" => array![lsid(1)] });

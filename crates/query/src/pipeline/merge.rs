@@ -246,13 +246,7 @@ impl StageSpec for Merge {
     }
 
     fn constraints(&self) -> Constraints {
-        Constraints {
-            last: true,
-            not_in_facet: true,
-            not_in_lookup: true,
-            not_in_union: true,
-            ..Constraints::default()
-        }
+        Constraints::of_sink()
     }
 
     fn field_use(&self) -> FieldUse {

@@ -45,7 +45,7 @@ mod unwind_group;
 pub mod views;
 pub mod window;
 
-use crate::exec::{Fields, PlanExecutor, QueryEnv, Row, Stage, Step};
+use crate::exec::{Fields, Flow, PlanExecutor, QueryEnv, Row, Stage, Step, Take};
 use kauri_base::{OperationContext, Result, bail, limits};
 use kauri_bson::decimal::Rounding;
 use kauri_bson::{DocWriter, Value};
@@ -87,6 +87,17 @@ pub struct Constraints {
 }
 
 impl Constraints {
+    /// Those of a stage that writes.
+    pub fn of_sink() -> Constraints {
+        Constraints {
+            last: true,
+            not_in_facet: true,
+            not_in_lookup: true,
+            not_in_union: true,
+            ..Constraints::default()
+        }
+    }
+
     /// Those of a stage that tells of the server or of a collection rather than of documents.
     pub const SOURCE: Constraints = Constraints {
         first: true,
@@ -202,14 +213,21 @@ pub(crate) fn check_size(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The row of a call that lent one at most, kept in `given`.
-pub(crate) fn given_row(step: Step<()>, given: Option<Row<'static>>) -> Step<Row<'static>> {
-    match (step, given) {
+/// `Stage::work` of a stage that only lends rows: has it lend one, and keeps that.
+pub(crate) fn work_by_lending(
+    lend: impl FnOnce(&mut Take<'_>) -> Result<Step<()>>,
+) -> Result<Step<Row<'static>>> {
+    let mut given = None;
+    let step = lend(&mut |row| {
+        given = Some(row.clone().into_owned());
+        Ok(Flow::Stop)
+    })?;
+    Ok(match (step, given) {
         (_, Some(row)) => Step::Row(row),
         (Step::Blocked(ticket), None) => Step::Blocked(ticket),
         (Step::Done, None) => Step::Done,
         (Step::Row(()) | Step::Again, None) => Step::Again,
-    }
+    })
 }
 
 /// Bytes that a value holds outside itself.

@@ -394,12 +394,7 @@ pub(super) fn replace(
 
 impl Stage for UnwindStage {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        let mut given = None;
-        let step = self.lend(cx, &mut 0, &mut |row| {
-            given = Some(row.clone().into_owned());
-            Ok(Flow::Stop)
-        })?;
-        let step = super::given_row(step, given);
+        let step = crate::pipeline::work_by_lending(|take| self.lend(cx, &mut 0, take))?;
         Ok(self.stats.count(step))
     }
 

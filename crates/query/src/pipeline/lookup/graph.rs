@@ -10,9 +10,7 @@ use crate::pipeline::filter::Match;
 use crate::pipeline::group_table::GroupTable;
 use crate::pipeline::sub::{self, SubPipeline};
 use crate::pipeline::unwind::replace;
-use crate::pipeline::{
-    BuildCx, FieldUse, Keeps, Needed, ParseCx, StageSpec, field_path, given_row,
-};
+use crate::pipeline::{BuildCx, FieldUse, Keeps, Needed, ParseCx, StageSpec, field_path};
 use kauri_base::{Result, bail, limits};
 use kauri_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Elem, Type, Value};
 use kauri_catalog::Namespace;
@@ -391,12 +389,7 @@ impl Current {
 
 impl Stage for GraphStage {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        let mut given = None;
-        let step = self.lend(cx, &mut 0, &mut |row| {
-            given = Some(row.clone().into_owned());
-            Ok(Flow::Stop)
-        })?;
-        let step = given_row(step, given);
+        let step = crate::pipeline::work_by_lending(|take| self.lend(cx, &mut 0, take))?;
         Ok(self.stats.count(step))
     }
 

@@ -8,7 +8,7 @@ use crate::exec::{
     ExecCx, Fields, Flow, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity,
 };
 use crate::pipeline::unwind::{Unwinder, replace};
-use crate::pipeline::{BuildCx, Needed, given_row, sub};
+use crate::pipeline::{BuildCx, Needed, sub};
 use kauri_base::{Result, bail, limits};
 use kauri_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Value};
 use std::sync::Arc;
@@ -241,12 +241,7 @@ fn check_bytes(bytes: usize, plan: &Plan) -> Result<()> {
 
 impl Stage for LookupStage {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        let mut given = None;
-        let step = self.lend(cx, &mut 0, &mut |row| {
-            given = Some(row.clone().into_owned());
-            Ok(Flow::Stop)
-        })?;
-        let step = given_row(step, given);
+        let step = crate::pipeline::work_by_lending(|take| self.lend(cx, &mut 0, take))?;
         Ok(self.stats.count(step))
     }
 

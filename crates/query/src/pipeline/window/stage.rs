@@ -5,7 +5,7 @@ use super::{Output, Plan, partition_value};
 use crate::exec::{
     ExecCx, Fields, Flow, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity,
 };
-use crate::pipeline::{given_row, heap_bytes};
+use crate::pipeline::heap_bytes;
 use kauri_base::{Error, ErrorCode, Result, limits};
 use kauri_bson::keygen::Keys;
 use kauri_bson::{Doc, DocBuf, DocWriter, Value, compare};
@@ -283,12 +283,7 @@ fn null(value: Value<'_>) -> Result<Value<'static>> {
 
 impl Stage for WindowStage {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        let mut given = None;
-        let step = self.lend(cx, &mut 0, &mut |row| {
-            given = Some(row.clone().into_owned());
-            Ok(Flow::Stop)
-        })?;
-        let step = given_row(step, given);
+        let step = crate::pipeline::work_by_lending(|take| self.lend(cx, &mut 0, take))?;
         Ok(self.stats.count(step))
     }
 
