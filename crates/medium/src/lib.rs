@@ -10,6 +10,7 @@
 //! | [`cell`] | an object that readers follow under a guard while it is replaced |
 //! | [`epoch`] | guards and deferred reclamation |
 //! | [`cache`] | [`SegmentCache`]: log segments in memory, read by address |
+//! | [`parallel`] | work in parts, on several threads |
 //!
 //! Invariants:
 //! - What [`Medium::store`] returned for survives the death of the process; what a
@@ -29,6 +30,7 @@ pub mod epoch;
 mod error;
 pub mod faults;
 pub mod medium;
+pub mod parallel;
 pub mod plain;
 mod sync;
 mod sys;

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+const RECOVERY_THREADS_MAX: u64 = 256;
+
 /// An engine and the threads that maintain it.
 pub struct Engine {
     /// The engine.
@@ -93,6 +95,10 @@ fn open_log(options: &Options) -> Result<PmLog> {
         commit_interval_ms: options.number("storage.journal.commitIntervalMs", 100),
         segment_bytes: (options.number("storage.pmlog.segmentSizeMB", 64) << 20) as u32,
         bytes_max: options.gigabytes("storage.maxSizeGB").unwrap_or(0),
+        open_threads: match options.number("storage.pmlog.recoveryThreads", 0) {
+            0 => kauri_medium::parallel::cores(),
+            threads => threads.min(RECOVERY_THREADS_MAX) as usize,
+        },
         ..kauri_storage_log::Options::default()
     };
     let attr = Attr::new()

@@ -121,6 +121,12 @@ const KNOWN: &[Known] = &[
         "size of a new data directory's segments, in MB, a power of two up to 128 [default: 64]",
     ),
     known(
+        "storage.pmlog.recoveryThreads",
+        "recoveryThreads",
+        Kind::Number,
+        "threads that read the log at the start and build indexes [default: one per core]",
+    ),
+    known(
         "storage.journal.commitIntervalMs",
         "journalCommitInterval",
         Kind::Number,

@@ -4,69 +4,24 @@ use crate::btree::BTree;
 use crate::collection::Collection;
 use crate::core::Core;
 use crate::index::Index;
+use crate::keys::{Keys, Merge};
 use crate::read::{self, Lookup};
 use crate::readahead::Look;
+use crate::recovery::Progress;
+use crate::slots::PAGE_SLOTS;
 use kauri_base::log::{self, Attr};
 use kauri_base::{Access, CollectionId, RecordId};
 use kauri_bson::Doc;
-use kauri_medium::Guard;
+use kauri_medium::{Guard, parallel};
 use kauri_storage::{IndexSpec, KeyGenerator, StorageError};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Records between two log lines.
-const PROGRESS_RECORDS: u64 = 10_000_000;
 /// Records looked at under one entry of the guard.
 const BATCH_RECORDS: usize = 256;
-
-/// Keys of many records, one after the other.
-#[derive(Default)]
-struct Keys {
-    bytes: Vec<u8>,
-    entries: Vec<Entry>,
-}
-
-struct Entry {
-    start: usize,
-    key_len: u32,
-    bits_len: u32,
-    record: RecordId,
-}
-
-impl Keys {
-    fn push(&mut self, key: &[u8], bits: &[u8], record: RecordId) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(bits);
-        let (key_len, bits_len) = (key.len() as u32, bits.len() as u32);
-        self.entries.push(Entry { start, key_len, bits_len, record });
-    }
-
-    fn key(&self, entry: &Entry) -> &[u8] {
-        &self.bytes[entry.start..entry.start + entry.key_len as usize]
-    }
-
-    fn bits(&self, entry: &Entry) -> &[u8] {
-        let start = entry.start + entry.key_len as usize;
-        &self.bytes[start..start + entry.bits_len as usize]
-    }
-
-    fn sort(&mut self) {
-        let Keys { bytes, entries } = self;
-        let key = |e: &Entry| &bytes[e.start..e.start + e.key_len as usize];
-        entries.sort_unstable_by(|a, b| key(a).cmp(key(b)).then(a.record.cmp(&b.record)));
-        entries.dedup_by(|a, b| a.record == b.record && key(a) == key(b));
-    }
-
-    /// A record whose key another one has too.
-    fn duplicate(&self) -> Option<RecordId> {
-        let pair = self.entries.windows(2).find(|pair| match pair {
-            [a, b] => self.key(a) == self.key(b),
-            _ => false,
-        })?;
-        pair.last().map(|entry| entry.record)
-    }
-}
+/// Pages of records for which another thread is worth its while.
+const PAGES_A_THREAD: usize = 16;
 
 impl Core {
     /// See [`kauri_storage::StorageEngine::attach_index`].
@@ -79,19 +34,26 @@ impl Core {
         let started = self.options.clock.monotonic();
         let store =
             self.registry.store(collection).ok_or(StorageError::StaleCatalog(collection))?;
-        let mut keys = self.generate_keys(&store, generator)?;
-        keys.sort();
-        if spec.unique
-            && let Some(record) = keys.duplicate()
-        {
+        let runs = self.generate_keys(&store, generator)?;
+        let mut duplicate = None;
+        let keys = {
+            let mut last: Option<&[u8]> = None;
+            let entries = Merge::new(&runs).inspect(|(key, record, _)| {
+                if spec.unique && last.replace(*key) == Some(*key) {
+                    duplicate.get_or_insert(*record);
+                }
+            });
+            BTree::from_sorted(entries)
+        };
+        if let Some(record) = duplicate {
             return Err(StorageError::Corruption {
                 collection: Some(collection),
                 record: Some(record),
                 message: format!("a duplicate key in the unique index {}", spec.id.0),
             });
         }
-        let entries = keys.entries.iter().map(|e| (keys.key(e), e.record, keys.bits(e)));
-        let index = Index::new(spec, collection, BTree::from_sorted(entries));
+        let entries = keys.entries();
+        let index = Index::new(spec, collection, keys);
         self.registry.write().indexes.insert(spec.id, Arc::new(index));
         let elapsed = self.options.clock.monotonic().saturating_sub(started);
         log::info(
@@ -102,26 +64,54 @@ impl Core {
             Attr::new()
                 .num("collection", collection.0)
                 .num("index", spec.id.0)
-                .num("entries", keys.entries.len())
+                .num("entries", entries)
                 .num("durationMicros", elapsed.as_micros()),
         );
         Ok(())
     }
 
+    /// The keys of all records, in runs that are each in order.
     fn generate_keys(
         &self,
         store: &Collection,
         generator: &dyn KeyGenerator,
-    ) -> Result<Keys, StorageError> {
+    ) -> Result<Vec<Keys>, StorageError> {
+        let of = store.records.load(Ordering::Relaxed);
+        let message = "Building an index";
+        let progress = Progress::new(&*self.options.clock, "INDEX", message, "records", of);
+        let pages = store.slots.page_numbers();
+        let threads = (pages.len() / PAGES_A_THREAD).clamp(1, self.options.open_threads.max(1));
+        let parts: Vec<&[u64]> = pages.chunks(pages.len().div_ceil(threads).max(1)).collect();
+        parallel::try_map(threads, parts.len(), |part| {
+            let mut keys = Keys::default();
+            if let Some((first, last)) = parts.get(part).and_then(|p| p.first().zip(p.last())) {
+                let range = first * PAGE_SLOTS..(last + 1) * PAGE_SLOTS;
+                self.generate_part(store, generator, range, &mut keys, &progress)?;
+            }
+            keys.sort();
+            Ok(keys)
+        })
+    }
+
+    fn generate_part(
+        &self,
+        store: &Collection,
+        generator: &dyn KeyGenerator,
+        records: Range<u64>,
+        keys: &mut Keys,
+        progress: &Progress<'_>,
+    ) -> Result<(), StorageError> {
         let mut guard = self.domain.register();
-        let mut keys = Keys::default();
-        let (mut next, mut done) = (0, 0);
+        let mut next = records.start;
         let mut batch = Vec::with_capacity(BATCH_RECORDS);
         loop {
             guard.enter();
             batch.clear();
             let mut look = Look::default();
             store.slots.walk(&guard, next, false, |id, slot| {
+                if id >= records.end {
+                    return false;
+                }
                 if slot.is_live() {
                     look.at(id, slot, batch.len() < BATCH_RECORDS);
                     if batch.len() == BATCH_RECORDS {
@@ -133,19 +123,13 @@ impl Core {
             });
             look.read_ahead(self, &guard, store, false);
             for record in &batch {
-                self.generate_for(&mut guard, store, *record, generator, &mut keys)?;
+                self.generate_for(&mut guard, store, *record, generator, keys)?;
             }
             guard.leave();
-            let Some(last) = batch.last() else { return Ok(keys) };
+            let Some(last) = batch.last() else { return Ok(()) };
             next = last.0 + 1;
-            let before = done / PROGRESS_RECORDS;
-            done += batch.len() as u64;
-            if done / PROGRESS_RECORDS > before {
-                let of = store.records.load(Ordering::Relaxed);
-                let attr =
-                    Attr::new().num("collection", store.id.0).num("records", done).num("of", of);
-                log::info("INDEX", 6_200_006, "initandlisten", "Building an index", attr);
-            }
+            let done = batch.len() as u64;
+            progress.add(done, done, |attr| attr.num("collection", store.id.0));
         }
     }
 

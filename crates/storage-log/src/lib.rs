@@ -16,6 +16,7 @@
 //! | `reader`, `recovery` | from the medium back into memory |
 //! | `read`, `readahead`, `verified`, `store`, `unit` | reading |
 //! | `engine` | the interface |
+//! | `attach`, `keys` | building indexes at the start |
 //! | `verify` | checking a directory |
 //!
 //! Knows nothing of what documents, keys or collections mean. No unsafe.
@@ -36,6 +37,7 @@ mod engine;
 mod flush;
 mod head;
 mod index;
+mod keys;
 mod options;
 mod prepare;
 mod read;

@@ -22,6 +22,8 @@ pub struct Options {
     pub bytes_max: u64,
     /// Threads that read what is not in memory. 0: whoever waits for a read performs it.
     pub read_threads: usize,
+    /// Threads that opening works with: recovery, and building indexes.
+    pub open_threads: usize,
     /// Percentage of the log's bytes that should be live. The cleaner works as long as they are
     /// fewer; the higher, the less space and the more work.
     pub live_percent_target: u32,
@@ -41,6 +43,7 @@ impl Default for Options {
             commit_interval_ms: 100,
             bytes_max: 0,
             read_threads: 4,
+            open_threads: 1,
             live_percent_target: 75,
             mark_interval_bytes: 16 << 10,
             clock: Arc::new(SystemClock::new()),

@@ -26,6 +26,14 @@ pub enum Contents {
 }
 
 impl Contents {
+    /// Records.
+    pub fn len(&self) -> u64 {
+        match self {
+            Contents::Summary { entries, .. } => u64::from(*entries),
+            Contents::Records(entries) => entries.len() as u64,
+        }
+    }
+
     /// Calls `visit` for each record in order.
     pub fn for_each(&self, mut visit: impl FnMut(Entry)) {
         match self {

@@ -153,6 +153,19 @@ pub struct Taken {
     pub old_contents: bool,
 }
 
+/// Live bytes by segment.
+pub struct LiveCounts(Vec<u64>);
+
+impl LiveCounts {
+    /// Counts a word.
+    #[inline]
+    pub fn add(&mut self, word: Slot) {
+        if let Some(bytes) = self.0.get_mut(word.address().segment as usize) {
+            *bytes += word.size();
+        }
+    }
+}
+
 struct Allocation {
     /// Segments in the file.
     count: u32,
@@ -245,6 +258,19 @@ impl Segments {
     pub fn remove_live(&self, word: Slot) {
         self.get(word.address().segment).live.fetch_sub(word.size(), Ordering::Relaxed);
         self.live.fetch_sub(word.size(), Ordering::Relaxed);
+    }
+
+    /// Counts of words that one thread gathers by itself, for [`Segments::add_live_counts`].
+    pub fn live_counts(&self) -> LiveCounts {
+        LiveCounts(vec![0; lock(&self.allocation).count as usize])
+    }
+
+    /// Counts all these words.
+    pub fn add_live_counts(&self, counts: LiveCounts) {
+        for (segment, bytes) in (0..).zip(counts.0).filter(|(_, bytes)| *bytes > 0) {
+            self.get(segment).live.fetch_add(bytes, Ordering::Relaxed);
+            self.live.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Live bytes of all segments.

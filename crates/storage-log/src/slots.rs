@@ -13,7 +13,8 @@ use kauri_medium::{EpochCell, EpochDomain, Guard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-const PAGE_SLOTS: u64 = 512;
+/// Slots of a page.
+pub const PAGE_SLOTS: u64 = 512;
 
 /// Ids from here on are never given out.
 pub const RECORDS_MAX: u64 = PLACES_MAX * PAGE_SLOTS;
@@ -80,6 +81,24 @@ impl Slots {
         page.used.fetch_add(1, Ordering::SeqCst);
         page.at(record).store(word.0, Ordering::Release);
         true
+    }
+
+    /// Sets the slots of a page that has never been used, for recovery.
+    pub fn fill_page(&self, guard: &Guard, number: u64, words: &[Slot; PAGE_SLOTS as usize]) {
+        let used = words.iter().filter(|word| !word.is_none()).count();
+        let make = || EpochCell::empty(self.domain.clone());
+        if used == 0 {
+            return;
+        }
+        let Some(cell) = self.pages.get_or_make(number, make) else { return };
+        if cell.is_empty() {
+            cell.replace(Some(Box::new(Page::new())));
+        }
+        let Some(page) = cell.load(guard) else { return };
+        page.used.store(used as u32, Ordering::SeqCst);
+        for (slot, word) in page.slots.iter().zip(words) {
+            slot.store(word.0, Ordering::Release);
+        }
     }
 
     /// Changes a slot from `old` to `new`, neither of them 0.
@@ -187,6 +206,19 @@ impl Slots {
                 false => number += 1,
             }
         }
+    }
+
+    /// The numbers of the pages that exist.
+    pub fn page_numbers(&self) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        let mut next = self.pages.nearest(0, false);
+        while let Some(number) = next.filter(|number| number * PAGE_SLOTS < self.limit()) {
+            if self.pages.get(number).is_some_and(|cell| !cell.is_empty()) {
+                numbers.push(number);
+            }
+            next = self.pages.nearest(number + 1, false);
+        }
+        numbers
     }
 
     #[inline]

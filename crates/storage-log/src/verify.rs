@@ -9,7 +9,7 @@ use crate::format::summary::Entry;
 use crate::format::{LOG_FILE, META_FILE};
 use crate::options::Options;
 use crate::reader::{Contents, Found, Next, RecordReader, read_header, read_summary, read_trailer};
-use crate::recovery::{Builder, Outcome, Scan};
+use crate::recovery::{Builder, Log, Outcome, Scan};
 use crate::segments::Segments;
 use kauri_base::{CollectionId, Error, ErrorCode, RecordId, Result};
 use kauri_bson::Doc;
@@ -92,10 +92,10 @@ fn verify_locked(directory: &dyn Directory, progress: &mut dyn FnMut(u32, u32)) 
         .map_err(|error| Error::location(28_662, format!("{}: {error}", directory.describe())))?;
     let medium = directory.open_log(LOG_FILE)?;
     let options = Options { segment_bytes: meta.segment_bytes, ..Options::default() };
-    let new_segments = || Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
-    let segments = new_segments();
+    let segments = Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
     let mut report = Report::default();
-    let scanned = Scan::new(&*medium, faults, &segments, &meta).run();
+    let log = Log { medium: &*medium, faults, segments: &segments, meta: &meta };
+    let scanned = Scan::new(log, 1, &*options.clock).run();
     let mut ends = HashMap::new();
     match &scanned {
         Ok(outcome) => {
@@ -119,7 +119,7 @@ fn verify_locked(directory: &dyn Directory, progress: &mut dyn FnMut(u32, u32)) 
     }
     let mut report = check.report;
     if let Ok(outcome) = scanned {
-        tell_current(&outcome, &new_segments(), &mut report);
+        tell_current(&outcome, &segments, &mut report);
     }
     Ok(report)
 }
@@ -127,14 +127,14 @@ fn verify_locked(directory: &dyn Directory, progress: &mut dyn FnMut(u32, u32)) 
 /// Tells which of the damaged records are current.
 fn tell_current(outcome: &Outcome, segments: &Segments, report: &mut Report) {
     let domain = EpochDomain::new();
-    let mut builder = Builder::new(domain.clone());
+    let builder = Builder::new(domain.clone(), segments, 1);
     for kept in &outcome.kept {
         if let Err(error) = builder.add_segment(kept) {
             report.damage.push(Damage::at(kept.segment, 0, error.to_string()));
         }
     }
     let registry = Registry::default();
-    builder.finish(segments, &registry);
+    builder.finish(&registry);
     let mut guard = domain.register();
     guard.enter();
     for damage in &mut report.damage {

@@ -6,125 +6,109 @@
 use super::corrupt;
 use super::scan::Kept;
 use crate::address::{Address, Slot};
+use crate::chunked::Chunked;
 use crate::collection::{Collection, Registry};
 use crate::format::RECORD_HEADER_BYTES;
 use crate::format::record::{Kind, record_bytes};
 use crate::format::summary::Entry;
-use crate::segments::Segments;
-use crate::slots::RECORDS_MAX;
+use crate::lock;
+use crate::segments::{LiveCounts, Segments};
+use crate::slots::{PAGE_SLOTS, RECORDS_MAX};
 use kauri_base::CollectionId;
 use kauri_base::log::{self, Attr};
-use kauri_medium::{EpochDomain, Guard};
+use kauri_medium::{EpochDomain, parallel};
 use kauri_storage::StorageError;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-const PAGE_RECORDS: u64 = 512;
+/// Pages whose slots are filled in one go.
+const PAGES_A_PART: usize = 64;
 
 /// The newest copy of a record so far.
 #[derive(Clone, Copy)]
 struct Version {
     seq: u64,
-    epoch: u64,
     slot: Slot,
     payload_len: u32,
 }
 
-const NO_VERSION: Version = Version { seq: 0, epoch: 0, slot: Slot::NONE, payload_len: 0 };
+const NO_VERSION: Version = Version { seq: 0, slot: Slot::NONE, payload_len: 0 };
 
-type Page = Box<[Version; PAGE_RECORDS as usize]>;
+type Page = Box<[Version; PAGE_SLOTS as usize]>;
 
-/// Hashes the numbers of pages: they are spread well enough by a multiplication.
+/// Where records of the collection itself are.
 #[derive(Default)]
-struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let mixed = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = mixed ^ mixed >> 32;
-    }
-}
-
-/// Pages of versions by number. Records come in runs, so the page last used is often the next.
-#[derive(Default)]
-struct Pages {
-    places: HashMap<u64, usize, BuildHasherDefault<NumberHasher>>,
-    pages: Vec<(u64, Page)>,
-    last: usize,
-}
-
-impl Pages {
-    fn version(&mut self, record: u64) -> &mut Version {
-        let number = record / PAGE_RECORDS;
-        if self.pages.get(self.last).is_none_or(|(last, _)| *last != number) {
-            let new = self.pages.len();
-            self.last = *self.places.entry(number).or_insert(new);
-            if self.last == new {
-                self.pages.push((number, Box::new([NO_VERSION; PAGE_RECORDS as usize])));
-            }
-        }
-        &mut self.pages[self.last].1[(record % PAGE_RECORDS) as usize]
-    }
-}
-
-#[derive(Default)]
-struct StoreBuilder {
-    pages: Pages,
-    /// The highest id seen, plus one.
-    limit: u64,
-    physical: u64,
+struct Own {
     /// The newest create and drop records: epoch and place.
     created: Option<(u64, Slot)>,
     dropped: Option<(u64, Slot)>,
 }
 
-/// See the module's head.
-pub struct Builder {
-    domain: Arc<EpochDomain>,
-    places: HashMap<u32, usize>,
-    stores: Vec<(u32, StoreBuilder)>,
-    records: u64,
+/// What is known of one collection. Pages are locked one by one: records come in runs, so a thread
+/// takes a lock once for many of them.
+struct StoreBuilder {
+    pages: Chunked<Mutex<Option<Page>>>,
+    /// The highest id seen, plus one.
+    limit: AtomicU64,
+    physical: AtomicU64,
+    is_dropped: AtomicBool,
+    own: Mutex<Own>,
 }
 
-impl Builder {
-    /// Nothing yet.
-    pub fn new(domain: Arc<EpochDomain>) -> Self {
-        Builder { domain, places: HashMap::new(), stores: Vec::new(), records: 0 }
+/// See the module's head.
+pub struct Builder<'s> {
+    domain: Arc<EpochDomain>,
+    segments: &'s Segments,
+    threads: usize,
+    stores: Mutex<HashMap<u32, Arc<StoreBuilder>>>,
+    records: AtomicU64,
+}
+
+impl<'s> Builder<'s> {
+    /// Nothing yet. The segments know their epochs already.
+    pub fn new(domain: Arc<EpochDomain>, segments: &'s Segments, threads: usize) -> Self {
+        let (stores, records) = Default::default();
+        Builder { domain, segments, threads, stores, records }
     }
 
     /// Records seen.
     pub fn records(&self) -> u64 {
-        self.records
+        self.records.load(Ordering::Relaxed)
     }
 
-    /// Adds what a segment holds.
-    pub fn add_segment(&mut self, kept: &Kept) -> Result<(), StorageError> {
+    /// Adds what a segment holds. Several may be added at once by different threads.
+    pub fn add_segment(&self, kept: &Kept) -> Result<(), StorageError> {
         let (segment, epoch) = (kept.segment, kept.epoch);
-        let mut last = 0;
+        let mut run: Vec<Entry> = Vec::new();
+        let mut store: Option<(u32, Arc<StoreBuilder>)> = None;
+        let mut records = 0;
         let mut impossible = None;
+        let mut add_run = |run: &mut Vec<Entry>| {
+            let Some(first) = run.first() else { return };
+            if store.as_ref().is_none_or(|(id, _)| *id != first.collection) {
+                store = Some((first.collection, self.store(first.collection)));
+            }
+            if let Some((_, store)) = &store {
+                store.add_run(self.segments, segment, epoch, run);
+            }
+            records += run.len() as u64;
+            run.clear();
+        };
         kept.contents.for_each(|entry| {
             let of_document = matches!(entry.kind, Kind::Put | Kind::Tombstone);
             if entry.record >= RECORDS_MAX || (of_document && entry.record == 0) {
                 impossible = Some(entry.offset);
             } else if entry.kind.is_member() {
-                self.records += 1;
-                let address = Address { segment, offset: entry.offset };
-                if self.stores.get(last).is_none_or(|(id, _)| *id != entry.collection) {
-                    last = self.place(entry.collection);
+                let page = |entry: &Entry| (entry.collection, entry.record / PAGE_SLOTS);
+                if run.first().is_some_and(|first| page(first) != page(&entry)) {
+                    add_run(&mut run);
                 }
-                self.stores[last].1.add(&entry, address, epoch);
+                run.push(entry);
             }
         });
+        add_run(&mut run);
+        self.records.fetch_add(records, Ordering::Relaxed);
         match impossible {
             None => Ok(()),
             Some(offset) => Err(corrupt(format!(
@@ -133,32 +117,32 @@ impl Builder {
         }
     }
 
-    fn place(&mut self, collection: u32) -> usize {
-        let new = self.stores.len();
-        let place = *self.places.entry(collection).or_insert(new);
-        if place == new {
-            self.stores.push((collection, StoreBuilder::default()));
-        }
-        place
+    fn store(&self, collection: u32) -> Arc<StoreBuilder> {
+        let mut stores = lock(&self.stores);
+        stores.entry(collection).or_insert_with(|| Arc::new(StoreBuilder::new())).clone()
     }
 
     /// Makes the stores.
-    pub fn finish(self, segments: &Segments, registry: &Registry) {
-        let mut guard = self.domain.register();
-        guard.enter();
+    pub fn finish(self, registry: &Registry) {
+        let stores = self.stores.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut maps = registry.write();
-        for (id, store) in self.stores {
+        for (id, store) in stores {
             let collection = Collection::new(CollectionId(id), self.domain.clone());
-            collection.physical.store(store.physical, Ordering::Relaxed);
-            let own = store.dropped.or(store.created).map_or(Slot::NONE, |(_, slot)| slot);
-            if store.dropped.is_some() {
+            let physical = store.physical.load(Ordering::Relaxed);
+            collection.physical.store(physical, Ordering::Relaxed);
+            let (own, dropped) = {
+                let own = lock(&store.own);
+                let slot = own.dropped.or(own.created).map_or(Slot::NONE, |(_, slot)| slot);
+                (slot, own.dropped.is_some())
+            };
+            if dropped {
                 collection.dropped.store(true, Ordering::Relaxed);
                 // With no record left to bury, the drop record itself is spent.
-                if store.physical == 0 {
+                if physical == 0 {
                     continue;
                 }
             } else {
-                store.fill(&guard, segments, &collection);
+                store.fill(&self.domain, self.segments, self.threads, &collection);
                 if own.is_none() && id != CollectionId::CATALOG.0 {
                     let attr = Attr::new().num("collection", id);
                     log::warning(
@@ -171,78 +155,161 @@ impl Builder {
                 }
             }
             if !own.is_none() {
-                segments.add_live(own);
+                self.segments.add_live(own);
                 collection.own_record.store(own.0, Ordering::Relaxed);
             }
-            let dropped = store.dropped.is_some();
             let map = if dropped { &mut maps.graves } else { &mut maps.stores };
             map.insert(CollectionId(id), Arc::new(collection));
         }
     }
 }
 
+/// Sums over the records of a store.
+#[derive(Default)]
+struct Sums {
+    records: u64,
+    bytes: u64,
+    storage_bytes: u64,
+}
+
 impl StoreBuilder {
-    fn add(&mut self, entry: &Entry, address: Address, epoch: u64) {
-        let own = Slot::new(address, RECORD_HEADER_BYTES, false, 0);
-        match entry.kind {
-            Kind::CreateStore => {
-                self.physical += 1;
-                if self.created.is_none_or(|(newest, _)| newest < epoch) {
-                    self.created = Some((epoch, own));
-                }
-            }
-            Kind::DropStore => {
-                if self.dropped.is_none_or(|(newest, _)| newest < epoch) {
-                    self.dropped = Some((epoch, own));
-                }
-                self.pages = Pages::default();
-            }
-            Kind::Put | Kind::Tombstone => {
-                self.physical += 1;
-                if self.dropped.is_none() {
-                    self.add_version(entry, address, epoch);
-                }
-            }
-            Kind::Commit | Kind::End | Kind::Mark => {}
+    fn new() -> Self {
+        StoreBuilder {
+            pages: Chunked::new(),
+            limit: AtomicU64::new(0),
+            physical: AtomicU64::new(0),
+            is_dropped: AtomicBool::new(false),
+            own: Mutex::default(),
         }
     }
 
-    fn add_version(&mut self, entry: &Entry, address: Address, epoch: u64) {
-        self.limit = self.limit.max(entry.record.saturating_add(1));
-        let version = self.pages.version(entry.record);
-        let tombstone = entry.kind == Kind::Tombstone;
-        if version.slot.is_none() || (version.seq, version.epoch) < (entry.seq, epoch) {
-            let slot = Slot::new(address, record_bytes(entry.payload_len), tombstone, 0);
-            let slot = slot.with_copies_of(version.slot);
-            *version = Version { seq: entry.seq, epoch, slot, payload_len: entry.payload_len };
+    /// Adds records of one page, in one segment.
+    fn add_run(&self, segments: &Segments, segment: u32, epoch: u64, run: &[Entry]) {
+        let mut versions = Vec::new();
+        for entry in run {
+            let address = Address { segment, offset: entry.offset };
+            match entry.kind {
+                Kind::CreateStore | Kind::DropStore => self.add_own(entry.kind, address, epoch),
+                Kind::Put | Kind::Tombstone => versions.push((entry, address)),
+                Kind::Commit | Kind::End | Kind::Mark => {}
+            }
         }
-        if !tombstone {
-            version.slot = version.slot.add_copy();
+        self.physical.fetch_add(versions.len() as u64, Ordering::Relaxed);
+        let Some((first, _)) = versions.first() else { return };
+        if self.is_dropped.load(Ordering::Relaxed) {
+            return;
+        }
+        let page = self.pages.get_or_make(first.record / PAGE_SLOTS, || Mutex::new(None));
+        let Some(page) = page else { return };
+        let mut limit = 0;
+        let mut page = lock(page);
+        let page = page.get_or_insert_with(|| Box::new([NO_VERSION; PAGE_SLOTS as usize]));
+        for (entry, address) in versions {
+            limit = limit.max(entry.record + 1);
+            let version = &mut page[(entry.record % PAGE_SLOTS) as usize];
+            add_version(segments, version, entry, address, epoch);
+        }
+        self.limit.fetch_max(limit, Ordering::Relaxed);
+    }
+
+    fn add_own(&self, kind: Kind, address: Address, epoch: u64) {
+        let new = Some((epoch, Slot::new(address, RECORD_HEADER_BYTES, false, 0)));
+        let mut own = lock(&self.own);
+        let place = if kind == Kind::CreateStore {
+            self.physical.fetch_add(1, Ordering::Relaxed);
+            &mut own.created
+        } else {
+            self.is_dropped.store(true, Ordering::Relaxed);
+            &mut own.dropped
+        };
+        if place.is_none_or(|(newest, _)| newest < epoch) {
+            *place = new;
         }
     }
 
-    fn fill(&self, guard: &Guard, segments: &Segments, collection: &Collection) {
-        let (mut records, mut bytes, mut storage_bytes) = (0, 0, 0);
-        for (number, page) in &self.pages.pages {
-            for (place, version) in page.iter().enumerate() {
-                let record = number * PAGE_RECORDS + place as u64;
-                let slot = version.slot;
-                let spent = slot.is_tombstone() && slot.copies() == 0 && record + 1 < self.limit;
-                if slot.is_none() || spent {
-                    continue;
-                }
-                collection.slots.set_first(guard, record, slot);
-                segments.add_live(slot);
-                if slot.is_live() {
-                    records += 1;
-                    bytes += u64::from(version.payload_len);
-                    storage_bytes += u64::from(record_bytes(version.payload_len));
-                }
-            }
+    fn fill(
+        &self,
+        domain: &Arc<EpochDomain>,
+        segments: &Segments,
+        threads: usize,
+        collection: &Collection,
+    ) {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let mut pages = Vec::new();
+        let mut next = self.pages.nearest(0, false);
+        while let Some(number) = next.filter(|number| *number < limit.div_ceil(PAGE_SLOTS)) {
+            pages.push(number);
+            next = self.pages.nearest(number + 1, false);
         }
-        collection.slots.set_limit(self.limit);
-        collection.records.store(records, Ordering::Relaxed);
-        collection.bytes.store(bytes, Ordering::Relaxed);
-        collection.storage_bytes.store(storage_bytes, Ordering::Relaxed);
+        let parts: Vec<&[u64]> = pages.chunks(PAGES_A_PART).collect();
+        let sums = parallel::map(threads, parts.len(), |part| {
+            let mut guard = domain.register();
+            guard.enter();
+            let mut live = segments.live_counts();
+            let mut sums = Sums::default();
+            for number in parts.get(part).copied().unwrap_or_default() {
+                let page = self.pages.get(*number).and_then(|page| lock(page).take());
+                let Some(page) = page else { continue };
+                let words = page_words(&page, number * PAGE_SLOTS, limit, &mut live, &mut sums);
+                collection.slots.fill_page(&guard, *number, &words);
+            }
+            segments.add_live_counts(live);
+            sums
+        });
+        let sum = |of: fn(&Sums) -> u64| sums.iter().map(of).sum::<u64>();
+        collection.slots.set_limit(limit);
+        collection.records.store(sum(|sums| sums.records), Ordering::Relaxed);
+        collection.bytes.store(sum(|sums| sums.bytes), Ordering::Relaxed);
+        collection.storage_bytes.store(sum(|sums| sums.storage_bytes), Ordering::Relaxed);
     }
+}
+
+/// Of two copies the one with the higher commit sequence counts, of equal ones that in the segment with
+/// the higher epoch.
+fn add_version(
+    segments: &Segments,
+    version: &mut Version,
+    entry: &Entry,
+    address: Address,
+    epoch: u64,
+) {
+    let before = version.slot;
+    let is_newer = before.is_none()
+        || version.seq < entry.seq
+        || version.seq == entry.seq && segments.get(before.address().segment).epoch() <= epoch;
+    let tombstone = entry.kind == Kind::Tombstone;
+    if is_newer {
+        let slot = Slot::new(address, record_bytes(entry.payload_len), tombstone, 0);
+        let slot = slot.with_copies_of(before);
+        *version = Version { seq: entry.seq, slot, payload_len: entry.payload_len };
+    }
+    if !tombstone {
+        version.slot = version.slot.add_copy();
+    }
+}
+
+/// The words of a page's slots.
+fn page_words(
+    page: &Page,
+    first: u64,
+    limit: u64,
+    live: &mut LiveCounts,
+    sums: &mut Sums,
+) -> [Slot; PAGE_SLOTS as usize] {
+    let mut words = [Slot::NONE; PAGE_SLOTS as usize];
+    for ((version, word), record) in page.iter().zip(&mut words).zip(first..) {
+        let slot = version.slot;
+        let spent = slot.is_tombstone() && slot.copies() == 0 && record + 1 < limit;
+        if slot.is_none() || spent {
+            continue;
+        }
+        *word = slot;
+        live.add(slot);
+        if slot.is_live() {
+            sums.records += 1;
+            sums.bytes += u64::from(version.payload_len);
+            sums.storage_bytes += u64::from(record_bytes(version.payload_len));
+        }
+    }
+    words
 }

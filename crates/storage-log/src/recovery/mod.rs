@@ -12,6 +12,7 @@
 
 mod build;
 mod directory;
+mod progress;
 mod scan;
 
 use crate::acks::Acks;
@@ -27,15 +28,17 @@ use crate::options::Options;
 use crate::segments::Segments;
 use crate::status::Counters;
 use crate::verified::Verified;
+use kauri_base::Clock;
 use kauri_base::log::{self, Attr};
-use kauri_medium::{CacheConfig, Directory, EpochDomain, Medium, SegmentCache};
+use kauri_medium::{CacheConfig, Directory, EpochDomain, Medium, SegmentCache, parallel};
 use kauri_storage::StorageError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 pub use build::Builder;
 pub use directory::Opened;
-pub use scan::{Outcome, Scan};
+pub use progress::Progress;
+pub use scan::{Log, Outcome, Scan};
 
 /// Damage that a recovery or a check found.
 pub(crate) fn corrupt(message: String) -> StorageError {
@@ -54,19 +57,19 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
     options.segment_bytes = meta.segment_bytes;
     let faults = directory.faults().clone();
     let segments = Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
-    let scan = Scan::new(&*medium, &faults, &segments, &meta).run()?;
+    let log = Log { medium: &*medium, faults: &faults, segments: &segments, meta: &meta };
+    let threads = options.open_threads.max(1);
+    let scan = Scan::new(log, threads, &*options.clock).run()?;
     let (horizon, epoch_next) = (scan.horizon, scan.epoch_next);
 
     let domain = EpochDomain::new();
-    let mut builder = Builder::new(domain.clone());
-    for segment in &scan.kept {
-        builder.add_segment(segment)?;
-    }
+    let builder = Builder::new(domain.clone(), &segments, threads);
+    add_segments(&builder, &scan, threads, &*options.clock)?;
     let counters = Counters::default();
     counters.recovery_bytes.set(scan.bytes_read);
     counters.recovery_records.set(builder.records());
     let registry = Registry::default();
-    builder.finish(&segments, &registry);
+    builder.finish(&registry);
 
     let meta = note_cut(&*directory, &*medium, &meta, &scan)?;
     let cache = open_cache(&medium, &domain, &options)?;
@@ -110,6 +113,24 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
     core.counters.recovery_us.set(elapsed.as_micros() as u64);
     report(&core, &scan);
     Ok(core)
+}
+
+fn add_segments(
+    builder: &Builder<'_>,
+    scan: &Outcome,
+    threads: usize,
+    clock: &dyn Clock,
+) -> Result<(), StorageError> {
+    let of = scan.kept.len();
+    let message = "Building address tables";
+    let progress = Progress::new(clock, "STORAGE", message, "segments", of as u64);
+    parallel::try_map(threads, of, |n| {
+        let Some(kept) = scan.kept.get(n) else { return Ok(()) };
+        builder.add_segment(kept)?;
+        progress.add(1, kept.contents.len(), |attr| attr);
+        Ok(())
+    })?;
+    Ok(())
 }
 
 /// Makes what was kept durable, then notes where the log ends.

@@ -6,6 +6,7 @@
 //! cleaner's stream what comes before the first bad record.
 
 use super::corrupt;
+use super::progress::Progress;
 use crate::format::meta::{Cut, Meta};
 use crate::format::record::{CommitPayload, FLAG_ALONE, Kind, unit_crc};
 use crate::format::segment::{Horizon, Position, SegmentHeader};
@@ -15,8 +16,9 @@ use crate::reader::{
     Contents, ContentsError, Found, Next, RecordReader, read_contents, read_header, read_trailer,
 };
 use crate::segments::Segments;
+use kauri_base::Clock;
 use kauri_base::log::{self, Attr};
-use kauri_medium::{Faults, Medium};
+use kauri_medium::{Faults, Medium, parallel};
 use kauri_storage::StorageError;
 
 /// A segment whose records count.
@@ -57,6 +59,9 @@ struct TailSegment {
     records: Vec<TailRecord>,
     /// The offset at which there was no record.
     bad: Option<u32>,
+    /// The highest that marks in it tell.
+    horizon: Horizon,
+    bytes_read: u32,
 }
 
 /// What a scan has found.
@@ -79,27 +84,37 @@ pub struct Outcome {
 
 /// See the module's head.
 pub struct Scan<'m> {
-    medium: &'m dyn Medium,
-    faults: &'m Faults,
-    segments: &'m Segments,
-    meta: &'m Meta,
+    log: Log<'m>,
+    threads: usize,
+    clock: &'m dyn Clock,
     outcome: Outcome,
 }
 
+/// What is read, which several threads do at once.
+#[derive(Clone, Copy)]
+pub struct Log<'m> {
+    /// The log file.
+    pub medium: &'m dyn Medium,
+    /// Faults that tests set.
+    pub faults: &'m Faults,
+    /// Its segments.
+    pub segments: &'m Segments,
+    /// What the metadata file says.
+    pub meta: &'m Meta,
+}
+
+/// A segment before the horizon: what it holds, unless it was never written to, and bytes read.
+type Durable = (Option<Kept>, u64);
+
 impl<'m> Scan<'m> {
-    /// A scan of a log that nobody writes to.
-    pub fn new(
-        medium: &'m dyn Medium,
-        faults: &'m Faults,
-        segments: &'m Segments,
-        meta: &'m Meta,
-    ) -> Self {
+    /// A scan of a log that nobody writes to, by so many threads.
+    pub fn new(log: Log<'m>, threads: usize, clock: &'m dyn Clock) -> Self {
+        let meta = log.meta;
         let cut = Cut { epoch_next: 0, seq: 0, streams: [Position::default(); STREAMS_MAX] };
         Scan {
-            medium,
-            faults,
-            segments,
-            meta,
+            log,
+            threads,
+            clock,
             outcome: Outcome {
                 horizon: meta.horizon,
                 epoch_next: meta.epoch_next,
@@ -115,24 +130,18 @@ impl<'m> Scan<'m> {
     /// Does it all. Changes nothing on the medium.
     pub fn run(mut self) -> Result<Outcome, StorageError> {
         let candidates = self.read_headers()?;
+        let (before, behind): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|candidate| self.is_durable(candidate));
+        let read = |n: usize| behind.get(n).map(|candidate| self.log.read_tail(candidate));
+        let read = parallel::map(self.threads, behind.len(), read);
         let mut tail: [Vec<TailSegment>; 2] = Default::default();
-        let mut before = Vec::new();
-        for candidate in candidates {
-            let stream = candidate.header.stream;
-            if self.is_durable(&candidate) {
-                before.push(candidate);
-            } else {
-                let read = self.read_tail(&candidate)?;
-                tail[stream as usize].push(read);
-            }
+        for (candidate, read) in behind.iter().zip(read.into_iter().flatten()) {
+            let read = read?;
+            self.outcome.horizon.raise(&read.horizon);
+            self.outcome.bytes_read += u64::from(read.bytes_read);
+            tail[candidate.header.stream as usize].push(read);
         }
-        for (count, candidate) in before.iter().enumerate() {
-            self.keep_durable(candidate)?;
-            if (count + 1) % 256 == 0 {
-                let attr = Attr::new().num("segments", count + 1).num("of", before.len());
-                log::info("STORAGE", 6_200_003, "initandlisten", "Reading summaries", attr);
-            }
-        }
+        self.keep_all_durable(&before)?;
         let [user, cleaner] = tail;
         let user = self.check_tail(Stream::User, user)?;
         let cleaner = self.check_tail(Stream::Cleaner, cleaner)?;
@@ -142,26 +151,45 @@ impl<'m> Scan<'m> {
         Ok(self.outcome)
     }
 
+    fn keep_all_durable(&mut self, before: &[Candidate]) -> Result<(), StorageError> {
+        let of = before.len() as u64;
+        let message = "Reading summaries";
+        let progress = Progress::new(self.clock, "STORAGE", message, "segments", of);
+        let read = parallel::try_map(self.threads, before.len(), |n| {
+            let Some(candidate) = before.get(n) else { return Ok((None, 0)) };
+            let read = self.log.read_durable(candidate)?;
+            let records = read.0.as_ref().map_or(0, |kept| kept.contents.len());
+            progress.add(1, records, |attr| attr);
+            Ok(read)
+        });
+        for (candidate, (kept, bytes)) in before.iter().zip(read?) {
+            match kept {
+                Some(kept) => self.outcome.kept.push(kept),
+                None => self.log.segments.found(candidate.header.segment, true, true),
+            }
+            self.outcome.bytes_read += bytes;
+        }
+        Ok(())
+    }
+
     /// Reads all headers: raises the horizon, and tells segments that may count from free ones.
     fn read_headers(&mut self) -> Result<Vec<Candidate>, StorageError> {
-        let count = self.medium.len() / u64::from(self.segments.segment_bytes());
+        let Log { medium, faults, segments, meta } = self.log;
+        let count = medium.len() / u64::from(segments.segment_bytes());
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        let mut headers = Vec::new();
-        for segment in 0..count {
-            let found =
-                read_header(self.medium, self.faults, self.segments, segment, &self.meta.directory)
-                    .map_err(crate::io_error)?;
-            if let Found::Header(header, damage) = &found {
-                if let Some(what) = damage {
-                    let attr = Attr::new().num("segment", segment).str("what", what);
-                    let message =
-                        "The first copy of a segment's header is lost, its second is used";
-                    log::warning("STORAGE", 6_200_008, "initandlisten", message, attr);
-                }
-                self.outcome.horizon.raise(&header.horizon);
-                self.outcome.epoch_next = self.outcome.epoch_next.max(header.epoch + 1);
+        let headers = parallel::try_map(self.threads, count as usize, |segment| {
+            read_header(medium, faults, segments, segment as u32, &meta.directory)
+        });
+        let headers = headers.map_err(crate::io_error)?;
+        for (segment, found) in headers.iter().enumerate() {
+            let Found::Header(header, damage) = found else { continue };
+            if let Some(what) = damage {
+                let attr = Attr::new().num("segment", segment).str("what", what);
+                let message = "The first copy of a segment's header is lost, its second is used";
+                log::warning("STORAGE", 6_200_008, "initandlisten", message, attr);
             }
-            headers.push(found);
+            self.outcome.horizon.raise(&header.horizon);
+            self.outcome.epoch_next = self.outcome.epoch_next.max(header.epoch + 1);
         }
         if self.outcome.horizon.segments > count {
             let missing =
@@ -172,12 +200,12 @@ impl<'m> Scan<'m> {
         for (segment, found) in (0..count).zip(headers) {
             let what = match found {
                 Found::Header(header, _) => {
-                    let cut = self.meta.cut_of(header.stream, header.epoch);
+                    let cut = meta.cut_of(header.stream, header.epoch);
                     if let Some((epoch_next, _)) = cut {
                         self.outcome.cuts_used.push(epoch_next);
                     }
                     let end = cut.map_or(u32::MAX, |(_, end)| end);
-                    self.segments.found(segment, true, end == 0);
+                    segments.found(segment, true, end == 0);
                     if end > 0 {
                         candidates.push(Candidate { header: *header, end });
                     }
@@ -187,22 +215,12 @@ impl<'m> Scan<'m> {
                 Found::Garbage(what) => what,
             };
             if segment < self.outcome.horizon.segments {
-                return Err(self.lost_header(segment, what)?);
+                return Err(self.log.lost_header(segment, what)?);
             }
-            self.segments.found(segment, false, true);
+            segments.found(segment, false, true);
         }
         candidates.sort_unstable_by_key(|candidate| candidate.header.epoch);
         Ok(candidates)
-    }
-
-    fn lost_header(&self, segment: u32, what: &str) -> Result<StorageError, StorageError> {
-        let trailer =
-            read_trailer(self.medium, self.segments, segment, None).map_err(crate::io_error)?;
-        let held = trailer.map_or_else(
-            || "what it held is not known".to_owned(),
-            |t| format!("it held {} records of commits {} to {}", t.entries, t.seq_min, t.seq_max),
-        );
-        Ok(corrupt(format!("segment {segment}: {what}; {held}")))
     }
 
     /// Whether all of a segment was durable.
@@ -210,100 +228,9 @@ impl<'m> Scan<'m> {
         let cut = candidate.end != u32::MAX;
         let before =
             candidate.header.epoch < self.outcome.horizon.stream(candidate.header.stream).epoch;
-        let clean = self.meta.clean && candidate.header.epoch < self.meta.epoch_next;
+        let meta = self.log.meta;
+        let clean = meta.clean && candidate.header.epoch < meta.epoch_next;
         cut || before || clean
-    }
-
-    fn keep_durable(&mut self, candidate: &Candidate) -> Result<(), StorageError> {
-        let SegmentHeader { segment, epoch, stream, .. } = candidate.header;
-        if candidate.end == u32::MAX && self.meta.clean && self.is_unused(segment, epoch)? {
-            self.segments.found(segment, true, true);
-            return Ok(());
-        }
-        let (contents, end) =
-            read_contents(self.medium, self.faults, self.segments, segment, epoch, candidate.end)
-                .map_err(|error| match error {
-                ContentsError::Medium(error) => crate::io_error(error),
-                ContentsError::Bad(offset) => corrupt(format!(
-                    "segment {segment}: the record at offset {offset} is damaged, and so is the \
-                 segment's summary; what follows is not known"
-                )),
-            })?;
-        self.outcome.bytes_read += match &contents {
-            Contents::Summary { bytes, .. } => bytes.len() as u64 + 4096,
-            Contents::Records(_) => u64::from(end),
-        };
-        self.outcome.kept.push(Kept { segment, epoch, stream, end, contents });
-        Ok(())
-    }
-
-    /// Whether a segment was prepared and never written to: a clean shutdown seals the others.
-    fn is_unused(&self, segment: u32, epoch: u64) -> Result<bool, StorageError> {
-        let mut reader = self.reader(segment, epoch, u32::MAX);
-        let first = reader.next().map_err(crate::io_error)?;
-        let trailer = read_trailer(self.medium, self.segments, segment, Some(epoch));
-        Ok(matches!(first, Next::Bad(_)) && trailer.map_err(crate::io_error)?.is_none())
-    }
-
-    fn reader(&self, segment: u32, epoch: u64, end: u32) -> RecordReader<'m> {
-        RecordReader::new(self.medium, self.faults, self.segments, segment, epoch, end)
-    }
-
-    /// Reads a segment of the tail up to the first bad record, and looks for marks behind it.
-    fn read_tail(&mut self, candidate: &Candidate) -> Result<TailSegment, StorageError> {
-        let SegmentHeader { segment, epoch, .. } = candidate.header;
-        let mut reader = self.reader(segment, epoch, u32::MAX);
-        let mut tail = TailSegment { segment, epoch, records: Vec::new(), bad: None };
-        loop {
-            match reader.next().map_err(crate::io_error)? {
-                Next::Record(record) => {
-                    if record.header.kind == Kind::Mark
-                        && record.payload_whole
-                        && let Some(horizon) = Horizon::decode(record.payload)
-                    {
-                        self.outcome.horizon.raise(&horizon);
-                    }
-                    tail.records.push(TailRecord {
-                        entry: Entry::of(&record.header, record.offset),
-                        whole: record.payload_whole,
-                        alone: record.header.flags & FLAG_ALONE != 0,
-                        header_crc: record.header_crc,
-                        commit: (record.header.kind == Kind::Commit)
-                            .then(|| CommitPayload::decode(record.payload))
-                            .flatten(),
-                    });
-                }
-                Next::Finished => break,
-                Next::Bad(offset) => {
-                    tail.bad = Some(offset);
-                    break;
-                }
-            }
-        }
-        self.outcome.bytes_read += u64::from(reader.offset());
-        if let Some(bad) = tail.bad {
-            self.find_marks(&mut reader, bad)?;
-        }
-        Ok(tail)
-    }
-
-    /// Raises the horizon to marks behind a bad record. Where records begin is not known there, so
-    /// every place is tried; a mark is recognised by both of its CRCs.
-    fn find_marks(&mut self, reader: &mut RecordReader<'_>, bad: u32) -> Result<(), StorageError> {
-        let mut offset = bad + RECORD_ALIGN;
-        while offset < self.segments.segment_bytes() {
-            offset = reader.skip_zeros(offset).map_err(crate::io_error)?;
-            reader.seek(offset);
-            offset += RECORD_ALIGN;
-            if let Next::Record(record) = reader.next().map_err(crate::io_error)?
-                && record.header.kind == Kind::Mark
-                && record.payload_whole
-                && let Some(horizon) = Horizon::decode(record.payload)
-            {
-                self.outcome.horizon.raise(&horizon);
-            }
-        }
-        Ok(())
     }
 
     /// Looks at what is damaged, now that the horizon is known. Before it a header is corruption, since
@@ -356,7 +283,7 @@ impl<'m> Scan<'m> {
 
     /// Keeps whole units, one after the other, until one is missing or not whole.
     fn keep_user_tail(&mut self, tail: Vec<TailSegment>) -> Result<(), StorageError> {
-        let check_unit = self.faults.enabled("unit.crc");
+        let check_unit = self.log.faults.enabled("unit.crc");
         let mut units =
             Units { last: 0, end: (0, 0), open: None, durable: self.outcome.horizon.seq };
         let mut ended = false;
@@ -408,7 +335,7 @@ impl<'m> Scan<'m> {
             .collect();
         self.outcome.dropped_records += (count - entries.len()) as u64;
         if entries.is_empty() {
-            self.segments.found(segment.segment, true, true);
+            self.log.segments.found(segment.segment, true, true);
             return;
         }
         let (segment, epoch) = (segment.segment, segment.epoch);
@@ -423,7 +350,7 @@ impl<'m> Scan<'m> {
 
     fn drop_segment(&mut self, segment: u32, records: usize) {
         self.outcome.dropped_records += records as u64;
-        self.segments.found(segment, true, true);
+        self.log.segments.found(segment, true, true);
     }
 
     /// Notes the cut, and that everything before it will be durable.
@@ -442,12 +369,126 @@ impl<'m> Scan<'m> {
         self.outcome.horizon.seq = self.outcome.cut.seq;
         self.outcome.horizon.streams = self.outcome.cut.streams;
         self.outcome.horizon.segments =
-            self.outcome.horizon.segments.max(self.segments.initialised());
+            self.outcome.horizon.segments.max(self.log.segments.initialised());
         for kept in &self.outcome.kept {
-            let segment = self.segments.get(kept.segment);
+            let segment = self.log.segments.get(kept.segment);
             segment.opened(kept.epoch, kept.stream);
             segment.sealed(kept.end, 0);
         }
+    }
+}
+
+impl<'m> Log<'m> {
+    fn lost_header(&self, segment: u32, what: &str) -> Result<StorageError, StorageError> {
+        let trailer =
+            read_trailer(self.medium, self.segments, segment, None).map_err(crate::io_error)?;
+        let held = trailer.map_or_else(
+            || "what it held is not known".to_owned(),
+            |t| format!("it held {} records of commits {} to {}", t.entries, t.seq_min, t.seq_max),
+        );
+        Ok(corrupt(format!("segment {segment}: {what}; {held}")))
+    }
+
+    fn read_durable(&self, candidate: &Candidate) -> Result<Durable, StorageError> {
+        let SegmentHeader { segment, epoch, stream, .. } = candidate.header;
+        if candidate.end == u32::MAX && self.meta.clean && self.is_unused(segment, epoch)? {
+            return Ok((None, 0));
+        }
+        let (contents, end) =
+            read_contents(self.medium, self.faults, self.segments, segment, epoch, candidate.end)
+                .map_err(|error| match error {
+                ContentsError::Medium(error) => crate::io_error(error),
+                ContentsError::Bad(offset) => corrupt(format!(
+                    "segment {segment}: the record at offset {offset} is damaged, and so is the \
+                 segment's summary; what follows is not known"
+                )),
+            })?;
+        let bytes = match &contents {
+            Contents::Summary { bytes, .. } => bytes.len() as u64 + 4096,
+            Contents::Records(_) => u64::from(end),
+        };
+        Ok((Some(Kept { segment, epoch, stream, end, contents }), bytes))
+    }
+
+    /// Whether a segment was prepared and never written to: a clean shutdown seals the others.
+    fn is_unused(&self, segment: u32, epoch: u64) -> Result<bool, StorageError> {
+        let mut reader = self.reader(segment, epoch, u32::MAX);
+        let first = reader.next().map_err(crate::io_error)?;
+        let trailer = read_trailer(self.medium, self.segments, segment, Some(epoch));
+        Ok(matches!(first, Next::Bad(_)) && trailer.map_err(crate::io_error)?.is_none())
+    }
+
+    fn reader(&self, segment: u32, epoch: u64, end: u32) -> RecordReader<'m> {
+        RecordReader::new(self.medium, self.faults, self.segments, segment, epoch, end)
+    }
+
+    /// Reads a segment of the tail up to the first bad record, and looks for marks behind it.
+    fn read_tail(&self, candidate: &Candidate) -> Result<TailSegment, StorageError> {
+        let SegmentHeader { segment, epoch, .. } = candidate.header;
+        let mut reader = self.reader(segment, epoch, u32::MAX);
+        let mut tail = TailSegment {
+            segment,
+            epoch,
+            records: Vec::new(),
+            bad: None,
+            horizon: Horizon::default(),
+            bytes_read: 0,
+        };
+        loop {
+            match reader.next().map_err(crate::io_error)? {
+                Next::Record(record) => {
+                    if record.header.kind == Kind::Mark
+                        && record.payload_whole
+                        && let Some(horizon) = Horizon::decode(record.payload)
+                    {
+                        tail.horizon.raise(&horizon);
+                    }
+                    tail.records.push(TailRecord {
+                        entry: Entry::of(&record.header, record.offset),
+                        whole: record.payload_whole,
+                        alone: record.header.flags & FLAG_ALONE != 0,
+                        header_crc: record.header_crc,
+                        commit: (record.header.kind == Kind::Commit)
+                            .then(|| CommitPayload::decode(record.payload))
+                            .flatten(),
+                    });
+                }
+                Next::Finished => break,
+                Next::Bad(offset) => {
+                    tail.bad = Some(offset);
+                    break;
+                }
+            }
+        }
+        tail.bytes_read = reader.offset();
+        if let Some(bad) = tail.bad {
+            self.find_marks(&mut reader, bad, &mut tail.horizon)?;
+        }
+        Ok(tail)
+    }
+
+    /// Raises the horizon to marks behind a bad record. Where records begin is not known there, so
+    /// every place is tried; a mark is recognised by both of its CRCs.
+    fn find_marks(
+        &self,
+        reader: &mut RecordReader<'_>,
+        bad: u32,
+        found: &mut Horizon,
+    ) -> Result<(), StorageError> {
+        let mut offset = bad + RECORD_ALIGN;
+        while offset < self.segments.segment_bytes() {
+            offset = reader.skip_zeros(offset).map_err(crate::io_error)?;
+            reader.seek(offset);
+            offset += RECORD_ALIGN;
+            if let Next::Record(record) = reader.next().map_err(crate::io_error)?
+                && record.header.kind == Kind::Mark
+                && record.payload_whole
+                && let Some(horizon) = Horizon::decode(record.payload)
+            {
+                found.raise(&horizon);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -17,6 +17,7 @@ pub fn options() -> Options {
         segment_bytes: SEGMENT_BYTES,
         cache_bytes: 256 << 10,
         read_threads: 0,
+        open_threads: 3,
         mark_interval_bytes: 1024,
         ..Options::default()
     }
