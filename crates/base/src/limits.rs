@@ -55,6 +55,12 @@ pub const LOGICAL_SESSIONS_MAX: usize = 1_000_000;
 pub const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;
 /// Memory of one `$group` before it fails.
 pub const GROUP_BYTES_MAX: usize = 100 * 1024 * 1024;
+/// Memory of what one transaction stages, before it fails with `TransactionTooLarge`; also the longest
+/// unit that is committed as a whole.
+pub const TRANSACTION_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Memory and log space of old versions that held snapshots keep, before the oldest snapshot is
+/// given up with `SnapshotTooOld`.
+pub const SNAPSHOT_VERSIONS_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Most stages of one pipeline.
 pub const PIPELINE_STAGES_MAX: usize = 1000;
 /// How deep pipelines nest (`$lookup` within `$lookup`, views on views).

@@ -53,7 +53,7 @@ impl Core {
             });
         }
         let entries = keys.entries();
-        let index = Index::new(spec, collection, keys);
+        let index = Index::new(spec, store.clone(), keys);
         self.registry.write().indexes.insert(spec.id, Arc::new(index));
         let elapsed = self.options.clock.monotonic().saturating_sub(started);
         log::info(

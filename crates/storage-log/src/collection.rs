@@ -6,6 +6,7 @@
 use crate::address::Slot;
 use crate::index::Index;
 use crate::slots::Slots;
+use crate::versions::Versions;
 use kauri_base::{CollectionId, IndexId};
 use kauri_medium::EpochDomain;
 use std::collections::HashMap;
@@ -20,6 +21,10 @@ pub struct Collection {
     pub slots: Slots,
     /// Taken by commits, in the order of ids, before anything is checked; never across I/O.
     pub latch: Mutex<()>,
+    /// What held snapshots need of its past.
+    pub versions: Versions,
+    /// The snapshots that had been taken when its definition changed last: those can't show it.
+    pub changed: AtomicU64,
     /// Whether it is gone.
     pub dropped: AtomicBool,
     /// The number of its definition.
@@ -43,6 +48,8 @@ impl Collection {
             id,
             slots: Slots::new(domain),
             latch: Mutex::new(()),
+            versions: Versions::default(),
+            changed: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
             definition: AtomicU64::new(0),
             records: AtomicU64::new(0),

@@ -2,7 +2,8 @@
 //!
 //! Locks, in the order in which they may be taken: `registry.ddl`, collections' latches by id,
 //! `cleaner`, `preparing`, `syncing`, `flushing`, `head`, then the short ones that take no other
-//! (`durable`, the registry's maps, segments, waiters). I/O happens under `cleaner`, `preparing`,
+//! (`durable`, the registry's maps, segments, waiters); the list of held snapshots, then a collection's
+//! old versions, also come behind `head`. I/O happens under `cleaner`, `preparing`,
 //! `syncing` and `flushing` only, never under a latch or the head's mutex.
 
 use crate::acks::Acks;
@@ -16,12 +17,13 @@ use crate::head::Head;
 use crate::lock;
 use crate::options::Options;
 use crate::segments::Segments;
+use crate::snapshots::Snapshots;
 use crate::status::Counters;
 use crate::verified::Verified;
 use kauri_base::CommitSeq;
 use kauri_base::log::{self, Attr, Severity};
 use kauri_medium::{Directory, DirectoryLock, EpochDomain, Faults, Medium, SegmentCache};
-use kauri_storage::StorageError;
+use kauri_storage::{Claims, StorageError};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -51,6 +53,10 @@ pub struct Core {
     pub head: Mutex<Head>,
     /// The last commit that readers see.
     pub visible: AtomicU64,
+    /// Held snapshots.
+    pub snapshots: Snapshots,
+    /// What transactions are about to change.
+    pub claims: Arc<Claims>,
     /// Who waits for what.
     pub acks: Arc<Acks>,
     /// Held while a segment is opened, by either stream.

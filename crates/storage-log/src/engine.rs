@@ -9,7 +9,7 @@ use kauri_base::{CollectionId, IndexId};
 use kauri_bson::DocWriter;
 use kauri_medium::Directory;
 use kauri_storage::{
-    CommitTicket, IndexSpec, KeyGenerator, Maintenance, RecordStore, RecoveryUnit,
+    Claims, CommitTicket, IndexSpec, KeyGenerator, Maintenance, RecordStore, RecoveryUnit,
     SortedDataInterface, Space, StorageEngine, StorageError, WriteUnit,
 };
 use std::sync::Arc;
@@ -88,6 +88,14 @@ impl StorageEngine for PmLog {
 
     fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
         self.core.commit(unit)
+    }
+
+    fn check(&self, unit: &WriteUnit<'_>) -> Result<(), StorageError> {
+        self.core.check(unit)
+    }
+
+    fn claims(&self) -> Option<&Arc<Claims>> {
+        Some(&self.core.claims)
     }
 
     fn flush(&self) {

@@ -223,6 +223,9 @@ pub struct Head {
     marked: u64,
     bytes_since_mark: u64,
     counts: Counts,
+    /// Snapshots that are held, and that ever were.
+    holding: u64,
+    holds: u64,
 }
 
 impl Head {
@@ -234,6 +237,24 @@ impl Head {
     /// The last commit sequence that was given.
     pub fn seq(&self) -> u64 {
         self.seq
+    }
+
+    /// Counts another held snapshot. Answers its number.
+    pub fn hold(&mut self) -> u64 {
+        self.holding += 1;
+        self.holds += 1;
+        self.holds
+    }
+
+    /// A snapshot is held no more.
+    pub fn release(&mut self) {
+        self.holding -= 1;
+    }
+
+    /// Whether snapshots are held now, and how many ever were.
+    #[inline]
+    pub fn holds(&self) -> (bool, u64) {
+        (self.holding > 0, self.holds)
     }
 
     /// What has been appended.

@@ -1,10 +1,13 @@
 //! One ordered index, in memory.
 
 use crate::btree::BTree;
-use crate::unit::LogUnit;
+use crate::collection::Collection;
+use crate::unit::{Held, LogUnit};
 use kauri_base::{Access, CollectionId, IndexId, RecordId};
+use kauri_storage::scan::find_by_scan;
 use kauri_storage::{IndexScan, IndexSpec, RecoveryUnit, SortedDataInterface, StorageError};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// See the module's head.
 pub struct Index {
@@ -14,13 +17,43 @@ pub struct Index {
     pub collection: CollectionId,
     /// Its entries. Changed under the collection's latch only.
     pub keys: BTree,
+    store: Arc<Collection>,
     dropped: AtomicBool,
+    /// The snapshots that had been taken when it was created: those can't show it.
+    pub created: AtomicU64,
 }
 
 impl Index {
     /// An index with these entries.
-    pub fn new(spec: IndexSpec, collection: CollectionId, keys: BTree) -> Self {
-        Index { spec, collection, keys, dropped: AtomicBool::new(false) }
+    pub fn new(spec: IndexSpec, store: Arc<Collection>, keys: BTree) -> Self {
+        Index {
+            spec,
+            collection: store.id,
+            keys,
+            store,
+            dropped: AtomicBool::new(false),
+            created: AtomicU64::new(0),
+        }
+    }
+
+    /// Its collection's store.
+    pub fn store(&self) -> &Arc<Collection> {
+        &self.store
+    }
+
+    fn fill_held(
+        &self,
+        unit: &LogUnit,
+        held: &Held,
+        scan: &mut IndexScan,
+    ) -> Result<Access<()>, StorageError> {
+        let filled = held.staged.fill_index(self.spec.id, scan, |scan| {
+            let index = (self.spec.id, &self.keys);
+            self.store.versions.fill_index(index, held.hold.seq, scan)
+        });
+        let created = self.created.load(Ordering::Acquire) >= held.hold.number;
+        unit.check(held, &self.store, created || self.is_dropped())?;
+        filled
     }
 
     /// Whether it is gone.
@@ -45,7 +78,9 @@ impl SortedDataInterface for Index {
         ru: &dyn RecoveryUnit,
         key: &[u8],
     ) -> Result<Access<Option<RecordId>>, StorageError> {
-        LogUnit::of(ru)?;
+        if LogUnit::of(ru)?.held().is_some() {
+            return find_by_scan(self, ru, key);
+        }
         if self.is_dropped() {
             return Ok(Access::Ready(None));
         }
@@ -57,7 +92,10 @@ impl SortedDataInterface for Index {
         ru: &dyn RecoveryUnit,
         scan: &mut IndexScan,
     ) -> Result<Access<()>, StorageError> {
-        LogUnit::of(ru)?;
+        let unit = LogUnit::of(ru)?;
+        if let Some(held) = unit.held() {
+            return self.fill_held(unit, held, scan);
+        }
         if self.is_dropped() {
             scan.refill(|_, _| {});
         } else {

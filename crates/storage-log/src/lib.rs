@@ -14,6 +14,7 @@
 //! | `prepare` | opening segments |
 //! | `cleaner` | emptying segments |
 //! | `reader`, `recovery` | from the medium back into memory |
+//! | `snapshots`, `versions` | held snapshots, and what is kept for them |
 //! | `read`, `readahead`, `verified`, `store`, `unit` | reading |
 //! | `engine` | the interface |
 //! | `attach`, `keys` | building indexes at the start |
@@ -46,12 +47,14 @@ mod reader;
 mod recovery;
 mod segments;
 mod slots;
+mod snapshots;
 mod status;
 mod store;
 mod throttle;
 mod unit;
 mod verified;
 mod verify;
+mod versions;
 
 pub use engine::PmLog;
 pub use options::Options;

@@ -29,6 +29,8 @@ pub struct Options {
     pub live_percent_target: u32,
     /// Bytes appended between two marks.
     pub mark_interval_bytes: u64,
+    /// Most bytes, of memory and of the log, that old versions for held snapshots take.
+    pub versions_bytes_max: u64,
     /// For pauses and figures.
     pub clock: Arc<dyn Clock>,
     /// For the id of a new directory.
@@ -46,6 +48,7 @@ impl Default for Options {
             open_threads: 1,
             live_percent_target: 75,
             mark_interval_bytes: 16 << 10,
+            versions_bytes_max: kauri_base::limits::SNAPSHOT_VERSIONS_BYTES_MAX,
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SeededRandom::from_entropy()),
         }

@@ -38,7 +38,18 @@ pub fn header(
     store: &Collection,
     record: RecordId,
 ) -> Result<Access<Lookup<FoundHeader>>, StorageError> {
-    let slot = store.slots.load(guard, record.0);
+    header_at(core, guard, store, record, store.slots.load(guard, record.0))
+}
+
+/// The header of the version that a word leads to.
+#[inline]
+fn header_at(
+    core: &Core,
+    guard: &Guard,
+    store: &Collection,
+    record: RecordId,
+    slot: Slot,
+) -> Result<Access<Lookup<FoundHeader>>, StorageError> {
     if !slot.is_live() || store.is_dropped() {
         return Ok(Access::Ready(Lookup::Nothing));
     }
@@ -68,7 +79,19 @@ pub fn document<'g>(
     store: &Collection,
     record: RecordId,
 ) -> Result<Access<Lookup<(RecordHeader, &'g [u8])>>, StorageError> {
-    let found = match header(core, guard, store, record)? {
+    document_at(core, guard, store, record, store.slots.load(guard, record.0))
+}
+
+/// The header and document of the version that a word leads to.
+#[inline]
+pub fn document_at<'g>(
+    core: &Core,
+    guard: &'g Guard,
+    store: &Collection,
+    record: RecordId,
+    slot: Slot,
+) -> Result<Access<Lookup<(RecordHeader, &'g [u8])>>, StorageError> {
+    let found = match header_at(core, guard, store, record, slot)? {
         Access::Ready(Lookup::Found(found)) => found,
         Access::Ready(Lookup::Nothing) => return Ok(Access::Ready(Lookup::Nothing)),
         Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),

@@ -51,6 +51,7 @@ impl Core {
         self.write_log(out);
         self.write_cleaner(out);
         self.write_cache(out);
+        self.write_snapshots(out);
         let counters = &self.counters;
         let us = counters.recovery_us.get();
         let mut section = out.document("recovery");
@@ -113,6 +114,17 @@ impl Core {
         put(&mut cleaner, "segmentsCleaned", counters.segments_cleaned.get());
         put(&mut cleaner, "movedRecords", counters.moved_records.get());
         put(&mut cleaner, "movedBytes", counters.moved_bytes.get());
+    }
+
+    fn write_snapshots(&self, out: &mut DocWriter<'_>) {
+        let stats = self.snapshots.stats();
+        let mut snapshots = out.document("snapshots");
+        put(&mut snapshots, "held", stats.held);
+        put(&mut snapshots, "oldestCommit", stats.oldest.unwrap_or(0));
+        put(&mut snapshots, "versionsKept", stats.kept);
+        put(&mut snapshots, "bytesKept", stats.kept_bytes);
+        put(&mut snapshots, "givenUp", stats.given_up);
+        put(&mut snapshots, "claims", self.claims.count() as u64);
     }
 
     fn write_cache(&self, out: &mut DocWriter<'_>) {

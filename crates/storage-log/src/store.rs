@@ -2,9 +2,10 @@
 
 use crate::collection::Collection;
 use crate::core::Core;
+use crate::format::record::RecordHeader;
 use crate::read::{self, Lookup};
 use crate::readahead::Look;
-use crate::unit::LogUnit;
+use crate::unit::{Held, LogUnit};
 use kauri_base::{Access, CollectionId, CommitSeq, RecordId};
 use kauri_bson::Doc;
 use kauri_storage::{
@@ -32,7 +33,17 @@ impl RecordStore for Store {
         id: RecordId,
     ) -> Result<Access<Option<Record<'g>>>, StorageError> {
         let unit = LogUnit::of(ru)?;
-        match read::document(&self.core, unit.guard(), &self.collection, id)? {
+        let found = match unit.held() {
+            None => read::document(&self.core, unit.guard(), &self.collection, id)?,
+            Some(held) => {
+                if let Some(staged) = held.staged.record(self.collection.id, id)? {
+                    unit.check(held, &self.collection, false)?;
+                    return Ok(Access::Ready(staged));
+                }
+                self.document_held(unit, held, id)?
+            }
+        };
+        match found {
             Access::Ready(Lookup::Found((header, bytes))) => {
                 let doc = Doc::from_bytes(bytes).map_err(|error| StorageError::Corruption {
                     collection: Some(self.collection.id),
@@ -53,6 +64,14 @@ impl RecordStore for Store {
         scan: &mut RecordScan,
     ) -> Result<Access<()>, StorageError> {
         let unit = LogUnit::of(ru)?;
+        if let Some(held) = unit.held() {
+            let filled = held.staged.fill_records(self.collection.id, scan, |scan| {
+                self.fill_held(unit, held, scan);
+                Ok(Access::Ready(()))
+            });
+            unit.check(held, &self.collection, false)?;
+            return filled;
+        }
         let backward = scan.direction() == Direction::Backward;
         let from = match (scan.position(), backward) {
             (None, false) => Some(0),
@@ -88,5 +107,46 @@ impl RecordStore for Store {
             bytes: self.collection.bytes.load(Ordering::Relaxed),
             storage_bytes: self.collection.storage_bytes.load(Ordering::Relaxed),
         }
+    }
+}
+
+impl Store {
+    /// The document that a held snapshot shows.
+    fn document_held<'g>(
+        &self,
+        unit: &'g LogUnit,
+        held: &Held,
+        id: RecordId,
+    ) -> Result<Access<Lookup<(RecordHeader, &'g [u8])>>, StorageError> {
+        let now = self.collection.slots.load(unit.guard(), id.0);
+        let slot = self.collection.versions.slot_at(id.0, held.hold.seq, now);
+        let found = read::document_at(&self.core, unit.guard(), &self.collection, id, slot);
+        // What has been given up meanwhile may have been freed before we came by.
+        unit.check(held, &self.collection, false)?;
+        found
+    }
+
+    fn fill_held(&self, unit: &LogUnit, held: &Held, scan: &mut RecordScan) {
+        let view = self.collection.versions.view(held.hold.seq);
+        let backward = scan.direction() == Direction::Backward;
+        let last = view.limit.saturating_sub(1);
+        let from = match (scan.position(), backward) {
+            (None, false) => Some(0),
+            (None, true) => Some(last),
+            (Some(id), false) => id.0.checked_add(1),
+            (Some(id), true) => id.0.checked_sub(1).map(|id| id.min(last)),
+        };
+        scan.refill(|batch, wanted| {
+            let Some(from) = from.filter(|from| *from < view.limit) else { return };
+            self.collection.slots.walk(unit.guard(), from, backward, |id, slot| {
+                if id >= view.limit || batch.len() == wanted {
+                    return false;
+                }
+                if slot.is_live() || view.has_old(id) {
+                    batch.push(RecordId(id));
+                }
+                true
+            });
+        });
     }
 }

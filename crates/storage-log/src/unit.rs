@@ -1,25 +1,54 @@
 //! The recovery unit: a guard that keeps memory in place, and the sequence number that was visible
-//! when it was entered.
+//! when it was entered, or that of the snapshot that it holds.
 
+use crate::collection::Collection;
 use crate::core::Core;
+use crate::snapshots::Hold;
 use kauri_base::CommitSeq;
 use kauri_medium::Guard;
-use kauri_storage::{RecoveryUnit, StorageError};
+use kauri_storage::{RecoveryUnit, Staged, StorageError};
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// See the module's head.
 pub struct LogUnit {
     core: Arc<Core>,
     guard: Guard,
     snapshot: CommitSeq,
+    held: Option<Box<Held>>,
+}
+
+/// What a unit that holds a snapshot sees.
+pub struct Held {
+    /// The snapshot.
+    pub hold: Hold,
+    /// What a transaction has staged.
+    pub staged: Staged,
 }
 
 impl LogUnit {
     /// A unit that has not entered.
     pub fn new(core: Arc<Core>) -> Self {
         let guard = core.domain.register();
-        LogUnit { core, guard, snapshot: CommitSeq(0) }
+        LogUnit { core, guard, snapshot: CommitSeq(0), held: None }
+    }
+
+    /// The snapshot that it holds, if it does.
+    #[inline]
+    pub fn held(&self) -> Option<&Held> {
+        self.held.as_deref()
+    }
+
+    /// Whether what has just been read of a collection (by way of an index that is gone or came later,
+    /// if `index` says so) was what the held snapshot shows.
+    pub fn check(&self, held: &Held, store: &Collection, index: bool) -> Result<(), StorageError> {
+        self.core.snapshots.check(held.hold)?;
+        let changed = store.changed.load(Ordering::Acquire) >= held.hold.number;
+        if changed || index || store.is_dropped() {
+            return Err(StorageError::SnapshotUnavailable(store.id));
+        }
+        Ok(())
     }
 
     /// This engine's unit behind the trait object, entered.
@@ -42,7 +71,10 @@ impl LogUnit {
 impl RecoveryUnit for LogUnit {
     fn enter(&mut self) {
         self.guard.enter();
-        self.snapshot = self.core.visible();
+        self.snapshot = match &self.held {
+            None => self.core.visible(),
+            Some(held) => held.hold.into(),
+        };
     }
 
     fn leave(&mut self) {
@@ -57,7 +89,38 @@ impl RecoveryUnit for LogUnit {
         self.snapshot
     }
 
+    fn hold_snapshot(&mut self) -> Result<CommitSeq, StorageError> {
+        self.release_snapshot();
+        let hold = self.core.hold()?;
+        self.held = Some(Box::new(Held { hold, staged: Staged::default() }));
+        Ok(hold.into())
+    }
+
+    fn release_snapshot(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.core.release(held.hold);
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    fn staged(&self) -> Option<&Staged> {
+        self.held.as_ref().map(|held| &held.staged)
+    }
+
+    fn staged_mut(&mut self) -> Option<&mut Staged> {
+        self.held.as_mut().map(|held| &mut held.staged)
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+impl Drop for LogUnit {
+    fn drop(&mut self) {
+        self.release_snapshot();
     }
 }

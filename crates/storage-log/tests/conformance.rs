@@ -38,3 +38,5 @@ fn subject() -> Subject {
 
 kauri_storage::conformance_tests!(subject);
 kauri_storage::conformance_durable_tests!(subject);
+kauri_storage::conformance_snapshot_tests!(subject);
+kauri_storage::conformance_transaction_tests!(subject);

@@ -1,7 +1,10 @@
 //! The traits of an engine.
 
+use crate::claims::Claims;
 use crate::error::StorageError;
+use crate::pending::PendingLog;
 use crate::scan::{IndexScan, RecordScan};
+use crate::staged::Staged;
 use crate::unit::WriteUnit;
 use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId, Ticket};
 use kauri_bson::{Doc, DocWriter};
@@ -56,6 +59,23 @@ pub trait StorageEngine: Send + Sync {
     ///   document are no ground for refusing it.
     fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError>;
 
+    /// Answers as [`StorageEngine::commit`] would, and changes nothing. For transactions, which ask
+    /// while they stage.
+    fn check(&self, _unit: &WriteUnit<'_>) -> Result<(), StorageError> {
+        Err(StorageError::Unsupported("transactions"))
+    }
+
+    /// What running transactions have claimed. `commit` and `check` refuse units that meet another's
+    /// claim, seen in the same step as the versions. `None`: no transactions.
+    fn claims(&self) -> Option<&Arc<Claims>> {
+        None
+    }
+
+    /// The interface for a replicated log's units.
+    fn pending_log(&self) -> Result<&dyn PendingLog, StorageError> {
+        Err(StorageError::Unsupported("pending units of a replicated log"))
+    }
+
     /// Hands everything committed so far to the operating system, so that it outlives the process.
     /// Called at the end of a worker's tick; one call serves all commits before it. Must be quick
     /// when there is nothing to do.
@@ -106,6 +126,12 @@ pub struct Maintenance {
 /// A reader sees at least all that was committed before it entered. An engine may show a record in
 /// a newer version: `Record::version` then exceeds `snapshot`, and a caller that came by an index
 /// must check again that the document satisfies its bounds and filter.
+///
+/// A unit may *hold* its snapshot, over many `enter`s and `leave`s. What it reads is then exactly the
+/// state at that commit, in records, scans and indexes alike, except that a collection whose
+/// definition has changed since (created, dropped, [`crate::OpKind::ChangeDefinition`]), or an index
+/// that was created or dropped since, answers `SnapshotUnavailable`. Counts and sizes
+/// ([`RecordStore::stats`], [`SortedDataInterface::entries`]) are always the current ones.
 pub trait RecoveryUnit: Send {
     /// Takes a snapshot and a pin.
     fn enter(&mut self);
@@ -118,6 +144,33 @@ pub trait RecoveryUnit: Send {
 
     /// The commits that the reader is sure to see. Only while entered.
     fn snapshot(&self) -> CommitSeq;
+
+    /// Holds the current state until [`RecoveryUnit::release_snapshot`] (or until the unit is
+    /// dropped), and answers its commit. Holding keeps old versions: an engine that has to keep too
+    /// many gives the oldest snapshots up, which then answer `SnapshotTooOld`. A snapshot that was held
+    /// before is released. Not while entered.
+    fn hold_snapshot(&mut self) -> Result<CommitSeq, StorageError> {
+        Err(StorageError::Unsupported("held snapshots"))
+    }
+
+    /// Reads the newest state again, from the next `enter` on. Forgets what was staged. Not while
+    /// entered.
+    fn release_snapshot(&mut self) {}
+
+    /// Whether a snapshot is held.
+    fn is_held(&self) -> bool {
+        false
+    }
+
+    /// What only this unit sees, on top of its held snapshot.
+    fn staged(&self) -> Option<&Staged> {
+        None
+    }
+
+    /// For transactions: the same, to add to it. `None` unless a snapshot is held.
+    fn staged_mut(&mut self) -> Option<&mut Staged> {
+        None
+    }
 
     /// For the engine's own stores.
     fn as_any(&self) -> &dyn Any;

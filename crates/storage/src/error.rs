@@ -37,6 +37,15 @@ pub enum StorageError {
     },
     /// The medium failed. After a failed sync nothing more is acknowledged.
     Io(String),
+    /// A held snapshot cannot show this collection: its definition has changed since it was taken,
+    /// or it was created or dropped, or the index was. Begin anew.
+    SnapshotUnavailable(CollectionId),
+    /// A held snapshot was given up, since it held back more old versions than there may be.
+    SnapshotTooOld,
+    /// A transaction has staged more than one may.
+    TransactionTooLarge,
+    /// The engine cannot do this.
+    Unsupported(&'static str),
 }
 
 impl fmt::Display for StorageError {
@@ -50,6 +59,17 @@ impl fmt::Display for StorageError {
                 write!(f, "corrupt data (collection {collection:?}, {record:?}): {message}")
             }
             StorageError::Io(message) => write!(f, "I/O error: {message}"),
+            StorageError::SnapshotUnavailable(_) => f.write_str(
+                "Unable to read from a snapshot due to pending collection catalog changes; please \
+                 retry the operation",
+            ),
+            StorageError::SnapshotTooOld => f.write_str("Snapshot too old"),
+            StorageError::TransactionTooLarge => {
+                f.write_str("the transaction has staged more changes than one may")
+            }
+            StorageError::Unsupported(what) => {
+                write!(f, "the storage engine does not support {what}")
+            }
         }
     }
 }
@@ -64,6 +84,10 @@ impl From<StorageError> for Error {
             StorageError::OutOfDiskSpace => ErrorCode::OutOfDiskSpace,
             StorageError::Corruption { .. } => ErrorCode::DataCorruptionDetected,
             StorageError::Io(_) => ErrorCode::InternalError,
+            StorageError::SnapshotUnavailable(_) => ErrorCode::SnapshotUnavailable,
+            StorageError::SnapshotTooOld => ErrorCode::SnapshotTooOld,
+            StorageError::TransactionTooLarge => ErrorCode::TransactionTooLarge,
+            StorageError::Unsupported(_) => ErrorCode::CommandNotSupported,
         };
         Error::new(code, error.to_string())
     }

@@ -5,7 +5,11 @@
 //! call that filled it, so a scan may be kept as long as a cursor lives. What is in the batch may be
 //! out of date by the time it is used; the caller looks each record up and goes by what it finds.
 
-use kauri_base::RecordId;
+use crate::engine::{RecoveryUnit, SortedDataInterface};
+use crate::error::StorageError;
+use kauri_base::{Access, RecordId};
+use std::cmp::Ordering;
+use std::iter::Peekable;
 
 /// Ascending or descending.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +87,18 @@ impl RecordScan {
         self.at = 0;
         fill(&mut self.batch, wanted);
         self.ended = self.batch.len() < wanted;
+        if let Some(last) = self.batch.last() {
+            self.last = Some(*last);
+        }
+    }
+
+    /// Puts further ids behind the batch, as many as go into one. `ids` follow it in order, and after
+    /// them comes nothing.
+    pub(crate) fn extend(&mut self, ids: &mut dyn Iterator<Item = RecordId>) {
+        let room = BATCH_MAX.saturating_sub(self.batch.len()).max(1);
+        let before = self.batch.len();
+        self.batch.extend(ids.take(room));
+        self.ended = self.batch.len() - before < room;
         if let Some(last) = self.batch.last() {
             self.last = Some(*last);
         }
@@ -178,6 +194,13 @@ impl IndexScan {
         self.ended = false;
     }
 
+    /// For engines: a scan of the rest of this one, behind the batch.
+    pub fn rest(&self) -> IndexScan {
+        let mut rest = IndexScan::new(self.direction, self.low.clone(), self.high.clone());
+        rest.last.clone_from(&self.last);
+        rest
+    }
+
     /// For engines: the direction.
     pub fn direction(&self) -> Direction {
         self.direction
@@ -239,4 +262,113 @@ impl IndexBatch<'_> {
     fn has_room(&self) -> bool {
         self.entries.len() < self.wanted && self.bytes.len() < BATCH_BYTES
     }
+}
+
+/// For engines: [`SortedDataInterface::find`] by way of [`SortedDataInterface::fill`].
+pub fn find_by_scan(
+    index: &dyn SortedDataInterface,
+    ru: &dyn RecoveryUnit,
+    key: &[u8],
+) -> Result<Access<Option<RecordId>>, StorageError> {
+    // Exactly this key: no other is between it and itself with a zero behind it.
+    let mut behind = Vec::with_capacity(key.len() + 1);
+    behind.extend_from_slice(key);
+    behind.push(0);
+    let mut scan = IndexScan::new(Direction::Forward, key.to_vec(), behind);
+    let filled = index.fill(ru, &mut scan)?;
+    Ok(filled.map(|()| scan.next_buffered().map(|entry| entry.record)))
+}
+
+/// An entry that a patch says something about: its key, its record, and the type bits that it has, or
+/// `None` if it is not there.
+pub type PatchEntry<'p> = (&'p [u8], RecordId, Option<&'p [u8]>);
+
+impl IndexScan {
+    /// For engines: fills the batch with what `source` fills into a scan, corrected by `patch`, which
+    /// has the rest of this scan's range (see [`IndexScan::rest_bounds`]) in its direction, and without
+    /// those that `skip` says are not there.
+    pub fn refill_patched<'p>(
+        &mut self,
+        patch: impl Iterator<Item = PatchEntry<'p>>,
+        skip: impl Fn(RecordId) -> bool,
+        mut source: impl FnMut(&mut IndexScan) -> Result<Access<()>, StorageError>,
+    ) -> Result<Access<()>, StorageError> {
+        let mut rest = self.rest();
+        let mut patch = patch.peekable();
+        let mut blocked = None;
+        self.refill(|batch, _| {
+            loop {
+                while rest.at == rest.entries.len() && !rest.ended {
+                    match source(&mut rest) {
+                        Ok(Access::Ready(())) => {}
+                        other => {
+                            blocked = Some(other);
+                            return;
+                        }
+                    }
+                }
+                match push_next(&mut rest, &mut patch, &skip, batch) {
+                    Some(true) => {}
+                    Some(false) | None => return,
+                }
+            }
+        });
+        match blocked {
+            None => Ok(Access::Ready(())),
+            Some(outcome) => {
+                self.ended = false;
+                // What is there already is not lost by waiting.
+                if self.entries.is_empty() { outcome } else { Ok(Access::Ready(())) }
+            }
+        }
+    }
+
+    /// For engines: the bounds of what is left of the range, in the order of (key, record):
+    /// `(first, whether it is part of it)` and `(last, …)`; no upper bound if that is `None`.
+    pub fn rest_bounds(&self) -> (((&[u8], RecordId), bool), Option<(&[u8], RecordId)>) {
+        let high = (!self.high.is_empty()).then_some((&self.high[..], RecordId(0)));
+        match (&self.last, self.direction) {
+            (None, _) => (((&self.low, RecordId(0)), true), high),
+            (Some((key, id)), Direction::Forward) => (((key, *id), false), high),
+            (Some((key, id)), Direction::Backward) => {
+                (((&self.low, RecordId(0)), true), Some((key, *id)))
+            }
+        }
+    }
+}
+
+/// Pushes the next of both, if it is there. Answers whether there is room for more; `None` at the end
+/// of both.
+fn push_next<'p>(
+    rest: &mut IndexScan,
+    patch: &mut Peekable<impl Iterator<Item = PatchEntry<'p>>>,
+    skip: &impl Fn(RecordId) -> bool,
+    batch: &mut IndexBatch<'_>,
+) -> Option<bool> {
+    let direction = rest.direction;
+    let entry = rest.next_buffered();
+    let order = match (&entry, patch.peek()) {
+        (None, None) => return None,
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (Some(entry), Some((key, record, _))) => {
+            let order = (entry.key, entry.record).cmp(&(*key, *record));
+            if direction == Direction::Forward { order } else { order.reverse() }
+        }
+    };
+    let mut room = true;
+    if let (Some(entry), Ordering::Less) = (&entry, order) {
+        if !skip(entry.record) {
+            room = batch.push(entry.key, entry.type_bits, entry.record);
+        }
+        return Some(room);
+    }
+    let is_there = entry.is_some();
+    if let Some((key, record, Some(bits))) = patch.next() {
+        room = batch.push(key, bits, record);
+    }
+    if is_there && order == Ordering::Greater {
+        rest.put_back();
+    }
+    Some(room)
 }

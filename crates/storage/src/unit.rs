@@ -93,6 +93,8 @@ pub struct WriteUnit<'a> {
     pub ops: Vec<WriteOp<'a>>,
     /// The definitions that the unit was computed from: collection and definition number.
     pub definitions: Vec<(CollectionId, u64)>,
+    /// The owner of the [`crate::Claims`] that this unit may meet; 0: nobody's.
+    pub owner: u64,
     keys: Vec<KeyChange>,
     key_bytes: Vec<u8>,
 }
@@ -189,6 +191,7 @@ impl<'a> WriteUnit<'a> {
     pub fn clear(&mut self) {
         self.ops.clear();
         self.definitions.clear();
+        self.owner = 0;
         self.keys.clear();
         self.key_bytes.clear();
     }

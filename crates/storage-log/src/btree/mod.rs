@@ -75,6 +75,19 @@ impl BTree {
         self.write().remove(key, record.0)
     }
 
+    /// Adds an entry with these type bits, or without any removes it.
+    pub fn change(&self, key: &[u8], record: RecordId, type_bits: Option<&[u8]>) {
+        match type_bits {
+            Some(bits) => self.insert(key, record, bits),
+            None => drop(self.remove(key, record)),
+        }
+    }
+
+    /// The type bits of an entry, if it is there.
+    pub fn get(&self, key: &[u8], record: RecordId) -> Option<Vec<u8>> {
+        self.read().type_bits(key, record.0)
+    }
+
     /// The first record with exactly this key.
     #[inline]
     pub fn first(&self, key: &[u8]) -> Option<RecordId> {

@@ -51,6 +51,14 @@ impl Tree {
         None
     }
 
+    /// The type bits of an entry, if it is there.
+    pub(super) fn type_bits(&self, key: &[u8], record: u64) -> Option<Vec<u8>> {
+        let probe = Probe::new(key, record);
+        let node = self.node(self.leaf_for(&probe));
+        let at = node.search(&probe, &self.overflow).ok()?;
+        Some(node.entry(at, &self.overflow).payload.to_vec())
+    }
+
     /// Fills a scan's batch.
     pub(super) fn fill(&self, scan: &mut IndexScan) {
         let direction = scan.direction();

@@ -92,7 +92,10 @@ impl Core {
             _ => collection.slots.load(guard, header.record),
         };
         if slot.is_none() || slot.address() != address {
-            return None;
+            // Not the record, but perhaps what it was for somebody.
+            let put = header.kind == Kind::Put;
+            let kept = put && collection.versions.is_at(header.record, address);
+            return kept.then_some(collection);
         }
         if slot.is_tombstone() && self.bury(guard, &collection, header.record, slot) {
             return None;
@@ -146,9 +149,11 @@ impl Core {
                 return;
             }
             match collection.slots.swap(guard, header.record, old, word) {
+                Swap::Done if here => return self.segments.remove_live(old),
                 Swap::Done => {
-                    self.segments.remove_live(if here { old } else { new });
-                    return;
+                    // A writer came between, or it was an old version before.
+                    let kept = collection.versions.moved(header.record, from, new);
+                    return self.segments.remove_live(kept.unwrap_or(new));
                 }
                 Swap::Other(other) => old = other,
             }

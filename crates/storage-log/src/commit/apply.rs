@@ -6,6 +6,7 @@ use crate::collection::Collection;
 use crate::core::Core;
 use crate::format::RECORD_HEADER_BYTES;
 use crate::format::record::record_bytes;
+use crate::snapshots::Keeper;
 use kauri_base::RecordId;
 use kauri_medium::Guard;
 use kauri_storage::{OpKind, WriteUnit};
@@ -13,43 +14,53 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Plan {
-    pub(super) fn apply(&self, core: &Core, unit: &mut WriteUnit<'_>, guard: &Guard) {
+    /// `seq` is the unit's number, if it has one.
+    pub(super) fn apply(&self, core: &Core, unit: &mut WriteUnit<'_>, guard: &Guard, seq: u64) {
+        let mut keeper = core.keeper(seq, self.holding);
         for (step, op) in self.steps.iter().zip(&mut unit.ops) {
             op.record = RecordId(step.record);
             let Some(store) = self.stores.get(step.store).and_then(|s| s.store.as_ref()) else {
                 continue;
             };
             match &op.kind {
-                OpKind::Insert { .. } => insert(core, guard, store, step),
-                OpKind::Update { .. } => update(core, guard, store, step),
-                OpKind::Delete { .. } => delete(core, guard, store, step),
+                OpKind::Insert { .. } => insert(core, guard, store, step, &mut keeper),
+                OpKind::Update { seen, .. } => {
+                    update(core, guard, store, step, seen.0, &mut keeper);
+                }
+                OpKind::Delete { seen } => delete(core, guard, store, step, seen.0, &mut keeper),
                 OpKind::ChangeDefinition => {
+                    store.changed.store(self.holds, Ordering::Release);
                     store.definition.fetch_add(1, Ordering::AcqRel);
                 }
-                OpKind::CreateStore => create_store(core, store, step),
+                OpKind::CreateStore => {
+                    store.changed.store(self.holds, Ordering::Release);
+                    create_store(core, store, step);
+                }
                 OpKind::DropStore => drop_store(core, store, step),
                 OpKind::CreateIndex { .. } | OpKind::DropIndex { .. } | OpKind::Backfill { .. } => {
                 }
             }
         }
         self.apply_indexes(core);
-        self.apply_keys(unit);
+        self.apply_keys(unit, &mut keeper);
     }
 
     fn apply_indexes(&self, core: &Core) {
         for planned in &self.indexes {
             let Some(index) = &planned.index else { continue };
             if planned.created && planned.exists {
+                index.created.store(self.holds, Ordering::Release);
                 core.registry.write().indexes.insert(planned.id, index.clone());
             } else if !planned.exists {
                 index.drop_entries();
                 core.registry.write().indexes.remove(&planned.id);
+                index.store().versions.clear_index(planned.id, &core.snapshots);
             }
         }
     }
 
     /// All removals come before all additions.
-    fn apply_keys(&self, unit: &WriteUnit<'_>) {
+    fn apply_keys(&self, unit: &WriteUnit<'_>, keeper: &mut Option<Keeper<'_>>) {
         let mut last = None;
         for add in [false, true] {
             for (position, step) in self.steps.iter().enumerate() {
@@ -61,10 +72,14 @@ impl Plan {
                         continue;
                     };
                     let (key, id) = (unit.key_bytes(change), RecordId(step.record));
-                    if add {
-                        index.keys.insert(key, id, unit.type_bits(change));
-                    } else {
-                        index.keys.remove(key, id);
+                    let bits = add.then(|| unit.type_bits(change));
+                    match keeper {
+                        // What an index build adds was there all the time.
+                        Some(keeper) if step.kind.is_some() => {
+                            let keys = (change.index, &index.keys);
+                            keeper.entry(index.store(), keys, (key, id), bits);
+                        }
+                        _ => index.keys.change(key, id, bits),
                     }
                 }
             }
@@ -72,23 +87,45 @@ impl Plan {
     }
 }
 
-fn insert(core: &Core, guard: &Guard, store: &Collection, step: &Step) {
+fn insert(
+    core: &Core,
+    guard: &Guard,
+    store: &Arc<Collection>,
+    step: &Step,
+    keeper: &mut Option<Keeper<'_>>,
+) {
     let slot = Slot::new(step.address, record_bytes(step.payload_len), false, 1);
     core.segments.add_live(slot);
-    store.slots.set_first(guard, step.record, slot);
-    store.slots.set_limit(step.record + 1);
+    let set = || {
+        store.slots.set_first(guard, step.record, slot);
+        store.slots.set_limit(step.record + 1);
+    };
+    match keeper {
+        None => set(),
+        Some(keeper) => keeper.insert(store, step.record, set),
+    }
     store.physical.fetch_add(1, Ordering::AcqRel);
     store.records.fetch_add(1, Ordering::Relaxed);
     store.bytes.fetch_add(u64::from(step.payload_len), Ordering::Relaxed);
     store.storage_bytes.fetch_add(u64::from(record_bytes(step.payload_len)), Ordering::Relaxed);
 }
 
-fn update(core: &Core, guard: &Guard, store: &Collection, step: &Step) {
+fn update(
+    core: &Core,
+    guard: &Guard,
+    store: &Arc<Collection>,
+    step: &Step,
+    seen: u64,
+    keeper: &mut Option<Keeper<'_>>,
+) {
     let slot = Slot::new(step.address, record_bytes(step.payload_len), false, 0);
     core.segments.add_live(slot);
-    let old =
-        store.slots.update(guard, step.record, |old| Some(slot.with_copies_of(old).add_copy()));
-    core.segments.remove_live(old);
+    let swap =
+        || store.slots.update(guard, step.record, |old| Some(slot.with_copies_of(old).add_copy()));
+    match keeper {
+        None => core.segments.remove_live(swap()),
+        Some(keeper) => keeper.record(store, step.record, seen, swap),
+    }
     store.physical.fetch_add(1, Ordering::AcqRel);
     let (new, old) = (step.payload_len, step.seen_len);
     store.bytes.fetch_add(u64::from(new), Ordering::Relaxed);
@@ -97,11 +134,21 @@ fn update(core: &Core, guard: &Guard, store: &Collection, step: &Step) {
     store.storage_bytes.fetch_sub(u64::from(record_bytes(old)), Ordering::Relaxed);
 }
 
-fn delete(core: &Core, guard: &Guard, store: &Collection, step: &Step) {
+fn delete(
+    core: &Core,
+    guard: &Guard,
+    store: &Arc<Collection>,
+    step: &Step,
+    seen: u64,
+    keeper: &mut Option<Keeper<'_>>,
+) {
     let slot = Slot::new(step.address, RECORD_HEADER_BYTES, true, 0);
     core.segments.add_live(slot);
-    let old = store.slots.update(guard, step.record, |old| Some(slot.with_copies_of(old)));
-    core.segments.remove_live(old);
+    let swap = || store.slots.update(guard, step.record, |old| Some(slot.with_copies_of(old)));
+    match keeper {
+        None => core.segments.remove_live(swap()),
+        Some(keeper) => keeper.record(store, step.record, seen, swap),
+    }
     store.physical.fetch_add(1, Ordering::AcqRel);
     store.records.fetch_sub(1, Ordering::Relaxed);
     store.bytes.fetch_sub(u64::from(step.seen_len), Ordering::Relaxed);
@@ -131,6 +178,7 @@ fn drop_store(core: &Core, store: &Arc<Collection>, step: &Step) {
     });
     drop(maps);
     store.dropped.store(true, Ordering::Release);
+    store.versions.clear(&core.snapshots, &core.segments);
     let old = Slot(store.own_record.swap(slot.0, Ordering::AcqRel));
     if !old.is_none() {
         core.segments.remove_live(old);

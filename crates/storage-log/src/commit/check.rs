@@ -20,6 +20,7 @@ impl Plan {
         unit: &WriteUnit<'_>,
         guard: &Guard,
     ) -> Result<(), Again> {
+        core.claims.check(unit)?;
         for planned in &mut self.stores {
             let store = planned.store.as_ref().filter(|store| !store.is_dropped());
             planned.exists = store.is_some() && !planned.created;

@@ -72,6 +72,34 @@ impl Core {
         result.map(|seq| self.acks.tickets(seq))
     }
 
+    /// See [`kauri_storage::StorageEngine::check`].
+    pub fn check(&self, unit: &WriteUnit<'_>) -> Result<(), StorageError> {
+        self.check_alive()?;
+        let mut scratch = self.take_scratch();
+        scratch.guard.enter();
+        let result = self.check_with(unit, &mut scratch);
+        scratch.guard.leave();
+        self.keep_scratch(scratch);
+        result
+    }
+
+    fn check_with(&self, unit: &WriteUnit<'_>, scratch: &mut Scratch) -> Result<(), StorageError> {
+        let Scratch { plan, guard } = scratch;
+        plan.make(self, unit)?;
+        loop {
+            plan.look_up(self, unit, guard)?;
+            let stores: Vec<Arc<Collection>> = plan.latched().cloned().collect();
+            let latches: Vec<_> = stores.iter().map(|store| lock(&store.latch)).collect();
+            let checked = plan.check(self, unit, guard);
+            drop(latches);
+            match checked {
+                Ok(()) => return Ok(()),
+                Err(Again::Refused(error)) => return Err(error),
+                Err(Again::Plan | Again::Room(_)) => {}
+            }
+        }
+    }
+
     fn take_scratch(&self) -> Scratch {
         lock(&self.scratch)
             .pop()
@@ -125,7 +153,8 @@ impl Core {
             stores.iter().map(|store| lock(&store.latch)).collect();
         plan.check(self, unit, guard)?;
         if plan.records() == 0 {
-            plan.apply(self, unit, guard);
+            plan.holds = lock(&self.head).holds().1;
+            plan.apply(self, unit, guard, 0);
             return Ok(self.visible.load(Ordering::Acquire));
         }
         // From here on the sequence has a number that somebody has to publish.
@@ -137,7 +166,7 @@ impl Core {
             }
             result => result?,
         };
-        plan.apply(self, unit, guard);
+        plan.apply(self, unit, guard, seq);
         std::mem::forget(unpublished);
         self.publish(seq)?;
         drop(latches);
@@ -158,6 +187,7 @@ impl Core {
             head.mark(&self.horizon()).map_err(|error| self.broken(error))?;
         }
         let seq = head.next_seq();
+        (plan.holding, plan.holds) = head.holds();
         let flags = if records == 1 { FLAG_ALONE } else { 0 };
         let mut crcs = 0;
         for (step, op) in plan.logged_steps(unit) {

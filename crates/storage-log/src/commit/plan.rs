@@ -76,6 +76,9 @@ pub(super) struct Plan {
     /// Ordered by id.
     pub(super) stores: Vec<PlannedStore>,
     pub(super) indexes: Vec<PlannedIndex>,
+    /// Whether snapshots were held when the unit got its number, and how many ever had been.
+    pub(super) holding: bool,
+    pub(super) holds: u64,
     records: usize,
     purpose_write: bool,
 }
@@ -85,6 +88,7 @@ impl Plan {
         self.steps.clear();
         self.stores.clear();
         self.indexes.clear();
+        (self.holding, self.holds) = (false, 0);
         self.records = 0;
         self.purpose_write = false;
     }
@@ -198,11 +202,15 @@ impl Plan {
             OpKind::CreateIndex { spec, .. } if self.index(spec.id).is_none() => {
                 let existing = core.registry.read().indexes.get(&spec.id).cloned();
                 let created = existing.is_none();
-                let index = existing
-                    .unwrap_or_else(|| Arc::new(Index::new(*spec, op.collection, BTree::new())));
+                let store = self.stores.iter().find(|planned| planned.id == op.collection);
+                let store = store.and_then(|planned| planned.store.as_ref());
+                // Without a store the check refuses the unit.
+                let new = |store: &Arc<Collection>| {
+                    Arc::new(Index::new(*spec, store.clone(), BTree::new()))
+                };
                 self.indexes.push(PlannedIndex {
                     id: spec.id,
-                    index: Some(index),
+                    index: existing.or_else(|| store.map(new)),
                     created,
                     exists: false,
                 });

@@ -39,7 +39,7 @@ fn commit_unpublished(core: &Core, unit: &mut WriteUnit<'static>, scratch: &mut 
     let _latches: Vec<_> = stores.iter().map(|store| lock(&store.latch)).collect();
     assert!(plan.check(core, unit, guard).is_ok());
     let Ok(seq) = core.append(unit, plan) else { panic!("no room") };
-    plan.apply(core, unit, guard);
+    plan.apply(core, unit, guard, seq);
     seq
 }
 

@@ -95,6 +95,8 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
         registry,
         head: Mutex::new(Head::new(scan.cut.seq, user)),
         visible: AtomicU64::new(scan.cut.seq),
+        snapshots: Default::default(),
+        claims: Default::default(),
         preparing: Mutex::new(()),
         flushing: Mutex::new(Flushing::new(scan.cut.seq, user)),
         syncing: Mutex::new(()),

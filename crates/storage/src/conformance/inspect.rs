@@ -41,6 +41,52 @@ impl Reader {
         Reader { unit }
     }
 
+    /// A reader that holds what is committed now, and has entered.
+    pub fn hold(engine: &dyn StorageEngine) -> Self {
+        let mut unit = engine.recovery_unit();
+        unit.hold_snapshot().unwrap_or_else(|error| panic!("holding: {error}"));
+        unit.enter();
+        Reader { unit }
+    }
+
+    /// A reader by this unit, entered.
+    pub fn with(mut unit: Box<dyn RecoveryUnit>) -> Self {
+        unit.enter();
+        Reader { unit }
+    }
+
+    /// All records of a store, found by a scan in this direction.
+    pub fn records(
+        &mut self,
+        store: &dyn RecordStore,
+        direction: Direction,
+    ) -> Result<BTreeMap<RecordId, Stored>, StorageError> {
+        let mut records = BTreeMap::new();
+        let mut scan = RecordScan::new(direction);
+        let mut last = None;
+        while let Some(id) = self.next_id(store, &mut scan)? {
+            let ordered = last.is_none_or(|last| match direction {
+                Direction::Forward => last < id,
+                Direction::Backward => last > id,
+            });
+            assert!(ordered, "a scan gives {id} after {last:?}");
+            last = Some(id);
+            if let Some(record) = self.get(store, id)? {
+                records.insert(id, record);
+            }
+        }
+        Ok(records)
+    }
+
+    /// All entries of an index in this direction.
+    pub fn entries(
+        &mut self,
+        index: &dyn SortedDataInterface,
+        direction: Direction,
+    ) -> Result<Vec<Entry>, StorageError> {
+        self.rest(index, &mut IndexScan::new(direction, Vec::new(), Vec::new()))
+    }
+
     /// Its unit, entered.
     pub fn unit(&mut self) -> &mut dyn RecoveryUnit {
         &mut *self.unit
@@ -152,19 +198,8 @@ pub fn records(
     engine: &dyn StorageEngine,
     collection: CollectionId,
 ) -> Result<BTreeMap<RecordId, Stored>, StorageError> {
-    let mut records = BTreeMap::new();
-    let Some(store) = engine.record_store(collection) else { return Ok(records) };
-    let mut reader = Reader::new(engine);
-    let mut scan = RecordScan::new(Direction::Forward);
-    let mut last = RecordId(0);
-    while let Some(id) = reader.next_id(&*store, &mut scan)? {
-        assert!(id > last, "a scan gives {id} after {last}");
-        last = id;
-        if let Some(record) = reader.get(&*store, id)? {
-            records.insert(id, record);
-        }
-    }
-    Ok(records)
+    let Some(store) = engine.record_store(collection) else { return Ok(BTreeMap::new()) };
+    Reader::new(engine).records(&*store, Direction::Forward)
 }
 
 /// All entries of an index in order; none if there is no such index.

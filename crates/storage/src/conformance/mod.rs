@@ -1,7 +1,9 @@
 //! The suite that every engine passes.
 //!
 //! An engine's `tests/` has one file with [`crate::conformance_tests!`] (and, if data survives
-//! closing it, [`crate::conformance_durable_tests!`]); each case becomes a `#[test]` of its own:
+//! closing it, [`crate::conformance_durable_tests!`]; if it holds snapshots and can do transactions,
+//! [`crate::conformance_snapshot_tests!`] and [`crate::conformance_transaction_tests!`]); each case
+//! becomes a `#[test]` of its own:
 //!
 //! ```
 //! use kauri_storage::{EphemeralEngine, conformance::Subject};
@@ -28,8 +30,10 @@ mod oracle;
 mod readers;
 mod records;
 mod scans;
+mod snapshots;
 mod subject;
 pub mod table;
+mod transactions;
 mod unique;
 
 pub use subject::Subject;
@@ -136,6 +140,48 @@ macro_rules! __conformance_durable_cases {
     };
 }
 
+/// The cases for engines that can hold snapshots.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __conformance_snapshot_cases {
+    ($then:ident, $arg:tt) => {
+        $crate::$then! { $arg
+            snapshots::a_held_snapshot_stays_as_it_was,
+            snapshots::what_is_not_held_is_the_newest,
+            snapshots::records_that_come_later_are_not_seen,
+            snapshots::index_entries_stay_as_they_were,
+            snapshots::entries_that_come_and_go_again,
+            snapshots::a_definition_change_ends_what_a_snapshot_shows,
+            snapshots::other_collections_go_on,
+            snapshots::random_histories,
+            snapshots::sums_hold_among_writers,
+        }
+    };
+}
+
+/// The cases for engines that can do transactions.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __conformance_transaction_cases {
+    ($then:ident, $arg:tt) => {
+        $crate::$then! { $arg
+            transactions::it_reads_what_it_has_staged,
+            transactions::nobody_else_sees_what_is_staged,
+            transactions::an_abort_leaves_nothing,
+            transactions::the_first_updater_wins,
+            transactions::a_claim_can_be_waited_for,
+            transactions::what_was_committed_since_conflicts,
+            transactions::a_refused_statement_leaves_the_transaction,
+            transactions::unique_keys_of_others,
+            transactions::unique_keys_of_its_own,
+            transactions::definitions_are_not_changed_in_one,
+            transactions::there_is_a_bound,
+            transactions::random_transactions,
+            transactions::transfers_in_transactions_preserve_the_sum,
+        }
+    };
+}
+
 /// Makes a `#[test]` of each case. `$factory` is the path of a `fn() -> Subject`.
 #[macro_export]
 macro_rules! conformance_tests {
@@ -149,6 +195,22 @@ macro_rules! conformance_tests {
 macro_rules! conformance_durable_tests {
     ($factory:path) => {
         $crate::__conformance_durable_cases! { __conformance_make_tests, ($factory) }
+    };
+}
+
+/// Makes a `#[test]` of each case with held snapshots.
+#[macro_export]
+macro_rules! conformance_snapshot_tests {
+    ($factory:path) => {
+        $crate::__conformance_snapshot_cases! { __conformance_make_tests, ($factory) }
+    };
+}
+
+/// Makes a `#[test]` of each case with transactions.
+#[macro_export]
+macro_rules! conformance_transaction_tests {
+    ($factory:path) => {
+        $crate::__conformance_transaction_cases! { __conformance_make_tests, ($factory) }
     };
 }
 
@@ -182,9 +244,15 @@ const CASES: &[(&str, Case)] = crate::__conformance_cases! { __conformance_make_
 const DURABLE_CASES: &[(&str, Case)] =
     crate::__conformance_durable_cases! { __conformance_make_table, () };
 
+const SNAPSHOT_CASES: &[(&str, Case)] =
+    crate::__conformance_snapshot_cases! { __conformance_make_table, () };
+const TRANSACTION_CASES: &[(&str, Case)] =
+    crate::__conformance_transaction_cases! { __conformance_make_table, () };
+
 /// Runs the case of this name. Panics if there is none, or if the engine fails it.
 pub fn run(name: &str, subject: &mut Subject) {
-    let case = CASES.iter().chain(DURABLE_CASES).find(|case| case.0 == name);
+    let all = [CASES, DURABLE_CASES, SNAPSHOT_CASES, TRANSACTION_CASES];
+    let case = all.into_iter().flatten().find(|case| case.0 == name);
     let (_, case) = case.unwrap_or_else(|| panic!("there is no case {name}"));
     case(subject);
 }

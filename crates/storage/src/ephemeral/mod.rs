@@ -3,7 +3,8 @@
 //!
 //! Plain ordered maps under one lock, so that it is easy to see that it is right. Everything is
 //! `Ready`, commits need no waiting, and nothing survives the process. Readers see the newest
-//! version of each record.
+//! version of each record; a held snapshot is a reference to the maps as they were, which the next
+//! commit therefore copies.
 //!
 //! | module | holds |
 //! |---|---|
@@ -13,12 +14,13 @@
 mod state;
 mod unit;
 
+use crate::claims::Claims;
 use crate::engine::{
     CommitTicket, IndexSpec, KeyGenerator, Maintenance, Record, RecordStore, RecordStoreStats,
     RecoveryUnit, SortedDataInterface, Space, StorageEngine,
 };
 use crate::error::StorageError;
-use crate::scan::{Direction, IndexScan, RecordScan};
+use crate::scan::{Direction, IndexScan, RecordScan, find_by_scan};
 use crate::unit::WriteUnit;
 use kauri_base::{Access, CollectionId, IndexId, RecordId};
 use kauri_bson::{Doc, DocWriter};
@@ -35,17 +37,18 @@ pub struct EphemeralEngine {
 
 #[derive(Default)]
 struct Shared {
-    state: RwLock<State>,
+    state: RwLock<Arc<State>>,
+    claims: Arc<Claims>,
 }
 
 impl Shared {
     // A panic under the lock is a bug of this module; what others may read is whole all the same,
     // since a unit is checked before anything is changed.
-    fn read(&self) -> RwLockReadGuard<'_, State> {
+    fn read(&self) -> RwLockReadGuard<'_, Arc<State>> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
+    fn write(&self) -> RwLockWriteGuard<'_, Arc<State>> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -91,7 +94,7 @@ impl StorageEngine for EphemeralEngine {
         spec: IndexSpec,
         generator: Arc<dyn KeyGenerator>,
     ) -> Result<(), StorageError> {
-        self.shared.write().attach_index(collection, spec, &*generator)
+        Arc::make_mut(&mut *self.shared.write()).attach_index(collection, spec, &*generator)
     }
 
     fn definition_number(&self, id: CollectionId) -> Option<u64> {
@@ -99,8 +102,24 @@ impl StorageEngine for EphemeralEngine {
     }
 
     fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
-        let seq = self.shared.write().commit(unit)?;
+        let mut state = self.shared.write();
+        self.shared.claims.check(unit)?;
+        let ids = state.check(unit)?;
+        let seq = match unit.is_empty() {
+            true => state.seq,
+            false => Arc::make_mut(&mut *state).apply(unit, &ids),
+        };
         Ok(CommitTicket::new(seq, None, None))
+    }
+
+    fn check(&self, unit: &WriteUnit<'_>) -> Result<(), StorageError> {
+        let state = self.shared.read();
+        self.shared.claims.check(unit)?;
+        state.check(unit).map(drop)
+    }
+
+    fn claims(&self) -> Option<&Arc<Claims>> {
+        Some(&self.shared.claims)
     }
 
     fn flush(&self) {}
@@ -142,7 +161,12 @@ impl RecordStore for Store {
         id: RecordId,
     ) -> Result<Access<Option<Record<'g>>>, StorageError> {
         let unit = EphemeralUnit::of(ru)?;
-        let state = self.shared.read();
+        let state = unit.store_view(self.id)?;
+        if let Some(staged) = unit.staged_changes()
+            && let Some(record) = staged.record(self.id, id)?
+        {
+            return Ok(Access::Ready(record));
+        }
         let Some(version) = state.stores.get(&self.id).and_then(|s| s.records.get(&id)) else {
             return Ok(Access::Ready(None));
         };
@@ -161,9 +185,35 @@ impl RecordStore for Store {
         ru: &dyn RecoveryUnit,
         scan: &mut RecordScan,
     ) -> Result<Access<()>, StorageError> {
-        EphemeralUnit::of(ru)?;
-        let (direction, position) = (scan.direction(), scan.position());
+        let unit = EphemeralUnit::of(ru)?;
+        let state = unit.store_view(self.id)?;
+        match unit.staged_changes() {
+            None => self.fill_from(&state, scan),
+            Some(staged) => {
+                return staged.fill_records(self.id, scan, |scan| {
+                    self.fill_from(&state, scan);
+                    Ok(Access::Ready(()))
+                });
+            }
+        }
+        Ok(Access::Ready(()))
+    }
+
+    fn stats(&self) -> RecordStoreStats {
         let state = self.shared.read();
+        state.stores.get(&self.id).map_or_else(RecordStoreStats::default, |store| {
+            RecordStoreStats {
+                records: store.records.len() as u64,
+                bytes: store.bytes,
+                storage_bytes: store.bytes,
+            }
+        })
+    }
+}
+
+impl Store {
+    fn fill_from(&self, state: &State, scan: &mut RecordScan) {
+        let (direction, position) = (scan.direction(), scan.position());
         let records = state.stores.get(&self.id).map(|store| &store.records);
         scan.refill(|batch, wanted| {
             let Some(records) = records else { return };
@@ -180,18 +230,6 @@ impl RecordStore for Store {
                 }
             }
         });
-        Ok(Access::Ready(()))
-    }
-
-    fn stats(&self) -> RecordStoreStats {
-        let state = self.shared.read();
-        state.stores.get(&self.id).map_or_else(RecordStoreStats::default, |store| {
-            RecordStoreStats {
-                records: store.records.len() as u64,
-                bytes: store.bytes,
-                storage_bytes: store.bytes,
-            }
-        })
     }
 }
 
@@ -210,8 +248,11 @@ impl SortedDataInterface for Index {
         ru: &dyn RecoveryUnit,
         key: &[u8],
     ) -> Result<Access<Option<RecordId>>, StorageError> {
-        EphemeralUnit::of(ru)?;
-        let state = self.shared.read();
+        let unit = EphemeralUnit::of(ru)?;
+        if unit.staged_changes().is_some() {
+            return find_by_scan(self, ru, key);
+        }
+        let state = unit.index_view(self.id)?;
         let records = state.indexes.get(&self.id).and_then(|index| index.keys.get(key));
         Ok(Access::Ready(records.and_then(|records| records.keys().next().copied())))
     }
@@ -221,13 +262,20 @@ impl SortedDataInterface for Index {
         ru: &dyn RecoveryUnit,
         scan: &mut IndexScan,
     ) -> Result<Access<()>, StorageError> {
-        EphemeralUnit::of(ru)?;
-        let state = self.shared.read();
-        match state.indexes.get(&self.id) {
-            Some(index) => index.fill(scan),
-            None => scan.refill(|_, _| {}),
+        let unit = EphemeralUnit::of(ru)?;
+        let state = unit.index_view(self.id)?;
+        let index = state.indexes.get(&self.id);
+        let fill = |scan: &mut IndexScan| {
+            match index {
+                Some(index) => index.fill(scan),
+                None => scan.refill(|_, _| {}),
+            }
+            Ok(Access::Ready(()))
+        };
+        match unit.staged_changes() {
+            None => fill(scan),
+            Some(staged) => staged.fill_index(self.id, scan, fill),
         }
-        Ok(Access::Ready(()))
     }
 
     fn entries(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! The maps, and how a unit is checked and applied.
 //!
-//! Invariant: [`State::commit`] checks a unit whole before it changes anything, so a unit that is
-//! refused leaves no trace.
+//! Invariant: a unit is checked whole ([`State::check`]) before anything is changed
+//! ([`State::apply`]), so a unit that is refused leaves no trace.
 
 use crate::engine::{IndexSpec, KeyGenerator};
 use crate::error::StorageError;
@@ -13,14 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct State {
     pub(super) seq: CommitSeq,
     pub(super) stores: BTreeMap<CollectionId, StoreState>,
     pub(super) indexes: BTreeMap<IndexId, IndexState>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct StoreState {
     pub(super) records: BTreeMap<RecordId, Version>,
     pub(super) bytes: u64,
@@ -29,13 +29,15 @@ pub(super) struct StoreState {
     last_id: u64,
 }
 
+#[derive(Clone)]
 pub(super) struct Version {
     pub(super) doc: Arc<[u8]>,
     pub(super) version: CommitSeq,
 }
 
+#[derive(Clone)]
 pub(super) struct IndexState {
-    collection: CollectionId,
+    pub(super) collection: CollectionId,
     /// For each key the records that have it, with the key's type bits.
     pub(super) keys: BTreeMap<Vec<u8>, BTreeMap<RecordId, Box<[u8]>>>,
     pub(super) entries: u64,
@@ -58,21 +60,23 @@ impl State {
         stores + indexes
     }
 
-    /// See [`crate::StorageEngine::commit`].
-    pub(super) fn commit(&mut self, unit: &mut WriteUnit<'_>) -> Result<CommitSeq, StorageError> {
+    /// See [`crate::StorageEngine::check`]. Answers the record of each operation.
+    pub(super) fn check(&self, unit: &WriteUnit<'_>) -> Result<Vec<RecordId>, StorageError> {
         self.check_definitions(unit)?;
         let ids = self.check_operations(unit)?;
         self.check_unique(unit, &ids)?;
-        if unit.is_empty() {
-            return Ok(self.seq);
-        }
+        Ok(ids)
+    }
+
+    /// Makes the changes of a unit that has been checked. See [`crate::StorageEngine::commit`].
+    pub(super) fn apply(&mut self, unit: &mut WriteUnit<'_>, ids: &[RecordId]) -> CommitSeq {
         self.seq = CommitSeq(self.seq.0 + 1);
-        for (op, id) in unit.ops.iter_mut().zip(&ids) {
+        for (op, id) in unit.ops.iter_mut().zip(ids) {
             op.record = *id;
         }
         self.apply_operations(unit);
         self.apply_keys(unit);
-        Ok(self.seq)
+        self.seq
     }
 
     fn check_definitions(&self, unit: &WriteUnit<'_>) -> Result<(), StorageError> {

@@ -4,12 +4,15 @@
 //! returned lives as long as the borrow; only `leave`, which needs the unit exclusively, empties it.
 
 use super::Shared;
+use super::state::State;
 use crate::engine::RecoveryUnit;
 use crate::error::StorageError;
-use kauri_base::CommitSeq;
+use crate::staged::Staged;
+use kauri_base::{CollectionId, CommitSeq, IndexId};
 use std::any::Any;
 use std::cell::{Cell, OnceCell};
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, RwLockReadGuard};
 
 /// Chunk `n` has room for `CHUNK_FIRST << n` documents, so this many are never used up.
 const CHUNKS: usize = 40;
@@ -23,6 +26,29 @@ pub(super) struct EphemeralUnit {
     chunks: [OnceCell<Chunk>; CHUNKS],
     /// The chunk being filled, and how many of its places are taken.
     filling: Cell<(usize, usize)>,
+    held: Option<Held>,
+}
+
+struct Held {
+    state: Arc<State>,
+    staged: Staged,
+}
+
+/// The state that a unit sees.
+pub(super) enum View<'u> {
+    Now(RwLockReadGuard<'u, Arc<State>>),
+    Held(&'u State),
+}
+
+impl Deref for View<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        match self {
+            View::Now(state) => state,
+            View::Held(state) => state,
+        }
+    }
 }
 
 impl EphemeralUnit {
@@ -32,7 +58,41 @@ impl EphemeralUnit {
             snapshot: None,
             chunks: [const { OnceCell::new() }; CHUNKS],
             filling: Cell::new((0, 0)),
+            held: None,
         }
+    }
+
+    /// What the unit sees of a store.
+    pub(super) fn store_view(&self, id: CollectionId) -> Result<View<'_>, StorageError> {
+        let now = self.shared.read();
+        let Some(held) = &self.held else { return Ok(View::Now(now)) };
+        let definition = |state: &State| state.stores.get(&id).map(|store| store.definition);
+        if definition(&now) != definition(&held.state) {
+            return Err(StorageError::SnapshotUnavailable(id));
+        }
+        Ok(View::Held(&held.state))
+    }
+
+    /// What the unit sees of an index.
+    pub(super) fn index_view(&self, id: IndexId) -> Result<View<'_>, StorageError> {
+        let now = self.shared.read();
+        let Some(held) = &self.held else { return Ok(View::Now(now)) };
+        let collection = |state: &State| state.indexes.get(&id).map(|index| index.collection);
+        let (is, was) = (collection(&now), collection(&held.state));
+        match (is, was) {
+            (Some(is), Some(was)) if is == was => drop(self.store_view(is)?),
+            (None, None) => {}
+            (is, was) => {
+                let id = is.or(was).unwrap_or(CollectionId::CATALOG);
+                return Err(StorageError::SnapshotUnavailable(id));
+            }
+        }
+        Ok(View::Held(&held.state))
+    }
+
+    /// What is staged, if there is anything.
+    pub(super) fn staged_changes(&self) -> Option<&Staged> {
+        self.held.as_ref().map(|held| &held.staged).filter(|staged| !staged.is_empty())
     }
 
     /// This engine's unit behind the trait object.
@@ -60,7 +120,11 @@ impl EphemeralUnit {
 
 impl RecoveryUnit for EphemeralUnit {
     fn enter(&mut self) {
-        self.snapshot = Some(self.shared.read().seq);
+        let seq = match &self.held {
+            Some(held) => held.state.seq,
+            None => self.shared.read().seq,
+        };
+        self.snapshot = Some(seq);
     }
 
     fn leave(&mut self) {
@@ -85,6 +149,30 @@ impl RecoveryUnit for EphemeralUnit {
 
     fn snapshot(&self) -> CommitSeq {
         self.snapshot.unwrap_or_default()
+    }
+
+    fn hold_snapshot(&mut self) -> Result<CommitSeq, StorageError> {
+        debug_assert!(!self.is_entered(), "a snapshot is held from outside");
+        let state = self.shared.read().clone();
+        let seq = state.seq;
+        self.held = Some(Held { state, staged: Staged::default() });
+        Ok(seq)
+    }
+
+    fn release_snapshot(&mut self) {
+        self.held = None;
+    }
+
+    fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    fn staged(&self) -> Option<&Staged> {
+        self.held.as_ref().map(|held| &held.staged)
+    }
+
+    fn staged_mut(&mut self) -> Option<&mut Staged> {
+        self.held.as_mut().map(|held| &mut held.staged)
     }
 
     fn as_any(&self) -> &dyn Any {

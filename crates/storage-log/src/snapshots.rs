@@ -1,0 +1,268 @@
+//! Held snapshots: which there are, and what is kept for each.
+//!
+//! Invariants:
+//! - A snapshot's commit is the last one that had its number when the snapshot was taken, under the
+//!   head's mutex; so every unit appended later knows that there is one to keep versions for, and
+//!   every earlier one is applied by the time the holder reads.
+//! - What was replaced is kept for a snapshot that lies between the commit that wrote it and the one
+//!   that replaced it; it is listed with the newest such snapshot, and goes over to the next older one
+//!   that needs it, or away, when that one is released.
+//! - With more than may be kept the oldest snapshot is given up: first it is said so, then freed. A
+//!   reader looks whether it has been, after it has read.
+//!
+//! Locks: `head`, then the list of snapshots, then a collection's versions.
+
+use crate::address::Slot;
+use crate::btree::BTree;
+use crate::collection::Collection;
+use crate::core::Core;
+use crate::lock;
+use crate::segments::Segments;
+use kauri_base::{CommitSeq, IndexId, RecordId};
+use kauri_storage::StorageError;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A snapshot that a recovery unit holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    /// The last commit that it shows.
+    pub seq: u64,
+    /// Which one it is of all that were ever taken.
+    pub number: u64,
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub struct Snapshots {
+    held: Mutex<BTreeMap<u64, Snapshot>>,
+    /// Snapshots of this commit or an earlier one that were held have been given up.
+    given_up: AtomicU64,
+    /// How many.
+    given_up_count: AtomicU64,
+    /// Old versions, limits and entries that are kept.
+    kept: AtomicU64,
+    /// What they take: memory, and space of the log.
+    kept_bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Snapshot {
+    holders: u64,
+    needs: Vec<Need>,
+}
+
+/// Something that is kept.
+pub struct Need {
+    /// The collection.
+    pub store: Arc<Collection>,
+    /// What of it.
+    pub what: What,
+    /// The commit that replaced it.
+    pub until: u64,
+}
+
+/// See [`Need`].
+pub enum What {
+    /// A version of a record.
+    Record(u64),
+    /// How many ids had been given out.
+    Limit,
+    /// Whether an index had an entry.
+    Entry(IndexId, Arc<[u8]>, RecordId),
+}
+
+/// Figures.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct SnapshotStats {
+    pub held: u64,
+    pub oldest: Option<u64>,
+    pub kept: u64,
+    pub kept_bytes: u64,
+    pub given_up: u64,
+}
+
+impl Snapshots {
+    /// Figures.
+    pub fn stats(&self) -> SnapshotStats {
+        let held = lock(&self.held);
+        SnapshotStats {
+            held: held.values().map(|snapshot| snapshot.holders).sum(),
+            oldest: held.keys().next().copied(),
+            kept: self.kept.load(Ordering::Relaxed),
+            kept_bytes: self.kept_bytes.load(Ordering::Relaxed),
+            given_up: self.given_up_count.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Fails if the snapshot has been given up. Looked at after reading.
+    pub fn check(&self, hold: Hold) -> Result<(), StorageError> {
+        if self.given_up.load(Ordering::Acquire) >= hold.seq && hold.seq > 0 {
+            return Err(StorageError::SnapshotTooOld);
+        }
+        Ok(())
+    }
+
+    fn count(&self, bytes: u64) {
+        self.kept.fetch_add(1, Ordering::Relaxed);
+        self.kept_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Something that was kept is not any more.
+    pub fn uncount(&self, bytes: u64) {
+        self.kept.fetch_sub(1, Ordering::Relaxed);
+        self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Hands what is listed with a snapshot that ended to the next older one that needs it, and frees
+    /// the rest.
+    fn hand_down(
+        &self,
+        held: &mut BTreeMap<u64, Snapshot>,
+        ended: u64,
+        needs: Vec<Need>,
+        s: &Segments,
+    ) {
+        let mut older = held.range_mut(..ended).next_back();
+        for need in needs {
+            match &mut older {
+                Some((seq, snapshot)) if need.store.versions.is_needed(&need, **seq) => {
+                    snapshot.needs.push(need);
+                }
+                _ => need.store.versions.free(&need, self, s),
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Holds the current state.
+    pub fn hold(&self) -> Result<Hold, StorageError> {
+        let hold = {
+            let mut head = lock(&self.head);
+            let hold = Hold { seq: head.seq(), number: head.hold() };
+            lock(&self.snapshots.held).entry(hold.seq).or_default().holders += 1;
+            hold
+        };
+        // Units that have their number already are applied without waiting for anything.
+        let mut turns = 0u32;
+        while self.visible().0 < hold.seq {
+            turns += 1;
+            if turns < 64 {
+                std::hint::spin_loop();
+            } else if let Err(error) = self.check_alive() {
+                self.release(hold);
+                return Err(error);
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        Ok(hold)
+    }
+
+    /// Ends a hold.
+    pub fn release(&self, hold: Hold) {
+        lock(&self.head).release();
+        let mut held = lock(&self.snapshots.held);
+        let Some(snapshot) = held.get_mut(&hold.seq) else { return };
+        snapshot.holders -= 1;
+        if snapshot.holders == 0
+            && let Some(ended) = held.remove(&hold.seq)
+        {
+            self.snapshots.hand_down(&mut held, hold.seq, ended.needs, &self.segments);
+        }
+    }
+
+    /// What a unit keeps versions with while it is applied; `None` if nobody held a snapshot when it
+    /// got its number.
+    pub fn keeper(&self, seq: u64, holding: bool) -> Option<Keeper<'_>> {
+        holding.then(|| Keeper { core: self, held: lock(&self.snapshots.held), seq })
+    }
+}
+
+/// Keeps what a unit replaces, as far as somebody needs it.
+pub struct Keeper<'c> {
+    core: &'c Core,
+    held: MutexGuard<'c, BTreeMap<u64, Snapshot>>,
+    seq: u64,
+}
+
+impl Keeper<'_> {
+    /// The newest snapshot that does not see the unit.
+    fn newest(&self) -> Option<u64> {
+        self.held.range(..self.seq).next_back().map(|(seq, _)| *seq)
+    }
+
+    fn note(&mut self, snapshot: u64, store: &Arc<Collection>, what: What, bytes: u64) {
+        self.core.snapshots.count(bytes);
+        let need = Need { store: store.clone(), what, until: self.seq };
+        match self.held.get_mut(&snapshot) {
+            Some(snapshot) => snapshot.needs.push(need),
+            None => need.store.versions.free(&need, &self.core.snapshots, &self.core.segments),
+        }
+        let most = self.core.options.versions_bytes_max;
+        while self.core.snapshots.kept_bytes.load(Ordering::Relaxed) > most {
+            let Some((oldest, snapshot)) = self.held.pop_first() else { return };
+            self.core.snapshots.given_up.fetch_max(oldest, Ordering::AcqRel);
+            self.core.snapshots.given_up_count.fetch_add(snapshot.holders, Ordering::Relaxed);
+            let segments = &self.core.segments;
+            self.core.snapshots.hand_down(&mut self.held, oldest, snapshot.needs, segments);
+        }
+    }
+
+    /// A record that was written by commit `from` gets another word, by `swap`, which answers the one
+    /// before.
+    pub fn record(
+        &mut self,
+        store: &Arc<Collection>,
+        record: u64,
+        from: u64,
+        swap: impl FnOnce() -> Slot,
+    ) {
+        match self.newest().filter(|snapshot| *snapshot >= from) {
+            None => self.core.segments.remove_live(swap()),
+            Some(snapshot) => {
+                let bytes = store.versions.keep_record(record, from, self.seq, swap);
+                self.note(snapshot, store, What::Record(record), bytes);
+            }
+        }
+    }
+
+    /// A record is set for the first time, by `set`.
+    pub fn insert(&mut self, store: &Arc<Collection>, record: u64, set: impl FnOnce()) {
+        match self.newest() {
+            None => set(),
+            Some(snapshot) => {
+                let kept = store.versions.keep_limit(record, snapshot, self.seq, set);
+                if let Some(bytes) = kept {
+                    self.note(snapshot, store, What::Limit, bytes);
+                }
+            }
+        }
+    }
+
+    /// An index gets an entry (with these type bits) or loses it.
+    pub fn entry(
+        &mut self,
+        store: &Arc<Collection>,
+        (index, keys): (IndexId, &BTree),
+        (key, record): (&[u8], RecordId),
+        bits: Option<&[u8]>,
+    ) {
+        let Some(snapshot) = self.newest() else { return keys.change(key, record, bits) };
+        let entry = (index, keys, key, record);
+        let kept = store.versions.keep_entry(entry, bits, snapshot, self.seq);
+        if let Some((key, bytes)) = kept {
+            self.note(snapshot, store, What::Entry(index, key, record), bytes);
+        }
+    }
+}
+
+/// The commit of a hold as the interface has it.
+impl From<Hold> for CommitSeq {
+    fn from(hold: Hold) -> CommitSeq {
+        CommitSeq(hold.seq)
+    }
+}

@@ -1,0 +1,361 @@
+//! Old versions of one collection, kept in memory for held snapshots: where records were before they
+//! were replaced, which ids had been given out, which entries indexes had.
+//!
+//! Everything says what was so *until* a commit; a snapshot goes by the first that is later than
+//! itself, and by the current state if there is none. A record above the limit of a snapshot's time is
+//! not there for it, whatever the rest says, so records that are new need no notes of their own.
+//!
+//! Invariants:
+//! - A word and its note change together under the lock. So a reader that loads the word first and
+//!   looks here afterwards finds a note of what it missed; a reader that holds the lock sees no change
+//!   of what is noted here for its snapshot.
+//! - A kept word counts as live in its segment. The cleaner moves what it points to and changes it here
+//!   ([`Versions::moved`]).
+
+use crate::address::{Address, Slot};
+use crate::btree::BTree;
+use crate::segments::Segments;
+use crate::snapshots::{Need, Snapshots, What};
+use kauri_base::{Access, IndexId, RecordId};
+use kauri_storage::staged::{bounds, is_range};
+use kauri_storage::{Direction, IndexScan, StorageError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// What a note takes in memory, about, besides what it says.
+const NOTE_BYTES: u64 = 96;
+
+/// See the module's head.
+#[derive(Default)]
+pub struct Versions {
+    /// Notes that there are. Raised before what they are of changes.
+    notes: AtomicU64,
+    kept: RwLock<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Of each record its old versions, oldest first.
+    records: HashMap<u64, Vec<Old>>,
+    /// Commits, and the first id that had not been given out before each.
+    limits: Vec<(u64, u64)>,
+    entries: HashMap<IndexId, Entries>,
+}
+
+type Entries = BTreeMap<(Arc<[u8]>, RecordId), Vec<OldEntry>>;
+
+struct Old {
+    /// The commit that wrote it.
+    from: u64,
+    /// The commit that replaced it.
+    until: u64,
+    slot: Slot,
+}
+
+struct OldEntry {
+    until: u64,
+    /// The type bits that it had, if it was there.
+    bits: Option<Arc<[u8]>>,
+}
+
+impl OldEntry {
+    fn bytes(&self, key: &[u8]) -> u64 {
+        NOTE_BYTES + (key.len() + self.bits.as_ref().map_or(0, |bits| bits.len())) as u64
+    }
+}
+
+impl Old {
+    fn bytes(&self) -> u64 {
+        NOTE_BYTES + if self.slot.is_none() { 0 } else { self.slot.size() }
+    }
+}
+
+/// What a snapshot sees of the collection's records, as long as this is there.
+pub struct RecordView<'v> {
+    kept: RwLockReadGuard<'v, Kept>,
+    seq: u64,
+    /// The first id that is not there.
+    pub limit: u64,
+}
+
+impl RecordView<'_> {
+    /// Whether the record has an old version for the snapshot.
+    pub fn has_old(&self, record: u64) -> bool {
+        self.kept.old(record, self.seq).is_some_and(Slot::is_live)
+    }
+}
+
+impl Kept {
+    fn limit(&self, seq: u64) -> u64 {
+        let at = self.limits.partition_point(|(until, _)| *until <= seq);
+        self.limits.get(at).map_or(u64::MAX, |(_, limit)| *limit)
+    }
+
+    fn old(&self, record: u64, seq: u64) -> Option<Slot> {
+        let versions = self.records.get(&record)?;
+        versions.iter().find(|old| old.until > seq).map(|old| old.slot)
+    }
+}
+
+impl Versions {
+    fn read(&self) -> RwLockReadGuard<'_, Kept> {
+        self.kept.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Kept> {
+        self.kept.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The word of a record for a snapshot; `now` is the current one, loaded before.
+    pub fn slot_at(&self, record: u64, seq: u64, now: Slot) -> Slot {
+        if self.notes.load(Ordering::Acquire) == 0 {
+            return now;
+        }
+        let kept = self.read();
+        if record >= kept.limit(seq) {
+            return Slot::NONE;
+        }
+        kept.old(record, seq).unwrap_or(now)
+    }
+
+    /// What a snapshot sees of the records.
+    pub fn view(&self, seq: u64) -> RecordView<'_> {
+        let kept = self.read();
+        let limit = kept.limit(seq);
+        RecordView { kept, seq, limit }
+    }
+
+    /// Fills a scan of an index as a snapshot sees it.
+    pub fn fill_index(
+        &self,
+        (index, keys): (IndexId, &BTree),
+        seq: u64,
+        scan: &mut IndexScan,
+    ) -> Result<Access<()>, StorageError> {
+        let kept = self.read();
+        let limit = kept.limit(seq);
+        let tree = |scan: &mut IndexScan| {
+            keys.fill(scan);
+            Ok(Access::Ready(()))
+        };
+        let skip = |record: RecordId| record.0 >= limit;
+        let (low, high) = bounds(scan);
+        let entries = kept.entries.get(&index).filter(|_| is_range(&low, &high));
+        let Some(entries) = entries else {
+            if limit == u64::MAX {
+                return tree(scan);
+            }
+            return scan.refill_patched(std::iter::empty(), skip, tree);
+        };
+        let patch = entries.range((low, high)).filter_map(|((key, record), old)| {
+            let old = old.iter().find(|old| old.until > seq)?;
+            (record.0 < limit).then(|| (&**key, *record, old.bits.as_deref()))
+        });
+        match scan.direction() {
+            Direction::Forward => scan.refill_patched(patch, skip, tree),
+            Direction::Backward => scan.refill_patched(patch.rev(), skip, tree),
+        }
+    }
+
+    /// Notes the word that a record had, and changes it by `swap`, which answers it. Answers what the
+    /// note takes.
+    pub fn keep_record(
+        &self,
+        record: u64,
+        from: u64,
+        until: u64,
+        swap: impl FnOnce() -> Slot,
+    ) -> u64 {
+        let mut kept = self.write();
+        self.notes.fetch_add(1, Ordering::AcqRel);
+        let old = Old { from, until, slot: swap() };
+        let bytes = old.bytes();
+        kept.records.entry(record).or_default().push(old);
+        bytes
+    }
+
+    /// Sets a new record by `set`, and notes that it was the first that was not there, if the snapshot
+    /// needs that. Answers what the note takes.
+    pub fn keep_limit(
+        &self,
+        record: u64,
+        snapshot: u64,
+        until: u64,
+        set: impl FnOnce(),
+    ) -> Option<u64> {
+        let mut kept = self.write();
+        let needed = kept.limits.last().is_none_or(|(last, _)| snapshot >= *last);
+        if needed {
+            self.notes.fetch_add(1, Ordering::AcqRel);
+            kept.limits.push((until, record));
+        }
+        set();
+        needed.then_some(NOTE_BYTES)
+    }
+
+    /// Changes an entry of an index, and notes what it was, if the snapshot needs that. Answers the key
+    /// and what the note takes.
+    pub fn keep_entry(
+        &self,
+        (index, keys, key, record): (IndexId, &BTree, &[u8], RecordId),
+        bits: Option<&[u8]>,
+        snapshot: u64,
+        until: u64,
+    ) -> Option<(Arc<[u8]>, u64)> {
+        let mut kept = self.write();
+        let before = keys.get(key, record);
+        let same = before.as_deref() == bits;
+        if same || record.0 >= kept.limit(snapshot) {
+            keys.change(key, record, bits);
+            return None;
+        }
+        let place = (Arc::<[u8]>::from(key), record);
+        let known = kept.entries.get(&index).and_then(|entries| entries.get(&place));
+        let from = known.and_then(|old| old.last()).map_or(0, |old| old.until);
+        if snapshot < from {
+            keys.change(key, record, bits);
+            return None;
+        }
+        let old = OldEntry { until, bits: before.map(Arc::from) };
+        let bytes = old.bytes(key);
+        let key = place.0.clone();
+        self.notes.fetch_add(1, Ordering::AcqRel);
+        kept.entries.entry(index).or_default().entry(place).or_default().push(old);
+        keys.change(&key, record, bits);
+        Some((key, bytes))
+    }
+
+    /// Whether a snapshot, older than those that something was kept for so far, needs it too.
+    pub fn is_needed(&self, need: &Need, snapshot: u64) -> bool {
+        let kept = self.read();
+        let before = |untils: &mut dyn Iterator<Item = u64>| {
+            untils.take_while(|until| *until < need.until).last().unwrap_or(0)
+        };
+        let from = match &need.what {
+            What::Record(record) => {
+                let old = kept.records.get(record).into_iter().flatten();
+                old.clone().find(|old| old.until == need.until).map_or(u64::MAX, |old| old.from)
+            }
+            What::Limit => before(&mut kept.limits.iter().map(|(until, _)| *until)),
+            What::Entry(index, key, record) => {
+                let entries = kept.entries.get(index);
+                let old = entries.and_then(|e| e.get(&(key.clone(), *record)));
+                before(&mut old.into_iter().flatten().map(|old| old.until))
+            }
+        };
+        snapshot >= from
+    }
+
+    /// Forgets something that nobody needs any more.
+    pub fn free(&self, need: &Need, snapshots: &Snapshots, segments: &Segments) {
+        let mut kept = self.write();
+        let freed = match &need.what {
+            What::Record(record) => kept.free_record(*record, need.until, segments),
+            What::Limit => {
+                let at = kept.limits.iter().position(|(until, _)| *until == need.until);
+                at.map(|at| {
+                    kept.limits.remove(at);
+                    NOTE_BYTES
+                })
+            }
+            What::Entry(index, key, record) => kept.free_entry(*index, key, *record, need.until),
+        };
+        if let Some(bytes) = freed {
+            self.notes.fetch_sub(1, Ordering::AcqRel);
+            snapshots.uncount(bytes);
+        }
+    }
+
+    /// Forgets everything: the collection has been dropped.
+    pub fn clear(&self, snapshots: &Snapshots, segments: &Segments) {
+        let mut kept = self.write();
+        let Kept { records, limits, entries } = std::mem::take(&mut *kept);
+        for old in records.into_values().flatten() {
+            if !old.slot.is_none() {
+                segments.remove_live(old.slot);
+            }
+            snapshots.uncount(old.bytes());
+        }
+        limits.iter().for_each(|_| snapshots.uncount(NOTE_BYTES));
+        entries.iter().for_each(|(_, entries)| uncount_entries(entries, snapshots));
+        self.notes.store(0, Ordering::Release);
+    }
+
+    /// Forgets what is known of an index that has been dropped.
+    pub fn clear_index(&self, index: IndexId, snapshots: &Snapshots) {
+        let mut kept = self.write();
+        if let Some(entries) = kept.entries.remove(&index) {
+            let count = entries.values().map(Vec::len).sum::<usize>();
+            self.notes.fetch_sub(count as u64, Ordering::AcqRel);
+            uncount_entries(&entries, snapshots);
+        }
+    }
+
+    /// Whether an old version is kept that is at this place. For the cleaner, which has seen the
+    /// record's word before.
+    pub fn is_at(&self, record: u64, address: Address) -> bool {
+        if self.notes.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let kept = self.read();
+        let old = kept.records.get(&record).into_iter().flatten();
+        old.into_iter().any(|old| !old.slot.is_none() && old.slot.address() == address)
+    }
+
+    /// An old version has been moved: `new` is where it is. Answers the word that it had; `None` if it
+    /// is not needed any more.
+    pub fn moved(&self, record: u64, from: Address, new: Slot) -> Option<Slot> {
+        if self.notes.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut kept = self.write();
+        let mut old = kept.records.get_mut(&record).into_iter().flatten();
+        let old = old.find(|old| !old.slot.is_none() && old.slot.address() == from)?;
+        let before = old.slot;
+        old.slot = new.with_copies_of(before);
+        Some(before)
+    }
+}
+
+impl Kept {
+    fn free_record(&mut self, record: u64, until: u64, segments: &Segments) -> Option<u64> {
+        let versions = self.records.get_mut(&record)?;
+        let at = versions.iter().position(|old| old.until == until)?;
+        let old = versions.remove(at);
+        if versions.is_empty() {
+            self.records.remove(&record);
+        }
+        if !old.slot.is_none() {
+            segments.remove_live(old.slot);
+        }
+        Some(old.bytes())
+    }
+
+    fn free_entry(
+        &mut self,
+        index: IndexId,
+        key: &Arc<[u8]>,
+        record: RecordId,
+        until: u64,
+    ) -> Option<u64> {
+        let entries = self.entries.get_mut(&index)?;
+        let place = (key.clone(), record);
+        let versions = entries.get_mut(&place)?;
+        let at = versions.iter().position(|old| old.until == until)?;
+        let bytes = versions.remove(at).bytes(key);
+        if versions.is_empty() {
+            entries.remove(&place);
+        }
+        if entries.is_empty() {
+            self.entries.remove(&index);
+        }
+        Some(bytes)
+    }
+}
+
+fn uncount_entries(entries: &Entries, snapshots: &Snapshots) {
+    for ((key, _), old) in entries {
+        old.iter().for_each(|old| snapshots.uncount(old.bytes(key)));
+    }
+}

@@ -1,0 +1,223 @@
+//! Held snapshots in a log of small segments, little memory and a busy cleaner: what old versions
+//! cost, when they go, and that they are never lost before.
+
+use kauri_bson::{DocBuf, Value};
+use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_storage::conformance::Subject;
+use kauri_storage::conformance::inspect::{Reader, Stored};
+use kauri_storage::conformance::table::{Table, TableIndex, doc};
+use kauri_storage::{Direction, OpKind, RecordId, StorageEngine, StorageError, WriteUnit};
+use kauri_storage_log::{Options, PmLog};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+fn options() -> Options {
+    Options {
+        segment_bytes: 64 << 10,
+        cache_bytes: 512 << 10,
+        live_percent_target: 90,
+        ..Options::default()
+    }
+}
+
+fn open(options: Options) -> Arc<PmLog> {
+    let emulator = Emulator::new(EmulatorConfig::default());
+    Arc::new(PmLog::open(Arc::new(emulator), options).expect("opening"))
+}
+
+mod suite {
+    use super::*;
+
+    fn subject() -> Subject {
+        Subject::new(|| open(options()))
+    }
+
+    kauri_storage::conformance_snapshot_tests!(subject);
+    kauri_storage::conformance_transaction_tests!(subject);
+}
+
+fn status(engine: &PmLog, section: &str, name: &str) -> i64 {
+    let status = DocBuf::build(|out| engine.write_status(out));
+    match status.as_doc().value(section).as_document().map(|section| section.value(name)) {
+        Some(Value::Int64(number)) => number,
+        other => panic!("{section}.{name} is {other:?}"),
+    }
+}
+
+fn kept(engine: &PmLog) -> i64 {
+    status(engine, "snapshots", "versionsKept")
+}
+
+fn table(engine: &Arc<PmLog>, id: u32) -> Table {
+    let engine: Arc<dyn StorageEngine> = engine.clone();
+    Table::create(
+        &engine,
+        id,
+        &[TableIndex::new(id, false, "k"), TableIndex::new(id + 1, true, "u")],
+    )
+}
+
+fn read(reader: &mut Reader, table: &Table) -> BTreeMap<RecordId, Stored> {
+    reader.records(&*table.store(), Direction::Forward).expect("scan")
+}
+
+/// Until there is nothing more to clean.
+fn clean(engine: &PmLog) {
+    engine.flush_round().expect("syncing");
+    for _ in 0..200 {
+        if !engine.clean_once().expect("cleaning") {
+            return;
+        }
+    }
+}
+
+#[test]
+fn old_versions_outlive_the_segments_they_were_in() {
+    let engine = open(options());
+    let table = table(&engine, 10);
+    let text = "x".repeat(400);
+    let ids: Vec<_> = (0..800).map(|i| table.insert(&doc(i, i, &text))).collect();
+    let expected = table.records();
+    let mut reader = Reader::hold(&*engine);
+    reader.unit().leave();
+    for round in 1..6 {
+        for (i, id) in ids.iter().enumerate() {
+            let i = i as i64;
+            if i % 5 == round {
+                table.delete(*id);
+            } else if i % 5 == 0 || i % 5 > round {
+                table.update(*id, &doc(i, round * 1000 + i, &text));
+            }
+        }
+        clean(&engine);
+    }
+    assert!(status(&engine, "cleaner", "movedRecords") > 800, "old versions were moved too");
+    assert!(status(&engine, "cleaner", "segmentsCleaned") >= 10);
+    reader.unit().enter();
+    assert_eq!(read(&mut reader, &table), expected);
+    reader.unit().leave();
+    // One version a record, its two index entries before and after at most.
+    assert!(kept(&engine) <= 800 * 4, "{}", kept(&engine));
+    let held = status(&engine, "cleaner", "segmentsCleaned");
+    reader.unit().release_snapshot();
+    assert_eq!(kept(&engine), 0);
+    assert_eq!(status(&engine, "snapshots", "bytesKept"), 0);
+    clean(&engine);
+    assert!(status(&engine, "cleaner", "segmentsCleaned") > held, "their room is given back");
+    table.check();
+}
+
+#[test]
+fn only_what_somebody_needs_is_kept() {
+    let engine = open(options());
+    let table = table(&engine, 10);
+    let id = table.insert(&doc(0, 0, ""));
+    for i in 1..50 {
+        table.update(id, &doc(i, i, ""));
+    }
+    assert_eq!(kept(&engine), 0, "nobody holds a snapshot");
+    let first = Reader::hold(&*engine);
+    for i in 50..150 {
+        table.update(id, &doc(i, i, ""));
+    }
+    // The version, and for two indexes the entry that is gone and those that came: the last came
+    // from a value that the snapshot did not see, so each value has a note of its own.
+    let with_one = kept(&engine);
+    table.insert(&doc(-1, -1, ""));
+    for i in 0..100 {
+        table.insert(&doc(-2 - i, -2 - i, ""));
+    }
+    assert_eq!(kept(&engine), with_one + 1, "new records need one limit together");
+    let second = Reader::hold(&*engine);
+    let before = kept(&engine);
+    table.update(id, &doc(7, 7, ""));
+    let of_second = kept(&engine) - before;
+    assert!(of_second > 0);
+    for i in 0..50 {
+        table.update(RecordId(2), &doc(-1, 1000 + i, ""));
+    }
+    drop(first);
+    assert!(kept(&engine) < with_one, "what only the first needed is gone: {}", kept(&engine));
+    drop(second);
+    assert_eq!(kept(&engine), 0);
+    assert_eq!(status(&engine, "snapshots", "held"), 0);
+}
+
+#[test]
+fn a_snapshot_in_the_middle_leaves_what_others_need() {
+    let engine = open(options());
+    let table = table(&engine, 10);
+    let id = table.insert(&doc(0, 0, ""));
+    let mut held = Vec::new();
+    for i in 1..=4 {
+        held.push((Reader::hold(&*engine), table.records()));
+        if i % 2 == 0 {
+            table.update(id, &doc(i, i, ""));
+        }
+    }
+    // Two snapshots share each of the versions.
+    let all = kept(&engine);
+    drop(held.remove(1));
+    assert_eq!(kept(&engine), all, "the older one needs it still");
+    drop(held.remove(0));
+    assert!(kept(&engine) < all);
+    for (reader, expected) in &mut held {
+        assert_eq!(&read(reader, &table), expected);
+    }
+}
+
+#[test]
+fn beyond_the_bound_the_oldest_snapshot_is_given_up() {
+    let engine = open(Options { versions_bytes_max: 100 << 10, ..options() });
+    let table = table(&engine, 10);
+    let text = "x".repeat(1000);
+    let ids: Vec<_> = (0..400).map(|i| table.insert(&doc(i, i, &text))).collect();
+    let mut first = Reader::hold(&*engine);
+    let mut second = None;
+    for (i, id) in ids.iter().enumerate() {
+        if i == 60 {
+            second = Some((Reader::hold(&*engine), table.records()));
+        }
+        table.update(*id, &doc(-1, 10_000 + i as i64, ""));
+        if i == 100 {
+            break;
+        }
+    }
+    let found = first.get(&*table.store(), ids[0]);
+    assert_eq!(found.err(), Some(StorageError::SnapshotTooOld));
+    let index = table.engine.index(table.indexes[0].spec.id).expect("the index");
+    let found = first.entries(&*index, Direction::Forward);
+    assert_eq!(found.err(), Some(StorageError::SnapshotTooOld));
+    let (mut second, expected) = second.expect("a second one");
+    assert_eq!(read(&mut second, &table), expected, "the newer one has room now");
+    assert_eq!(status(&engine, "snapshots", "givenUp"), 1);
+    assert!(status(&engine, "snapshots", "bytesKept") <= 100 << 10);
+    drop((first, second));
+    assert_eq!(kept(&engine), 0);
+    let mut again = Reader::hold(&*engine);
+    assert_eq!(read(&mut again, &table), table.records());
+}
+
+#[test]
+fn a_dropped_collection_leaves_nothing_kept() {
+    let engine = open(options());
+    let (table, other) = (table(&engine, 10), table(&engine, 20));
+    let ids: Vec<_> = (0..100).map(|i| table.insert(&doc(i, i, ""))).collect();
+    let id = other.insert(&doc(1, 1, ""));
+    let expected = other.records();
+    let mut reader = Reader::hold(&*engine);
+    for id in &ids {
+        table.update(*id, &doc(-1, 1000 + id.0 as i64, ""));
+    }
+    other.update(id, &doc(2, 2, ""));
+    let both = kept(&engine);
+    let mut unit = WriteUnit::new();
+    unit.push(table.id, RecordId(0), OpKind::DropStore);
+    table.commit(&mut unit);
+    assert!(kept(&engine) < both && kept(&engine) > 0);
+    clean(&engine);
+    assert_eq!(read(&mut reader, &other), expected);
+    drop(reader);
+    assert_eq!(kept(&engine), 0);
+    assert_eq!(status(&engine, "snapshots", "bytesKept"), 0);
+}
