@@ -18,9 +18,11 @@ use crate::collection::Collection;
 use crate::core::Core;
 use crate::lock;
 use crate::segments::Segments;
-use kauri_base::{CommitSeq, IndexId, RecordId};
+use crate::versions::KeptEntry;
+use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
 use kauri_storage::StorageError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -50,10 +52,10 @@ pub struct Snapshots {
 #[derive(Default)]
 struct Snapshot {
     holders: u64,
-    needs: Vec<Need>,
+    needs: HashSet<Need>,
 }
 
-/// Something that is kept.
+/// Something that is kept. Two are the same if all of it is.
 pub struct Need {
     /// The collection.
     pub store: Arc<Collection>,
@@ -63,7 +65,28 @@ pub struct Need {
     pub until: u64,
 }
 
+impl Need {
+    fn place(&self) -> (CollectionId, &What, u64) {
+        (self.store.id, &self.what, self.until)
+    }
+}
+
+impl PartialEq for Need {
+    fn eq(&self, other: &Need) -> bool {
+        self.place() == other.place()
+    }
+}
+
+impl Eq for Need {}
+
+impl Hash for Need {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.place().hash(state);
+    }
+}
+
 /// See [`Need`].
+#[derive(PartialEq, Eq, Hash)]
 pub enum What {
     /// A version of a record.
     Record(u64),
@@ -122,14 +145,14 @@ impl Snapshots {
         &self,
         held: &mut BTreeMap<u64, Snapshot>,
         ended: u64,
-        needs: Vec<Need>,
+        needs: HashSet<Need>,
         s: &Segments,
     ) {
         let mut older = held.range_mut(..ended).next_back();
         for need in needs {
             match &mut older {
                 Some((seq, snapshot)) if need.store.versions.is_needed(&need, **seq) => {
-                    snapshot.needs.push(need);
+                    snapshot.needs.insert(need);
                 }
                 _ => need.store.versions.free(&need, self, s),
             }
@@ -199,7 +222,7 @@ impl Keeper<'_> {
         self.core.snapshots.count(bytes);
         let need = Need { store: store.clone(), what, until: self.seq };
         match self.held.get_mut(&snapshot) {
-            Some(snapshot) => snapshot.needs.push(need),
+            Some(snapshot) => drop(snapshot.needs.insert(need)),
             None => need.store.versions.free(&need, &self.core.snapshots, &self.core.segments),
         }
         let most = self.core.options.versions_bytes_max;
@@ -254,8 +277,20 @@ impl Keeper<'_> {
         let Some(snapshot) = self.newest() else { return keys.change(key, record, bits) };
         let entry = (index, keys, key, record);
         let kept = store.versions.keep_entry(entry, bits, snapshot, self.seq);
-        if let Some((key, bytes)) = kept {
-            self.note(snapshot, store, What::Entry(index, key, record), bytes);
+        match kept {
+            KeptEntry::Nothing => {}
+            KeptEntry::Noted(key, bytes) => {
+                self.note(snapshot, store, What::Entry(index, key, record), bytes);
+            }
+            KeptEntry::Superfluous(key, until) => {
+                let what = What::Entry(index, key, record);
+                let need = Need { store: store.clone(), what, until };
+                // It is listed with the newest snapshot before it.
+                if let Some((_, snapshot)) = self.held.range_mut(..until).next_back() {
+                    snapshot.needs.remove(&need);
+                }
+                store.versions.free(&need, &self.core.snapshots, &self.core.segments);
+            }
         }
     }
 }

@@ -71,6 +71,16 @@ impl Old {
     }
 }
 
+/// What a change of an entry came to.
+pub enum KeptEntry {
+    /// Nothing was noted.
+    Nothing,
+    /// A note with this key was made, which takes so much.
+    Noted(Arc<[u8]>, u64),
+    /// The note with this key of this commit says what is so now.
+    Superfluous(Arc<[u8]>, u64),
+}
+
 /// What a snapshot sees of the collection's records, as long as this is there.
 pub struct RecordView<'v> {
     kept: RwLockReadGuard<'v, Kept>,
@@ -194,28 +204,31 @@ impl Versions {
         needed.then_some(NOTE_BYTES)
     }
 
-    /// Changes an entry of an index, and notes what it was, if the snapshot needs that. Answers the key
-    /// and what the note takes.
+    /// Changes an entry of an index, and notes what it was, if the newest snapshot needs that.
     pub fn keep_entry(
         &self,
         (index, keys, key, record): (IndexId, &BTree, &[u8], RecordId),
         bits: Option<&[u8]>,
         snapshot: u64,
         until: u64,
-    ) -> Option<(Arc<[u8]>, u64)> {
+    ) -> KeptEntry {
         let mut kept = self.write();
         let before = keys.get(key, record);
         let same = before.as_deref() == bits;
         if same || record.0 >= kept.limit(snapshot) {
             keys.change(key, record, bits);
-            return None;
+            return KeptEntry::Nothing;
         }
         let place = (Arc::<[u8]>::from(key), record);
         let known = kept.entries.get(&index).and_then(|entries| entries.get(&place));
-        let from = known.and_then(|old| old.last()).map_or(0, |old| old.until);
-        if snapshot < from {
+        if let Some(last) = known.and_then(|old| old.last()).filter(|old| snapshot < old.until) {
             keys.change(key, record, bits);
-            return None;
+            // What it says is what is so again.
+            let superfluous = last.bits.as_deref() == bits;
+            return match superfluous {
+                true => KeptEntry::Superfluous(place.0, last.until),
+                false => KeptEntry::Nothing,
+            };
         }
         let old = OldEntry { until, bits: before.map(Arc::from) };
         let bytes = old.bytes(key);
@@ -223,7 +236,7 @@ impl Versions {
         self.notes.fetch_add(1, Ordering::AcqRel);
         kept.entries.entry(index).or_default().entry(place).or_default().push(old);
         keys.change(&key, record, bits);
-        Some((key, bytes))
+        KeptEntry::Noted(key, bytes)
     }
 
     /// Whether a snapshot, older than those that something was kept for so far, needs it too.

@@ -169,8 +169,6 @@ impl Transaction {
                     keys.push((change.index, key));
                 }
             }
-                }
-            }
         }
         // What an earlier statement has taken from a record is not in the way. (Never committed: it
         // only says so to the check.)
