@@ -21,8 +21,7 @@ use crate::segments::Segments;
 use crate::versions::KeptEntry;
 use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
 use kauri_storage::StorageError;
-use std::collections::{BTreeMap, HashSet};
-use std::hash::{Hash, Hasher};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -52,38 +51,22 @@ pub struct Snapshots {
 #[derive(Default)]
 struct Snapshot {
     holders: u64,
-    needs: HashSet<Need>,
+    needs: Needs,
 }
 
-/// Something that is kept. Two are the same if all of it is.
+/// Something that is kept.
+#[derive(PartialEq, Eq, Hash)]
 pub struct Need {
     /// The collection.
-    pub store: Arc<Collection>,
+    pub collection: CollectionId,
     /// What of it.
     pub what: What,
     /// The commit that replaced it.
     pub until: u64,
 }
 
-impl Need {
-    fn place(&self) -> (CollectionId, &What, u64) {
-        (self.store.id, &self.what, self.until)
-    }
-}
-
-impl PartialEq for Need {
-    fn eq(&self, other: &Need) -> bool {
-        self.place() == other.place()
-    }
-}
-
-impl Eq for Need {}
-
-impl Hash for Need {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.place().hash(state);
-    }
-}
+/// What a snapshot needs, with the collection that keeps it.
+type Needs = HashMap<Need, Arc<Collection>>;
 
 /// See [`Need`].
 #[derive(PartialEq, Eq, Hash)]
@@ -145,16 +128,16 @@ impl Snapshots {
         &self,
         held: &mut BTreeMap<u64, Snapshot>,
         ended: u64,
-        needs: HashSet<Need>,
+        needs: Needs,
         s: &Segments,
     ) {
         let mut older = held.range_mut(..ended).next_back();
-        for need in needs {
+        for (need, store) in needs {
             match &mut older {
-                Some((seq, snapshot)) if need.store.versions.is_needed(&need, **seq) => {
-                    snapshot.needs.insert(need);
+                Some((seq, snapshot)) if store.versions.is_needed(&need, **seq) => {
+                    snapshot.needs.insert(need, store);
                 }
-                _ => need.store.versions.free(&need, self, s),
+                _ => store.versions.free(&need, self, s),
             }
         }
     }
@@ -220,10 +203,10 @@ impl Keeper<'_> {
 
     fn note(&mut self, snapshot: u64, store: &Arc<Collection>, what: What, bytes: u64) {
         self.core.snapshots.count(bytes);
-        let need = Need { store: store.clone(), what, until: self.seq };
+        let need = Need { collection: store.id, what, until: self.seq };
         match self.held.get_mut(&snapshot) {
-            Some(snapshot) => drop(snapshot.needs.insert(need)),
-            None => need.store.versions.free(&need, &self.core.snapshots, &self.core.segments),
+            Some(snapshot) => drop(snapshot.needs.insert(need, store.clone())),
+            None => store.versions.free(&need, &self.core.snapshots, &self.core.segments),
         }
         let most = self.core.options.versions_bytes_max;
         while self.core.snapshots.kept_bytes.load(Ordering::Relaxed) > most {
@@ -284,7 +267,7 @@ impl Keeper<'_> {
             }
             KeptEntry::Superfluous(key, until) => {
                 let what = What::Entry(index, key, record);
-                let need = Need { store: store.clone(), what, until };
+                let need = Need { collection: store.id, what, until };
                 // It is listed with the newest snapshot before it.
                 if let Some((_, snapshot)) = self.held.range_mut(..until).next_back() {
                     snapshot.needs.remove(&need);
