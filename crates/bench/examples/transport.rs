@@ -10,7 +10,7 @@ use kauri_bench::load::{Client, Load, Report};
 use kauri_transport::tcp::{TcpOptions, TcpTransport};
 use kauri_transport::{
     ClientState, ExecutorOptions, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint,
-    ServiceExecutor, SessionInfo, SessionManager, TransportLayer,
+    ServiceExecutor, SessionInfo, SessionManager, TransportLayer, Tried,
 };
 use kauri_wire::{Header, MsgWriter, begin_msg_of};
 use std::error::Error;
@@ -37,6 +37,17 @@ struct FixedReply {
 struct NoState;
 impl ClientState for NoState {}
 
+impl FixedReply {
+    fn answer(&self, request: &[u8], reply: &mut ReplyBuf) -> Option<()> {
+        let request_id = Header::parse(request)?.request_id;
+        let size = i32::from_le_bytes(request.get(25..29)?.try_into().ok()?) as usize;
+        let body = self.document.get(DOCUMENT_AT..)?.get(..size)?;
+        begin_msg_of(reply.buffer(), 1, request_id, 0, size).ok()?;
+        reply.splice(body);
+        Some(())
+    }
+}
+
 impl ServiceEntryPoint for FixedReply {
     fn start_session(&self, _session: &Arc<SessionInfo>) -> Box<dyn ClientState> {
         Box::new(NoState)
@@ -47,13 +58,8 @@ impl ServiceEntryPoint for FixedReply {
         _cx: &mut RequestContext<'_>,
         request: &[u8],
         reply: &mut ReplyBuf,
-    ) -> Option<Outcome> {
-        let request_id = Header::parse(request)?.request_id;
-        let size = i32::from_le_bytes(request.get(25..29)?.try_into().ok()?) as usize;
-        let body = self.document.get(DOCUMENT_AT..)?.get(..size)?;
-        begin_msg_of(reply.buffer(), 1, request_id, 0, size).ok()?;
-        reply.splice(body);
-        Some(Outcome::Reply)
+    ) -> Tried {
+        self.answer(request, reply).map_or(Tried::No, |()| Tried::Done(Outcome::Reply))
     }
 
     fn handle_request<'a>(

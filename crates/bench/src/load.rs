@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a reply may take before the run fails.
@@ -87,14 +87,20 @@ impl Load {
         let threads = self.threads.clamp(1, self.connections.max(1));
         // All threads and this one meet when the measurement begins and when it has ended.
         let border = Barrier::new(threads + 1);
+        // The threads connect one after the other, so that a server that deals connections out in turn
+        // spreads each thread's over all its workers, in every round alike.
+        let connecting = Mutex::new(());
         let mut report = Report::default();
         std::thread::scope(|scope| {
             let mut running = Vec::new();
             for thread in 0..threads {
                 let share = (self.connections + threads - 1 - thread) / threads;
-                let (client, border) = (client(thread), &border);
+                let (client, border, connecting) = (client(thread), &border, &connecting);
                 running.push(scope.spawn(move || {
-                    let prepared = caught(|| Worker::prepare(self.address, share, client));
+                    let prepared = caught(|| {
+                        let _turn = connecting.lock().unwrap_or_else(PoisonError::into_inner);
+                        Worker::prepare(self.address, share, client)
+                    });
                     border.wait();
                     let outcome = prepared.and_then(|mut worker| {
                         caught(|| worker.run(self.warmup, self.measure))?;

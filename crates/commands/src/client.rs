@@ -2,6 +2,7 @@
 
 use crate::ops::Seat;
 use kauri_bson::{DocBuf, KeyStringBuilder};
+use kauri_catalog::KeyScratch;
 use kauri_storage::RecoveryUnit;
 use kauri_transport::ClientState;
 use kauri_wire::Compressor;
@@ -28,6 +29,8 @@ pub struct Client {
     pub scratch_name: String,
     /// Scratch memory of the express path.
     pub scratch_key: KeyStringBuilder,
+    /// Scratch memory of the express path.
+    pub scratch_keys: KeyScratch,
 }
 
 impl ClientState for Client {}

@@ -15,7 +15,7 @@ use kauri_base::log::{self, Attr};
 use kauri_base::operation::{ClientPresence, OperationState};
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits};
 use kauri_bson::{Doc, DocWriter, Value};
-use kauri_transport::{Liveness, Outcome, ReplyBuf, RequestContext};
+use kauri_transport::{Liveness, Outcome, ReplyBuf, RequestContext, SessionInfo};
 use kauri_wire::{
     Compressor, Header, Message, MsgWriter, ReplyWriter, flags, is_connection_fatal, opcode,
 };
@@ -149,7 +149,7 @@ fn refuse(cx: &RequestContext<'_>, request: &[u8], error: &Error, reply: &mut Re
     if form.no_reply {
         return Outcome::NoReply;
     }
-    let open = begin_reply(form, form.header.request_id, reply.buffer());
+    let (_, open) = begin_reply(form, form.header.request_id, reply.buffer());
     {
         let mut writer = DocWriter::new(reply.buffer());
         write_error(&mut writer, error);
@@ -164,7 +164,7 @@ fn refuse_legacy_query(form: Form, reply: &mut ReplyBuf) -> Outcome {
         ErrorCode::from_number(5739101),
         "OP_QUERY is no longer supported. The client driver may require an upgrade.",
     );
-    let open = begin_reply(form, form.header.request_id, reply.buffer());
+    let (_, open) = begin_reply(form, form.header.request_id, reply.buffer());
     {
         let mut writer = DocWriter::new(reply.buffer());
         writer.put("$err", error.message());
@@ -180,20 +180,15 @@ enum Open {
     Query(ReplyWriter),
 }
 
-fn begin_reply(form: Form, response_to: i32, out: &mut Vec<u8>) -> Open {
+/// Begins a reply; also answers its id.
+fn begin_reply(form: Form, response_to: i32, out: &mut Vec<u8>) -> (i32, Open) {
     let id = NEXT_REQUEST_ID.fetch_add(1, Ordering::Relaxed);
     if form.legacy {
-        return Open::Query(ReplyWriter::begin(
-            out,
-            id,
-            response_to,
-            kauri_wire::op_reply::AWAIT_CAPABLE,
-            0,
-            1,
-        ));
+        let capable = kauri_wire::op_reply::AWAIT_CAPABLE;
+        return (id, Open::Query(ReplyWriter::begin(out, id, response_to, capable, 0, 1)));
     }
     let flags = if form.checksum { flags::CHECKSUM_PRESENT } else { 0 };
-    Open::Msg(MsgWriter::begin(out, id, response_to, flags))
+    (id, Open::Msg(MsgWriter::begin(out, id, response_to, flags)))
 }
 
 /// Completes the message. One that became too long is replaced by an error.
@@ -205,7 +200,7 @@ fn finish_reply(open: Open, form: Form, reply: &mut ReplyBuf) {
     };
     if let Err(error) = done {
         out.clear();
-        let open = begin_reply(form, form.header.request_id, out);
+        let (_, open) = begin_reply(form, form.header.request_id, out);
         {
             let mut writer = DocWriter::new(out);
             write_error(&mut writer, &error);
@@ -254,10 +249,7 @@ async fn run(
         Some((request, last)) if request == form.header.request_id => last,
         _ => form.header.request_id,
     };
-    let open = begin_reply(form, response_to, reply.buffer());
-    let reply_id = match &open {
-        Open::Msg(_) | Open::Query(_) => NEXT_REQUEST_ID.load(Ordering::Relaxed).wrapping_sub(1),
-    };
+    let (reply_id, open) = begin_reply(form, response_to, reply.buffer());
     let mut after = After::default();
     {
         let writer = DocWriter::new(reply.buffer());
@@ -543,27 +535,24 @@ fn keep_command(body: Doc<'_>, out: &mut Vec<u8>) {
     writer.put("$truncated", true);
 }
 
+/// The operation's time in milliseconds if it is one to be logged.
+fn slow_ms(server: &Server, started_ns: u64) -> Option<u64> {
+    let elapsed_ms = kauri_transport::monotonic_ns().saturating_sub(started_ns) / 1_000_000;
+    (elapsed_ms as i64 >= server.slow_ms.load(Ordering::Relaxed)).then_some(elapsed_ms)
+}
+
 fn log_if_slow(
     invocation: &Invocation<'_>,
     command: &Command,
     started_ns: u64,
     error: Option<&Error>,
 ) {
-    let server = invocation.server;
-    let elapsed_ms = kauri_transport::monotonic_ns().saturating_sub(started_ns) / 1_000_000;
-    let threshold = server.slow_ms.load(Ordering::Relaxed);
-    if (elapsed_ms as i64) < threshold || matches!(command.name, "hello" | "isMaster") {
+    let Some(elapsed_ms) = slow_ms(invocation.server, started_ns) else { return };
+    if matches!(command.name, "hello" | "isMaster") {
         return;
     }
-    let ns = match invocation.body.first().map(|e| e.value()) {
-        Some(Value::String(name)) => format!("{}.{name}", invocation.db),
-        _ => format!("{}.$cmd", invocation.db),
-    };
-    let mut attr = Attr::new()
-        .str("type", if command.access == Access::Write { "update" } else { "command" })
-        .str("ns", ns)
-        .str("appName", &invocation.client.app_name)
-        .str("command", kauri_bson::shell_text(invocation.body))
+    let kind = if command.access == Access::Write { "update" } else { "command" };
+    let mut attr = about_slow(kind, invocation.db, &invocation.client.app_name, invocation.body)
         .num("numYields", invocation.op.state().yields());
     if let Some(error) = error {
         attr = attr
@@ -571,7 +560,49 @@ fn log_if_slow(
             .str("errName", error.code().name())
             .num("errCode", error.code().number());
     }
-    attr = attr.str("remote", &invocation.session.remote).num("durationMillis", elapsed_ms);
-    let ctx = format!("conn{}", invocation.session.id);
-    log::info("COMMAND", 51803, &ctx, "Slow query", attr);
+    log_slow(invocation.session, attr, elapsed_ms);
+}
+
+fn about_slow(kind: &'static str, db: &str, app_name: &str, body: Doc<'_>) -> Attr {
+    let ns = match body.first().map(|e| e.value()) {
+        Some(Value::String(name)) => format!("{db}.{name}"),
+        _ => format!("{db}.$cmd"),
+    };
+    Attr::new()
+        .str("type", kind)
+        .str("ns", ns)
+        .str("appName", app_name)
+        .str("command", kauri_bson::shell_text(body))
+}
+
+fn log_slow(session: &SessionInfo, attr: Attr, elapsed_ms: u64) {
+    let attr = attr.str("remote", &session.remote).num("durationMillis", elapsed_ms);
+    log::info("COMMAND", 51803, &format!("conn{}", session.id), "Slow query", attr);
+}
+
+/// Ends a write of the express path, whose log has been waited for.
+pub(crate) fn settle(
+    server: &Arc<Server>,
+    cx: &mut RequestContext<'_>,
+    request: &[u8],
+    reply: &mut ReplyBuf,
+    result: Result<()>,
+) -> Outcome {
+    if let Err(error) = result {
+        server.counters.asserts_user.fetch_add(1, Ordering::Relaxed);
+        if !reply.clear() {
+            return Outcome::Close;
+        }
+        return refuse(cx, request, &error, reply);
+    }
+    let slow = slow_ms(server, cx.received_ns);
+    if let (Some(elapsed_ms), Ok((_, Message::Msg(msg)))) = (slow, Message::parse(request)) {
+        let app_name = cx.state.downcast_mut::<Client>().map_or("", |c| &c.app_name);
+        let body = Doc::from_bytes(msg.body).unwrap_or(Doc::EMPTY);
+        let db = body.get("$db").map(|e| e.value());
+        let db = if let Some(Value::String(db)) = &db { db.as_ref() } else { "" };
+        let attr = about_slow("update", db, app_name, body).num("numYields", 0);
+        log_slow(cx.session, attr, elapsed_ms);
+    }
+    Outcome::Reply
 }

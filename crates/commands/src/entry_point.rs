@@ -4,8 +4,9 @@ use crate::client::Client;
 use crate::dispatch;
 use crate::express;
 use crate::server::Server;
+use kauri_base::Result;
 use kauri_transport::{
-    ClientState, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint, SessionInfo,
+    ClientState, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint, SessionInfo, Tried,
 };
 use std::sync::Arc;
 
@@ -32,8 +33,18 @@ impl ServiceEntryPoint for CommandService {
         cx: &mut RequestContext<'_>,
         request: &[u8],
         reply: &mut ReplyBuf,
-    ) -> Option<Outcome> {
-        express::try_find(&self.server, &dispatch::NEXT_REQUEST_ID, cx, request, reply)
+    ) -> Tried {
+        express::try_handle(&self.server, cx, request, reply)
+    }
+
+    fn settle(
+        &self,
+        cx: &mut RequestContext<'_>,
+        request: &[u8],
+        reply: &mut ReplyBuf,
+        result: Result<()>,
+    ) -> Outcome {
+        dispatch::settle(&self.server, cx, request, reply, result)
     }
 
     fn handle_request<'a>(

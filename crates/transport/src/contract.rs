@@ -26,7 +26,7 @@ use crate::liveness::Liveness;
 use crate::manager::SessionManager;
 use crate::reply::ReplyBuf;
 use crate::stats::ServiceStats;
-use kauri_base::Result;
+use kauri_base::{Result, Ticket};
 use std::any::Any;
 use std::future::Future;
 use std::ops::Range;
@@ -164,6 +164,17 @@ pub enum Outcome {
     ReplyThenClose,
 }
 
+/// What [`ServiceEntryPoint::try_handle`] made of a request.
+pub enum Tried {
+    /// Nothing: `reply` is untouched, and `handle_request` is to be called.
+    No,
+    /// It is handled.
+    Done(Outcome),
+    /// It is done and answered; the reply may go once the ticket is ready and
+    /// [`ServiceEntryPoint::settle`] has seen it. Nobody can call the wait off.
+    After(Ticket),
+}
+
 /// A command in progress. `Send`, so that no guard that belongs to a thread lives across a wait.
 pub type Handling<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 
@@ -172,15 +183,27 @@ pub trait ServiceEntryPoint: Send + Sync + 'static {
     /// Called on the session's worker before its first request.
     fn start_session(&self, session: &Arc<SessionInfo>) -> Box<dyn ClientState>;
 
-    /// Tried first: handles the request if that needs neither waiting nor a boxed future. `None`
-    /// means that nothing was done, `reply` is untouched, and `handle_request` is to be called.
+    /// Tried first: handles the request if that needs no boxed future, and no wait but for one
+    /// ticket at the end.
     fn try_handle(
         &self,
         _cx: &mut RequestContext<'_>,
         _request: &[u8],
         _reply: &mut ReplyBuf,
-    ) -> Option<Outcome> {
-        None
+    ) -> Tried {
+        Tried::No
+    }
+
+    /// Called when the ticket of [`Tried::After`] is ready, before the reply goes. An error has to be
+    /// made the reply.
+    fn settle(
+        &self,
+        _cx: &mut RequestContext<'_>,
+        _request: &[u8],
+        _reply: &mut ReplyBuf,
+        result: Result<()>,
+    ) -> Outcome {
+        if result.is_ok() { Outcome::Reply } else { Outcome::Close }
     }
 
     /// Handles one whole message (header included); appends one whole reply to `reply`.

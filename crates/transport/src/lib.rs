@@ -25,7 +25,7 @@ pub mod unix;
 
 pub use contract::{
     ClientState, Handling, Lease, Outcome, RequestContext, ServiceEntryPoint, Session, SessionEnd,
-    SessionInfo, TransportLayer,
+    SessionInfo, TransportLayer, Tried,
 };
 pub use executor::{
     ExecutorOptions, ServiceExecutor, Sleep, TickEndHook, WorkerHandle, YieldNow, yield_now,

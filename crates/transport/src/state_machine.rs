@@ -13,6 +13,7 @@
 
 use crate::contract::{
     ClientState, Handling, Lease, Outcome, RequestContext, ServiceEntryPoint, Session, SessionEnd,
+    Tried,
 };
 use crate::executor::{WorkerHandle, yield_now};
 use crate::liveness::Liveness;
@@ -21,10 +22,12 @@ use crate::panics::log_panic;
 use crate::reply::ReplyBuf;
 use crate::stats::{Stage, WorkerStats};
 use crate::sys::monotonic_ns;
+use kauri_base::Ticket;
 use kauri_base::log::{self, Attr};
 use std::any::Any;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -242,8 +245,12 @@ impl ServiceStateMachine {
         };
         let tried = caught(|| entry.try_handle(&mut context, request, reply));
         let handled = match tried {
-            Ok(Some(outcome)) => Ok(outcome),
-            Ok(None) => match caught(|| entry.handle_request(context, request, reply)) {
+            Ok(Tried::Done(outcome)) => Ok(outcome),
+            Ok(Tried::After(ticket)) => match wait(ticket, liveness, &mut self.turn).await {
+                Some(result) => caught(|| entry.settle(&mut context, request, reply, result)),
+                None => Ok(Outcome::Close),
+            },
+            Ok(Tried::No) => match caught(|| entry.handle_request(context, request, reply)) {
                 Ok(handling) => drive(handling, liveness, &mut self.turn).await,
                 Err(panic) => Err(panic),
             },
@@ -279,6 +286,23 @@ impl ServiceStateMachine {
 
 fn caught<T>(f: impl FnOnce() -> T) -> std::thread::Result<T> {
     catch_unwind(AssertUnwindSafe(f))
+}
+
+/// Waits for a ticket. `None`: nobody waits for the reply any more.
+async fn wait(
+    mut ticket: Ticket,
+    liveness: &Liveness,
+    turn: &mut Turn,
+) -> Option<kauri_base::Result<()>> {
+    poll_fn(|cx| {
+        if liveness.is_dropped() {
+            return Poll::Ready(None);
+        }
+        let polled = Pin::new(&mut ticket).poll(cx);
+        turn.waited |= polled.is_pending();
+        polled.map(Some)
+    })
+    .await
 }
 
 /// Polls a command to its end, its panic, or the moment from which nobody waits for it any more.

@@ -7,7 +7,7 @@ use common::{Seen, Server, answer};
 use kauri_base::ticket::TicketSource;
 use kauri_base::{Result, Ticket};
 use kauri_transport::{
-    ClientState, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint, SessionInfo,
+    ClientState, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint, SessionInfo, Tried,
 };
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
@@ -20,6 +20,8 @@ struct Log {
 
 #[derive(Default)]
 struct LogState {
+    /// It can't be written any more.
+    broken: bool,
     written: u64,
     durable: u64,
     flushes: u64,
@@ -47,6 +49,9 @@ impl Log {
 impl TicketSource for Log {
     fn poll_ticket(&self, number: u64, waker: &Waker) -> Poll<Result<()>> {
         let mut state = self.state.lock().unwrap();
+        if state.broken {
+            return Poll::Ready(Err(kauri_base::Error::failed_to_parse("broken")));
+        }
         if number <= state.durable {
             return Poll::Ready(Ok(()));
         }
@@ -65,6 +70,35 @@ impl ClientState for NoState {}
 impl ServiceEntryPoint for Writes {
     fn start_session(&self, _session: &Arc<SessionInfo>) -> Box<dyn ClientState> {
         Box::new(NoState)
+    }
+
+    /// `t…`: without a future.
+    fn try_handle(
+        &self,
+        cx: &mut RequestContext<'_>,
+        request: &[u8],
+        reply: &mut ReplyBuf,
+    ) -> Tried {
+        if request[16] != b't' {
+            return Tried::No;
+        }
+        answer(request, b"durable", reply);
+        cx.worker.want_tick_end();
+        Tried::After(self.log.write())
+    }
+
+    fn settle(
+        &self,
+        _cx: &mut RequestContext<'_>,
+        request: &[u8],
+        reply: &mut ReplyBuf,
+        result: Result<()>,
+    ) -> Outcome {
+        if result.is_err() {
+            assert!(reply.clear());
+            answer(request, b"failed", reply);
+        }
+        Outcome::Reply
     }
 
     fn handle_request<'a>(
@@ -89,6 +123,11 @@ impl ServiceEntryPoint for Writes {
 
 #[test]
 fn a_deferred_reply_costs_no_further_wait() {
+    no_further_wait(b"w");
+    no_further_wait(b"t");
+}
+
+fn no_further_wait(request: &[u8]) {
     const REQUESTS: u64 = 500;
     let log = Arc::new(Log::default());
     let service = Arc::new(Writes { log: Arc::clone(&log) });
@@ -96,10 +135,10 @@ fn a_deferred_reply_costs_no_further_wait() {
     let flushed = Arc::clone(&log);
     server.executor.on_tick_end(Arc::new(move || flushed.flush()));
     let mut client = server.connect();
-    assert_eq!(client.ask(b"w"), b"durable");
+    assert_eq!(client.ask(request), b"durable");
     let before = server.manager.stats().workers().remove(0);
     for _ in 0..REQUESTS {
-        assert_eq!(client.ask(b"w"), b"durable");
+        assert_eq!(client.ask(request), b"durable");
     }
     let after = server.manager.stats().workers().remove(0);
     assert_eq!(after.receives - before.receives, REQUESTS);
@@ -127,8 +166,33 @@ fn requests_of_one_tick_share_their_flush() {
         released.recv().unwrap();
     });
     holding.recv_timeout(common::PATIENCE).unwrap();
-    clients.iter_mut().for_each(|client| client.send(b"w"));
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send(if n % 2 == 0 { b"w" } else { b"t" });
+    }
     release.send(()).unwrap();
     clients.iter_mut().for_each(|client| assert_eq!(client.receive(), b"durable"));
     assert_eq!(log.state.lock().unwrap().flushes - before, 1);
+}
+
+#[test]
+fn a_wait_that_fails_is_told_to_the_service_and_a_client_that_left_holds_nothing_up() {
+    let log = Arc::new(Log::default());
+    let service = Arc::new(Writes { log: Arc::clone(&log) });
+    let server = Server::with_service(service, Arc::new(Seen::default()), 1, 100);
+    // Nothing is flushed, so this one waits until its client has gone.
+    let mut leaving = server.connect();
+    leaving.send(b"t");
+    let deadline = std::time::Instant::now() + common::PATIENCE;
+    while log.state.lock().unwrap().waiting.is_empty() {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    drop(leaving);
+    log.state.lock().unwrap().broken = true;
+    let mut client = server.connect();
+    assert_eq!(client.ask(b"t"), b"failed");
+    log.state.lock().unwrap().broken = false;
+    let flushed = Arc::clone(&log);
+    server.executor.on_tick_end(Arc::new(move || flushed.flush()));
+    assert_eq!(client.ask(b"t"), b"durable");
 }

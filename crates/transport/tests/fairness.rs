@@ -6,7 +6,7 @@ use common::{PATIENCE, answer, request};
 use kauri_transport::fake::FakeTransport;
 use kauri_transport::{
     ClientState, ExecutorOptions, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint,
-    ServiceExecutor, SessionInfo, SessionManager, TransportLayer,
+    ServiceExecutor, SessionInfo, SessionManager, TransportLayer, Tried,
 };
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -31,14 +31,14 @@ impl ServiceEntryPoint for Recorder {
         cx: &mut RequestContext<'_>,
         request: &[u8],
         reply: &mut ReplyBuf,
-    ) -> Option<Outcome> {
+    ) -> Tried {
         self.order.lock().unwrap().push(cx.session.id);
         if request[16] == b'x' {
             answer(request, b"", reply);
-            return Some(Outcome::Exhaust);
+            return Tried::Done(Outcome::Exhaust);
         }
         answer(request, b"", reply);
-        Some(Outcome::Reply)
+        Tried::Done(Outcome::Reply)
     }
 
     fn handle_request<'a>(

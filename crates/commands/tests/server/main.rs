@@ -5,6 +5,7 @@ mod common;
 mod definitions;
 mod expiry;
 mod express;
+mod express_writes;
 mod fail_points;
 mod locks;
 mod malformed;

@@ -3,9 +3,7 @@
 use super::retry::{Attempt, attempt, before_next_attempt};
 use super::{WriteOutcome, collection_for_write};
 use crate::write::capped;
-use kauri_base::{
-    Error, ErrorCode, OperationContext, RandomSource, Result, Timestamp, bail, limits,
-};
+use kauri_base::{Error, ErrorCode, OperationContext, Result, Timestamp, bail, limits};
 use kauri_bson::{Doc, DocWriter, Elem, Type, Value};
 use kauri_catalog::{Catalog, Collection, KeyScratch, Namespace};
 use kauri_storage::{StorageError, WriteUnit};
@@ -48,8 +46,7 @@ pub async fn insert(
         if collection.options.capped.is_some() {
             most = 1;
         }
-        let group =
-            prepare_group(catalog, op, &collection, &docs[next..], most, options, &mut scratch);
+        let group = prepare_group(catalog, &collection, &docs[next..], most, options, &mut scratch);
         let (mut unit, count, failed) = group;
         if count > 0 {
             if collection.options.capped.is_some() {
@@ -124,7 +121,6 @@ fn attempt_insert(
 /// cannot be inserted at all.
 fn prepare_group<'d>(
     catalog: &Catalog,
-    op: &OperationContext,
     collection: &Arc<Collection>,
     docs: &[Doc<'d>],
     most: usize,
@@ -139,7 +135,7 @@ fn prepare_group<'d>(
             return (unit, position, None);
         }
         bytes += size;
-        let added = prepare_document(*doc, catalog.random().as_ref(), op).and_then(|prepared| {
+        let added = prepare_document(catalog, *doc).and_then(|prepared| {
             if !options.bypass_validation {
                 collection.check_valid(Doc::from_bytes(&prepared)?, None)?;
             }
@@ -156,11 +152,7 @@ fn prepare_group<'d>(
 
 /// The document as it is stored: checked, `_id` in front (made if there is none), empty timestamps
 /// at the top filled in.
-pub fn prepare_document<'d>(
-    doc: Doc<'d>,
-    random: &dyn RandomSource,
-    op: &OperationContext,
-) -> Result<Cow<'d, [u8]>> {
+pub fn prepare_document<'d>(catalog: &Catalog, doc: Doc<'d>) -> Result<Cow<'d, [u8]>> {
     let size = doc.as_bytes().len();
     if size > limits::DOCUMENT_BYTES_MAX {
         bail!(
@@ -190,8 +182,11 @@ pub fn prepare_document<'d>(
         match id {
             Some(id) => writer.put_elem(id),
             None => {
-                let seconds = (op.clock().unix_ms() / 1000) as u32;
-                writer.put("_id", Value::ObjectId(kauri_bson::new_object_id(seconds, random)));
+                let seconds = (catalog.clock().unix_ms() / 1000) as u32;
+                writer.put(
+                    "_id",
+                    Value::ObjectId(kauri_bson::new_object_id(seconds, catalog.random().as_ref())),
+                );
             }
         }
         for elem in doc {
@@ -199,7 +194,7 @@ pub fn prepare_document<'d>(
                 continue;
             }
             if elem.ty() == Type::Timestamp && elem.value_bytes() == [0; 8] {
-                let seconds = (op.clock().unix_ms() / 1000) as u32;
+                let seconds = (catalog.clock().unix_ms() / 1000) as u32;
                 writer.put(elem.key(), Timestamp { seconds, increment: 1 });
             } else {
                 writer.put_elem(elem);

@@ -9,6 +9,7 @@ pub mod delete;
 pub mod find_and_modify;
 pub mod insert;
 pub mod retry;
+pub mod single;
 pub mod targets;
 pub mod update;
 

@@ -202,6 +202,6 @@ fn is_on_filtered_fields(error: &Error, statement: &UpdateStatement<'_>) -> bool
     pattern.iter().all(|field| named.iter().any(|(path, _)| path.as_str() == field.key()))
 }
 
-fn timestamp(now_ms: i64) -> Timestamp {
+pub(super) fn timestamp(now_ms: i64) -> Timestamp {
     Timestamp { seconds: (now_ms / 1000) as u32, increment: 1 }
 }

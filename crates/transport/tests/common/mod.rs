@@ -6,7 +6,7 @@
 use kauri_transport::tcp::{TcpOptions, TcpTransport};
 use kauri_transport::{
     ClientState, ExecutorOptions, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint,
-    ServiceExecutor, SessionInfo, SessionManager, TransportLayer, yield_now,
+    ServiceExecutor, SessionInfo, SessionManager, TransportLayer, Tried, yield_now,
 };
 use kauri_wire::Header;
 use std::collections::BTreeMap;
@@ -129,25 +129,25 @@ impl ServiceEntryPoint for Echo {
         cx: &mut RequestContext<'_>,
         request: &[u8],
         reply: &mut ReplyBuf,
-    ) -> Option<Outcome> {
+    ) -> Tried {
         match body(request).first().copied() {
             Some(op::ECHO) => {
                 answer(request, body(request), reply);
-                Some(Outcome::Reply)
+                Tried::Done(Outcome::Reply)
             }
             Some(op::NO_REPLY) => {
                 self.seen.no_replies.fetch_add(1, Ordering::SeqCst);
                 self.seen.note("no reply");
-                Some(Outcome::NoReply)
+                Tried::Done(Outcome::NoReply)
             }
             Some(op::EXHAUST) => {
                 let client = cx.state.downcast_mut::<EchoClient>().unwrap();
                 client.exhausted += 1;
                 answer(request, &client.exhausted.to_le_bytes(), reply);
                 if client.exhausted % 3 == 0 {
-                    return Some(Outcome::Reply);
+                    return Tried::Done(Outcome::Reply);
                 }
-                Some(Outcome::Exhaust)
+                Tried::Done(Outcome::Exhaust)
             }
             Some(op::BIG) => {
                 let big = big_body(number(request) as usize);
@@ -157,25 +157,25 @@ impl ServiceEntryPoint for Echo {
                 reply.buffer().push(b'<');
                 reply.splice(&big);
                 reply.buffer().push(b'>');
-                Some(Outcome::Reply)
+                Tried::Done(Outcome::Reply)
             }
             Some(op::REPLY_THEN_CLOSE) => {
                 answer(request, b"bye", reply);
-                Some(Outcome::ReplyThenClose)
+                Tried::Done(Outcome::ReplyThenClose)
             }
             Some(op::COMPRESS) => {
                 cx.worker.adjust_logical_bytes(100, -10);
                 answer(request, body(request), reply);
-                Some(Outcome::Reply)
+                Tried::Done(Outcome::Reply)
             }
-            Some(op::CLOSE) => Some(Outcome::Close),
+            Some(op::CLOSE) => Tried::Done(Outcome::Close),
             Some(op::PANIC) => panic!("asked to"),
             Some(op::BAD_LENGTH) => {
                 answer(request, b"lie", reply);
                 reply.buffer().push(0);
-                Some(Outcome::Reply)
+                Tried::Done(Outcome::Reply)
             }
-            _ => None,
+            _ => Tried::No,
         }
     }
 

@@ -33,12 +33,6 @@ pub fn metrics(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
 fn commands(counters: &Counters, out: &mut DocWriter<'_>) {
     out.put("<UNKNOWN>", read(&counters.unknown_commands));
     for (command, (total, failed)) in cmds::ALL.iter().zip(counters.commands.read()) {
-        // The express path counts a find but not the command.
-        let total = if command.name == "find" {
-            total.max(counters.query.load(Ordering::Relaxed))
-        } else {
-            total
-        };
         let mut counter = out.document(command.name);
         counter.put("failed", failed as i64);
         counter.put("total", total as i64);

@@ -1,63 +1,31 @@
-//! The express path: a `find` for one `_id`, answered without a future, a plan or a context.
-//!
-//! It takes only requests whose every field it knows to change nothing, and gives everything else
-//! back untouched to `dispatch`, whose answer to the same request would be the same bytes. It never
-//! waits: a document that is not at hand goes the ordinary way too.
+//! A `find` for one `_id`.
 
+use super::{Common, Request, id_of, next_reply_id, numbers};
 use crate::client::Client;
 use crate::server::Server;
-use crate::sessions::SessionId;
-use kauri_base::{Access, Result, limits};
+use kauri_base::{Access, Result};
 use kauri_bson::{Doc, DocWriter, Elem, KeyStringBuilder, Type};
 use kauri_catalog::Collection;
 use kauri_storage::Record;
-use kauri_transport::{Outcome, ReplyBuf, RequestContext, SPLICE_BYTES_MIN};
-use kauri_wire::{Header, MsgWriter, OpMsg, begin_msg_of, opcode};
-use std::sync::atomic::{AtomicI32, Ordering};
+use kauri_transport::{Outcome, ReplyBuf, RequestContext, SPLICE_BYTES_MIN, Tried};
+use kauri_wire::{MsgWriter, begin_msg_of};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-/// What of a request the express path needs.
-struct Find<'r> {
-    db: &'r str,
-    collection: &'r str,
-    id: Elem<'r>,
-    session: Option<SessionId>,
-}
-
-/// Answers the request if it is one for the express path.
-pub fn try_find(
+pub(super) fn try_find(
     server: &Arc<Server>,
-    next_request_id: &AtomicI32,
     cx: &mut RequestContext<'_>,
-    request: &[u8],
+    request: &Request<'_>,
     reply: &mut ReplyBuf,
-) -> Option<Outcome> {
-    let header = Header::parse(request)?;
-    if header.op_code != opcode::MSG || server.is_special() {
-        return None;
-    }
-    let msg = OpMsg::parse(request).ok()?;
-    if msg.flags != 0 || msg.sequences().next().is_some() {
-        return None;
-    }
-    let body = kauri_bson::validate(msg.body, limits::DOCUMENT_DEPTH_MAX).ok()?;
-    let find = parse(body)?;
-    if let Some(id) = find.session {
-        server.sessions.touch(id, server.clock.monotonic()).ok()?;
-    }
+) -> Option<Tried> {
+    let (common, id) = parse(request)?;
     let client = cx.state.downcast_mut::<Client>()?;
-    let name = &mut client.scratch_name;
-    name.clear();
-    name.push_str(find.db);
-    name.push('.');
-    name.push_str(find.collection);
-    let collection = server.catalog.collection(name)?;
+    let collection = common.resolve(server, client)?;
     let reader = client.reader.get_mut().unwrap_or_else(PoisonError::into_inner);
     let ru = reader.get_or_insert_with(|| server.catalog.engine().recovery_unit());
     ru.enter();
-    let reply_id = next_request_id.fetch_add(1, Ordering::Relaxed);
-    let answered = match look_up(&collection, &**ru, &find, &mut client.scratch_key) {
-        Ok(Some(found)) => write(&collection, found, reply_id, header.request_id, reply).is_ok(),
+    let answered = match look_up(&collection, &**ru, id, &mut client.scratch_key) {
+        Ok(Some(found)) => write(&collection, found, next_reply_id(), request.id, reply).is_ok(),
         _ => false,
     };
     ru.leave();
@@ -65,69 +33,45 @@ pub fn try_find(
         let _ = reply.clear();
         return None;
     }
-    server.counters.query.fetch_add(1, Ordering::Relaxed);
-    server.counters.docs_returned.fetch_add(1, Ordering::Relaxed);
-    Some(Outcome::Reply)
+    let counters = &server.counters;
+    counters.query.fetch_add(1, Ordering::Relaxed);
+    counters.docs_returned.fetch_add(1, Ordering::Relaxed);
+    counters.commands.count(numbers().find, false);
+    Some(Tried::Done(Outcome::Reply))
 }
 
 /// `None` unless the command is a find by `_id` without anything that would make it another one.
-fn parse(body: Doc<'_>) -> Option<Find<'_>> {
-    let mut fields = body.iter();
-    let first = fields.next()?;
-    if first.key_bytes() != b"find" || first.ty() != Type::String {
+fn parse<'r>(request: &Request<'r>) -> Option<(Common<'r>, Elem<'r>)> {
+    if request.beside.is_some() {
         return None;
     }
-    let mut find = Find { db: "", collection: text(first)?, id: first, session: None };
-    let mut has_id = false;
+    let mut fields = request.body.iter();
+    let mut common = Common::begin(fields.next()?)?;
+    let mut id = None;
     for elem in fields {
         match elem.key_bytes() {
-            b"filter" => {
-                let filter = elem.as_doc().filter(|_| elem.ty() == Type::Document)?;
-                let mut parts = filter.iter();
-                find.id = parts.next().filter(|e| e.key_bytes() == b"_id")?;
-                has_id = parts.next().is_none() && is_plain(find.id);
-            }
-            b"$db" if elem.ty() == Type::String => find.db = text(elem)?,
+            b"filter" => id = Some(id_of(elem)?),
             // A batch of at least one document holds the answer.
             b"limit" | b"batchSize" if elem.ty() == Type::Int32 || elem.ty() == Type::Int64 => {
                 elem.value().as_i64_exact().filter(|n| *n > 0)?;
             }
             b"singleBatch" if elem.ty() == Type::Bool => {}
             b"projection" | b"sort" if elem.as_doc().is_some_and(Doc::is_empty) => {}
-            b"lsid" => find.session = Some(crate::concerns::session_id(elem).ok()?),
-            b"$readPreference" if elem.ty() == Type::Document => {}
-            b"$clusterTime" if elem.ty() == Type::Document => {}
-            _ => return None,
+            _ => common.take(elem)?,
         }
     }
-    (has_id && !find.db.is_empty()).then_some(find)
-}
-
-fn text(elem: Elem<'_>) -> Option<&str> {
-    let bytes = elem.value_bytes();
-    std::str::from_utf8(bytes.get(4..bytes.len().checked_sub(1)?)?).ok()
-}
-
-/// Whether equality with this value is one point of the `_id` index.
-fn is_plain(id: Elem<'_>) -> bool {
-    match id.ty() {
-        Type::Document => id.as_doc().is_some_and(|doc| {
-            !doc.first().is_some_and(|first| first.key_bytes().starts_with(b"$"))
-        }),
-        Type::Array | Type::Null | Type::Undefined | Type::Regex => false,
-        _ => true,
-    }
+    Some((common, id?))
 }
 
 fn look_up<'g>(
     collection: &Collection,
     ru: &'g dyn kauri_storage::RecoveryUnit,
-    find: &Find<'_>,
+    id: Elem<'_>,
     key: &mut KeyStringBuilder,
 ) -> Result<Option<Record<'g>>> {
     let Some(index) = collection.id_index() else { return Ok(None) };
     key.clear();
-    key.append_elem(find.id, false);
+    key.append_elem(id, false);
     let Access::Ready(Some(id)) = index.data.find(ru, key.bytes())? else { return Ok(None) };
     let Access::Ready(Some(record)) = collection.store.get(ru, id)? else { return Ok(None) };
     index.usage.accesses.fetch_add(1, Ordering::Relaxed);

@@ -1,0 +1,323 @@
+//! A write that takes the express path answers and leaves behind what the ordinary path does.
+
+use crate::common::{Client, TestServer, at, lsid, number, show};
+use kauri_base::RandomSource;
+use kauri_base::clock::SeededRandom;
+use kauri_bson::{DocBuf, DocWriter, Value, array, doc};
+use kauri_wire::MsgWriter;
+
+/// Two servers of the same contents. The second one has a failpoint that concerns nobody, so every
+/// request goes the ordinary way there.
+struct Pair {
+    servers: [(TestServer, Client); 2],
+    express: usize,
+    ordinary: usize,
+}
+
+impl Pair {
+    fn start() -> Pair {
+        let servers = [(); 2].map(|()| {
+            let test = TestServer::start();
+            let client = test.client();
+            (test, client)
+        });
+        servers[1].1.admin().ok(doc! {
+            "configureFailPoint" => "failCommand", "mode" => "alwaysOn",
+            "data" => doc! { "failCommands" => array!["nothing"] },
+        });
+        let pair = Pair { servers, express: 0, ordinary: 0 };
+        for (_, client) in &pair.servers {
+            set_up(client);
+        }
+        pair
+    }
+
+    /// Sends the message to both and wants the same reply. Whether it took the express path.
+    #[track_caller]
+    fn same(&mut self, message: &[u8], what: &DocBuf) -> bool {
+        let [first, second] = [0, 1].map(|n| {
+            let (test, client) = &self.servers[n];
+            let before = test.server.operations.next_id();
+            client.send_bytes(message);
+            let reply = client.receive_bytes().unwrap();
+            // Operations on the ordinary path have numbers.
+            let ordinary = test.server.operations.next_id() != before + 1;
+            (reply[16..].to_vec(), ordinary)
+        });
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(first.0 == second.0, "{}\n{:?}\n{:?}", show(what), text(&first.0), text(&second.0));
+        // A message that can't be parsed gets no number on either path.
+        let express = second.1 && !first.1;
+        *(if express { &mut self.express } else { &mut self.ordinary }) += 1;
+        express
+    }
+
+    /// Wants the same documents, counters and whole indexes on both.
+    fn same_state(&self) {
+        let states = self.servers.each_ref().map(|(_, client)| {
+            let mut all = Vec::new();
+            for collection in COLLECTIONS.iter().filter(|c| !["view", "absent"].contains(c)) {
+                client.validate(collection);
+                for sort in [doc! { "_id" => 1 }, doc! { "a" => 1 }, doc! { "u" => 1 }] {
+                    let find =
+                        doc! { "find" => *collection, "hint" => sort, "batchSize" => 10_000 };
+                    all.push(show(&at(&client.run(&find), "cursor")));
+                }
+            }
+            let status = client.ok(doc! { "serverStatus" => 1 });
+            let counters = at(&status, "opcounters");
+            let documents = at(&at(&status, "metrics"), "document");
+            let commands = at(&at(&status, "metrics"), "commands");
+            for name in ["insert", "update", "delete"] {
+                all.push(format!("{name} {}", number(&counters, name)));
+                all.push(show(&at(&commands, name)));
+            }
+            for name in ["inserted", "updated", "deleted"] {
+                all.push(format!("{name} {}", number(&documents, name)));
+            }
+            all
+        });
+        assert_eq!(states[0], states[1]);
+    }
+}
+
+const COLLECTIONS: [&str; 6] = ["c", "c", "capped", "checked", "view", "absent"];
+
+fn set_up(client: &Client) {
+    let keys = array![
+        doc! { "key" => doc! { "a" => 1 }, "name" => "a_1" },
+        doc! { "key" => doc! { "u" => 1 }, "name" => "u_1", "unique" => true, "sparse" => true },
+    ];
+    client.ok(doc! { "create" => "capped", "capped" => true, "size" => 4096, "max" => 5 });
+    let validator = doc! { "a" => doc! { "$type" => "int" } };
+    client.ok(doc! { "create" => "checked", "validator" => validator });
+    client.ok(doc! { "create" => "view", "viewOn" => "c", "pipeline" => Value::array([]) });
+    for collection in ["c", "capped", "checked"] {
+        client.ok(doc! { "createIndexes" => collection, "indexes" => keys.clone() });
+        client.insert(collection, (0..5).map(|n| doc! { "_id" => n, "a" => n % 2, "u" => n }));
+    }
+}
+
+struct Generator(SeededRandom);
+
+impl Generator {
+    fn below(&self, bound: usize) -> usize {
+        (self.0.next_u64() % bound as u64) as usize
+    }
+
+    fn of<'v, T>(&self, values: &'v [T]) -> &'v T {
+        &values[self.below(values.len())]
+    }
+
+    fn id(&self) -> Value<'static> {
+        match self.below(12) {
+            0 => doc! { "x" => 1 }.into(),
+            1 => (self.below(8) as f64).into(),
+            2 => doc! { "$gt" => 1 }.into(),
+            3 => array![1],
+            4 => Value::Null,
+            _ => (self.below(8) as i32).into(),
+        }
+    }
+
+    fn document(&self) -> DocBuf {
+        DocBuf::build(|w| {
+            if self.below(8) == 0 {
+                w.put("a", "before the _id");
+            }
+            w.put_value("_id", &self.id());
+            w.put("a", self.below(3) as i32);
+            if self.below(2) == 0 {
+                w.put("u", self.below(10) as i32);
+            }
+            if self.below(4) == 0 {
+                w.put_value("list", &array![1, 2, doc! { "b" => 3 }]);
+            }
+            match self.below(12) {
+                0 => w.put("stamp", kauri_base::Timestamp { seconds: 0, increment: 0 }),
+                1 => w.put("$dollar", 1),
+                2 => w.put("x.y", 1),
+                _ => {}
+            }
+        })
+    }
+
+    fn filter(&self) -> Value<'static> {
+        match self.below(10) {
+            0 => doc! { "a" => self.below(3) as i32 }.into(),
+            1 => doc! { "_id" => self.id(), "a" => 1 }.into(),
+            2 => doc! {}.into(),
+            3 => 1.into(),
+            4 => doc! { "_id" => self.id(), "list" => 2 }.into(),
+            _ => doc! { "_id" => self.id() }.into(),
+        }
+    }
+
+    fn change(&self) -> Value<'static> {
+        let n = self.below(10) as i32;
+        match self.below(14) {
+            0 => doc! { "a" => n }.into(),
+            1 => doc! { "_id" => n, "a" => n }.into(),
+            2 => doc! { "$set" => doc! { "u" => n } }.into(),
+            3 => doc! { "$inc" => doc! { "a" => 1 } }.into(),
+            4 => doc! { "$unset" => doc! { "u" => 1, "a" => 1 } }.into(),
+            5 => doc! { "$push" => doc! { "list" => n } }.into(),
+            6 => doc! { "$set" => doc! { "list.$" => n } }.into(),
+            7 => doc! { "$set" => doc! { "_id" => n } }.into(),
+            8 => array![doc! { "$set" => doc! { "p" => n } }],
+            9 => doc! { "$nonsense" => doc! { "a" => 1 } }.into(),
+            10 => doc! {}.into(),
+            11 => doc! { "$currentDate" => doc! { "d" => true } }.into(),
+            12 => 1.into(),
+            _ => doc! { "$set" => doc! { "a" => n, "s" => "text" } }.into(),
+        }
+    }
+
+    fn flag(&self, w: &mut DocWriter<'_>, name: &str) {
+        match self.below(6) {
+            0 => w.put(name, true),
+            1 | 2 => w.put(name, false),
+            3 if self.below(4) == 0 => w.put(name, 1),
+            _ => {}
+        }
+    }
+
+    fn statement(&self, command: &str) -> DocBuf {
+        match command {
+            "insert" => self.document(),
+            "update" => DocBuf::build(|w| {
+                let filter = self.filter();
+                w.put_value("q", &filter);
+                w.put_value("u", &self.change());
+                // Else the new document's id is made up.
+                if let Value::Document(filter) = &filter
+                    && filter.as_doc().value("_id").is_number()
+                {
+                    self.flag(w, "upsert");
+                }
+                self.flag(w, "multi");
+                match self.below(24) {
+                    0 => w.put_value("arrayFilters", &Value::array([])),
+                    1 => w.put("hint", "a_1"),
+                    2 => w.put("collation", doc! { "locale" => "simple" }.as_doc()),
+                    3 => w.put("unknown", 1),
+                    _ => {}
+                }
+            }),
+            _ => DocBuf::build(|w| {
+                w.put_value("q", &self.filter());
+                match self.below(10) {
+                    0 => w.put("limit", 0),
+                    1 => w.put("limit", 2),
+                    2 => {}
+                    3 => w.put("limit", 1.0),
+                    _ => w.put("limit", 1),
+                }
+                if self.below(20) == 0 {
+                    w.put("hint", "_id_");
+                }
+            }),
+        }
+    }
+
+    fn option(&self, w: &mut DocWriter<'_>) {
+        let options: [(&str, Value<'static>); 16] = [
+            ("ordered", true.into()),
+            ("ordered", false.into()),
+            ("ordered", 1.into()),
+            ("lsid", lsid(1).into()),
+            ("lsid", 1.into()),
+            ("$clusterTime", doc! {}.into()),
+            ("$readPreference", doc! { "mode" => "primary" }.into()),
+            ("writeConcern", doc! { "w" => 1 }.into()),
+            ("writeConcern", doc! { "w" => "majority" }.into()),
+            ("writeConcern", doc! { "w" => 7 }.into()),
+            ("writeConcern", doc! { "j" => true }.into()),
+            ("maxTimeMS", 1000.into()),
+            ("comment", "x".into()),
+            ("bypassDocumentValidation", true.into()),
+            ("txnNumber", 1i64.into()),
+            ("unknown", 1.into()),
+        ];
+        let (name, value) = self.of(&options);
+        w.put_value(name, value);
+    }
+
+    /// A message, and what it says.
+    fn message(&self) -> (Vec<u8>, DocBuf) {
+        let command = *self.of(&["insert", "update", "update", "delete"]);
+        let list = match command {
+            "insert" => "documents",
+            "update" => "updates",
+            _ => "deletes",
+        };
+        let count = *self.of(&[0, 1, 1, 1, 1, 1, 1, 1, 1, 2]);
+        let statements: Vec<DocBuf> = (0..count).map(|_| self.statement(command)).collect();
+        let array = || Value::array(statements.iter().map(|s| Value::from(s.clone())));
+        let beside = self.below(2) == 0;
+        let body = DocBuf::build(|w| {
+            w.put(command, *self.of(&COLLECTIONS));
+            if !beside || self.below(20) == 0 {
+                w.put_value(list, &array());
+            }
+            for _ in 0..self.below(2) {
+                self.option(w);
+            }
+            w.put("$db", "test");
+        });
+        let mut message = Vec::new();
+        let writer = MsgWriter::begin(&mut message, 1, 0, 0);
+        DocWriter::new(&mut message).put_all(body.as_doc());
+        if beside {
+            let name = if self.below(30) == 0 { "others" } else { list };
+            let sequence = writer.begin_sequence(&mut message, name);
+            statements.iter().for_each(|s| message.extend_from_slice(s.as_bytes()));
+            sequence.finish(&mut message);
+        }
+        writer.finish(&mut message).unwrap();
+        let what = doc! { "body" => body, "beside" => if beside { array() } else { Value::Null } };
+        (message, what)
+    }
+}
+
+#[test]
+fn writes_are_the_same_by_either_path() {
+    const SEED: u64 = 20_262;
+    let mut pair = Pair::start();
+    let generator = Generator(SeededRandom::new(SEED));
+    let mut paths = std::collections::BTreeMap::<&str, usize>::new();
+    for step in 0..4_000 {
+        let (message, what) = generator.message();
+        if pair.same(&message, &what) {
+            let body = at(&what, "body");
+            for name in ["insert", "update", "delete"] {
+                if body.as_doc().get(name).is_some() {
+                    *paths.entry(name).or_default() += 1;
+                }
+            }
+        }
+        if step % 200 == 199 {
+            pair.same_state();
+        }
+    }
+    pair.same_state();
+    for name in ["insert", "update", "delete"] {
+        let count = paths.get(name).copied().unwrap_or_default();
+        assert!(count > 50, "{count} of {name} took the express path");
+    }
+    assert!(pair.ordinary > 1_000, "{} took the ordinary path", pair.ordinary);
+}
+
+#[test]
+fn an_insert_without_an_id_gets_one() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", [doc! { "_id" => 0 }]);
+    let before = test.server.operations.next_id();
+    client.insert("c", [doc! { "a" => 1 }]);
+    assert_eq!(test.server.operations.next_id(), before + 1, "took the ordinary path");
+    let found = client.ok(doc! { "find" => "c", "filter" => doc! { "a" => 1 } });
+    let found = crate::common::first_batch(&found);
+    let id = found[0].as_doc().first().map(|e| (e.key().to_owned(), e.ty()));
+    assert_eq!(id, Some(("_id".to_owned(), kauri_bson::Type::ObjectId)));
+}
