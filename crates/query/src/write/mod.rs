@@ -103,3 +103,113 @@ pub fn existing_for_write(catalog: &Catalog, ns: &Namespace) -> Result<Option<Ar
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kauri_base::operation::OperationState;
+    use kauri_base::ticket::TicketSource;
+    use kauri_base::{CommitSeq, Ticket};
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use std::task::{Context, Poll, Waker};
+
+    /// Stands still, so that no slice is ever over.
+    struct NoTime;
+
+    impl kauri_base::Clock for NoTime {
+        fn unix_ms(&self) -> i64 {
+            0
+        }
+
+        fn monotonic(&self) -> std::time::Duration {
+            std::time::Duration::ZERO
+        }
+    }
+
+    /// A log that is written as far as the test says.
+    #[derive(Default)]
+    struct Log(AtomicU64);
+
+    impl TicketSource for Log {
+        fn poll_ticket(&self, number: u64, _waker: &Waker) -> Poll<Result<()>> {
+            match number <= self.0.load(Ordering::Relaxed) {
+                true => Poll::Ready(Ok(())),
+                false => Poll::Pending,
+            }
+        }
+    }
+
+    struct Command {
+        log: Arc<Log>,
+        op: OperationContext,
+        outcome: WriteOutcome,
+        commits: u64,
+        asked: Arc<AtomicUsize>,
+    }
+
+    impl Command {
+        fn new() -> Command {
+            let state = Arc::new(OperationState::new(1));
+            let asked = Arc::new(AtomicUsize::new(0));
+            let counter = asked.clone();
+            let before_wait = Arc::new(move || drop(counter.fetch_add(1, Ordering::Relaxed)));
+            Command {
+                log: Arc::default(),
+                op: OperationContext::new(state, Arc::new(NoTime)),
+                outcome: WriteOutcome::waiting(before_wait),
+                commits: 0,
+                asked,
+            }
+        }
+
+        fn commit(&mut self, bytes: usize) {
+            self.commits += 1;
+            let written = Ticket::new(self.log.clone(), self.commits);
+            let ticket = CommitTicket::new(CommitSeq(self.commits), Some(written), None);
+            self.outcome.committed(ticket, bytes);
+        }
+
+        /// Whether the command goes on at once.
+        fn goes_on(&mut self) -> bool {
+            let mut pause = pin!(self.outcome.pause(&mut self.op));
+            let mut cx = Context::from_waker(Waker::noop());
+            let first = pause.as_mut().poll(&mut cx).is_ready();
+            if !first {
+                // It goes on once the log has caught up.
+                self.log.0.store(self.commits, Ordering::Relaxed);
+                assert!(pause.as_mut().poll(&mut cx).is_ready());
+            }
+            first
+        }
+
+        fn asked(&self) -> usize {
+            self.asked.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn a_command_does_not_run_ahead_of_the_log_without_bound() {
+        let mut command = Command::new();
+        for _ in 0..3 {
+            for _ in 1..UNWRITTEN_COMMITS_MAX {
+                command.commit(1);
+                assert!(command.goes_on());
+            }
+            let before = command.asked();
+            command.commit(1);
+            assert!(!command.goes_on());
+            assert_eq!(command.asked(), before + 1, "nobody was asked to write");
+        }
+        let mut command = Command::new();
+        command.commit(UNWRITTEN_BYTES_MAX - 1);
+        assert!(command.goes_on());
+        command.commit(1);
+        assert!(!command.goes_on());
+        // What is written already is not waited for.
+        command.commit(UNWRITTEN_BYTES_MAX);
+        command.log.0.store(u64::MAX, Ordering::Relaxed);
+        assert!(command.goes_on());
+    }
+}
