@@ -307,6 +307,18 @@ async fn run(
             after.more_to_come = false;
         }
     }
+    conclude(cx, form, &after, open, reply_id, reply)
+}
+
+/// Completes the reply as the request wants it.
+fn conclude(
+    cx: RequestContext<'_>,
+    form: Form,
+    after: &After,
+    open: Open,
+    reply_id: i32,
+    reply: &mut ReplyBuf,
+) -> Outcome {
     if form.no_reply {
         reply.buffer().clear();
         return Outcome::NoReply;
