@@ -1,0 +1,63 @@
+//! WiredTiger as a storage engine: `--storageEngine wiredTiger`, the engine that Kauri's own is
+//! compared with, set up as MongoDB sets it up.
+//!
+//! Behind the cargo feature `wiredtiger`, off by default, since Debian's library is GPL; without it
+//! this crate is empty. Where it sits: beside `storage-log`, under the same interface and the same
+//! conformance suite. It must not know documents' meaning.
+//!
+//! WiredTiger's calls block, so [`kauri_storage::StorageEngine::may_block`] is true: the server
+//! gives such an engine many more threads than cores, as MongoDB does.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `sys` | the library behind safe types; all unsafe code |
+//! | `open` | opening a directory, the configuration, what is refused |
+//! | `core` | the open engine: sessions, tables, drops |
+//! | `rows` | the tables that say which tables there are, and how much is in them |
+//! | `registry` | the same in memory |
+//! | `commit`, `index_write` | write units |
+//! | `sequence` | commit numbers, and which of them readers may rely on |
+//! | `acks` | which commits are written and durable |
+//! | `unit`, `store`, `index` | reading |
+//! | `keys` | index keys as bytes |
+//! | `build` | filling an index from the records |
+//! | `status` | figures, messages |
+
+#[cfg(feature = "wiredtiger")]
+mod acks;
+#[cfg(feature = "wiredtiger")]
+mod build;
+#[cfg(feature = "wiredtiger")]
+mod commit;
+#[cfg(feature = "wiredtiger")]
+mod core;
+#[cfg(feature = "wiredtiger")]
+mod engine;
+#[cfg(feature = "wiredtiger")]
+mod index;
+#[cfg(feature = "wiredtiger")]
+mod index_write;
+#[cfg(feature = "wiredtiger")]
+mod keys;
+#[cfg(feature = "wiredtiger")]
+mod open;
+#[cfg(feature = "wiredtiger")]
+mod registry;
+#[cfg(feature = "wiredtiger")]
+mod rows;
+#[cfg(feature = "wiredtiger")]
+mod sequence;
+#[cfg(feature = "wiredtiger")]
+mod status;
+#[cfg(feature = "wiredtiger")]
+mod store;
+#[cfg(feature = "wiredtiger")]
+#[allow(unsafe_code)]
+mod sys;
+#[cfg(feature = "wiredtiger")]
+mod unit;
+
+#[cfg(feature = "wiredtiger")]
+pub use engine::{Figures, WiredTiger};
+#[cfg(feature = "wiredtiger")]
+pub use open::Options;

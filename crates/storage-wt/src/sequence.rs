@@ -1,0 +1,124 @@
+//! Commit numbers. A commit takes its number when it begins and publishes it when WiredTiger has
+//! committed; readers rely on the numbers below the first that is not published.
+//!
+//! Invariant: a transaction takes its number after its snapshot, so whoever overwrites a record that
+//! it sees has a higher number than the record's version.
+
+use kauri_base::CommitSeq;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// See the module's head.
+pub struct Sequence {
+    visible: AtomicU64,
+    open: Mutex<Open>,
+    published: Condvar,
+}
+
+struct Open {
+    /// The number after the last that was given.
+    next: u64,
+    /// For the numbers from `visible + 1` on, whether each is done.
+    done: VecDeque<bool>,
+    waiting: usize,
+}
+
+/// A number that was taken. Dropped, it is given up.
+pub struct Taken<'s> {
+    sequence: &'s Sequence,
+    seq: u64,
+}
+
+impl Sequence {
+    /// Everything up to `seq` is visible.
+    pub fn new(seq: u64) -> Sequence {
+        let open = Open { next: seq + 1, done: VecDeque::new(), waiting: 0 };
+        Sequence {
+            visible: AtomicU64::new(seq),
+            open: Mutex::new(open),
+            published: Condvar::new(),
+        }
+    }
+
+    /// All commits up to this one can be seen.
+    pub fn visible(&self) -> CommitSeq {
+        CommitSeq(self.visible.load(Ordering::Acquire))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the next number.
+    pub fn take(&self) -> Taken<'_> {
+        let mut open = self.lock();
+        let seq = open.next;
+        open.next += 1;
+        open.done.push_back(false);
+        Taken { sequence: self, seq }
+    }
+
+    fn finish<'s>(&'s self, mut open: MutexGuard<'s, Open>, seq: u64) -> MutexGuard<'s, Open> {
+        let mut visible = self.visible.load(Ordering::Relaxed);
+        if let Some(done) = open.done.get_mut((seq - visible - 1) as usize) {
+            *done = true;
+        }
+        while open.done.front() == Some(&true) {
+            open.done.pop_front();
+            visible += 1;
+        }
+        self.visible.store(visible, Ordering::Release);
+        if open.waiting > 0 {
+            self.published.notify_all();
+        }
+        open
+    }
+}
+
+impl Taken<'_> {
+    /// The number.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// WiredTiger has committed: returns when this commit and all before it are visible.
+    pub fn publish(self) -> CommitSeq {
+        let (sequence, seq) = (self.sequence, self.seq);
+        std::mem::forget(self);
+        let mut open = sequence.finish(sequence.lock(), seq);
+        open.waiting += 1;
+        while sequence.visible.load(Ordering::Relaxed) < seq {
+            open = sequence.published.wait(open).unwrap_or_else(PoisonError::into_inner);
+        }
+        open.waiting -= 1;
+        CommitSeq(seq)
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        drop(self.sequence.finish(self.sequence.lock(), self.seq));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_visible_in_order() {
+        let sequence = Sequence::new(10);
+        let (one, two, three) = (sequence.take(), sequence.take(), sequence.take());
+        assert_eq!((one.seq(), two.seq(), three.seq()), (11, 12, 13));
+        drop(two);
+        assert_eq!(sequence.visible(), CommitSeq(10), "one is still open");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| three.publish());
+            assert_eq!(one.publish(), CommitSeq(11));
+            assert_eq!(waits.join().expect("a thread"), CommitSeq(13));
+        });
+        assert_eq!(sequence.visible(), CommitSeq(13));
+        assert_eq!(sequence.take().publish(), CommitSeq(14));
+    }
+}

@@ -1,0 +1,194 @@
+//! The recovery unit: a session with a transaction, and copies of what was read through it.
+//!
+//! WiredTiger's memory moves as soon as a cursor does, so documents are copied once, into the unit.
+//! Invariant: what [`Kept`] holds only grows while the unit is lent out, so that what it returned
+//! lives as long as the borrow; only `leave`, which needs the unit exclusively, empties it.
+
+use crate::core::{Core, Lent, failed};
+use crate::sys::Code;
+use kauri_base::{CommitSeq, RecordId};
+use kauri_storage::{RecoveryUnit, StorageError};
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
+use std::sync::Arc;
+
+/// See the module's head.
+pub struct WtUnit {
+    core: Arc<Core>,
+    entered: bool,
+    snapshot: CommitSeq,
+    session: RefCell<std::result::Result<Lent, Code>>,
+    kept: Kept,
+    /// Records that a scan has copied on its way, to be looked up next.
+    ahead: RefCell<Ahead>,
+}
+
+/// What a scan's last batch has copied.
+#[derive(Default)]
+pub struct Ahead {
+    /// The table that the records are of.
+    table: u64,
+    records: Vec<(RecordId, Place)>,
+    /// Where the next lookup will probably find its record.
+    next: usize,
+}
+
+impl WtUnit {
+    /// A unit that has not entered.
+    pub fn new(core: Arc<Core>) -> WtUnit {
+        WtUnit {
+            core,
+            entered: false,
+            snapshot: CommitSeq(0),
+            session: RefCell::new(Err(Code::NOT_FOUND)),
+            kept: Kept::default(),
+            ahead: RefCell::default(),
+        }
+    }
+
+    /// This engine's unit behind the trait object, entered.
+    pub fn of(ru: &dyn RecoveryUnit) -> Result<&WtUnit, StorageError> {
+        match ru.as_any().downcast_ref::<WtUnit>() {
+            Some(unit) if unit.entered => Ok(unit),
+            Some(_) => Err(StorageError::Io("the recovery unit has not entered".to_owned())),
+            None => Err(StorageError::Io("the recovery unit of another engine".to_owned())),
+        }
+    }
+
+    /// The session, in a transaction.
+    pub fn session(&self) -> Result<RefMut<'_, Lent>, StorageError> {
+        let session = self.session.borrow_mut();
+        if let Err(code) = &*session {
+            return Err(failed(*code));
+        }
+        RefMut::filter_map(session, |session| session.as_mut().ok())
+            .map_err(|_| failed(Code::NOT_FOUND))
+    }
+
+    /// What was read through the unit.
+    pub fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// A scan's new batch of this table.
+    pub fn set_ahead(&self, table: u64, records: Vec<(RecordId, Place)>) {
+        *self.ahead.borrow_mut() = Ahead { table, records, next: 0 };
+    }
+
+    /// The record's value, if a scan has just passed it.
+    pub fn ahead(&self, table: u64, id: RecordId) -> Option<&[u8]> {
+        let mut ahead = self.ahead.borrow_mut();
+        if ahead.table != table {
+            return None;
+        }
+        let at = ahead.next;
+        let (_, place) = *ahead.records.get(at).filter(|(record, _)| *record == id)?;
+        ahead.next = at + 1;
+        self.kept.get(place)
+    }
+}
+
+impl RecoveryUnit for WtUnit {
+    fn enter(&mut self) {
+        self.leave();
+        // First the number, then the snapshot: it holds at least what the number says.
+        self.snapshot = self.core.sequence.visible();
+        *self.session.get_mut() = self.core.session().and_then(|mut session| {
+            session.begin()?;
+            Ok(session)
+        });
+        self.entered = true;
+    }
+
+    fn leave(&mut self) {
+        if !std::mem::take(&mut self.entered) {
+            return;
+        }
+        if let Ok(session) = self.session.get_mut() {
+            session.rollback();
+        }
+        *self.session.get_mut() = Err(Code::NOT_FOUND);
+        *self.ahead.get_mut() = Ahead::default();
+        self.kept.clear();
+    }
+
+    fn is_entered(&self) -> bool {
+        self.entered
+    }
+
+    fn snapshot(&self) -> CommitSeq {
+        self.snapshot
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for WtUnit {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Chunk `n` has room for `CHUNK_FIRST << n` values, so this many are never used up.
+const CHUNKS: usize = 40;
+const CHUNK_FIRST: usize = 4;
+
+type Chunk = Box<[OnceCell<Box<[u8]>>]>;
+
+/// Values that stay where they are until all are given up.
+pub struct Kept {
+    chunks: [OnceCell<Chunk>; CHUNKS],
+    /// The chunk being filled, and how many of its places are taken.
+    filling: Cell<Place>,
+}
+
+/// Where a value is kept: its chunk, and its place there.
+pub type Place = (usize, usize);
+
+impl Default for Kept {
+    fn default() -> Kept {
+        Kept { chunks: [const { OnceCell::new() }; CHUNKS], filling: Cell::new((0, 0)) }
+    }
+}
+
+impl Kept {
+    /// Keeps a copy.
+    pub fn keep(&self, value: &[u8]) -> Place {
+        let (mut chunk, mut place) = self.filling.get();
+        if place == CHUNK_FIRST << chunk {
+            (chunk, place) = (chunk + 1, 0);
+        }
+        self.filling.set((chunk, place + 1));
+        if let Some(places) = self.chunks.get(chunk) {
+            let places = places
+                .get_or_init(|| (0..CHUNK_FIRST << chunk).map(|_| OnceCell::new()).collect());
+            if let Some(cell) = places.get(place) {
+                let _ = cell.set(value.into());
+            }
+        }
+        (chunk, place)
+    }
+
+    /// What is kept at this place.
+    pub fn get(&self, (chunk, place): Place) -> Option<&[u8]> {
+        self.chunks.get(chunk)?.get()?.get(place)?.get().map(|value| &**value)
+    }
+
+    fn clear(&mut self) {
+        self.filling.set((0, 0));
+        // The first chunk is emptied but kept: most operations read a few documents only.
+        let mut chunks = self.chunks.iter_mut();
+        if let Some(places) = chunks.next().and_then(OnceCell::get_mut) {
+            for place in places.iter_mut() {
+                place.take();
+            }
+        }
+        for chunk in chunks {
+            if chunk.take().is_none() {
+                break;
+            }
+        }
+    }
+}
