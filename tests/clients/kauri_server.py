@@ -3,6 +3,8 @@
 As a program: kauri_server.py [SERVER FLAG…] -- COMMAND…
 runs COMMAND with KAURI_URI in its environment, ends the server and returns COMMAND's status; it
 fails if the server did not end in order.
+
+KAURI_FLAGS holds flags that every server gets, separated by spaces.
 """
 
 import os
@@ -30,7 +32,7 @@ class Server:
 
     def __init__(self, flags=(), binary=None):
         self.binary = binary or os.environ["KAURI"]
-        self.flags = list(flags)
+        self.flags = [*flags, *os.environ.get("KAURI_FLAGS", "").split()]
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="kauri-"))
         self.log = self.directory / "log"
         self.process = None

@@ -7,18 +7,23 @@ use kauri_medium::plain::PlainDirectory;
 use kauri_storage::ephemeral::EphemeralEngine;
 use kauri_storage::{Maintenance, StorageEngine};
 use kauri_storage_log::PmLog;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 const RECOVERY_THREADS_MAX: u64 = 256;
+const WORKERS_THAT_BLOCK: u64 = 64;
+const WT_CACHE_SIZE: &str = "storage.wiredTiger.engineConfig.cacheSizeGB";
+
+/// Leaves an engine's directory as a clean shutdown does.
+type Close = Box<dyn FnOnce() -> Result<()>>;
 
 /// An engine and the threads that maintain it.
 pub struct Engine {
     /// The engine.
     pub storage: Arc<dyn StorageEngine>,
-    log: Option<Arc<PmLog>>,
+    close: Close,
     stop: Arc<AtomicBool>,
     threads: Vec<(JoinHandle<()>, Box<dyn Fn() + Send + Sync>)>,
 }
@@ -27,22 +32,39 @@ impl Engine {
     /// Opens the engine.
     pub fn open(options: &Options) -> Result<Engine> {
         let name = options.text("storage.engine", "pmlog");
-        let (storage, log): (Arc<dyn StorageEngine>, _) = match name.as_str() {
+        let (storage, close): (Arc<dyn StorageEngine>, Close) = match name.as_str() {
             "pmlog" => {
+                if options.given(WT_CACHE_SIZE).is_some() {
+                    return Err(Error::new(
+                        ErrorCode::InvalidOptions,
+                        "--wiredTigerCacheSizeGB is for --storageEngine wiredTiger; pmlog takes \
+                         --cacheSizeGB",
+                    ));
+                }
                 let log = Arc::new(open_log(options)?);
-                (log.clone(), Some(log))
+                (log.clone(), Box::new(move || log.close().map_err(Error::from)))
             }
-            "ephemeralForTest" => (Arc::new(EphemeralEngine::new()), None),
+            "wiredTiger" => open_wiredtiger(options)?,
+            "ephemeralForTest" => (Arc::new(EphemeralEngine::new()), Box::new(|| Ok(()))),
             other => {
                 return Err(Error::new(
                     ErrorCode::BadValue,
                     format!(
-                        "unknown storage engine '{other}'; there are pmlog and ephemeralForTest"
+                        "unknown storage engine '{other}'; there are pmlog, wiredTiger and \
+                         ephemeralForTest"
                     ),
                 ));
             }
         };
-        Ok(Engine { storage, log, stop: Arc::default(), threads: Vec::new() })
+        Ok(Engine { storage, close, stop: Arc::default(), threads: Vec::new() })
+    }
+
+    /// How many worker threads the server needs. A session whose engine blocks holds its worker up,
+    /// and with it the other sessions that live there; so there are many then, and nearly every
+    /// session has one of its own, as in MongoDB.
+    pub fn workers(&self, options: &Options) -> usize {
+        let default = if self.storage.may_block() { WORKERS_THAT_BLOCK } else { 0 };
+        options.number("net.workers", default) as usize
     }
 
     /// Starts the maintenance threads.
@@ -68,16 +90,13 @@ impl Engine {
             // A maintenance thread that panicked has said so; the data is on the medium.
             let _ = thread.join();
         }
-        match &self.log {
-            Some(log) => log.close().map_err(Error::from),
-            None => Ok(()),
-        }
+        (self.close)()
     }
 }
 
-fn open_log(options: &Options) -> Result<PmLog> {
-    let path = options.text("storage.dbPath", "/data/db");
-    let path = Path::new(&path);
+/// The data directory, which must be there.
+fn data_directory(options: &Options) -> Result<PathBuf> {
+    let path = PathBuf::from(options.text("storage.dbPath", "/data/db"));
     if !path.is_dir() {
         return Err(Error::new(
             ErrorCode::NonExistentPath,
@@ -89,7 +108,39 @@ fn open_log(options: &Options) -> Result<PmLog> {
             ),
         ));
     }
-    let directory = PlainDirectory::open(path)?;
+    Ok(path)
+}
+
+#[cfg(feature = "wiredtiger")]
+fn open_wiredtiger(options: &Options) -> Result<(Arc<dyn StorageEngine>, Close)> {
+    let path = data_directory(options)?;
+    let cache_bytes = options
+        .gigabytes(WT_CACHE_SIZE)
+        .or_else(|| options.gigabytes("storage.cacheSizeGB"))
+        .unwrap_or_else(default_cache_bytes);
+    let engine_options = kauri_storage_wt::Options {
+        cache_bytes,
+        commit_interval_ms: options.number("storage.journal.commitIntervalMs", 100),
+        ..kauri_storage_wt::Options::default()
+    };
+    let attr = Attr::new().str("path", path.display().to_string()).num("cacheBytes", cache_bytes);
+    log::info("STORAGE", 22315, "initandlisten", "Opening WiredTiger", attr);
+    let engine = Arc::new(kauri_storage_wt::WiredTiger::open(&path, engine_options)?);
+    Ok((engine.clone(), Box::new(move || engine.close().map_err(Error::from))))
+}
+
+#[cfg(not(feature = "wiredtiger"))]
+fn open_wiredtiger(_options: &Options) -> Result<(Arc<dyn StorageEngine>, Close)> {
+    Err(Error::new(
+        ErrorCode::InvalidOptions,
+        "this kauri was built without WiredTiger; install libwiredtiger-dev and build it with \
+         'cargo build --release -p kauri-server --features wiredtiger'",
+    ))
+}
+
+fn open_log(options: &Options) -> Result<PmLog> {
+    let path = data_directory(options)?;
+    let directory = PlainDirectory::open(&path)?;
     let engine_options = kauri_storage_log::Options {
         cache_bytes: options.gigabytes("storage.cacheSizeGB").unwrap_or_else(default_cache_bytes),
         commit_interval_ms: options.number("storage.journal.commitIntervalMs", 100),

@@ -80,7 +80,12 @@ const KNOWN: &[Known] = &[
         Kind::Number,
         "microseconds that a worker looks for requests before it sleeps [default: 0]",
     ),
-    known("net.workers", "workers", Kind::Number, "worker threads [default: one per core]"),
+    known(
+        "net.workers",
+        "workers",
+        Kind::Number,
+        "worker threads [default: one per core; with an engine that blocks 64]",
+    ),
     known("systemLog.path", "logpath", Kind::Text, "file for the log [default: standard output]"),
     known(
         "systemLog.logAppend",
@@ -100,13 +105,20 @@ const KNOWN: &[Known] = &[
         "storage.engine",
         "storageEngine",
         Kind::Text,
-        "pmlog (default) or ephemeralForTest (in memory, nothing is kept)",
+        "pmlog (default), wiredTiger (if it was built in), or ephemeralForTest (in memory, nothing is \
+         kept)",
     ),
     known(
         "storage.cacheSizeGB",
         "cacheSizeGB",
         Kind::Decimal,
         "memory for documents, in GB [default: half of the memory beyond 1 GB]",
+    ),
+    known(
+        "storage.wiredTiger.engineConfig.cacheSizeGB",
+        "wiredTigerCacheSizeGB",
+        Kind::Decimal,
+        "WiredTiger's cache, in GB [default: as --cacheSizeGB]",
     ),
     known(
         "storage.maxSizeGB",

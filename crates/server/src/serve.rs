@@ -42,7 +42,7 @@ pub fn run(options: Options) -> Result<()> {
     }
     engine.start_maintenance()?;
     let executor = ServiceExecutor::start(&ExecutorOptions {
-        workers: options.number("net.workers", 0) as usize,
+        workers: engine.workers(&options),
         spin_us: options.number("net.spinMicros", 0),
     })?;
     prepare(&server)?;

@@ -138,7 +138,10 @@ impl Core {
         Ok(self.acks.tickets(seq))
     }
 
-    fn commit_documents(self: &Arc<Self>, unit: &mut WriteUnit<'_>) -> Result<CommitSeq, StorageError> {
+    fn commit_documents(
+        self: &Arc<Self>,
+        unit: &mut WriteUnit<'_>,
+    ) -> Result<CommitSeq, StorageError> {
         let registry = self.read();
         let mut view = View { registry: &registry, overlay: Overlay::default() };
         let mut session = self.session().map_err(failed)?;
@@ -187,7 +190,8 @@ impl Core {
             old.into_iter().for_each(|index| self.discard_index(index));
         }
         change(unit, &registry);
-        let gone = registry.indexes.values().filter(|i| !registry.stores.contains_key(&i.collection));
+        let gone =
+            registry.indexes.values().filter(|i| !registry.stores.contains_key(&i.collection));
         let gone: Vec<_> = gone.map(|index| index.id).collect();
         for id in gone {
             registry.indexes.remove(&id).into_iter().for_each(|index| self.discard_index(index));
@@ -240,8 +244,7 @@ impl Core {
                 }
                 _ => {}
             }
-            let all_there =
-                |change: &KeyChange| view.index(change.index, collection).is_some();
+            let all_there = |change: &KeyChange| view.index(change.index, collection).is_some();
             if !unit.keys_of(position).iter().all(all_there) {
                 return Err(stale);
             }

@@ -34,11 +34,7 @@ impl Sequence {
     /// Everything up to `seq` is visible.
     pub fn new(seq: u64) -> Sequence {
         let open = Open { next: seq + 1, done: VecDeque::new(), waiting: 0 };
-        Sequence {
-            visible: AtomicU64::new(seq),
-            open: Mutex::new(open),
-            published: Condvar::new(),
-        }
+        Sequence { visible: AtomicU64::new(seq), open: Mutex::new(open), published: Condvar::new() }
     }
 
     /// All commits up to this one can be seen.

@@ -69,17 +69,10 @@ unsafe extern "C" {
     fn kwt_update(cursor: *mut RawCursor) -> c_int;
     fn kwt_remove(cursor: *mut RawCursor) -> c_int;
     fn kwt_get_key_q(cursor: *mut RawCursor, key: *mut i64) -> c_int;
-    fn kwt_get_key_u(
-        cursor: *mut RawCursor,
-        data: *mut *const c_void,
-        size: *mut usize,
-    ) -> c_int;
+    fn kwt_get_key_u(cursor: *mut RawCursor, data: *mut *const c_void, size: *mut usize) -> c_int;
     fn kwt_get_key_s(cursor: *mut RawCursor, key: *mut *const c_char) -> c_int;
-    fn kwt_get_value_u(
-        cursor: *mut RawCursor,
-        data: *mut *const c_void,
-        size: *mut usize,
-    ) -> c_int;
+    fn kwt_get_value_u(cursor: *mut RawCursor, data: *mut *const c_void, size: *mut usize)
+    -> c_int;
     fn kwt_statistic(session: *mut RawSession, which: c_int, value: *mut i64) -> c_int;
     fn kwt_space(path: *const c_char, total: *mut u64, used: *mut u64) -> c_int;
     fn wiredtiger_strerror(error: c_int) -> *const c_char;

@@ -162,8 +162,8 @@ impl Kept {
         }
         self.filling.set((chunk, place + 1));
         if let Some(places) = self.chunks.get(chunk) {
-            let places = places
-                .get_or_init(|| (0..CHUNK_FIRST << chunk).map(|_| OnceCell::new()).collect());
+            let places =
+                places.get_or_init(|| (0..CHUNK_FIRST << chunk).map(|_| OnceCell::new()).collect());
             if let Some(cell) = places.get(place) {
                 let _ = cell.set(value.into());
             }

@@ -1,10 +1,11 @@
 """Kills the server with -9 in the middle of its work, again and again, and checks what it kept.
 
-    run.py [SEED]
+    run.py [SEED [SHARE [KIND…]]]
 
 Each life has a server and a data directory of its own; several lives go on side by side. What was
 acknowledged must be there after each death, and what was not must be there whole or not at all.
-Prints a line a life, and how many deaths there were as its last line.
+Prints a line a life, and how many deaths there were as its last line. SHARE divides their number,
+KINDs leave the others out.
 """
 
 import concurrent.futures
@@ -49,7 +50,9 @@ def live(kind, seed, wanted):
 def main():
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}", flush=True)
-    jobs = [(kind, f"{seed}/{n}", wanted) for kind, many, wanted in PLAN for n in range(many)]
+    share = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    plan = [life for life in PLAN if life[0].__name__ in (sys.argv[3:] or life[0].__name__)]
+    jobs = [(kind, f"{seed}/{n}", wanted // share) for kind, many, wanted in plan for n in range(many)]
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(AT_ONCE, mp_context=context) as pool:
         results = [future.result() for future in [pool.submit(live, *job) for job in jobs]]
