@@ -9,10 +9,12 @@ use crate::clock::Clock;
 use crate::codes::ErrorCode;
 use crate::error::{Error, Result};
 use crate::limits;
+use crate::rw_lock::OperationLock;
+use crate::ticket::Ticket;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -27,6 +29,8 @@ pub struct OperationState {
     deadline_ns: AtomicU64,
     /// How often it let others run.
     yields: AtomicU64,
+    /// Whether it waits for a lock (`lockGranularity`).
+    waiting_for_lock: AtomicBool,
 }
 
 impl Default for OperationState {
@@ -43,6 +47,7 @@ impl OperationState {
             killed: AtomicI32::new(0),
             deadline_ns: AtomicU64::new(u64::MAX),
             yields: AtomicU64::new(0),
+            waiting_for_lock: AtomicBool::new(false),
         }
     }
 
@@ -59,6 +64,11 @@ impl OperationState {
     /// How often it let others run.
     pub fn yields(&self) -> u64 {
         self.yields.load(Ordering::Relaxed)
+    }
+
+    /// Whether it waits for a lock.
+    pub fn waits_for_lock(&self) -> bool {
+        self.waiting_for_lock.load(Ordering::Relaxed)
     }
 
     fn time_left(&self, clock: &dyn Clock) -> Option<Duration> {
@@ -100,6 +110,7 @@ pub struct OperationContext {
     presence: Option<Arc<dyn ClientPresence>>,
     slice_start: Duration,
     steps: u32,
+    lock: Option<OperationLock>,
     /// The logical session (`lsid.id`), if the command named one.
     pub lsid: Option<[u8; 16]>,
     /// `txnNumber`.
@@ -116,6 +127,7 @@ impl OperationContext {
             presence: None,
             slice_start,
             steps: 0,
+            lock: None,
             lsid: None,
             txn_number: None,
         }
@@ -205,10 +217,59 @@ impl OperationContext {
     /// Lets the other tasks of this worker run, then fails if the operation is to end.
     pub async fn yield_now(&mut self) -> Result<()> {
         self.state.yields.fetch_add(1, Ordering::Relaxed);
+        let gave_way = self.give_way();
         YieldOnce { yielded: false }.await;
+        if gave_way {
+            self.retake_lock().await;
+        }
         self.slice_start = self.clock.monotonic();
         self.steps = 0;
         self.check_for_interrupt()
+    }
+
+    /// Waits for data that is not at hand, holding nothing (unless locks that don't give way were asked
+    /// for), then fails if the operation is to end. What was read before has to be checked again.
+    pub async fn wait(&mut self, ticket: Ticket) -> Result<()> {
+        let gave_way = self.give_way();
+        let waited = ticket.await;
+        if gave_way {
+            self.retake_lock().await;
+        }
+        waited?;
+        self.check_for_interrupt()
+    }
+
+    /// Takes the lock under which the operation runs from now on.
+    pub async fn take_lock(&mut self, lock: OperationLock) {
+        self.lock = Some(lock);
+        self.retake_lock().await;
+    }
+
+    /// Gives the lock up: the operation is done with data, or waits for others to change it. Nothing if
+    /// there is none.
+    pub fn release_lock(&mut self) {
+        if let Some(lock) = &mut self.lock {
+            lock.release();
+        }
+    }
+
+    /// Takes the lock again after `release_lock`.
+    pub async fn retake_lock(&mut self) {
+        let Some(lock) = self.lock.as_mut().filter(|lock| !lock.is_held()) else { return };
+        if !lock.try_take() {
+            self.state.waiting_for_lock.store(true, Ordering::Relaxed);
+            lock.take(|| self.clock.monotonic()).await;
+            self.state.waiting_for_lock.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives up a lock that is held and of the kind that gives way.
+    fn give_way(&mut self) -> bool {
+        let lock = self.lock.as_mut().filter(|lock| lock.yields() && lock.is_held());
+        lock.is_some_and(|lock| {
+            lock.release();
+            true
+        })
     }
 }
 

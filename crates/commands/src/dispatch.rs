@@ -470,7 +470,10 @@ async fn run_command(
         bail!(ShutdownInProgress, "The server is in quiesce mode and will shut down");
     }
     let _running = enter(invocation, command, state, started_ns);
+    let (db, body) = (invocation.db, invocation.body);
+    server.locks.lock_command(&mut invocation.op, command, db, body).await?;
     let result = (command.run)(invocation).await;
+    invocation.op.release_lock();
     log_if_slow(invocation, command, started_ns, result.as_ref().err());
     result?;
     injected.after(invocation);

@@ -138,8 +138,10 @@ impl<'a> Invocation<'a> {
         WriteOutcome::waiting(Arc::new(move || worker.want_tick_end()))
     }
 
-    /// Waits for what the write concern asks of the local log.
-    pub async fn wait_for_commit(&self, ticket: Option<CommitTicket>) -> Result<()> {
+    /// Waits for what the write concern asks of the local log. The command is done with data: it gives
+    /// up the lock that it runs under, if any.
+    pub async fn wait_for_commit(&mut self, ticket: Option<CommitTicket>) -> Result<()> {
+        self.op.release_lock();
         let durability = self.write_concern.durability();
         if let Some(ticket) = ticket.as_ref().and_then(|t| t.ticket(durability)) {
             self.worker.want_tick_end();

@@ -14,6 +14,7 @@ pub mod entry_point;
 mod express;
 mod fail_command;
 pub mod invocation;
+pub mod locks;
 pub mod ops;
 mod parameter_table;
 pub mod parameters;

@@ -75,7 +75,7 @@ pub fn describe(running: &Running, host: &str, now_ms: i64) -> DocBuf {
         out.put("numYields", running.state.yields() as i32);
         out.put("killPending", running.state.is_killed());
         out.put("locks", Doc::EMPTY);
-        out.put("waitingForLock", false);
+        out.put("waitingForLock", running.state.waits_for_lock());
         out.put("lockStats", Doc::EMPTY);
         out.put("waitingForFlowControl", false);
         out.put("flowControlStats", Doc::EMPTY);

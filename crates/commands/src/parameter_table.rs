@@ -51,6 +51,9 @@ const LOG_COMPONENTS: &[&str] = &[
     "write",
 ];
 
+/// How much a lock covers: see `locks`.
+const LOCK_GRANULARITIES: &[&str] = &["global", "database", "collection", "document"];
+
 const INT: i32 = i32::MAX;
 const LONG: i64 = i64::MAX;
 
@@ -82,6 +85,8 @@ pub fn all() -> BTreeMap<&'static str, Parameter> {
             "localLogicalSessionTimeoutMinutes",
             p(session_minutes.into(), Kind::Int(1, INT)).startup_only(),
         ),
+        ("lockGranularity", p("document".into(), Kind::Choice(LOCK_GRANULARITIES)).startup_only()),
+        ("lockYielding", p("on".into(), Kind::Choice(&["on", "off"])).startup_only()),
         ("logicalSessionRefreshMillis", p(300_000.into(), Kind::Int(1, INT)).startup_only()),
         ("maxIndexBuildMemoryUsageMegabytes", p(200.0.into(), Kind::Double(50.0, 1e9))),
         ("maxSessions", p((limits::LOGICAL_SESSIONS_MAX as i32).into(), Kind::Fixed)),

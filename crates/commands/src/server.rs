@@ -1,6 +1,7 @@
 //! What all commands share: the catalog, cursors, parameters, counters.
 
 use crate::cursors::CursorManager;
+use crate::locks::Locks;
 use crate::ops::Operations;
 use crate::parameters::Parameters;
 use crate::profiling::Profiling;
@@ -94,6 +95,8 @@ pub struct Server {
     pub operations: Operations,
     /// `getParameter`, `setParameter`.
     pub parameters: Parameters,
+    /// Locks around operations; none unless they are asked for.
+    pub locks: Locks,
     /// Failpoints of tests.
     pub fail_points: FailPoints,
     /// The clock.

@@ -40,6 +40,7 @@ pub fn run(options: Options) -> Result<()> {
     for (name, value) in options.parameters() {
         server.parameters.set_at_startup(name, value.clone().into())?;
     }
+    server.locks.set_up(&server.parameters)?;
     engine.start_maintenance()?;
     let executor = ServiceExecutor::start(&ExecutorOptions {
         workers: engine.workers(&options),
@@ -95,6 +96,7 @@ fn assemble(
         process_id,
         operations: Default::default(),
         parameters: Default::default(),
+        locks: Default::default(),
         fail_points: Default::default(),
         start: StartInfo {
             argv: std::env::args().collect(),

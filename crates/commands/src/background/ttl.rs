@@ -5,8 +5,10 @@
 //! tried again the next time.
 
 use super::LOOK;
+use crate::locks::Scope;
 use crate::server::Server;
 use kauri_base::log::{self, Attr};
+use kauri_base::rw_lock::LockMode;
 use kauri_base::{OperationContext, Result};
 use kauri_bson::{DocBuf, Value};
 use kauri_catalog::{Collection, Index};
@@ -104,7 +106,11 @@ async fn expire(
             return Ok(deleted);
         }
         let mut outcome = WriteOutcome::default();
-        let batch = delete(&mut op, &targets, &mut outcome).await?;
+        let scope = Scope::Collection(collection.ns.database(), collection.ns.collection());
+        server.locks.lock(&mut op, scope, LockMode::Exclusive).await;
+        let batch = delete(&mut op, &targets, &mut outcome).await;
+        op.release_lock();
+        let batch = batch?;
         if outcome.ticket.is_some() {
             committed();
         }

@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::invocation::Invocation;
-use kauri_base::{Access, Error, ErrorCode, Result, bail};
+use kauri_base::{Access, Error, ErrorCode, OperationContext, Result, bail};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Value, doc, shell_text};
 use kauri_catalog::{Catalog, Collection, Index, spec};
 use kauri_storage::{CommitTicket, Direction, IndexScan};
@@ -211,8 +211,7 @@ pub async fn check_no_duplicates(
         ru.leave();
         match filled? {
             Access::WouldBlock(ticket) => {
-                ticket.await?;
-                invocation.op.check_for_interrupt()?;
+                invocation.op.wait(ticket).await?;
                 continue;
             }
             Access::Ready(()) => {
@@ -236,7 +235,7 @@ pub async fn check_no_duplicates(
     for group in &groups.duplicates {
         let mut ids = Vec::new();
         for record in group {
-            ids.extend(id_of(collection, &mut *ru, *record).await?);
+            ids.extend(id_of(&mut invocation.op, collection, &mut *ru, *record).await?);
         }
         violations.push(Value::from(doc! { "ids" => Value::array(ids) }));
     }
@@ -278,6 +277,7 @@ impl Groups {
 }
 
 async fn id_of(
+    op: &mut OperationContext,
     collection: &Collection,
     ru: &mut dyn kauri_storage::RecoveryUnit,
     record: kauri_base::RecordId,
@@ -291,7 +291,7 @@ async fn id_of(
         ru.leave();
         match found? {
             Access::Ready(id) => return Ok(id),
-            Access::WouldBlock(ticket) => ticket.await?,
+            Access::WouldBlock(ticket) => op.wait(ticket).await?,
         }
     }
 }

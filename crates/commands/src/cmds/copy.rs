@@ -41,8 +41,7 @@ pub async fn documents(
         ru.leave();
         let ended = match gathered? {
             Gathered::Blocked(ticket) => {
-                ticket.await?;
-                invocation.op.check_for_interrupt()?;
+                invocation.op.wait(ticket).await?;
                 continue;
             }
             Gathered::Full => false,

@@ -96,7 +96,10 @@ async fn next_batch(
         if batch.docs > 0 || until.is_none_or(|until| now >= until) {
             return Ok(batch);
         }
+        // Whoever is to bring the data needs the lock.
+        invocation.op.release_lock();
         invocation.worker.sleep(AWAIT_DATA_STEP).await;
+        invocation.op.retake_lock().await;
         invocation.op.check_for_interrupt()?;
         check_collection(invocation, cursor)?;
     }

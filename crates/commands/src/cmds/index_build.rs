@@ -68,10 +68,7 @@ pub async fn replace(
             BuildStep::Done => break,
             BuildStep::Again => {}
             BuildStep::Stale => collection = current(&catalog, ns, ids)?,
-            BuildStep::Blocked(ticket) => {
-                ticket.await?;
-                invocation.op.check_for_interrupt()?;
-            }
+            BuildStep::Blocked(ticket) => invocation.op.wait(ticket).await?,
         }
         if invocation.op.slice_is_over() {
             invocation.op.yield_now().await?;

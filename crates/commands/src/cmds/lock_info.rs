@@ -1,9 +1,12 @@
-//! `lockInfo`: locks that are held. This server holds none across a wait, so there are none to show.
+//! `lockInfo`: locks that are held or waited for. There are none unless `lockGranularity` asks for
+//! them.
 
 use crate::args::Args;
 use crate::invocation::Invocation;
+use crate::locks::GLOBAL;
 use crate::registry::{Command, Run};
-use kauri_bson::Value;
+use kauri_base::rw_lock::LockStats;
+use kauri_bson::DocWriter;
 
 /// See the module's head.
 pub const COMMAND: Command =
@@ -20,7 +23,26 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 _ => args.other(elem)?,
             }
         }
-        invocation.reply.put_value("lockInfo", &Value::array([]));
+        let mut list = invocation.reply.array("lockInfo");
+        for (name, stats) in invocation.server.locks.list() {
+            if stats.readers + stats.readers_waiting + stats.writers_waiting > 0 || stats.writer {
+                let mut entry = list.document();
+                entry.put("resourceId", if name == GLOBAL { "{Global}" } else { name.as_str() });
+                write_holders(&mut entry, &stats);
+            }
+        }
         Ok(())
     })
+}
+
+fn write_holders(out: &mut DocWriter<'_>, stats: &LockStats) {
+    let modes = |shared, exclusive| [("S", shared), ("X", exclusive)];
+    let held = modes(stats.readers, usize::from(stats.writer));
+    let waiting = modes(stats.readers_waiting, stats.writers_waiting);
+    for (name, all) in [("granted", held), ("pending", waiting)] {
+        let mut list = out.array(name);
+        for (mode, count) in all {
+            (0..count).for_each(|_| list.document().put("mode", mode));
+        }
+    }
 }

@@ -88,10 +88,7 @@ async fn check(
         match check.step(&mut *ru)? {
             CheckStep::Done => return Ok(check.report().clone()),
             CheckStep::Again => {}
-            CheckStep::Blocked(ticket) => {
-                ticket.await?;
-                invocation.op.check_for_interrupt()?;
-            }
+            CheckStep::Blocked(ticket) => invocation.op.wait(ticket).await?,
         }
         if invocation.op.slice_is_over() {
             invocation.op.yield_now().await?;

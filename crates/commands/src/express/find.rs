@@ -3,6 +3,7 @@
 use super::{Common, Request, id_of, next_reply_id, numbers};
 use crate::client::Client;
 use crate::server::Server;
+use kauri_base::rw_lock::LockMode;
 use kauri_base::{Access, Result};
 use kauri_bson::{Doc, DocWriter, Elem, KeyStringBuilder, Type};
 use kauri_catalog::Collection;
@@ -21,6 +22,7 @@ pub(super) fn try_find(
     let (common, id) = parse(request)?;
     let client = cx.state.downcast_mut::<Client>()?;
     let collection = common.resolve(server, client)?;
+    let _lock = common.lock(server, LockMode::Shared)?;
     let reader = client.reader.get_mut().unwrap_or_else(PoisonError::into_inner);
     let ru = reader.get_or_insert_with(|| server.catalog.engine().recovery_unit());
     ru.enter();

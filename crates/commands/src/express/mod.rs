@@ -13,6 +13,7 @@ use crate::registry;
 use crate::server::Server;
 use crate::sessions::SessionId;
 use kauri_base::limits;
+use kauri_base::rw_lock::{LockMode, OperationLock};
 use kauri_bson::{Doc, Elem, Type};
 use kauri_catalog::Collection;
 use kauri_transport::{ReplyBuf, RequestContext, Tried};
@@ -112,6 +113,12 @@ impl<'r> Common<'r> {
         name.push('.');
         name.push_str(self.collection);
         server.catalog.collection(name)
+    }
+
+    /// The lock for this command, if there are locks (`lockGranularity`). The outer `None`: it would
+    /// have to wait.
+    fn lock(&self, server: &Server, mode: LockMode) -> Option<Option<OperationLock>> {
+        server.locks.try_lock(self.db, self.collection, mode).ok()
     }
 }
 

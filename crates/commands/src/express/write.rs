@@ -3,6 +3,7 @@
 use super::{Common, Request, id_of, next_reply_id, numbers};
 use crate::client::Client;
 use crate::server::Server;
+use kauri_base::rw_lock::LockMode;
 use kauri_bson::{Doc, DocWriter, Elem, Type};
 use kauri_catalog::Collection;
 use kauri_mutate::{ParseCx, Update};
@@ -39,7 +40,9 @@ pub(super) fn try_write(
     let (common, statement) = parse(request)?;
     let client = cx.state.downcast_mut::<Client>()?;
     let collection = common.resolve(server, client)?;
+    let lock = common.lock(server, LockMode::Exclusive)?;
     let done = run(server, client, &collection, &statement)?;
+    drop(lock);
     count(server, &statement, &done);
     write(reply, request.id, &done);
     let ticket = done.ticket.as_ref().and_then(|t| t.ticket(Durability::Written));

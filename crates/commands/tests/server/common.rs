@@ -56,8 +56,17 @@ pub struct TestServer {
 
 impl TestServer {
     pub fn start() -> TestServer {
+        TestServer::start_on(Arc::new(EphemeralEngine::new()), 2, &[])
+    }
+
+    /// A server on this engine, with so many workers and these parameters.
+    pub fn start_on(
+        engine: Arc<dyn StorageEngine>,
+        workers: usize,
+        parameters: &[(&str, &'static str)],
+    ) -> TestServer {
         let clock = Arc::new(TestClock(AtomicU64::new(0)));
-        let engine: Arc<dyn StorageEngine> = Arc::new(EphemeralEngine::new());
+        let flushed = engine.clone();
         let committer = Arc::new(LocalCommitter(engine.clone()));
         let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::new(11));
         let catalog = Catalog::open(engine, committer, clock.clone(), random.clone()).unwrap();
@@ -69,6 +78,7 @@ impl TestServer {
             process_id: [1; 12],
             operations: Default::default(),
             parameters: Default::default(),
+            locks: Default::default(),
             fail_points: Default::default(),
             start: start_info(),
             clock: clock.clone(),
@@ -85,8 +95,13 @@ impl TestServer {
             stopping: Default::default(),
         });
         server.parameters.set_at_startup("enableTestCommands", Value::Bool(true)).unwrap();
-        let options = ExecutorOptions { workers: 2, spin_us: 0 };
+        for (name, value) in parameters {
+            server.parameters.set_at_startup(name, Value::from(*value)).unwrap();
+        }
+        server.locks.set_up(&server.parameters).unwrap();
+        let options = ExecutorOptions { workers, spin_us: 0 };
         let executor = ServiceExecutor::start(&options).unwrap();
+        executor.on_tick_end(Arc::new(move || flushed.flush()));
         let service = Arc::new(CommandService::new(server.clone()));
         let manager = SessionManager::new(executor.clone(), service, 1_000);
         let mut transport = FakeTransport::default();

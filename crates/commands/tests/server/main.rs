@@ -1,12 +1,15 @@
 //! Commands against a whole server in memory.
 
 mod aggregate;
+mod cold;
+mod cold_disk;
 mod common;
 mod definitions;
 mod expiry;
 mod express;
 mod express_writes;
 mod fail_points;
+mod granularity;
 mod locks;
 mod malformed;
 mod queries;

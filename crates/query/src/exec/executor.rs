@@ -124,10 +124,7 @@ impl PlanExecutor {
                     self.exhausted = true;
                     return Ok(Ended::Exhausted);
                 }
-                Slice::Blocked(ticket) => {
-                    ticket.await?;
-                    op.check_for_interrupt()?;
-                }
+                Slice::Blocked(ticket) => op.wait(ticket).await?,
                 Slice::TimeUp => op.yield_now().await?,
             }
         }

@@ -232,10 +232,7 @@ async fn contest(
                     op.yield_now().await?;
                 }
             }
-            Turn::Blocked(ticket) => {
-                ticket.await?;
-                op.check_for_interrupt()?;
-            }
+            Turn::Blocked(ticket) => op.wait(ticket).await?,
         }
     }
 }

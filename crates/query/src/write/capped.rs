@@ -31,10 +31,7 @@ pub async fn make_room(
         let found = oldest(collection, &*ru, &mut scan)?;
         ru.leave();
         match found {
-            Access::WouldBlock(ticket) => {
-                ticket.await?;
-                op.check_for_interrupt()?;
-            }
+            Access::WouldBlock(ticket) => op.wait(ticket).await?,
             Access::Ready(None) => break,
             Access::Ready(Some((record, version, doc))) => {
                 excess_records = excess_records.saturating_sub(1);

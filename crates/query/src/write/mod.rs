@@ -59,8 +59,7 @@ impl WriteOutcome {
             let written = self.ticket.as_ref().and_then(|t| t.ticket(Durability::Written));
             if let (Some(written), Some(before_wait)) = (written.cloned(), &self.before_wait) {
                 before_wait();
-                written.await?;
-                op.check_for_interrupt()?;
+                op.wait(written).await?;
             }
         }
         if op.slice_is_over() {

@@ -221,8 +221,7 @@ impl Targets<'_> {
                 let step = self.one(collection, &*ru, record, statement, &mut batch);
                 ru.leave();
                 if let Access::WouldBlock(ticket) = step? {
-                    ticket.await?;
-                    op.check_for_interrupt()?;
+                    op.wait(ticket).await?;
                     continue;
                 }
                 if batch.effects.is_empty()

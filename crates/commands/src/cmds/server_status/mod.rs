@@ -3,6 +3,7 @@
 //! A few fields are always there; the rest are sections that a request switches on and off by name
 //! (`{serverStatus: 1, metrics: 0}`; `none: 1` for only those that are named).
 
+mod locks;
 mod metrics;
 mod sections;
 mod transport;
@@ -37,9 +38,9 @@ const SECTIONS: &[Section] = &[
     section("extra_info", sections::extra_info),
     section("featureCompatibilityVersion", sections::feature_compatibility),
     section("flowControl", sections::flow_control),
-    section("globalLock", sections::global_lock),
+    section("globalLock", locks::global_lock),
     section("indexBuilds", sections::index_builds),
-    section("locks", sections::nothing),
+    section("locks", locks::locks),
     section("logicalSessionRecordCache", sections::logical_sessions),
     section("mem", sections::memory),
     section("metrics", metrics::metrics),

@@ -61,26 +61,6 @@ pub fn flow_control(_invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     out.put("enabled", false);
 }
 
-/// There is no global lock; the shape stays, with what runs at the moment.
-pub fn global_lock(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let server = invocation.server;
-    let up_ms = server.clock.unix_ms().saturating_sub(server.start.started_ms).max(0);
-    let (mut readers, mut writers) = (0, 0);
-    server.operations.for_each(|running| {
-        let writes = matches!(running.name, "insert" | "update" | "delete" | "findAndModify");
-        *if writes { &mut writers } else { &mut readers } += 1;
-    });
-    out.put("totalTime", up_ms * 1000);
-    write_clients(&mut out.document("currentQueue"), 0, 0);
-    write_clients(&mut out.document("activeClients"), readers, writers);
-}
-
-fn write_clients(out: &mut DocWriter<'_>, readers: i32, writers: i32) {
-    out.put("total", readers + writers);
-    out.put("readers", readers);
-    out.put("writers", writers);
-}
-
 pub fn index_builds(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     let all = invocation.server.catalog.all_collections();
     let building = all.iter().flat_map(|c| &c.indexes).filter(|index| !index.ready).count();

@@ -1,0 +1,197 @@
+//! Data several times the cache: whoever misses waits alone. A read of one block is held back, with one
+//! worker for all sessions, and everybody else goes on.
+
+use crate::cold_disk::ColdEngine;
+use crate::common::{Client, TestServer, code_of, first_batch, number, show, until};
+use kauri_bson::{DocBuf, Value, array, doc};
+use std::time::Duration;
+
+/// Some 16 MB, eight times the cache.
+const DOCS: i32 = 4_000;
+/// Documents far enough apart to be in blocks of their own, none of them read since it was written.
+const X: i32 = 500;
+const Y: i32 = 1_500;
+const Z: i32 = 2_500;
+
+/// A text that is in the log file once.
+fn marker(collection: &str, id: i32) -> String {
+    format!("<{collection}:{id:06}>")
+}
+
+fn document(collection: &str, id: i32) -> DocBuf {
+    let filler = "x".repeat(4_000);
+    doc! { "_id" => id, "n" => id, "marker" => marker(collection, id), "filler" => filler }
+}
+
+fn load(client: &Client, collection: &str, ids: std::ops::Range<i32>) {
+    for first in ids.clone().step_by(500) {
+        let last = (first + 500).min(ids.end);
+        client.insert(collection, (first..last).map(|id| document(collection, id)));
+    }
+}
+
+fn find(id: i32) -> DocBuf {
+    doc! { "find" => "c", "filter" => doc! { "_id" => id } }
+}
+
+fn update(id: i32) -> DocBuf {
+    let set = doc! { "$set" => doc! { "changed" => true } };
+    doc! { "update" => "c", "updates" => array![doc! { "q" => doc! { "_id" => id }, "u" => set }] }
+}
+
+/// A server whose collections `other` and `c` are cold but for the end of `c`.
+pub struct Cold {
+    pub test: TestServer,
+    pub disk: ColdEngine,
+}
+
+impl Cold {
+    pub fn start(parameters: &[(&str, &'static str)]) -> Cold {
+        let disk = ColdEngine::open();
+        let test = TestServer::start_on(disk.engine.clone(), 1, parameters);
+        let client = test.client();
+        load(&client, "other", 0..600);
+        load(&client, "c", 0..DOCS);
+        disk.wait_for_eviction();
+        Cold { test, disk }
+    }
+
+    /// Where in the log file document `id` of `c` is, which was written once.
+    pub fn place_of(&self, id: i32) -> u64 {
+        self.disk.place_of(marker("c", id).as_bytes())
+    }
+
+    /// Sends a command that comes to read this place, and returns when it waits for that.
+    pub fn send_and_miss(&self, command: &DocBuf, place: u64) -> Client {
+        self.disk.gate.hold(place);
+        let client = self.test.client();
+        client.send(command);
+        until("the place is read", || self.disk.gate.arrivals(place) > 0);
+        client
+    }
+}
+
+/// The first document of a find's reply has this `_id`.
+#[track_caller]
+fn found(reply: &DocBuf, id: i32) {
+    let batch = first_batch(reply);
+    assert_eq!(batch.first().map(|d| number(d, "_id")), Some(i64::from(id)), "{}", show(reply));
+}
+
+/// What others do meanwhile, all of it to its end.
+fn others_go_on(client: &Client, round: i32) {
+    let hot = DOCS - 1;
+    found(&client.ok(find(hot)), hot);
+    assert_eq!(number(&client.ok(update(hot)), "n"), 1);
+    load(client, "c", 10_000 + 10 * round..10_003 + 10 * round);
+    client.ok(doc! { "findAndModify" => "c", "query" => doc! { "_id" => 10_000 + 10 * round },
+    "remove" => true });
+    // Misses of their own, to read and to change.
+    found(&client.ok(find(Y + 20 * round)), Y + 20 * round);
+    assert_eq!(number(&client.ok(update(Z + 20 * round)), "n"), 1);
+    // Scans of another collection, cold too, and its definition.
+    let name = format!("n_{round}");
+    client.ok(doc! { "createIndexes" => "other", "indexes" => array![
+        doc! { "key" => doc! { name.as_str() => 1 }, "name" => name.as_str() }
+    ] });
+    let sum = doc! { "_id" => Value::Null, "n" => doc! { "$sum" => 1 } };
+    let reply = client.ok(doc! { "aggregate" => "other", "cursor" => doc! {},
+    "pipeline" => array![doc! { "$group" => sum }] });
+    assert_eq!(number(&first_batch(&reply)[0], "n"), 600);
+    client.ok(doc! { "create" => "new" });
+    client.admin().ok(doc! { "renameCollection" => "test.new", "to" => "test.newer" });
+    client.ok(doc! { "collMod" => "newer", "validator" => doc! { "a" => 1 } });
+    client.ok(doc! { "drop" => "newer" });
+    client.ok(doc! { "dropIndexes" => "other", "index" => name.as_str() });
+}
+
+/// Commands that come to read document `x`, by its `_id` or by a scan, alone or in many.
+fn commands(x: i32, which: usize) -> Option<DocBuf> {
+    let by_n = doc! { "n" => x };
+    let set = doc! { "$set" => doc! { "touched" => 1 } };
+    let met = doc! { "from" => "other", "localField" => "n", "foreignField" => "_id", "as" => "m" };
+    Some(match which {
+        0 => find(x),
+        1 => doc! { "find" => "c", "filter" => by_n, "limit" => 1 },
+        2 => doc! { "count" => "c", "query" => by_n },
+        3 => doc! { "distinct" => "c", "key" => "n", "query" => by_n },
+        4 => doc! { "aggregate" => "c", "cursor" => doc! {}, "pipeline" => array![
+            doc! { "$match" => by_n }, doc! { "$lookup" => met }
+        ] },
+        5 => update(x),
+        6 => doc! { "update" => "c", "updates" => array![
+            doc! { "q" => by_n, "u" => set, "multi" => true }
+        ] },
+        7 => doc! { "findAndModify" => "c", "query" => doc! { "_id" => x }, "update" => set },
+        8 => doc! { "delete" => "c", "deletes" => array![
+            doc! { "q" => doc! { "_id" => x }, "limit" => 1 }
+        ] },
+        9 => doc! { "delete" => "c", "deletes" => array![doc! { "q" => by_n, "limit" => 0 }] },
+        10 => doc! { "explain" => doc! { "find" => "c", "filter" => by_n } },
+        11 => doc! { "createIndexes" => "c", "indexes" => array![
+            doc! { "key" => doc! { "touched" => 1 }, "name" => "touched" }
+        ] },
+        12 => doc! { "validate" => "c" },
+        _ => return None,
+    })
+}
+
+#[test]
+fn whoever_misses_waits_alone() {
+    let cold = Cold::start(&[]);
+    let other = cold.test.client();
+    let rounds = (0..).map(|round| (X + 40 * round as i32, round));
+    let rounds = rounds.map_while(|(x, round)| Some((x, commands(x, round)?)));
+    // Before they are written again elsewhere.
+    let rounds: Vec<_> = rounds.map(|(x, command)| (cold.place_of(x), command)).collect();
+    for (round, (place, command)) in rounds.iter().enumerate() {
+        let waiting = cold.send_and_miss(command, *place);
+        others_go_on(&other, round as i32);
+        assert!(waiting.receive_within(Duration::ZERO).is_none(), "{}", show(command));
+        cold.disk.gate.release(*place);
+        let reply = waiting.receive().unwrap();
+        assert_eq!(code_of(&reply), 0, "{} -> {}", show(command), show(&reply));
+    }
+    assert_eq!(rounds.len(), 13);
+    other.validate("c");
+}
+
+#[test]
+fn a_block_that_many_want_is_read_once() {
+    let cold = Cold::start(&[]);
+    let place = cold.place_of(X);
+    let first = cold.send_and_miss(&find(X), place);
+    let others: Vec<_> = (0..50).map(|_| cold.test.client()).collect();
+    let misses = cold.disk.cache("misses");
+    others.iter().for_each(|client| client.send(&find(X)));
+    until("all have missed", || cold.disk.cache("misses") >= misses + 50);
+    // Somebody else's miss is not behind theirs.
+    found(&cold.test.client().ok(find(Y)), Y);
+    cold.disk.gate.release(place);
+    for client in others.iter().chain([&first]) {
+        found(&client.receive().unwrap(), X);
+    }
+    assert_eq!(cold.disk.gate.arrivals(place), 1);
+}
+
+#[test]
+fn whoever_wants_a_block_comes_before_what_is_only_read_ahead() {
+    let cold = Cold::start(&[]);
+    let (ahead, y) = (cold.place_of(X + 150), cold.place_of(Y));
+    // All readers but one are kept busy, so that the one has a queue.
+    let busy: Vec<_> = [2_000, 2_300, 2_600].map(|id| (id, cold.place_of(id))).into();
+    let waiting: Vec<_> = busy.iter().map(|(id, at)| cold.send_and_miss(&find(*id), *at)).collect();
+    let scan = doc! { "count" => "c", "query" => doc! { "n" => -1 } };
+    let scanning = cold.send_and_miss(&scan, ahead);
+    // The last reader is held in what the scan will want; the queue behind it is the scan's.
+    let wants_y = cold.test.client();
+    cold.disk.gate.hold(y);
+    wants_y.send(&find(Y));
+    cold.disk.gate.release(ahead);
+    until("Y is read", || cold.disk.gate.arrivals(y) > 0);
+    cold.disk.gate.release(y);
+    found(&wants_y.receive().unwrap(), Y);
+    busy.iter().for_each(|(_, at)| cold.disk.gate.release(*at));
+    waiting.iter().zip(&busy).for_each(|(w, (id, _))| found(&w.receive().unwrap(), *id));
+    assert_eq!(number(&scanning.receive().unwrap(), "n"), 0);
+}
