@@ -204,6 +204,13 @@ impl Catalog {
         }
     }
 
+    /// The records of the counters and of these names.
+    pub(crate) fn records_of(&self, names: &[String]) -> Vec<RecordId> {
+        let ddl = self.lock_ddl();
+        let named = names.iter().filter_map(|name| ddl.places.get(name));
+        ddl.counters.iter().chain(named).map(|place| place.record).collect()
+    }
+
     /// The engine.
     pub fn engine(&self) -> &Arc<dyn StorageEngine> {
         &self.engine

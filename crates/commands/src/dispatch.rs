@@ -472,12 +472,37 @@ async fn run_command(
     let _running = enter(invocation, command, state, started_ns);
     let (db, body) = (invocation.db, invocation.body);
     server.locks.lock_command(&mut invocation.op, command, db, body).await?;
+    if command.access == Access::Write {
+        fetch_definitions(invocation).await?;
+    }
     let result = (command.run)(invocation).await;
     invocation.op.release_lock();
     log_if_slow(invocation, command, started_ns, result.as_ref().err());
     result?;
     injected.after(invocation);
     Ok(Injected::No)
+}
+
+/// Has the definitions in memory that a command may change: those that its fields name.
+async fn fetch_definitions(invocation: &mut Invocation<'_>) -> Result<()> {
+    let (catalog, db) = (&invocation.server.catalog, invocation.db);
+    let mut names = Vec::new();
+    match invocation.name {
+        // They change documents.
+        "insert" | "update" | "delete" | "findAndModify" | "bulkWrite" => return Ok(()),
+        "dropDatabase" => {
+            names.extend(catalog.collections_of(db).iter().map(|c| c.ns.as_str().to_owned()));
+            names.extend(catalog.views_of(db).iter().map(|v| v.ns.as_str().to_owned()));
+        }
+        _ => {
+            for elem in invocation.body.iter() {
+                if let Value::String(text) = elem.value() {
+                    names.extend([format!("{db}.{text}"), text.into_owned()]);
+                }
+            }
+        }
+    }
+    catalog.fetch_definitions(&mut invocation.op, &names).await
 }
 
 /// How often a writer looks whether `fsync` with `lock` is still in force.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SEGMENT: usize = 64 << 10;
 const BLOCK: usize = 4096;
@@ -25,6 +25,8 @@ struct Gated {
     open: Mutex<bool>,
     opened: Condvar,
     arrived: AtomicUsize,
+    /// Blocks with which reads began, in the order in which they came to the gate.
+    order: Mutex<Vec<usize>>,
 }
 
 impl Gated {
@@ -35,7 +37,9 @@ impl Gated {
 
     /// Waits until so many reads have come to the gate.
     fn wait_for_arrivals(&self, n: usize) {
+        let deadline = Instant::now() + Duration::from_secs(60);
         while self.arrived.load(Ordering::Acquire) < n {
+            assert!(Instant::now() < deadline, "a read never comes");
             thread::yield_now();
         }
     }
@@ -71,6 +75,7 @@ impl Medium for Gated {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.order.lock().unwrap().push(offset as usize / BLOCK);
         self.arrived.fetch_add(1, Ordering::Release);
         let mut open = self.open.lock().unwrap();
         while !*open {
@@ -91,6 +96,7 @@ fn setup(io_threads: usize) -> (SegmentCache, Arc<Gated>, TempDir) {
         open: Mutex::new(false),
         opened: Condvar::new(),
         arrived: AtomicUsize::new(0),
+        order: Mutex::default(),
     });
     let config = CacheConfig {
         segment_bytes: SEGMENT,
@@ -213,6 +219,39 @@ fn what_is_fetched_ahead_needs_no_waiting() {
     // Beyond the segment's end nothing is fetched.
     miss(&cache, 15 * BLOCK, 10, Pattern::Scan).wait().unwrap();
     assert_eq!(cache.stats().read_bytes, 4 * BLOCK as u64);
+}
+
+#[test]
+fn what_somebody_waits_for_is_read_before_what_is_fetched_ahead() {
+    let (cache, gate, _dir) = setup(1);
+    let fetch = |block: usize| cache.prefetch(0, (block * BLOCK) as u32, BLOCK);
+    fetch(0);
+    gate.wait_for_arrivals(1);
+    [2, 4, 6].into_iter().for_each(fetch);
+    // One that nobody has asked for, and one that is to be fetched already.
+    let tickets = [8, 6].map(|block| miss(&cache, block * BLOCK, 10, Pattern::Point));
+    gate.set(true);
+    tickets.iter().for_each(|ticket| ticket.wait().unwrap());
+    while !is_in_memory(&cache, 4 * BLOCK, 1) {
+        thread::yield_now();
+    }
+    assert_eq!(*gate.order.lock().unwrap(), [0, 8, 6, 2, 4]);
+}
+
+#[test]
+fn fetching_ahead_leaves_a_thread_for_those_who_wait() {
+    let (cache, gate, _dir) = setup(2);
+    [0, 2, 4].into_iter().for_each(|block| cache.prefetch(0, block * BLOCK as u32, BLOCK));
+    gate.wait_for_arrivals(1);
+    let ticket = miss(&cache, 8 * BLOCK, 10, Pattern::Point);
+    // While the first is still at the gate.
+    gate.wait_for_arrivals(2);
+    assert_eq!(*gate.order.lock().unwrap(), [0, 8]);
+    gate.set(true);
+    ticket.wait().unwrap();
+    while !is_in_memory(&cache, 4 * BLOCK, 1) {
+        thread::yield_now();
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use kauri_medium::plain::PlainDirectory;
 use kauri_storage::conformance::Subject;
 use kauri_storage::conformance::inspect::Stored;
 use kauri_storage::conformance::table::{Table, TableIndex, doc, number};
-use kauri_storage::{Durability, WriteUnit};
+use kauri_storage::{Durability, StorageError, WriteUnit};
 use kauri_storage_log::{Options, PmLog};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,21 +90,38 @@ impl Writer<'_> {
 
     fn update(&mut self, at: usize) -> kauri_storage::CommitTicket {
         let at = at % self.mine.len();
-        let (id, old) = self.check(at);
         let u = self.next_u();
-        let mut unit = WriteUnit::new();
-        self.table.update_in(&mut unit, id, &old, &document(self.k, u));
+        let ticket = self.commit(at, |table, unit, id, old| {
+            table.update_in(unit, id, old, &document(self.k, u));
+        });
         self.mine[at].1 = u;
-        self.table.commit(&mut unit)
+        ticket
+    }
+
+    /// Commits what `change` makes of a record that nobody else writes. Conflicts all the same if its
+    /// version has left memory since it was read: then it is read again.
+    fn commit(
+        &self,
+        at: usize,
+        change: impl Fn(&Table, &mut WriteUnit<'_>, RecordId, &Stored),
+    ) -> kauri_storage::CommitTicket {
+        loop {
+            let (id, old) = self.check(at);
+            let mut unit = WriteUnit::new();
+            change(self.table, &mut unit, id, &old);
+            match self.table.engine.commit(&mut unit) {
+                Err(StorageError::WriteConflict) => {}
+                done => return done.expect("a commit"),
+            }
+        }
     }
 
     fn delete(&mut self, at: usize) -> kauri_storage::CommitTicket {
         let at = at % self.mine.len();
-        let (id, old) = self.check(at);
-        let mut unit = WriteUnit::new();
-        self.table.delete_in(&mut unit, id, &old);
-        self.mine.swap_remove(at);
-        let ticket = self.table.commit(&mut unit);
+        let ticket = self.commit(at, |table, unit, id, old| {
+            table.delete_in(unit, id, old);
+        });
+        let (id, _) = self.mine.swap_remove(at);
         assert_eq!(self.table.get(id), None);
         ticket
     }

@@ -53,7 +53,9 @@ pub trait StorageEngine: Send + Sync {
     ///
     /// - `StaleCatalog`: a definition is not the expected one; a store or an index that the unit
     ///   uses is gone, or one that it creates is there.
-    /// - `WriteConflict`: a record is not in the version that was seen, or gone.
+    /// - `WriteConflict`: a record is not in the version that was seen, or gone; or the engine can't
+    ///   tell without waiting for the medium. Whoever reads the record again meets that wait there,
+    ///   where it holds nothing.
     /// - `DuplicateKey`: once the unit is applied, another record would have the same unique key.
     ///   Reported only of a unit that has neither of the above, since keys made from an outdated
     ///   document are no ground for refusing it.

@@ -80,6 +80,8 @@ pub async fn replace(
         }
     }
     let ticket = loop {
+        let names = [ns.as_str().to_owned()];
+        catalog.fetch_definitions(&mut invocation.op, &names).await?;
         match catalog.indexes_ready(&collection, ids, replaced) {
             Err(error) if error.code() == ErrorCode::WriteConflict => {
                 invocation.op.yield_now().await?;

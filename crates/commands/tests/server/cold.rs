@@ -3,7 +3,9 @@
 
 use crate::cold_disk::ColdEngine;
 use crate::common::{Client, TestServer, code_of, first_batch, number, show, until};
+use kauri_base::{Access, RecordId};
 use kauri_bson::{DocBuf, Value, array, doc};
+use kauri_storage::{StorageEngine, StorageError, WriteUnit};
 use std::time::Duration;
 
 /// Some 16 MB, eight times the cache.
@@ -174,24 +176,56 @@ fn a_block_that_many_want_is_read_once() {
     assert_eq!(cold.disk.gate.arrivals(place), 1);
 }
 
+/// Its record may be evicted between the read of a record and the commit of what was made of it.
 #[test]
-fn whoever_wants_a_block_comes_before_what_is_only_read_ahead() {
+fn a_commit_waits_for_nothing_that_has_left_memory() {
     let cold = Cold::start(&[]);
-    let (ahead, y) = (cold.place_of(X + 150), cold.place_of(Y));
-    // All readers but one are kept busy, so that the one has a queue.
-    let busy: Vec<_> = [2_000, 2_300, 2_600].map(|id| (id, cold.place_of(id))).into();
-    let waiting: Vec<_> = busy.iter().map(|(id, at)| cold.send_and_miss(&find(*id), *at)).collect();
-    let scan = doc! { "count" => "c", "query" => doc! { "n" => -1 } };
-    let scanning = cold.send_and_miss(&scan, ahead);
-    // The last reader is held in what the scan will want; the queue behind it is the scan's.
-    let wants_y = cold.test.client();
-    cold.disk.gate.hold(y);
-    wants_y.send(&find(Y));
-    cold.disk.gate.release(ahead);
-    until("Y is read", || cold.disk.gate.arrivals(y) > 0);
-    cold.disk.gate.release(y);
-    found(&wants_y.receive().unwrap(), Y);
-    busy.iter().for_each(|(_, at)| cold.disk.gate.release(*at));
-    waiting.iter().zip(&busy).for_each(|(w, (id, _))| found(&w.receive().unwrap(), *id));
-    assert_eq!(number(&scanning.receive().unwrap(), "n"), 0);
+    let (place, engine) = (cold.place_of(X), &cold.disk.engine);
+    let id = cold.test.server.catalog.collection("test.c").unwrap().id;
+    let store = engine.record_store(id).unwrap();
+    let mut ru = engine.recovery_unit();
+    let mut read = |record| loop {
+        ru.enter();
+        let found = store.get(&*ru, record).unwrap();
+        let found = found.map(|found| found.map(|r| (r.version, r.doc.to_buf())));
+        ru.leave();
+        match found {
+            Access::Ready(found) => return found.unwrap(),
+            Access::WouldBlock(ticket) => ticket.wait().unwrap(),
+        }
+    };
+    let record = (1..).map(RecordId).find(|record| number(&read(*record).1, "_id") == i64::from(X));
+    let record = record.unwrap();
+    let (seen, doc) = read(record);
+    let commit = || {
+        let mut unit = WriteUnit::new();
+        unit.update(id, record, seen, doc.as_bytes().to_vec());
+        engine.commit(&mut unit).map(drop)
+    };
+    // Others have the memory now.
+    cold.test.client().ok(doc! { "count" => "c", "query" => doc! { "n" => -1 } });
+    cold.disk.wait_for_eviction();
+    cold.disk.gate.hold(place);
+    assert_eq!(commit(), Err(StorageError::WriteConflict));
+    until("what it needs is being read", || cold.disk.gate.arrivals(place) > 0);
+    cold.disk.gate.release(place);
+    assert_eq!(read(record).0, seen);
+    assert_eq!(commit(), Ok(()));
+}
+
+/// The catalog's own documents are cold like any others.
+#[test]
+fn a_definition_that_is_not_in_memory_is_waited_for_alone() {
+    let cold = Cold::start(&[]);
+    let place = cold.disk.place_of(b"ns\0\x0b\0\0\0test.other\0");
+    let set = doc! { "collMod" => "other", "validationLevel" => "moderate" };
+    let waiting = cold.send_and_miss(&set, place);
+    let client = cold.test.client();
+    let hot = DOCS - 1;
+    found(&client.ok(find(hot)), hot);
+    found(&client.ok(find(Y)), Y);
+    assert_eq!(number(&client.ok(update(Z)), "n"), 1);
+    assert!(waiting.receive_within(Duration::ZERO).is_none());
+    cold.disk.gate.release(place);
+    assert_eq!(code_of(&waiting.receive().unwrap()), 0);
 }

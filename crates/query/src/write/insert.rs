@@ -36,7 +36,7 @@ pub async fn insert(
     let mut most = UNIT_DOCS_MAX;
     let mut scratch = KeyScratch::default();
     while next < docs.len() {
-        let collection = match collection_for_write(catalog, ns) {
+        let collection = match collection_for_write(op, catalog, ns).await {
             Ok(collection) => collection,
             Err(error) => {
                 outcome.errors.push((next, error));

@@ -70,7 +70,11 @@ impl WriteOutcome {
 }
 
 /// The collection of this name; it's created if there is none.
-pub fn collection_for_write(catalog: &Catalog, ns: &Namespace) -> Result<Arc<Collection>> {
+pub async fn collection_for_write(
+    op: &mut OperationContext,
+    catalog: &Catalog,
+    ns: &Namespace,
+) -> Result<Arc<Collection>> {
     use kauri_base::{ErrorCode, bail};
     use kauri_catalog::{CollectionOptions, Resolved};
     loop {
@@ -81,6 +85,7 @@ pub fn collection_for_write(catalog: &Catalog, ns: &Namespace) -> Result<Arc<Col
             }
             Resolved::Nothing => {
                 ns.check_creatable()?;
+                catalog.fetch_definitions(op, &[]).await?;
                 match catalog.create_collection(ns, CollectionOptions::default(), None) {
                     Ok((collection, _)) => return Ok(collection),
                     Err(error) if error.code() == ErrorCode::NamespaceExists => {}

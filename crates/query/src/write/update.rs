@@ -150,7 +150,7 @@ async fn upsert(
     let doc = new_document(statement)?;
     let targets = &statement.targets;
     loop {
-        let collection = collection_for_write(targets.catalog, targets.ns)?;
+        let collection = collection_for_write(op, targets.catalog, targets.ns).await?;
         if !statement.bypass_validation {
             collection.check_valid(doc.as_doc(), None)?;
         }

@@ -14,6 +14,9 @@ use kauri_medium::Guard;
 use kauri_storage::{OpKind, StorageError, WriteOp, WriteUnit};
 use std::sync::Arc;
 
+/// Operations of a unit that conflicts rather than waits.
+const CONFLICT_OPS_MAX: usize = 128;
+
 /// What is known of one operation.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
@@ -231,14 +234,20 @@ impl Plan {
     }
 
     /// Sees that every record that is changed is in the version that was seen, and notes where it
-    /// is, or nothing if it isn't, which the check finds wanting. Waits for records that are not in memory: the caller had read them a moment ago, so this
-    /// is rare.
+    /// is, or nothing if it isn't, which the check finds wanting.
+    ///
+    /// The caller had read the records a moment ago, so it is rare that one is not in memory. Then
+    /// reading it has begun when this answers `WriteConflict`: whoever reads it again to compute anew
+    /// waits for that, as a future and without anything in hand. Three have nobody who would read again
+    /// and wait here: the catalog, large units (whose records may not fit memory together), and engines
+    /// whose reads are done by whoever waits.
     pub(super) fn look_up(
         &mut self,
         core: &Core,
         unit: &WriteUnit<'_>,
         guard: &mut Guard,
     ) -> Result<(), StorageError> {
+        let may_conflict = core.options.read_threads > 0 && unit.ops.len() <= CONFLICT_OPS_MAX;
         for (step, op) in self.steps.iter_mut().zip(&unit.ops) {
             let seen = match &op.kind {
                 OpKind::Update { seen, .. }
@@ -257,6 +266,11 @@ impl Plan {
                         (step.seen, step.seen_epoch) = (found.slot, found.epoch);
                     }
                     Access::Ready(_) => {}
+                    Access::WouldBlock(_)
+                        if may_conflict && op.collection != CollectionId::CATALOG =>
+                    {
+                        return Err(StorageError::WriteConflict);
+                    }
                     Access::WouldBlock(ticket) => {
                         guard.leave();
                         let waited = ticket.wait();
