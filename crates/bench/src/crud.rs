@@ -69,7 +69,7 @@ pub struct Plan {
 }
 
 /// Appends a command as an OP_MSG.
-fn put_message(out: &mut Vec<u8>, id: i32, fill: impl FnOnce(&mut DocWriter<'_>)) {
+pub(crate) fn put_message(out: &mut Vec<u8>, id: i32, fill: impl FnOnce(&mut DocWriter<'_>)) {
     let message = MsgWriter::begin(out, id, 0, 0);
     fill(&mut DocWriter::new(out));
     // A request of ours is far below the limit.
@@ -77,7 +77,10 @@ fn put_message(out: &mut Vec<u8>, id: i32, fill: impl FnOnce(&mut DocWriter<'_>)
 }
 
 /// Runs one command on a connection of its own making; fails if the answer is an error.
-fn run(stream: &mut TcpStream, fill: impl FnOnce(&mut DocWriter<'_>)) -> io::Result<DocBuf> {
+pub(crate) fn run(
+    stream: &mut TcpStream,
+    fill: impl FnOnce(&mut DocWriter<'_>),
+) -> io::Result<DocBuf> {
     let mut out = Vec::new();
     put_message(&mut out, 1, fill);
     let reply = exchange(stream, &out)?;
@@ -213,7 +216,7 @@ impl Client for EchoAsker<'_> {
 }
 
 /// One request's whole reply.
-fn exchange(stream: &mut TcpStream, request: &[u8]) -> io::Result<Vec<u8>> {
+pub(crate) fn exchange(stream: &mut TcpStream, request: &[u8]) -> io::Result<Vec<u8>> {
     stream.write_all(request)?;
     let mut reply = vec![0; HEADER_BYTES];
     stream.read_exact(&mut reply)?;

@@ -14,3 +14,4 @@ pub mod crud;
 pub mod echo;
 pub mod histogram;
 pub mod load;
+pub mod writelock;

@@ -42,6 +42,8 @@ pub fn command() -> Command {
         .arg(number("rounds", "5", "rounds, each with both servers"))
         .arg(number("seconds", "2", "seconds of each measurement"))
         .arg(number("seed", "1", "seed of the random ids"))
+        .args_conflicts_with_subcommands(true)
+        .subcommand(crate::bench_writelock::command())
 }
 
 /// The echo server's form: a process of its own.
@@ -89,6 +91,9 @@ impl Drop for Echo {
 
 /// Runs the measurements and prints them.
 pub fn run(matches: &ArgMatches) -> Result<()> {
+    if let Some(("writelock", matches)) = matches.subcommand() {
+        return crate::bench_writelock::run(matches);
+    }
     let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     let address = text("address");
     let address =
