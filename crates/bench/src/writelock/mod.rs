@@ -238,6 +238,24 @@ impl Client for Reader {
     }
 }
 
+/// Appends an update that nobody acknowledges.
+fn put_update(out: &mut Vec<u8>, id: i64) -> io::Result<()> {
+    let message = MsgWriter::begin(out, 1, 0, flags::MORE_TO_COME);
+    {
+        let mut body = kauri_bson::DocWriter::new(out);
+        body.put("update", COLLECTION);
+        {
+            let mut list = body.array("updates");
+            let mut entry = list.document();
+            entry.document("q").put("_id", id);
+            entry.document("u").document("$inc").put("n", 1);
+        }
+        body.document("writeConcern").put("w", 0);
+        body.put("$db", DATABASE);
+    }
+    message.finish(out).map_err(|error| io::Error::other(error.to_string()))
+}
+
 /// Writes at a pace, unacknowledged, and then waits until all of it is done. Answers how often each
 /// document was written, and how long it all took.
 fn write(
@@ -257,12 +275,8 @@ fn write(
     let mut written: HashMap<i64, i64> = HashMap::new();
     let began = Instant::now();
     let mut message = Vec::new();
-    let mut number = 0u32;
-    while rate > 0.0 {
-        let due = Duration::from_secs_f64(f64::from(number) / rate);
-        if due >= time {
-            break;
-        }
+    let due = (0u32..).map(|number| Duration::from_secs_f64(f64::from(number) / rate.max(1e-9)));
+    for due in due.take_while(|due| rate > 0.0 && *due < time) {
         match due.checked_sub(began.elapsed()) {
             Some(early) => std::thread::sleep(early),
             None if began.elapsed() > due + BEHIND_MAX => break,
@@ -270,23 +284,9 @@ fn write(
         }
         let id = first + (random.next_u64() % count.max(1) as u64) as i64;
         message.clear();
-        let writer = MsgWriter::begin(&mut message, number as i32, 0, flags::MORE_TO_COME);
-        {
-            let mut w = kauri_bson::DocWriter::new(&mut message);
-            w.put("update", COLLECTION);
-            {
-                let mut list = w.array("updates");
-                let mut entry = list.document();
-                entry.document("q").put("_id", id);
-                entry.document("u").document("$inc").put("n", 1);
-            }
-            w.document("writeConcern").put("w", 0);
-            w.put("$db", DATABASE);
-        }
-        writer.finish(&mut message).map_err(|error| io::Error::other(error.to_string()))?;
+        put_update(&mut message, id)?;
         stream.write_all(&message)?;
         *written.entry(id).or_default() += 1;
-        number += 1;
     }
     // A connection's commands are done in order: when this is answered, all before it are done.
     command(&mut stream, "admin", "ping")?;
