@@ -5,6 +5,8 @@
 //! | [`medium`] | [`Medium`]: one log file: grow, store, persist, drain, read |
 //! | [`directory`] | [`Directory`]: small files replaced atomically, the lock file, opening log files |
 //! | [`plain`] | both over a real directory (pread, pwritev, fdatasync) |
+//! | [`dax`] | log files in persistent memory, mapped |
+//! | `direct` | what the cache does with a mapped file |
 //! | [`emulator`] | both in memory: loses what was not drained, in every way a medium may |
 //! | [`faults`] | errors on demand, and sites that a test switches off to see a crash test fail |
 //! | [`cell`] | an object that readers follow under a guard while it is replaced |
@@ -16,6 +18,7 @@
 //! - What [`Medium::store`] returned for survives the death of the process; what a
 //!   [`Medium::drain`] that began later returned for survives the loss of power.
 //! - After a failed drain every later drain of that medium fails.
+//! - Of a mapped file, what the cache lets be looked at is durable.
 //! - Everything unsafe that a log-structured engine needs is fenced in here; the public API is safe.
 //!
 //! Knows nothing of records, documents or recovery: bytes at offsets only.
@@ -24,6 +27,8 @@
 
 pub mod cache;
 pub mod cell;
+pub mod dax;
+mod direct;
 pub mod directory;
 pub mod emulator;
 pub mod epoch;
@@ -37,6 +42,8 @@ mod sys;
 
 pub use cache::{CacheConfig, SegmentCache, SegmentStorer, SegmentWriter};
 pub use cell::EpochCell;
+pub use dax::{Dax, Delayed, Latency};
+pub use direct::Mapped;
 pub use directory::{Directory, DirectoryLock};
 pub use emulator::{Emulator, EmulatorConfig};
 pub use epoch::{EpochDomain, Guard};

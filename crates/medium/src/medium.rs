@@ -10,10 +10,11 @@
 //!    was called, and the file's length, survives the loss of power: `fdatasync`, or one `sfence`.
 //!
 //! Between 1 and 3 a power loss may keep any part of the bytes, torn at the medium's unit.
+//!
+//! A file that is memory has a shorter way beside it: see [`crate::direct`].
 
-use crate::{Result, Site};
+use crate::{Mapped, Result, Site};
 use std::io::IoSlice;
-use std::marker::PhantomData;
 
 /// What a medium is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,14 +23,10 @@ pub enum MediumKind {
     PlainFile,
     /// Memory that survives power loss, mapped with `MAP_SYNC`.
     Dax,
+    /// Ordinary memory that stands in for it: [`crate::Dax::Simulated`].
+    SimulatedDax,
     /// The emulator of the tests.
     Emulated,
-}
-
-/// The file's own mapping, for a medium that has one. What can be done with it is this crate's
-/// secret: callers only learn that it is there.
-pub struct Mapped<'a> {
-    _file: PhantomData<&'a ()>,
 }
 
 /// One log file. Any number of threads may use it at once; stores to overlapping ranges at the same
@@ -53,7 +50,8 @@ pub trait Medium: Send + Sync {
 
     /// Makes the file at least `new_len` bytes long, with the space really allocated: lack of it
     /// shows here and not in a later store. What the new bytes read as before they are stored is
-    /// undefined after a crash, zero otherwise. Durable with the next drain. Never shrinks.
+    /// undefined after a crash, zero otherwise. Durable with the next drain, and at once if the file is
+    /// mapped. Never shrinks.
     fn grow(&self, new_len: u64) -> Result<()>;
 
     /// Puts `parts`, one after the other, at `offset`, within the file's length. On an error some of
@@ -70,8 +68,10 @@ pub trait Medium: Send + Sync {
     /// Fills `into` from `offset`. All of it or an error.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 
-    /// The file's own mapping, where reading needs no copy (DAX). None on plain files.
-    fn mapped(&self) -> Option<Mapped<'_>> {
+    /// The file's own memory, if it is mapped: for a [`crate::SegmentCache`], which stores to it
+    /// without another call of this trait. From then on [`store`](Medium::store) is refused. None on
+    /// files that are not.
+    fn mapped(&self) -> Option<Mapped> {
         None
     }
 }

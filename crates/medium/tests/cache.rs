@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Choices, TempDir, matches_pattern, pattern_of};
+use common::{Choices, TempDir, matches_pattern, pattern_of, with_faults};
 use kauri_base::Access;
 use kauri_medium::cache::{Pattern, Pressure, SegmentCache};
 use kauri_medium::faults::Fault;
@@ -28,7 +28,7 @@ struct Setup {
 fn setup(segments: u32, budget_bytes: usize, io_threads: usize) -> Setup {
     let dir = TempDir::new("cache");
     let faults = Arc::new(Faults::new());
-    let directory = PlainDirectory::open_with(dir.path(), Arc::clone(&faults)).unwrap();
+    let directory = PlainDirectory::open_with(dir.path(), with_faults(&faults)).unwrap();
     let medium = directory.create_log("log", "t").unwrap();
     let config = CacheConfig {
         segment_bytes: SEGMENT,
@@ -104,7 +104,7 @@ fn what_was_appended_is_read_by_address_before_and_after_it_is_stored() {
     let mut writer = s.cache.open_segment(1).unwrap();
     assert_eq!(writer.append(&[b"hello ", b"", b"world"]), Ok(0));
     assert_eq!(writer.append(&[]), Ok(11));
-    assert_eq!(writer.append_with(5000, |into| into.fill(7)), Ok(11));
+    assert_eq!(writer.append(&[&[7; 5000]]), Ok(11));
     let guard = s.guard();
     let Access::Ready(bytes) = s.cache.read(&guard, 1, 6, 6).unwrap() else { panic!() };
     assert_eq!(bytes, b"world\x07");

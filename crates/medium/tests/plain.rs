@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::TempDir;
+use common::{TempDir, with_faults};
 use kauri_medium::faults::Fault;
 use kauri_medium::plain::PlainDirectory;
 use kauri_medium::{Directory, Error, Faults, IoKind, Medium};
@@ -84,7 +84,7 @@ fn missing_space_shows_when_growing_and_changes_nothing() {
 fn a_failed_drain_is_final() {
     let dir = TempDir::new("drain");
     let faults = Arc::new(Faults::new());
-    let directory = PlainDirectory::open_with(dir.path(), Arc::clone(&faults)).unwrap();
+    let directory = PlainDirectory::open_with(dir.path(), with_faults(&faults)).unwrap();
     let log = directory.create_log("a.log", "t").unwrap();
     log.grow(4096).unwrap();
     log.drain("t").unwrap();
@@ -101,7 +101,7 @@ fn drains_at_the_same_time_share_syncs() {
     let dir = TempDir::new("share");
     let faults = Arc::new(Faults::new());
     faults.watch();
-    let directory = PlainDirectory::open_with(dir.path(), Arc::clone(&faults)).unwrap();
+    let directory = PlainDirectory::open_with(dir.path(), with_faults(&faults)).unwrap();
     let log = directory.create_log("a.log", "t").unwrap();
     log.grow(4096 * THREADS as u64).unwrap();
     let start = Arc::new(Barrier::new(THREADS));
@@ -185,7 +185,7 @@ fn one_server_at_a_time() {
 fn every_failure_of_the_file_system_is_handed_on() {
     let dir = TempDir::new("faults");
     let faults = Arc::new(Faults::new());
-    let directory = PlainDirectory::open_with(dir.path(), Arc::clone(&faults)).unwrap();
+    let directory = PlainDirectory::open_with(dir.path(), with_faults(&faults)).unwrap();
     let log = directory.create_log("a.log", "t").unwrap();
     log.grow(4096).unwrap();
     directory.replace_file("meta", b"old", "t").unwrap();

@@ -9,7 +9,7 @@ use crate::lock;
 use kauri_base::ticket::TicketSource;
 use kauri_base::{CommitSeq, Error, ErrorCode, Ticket};
 use kauri_storage::CommitTicket;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -24,6 +24,8 @@ pub struct Acks {
     durable: AtomicU64,
     failure: OnceLock<String>,
     waiters: Mutex<Waiters>,
+    /// Whether there may be any.
+    waiting: AtomicBool,
     kick: Mutex<bool>,
     kicked: Condvar,
     /// Whether a thread is there that syncs when it is woken.
@@ -46,6 +48,7 @@ impl Acks {
             durable: AtomicU64::new(seq),
             failure: OnceLock::new(),
             waiters: Mutex::default(),
+            waiting: AtomicBool::new(false),
             kick: Mutex::new(false),
             kicked: Condvar::new(),
             flusher_runs: AtomicBool::new(false),
@@ -107,6 +110,31 @@ impl Acks {
             wakers.into_iter().for_each(Waker::wake);
             self.set_written(seq);
         }
+    }
+
+    /// Notes that everything up to `seq` is durable and may be acknowledged, by who gives the numbers
+    /// out, in their order: whatever else raises a mark knows no higher number.
+    #[inline]
+    pub fn reach(&self, seq: u64) {
+        self.stored.store(seq, Ordering::Release);
+        self.written.store(seq, Ordering::Release);
+        self.durable.store(seq, Ordering::Release);
+        // Either who is about to wait sees the marks, or this sees that somebody waits.
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) {
+            self.wake_reached(seq);
+        }
+    }
+
+    #[cold]
+    fn wake_reached(&self, seq: u64) {
+        let mut waiters = lock(&self.waiters);
+        let mut wakers = take_reached(&mut waiters.written, seq);
+        wakers.append(&mut take_reached(&mut waiters.durable, seq));
+        let some = !waiters.written.is_empty() || !waiters.durable.is_empty();
+        self.waiting.store(some, Ordering::Relaxed);
+        drop(waiters);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Nothing more is acknowledged. Answers whether this is the first failure.
@@ -183,7 +211,10 @@ impl TicketSource for Acks {
         }
         let durable = number & DURABLE != 0;
         let mut waiters = lock(&self.waiters);
-        // Again under the lock: whoever raises the mark takes the lock afterwards.
+        self.waiting.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        // Again under the lock: whoever raises the mark takes the lock afterwards, or sees nobody waiting
+        // and has raised it before.
         if let Some(result) = self.reached(number) {
             return Poll::Ready(result);
         }

@@ -11,6 +11,7 @@ use crate::cleaner::{Cleaner, Kick};
 use crate::collection::{Collection, Registry};
 use crate::commit::Scratch;
 use crate::flush::Flushing;
+use crate::format::Stream;
 use crate::format::meta::Meta;
 use crate::format::segment::{Horizon, Position};
 use crate::head::Head;
@@ -118,8 +119,28 @@ impl Core {
         StorageError::Io(message)
     }
 
-    /// A copy of what is durable.
+    /// What is durable.
     pub fn horizon(&self) -> Horizon {
+        if self.cache.is_direct() {
+            return self.horizon_at(&lock(&self.head));
+        }
+        self.horizon_noted()
+    }
+
+    /// As [`Core::horizon`], by who has the head, before appending to it.
+    pub fn horizon_at(&self, head: &Head) -> Horizon {
+        if self.cache.is_direct() {
+            // All that was appended before is published, and so it is durable.
+            let cleaner = *lock(&self.cleaner_written);
+            let mut durable = lock(&self.durable);
+            durable.seq = head.seq();
+            durable.streams[Stream::User as usize] = head.position();
+            durable.streams[Stream::Cleaner as usize] = cleaner;
+        }
+        self.horizon_noted()
+    }
+
+    fn horizon_noted(&self) -> Horizon {
         let mut horizon = *lock(&self.durable);
         horizon.segments = horizon.segments.max(self.segments.initialised());
         horizon

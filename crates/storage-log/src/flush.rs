@@ -1,5 +1,8 @@
 //! Giving bytes to the kernel, making them durable, and the flusher's thread.
 //!
+//! Where the log is memory (`SegmentCache::is_direct`) commits are durable when they are published, so
+//! nothing is stored or drained here; what is left is sealing, preparing and the throttle.
+//!
 //! Invariant: a position is published as written or durable only after the call that made it so
 //! returned, and only as far as was asked for before that call.
 
@@ -11,7 +14,6 @@ use crate::lock;
 use crate::throttle::Throttle;
 use kauri_medium::Site;
 use kauri_storage::StorageError;
-use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -141,7 +143,10 @@ impl Core {
             (flushing.seq, flushing.position)
         };
         let cleaner = *lock(&self.cleaner_written);
-        self.medium.drain(site).map_err(|error| self.fail("syncing the log", error))?;
+        // What is published in the medium's own memory is durable already.
+        if !self.cache.is_direct() {
+            self.medium.drain(site).map_err(|error| self.fail("syncing the log", error))?;
+        }
         {
             let mut durable = lock(&self.durable);
             durable.seq = durable.seq.max(seq);
@@ -159,7 +164,14 @@ impl Core {
 
     /// Writes the summaries of segments that are full.
     pub fn seal_full(&self) -> Result<(), StorageError> {
-        let full = std::mem::take(&mut lock(&self.flushing).full);
+        let full = {
+            let mut flushing = lock(&self.flushing);
+            if self.cache.is_direct() {
+                // Nobody stores them, so nobody has taken them from the head.
+                lock(&self.head).take_full(&mut flushing.full);
+            }
+            std::mem::take(&mut flushing.full)
+        };
         full.into_iter().try_for_each(|segment| self.seal(segment))
     }
 
@@ -168,15 +180,9 @@ impl Core {
         let number = segment.segment;
         let failed = |error: StorageError| self.fail("sealing a segment", error);
         let trailer = segment.seal().map_err(failed)?;
-        let at = self.segments.file_offset(number + 1) - u64::from(crate::format::TRAILER_BYTES);
-        let bytes = trailer.encode();
-        let stored = self
-            .medium
-            .store(at, &[IoSlice::new(&bytes)])
-            .and_then(|()| self.medium.persist(at, bytes.len() as u64, "segment.trailer.persist"));
-        stored.map_err(|error| self.fail("sealing a segment", error))?;
         self.segments.get(number).sealed(trailer.records_end, trailer.seq_max);
-        self.counters.summary_bytes.add(u64::from(trailer.summary_bytes) + bytes.len() as u64);
+        let bytes = trailer.summary_bytes + crate::format::TRAILER_BYTES;
+        self.counters.summary_bytes.add(u64::from(bytes));
         self.cleaner_kick.kick();
         Ok(())
     }

@@ -10,7 +10,8 @@ use crate::format::record::{Kind, RecordHeader, Seed, record_bytes};
 use crate::format::segment::{Horizon, Position, Trailer};
 use crate::format::summary::{ENTRY_BYTES_MAX, SummaryWriter};
 use crate::format::{RECORD_ALIGN, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, TRAILER_BYTES};
-use kauri_medium::{SegmentStorer, SegmentWriter};
+use kauri_medium::cache::SealSites;
+use kauri_medium::{SegmentStorer, SegmentWriter, Site};
 use kauri_storage::StorageError;
 use std::collections::VecDeque;
 
@@ -65,6 +66,18 @@ impl OpenSegment {
             seq_min: u64::MAX,
             seq_max: 0,
         }
+    }
+
+    /// Lets what was appended here and to `others` by this thread be looked at; where the segments are
+    /// the medium's own memory it is durable then, by one fence.
+    #[inline]
+    pub fn publish<'s>(
+        &mut self,
+        others: impl Iterator<Item = &'s mut OpenSegment>,
+        site: Site,
+    ) -> Result<(), StorageError> {
+        let others = others.map(|segment| &mut segment.writer);
+        self.writer.publish(others, site).map_err(crate::io_error)
     }
 
     /// How far it is filled.
@@ -148,10 +161,10 @@ impl OpenSegment {
         &self.storer
     }
 
-    /// Appends and stores the summary and answers the trailer, which the caller stores at the
-    /// segment's end.
+    /// Appends and stores the summary, and the trailer at the segment's end.
     pub fn seal(mut self) -> Result<Trailer, StorageError> {
         let records_end = self.writer.end();
+        self.writer.set_site("segment.summary.persist");
         let summary_offset =
             self.writer.append(&[self.summary.bytes()]).map_err(crate::io_error)?;
         let trailer = Trailer {
@@ -165,7 +178,12 @@ impl OpenSegment {
             seq_min: self.seq_min.min(self.seq_max),
             seq_max: self.seq_max,
         };
-        self.writer.seal("segment.summary.persist").map_err(crate::io_error)?;
+        let sites = SealSites {
+            pending: "segment.summary.persist",
+            last: "segment.trailer.persist",
+            fence: "segment.summary.fence",
+        };
+        self.writer.seal_with(&trailer.encode(), sites).map_err(crate::io_error)?;
         Ok(trailer)
     }
 }
@@ -215,6 +233,8 @@ pub struct Head {
     asked: bool,
     /// Left behind, to be stored and sealed.
     full: Vec<OpenSegment>,
+    /// How many of these were left behind since the last publication.
+    full_unpublished: usize,
     /// The last commit sequence that was given.
     seq: u64,
     /// Where the head was when there was no segment yet.
@@ -361,8 +381,20 @@ impl Head {
         if let Some(mut full) = self.open.replace(next) {
             full.append_end(seq)?;
             self.full.push(full);
+            self.full_unpublished += 1;
         }
         Ok(())
+    }
+
+    /// See [`OpenSegment::publish`], for all that this thread has appended since it took the head.
+    #[inline]
+    pub fn publish(&mut self, site: Site) -> Result<(), StorageError> {
+        let published = self.full.len().saturating_sub(self.full_unpublished);
+        self.full_unpublished = 0;
+        match &mut self.open {
+            Some(open) => open.publish(self.full.iter_mut().skip(published), site),
+            None => Ok(()),
+        }
     }
 
     /// Whether it is time for a mark, given what is durable.

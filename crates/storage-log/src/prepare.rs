@@ -7,7 +7,7 @@
 
 use crate::core::Core;
 use crate::format::record::Kind;
-use crate::format::segment::SegmentHeader;
+use crate::format::segment::{HEADER_COPY_AT, SegmentHeader};
 use crate::format::summary::Entry;
 use crate::format::{SEGMENT_HEADER_BYTES, Stream};
 use crate::head::OpenSegment;
@@ -15,9 +15,22 @@ use crate::lock;
 use crate::reader::{Contents, read_contents};
 use crate::segments::{Purpose, Taken};
 use kauri_base::CollectionId;
-use kauri_medium::Guard;
+use kauri_medium::{Guard, SegmentWriter};
 use kauri_storage::StorageError;
 use std::sync::atomic::Ordering;
+
+/// Appends a segment's header. In memory nothing as long as a header is written whole, so its second
+/// copy is begun when the first is durable: at any time one of them is as it was, or as it is to be.
+fn append_header(writer: &mut SegmentWriter, header: &SegmentHeader) -> kauri_medium::Result<()> {
+    let bytes = header.encode();
+    let (first, copy) = bytes.split_at(HEADER_COPY_AT);
+    writer.set_site("segment.header.persist");
+    writer.append(&[first])?;
+    writer.publish(std::iter::empty(), "segment.header.fence")?;
+    writer.set_site("segment.header.copy.persist");
+    writer.append(&[copy])?;
+    writer.publish(std::iter::empty(), "segment.header.copy.fence")
+}
 
 impl Core {
     /// Prepares one more segment for user writes, unless there have been more than `prepared_ever` by
@@ -52,8 +65,12 @@ impl Core {
             stream,
             horizon: self.horizon(),
         };
-        writer.append(&[&header.encode()]).map_err(failed)?;
+        append_header(&mut writer, &header).map_err(failed)?;
         debug_assert_eq!(writer.end(), SEGMENT_HEADER_BYTES);
+        writer.set_site(match stream {
+            Stream::User => "commit.persist",
+            Stream::Cleaner => "clean.moved.persist",
+        });
         writer.store_pending("segment.header.persist").map_err(failed)?;
         self.sync_all("segment.header.drain")?;
         self.segments.has_header(segment);

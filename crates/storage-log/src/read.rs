@@ -8,6 +8,7 @@ use crate::format::record::{HeaderBytes, Kind, RecordHeader, Seed};
 use crate::verified::LARGE_BYTES;
 use kauri_base::{Access, RecordId};
 use kauri_medium::Guard;
+use kauri_medium::cache::Pattern;
 use kauri_storage::StorageError;
 
 /// What an id leads to.
@@ -98,7 +99,7 @@ pub fn document_at<'g>(
     };
     let (address, header) = (found.slot.address(), found.header);
     let (offset, len) = (address.offset + RECORD_HEADER_BYTES, header.payload_len as usize);
-    match core.cache.read(guard, address.segment, offset, len) {
+    match core.cache.read_with(guard, address.segment, offset, len, Pattern::Behind) {
         Ok(Access::Ready(bytes)) => {
             if found.loads > 0 && !is_whole(core, &found, bytes) {
                 return Err(corrupt(store, record, found.slot, "the document"));
@@ -132,7 +133,8 @@ fn is_whole(core: &Core, found: &FoundHeader, bytes: &[u8]) -> bool {
         return whole();
     }
     let address = found.slot.address();
-    core.verified.check(address.segment, address.offset, found.loads, whole)
+    let place = (address.segment, found.epoch);
+    core.verified.check(place, address.offset, found.loads, whole)
 }
 
 #[cold]

@@ -1,9 +1,9 @@
 //! Which large documents that came from the medium have had their CRC checked, so that reading one
 //! from memory again doesn't cost another pass over it.
 //!
-//! A lossy table of fingerprints of (segment, offset, the segment's count of loads). Whenever a block
-//! of the segment is read from the medium again the count, and with it the fingerprint, is another
-//! one. Small documents are simply checked each time.
+//! A lossy table of fingerprints of (segment, its epoch, offset, the segment's count of loads). Whenever a
+//! block of the segment is read from the medium again the count, and with it the fingerprint, is
+//! another one. Small documents are simply checked each time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,12 +25,12 @@ impl Verified {
     /// Whether `check` has succeeded on these bytes before, or does now.
     pub fn check(
         &self,
-        segment: u32,
+        (segment, epoch): (u32, u64),
         offset: u32,
         loads: u32,
         check: impl FnOnce() -> bool,
     ) -> bool {
-        let fingerprint = fingerprint(segment, offset, loads);
+        let fingerprint = fingerprint(segment, epoch, offset, loads);
         let place = self.places.get(fingerprint as usize % PLACES);
         if place.is_some_and(|place| place.load(Ordering::Relaxed) == fingerprint) {
             return true;
@@ -43,9 +43,9 @@ impl Verified {
     }
 }
 
-fn fingerprint(segment: u32, offset: u32, loads: u32) -> u64 {
+fn fingerprint(segment: u32, epoch: u64, offset: u32, loads: u32) -> u64 {
     let mut bits = u64::from(segment) << 32 | u64::from(offset);
-    bits ^= u64::from(loads).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    bits ^= (u64::from(loads) ^ epoch.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     (bits ^ bits >> 31) | 1
@@ -58,11 +58,12 @@ mod tests {
     #[test]
     fn a_check_counts_until_the_segment_is_loaded_from_again() {
         let verified = Verified::new();
-        assert!(!verified.check(1, 4096, 1, || false));
-        assert!(verified.check(1, 4096, 1, || true), "a failure is not remembered");
-        assert!(verified.check(1, 4096, 1, || panic!("it was checked")));
-        for (segment, offset, loads) in [(1, 4096, 2), (2, 4096, 1), (1, 4104, 1)] {
-            assert!(!verified.check(segment, offset, loads, || false));
+        assert!(!verified.check((1, 9), 4096, 1, || false));
+        assert!(verified.check((1, 9), 4096, 1, || true), "a failure is not remembered");
+        assert!(verified.check((1, 9), 4096, 1, || panic!("it was checked")));
+        let others = [(1, 9, 4096, 2), (2, 9, 4096, 1), (1, 9, 4104, 1), (1, 10, 4096, 1)];
+        for (segment, epoch, offset, loads) in others {
+            assert!(!verified.check((segment, epoch), offset, loads, || false));
         }
     }
 }

@@ -85,9 +85,40 @@ fn power_losses_where_persistence_must_be_asked_for() {
     check("to be asked for", 16, &Run { medium, ..Run::default() }, 400);
 }
 
+/// Persistent memory, where every acknowledgement is a promise against power loss.
+fn memory() -> EmulatorConfig {
+    EmulatorConfig::persistent_memory()
+}
+
+#[test]
+fn power_losses_of_persistent_memory() {
+    check("lines, torn by words", 16, &Run { medium: memory(), ..Run::default() }, 900);
+}
+
+#[test]
+fn power_losses_of_persistent_memory_that_is_nearly_full() {
+    let run = Run { document_bytes: 400 << 10, definitions_percent: 5, ..Run::default() };
+    check("lines, nearly full", 8, &Run { medium: memory(), ..run }, 400);
+}
+
+#[test]
+fn deaths_of_the_process_on_persistent_memory() {
+    let run = Run { medium: memory(), ..Run::default() };
+    deaths(&run);
+}
+
+#[test]
+fn power_losses_of_persistent_memory_among_threads() {
+    among_threads(&Run { medium: memory(), ..Run::default() });
+}
+
 #[test]
 fn power_losses_among_threads() {
-    let run = Run { threads: true, sessions: 4, steps: 4000, ..Run::default() };
+    among_threads(&Run::default());
+}
+
+fn among_threads(run: &Run) {
+    let run = Run { threads: true, sessions: 4, steps: 4000, ..*run };
     let seed = kauri_testkit::seed(20_261_120);
     let target = Target::new(14);
     let crashes = Crashes::new(&target);
@@ -123,10 +154,14 @@ fn power_losses_around_a_clean_shutdown() {
 
 #[test]
 fn deaths_of_the_process() {
+    deaths(&Run::default());
+}
+
+fn deaths(run: &Run) {
     let seed = kauri_testkit::seed(7);
     let target = Target::new(14);
     let crashes = Crashes::new(&target);
-    let recording = crashes.record(seed, &Run::default());
+    let recording = crashes.record(seed, run);
     let report = crashes.process_deaths(&recording, seed, 300);
     println!("{report:?}");
     assert!(report.images >= 290, "only {} different images", report.images);

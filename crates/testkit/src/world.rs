@@ -213,6 +213,7 @@ impl World {
                 // An engine need not number what changes nothing that lasts.
                 if !changes.is_empty() {
                     self.history.committed(ticket.seq, began_at, changes);
+                    self.note_reached(ticket);
                 }
             }
             Err(StorageError::WriteConflict | StorageError::StaleCatalog(_)) => {
@@ -223,6 +224,15 @@ impl World {
             Err(_) => {}
         }
         result
+    }
+
+    /// Notes what a commit has been promised without anybody waiting: on memory that lasts, everything.
+    fn note_reached(&self, ticket: &CommitTicket) {
+        for durability in [Durability::Written, Durability::Durable] {
+            if ticket.ticket(durability).is_none() {
+                self.history.promised(self.emulator.events(), ticket.seq, durability);
+            }
+        }
     }
 
     /// Waits for a commit, and notes that it was promised.

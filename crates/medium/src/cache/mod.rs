@@ -2,7 +2,8 @@
 //!
 //! A log address is a segment and an offset in it. Each segment has a range of memory of its own,
 //! reserved on first use, so a record is contiguous however many blocks it spans, and reading it is
-//! a look at its blocks' states and an addition. What doesn't fit the budget is given back to the
+//! a look at its blocks' states and an addition. Of a file that is memory, the segment's memory is the
+//! file's, and everything is at hand. Of others, what doesn't fit the budget is given back to the
 //! operating system block by block and read again from the medium when somebody wants it.
 
 mod block;
@@ -14,9 +15,9 @@ mod segment;
 mod table;
 mod writer;
 
-pub use writer::{SegmentStorer, SegmentWriter};
+pub use writer::{SealSites, SegmentStorer, SegmentWriter};
 
-use crate::{EpochDomain, Error, Guard, IoKind, Medium, Result};
+use crate::{Delayed, EpochDomain, Error, Guard, IoKind, Medium, Result};
 use evict::Evictor;
 use kauri_base::Access;
 use load::Loader;
@@ -73,6 +74,8 @@ pub enum Pattern {
     Point,
     /// Onwards: a miss reads ahead, and what it reads is the first to go.
     Scan,
+    /// Right behind what was just read: a miss is as any, and slow memory has it at hand.
+    Behind,
 }
 
 /// What a cache has done and holds.
@@ -156,8 +159,9 @@ impl SegmentCache {
         domain: Arc<EpochDomain>,
         config: CacheConfig,
     ) -> Result<Self> {
-        let table = Arc::new(Table::new(&config)?);
-        let threaded = config.io_threads > 0;
+        let table = Arc::new(Table::new(&config, medium.mapped())?);
+        // Nothing is loaded and nothing evicted where the file's own memory is read.
+        let threaded = config.io_threads > 0 && table.direct().is_none();
         let evictor = Arc::new(Evictor::new(Arc::clone(&table), Arc::clone(&domain), threaded));
         let loader = Arc::new(Loader::new(
             Arc::clone(&table),
@@ -193,6 +197,13 @@ impl SegmentCache {
     /// The guards' domain, for other things that readers look at.
     pub fn domain(&self) -> &Arc<EpochDomain> {
         &self.shared.domain
+    }
+
+    /// Whether the segments are the file's own memory: what is published is durable then, and nothing
+    /// is ever stored later, loaded or evicted.
+    #[inline]
+    pub fn is_direct(&self) -> bool {
+        self.shared.table.direct().is_some()
     }
 
     /// The log file.
@@ -283,7 +294,14 @@ impl SegmentCache {
         pattern: Pattern,
     ) -> Result<Access<&'g [u8]>> {
         match self.try_read(guard, segment, offset, len)? {
-            Some(bytes) => Ok(Access::Ready(bytes)),
+            Some(bytes) => {
+                if pattern != Pattern::Behind
+                    && let Some(latency) = self.shared.table.latency()
+                {
+                    latency.take(Delayed::Read, 1);
+                }
+                Ok(Access::Ready(bytes))
+            }
             None => Ok(self.miss(segment, offset, len, pattern)),
         }
     }
@@ -370,7 +388,9 @@ impl SegmentCache {
             read_bytes: get(&counters.read_bytes),
             read_errors: get(&counters.read_errors),
             stores: get(&counters.stores),
-            stored_bytes: get(&counters.stored_bytes),
+            // Appending stores where the segments are the file's own memory.
+            stored_bytes: get(&counters.stored_bytes)
+                + if self.is_direct() { get(&counters.appended_bytes) } else { 0 },
             appended_bytes: get(&counters.appended_bytes),
         }
     }

@@ -22,16 +22,24 @@
 //!    after it. It fills only what is below `end`.
 //! 4. *Storing* reads `[stored, end)` under the segment's lock. These bytes are in memory, because
 //!    `settle` lets be what is not stored, and `discard` needs the lock.
-//! 5. `settle`, `close` and `discard` run as deferred closures of one domain: one at a time. So
+//! 5. A *direct* segment's memory is the file's own (`crate::direct`). There `end` tells how far it is
+//!    *published*. Appending stores to `[token's end, …)`, which is at or beyond `end`, by the owner of
+//!    the token alone; publishing fences, on the same thread (the token knows which), and then stores
+//!    the larger `end`. The rest holds as above with no blocks: nothing is loaded or settled, and
+//!    `discard` lets the memory be. The trailer is stored to once, by the token's owner, beyond where
+//!    anything may be published afterwards: sealing ends with it.
+//! 6. `settle`, `close` and `discard` run as deferred closures of one domain: one at a time. So
 //!    `settle` can check that a block is stored without the segment being reused under it, and
 //!    `stored` only grows meanwhile.
 #![allow(unsafe_code)]
 
 use super::block::{Block, Settled, Tick};
+use crate::direct::Direct;
 use crate::sync::lock;
 use crate::sys::Region;
-use crate::{Error, Guard, IoKind, Result, sys};
+use crate::{Error, Guard, IoKind, Result, Site, sys};
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -56,6 +64,16 @@ pub(super) struct State {
 pub(super) struct AppendToken {
     end: u32,
     life: u64,
+    /// The thread that has stored what is not published yet, of a direct segment.
+    unpublished_by: Option<ThreadMark>,
+}
+
+/// Tells threads that exist at the same time from each other.
+type ThreadMark = usize;
+
+fn this_thread() -> ThreadMark {
+    thread_local!(static MARK: u8 = const { 0 });
+    MARK.with(|mark| std::ptr::from_ref(mark) as usize)
 }
 
 impl AppendToken {
@@ -68,11 +86,24 @@ impl AppendToken {
     }
 }
 
+/// Where a segment's bytes are.
+enum Memory {
+    /// In memory of this process.
+    Own(Region),
+    /// In the file's, where the segment begins at this offset of it.
+    File(u64),
+}
+
 #[repr(align(64))]
 pub(super) struct Segment {
     end: AtomicU32,
     block_shift: u32,
-    memory: Region,
+    /// Whether the memory is the file's.
+    direct: bool,
+    base: NonNull<u8>,
+    len: usize,
+    memory: Memory,
+    /// None if the memory is the file's.
     blocks: Box<[Block]>,
     stored: AtomicU32,
     sealed: AtomicBool,
@@ -81,21 +112,48 @@ pub(super) struct Segment {
     state: Mutex<State>,
 }
 
+// SAFETY: the memory behind `base` is used as the module's head argues; nothing else is bound to a
+// thread.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+/// What [`Segment::loads`] of a direct segment always answers: its bytes are the medium's, so whoever
+/// looks at them checks them.
+const LOADS_DIRECT: u32 = 1;
+
 impl Segment {
+    /// A segment in memory of this process.
     pub(super) fn reserve(segment_bytes: usize, block_shift: u32) -> Result<Self> {
-        let memory =
+        let region =
             Region::reserve(segment_bytes).map_err(|e| Error::from_io(IoKind::Open, &e))?;
-        let blocks = (0..segment_bytes >> block_shift).map(|_| Block::new()).collect();
-        Ok(Segment {
+        let base = NonNull::new(region.base()).ok_or(Error::OutOfBounds)?;
+        let blocks = segment_bytes >> block_shift;
+        Ok(Segment::at(base, segment_bytes, Memory::Own(region), block_shift, blocks))
+    }
+
+    /// A segment in the file's memory. The file has it, and the table that holds this segment holds
+    /// the mapping too.
+    pub(super) fn of_file(direct: &dyn Direct, offset: u64, segment_bytes: usize) -> Result<Self> {
+        let base = direct.address(offset, segment_bytes).ok_or(Error::OutOfBounds)?;
+        Ok(Segment::at(base, segment_bytes, Memory::File(offset), 0, 0))
+    }
+
+    fn at(base: NonNull<u8>, len: usize, memory: Memory, block_shift: u32, blocks: usize) -> Self {
+        let direct = matches!(memory, Memory::File(_));
+        Segment {
             end: AtomicU32::new(0),
             block_shift,
+            direct,
+            base,
+            len,
             memory,
-            blocks,
+            blocks: (0..blocks).map(|_| Block::new()).collect(),
             stored: AtomicU32::new(0),
             sealed: AtomicBool::new(false),
-            loads: AtomicU32::new(0),
+            loads: AtomicU32::new(if direct { LOADS_DIRECT } else { 0 }),
             state: Mutex::new(State { phase: Phase::Free, life: 0 }),
-        })
+        }
     }
 
     #[inline]
@@ -141,13 +199,15 @@ impl Segment {
         if len == 0 {
             return Ok(Some(&[]));
         }
-        let range = self.blocks_of(offset, len);
-        let Some(blocks) = self.blocks.get(range) else { return Err(Error::OutOfBounds) };
-        if !blocks.iter().all(Block::look) {
-            return Ok(None);
+        if !self.direct {
+            let range = self.blocks_of(offset, len);
+            let Some(blocks) = self.blocks.get(range) else { return Err(Error::OutOfBounds) };
+            if !blocks.iter().all(Block::look) {
+                return Ok(None);
+            }
         }
         // SAFETY: within the mapping, since `end` never exceeds it; immutable and mapped for as long
-        // as the guard stays inside, and the slice borrows it (module head, 2).
+        // as the guard stays inside, and the slice borrows it (module head, 2 and 5).
         Ok(Some(unsafe { self.slice(offset as usize..offset as usize + len) }))
     }
 
@@ -155,15 +215,15 @@ impl Segment {
     /// The range is within the mapping, and its bytes don't change and stay mapped for `'a`.
     #[inline]
     unsafe fn slice<'a>(&self, range: Range<usize>) -> &'a [u8] {
-        // SAFETY: the caller's promise; anonymous memory is always initialised.
-        unsafe { std::slice::from_raw_parts(self.memory.base().add(range.start), range.len()) }
+        // SAFETY: the caller's promise; mapped memory is always initialised.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(range.start), range.len()) }
     }
 
     /// # Safety
     /// The range is within the mapping, and the caller has its bytes for itself for `'a`.
     unsafe fn slice_mut<'a>(&self, range: Range<usize>) -> &'a mut [u8] {
-        // SAFETY: the caller's promise; anonymous memory is always initialised.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.base().add(range.start), range.len()) }
+        // SAFETY: the caller's promise; mapped memory is always initialised.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(range.start), range.len()) }
     }
 
     /// Free → Open.
@@ -173,7 +233,7 @@ impl Segment {
             return Err(Error::Misuse("a segment is opened that is not free"));
         }
         state.phase = Phase::Open;
-        Ok(AppendToken { end: 0, life: state.life })
+        Ok(AppendToken { end: 0, life: state.life, unpublished_by: None })
     }
 
     /// Free → Sealed, with `end` bytes that the medium has.
@@ -181,6 +241,9 @@ impl Segment {
         let mut state = self.state();
         if state.phase != Phase::Free {
             return Err(Error::Misuse("a segment is adopted that is not free"));
+        }
+        if end as usize > self.len {
+            return Err(Error::OutOfBounds);
         }
         state.phase = Phase::Sealed;
         self.stored.store(end, Ordering::Release);
@@ -198,6 +261,80 @@ impl Segment {
         }
     }
 
+    /// Appends to a direct segment: `parts`, which have `len` bytes together, are stored and on their
+    /// way to the medium. They can be looked at when they are published.
+    pub(super) fn append_direct(
+        &self,
+        direct: &dyn Direct,
+        token: &mut AppendToken,
+        len: usize,
+        parts: &[&[u8]],
+        site: Site,
+    ) -> Result<u32> {
+        let Memory::File(offset) = self.memory else {
+            return Err(Error::Misuse("a segment that is not the file's"));
+        };
+        let start = token.end;
+        let end = match (start as usize).checked_add(len) {
+            Some(end) if end <= self.len => end as u32,
+            _ => return Err(Error::OutOfBounds),
+        };
+        self.note_storing(token)?;
+        // SAFETY: within the segment, which is in the file; at or beyond `end`, where the token's owner
+        // alone stores and nobody looks before this thread's fence (module head, 5).
+        unsafe { direct.store(offset + u64::from(start), len, parts, site) };
+        token.end = end;
+        Ok(start)
+    }
+
+    fn note_storing(&self, token: &mut AppendToken) -> Result<()> {
+        let me = this_thread();
+        match token.unpublished_by.replace(me) {
+            Some(other) if other != me => {
+                token.unpublished_by = Some(other);
+                Err(Error::Misuse("what one thread has appended another one goes on"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether this thread may publish what the token's owner has appended.
+    pub(super) fn may_publish(&self, token: &AppendToken) -> bool {
+        token.unpublished_by.is_none_or(|mark| mark == this_thread())
+    }
+
+    /// Lets what has been appended to a direct segment be looked at. The caller has fenced since, on a
+    /// thread that may.
+    pub(super) fn publish(&self, token: &mut AppendToken) {
+        if self.direct {
+            token.unpublished_by = None;
+            self.stored.store(token.end, Ordering::Release);
+            self.end.store(token.end, Ordering::Release);
+        }
+    }
+
+    /// Stores the last bytes of a direct segment, and nothing is appended any more.
+    pub(super) fn store_last_direct(
+        &self,
+        direct: &dyn Direct,
+        token: &mut AppendToken,
+        bytes: &[u8],
+        site: Site,
+    ) -> Result<()> {
+        let Memory::File(offset) = self.memory else {
+            return Err(Error::Misuse("a segment that is not the file's"));
+        };
+        let start = self.len.checked_sub(bytes.len()).ok_or(Error::OutOfBounds)?;
+        if start < token.end as usize {
+            return Err(Error::OutOfBounds);
+        }
+        self.note_storing(token)?;
+        // SAFETY: within the segment; beyond all that is appended, by the one who could append more
+        // and is giving that up (module head, 5).
+        unsafe { direct.store(offset + start as u64, bytes.len(), &[bytes], site) };
+        Ok(())
+    }
+
     /// Appends `len` bytes that `fill` writes. Answers their offset and how many blocks were begun;
     /// `untracked` is told those that the clock doesn't know.
     pub(super) fn append(
@@ -209,7 +346,7 @@ impl Segment {
     ) -> Result<(u32, u32)> {
         let start = token.end as usize;
         let end = match start.checked_add(len) {
-            Some(end) if end <= self.memory.len() => end,
+            Some(end) if end <= self.len && !self.direct => end,
             _ => return Err(Error::OutOfBounds),
         };
         let new_end = u32::try_from(end).map_err(|_| Error::OutOfBounds)?;
@@ -230,12 +367,18 @@ impl Segment {
     }
 
     /// Has memory provided for a range, as far as it is within the segment. It need not be appended yet.
-    pub(super) fn populate(&self, from: u32, to: u32) {
+    pub(super) fn populate(&self, direct: Option<&dyn Direct>, from: u32, to: u32) {
         const PAGE: usize = 4096;
         let from = (from as usize).next_multiple_of(PAGE);
-        let to = (to as usize).min(self.memory.len()) / PAGE * PAGE;
+        let to = (to as usize).min(self.len) / PAGE * PAGE;
         if from < to {
-            self.memory.populate(from, to - from);
+            match (&self.memory, direct) {
+                (Memory::Own(region), _) => region.populate(from, to - from),
+                (Memory::File(offset), Some(direct)) => {
+                    direct.populate(offset + from as u64, to - from);
+                }
+                (Memory::File(_), None) => {}
+            }
         }
     }
 
@@ -253,13 +396,13 @@ impl Segment {
         }
         let from = self.stored.load(Ordering::Relaxed);
         let to = self.end();
-        if from < to {
+        if from < to && !self.direct {
             // SAFETY: below `end`, so immutable; in memory, since not stored; and the lock, held
             // until after the last use, keeps `discard` away (module head, 4).
             store(from, unsafe { self.slice(from as usize..to as usize) })?;
             self.stored.store(to, Ordering::Release);
         }
-        Ok((to, to - from))
+        Ok((to, to.saturating_sub(from)))
     }
 
     /// Whether every byte of a block is on the medium and none will be added.
@@ -337,7 +480,7 @@ impl Segment {
             self.loads.fetch_add(1, Ordering::AcqRel);
             if result.is_err() {
                 // SAFETY: as for the buffer, whose last use was the call of `read`.
-                unsafe { self.memory.discard(start, run.len() << self.block_shift) };
+                unsafe { self.give_back(start, run.len() << self.block_shift) };
             }
             for (index, block) in (first..next).zip(run) {
                 match result {
@@ -375,6 +518,17 @@ impl Segment {
         self.end.store(0, Ordering::Release);
     }
 
+    /// Gives memory of this process back.
+    ///
+    /// # Safety
+    /// As for [`Region::discard`].
+    unsafe fn give_back(&self, start: usize, len: usize) {
+        if let Memory::Own(region) = &self.memory {
+            // SAFETY: the caller's promise.
+            unsafe { region.discard(start, len) };
+        }
+    }
+
     /// Closing → Free, in a closure deferred after [`Segment::close`]. Answers how many blocks had
     /// memory.
     pub(super) fn discard(&self) -> u32 {
@@ -384,11 +538,11 @@ impl Segment {
         if count > 0 {
             // SAFETY: `end` has been 0 for a grace period: no reader, loader or appender is left,
             // and storers wait for the lock (module head, 2 to 4).
-            unsafe { self.memory.discard(0, self.memory.len()) };
+            unsafe { self.give_back(0, self.len) };
         }
         self.stored.store(0, Ordering::Release);
         self.sealed.store(false, Ordering::Release);
-        self.loads.store(0, Ordering::Release);
+        self.loads.store(if self.direct { LOADS_DIRECT } else { 0 }, Ordering::Release);
         state.phase = Phase::Free;
         state.life += 1;
         count
@@ -405,11 +559,15 @@ impl Dropping<'_> {
     /// Gives the memory of all of them back, with as few system calls as there are ways. Answers how
     /// many blocks it was.
     pub(super) fn discard_all(runs: Vec<Dropping<'_>>) -> u64 {
-        let part = |run: &Dropping<'_>| {
-            let shift = run.segment.block_shift;
-            run.segment.memory.part(run.blocks.start << shift, run.blocks.len() << shift)
+        let part = |run: &Dropping<'_>| match &run.segment.memory {
+            Memory::Own(region) => {
+                let shift = run.segment.block_shift;
+                Some(region.part(run.blocks.start << shift, run.blocks.len() << shift))
+            }
+            // Without blocks there is nothing that could be dropped.
+            Memory::File(_) => None,
         };
-        let parts: Vec<sys::Part> = runs.iter().map(part).collect();
+        let parts: Vec<sys::Part> = runs.iter().filter_map(part).collect();
         // SAFETY: DROPPING gives these blocks to this thread alone (module head, 2): nobody has a
         // reference into them, nobody loads or stores them.
         unsafe { sys::discard_parts(&parts) };

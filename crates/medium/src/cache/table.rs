@@ -2,10 +2,11 @@
 
 use super::segment::{Dropping, Segment};
 use super::{CacheConfig, SegmentId};
+use crate::direct::{Direct, Mapped};
 use crate::sync::lock;
-use crate::{Error, Result};
+use crate::{Error, Latency, Result};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Counters that anybody changes and no decision about memory safety rests on: all relaxed.
 #[derive(Default)]
@@ -53,6 +54,8 @@ pub(super) struct Table {
     pub(super) segment_bytes: usize,
     pub(super) block_bytes: usize,
     first_byte: u64,
+    /// The file's memory, if the segments are in it.
+    direct: Option<Arc<dyn Direct>>,
     /// Blocks whose names the clock takes into its ring when it moves next.
     arrivals: Mutex<Vec<BlockId>>,
     /// Requests that were loaded: the clock's measure of time. Wraps around.
@@ -61,7 +64,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(config: &CacheConfig) -> Result<Self> {
+    pub(super) fn new(config: &CacheConfig, mapped: Option<Mapped>) -> Result<Self> {
         let block_bytes = config.block_bytes;
         if !block_bytes.is_power_of_two()
             || block_bytes < 4096
@@ -79,6 +82,7 @@ impl Table {
             segment_bytes: config.segment_bytes,
             block_bytes,
             first_byte: config.first_byte,
+            direct: mapped.map(|mapped| mapped.0),
             arrivals: Mutex::default(),
             loads: AtomicU32::new(0),
             counters,
@@ -90,11 +94,29 @@ impl Table {
         self.segments.get(segment as usize)?.get().map(|segment| &**segment)
     }
 
+    /// The file's memory, if the segments are in it.
+    #[inline]
+    pub(super) fn direct(&self) -> Option<&dyn Direct> {
+        self.direct.as_deref()
+    }
+
+    /// What is added to reads.
+    #[inline]
+    pub(super) fn latency(&self) -> Option<&Latency> {
+        self.direct.as_ref().map(|direct| direct.latency())
+    }
+
     /// The segment, its memory reserved now if it never was.
     pub(super) fn get_or_reserve(&self, id: SegmentId) -> Result<&Segment> {
         let slot = self.segments.get(id as usize).ok_or(Error::OutOfBounds)?;
         if slot.get().is_none() {
-            let segment = Segment::reserve(self.segment_bytes, self.block_bytes.trailing_zeros())?;
+            let segment = match &self.direct {
+                None => Segment::reserve(self.segment_bytes, self.block_bytes.trailing_zeros())?,
+                Some(direct) => {
+                    let offset = self.file_offset(id, 0);
+                    Segment::of_file(&**direct, offset, self.segment_bytes)?
+                }
+            };
             // If another thread was faster, its segment stays and this one goes.
             let _ = slot.set(Box::new(segment));
             self.high.fetch_max(id + 1, Ordering::Release);

@@ -1,4 +1,8 @@
 //! Appending to a segment and storing what was appended.
+//!
+//! On a file that is memory (`crate::direct`) appending stores to the medium, [`SegmentWriter::publish`]
+//! makes that durable and lets it be looked at, and there is nothing left to be stored later. On others
+//! what is appended can be looked at at once, publishing does nothing, and storing comes later.
 
 use super::segment::AppendToken;
 use super::table::{Table, add};
@@ -13,12 +17,19 @@ use std::sync::Arc;
 pub struct SegmentWriter {
     storer: SegmentStorer,
     token: AppendToken,
+    site: Site,
 }
 
 impl SegmentWriter {
     pub(super) fn new(shared: Arc<Shared>, segment: SegmentId, token: AppendToken) -> Self {
         let storer = SegmentStorer { shared, segment, life: token.life() };
-        SegmentWriter { storer, token }
+        SegmentWriter { storer, token, site: "append.persist" }
+    }
+
+    /// What is appended from now on is asked to be made durable under this label, where appending
+    /// stores.
+    pub fn set_site(&mut self, site: Site) {
+        self.site = site;
     }
 
     /// The segment.
@@ -36,26 +47,25 @@ impl SegmentWriter {
         (self.storer.table().segment_bytes as u32).saturating_sub(self.token.end())
     }
 
-    /// Appends `parts`, one after the other, and answers the offset of the first byte. From then on
-    /// the bytes can be read by address (which nobody knows until the caller publishes it); they are
-    /// with the kernel only after a [`SegmentStorer::store_pending`]. [`Error::OutOfBounds`], and
-    /// nothing appended, if they don't fit.
+    /// Appends `parts`, one after the other, and answers the offset of the first byte. Once they are
+    /// [published](Self::publish) the bytes can be read by address (which nobody knows until the caller
+    /// tells it); they are with the kernel only after a [`SegmentStorer::store_pending`].
+    /// [`Error::OutOfBounds`], and nothing appended, if they don't fit.
+    #[inline]
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<u32> {
         let len = parts.iter().map(|part| part.len()).sum();
-        self.append_with(len, |mut into| {
+        let shared = &self.storer.shared;
+        let memory = shared.table.get(self.storer.segment).ok_or(Error::OutOfBounds)?;
+        if let Some(direct) = shared.table.direct() {
+            return memory.append_direct(direct, &mut self.token, len, parts, self.site);
+        }
+        let fill = |mut into: &mut [u8]| {
             for part in parts {
                 let (here, rest) = into.split_at_mut(part.len());
                 here.copy_from_slice(part);
                 into = rest;
             }
-        })
-    }
-
-    /// As [`SegmentWriter::append`], letting `fill` write the `len` bytes in place. What it doesn't
-    /// write is undefined; if it panics, nothing is appended.
-    pub fn append_with(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<u32> {
-        let shared = &self.storer.shared;
-        let memory = shared.table.get(self.storer.segment).ok_or(Error::OutOfBounds)?;
+        };
         let mut untracked = Vec::new();
         let (offset, blocks) =
             memory.append(&mut self.token, len, fill, |block| untracked.push(block))?;
@@ -65,6 +75,42 @@ impl SegmentWriter {
             shared.evictor.relieve();
         }
         Ok(offset)
+    }
+
+    /// On a file that is memory: returns when what this thread has appended here and through `others`
+    /// is durable (`site` labels the one fence for that), and lets it be looked at. Another thread than
+    /// the one that has appended must not ([`Error::Misuse`]): a fence waits for the stores of its own
+    /// thread. On other files there is nothing to do.
+    #[inline]
+    pub fn publish<'w>(
+        &mut self,
+        others: impl Iterator<Item = &'w mut SegmentWriter>,
+        site: Site,
+    ) -> Result<()> {
+        let Some(direct) = self.storer.table().direct() else { return Ok(()) };
+        direct.fence(site);
+        self.show()?;
+        for writer in others {
+            if !Arc::ptr_eq(&self.storer.shared, &writer.storer.shared) {
+                return Err(Error::Misuse("a writer of another file"));
+            }
+            writer.show()?;
+        }
+        Ok(())
+    }
+
+    /// Lets what was appended be looked at, after a fence.
+    #[inline]
+    fn show(&mut self) -> Result<()> {
+        let table = self.storer.table();
+        let memory = table.get(self.storer.segment).ok_or(Error::OutOfBounds)?;
+        if !memory.may_publish(&self.token) {
+            return Err(Error::Misuse("what another thread has appended is published"));
+        }
+        let bytes = u64::from(self.token.end() - memory.end());
+        memory.publish(&mut self.token);
+        add(&table.counters.appended_bytes, bytes);
+        Ok(())
     }
 
     /// A handle for storing from any thread.
@@ -78,10 +124,43 @@ impl SegmentWriter {
     }
 
     /// Stores what is pending and ends appending. On an error the segment is sealed all the same and
-    /// the rest can be stored through a [`SegmentStorer`].
+    /// the rest can be stored through a [`SegmentStorer`]. On a file that is memory, what was not
+    /// published never will be.
     pub fn seal(self, site: Site) -> Result<u32> {
         self.storer.store_pending(site)
     }
+
+    /// Ends appending: stores what is pending, and these bytes as the segment's last, which lie beyond
+    /// all that was appended and can't be looked at. The labels are those of persisting the one and the
+    /// other, and of the fence that a file that is memory wants.
+    pub fn seal_with(mut self, last: &[u8], sites: SealSites) -> Result<()> {
+        let shared = Arc::clone(&self.storer.shared);
+        let memory = shared.table.get(self.segment()).ok_or(Error::OutOfBounds)?;
+        if let Some(direct) = shared.table.direct() {
+            memory.store_last_direct(direct, &mut self.token, last, sites.last)?;
+            self.publish(std::iter::empty(), sites.fence)?;
+            add(&shared.table.counters.stored_bytes, last.len() as u64);
+            return Ok(());
+        }
+        self.storer.store_pending(sites.pending)?;
+        let end = shared.table.file_offset(self.segment(), shared.table.segment_bytes as u32);
+        let at = end.checked_sub(last.len() as u64).ok_or(Error::OutOfBounds)?;
+        shared.medium.store(at, &[IoSlice::new(last)])?;
+        shared.medium.persist(at, last.len() as u64, sites.last)?;
+        add(&shared.table.counters.stored_bytes, last.len() as u64);
+        Ok(())
+    }
+}
+
+/// Labels of [`SegmentWriter::seal_with`].
+#[derive(Clone, Copy, Debug)]
+pub struct SealSites {
+    /// Of persisting what was appended.
+    pub pending: Site,
+    /// Of persisting the segment's last bytes.
+    pub last: Site,
+    /// Of the fence behind both.
+    pub fence: Site,
 }
 
 impl Drop for SegmentWriter {
@@ -134,7 +213,7 @@ impl SegmentStorer {
     /// them takes no page faults. Only a hint. Those who append wait for nothing meanwhile.
     pub fn populate(&self, from: u32, to: u32) {
         if let Some(memory) = self.table().get(self.segment) {
-            memory.populate(from, to);
+            memory.populate(self.table().direct(), from, to);
         }
     }
 

@@ -1,7 +1,8 @@
 //! Which states may be found after a power loss.
 //!
 //! Every sector has, independently of the others, the contents that it had after any number of its
-//! stores since it was last made durable; every name stands for what it stood for after any number
+//! stores since it was last made durable; where sectors can be torn, any of its pieces may have stayed
+//! as they were durable; every name stands for what it stood for after any number
 //! of its changes; a file has its durable length, one that it has had since, or something between;
 //! space that is new and not durable reads as zeros, noise or old bytes. What was drained is there.
 
@@ -46,7 +47,18 @@ pub enum About<'a> {
         /// The numbers of the events that stored to it.
         stored_at: &'a [usize],
     },
+    /// Which pieces of a sector that is there are missing, a bit for each: they are as they were when
+    /// it was last durable. The highest answer is not what the kernel had; 0 is.
+    Torn {
+        /// The file's name.
+        name: &'a str,
+        /// Where the sector begins.
+        offset: u64,
+    },
 }
+
+/// Most pieces that a sector is torn into: one that has more is not torn behind these.
+const PIECES_MAX: usize = 8;
 
 /// Answers questions. An answer that is too high counts as the highest.
 pub type Chooser<'a> = dyn FnMut(&Choice<'_>) -> usize + 'a;
@@ -65,8 +77,7 @@ impl Disk {
     /// The state after a power loss that the chooser's answers lead to.
     pub(super) fn after_power_loss(&self, chooser: &mut Chooser<'_>) -> Disk {
         let mut asking = Asking { chooser };
-        let mut disk = Disk::new(self.sector_bytes, self.persist_required);
-        disk.lock_dirty = self.lock_dirty;
+        let mut disk = self.emptied();
         for (text, name) in &self.names {
             let survivor = match name.pending.len() {
                 0 => name.durable,
@@ -77,7 +88,7 @@ impl Disk {
             };
             let Some(id) = survivor else { continue };
             let Some(file) = self.files.get(&id) else { continue };
-            let bytes = file.after_power_loss(text, self.sector_bytes as u64, &mut asking);
+            let bytes = file.after_power_loss(text, self, &mut asking);
             disk.files.insert(id, File::durable(bytes));
             disk.names.insert(text.clone(), Name { durable: Some(id), pending: Vec::new() });
         }
@@ -97,7 +108,8 @@ impl Disk {
 }
 
 impl File {
-    fn after_power_loss(&self, name: &str, sector: u64, asking: &mut Asking<'_, '_>) -> Pages {
+    fn after_power_loss(&self, name: &str, disk: &Disk, asking: &mut Asking<'_, '_>) -> Pages {
+        let sector = disk.sector_bytes as u64;
         let mut bytes = self.durable.clone();
         let durable_len = bytes.len();
         let len = self.surviving_len(name, asking);
@@ -120,7 +132,8 @@ impl File {
             let about = About::Sector { name, offset, stored_at: &stored_at };
             let stores = asking.ask(about, versions.len() + 1);
             if stores > 0 {
-                bytes.write(offset, &versions[stores - 1].bytes);
+                let state = &versions[stores - 1].bytes;
+                put(&mut bytes, (name, offset), state, disk.tear_bytes, asking);
             }
         }
         // What a last sector may have beyond the end.
@@ -137,6 +150,27 @@ impl File {
                 Some((len, _)) => *len,
                 None => durable + (current - durable) / 2 / 4096 * 4096,
             },
+        }
+    }
+}
+
+/// Puts a state of a sector there, whole or without some of its pieces: those are as they were.
+fn put(
+    bytes: &mut Pages,
+    place: (&str, u64),
+    state: &[u8],
+    tear: usize,
+    asking: &mut Asking<'_, '_>,
+) {
+    let (name, offset) = place;
+    let pieces = state.len().div_ceil(tear).min(PIECES_MAX);
+    let missing = match pieces {
+        0 | 1 => 0,
+        _ => asking.ask(About::Torn { name, offset }, 1 << pieces),
+    };
+    for (number, piece) in state.chunks(tear).enumerate() {
+        if missing >> number & 1 == 0 {
+            bytes.write(offset + (number * tear) as u64, piece);
         }
     }
 }
@@ -191,9 +225,20 @@ enum Plan {
     From(u64),
 }
 
+/// Which sectors are torn, where they can be.
+#[derive(Clone, Copy, Debug)]
+enum Tearing {
+    None,
+    /// Each with this chance in 16.
+    Some(u64),
+    /// The n-th thing.
+    One(usize),
+}
+
 /// Answers by a plan that the seed picks.
 pub(super) struct Planned {
     plan: Plan,
+    torn: Tearing,
     words: Words,
     asked: usize,
 }
@@ -210,6 +255,11 @@ impl Planned {
         let oldest = oldest.map(|version| version.stored_at).min().unwrap_or(at);
         let event = oldest + words.below(at - oldest + 1);
         let offset = words.next() % (end + 1);
+        let torn = match words.below(4) {
+            0 => Tearing::Some(1 + words.next() % 8),
+            1 => Tearing::One(words.below(things)),
+            _ => Tearing::None,
+        };
         let plan = match words.below(12) {
             0 => Plan::Nothing,
             1 => Plan::Everything,
@@ -221,10 +271,29 @@ impl Planned {
             10 => Plan::Below(offset),
             _ => Plan::From(offset),
         };
-        Planned { plan, words, asked: 0 }
+        Planned { plan, torn, words, asked: 0 }
+    }
+
+    /// Which pieces of a sector are missing: few, or all but few, as often as any.
+    fn pieces(&mut self, options: usize) -> usize {
+        let torn = match self.torn {
+            Tearing::None => false,
+            Tearing::Some(chance) => self.words.next() % 16 < chance,
+            Tearing::One(thing) => thing + 1 == self.asked,
+        };
+        let one = 1 << self.words.below(options.trailing_zeros() as usize);
+        match self.words.below(3) {
+            _ if !torn => 0,
+            0 => one,
+            1 => options - 1 - one,
+            _ => 1 + self.words.below(options - 1),
+        }
     }
 
     pub(super) fn answer(&mut self, choice: &Choice<'_>) -> usize {
+        if matches!(choice.about, About::Torn { .. }) {
+            return self.pieces(choice.options);
+        }
         let number = self.asked;
         self.asked += 1;
         let highest = choice.options - 1;

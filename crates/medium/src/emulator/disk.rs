@@ -1,8 +1,9 @@
 //! The state of the emulated storage: what the kernel would answer, what is durable, and everything
 //! in between. Changed by events only, so a trace can be replayed up to any point.
 
+use super::EmulatorConfig;
 use super::pages::Pages;
-use super::trace::{Event, FileId};
+use super::trace::{Event, FileId, Thread};
 use std::collections::BTreeMap;
 
 /// One state that a sector had since it was last made durable.
@@ -11,8 +12,8 @@ pub(super) struct Version {
     pub(super) bytes: Box<[u8]>,
     /// The event that stored it.
     pub(super) stored_at: usize,
-    /// The event that asked for its persistence.
-    persisted_at: Option<usize>,
+    /// The event that asked for its persistence, and whose it was.
+    persisted: Option<(usize, Thread)>,
     /// A drain that should have made it durable failed: the kernel thinks it clean, so no later drain
     /// will, unless the sector is stored to again.
     doomed: bool,
@@ -51,6 +52,8 @@ pub(super) struct Disk {
     pub(super) files: BTreeMap<FileId, File>,
     pub(super) names: BTreeMap<String, Name>,
     pub(super) sector_bytes: usize,
+    /// What a sector that isn't durable is torn into: at most a sector.
+    pub(super) tear_bytes: usize,
     /// Whether drains make durable only what `persist` was called for.
     pub(super) persist_required: bool,
     /// Whether a lock was taken and not released cleanly.
@@ -58,14 +61,20 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    pub(super) fn new(sector_bytes: usize, persist_required: bool) -> Self {
+    pub(super) fn new(config: &EmulatorConfig) -> Self {
         Disk {
             files: BTreeMap::new(),
             names: BTreeMap::new(),
-            sector_bytes,
-            persist_required,
+            sector_bytes: config.sector_bytes,
+            tear_bytes: config.tear_bytes.clamp(1, config.sector_bytes),
+            persist_required: config.persist_required,
             lock_dirty: false,
         }
+    }
+
+    /// An empty disk of the same kind.
+    pub(super) fn emptied(&self) -> Self {
+        Disk { files: BTreeMap::new(), names: BTreeMap::new(), ..*self }
     }
 
     pub(super) fn file_named(&self, name: &str) -> Option<FileId> {
@@ -91,12 +100,16 @@ impl Disk {
                 self.point(name, Some(*file));
             }
             Event::Grow { file, len } => self.with(*file, |file| file.grow(at, *len)),
+            Event::GrowSync { file, .. } => self.with(*file, |file| file.drain_lengths(at)),
             Event::Store { file, offset, bytes } => {
                 let persisted = !self.persist_required;
                 self.with(*file, |file| file.store(at, *offset, bytes, sector_bytes, persisted));
             }
-            Event::Persist { file, offset, len, .. } => {
-                self.with(*file, |file| file.persist(at, *offset, *len, sector_bytes));
+            Event::Persist { file, offset, len, by, .. } => {
+                self.with(*file, |file| file.persist((at, *by), *offset, *len, sector_bytes));
+            }
+            Event::Fence { file, by, .. } => {
+                self.with(*file, |file| file.fence(*by, sector_bytes));
             }
             Event::DrainBegin { .. } | Event::Mark { .. } => {}
             Event::DrainEnd { file, begun_at, succeeded } => {
@@ -166,38 +179,53 @@ impl File {
             self.pending.entry(number).or_default().push(Version {
                 bytes: content,
                 stored_at: at,
-                persisted_at: persisted.then_some(at),
+                persisted: persisted.then_some((at, 0)),
                 doomed: false,
             });
         }
     }
 
-    fn persist(&mut self, at: usize, offset: u64, len: u64, sector_bytes: usize) {
+    fn persist(&mut self, asked: (usize, Thread), offset: u64, len: u64, sector_bytes: usize) {
         if len == 0 {
             return;
         }
         let sector = sector_bytes as u64;
         let range = offset / sector..=(offset + len - 1) / sector;
         for (_, versions) in self.pending.range_mut(range) {
-            for version in versions.iter_mut().filter(|version| version.persisted_at.is_none()) {
-                version.persisted_at = Some(at);
+            for version in versions.iter_mut().filter(|version| version.persisted.is_none()) {
+                version.persisted = Some(asked);
             }
         }
     }
 
     /// A drain that began at event `begun_at` ends.
     fn drain(&mut self, begun_at: usize, succeeded: bool, sector_bytes: usize) {
-        let covered = |version: &Version| version.persisted_at.is_some_and(|at| at <= begun_at);
+        let covered = |version: &Version| version.persisted.is_some_and(|(at, _)| at <= begun_at);
         if !succeeded {
             for version in self.pending.values_mut().flatten().filter(|version| covered(version)) {
                 version.doomed = true;
             }
             return;
         }
-        while self.lengths.first().is_some_and(|(_, at)| *at <= begun_at) {
+        self.drain_lengths(begun_at);
+        self.settle(sector_bytes, &covered);
+    }
+
+    /// The lengths up to event `at` are durable.
+    fn drain_lengths(&mut self, at: usize) {
+        while self.lengths.first().is_some_and(|(_, grown)| *grown <= at) {
             let (len, _) = self.lengths.remove(0);
             self.durable.set_len(len);
         }
+    }
+
+    /// What a thread has asked for is durable. Another thread's may be on its way still.
+    fn fence(&mut self, by: Thread, sector_bytes: usize) {
+        self.settle(sector_bytes, &|version| version.persisted.is_some_and(|(_, who)| who == by));
+    }
+
+    /// Sectors are durable as they were at the last of their stores that is covered.
+    fn settle(&mut self, sector_bytes: usize, covered: &dyn Fn(&Version) -> bool) {
         let durable = &mut self.durable;
         self.pending.retain(|number, versions| {
             if let Some(last) = versions.iter().rposition(|v| covered(v) && !v.doomed) {

@@ -2,7 +2,7 @@
 
 use super::crash::{Choice, Chooser, Planned, Words};
 use super::disk::Disk;
-use super::trace::{Event, FileId};
+use super::trace::{Event, FileId, Thread};
 use super::{Emulator, EmulatorConfig};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +23,9 @@ pub struct CrashImages {
     /// Where to crash, and the seeds of the choices: ascending.
     points: std::vec::IntoIter<(usize, u64)>,
 }
+
+/// Set in the numbers of threads of a process that has died.
+const DEAD: Thread = 1 << 31;
 
 /// How often points are tried, as many as images are still wanted, at least an eighth of all.
 const ROUNDS_MAX: usize = 32;
@@ -170,15 +173,22 @@ impl Emulator {
 
     /// As [`Emulator::process_death_image`] when `events` events had happened. If the last of them is
     /// a store, only about its first `bytes` are there: the kernel ends a write of a dying process
-    /// at a page.
+    /// at a page, and a process that stores to memory itself ends at a word. What threads of the dead
+    /// process had stored to memory and not fenced no later fence makes durable.
     pub fn process_death_at(&self, events: usize, bytes: usize) -> Emulator {
         let state = self.state();
         let mut trace: Vec<Event> = state.trace.iter().take(events).cloned().collect();
+        let step = if self.world.config.mapped { 8 } else { 4096 };
         if let Some(Event::Store { offset, bytes: stored, .. }) = trace.last_mut() {
-            let page_end = (*offset as usize).saturating_add(bytes) / 4096 * 4096;
-            let kept = page_end.saturating_sub(*offset as usize);
+            let step_end = (*offset as usize).saturating_add(bytes) / step * step;
+            let kept = step_end.saturating_sub(*offset as usize);
             if bytes < stored.len() {
                 *stored = stored[..kept.min(stored.len())].into();
+            }
+        }
+        for event in &mut trace {
+            if let Event::Persist { by, .. } | Event::Fence { by, .. } = event {
+                *by |= DEAD;
             }
         }
         Emulator::with_disk(self.world.config, state.base.clone(), trace, state.next_file)

@@ -9,7 +9,8 @@
 //! them may be there or not, in any combination, torn at the sector; drained ones are. A drain
 //! covers what had been stored when it began; other threads run while it does. A drain that fails
 //! leaves its sectors readable and never durable, as Linux does. The death of the process alone
-//! loses nothing that was stored.
+//! loses nothing that was stored. Persistent memory ([`EmulatorConfig::persistent_memory`]) is the same
+//! model with lines for sectors; there a fence covers what its own thread has stored.
 //!
 //! Deterministic: the same trace and seed give the same images. Numbers of events are places in the
 //! trace; a test that notes [`Emulator::events`] after an acknowledgement knows at which crash points
@@ -19,17 +20,21 @@ pub mod crash;
 mod directory;
 mod disk;
 mod images;
+mod mapped;
 mod pages;
 mod trace;
 
+use crate::plain::GROW_DRAIN;
 use crate::sync::lock;
-use crate::{Error, Faults, IoKind, Medium, MediumKind, Result, Site};
+use crate::{Error, Faults, IoKind, Mapped, Medium, MediumKind, Result, Site};
 pub use crash::{About, Choice, Chooser};
 use disk::Disk;
 pub use images::{CrashImage, CrashImages};
+use mapped::Memory;
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use trace::{Event, FileId};
 
 /// How an emulator is made.
@@ -37,15 +42,40 @@ use trace::{Event, FileId};
 pub struct EmulatorConfig {
     /// What is written whole or not at all: 512 or 4096 as disks do, 64 as a cache line.
     pub sector_bytes: usize,
+    /// What a sector that isn't durable is torn into: 8 as words in persistent memory; a sector, which
+    /// is never torn, by default.
+    pub tear_bytes: usize,
     /// Whether a drain makes durable only what [`Medium::persist`] was called for, as on DAX.
     pub persist_required: bool,
+    /// Whether the log files are memory ([`Medium::mapped`]).
+    pub mapped: bool,
     /// Bytes that the files may have together; log files that would need more can't grow.
     pub capacity_bytes: u64,
 }
 
 impl Default for EmulatorConfig {
     fn default() -> Self {
-        EmulatorConfig { sector_bytes: 512, persist_required: false, capacity_bytes: u64::MAX }
+        EmulatorConfig {
+            sector_bytes: 512,
+            tear_bytes: 512,
+            persist_required: false,
+            mapped: false,
+            capacity_bytes: u64::MAX,
+        }
+    }
+}
+
+impl EmulatorConfig {
+    /// Persistent memory: lines of 64 bytes, torn at 8, of which any may be there that were stored and
+    /// not fenced by the thread that stored them. Small files are on its file system all the same.
+    pub fn persistent_memory() -> Self {
+        EmulatorConfig {
+            sector_bytes: 64,
+            tear_bytes: 8,
+            persist_required: true,
+            mapped: true,
+            ..EmulatorConfig::default()
+        }
     }
 }
 
@@ -58,6 +88,8 @@ struct State {
     next_file: FileId,
     locked: bool,
     drains_held: usize,
+    /// Memory of the log files that somebody has mapped.
+    mappings: BTreeMap<FileId, Weak<Memory>>,
 }
 
 struct World {
@@ -77,7 +109,7 @@ pub struct Emulator {
 impl Emulator {
     /// An empty directory.
     pub fn new(config: EmulatorConfig) -> Self {
-        let disk = Disk::new(config.sector_bytes, config.persist_required);
+        let disk = Disk::new(&config);
         Emulator::with_disk(config, disk, Vec::new(), 1)
     }
 
@@ -87,7 +119,15 @@ impl Emulator {
         faults.watch();
         let mut disk = base.clone();
         trace.iter().enumerate().for_each(|(at, event)| disk.apply(at, event));
-        let state = State { base, disk, trace, next_file, locked: false, drains_held: 0 };
+        let state = State {
+            base,
+            disk,
+            trace,
+            next_file,
+            locked: false,
+            drains_held: 0,
+            mappings: BTreeMap::new(),
+        };
         let world = World { config, faults, state: Mutex::new(state), let_go: Condvar::new() };
         Emulator { world: Arc::new(world) }
     }
@@ -197,6 +237,9 @@ impl Medium for EmulatedLog {
             return Err(Error::NoSpace);
         }
         state.record(Event::Grow { file: self.file, len: new_len });
+        if self.world.config.mapped && self.world.faults.enabled(GROW_DRAIN) {
+            state.record(Event::GrowSync { file: self.file, site: GROW_DRAIN });
+        }
         Ok(())
     }
 
@@ -204,6 +247,9 @@ impl Medium for EmulatedLog {
         let bytes = parts.iter().map(|part| &**part).collect::<Vec<&[u8]>>().concat();
         let mut state = self.state();
         self.check_range(&state, offset, bytes.len() as u64)?;
+        if state.mapping(self.file).is_some() {
+            return Err(Error::Misuse("storing beside the owner of the mapping"));
+        }
         self.world.faults.before_io(IoKind::Store)?;
         state.record(Event::Store { file: self.file, offset, bytes: bytes.into() });
         Ok(())
@@ -213,7 +259,8 @@ impl Medium for EmulatedLog {
         let mut state = self.state();
         self.check_range(&state, offset, len)?;
         if self.world.faults.enabled(site) {
-            state.record(Event::Persist { file: self.file, offset, len, site });
+            let by = mapped::this_thread();
+            state.record(Event::Persist { file: self.file, offset, len, by, site });
         }
         Ok(())
     }
@@ -254,5 +301,9 @@ impl Medium for EmulatedLog {
             file.current.read(offset, into);
         }
         Ok(())
+    }
+
+    fn mapped(&self) -> Option<Mapped> {
+        self.world.config.mapped.then(|| self.map()).flatten()
     }
 }

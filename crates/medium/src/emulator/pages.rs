@@ -76,6 +76,17 @@ impl Pages {
         }
     }
 
+    /// Calls `visit` with the offset and bytes of every page that was written to, cut off at the end.
+    pub(super) fn for_each_page(&self, mut visit: impl FnMut(u64, &[u8])) {
+        for (number, page) in self.pages.iter().enumerate() {
+            let offset = (number * PAGE_BYTES) as u64;
+            let len = self.len.saturating_sub(offset).min(PAGE_BYTES as u64) as usize;
+            if let Some(bytes) = page.as_ref().and_then(|page| page.bytes.get(..len)) {
+                visit(offset, bytes);
+            }
+        }
+    }
+
     /// All bytes.
     pub(super) fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len as usize];

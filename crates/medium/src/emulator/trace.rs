@@ -7,6 +7,9 @@ use std::sync::Arc;
 /// A file, whatever its name is at the moment.
 pub(super) type FileId = u64;
 
+/// A thread, numbered in the order in which they came to any emulator.
+pub(super) type Thread = u32;
+
 #[derive(Clone)]
 pub(super) enum Event {
     Create {
@@ -17,6 +20,11 @@ pub(super) enum Event {
         file: FileId,
         len: u64,
     },
+    /// The length is durable.
+    GrowSync {
+        file: FileId,
+        site: Site,
+    },
     Store {
         file: FileId,
         offset: u64,
@@ -26,6 +34,13 @@ pub(super) enum Event {
         file: FileId,
         offset: u64,
         len: u64,
+        by: Thread,
+        site: Site,
+    },
+    /// What this thread has asked to be persisted is durable.
+    Fence {
+        file: FileId,
+        by: Thread,
         site: Site,
     },
     /// Numbered by its place in the trace.
@@ -74,7 +89,11 @@ impl fmt::Display for Event {
             Event::Store { file, offset, bytes } => {
                 write!(f, "store {} bytes at {offset} of file {file}", bytes.len())
             }
-            Event::Persist { file, offset, len, site } => {
+            Event::GrowSync { file, site } => write!(f, "sync the length of file {file} ({site})"),
+            Event::Fence { file, by, site } => {
+                write!(f, "fence of file {file} by thread {by} ({site})")
+            }
+            Event::Persist { file, offset, len, site, .. } => {
                 write!(f, "persist {len} bytes at {offset} of file {file} ({site})")
             }
             Event::DrainBegin { file, site } => write!(f, "drain of file {file} begins ({site})"),

@@ -1,6 +1,7 @@
 //! A data directory on a file system.
 
 use super::PlainFile;
+use crate::dax::{Dax, DaxFile, Latency};
 use crate::directory::{LOCK_FILE, LockHolder, TEMPORARY_SUFFIX, check_name};
 use crate::{Directory, DirectoryLock, Error, Faults, IoKind, Medium, Result, Site, sys};
 use std::fs::{self, File, OpenOptions};
@@ -13,24 +14,35 @@ use std::sync::Arc;
 pub struct PlainDirectory {
     path: PathBuf,
     directory: File,
-    faults: Arc<Faults>,
+    options: DirectoryOptions,
+}
+
+/// How a directory is opened.
+#[derive(Clone, Default)]
+pub struct DirectoryOptions {
+    /// Whether log files are mapped.
+    pub dax: Dax,
+    /// What is added to the mapped memory's own latency.
+    pub latency: Arc<Latency>,
+    /// Faults, for tests.
+    pub faults: Arc<Faults>,
 }
 
 impl PlainDirectory {
     /// Opens a directory, which must exist.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
-        Self::open_with(path, Arc::default())
+        Self::open_with(path, DirectoryOptions::default())
     }
 
-    /// As [`PlainDirectory::open`], with faults for tests.
-    pub fn open_with(path: impl Into<PathBuf>, faults: Arc<Faults>) -> Result<Self> {
+    /// As [`PlainDirectory::open`], with options.
+    pub fn open_with(path: impl Into<PathBuf>, options: DirectoryOptions) -> Result<Self> {
         let path = path.into();
         let directory = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_DIRECTORY)
             .open(&path)
             .map_err(|e| Error::from_io(IoKind::Open, &e))?;
-        Ok(PlainDirectory { path, directory, faults })
+        Ok(PlainDirectory { path, directory, options })
     }
 
     /// Where it is.
@@ -44,31 +56,35 @@ impl PlainDirectory {
     }
 
     fn sync_directory(&self, site: Site) -> Result<()> {
-        if !self.faults.step_enabled(site, "directory") {
+        if !self.options.faults.step_enabled(site, "directory") {
             return Ok(());
         }
-        self.faults.before_io(IoKind::DirectorySync)?;
+        self.options.faults.before_io(IoKind::DirectorySync)?;
         self.directory.sync_all().map_err(|e| Error::from_io(IoKind::DirectorySync, &e))
     }
 
     fn write_temporary(&self, path: &Path, bytes: &[u8], site: Site) -> Result<()> {
-        self.faults.before_io(IoKind::FileWrite)?;
+        self.options.faults.before_io(IoKind::FileWrite)?;
         let failed = |kind| move |e: std::io::Error| Error::from_io(kind, &e);
         let mut file =
             options().create(true).truncate(true).open(path).map_err(failed(IoKind::FileWrite))?;
         file.write_all(bytes).map_err(failed(IoKind::FileWrite))?;
-        if self.faults.step_enabled(site, "file") {
-            self.faults.before_io(IoKind::FileSync)?;
+        if self.options.faults.step_enabled(site, "file") {
+            self.options.faults.before_io(IoKind::FileSync)?;
             file.sync_all().map_err(failed(IoKind::FileSync))?;
         }
         Ok(())
     }
 
     fn open_log_file(&self, path: PathBuf, create: bool) -> Result<Arc<dyn Medium>> {
-        self.faults.before_io(IoKind::Open)?;
+        self.options.faults.before_io(IoKind::Open)?;
         let file =
             options().create(create).open(&path).map_err(|e| Error::from_io(IoKind::Open, &e))?;
-        Ok(Arc::new(PlainFile::new(file, path, Arc::clone(&self.faults))?))
+        let plain = PlainFile::new(file, path, Arc::clone(&self.options.faults))?;
+        Ok(match DaxFile::open(plain, self.options.dax, &self.options.latency)? {
+            Ok(dax) => Arc::new(dax),
+            Err(plain) => Arc::new(plain),
+        })
     }
 }
 
@@ -89,7 +105,7 @@ impl Directory for PlainDirectory {
     }
 
     fn lock(&self) -> Result<DirectoryLock> {
-        self.faults.before_io(IoKind::Lock)?;
+        self.options.faults.before_io(IoKind::Lock)?;
         let failed = |e: std::io::Error| Error::from_io(IoKind::Lock, &e);
         let mut file = options().create(true).open(self.path.join(LOCK_FILE)).map_err(failed)?;
         let locked = sys::flock_exclusive(&file);
@@ -112,7 +128,7 @@ impl Directory for PlainDirectory {
     }
 
     fn list(&self) -> Result<Vec<String>> {
-        self.faults.before_io(IoKind::FileRead)?;
+        self.options.faults.before_io(IoKind::FileRead)?;
         let failed = |e: std::io::Error| Error::from_io(IoKind::FileRead, &e);
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(failed)? {
@@ -129,7 +145,7 @@ impl Directory for PlainDirectory {
 
     fn read_file(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let path = self.file_path(name)?;
-        self.faults.before_io(IoKind::FileRead)?;
+        self.options.faults.before_io(IoKind::FileRead)?;
         match fs::read(path) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
@@ -141,14 +157,14 @@ impl Directory for PlainDirectory {
         let path = self.file_path(name)?;
         let temporary = self.path.join(format!("{name}{TEMPORARY_SUFFIX}"));
         self.write_temporary(&temporary, bytes, site)?;
-        self.faults.before_io(IoKind::FileRename)?;
+        self.options.faults.before_io(IoKind::FileRename)?;
         fs::rename(&temporary, &path).map_err(|e| Error::from_io(IoKind::FileRename, &e))?;
         self.sync_directory(site)
     }
 
     fn remove_file(&self, name: &str, site: Site) -> Result<()> {
         let path = self.file_path(name)?;
-        self.faults.before_io(IoKind::FileRename)?;
+        self.options.faults.before_io(IoKind::FileRename)?;
         fs::remove_file(path).map_err(|e| Error::from_io(IoKind::FileRename, &e))?;
         self.sync_directory(site)
     }
@@ -166,7 +182,7 @@ impl Directory for PlainDirectory {
     }
 
     fn faults(&self) -> &Arc<Faults> {
-        &self.faults
+        &self.options.faults
     }
 }
 

@@ -15,12 +15,15 @@ use crate::{Error, IoKind, Medium, MediumKind, Result, Site, sys};
 use std::fs::File;
 use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Zeros written at a time where space can't be allocated.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// The label of the sync that makes grown space durable where [`Medium::grow`] does that.
+pub(crate) const GROW_DRAIN: Site = "grow.drain";
 
 /// The syncs of one file. One runs at a time and serves everybody who asked before it began: so
 /// nobody is told of success by a sync whose error the kernel reported to another.
@@ -55,6 +58,52 @@ impl PlainFile {
             syncs: Mutex::default(),
             synced: Condvar::new(),
         })
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// As [`Medium::grow`], in written bytes that are durable, as is the length, when this returns.
+    /// `then` is called with the file before anybody learns of the new length.
+    pub(crate) fn grow_durably(
+        &self,
+        new_len: u64,
+        then: &dyn Fn(&File, u64) -> std::io::Result<()>,
+    ) -> Result<()> {
+        self.grow_by(new_len, &|old_len| {
+            // So that lack of space shows at once.
+            match sys::fallocate(&self.file, old_len, new_len - old_len) {
+                Err(e) if e.raw_os_error() != Some(libc::EOPNOTSUPP) => return Err(e),
+                _ => {}
+            }
+            self.write_zeros(old_len, new_len)?;
+            if self.faults.enabled(GROW_DRAIN) {
+                self.file.sync_data()?;
+            }
+            then(&self.file, new_len)
+        })
+    }
+
+    /// Makes the file longer by what `write` does, which is told the length before.
+    fn grow_by(&self, new_len: u64, write: &dyn Fn(u64) -> std::io::Result<()>) -> Result<()> {
+        let _growing = lock(&self.growing);
+        let old_len = self.len();
+        if new_len <= old_len {
+            return Ok(());
+        }
+        self.faults.before_io(IoKind::Grow)?;
+        if let Err(error) = write(old_len) {
+            // What was allocated of it is given back; if even that fails, nothing uses it.
+            let _ = self.file.set_len(old_len);
+            return Err(Error::from_io(IoKind::Grow, &error));
+        }
+        self.len.store(new_len, Ordering::Release);
+        Ok(())
     }
 
     fn check_range(&self, offset: u64, len: u64) -> Result<()> {
@@ -94,25 +143,16 @@ impl Medium for PlainFile {
     }
 
     fn grow(&self, new_len: u64) -> Result<()> {
-        let _growing = lock(&self.growing);
-        let old_len = self.len();
-        if new_len <= old_len {
-            return Ok(());
-        }
-        self.faults.before_io(IoKind::Grow)?;
-        let grown = match sys::fallocate(&self.file, old_len, new_len - old_len) {
+        self.grow_by(new_len, &|old_len| match sys::fallocate(
+            &self.file,
+            old_len,
+            new_len - old_len,
+        ) {
             Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 self.write_zeros(old_len, new_len)
             }
             grown => grown,
-        };
-        if let Err(error) = grown {
-            // What was allocated of it is given back; if even that fails, nothing uses it.
-            let _ = self.file.set_len(old_len);
-            return Err(Error::from_io(IoKind::Grow, &error));
-        }
-        self.len.store(new_len, Ordering::Release);
-        Ok(())
+        })
     }
 
     fn store(&self, mut offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {

@@ -3,18 +3,26 @@
 // Each test file uses its part of this.
 #![allow(dead_code)]
 
+use kauri_medium::Faults;
+use kauri_medium::plain::DirectoryOptions;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory of this test's own, removed at the end.
+#[derive(Debug)]
 pub struct TempDir(PathBuf);
 
 impl TempDir {
     pub fn new(name: &str) -> Self {
+        TempDir::under(&std::env::temp_dir(), name)
+    }
+
+    pub fn under(parent: &Path, name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("kauri-medium-{name}-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = parent.join(name);
         std::fs::create_dir_all(&path).expect("a temporary directory");
         TempDir(path)
     }
@@ -28,6 +36,11 @@ impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// Options of a directory with these faults.
+pub fn with_faults(faults: &Arc<Faults>) -> DirectoryOptions {
+    DirectoryOptions { faults: Arc::clone(faults), ..DirectoryOptions::default() }
 }
 
 /// A small generator for choices (xorshift).

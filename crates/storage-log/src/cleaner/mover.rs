@@ -116,6 +116,8 @@ impl Core {
         let (to, _) = open
             .append(&header, record.payload)
             .map_err(|error| self.fail("moving a record", error))?;
+        open.publish(std::iter::empty(), "clean.copy.fence")
+            .map_err(|error| self.fail("moving a record", error))?;
         let bytes = header.record_bytes();
         self.counters.moved_records.add(1);
         self.counters.moved_bytes.add(u64::from(bytes));

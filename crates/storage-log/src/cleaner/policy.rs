@@ -2,7 +2,6 @@
 
 use crate::core::Core;
 use crate::format::segment::Position;
-use crate::lock;
 use crate::segments::State;
 use std::sync::atomic::Ordering;
 
@@ -50,7 +49,7 @@ impl Core {
 
     /// The segments to empty next, best first.
     pub(super) fn victims(&self, urgency: Urgency) -> Vec<u32> {
-        let durable = *lock(&self.durable);
+        let durable = self.horizon();
         let visible = self.visible.load(Ordering::Acquire);
         let now = self.epoch_next.load(Ordering::Acquire);
         let segment_bytes = u64::from(self.segments.segment_bytes());

@@ -4,7 +4,8 @@
 //!    see that each record that is changed is in the version that was seen, and note where it is.
 //! 2. Take the latches of all collections of the unit, in the order of their ids.
 //! 3. *Check* ([`check`]): definitions, that the noted places still hold, unique keys.
-//! 4. *Append* under the head's mutex: this gives the unit its commit sequence.
+//! 4. *Append* under the head's mutex: this gives the unit its commit sequence. Where the log is memory
+//!    the unit is durable when this ends.
 //! 5. *Apply* ([`apply`]): switch addresses, change indexes and counters.
 //! 6. Publish the sequence number, in order; give the latches up.
 //!
@@ -177,14 +178,17 @@ impl Core {
     fn append(&self, unit: &WriteUnit<'_>, plan: &mut Plan) -> Result<u64, Again> {
         let records = plan.records();
         let mut head = lock(&self.head);
-        let mark = head.wants_mark(self.acks.durable(), self.options.mark_interval_bytes);
+        let direct = self.cache.is_direct();
+        let durable = if direct { head.seq() } else { self.acks.durable() };
+        let mark = head.wants_mark(durable, self.options.mark_interval_bytes);
         let extra =
             [(records > 1).then_some(COMMIT_PAYLOAD_BYTES), mark.then_some(HORIZON_BYTES as u32)];
         if !head.fits(plan.payload_lens().chain(extra.into_iter().flatten())) {
             return Err(Again::Room(head.prepared_ever()));
         }
         if mark {
-            head.mark(&self.horizon()).map_err(|error| self.broken(error))?;
+            let horizon = self.horizon_at(&head);
+            head.mark(&horizon).map_err(|error| self.broken(error))?;
         }
         let seq = head.next_seq();
         (plan.holding, plan.holds) = head.holds();
@@ -213,6 +217,11 @@ impl Core {
                 seq,
             };
             head.append(&header, &payload).map_err(|error| self.broken(error))?;
+        }
+        head.publish("commit.fence").map_err(|error| self.broken(error))?;
+        // Where segments are scarce the acknowledgement is left to `flush` and its throttle.
+        if direct && self.segments.scarcity() == 0.0 {
+            self.acks.reach(seq);
         }
         if head.asks_for_preparation() {
             self.acks.kick();

@@ -21,10 +21,11 @@ use crate::collection::Registry;
 use crate::core::Core;
 use crate::flush::Flushing;
 use crate::format::meta::Meta;
-use crate::format::{META_FILE, Stream};
+use crate::format::{META_FILE, SEGMENT_HEADER_BYTES, Stream};
 use crate::head::Head;
 use crate::lock;
 use crate::options::Options;
+use crate::reader::Contents;
 use crate::segments::Segments;
 use crate::status::Counters;
 use crate::verified::Verified;
@@ -71,6 +72,7 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
     let registry = Registry::default();
     builder.finish(&registry);
 
+    persist_kept(&*medium, &segments, &scan)?;
     let meta = note_cut(&*directory, &*medium, &meta, &scan)?;
     let cache = open_cache(&medium, &domain, &options)?;
     for kept in &scan.kept {
@@ -133,6 +135,25 @@ fn add_segments(
         Ok(())
     })?;
     Ok(())
+}
+
+/// Asks that what this recovery goes by and what may not be durable yet be made so: after the death of
+/// the process alone it may be in the processor's caches. Headers say which old contents are gone.
+fn persist_kept(
+    medium: &dyn Medium,
+    segments: &Segments,
+    scan: &Outcome,
+) -> Result<(), StorageError> {
+    let persist = |segment, len| {
+        medium
+            .persist(segments.file_offset(segment), u64::from(len), "recovery.persist")
+            .map_err(crate::io_error)
+    };
+    for segment in 0..segments.usage().count {
+        persist(segment, SEGMENT_HEADER_BYTES)?;
+    }
+    let read_whole = |kept: &&scan::Kept| matches!(kept.contents, Contents::Records(_));
+    scan.kept.iter().filter(read_whole).try_for_each(|kept| persist(kept.segment, kept.end))
 }
 
 /// Makes what was kept durable, then notes where the log ends.

@@ -1,0 +1,45 @@
+//! A log file whose bytes are memory: what is stored there needs no second store, and what is read
+//! no copy.
+//!
+//! The cache alone uses this (`cache/segment.rs` says why nobody races): it stores a segment's bytes
+//! in place, fences, and only then lets readers look at them. So **what can be looked at is durable**,
+//! in the order in which it was published, without any call of the kernel.
+
+use crate::{Latency, Site};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The mapping of a log file, as [`crate::Medium::mapped`] answers it. What can be done with it is
+/// this crate's secret.
+pub struct Mapped(pub(crate) Arc<dyn Direct>);
+
+impl Mapped {
+    pub(crate) fn new(direct: Arc<dyn Direct>) -> Self {
+        Mapped(direct)
+    }
+}
+
+/// See the module's head. `offset`s are the file's.
+pub(crate) trait Direct: Send + Sync {
+    /// Where these bytes are in memory. Their address stays while this object lives. None if the file
+    /// has them not.
+    fn address(&self, offset: u64, len: usize) -> Option<NonNull<u8>>;
+
+    /// Puts `parts` at `offset`, on their way to the medium; a [`fence`](Direct::fence) of the same
+    /// thread makes them durable. `site` labels the asking for that.
+    ///
+    /// # Safety
+    /// The range, `len` bytes, is within the file, and until that fence nobody looks at it or stores
+    /// to it by any other way.
+    #[allow(unsafe_code)]
+    unsafe fn store(&self, offset: u64, len: usize, parts: &[&[u8]], site: Site);
+
+    /// What this thread has stored is durable, and visible to whoever learns of it from now on.
+    fn fence(&self, site: Site);
+
+    /// Has page tables filled for a range now rather than at the first store.
+    fn populate(&self, offset: u64, len: usize);
+
+    /// What is added to reads.
+    fn latency(&self) -> &Latency;
+}
