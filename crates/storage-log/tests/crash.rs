@@ -24,7 +24,9 @@ fn check(name: &str, segments: u32, run: &Run, images: usize) -> Report {
     assert_eq!(report.second, 2 * report.images);
     // It would prove nothing if all were as at the end, or as promised.
     assert!(report.with_losses > images / 20, "{report:?}");
-    assert!(report.with_more > images / 20, "{report:?}");
+    // In memory a unit is on its way for as long as its fence takes.
+    let more = if run.medium.mapped { images / 60 } else { images / 20 };
+    assert!(report.with_more > more, "{report:?}");
     report
 }
 

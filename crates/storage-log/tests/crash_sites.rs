@@ -6,10 +6,10 @@ mod crash_target;
 use crash_target::Target;
 use kauri_bson::{DocBuf, Value};
 use kauri_medium::Directory;
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_medium::emulator::{About, Emulator, EmulatorConfig};
 use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};
-use kauri_storage_log::format::segment::SegmentHeader;
-use kauri_storage_log::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream};
+use kauri_storage_log::format::segment::{HEADER_COPY_AT, SegmentHeader, Trailer};
+use kauri_storage_log::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream, TRAILER_BYTES};
 use kauri_testkit::crash::Recording;
 use kauri_testkit::sites::{Campaign, missed_by};
 use kauri_testkit::{CrashTarget, Crashes, Run, damage};
@@ -20,6 +20,7 @@ use std::path::Path;
 
 const LOG: &str = "pmlog.0";
 const SEGMENT: usize = 64 << 10;
+const HEADER: usize = SEGMENT_HEADER_BYTES as usize;
 
 type Sites = BTreeMap<String, u64>;
 
@@ -61,10 +62,10 @@ fn power_losses<'c>(
 }
 
 /// Deaths of the process, and power losses in the recovery.
-fn deaths<'c>() -> Campaign<'c> {
-    campaign("deaths", Target::new(14), |crashes, _| {
+fn deaths<'c>(name: &'static str, medium: EmulatorConfig) -> Campaign<'c> {
+    campaign(name, Target::new(14), move |crashes, _| {
         for seed in 1..4 {
-            let recording = crashes.record(seed, &Run { steps: 1000, ..Run::default() });
+            let recording = crashes.record(seed, &Run { medium, steps: 1000, ..Run::default() });
             crashes.process_deaths(&recording, seed, 150);
         }
     })
@@ -106,8 +107,7 @@ fn forgery<'c>() -> Campaign<'c> {
 /// Changes the text of a document that belongs to a unit of several, with all CRCs of the record.
 fn forge(image: &Emulator, which: usize) -> bool {
     let log = image.open_log(LOG).expect("the log");
-    let mut bytes = vec![0; log.len() as usize];
-    log.read(0, &mut bytes).expect("reading");
+    let mut bytes = log_of(image).expect("the log");
     let headers = || bytes.chunks(SEGMENT).filter_map(|b| SegmentHeader::decode(b, true));
     // What was known to be durable is not looked at so closely.
     let durable = headers().map(|header| header.horizon.seq).max().unwrap_or(0);
@@ -174,6 +174,88 @@ fn summaries<'c>() -> Campaign<'c> {
     })
 }
 
+/// In memory: wherever a record is, both copies of its segment's header are too, whatever else a power
+/// loss may have taken, and while the first is being stored the second is whole.
+fn headers<'c>(medium: EmulatorConfig) -> Campaign<'c> {
+    campaign("headers", Target::new(14), move |crashes, _| {
+        let recording = crashes.record(1, &Run { medium, steps: 800, ..Run::default() });
+        let (mut looked, mut copies) = (0, 0);
+        for at in 0..recording.emulator.events() {
+            let event = recording.emulator.describe_event(at).unwrap_or_default();
+            if !event.starts_with("store") {
+                continue;
+            }
+            // Everything that was stored to records, and of the headers only what is durable.
+            let mut copying = None;
+            let image = recording.emulator.crash_at(at + 1, &mut |choice| match choice.about {
+                About::Sector { offset, stored_at, .. } => {
+                    let within = offset as usize % SEGMENT;
+                    if (HEADER_COPY_AT..HEADER).contains(&within) && stored_at.last() == Some(&at) {
+                        copying = Some(offset as usize / SEGMENT);
+                    }
+                    if within < HEADER { 0 } else { choice.options - 1 }
+                }
+                _ => 0,
+            });
+            let Some(bytes) = log_of(&image) else { continue };
+            if let Some(segment) = copying {
+                let stored = log_of(&recording.emulator.process_death_at(at + 1, usize::MAX));
+                let header =
+                    |bytes: &[u8]| SegmentHeader::decode(&bytes[segment * SEGMENT..], true);
+                assert_eq!(header(&bytes), header(&stored.expect("a log")), "after {at} events");
+                copies += 1;
+            }
+            for segment in bytes.chunks_exact(SEGMENT) {
+                let first = SegmentHeader::decode(segment, true);
+                let copy = SegmentHeader::decode(&segment[HEADER_COPY_AT..], true);
+                let begins = |header: &Option<SegmentHeader>| {
+                    let header = header.as_ref()?;
+                    let seed = Seed::new(header.segment, header.epoch);
+                    RecordHeader::decode(segment[HEADER..].first_chunk()?, seed, HEADER as u32)
+                };
+                if begins(&first).is_some() || begins(&copy).is_some() {
+                    looked += 1;
+                    assert_eq!(first, copy, "after {at} events");
+                }
+            }
+        }
+        assert!(looked > 1000 && copies > 2, "{looked} segments, {copies} copies");
+    })
+}
+
+/// The bytes of the log.
+fn log_of(image: &Emulator) -> Option<Vec<u8>> {
+    let log = image.open_log(LOG).ok()?;
+    let mut bytes = vec![0; log.len() as usize];
+    log.read(0, &mut bytes).expect("reading");
+    Some(bytes)
+}
+
+/// In memory: a sealed segment's summary and trailer are there when it has been sealed.
+fn sealed<'c>(medium: EmulatorConfig) -> Campaign<'c> {
+    campaign("sealed", Target::new(16), move |crashes, _| {
+        let run = Run { medium, steps: 1000, close: true, ..Run::default() };
+        let recording = crashes.record(1, &run);
+        let image = recording.emulator.crash_at(recording.emulator.events(), &mut |_| 0);
+        let bytes = log_of(&image).expect("the log");
+        let mut sealed = 0;
+        for segment in bytes.chunks_exact(SEGMENT) {
+            let Some(header) = SegmentHeader::decode(segment, true) else { continue };
+            if records(&bytes, &header).is_empty() {
+                continue;
+            }
+            let trailer = &segment[SEGMENT - TRAILER_BYTES as usize..];
+            let trailer = Trailer::decode(trailer, SEGMENT as u32).expect("a trailer");
+            assert_eq!(trailer.epoch, header.epoch);
+            let summary = &segment[trailer.summary_offset as usize..];
+            let summary = &summary[..trailer.summary_bytes as usize];
+            assert_eq!(crc32c::crc32c(summary), trailer.summary_crc);
+            sealed += 1;
+        }
+        assert!(sealed > 5, "{sealed} sealed segments");
+    })
+}
+
 /// The labels that the engine's code asks about: what is named as labels are, files excepted. There is
 /// no drain, no persisting and no file operation without a label, since the medium wants one.
 fn labels_in_source() -> BTreeSet<String> {
@@ -205,6 +287,7 @@ fn is_label(text: &str) -> bool {
 fn every_safeguard_is_missed() {
     let run = Run::default();
     let asked = EmulatorConfig { persist_required: true, ..EmulatorConfig::default() };
+    let memory = EmulatorConfig::persistent_memory();
     let creation = Run { steps: 4, ..run };
     let shutdown = Run { steps: 200, close: true, ..run };
     let full = Run { steps: 2500, document_bytes: 400 << 10, definitions_percent: 5, ..run };
@@ -218,7 +301,11 @@ fn every_safeguard_is_missed() {
         power_losses("asked for", Target::new(14), Run { medium: asked, ..run }, 1..3, 150),
         power_losses("full", Target::new(8), full, 1..3, 150),
         power_losses("writers alone", Target::new(8), alone, 1..5, 200),
-        deaths(),
+        deaths("deaths", EmulatorConfig::default()),
+        power_losses("memory", Target::new(14), Run { medium: memory, ..run }, 1..3, 150),
+        deaths("deaths, memory", memory),
+        headers(memory),
+        sealed(memory),
         forgery(),
         rot(),
     ];
