@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const SEGMENT: usize = 64 << 10;
-const SITES: SealSites = SealSites { pending: "t.pending", last: "t.last", fence: "t.fence" };
+const SITES: SealSites =
+    SealSites { pending: "t.pending", last: "t.last", last_lines: "t.lines", fence: "t.fence" };
 
 fn dax_dir() -> Option<PathBuf> {
     std::env::var_os("KAURI_TEST_DAX_DIR").map(PathBuf::from)
@@ -401,7 +402,7 @@ fn what_is_not_fenced_is_torn_by_words_and_what_is_fenced_is_not() {
 
 #[test]
 fn each_of_persisting_and_fencing_is_needed() {
-    for off in ["t.publish", "append.persist"] {
+    for off in ["t.publish", "append.lines"] {
         let emulator = Emulator::new(EmulatorConfig::persistent_memory());
         emulator.faults().disable(off);
         let medium = emulator.create_log("log", "t").unwrap();

@@ -164,7 +164,7 @@ impl OpenSegment {
     /// Appends and stores the summary, and the trailer at the segment's end.
     pub fn seal(mut self) -> Result<Trailer, StorageError> {
         let records_end = self.writer.end();
-        self.writer.set_site("segment.summary.persist");
+        self.writer.set_site("segment.summary.lines");
         let summary_offset =
             self.writer.append(&[self.summary.bytes()]).map_err(crate::io_error)?;
         let trailer = Trailer {
@@ -181,6 +181,7 @@ impl OpenSegment {
         let sites = SealSites {
             pending: "segment.summary.persist",
             last: "segment.trailer.persist",
+            last_lines: "segment.trailer.lines",
             fence: "segment.summary.fence",
         };
         self.writer.seal_with(&trailer.encode(), sites).map_err(crate::io_error)?;

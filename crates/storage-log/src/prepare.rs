@@ -24,10 +24,10 @@ use std::sync::atomic::Ordering;
 fn append_header(writer: &mut SegmentWriter, header: &SegmentHeader) -> kauri_medium::Result<()> {
     let bytes = header.encode();
     let (first, copy) = bytes.split_at(HEADER_COPY_AT);
-    writer.set_site("segment.header.persist");
+    writer.set_site("segment.header.lines");
     writer.append(&[first])?;
     writer.publish(std::iter::empty(), "segment.header.fence")?;
-    writer.set_site("segment.header.copy.persist");
+    writer.set_site("segment.header.copy.lines");
     writer.append(&[copy])?;
     writer.publish(std::iter::empty(), "segment.header.copy.fence")
 }
@@ -68,8 +68,8 @@ impl Core {
         append_header(&mut writer, &header).map_err(failed)?;
         debug_assert_eq!(writer.end(), SEGMENT_HEADER_BYTES);
         writer.set_site(match stream {
-            Stream::User => "commit.persist",
-            Stream::Cleaner => "clean.moved.persist",
+            Stream::User => "commit.lines",
+            Stream::Cleaner => "clean.moved.lines",
         });
         writer.store_pending("segment.header.persist").map_err(failed)?;
         self.sync_all("segment.header.drain")?;

@@ -23,7 +23,7 @@ pub struct SegmentWriter {
 impl SegmentWriter {
     pub(super) fn new(shared: Arc<Shared>, segment: SegmentId, token: AppendToken) -> Self {
         let storer = SegmentStorer { shared, segment, life: token.life() };
-        SegmentWriter { storer, token, site: "append.persist" }
+        SegmentWriter { storer, token, site: "append.lines" }
     }
 
     /// What is appended from now on is asked to be made durable under this label, where appending
@@ -137,7 +137,7 @@ impl SegmentWriter {
         let shared = Arc::clone(&self.storer.shared);
         let memory = shared.table.get(self.segment()).ok_or(Error::OutOfBounds)?;
         if let Some(direct) = shared.table.direct() {
-            memory.store_last_direct(direct, &mut self.token, last, sites.last)?;
+            memory.store_last_direct(direct, &mut self.token, last, sites.last_lines)?;
             self.publish(std::iter::empty(), sites.fence)?;
             add(&shared.table.counters.stored_bytes, last.len() as u64);
             return Ok(());
@@ -159,7 +159,9 @@ pub struct SealSites {
     pub pending: Site,
     /// Of persisting the segment's last bytes.
     pub last: Site,
-    /// Of the fence behind both.
+    /// The same on a file that is memory.
+    pub last_lines: Site,
+    /// There, of the fence behind both.
     pub fence: Site,
 }
 
