@@ -29,6 +29,40 @@ pub enum MediumKind {
     Emulated,
 }
 
+impl MediumKind {
+    /// Its name in logs and status.
+    pub fn name(self) -> &'static str {
+        match self {
+            MediumKind::PlainFile => "file",
+            MediumKind::Dax => "dax",
+            MediumKind::SimulatedDax => "simulatedDax",
+            MediumKind::Emulated => "emulated",
+        }
+    }
+
+    /// What makes stored bytes durable.
+    pub fn durable_by(self) -> &'static str {
+        match self {
+            MediumKind::PlainFile | MediumKind::Emulated => "fdatasync",
+            MediumKind::Dax => "sfence",
+            MediumKind::SimulatedDax => "nothing",
+        }
+    }
+
+    /// Which acknowledged writes survive the loss of power.
+    pub fn power_loss(self) -> &'static str {
+        match self {
+            MediumKind::PlainFile | MediumKind::Emulated => {
+                "writes acknowledged with j:true or w:\"majority\", others after the commit interval"
+            }
+            MediumKind::Dax => "every acknowledged write; ADR is assumed of the platform",
+            MediumKind::SimulatedDax => {
+                "no write for certain: ordinary memory stands in for persistent memory"
+            }
+        }
+    }
+}
+
 /// One log file. Any number of threads may use it at once; stores to overlapping ranges at the same
 /// time leave either's bytes.
 ///

@@ -1,9 +1,12 @@
 //! Opening the storage engine that the options name, and running its maintenance.
 
-use crate::options::Options;
+use crate::options::{Options, PM_LATENCIES, PM_LATENCY_NANOS_MAX};
 use kauri_base::log::{self, Attr};
 use kauri_base::{Error, ErrorCode, Result};
-use kauri_medium::plain::PlainDirectory;
+use kauri_bson::Value;
+use kauri_commands::parameters::{Kind, Parameter, Parameters};
+use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
+use kauri_medium::{Dax, Delayed, Latency};
 use kauri_storage::ephemeral::EphemeralEngine;
 use kauri_storage::{Maintenance, StorageEngine};
 use kauri_storage_log::PmLog;
@@ -19,11 +22,16 @@ const WT_CACHE_SIZE: &str = "storage.wiredTiger.engineConfig.cacheSizeGB";
 /// Leaves an engine's directory as a clean shutdown does.
 type Close = Box<dyn FnOnce() -> Result<()>>;
 
+/// What the latencies of [`PM_LATENCIES`] are added to.
+const DELAYED: [Delayed; 3] = [Delayed::Read, Delayed::Line, Delayed::Fence];
+
 /// An engine and the threads that maintain it.
 pub struct Engine {
     /// The engine.
     pub storage: Arc<dyn StorageEngine>,
     close: Close,
+    /// What is added to persistent memory's own latency.
+    latency: Arc<Latency>,
     stop: Arc<AtomicBool>,
     threads: Vec<(JoinHandle<()>, Box<dyn Fn() + Send + Sync>)>,
 }
@@ -32,6 +40,7 @@ impl Engine {
     /// Opens the engine.
     pub fn open(options: &Options) -> Result<Engine> {
         let name = options.text("storage.engine", "pmlog");
+        let latency = Arc::new(Latency::default());
         let (storage, close): (Arc<dyn StorageEngine>, Close) = match name.as_str() {
             "pmlog" => {
                 if options.given(WT_CACHE_SIZE).is_some() {
@@ -41,7 +50,7 @@ impl Engine {
                          --cacheSizeGB",
                     ));
                 }
-                let log = Arc::new(open_log(options)?);
+                let log = Arc::new(open_log(options, &latency)?);
                 (log.clone(), Box::new(move || log.close().map_err(Error::from)))
             }
             "wiredTiger" => open_wiredtiger(options)?,
@@ -56,7 +65,7 @@ impl Engine {
                 ));
             }
         };
-        Ok(Engine { storage, close, stop: Arc::default(), threads: Vec::new() })
+        Ok(Engine { storage, close, latency, stop: Arc::default(), threads: Vec::new() })
     }
 
     /// How many worker threads the server needs. A session whose engine blocks holds its worker up,
@@ -65,6 +74,21 @@ impl Engine {
     pub fn workers(&self, options: &Options) -> usize {
         let default = if self.storage.may_block() { WORKERS_THAT_BLOCK } else { 0 };
         options.number("net.workers", default) as usize
+    }
+
+    /// Makes what the engine lets be changed while it runs server parameters.
+    pub fn define_parameters(&self, parameters: &Parameters) {
+        for ((_, name), delayed) in PM_LATENCIES.into_iter().zip(DELAYED) {
+            let latency = Arc::clone(&self.latency);
+            let hook = move |value: &Value<'_>| {
+                let nanos = value.to_i64_saturating().and_then(|nanos| u64::try_from(nanos).ok());
+                latency.set(delayed, nanos.unwrap_or(0));
+                Ok(())
+            };
+            let nanos = Value::Int64(self.latency.get(delayed) as i64);
+            let kind = Kind::Long(0, PM_LATENCY_NANOS_MAX as i64);
+            parameters.define(name, Parameter::new(nanos, kind).with_hook(Arc::new(hook)));
+        }
     }
 
     /// Starts the maintenance threads.
@@ -94,9 +118,14 @@ impl Engine {
     }
 }
 
+<<<<<<< HEAD
 /// The data directory, which must be there.
 fn data_directory(options: &Options) -> Result<PathBuf> {
     let path = PathBuf::from(options.text("storage.dbPath", "/data/db"));
+=======
+fn open_log(options: &Options, latency: &Arc<Latency>) -> Result<PmLog> {
+    let path = options.text("storage.dbPath", "/data/db");
+    let path = Path::new(&path);
     if !path.is_dir() {
         return Err(Error::new(
             ErrorCode::NonExistentPath,
@@ -108,6 +137,7 @@ fn data_directory(options: &Options) -> Result<PathBuf> {
             ),
         ));
     }
+<<<<<<< HEAD
     Ok(path)
 }
 
@@ -141,6 +171,18 @@ fn open_wiredtiger(_options: &Options) -> Result<(Arc<dyn StorageEngine>, Close)
 fn open_log(options: &Options) -> Result<PmLog> {
     let path = data_directory(options)?;
     let directory = PlainDirectory::open(&path)?;
+=======
+    let dax = match options.text("storage.pmlog.persistentMemory", "auto").as_str() {
+        "off" => Dax::Off,
+        "simulated" => Dax::Simulated,
+        _ => Dax::Auto,
+    };
+    for ((setting, _), delayed) in PM_LATENCIES.into_iter().zip(DELAYED) {
+        latency.set(delayed, options.number(setting, 0));
+    }
+    let latency = Arc::clone(latency);
+    let options_of_directory = DirectoryOptions { dax, latency, ..DirectoryOptions::default() };
+    let directory = PlainDirectory::open_with(path, options_of_directory)?;
     let engine_options = kauri_storage_log::Options {
         cache_bytes: options.gigabytes("storage.cacheSizeGB").unwrap_or_else(default_cache_bytes),
         commit_interval_ms: options.number("storage.journal.commitIntervalMs", 100),

@@ -139,6 +139,35 @@ const KNOWN: &[Known] = &[
         "threads that read the log at the start and build indexes [default: one per core]",
     ),
     known(
+        "storage.pmlog.persistentMemory",
+        "persistentMemory",
+        Kind::Text,
+        "auto: the log is mapped where MAP_SYNC succeeds (DAX), and is a file elsewhere; off: it is a \
+         file; simulated: ordinary memory stands in, and a loss of power may lose anything [default: \
+         auto]",
+    ),
+    known(
+        "storage.pmlog.readLatencyNanos",
+        "pmReadLatencyNanos",
+        Kind::Number,
+        "nanoseconds added to each read of a record in persistent memory, as if it were slower; also \
+         a server parameter [default: 0]",
+    ),
+    known(
+        "storage.pmlog.lineLatencyNanos",
+        "pmLineLatencyNanos",
+        Kind::Number,
+        "nanoseconds added to each 64 bytes written to persistent memory; also a server parameter \
+         [default: 0]",
+    ),
+    known(
+        "storage.pmlog.fenceLatencyNanos",
+        "pmFenceLatencyNanos",
+        Kind::Number,
+        "nanoseconds added to each fence, at which a commit waits for persistent memory; also a server \
+         parameter [default: 0]",
+    ),
+    known(
         "storage.journal.commitIntervalMs",
         "journalCommitInterval",
         Kind::Number,
@@ -152,6 +181,15 @@ const KNOWN: &[Known] = &[
     ),
     known("setParameter", "setParameter", Kind::Pairs, "sets a server parameter: name=value"),
 ];
+
+/// Settings and names of the latencies that are added to persistent memory: reads, lines, fences.
+pub const PM_LATENCIES: [(&str, &str); 3] = [
+    ("storage.pmlog.readLatencyNanos", "pmReadLatencyNanos"),
+    ("storage.pmlog.lineLatencyNanos", "pmLineLatencyNanos"),
+    ("storage.pmlog.fenceLatencyNanos", "pmFenceLatencyNanos"),
+];
+/// Most that may be added: a tenth of a second.
+pub const PM_LATENCY_NANOS_MAX: u64 = 100_000_000;
 
 /// Flags and settings of mongod that ask for what is not there yet.
 const NOT_YET: &[(&str, &str)] = &[
@@ -333,6 +371,15 @@ impl Options {
         if !(1..=500).contains(&interval) {
             return Err(bad("--journalCommitInterval must be between 1 and 500".to_owned()));
         }
+        let memory = self.text("storage.pmlog.persistentMemory", "auto");
+        if !matches!(memory.as_str(), "auto" | "off" | "simulated") {
+            return Err(bad("--persistentMemory must be auto, off or simulated".to_owned()));
+        }
+        for (setting, flag) in PM_LATENCIES {
+            if self.number(setting, 0) > PM_LATENCY_NANOS_MAX {
+                return Err(bad(format!("--{flag} must be at most {PM_LATENCY_NANOS_MAX}")));
+            }
+        }
         let segment_mb = self.number("storage.pmlog.segmentSizeMB", 64);
         if segment_mb > 128 || !segment_mb.is_power_of_two() {
             return Err(bad("--segmentSizeMB must be a power of two from 1 to 128".to_owned()));
@@ -479,6 +526,8 @@ mod tests {
             (&["--auth"], "not available"),
             (&["--journalCommitInterval", "0"], "between 1 and 500"),
             (&["--segmentSizeMB", "3"], "power of two"),
+            (&["--persistentMemory", "yes"], "simulated"),
+            (&["--pmReadLatencyNanos", "1000000000"], "at most"),
             (&["--setParameter", "x"], "name=value"),
         ] {
             let error = parse(args).err().map(|e| e.to_string()).unwrap_or_default();

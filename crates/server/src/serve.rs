@@ -37,6 +37,7 @@ pub fn run(options: Options) -> Result<()> {
     }
     let mut engine = Engine::open(&options)?;
     let server = assemble(&options, &engine, clock, stop)?;
+    engine.define_parameters(&server.parameters);
     for (name, value) in options.parameters() {
         server.parameters.set_at_startup(name, value.clone().into())?;
     }

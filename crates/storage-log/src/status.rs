@@ -3,6 +3,7 @@
 use crate::core::Core;
 use crate::lock;
 use kauri_bson::DocWriter;
+use kauri_medium::{Delayed, MediumKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that grows.
@@ -47,6 +48,7 @@ pub struct Counters {
 impl Core {
     /// Writes the section's fields.
     pub fn write_status(&self, out: &mut DocWriter<'_>) {
+        self.write_medium(out);
         self.write_space(out);
         self.write_log(out);
         self.write_cleaner(out);
@@ -60,6 +62,22 @@ impl Core {
         put(&mut section, "bytesRead", counters.recovery_bytes.get());
         let rate = counters.recovery_records.get() as f64 * 1e6 / us.max(1) as f64;
         section.put("recordsPerSecond", rate);
+    }
+
+    fn write_medium(&self, out: &mut DocWriter<'_>) {
+        let kind = self.medium.kind();
+        let mut medium = out.document("medium");
+        medium.put("kind", kind.name());
+        medium.put("description", self.medium.describe().as_str());
+        medium.put("mapSync", kind == MediumKind::Dax);
+        medium.put("durableBy", kind.durable_by());
+        medium.put("survivesPowerLoss", kind.power_loss());
+        if let Some(latency) = self.cache.latency() {
+            let mut added = medium.document("addedLatencyNanos");
+            put(&mut added, "read", latency.get(Delayed::Read));
+            put(&mut added, "line", latency.get(Delayed::Line));
+            put(&mut added, "fence", latency.get(Delayed::Fence));
+        }
     }
 
     fn write_space(&self, out: &mut DocWriter<'_>) {

@@ -17,7 +17,7 @@ mod writer;
 
 pub use writer::{SealSites, SegmentStorer, SegmentWriter};
 
-use crate::{Delayed, EpochDomain, Error, Guard, IoKind, Medium, Result};
+use crate::{Delayed, EpochDomain, Error, Guard, IoKind, Latency, Medium, Result};
 use evict::Evictor;
 use kauri_base::Access;
 use load::Loader;
@@ -204,6 +204,11 @@ impl SegmentCache {
     #[inline]
     pub fn is_direct(&self) -> bool {
         self.shared.table.direct().is_some()
+    }
+
+    /// What is added to the latency of the file's own memory, if the segments are in it.
+    pub fn latency(&self) -> Option<&Latency> {
+        self.shared.table.latency()
     }
 
     /// The log file.

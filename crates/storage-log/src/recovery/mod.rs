@@ -31,7 +31,9 @@ use crate::status::Counters;
 use crate::verified::Verified;
 use kauri_base::Clock;
 use kauri_base::log::{self, Attr};
-use kauri_medium::{CacheConfig, Directory, EpochDomain, Medium, SegmentCache, parallel};
+use kauri_medium::{
+    CacheConfig, Directory, EpochDomain, Medium, MediumKind, SegmentCache, parallel,
+};
 use kauri_storage::StorageError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -49,6 +51,7 @@ pub(crate) fn corrupt(message: String) -> StorageError {
 /// Opens the engine of a directory.
 pub fn open(directory: Arc<dyn Directory>, options: Options) -> kauri_base::Result<Arc<Core>> {
     let opened = Opened::open(directory, &options)?;
+    report_medium(&*opened.medium);
     Ok(recover(opened, options)?)
 }
 
@@ -191,6 +194,25 @@ fn open_cache(
         ..CacheConfig::default()
     };
     SegmentCache::new(medium.clone(), domain.clone(), config).map_err(crate::io_error)
+}
+
+/// Says by which path writes become durable, and what that promises.
+fn report_medium(medium: &dyn Medium) {
+    let kind = medium.kind();
+    let attr = Attr::new()
+        .str("kind", kind.name())
+        .str("description", medium.describe())
+        .str("durableBy", kind.durable_by())
+        .str("survivesPowerLoss", kind.power_loss());
+    const CTX: &str = "initandlisten";
+    match kind {
+        MediumKind::SimulatedDax => {
+            let message =
+                "Memory stands in for persistent memory: a loss of power may lose anything";
+            log::warning("STORAGE", 6_200_021, CTX, message, attr);
+        }
+        _ => log::info("STORAGE", 6_200_020, CTX, "Log medium", attr),
+    }
 }
 
 fn report(core: &Core, scan: &Outcome) {
