@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Choices, TempDir, matches_pattern, pattern_of};
+use common::{Choices, TempDir, matches_pattern, pattern_of, with_faults};
 use kauri_base::Access;
 use kauri_medium::cache::SegmentCache;
 use kauri_medium::plain::PlainDirectory;
@@ -43,7 +43,10 @@ struct Setup {
 
 fn setup(io_threads: usize) -> Arc<Setup> {
     let dir = TempDir::new("stress");
-    let medium = PlainDirectory::open(dir.path()).unwrap().create_log("log", "t").unwrap();
+    let medium = PlainDirectory::open_with(dir.path(), with_faults(&Default::default()))
+        .unwrap()
+        .create_log("log", "t")
+        .unwrap();
     medium.grow(u64::from(SEGMENTS) * SEGMENT as u64).unwrap();
     let domain = EpochDomain::new();
     let config = CacheConfig {

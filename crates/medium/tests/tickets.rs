@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{TempDir, matches_pattern, pattern_of};
+use common::{TempDir, matches_pattern, pattern_of, with_faults};
 use kauri_base::{Access, Ticket};
 use kauri_medium::cache::{Pattern, SegmentCache};
 use kauri_medium::plain::PlainDirectory;
@@ -88,7 +88,10 @@ impl Medium for Gated {
 /// A cache over a segment full of its pattern, nothing of it in memory.
 fn setup(io_threads: usize) -> (SegmentCache, Arc<Gated>, TempDir) {
     let dir = TempDir::new("tickets");
-    let inner = PlainDirectory::open(dir.path()).unwrap().create_log("log", "t").unwrap();
+    let inner = PlainDirectory::open_with(dir.path(), with_faults(&Default::default()))
+        .unwrap()
+        .create_log("log", "t")
+        .unwrap();
     inner.grow(SEGMENT as u64).unwrap();
     inner.store(0, &[IoSlice::new(&pattern_of(0, 0, 0, SEGMENT))]).unwrap();
     let gated = Arc::new(Gated {

@@ -118,14 +118,9 @@ impl Engine {
     }
 }
 
-<<<<<<< HEAD
 /// The data directory, which must be there.
 fn data_directory(options: &Options) -> Result<PathBuf> {
     let path = PathBuf::from(options.text("storage.dbPath", "/data/db"));
-=======
-fn open_log(options: &Options, latency: &Arc<Latency>) -> Result<PmLog> {
-    let path = options.text("storage.dbPath", "/data/db");
-    let path = Path::new(&path);
     if !path.is_dir() {
         return Err(Error::new(
             ErrorCode::NonExistentPath,
@@ -137,7 +132,6 @@ fn open_log(options: &Options, latency: &Arc<Latency>) -> Result<PmLog> {
             ),
         ));
     }
-<<<<<<< HEAD
     Ok(path)
 }
 
@@ -168,10 +162,8 @@ fn open_wiredtiger(_options: &Options) -> Result<(Arc<dyn StorageEngine>, Close)
     ))
 }
 
-fn open_log(options: &Options) -> Result<PmLog> {
+fn open_log(options: &Options, latency: &Arc<Latency>) -> Result<PmLog> {
     let path = data_directory(options)?;
-    let directory = PlainDirectory::open(&path)?;
-=======
     let dax = match options.text("storage.pmlog.persistentMemory", "auto").as_str() {
         "off" => Dax::Off,
         "simulated" => Dax::Simulated,
@@ -182,7 +174,7 @@ fn open_log(options: &Options) -> Result<PmLog> {
     }
     let latency = Arc::clone(latency);
     let options_of_directory = DirectoryOptions { dax, latency, ..DirectoryOptions::default() };
-    let directory = PlainDirectory::open_with(path, options_of_directory)?;
+    let directory = PlainDirectory::open_with(&path, options_of_directory)?;
     let engine_options = kauri_storage_log::Options {
         cache_bytes: options.gigabytes("storage.cacheSizeGB").unwrap_or_else(default_cache_bytes),
         commit_interval_ms: options.number("storage.journal.commitIntervalMs", 100),

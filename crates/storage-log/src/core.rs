@@ -1,10 +1,10 @@
 //! What all parts of an open engine share.
 //!
 //! Locks, in the order in which they may be taken: `registry.ddl`, collections' latches by id,
-//! `cleaner`, `preparing`, `syncing`, `flushing`, `head`, then the short ones that take no other
+//! `cleaner`, `preparing`, `sealing`, `syncing`, `flushing`, `head`, then the short ones that take no other
 //! (`durable`, the registry's maps, segments, waiters); the list of held snapshots, then a collection's
 //! old versions, also come behind `head`. I/O happens under `cleaner`, `preparing`,
-//! `syncing` and `flushing` only, never under a latch or the head's mutex.
+//! `sealing`, `syncing` and `flushing` only, never under a latch or the head's mutex.
 
 use crate::acks::Acks;
 use crate::cleaner::{Cleaner, Kick};
@@ -64,6 +64,8 @@ pub struct Core {
     pub preparing: Mutex<()>,
     /// Held while bytes are given to the kernel.
     pub flushing: Mutex<Flushing>,
+    /// Held while full segments are sealed.
+    pub sealing: Mutex<()>,
     /// Held while a drain runs for those who wait.
     pub syncing: Mutex<()>,
     /// What is durable.

@@ -164,6 +164,8 @@ impl Core {
 
     /// Writes the summaries of segments that are full.
     pub fn seal_full(&self) -> Result<(), StorageError> {
+        // Who wants room and finds nothing to be sealed must not miss what is being sealed just now.
+        let sealing = lock(&self.sealing);
         let full = {
             let mut flushing = lock(&self.flushing);
             if self.cache.is_direct() {
@@ -172,7 +174,9 @@ impl Core {
             }
             std::mem::take(&mut flushing.full)
         };
-        full.into_iter().try_for_each(|segment| self.seal(segment))
+        full.into_iter().try_for_each(|segment| self.seal(segment))?;
+        drop(sealing);
+        Ok(())
     }
 
     /// Writes a full segment's summary and trailer.

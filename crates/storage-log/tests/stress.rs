@@ -6,8 +6,9 @@ mod common;
 use common::{bounded, emulator, kilobyte};
 use kauri_base::clock::SeededRandom;
 use kauri_base::{RandomSource, RecordId};
-use kauri_medium::Directory;
-use kauri_medium::plain::PlainDirectory;
+use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
+use kauri_medium::{Dax, Directory};
 use kauri_storage::conformance::Subject;
 use kauri_storage::conformance::inspect::Stored;
 use kauri_storage::conformance::table::{Table, TableIndex, doc, number};
@@ -186,12 +187,29 @@ fn on_the_emulator() {
 }
 
 #[test]
+fn on_emulated_memory() {
+    let emulator = Emulator::new(EmulatorConfig::persistent_memory());
+    stress(move || Arc::new(emulator.clone()), stress_options());
+}
+
+#[test]
 fn on_plain_files() {
-    let path = std::env::temp_dir().join(format!("kauri-stress-{}", std::process::id()));
+    on_files("plain", Dax::Off);
+}
+
+#[test]
+fn on_memory_that_stands_in() {
+    on_files("memory", Dax::Simulated);
+}
+
+fn on_files(name: &str, dax: Dax) {
+    let path = std::env::temp_dir().join(format!("kauri-stress-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&path).expect("a temporary directory");
     let options = stress_options();
     let place = path.clone();
-    stress(move || Arc::new(PlainDirectory::open(&place).expect("the directory")), options);
+    let with = DirectoryOptions { dax, ..DirectoryOptions::default() };
+    let open = move || PlainDirectory::open_with(&place, with.clone()).expect("the directory");
+    stress(move || Arc::new(open()), options);
     std::fs::remove_dir_all(&path).expect("removing the directory");
 }
 

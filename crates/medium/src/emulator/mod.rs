@@ -42,8 +42,8 @@ use trace::{Event, FileId};
 pub struct EmulatorConfig {
     /// What is written whole or not at all: 512 or 4096 as disks do, 64 as a cache line.
     pub sector_bytes: usize,
-    /// What a sector that isn't durable is torn into: 8 as words in persistent memory; a sector, which
-    /// is never torn, by default.
+    /// What a sector that isn't durable is torn into: 8 as words in persistent memory. By default, and
+    /// from a sector's size on, it is never torn.
     pub tear_bytes: usize,
     /// Whether a drain makes durable only what [`Medium::persist`] was called for, as on DAX.
     pub persist_required: bool,
@@ -57,7 +57,7 @@ impl Default for EmulatorConfig {
     fn default() -> Self {
         EmulatorConfig {
             sector_bytes: 512,
-            tear_bytes: 512,
+            tear_bytes: usize::MAX,
             persist_required: false,
             mapped: false,
             capacity_bytes: u64::MAX,

@@ -3,8 +3,8 @@
 // Each test file uses its part of this.
 #![allow(dead_code)]
 
-use kauri_medium::Faults;
 use kauri_medium::plain::DirectoryOptions;
+use kauri_medium::{Dax, Faults};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,9 +38,10 @@ impl Drop for TempDir {
     }
 }
 
-/// Options of a directory with these faults.
+/// Options of a directory with these faults, whose log files are files, wherever it is.
 pub fn with_faults(faults: &Arc<Faults>) -> DirectoryOptions {
-    DirectoryOptions { faults: Arc::clone(faults), ..DirectoryOptions::default() }
+    let faults = Arc::clone(faults);
+    DirectoryOptions { faults, dax: Dax::Off, ..DirectoryOptions::default() }
 }
 
 /// A small generator for choices (xorshift).

@@ -155,7 +155,11 @@ impl Core {
             self.sync_all("clean.room.drain")?;
             let (changed, work) = {
                 let mut cleaner = lock(&self.cleaner);
-                let changed = self.clean_round(&mut cleaner, Urgency::Writers)?;
+                let changed = match self.clean_round(&mut cleaner, Urgency::Writers) {
+                    // The cleaner's own room is in what readers still look at.
+                    Err(StorageError::OutOfDiskSpace) if self.segments.is_emptying() => false,
+                    result => result?,
+                };
                 (changed, cleaner.work.since(before))
             };
             if work.is_fruitless() {

@@ -104,6 +104,7 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
         claims: Default::default(),
         preparing: Mutex::new(()),
         flushing: Mutex::new(Flushing::new(scan.cut.seq, user)),
+        sealing: Mutex::new(()),
         syncing: Mutex::new(()),
         durable: Mutex::new(horizon),
         cleaner_written: Mutex::new(horizon.stream(Stream::Cleaner)),
