@@ -111,6 +111,11 @@ impl Slot {
         }
     }
 
+    /// A placeholder as the document that it stands for.
+    pub fn as_document(self) -> Slot {
+        Slot(self.0 & !TOMBSTONE)
+    }
+
     /// Whether both are the same record at the same place, whatever their copies.
     #[inline]
     pub fn same_place(self, other: Slot) -> bool {

@@ -29,12 +29,12 @@ impl Core {
         &self,
         collection: CollectionId,
         spec: IndexSpec,
-        generator: &dyn KeyGenerator,
+        generator: Arc<dyn KeyGenerator>,
     ) -> Result<(), StorageError> {
         let started = self.options.clock.monotonic();
         let store =
             self.registry.store(collection).ok_or(StorageError::StaleCatalog(collection))?;
-        let runs = self.generate_keys(&store, generator)?;
+        let runs = self.generate_keys(&store, &*generator)?;
         let mut duplicate = None;
         let keys = {
             let mut last: Option<&[u8]> = None;
@@ -53,8 +53,9 @@ impl Core {
             });
         }
         let entries = keys.entries();
-        let index = Index::new(spec, store.clone(), keys);
-        self.registry.write().indexes.insert(spec.id, Arc::new(index));
+        let index = Arc::new(Index::new(spec, store.clone(), keys, generator));
+        self.registry.write().indexes.insert(spec.id, index.clone());
+        self.claim_pending_keys(&index)?;
         let elapsed = self.options.clock.monotonic().saturating_sub(started);
         log::info(
             "INDEX",

@@ -1,7 +1,7 @@
 //! What all parts of an open engine share.
 //!
-//! Locks, in the order in which they may be taken: `registry.ddl`, collections' latches by id,
-//! `cleaner`, `preparing`, `sealing`, `syncing`, `flushing`, `head`, then the short ones that take no other
+//! Locks, in the order in which they may be taken: `pending.order`, `registry.ddl`, collections'
+//! latches by id, `cleaner`, `preparing`, `sealing`, `syncing`, `flushing`, `head`, then the short ones that take no other
 //! (`durable`, the registry's maps, segments, waiters); the list of held snapshots, then a collection's
 //! old versions, also come behind `head`. I/O happens under `cleaner`, `preparing`,
 //! `sealing`, `syncing` and `flushing` only, never under a latch or the head's mutex.
@@ -17,6 +17,7 @@ use crate::format::segment::{Horizon, Position};
 use crate::head::Head;
 use crate::lock;
 use crate::options::Options;
+use crate::pending::PendingUnits;
 use crate::segments::Segments;
 use crate::snapshots::Snapshots;
 use crate::status::Counters;
@@ -56,6 +57,8 @@ pub struct Core {
     pub visible: AtomicU64,
     /// Held snapshots.
     pub snapshots: Snapshots,
+    /// Units of a replicated log that wait to be committed.
+    pub pending: PendingUnits,
     /// What transactions are about to change.
     pub claims: Arc<Claims>,
     /// Who waits for what.

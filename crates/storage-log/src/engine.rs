@@ -9,8 +9,8 @@ use kauri_base::{CollectionId, IndexId};
 use kauri_bson::DocWriter;
 use kauri_medium::Directory;
 use kauri_storage::{
-    Claims, CommitTicket, IndexSpec, KeyGenerator, Maintenance, RecordStore, RecoveryUnit,
-    SortedDataInterface, Space, StorageEngine, StorageError, WriteUnit,
+    Claims, CommitTicket, IndexSpec, KeyGenerator, Maintenance, PendingLog, RecordStore,
+    RecoveryUnit, SortedDataInterface, Space, StorageEngine, StorageError, WriteUnit,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -78,7 +78,7 @@ impl StorageEngine for PmLog {
         spec: IndexSpec,
         generator: Arc<dyn KeyGenerator>,
     ) -> Result<(), StorageError> {
-        self.core.attach_index(collection, spec, &*generator)
+        self.core.attach_index(collection, spec, generator)
     }
 
     fn definition_number(&self, id: CollectionId) -> Option<u64> {
@@ -96,6 +96,10 @@ impl StorageEngine for PmLog {
 
     fn claims(&self) -> Option<&Arc<Claims>> {
         Some(&self.core.claims)
+    }
+
+    fn pending_log(&self) -> Result<&dyn PendingLog, StorageError> {
+        Ok(&*self.core)
     }
 
     fn flush(&self) {

@@ -31,6 +31,7 @@ pub struct OpenSegment {
     populated: u32,
     seq_min: u64,
     seq_max: u64,
+    has_pending: bool,
 }
 
 /// What is at the end of a segment besides records: the end record, a summary's and its entries'
@@ -65,6 +66,7 @@ impl OpenSegment {
             populated: 0,
             seq_min: u64::MAX,
             seq_max: 0,
+            has_pending: false,
         }
     }
 
@@ -139,6 +141,7 @@ impl OpenSegment {
         self.summary.add(header);
         self.seq_min = self.seq_min.min(header.seq);
         self.seq_max = self.seq_max.max(header.seq);
+        self.has_pending |= header.kind.is_of_pending();
         Ok((Address { segment: self.segment, offset }, crc))
     }
 
@@ -175,6 +178,7 @@ impl OpenSegment {
             summary_bytes: self.summary.bytes().len() as u32,
             summary_crc: crc32c::crc32c(self.summary.bytes()),
             entries: self.summary.entries(),
+            has_pending: self.has_pending,
             seq_min: self.seq_min.min(self.seq_max),
             seq_max: self.seq_max,
         };
@@ -208,12 +212,12 @@ impl Counts {
     #[inline]
     fn add(&mut self, header: &RecordHeader) {
         match header.kind {
-            Kind::Put => {
+            Kind::Put | Kind::PendingPut => {
                 self.puts += 1;
                 self.document_bytes += u64::from(header.payload_len);
             }
-            Kind::Tombstone => self.tombstones += 1,
-            Kind::Commit => self.commit_records += 1,
+            Kind::Tombstone | Kind::PendingTombstone => self.tombstones += 1,
+            Kind::Commit | Kind::PendingCommit | Kind::Resolution => self.commit_records += 1,
             Kind::CreateStore | Kind::DropStore => self.ddl_records += 1,
             Kind::Mark => self.marks += 1,
             Kind::End => {}

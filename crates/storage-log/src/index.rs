@@ -5,7 +5,9 @@ use crate::collection::Collection;
 use crate::unit::{Held, LogUnit};
 use kauri_base::{Access, CollectionId, IndexId, RecordId};
 use kauri_storage::scan::find_by_scan;
-use kauri_storage::{IndexScan, IndexSpec, RecoveryUnit, SortedDataInterface, StorageError};
+use kauri_storage::{
+    IndexScan, IndexSpec, KeyGenerator, RecoveryUnit, SortedDataInterface, StorageError,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -17,6 +19,8 @@ pub struct Index {
     pub collection: CollectionId,
     /// Its entries. Changed under the collection's latch only.
     pub keys: BTree,
+    /// Makes its keys.
+    pub generator: Arc<dyn KeyGenerator>,
     store: Arc<Collection>,
     dropped: AtomicBool,
     /// The snapshots that had been taken when it was created: those can't show it.
@@ -25,11 +29,17 @@ pub struct Index {
 
 impl Index {
     /// An index with these entries.
-    pub fn new(spec: IndexSpec, store: Arc<Collection>, keys: BTree) -> Self {
+    pub fn new(
+        spec: IndexSpec,
+        store: Arc<Collection>,
+        keys: BTree,
+        generator: Arc<dyn KeyGenerator>,
+    ) -> Self {
         Index {
             spec,
             collection: store.id,
             keys,
+            generator,
             store,
             dropped: AtomicBool::new(false),
             created: AtomicU64::new(0),

@@ -12,6 +12,7 @@
 //! | `commit` | from a write unit to records in the log |
 //! | `acks`, `flush`, `throttle` | written, durable, and who waits for it |
 //! | `prepare` | opening segments |
+//! | `pending` | a replicated log's units until they are committed |
 //! | `cleaner` | emptying segments |
 //! | `reader`, `recovery` | from the medium back into memory |
 //! | `snapshots`, `versions` | held snapshots, and what is kept for them |
@@ -40,6 +41,7 @@ mod head;
 mod index;
 mod keys;
 mod options;
+mod pending;
 mod prepare;
 mod read;
 mod readahead;

@@ -95,7 +95,12 @@ impl Core {
     fn forget(&self, contents: &Contents) {
         let mut guard = self.domain.register();
         guard.enter();
-        contents.for_each(|entry| self.forget_record(&guard, &entry));
+        let resolution = self.pending.resolution();
+        contents.for_each(|entry| {
+            if let Some(entry) = resolution.entry(entry) {
+                self.forget_record(&guard, &entry);
+            }
+        });
     }
 
     fn forget_record(&self, guard: &Guard, entry: &Entry) {

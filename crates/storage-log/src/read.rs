@@ -62,7 +62,9 @@ fn header_at(
         Ok(Access::Ready(bytes)) => {
             let header = decode(core, bytes, slot, epoch, loads)
                 .filter(|h| {
-                    h.kind == Kind::Put && h.collection == store.id.0 && h.record == record.0
+                    matches!(h.kind, Kind::Put | Kind::PendingPut)
+                        && h.collection == store.id.0
+                        && h.record == record.0
                 })
                 .ok_or_else(|| corrupt(store, record, slot, "the record's header"))?;
             Ok(Access::Ready(Lookup::Found(FoundHeader { slot, epoch, loads, header })))

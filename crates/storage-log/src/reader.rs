@@ -20,6 +20,8 @@ pub enum Contents {
         entries: u32,
         /// Bytes of a segment.
         segment_bytes: u32,
+        /// Whether there are records of pending units, or resolutions, among them.
+        has_pending: bool,
     },
     /// From its records.
     Records(Vec<Entry>),
@@ -34,10 +36,18 @@ impl Contents {
         }
     }
 
+    /// Whether there are records of pending units, or resolutions, among them.
+    pub fn has_pending(&self) -> bool {
+        match self {
+            Contents::Summary { has_pending, .. } => *has_pending,
+            Contents::Records(entries) => entries.iter().any(|entry| entry.kind.is_of_pending()),
+        }
+    }
+
     /// Calls `visit` for each record in order.
     pub fn for_each(&self, mut visit: impl FnMut(Entry)) {
         match self {
-            Contents::Summary { bytes, entries, segment_bytes } => {
+            Contents::Summary { bytes, entries, segment_bytes, .. } => {
                 SummaryReader::new(bytes, *entries, *segment_bytes).for_each(visit);
             }
             Contents::Records(entries) => entries.iter().for_each(|entry| visit(*entry)),
@@ -119,7 +129,8 @@ pub fn read_summary(
     if reader.by_ref().count() != trailer.entries as usize || !reader.is_whole() {
         return Ok(None);
     }
-    Ok(Some(Contents::Summary { bytes, entries: trailer.entries, segment_bytes }))
+    let Trailer { entries, has_pending, .. } = *trailer;
+    Ok(Some(Contents::Summary { bytes, entries, segment_bytes, has_pending }))
 }
 
 /// What a full segment of this epoch, whose records end at `end` (`u32::MAX`: where it says itself),

@@ -253,9 +253,12 @@ impl Segments {
         self.live.fetch_add(word.size(), Ordering::Relaxed);
     }
 
-    /// Counts a word that does no longer.
+    /// Counts a word that does no longer, if it is one.
     #[inline]
     pub fn remove_live(&self, word: Slot) {
+        if word.is_none() {
+            return;
+        }
         self.get(word.address().segment).live.fetch_sub(word.size(), Ordering::Relaxed);
         self.live.fetch_sub(word.size(), Ordering::Relaxed);
     }

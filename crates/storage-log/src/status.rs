@@ -143,6 +143,7 @@ impl Core {
         put(&mut snapshots, "bytesKept", stats.kept_bytes);
         put(&mut snapshots, "givenUp", stats.given_up);
         put(&mut snapshots, "claims", self.claims.count() as u64);
+        put(&mut snapshots, "pendingUnits", self.pending.count() as u64);
     }
 
     fn write_cache(&self, out: &mut DocWriter<'_>) {

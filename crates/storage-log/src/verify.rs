@@ -9,7 +9,7 @@ use crate::format::summary::Entry;
 use crate::format::{LOG_FILE, META_FILE};
 use crate::options::Options;
 use crate::reader::{Contents, Found, Next, RecordReader, read_header, read_summary, read_trailer};
-use crate::recovery::{Builder, Log, Outcome, Scan};
+use crate::recovery::{Builder, FoundPending, Log, Outcome, Scan};
 use crate::segments::Segments;
 use kauri_base::{CollectionId, Error, ErrorCode, RecordId, Result};
 use kauri_bson::Doc;
@@ -119,15 +119,18 @@ fn verify_locked(directory: &dyn Directory, progress: &mut dyn FnMut(u32, u32)) 
     }
     let mut report = check.report;
     if let Ok(outcome) = scanned {
-        tell_current(&outcome, &segments, &mut report);
+        tell_current(log, &outcome, &mut report);
     }
     Ok(report)
 }
 
 /// Tells which of the damaged records are current.
-fn tell_current(outcome: &Outcome, segments: &Segments, report: &mut Report) {
+fn tell_current(log: Log<'_>, outcome: &Outcome, report: &mut Report) {
+    let segments = log.segments;
     let domain = EpochDomain::new();
-    let builder = Builder::new(domain.clone(), segments, 1);
+    let found = FoundPending::find(log, &outcome.kept);
+    let resolution = found.map(|found| found.resolution).unwrap_or_default();
+    let builder = Builder::new(domain.clone(), segments, 1, resolution);
     for kept in &outcome.kept {
         if let Err(error) = builder.add_segment(kept) {
             report.damage.push(Damage::at(kept.segment, 0, error.to_string()));

@@ -40,3 +40,5 @@ kauri_storage::conformance_tests!(subject);
 kauri_storage::conformance_durable_tests!(subject);
 kauri_storage::conformance_snapshot_tests!(subject);
 kauri_storage::conformance_transaction_tests!(subject);
+kauri_storage::conformance_pending_tests!(subject);
+kauri_storage::conformance_durable_pending_tests!(subject);

@@ -34,6 +34,7 @@ mod suite {
 
     kauri_storage::conformance_snapshot_tests!(subject);
     kauri_storage::conformance_transaction_tests!(subject);
+    kauri_storage::conformance_pending_tests!(subject);
 }
 
 fn status(engine: &PmLog, section: &str, name: &str) -> i64 {

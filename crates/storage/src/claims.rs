@@ -104,6 +104,39 @@ impl Claims {
         Ok(mark)
     }
 
+    /// Claims records, as far as nobody else has them: for units that were claimed before a restart.
+    pub fn claim_records(
+        &self,
+        owner: u64,
+        records: impl Iterator<Item = (CollectionId, RecordId)>,
+    ) {
+        let mut inner = self.lock();
+        let Inner { records: claimed, owners, .. } = &mut *inner;
+        let owned = owners.entry(owner).or_default();
+        for record in records {
+            if let Entry::Vacant(vacant) = claimed.entry(record) {
+                vacant.insert(owner);
+                owned.records.push(record);
+            }
+        }
+        self.note_count(&inner);
+    }
+
+    /// Claims unique keys, likewise.
+    pub fn claim_keys<'k>(&self, owner: u64, index: IndexId, keys: impl Iterator<Item = &'k [u8]>) {
+        let mut inner = self.lock();
+        let Inner { keys: claimed, owners, .. } = &mut *inner;
+        let owned = owners.entry(owner).or_default();
+        for key in keys {
+            let key: (IndexId, Box<[u8]>) = (index, key.into());
+            if let Entry::Vacant(vacant) = claimed.entry(key.clone()) {
+                vacant.insert(owner);
+                owned.keys.push(key);
+            }
+        }
+        self.note_count(&inner);
+    }
+
     /// Gives up what the owner has claimed since the mark.
     pub fn give_up_since(&self, owner: u64, mark: Mark) {
         let mut inner = self.lock();

@@ -44,6 +44,8 @@ pub enum StorageError {
     SnapshotTooOld,
     /// A transaction has staged more than one may.
     TransactionTooLarge,
+    /// A pending unit's index is not above those before it.
+    OutOfOrder,
     /// The engine cannot do this.
     Unsupported(&'static str),
 }
@@ -67,6 +69,7 @@ impl fmt::Display for StorageError {
             StorageError::TransactionTooLarge => {
                 f.write_str("the transaction has staged more changes than one may")
             }
+            StorageError::OutOfOrder => f.write_str("a pending unit is out of order"),
             StorageError::Unsupported(what) => {
                 write!(f, "the storage engine does not support {what}")
             }
@@ -83,7 +86,7 @@ impl From<StorageError> for Error {
             StorageError::DuplicateKey { .. } => ErrorCode::DuplicateKey,
             StorageError::OutOfDiskSpace => ErrorCode::OutOfDiskSpace,
             StorageError::Corruption { .. } => ErrorCode::DataCorruptionDetected,
-            StorageError::Io(_) => ErrorCode::InternalError,
+            StorageError::Io(_) | StorageError::OutOfOrder => ErrorCode::InternalError,
             StorageError::SnapshotUnavailable(_) => ErrorCode::SnapshotUnavailable,
             StorageError::SnapshotTooOld => ErrorCode::SnapshotTooOld,
             StorageError::TransactionTooLarge => ErrorCode::TransactionTooLarge,

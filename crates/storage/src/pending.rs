@@ -4,6 +4,8 @@
 //! version that it replaces stays until it commits. It claims its records and unique keys, so that
 //! a unit which would change them too gets `WriteConflict` until then. Positions are given by the
 //! replicated log; the engine only keeps them in order.
+//!
+//! Pending units change documents only: definitions in them are refused with `Unsupported`.
 
 use crate::engine::CommitTicket;
 use crate::error::StorageError;
@@ -32,8 +34,10 @@ pub struct PendingUnit {
 
 /// See the module's head.
 pub trait PendingLog: Send + Sync {
-    /// Appends a unit, checked as [`crate::StorageEngine::commit`] does, behind all pending ones: its
-    /// index must be above theirs. Inserts get their ids. Readers see nothing of it.
+    /// Appends a unit, checked as [`crate::StorageEngine::commit`] does, behind all before it: an
+    /// index that is not above theirs is refused with `OutOfOrder`. Inserts get their ids. Readers
+    /// see nothing of it. What it expects of definitions must hold now; a collection that is dropped
+    /// before it commits takes its part of the unit along.
     fn append(
         &self,
         unit: &mut WriteUnit<'_>,
@@ -44,11 +48,10 @@ pub trait PendingLog: Send + Sync {
     /// that enter see them all.
     fn commit_up_to(&self, index: u64) -> Result<CommitTicket, StorageError>;
 
-    /// Drops the pending units above this index: they will never have been. Their ids are not given
-    /// again.
+    /// Drops the pending units above this index: they will never have been.
     fn truncate_after(&self, index: u64) -> Result<CommitTicket, StorageError>;
 
-    /// The last pending unit that was committed.
+    /// Where the last unit stands that was committed.
     fn committed(&self) -> LogPosition;
 
     /// The units that are pending, in order; after a start those that the log holds behind the last

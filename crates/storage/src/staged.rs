@@ -36,12 +36,16 @@ pub struct Staged {
     entries: BTreeMap<IndexId, BTreeMap<(Bytes, RecordId), Option<Bytes>>>,
     definitions: Vec<(CollectionId, u64)>,
     inserted: u64,
+    /// Operations that were staged.
+    staged: u64,
     bytes: usize,
 }
 
 struct StagedRecord {
     /// The version that it had before; `None`: it is new.
     base: Option<CommitSeq>,
+    /// What its staged version is called: no commit is called so.
+    version: CommitSeq,
     doc: Option<Bytes>,
     statement: i32,
     /// Whether each key is unique.
@@ -69,8 +73,7 @@ impl Staged {
         self.records.len()
     }
 
-    /// For engines: what is staged of a record: nothing, its end, or a document. Of a record that was
-    /// there before, the version is the one that it had.
+    /// For engines: what is staged of a record: nothing, its end, or a document.
     pub fn record(
         &self,
         collection: CollectionId,
@@ -85,7 +88,7 @@ impl Staged {
             record: Some(id),
             message: error.message().to_owned(),
         })?;
-        Ok(Some(Some(Record { doc, version: staged.base.unwrap_or_default() })))
+        Ok(Some(Some(Record { doc, version: staged.version })))
     }
 
     /// For engines: fills a scan through `inner`, and with the ids of staged inserts, which come after
@@ -182,11 +185,14 @@ impl Staged {
         };
         let (collection, id, statement) = (op.collection, op.record, op.statement);
         let base = if is_provisional(id) { None } else { base };
+        self.staged += 1;
+        let version = CommitSeq(PROVISIONAL + self.staged);
         let bytes = &mut self.bytes;
         let record = self.records.entry((collection, id)).or_insert_with(|| {
             *bytes += ENTRY_BYTES;
-            StagedRecord { base, doc: None, statement, keys: BTreeMap::new() }
+            StagedRecord { base, version, doc: None, statement, keys: BTreeMap::new() }
         });
+        record.version = version;
         let len = |doc: &Option<Bytes>| doc.as_ref().map_or(0, |doc| doc.len());
         *bytes = *bytes + len(&doc) - len(&record.doc);
         record.doc = doc;
@@ -263,16 +269,22 @@ impl Staged {
         })
     }
 
-    /// The staged version of a record's base, if the record is staged.
-    pub(crate) fn base(&self, collection: CollectionId, id: RecordId) -> Option<Option<CommitSeq>> {
-        self.records.get(&(collection, id)).map(|record| record.base)
+    /// Of a staged record the version that it had before, if it had one.
+    pub(crate) fn base(&self, collection: CollectionId, id: RecordId) -> Option<CommitSeq> {
+        self.records.get(&(collection, id)).and_then(|record| record.base)
     }
 
-    /// Whether a staged record has this document no more.
-    pub(crate) fn is_deleted(&self, collection: CollectionId, id: RecordId) -> bool {
+    /// Whether a change that was computed from this version of a record was computed from what is
+    /// staged of it, if anything is.
+    pub(crate) fn is_current(
+        &self,
+        collection: CollectionId,
+        id: RecordId,
+        seen: CommitSeq,
+    ) -> bool {
         match self.records.get(&(collection, id)) {
-            Some(record) => record.doc.is_none(),
-            None => is_provisional(id),
+            Some(record) => record.doc.is_some() && record.version == seen,
+            None => !is_provisional(id),
         }
     }
 }

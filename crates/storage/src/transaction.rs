@@ -113,8 +113,9 @@ impl Transaction {
             };
             let keys = unit.keys_of(position);
             bytes += keys.iter().map(|change| unit.key_bytes(change).len()).sum::<usize>();
-            let changes = !matches!(op.kind, OpKind::Insert { .. });
-            if changes && staged.is_deleted(op.collection, op.record) {
+            if let OpKind::Update { seen, .. } | OpKind::Delete { seen } = &op.kind
+                && !staged.is_current(op.collection, op.record, *seen)
+            {
                 return Err(StorageError::WriteConflict.into());
             }
         }
@@ -144,7 +145,7 @@ impl Transaction {
         let Some(staged) = self.unit.staged() else { return (asked, places) };
         let mut freed = BTreeMap::<_, Vec<_>>::new();
         for (position, op) in unit.ops.iter().enumerate() {
-            let base = staged.base(op.collection, op.record).flatten();
+            let base = staged.base(op.collection, op.record);
             let doc: &[u8] = &[];
             let kind = match &op.kind {
                 OpKind::Update { seen, .. } if !is_provisional(op.record) => {

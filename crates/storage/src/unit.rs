@@ -58,6 +58,30 @@ pub enum OpKind<'a> {
     ChangeDefinition,
 }
 
+impl OpKind<'_> {
+    fn to_static(&self) -> OpKind<'static> {
+        let own = |doc: &Cow<'_, [u8]>| Cow::Owned(doc.to_vec());
+        match self {
+            OpKind::Insert { doc } => OpKind::Insert { doc: own(doc) },
+            OpKind::Update { seen, doc } => OpKind::Update { seen: *seen, doc: own(doc) },
+            OpKind::Delete { seen } => OpKind::Delete { seen: *seen },
+            OpKind::Backfill { seen } => OpKind::Backfill { seen: *seen },
+            OpKind::CreateStore => OpKind::CreateStore,
+            OpKind::DropStore => OpKind::DropStore,
+            OpKind::CreateIndex { spec, generator } => {
+                OpKind::CreateIndex { spec: *spec, generator: generator.clone() }
+            }
+            OpKind::DropIndex { index } => OpKind::DropIndex { index: *index },
+            OpKind::ChangeDefinition => OpKind::ChangeDefinition,
+        }
+    }
+
+    /// Whether it changes documents only.
+    pub fn is_of_document(&self) -> bool {
+        matches!(self, OpKind::Insert { .. } | OpKind::Update { .. } | OpKind::Delete { .. })
+    }
+}
+
 /// One operation of a unit.
 pub struct WriteOp<'a> {
     /// The collection.
@@ -177,6 +201,24 @@ impl<'a> WriteUnit<'a> {
     /// The type bits of a key.
     pub fn type_bits(&self, change: &KeyChange) -> &[u8] {
         self.key_bytes.get(change.type_bits.clone()).unwrap_or(&[])
+    }
+
+    /// A copy that borrows nothing.
+    pub fn to_static(&self) -> WriteUnit<'static> {
+        let op = |op: &WriteOp<'a>| WriteOp {
+            collection: op.collection,
+            record: op.record,
+            kind: op.kind.to_static(),
+            statement: op.statement,
+            keys: op.keys.clone(),
+        };
+        WriteUnit {
+            ops: self.ops.iter().map(op).collect(),
+            definitions: self.definitions.clone(),
+            owner: self.owner,
+            keys: self.keys.clone(),
+            key_bytes: self.key_bytes.clone(),
+        }
     }
 
     /// Keeps the first `ops` operations and their keys.

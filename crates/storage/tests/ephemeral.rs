@@ -12,6 +12,7 @@ fn subject() -> Subject {
 kauri_storage::conformance_tests!(subject);
 kauri_storage::conformance_snapshot_tests!(subject);
 kauri_storage::conformance_transaction_tests!(subject);
+kauri_storage::conformance_pending_tests!(subject);
 
 #[test]
 fn an_attached_index_is_built_from_the_records() {

@@ -48,6 +48,7 @@ impl Core {
             segment.epoch(),
             segment.end(),
         );
+        let resolution = self.pending.resolution();
         let mut pending = 0;
         loop {
             let record = match reader.next().map_err(crate::io_error)? {
@@ -58,10 +59,14 @@ impl Core {
                 }
                 Next::Record(record) => record,
             };
-            if !record.header.kind.is_member() {
+            let address = Address { segment: victim, offset: record.offset };
+            if record.header.kind == Kind::Resolution {
+                self.move_resolution(cleaner, address, &record)?;
                 continue;
             }
-            let address = Address { segment: victim, offset: record.offset };
+            let settled = resolution.settled(record.header.kind, record.header.seq);
+            let Some(kind) = settled.filter(|kind| kind.is_member()) else { continue };
+            let record = RawRecord { header: RecordHeader { kind, ..record.header }, ..record };
             let Some(owner) = self.owner(cleaner, address, &record.header) else { continue };
             if !record.payload_whole {
                 self.report_damage(victim, record.offset, Some(&record.header));
@@ -174,6 +179,38 @@ impl Core {
                 .compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire)
                 .is_ok();
         self.segments.remove_live(if swapped { old } else { new });
+    }
+
+    /// The newest of its kind counts, as long as there is none that is newer.
+    fn move_resolution(
+        &self,
+        cleaner: &mut Cleaner,
+        from: Address,
+        record: &RawRecord<'_>,
+    ) -> Result<(), StorageError> {
+        let old = self.pending.resolution_at();
+        if old.is_none() || old.address() != from {
+            return Ok(());
+        }
+        if !record.payload_whole {
+            self.report_damage(from.segment, from.offset, Some(&record.header));
+            return Err(StorageError::Corruption {
+                collection: None,
+                record: None,
+                message: format!("the resolution record in segment {}", from.segment),
+            });
+        }
+        self.cleaner_room(cleaner, record.header.record_bytes())?;
+        let Some(open) = &mut cleaner.open else { return Ok(()) };
+        let header = RecordHeader { flags: FLAG_ALONE | FLAG_MOVED, ..record.header };
+        let (to, _) = open
+            .append(&header, record.payload)
+            .map_err(|error| self.fail("moving a record", error))?;
+        let new = Slot::new(to, header.record_bytes(), false, 0);
+        self.segments.add_live(new);
+        let moved = self.pending.move_resolution(old, new);
+        self.segments.remove_live(if moved { old } else { new });
+        Ok(())
     }
 
     fn report_damage(&self, segment: u32, offset: u32, header: Option<&RecordHeader>) {

@@ -60,7 +60,8 @@ impl Core {
             let end = Position { epoch: segment.epoch(), offset: segment.end() };
             let eligible = segment.state() == State::Sealed
                 && end <= durable.stream(segment.stream())
-                && segment.seq_max() <= visible;
+                && segment.seq_max() <= visible
+                && !self.pending.pins(number, durable.seq);
             // Looked at after the rest: only then nothing new can come to point into it.
             let live = segment.live();
             if eligible && live <= live_max {

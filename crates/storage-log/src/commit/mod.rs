@@ -14,6 +14,7 @@
 
 mod apply;
 mod check;
+mod pending;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,7 @@ use crate::format::segment::HORIZON_BYTES;
 use crate::lock;
 use crate::segments::Purpose;
 use kauri_medium::Guard;
-use kauri_storage::{CommitTicket, OpKind, StorageError, WriteUnit};
+use kauri_storage::{CommitTicket, LogPosition, OpKind, StorageError, WriteUnit};
 use plan::Plan;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -62,15 +63,24 @@ impl From<StorageError> for Again {
 impl Core {
     /// See [`kauri_storage::StorageEngine::commit`].
     pub fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
+        self.commit_as(unit, None).map(|seq| self.acks.tickets(seq))
+    }
+
+    /// Commits a unit, or appends it as pending. Answers its number.
+    fn commit_as(
+        &self,
+        unit: &mut WriteUnit<'_>,
+        pending: Option<LogPosition>,
+    ) -> Result<u64, StorageError> {
         self.check_alive()?;
         let ddl = unit.ops.iter().any(|op| is_ddl(&op.kind)).then(|| lock(&self.registry.ddl));
         let mut scratch = self.take_scratch();
         scratch.guard.enter();
-        let result = self.commit_with(unit, &mut scratch);
+        let result = self.commit_with(unit, pending, &mut scratch);
         scratch.guard.leave();
         self.keep_scratch(scratch);
         drop(ddl);
-        result.map(|seq| self.acks.tickets(seq))
+        result
     }
 
     /// See [`kauri_storage::StorageEngine::check`].
@@ -121,10 +131,12 @@ impl Core {
     fn commit_with(
         &self,
         unit: &mut WriteUnit<'_>,
+        pending: Option<LogPosition>,
         scratch: &mut Scratch,
     ) -> Result<u64, StorageError> {
         let plan = &mut scratch.plan;
         plan.make(self, unit)?;
+        plan.pending = pending;
         loop {
             plan.look_up(self, unit, &mut scratch.guard)?;
             match self.commit_planned(unit, plan, &scratch.guard) {
@@ -153,7 +165,9 @@ impl Core {
         let latches: Vec<MutexGuard<'_, ()>> =
             stores.iter().map(|store| lock(&store.latch)).collect();
         plan.check(self, unit, guard)?;
-        if plan.records() == 0 {
+        if plan.pending.is_some() {
+            self.claims.claim(unit)?;
+        } else if plan.records() == 0 {
             plan.holds = lock(&self.head).holds().1;
             plan.apply(self, unit, guard, 0);
             return Ok(self.visible.load(Ordering::Acquire));
@@ -167,7 +181,10 @@ impl Core {
             }
             result => result?,
         };
-        plan.apply(self, unit, guard, seq);
+        match plan.pending {
+            None => plan.apply(self, unit, guard, seq),
+            Some(position) => plan.apply_pending(self, unit, guard, (seq, position)),
+        }
         std::mem::forget(unpublished);
         self.publish(seq)?;
         drop(latches);
@@ -177,12 +194,14 @@ impl Core {
     /// Appends the unit's records and gives it its sequence number.
     fn append(&self, unit: &WriteUnit<'_>, plan: &mut Plan) -> Result<u64, Again> {
         let records = plan.records();
+        let pending = plan.pending;
+        let with_commit = records > 1 || pending.is_some();
         let mut head = lock(&self.head);
         let direct = self.cache.is_direct();
         let durable = if direct { head.seq() } else { self.acks.durable() };
         let mark = head.wants_mark(durable, self.options.mark_interval_bytes);
         let extra =
-            [(records > 1).then_some(COMMIT_PAYLOAD_BYTES), mark.then_some(HORIZON_BYTES as u32)];
+            [with_commit.then_some(COMMIT_PAYLOAD_BYTES), mark.then_some(HORIZON_BYTES as u32)];
         if !head.fits(plan.payload_lens().chain(extra.into_iter().flatten())) {
             return Err(Again::Room(head.prepared_ever()));
         }
@@ -192,10 +211,10 @@ impl Core {
         }
         let seq = head.next_seq();
         (plan.holding, plan.holds) = head.holds();
-        let flags = if records == 1 { FLAG_ALONE } else { 0 };
+        let flags = if with_commit { 0 } else { FLAG_ALONE };
         let mut crcs = 0;
         for (step, op) in plan.logged_steps(unit) {
-            let header = step.header(op, flags, seq);
+            let header = step.header(op, pending.is_some(), flags, seq);
             let payload = match &op.kind {
                 OpKind::Insert { doc } | OpKind::Update { doc, .. } => &doc[..],
                 _ => &[],
@@ -205,10 +224,12 @@ impl Core {
             step.address = address;
             crcs = unit_crc(crcs, crc);
         }
-        if records > 1 {
-            let payload = CommitPayload { count: records as u32, crc: crcs }.encode();
+        if with_commit {
+            let LogPosition { term, index } = pending.unwrap_or_default();
+            let payload = CommitPayload { count: records as u32, crc: crcs, term, index }.encode();
+            let kind = if pending.is_some() { Kind::PendingCommit } else { Kind::Commit };
             let header = RecordHeader {
-                kind: Kind::Commit,
+                kind,
                 flags: 0,
                 payload_len: payload.len() as u32,
                 payload_crc: crc32c::crc32c(&payload),
@@ -216,7 +237,9 @@ impl Core {
                 record: 0,
                 seq,
             };
-            head.append(&header, &payload).map_err(|error| self.broken(error))?;
+            let appended = head.append(&header, &payload);
+            (plan.commit_at, _) = appended.map_err(|error| self.broken(error))?;
+            plan.commit_len = COMMIT_PAYLOAD_BYTES;
         }
         head.publish("commit.fence").map_err(|error| self.broken(error))?;
         // Where segments are scarce the acknowledgement is left to `flush` and its throttle.

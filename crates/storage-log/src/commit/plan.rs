@@ -11,7 +11,7 @@ use crate::read::{self, Lookup};
 use crate::segments::Purpose;
 use kauri_base::{Access, CollectionId, IndexId};
 use kauri_medium::Guard;
-use kauri_storage::{OpKind, StorageError, WriteOp, WriteUnit};
+use kauri_storage::{LogPosition, OpKind, StorageError, WriteOp, WriteUnit};
 use std::sync::Arc;
 
 /// Operations of a unit that conflicts rather than waits.
@@ -38,9 +38,17 @@ pub(super) struct Step {
 }
 
 impl Step {
-    pub(super) fn header(&self, op: &WriteOp<'_>, flags: u8, seq: u64) -> RecordHeader {
+    pub(super) fn header(
+        &self,
+        op: &WriteOp<'_>,
+        pending: bool,
+        flags: u8,
+        seq: u64,
+    ) -> RecordHeader {
+        let kind = self.kind.unwrap_or(Kind::Put);
+        let kind = if pending { kind.pending() } else { kind };
         RecordHeader {
-            kind: self.kind.unwrap_or(Kind::Put),
+            kind,
             flags,
             payload_len: self.payload_len,
             payload_crc: self.payload_crc,
@@ -73,7 +81,6 @@ pub(super) struct PlannedIndex {
 }
 
 /// See the module's head.
-#[derive(Default)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
     /// Ordered by id.
@@ -82,8 +89,30 @@ pub(super) struct Plan {
     /// Whether snapshots were held when the unit got its number, and how many ever had been.
     pub(super) holding: bool,
     pub(super) holds: u64,
+    /// The unit's place in a replicated log, if it is appended as pending.
+    pub(super) pending: Option<LogPosition>,
+    /// Its commit record, and that one's length.
+    pub(super) commit_at: Address,
+    pub(super) commit_len: u32,
     records: usize,
     purpose_write: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Plan {
+            steps: Vec::new(),
+            stores: Vec::new(),
+            indexes: Vec::new(),
+            holding: false,
+            holds: 0,
+            pending: None,
+            commit_at: Address { segment: 0, offset: 0 },
+            commit_len: 0,
+            records: 0,
+            purpose_write: false,
+        }
+    }
 }
 
 impl Plan {
@@ -91,7 +120,7 @@ impl Plan {
         self.steps.clear();
         self.stores.clear();
         self.indexes.clear();
-        (self.holding, self.holds) = (false, 0);
+        (self.holding, self.holds, self.pending) = (false, 0, None);
         self.records = 0;
         self.purpose_write = false;
     }
@@ -202,14 +231,14 @@ impl Plan {
         op: &WriteOp<'_>,
     ) {
         match &op.kind {
-            OpKind::CreateIndex { spec, .. } if self.index(spec.id).is_none() => {
+            OpKind::CreateIndex { spec, generator } if self.index(spec.id).is_none() => {
                 let existing = core.registry.read().indexes.get(&spec.id).cloned();
                 let created = existing.is_none();
                 let store = self.stores.iter().find(|planned| planned.id == op.collection);
                 let store = store.and_then(|planned| planned.store.as_ref());
                 // Without a store the check refuses the unit.
                 let new = |store: &Arc<Collection>| {
-                    Arc::new(Index::new(*spec, store.clone(), BTree::new()))
+                    Arc::new(Index::new(*spec, store.clone(), BTree::new(), generator.clone()))
                 };
                 self.indexes.push(PlannedIndex {
                     id: spec.id,

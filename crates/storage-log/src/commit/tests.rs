@@ -108,3 +108,74 @@ fn what_the_cleaner_takes_for_dead_is_replaced_durably() {
     scratch.guard.leave();
     assert_eq!(live_record(&core, 100), Some(0xff));
 }
+
+/// A unit has its number and is not applied yet when a snapshot is taken that is to show it.
+#[test]
+fn a_snapshot_waits_for_units_that_have_their_number() {
+    let emulator = Emulator::new(EmulatorConfig::default());
+    let core = open(&emulator);
+    commit(&core, |unit| {
+        unit.push(STORE, RecordId(0), OpKind::CreateStore);
+    });
+    let seen = commit(&core, |unit| {
+        unit.insert(STORE, document(1));
+    });
+    let mut unit = WriteUnit::new();
+    unit.update(STORE, RecordId(1), seen, document(2));
+    let Scratch { mut guard, mut plan } = core.take_scratch();
+    guard.enter();
+    plan.make(&core, &unit).expect("a plan");
+    plan.look_up(&core, &unit, &mut guard).expect("known records");
+    let Ok(seq) = core.append(&unit, &mut plan) else { panic!("no room") };
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(|| {
+            let hold = core.hold().expect("holding");
+            (hold.seq, live_record(&core, 1), hold)
+        });
+        while core.snapshots.stats().held == 0 {
+            std::thread::yield_now();
+        }
+        plan.apply(&core, &mut unit, &guard, seq);
+        core.publish(seq).expect("publishing");
+        let (shows, found, hold) = holder.join().expect("the holder");
+        assert_eq!((shows, found), (seq, Some(2)), "it shows a commit, but not what that changed");
+        core.release(hold);
+    });
+}
+
+/// A unit that gets its number after a snapshot was taken keeps what that needs, one that had its
+/// number before keeps nothing, whichever of them is applied when.
+#[test]
+fn units_keep_versions_for_the_snapshots_before_them() {
+    let emulator = Emulator::new(EmulatorConfig::default());
+    let core = open(&emulator);
+    commit(&core, |unit| {
+        unit.push(STORE, RecordId(0), OpKind::CreateStore);
+    });
+    let seen = commit(&core, |unit| {
+        unit.insert(STORE, document(1));
+    });
+    let hold = core.hold().expect("holding");
+    let seen = commit(&core, |unit| {
+        unit.update(STORE, RecordId(1), seen, document(2));
+    });
+    assert_eq!(core.snapshots.stats().kept, 1);
+    let mut unit = WriteUnit::new();
+    unit.update(STORE, RecordId(1), seen, document(3));
+    let mut scratch = core.take_scratch();
+    // Between the number and its use the snapshot goes.
+    let seq = {
+        let Scratch { guard, plan } = &mut scratch;
+        guard.enter();
+        plan.make(&core, &unit).expect("a plan");
+        plan.look_up(&core, &unit, guard).expect("known records");
+        let Ok(seq) = core.append(&unit, plan) else { panic!("no room") };
+        core.release(hold);
+        plan.apply(&core, &mut unit, guard, seq);
+        seq
+    };
+    core.publish(seq).expect("publishing");
+    scratch.guard.leave();
+    assert_eq!(core.snapshots.stats().kept, 0);
+    assert_eq!(live_record(&core, 1), Some(3));
+}

@@ -6,6 +6,7 @@
 //! | [`record`] | record headers, the commit record's payload |
 //! | [`segment`] | segment headers and trailers, the horizon |
 //! | [`summary`] | summaries |
+//! | [`resolution`] | what became of pending units |
 //! | [`meta`] | the metadata file and its cuts |
 //!
 //! Invariant: decoders accept any bytes and answer `None` (or a [`meta::MetaError`]) for what they
@@ -13,6 +14,7 @@
 
 pub mod meta;
 pub mod record;
+pub mod resolution;
 pub mod segment;
 pub mod summary;
 

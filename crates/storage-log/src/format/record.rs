@@ -20,6 +20,14 @@ pub enum Kind {
     End = 7,
     /// A horizon.
     Mark = 8,
+    /// A document of a pending unit.
+    PendingPut = 11,
+    /// A record's end in a pending unit.
+    PendingTombstone = 12,
+    /// The end of a pending unit.
+    PendingCommit = 13,
+    /// Which pending units have been committed, and which never were.
+    Resolution = 14,
 }
 
 impl Kind {
@@ -34,8 +42,28 @@ impl Kind {
             6 => Kind::DropStore,
             7 => Kind::End,
             8 => Kind::Mark,
+            11 => Kind::PendingPut,
+            12 => Kind::PendingTombstone,
+            13 => Kind::PendingCommit,
+            14 => Kind::Resolution,
             _ => return None,
         })
+    }
+
+    /// The same in a pending unit.
+    pub fn pending(self) -> Kind {
+        match self {
+            Kind::Put => Kind::PendingPut,
+            Kind::Tombstone => Kind::PendingTombstone,
+            Kind::Commit => Kind::PendingCommit,
+            kind => kind,
+        }
+    }
+
+    /// Whether a segment with such a record has something to tell of pending units.
+    pub fn is_of_pending(self) -> bool {
+        use Kind::{PendingCommit, PendingPut, PendingTombstone, Resolution};
+        matches!(self, PendingPut | PendingTombstone | PendingCommit | Resolution)
     }
 
     /// Whether it belongs to a unit (and counts in its commit record).
@@ -149,6 +177,10 @@ pub struct CommitPayload {
     pub count: u32,
     /// The CRC of their header CRCs.
     pub crc: u32,
+    /// Of a pending unit, its place in the replicated log; else 0.
+    pub term: u64,
+    /// See `term`.
+    pub index: u64,
 }
 
 /// Bytes of a commit record's payload.
@@ -160,13 +192,19 @@ impl CommitPayload {
         let mut bytes = [0; COMMIT_PAYLOAD_BYTES as usize];
         put_u32(&mut bytes, 0, self.count);
         put_u32(&mut bytes, 4, self.crc);
+        put_u64(&mut bytes, 8, self.term);
+        put_u64(&mut bytes, 16, self.index);
         bytes
     }
 
     /// From a payload whose CRC is right.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() == COMMIT_PAYLOAD_BYTES as usize)
-            .then(|| CommitPayload { count: get_u32(bytes, 0), crc: get_u32(bytes, 4) })
+        (bytes.len() == COMMIT_PAYLOAD_BYTES as usize).then(|| CommitPayload {
+            count: get_u32(bytes, 0),
+            crc: get_u32(bytes, 4),
+            term: get_u64(bytes, 8),
+            index: get_u64(bytes, 16),
+        })
     }
 }
 

@@ -153,6 +153,8 @@ pub struct Trailer {
     pub summary_crc: u32,
     /// Its entries.
     pub entries: u32,
+    /// Whether there are records of pending units, or resolutions, among them.
+    pub has_pending: bool,
     /// Lowest commit sequence.
     pub seq_min: u64,
     /// Highest commit sequence.
@@ -171,6 +173,7 @@ impl Trailer {
         put_u32(&mut bytes, 32, self.summary_bytes);
         put_u32(&mut bytes, 36, self.summary_crc);
         put_u32(&mut bytes, 40, self.entries);
+        put_u32(&mut bytes, 44, u32::from(self.has_pending));
         put_u64(&mut bytes, 48, self.seq_min);
         put_u64(&mut bytes, 56, self.seq_max);
         let crc = crc32c::crc32c(&bytes[12..]);
@@ -194,6 +197,7 @@ impl Trailer {
             summary_bytes: get_u32(bytes, 32),
             summary_crc: get_u32(bytes, 36),
             entries: get_u32(bytes, 40),
+            has_pending: get_u32(bytes, 44) & 1 != 0,
             seq_min: get_u64(bytes, 48),
             seq_max: get_u64(bytes, 56),
         };
@@ -243,6 +247,7 @@ mod tests {
             summary_bytes: 100,
             summary_crc: 1,
             entries: 20,
+            has_pending: true,
             seq_min: 3,
             seq_max: 30,
         };

@@ -10,6 +10,7 @@ use crate::chunked::Chunked;
 use crate::collection::{Collection, Registry};
 use crate::format::RECORD_HEADER_BYTES;
 use crate::format::record::{Kind, record_bytes};
+use crate::format::resolution::Resolution;
 use crate::format::summary::Entry;
 use crate::lock;
 use crate::segments::{LiveCounts, Segments};
@@ -61,15 +62,22 @@ pub struct Builder<'s> {
     domain: Arc<EpochDomain>,
     segments: &'s Segments,
     threads: usize,
+    /// Which pending units count.
+    resolution: Resolution,
     stores: Mutex<HashMap<u32, Arc<StoreBuilder>>>,
     records: AtomicU64,
 }
 
 impl<'s> Builder<'s> {
     /// Nothing yet. The segments know their epochs already.
-    pub fn new(domain: Arc<EpochDomain>, segments: &'s Segments, threads: usize) -> Self {
+    pub fn new(
+        domain: Arc<EpochDomain>,
+        segments: &'s Segments,
+        threads: usize,
+        resolution: Resolution,
+    ) -> Self {
         let (stores, records) = Default::default();
-        Builder { domain, segments, threads, stores, records }
+        Builder { domain, segments, threads, resolution, stores, records }
     }
 
     /// Records seen.
@@ -96,6 +104,7 @@ impl<'s> Builder<'s> {
             run.clear();
         };
         kept.contents.for_each(|entry| {
+            let Some(entry) = self.resolution.entry(entry) else { return };
             let of_document = matches!(entry.kind, Kind::Put | Kind::Tombstone);
             if entry.record >= RECORDS_MAX || (of_document && entry.record == 0) {
                 impossible = Some(entry.offset);
@@ -191,7 +200,7 @@ impl StoreBuilder {
             match entry.kind {
                 Kind::CreateStore | Kind::DropStore => self.add_own(entry.kind, address, epoch),
                 Kind::Put | Kind::Tombstone => versions.push((entry, address)),
-                Kind::Commit | Kind::End | Kind::Mark => {}
+                _ => {}
             }
         }
         self.physical.fetch_add(versions.len() as u64, Ordering::Relaxed);

@@ -12,6 +12,7 @@
 
 mod build;
 mod directory;
+mod pending;
 mod progress;
 mod scan;
 
@@ -40,6 +41,7 @@ use std::sync::{Arc, Mutex};
 
 pub use build::Builder;
 pub use directory::Opened;
+pub use pending::FoundPending;
 pub use progress::Progress;
 pub use scan::{Log, Outcome, Scan};
 
@@ -67,13 +69,15 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
     let (horizon, epoch_next) = (scan.horizon, scan.epoch_next);
 
     let domain = EpochDomain::new();
-    let builder = Builder::new(domain.clone(), &segments, threads);
+    let mut pending = FoundPending::find(log, &scan.kept)?;
+    let builder = Builder::new(domain.clone(), &segments, threads, pending.resolution.clone());
     add_segments(&builder, &scan, threads, &*options.clock)?;
     let counters = Counters::default();
     counters.recovery_bytes.set(scan.bytes_read);
     counters.recovery_records.set(builder.records());
     let registry = Registry::default();
     builder.finish(&registry);
+    pending.keep(&registry, &segments, &domain);
 
     persist_kept(&*medium, &segments, &scan)?;
     let meta = note_cut(&*directory, &*medium, &meta, &scan)?;
@@ -101,6 +105,7 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
         head: Mutex::new(Head::new(scan.cut.seq, user)),
         visible: AtomicU64::new(scan.cut.seq),
         snapshots: Default::default(),
+        pending: Default::default(),
         claims: Default::default(),
         preparing: Mutex::new(()),
         flushing: Mutex::new(Flushing::new(scan.cut.seq, user)),
@@ -117,6 +122,8 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
         scratch: Mutex::default(),
         counters,
     });
+    core.pending.recovered(pending.resolution, pending.at);
+    pending.units.into_iter().for_each(|unit| core.adopt_pending(unit));
     let elapsed = core.options.clock.monotonic().saturating_sub(started);
     core.counters.recovery_us.set(elapsed.as_micros() as u64);
     report(&core, &scan);

@@ -448,7 +448,7 @@ impl<'m> Log<'m> {
                         whole: record.payload_whole,
                         alone: record.header.flags & FLAG_ALONE != 0,
                         header_crc: record.header_crc,
-                        commit: (record.header.kind == Kind::Commit)
+                        commit: matches!(record.header.kind, Kind::Commit | Kind::PendingCommit)
                             .then(|| CommitPayload::decode(record.payload))
                             .flatten(),
                     });
@@ -546,9 +546,9 @@ impl Units {
         }
         let (_, count, crcs) = *self.open.get_or_insert((entry.seq, 0, 0));
         let whole = match entry.kind {
-            Kind::Commit => {
-                let found = CommitPayload { count, crc: crcs };
-                if check && record.commit != Some(found) {
+            Kind::Commit | Kind::PendingCommit => {
+                let found = record.commit.map(|commit| (commit.count, commit.crc));
+                if check && found != Some((count, crcs)) {
                     return false;
                 }
                 true

@@ -27,6 +27,7 @@ mod durable;
 mod indexes;
 pub mod inspect;
 mod oracle;
+mod pending;
 mod readers;
 mod records;
 mod scans;
@@ -182,6 +183,35 @@ macro_rules! __conformance_transaction_cases {
     };
 }
 
+/// The cases for engines that keep a replicated log's units.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __conformance_pending_cases {
+    ($then:ident, $arg:tt) => {
+        $crate::$then! { $arg
+            pending::nobody_sees_what_is_pending,
+            pending::units_commit_in_order,
+            pending::the_suffix_goes,
+            pending::others_conflict_with_it,
+            pending::positions_ascend,
+            pending::snapshots_among_pending_units,
+            pending::random_logs,
+        }
+    };
+}
+
+/// The cases for engines that keep a replicated log's units over a restart.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __conformance_durable_pending_cases {
+    ($then:ident, $arg:tt) => {
+        $crate::$then! { $arg
+            pending::the_suffix_is_there_after_a_restart,
+            pending::random_logs_with_reopening,
+        }
+    };
+}
+
 /// Makes a `#[test]` of each case. `$factory` is the path of a `fn() -> Subject`.
 #[macro_export]
 macro_rules! conformance_tests {
@@ -211,6 +241,22 @@ macro_rules! conformance_snapshot_tests {
 macro_rules! conformance_transaction_tests {
     ($factory:path) => {
         $crate::__conformance_transaction_cases! { __conformance_make_tests, ($factory) }
+    };
+}
+
+/// Makes a `#[test]` of each case with pending units.
+#[macro_export]
+macro_rules! conformance_pending_tests {
+    ($factory:path) => {
+        $crate::__conformance_pending_cases! { __conformance_make_tests, ($factory) }
+    };
+}
+
+/// Makes a `#[test]` of each case with pending units that closes the engine and opens it again.
+#[macro_export]
+macro_rules! conformance_durable_pending_tests {
+    ($factory:path) => {
+        $crate::__conformance_durable_pending_cases! { __conformance_make_tests, ($factory) }
     };
 }
 
@@ -248,10 +294,21 @@ const SNAPSHOT_CASES: &[(&str, Case)] =
     crate::__conformance_snapshot_cases! { __conformance_make_table, () };
 const TRANSACTION_CASES: &[(&str, Case)] =
     crate::__conformance_transaction_cases! { __conformance_make_table, () };
+const PENDING_CASES: &[(&str, Case)] =
+    crate::__conformance_pending_cases! { __conformance_make_table, () };
+const DURABLE_PENDING_CASES: &[(&str, Case)] =
+    crate::__conformance_durable_pending_cases! { __conformance_make_table, () };
 
 /// Runs the case of this name. Panics if there is none, or if the engine fails it.
 pub fn run(name: &str, subject: &mut Subject) {
-    let all = [CASES, DURABLE_CASES, SNAPSHOT_CASES, TRANSACTION_CASES];
+    let all = [
+        CASES,
+        DURABLE_CASES,
+        SNAPSHOT_CASES,
+        TRANSACTION_CASES,
+        PENDING_CASES,
+        DURABLE_PENDING_CASES,
+    ];
     let case = all.into_iter().flatten().find(|case| case.0 == name);
     let (_, case) = case.unwrap_or_else(|| panic!("there is no case {name}"));
     case(subject);

@@ -284,6 +284,10 @@ pub(super) fn the_first_updater_wins(subject: &mut Subject) {
     assert_eq!(update(&mut first, &table, ids[1], &doc(1, 1, "")).err(), conflict);
     plain_update(&table, ids[2], &doc(3, 2, "")).expect("nobody claims it");
     update(&mut first, &table, ids[0], &doc(4, 0, "")).expect("its own once more");
+    // Computed from what it has overwritten itself.
+    let mut outdated = WriteUnit::new();
+    table.update_in(&mut outdated, ids[0], &table.record(ids[0]), &doc(9, 0, ""));
+    assert_eq!(stage(&mut first, &mut outdated).err(), conflict);
     first.abort();
     plain_update(&table, ids[0], &doc(5, 0, "")).expect("no longer claimed");
     commit(second);

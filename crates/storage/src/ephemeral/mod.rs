@@ -8,9 +8,11 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `pending` | a replicated log's units |
 //! | `state` | the maps, and how a unit is checked and applied |
 //! | `unit` | the recovery unit, which keeps alive what was read through it |
 
+mod pending;
 mod state;
 mod unit;
 
@@ -20,13 +22,15 @@ use crate::engine::{
     RecoveryUnit, SortedDataInterface, Space, StorageEngine,
 };
 use crate::error::StorageError;
+use crate::pending::PendingLog;
 use crate::scan::{Direction, IndexScan, RecordScan, find_by_scan};
 use crate::unit::WriteUnit;
 use kauri_base::{Access, CollectionId, IndexId, RecordId};
 use kauri_bson::{Doc, DocWriter};
+use pending::Pending;
 use state::State;
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use unit::EphemeralUnit;
 
 /// The engine. Dropping the last handle drops the data.
@@ -39,6 +43,7 @@ pub struct EphemeralEngine {
 struct Shared {
     state: RwLock<Arc<State>>,
     claims: Arc<Claims>,
+    pending: Mutex<Pending>,
 }
 
 impl Shared {
@@ -120,6 +125,10 @@ impl StorageEngine for EphemeralEngine {
 
     fn claims(&self) -> Option<&Arc<Claims>> {
         Some(&self.shared.claims)
+    }
+
+    fn pending_log(&self) -> Result<&dyn PendingLog, StorageError> {
+        Ok(&*self.shared)
     }
 
     fn flush(&self) {}

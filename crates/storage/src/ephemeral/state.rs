@@ -71,12 +71,40 @@ impl State {
     /// Makes the changes of a unit that has been checked. See [`crate::StorageEngine::commit`].
     pub(super) fn apply(&mut self, unit: &mut WriteUnit<'_>, ids: &[RecordId]) -> CommitSeq {
         self.seq = CommitSeq(self.seq.0 + 1);
+        let seq = self.seq;
+        self.apply_as(unit, ids, seq);
+        seq
+    }
+
+    /// Gives a unit that has been checked its number, and its inserts their ids.
+    pub(super) fn reserve(&mut self, unit: &mut WriteUnit<'_>, ids: &[RecordId]) -> CommitSeq {
+        self.seq = CommitSeq(self.seq.0 + 1);
+        for (op, id) in unit.ops.iter_mut().zip(ids) {
+            op.record = *id;
+            if let Some(store) = self.stores.get_mut(&op.collection) {
+                store.last_id = store.last_id.max(id.0);
+            }
+        }
+        self.seq
+    }
+
+    /// Makes the changes of a unit that got its number and ids before.
+    pub(super) fn apply_pending(
+        &mut self,
+        unit: &mut WriteUnit<'_>,
+        ids: &[RecordId],
+        version: CommitSeq,
+    ) {
+        self.seq = CommitSeq(self.seq.0 + 1);
+        self.apply_as(unit, ids, version);
+    }
+
+    fn apply_as(&mut self, unit: &mut WriteUnit<'_>, ids: &[RecordId], version: CommitSeq) {
         for (op, id) in unit.ops.iter_mut().zip(ids) {
             op.record = *id;
         }
-        self.apply_operations(unit);
+        self.apply_operations(unit, version);
         self.apply_keys(unit);
-        self.seq
     }
 
     fn check_definitions(&self, unit: &WriteUnit<'_>) -> Result<(), StorageError> {
@@ -190,7 +218,7 @@ impl State {
         Ok(())
     }
 
-    fn apply_operations(&mut self, unit: &WriteUnit<'_>) {
+    fn apply_operations(&mut self, unit: &WriteUnit<'_>, version: CommitSeq) {
         for op in &unit.ops {
             match &op.kind {
                 OpKind::CreateStore => {
@@ -215,10 +243,10 @@ impl State {
             let Some(store) = self.stores.get_mut(&op.collection) else { continue };
             match &op.kind {
                 OpKind::Insert { doc } => {
-                    store.last_id = op.record.0;
-                    store.put(op.record, doc, self.seq);
+                    store.last_id = store.last_id.max(op.record.0);
+                    store.put(op.record, doc, version);
                 }
-                OpKind::Update { doc, .. } => store.put(op.record, doc, self.seq),
+                OpKind::Update { doc, .. } => store.put(op.record, doc, version),
                 OpKind::Delete { .. } => store.remove(op.record),
                 OpKind::ChangeDefinition => store.definition += 1,
                 _ => {}

@@ -1,0 +1,168 @@
+//! The pending units of a replicated log, as they are known in memory.
+//!
+//! Invariants:
+//! - A pending unit's records are in the log, and nothing of them in the address tables or indexes, but
+//!   for a placeholder under the id of each insert: a tombstone at the record's own place, so that the
+//!   id is taken.
+//! - A segment that holds a record of a pending unit is pinned: the cleaner leaves it alone until the
+//!   unit has been resolved and the resolution is durable. Each of these records counts as live.
+//! - The newest resolution record is kept in the log for good, since pending records may be looked at by
+//!   any later recovery, however they were resolved.
+//!
+//! Locks: `order` comes before all others; the state's is one of the short ones.
+
+use crate::address::Slot;
+use crate::format::resolution::Resolution;
+use crate::lock;
+use kauri_base::CollectionId;
+use kauri_storage::LogPosition;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Ranges of dropped units that one resolution may name; each start forgets those of which no record is
+/// left.
+pub const DROPPED_MAX: usize = 2048;
+
+/// See the module's head.
+#[derive(Default)]
+pub struct PendingUnits {
+    /// Held while a unit is appended, or units are resolved.
+    pub order: Mutex<()>,
+    state: Mutex<State>,
+    /// Where the newest resolution record is: a [`Slot`].
+    resolution_at: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    units: VecDeque<Unit>,
+    resolution: Resolution,
+    pinned: HashMap<u32, Pinned>,
+}
+
+#[derive(Default)]
+struct Pinned {
+    /// Pending units with records in the segment.
+    units: u32,
+    /// The commit that resolved the last one that has been.
+    resolved: u64,
+}
+
+/// A pending unit.
+#[derive(Clone)]
+pub struct Unit {
+    /// Its place in the replicated log.
+    pub position: LogPosition,
+    /// Its commit sequence.
+    pub seq: u64,
+    /// Whose its claims are.
+    pub owner: u64,
+    /// Its records.
+    pub entries: Vec<PendingEntry>,
+    /// Its commit record.
+    pub commit: Slot,
+}
+
+/// A record of a pending unit.
+#[derive(Clone, Copy)]
+pub struct PendingEntry {
+    /// The collection.
+    pub collection: CollectionId,
+    /// The record.
+    pub record: u64,
+    /// Where it is; a tombstone if the record ends.
+    pub slot: Slot,
+    /// Bytes of the document.
+    pub payload_len: u32,
+    /// Whether the record is new, and has a placeholder.
+    pub insert: bool,
+}
+
+impl Unit {
+    /// The segments that it is in, each once.
+    fn segments(&self) -> Vec<u32> {
+        let slots = self.entries.iter().map(|entry| entry.slot).chain([self.commit]);
+        let mut segments: Vec<_> = slots.map(|slot| slot.address().segment).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        segments
+    }
+}
+
+impl PendingUnits {
+    /// Adds a unit that has been appended, or found at the start.
+    pub fn push(&self, unit: Unit) {
+        let mut state = lock(&self.state);
+        for segment in unit.segments() {
+            state.pinned.entry(segment).or_default().units += 1;
+        }
+        state.units.push_back(unit);
+    }
+
+    /// The position that the next one must be above.
+    pub fn last(&self) -> LogPosition {
+        let state = lock(&self.state);
+        state.units.back().map_or(state.resolution.committed, |unit| unit.position)
+    }
+
+    /// What has been resolved so far.
+    pub fn resolution(&self) -> Resolution {
+        lock(&self.state).resolution.clone()
+    }
+
+    /// The units up to this index, or with `above` those above it.
+    pub fn units(&self, index: u64, above: bool) -> Vec<Unit> {
+        let state = lock(&self.state);
+        let wanted = |unit: &&Unit| (unit.position.index > index) == above;
+        state.units.iter().filter(wanted).cloned().collect()
+    }
+
+    /// Notes what commit `seq` has resolved.
+    pub fn resolved(&self, units: &[Unit], resolution: Resolution, seq: u64) {
+        let mut state = lock(&self.state);
+        state.resolution = resolution;
+        for unit in units {
+            for segment in unit.segments() {
+                if let Some(pinned) = state.pinned.get_mut(&segment) {
+                    pinned.units = pinned.units.saturating_sub(1);
+                    pinned.resolved = pinned.resolved.max(seq);
+                }
+            }
+        }
+        state.units.retain(|unit| units.iter().all(|resolved| resolved.seq != unit.seq));
+    }
+
+    /// For the start: what the log tells.
+    pub fn recovered(&self, resolution: Resolution, at: Slot) {
+        lock(&self.state).resolution = resolution;
+        self.resolution_at.store(at.0, Ordering::Release);
+    }
+
+    /// Whether the cleaner has to leave a segment alone; everything up to commit `durable` is durable.
+    pub fn pins(&self, segment: u32, durable: u64) -> bool {
+        let mut state = lock(&self.state);
+        let Some(pinned) = state.pinned.get(&segment) else { return false };
+        if pinned.units > 0 || pinned.resolved > durable {
+            return true;
+        }
+        state.pinned.remove(&segment);
+        false
+    }
+
+    /// Where the newest resolution record is.
+    pub fn resolution_at(&self) -> Slot {
+        Slot(self.resolution_at.load(Ordering::Acquire))
+    }
+
+    /// A newer resolution record, or that it has been moved. `false`: it was not at `old` any more.
+    pub fn move_resolution(&self, old: Slot, new: Slot) -> bool {
+        let cell = &self.resolution_at;
+        cell.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// How many are pending.
+    pub fn count(&self) -> usize {
+        lock(&self.state).units.len()
+    }
+}

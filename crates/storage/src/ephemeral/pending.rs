@@ -1,0 +1,100 @@
+//! Units that are kept until the replicated log says that they are committed.
+
+use super::Shared;
+use crate::engine::CommitTicket;
+use crate::error::StorageError;
+use crate::pending::{LogPosition, PendingLog, PendingUnit};
+use crate::unit::WriteUnit;
+use kauri_base::{CommitSeq, RecordId};
+use std::collections::VecDeque;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+#[derive(Default)]
+pub(super) struct Pending {
+    units: VecDeque<Unit>,
+    committed: LogPosition,
+}
+
+struct Unit {
+    position: LogPosition,
+    seq: CommitSeq,
+    unit: WriteUnit<'static>,
+    ids: Vec<RecordId>,
+}
+
+impl Shared {
+    fn lock_pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PendingLog for Shared {
+    fn append(
+        &self,
+        unit: &mut WriteUnit<'_>,
+        position: LogPosition,
+    ) -> Result<CommitTicket, StorageError> {
+        if unit.ops.iter().any(|op| !op.kind.is_of_document()) {
+            return Err(StorageError::Unsupported("changes of definitions in pending units"));
+        }
+        let mut pending = self.lock_pending();
+        let last = pending.units.back().map_or(pending.committed, |unit| unit.position);
+        if position.index <= last.index {
+            return Err(StorageError::OutOfOrder);
+        }
+        let mut state = self.write();
+        self.claims.check(unit)?;
+        let ids = state.check(unit)?;
+        unit.owner = self.claims.begin();
+        if let Err(error) = self.claims.claim(unit) {
+            self.claims.end(unit.owner);
+            unit.owner = 0;
+            return Err(error);
+        }
+        let seq = Arc::make_mut(&mut *state).reserve(unit, &ids);
+        let unit = unit.to_static();
+        pending.units.push_back(Unit { position, seq, unit, ids });
+        Ok(CommitTicket::new(seq, None, None))
+    }
+
+    fn commit_up_to(&self, index: u64) -> Result<CommitTicket, StorageError> {
+        let mut pending = self.lock_pending();
+        let mut guard = self.write();
+        if pending.units.front().is_none_or(|unit| unit.position.index > index) {
+            return Ok(CommitTicket::new(guard.seq, None, None));
+        }
+        let state = Arc::make_mut(&mut *guard);
+        while let Some(mut next) = pending.units.pop_front() {
+            if next.position.index > index {
+                pending.units.push_front(next);
+                break;
+            }
+            state.apply_pending(&mut next.unit, &next.ids, next.seq);
+            self.claims.end(next.unit.owner);
+            pending.committed = next.position;
+        }
+        Ok(CommitTicket::new(state.seq, None, None))
+    }
+
+    fn truncate_after(&self, index: u64) -> Result<CommitTicket, StorageError> {
+        let mut pending = self.lock_pending();
+        while let Some(last) = pending.units.pop_back_if(|unit| unit.position.index > index) {
+            self.claims.end(last.unit.owner);
+        }
+        Ok(CommitTicket::new(self.read().seq, None, None))
+    }
+
+    fn committed(&self) -> LogPosition {
+        self.lock_pending().committed
+    }
+
+    fn pending(&self) -> Vec<PendingUnit> {
+        let pending = self.lock_pending();
+        let unit = |unit: &Unit| PendingUnit {
+            position: unit.position,
+            seq: unit.seq,
+            records: unit.ids.len(),
+        };
+        pending.units.iter().map(unit).collect()
+    }
+}
