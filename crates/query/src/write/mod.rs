@@ -158,7 +158,9 @@ mod tests {
             let state = Arc::new(OperationState::new(1));
             let asked = Arc::new(AtomicUsize::new(0));
             let counter = asked.clone();
-            let before_wait = Arc::new(move || drop(counter.fetch_add(1, Ordering::Relaxed)));
+            let before_wait = Arc::new(move || {
+                counter.fetch_add(1, Ordering::Relaxed);
+            });
             Command {
                 log: Arc::default(),
                 op: OperationContext::new(state, Arc::new(NoTime)),
