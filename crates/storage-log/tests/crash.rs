@@ -54,12 +54,22 @@ fn runs_do_what_they_are_for() {
 /// drained, sector by sector.
 #[test]
 fn every_power_loss_of_short_runs() {
+    every_power_loss(EmulatorConfig::default());
+}
+
+/// The same line by line.
+#[test]
+fn every_power_loss_of_short_runs_on_persistent_memory() {
+    every_power_loss(EmulatorConfig { tear_bytes: 64, ..memory() });
+}
+
+fn every_power_loss(medium: EmulatorConfig) {
     let seed = kauri_testkit::seed(1);
     let target = Target::new(16);
     let mut images = 0;
     for seed in seed..seed + 30 {
         let crashes = Crashes::new(&target);
-        let run = Run { steps: 20, sessions: 2, document_bytes: 0, ..Run::default() };
+        let run = Run { medium, steps: 20, sessions: 2, document_bytes: 0, ..Run::default() };
         let recording = crashes.record(seed, &run);
         let (report, skipped) = crashes.every_power_loss(&recording, 600);
         println!("{report:?}, too many states at {skipped} points");

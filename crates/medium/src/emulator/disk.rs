@@ -168,14 +168,25 @@ impl File {
         sector_bytes: usize,
         persisted: bool,
     ) {
-        self.current.write(offset, bytes);
         if bytes.is_empty() {
             return;
         }
         let sector = sector_bytes as u64;
-        for number in offset / sector..=(offset + bytes.len() as u64 - 1) / sector {
+        let numbers = offset / sector..=(offset + bytes.len() as u64 - 1) / sector;
+        let content = |current: &Pages, number: u64| {
             let mut content = vec![0; sector_bytes].into_boxed_slice();
-            self.current.read(number * sector, &mut content);
+            current.read(number * sector, &mut content);
+            content
+        };
+        let before: Vec<_> = numbers.clone().map(|n| content(&self.current, n)).collect();
+        self.current.write(offset, bytes);
+        for (number, before) in numbers.zip(before) {
+            let content = content(&self.current, number);
+            // What is durable and stored again as it is makes no difference.
+            let is_durable = (number + 1) * sector <= self.durable.len();
+            if is_durable && content == before && !self.pending.contains_key(&number) {
+                continue;
+            }
             self.pending.entry(number).or_default().push(Version {
                 bytes: content,
                 stored_at: at,
