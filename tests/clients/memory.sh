@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# A server whose log is mapped, with ordinary memory standing in for persistent memory.
+source "$(dirname "$0")/lib.sh"
+export PYTHONPATH=$here:$here/kill9
+exactly 16 "$("$python" "$here/memory/run.py" | tail -1)"
