@@ -149,6 +149,9 @@ impl Catalog {
                 let mut attached = Vec::new();
                 for (index_id, ready, spec) in indexes {
                     let keys = IndexKeys::new(IndexDefinition::from_spec(spec.as_doc())?);
+                    if ready {
+                        keys.set_complete();
+                    }
                     let generator: Arc<dyn KeyGenerator> = keys.clone();
                     let engine_spec = IndexSpec { id: index_id, unique: keys.definition.unique };
                     let built = self.engine.attach_index(id, engine_spec, generator);
@@ -533,6 +536,9 @@ impl Catalog {
     }
 
     fn index(&self, id: IndexId, keys: Arc<IndexKeys>, ready: bool) -> Result<Arc<Index>> {
+        if ready {
+            keys.set_complete();
+        }
         let data = self
             .engine
             .index(id)
@@ -635,6 +641,7 @@ fn create_index_op(id: IndexId, keys: &Arc<IndexKeys>) -> OpKind<'static> {
 }
 
 fn ready_copy(index: &Arc<Index>) -> Arc<Index> {
+    index.keys.set_complete();
     Arc::new(Index {
         id: index.id,
         keys: index.keys.clone(),

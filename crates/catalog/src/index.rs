@@ -6,7 +6,7 @@ use kauri_bson::{Doc, DocBuf, Value};
 use kauri_matcher::{MatchCx, MatchExpr, ParseCx, Place};
 use kauri_storage::{KeyGenerator, SortedDataInterface};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What a user defined.
 pub struct IndexDefinition {
@@ -73,6 +73,18 @@ impl IndexDefinition {
         }
     }
 
+    /// A number for all that decides which keys a document has.
+    fn tag(&self) -> u64 {
+        let mut tag = fnv(0xcbf2_9ce4_8422_2325, &KEYS_VERSION.to_le_bytes());
+        for name in KEY_FIELDS {
+            for elem in self.spec.as_doc().iter().filter(|elem| elem.key() == name) {
+                let value = DocBuf::build(|out| out.put_value(name, &elem.value()));
+                tag = fnv(tag, value.as_bytes());
+            }
+        }
+        tag
+    }
+
     /// Whether this is the `_id` index.
     pub fn is_id(&self) -> bool {
         is_id_pattern(self.key.as_doc())
@@ -90,6 +102,17 @@ impl IndexDefinition {
             None => Ok(true),
         }
     }
+}
+
+/// What of a definition decides which keys a document has.
+const KEY_FIELDS: [&str; 6] =
+    ["v", "key", "sparse", "partialFilterExpression", "collation", "wildcardProjection"];
+/// Raised when the same definition would make other keys of a document.
+const KEYS_VERSION: u32 = 1;
+
+/// Goes on with a hash (FNV-1a) that is the same in every build.
+fn fnv(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn truthy(spec: Doc<'_>, field: &str) -> bool {
@@ -127,12 +150,6 @@ impl MultikeyPaths {
         self.words.get(field).map_or(0, |w| w.load(Ordering::Acquire))
     }
 
-    /// Takes over what another index of the same pattern has learned.
-    pub(crate) fn copy_from(&self, other: &MultikeyPaths) {
-        let bits: Vec<u64> = (0..other.words.len()).map(|f| other.of_field(f)).collect();
-        self.add(&bits);
-    }
-
     fn add(&self, paths: &[u64]) {
         for (word, bits) in self.words.iter().zip(paths) {
             if *bits != 0 && word.load(Ordering::Relaxed) & bits != *bits {
@@ -155,14 +172,31 @@ pub struct IndexKeys {
     /// The definition.
     pub definition: IndexDefinition,
     /// What has been learned of arrays in its paths.
-    pub multikey: MultikeyPaths,
+    pub multikey: Arc<MultikeyPaths>,
+    /// Whether the index has the keys of all documents: it is not being built.
+    complete: AtomicBool,
 }
 
 impl IndexKeys {
     /// For this definition.
     pub fn new(definition: IndexDefinition) -> Arc<IndexKeys> {
-        let multikey = MultikeyPaths::new(definition.pattern.len());
-        Arc::new(IndexKeys { definition, multikey })
+        let multikey = Arc::new(MultikeyPaths::new(definition.pattern.len()));
+        Arc::new(IndexKeys { definition, multikey, complete: AtomicBool::new(false) })
+    }
+
+    /// For another definition of the same index, which makes the same keys.
+    pub(crate) fn redefined(&self, definition: IndexDefinition) -> Arc<IndexKeys> {
+        let (multikey, complete) = (self.multikey.clone(), self.is_complete());
+        Arc::new(IndexKeys { definition, multikey, complete: AtomicBool::new(complete) })
+    }
+
+    /// The index has the keys of all documents from now on.
+    pub(crate) fn set_complete(&self) {
+        self.complete.store(true, Ordering::Release);
+    }
+
+    fn is_complete(&self) -> bool {
+        self.complete.load(Ordering::Acquire)
     }
 
     /// Puts the document's keys into `keys` (emptied first), and notes multikey paths.
@@ -185,6 +219,20 @@ impl KeyGenerator for IndexKeys {
             emit(key.bytes, key.type_bits);
         }
         Ok(())
+    }
+
+    fn image_tag(&self) -> Option<u64> {
+        self.is_complete().then(|| self.definition.tag())
+    }
+
+    fn learned(&self) -> Vec<u8> {
+        let words = self.multikey.words.iter();
+        words.flat_map(|word| word.load(Ordering::Acquire).to_le_bytes()).collect()
+    }
+
+    fn learn(&self, learned: &[u8]) {
+        let words = learned.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+        self.multikey.add(&words.collect::<Vec<u64>>());
     }
 }
 

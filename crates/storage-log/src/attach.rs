@@ -34,7 +34,36 @@ impl Core {
         let started = self.options.clock.monotonic();
         let store =
             self.registry.store(collection).ok_or(StorageError::StaleCatalog(collection))?;
-        let runs = self.generate_keys(&store, &*generator)?;
+        let (keys, message) = match self.load_image(&store, spec, &*generator) {
+            Some(keys) => (keys, "Loaded an index from its image"),
+            None => {
+                let keys = self.build_index(&store, spec, &*generator)?;
+                (keys, "Built an index from its collection")
+            }
+        };
+        let entries = keys.entries();
+        let index = Arc::new(Index::new(spec, store.clone(), keys, generator));
+        self.registry.write().indexes.insert(spec.id, index.clone());
+        self.claim_pending_keys(&index)?;
+        let elapsed = self.options.clock.monotonic().saturating_sub(started);
+        let attr = Attr::new()
+            .num("collection", collection.0)
+            .num("index", spec.id.0)
+            .num("entries", entries)
+            .num("durationMicros", elapsed.as_micros());
+        log::info("INDEX", 6_200_005, log::STARTUP_CTX, message, attr);
+        Ok(())
+    }
+
+    /// The index as the documents make it.
+    fn build_index(
+        &self,
+        store: &Collection,
+        spec: IndexSpec,
+        generator: &dyn KeyGenerator,
+    ) -> Result<BTree, StorageError> {
+        crate::lock(&self.images).note_built();
+        let runs = self.generate_keys(store, generator)?;
         let mut duplicate = None;
         let keys = {
             let mut last: Option<&[u8]> = None;
@@ -45,30 +74,14 @@ impl Core {
             });
             BTree::from_sorted(entries)
         };
-        if let Some(record) = duplicate {
-            return Err(StorageError::Corruption {
-                collection: Some(collection),
+        match duplicate {
+            None => Ok(keys),
+            Some(record) => Err(StorageError::Corruption {
+                collection: Some(store.id),
                 record: Some(record),
                 message: format!("a duplicate key in the unique index {}", spec.id.0),
-            });
+            }),
         }
-        let entries = keys.entries();
-        let index = Arc::new(Index::new(spec, store.clone(), keys, generator));
-        self.registry.write().indexes.insert(spec.id, index.clone());
-        self.claim_pending_keys(&index)?;
-        let elapsed = self.options.clock.monotonic().saturating_sub(started);
-        log::info(
-            "INDEX",
-            6_200_005,
-            "initandlisten",
-            "Built an index from its collection",
-            Attr::new()
-                .num("collection", collection.0)
-                .num("index", spec.id.0)
-                .num("entries", entries)
-                .num("durationMicros", elapsed.as_micros()),
-        );
-        Ok(())
     }
 
     /// The keys of all records, in runs that are each in order.
@@ -134,7 +147,8 @@ impl Core {
         }
     }
 
-    fn generate_for(
+    /// Adds the keys of one record.
+    pub fn generate_for(
         &self,
         guard: &mut Guard,
         store: &Collection,

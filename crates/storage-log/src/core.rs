@@ -15,6 +15,7 @@ use crate::format::Stream;
 use crate::format::meta::Meta;
 use crate::format::segment::{Horizon, Position};
 use crate::head::Head;
+use crate::images::Images;
 use crate::lock;
 use crate::options::Options;
 use crate::pending::PendingUnits;
@@ -89,6 +90,8 @@ pub struct Core {
     pub meta: Mutex<Meta>,
     /// What commits work with, kept for the next ones.
     pub scratch: Mutex<Vec<Scratch>>,
+    /// Index images that were found.
+    pub images: Mutex<Images>,
     /// Figures.
     pub counters: Counters,
 }

@@ -112,6 +112,8 @@ impl StorageEngine for PmLog {
     }
 
     fn maintenance(&self) -> Vec<Maintenance> {
+        // The server is about to work: what was to be attached has been.
+        crate::lock(&self.core.images).forget_changes();
         let core = || self.core.clone();
         let (flusher, flusher_waker, cleaner, cleaner_waker) = (core(), core(), core(), core());
         vec![

@@ -220,7 +220,7 @@ impl Counts {
             Kind::Commit | Kind::PendingCommit | Kind::Resolution => self.commit_records += 1,
             Kind::CreateStore | Kind::DropStore => self.ddl_records += 1,
             Kind::Mark => self.marks += 1,
-            Kind::End => {}
+            Kind::End | Kind::Image | Kind::ImageEnd => {}
         }
         self.record_bytes += u64::from(header.record_bytes());
     }

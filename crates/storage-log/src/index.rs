@@ -19,9 +19,9 @@ pub struct Index {
     pub collection: CollectionId,
     /// Its entries. Changed under the collection's latch only.
     pub keys: BTree,
+    store: Arc<Collection>,
     /// Makes its keys.
     pub generator: Arc<dyn KeyGenerator>,
-    store: Arc<Collection>,
     dropped: AtomicBool,
     /// The snapshots that had been taken when it was created: those can't show it.
     pub created: AtomicU64,

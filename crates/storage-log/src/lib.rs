@@ -19,6 +19,7 @@
 //! | `read`, `readahead`, `verified`, `store`, `unit` | reading |
 //! | `engine` | the interface |
 //! | `attach`, `keys` | building indexes at the start |
+//! | `images` | index images |
 //! | `verify` | checking a directory |
 //!
 //! Knows nothing of what documents, keys or collections mean. No unsafe.
@@ -38,6 +39,7 @@ mod core;
 mod engine;
 mod flush;
 mod head;
+mod images;
 mod index;
 mod keys;
 mod options;

@@ -40,12 +40,14 @@ pub enum Purpose {
     Delete,
     /// Moved copies.
     Clean,
+    /// Index images, which never make segments scarce.
+    Image,
 }
 
 impl Purpose {
     fn kept_back(self) -> u32 {
         match self {
-            Purpose::Write => CLEANER_RESERVE + DELETE_RESERVE,
+            Purpose::Write | Purpose::Image => CLEANER_RESERVE + DELETE_RESERVE,
             Purpose::Delete => CLEANER_RESERVE,
             Purpose::Clean => 0,
         }
@@ -324,6 +326,8 @@ impl Segments {
                 Err(error) => return Err(crate::io_error(error)),
             }
         }
+        let spare = if allocation.can_grow() { 0 } else { FREE_LOW };
+        let wanted = if purpose == Purpose::Image { wanted + spare } else { wanted };
         let enough = allocation.free.len() as u32 >= wanted;
         let segment = if enough { allocation.free.pop_front() } else { None };
         self.note_scarcity(&allocation);

@@ -54,6 +54,12 @@ impl Core {
         self.write_cleaner(out);
         self.write_cache(out);
         self.write_snapshots(out);
+        let (loaded, built, written) = lock(&self.images).counts();
+        let mut images = out.document("indexImages");
+        put(&mut images, "loaded", loaded);
+        put(&mut images, "indexesBuilt", built);
+        put(&mut images, "written", written);
+        drop(images);
         let counters = &self.counters;
         let us = counters.recovery_us.get();
         let mut section = out.document("recovery");

@@ -137,7 +137,7 @@ fn tell_current(log: Log<'_>, outcome: &Outcome, report: &mut Report) {
         }
     }
     let registry = Registry::default();
-    builder.finish(&registry);
+    builder.finish(&registry, &HashMap::new());
     let mut guard = domain.register();
     guard.enter();
     for damage in &mut report.damage {

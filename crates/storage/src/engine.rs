@@ -260,6 +260,21 @@ pub struct IndexSpec {
 pub trait KeyGenerator: Send + Sync {
     /// Calls `emit(key, type_bits)` for each key of the document.
     fn generate(&self, doc: Doc<'_>, emit: &mut dyn FnMut(&[u8], &[u8])) -> kauri_base::Result<()>;
+
+    /// A number for the definition that keys are made by: equal ones make equal keys of a document,
+    /// in every version of this program. `None`: an engine must not keep an image of the index, since
+    /// it is still being built.
+    fn image_tag(&self) -> Option<u64> {
+        None
+    }
+
+    /// What has been learned by generating keys of the index's documents. An image keeps it.
+    fn learned(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Takes over what another generator of this definition has learned.
+    fn learn(&self, _learned: &[u8]) {}
 }
 
 /// When a commit may be acknowledged.

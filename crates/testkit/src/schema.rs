@@ -61,6 +61,11 @@ impl TableDef {
         self.indexes.iter_mut().find(|def| def.index.spec.id == id)
     }
 
+    /// Says of indexes that are ready that they have the keys of all documents.
+    pub fn note_complete(&self) {
+        self.indexes.iter().filter(|def| def.ready).for_each(|def| def.index.set_complete());
+    }
+
     /// Forgets an index.
     pub fn remove_index(&mut self, id: IndexId) {
         self.indexes.retain(|def| def.index.spec.id != id);

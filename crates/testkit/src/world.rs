@@ -114,6 +114,7 @@ impl World {
             let found = self.engine.definition_number(def.id);
             def.number = found.unwrap_or_else(|| panic!("{:?} has no store", def.id));
             for index in def.indexes.iter().filter(|index| index.ready) {
+                index.index.set_complete();
                 let (spec, generator) = (index.index.spec, index.index.generator.clone());
                 self.engine.attach_index(def.id, spec, generator)?;
             }
@@ -163,6 +164,7 @@ impl World {
 
     /// A collection was created, by a unit that has just been committed.
     pub fn created(&self, mut def: TableDef) {
+        def.note_complete();
         if let Some(number) = self.engine.definition_number(def.id) {
             def.number = number;
             self.lock_tables().insert(def.id, def);
@@ -172,6 +174,7 @@ impl World {
     /// A collection's definition has changed, by a unit that has just been committed and that went by
     /// the definition before. Others may have changed or dropped it since.
     pub fn redefined(&self, mut def: TableDef) {
+        def.note_complete();
         def.number += 1;
         if let Some(known) = self.lock_tables().get_mut(&def.id).filter(|k| k.number < def.number) {
             *known = def;

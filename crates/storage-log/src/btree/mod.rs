@@ -42,6 +42,36 @@ pub struct BTree {
     tree: RwLock<Tree>,
 }
 
+/// Makes a tree of entries that come one by one, in order for it to be fast.
+pub struct BTreeBuilder {
+    bulk: bulk::Bulk,
+    entries: u64,
+}
+
+impl BTreeBuilder {
+    /// Nothing yet.
+    #[allow(clippy::new_without_default, reason = "an empty one is no value to fall back to")]
+    pub fn new() -> Self {
+        BTreeBuilder { bulk: bulk::Bulk::new(), entries: 0 }
+    }
+
+    /// Adds an entry.
+    pub fn push(&mut self, key: &[u8], record: RecordId, type_bits: &[u8]) {
+        self.bulk.push(key, record.0, type_bits);
+        self.entries += 1;
+    }
+
+    /// Entries so far.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// The tree.
+    pub fn finish(self) -> BTree {
+        BTree { tree: RwLock::new(self.bulk.finish()) }
+    }
+}
+
 impl BTree {
     /// Without entries.
     pub fn new() -> Self {
@@ -50,11 +80,16 @@ impl BTree {
 
     /// Of entries in order, each once. Others are put in their place, slower.
     pub fn from_sorted<'a>(entries: impl Iterator<Item = (&'a [u8], RecordId, &'a [u8])>) -> Self {
-        let mut bulk = bulk::Bulk::new();
+        let mut builder = BTreeBuilder::new();
         for (key, record, type_bits) in entries {
-            bulk.push(key, record.0, type_bits);
+            builder.push(key, record, type_bits);
         }
-        BTree { tree: RwLock::new(bulk.finish()) }
+        builder.finish()
+    }
+
+    /// Calls `visit` for each entry in order, until it answers false.
+    pub fn visit(&self, mut visit: impl FnMut(&[u8], RecordId, &[u8]) -> bool) {
+        self.read().visit(|key, record, bits| visit(key, RecordId(record), bits));
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Tree> {

@@ -59,6 +59,23 @@ impl Tree {
         Some(node.entry(at, &self.overflow).payload.to_vec())
     }
 
+    /// Calls `visit` for each entry in order, until it answers false.
+    pub(super) fn visit(&self, mut visit: impl FnMut(&[u8], u64, &[u8]) -> bool) {
+        let Place { mut leaf, .. } = self.seek(&Probe::new(&[], 0), false);
+        let mut buffer = Vec::new();
+        while leaf != NONE {
+            let node = self.node(leaf);
+            for at in 0..node.count() {
+                let key = node.key(at, &self.overflow, &mut buffer);
+                let entry = node.entry(at, &self.overflow);
+                if !visit(key, entry.record, entry.payload) {
+                    return;
+                }
+            }
+            leaf = node.next;
+        }
+    }
+
     /// Fills a scan's batch.
     pub(super) fn fill(&self, scan: &mut IndexScan) {
         let direction = scan.direction();

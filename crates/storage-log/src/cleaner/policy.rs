@@ -1,6 +1,7 @@
 //! Whether to clean, and which segments: cost-benefit by segment age (RAMCloud, FAST'14).
 
 use crate::core::Core;
+use crate::format::Stream;
 use crate::format::segment::Position;
 use crate::segments::State;
 use std::sync::atomic::Ordering;
@@ -39,7 +40,12 @@ impl Core {
         if usage.scarcity() > 0.0 {
             return Urgency::Writers;
         }
-        let in_use = u64::from(usage.count - usage.free).saturating_sub(SLACK_SEGMENTS);
+        let of_images = |number: &u32| {
+            let segment = self.segments.get(*number);
+            segment.stream() == Stream::Image && segment.state() == State::Sealed
+        };
+        let images = (0..usage.count).filter(of_images).count() as u64;
+        let in_use = u64::from(usage.count - usage.free).saturating_sub(SLACK_SEGMENTS + images);
         let bytes = in_use * u64::from(self.segments.segment_bytes());
         if bytes * u64::from(self.options.live_percent_target) / 100 > usage.live_bytes {
             return Urgency::Space;
@@ -58,9 +64,13 @@ impl Core {
         for number in 0..self.segments.usage().count {
             let segment = self.segments.get(number);
             let end = Position { epoch: segment.epoch(), offset: segment.end() };
-            let eligible = segment.state() == State::Sealed
-                && end <= durable.stream(segment.stream())
-                && segment.seq_max() <= visible
+            let is_durable = match segment.stream() {
+                // Nothing is lost with an image.
+                Stream::Image => urgency == Urgency::Writers,
+                stream => end <= durable.stream(stream),
+            };
+            let eligible =
+                segment.state() == State::Sealed && is_durable && segment.seq_max() <= visible
                 && !self.pending.pins(number, durable.seq);
             // Looked at after the rest: only then nothing new can come to point into it.
             let live = segment.live();

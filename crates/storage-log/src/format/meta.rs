@@ -168,12 +168,17 @@ impl Meta {
         })
     }
 
+    /// The first cut behind this epoch.
+    pub fn cut_after(&self, epoch: u64) -> Option<&Cut> {
+        self.cuts.iter().find(|cut| epoch < cut.epoch_next)
+    }
+
     /// Where the segment of this epoch ends by the cuts: `None` if no cut says anything about it,
     /// otherwise the cut, by its first epoch, and the offset behind the segment's last record (0 if
     /// it holds nothing).
     pub fn cut_of(&self, stream: Stream, epoch: u64) -> Option<(u64, u32)> {
-        let cut = self.cuts.iter().find(|cut| epoch < cut.epoch_next)?;
-        let last = cut.streams[stream as usize];
+        let cut = self.cut_after(epoch)?;
+        let last = *cut.streams.get(stream as usize)?;
         match epoch.cmp(&last.epoch) {
             std::cmp::Ordering::Less => None,
             std::cmp::Ordering::Equal => Some((cut.epoch_next, last.offset)),

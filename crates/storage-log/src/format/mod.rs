@@ -7,11 +7,13 @@
 //! | [`segment`] | segment headers and trailers, the horizon |
 //! | [`summary`] | summaries |
 //! | [`resolution`] | what became of pending units |
+//! | [`image`] | index images |
 //! | [`meta`] | the metadata file and its cuts |
 //!
 //! Invariant: decoders accept any bytes and answer `None` (or a [`meta::MetaError`]) for what they
 //! didn't write.
 
+pub mod image;
 pub mod meta;
 pub mod record;
 pub mod resolution;
@@ -50,6 +52,8 @@ pub enum Stream {
     User = 0,
     /// The cleaner's moved copies.
     Cleaner = 1,
+    /// Index images. Disposable: no position of it is ever noted.
+    Image = 16,
 }
 
 impl Stream {
@@ -58,6 +62,7 @@ impl Stream {
         match number {
             0 => Some(Stream::User),
             1 => Some(Stream::Cleaner),
+            16 => Some(Stream::Image),
             _ => None,
         }
     }
@@ -81,4 +86,37 @@ pub(crate) fn get_u32(bytes: &[u8], at: usize) -> u32 {
 #[inline]
 pub(crate) fn get_u64(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
+}
+
+#[inline]
+pub(crate) fn zigzag(value: i64) -> u64 {
+    (value << 1 ^ value >> 63) as u64
+}
+
+#[inline]
+pub(crate) fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+#[inline]
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+#[inline]
+pub(crate) fn get_varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, tail) = rest.split_first()?;
+        *rest = tail;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
 }

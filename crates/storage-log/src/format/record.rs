@@ -20,6 +20,10 @@ pub enum Kind {
     End = 7,
     /// A horizon.
     Mark = 8,
+    /// Entries of an index image.
+    Image = 9,
+    /// The end of an index image.
+    ImageEnd = 10,
     /// A document of a pending unit.
     PendingPut = 11,
     /// A record's end in a pending unit.
@@ -42,6 +46,8 @@ impl Kind {
             6 => Kind::DropStore,
             7 => Kind::End,
             8 => Kind::Mark,
+            9 => Kind::Image,
+            10 => Kind::ImageEnd,
             11 => Kind::PendingPut,
             12 => Kind::PendingTombstone,
             13 => Kind::PendingCommit,

@@ -36,7 +36,7 @@ pub struct Horizon {
 impl Horizon {
     /// The position of a stream.
     pub fn stream(&self, stream: Stream) -> Position {
-        self.streams[stream as usize]
+        self.streams.get(stream as usize).copied().unwrap_or_default()
     }
 
     /// Raises it to the other one, part by part.

@@ -3,8 +3,8 @@
 //! [`SummaryWriter`] grows with the segment; [`SummaryReader`] yields the entries with the offsets
 //! that follow from their lengths.
 
-use super::SEGMENT_HEADER_BYTES;
 use super::record::{Kind, RecordHeader, record_bytes};
+use super::{SEGMENT_HEADER_BYTES, get_varint, put_varint, unzigzag, zigzag};
 
 const COLLECTION_DIFFERS: u8 = 1 << 4;
 const SEQ_SHIFT: u8 = 5;
@@ -191,35 +191,6 @@ impl Iterator for SummaryReader<'_> {
         self.whole = entry.is_some();
         entry
     }
-}
-
-fn zigzag(value: i64) -> u64 {
-    (value << 1 ^ value >> 63) as u64
-}
-
-fn unzigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
-}
-
-fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn get_varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, tail) = rest.split_first()?;
-        *rest = tail;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use kauri_base::CollectionId;
 use kauri_base::log::{self, Attr};
 use kauri_medium::{EpochDomain, parallel};
 use kauri_storage::StorageError;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -132,7 +132,15 @@ impl<'s> Builder<'s> {
     }
 
     /// Makes the stores.
-    pub fn finish(self, registry: &Registry) {
+    ///
+    /// `since` names commits for some collections; answers which of their records have changed after
+    /// those.
+    pub fn finish(
+        self,
+        registry: &Registry,
+        since: &HashMap<u32, u64>,
+    ) -> HashMap<u32, HashSet<u64>> {
+        let mut changed = HashMap::new();
         let stores = self.stores.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut maps = registry.write();
         for (id, store) in stores {
@@ -151,7 +159,12 @@ impl<'s> Builder<'s> {
                     continue;
                 }
             } else {
-                store.fill(&self.domain, self.segments, self.threads, &collection);
+                let since = since.get(&id).copied();
+                let fill = Fill { segments: self.segments, limit: store.limit(), since };
+                let records = store.fill(fill, &self.domain, self.threads, &collection);
+                if since.is_some() {
+                    changed.insert(id, records);
+                }
                 if own.is_none() && id != CollectionId::CATALOG.0 {
                     let attr = Attr::new().num("collection", id);
                     log::warning(
@@ -170,6 +183,7 @@ impl<'s> Builder<'s> {
             let map = if dropped { &mut maps.graves } else { &mut maps.stores };
             map.insert(CollectionId(id), Arc::new(collection));
         }
+        changed
     }
 }
 
@@ -179,6 +193,17 @@ struct Sums {
     records: u64,
     bytes: u64,
     storage_bytes: u64,
+    changed: Vec<u64>,
+}
+
+/// How slots are filled.
+#[derive(Clone, Copy)]
+struct Fill<'s> {
+    segments: &'s Segments,
+    /// The highest id, plus one.
+    limit: u64,
+    /// Records with later commits than this are told.
+    since: Option<u64>,
 }
 
 impl StoreBuilder {
@@ -236,14 +261,18 @@ impl StoreBuilder {
         }
     }
 
+    fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
     fn fill(
         &self,
+        fill: Fill<'_>,
         domain: &Arc<EpochDomain>,
-        segments: &Segments,
         threads: usize,
         collection: &Collection,
-    ) {
-        let limit = self.limit.load(Ordering::Relaxed);
+    ) -> HashSet<u64> {
+        let Fill { segments, limit, .. } = fill;
         let mut pages = Vec::new();
         let mut next = self.pages.nearest(0, false);
         while let Some(number) = next.filter(|number| *number < limit.div_ceil(PAGE_SLOTS)) {
@@ -259,7 +288,7 @@ impl StoreBuilder {
             for number in parts.get(part).copied().unwrap_or_default() {
                 let page = self.pages.get(*number).and_then(|page| lock(page).take());
                 let Some(page) = page else { continue };
-                let words = page_words(&page, number * PAGE_SLOTS, limit, &mut live, &mut sums);
+                let words = page_words(fill, &page, number * PAGE_SLOTS, &mut live, &mut sums);
                 collection.slots.fill_page(&guard, *number, &words);
             }
             segments.add_live_counts(live);
@@ -270,6 +299,7 @@ impl StoreBuilder {
         collection.records.store(sum(|sums| sums.records), Ordering::Relaxed);
         collection.bytes.store(sum(|sums| sums.bytes), Ordering::Relaxed);
         collection.storage_bytes.store(sum(|sums| sums.storage_bytes), Ordering::Relaxed);
+        sums.iter().flat_map(|sums| sums.changed.iter().copied()).collect()
     }
 }
 
@@ -299,16 +329,16 @@ fn add_version(
 
 /// The words of a page's slots.
 fn page_words(
+    fill: Fill<'_>,
     page: &Page,
     first: u64,
-    limit: u64,
     live: &mut LiveCounts,
     sums: &mut Sums,
 ) -> [Slot; PAGE_SLOTS as usize] {
     let mut words = [Slot::NONE; PAGE_SLOTS as usize];
     for ((version, word), record) in page.iter().zip(&mut words).zip(first..) {
         let slot = version.slot;
-        let spent = slot.is_tombstone() && slot.copies() == 0 && record + 1 < limit;
+        let spent = slot.is_tombstone() && slot.copies() == 0 && record + 1 < fill.limit;
         if slot.is_none() || spent {
             continue;
         }
@@ -316,6 +346,9 @@ fn page_words(
         live.add(slot);
         if slot.is_live() {
             sums.records += 1;
+            if fill.since.is_some_and(|since| version.seq > since) {
+                sums.changed.push(record);
+            }
             sums.bytes += u64::from(version.payload_len);
             sums.storage_bytes += u64::from(record_bytes(version.payload_len));
         }

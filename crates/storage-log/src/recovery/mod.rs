@@ -24,6 +24,7 @@ use crate::flush::Flushing;
 use crate::format::meta::Meta;
 use crate::format::{META_FILE, SEGMENT_HEADER_BYTES, Stream};
 use crate::head::Head;
+use crate::images::{self, FoundImages, Images};
 use crate::lock;
 use crate::options::Options;
 use crate::reader::Contents;
@@ -65,7 +66,7 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
     let segments = Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
     let log = Log { medium: &*medium, faults: &faults, segments: &segments, meta: &meta };
     let threads = options.open_threads.max(1);
-    let scan = Scan::new(log, threads, &*options.clock).run()?;
+    let mut scan = Scan::new(log, threads, &*options.clock).run()?;
     let (horizon, epoch_next) = (scan.horizon, scan.epoch_next);
 
     let domain = EpochDomain::new();
@@ -76,8 +77,13 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
     counters.recovery_bytes.set(scan.bytes_read);
     counters.recovery_records.set(builder.records());
     let registry = Registry::default();
-    builder.finish(&registry);
+    let found = images::find(log, scan.images.clone(), scan.cut.seq)?;
+    scan.cuts_used.extend(&found.cuts_used);
+    let changed = builder.finish(&registry, &found.since());
     pending.keep(&registry, &segments, &domain);
+    keep_images(&segments, &scan, &found);
+    let image_segments = found.segments.clone();
+    let images = Images::new(scan.cut.seq, found, changed);
 
     persist_kept(&*medium, &segments, &scan)?;
     let meta = note_cut(&*directory, &*medium, &meta, &scan)?;
@@ -88,6 +94,9 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
         } else {
             cache.adopt_segment(kept.segment, kept.end).map_err(crate::io_error)?;
         }
+    }
+    for image in image_segments {
+        cache.adopt_segment(image.segment, image.end).map_err(crate::io_error)?;
     }
     let user = horizon.stream(Stream::User);
     let core = Arc::new_cyclic(|core| Core {
@@ -120,6 +129,7 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
         epoch_next: AtomicU64::new(epoch_next),
         meta: Mutex::new(meta),
         scratch: Mutex::default(),
+        images: Mutex::new(images),
         counters,
     });
     core.pending.recovered(pending.resolution, pending.at);
@@ -165,6 +175,20 @@ fn persist_kept(
     }
     let read_whole = |kept: &&scan::Kept| matches!(kept.contents, Contents::Records(_));
     scan.kept.iter().filter(read_whole).try_for_each(|kept| persist(kept.segment, kept.end))
+}
+
+/// Image segments that are of use stay, the others are free.
+fn keep_images(segments: &Segments, scan: &Outcome, found: &FoundImages) {
+    for header in &scan.images {
+        match found.segments.iter().find(|kept| kept.epoch == header.epoch) {
+            Some(kept) => {
+                let segment = segments.get(kept.segment);
+                segment.opened(kept.epoch, Stream::Image);
+                segment.sealed(kept.end, 0);
+            }
+            None => segments.free(header.segment),
+        }
+    }
 }
 
 /// Makes what was kept durable, then notes where the log ends.
@@ -249,6 +273,8 @@ impl Core {
         self.close_cleaner()?;
         self.flush_now()?;
         self.seal_full()?;
+        self.sync_all("close.drain")?;
+        self.write_images()?;
         self.sync_all("close.drain")?;
         let mut horizon = self.horizon();
         horizon.streams[Stream::User as usize] = lock(&self.head).position();

@@ -80,6 +80,8 @@ pub struct Outcome {
     pub dropped_records: u64,
     /// Bytes read from the medium.
     pub bytes_read: u64,
+    /// Segments of index images.
+    pub images: Vec<SegmentHeader>,
 }
 
 /// See the module's head.
@@ -123,6 +125,7 @@ impl<'m> Scan<'m> {
                 cuts_used: Vec::new(),
                 dropped_records: 0,
                 bytes_read: 0,
+                images: Vec::new(),
             },
         }
     }
@@ -199,6 +202,11 @@ impl<'m> Scan<'m> {
         let mut candidates = Vec::new();
         for (segment, found) in (0..count).zip(headers) {
             let what = match found {
+                Found::Header(header, _) if header.stream == Stream::Image => {
+                    segments.found(segment, true, false);
+                    self.outcome.images.push(*header);
+                    continue;
+                }
                 Found::Header(header, _) => {
                     let cut = meta.cut_of(header.stream, header.epoch);
                     if let Some((epoch_next, _)) = cut {

@@ -9,6 +9,7 @@ use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
 use kauri_bson::{Doc, DocBuf, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A document `{k: …, u: …, s: …}`.
 pub fn doc(k: i64, u: i64, s: &str) -> Vec<u8> {
@@ -35,7 +36,11 @@ pub fn key(number: i64) -> [u8; 8] {
 
 /// Makes keys of one field: of a number its order-preserving bytes, of a string its bytes, of an
 /// array one of each element, none otherwise. The type bits are the BSON type.
-pub struct FieldKeys(pub &'static str);
+pub struct FieldKeys {
+    field: &'static str,
+    /// Whether the index has the keys of all documents.
+    complete: AtomicBool,
+}
 
 impl KeyGenerator for FieldKeys {
     fn generate(&self, doc: Doc<'_>, emit: &mut dyn FnMut(&[u8], &[u8])) -> kauri_base::Result<()> {
@@ -44,11 +49,16 @@ impl KeyGenerator for FieldKeys {
             Value::String(text) => emit(text.as_bytes(), &[2]),
             _ => {}
         };
-        match doc.value(self.0) {
+        match doc.value(self.field) {
             Value::Array(values) => values.iter().for_each(|elem| emit_one(&elem.value())),
             value => emit_one(&value),
         }
         Ok(())
+    }
+
+    fn image_tag(&self) -> Option<u64> {
+        let tag = self.field.bytes().fold(7, |tag: u64, byte| tag << 8 | u64::from(byte));
+        self.complete.load(Ordering::SeqCst).then_some(tag)
     }
 }
 
@@ -58,7 +68,7 @@ pub struct TableIndex {
     /// Its definition.
     pub spec: IndexSpec,
     /// What makes its keys.
-    pub generator: Arc<dyn KeyGenerator>,
+    pub generator: Arc<FieldKeys>,
 }
 
 impl TableIndex {
@@ -66,8 +76,13 @@ impl TableIndex {
     pub fn new(id: u32, unique: bool, field: &'static str) -> Self {
         TableIndex {
             spec: IndexSpec { id: IndexId(id), unique },
-            generator: Arc::new(FieldKeys(field)),
+            generator: Arc::new(FieldKeys { field, complete: AtomicBool::new(false) }),
         }
+    }
+
+    /// Says that the index has the keys of all documents: engines may keep images of it.
+    pub fn set_complete(&self) {
+        self.generator.complete.store(true, Ordering::SeqCst);
     }
 }
 
@@ -89,6 +104,7 @@ impl Table {
         let mut unit = WriteUnit::new();
         table.create_in(&mut unit);
         table.commit(&mut unit);
+        indexes.iter().for_each(TableIndex::set_complete);
         table
     }
 
@@ -114,6 +130,7 @@ impl Table {
     /// Attaches its indexes to an engine that was opened again.
     pub fn attach(&self) {
         for index in &self.indexes {
+            index.set_complete();
             self.engine
                 .attach_index(self.id, index.spec, index.generator.clone())
                 .unwrap_or_else(|error| panic!("attaching {:?}: {error}", index.spec.id));

@@ -1,0 +1,149 @@
+//! Finding images: a look at the summaries of their segments.
+
+use super::{Image, Part};
+use crate::format::record::Kind;
+use crate::format::segment::SegmentHeader;
+use crate::format::summary::Entry;
+use crate::reader::{read_summary, read_trailer};
+use crate::recovery::Log;
+use kauri_base::IndexId;
+use kauri_storage::StorageError;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The newest image of each index.
+#[derive(Default)]
+pub struct FoundImages {
+    /// By the index.
+    pub by_index: HashMap<IndexId, Arc<Image>>,
+    /// The segments that they are in.
+    pub segments: Vec<ImageSegment>,
+    /// Cuts, by their first epochs, that hide images.
+    pub cuts_used: Vec<u64>,
+}
+
+/// A segment of the image stream.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageSegment {
+    /// Its number.
+    pub segment: u32,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Where its records end.
+    pub end: u32,
+}
+
+impl FoundImages {
+    /// For each collection with images the commit of the oldest.
+    pub fn since(&self) -> HashMap<u32, u64> {
+        let mut since = HashMap::new();
+        for image in self.by_index.values() {
+            let seq: &mut u64 = since.entry(image.collection).or_insert(image.seq);
+            *seq = image.seq.min(*seq);
+        }
+        since
+    }
+}
+
+/// An image as far as it has been read.
+struct Run {
+    index: u32,
+    collection: u32,
+    seq: u64,
+    chunks: Vec<Part>,
+}
+
+/// Finds the images in these segments that a log whose last commit is `last_seq` may use.
+pub fn find(
+    log: Log<'_>,
+    mut headers: Vec<SegmentHeader>,
+    last_seq: u64,
+) -> Result<FoundImages, StorageError> {
+    headers.sort_unstable_by_key(|header| header.epoch);
+    let mut found = FoundImages::default();
+    let mut segments = Vec::new();
+    let mut run: Option<Run> = None;
+    for header in headers {
+        let cut = log.meta.cut_after(header.epoch);
+        let last_seq = cut.map_or(last_seq, |cut| cut.seq.min(last_seq));
+        let Some((end, entries)) = entries(log, &header)? else {
+            run = None;
+            continue;
+        };
+        let mut hidden = false;
+        for entry in entries {
+            let part = Part { segment: header.segment, epoch: header.epoch, offset: entry.offset };
+            let Some(image) = go_on(&mut run, &entry, part) else { continue };
+            if image.1.seq > last_seq {
+                hidden = true;
+                continue;
+            }
+            // Later ones are newer, or equal.
+            found.by_index.insert(image.0, Arc::new(image.1));
+        }
+        if let Some(cut) = cut.filter(|_| hidden) {
+            found.cuts_used.push(cut.epoch_next);
+        }
+        segments.push(ImageSegment { segment: header.segment, epoch: header.epoch, end });
+    }
+    segments.retain(|segment| {
+        let mut images = found.by_index.values();
+        images.any(|image| image.parts().any(|part| part.epoch == segment.epoch))
+    });
+    found.segments = segments;
+    Ok(found)
+}
+
+/// What a segment holds; `None` if it has no summary, as it has not if it was not filled.
+fn entries(
+    log: Log<'_>,
+    header: &SegmentHeader,
+) -> Result<Option<(u32, Vec<Entry>)>, StorageError> {
+    let Log { medium, faults, segments, .. } = log;
+    let trailer = read_trailer(medium, segments, header.segment, Some(header.epoch));
+    let Some(trailer) = trailer.map_err(crate::io_error)? else { return Ok(None) };
+    let summary = read_summary(medium, faults, segments, &trailer).map_err(crate::io_error)?;
+    Ok(summary.map(|contents| {
+        let mut entries = Vec::new();
+        contents.for_each(|entry| entries.push(entry));
+        (trailer.records_end, entries)
+    }))
+}
+
+/// Adds a record to the image that is being read. Answers the image when it is whole.
+fn go_on(run: &mut Option<Run>, entry: &Entry, part: Part) -> Option<(IndexId, Image)> {
+    let (index, number) = ((entry.record >> 32) as u32, entry.record as u32);
+    match entry.kind {
+        Kind::Image | Kind::ImageEnd => {}
+        // The end of a segment may lie within an image.
+        Kind::End => return None,
+        _ => {
+            *run = None;
+            return None;
+        }
+    }
+    let fits = |run: &Run| {
+        (run.index, run.collection, run.seq) == (index, entry.collection, entry.seq)
+            && run.chunks.len() == number as usize
+    };
+    let mut current = run.take().filter(fits);
+    if current.is_none() && number == 0 {
+        let (collection, seq) = (entry.collection, entry.seq);
+        current = Some(Run { index, collection, seq, chunks: Vec::new() });
+    }
+    let mut current = current?;
+    if entry.kind == Kind::ImageEnd {
+        let Run { collection, seq, chunks, .. } = current;
+        return Some((IndexId(index), Image { seq, collection, chunks, end: part }));
+    }
+    current.chunks.push(part);
+    *run = Some(current);
+    None
+}
+
+impl Image {
+    /// Where all its records are.
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.chunks.iter().chain([&self.end])
+    }
+}

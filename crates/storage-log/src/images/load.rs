@@ -1,0 +1,218 @@
+//! From an image to an index.
+
+use super::{Image, Part};
+use crate::btree::{BTree, BTreeBuilder};
+use crate::collection::Collection;
+use crate::core::Core;
+use crate::format::image::{ImageEnd, read_chunk};
+use crate::format::record::Kind;
+use crate::keys::{Keys, Merge};
+use crate::lock;
+use crate::reader::{Next, RecordReader};
+use kauri_base::RecordId;
+use kauri_base::log::{self, Attr};
+use kauri_storage::{IndexSpec, KeyGenerator, StorageError};
+use std::collections::HashSet;
+use std::slice;
+use std::sync::Arc;
+
+/// With a larger share of changed records, in percent, an image is not worth its while.
+const CHANGED_PERCENT_MAX: u64 = 50;
+
+impl Core {
+    /// The index as its image and the records that have changed since make it. `None` if there is no
+    /// image that can be used.
+    pub fn load_image(
+        &self,
+        store: &Collection,
+        spec: IndexSpec,
+        generator: &dyn KeyGenerator,
+    ) -> Option<BTree> {
+        let tag = generator.image_tag()?;
+        let (image, changed) = self.image_of(store, spec)?;
+        match self.try_load(store, spec, generator, tag, &image, &changed) {
+            Ok(keys) => {
+                lock(&self.images).loaded += 1;
+                Some(keys)
+            }
+            Err(what) => {
+                let attr = Attr::new()
+                    .num("collection", store.id.0)
+                    .num("index", spec.id.0)
+                    .str("reason", what.to_string());
+                let message = "An index's image is not used; the index is built from the documents";
+                log::info("INDEX", 6_200_011, log::STARTUP_CTX, message, attr);
+                None
+            }
+        }
+    }
+
+    fn image_of(
+        &self,
+        store: &Collection,
+        spec: IndexSpec,
+    ) -> Option<(Arc<Image>, Arc<HashSet<u64>>)> {
+        let images = lock(&self.images);
+        let image = images.by_index.get(&spec.id)?;
+        let usable = image.collection == store.id.0 && images.seq == self.visible().0;
+        let changed = images.changed.get(&store.id.0)?;
+        usable.then(|| (image.clone(), changed.clone()))
+    }
+
+    fn try_load(
+        &self,
+        store: &Collection,
+        spec: IndexSpec,
+        generator: &dyn KeyGenerator,
+        tag: u64,
+        image: &Image,
+        changed: &HashSet<u64>,
+    ) -> Result<BTree, Unusable> {
+        let records = store.records.load(std::sync::atomic::Ordering::Relaxed);
+        if changed.len() as u64 > records.max(1000) * CHANGED_PERCENT_MAX / 100 {
+            return Err(Unusable::Outdated);
+        }
+        let mut end = None;
+        self.read_part(image.end, Kind::ImageEnd, |bytes| {
+            end = ImageEnd::decode(bytes);
+            end.as_ref().map(|_| ())
+        })?;
+        let end = end.ok_or(Unusable::Damaged)?;
+        if end.tag != tag || end.unique != spec.unique {
+            return Err(Unusable::Definition);
+        }
+        generator.learn(&end.learned);
+        let newer = self.keys_of(store, generator, changed)?;
+        let mut build = Build::new(spec.unique, &newer);
+        let mut guard = self.domain.register();
+        let mut entries = 0;
+        for part in &image.chunks {
+            guard.enter();
+            let read = self.read_part(*part, Kind::Image, |bytes| {
+                read_chunk(bytes, |key, record, bits| {
+                    entries += 1;
+                    if !changed.contains(&record) && store.slots.load(&guard, record).is_live() {
+                        build.push(key, RecordId(record), bits);
+                    }
+                })
+            });
+            guard.leave();
+            read?;
+        }
+        if entries != end.entries {
+            return Err(Unusable::Damaged);
+        }
+        build.finish()
+    }
+
+    /// Keys of the records that have changed, in order.
+    fn keys_of(
+        &self,
+        store: &Collection,
+        generator: &dyn KeyGenerator,
+        changed: &HashSet<u64>,
+    ) -> Result<Keys, Unusable> {
+        let mut changed: Vec<u64> = changed.iter().copied().collect();
+        changed.sort_unstable();
+        let mut keys = Keys::default();
+        let mut guard = self.domain.register();
+        for record in changed {
+            guard.enter();
+            self.generate_for(&mut guard, store, RecordId(record), generator, &mut keys)?;
+            guard.leave();
+        }
+        keys.sort();
+        Ok(keys)
+    }
+
+    /// Gives a record's payload to `take`, which answers `None` if it makes no sense.
+    fn read_part(
+        &self,
+        part: Part,
+        kind: Kind,
+        take: impl FnOnce(&[u8]) -> Option<()>,
+    ) -> Result<(), Unusable> {
+        let (medium, faults, segments) = (&*self.medium, &*self.faults, &self.segments);
+        let Part { segment, epoch, offset } = part;
+        let mut reader = RecordReader::new(medium, faults, segments, segment, epoch, u32::MAX);
+        reader.seek(offset);
+        let Ok(Next::Record(record)) = reader.next() else { return Err(Unusable::Damaged) };
+        if record.header.kind != kind || !record.payload_whole {
+            return Err(Unusable::Damaged);
+        }
+        take(record.payload).ok_or(Unusable::Damaged)
+    }
+}
+
+/// Entries from an image and newer ones, merged.
+struct Build<'k> {
+    builder: BTreeBuilder,
+    newer: std::iter::Peekable<Merge<'k>>,
+    unique: bool,
+    last: Option<Vec<u8>>,
+    is_double: bool,
+}
+
+impl<'k> Build<'k> {
+    fn new(unique: bool, newer: &'k Keys) -> Self {
+        let newer = Merge::new(slice::from_ref(newer)).peekable();
+        Build { builder: BTreeBuilder::new(), newer, unique, last: None, is_double: false }
+    }
+
+    fn push(&mut self, key: &[u8], record: RecordId, bits: &[u8]) {
+        while let Some(entry) = self.newer.next_if(|newer| (newer.0, newer.1) < (key, record)) {
+            self.add(entry.0, entry.1, entry.2);
+        }
+        self.add(key, record, bits);
+    }
+
+    fn add(&mut self, key: &[u8], record: RecordId, bits: &[u8]) {
+        if self.unique {
+            let last = self.last.get_or_insert_default();
+            self.is_double |= last == key && self.builder.entries() > 0;
+            last.clear();
+            last.extend_from_slice(key);
+        }
+        self.builder.push(key, record, bits);
+    }
+
+    fn finish(mut self) -> Result<BTree, Unusable> {
+        while let Some((key, record, bits)) = self.newer.next() {
+            self.add(key, record, bits);
+        }
+        // A rebuild finds the same, or shows that the image was wrong.
+        if self.is_double { Err(Unusable::Double) } else { Ok(self.builder.finish()) }
+    }
+}
+
+/// Why an image can't be used.
+enum Unusable {
+    /// Something of it can't be read or makes no sense.
+    Damaged,
+    /// It is of another definition.
+    Definition,
+    /// Too much has changed since.
+    Outdated,
+    /// A unique key would be there twice.
+    Double,
+    /// A changed document can't be read.
+    Documents(StorageError),
+}
+
+impl From<StorageError> for Unusable {
+    fn from(error: StorageError) -> Self {
+        Unusable::Documents(error)
+    }
+}
+
+impl std::fmt::Display for Unusable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unusable::Damaged => f.write_str("it is damaged"),
+            Unusable::Definition => f.write_str("it is of another definition"),
+            Unusable::Outdated => f.write_str("too many records have changed since"),
+            Unusable::Double => f.write_str("a unique key would be there twice"),
+            Unusable::Documents(error) => write!(f, "{error}"),
+        }
+    }
+}
