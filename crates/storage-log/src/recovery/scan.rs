@@ -399,7 +399,10 @@ impl<'m> Log<'m> {
 
     fn read_durable(&self, candidate: &Candidate) -> Result<Durable, StorageError> {
         let SegmentHeader { segment, epoch, stream, .. } = candidate.header;
-        if candidate.end == u32::MAX && self.meta.clean && self.is_unused(segment, epoch)? {
+        // What a clean shutdown has noted as the end of the stream tells prepared segments from ones
+        // whose beginning and end are damaged.
+        let prepared = self.meta.clean && epoch > self.meta.horizon.stream(stream).epoch;
+        if candidate.end == u32::MAX && prepared && self.is_unused(segment, epoch)? {
             return Ok((None, 0));
         }
         let (contents, end) =
