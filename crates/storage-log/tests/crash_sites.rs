@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::path::Path;
 
 const LOG: &str = "pmlog.0";
+const META: &str = "kauri.meta";
 const SEGMENT: usize = 64 << 10;
 const HEADER: usize = SEGMENT_HEADER_BYTES as usize;
 
@@ -80,6 +81,26 @@ fn rot<'c>() -> Campaign<'c> {
             let report = damage::after_shutdown(crashes, target, &recording, seed, 700);
             println!("{report:?}");
             assert!(report.refused > 20 && report.reported > 20, "{report:?}");
+        }
+    })
+}
+
+/// Each bit of the metadata file's first copy is flipped: the second one is used.
+fn metadata<'c>() -> Campaign<'c> {
+    campaign("metadata", unmarked(16), |crashes, _| {
+        let run = Run { steps: 100, close: true, ..Run::default() };
+        let recording = crashes.record(1, &run);
+        let end = recording.timeline.end();
+        let left = recording.emulator.process_death_image();
+        let bytes = left.read_file(META).ok().flatten().expect("the metadata");
+        let used = bytes.iter().take(4096).rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        for bit in (8..used + 8).flat_map(|byte| (0..8).map(move |bit| (byte, bit))) {
+            let image = recording.emulator.process_death_image();
+            let mut damaged = bytes.clone();
+            damaged[bit.0] ^= 1 << bit.1;
+            image.replace_file(META, &damaged, "test").expect("replacing");
+            crashes.recover(&image, &recording.timeline, end..=end);
+            crashes.note_sites(&image);
         }
     })
 }
@@ -308,6 +329,7 @@ fn every_safeguard_is_missed() {
         sealed(memory),
         forgery(),
         rot(),
+        metadata(),
     ];
     let sites = missed_by(&campaigns);
     for (site, campaign) in &sites {
