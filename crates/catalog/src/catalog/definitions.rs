@@ -21,8 +21,7 @@ impl Catalog {
         index: &Index,
         spec: DocBuf,
     ) -> Result<CommitTicket> {
-        let keys = IndexKeys::new(IndexDefinition::from_spec(spec.as_doc())?);
-        keys.multikey.copy_from(&index.keys.multikey);
+        let keys = index.keys.redefined(IndexDefinition::from_spec(spec.as_doc())?);
         let mut indexes = collection.indexes.clone();
         for slot in &mut indexes {
             if slot.id == index.id {
