@@ -68,7 +68,8 @@ impl Core {
         append_header(&mut writer, &header).map_err(failed)?;
         debug_assert_eq!(writer.end(), SEGMENT_HEADER_BYTES);
         writer.set_site(match stream {
-            Stream::User => "commit.lines",
+            // Nothing counts on an image, so it needs no label of its own.
+            Stream::User | Stream::Image => "commit.lines",
             Stream::Cleaner => "clean.moved.lines",
         });
         writer.store_pending("segment.header.persist").map_err(failed)?;

@@ -39,6 +39,9 @@ const READERS_WAITS_MAX: usize = 10_000;
 
 /// Victims after which it is judged whether cleaning gains anything.
 const JUDGED_VICTIMS: u64 = 8;
+/// The same before a writer is refused: of cold segments that are 98 % live it takes fifty to fill one
+/// less.
+const REFUSED_VICTIMS: u64 = 128;
 
 /// The cleaner's own state.
 #[derive(Default)]
@@ -67,8 +70,8 @@ impl Work {
     }
 
     /// Whether it was enough to be judged, and gained nothing.
-    fn is_fruitless(self) -> bool {
-        self.emptied >= JUDGED_VICTIMS && self.opened >= self.emptied
+    fn is_fruitless(self, judged: u64) -> bool {
+        self.emptied >= judged && self.opened >= self.emptied
     }
 }
 
@@ -126,7 +129,7 @@ impl Core {
         let work = cleaner.work.since(cleaner.judged);
         if work.emptied >= JUDGED_VICTIMS {
             cleaner.judged = cleaner.work;
-            if work.is_fruitless() {
+            if work.is_fruitless(JUDGED_VICTIMS) {
                 let now = self.epoch_next.load(Ordering::Acquire);
                 cleaner.pause_until = now + JUDGED_VICTIMS;
             }
@@ -162,7 +165,7 @@ impl Core {
                 };
                 (changed, cleaner.work.since(before))
             };
-            if work.is_fruitless() {
+            if work.is_fruitless(REFUSED_VICTIMS) {
                 return Err(StorageError::OutOfDiskSpace);
             }
             if !changed {
