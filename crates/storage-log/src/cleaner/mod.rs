@@ -42,6 +42,8 @@ const JUDGED_VICTIMS: u64 = 8;
 /// The same before a writer is refused: of cold segments that are 98 % live it takes fifty to fill one
 /// less.
 const REFUSED_VICTIMS: u64 = 128;
+/// Segments with at least this percentage of live bytes leave no large gaps.
+const DENSE_PERCENT: u64 = 90;
 
 /// The cleaner's own state.
 #[derive(Default)]
@@ -62,16 +64,29 @@ pub struct Cleaner {
 struct Work {
     emptied: u64,
     opened: u64,
+    /// Bytes moved.
+    moved: u64,
 }
 
 impl Work {
     fn since(self, before: Work) -> Work {
-        Work { emptied: self.emptied - before.emptied, opened: self.opened - before.opened }
+        Work {
+            emptied: self.emptied - before.emptied,
+            opened: self.opened - before.opened,
+            moved: self.moved - before.moved,
+        }
     }
 
     /// Whether it was enough to be judged, and gained nothing.
     fn is_fruitless(self, judged: u64) -> bool {
         self.emptied >= judged && self.opened >= self.emptied
+    }
+
+    /// Whether a writer need not wait for more: dense segments give little each, but many of them give
+    /// something; large records that leave gaps wherever they are never do.
+    fn is_hopeless(self, segment_bytes: u32) -> bool {
+        let dense = self.moved > self.emptied * u64::from(segment_bytes) * DENSE_PERCENT / 100;
+        self.is_fruitless(if dense { REFUSED_VICTIMS } else { JUDGED_VICTIMS })
     }
 }
 
@@ -165,7 +180,7 @@ impl Core {
                 };
                 (changed, cleaner.work.since(before))
             };
-            if work.is_fruitless(REFUSED_VICTIMS) {
+            if work.is_hopeless(self.segments.segment_bytes()) {
                 return Err(StorageError::OutOfDiskSpace);
             }
             if !changed {

@@ -126,6 +126,7 @@ impl Core {
         let bytes = header.record_bytes();
         self.counters.moved_records.add(1);
         self.counters.moved_bytes.add(u64::from(bytes));
+        cleaner.work.moved += u64::from(bytes);
         let new = Slot::new(to, bytes, header.kind == Kind::Tombstone, 0);
         self.segments.add_live(new);
         if matches!(header.kind, Kind::CreateStore | Kind::DropStore) {
