@@ -21,3 +21,4 @@ pub use collection::{Collection, KeyScratch};
 pub use index::{Index, IndexDefinition, IndexKeys, IndexUsage, MultikeyPaths};
 pub use namespace::{Namespace, check_database_name};
 pub use options::{Capped, CollectionOptions, ValidationAction, ValidationLevel};
+pub use stored::collection_of;

@@ -61,6 +61,15 @@ pub(crate) fn collection_doc(
     })
 }
 
+/// The collection and the namespace that a stored document of the catalog tells of, for tools that
+/// look at a directory without a server.
+pub fn collection_of(doc: Doc<'_>) -> Option<(CollectionId, Namespace)> {
+    match parse(doc) {
+        Ok(Stored::Collection { id, ns, .. }) => Some((id, ns)),
+        _ => None,
+    }
+}
+
 /// All stored documents with their places. Blocks; for the start of the server.
 pub(crate) fn read_all(engine: &dyn StorageEngine) -> Result<Vec<(RecordId, CommitSeq, Stored)>> {
     let Some(store) = engine.record_store(CollectionId::CATALOG) else {

@@ -2,6 +2,7 @@
 
 mod bench;
 mod bench_writelock;
+mod check;
 mod engine;
 mod logging;
 mod machine;
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
     let matches = options::command().get_matches();
     let outcome = match matches.subcommand() {
         Some(("serve", serve)) => options::Options::parse(serve).and_then(serve::run),
+        Some(("check", matches)) => check::run(matches),
         Some(("bench", matches)) => bench::run(matches),
         Some(("echo", matches)) => bench::run_echo(matches),
         _ => Ok(()),

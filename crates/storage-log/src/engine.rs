@@ -41,6 +41,15 @@ impl PmLog {
         self.core.clean_once()
     }
 
+    /// Ends a record that can't be read; see [`crate::repair`].
+    pub(crate) fn bury_damaged(
+        &self,
+        collection: CollectionId,
+        record: kauri_base::RecordId,
+    ) -> Result<bool, StorageError> {
+        self.core.bury_damaged(collection, record)
+    }
+
     /// One round of what the flusher's thread does. For simulations and tests.
     pub fn flush_round(&self) -> Result<(), StorageError> {
         self.core.flush_round()

@@ -20,7 +20,7 @@
 //! | `engine` | the interface |
 //! | `attach`, `keys` | building indexes at the start |
 //! | `images` | index images |
-//! | `verify` | checking a directory |
+//! | `verify`, `repair` | checking a directory, mending it |
 //!
 //! Knows nothing of what documents, keys or collections mean. No unsafe.
 
@@ -49,6 +49,7 @@ mod read;
 mod readahead;
 mod reader;
 mod recovery;
+mod repair;
 mod segments;
 mod slots;
 mod snapshots;
@@ -62,7 +63,8 @@ mod versions;
 
 pub use engine::PmLog;
 pub use options::Options;
-pub use verify::{Damage, Report, verify};
+pub use repair::{Repaired, repair};
+pub use verify::{CollectionSize, Damage, Extent, Report, verify, verify_with};
 
 use kauri_storage::StorageError;
 use std::sync::{Mutex, MutexGuard, PoisonError};

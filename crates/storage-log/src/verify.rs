@@ -6,15 +6,17 @@ use crate::format::meta::Meta;
 use crate::format::record::Kind;
 use crate::format::segment::SegmentHeader;
 use crate::format::summary::Entry;
-use crate::format::{LOG_FILE, META_FILE};
+use crate::format::{LOG_FILE, META_FILE, Stream};
 use crate::options::Options;
 use crate::reader::{Contents, Found, Next, RecordReader, read_header, read_summary, read_trailer};
-use crate::recovery::{Builder, FoundPending, Log, Outcome, Scan};
+use crate::recovery::{Builder, FoundPending, Kept, Log, Outcome, Scan};
 use crate::segments::Segments;
 use kauri_base::{CollectionId, Error, ErrorCode, RecordId, Result};
 use kauri_bson::Doc;
-use kauri_medium::{Directory, EpochDomain, Faults, Medium};
+use kauri_medium::{Directory, EpochDomain, Faults, Medium, parallel};
 use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a check has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +35,50 @@ pub struct Report {
     pub dropped_records: u64,
     /// What is wrong.
     pub damage: Vec<Damage>,
+    /// Bytes of a segment.
+    pub segment_bytes: u32,
+    /// Segments that have been opened ever since the directory was made.
+    pub segments_opened: u64,
+    /// Segments with records that count or did: their live bytes. Empty if the log can't be followed.
+    pub extents: Vec<Extent>,
+    /// Collections that exist.
+    pub collections: Vec<CollectionSize>,
+    /// The documents of the catalog.
+    pub catalog: Vec<Vec<u8>>,
+}
+
+/// A segment in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Its number.
+    pub segment: u32,
+    /// Bytes of its records that count.
+    pub live: u64,
+    /// Whether the cleaner wrote it.
+    pub moved: bool,
+}
+
+/// What a collection takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CollectionSize {
+    /// The collection.
+    pub id: CollectionId,
+    /// Documents.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Their records' bytes.
+    pub storage_bytes: u64,
+}
+
+impl Report {
+    fn add(&mut self, other: Report) {
+        self.segments_used += other.segments_used;
+        self.records += other.records;
+        self.documents += other.documents;
+        self.bytes += other.bytes;
+        self.damage.extend(other.damage);
+    }
 }
 
 /// One thing that is wrong.
@@ -49,20 +95,30 @@ pub struct Damage {
     /// Whether the record is a current one, so that data are lost; unknown if the damage hides which
     /// records are.
     pub current: Option<bool>,
+    /// Bytes of the payload, by what the header or the summary says.
+    pub payload_len: u32,
+    /// What the payload begins with, as it was read.
+    pub payload_start: Vec<u8>,
     /// What is wrong.
     pub what: String,
 }
 
+/// Bytes of a damaged payload that are reported.
+const PAYLOAD_START_BYTES: usize = 256;
+
 impl Damage {
     fn at(segment: u32, offset: u32, what: impl Into<String>) -> Self {
         let what = what.into();
-        Damage { segment, offset, collection: None, record: None, current: None, what }
+        let (payload_len, payload_start) = (0, Vec::new());
+        let (collection, record, current) = (None, None, None);
+        Damage { segment, offset, collection, record, current, payload_len, payload_start, what }
     }
 
     fn of(segment: u32, entry: &Entry, what: &str) -> Self {
         Damage {
             collection: Some(CollectionId(entry.collection)),
             record: (entry.record != 0).then_some(RecordId(entry.record)),
+            payload_len: entry.payload_len,
             ..Damage::at(segment, entry.offset, what)
         }
     }
@@ -70,9 +126,23 @@ impl Damage {
 
 /// Reads a whole directory, which no server may have open. `progress` is told how many of how many
 /// segments were read. An error only if the directory can't be read at all.
-pub fn verify(directory: &dyn Directory, progress: &mut dyn FnMut(u32, u32)) -> Result<Report> {
+pub fn verify(
+    directory: &dyn Directory,
+    progress: &mut (dyn FnMut(u32, u32) + Send),
+) -> Result<Report> {
+    let progress = Mutex::new(progress);
+    verify_with(directory, true, 1, &|done, of| (crate::lock(&progress))(done, of))
+}
+
+/// As [`verify`], by so many threads; unless it is to be `full`, only what opening reads is read.
+pub fn verify_with(
+    directory: &dyn Directory,
+    full: bool,
+    threads: usize,
+    progress: &(dyn Fn(u32, u32) + Sync),
+) -> Result<Report> {
     let lock = directory.lock()?;
-    let report = verify_locked(directory, progress);
+    let report = verify_locked(directory, full, threads, progress);
     // The next server is to find what the last one left.
     if !lock.was_unclean() {
         lock.release_clean()?;
@@ -80,7 +150,12 @@ pub fn verify(directory: &dyn Directory, progress: &mut dyn FnMut(u32, u32)) -> 
     report
 }
 
-fn verify_locked(directory: &dyn Directory, progress: &mut dyn FnMut(u32, u32)) -> Result<Report> {
+fn verify_locked(
+    directory: &dyn Directory,
+    full: bool,
+    threads: usize,
+    progress: &(dyn Fn(u32, u32) + Sync),
+) -> Result<Report> {
     let faults = directory.faults();
     let Some(bytes) = directory.read_file(META_FILE)? else {
         return Err(Error::new(
@@ -95,42 +170,51 @@ fn verify_locked(directory: &dyn Directory, progress: &mut dyn FnMut(u32, u32)) 
     let segments = Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
     let mut report = Report::default();
     let log = Log { medium: &*medium, faults, segments: &segments, meta: &meta };
-    let scanned = Scan::new(log, 1, &*options.clock).run();
+    let scanned = Scan::new(log, threads, &*options.clock).run();
     let mut ends = HashMap::new();
     match &scanned {
         Ok(outcome) => {
             report.dropped_records = outcome.dropped_records;
             ends = outcome.kept.iter().map(|kept| (kept.segment, kept.end)).collect();
+            report.segments_opened = outcome.epoch_next.saturating_sub(1);
         }
         Err(error) => report.damage.push(Damage::at(0, 0, error.to_string())),
     }
     let count = (medium.len() / u64::from(meta.segment_bytes)) as u32;
     report.segments = count;
+    report.segment_bytes = meta.segment_bytes;
     let end_known = scanned.is_ok();
-    let mut check = Check { medium: &*medium, faults, segments: &segments, end_known, report };
-    for segment in 0..count {
-        let end = match (&scanned, ends.get(&segment)) {
-            (Ok(_), None) => continue,
-            (Ok(_), Some(end)) => *end,
-            (Err(_), _) => u32::MAX,
-        };
-        check.segment(segment, end, &meta)?;
-        progress(segment + 1, count);
-    }
-    let mut report = check.report;
+    let wanted: Vec<(u32, u32)> = (0..count)
+        .filter_map(|segment| match (&scanned, ends.get(&segment)) {
+            (Ok(_), None) => None,
+            (Ok(_), Some(end)) => Some((segment, *end)),
+            (Err(_), _) => Some((segment, u32::MAX)),
+        })
+        .filter(|_| full)
+        .collect();
+    let done = AtomicU32::new(0);
+    let reports = parallel::try_map(threads, wanted.len(), |n| {
+        let report = Report::default();
+        let mut check = Check { medium: &*medium, faults, segments: &segments, end_known, report };
+        if let Some((segment, end)) = wanted.get(n) {
+            check.segment(*segment, *end, &meta)?;
+        }
+        progress(done.fetch_add(1, Ordering::Relaxed) + 1, wanted.len() as u32);
+        Ok::<_, Error>(check.report)
+    })?;
+    reports.into_iter().for_each(|part| report.add(part));
     if let Ok(outcome) = scanned {
-        tell_current(log, &outcome, &mut report);
+        look_at_whole(log, &outcome, threads, &mut report);
     }
     Ok(report)
 }
 
-/// Tells which of the damaged records are current.
-fn tell_current(log: Log<'_>, outcome: &Outcome, report: &mut Report) {
-    let segments = log.segments;
+/// Tells which of the damaged records are current, and what takes how much space.
+fn look_at_whole(log: Log<'_>, outcome: &Outcome, threads: usize, report: &mut Report) {
     let domain = EpochDomain::new();
     let found = FoundPending::find(log, &outcome.kept);
     let resolution = found.map(|found| found.resolution).unwrap_or_default();
-    let builder = Builder::new(domain.clone(), segments, 1, resolution);
+    let builder = Builder::new(domain.clone(), log.segments, threads, resolution);
     for kept in &outcome.kept {
         if let Err(error) = builder.add_segment(kept) {
             report.damage.push(Damage::at(kept.segment, 0, error.to_string()));
@@ -145,6 +229,45 @@ fn tell_current(log: Log<'_>, outcome: &Outcome, report: &mut Report) {
         let slot = registry.store(collection).map(|store| store.slots.load(&guard, record.0));
         let place = Address { segment: damage.segment, offset: damage.offset };
         damage.current = Some(slot.is_some_and(|slot| slot.is_live() && slot.address() == place));
+    }
+    report.extents = outcome.kept.iter().map(|kept| extent(log, kept)).collect();
+    let maps = registry.read();
+    let sum = |sum: &std::sync::atomic::AtomicU64| sum.load(Ordering::Relaxed);
+    report.collections = maps
+        .stores
+        .values()
+        .map(|store| CollectionSize {
+            id: store.id,
+            records: sum(&store.records),
+            bytes: sum(&store.bytes),
+            storage_bytes: sum(&store.storage_bytes),
+        })
+        .collect();
+    report.collections.sort_unstable_by_key(|collection| collection.id);
+    if let Some(catalog) = maps.stores.get(&CollectionId::CATALOG) {
+        catalog.slots.walk(&guard, 0, false, |_, slot| {
+            if slot.is_live() {
+                report.catalog.extend(document(log, slot.address()));
+            }
+            true
+        });
+    }
+}
+
+fn extent(log: Log<'_>, kept: &Kept) -> Extent {
+    let live = log.segments.get(kept.segment).live();
+    Extent { segment: kept.segment, live, moved: kept.stream == Stream::Cleaner }
+}
+
+/// The document at a place, if it can be read.
+fn document(log: Log<'_>, place: Address) -> Option<Vec<u8>> {
+    let Log { medium, faults, segments, .. } = log;
+    let epoch = segments.get(place.segment).epoch();
+    let mut reader = RecordReader::new(medium, faults, segments, place.segment, epoch, u32::MAX);
+    reader.seek(place.offset);
+    match reader.next() {
+        Ok(Next::Record(record)) if record.payload_whole => Some(record.payload.to_vec()),
+        _ => None,
     }
 }
 
@@ -234,7 +357,9 @@ impl Check<'_> {
                 if expected.is_some_and(|expected| *expected != entry) {
                     Damage::of(segment, &entry, "the summary tells of another record here")
                 } else if !record.payload_whole {
-                    Damage::of(segment, &entry, "the payload is damaged")
+                    let start = record.payload.iter().take(PAYLOAD_START_BYTES).copied().collect();
+                    let damage = Damage::of(segment, &entry, "the payload is damaged");
+                    Damage { payload_start: start, ..damage }
                 } else if entry.kind == Kind::Put && Doc::from_bytes(record.payload).is_err() {
                     Damage::of(segment, &entry, "the payload is no document")
                 } else {

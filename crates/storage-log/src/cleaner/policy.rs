@@ -69,8 +69,9 @@ impl Core {
                 Stream::Image => urgency == Urgency::Writers,
                 stream => end <= durable.stream(stream),
             };
-            let eligible =
-                segment.state() == State::Sealed && is_durable && segment.seq_max() <= visible
+            let eligible = segment.state() == State::Sealed
+                && is_durable
+                && segment.seq_max() <= visible
                 && !self.pending.pins(number, durable.seq);
             // Looked at after the rest: only then nothing new can come to point into it.
             let live = segment.live();

@@ -13,6 +13,7 @@
 //! in prepared segments) makes them give everything up, get it, and begin anew.
 
 mod apply;
+mod bury;
 mod check;
 mod pending;
 mod plan;

@@ -44,7 +44,7 @@ pub use build::Builder;
 pub use directory::Opened;
 pub use pending::FoundPending;
 pub use progress::Progress;
-pub use scan::{Log, Outcome, Scan};
+pub use scan::{Kept, Log, Outcome, Scan};
 
 /// Damage that a recovery or a check found.
 pub(crate) fn corrupt(message: String) -> StorageError {

@@ -1,0 +1,269 @@
+//! `kauri check`: looks at a data directory that no server has open, and mends it if told to.
+//!
+//! What is found is told in log lines; the exit status is 0 if nothing is wrong, or nothing any more.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use kauri_base::clock::SystemClock;
+use kauri_base::log::{self, Attr};
+use kauri_base::{Clock, CollectionId, Error, ErrorCode, Result};
+use kauri_bson::Doc;
+use kauri_medium::plain::PlainDirectory;
+use kauri_medium::{Directory, parallel};
+use kauri_storage_log::{Damage, Report};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+const CTX: &str = "check";
+/// Parts of the histogram of segments.
+const PARTS: u64 = 10;
+
+/// The command line's form.
+pub fn command() -> Command {
+    let flag = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+    };
+    Command::new("check")
+        .about("Checks a data directory that no server has open")
+        .arg(
+            Arg::new("dbpath")
+                .long("dbpath")
+                .value_name("DIR")
+                .default_value("/data/db")
+                .help("directory of the data files"),
+        )
+        .arg(
+            Arg::new("verify")
+                .long("verify")
+                .value_parser(["full", "summaries"])
+                .default_value("full")
+                .help("what is read: all that is in use, or what a start reads"),
+        )
+        .arg(flag("stats", "tell what takes how much space"))
+        .arg(flag("repair", "move damaged records aside, so that a server starts"))
+}
+
+/// Does what the flags say.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let clock = Arc::new(SystemClock::new());
+    let times = clock.clone();
+    log::install(Box::new(|_, line| println!("{line}")), Box::new(move || times.unix_ms()));
+    let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
+    let path = text("dbpath");
+    let directory: Arc<dyn Directory> = Arc::new(PlainDirectory::open(Path::new(&path))?);
+    let full = text("verify") == "full" || matches.get_flag("repair");
+    let report = look(&directory, full, &*clock)?;
+    let names = names(&report);
+    report.damage.iter().for_each(|damage| tell(damage, &names));
+    if matches.get_flag("stats") {
+        stats(&report, &names);
+    }
+    if report.damage.is_empty() {
+        return Ok(());
+    }
+    if matches.get_flag("repair") {
+        return repair(&directory, &report, &names, &*clock);
+    }
+    Err(damaged(&report, "is damaged in"))
+}
+
+fn damaged(report: &Report, what: &str) -> Error {
+    let current = report.damage.iter().filter(|damage| damage.current != Some(false));
+    let message = format!(
+        "the directory {what} {} places, {} of which matter to documents",
+        report.damage.len(),
+        current.count()
+    );
+    Error::new(ErrorCode::DataCorruptionDetected, message)
+}
+
+fn look(directory: &Arc<dyn Directory>, full: bool, clock: &dyn Clock) -> Result<Report> {
+    let started = clock.monotonic();
+    let due = AtomicI64::new(clock.unix_ms() + 1000);
+    let progress = |done: u32, of: u32| {
+        let now = clock.unix_ms();
+        if now >= due.load(Ordering::Relaxed) {
+            due.store(now + 1000, Ordering::Relaxed);
+            let percent = u64::from(done) * 100 / u64::from(of.max(1));
+            let attr = Attr::new().num("percent", percent).num("segments", done).num("of", of);
+            log::info("STORAGE", 6_200_201, CTX, "Checking the directory", attr);
+        }
+    };
+    let report = kauri_storage_log::verify_with(&**directory, full, parallel::cores(), &progress)?;
+    let seconds = clock.monotonic().saturating_sub(started).as_secs_f64().max(1e-6);
+    let attr = Attr::new()
+        .num("segments", report.segments)
+        .num("segmentsUsed", report.extents.len())
+        .num("records", report.records)
+        .num("documents", report.documents)
+        .num("bytes", report.bytes)
+        .num("bytesPerSecond", (report.bytes as f64 / seconds) as u64)
+        .num("droppedRecords", report.dropped_records)
+        .num("damaged", report.damage.len());
+    log::info("STORAGE", 6_200_202, CTX, "Checked the directory", attr);
+    Ok(report)
+}
+
+type Names = HashMap<CollectionId, String>;
+
+fn names(report: &Report) -> Names {
+    let docs = report.catalog.iter().filter_map(|bytes| Doc::from_bytes(bytes).ok());
+    let found = docs.filter_map(kauri_catalog::collection_of);
+    found.map(|(id, ns)| (id, ns.as_str().to_owned())).collect()
+}
+
+fn with_place(damage: &Damage, names: &Names) -> Attr {
+    let mut attr = Attr::new();
+    if let Some(collection) = damage.collection {
+        if let Some(name) = names.get(&collection) {
+            attr = attr.str("ns", name);
+        }
+        attr = attr.num("collection", collection.0);
+    }
+    if let Some(record) = damage.record {
+        attr = attr.num("record", record.0);
+    }
+    if let Some(id) = id_of(&damage.payload_start) {
+        attr = attr.str("_id", id);
+    }
+    attr.num("segment", damage.segment).num("offset", damage.offset)
+}
+
+/// The `_id` of a damaged document, as far as its beginning can be read: it comes first.
+fn id_of(start: &[u8]) -> Option<String> {
+    const KNOWN: [(u8, usize); 4] = [(0x07, 12), (0x10, 4), (0x12, 8), (0x01, 8)];
+    let (kind, rest) = start.get(4..)?.split_first()?;
+    let value = rest.strip_prefix(b"_id\0")?;
+    let len = match KNOWN.iter().find(|(known, _)| known == kind) {
+        Some((_, len)) => *len,
+        None if *kind == 0x02 => {
+            let len = u32::from_le_bytes(*value.first_chunk()?);
+            4 + usize::try_from(len).ok()?
+        }
+        None => return None,
+    };
+    // As a document of its own.
+    let size = 4 + 1 + 4 + len + 1;
+    let mut bytes = u32::try_from(size).ok()?.to_le_bytes().to_vec();
+    bytes.push(*kind);
+    bytes.extend_from_slice(b"_id\0");
+    bytes.extend_from_slice(value.get(..len)?);
+    bytes.push(0);
+    let doc = Doc::from_bytes(&bytes).ok()?;
+    Some(format!("{:?}", doc.value("_id")))
+}
+
+fn tell(damage: &Damage, names: &Names) {
+    let mut attr = with_place(damage, names).str("what", &damage.what);
+    if let Some(current) = damage.current {
+        attr = attr.num("current", current);
+    }
+    log::error("STORAGE", 6_200_203, CTX, "Damaged", attr);
+}
+
+fn repair(
+    directory: &Arc<dyn Directory>,
+    report: &Report,
+    names: &Names,
+    clock: &dyn Clock,
+) -> Result<()> {
+    let options = kauri_storage_log::Options {
+        open_threads: parallel::cores(),
+        ..kauri_storage_log::Options::default()
+    };
+    let repaired = kauri_storage_log::repair(directory, options, report)?;
+    let mut lost: BTreeMap<String, u64> = BTreeMap::new();
+    for (damage, file) in &repaired.lost {
+        let attr = with_place(damage, names).str("file", file);
+        log::warning("STORAGE", 6_200_204, CTX, "A document was lost; what is left is aside", attr);
+        let id = damage.collection.unwrap_or(CollectionId::CATALOG);
+        let name = names.get(&id).cloned().unwrap_or_else(|| format!("collection {}", id.0));
+        *lost.entry(name).or_default() += 1;
+    }
+    for (name, documents) in &lost {
+        let attr = Attr::new().str("ns", name).num("documents", documents);
+        log::warning("STORAGE", 6_200_205, CTX, "Documents were lost", attr);
+    }
+    let again = look(directory, true, clock)?;
+    if again.damage.iter().any(|damage| damage.current != Some(false)) {
+        return Err(damaged(&again, "is still damaged in"));
+    }
+    let attr = Attr::new().num("documents", repaired.lost.len()).num("collections", lost.len());
+    log::info("STORAGE", 6_200_206, CTX, "The directory has been repaired", attr);
+    Ok(())
+}
+
+fn stats(report: &Report, names: &Names) {
+    let segment_bytes = u64::from(report.segment_bytes);
+    let live: u64 = report.extents.iter().map(|extent| extent.live).sum();
+    let used = report.extents.len() as u64 * segment_bytes;
+    let documents: u64 = report.collections.iter().map(|collection| collection.bytes).sum();
+    let moved = report.extents.iter().filter(|extent| extent.moved).count();
+    let ratio = |part: u64, of: u64| format!("{:.3}", part as f64 / of.max(1) as f64);
+    let attr = Attr::new()
+        .num("segmentBytes", segment_bytes)
+        .num("segments", report.segments)
+        .num("segmentsUsed", report.extents.len())
+        .num("segmentsOfTheCleaner", moved)
+        .num("segmentsOpenedEver", report.segments_opened)
+        .num("fileBytes", u64::from(report.segments) * segment_bytes)
+        .num("usedBytes", used)
+        .num("liveBytes", live)
+        .num("documentBytes", documents)
+        .num("liveRatio", ratio(live, used))
+        .num("spaceAmplification", ratio(used, documents))
+        .num("bytesEverPerDocumentByte", ratio(report.segments_opened * segment_bytes, documents));
+    log::info("STORAGE", 6_200_207, CTX, "Space", attr);
+    let mut histogram = [0u64; PARTS as usize];
+    for extent in &report.extents {
+        let part = (extent.live * PARTS / segment_bytes.max(1)).min(PARTS - 1);
+        histogram[part as usize] += 1;
+    }
+    let mut attr = Attr::new();
+    for (part, count) in (0..PARTS).zip(histogram) {
+        attr = attr.num(&format!("{}%", part * 100 / PARTS), count);
+    }
+    log::info("STORAGE", 6_200_208, CTX, "Segments by how much of them is live, from", attr);
+    let mut seen = BTreeSet::new();
+    for collection in &report.collections {
+        let name = names.get(&collection.id).cloned().unwrap_or_default();
+        seen.insert(collection.id);
+        let attr = Attr::new()
+            .str("ns", name)
+            .num("collection", collection.id.0)
+            .num("documents", collection.records)
+            .num("bytes", collection.bytes)
+            .num("storageBytes", collection.storage_bytes);
+        log::info("STORAGE", 6_200_209, CTX, "Collection", attr);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kauri_bson::{DocBuf, Value};
+
+    #[test]
+    fn the_id_of_a_damaged_document_is_told() {
+        for (id, expected) in [
+            (Value::ObjectId([7; 12]), "0707"),
+            (Value::Int32(5), "5"),
+            (Value::Int64(1 << 40), "1099511627776"),
+            (Value::from("key"), "key"),
+        ] {
+            let doc = DocBuf::build(|out| {
+                out.put_value("_id", &id);
+                out.put("text", "damaged from here");
+            });
+            let mut bytes = doc.as_bytes().to_vec();
+            let last = bytes.len() - 4;
+            bytes[last] ^= 0xff;
+            let told = id_of(&bytes).unwrap_or_default();
+            assert!(told.contains(expected), "{told}");
+        }
+        for bytes in [&b""[..], b"\x10\0\0\0\x02_id\0\xff\xff\xff\xff", b"\x10\0\0\0\x10x\0"] {
+            assert_eq!(id_of(bytes), None);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Making a directory with damaged records one that a server starts on: what is damaged is moved
+//! aside, and its records end.
+//!
+//! Only what counts is lost: outdated versions that are damaged matter to nobody, and neither do
+//! summaries, copies of headers and index images, of which there is another copy or which are made
+//! anew. A directory whose log can't be followed (a lost segment header; a damaged record header
+//! where the segment's summary is damaged too) is refused, and left as it is.
+
+use crate::engine::PmLog;
+use crate::format::record::record_bytes;
+use crate::options::Options;
+use crate::verify::{Damage, Report};
+use kauri_base::Result;
+use kauri_medium::Directory;
+use std::sync::Arc;
+
+/// What a repair has done.
+#[derive(Clone, Debug, Default)]
+pub struct Repaired {
+    /// The records that were lost, and the files that hold what was left of them.
+    pub lost: Vec<(Damage, String)>,
+}
+
+/// The file for what is left of a record.
+fn quarantine_name(damage: &Damage) -> String {
+    format!("quarantine.{}.{}", damage.segment, damage.offset)
+}
+
+/// Repairs a directory by what a check has found in it. Nothing is changed unless the log can be
+/// followed to its end.
+pub fn repair(
+    directory: &Arc<dyn Directory>,
+    options: Options,
+    report: &Report,
+) -> Result<Repaired> {
+    let segment_bytes = u64::from(report.segment_bytes);
+    let engine = PmLog::open(directory.clone(), options)?;
+    let mut repaired = Repaired::default();
+    let log = directory.open_log(crate::format::LOG_FILE)?;
+    for damage in report.damage.iter().filter(|damage| damage.current == Some(true)) {
+        let (Some(collection), Some(record)) = (damage.collection, damage.record) else { continue };
+        let at = u64::from(damage.segment) * segment_bytes + u64::from(damage.offset);
+        let left = segment_bytes.saturating_sub(u64::from(damage.offset));
+        let len = u64::from(record_bytes(damage.payload_len)).min(left);
+        let mut bytes = vec![0; len as usize];
+        log.read(at, &mut bytes)?;
+        let name = quarantine_name(damage);
+        // What was there is safe before the record ends.
+        directory.replace_file(&name, &bytes, "quarantine")?;
+        if engine.bury_damaged(collection, record)? {
+            repaired.lost.push((damage.clone(), name));
+        }
+    }
+    engine.close()?;
+    Ok(repaired)
+}

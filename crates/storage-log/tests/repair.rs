@@ -1,0 +1,104 @@
+//! Damaged records are moved aside, said to be lost, and the rest goes on.
+
+mod common;
+
+use common::{Fixture, SEGMENT_BYTES, dynamic, kilobyte, open, options};
+use kauri_base::{CollectionId, RecordId};
+use kauri_medium::Directory;
+use kauri_medium::emulator::Emulator;
+use kauri_storage::conformance::table::{Table, TableIndex, doc};
+use kauri_storage_log::{Options, repair, verify, verify_with};
+use std::io::IoSlice;
+use std::sync::Arc;
+
+fn filled() -> (Emulator, Options) {
+    let fixture = Fixture::new(options());
+    for id in 1..=200 {
+        fixture.table.insert(&doc(0, id, &format!("<{id}>{}", kilobyte(id as u64))));
+    }
+    fixture.engine.close().expect("close");
+    (fixture.emulator, fixture.options)
+}
+
+fn log_bytes(emulator: &Emulator) -> Vec<u8> {
+    let log = emulator.open_log("pmlog.0").expect("the log");
+    let mut bytes = vec![0; log.len() as usize];
+    log.read(0, &mut bytes).expect("reading");
+    bytes
+}
+
+/// Changes a byte of the record whose text begins so, this far behind its header.
+fn damage(emulator: &Emulator, text: &str, at: usize) {
+    let bytes = log_bytes(emulator);
+    let place = bytes.windows(text.len()).position(|window| window == text.as_bytes());
+    // Header, and the document's beginning before its text.
+    let place = place.expect("the text is in the log") - 33 - 32 + at;
+    let log = emulator.open_log("pmlog.0").expect("the log");
+    log.store(place as u64, &[IoSlice::new(&[bytes[place] ^ 8])]).expect("storing");
+}
+
+#[test]
+fn what_is_damaged_is_moved_aside_and_the_rest_stays() {
+    let (emulator, options) = filled();
+    damage(&emulator, "<17>", 500);
+    damage(&emulator, "<40>", 17);
+    damage(&emulator, "<41>", 300);
+    let directory: Arc<dyn Directory> = Arc::new(emulator.clone());
+    let report = verify(&*directory, &mut |_, _| {}).expect("the check");
+    assert_eq!(report.damage.len(), 3, "{:?}", report.damage);
+    let parallel = verify_with(&*directory, true, 3, &|_, _| {}).expect("the check");
+    assert_eq!(parallel, report);
+    let before = log_bytes(&emulator);
+    let repaired = repair(&directory, options.clone(), &report).expect("the repair");
+    let lost: Vec<_> = repaired.lost.iter().filter_map(|(damage, _)| damage.record).collect();
+    assert_eq!(lost, [RecordId(17), RecordId(40), RecordId(41)]);
+    for (damage, file) in &repaired.lost {
+        let aside = directory.read_file(file).expect("reading").expect("the file");
+        let at = (damage.segment * SEGMENT_BYTES + damage.offset) as usize;
+        assert_eq!(aside, &before[at..at + aside.len()], "{file}");
+        assert!(aside.len() > 900);
+    }
+    // The indexes are built, which a damaged document would not allow.
+    for _ in 0..2 {
+        let engine = open(&emulator, options.clone());
+        let table = Table::new(&dynamic(&engine), 10, &[TableIndex::new(20, true, "u")]);
+        table.attach();
+        table.check();
+        assert_eq!(table.records().len(), 197);
+        assert!(table.get(RecordId(17)).is_none() && table.get(RecordId(18)).is_some());
+        engine.close().expect("close");
+    }
+    let after = verify(&*directory, &mut |_, _| {}).expect("the check");
+    assert!(after.damage.iter().all(|damage| damage.current == Some(false)), "{:?}", after.damage);
+    let size = after.collections.iter().find(|size| size.id == CollectionId(10));
+    assert_eq!(size.map(|size| size.records), Some(197));
+}
+
+#[test]
+fn what_nobody_needs_is_no_loss() {
+    let (emulator, options) = filled();
+    let engine = open(&emulator, options.clone());
+    let table = Table::new(&dynamic(&engine), 10, &[TableIndex::new(20, true, "u")]);
+    table.attach();
+    table.update(RecordId(17), &doc(0, 17, "new"));
+    engine.close().expect("close");
+    drop((table, engine));
+    damage(&emulator, "<17>", 500);
+    let directory: Arc<dyn Directory> = Arc::new(emulator.clone());
+    let report = verify(&*directory, &mut |_, _| {}).expect("the check");
+    assert_eq!(report.damage.len(), 1, "{:?}", report.damage);
+    let repaired = repair(&directory, options, &report).expect("the repair");
+    assert!(repaired.lost.is_empty());
+}
+
+#[test]
+fn a_check_tells_what_takes_space() {
+    let (emulator, _) = filled();
+    let report = verify_with(&emulator, false, 2, &|_, _| {}).expect("the check");
+    assert!(report.damage.is_empty() && report.records == 0, "nothing but summaries was read");
+    let live: u64 = report.extents.iter().map(|extent| extent.live).sum();
+    assert!(live > 200 * 1000 && live < 200 * 1200, "{live}");
+    let size = report.collections.iter().find(|size| size.id == CollectionId(10));
+    assert_eq!(size.map(|size| size.records), Some(200));
+    assert!(report.segments_opened >= report.extents.len() as u64);
+}
