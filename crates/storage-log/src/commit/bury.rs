@@ -50,6 +50,7 @@ impl Core {
             let unpublished = Unpublished(self);
             let seq = head.next_seq();
             let appended = head.append(&header(seq), &[]);
+            let appended = appended.and_then(|at| head.publish("commit.fence").map(|()| at));
             drop(head);
             let (address, _) =
                 appended.map_err(|error| self.fail("appending to the log", error))?;
