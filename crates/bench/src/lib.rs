@@ -6,12 +6,16 @@
 //! costs; so the two are measured in turns within one run, by one generator, and the figure is the
 //! ratio ([`compare`]).
 //!
-//! Where it sits: a tool above `transport` and `wire`; it knows nothing of the server's insides.
+//! Besides, the storage engines by themselves ([`engine`]).
+//!
+//! Where it sits: a tool above `transport`, `wire` and the engines; it knows nothing of the server's
+//! insides.
 
 pub mod compare;
 pub mod cpu;
 pub mod crud;
 pub mod echo;
+pub mod engine;
 pub mod histogram;
 pub mod load;
 pub mod writelock;

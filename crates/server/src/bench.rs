@@ -44,6 +44,7 @@ pub fn command() -> Command {
         .arg(number("seed", "1", "seed of the random ids"))
         .args_conflicts_with_subcommands(true)
         .subcommand(crate::bench_writelock::command())
+        .subcommand(crate::bench_engine::command())
 }
 
 /// The echo server's form: a process of its own.
@@ -91,8 +92,10 @@ impl Drop for Echo {
 
 /// Runs the measurements and prints them.
 pub fn run(matches: &ArgMatches) -> Result<()> {
-    if let Some(("writelock", matches)) = matches.subcommand() {
-        return crate::bench_writelock::run(matches);
+    match matches.subcommand() {
+        Some(("engine", matches)) => return crate::bench_engine::run(matches),
+        Some(("writelock", matches)) => return crate::bench_writelock::run(matches),
+        _ => {}
     }
     let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     let address = text("address");

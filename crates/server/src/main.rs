@@ -1,6 +1,7 @@
 //! The `kauri` binary: one program, a subcommand for each of its roles.
 
 mod bench;
+mod bench_engine;
 mod bench_writelock;
 mod check;
 mod engine;

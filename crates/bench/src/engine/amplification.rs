@@ -1,0 +1,200 @@
+//! Bytes given to the medium for each byte of documents, and the space that they take.
+//!
+//! Three counts beside each other: what the engine says, what the kernel counts for this process,
+//! and what the device has written meanwhile, for everybody.
+
+use super::subject::{Opening, Scratch, Subject, device_written_bytes, process_written_bytes};
+use super::table::{Goal, Line};
+use super::workload::{Choice, Collection, Documents, Reader};
+use super::{Kind, Settings};
+use kauri_base::Result;
+use std::time::{Duration, Instant};
+
+/// The name of the sparse regime's line.
+pub const SPARSE: &str = "write amplification, 300 updates/s";
+
+/// How full the log is kept where that matters.
+const USE: f64 = 0.85;
+/// Segments of a log of limited size, about; so that it behaves as a large one does.
+const SEGMENTS: u64 = 128;
+/// What a record takes beside its document, about.
+const RECORD_OVERHEAD: u64 = 48;
+/// Inserts in a unit.
+const GROUP: i64 = 16;
+
+/// Counters before something is written.
+struct Counters {
+    given: u64,
+    process: u64,
+    device: Option<u64>,
+    documents: u64,
+}
+
+impl Counters {
+    fn take(subject: &Subject, settings: &Settings) -> Counters {
+        Counters {
+            given: subject.given_bytes(),
+            process: process_written_bytes(),
+            device: device_written_bytes(&settings.directory),
+            documents: 0,
+        }
+    }
+
+    /// Brings everything to the medium and divides by the documents' bytes.
+    fn divide(&self, subject: &Subject, settings: &Settings, line: &mut Line) -> Result<()> {
+        subject.checkpoint()?;
+        let bytes = (self.documents * settings.document_bytes as u64).max(1) as f64;
+        let now = Counters::take(subject, settings);
+        line.set(subject.kind, (now.given - self.given) as f64 / bytes);
+        let process = (now.process - self.process) as f64 / bytes;
+        let device = now.device.zip(self.device).map(|(now, then)| (now - then) as f64 / bytes);
+        let device = device.map_or("no device".to_owned(), |device| format!("device {device:.2}"));
+        line.remark(&format!("{}: /proc/self/io {process:.2}, {device}", subject.kind.name()));
+        Ok(())
+    }
+}
+
+fn segment_bytes(log_bytes: u64) -> u32 {
+    (log_bytes / SEGMENTS).next_power_of_two().clamp(256 << 10, 64 << 20) as u32
+}
+
+/// Inserts in groups, nothing else.
+pub fn insert(settings: &Settings) -> Result<Vec<Line>> {
+    let mut line =
+        Line::new("write amplification, inserts in groups of 16", "x", Goal::AtMost(1.05))
+            .anchored(2.16, 2.16);
+    let mut space = Line::new("space after inserts / documents", "x", Goal::None);
+    for kind in &settings.kinds {
+        let scratch = Scratch::new(&settings.directory)?;
+        let bytes = settings.documents * settings.document_bytes as u64;
+        let opening = Opening {
+            cache_bytes: settings.cache_bytes(),
+            segment_bytes: segment_bytes(bytes * 4),
+            checkpoint_s: settings.checkpoint_s,
+            ..Opening::default()
+        };
+        let subject = Subject::open(*kind, scratch.path(), &opening)?;
+        let collection = Collection::create(&subject)?;
+        let mut docs = Documents::new(settings.document_bytes, settings.seed);
+        let mut counters = Counters::take(&subject, settings);
+        collection.load(&mut docs, 0, settings.documents as i64, GROUP)?;
+        counters.documents = settings.documents;
+        counters.divide(&subject, settings, &mut line)?;
+        space.set(*kind, subject.space_bytes() as f64 / bytes as f64);
+        drop(collection);
+        subject.close()?;
+    }
+    space.remark("WiredTiger's journal not counted");
+    Ok(vec![line, space])
+}
+
+/// Overwrites at 85 % use. WiredTiger has no size to fill; it gets the same updates.
+pub fn overwrite(settings: &Settings, zipf: bool) -> Result<Vec<Line>> {
+    let (name, goal) = if zipf { ("Zipf .99", 2.5) } else { ("uniform", 3.8) };
+    let title = format!("write amplification, {name} updates at 85 % use");
+    let mut line = Line::new(title, "x", Goal::AtMost(goal));
+    let mut space =
+        Line::new(format!("space, {name} at 85 % use / documents"), "x", Goal::AtMost(1.22));
+    // As many as make a log of 256 MB.
+    let documents = settings.documents.min(212_000);
+    for kind in &settings.kinds {
+        let scratch = Scratch::new(&settings.directory)?;
+        let bytes = documents * settings.document_bytes as u64;
+        let records = documents * (settings.document_bytes as u64 + RECORD_OVERHEAD);
+        let segment = segment_bytes((records as f64 / USE) as u64);
+        let segments = ((records as f64 / USE) / f64::from(segment)).ceil() as u64;
+        let opening = Opening {
+            cache_bytes: settings.cache_bytes(),
+            segment_bytes: segment,
+            log_bytes_max: segments * u64::from(segment),
+            checkpoint_s: settings.checkpoint_s,
+            ..Opening::default()
+        };
+        let subject = Subject::open(*kind, scratch.path(), &opening)?;
+        let collection = Collection::create(&subject)?;
+        let mut docs = Documents::new(settings.document_bytes, settings.seed);
+        collection.load(&mut docs, 0, documents as i64, GROUP)?;
+        subject.engine.sync()?;
+        let mut choice = match zipf {
+            true => Choice::zipf(documents, settings.seed),
+            false => Choice::uniform(documents, settings.seed),
+        };
+        let mut reader = Reader::new(&*subject.engine);
+        let mut update = |count: u64| -> Result<()> {
+            for _ in 0..count {
+                collection.update(&mut reader, &mut docs, choice.next())?;
+            }
+            Ok(())
+        };
+        // First until cleaning is in its stride.
+        update(documents * 3)?;
+        subject.checkpoint()?;
+        let mut counters = Counters::take(&subject, settings);
+        update(documents * 2)?;
+        counters.documents = documents * 2;
+        counters.divide(&subject, settings, &mut line)?;
+        space.set(*kind, subject.space_bytes() as f64 / bytes as f64);
+        if *kind == Kind::PmLog {
+            let live = records as f64 / opening.log_bytes_max as f64;
+            line.remark(&format!("{segments} segments, {:.1} % of them live", live * 100.0));
+        }
+        drop((collection, reader));
+        subject.close()?;
+    }
+    space.remark("WiredTiger's journal not counted");
+    Ok(vec![line, space])
+}
+
+/// Uniform updates for a time, so many a second or as fast as it goes.
+pub fn update(settings: &Settings, per_second: Option<u64>) -> Result<Vec<Line>> {
+    let mut line = match per_second {
+        Some(_) => Line::new(SPARSE, "x", Goal::AtMost(2.2)).anchored(27.5, 27.5),
+        None => Line::new("write amplification, dense updates", "x", Goal::None).anchored(1.6, 1.6),
+    };
+    let mut rate = Line::new("dense updates", "1/s", Goal::None);
+    for kind in &settings.kinds {
+        let scratch = Scratch::new(&settings.directory)?;
+        let opening = Opening {
+            cache_bytes: settings.cache_bytes(),
+            checkpoint_s: settings.checkpoint_s,
+            ..Opening::default()
+        };
+        let subject = Subject::open(*kind, scratch.path(), &opening)?;
+        let collection = Collection::create(&subject)?;
+        let mut docs = Documents::new(settings.document_bytes, settings.seed);
+        collection.load(&mut docs, 0, settings.documents as i64, GROUP)?;
+        subject.checkpoint()?;
+        let mut choice = Choice::uniform(settings.documents, settings.seed);
+        let mut reader = Reader::new(&*subject.engine);
+        let mut counters = Counters::take(&subject, settings);
+        let began = Instant::now();
+        let mut done = 0;
+        while began.elapsed() < settings.updating {
+            collection.update(&mut reader, &mut docs, choice.next())?;
+            done += 1;
+            if let Some(per_second) = per_second {
+                pause_until(began, Duration::from_secs_f64(done as f64 / per_second as f64));
+            }
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        counters.documents = done;
+        counters.divide(&subject, settings, &mut line)?;
+        rate.set(*kind, done as f64 / seconds);
+        drop((collection, reader));
+        subject.close()?;
+    }
+    line.remark(&format!(
+        "{} documents, {} s, WiredTiger's checkpoints every {} s",
+        settings.documents,
+        settings.updating.as_secs_f64(),
+        settings.checkpoint_s
+    ));
+    Ok(if per_second.is_some() { vec![line] } else { vec![line, rate] })
+}
+
+/// Sleeps until so long after the beginning.
+pub fn pause_until(began: Instant, due: Duration) {
+    if let Some(left) = due.checked_sub(began.elapsed()) {
+        std::thread::sleep(left);
+    }
+}

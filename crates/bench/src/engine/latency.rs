@@ -1,0 +1,247 @@
+//! How long commits take.
+
+use super::amplification::pause_until;
+use super::subject::{Opening, Scratch, Subject};
+use super::table::{Goal, Line};
+use super::workload::{Choice, Collection, Documents, Reader};
+use super::{Kind, Settings, median};
+use crate::histogram::Histogram;
+use kauri_base::Result;
+use kauri_storage::Durability;
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+const MANY: usize = 64;
+/// Updates a second while the cleaner is watched.
+const PACE: u64 = 5_000;
+/// Slices are longer there, so that there is something to clean.
+const CLEANER_SLICES: u32 = 4;
+
+/// An engine with an empty collection.
+struct Side {
+    kind: Kind,
+    collection: Collection,
+    next_id: AtomicI64,
+    subject: Subject,
+    _scratch: Scratch,
+}
+
+impl Side {
+    fn open(kind: Kind, directory: &Path, opening: &Opening) -> Result<Side> {
+        let scratch = Scratch::new(directory)?;
+        let subject = Subject::open(kind, scratch.path(), opening)?;
+        let collection = Collection::create(&subject)?;
+        Ok(Side { kind, collection, next_id: AtomicI64::new(0), subject, _scratch: scratch })
+    }
+
+    fn next_id(&self) -> i64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// One writer's commits, handed to the kernel (or to memory that persists) each.
+    fn written(&self, settings: &Settings) -> Result<Histogram> {
+        let mut docs = Documents::new(settings.document_bytes, settings.seed);
+        let mut histogram = Histogram::default();
+        let began = Instant::now();
+        while began.elapsed() < settings.slice {
+            let id = self.next_id();
+            let doc = docs.make(id).to_vec();
+            let start = Instant::now();
+            self.collection.insert_doc(id, &doc)?;
+            histogram.record(start.elapsed().as_nanos() as u64);
+        }
+        Ok(histogram)
+    }
+
+    /// Durable commits a second of so many writers.
+    fn durable(&self, settings: &Settings, writers: usize) -> Result<f64> {
+        let (collection, next_id) = (&self.collection, &self.next_id);
+        let began = Instant::now();
+        let counts = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..writers)
+                .map(|writer| {
+                    scope.spawn(move || -> Result<u64> {
+                        let seed = settings.seed + writer as u64;
+                        let mut docs = Documents::new(settings.document_bytes, seed);
+                        let mut count = 0;
+                        while began.elapsed() < settings.slice {
+                            let id = next_id.fetch_add(1, Ordering::Relaxed);
+                            let ticket = collection.insert(&mut docs, id)?;
+                            ticket.wait(Durability::Durable)?;
+                            count += 1;
+                        }
+                        Ok(count)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or(Ok(0))).collect::<Vec<_>>()
+        });
+        let total: u64 = counts.into_iter().sum::<Result<u64>>()?;
+        Ok(total as f64 / began.elapsed().as_secs_f64())
+    }
+
+    fn close(self) -> Result<()> {
+        drop(self.collection);
+        self.subject.close()
+    }
+}
+
+/// Commits handed to the kernel, and synced ones of 1 and of 64 writers.
+pub fn commit(settings: &Settings) -> Result<Vec<Line>> {
+    let mut written = Line::new("commit of 1 KB to a file in memory, p50", "us", Goal::None);
+    let mut one = Line::new("durable commits, 1 writer", "1/s", Goal::None);
+    let mut many = Line::new("durable commits, 64 writers", "1/s", Goal::None);
+    let mut ratio = Line::new("durable commits, 64 writers / 1 writer", "x", Goal::AtLeast(20.0));
+    let open = |kind: &Kind, directory: &Path| {
+        let opening = Opening { cache_bytes: settings.cache_bytes(), ..Opening::default() };
+        Side::open(*kind, directory, &opening)
+    };
+    let mut sides = Vec::new();
+    for kind in &settings.kinds {
+        sides.push((open(kind, &settings.memory_directory)?, open(kind, &settings.directory)?));
+    }
+    let mut figures = vec![[const { Vec::new() }; 3]; sides.len()];
+    for _ in 0..settings.rounds {
+        for ((memory, disk), figures) in sides.iter().zip(&mut figures) {
+            let histogram = memory.written(settings)?;
+            let [written, one, many] = figures;
+            written.push(histogram.percentile_ns(0.5) as f64 / 1000.0);
+            one.push(disk.durable(settings, 1)?);
+            many.push(disk.durable(settings, MANY)?);
+        }
+    }
+    for ((memory, disk), figures) in sides.into_iter().zip(figures) {
+        let [mut first, mut second, mut third] = figures;
+        let (single, multiple) = (median(&mut second), median(&mut third));
+        written.set(memory.kind, median(&mut first));
+        one.set(memory.kind, single);
+        many.set(memory.kind, multiple);
+        ratio.set(memory.kind, multiple / single.max(f64::MIN_POSITIVE));
+        memory.close()?;
+        disk.close()?;
+    }
+    written.remark("plain files in memory: a system call each, no DAX");
+    Ok(vec![written, one, many, ratio])
+}
+
+/// An engine that is updated at a steady pace.
+struct Paced {
+    kind: Kind,
+    side: Side,
+    reader: Reader,
+    docs: Documents,
+    choice: Choice,
+    histogram: Histogram,
+}
+
+impl Paced {
+    fn open(
+        kind: Kind,
+        settings: &Settings,
+        documents: u64,
+        opening: &Opening,
+        warm: u64,
+    ) -> Result<Paced> {
+        let side = Side::open(kind, &settings.directory, opening)?;
+        let mut docs = Documents::new(settings.document_bytes, settings.seed);
+        side.collection.load(&mut docs, 0, documents as i64, 16)?;
+        side.subject.checkpoint()?;
+        let mut paced = Paced {
+            kind,
+            reader: Reader::new(&*side.subject.engine),
+            side,
+            docs,
+            choice: Choice::uniform(documents, settings.seed),
+            histogram: Histogram::default(),
+        };
+        for _ in 0..warm {
+            paced.update()?;
+        }
+        Ok(paced)
+    }
+
+    fn update(&mut self) -> Result<()> {
+        let id = self.choice.next();
+        self.side.collection.update(&mut self.reader, &mut self.docs, id)
+    }
+
+    fn slice(&mut self, time: Duration) -> Result<()> {
+        let began = Instant::now();
+        let mut count = 0u64;
+        while began.elapsed() < time {
+            let start = Instant::now();
+            self.update()?;
+            self.histogram.record(start.elapsed().as_nanos() as u64);
+            count += 1;
+            pause_until(began, Duration::from_secs_f64(count as f64 / PACE as f64));
+        }
+        Ok(())
+    }
+
+    fn p99_us(&self) -> f64 {
+        self.histogram.percentile_ns(0.99) as f64 / 1000.0
+    }
+
+    fn max_ms(&self) -> f64 {
+        self.histogram.max_ns() as f64 / 1e6
+    }
+
+    fn close(self) -> Result<()> {
+        drop(self.reader);
+        self.side.close()
+    }
+}
+
+/// Updates with the cleaner at work in a log that is 85 % full, beside one that has room and no
+/// cleaner.
+pub fn cleaner(settings: &Settings) -> Result<Vec<Line>> {
+    let documents = settings.documents.min(100_000);
+    let records = documents * (settings.document_bytes as u64 + 48);
+    let segment = ((records / 100).next_power_of_two() as u32).max(256 << 10);
+    let segments = (records as f64 / 0.85 / f64::from(segment)).ceil() as u64;
+    let roomy = Opening {
+        cache_bytes: settings.cache_bytes(),
+        segment_bytes: segment,
+        cleaner: false,
+        checkpoint_s: settings.checkpoint_s,
+        ..Opening::default()
+    };
+    let full = Opening { log_bytes_max: segments * u64::from(segment), cleaner: true, ..roomy };
+    let mut on = Paced::open(Kind::PmLog, settings, documents, &full, documents * 2)?;
+    let mut off = Paced::open(Kind::PmLog, settings, documents, &roomy, documents / 2)?;
+    let mut wiredtiger = match settings.kinds.contains(&Kind::WiredTiger) {
+        true => Some(Paced::open(Kind::WiredTiger, settings, documents, &roomy, documents / 2)?),
+        false => None,
+    };
+    let moved = on.side.subject.figure("cleaner", "movedRecords");
+    let time = settings.slice * CLEANER_SLICES;
+    for _ in 0..settings.rounds {
+        on.slice(time)?;
+        off.slice(time)?;
+        wiredtiger.as_mut().map_or(Ok(()), |paced| paced.slice(time))?;
+    }
+    let moved = on.side.subject.figure("cleaner", "movedRecords") - moved;
+    let mut p99 =
+        Line::new("update p99, cleaner at work at 85 %", "us", Goal::None).anchored(46.0, 46.0);
+    let mut without = Line::new("update p99, no cleaner", "us", Goal::None);
+    let mut ratio = Line::new("update p99, cleaner / no cleaner", "x", Goal::AtMost(1.25));
+    let mut most = Line::new("update max, cleaner at work at 85 %", "ms", Goal::AtMost(50.0));
+    let mut most_without = Line::new("update max, no cleaner", "ms", Goal::None);
+    p99.pmlog = Some(on.p99_us());
+    without.pmlog = Some(off.p99_us());
+    ratio.pmlog = Some(on.p99_us() / off.p99_us().max(f64::MIN_POSITIVE));
+    most.pmlog = Some(on.max_ms());
+    most_without.pmlog = Some(off.max_ms());
+    if let Some(paced) = &wiredtiger {
+        p99.set(paced.kind, paced.p99_us());
+        most.set(paced.kind, paced.max_ms());
+    }
+    p99.remark(&format!(
+        "{PACE} updates/s, one writer; the cleaner moved {moved} records meanwhile"
+    ));
+    on.close()?;
+    off.close()?;
+    wiredtiger.map_or(Ok(()), Paced::close)?;
+    Ok(vec![p99, without, ratio, most, most_without])
+}

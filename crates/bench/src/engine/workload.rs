@@ -1,0 +1,332 @@
+//! Documents of one size with an int64 `_id` and text that does not compress, and what is done with
+//! them.
+
+use super::subject::Subject;
+use kauri_base::clock::SeededRandom;
+use kauri_base::{Access, CollectionId, Error, ErrorCode, IndexId, RandomSource, RecordId, Result};
+use kauri_bson::{Doc, DocBuf, Value};
+use kauri_storage::{
+    CommitTicket, IndexSpec, KeyGenerator, OpKind, Record, RecordStore, RecoveryUnit,
+    SortedDataInterface, StorageEngine, StorageError, WriteUnit,
+};
+use std::sync::Arc;
+
+const COLLECTION: CollectionId = CollectionId(10);
+const INDEX: IndexId = IndexId(20);
+
+/// Makes the key of an int64 `_id`: a type byte and the number.
+pub struct IdKeys;
+
+/// The key of an `_id`.
+pub fn key(id: i64) -> [u8; 9] {
+    let mut key = [0x2B; 9];
+    key[1..].copy_from_slice(&((id as u64) ^ (1 << 63)).to_be_bytes());
+    key
+}
+
+impl KeyGenerator for IdKeys {
+    fn generate(&self, doc: Doc<'_>, emit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+        if let Value::Int64(id) = doc.value("_id") {
+            emit(&key(id), &[]);
+        }
+        Ok(())
+    }
+}
+
+/// Writes documents of one size.
+pub struct Documents {
+    template: Vec<u8>,
+    random: SeededRandom,
+}
+
+/// Where the template's `_id` stands: behind the length, the type and the name.
+const ID_AT: usize = 9;
+/// Where its text stands: behind the `_id`, the type, the name and the length.
+const TEXT_AT: usize = ID_AT + 8 + 1 + 5 + 4;
+
+impl Documents {
+    /// Of this size in bytes.
+    pub fn new(bytes: usize, seed: u64) -> Documents {
+        let text = "x".repeat(bytes.saturating_sub(TEXT_AT + 2));
+        let template = DocBuf::build(|out| {
+            out.put("_id", 0i64);
+            out.put("text", text.as_str());
+        });
+        Documents { template: template.into_vec(), random: SeededRandom::new(seed) }
+    }
+
+    /// One with this `_id` and new text.
+    pub fn make(&mut self, id: i64) -> &[u8] {
+        const LETTERS: &[u8; 64] =
+            b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/";
+        let end = self.template.len().saturating_sub(2);
+        if let Some(place) = self.template.get_mut(ID_AT..ID_AT + 8) {
+            place.copy_from_slice(&id.to_le_bytes());
+        }
+        if let Some(text) = self.template.get_mut(TEXT_AT..end) {
+            for chunk in text.chunks_mut(10) {
+                let mut bits = self.random.next_u64();
+                for letter in chunk {
+                    *letter = LETTERS[(bits & 63) as usize];
+                    bits >>= 6;
+                }
+            }
+        }
+        &self.template
+    }
+}
+
+/// A collection with an index on `_id`, as the layers above use it.
+#[derive(Clone)]
+pub struct Collection {
+    /// The engine.
+    pub engine: Arc<dyn StorageEngine>,
+    store: Arc<dyn RecordStore>,
+    index: Arc<dyn SortedDataInterface>,
+}
+
+impl Collection {
+    /// Creates it.
+    pub fn create(subject: &Subject) -> Result<Collection> {
+        let mut unit = WriteUnit::new();
+        unit.push(COLLECTION, RecordId(0), OpKind::CreateStore);
+        let (spec, generator) = (IndexSpec { id: INDEX, unique: true }, Arc::new(IdKeys));
+        unit.push(COLLECTION, RecordId(0), OpKind::CreateIndex { spec, generator });
+        subject.engine.commit(&mut unit)?;
+        Self::of(subject)
+    }
+
+    /// Attaches its index in an engine that was just opened.
+    pub fn attach(subject: &Subject) -> Result<Collection> {
+        let spec = IndexSpec { id: INDEX, unique: true };
+        subject.engine.attach_index(COLLECTION, spec, Arc::new(IdKeys))?;
+        Self::of(subject)
+    }
+
+    fn of(subject: &Subject) -> Result<Collection> {
+        let engine = subject.engine.clone();
+        let gone = || Error::new(ErrorCode::OperationFailed, "the collection is gone");
+        let store = engine.record_store(COLLECTION).ok_or_else(gone)?;
+        let index = engine.index(INDEX).ok_or_else(gone)?;
+        Ok(Collection { engine, store, index })
+    }
+
+    /// Its records.
+    pub fn store(&self) -> &dyn RecordStore {
+        &*self.store
+    }
+
+    /// Inserts `count` documents from `first` on, `group` in each unit, flushing after each.
+    pub fn load(&self, docs: &mut Documents, first: i64, count: i64, group: i64) -> Result<()> {
+        let mut unit = WriteUnit::new();
+        let mut next = first;
+        while next < first + count {
+            unit.clear();
+            for id in next..(next + group).min(first + count) {
+                unit.insert(COLLECTION, docs.make(id).to_vec());
+                unit.key(INDEX, true, true, &key(id), &[]);
+            }
+            next += group;
+            self.commit(&mut unit)?;
+        }
+        Ok(())
+    }
+
+    /// Commits a unit and hands it to the kernel.
+    pub fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket> {
+        let ticket = self.engine.commit(unit)?;
+        self.engine.flush();
+        Ok(ticket)
+    }
+
+    /// Inserts one document; the ticket to wait for.
+    pub fn insert(&self, docs: &mut Documents, id: i64) -> Result<CommitTicket> {
+        let mut unit = WriteUnit::new();
+        unit.insert(COLLECTION, docs.make(id));
+        unit.key(INDEX, true, true, &key(id), &[]);
+        Ok(self.engine.commit(&mut unit)?)
+    }
+
+    /// Replaces the document with this `_id` by another one of its size; nobody else writes it.
+    pub fn update(&self, reader: &mut Reader, docs: &mut Documents, id: i64) -> Result<()> {
+        let (record, seen) = reader
+            .by_id(self, id, |record, found| (record, found.version))?
+            .ok_or_else(|| Error::new(ErrorCode::OperationFailed, "a document is missing"))?;
+        let mut unit = WriteUnit::new();
+        unit.update(COLLECTION, record, seen, docs.make(id));
+        self.commit(&mut unit).map(drop)
+    }
+
+    /// Inserts one document and hands it to the kernel.
+    pub fn insert_doc(&self, id: i64, doc: &[u8]) -> Result<()> {
+        let mut unit = WriteUnit::new();
+        unit.insert(COLLECTION, doc);
+        unit.key(INDEX, true, true, &key(id), &[]);
+        self.commit(&mut unit).map(drop)
+    }
+}
+
+/// Reads as one operation after another.
+pub struct Reader {
+    unit: Box<dyn RecoveryUnit>,
+}
+
+impl Reader {
+    /// A reader of this engine.
+    pub fn new(engine: &dyn StorageEngine) -> Reader {
+        Reader { unit: engine.recovery_unit() }
+    }
+
+    /// Asks within one snapshot; waits for what is not at hand, then asks anew.
+    pub fn ask<T>(
+        &mut self,
+        mut ask: impl FnMut(&dyn RecoveryUnit) -> std::result::Result<Access<T>, StorageError>,
+    ) -> Result<T> {
+        loop {
+            self.unit.enter();
+            let answer = ask(&*self.unit);
+            self.unit.leave();
+            match answer? {
+                Access::Ready(value) => return Ok(value),
+                Access::WouldBlock(ticket) => ticket.wait()?,
+            }
+        }
+    }
+
+    /// Finds a document by its `_id` and looks at it.
+    pub fn by_id<T>(
+        &mut self,
+        collection: &Collection,
+        id: i64,
+        mut look: impl FnMut(RecordId, &Record<'_>) -> T,
+    ) -> Result<Option<T>> {
+        self.ask(|unit| {
+            let record = match collection.index.find(unit, &key(id))? {
+                Access::Ready(Some(record)) => record,
+                Access::Ready(None) => return Ok(Access::Ready(None)),
+                Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
+            };
+            let found = collection.store.get(unit, record)?;
+            Ok(found.map(|found| found.map(|found| look(record, &found))))
+        })
+    }
+
+    /// Looks at a record by its id.
+    pub fn record<T>(
+        &mut self,
+        collection: &Collection,
+        id: RecordId,
+        mut look: impl FnMut(&Record<'_>) -> T,
+    ) -> Result<Option<T>> {
+        self.ask(|unit| {
+            Ok(collection.store.get(unit, id)?.map(|found| found.map(|found| look(&found))))
+        })
+    }
+
+    /// Its unit, for what takes many steps.
+    pub fn unit(&mut self) -> &mut dyn RecoveryUnit {
+        &mut *self.unit
+    }
+}
+
+/// Which document is next.
+pub enum Choice {
+    /// All are as likely.
+    Uniform(SeededRandom, u64),
+    /// Zipf's law with exponent .99, the popular ones scattered (YCSB's "scrambled zipfian").
+    Zipf(Box<Zipf>),
+}
+
+impl Choice {
+    /// Uniform over `count`.
+    pub fn uniform(count: u64, seed: u64) -> Choice {
+        Choice::Uniform(SeededRandom::new(seed), count)
+    }
+
+    /// Zipf .99 over `count`.
+    pub fn zipf(count: u64, seed: u64) -> Choice {
+        Choice::Zipf(Box::new(Zipf::new(count, seed)))
+    }
+
+    /// The next one.
+    pub fn next(&mut self) -> i64 {
+        match self {
+            Choice::Uniform(random, count) => (random.next_u64() % *count) as i64,
+            Choice::Zipf(zipf) => zipf.next() as i64,
+        }
+    }
+}
+
+/// Gray's method ("Quickly generating billion-record synthetic databases").
+pub struct Zipf {
+    random: SeededRandom,
+    count: u64,
+    zeta: f64,
+    eta: f64,
+}
+
+const THETA: f64 = 0.99;
+
+impl Zipf {
+    fn new(count: u64, seed: u64) -> Zipf {
+        let zeta = |n: u64| (1..=n).map(|i| (i as f64).powf(-THETA)).sum::<f64>();
+        let all = zeta(count);
+        let eta = (1.0 - (2.0 / count as f64).powf(1.0 - THETA)) / (1.0 - zeta(2) / all);
+        Zipf { random: SeededRandom::new(seed), count, zeta: all, eta }
+    }
+
+    fn rank(&mut self) -> u64 {
+        let u = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        let uz = u * self.zeta;
+        if uz < 1.0 {
+            return 0;
+        }
+        if uz < 1.0 + 0.5f64.powf(THETA) {
+            return 1;
+        }
+        let share = (self.eta * u - self.eta + 1.0).powf(1.0 / (1.0 - THETA));
+        ((self.count as f64 * share) as u64).min(self.count - 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        // FNV-1a over the rank's bytes scatters the popular ones.
+        let mut hash = 0xCBF2_9CE4_8422_2325u64;
+        for byte in self.rank().to_le_bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+        }
+        hash % self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_have_their_size_and_id() {
+        let mut docs = Documents::new(1024, 1);
+        let one = docs.make(77).to_vec();
+        assert_eq!(one.len(), 1024);
+        let doc = Doc::from_bytes(&one).expect("a document");
+        assert!(matches!(doc.value("_id"), Value::Int64(77)));
+        let Value::String(text) = doc.value("text") else { panic!("no text") };
+        assert!(text.len() > 950 && text.bytes().all(|byte| byte.is_ascii_graphic()));
+        let mut keys = Vec::new();
+        IdKeys.generate(doc, &mut |key, _| keys.push(key.to_vec())).expect("keys");
+        assert_eq!(keys, [key(77).to_vec()]);
+        assert_ne!(docs.make(77), one, "the text is new each time");
+    }
+
+    #[test]
+    fn zipf_prefers_few() {
+        let mut choice = Choice::zipf(100_000, 1);
+        let mut counts = vec![0u32; 100_000];
+        for _ in 0..200_000 {
+            counts[choice.next() as usize] += 1;
+        }
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let top: u32 = counts[..1000].iter().sum();
+        let share = f64::from(top) / 200_000.0;
+        assert!((0.55..0.72).contains(&share), "the first 1 % have {share}");
+    }
+}

@@ -1,0 +1,103 @@
+//! `kauri bench engine`: the storage engines by themselves, figures beside goals.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use kauri_base::{Error, ErrorCode, Result};
+use kauri_bench::engine::{self, Kind, Part, Settings};
+use std::time::Duration;
+
+/// The command line's form.
+pub fn command() -> Command {
+    let value = |name: &'static str, form: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(form).help(help)
+    };
+    Command::new("engine")
+        .about("Measures the storage engines by themselves, pmlog and WiredTiger in one run, against the goals")
+        .long_about(
+            "Drives the storage interface directly, on pmlog and (in a build with --features \
+             wiredtiger) on WiredTiger, and prints a table: figure, goal, whether it is met, and a \
+             check that WiredTiger is as it is known. What is timed alternates between the engines \
+             and is a median. Bytes written are the engine's own count; the notes give the kernel's \
+             and the device's beside it. For timing the machine should be idle.",
+        )
+        .arg(value("only", "LIST", "measurements, separated by commas [default: all]: insert, zipf, uniform, sparse, dense (write amplification), memory, recovery, get, scan, commit, cleaner"))
+        .arg(value("engines", "LIST", "pmlog,wiredTiger [default: all that are built in]"))
+        .arg(value("documents", "N", "documents [default: 400000]"))
+        .arg(value("bytes", "N", "size of a document [default: 1024]"))
+        .arg(value("rounds", "N", "slices of each timed measurement [default: 7]"))
+        .arg(value("slice-ms", "N", "length of a slice [default: 500]"))
+        .arg(value("seconds", "N", "seconds of sparse and of dense updates [default: 40]"))
+        .arg(value("checkpoint-seconds", "N", "between WiredTiger's checkpoints meanwhile [default: 20]"))
+        .arg(value("dir", "DIR", "where the data goes [default: the temporary directory]"))
+        .arg(value("memory-dir", "DIR", "where data goes that should lie in memory [default: /dev/shm]"))
+        .arg(value("seed", "N", "seed of documents and choices [default: 1]"))
+        .arg(value("json", "FILE", "also writes the table as JSON"))
+        .arg(
+            Arg::new("quick")
+                .long("quick")
+                .action(ArgAction::SetTrue)
+                .help("small and short, to see that it runs; the figures mean nothing"),
+        )
+        .arg(Arg::new("memory-of").long("memory-of").hide(true))
+}
+
+/// Runs the measurements and prints the table.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let settings = settings(matches)?;
+    if let Some(name) = matches.get_one::<String>("memory-of") {
+        println!("{}", engine::memory_of(kind(name)?, &settings)?);
+        return Ok(());
+    }
+    let lines = engine::run(&settings, &mut |text| eprintln!("{text}"))?;
+    print!("{}", engine::render(&lines));
+    if let Some(file) = matches.get_one::<String>("json") {
+        std::fs::write(file, engine::json(&lines)).map_err(|error| {
+            Error::new(ErrorCode::FileOpenFailed, format!("cannot write {file}: {error}"))
+        })?;
+    }
+    Ok(())
+}
+
+fn kind(name: &str) -> Result<Kind> {
+    match name {
+        "pmlog" => Ok(Kind::PmLog),
+        "wiredTiger" if engine::HAS_WIREDTIGER => Ok(Kind::WiredTiger),
+        "wiredTiger" => Err(Error::new(ErrorCode::InvalidOptions, engine::WITHOUT_WIREDTIGER)),
+        other => {
+            Err(Error::bad_value(format!("--engines takes pmlog and wiredTiger, not '{other}'")))
+        }
+    }
+}
+
+fn settings(matches: &ArgMatches) -> Result<Settings> {
+    let text = |name: &str| matches.get_one::<String>(name);
+    let number = |name: &str, default: u64| match text(name) {
+        None => Ok(default),
+        Some(text) => text.parse::<u64>().ok().filter(|number| *number > 0).ok_or_else(|| {
+            Error::bad_value(format!("--{name} should be a number above 0, not '{text}'"))
+        }),
+    };
+    let full = if matches.get_flag("quick") { Settings::quick() } else { Settings::full() };
+    let list = |name: &str| text(name).map(|list| list.split(',').collect::<Vec<_>>());
+    Ok(Settings {
+        parts: match list("only") {
+            None => full.parts,
+            Some(names) => names.into_iter().map(Part::parse).collect::<Result<_>>()?,
+        },
+        kinds: match list("engines") {
+            None => full.kinds,
+            Some(names) => names.into_iter().map(kind).collect::<Result<_>>()?,
+        },
+        documents: number("documents", full.documents)?,
+        document_bytes: number("bytes", full.document_bytes as u64)?.clamp(64, 16 << 20) as usize,
+        rounds: number("rounds", full.rounds as u64)? as usize,
+        slice: Duration::from_millis(number("slice-ms", full.slice.as_millis() as u64)?),
+        updating: match text("seconds") {
+            None => full.updating,
+            Some(_) => Duration::from_secs(number("seconds", 1)?),
+        },
+        checkpoint_s: number("checkpoint-seconds", full.checkpoint_s)?,
+        directory: text("dir").map_or(full.directory, Into::into),
+        memory_directory: text("memory-dir").map_or(full.memory_directory, Into::into),
+        seed: number("seed", full.seed)?,
+    })
+}
