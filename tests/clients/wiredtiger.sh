@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The server over WiredTiger: the Python driver's smoke suite, and 18 kills with -9.
+# The server over WiredTiger: the Python driver's smoke suite, 18 kills with -9, and the comparison of
+# the engines, small.
 #   wiredtiger.sh [SEED]
 # Builds a server with the feature, since the default one is without (Debian's library is GPL).
 source "$(dirname "$0")/lib.sh"
@@ -16,3 +17,16 @@ export PYTHONPATH=$here:$here/kill9
 out=$("$python" "$here/kill9/run.py" "${1:-$RANDOM}" 10 Builds Writes Acknowledged) || die "$out"
 echo "$out" | sed '$d'
 exactly 18 "$(tail -1 <<<"$out")"
+
+table=$(env -u KAURI_FLAGS "$KAURI" bench engine --quick --json "$built/bench.json" 2>/dev/null) ||
+  die "kauri bench engine failed"
+echo "$table"
+grep -q '^check: ' <<<"$table" || die "the table has no check of WiredTiger"
+exactly 26 "$("$python" - "$built/bench.json" <<'PYTHON'
+import json, sys
+lines = json.load(open(sys.argv[1]))
+both = [line for line in lines if line["pmlog"] is not None]
+assert sum(line["wiredTiger"] is not None for line in lines) >= 18, lines
+print(len(both))
+PYTHON
+)"

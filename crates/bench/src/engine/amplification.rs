@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 pub const SPARSE: &str = "write amplification, 300 updates/s";
 
 /// How full the log is kept where that matters.
-const USE: f64 = 0.85;
-/// Segments of a log of limited size, about; so that it behaves as a large one does.
-const SEGMENTS: u64 = 128;
+pub const USE: f64 = 0.85;
+/// Segments of a log of limited size, at least: few enough bytes to fill in a short time, and so many
+/// segments that the open and the reserved ones matter as little as in a large log.
+const SEGMENTS: u64 = 256;
 /// What a record takes beside its document, about.
-const RECORD_OVERHEAD: u64 = 48;
+pub const RECORD_OVERHEAD: u64 = 48;
 /// Inserts in a unit.
 const GROUP: i64 = 16;
 
@@ -54,8 +55,10 @@ impl Counters {
     }
 }
 
-fn segment_bytes(log_bytes: u64) -> u32 {
-    (log_bytes / SEGMENTS).next_power_of_two().clamp(256 << 10, 64 << 20) as u32
+/// Bytes of a segment of a log of this size.
+pub fn segment_bytes(log_bytes: u64) -> u32 {
+    let most = (log_bytes / SEGMENTS).clamp(64 << 10, 64 << 20);
+    1 << most.ilog2()
 }
 
 /// Inserts in groups, nothing else.

@@ -163,7 +163,7 @@ impl Settings {
     /// Small, to see that everything runs: the figures mean nothing.
     pub fn quick() -> Settings {
         Settings {
-            documents: 4_000,
+            documents: 20_000,
             rounds: 1,
             slice: Duration::from_millis(30),
             updating: Duration::from_millis(1500),

@@ -3,7 +3,8 @@
 use super::Kind;
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bson::{DocBuf, Value};
-use kauri_medium::plain::PlainDirectory;
+use kauri_medium::Dax;
+use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
 use kauri_storage::StorageEngine;
 use kauri_storage_log::PmLog;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ pub struct Opening {
     pub segment_bytes: u32,
     /// Whether the cleaner's thread runs (pmlog).
     pub cleaner: bool,
+    /// Whether memory stands in for persistent memory (pmlog).
+    pub persistent_memory: bool,
     /// Seconds between checkpoints (WiredTiger).
     pub checkpoint_s: u64,
 }
@@ -33,6 +36,7 @@ impl Default for Opening {
             log_bytes_max: 0,
             segment_bytes: 64 << 20,
             cleaner: true,
+            persistent_memory: false,
             checkpoint_s: 60,
         }
     }
@@ -95,7 +99,9 @@ impl Subject {
                     bytes_max: opening.log_bytes_max,
                     ..kauri_storage_log::Options::default()
                 };
-                let directory = Arc::new(PlainDirectory::open(path)?);
+                let dax = if opening.persistent_memory { Dax::Simulated } else { Dax::Off };
+                let directory_options = DirectoryOptions { dax, ..DirectoryOptions::default() };
+                let directory = Arc::new(PlainDirectory::open_with(path, directory_options)?);
                 let log = Arc::new(PmLog::open(directory, options)?);
                 let synced = log.clone();
                 (
@@ -195,7 +201,8 @@ fn open_wiredtiger(path: &Path, opening: &Opening) -> Result<Opened> {
 }
 
 #[cfg(not(feature = "wiredtiger"))]
-fn open_wiredtiger(_path: &Path, _opening: &Opening) -> Result<Opened> {
+fn open_wiredtiger(path: &Path, opening: &Opening) -> Result<Opened> {
+    let _ = (path, opening.checkpoint_s);
     Err(Error::new(ErrorCode::InvalidOptions, super::WITHOUT_WIREDTIGER))
 }
 
