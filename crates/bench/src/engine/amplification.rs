@@ -19,7 +19,7 @@ pub const USE: f64 = 0.85;
 /// segments that the open and the reserved ones matter as little as in a large log.
 const SEGMENTS: u64 = 256;
 /// What a record takes beside its document, about.
-pub const RECORD_OVERHEAD: u64 = 48;
+pub const RECORD_OVERHEAD: u64 = 32;
 /// Inserts in a unit.
 const GROUP: i64 = 16;
 
