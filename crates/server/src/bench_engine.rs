@@ -88,6 +88,7 @@ fn settings(matches: &ArgMatches) -> Result<Settings> {
             Some(names) => names.into_iter().map(kind).collect::<Result<_>>()?,
         },
         documents: number("documents", full.documents)?,
+        fill: full.fill,
         document_bytes: number("bytes", full.document_bytes as u64)?.clamp(64, 16 << 20) as usize,
         rounds: number("rounds", full.rounds as u64)? as usize,
         slice: Duration::from_millis(number("slice-ms", full.slice.as_millis() as u64)?),

@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 /// The name of the sparse regime's line.
 pub const SPARSE: &str = "write amplification, 300 updates/s";
 
-/// How full the log is kept where that matters.
-pub const USE: f64 = 0.85;
 /// Segments of a log of limited size, at least: few enough bytes to fill in a short time, and so many
 /// segments that the open and the reserved ones matter as little as in a large log.
 const SEGMENTS: u64 = 256;
@@ -57,7 +55,7 @@ impl Counters {
 
 /// Bytes of a segment of a log of this size.
 pub fn segment_bytes(log_bytes: u64) -> u32 {
-    let most = (log_bytes / SEGMENTS).clamp(64 << 10, 64 << 20);
+    let most = (log_bytes / SEGMENTS).clamp(128 << 10, 64 << 20);
     1 << most.ilog2()
 }
 
@@ -94,18 +92,19 @@ pub fn insert(settings: &Settings) -> Result<Vec<Line>> {
 /// Overwrites at 85 % use. WiredTiger has no size to fill; it gets the same updates.
 pub fn overwrite(settings: &Settings, zipf: bool) -> Result<Vec<Line>> {
     let (name, goal) = if zipf { ("Zipf .99", 2.5) } else { ("uniform", 3.8) };
-    let title = format!("write amplification, {name} updates at 85 % use");
+    let fill = settings.fill * 100.0;
+    let title = format!("write amplification, {name} updates at {fill:.0} % use");
     let mut line = Line::new(title, "x", Goal::AtMost(goal));
     let mut space =
-        Line::new(format!("space, {name} at 85 % use / documents"), "x", Goal::AtMost(1.22));
+        Line::new(format!("space, {name} at {fill:.0} % use / documents"), "x", Goal::AtMost(1.22));
     // As many as make a log of 256 MB.
     let documents = settings.documents.min(212_000);
     for kind in &settings.kinds {
         let scratch = Scratch::new(&settings.directory)?;
         let bytes = documents * settings.document_bytes as u64;
         let records = documents * (settings.document_bytes as u64 + RECORD_OVERHEAD);
-        let segment = segment_bytes((records as f64 / USE) as u64);
-        let segments = ((records as f64 / USE) / f64::from(segment)).ceil() as u64;
+        let segment = segment_bytes((records as f64 / settings.fill) as u64);
+        let segments = ((records as f64 / settings.fill) / f64::from(segment)).ceil() as u64;
         let opening = Opening {
             cache_bytes: settings.cache_bytes(),
             segment_bytes: segment,

@@ -1,6 +1,6 @@
 //! How long commits take.
 
-use super::amplification::{RECORD_OVERHEAD, USE, pause_until, segment_bytes};
+use super::amplification::{RECORD_OVERHEAD, pause_until, segment_bytes};
 use super::subject::{Opening, Scratch, Subject};
 use super::table::{Goal, Line};
 use super::workload::{Choice, Collection, Documents, Reader};
@@ -204,8 +204,8 @@ impl Paced {
 pub fn cleaner(settings: &Settings) -> Result<Vec<Line>> {
     let documents = settings.documents.min(100_000);
     let records = documents * (settings.document_bytes as u64 + RECORD_OVERHEAD);
-    let segment = segment_bytes((records as f64 / USE) as u64);
-    let segments = (records as f64 / USE / f64::from(segment)).ceil() as u64;
+    let segment = segment_bytes((records as f64 / settings.fill) as u64);
+    let segments = (records as f64 / settings.fill / f64::from(segment)).ceil() as u64;
     let roomy = Opening {
         cache_bytes: settings.cache_bytes(),
         segment_bytes: segment,
@@ -228,11 +228,14 @@ pub fn cleaner(settings: &Settings) -> Result<Vec<Line>> {
         wiredtiger.as_mut().map_or(Ok(()), |paced| paced.slice(time))?;
     }
     let moved = on.side.subject.figure("cleaner", "movedRecords") - moved;
+    let fill = settings.fill * 100.0;
     let mut p99 =
-        Line::new("update p99, cleaner at work at 85 %", "us", Goal::None).anchored(46.0, 46.0);
+        Line::new(format!("update p99, cleaner at work at {fill:.0} %"), "us", Goal::None)
+            .anchored(46.0, 46.0);
     let mut without = Line::new("update p99, no cleaner", "us", Goal::None);
     let mut ratio = Line::new("update p99, cleaner / no cleaner", "x", Goal::AtMost(1.25));
-    let mut most = Line::new("update max, cleaner at work at 85 %", "ms", Goal::AtMost(50.0));
+    let mut most =
+        Line::new(format!("update max, cleaner at work at {fill:.0} %"), "ms", Goal::AtMost(50.0));
     let mut most_without = Line::new("update max, no cleaner", "ms", Goal::None);
     p99.pmlog = Some(on.p99_us());
     without.pmlog = Some(off.p99_us());

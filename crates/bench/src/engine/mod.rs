@@ -126,6 +126,8 @@ pub struct Settings {
     pub documents: u64,
     /// Their size.
     pub document_bytes: usize,
+    /// How much of a log of limited size is live.
+    pub fill: f64,
     /// Slices of each timed measurement.
     pub rounds: usize,
     /// A slice.
@@ -150,6 +152,7 @@ impl Settings {
             kinds: kinds(),
             documents: 400_000,
             document_bytes: 1024,
+            fill: 0.85,
             rounds: 7,
             slice: Duration::from_millis(500),
             updating: Duration::from_secs(40),
@@ -164,6 +167,8 @@ impl Settings {
     pub fn quick() -> Settings {
         Settings {
             documents: 20_000,
+            // A log that is so small has more that is not records: headers, reserved segments.
+            fill: 0.6,
             rounds: 1,
             slice: Duration::from_millis(30),
             updating: Duration::from_millis(1500),
