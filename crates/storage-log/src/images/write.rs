@@ -136,6 +136,8 @@ impl Writer<'_> {
     fn close(&mut self) -> Result<(), StorageError> {
         let Some(mut open) = self.open.take() else { return Ok(()) };
         open.append_end(self.seq)?;
+        let failed = |error| self.core.fail("writing an image", error);
+        open.publish(std::iter::empty(), "commit.fence").map_err(failed)?;
         self.core.seal(open)
     }
 }
