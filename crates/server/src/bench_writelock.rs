@@ -211,7 +211,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         let target = Target { address, pid: None, device: options.device.clone() };
         load(&options, &target)?;
         println!("{}", report::heading());
-        modes.push(measure(&options, &target, "as it is", &mut expected)?);
+        modes.push(measure(&options, &target, None, "as it is", &mut expected)?);
     } else {
         let dbpath = matches
             .get_one::<String>("dbpath")
@@ -228,10 +228,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         }
         println!("{}", report::heading());
         for mode in &options.modes {
-            forget_pages(&dbpath)?;
             let server = Server::start(&options, &dbpath, Some(mode))?;
             let name = format!("{}/{}", mode.0, mode.1);
-            modes.push(measure(&options, &server.target, &name, &mut expected)?);
+            let dbpath = Some(dbpath.as_path());
+            modes.push(measure(&options, &server.target, dbpath, &name, &mut expected)?);
             server.stop()?;
         }
     }
@@ -250,13 +250,15 @@ fn load(options: &Options, target: &Target) -> Result<()> {
 fn measure(
     options: &Options,
     target: &Target,
+    dbpath: Option<&Path>,
     name: &str,
     expected: &mut HashMap<i64, i64>,
 ) -> Result<Mode> {
     let mut mode = Mode { name: name.to_owned(), points: Vec::new() };
     for scatter in &options.scatters {
+        writelock::warm(target, &options.plan).map_err(failed)?;
         for rate in &options.rates {
-            writelock::warm(target, &options.plan).map_err(failed)?;
+            dbpath.map_or(Ok(()), forget_pages)?;
             let point = writelock::measure(target, &options.plan, *scatter, *rate, expected);
             mode.points.push(point.map_err(failed)?);
             if let Some(point) = mode.points.last() {

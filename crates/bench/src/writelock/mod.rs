@@ -271,7 +271,9 @@ fn write(
         Scatter::Hot => (0, plan.hot),
         Scatter::Cold => (plan.hot, plan.documents - plan.hot),
     };
-    let random = SeededRandom::new(plan.seed ^ rate.to_bits() ^ count as u64);
+    let began_ns = kauri_transport::monotonic_ns();
+    // Others than an earlier measurement wrote: those are in memory now.
+    let random = SeededRandom::new(plan.seed ^ began_ns);
     let mut written: HashMap<i64, i64> = HashMap::new();
     let began = Instant::now();
     let mut message = Vec::new();
