@@ -1,6 +1,8 @@
 //! What a commit and a read cost on memory that lasts, with ordinary memory standing in for it:
-//! `cargo run --release -p kauri-storage-log --example memory [DIRECTORY]` (/dev/shm by default; with
-//! DAX it is the real thing). Rounds of each alternate; printed are the median and the best of them.
+//! `cargo run --release -p kauri-storage-log --example memory [DIRECTORY [simulated|auto|off…]]`, by default
+//! in /dev/shm, simulated and auto: there that is a file, with DAX the real thing. Rounds of each
+//! alternate; printed are the median and the best of them. A commit includes making its unit, which is
+//! also given alone.
 
 use kauri_base::Access;
 use kauri_medium::Dax;
@@ -42,7 +44,7 @@ impl Subject {
         std::fs::create_dir_all(&path).expect("a directory");
         let with = DirectoryOptions { dax, ..DirectoryOptions::default() };
         let directory = PlainDirectory::open_with(&path, with).expect("the directory");
-        let options = Options { bytes_max: 4 << 30, ..Options::default() };
+        let options = Options { bytes_max: 4 << 30, cache_bytes: 2 << 30, ..Options::default() };
         let engine = Arc::new(PmLog::open(Arc::new(directory), options).expect("the engine"));
         let stop = Arc::new(AtomicBool::new(false));
         let threads = engine.maintenance().into_iter().map(|mut maintenance| {
@@ -59,11 +61,16 @@ impl Subject {
         Subject { dax, engine, tables, store, index, unit, path, stop, threads, text, records: 0 }
     }
 
-    fn commit(&mut self, table: usize) {
-        self.records += table as u64;
+    fn unit_of(&self, table: usize) -> WriteUnit<'static> {
         let doc = doc(1, self.records as i64, &self.text);
         let mut unit = WriteUnit::new();
         self.tables[table].insert_in(&mut unit, &doc);
+        unit
+    }
+
+    fn commit(&mut self, table: usize) {
+        self.records += table as u64;
+        let mut unit = self.unit_of(table);
         let ticket = self.engine.commit(&mut unit).expect("a commit");
         if ticket.ticket(Durability::Written).is_some() {
             self.engine.flush();
@@ -103,11 +110,21 @@ fn timed(mut turn: impl FnMut(usize)) -> f64 {
 
 fn main() {
     let parent = std::env::args_os().nth(1).map_or_else(|| "/dev/shm".into(), PathBuf::from);
-    let mut subjects = [Dax::Simulated, Dax::Auto].map(|dax| Subject::new(&parent, dax));
-    let mut times = vec![[const { Vec::new() }; 4]; subjects.len()];
+    let named = |name: String| match name.as_str() {
+        "simulated" => Dax::Simulated,
+        "auto" => Dax::Auto,
+        _ => Dax::Off,
+    };
+    let mut ways: Vec<Dax> = std::env::args().skip(2).map(named).collect();
+    if ways.is_empty() {
+        ways = vec![Dax::Simulated, Dax::Auto];
+    }
+    let mut subjects: Vec<_> = ways.into_iter().map(|dax| Subject::new(&parent, dax)).collect();
+    let mut times = vec![[const { Vec::new() }; 5]; subjects.len()];
     let mut into = Vec::with_capacity(2048);
     for _ in 0..ROUNDS {
         for (subject, times) in subjects.iter_mut().zip(&mut times) {
+            times[4].push(timed(|_| drop(black_box(subject.unit_of(1)))));
             times[0].push(timed(|_| subject.commit(0)));
             times[1].push(timed(|_| subject.commit(1)));
             times[2].push(timed(|turn| subject.get(turn, 1000, &mut into)));
@@ -116,7 +133,13 @@ fn main() {
     }
     for (subject, times) in subjects.into_iter().zip(times) {
         println!("{:?}", subject.dax);
-        let what = ["commit", "commit, one unique index", "get of 1,000", "get of 100,000"];
+        let what = [
+            "commit",
+            "commit, one unique index",
+            "get of 1,000",
+            "get of 100,000",
+            "making a unit with a key",
+        ];
         for (what, mut times) in what.into_iter().zip(times) {
             times.sort_by(f64::total_cmp);
             println!("  {what:<24} {:>7.0} ns, best {:>7.0} ns", times[ROUNDS / 2], times[0]);
