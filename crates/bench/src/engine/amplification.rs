@@ -165,7 +165,12 @@ pub fn update(settings: &Settings, per_second: Option<u64>) -> Result<Vec<Line>>
         let collection = Collection::create(&subject)?;
         let mut docs = Documents::new(settings.document_bytes, settings.seed);
         collection.load(&mut docs, 0, settings.documents as i64, GROUP)?;
-        subject.checkpoint()?;
+        drop(collection);
+        subject.close()?;
+        // Opened again: right after a load WiredTiger holds pages of up to 10 MB, and writes all of
+        // one for one changed record.
+        let subject = Subject::open(*kind, scratch.path(), &opening)?;
+        let collection = Collection::attach(&subject)?;
         let mut choice = Choice::uniform(settings.documents, settings.seed);
         let mut reader = Reader::new(&*subject.engine);
         let mut counters = Counters::take(&subject, settings);
