@@ -24,6 +24,10 @@ fn table(subject: &Subject) -> Table {
 /// Checks that a reader sees just these records, and index entries that go with them.
 fn check(reader: &mut Reader, table: &Table, expected: &BTreeMap<RecordId, Stored>, when: &str) {
     let store = table.store();
+    for id in table.records().keys().filter(|id| !expected.contains_key(*id)) {
+        let found = reader.get(&*store, *id).expect("get");
+        assert_eq!(found, None, "{when}: {id}, which came later");
+    }
     for direction in [Direction::Forward, Direction::Backward] {
         let found = reader.records(&*store, direction).expect("scan");
         assert_eq!(&found, expected, "{when}: records, {direction:?}");
