@@ -9,6 +9,8 @@
 //!   that needs it, or away, when that one is released.
 //! - With more than may be kept the oldest snapshot is given up: first it is said so, then freed. A
 //!   reader looks whether it has been, after it has read.
+//! - Nobody holds the list for long, since whoever takes a snapshot waits for it with the head's mutex:
+//!   what an ended snapshot needed is gone through in pieces.
 //!
 //! Locks: `head`, then the list of snapshots, then a collection's versions.
 
@@ -23,7 +25,7 @@ use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
 use kauri_storage::StorageError;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 /// A snapshot that a recovery unit holds.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +39,7 @@ pub struct Hold {
 /// See the module's head.
 #[derive(Default)]
 pub struct Snapshots {
-    held: Mutex<BTreeMap<u64, Snapshot>>,
+    list: Mutex<List>,
     /// Snapshots of this commit or an earlier one that were held have been given up.
     given_up: AtomicU64,
     /// How many.
@@ -49,10 +51,22 @@ pub struct Snapshots {
 }
 
 #[derive(Default)]
+struct List {
+    held: BTreeMap<u64, Snapshot>,
+    /// What ended snapshots needed and has not been gone through.
+    ended: Vec<(u64, Vec<(Need, Arc<Collection>)>)>,
+}
+
+#[derive(Default)]
 struct Snapshot {
     holders: u64,
     needs: Needs,
 }
+
+/// Needs of ended snapshots that are gone through under one hold of the list.
+const PIECE_RELEASED: usize = 512;
+/// The same for a writer that has kept something more.
+const PIECE_KEPT: usize = 64;
 
 /// Something that is kept.
 #[derive(PartialEq, Eq, Hash)]
@@ -93,7 +107,7 @@ pub struct SnapshotStats {
 impl Snapshots {
     /// Figures.
     pub fn stats(&self) -> SnapshotStats {
-        let held = lock(&self.held);
+        let held = &lock(&self.list).held;
         SnapshotStats {
             held: held.values().map(|snapshot| snapshot.holders).sum(),
             oldest: held.keys().next().copied(),
@@ -122,24 +136,24 @@ impl Snapshots {
         self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Hands what is listed with a snapshot that ended to the next older one that needs it, and frees
-    /// the rest.
-    fn hand_down(
-        &self,
-        held: &mut BTreeMap<u64, Snapshot>,
-        ended: u64,
-        needs: Needs,
-        s: &Segments,
-    ) {
-        let mut older = held.range_mut(..ended).next_back();
-        for (need, store) in needs {
+    /// Hands some of what ended snapshots needed to the next older ones that need it, and frees what
+    /// none does. Answers whether there is more.
+    fn hand_down(&self, list: &mut List, most: usize, segments: &Segments) -> bool {
+        let List { held, ended } = list;
+        let Some((seq, needs)) = ended.last_mut() else { return false };
+        let mut older = held.range_mut(..*seq).next_back();
+        for (need, store) in needs.drain(needs.len().saturating_sub(most)..) {
             match &mut older {
                 Some((seq, snapshot)) if store.versions.is_needed(&need, **seq) => {
                     snapshot.needs.insert(need, store);
                 }
-                _ => store.versions.free(&need, self, s),
+                _ => store.versions.free(&need, self, segments),
             }
         }
+        if needs.is_empty() {
+            ended.pop();
+        }
+        !ended.is_empty()
     }
 }
 
@@ -149,7 +163,7 @@ impl Core {
         let hold = {
             let mut head = lock(&self.head);
             let hold = Hold { seq: head.seq(), number: head.hold() };
-            lock(&self.snapshots.held).entry(hold.seq).or_default().holders += 1;
+            lock(&self.snapshots.list).held.entry(hold.seq).or_default().holders += 1;
             hold
         };
         // Units that have their number already are applied without waiting for anything.
@@ -171,79 +185,105 @@ impl Core {
     /// Ends a hold.
     pub fn release(&self, hold: Hold) {
         lock(&self.head).release();
-        let mut held = lock(&self.snapshots.held);
-        let Some(snapshot) = held.get_mut(&hold.seq) else { return };
-        snapshot.holders -= 1;
-        if snapshot.holders == 0
-            && let Some(ended) = held.remove(&hold.seq)
-        {
-            self.snapshots.hand_down(&mut held, hold.seq, ended.needs, &self.segments);
+        let mut more = {
+            let mut list = lock(&self.snapshots.list);
+            let Some(snapshot) = list.held.get_mut(&hold.seq) else { return };
+            snapshot.holders -= 1;
+            snapshot.holders == 0 && list.end(hold.seq)
+        };
+        while more {
+            let mut list = lock(&self.snapshots.list);
+            more = self.snapshots.hand_down(&mut list, PIECE_RELEASED, &self.segments);
         }
     }
 
     /// What a unit keeps versions with while it is applied; `None` if nobody held a snapshot when it
     /// got its number.
     pub fn keeper(&self, seq: u64, holding: bool) -> Option<Keeper<'_>> {
-        holding.then(|| Keeper { core: self, held: lock(&self.snapshots.held), seq })
+        holding.then_some(Keeper { core: self, seq })
+    }
+}
+
+impl List {
+    /// Takes a snapshot out of the list. Answers whether it needed anything.
+    fn end(&mut self, seq: u64) -> bool {
+        let Some(snapshot) = self.held.remove(&seq) else { return false };
+        if snapshot.needs.is_empty() {
+            return false;
+        }
+        self.ended.push((seq, snapshot.needs.into_iter().collect()));
+        true
+    }
+
+    /// The newest snapshot that does not see a unit.
+    fn before(&self, seq: u64) -> Option<u64> {
+        self.held.range(..seq).next_back().map(|(seq, _)| *seq)
     }
 }
 
 /// Keeps what a unit replaces, as far as somebody needs it.
 pub struct Keeper<'c> {
     core: &'c Core,
-    held: MutexGuard<'c, BTreeMap<u64, Snapshot>>,
     seq: u64,
 }
 
 impl Keeper<'_> {
-    /// The newest snapshot that does not see the unit.
-    fn newest(&self) -> Option<u64> {
-        self.held.range(..self.seq).next_back().map(|(seq, _)| *seq)
-    }
-
-    fn note(&mut self, snapshot: u64, store: &Arc<Collection>, what: What, bytes: u64) {
-        self.core.snapshots.count(bytes);
+    fn note(
+        &self,
+        list: &mut List,
+        snapshot: u64,
+        store: &Arc<Collection>,
+        what: What,
+        bytes: u64,
+    ) {
+        let Core { snapshots, segments, options, .. } = self.core;
+        snapshots.count(bytes);
         let need = Need { collection: store.id, what, until: self.seq };
-        match self.held.get_mut(&snapshot) {
+        match list.held.get_mut(&snapshot) {
             Some(snapshot) => drop(snapshot.needs.insert(need, store.clone())),
-            None => store.versions.free(&need, &self.core.snapshots, &self.core.segments),
+            None => store.versions.free(&need, snapshots, segments),
         }
-        let most = self.core.options.versions_bytes_max;
-        while self.core.snapshots.kept_bytes.load(Ordering::Relaxed) > most {
-            let Some((oldest, snapshot)) = self.held.pop_first() else { return };
-            self.core.snapshots.given_up.fetch_max(oldest, Ordering::AcqRel);
-            self.core.snapshots.given_up_count.fetch_add(snapshot.holders, Ordering::Relaxed);
-            let segments = &self.core.segments;
-            self.core.snapshots.hand_down(&mut self.held, oldest, snapshot.needs, segments);
+        let too_much = snapshots.kept_bytes.load(Ordering::Relaxed) > options.versions_bytes_max;
+        if too_much
+            && list.ended.is_empty()
+            && let Some((oldest, snapshot)) = list.held.first_key_value()
+        {
+            let (oldest, holders) = (*oldest, snapshot.holders);
+            snapshots.given_up.fetch_max(oldest, Ordering::AcqRel);
+            snapshots.given_up_count.fetch_add(holders, Ordering::Relaxed);
+            list.end(oldest);
         }
+        snapshots.hand_down(list, PIECE_KEPT, segments);
     }
 
     /// A record that was written by commit `from` gets another word, by `swap`, which answers the one
     /// before.
     pub fn record(
-        &mut self,
+        &self,
         store: &Arc<Collection>,
         record: u64,
         from: u64,
         swap: impl FnOnce() -> Slot,
     ) {
-        match self.newest().filter(|snapshot| *snapshot >= from) {
+        let list = &mut *lock(&self.core.snapshots.list);
+        match list.before(self.seq).filter(|snapshot| *snapshot >= from) {
             None => self.core.segments.remove_live(swap()),
             Some(snapshot) => {
                 let bytes = store.versions.keep_record(record, from, self.seq, swap);
-                self.note(snapshot, store, What::Record(record), bytes);
+                self.note(list, snapshot, store, What::Record(record), bytes);
             }
         }
     }
 
     /// A record is set for the first time, by `set`.
-    pub fn insert(&mut self, store: &Arc<Collection>, record: u64, set: impl FnOnce()) {
-        match self.newest() {
+    pub fn insert(&self, store: &Arc<Collection>, record: u64, set: impl FnOnce()) {
+        let list = &mut *lock(&self.core.snapshots.list);
+        match list.before(self.seq) {
             None => set(),
             Some(snapshot) => {
                 let kept = store.versions.keep_limit(record, snapshot, self.seq, set);
                 if let Some(bytes) = kept {
-                    self.note(snapshot, store, What::Limit, bytes);
+                    self.note(list, snapshot, store, What::Limit, bytes);
                 }
             }
         }
@@ -251,25 +291,26 @@ impl Keeper<'_> {
 
     /// An index gets an entry (with these type bits) or loses it.
     pub fn entry(
-        &mut self,
+        &self,
         store: &Arc<Collection>,
         (index, keys): (IndexId, &BTree),
         (key, record): (&[u8], RecordId),
         bits: Option<&[u8]>,
     ) {
-        let Some(snapshot) = self.newest() else { return keys.change(key, record, bits) };
+        let list = &mut *lock(&self.core.snapshots.list);
+        let Some(snapshot) = list.before(self.seq) else { return keys.change(key, record, bits) };
         let entry = (index, keys, key, record);
         let kept = store.versions.keep_entry(entry, bits, snapshot, self.seq);
         match kept {
             KeptEntry::Nothing => {}
             KeptEntry::Noted(key, bytes) => {
-                self.note(snapshot, store, What::Entry(index, key, record), bytes);
+                self.note(list, snapshot, store, What::Entry(index, key, record), bytes);
             }
             KeptEntry::Superfluous(key, until) => {
                 let what = What::Entry(index, key, record);
                 let need = Need { collection: store.id, what, until };
                 // It is listed with the newest snapshot before it.
-                if let Some((_, snapshot)) = self.held.range_mut(..until).next_back() {
+                if let Some((_, snapshot)) = list.held.range_mut(..until).next_back() {
                     snapshot.needs.remove(&need);
                 }
                 store.versions.free(&need, &self.core.snapshots, &self.core.segments);

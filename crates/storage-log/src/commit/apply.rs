@@ -16,18 +16,20 @@ use std::sync::atomic::Ordering;
 impl Plan {
     /// `seq` is the unit's number, if it has one.
     pub(super) fn apply(&self, core: &Core, unit: &mut WriteUnit<'_>, guard: &Guard, seq: u64) {
-        let mut keeper = core.keeper(seq, self.holding);
+        let keeper = core.keeper(seq, self.holding);
         for (step, op) in self.steps.iter().zip(&mut unit.ops) {
             op.record = RecordId(step.record);
             let Some(store) = self.stores.get(step.store).and_then(|s| s.store.as_ref()) else {
                 continue;
             };
             match &op.kind {
-                OpKind::Insert { .. } => insert(core, guard, store, step, &mut keeper),
+                OpKind::Insert { .. } => insert(core, guard, store, step, keeper.as_ref()),
                 OpKind::Update { seen, .. } => {
-                    update(core, guard, store, step, seen.0, &mut keeper);
+                    update(core, guard, store, step, seen.0, keeper.as_ref());
                 }
-                OpKind::Delete { seen } => delete(core, guard, store, step, seen.0, &mut keeper),
+                OpKind::Delete { seen } => {
+                    delete(core, guard, store, step, seen.0, keeper.as_ref())
+                }
                 OpKind::ChangeDefinition => {
                     store.changed.store(self.holds, Ordering::Release);
                     store.definition.fetch_add(1, Ordering::AcqRel);
@@ -42,7 +44,7 @@ impl Plan {
             }
         }
         self.apply_indexes(core);
-        self.apply_keys(unit, &mut keeper);
+        self.apply_keys(unit, keeper.as_ref());
     }
 
     fn apply_indexes(&self, core: &Core) {
@@ -60,7 +62,7 @@ impl Plan {
     }
 
     /// All removals come before all additions.
-    fn apply_keys(&self, unit: &WriteUnit<'_>, keeper: &mut Option<Keeper<'_>>) {
+    fn apply_keys(&self, unit: &WriteUnit<'_>, keeper: Option<&Keeper<'_>>) {
         let mut last = None;
         for add in [false, true] {
             for (position, step) in self.steps.iter().enumerate() {
@@ -92,7 +94,7 @@ fn insert(
     guard: &Guard,
     store: &Arc<Collection>,
     step: &Step,
-    keeper: &mut Option<Keeper<'_>>,
+    keeper: Option<&Keeper<'_>>,
 ) {
     let slot = Slot::new(step.address, record_bytes(step.payload_len), false, 1);
     core.segments.add_live(slot);
@@ -116,7 +118,7 @@ fn update(
     store: &Arc<Collection>,
     step: &Step,
     seen: u64,
-    keeper: &mut Option<Keeper<'_>>,
+    keeper: Option<&Keeper<'_>>,
 ) {
     let slot = Slot::new(step.address, record_bytes(step.payload_len), false, 0);
     core.segments.add_live(slot);
@@ -140,7 +142,7 @@ fn delete(
     store: &Arc<Collection>,
     step: &Step,
     seen: u64,
-    keeper: &mut Option<Keeper<'_>>,
+    keeper: Option<&Keeper<'_>>,
 ) {
     let slot = Slot::new(step.address, RECORD_HEADER_BYTES, true, 0);
     core.segments.add_live(slot);

@@ -95,11 +95,11 @@ impl PendingLog for Core {
         let resolution =
             Resolution { committed: last.position, seq: last.seq, ..self.pending.resolution() };
         let apply = |guard: &Guard, appended: &Appended| {
-            let mut keeper = self.keeper(appended.seq, appended.holding);
+            let keeper = self.keeper(appended.seq, appended.holding);
             for (unit, changes) in units.iter().zip(&changes) {
                 self.segments.remove_live(unit.commit);
                 for change in changes {
-                    self.apply_change(guard, unit.seq, change, &mut keeper);
+                    self.apply_change(guard, unit.seq, change, keeper.as_ref());
                 }
             }
         };
@@ -155,7 +155,7 @@ impl Plan {
         guard: &Guard,
         (seq, position): (u64, LogPosition),
     ) {
-        let mut keeper = core.keeper(seq, self.holding);
+        let keeper = core.keeper(seq, self.holding);
         let mut entries = Vec::with_capacity(self.steps.len());
         for (step, op) in self.steps.iter().zip(&mut unit.ops) {
             op.record = RecordId(step.record);
@@ -177,7 +177,7 @@ impl Plan {
             };
             core.segments.add_live(entry.placeholder());
             let set = || entry.set_placeholder(guard, store);
-            match &mut keeper {
+            match keeper.as_ref() {
                 None => set(),
                 Some(keeper) => keeper.insert(store, step.record, set),
             }
@@ -347,7 +347,7 @@ impl Core {
         guard: &Guard,
         version: u64,
         change: &Change,
-        keeper: &mut Option<Keeper<'_>>,
+        keeper: Option<&Keeper<'_>>,
     ) {
         let Change { entry, store, before, keys } = change;
         if store.is_dropped() {
