@@ -53,11 +53,12 @@ struct Run {
     chunks: Vec<Part>,
 }
 
-/// Finds the images in these segments that a log whose last commit is `last_seq` may use.
+/// Finds the images in these segments that a log whose last commit is `last_seq` may use. What commit
+/// `first_seq` has changed can't be told by records' own commits, so older images are of no use.
 pub fn find(
     log: Log<'_>,
     mut headers: Vec<SegmentHeader>,
-    last_seq: u64,
+    (first_seq, last_seq): (u64, u64),
 ) -> Result<FoundImages, StorageError> {
     headers.sort_unstable_by_key(|header| header.epoch);
     let mut found = FoundImages::default();
@@ -74,6 +75,9 @@ pub fn find(
         for entry in entries {
             let part = Part { segment: header.segment, epoch: header.epoch, offset: entry.offset };
             let Some(image) = go_on(&mut run, &entry, part) else { continue };
+            if image.1.seq < first_seq {
+                continue;
+            }
             if image.1.seq > last_seq {
                 hidden = true;
                 continue;

@@ -77,7 +77,7 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
     counters.recovery_bytes.set(scan.bytes_read);
     counters.recovery_records.set(builder.records());
     let registry = Registry::default();
-    let found = images::find(log, scan.images.clone(), scan.cut.seq)?;
+    let found = images::find(log, scan.images.clone(), (pending.resolved_by, scan.cut.seq))?;
     scan.cuts_used.extend(&found.cuts_used);
     let changed = builder.finish(&registry, &found.since());
     pending.keep(&registry, &segments, &domain);

@@ -21,6 +21,8 @@ use std::sync::Arc;
 pub struct FoundPending {
     /// Which have been resolved.
     pub resolution: Resolution,
+    /// The commit that resolved the last of them.
+    pub resolved_by: u64,
     /// Where that is told; none if nowhere.
     pub at: Slot,
     /// Those that are still pending, in order.
@@ -45,13 +47,17 @@ impl FoundPending {
                 }
             });
         }
-        let mut found =
-            FoundPending { resolution: Resolution::default(), at: Slot::NONE, units: Vec::new() };
+        let mut found = FoundPending {
+            resolution: Resolution::default(),
+            resolved_by: 0,
+            at: Slot::NONE,
+            units: Vec::new(),
+        };
         if let Some(place) = newest {
             let payload = read_payload(log, place)?;
             found.resolution =
                 Resolution::decode(&payload).ok_or_else(|| damaged(place, "resolution"))?;
-            found.at = slot(place);
+            (found.at, found.resolved_by) = (slot(place), place.1.seq);
         }
         found.find_units(log, &kept)?;
         Ok(found)
