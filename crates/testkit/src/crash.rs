@@ -10,7 +10,7 @@ use kauri_bson::{DocBuf, Value};
 use kauri_medium::Directory;
 use kauri_medium::emulator::{Emulator, EmulatorConfig};
 use kauri_storage::StorageError;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -61,6 +61,10 @@ pub struct Crashes<'t> {
     sites: Mutex<BTreeMap<String, u64>>,
     /// Steps of work on what a crash left, before the next crash.
     further_steps: usize,
+    /// Most states that are looked at for each point of a recovery; 0: one state of one point.
+    in_recovery: usize,
+    /// Hashes of all images that were looked at.
+    images: Mutex<HashSet<u64>>,
 }
 
 /// What was looked at.
@@ -92,6 +96,18 @@ pub struct Recording {
     pub status: DocBuf,
 }
 
+impl Report {
+    /// Adds what was looked at elsewhere.
+    pub fn add(&mut self, other: &Report) {
+        self.events += other.events;
+        self.commits += other.commits;
+        self.images += other.images;
+        self.second += other.second;
+        self.with_losses += other.with_losses;
+        self.with_more += other.with_more;
+    }
+}
+
 impl Recording {
     /// A number of the engine's status, by section and name.
     pub fn status_number(&self, section: &str, name: &str) -> i64 {
@@ -114,7 +130,27 @@ fn done(result: Result<(), StorageError>) {
 impl<'t> Crashes<'t> {
     /// Of this engine.
     pub fn new(target: &'t dyn CrashTarget) -> Self {
-        Crashes { target, disabled: BTreeSet::new(), sites: Mutex::default(), further_steps: 40 }
+        Crashes {
+            target,
+            disabled: BTreeSet::new(),
+            sites: Mutex::default(),
+            further_steps: 40,
+            in_recovery: 0,
+            images: Mutex::default(),
+        }
+    }
+
+    /// Crashes again in the recovery only, not in work that follows it: and there at every point, with
+    /// all its states if they are at most `most`, else so many of them. 0: at one, with one state.
+    pub fn in_recovery_only(mut self, most: usize) -> Self {
+        self.further_steps = 0;
+        self.in_recovery = most;
+        self
+    }
+
+    /// How many different media were looked at so far, first crashes only.
+    pub fn images(&self) -> usize {
+        lock(&self.images).len()
     }
 
     /// With a site switched off.
@@ -126,6 +162,11 @@ impl<'t> Crashes<'t> {
     /// The sites that were met so far.
     pub fn sites_seen(&self) -> BTreeMap<String, u64> {
         lock(&self.sites).clone()
+    }
+
+    /// Counts what others have looked at among [`Crashes::images`].
+    pub fn count_images_of(&self, others: &Crashes<'_>) {
+        lock(&self.images).extend(lock(&others.images).iter());
     }
 
     /// Switches off what is switched off.
@@ -198,27 +239,32 @@ impl<'t> Crashes<'t> {
     }
 
     /// Looks at every state that power losses may leave, at each point of a recording that has at most
-    /// `most` of them; for short ones. Answers also at how many points there are more.
+    /// `most` of them; for short ones. Of others it looks at so many; answers also how many points
+    /// these are.
     pub fn every_power_loss(&self, recording: &Recording, most: usize) -> (Report, usize) {
+        self.every_power_loss_from(recording, 0, most)
+    }
+
+    /// As [`Crashes::every_power_loss`], at points from this number of events.
+    pub fn every_power_loss_from(
+        &self,
+        recording: &Recording,
+        from: usize,
+        most: usize,
+    ) -> (Report, usize) {
         let mut images = Vec::new();
         let mut seen = BTreeSet::new();
-        let mut skipped = 0;
+        let mut sampled = 0;
+        let emulator = &recording.emulator;
         // Of points with the same state the latest counts: it has to keep the most promises.
-        for at in (0..=recording.emulator.events()).rev() {
-            match recording.emulator.crash_all_at(at, most) {
-                Some(all) => {
-                    let new = all.into_iter().filter(|image| seen.insert(image.content_hash()));
-                    images.extend(new.zip(0..).map(|(emulator, seed)| Image {
-                        at,
-                        seed,
-                        emulator,
-                    }));
-                }
-                None => skipped += 1,
-            }
+        for at in (from..=emulator.events()).rev() {
+            let (all, whole) = states_at(emulator, at, most);
+            sampled += usize::from(!whole);
+            let new = all.into_iter().filter(|image| seen.insert(image.content_hash()));
+            images.extend(new.zip(0..).map(|(emulator, seed)| Image { at, seed, emulator }));
         }
         let images = Mutex::new(images);
-        (self.look_at(recording, Loss::Power, &|| lock(&images).pop()), skipped)
+        (self.look_at(recording, Loss::Power, &|| lock(&images).pop()), sampled)
     }
 
     /// Looks at up to `images` different states after the death of the process.
@@ -281,48 +327,90 @@ impl<'t> Crashes<'t> {
     fn look(&self, timeline: &Timeline, image: &Image, loss: Loss, report: &Mutex<Report>) {
         let states = timeline.promised(image.at, loss)..=timeline.begun(image.at);
         let found = image.emulator.events();
+        lock(&self.images).insert(image.emulator.content_hash());
         let (world, state) = self.recover(&image.emulator, timeline, states.clone());
         let opened = image.emulator.events();
         let dice = Dice::new(image.seed ^ image.at as u64);
-        match world.prepare() {
-            // Then there are only reads to be done.
-            Err(StorageError::OutOfDiskSpace) => {}
-            result => {
-                done(result);
-                work(&world, &dice, &Run { steps: self.further_steps, ..Run::default() });
+        if self.further_steps > 0 {
+            match world.prepare() {
+                // Then there are only reads to be done.
+                Err(StorageError::OutOfDiskSpace) => {}
+                result => {
+                    done(result);
+                    work(&world, &dice, &Run { steps: self.further_steps, ..Run::default() });
+                }
             }
         }
         let (later, _) = world.end();
-        let mut crashes = 0;
-        // Once in the recovery, and once anywhere.
-        for events in [opened, image.emulator.events()] {
-            let at = found + dice.below((events - found) as u64 + 1) as usize;
-            let seed = dice.bits();
-            let second = image.emulator.crash_seeded(at, seed);
+        let recovery = found..=opened;
+        let again = |at: usize, second: &Emulator, seed: u64| {
             let (timeline, states) = if at < opened && loss == Loss::Process {
                 // What the process had not made durable may go as long as the recovery has not.
                 (timeline, timeline.promised(image.at, Loss::Power)..=state)
             } else {
                 (&later, later.promised(at, Loss::Power)..=later.begun(at))
             };
-            let again = || drop(self.recover(&second, timeline, states));
+            let again = || drop(self.recover(second, timeline, states));
             if let Err(panic) = catch_unwind(AssertUnwindSafe(again)) {
                 let what = image.emulator.describe_event(at).unwrap_or_default();
                 eprintln!(
-                    "second crash after {at} events ({found}..{opened} are the recovery's, next: \
-                     {what}), image {seed}"
+                    "second crash after {at} events ({recovery:?} are the recovery's, next: {what}), \
+                     image {seed}"
                 );
                 resume_unwind(panic);
             }
-            crashes += 1;
-        }
+        };
+        let second = self.again(&image.emulator, recovery.clone(), &dice, &again);
         self.note_sites(&image.emulator);
         let mut report = lock(report);
         report.images += 1;
-        report.second += crashes;
+        report.second += second;
         report.with_losses += usize::from(state < *states.end());
         report.with_more += usize::from(state > *states.start());
     }
+
+    /// Crashes again what was recovered, in its recovery and later. Answers how often.
+    fn again(
+        &self,
+        image: &Emulator,
+        recovery: RangeInclusive<usize>,
+        dice: &Dice,
+        look: &dyn Fn(usize, &Emulator, u64),
+    ) -> usize {
+        let (found, opened) = (*recovery.start(), *recovery.end());
+        if self.in_recovery > 0 {
+            let mut seen = BTreeSet::new();
+            for at in recovery.rev() {
+                let (all, _) = states_at(image, at, self.in_recovery);
+                for (second, seed) in all.into_iter().zip(0..) {
+                    if seen.insert(second.content_hash()) {
+                        look(at, &second, seed);
+                    }
+                }
+            }
+            return seen.len();
+        }
+        let mut ends = vec![opened];
+        if self.further_steps > 0 {
+            ends.push(image.events());
+        }
+        // Once in the recovery, and once anywhere.
+        for end in &ends {
+            let at = found + dice.below((end - found) as u64 + 1) as usize;
+            let seed = dice.bits();
+            look(at, &image.crash_seeded(at, seed), seed);
+        }
+        ends.len()
+    }
+}
+
+/// All states after a power loss at this point if there are at most so many, else so many of them;
+/// and whether these are all.
+fn states_at(emulator: &Emulator, at: usize, most: usize) -> (Vec<Emulator>, bool) {
+    let some = || (0..most as u64).map(|seed| emulator.crash_seeded(at, seed)).collect();
+    let all = emulator.crash_all_at(at, most);
+    let whole = all.is_some();
+    (all.unwrap_or_else(some), whole)
 }
 
 struct Image {

@@ -24,6 +24,7 @@
 //! | [`session`] | writers, one step at a time |
 //! | [`crash`] | runs, crashes, and what recoveries have to find |
 //! | [`damage`] | bits that rot |
+//! | [`short`] | short workloads, one operation after the other, and all that there are of them |
 //! | [`sites`] | taking out one safeguard after the other |
 
 //!
@@ -42,6 +43,7 @@ pub mod model;
 pub mod plan;
 pub mod schema;
 pub mod session;
+pub mod short;
 pub mod sites;
 
 pub mod target;

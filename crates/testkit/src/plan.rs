@@ -18,7 +18,7 @@ const TEXT_MAX: u64 = 12 << 10;
 
 /// A unit that is ready to be committed.
 pub struct Plan {
-    unit: WriteUnit<'static>,
+    pub(crate) unit: WriteUnit<'static>,
     changes: Vec<Planned>,
     after: After,
 }
@@ -51,22 +51,22 @@ pub enum Outcome {
 }
 
 impl Plan {
-    fn new() -> Plan {
+    pub(crate) fn new() -> Plan {
         Plan { unit: WriteUnit::new(), changes: Vec::new(), after: After::Nothing }
     }
 
-    fn insert(&mut self, table: &Table, doc: Vec<u8>) -> usize {
+    pub(crate) fn insert(&mut self, table: &Table, doc: Vec<u8>) -> usize {
         let op = table.insert_in(&mut self.unit, &doc);
         self.changes.push(Planned::Inserted(op, doc.into()));
         op
     }
 
-    fn update(&mut self, table: &Table, id: RecordId, old: &Stored, doc: Vec<u8>) {
+    pub(crate) fn update(&mut self, table: &Table, id: RecordId, old: &Stored, doc: Vec<u8>) {
         table.update_in(&mut self.unit, id, old, &doc);
         self.changes.push(Planned::Known(Change::Put(table.id, id, doc.into())));
     }
 
-    fn delete(&mut self, table: &Table, id: RecordId, old: &Stored) {
+    pub(crate) fn delete(&mut self, table: &Table, id: RecordId, old: &Stored) {
         table.delete_in(&mut self.unit, id, old);
         self.changes.push(Planned::Known(Change::Remove(table.id, id)));
     }
@@ -196,7 +196,8 @@ pub fn definition(world: &World, dice: &Dice) -> Result<Option<Plan>, StorageErr
     }
 }
 
-fn create_collection(world: &World, dice: &Dice) -> Plan {
+/// A unit that creates a collection, with up to two indexes and some documents.
+pub(crate) fn create_collection(world: &World, dice: &Dice) -> Plan {
     let mut plan = Plan::new();
     let mut def = TableDef::new(world.new_store());
     for field in 0..dice.below(INDEXES_MAX as u64) as usize {
@@ -213,7 +214,8 @@ fn create_collection(world: &World, dice: &Dice) -> Plan {
     plan
 }
 
-fn drop_collection(world: &World, def: &TableDef) -> Result<Option<Plan>, StorageError> {
+/// A unit that drops a collection.
+pub(crate) fn drop_collection(world: &World, def: &TableDef) -> Result<Option<Plan>, StorageError> {
     let Some(old) = catalog_document(world, def)? else { return Ok(None) };
     let mut plan = Plan::new();
     plan.unit.expect_definition(def.id, def.number);
@@ -231,7 +233,7 @@ fn catalog_document(world: &World, def: &TableDef) -> Result<Option<Stored>, Sto
 }
 
 /// A unit that puts a changed definition in place of the current one.
-fn redefine(world: &World, def: TableDef) -> Result<Option<Plan>, StorageError> {
+pub(crate) fn redefine(world: &World, def: TableDef) -> Result<Option<Plan>, StorageError> {
     let Some(old) = catalog_document(world, &def)? else { return Ok(None) };
     let mut plan = Plan::new();
     plan.unit.expect_definition(def.id, def.number);

@@ -4,7 +4,7 @@ use crate::history::{History, Timeline};
 use crate::model::{Change, Model};
 use crate::schema::{CATALOG, TableDef};
 use crate::target::{CrashTarget, OpenEngine};
-use kauri_base::{CollectionId, CommitSeq, RecordId};
+use kauri_base::{CollectionId, CommitSeq, Error, RecordId};
 use kauri_medium::emulator::Emulator;
 use kauri_storage::conformance::inspect;
 use kauri_storage::conformance::table::{Table, number};
@@ -76,6 +76,15 @@ impl std::fmt::Debug for Count {
     }
 }
 
+/// What outlives an engine.
+struct Past {
+    base: Model,
+    history: History,
+    counts: Counts,
+    next_store: u32,
+    next_unique: i64,
+}
+
 impl World {
     /// Opens the directory, which holds `base` (as far as that goes before a recovery).
     pub fn open(
@@ -84,26 +93,56 @@ impl World {
         base: impl FnOnce(&Model) -> Model,
     ) -> kauri_base::Result<World> {
         let opened = target.open(emulator)?;
-        let engine = opened.engine();
-        let base = base(&Model::read(&*engine)?);
+        let base = base(&Model::read(&*opened.engine())?);
         let unique = base.stores().values().flat_map(|store| store.records.values());
         let next_unique = unique.map(|doc| number(doc, "u")).max().unwrap_or(0) + 1;
-        let world = World {
+        let past = Past {
+            next_store: base.last_store.max(9) + 1,
+            next_unique,
+            base,
+            history: History::default(),
+            counts: Counts::default(),
+        };
+        let world = World::new(opened, emulator, past);
+        world.read_catalog()?;
+        Ok(world)
+    }
+
+    fn new(opened: Box<dyn OpenEngine>, emulator: &Emulator, past: Past) -> World {
+        let engine = opened.engine();
+        World {
             emulator: emulator.clone(),
             opened,
             catalog: Table::new(&engine, CATALOG.0, &[]),
             engine,
             tables: Mutex::default(),
-            next_store: AtomicU32::new(base.last_store.max(9) + 1),
-            next_unique: AtomicI64::new(next_unique),
+            next_store: AtomicU32::new(past.next_store),
+            next_unique: AtomicI64::new(past.next_unique),
             document_bytes_max: 250 << 10,
             definitions_percent: 100,
-            base,
-            history: History::default(),
-            counts: Counts::default(),
+            base: past.base,
+            history: past.history,
+            counts: past.counts,
+        }
+    }
+
+    /// Shuts the engine down and opens it again. If either fails: why, and what happened until then.
+    pub fn restart(self, target: &dyn CrashTarget) -> Result<World, (Error, Timeline)> {
+        let closed = self.close().map_err(Error::from);
+        let World { emulator, opened, engine, catalog, base, history, counts, .. } = self;
+        drop((opened, engine, catalog));
+        let (next_store, next_unique) =
+            (self.next_store.into_inner(), self.next_unique.into_inner());
+        let past = Past { base, history, counts, next_store, next_unique };
+        let opened = match closed.and_then(|()| target.open(&emulator)) {
+            Ok(opened) => opened,
+            Err(error) => return Err((error, past.history.timeline(past.base))),
         };
-        world.read_catalog()?;
-        Ok(world)
+        let world = World::new(opened, &emulator, past);
+        match world.read_catalog() {
+            Ok(()) => Ok(world),
+            Err(error) => Err((error, world.end().0)),
+        }
     }
 
     /// Takes the tables from the catalog and attaches their indexes.

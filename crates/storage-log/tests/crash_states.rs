@@ -1,0 +1,145 @@
+//! Crash states by the thousand, and all that short workloads have.
+//!
+//! `make test` looks at ten thousand different media; `make crash` (`KAURI_CRASH=all`) at a hundred
+//! thousand, and at more of what short workloads leave on media with many small parts.
+
+mod crash_target;
+
+use crash_target::Target;
+use kauri_medium::emulator::EmulatorConfig;
+use kauri_testkit::crash::Report;
+use kauri_testkit::short::{Between, Explored, Stage, explore, workloads};
+use kauri_testkit::{Crashes, Run};
+
+/// Whether everything is to be looked at.
+fn all() -> bool {
+    std::env::var("KAURI_CRASH").is_ok_and(|what| what == "all")
+}
+
+/// Where persistence must be asked for, line by line.
+fn lines() -> EmulatorConfig {
+    EmulatorConfig { sector_bytes: 64, persist_required: true, ..EmulatorConfig::default() }
+}
+
+/// Looks at all workloads of up to `length` operations, with each way to wait between them.
+fn short(length: usize, medium: EmulatorConfig, most: usize, in_recovery: usize) -> Explored {
+    let target = Target::new(16);
+    let stage = Stage::new(&target, medium);
+    let crashes = Crashes::new(&target).in_recovery_only(in_recovery);
+    let workloads = workloads(length);
+    let mut sum = Explored::default();
+    for between in Between::ALL {
+        let explored = explore(&crashes, &target, &stage, &workloads, between, most);
+        println!("{between:?}: {explored:?}");
+        sum.workloads += explored.workloads;
+        sum.idle += explored.idle;
+        sum.points += explored.points;
+        sum.sampled += explored.sampled;
+        sum.report.add(&explored.report);
+    }
+    println!("workloads of up to {length} operations: {} different media", crashes.images());
+    assert_eq!(sum.workloads + sum.idle, 3 * workloads.len());
+    sum
+}
+
+#[test]
+fn every_workload_of_three_operations() {
+    let explored = short(3, EmulatorConfig::default(), 1 << 12, 0);
+    assert_eq!(explored.sampled, 0, "points with too many states");
+    assert_eq!((explored.workloads, explored.idle), (3 * 1747, 3 * 633));
+    assert!(explored.points > 30_000 && explored.report.images > 30_000, "{explored:?}");
+    assert!(explored.report.with_more > 3000 && explored.report.with_losses > 20_000);
+}
+
+#[test]
+fn workloads_on_a_medium_of_lines() {
+    let explored = short(if all() { 3 } else { 2 }, lines(), 256, 0);
+    assert!(explored.report.images > 15_000, "{explored:?}");
+}
+
+/// Every state at every point of the recovery of every state of workloads of one operation.
+#[test]
+fn every_crash_in_recovery() {
+    let explored = short(if all() { 2 } else { 1 }, EmulatorConfig::default(), 1 << 12, 1 << 12);
+    assert_eq!(explored.sampled, 0);
+    assert!(explored.report.images > 400 && explored.report.second > 3000, "{explored:?}");
+}
+
+/// What seeded runs add up to.
+#[derive(Default)]
+struct Sums {
+    report: Report,
+    threaded: usize,
+    units: u64,
+    collections: u64,
+    builds: u64,
+    moved: i64,
+    refused: u64,
+}
+
+/// What is run, over and over with other seeds: segments of the log, and what is done with it.
+fn runs() -> Vec<(u32, Run)> {
+    let run = Run::default();
+    let threads = Run { threads: true, sessions: 4, steps: 4000, ..run };
+    let large = EmulatorConfig { sector_bytes: 4096, ..EmulatorConfig::default() };
+    let full = Run { document_bytes: 400 << 10, definitions_percent: 5, ..run };
+    vec![
+        (14, threads),
+        (16, run),
+        (14, Run { medium: large, ..threads }),
+        (8, full),
+        (14, Run { medium: lines(), ..threads }),
+        (16, Run { medium: lines(), close: true, ..run }),
+        (8, Run { threads: true, sessions: 4, ..full }),
+    ]
+}
+
+#[test]
+fn thousands_of_media() {
+    let wanted = if all() { 100_000 } else { 10_000 };
+    let each = 500;
+    let first = kauri_testkit::seed(20_261_120);
+    let runs = runs();
+    let target = Target::new(14);
+    let counted = Crashes::new(&target);
+    let mut sums = Sums::default();
+    for seed in first.. {
+        if counted.images() >= wanted {
+            break;
+        }
+        let (segments, run) = &runs[(seed - first) as usize % runs.len()];
+        let target = Target::new(*segments);
+        let crashes = Crashes::new(&target);
+        let recording = crashes.record(seed, run);
+        let report = match seed % 5 {
+            0 => crashes.process_deaths(&recording, seed, each),
+            _ => crashes.power_losses(&recording, seed, each),
+        };
+        assert_eq!(report.second, 2 * report.images);
+        counted.count_images_of(&crashes);
+        sums.threaded += if run.threads { report.images } else { 0 };
+        sums.report.add(&report);
+        sums.units += recording.counts.multi_document.get();
+        sums.collections += recording.counts.collections.get();
+        sums.builds += recording.counts.builds.get();
+        sums.refused += recording.counts.conflicts.get() + recording.counts.no_space.get();
+        sums.moved += recording.status_number("cleaner", "movedRecords");
+    }
+    let Sums { report, threaded, units, collections, builds, moved, refused } = sums;
+    println!(
+        "{} different media, {threaded} of them of runs with writers in threads, {} crashed again: {} \
+         lack commits, {} have more than was promised; of runs with {} commits, {units} units of many \
+         documents, {collections} collections created or dropped, {builds} index builds, {moved} \
+         records moved by the cleaner, {refused} units refused",
+        counted.images(),
+        report.second,
+        report.with_losses,
+        report.with_more,
+        report.commits,
+    );
+    assert!(counted.images() >= wanted && threaded > wanted / 3);
+    assert!(report.with_losses > wanted / 3 && report.with_more > wanted / 5, "{report:?}");
+    let runs = (wanted / each) as u64;
+    assert!(units > 100 * runs && collections > 10 * runs && builds > 5 * runs);
+    assert!(moved > 50 * runs as i64 && refused > 10 * runs);
+}
