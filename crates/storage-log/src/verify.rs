@@ -4,9 +4,9 @@ use crate::address::Address;
 use crate::collection::Registry;
 use crate::format::meta::Meta;
 use crate::format::record::Kind;
-use crate::format::segment::SegmentHeader;
+use crate::format::segment::{SegmentHeader, Trailer};
 use crate::format::summary::Entry;
-use crate::format::{LOG_FILE, META_FILE, Stream};
+use crate::format::{LOG_FILE, META_FILE, SEGMENT_HEADER_BYTES, Stream, TRAILER_BYTES};
 use crate::options::Options;
 use crate::reader::{Contents, Found, Next, RecordReader, read_header, read_summary, read_trailer};
 use crate::recovery::{Builder, FoundPending, Kept, Log, Outcome, Scan};
@@ -169,6 +169,9 @@ fn verify_locked(
     let options = Options { segment_bytes: meta.segment_bytes, ..Options::default() };
     let segments = Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
     let mut report = Report::default();
+    if meta.encode() != bytes {
+        report.damage.push(Damage::at(0, 0, format!("one copy of {META_FILE} is damaged")));
+    }
     let log = Log { medium: &*medium, faults, segments: &segments, meta: &meta };
     let scanned = Scan::new(log, threads, &*options.clock).run();
     let mut ends = HashMap::new();
@@ -283,12 +286,12 @@ struct Check<'m> {
 impl Check<'_> {
     fn segment(&mut self, segment: u32, end: u32, meta: &Meta) -> Result<()> {
         let found = read_header(self.medium, self.faults, self.segments, segment, &meta.directory)?;
-        let header = match found {
+        let (header, mut damaged) = match found {
             Found::Header(header, damage) => {
                 if let Some(what) = damage {
                     self.report.damage.push(Damage::at(segment, 0, what));
                 }
-                header
+                (header, damage.is_some())
             }
             Found::Blank => return Ok(()),
             Found::Garbage(what) => {
@@ -302,6 +305,7 @@ impl Check<'_> {
             None => end,
         };
         self.report.segments_used += 1;
+        let records = self.report.records;
         let summary = self.summary(&header, end)?;
         let mut reader =
             RecordReader::new(self.medium, self.faults, self.segments, segment, header.epoch, end);
@@ -316,7 +320,38 @@ impl Check<'_> {
             None => while self.record(segment, &mut reader, None)? {},
         }
         self.report.bytes += u64::from(reader.offset());
+        // All of the header is durable before there are records.
+        damaged |= self.report.records == records;
+        if !damaged
+            && self.read::<{ SEGMENT_HEADER_BYTES as usize }>(segment, 0)? != *header.encode()
+        {
+            self.report.damage.push(Damage::at(segment, 0, "one copy of the header is damaged"));
+        }
         Ok(())
+    }
+
+    /// Bytes at an offset in a segment.
+    fn read<const N: usize>(&self, segment: u32, offset: u32) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.medium.read(self.segments.file_offset(segment) + u64::from(offset), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Whether the segment's trailer would be one if one of its bits were another. A trailer that is
+    /// missing tells nothing: not all segments were sealed.
+    fn trailer_is_damaged(&self, header: &SegmentHeader) -> Result<bool> {
+        let segment_bytes = self.segments.segment_bytes();
+        let mut bytes: [u8; TRAILER_BYTES as usize] =
+            self.read(header.segment, segment_bytes - TRAILER_BYTES)?;
+        for bit in 0..8 * bytes.len() {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let trailer = Trailer::decode(&bytes, segment_bytes);
+            if trailer.is_some_and(|t| (t.segment, t.epoch) == (header.segment, header.epoch)) {
+                return Ok(true);
+            }
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        Ok(false)
     }
 
     /// The entries of a segment's summary, if it has one that fits its end.
@@ -324,6 +359,10 @@ impl Check<'_> {
         let epoch = Some(header.epoch);
         let segment = header.segment;
         let trailer = read_trailer(self.medium, self.segments, segment, epoch)?;
+        if trailer.is_none() && self.trailer_is_damaged(header)? {
+            let at = self.segments.segment_bytes() - TRAILER_BYTES;
+            self.report.damage.push(Damage::at(segment, at, "the trailer is damaged"));
+        }
         let Some(trailer) = trailer.filter(|t| end == u32::MAX || t.records_end == end) else {
             return Ok(None);
         };

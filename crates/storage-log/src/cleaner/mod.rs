@@ -77,9 +77,11 @@ impl Work {
         }
     }
 
-    /// Whether it was enough to be judged, and gained nothing.
+    /// Whether it was enough to be judged, and gained nothing; or next to nothing, as when the same
+    /// records go around and around and only the segment that was open at first was gained.
     fn is_fruitless(self, judged: u64) -> bool {
-        self.emptied >= judged && self.opened >= self.emptied
+        let gained = self.emptied.saturating_sub(self.opened);
+        self.emptied >= judged && gained <= self.emptied / REFUSED_VICTIMS
     }
 
     /// Whether a writer need not wait for more: dense segments give little each, but many of them give
