@@ -6,13 +6,14 @@ export PATH := $(HOME)/.cargo/bin:/usr/local/cargo/bin:$(PATH)
 PORT ?= 27017
 DBPATH ?= ./data
 
-.PHONY: help run build check test lab bench fmt clean
+.PHONY: help run build check test crash lab bench fmt clean
 
 help:
 	@echo "make run     build and serve on 127.0.0.1:$(PORT), data in $(DBPATH)"
 	@echo "make build   target/release/kauri"
 	@echo "make check   format, lint, layering, fast tests (a few minutes)"
 	@echo "make test    everything"
+	@echo "make crash   a hundred thousand crash states (half an hour)"
 	@echo "make lab     persistent memory and power cuts, in an emulated machine (minutes)"
 	@echo "make bench   measurements against an echo server"
 
@@ -34,6 +35,10 @@ check:
 test:
 	scripts/bootstrap test
 	scripts/test
+
+crash:
+	scripts/bootstrap build
+	KAURI_CRASH=all cargo test --locked -p kauri-storage-log --test crash_states -- --nocapture
 
 lab: build
 	scripts/bootstrap test

@@ -16,9 +16,9 @@ fn all() -> bool {
     std::env::var("KAURI_CRASH").is_ok_and(|what| what == "all")
 }
 
-/// Where persistence must be asked for.
-fn asked() -> EmulatorConfig {
-    EmulatorConfig { persist_required: true, ..EmulatorConfig::default() }
+/// Persistent memory: lines of 64 bytes, torn by words.
+fn memory() -> EmulatorConfig {
+    EmulatorConfig::persistent_memory()
 }
 
 /// Looks at all workloads of up to `length` operations, with each way to wait between them.
@@ -52,9 +52,9 @@ fn every_workload_of_three_operations() {
 }
 
 #[test]
-fn workloads_on_a_medium_of_asked() {
-    let explored = short(if all() { 3 } else { 2 }, asked(), 256, 0);
-    assert!(explored.report.images > 15_000, "{explored:?}");
+fn workloads_on_persistent_memory() {
+    let explored = short(if all() { 3 } else { 2 }, memory(), 64, 0);
+    assert!(explored.report.images > 3000, "{explored:?}");
 }
 
 /// Every state at every point of the recovery of every state of short workloads.
@@ -89,8 +89,8 @@ fn runs() -> Vec<(u32, Run)> {
         (16, run),
         (14, Run { medium: large, ..threads }),
         (8, full),
-        (14, Run { medium: asked(), ..threads }),
-        (16, Run { medium: asked(), close: true, ..run }),
+        (14, Run { medium: memory(), ..threads }),
+        (16, Run { medium: memory(), close: true, ..run }),
         (8, Run { threads: true, sessions: 4, ..full }),
     ]
 }
@@ -113,7 +113,7 @@ fn thousands_of_media() {
         let crashes = Crashes::new(&target);
         let recording = crashes.record(seed, run);
         let report = match seed % 5 {
-            0 if !run.medium.persist_required => crashes.process_deaths(&recording, seed, each),
+            0 => crashes.process_deaths(&recording, seed, each),
             _ => crashes.power_losses(&recording, seed, each),
         };
         assert_eq!(report.second, 2 * report.images);
