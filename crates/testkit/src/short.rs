@@ -119,7 +119,7 @@ fn perform(op: Op, world: &World) -> Result<bool, StorageError> {
             None => None,
         },
         Op::BuildIndex => return build(world),
-        Op::DropIndex => match first.and_then(|def| Some((def, def.indexes.last()?))) {
+        Op::DropIndex => match tables.iter().find_map(|def| Some((def, def.indexes.last()?))) {
             Some((def, index)) => plan::drop_index(world, def.clone(), index.index.spec.id)?,
             None => None,
         },
@@ -234,6 +234,7 @@ impl Stage {
                 }
                 plan.commit(&world)?;
             }
+            assert!(build(&world)?, "no index");
             world.sync()?;
             world.maintain(0)?;
             world.sync()
@@ -275,7 +276,8 @@ impl Stage {
                         world = again;
                         Ok(true)
                     }
-                    Err((error, timeline)) => {
+                    Err(stopped) => {
+                        let (error, timeline) = *stopped;
                         return Ok(done(&emulator, timeline, last_from, idle, Some(error)));
                     }
                 },

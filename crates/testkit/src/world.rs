@@ -127,7 +127,7 @@ impl World {
     }
 
     /// Shuts the engine down and opens it again. If either fails: why, and what happened until then.
-    pub fn restart(self, target: &dyn CrashTarget) -> Result<World, (Error, Timeline)> {
+    pub fn restart(self, target: &dyn CrashTarget) -> Result<World, Box<(Error, Timeline)>> {
         let closed = self.close().map_err(Error::from);
         let World { emulator, opened, engine, catalog, base, history, counts, .. } = self;
         drop((opened, engine, catalog));
@@ -136,12 +136,12 @@ impl World {
         let past = Past { base, history, counts, next_store, next_unique };
         let opened = match closed.and_then(|()| target.open(&emulator)) {
             Ok(opened) => opened,
-            Err(error) => return Err((error, past.history.timeline(past.base))),
+            Err(error) => return Err(Box::new((error, past.history.timeline(past.base)))),
         };
         let world = World::new(opened, &emulator, past);
         match world.read_catalog() {
             Ok(()) => Ok(world),
-            Err(error) => Err((error, world.end().0)),
+            Err(error) => Err(Box::new((error, world.end().0))),
         }
     }
 
