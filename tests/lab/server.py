@@ -22,6 +22,9 @@ def main():
     life = Writes("lab")
     directory = str(life.server.directory)
     assert directory.startswith(os.environ["DAX"] + "/"), directory
+    medium = life.client.admin.command("serverStatus")["pmlog"]["medium"]
+    assert medium["mapSync"] is True, medium
+    print("server:", medium["description"], flush=True)
     while life.under_way < DEATHS:
         assert life.deaths < 4 * DEATHS, f"only {life.under_way} of {life.deaths} deaths count"
         life.cycle()

@@ -67,12 +67,16 @@ fn check(log: &str, device: &str, mount: &Path, history: &str, cuts: usize) -> R
     let history = History::read(history)?;
     let mut file = std::fs::OpenOptions::new().write(true).open(device)?;
     let bytes = file.seek(io::SeekFrom::End(0))?;
-    let marks: Vec<_> = log.marks().collect();
+    // The kernel marks the end of the log with a word.
+    let marks = log.marks().filter_map(|(at, text)| Some((at, text.parse::<u64>().ok()?)));
+    let marks: Vec<_> = marks.collect();
     let (first, _) = marks.first().ok_or("no mark in the log")?;
     let seed = kauri_testkit::seed(20_261_120);
     let dice = Dice::new(seed);
     let mut points: Vec<_> =
-        (0..cuts).map(|_| first + dice.below((log.len() - first) as u64 + 1) as usize).collect();
+        (1..cuts).map(|_| first + dice.below((log.len() - first) as u64 + 1) as usize).collect();
+    // The end of the log is one of them.
+    points.push(log.len());
     points.sort_unstable();
     let mut replay = Replay::new(&log, bytes);
     let (mut missing, mut beyond, mut states) = (0, 0, std::collections::BTreeSet::new());
@@ -81,10 +85,10 @@ fn check(log: &str, device: &str, mount: &Path, history: &str, cuts: usize) -> R
         file.rewind()?;
         file.write_all(&contents)?;
         file.sync_all()?;
-        let mark = marks.iter().rfind(|(at, _)| *at <= point).map_or("0", |(_, text)| text);
-        let promised: u64 = mark.parse()?;
-        let found = look(device, mount, &history)
-            .map_err(|error| format!("power cut after {point} writes, mark {mark}: {error}"))?;
+        let promised = marks.iter().rfind(|(at, _)| *at <= point).map_or(0, |(_, seq)| *seq);
+        let found = look(device, mount, &history).map_err(|error| {
+            format!("power cut after {point} writes, {promised} promised: {error}")
+        })?;
         if found < promised {
             return Err(
                 format!("after {point} writes: {promised} was promised, not {found}").into()
