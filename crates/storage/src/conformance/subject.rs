@@ -7,15 +7,16 @@ use std::thread::JoinHandle;
 
 /// An engine under test. Its maintenance runs on threads until it is closed.
 pub struct Subject {
-    open: Box<dyn FnMut() -> Arc<dyn StorageEngine>>,
+    // First, so that it is closed before its directory goes, which `open` may own.
     running: Option<Running>,
+    open: Box<dyn FnMut() -> Arc<dyn StorageEngine>>,
 }
 
 impl Subject {
     /// Of what `open` opens: the first time an engine without data; if the engine is durable, every
     /// later time one with the data of that before, which has been closed by then.
     pub fn new<E: StorageEngine + 'static>(mut open: impl FnMut() -> Arc<E> + 'static) -> Self {
-        let mut subject = Subject { open: Box::new(move || open()), running: None };
+        let mut subject = Subject { running: None, open: Box::new(move || open()) };
         subject.reopen();
         subject
     }
