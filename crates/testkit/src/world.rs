@@ -10,8 +10,11 @@ use kauri_storage::conformance::inspect;
 use kauri_storage::conformance::table::{Table, number};
 use kauri_storage::{CommitTicket, Durability, OpKind, StorageEngine, StorageError, WriteUnit};
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 /// See the module's head. Shared by all sessions.
 pub struct World {
@@ -25,6 +28,8 @@ pub struct World {
     tables: Mutex<BTreeMap<CollectionId, TableDef>>,
     base: Model,
     history: History,
+    /// The last commit whose acknowledgement has to be waited for.
+    last: Mutex<Option<CommitTicket>>,
     next_store: AtomicU32,
     next_unique: AtomicI64,
     /// With more bytes of documents than this, new ones are short and deletes frequent.
@@ -122,6 +127,7 @@ impl World {
             definitions_percent: 100,
             base: past.base,
             history: past.history,
+            last: Mutex::default(),
             counts: past.counts,
         }
     }
@@ -256,6 +262,7 @@ impl World {
                 if !changes.is_empty() {
                     self.history.committed(ticket.seq, began_at, changes);
                     self.note_reached(ticket);
+                    self.note_last(ticket);
                 }
             }
             Err(StorageError::WriteConflict | StorageError::StaleCatalog(_)) => {
@@ -266,6 +273,24 @@ impl World {
             Err(_) => {}
         }
         result
+    }
+
+    fn note_last(&self, ticket: &CommitTicket) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|last| last.seq < ticket.seq) {
+            *last = Some(ticket.clone());
+        }
+    }
+
+    /// Whether the last commit may be acknowledged as written.
+    fn last_is_written(&self) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(ticket) = last.as_mut().and_then(|last| last.ticket(Durability::Written)) else {
+            return true;
+        };
+        let mut ticket = ticket.clone();
+        let polled = Pin::new(&mut ticket).poll(&mut Context::from_waker(Waker::noop()));
+        matches!(polled, Poll::Ready(Ok(())))
     }
 
     /// Notes what a commit has been promised without anybody waiting: on memory that lasts, everything.
@@ -293,11 +318,13 @@ impl World {
         Ok(())
     }
 
-    /// Hands everything to the operating system, and notes that it was promised.
+    /// Hands everything to the operating system, and notes that it was promised if that was done.
     pub fn flush(&self) {
         let seq = self.snapshot();
         self.engine.flush();
-        self.history.promised(self.emulator.events(), seq, Durability::Written);
+        if self.last_is_written() {
+            self.history.promised(self.emulator.events(), seq, Durability::Written);
+        }
     }
 
     /// Shuts the engine down, and notes that all is promised.
