@@ -51,6 +51,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     log::install(Box::new(|_, line| println!("{line}")), Box::new(move || times.unix_ms()));
     let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     let path = text("dbpath");
+    if !Path::new(&path).is_dir() {
+        let message = format!("Data directory {path} not found. Give its path with --dbpath.");
+        return Err(Error::new(ErrorCode::NonExistentPath, message));
+    }
     let directory: Arc<dyn Directory> = Arc::new(PlainDirectory::open(Path::new(&path))?);
     let full = text("verify") == "full" || matches.get_flag("repair");
     let report = look(&directory, full, &*clock)?;

@@ -9,6 +9,10 @@ use kauri_base::log::{self, Attr};
 use kauri_base::{Error, Result, bail, limits};
 use kauri_bson::{Doc, DocWriter, Elem, Value};
 use kauri_wire::Compressor;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 /// `hello`.
@@ -30,9 +34,20 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let request = Request::parse(invocation)?;
         if let Some(wait_ms) = request.max_await_ms {
             // A standalone server's topology never changes: all there is to do is to wait.
-            invocation.worker.sleep(Duration::from_millis(wait_ms)).await;
+            let stopping = &invocation.server.stopping;
+            let mut waited = pin!(invocation.worker.sleep(Duration::from_millis(wait_ms)));
+            // The task is also woken when the client has gone, and when the server is to stop.
+            poll_fn(|cx| {
+                if stopping.load(Ordering::Relaxed) || invocation.op.check_for_interrupt().is_err()
+                {
+                    return Poll::Ready(());
+                }
+                waited.as_mut().poll(cx)
+            })
+            .await;
             invocation.op.check_for_interrupt()?;
-            invocation.more_to_come = invocation.exhaust_allowed;
+            invocation.more_to_come =
+                invocation.exhaust_allowed && !stopping.load(Ordering::Relaxed);
         }
         write(invocation, &request);
         Ok(())

@@ -186,3 +186,20 @@ fn shutdown_is_asked_for_and_new_commands_are_refused() {
     let asked = test.shutdowns.lock().unwrap().recv_timeout(crate::common::PATIENCE);
     assert!(asked.is_ok());
 }
+
+#[test]
+fn a_server_that_stops_answers_who_waits_in_hello() {
+    let test = TestServer::start();
+    let client = test.client();
+    let version = at(&client.ok(doc! { "hello" => 1 }), "topologyVersion");
+    client
+        .send(&doc! { "hello" => 1, "topologyVersion" => version, "maxAwaitTimeMS" => 3_600_000 });
+    until("hello waits", || {
+        let mut waits = false;
+        test.server.operations.for_each(|running| waits |= running.name == "hello");
+        waits
+    });
+    let shutdown = std::thread::spawn(move || drop(test));
+    assert_eq!(code_of(&client.receive().unwrap()), 0);
+    shutdown.join().unwrap();
+}
