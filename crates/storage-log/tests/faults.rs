@@ -13,20 +13,6 @@ use kauri_testkit::short::{Between, Op, Stage};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-const KINDS: [IoKind; 11] = [
-    IoKind::Read,
-    IoKind::Store,
-    IoKind::Drain,
-    IoKind::Grow,
-    IoKind::Open,
-    IoKind::FileRead,
-    IoKind::FileWrite,
-    IoKind::FileSync,
-    IoKind::FileRename,
-    IoKind::DirectorySync,
-    IoKind::Lock,
-];
-
 /// Everything that there is to do.
 const WORK: [Op; 16] = [
     Op::Insert,
@@ -72,10 +58,10 @@ fn sweep(medium: EmulatorConfig, between: Between) -> Found {
     assert_eq!((whole.idle, whole.error), (None, None), "without faults");
     let watched = counts.borrow_mut().take().expect("an emulator");
     let io: BTreeMap<IoKind, u64> =
-        KINDS.into_iter().map(|kind| (kind, watched.faults().io_count(kind))).collect();
+        IoKind::ALL.into_iter().map(|kind| (kind, watched.faults().io_count(kind))).collect();
     println!("{io:?}");
     // Memory is stored to without a call that could fail.
-    assert!(KINDS.iter().all(|kind| io[kind] > 0 || *kind == IoKind::Store), "{io:?}");
+    assert!(IoKind::ALL.iter().all(|kind| io[kind] > 0 || *kind == IoKind::Store), "{io:?}");
     let mut found = Found::default();
     for (kind, count) in io {
         for index in 0..count {

@@ -1,8 +1,8 @@
 //! Reading an index.
 
-use crate::core::failed;
 use crate::keys;
 use crate::registry::IndexState;
+use crate::store::unless_dropped;
 use crate::sys::{Code, Cursor, Use};
 use crate::unit::WtUnit;
 use kauri_base::{Access, IndexId, RecordId};
@@ -69,12 +69,8 @@ impl Index {
         self.state.dropped.load(Atomic::Acquire)
     }
 
-    /// A table that has been dropped reads as an empty one.
     fn unless_dropped<T: Default>(&self, result: Result<T, Code>) -> Result<T, StorageError> {
-        match result {
-            Err(Code::NO_ENTRY) if self.is_dropped() => Ok(T::default()),
-            result => result.map_err(failed),
-        }
+        unless_dropped(self.is_dropped(), result)
     }
 }
 

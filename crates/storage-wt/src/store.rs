@@ -37,17 +37,24 @@ pub fn join(out: &mut Vec<u8>, version: u64, doc: &[u8]) {
     out.extend_from_slice(doc);
 }
 
+/// A table that has been dropped reads as an empty one.
+pub fn unless_dropped<T: Default>(
+    is_dropped: bool,
+    result: Result<T, Code>,
+) -> Result<T, StorageError> {
+    match result {
+        Err(Code::NO_ENTRY) if is_dropped => Ok(T::default()),
+        result => result.map_err(failed),
+    }
+}
+
 impl Store {
     fn is_dropped(&self) -> bool {
         self.state.dropped.load(Atomic::Acquire)
     }
 
-    /// A table that has been dropped reads as an empty one.
     fn unless_dropped<T: Default>(&self, result: Result<T, Code>) -> Result<T, StorageError> {
-        match result {
-            Err(Code::NO_ENTRY) if self.is_dropped() => Ok(T::default()),
-            result => result.map_err(failed),
-        }
+        unless_dropped(self.is_dropped(), result)
     }
 
     fn record<'g>(&self, id: RecordId, value: &'g [u8]) -> Result<Record<'g>, StorageError> {
