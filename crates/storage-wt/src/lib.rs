@@ -22,42 +22,25 @@
 //! | `keys` | index keys as bytes |
 //! | `build` | filling an index from the records |
 //! | `status` | figures, messages |
+#![cfg(feature = "wiredtiger")]
 
-#[cfg(feature = "wiredtiger")]
 mod acks;
-#[cfg(feature = "wiredtiger")]
 mod build;
-#[cfg(feature = "wiredtiger")]
 mod commit;
-#[cfg(feature = "wiredtiger")]
 mod core;
-#[cfg(feature = "wiredtiger")]
 mod engine;
-#[cfg(feature = "wiredtiger")]
 mod index;
-#[cfg(feature = "wiredtiger")]
 mod index_write;
-#[cfg(feature = "wiredtiger")]
 mod keys;
-#[cfg(feature = "wiredtiger")]
 mod open;
-#[cfg(feature = "wiredtiger")]
 mod registry;
-#[cfg(feature = "wiredtiger")]
 mod rows;
-#[cfg(feature = "wiredtiger")]
 mod sequence;
-#[cfg(feature = "wiredtiger")]
 mod status;
-#[cfg(feature = "wiredtiger")]
 mod store;
-#[cfg(feature = "wiredtiger")]
 #[allow(unsafe_code)]
 mod sys;
-#[cfg(feature = "wiredtiger")]
 mod unit;
 
-#[cfg(feature = "wiredtiger")]
 pub use engine::{Figures, WiredTiger};
-#[cfg(feature = "wiredtiger")]
 pub use open::Options;

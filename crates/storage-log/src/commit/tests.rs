@@ -109,17 +109,22 @@ fn what_the_cleaner_takes_for_dead_is_replaced_durably() {
     assert_eq!(live_record(&core, 100), Some(0xff));
 }
 
-/// A unit has its number and is not applied yet when a snapshot is taken that is to show it.
-#[test]
-fn a_snapshot_waits_for_units_that_have_their_number() {
-    let emulator = Emulator::new(EmulatorConfig::default());
-    let core = open(&emulator);
+/// An engine with one document, and the commit that inserted it.
+fn with_a_document() -> (Arc<Core>, CommitSeq) {
+    let core = open(&Emulator::new(EmulatorConfig::default()));
     commit(&core, |unit| {
         unit.push(STORE, RecordId(0), OpKind::CreateStore);
     });
     let seen = commit(&core, |unit| {
         unit.insert(STORE, document(1));
     });
+    (core, seen)
+}
+
+/// A unit has its number and is not applied yet when a snapshot is taken that is to show it.
+#[test]
+fn a_snapshot_waits_for_units_that_have_their_number() {
+    let (core, seen) = with_a_document();
     let mut unit = WriteUnit::new();
     unit.update(STORE, RecordId(1), seen, document(2));
     let Scratch { mut guard, mut plan } = core.take_scratch();
@@ -147,14 +152,7 @@ fn a_snapshot_waits_for_units_that_have_their_number() {
 /// number before keeps nothing, whichever of them is applied when.
 #[test]
 fn units_keep_versions_for_the_snapshots_before_them() {
-    let emulator = Emulator::new(EmulatorConfig::default());
-    let core = open(&emulator);
-    commit(&core, |unit| {
-        unit.push(STORE, RecordId(0), OpKind::CreateStore);
-    });
-    let seen = commit(&core, |unit| {
-        unit.insert(STORE, document(1));
-    });
+    let (core, seen) = with_a_document();
     let hold = core.hold().expect("holding");
     let seen = commit(&core, |unit| {
         unit.update(STORE, RecordId(1), seen, document(2));
