@@ -6,16 +6,18 @@ export PATH := $(HOME)/.cargo/bin:/usr/local/cargo/bin:$(PATH)
 PORT ?= 27017
 DBPATH ?= ./data
 
-.PHONY: help run build check test crash lab bench fmt clean
+.PHONY: help run build check test crash shuttle lab bench bench-engine fmt clean
 
 help:
 	@echo "make run     build and serve on 127.0.0.1:$(PORT), data in $(DBPATH)"
 	@echo "make build   target/release/kauri"
 	@echo "make check   format, lint, layering, fast tests (a few minutes)"
 	@echo "make test    everything"
-	@echo "make crash   a hundred thousand crash states (half an hour)"
+	@echo "make crash   a hundred thousand crash states (ten to fifteen minutes on two cores)"
+	@echo "make shuttle the log's threads in many more orders (minutes; SHUTTLE_ITERATIONS, SHUTTLE_SEED)"
 	@echo "make lab     persistent memory and power cuts, in an emulated machine (minutes)"
 	@echo "make bench   measurements against an echo server"
+	@echo "make bench-engine   the storage engine's figures, beside WiredTiger's (a quarter of an hour)"
 
 run: build
 	@mkdir -p $(DBPATH)
@@ -38,7 +40,13 @@ test:
 
 crash:
 	scripts/bootstrap build
-	KAURI_CRASH=all cargo test --locked -p kauri-storage-log --test crash_states -- --nocapture
+	KAURI_CRASH=all cargo test --locked --profile crash -p kauri-storage-log --test crash_states \
+	  -- --nocapture --test-threads=1
+
+shuttle: export SHUTTLE_ITERATIONS ?= 20000
+shuttle:
+	scripts/bootstrap build
+	cargo test --locked -p kauri-storage-log --features shuttle --test shuttle
 
 lab: build
 	scripts/bootstrap test
@@ -46,6 +54,11 @@ lab: build
 
 bench: build
 	scripts/bench
+
+bench-engine:
+	scripts/bootstrap bench
+	cargo build --release --locked -p kauri-server --features wiredtiger
+	scripts/bench_engine
 
 fmt:
 	cargo fmt --all

@@ -5,11 +5,11 @@
 //! [`Ticket::wait`]), and asks again. A ticket that resolves promises nothing but that asking again
 //! is worthwhile.
 
+use crate::sync::Arc;
+use crate::sync::thread::{self, Thread};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 
 /// A value, or the ticket to wait for before asking again.
 #[must_use]

@@ -6,7 +6,7 @@
 //! costs; so the two are measured in turns within one run, by one generator, and the figure is the
 //! ratio ([`compare`]).
 //!
-//! Besides, the storage engines by themselves ([`engine`]).
+//! Besides, the storage engines by themselves ([`engine`]), and both in YCSB's workloads ([`ycsb`]).
 //!
 //! Where it sits: a tool above `transport`, `wire` and the engines; it knows nothing of the server's
 //! insides.
@@ -19,3 +19,4 @@ pub mod engine;
 pub mod histogram;
 pub mod load;
 pub mod writelock;
+pub mod ycsb;

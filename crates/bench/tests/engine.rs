@@ -9,7 +9,7 @@ fn every_part_gives_figures() {
     let settings = Settings { parts, kinds: vec![Kind::PmLog], ..Settings::quick() };
     let mut said = Vec::new();
     let lines = engine::run(&settings, &mut |text| said.push(text.to_owned())).expect("measuring");
-    assert_eq!(said.iter().filter(|text| text.starts_with("measuring")).count(), 10);
+    assert_eq!(said.iter().filter(|text| text.starts_with("measuring")).count(), 11);
     assert!(lines.len() >= 20, "{} lines", lines.len());
     for line in &lines {
         let figure = line.pmlog.unwrap_or_else(|| panic!("{} has no figure", line.name));

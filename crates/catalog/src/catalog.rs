@@ -146,15 +146,20 @@ impl Catalog {
                 write(&self.views).insert(name, Arc::new(view));
             }
             Stored::Collection { id, ns, uuid, options, indexes } => {
-                let mut attached = Vec::new();
+                let mut wanted: Vec<(IndexSpec, Arc<dyn KeyGenerator>)> = Vec::new();
+                let mut known = Vec::new();
                 for (index_id, ready, spec) in indexes {
                     let keys = IndexKeys::new(IndexDefinition::from_spec(spec.as_doc())?);
                     if ready {
                         keys.set_complete();
                     }
-                    let generator: Arc<dyn KeyGenerator> = keys.clone();
-                    let engine_spec = IndexSpec { id: index_id, unique: keys.definition.unique };
-                    let built = self.engine.attach_index(id, engine_spec, generator);
+                    let spec = IndexSpec { id: index_id, unique: keys.definition.unique };
+                    wanted.push((spec, keys.clone()));
+                    known.push((index_id, keys, ready));
+                }
+                let built = self.engine.attach_indexes(id, &wanted);
+                let mut attached = Vec::new();
+                for ((index_id, keys, ready), built) in known.into_iter().zip(built) {
                     match built {
                         Ok(()) => {}
                         // A unique index whose build had not ended may still meet duplicates.

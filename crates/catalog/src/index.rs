@@ -225,6 +225,10 @@ impl KeyGenerator for IndexKeys {
         self.is_complete().then(|| self.definition.tag())
     }
 
+    fn is_of_id(&self) -> bool {
+        self.definition.is_id() && self.definition.partial.is_none()
+    }
+
     fn learned(&self) -> Vec<u8> {
         let words = self.multikey.words.iter();
         words.flat_map(|word| word.load(Ordering::Acquire).to_le_bytes()).collect()

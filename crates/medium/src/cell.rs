@@ -4,8 +4,8 @@
 #![allow(unsafe_code)]
 
 use crate::{EpochDomain, Guard};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use kauri_base::sync::Arc;
+use kauri_base::sync::atomic::{AtomicPtr, Ordering};
 
 /// A place for one object, or none. What is replaced is dropped when every guard that was inside
 /// has left.
@@ -82,7 +82,7 @@ impl<T> Drop for Retired<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicUsize;
+    use kauri_base::sync::atomic::AtomicUsize;
 
     struct Counted(Arc<AtomicUsize>, u32);
 

@@ -6,8 +6,8 @@
 //! in the order in which it was published, without any call of the kernel.
 
 use crate::{Latency, Site};
+use kauri_base::sync::Arc;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 /// The mapping of a log file, as [`crate::Medium::mapped`] answers it. What can be done with it is
 /// this crate's secret.

@@ -2,7 +2,7 @@
 //! replaced whole, and a lock that keeps a second server out.
 
 use crate::{Error, Faults, Medium, Result, Site};
-use std::sync::Arc;
+use kauri_base::sync::Arc;
 
 /// The name of the lock file, as in MongoDB's data directories.
 pub const LOCK_FILE: &str = "mongod.lock";

@@ -10,9 +10,9 @@
 
 use crate::sync::lock;
 use crate::{Error, IoKind, Result};
+use kauri_base::sync::Mutex;
+use kauri_base::sync::atomic::{AtomicBool, Ordering};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A label of one place in the code, unique in the program: `"commit.drain"`.
 pub type Site = &'static str;

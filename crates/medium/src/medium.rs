@@ -102,6 +102,12 @@ pub trait Medium: Send + Sync {
     /// Fills `into` from `offset`. All of it or an error.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 
+    /// Fills `into` from `offset` if that takes no waiting for a device, and answers whether it has. If
+    /// not, or if anything is wrong, [`read`](Medium::read) does it or says what.
+    fn read_now(&self, _offset: u64, _into: &mut [u8]) -> bool {
+        false
+    }
+
     /// The file's own memory, if it is mapped: for a [`crate::SegmentCache`], which stores to it
     /// without another call of this trait. From then on [`store`](Medium::store) is refused. None on
     /// files that are not.

@@ -1,11 +1,12 @@
 //! The atomics and locks that `epoch` and the block states are written with. A model checker's test
 //! compiles those sources against a module of its own by this name.
 
-pub(crate) use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
-pub(crate) use std::sync::{Mutex, MutexGuard};
+use kauri_base::sync::PoisonError;
+pub(crate) use kauri_base::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+pub(crate) use kauri_base::sync::{Mutex, MutexGuard};
 
 /// A lock whose holder panicked is as good as any: what it guards is kept consistent by the order of
 /// writes, not by unwinding.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

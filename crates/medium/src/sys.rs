@@ -27,6 +27,19 @@ pub(crate) fn pwritev(file: &File, parts: &[IoSlice<'_>], offset: u64) -> Result
     }
 }
 
+/// Reads some bytes from `offset`, as far as the kernel has them in memory; `EAGAIN` if it has none,
+/// `EOPNOTSUPP` where the file system can't tell.
+pub(crate) fn read_in_memory(file: &File, into: &mut [u8], offset: u64) -> Result<usize> {
+    let part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let offset = libc::off_t::try_from(offset).map_err(|_| too_large())?;
+    // SAFETY: the kernel writes into the slice, which is borrowed for the call, and no further.
+    let read = unsafe { libc::preadv2(file.as_raw_fd(), &part, 1, offset, libc::RWF_NOWAIT) };
+    match read {
+        0.. => Ok(read as usize),
+        _ => Err(Error::last_os_error()),
+    }
+}
+
 /// Allocates `len` bytes from `offset` and makes the file that long.
 pub(crate) fn fallocate(file: &File, offset: u64, len: u64) -> Result<()> {
     let offset = libc::off_t::try_from(offset).map_err(|_| too_large())?;

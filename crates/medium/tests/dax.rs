@@ -421,3 +421,48 @@ fn each_of_persisting_and_fencing_is_needed() {
     let image = emulator.crash_at(emulator.events(), &mut |_| 0).open_log("log").unwrap();
     assert_eq!(image.len(), 4096);
 }
+
+/// Set for the process that is to die.
+const SHORTENED: &str = "KAURI_TEST_SHORTENED_LOG";
+
+/// Looks at memory behind which there is no file any more.
+fn look_at_a_shortened_file(dir: &Path) -> ! {
+    let log = open(dir, Dax::Simulated).create_log("log", "t").unwrap();
+    let cache = cache(&log, 2);
+    let mut writer = cache.open_segment(1).unwrap();
+    writer.append(&[&[7; 20_000]]).unwrap();
+    publish(&mut writer).unwrap();
+    let mut guard = cache.domain().register();
+    guard.enter();
+    let Access::Ready(bytes) = cache.read(&guard, 1, 0, 20_000).unwrap() else { panic!() };
+    let files = std::fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path());
+    let file = files.into_iter().find(|path| path.to_string_lossy().contains("log")).unwrap();
+    std::fs::File::options().write(true).open(file).unwrap().set_len(4096).unwrap();
+    let sum: u64 = bytes.iter().map(|byte| u64::from(*byte)).sum();
+    panic!("the bytes are there: {sum}");
+}
+
+/// A process that is stopped since mapped memory can't be reached says which file and place it was and
+/// what to do, and dies of the signal.
+#[test]
+fn memory_that_is_gone_is_named() {
+    use std::os::unix::process::ExitStatusExt;
+    if let Some(dir) = std::env::var_os(SHORTENED) {
+        look_at_a_shortened_file(Path::new(&dir));
+    }
+    let dir = TempDir::new("shortened");
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "memory_that_is_gone_is_named", "--nocapture"])
+        .env(SHORTENED, dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.signal(), Some(7), "{said}");
+    let lines: Vec<_> = said.lines().filter(|line| line.starts_with("kauri: fatal: ")).collect();
+    assert_eq!(lines.len(), 1, "{said}");
+    let path = dir.path().to_string_lossy();
+    let place = format!("at byte {SEGMENT} ");
+    for words in [&*path, &place, "SIGBUS", "shorter", "kauri check", "--verify", "--repair"] {
+        assert!(lines[0].contains(words), "{words}: {}", lines[0]);
+    }
+}

@@ -475,3 +475,46 @@ fn threads_store_and_drain_at_once_and_what_they_drained_is_there() {
         }
     }
 }
+
+/// Where there are too many states for all of them, each sector is lost alone and kept alone, and torn.
+#[test]
+fn one_by_one_each_sector_is_lost_and_kept_and_torn() {
+    let emulator = Emulator::new(EmulatorConfig {
+        sector_bytes: 64,
+        tear_bytes: 8,
+        ..EmulatorConfig::default()
+    });
+    let log = durable_log(&emulator, 8192);
+    for sector in 0..20 {
+        store(&log, 64 * sector, &[sector as u8 + 1; 64]);
+    }
+    assert!(emulator.crash_all_at(emulator.events(), 1 << 12).is_none());
+    let images = emulator.crash_one_by_one_at(emulator.events(), 0);
+    let found: BTreeSet<Vec<u8>> = images.iter().map(contents).collect();
+    assert_eq!(found.len(), images.len(), "two are the same");
+    let state = |there: &dyn Fn(usize) -> bool, torn: usize, missing: &dyn Fn(usize) -> bool| {
+        let mut bytes = vec![0; 8192];
+        for (number, byte) in bytes.iter_mut().take(64 * 20).enumerate() {
+            let (sector, word) = (number / 64, number % 64 / 8);
+            if there(sector) && !(sector == torn && missing(word)) {
+                *byte = sector as u8 + 1;
+            }
+        }
+        bytes
+    };
+    let none = |_: usize| false;
+    for sector in 0..20 {
+        assert!(found.contains(&state(&|n| n == sector, 99, &none)), "only {sector}");
+        assert!(found.contains(&state(&|n| n != sector, 99, &none)), "all but {sector}");
+        assert!(found.contains(&state(&|n| n < sector, 99, &none)), "before {sector}");
+        assert!(found.contains(&state(&|n| n >= sector, 99, &none)), "from {sector}");
+        for half in [|word| word < 4, |word| word >= 4] {
+            assert!(found.contains(&state(&|n| n == sector, sector, &half)), "{sector} torn alone");
+            assert!(found.contains(&state(&|_| true, sector, &half)), "{sector} torn");
+        }
+        let one = |missing: usize| state(&|_| true, sector, &|word| word == missing);
+        assert!((0..8).any(|word| found.contains(&one(word))), "a word of {sector}");
+    }
+    let more = emulator.crash_one_by_one_at(emulator.events(), 50);
+    assert!(more.len() > images.len() + 10, "{} and {}", more.len(), images.len());
+}

@@ -6,7 +6,8 @@ use common::{Choices, TempDir, matches_pattern, pattern_of, with_faults};
 use kauri_base::Access;
 use kauri_medium::cache::SegmentCache;
 use kauri_medium::plain::PlainDirectory;
-use kauri_medium::{CacheConfig, Directory, EpochDomain, Guard};
+use kauri_medium::{CacheConfig, Directory, EpochDomain, Guard, Medium, MediumKind, Result, Site};
+use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -29,6 +30,48 @@ impl Published {
     fn get(&self) -> (u32, u32) {
         let word = self.0.load(Ordering::Acquire);
         ((word >> 32) as u32, word as u32)
+    }
+}
+
+/// A medium that has only every third read at hand: the others go by way of the threads.
+struct Sometimes(Arc<dyn Medium>, AtomicU64);
+
+impl Medium for Sometimes {
+    fn kind(&self) -> MediumKind {
+        self.0.kind()
+    }
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn grow(&self, new_len: u64) -> Result<()> {
+        self.0.grow(new_len)
+    }
+
+    fn store(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        self.0.store(offset, parts)
+    }
+
+    fn persist(&self, offset: u64, len: u64, site: Site) -> Result<()> {
+        self.0.persist(offset, len, site)
+    }
+
+    fn drain(&self, site: Site) -> Result<()> {
+        self.0.drain(site)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.0.read(offset, into)
+    }
+
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        self.1.fetch_add(1, Ordering::Relaxed).is_multiple_of(3)
+            && self.0.read(offset, into).is_ok()
     }
 }
 
@@ -58,6 +101,7 @@ fn setup(io_threads: usize) -> Arc<Setup> {
         name: "stress",
         ..CacheConfig::default()
     };
+    let medium = Arc::new(Sometimes(medium, AtomicU64::new(0)));
     let cache = SegmentCache::new(medium, Arc::clone(&domain), config).unwrap();
     let published = (0..SEGMENTS).map(|_| Published::default()).collect();
     let (done, reads) = (AtomicBool::new(false), AtomicU64::new(0));

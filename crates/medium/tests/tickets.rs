@@ -10,7 +10,7 @@ use kauri_medium::{CacheConfig, Directory, EpochDomain, Error, Medium, MediumKin
 use std::future::Future;
 use std::io::IoSlice;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -27,6 +27,8 @@ struct Gated {
     arrived: AtomicUsize,
     /// Blocks with which reads began, in the order in which they came to the gate.
     order: Mutex<Vec<usize>>,
+    /// Whether everything can be read without waiting, past the gate.
+    at_hand: AtomicBool,
 }
 
 impl Gated {
@@ -83,6 +85,10 @@ impl Medium for Gated {
         }
         self.inner.read(offset, into)
     }
+
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        self.at_hand.load(Ordering::Acquire) && self.inner.read(offset, into).is_ok()
+    }
 }
 
 /// A cache over a segment full of its pattern, nothing of it in memory.
@@ -100,6 +106,7 @@ fn setup(io_threads: usize) -> (SegmentCache, Arc<Gated>, TempDir) {
         opened: Condvar::new(),
         arrived: AtomicUsize::new(0),
         order: Mutex::default(),
+        at_hand: AtomicBool::new(false),
     });
     let config = CacheConfig {
         segment_bytes: SEGMENT,
@@ -143,6 +150,35 @@ impl Wake for Wakes {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Release);
     }
+}
+
+#[test]
+fn what_the_medium_has_at_hand_is_read_without_a_ticket() {
+    let (cache, gate, _dir) = setup(1);
+    gate.at_hand.store(true, Ordering::Release);
+    let mut guard = cache.domain().register();
+    guard.enter();
+    for (offset, len, pattern) in [
+        (100, 50, Pattern::Point),
+        (BLOCK - 1, 2, Pattern::Behind),
+        (5 * BLOCK, 2 * BLOCK, Pattern::Point),
+    ] {
+        let Access::Ready(bytes) = cache.read_with(&guard, 0, offset as u32, len, pattern).unwrap()
+        else {
+            panic!("a ticket for what was at hand")
+        };
+        assert!(matches_pattern(bytes, 0, 0, offset));
+    }
+    // Where only a part is asked for at first, all of it comes.
+    let part = cache.read_part(&guard, 0, 9 * BLOCK as u32, 10, 2 * BLOCK).unwrap();
+    assert!(matches!(part, Access::Ready(bytes) if bytes.len() == 10));
+    assert!(is_in_memory(&cache, 9 * BLOCK, 2 * BLOCK));
+    let stats = cache.stats();
+    assert_eq!((stats.misses, stats.reads, stats.read_bytes), (0, 4, 6 * BLOCK as u64));
+    // A scan reads ahead of itself: that is for the threads.
+    let ticket = cache.read_with(&guard, 0, 12 * BLOCK as u32, 10, Pattern::Scan).unwrap();
+    assert!(matches!(ticket, Access::WouldBlock(_)));
+    gate.set(true);
 }
 
 #[test]

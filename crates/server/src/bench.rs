@@ -45,6 +45,7 @@ pub fn command() -> Command {
         .args_conflicts_with_subcommands(true)
         .subcommand(crate::bench_writelock::command())
         .subcommand(crate::bench_engine::command())
+        .subcommand(crate::bench_ycsb::command())
 }
 
 /// The echo server's form: a process of its own.
@@ -94,6 +95,7 @@ impl Drop for Echo {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     match matches.subcommand() {
         Some(("engine", matches)) => return crate::bench_engine::run(matches),
+        Some(("ycsb", matches)) => return crate::bench_ycsb::run(matches),
         Some(("writelock", matches)) => return crate::bench_writelock::run(matches),
         _ => {}
     }

@@ -19,7 +19,7 @@ pub fn command() -> Command {
              and is a median. Bytes written are the engine's own count; the notes give the kernel's \
              and the device's beside it. For timing the machine should be idle.",
         )
-        .arg(value("only", "LIST", "measurements, separated by commas [default: all]: insert, zipf, uniform, sparse, dense (write amplification), memory, recovery, get, scan, commit, cleaner"))
+        .arg(value("only", "LIST", "measurements, separated by commas [default: all]: insert, zipf, uniform, sparse, dense (write amplification), memory, recovery, get, scan, commit, cleaner, verify"))
         .arg(value("engines", "LIST", "pmlog,wiredTiger [default: all that are built in]"))
         .arg(value("documents", "N", "documents [default: 400000]"))
         .arg(value("bytes", "N", "size of a document [default: 1024]"))
@@ -38,6 +38,7 @@ pub fn command() -> Command {
                 .help("small and short, to see that it runs; the figures mean nothing"),
         )
         .arg(Arg::new("memory-of").long("memory-of").hide(true))
+        .arg(Arg::new("repeat").long("repeat").hide(true))
 }
 
 /// Runs the measurements and prints the table.
@@ -46,6 +47,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     if let Some(name) = matches.get_one::<String>("memory-of") {
         println!("{}", engine::memory_of(kind(name)?, &settings)?);
         return Ok(());
+    }
+    if let Some(operation) = matches.get_one::<String>("repeat") {
+        let mut kinds = settings.kinds.iter();
+        return kinds.try_for_each(|kind| engine::repeat(*kind, operation, &settings));
     }
     let lines = engine::run(&settings, &mut |text| eprintln!("{text}"))?;
     print!("{}", engine::render(&lines));
@@ -57,7 +62,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     Ok(())
 }
 
-fn kind(name: &str) -> Result<Kind> {
+/// The engine of this name.
+pub fn kind(name: &str) -> Result<Kind> {
     match name {
         "pmlog" => Ok(Kind::PmLog),
         "wiredTiger" if engine::HAS_WIREDTIGER => Ok(Kind::WiredTiger),
@@ -78,6 +84,7 @@ fn settings(matches: &ArgMatches) -> Result<Settings> {
     };
     let full = if matches.get_flag("quick") { Settings::quick() } else { Settings::full() };
     let list = |name: &str| text(name).map(|list| list.split(',').collect::<Vec<_>>());
+    let documents = number("documents", full.documents)?;
     Ok(Settings {
         parts: match list("only") {
             None => full.parts,
@@ -87,7 +94,9 @@ fn settings(matches: &ArgMatches) -> Result<Settings> {
             None => full.kinds,
             Some(names) => names.into_iter().map(kind).collect::<Result<_>>()?,
         },
-        documents: number("documents", full.documents)?,
+        documents,
+        // As many times more as there are by default.
+        overwritten: documents.saturating_mul(full.overwritten) / full.documents.max(1),
         fill: full.fill,
         document_bytes: number("bytes", full.document_bytes as u64)?.clamp(64, 16 << 20) as usize,
         rounds: number("rounds", full.rounds as u64)? as usize,

@@ -1,20 +1,16 @@
 //! `kauri bench writelock`: runs the write-lock experiment, a server of its own for each mode.
 
+use crate::bench_server::Server;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bench::writelock::disk::Device;
 use kauri_bench::writelock::report::{self, Mode};
-use kauri_bench::writelock::{self, Plan, Scatter, Target};
+use kauri_bench::writelock::{self, Plan, Point, Scatter, Target};
 use kauri_bson::extjson::{self, Format};
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
-
-/// How long a server may take to start: it reads its whole index.
-const START_PATIENCE: Duration = Duration::from_secs(900);
 
 /// The command line's form.
 pub fn command() -> Command {
@@ -33,10 +29,11 @@ pub fn command() -> Command {
         .arg(value("bytes", "112", "size of a document"))
         .arg(value("hot", "10000", "documents that are read, the first ones"))
         .arg(value("seconds", "10", "seconds of each measurement"))
+        .arg(value("rounds", "3", "rounds, each with every mode; a point is compared with its own round's reads without writes"))
         .arg(value("cache-gb", "0.0625", "cache of a server, in GB"))
         .arg(value("port", "27417", "port of the servers"))
         .arg(value("seed", "1", "seed of the random ids"))
-        .arg(optional("device", "block device whose reads are counted, as in /sys/class/block"))
+        .arg(optional("device", "block device whose reads are counted, as in /sys/class/block: those of the control group, if it counts them, else all"))
         .arg(optional("cgroup", "control group that a server is put into; may be repeated").action(ArgAction::Append))
         .arg(optional("load-only", "loads the data directory and ends").action(ArgAction::SetTrue))
         .arg(optional("json", "file that all figures are written to"))
@@ -61,6 +58,7 @@ struct Options {
     modes: Vec<(String, String)>,
     scatters: Vec<Scatter>,
     rates: Vec<f64>,
+    rounds: usize,
     cache_gb: f64,
     port: u16,
     device: Option<Device>,
@@ -104,6 +102,7 @@ impl Options {
             modes: text(matches, "modes").split(',').map(mode).collect::<Result<_>>()?,
             scatters: text(matches, "writes").split(',').map(scatter).collect::<Result<_>>()?,
             rates,
+            rounds: number::<usize>(matches, "rounds")?.max(1),
             cache_gb: number(matches, "cache-gb")?,
             port: number(matches, "port")?,
             device: matches.get_one::<String>("device").cloned().map(Device),
@@ -115,72 +114,32 @@ impl Options {
     }
 }
 
+impl Options {
+    fn target(&self, address: SocketAddr, pid: Option<u32>) -> Target {
+        let (device, cgroups) = (self.device.clone(), self.cgroups.clone());
+        Target { address, pid, device, cgroups }
+    }
+}
+
 /// A server that was started for a measurement.
-struct Server {
-    child: Child,
+struct Running {
+    server: Server,
     target: Target,
 }
 
-impl Server {
-    fn start(options: &Options, dbpath: &Path, mode: Option<&(String, String)>) -> Result<Server> {
-        let program = std::env::current_exe().map_err(failed)?;
-        let mut command = std::process::Command::new(program);
-        command
-            .args(["serve", "--nounixsocket", "--bind_ip", "127.0.0.1", "--slowms", "100000"])
-            .args(["--port", &options.port.to_string()])
-            .args(["--cacheSizeGB", &options.cache_gb.to_string()])
-            .arg("--dbpath")
-            .arg(dbpath)
-            .stdout(Stdio::null());
+impl Running {
+    fn start(options: &Options, dbpath: &Path, mode: Option<&(String, String)>) -> Result<Running> {
+        let mut arguments = vec!["--cacheSizeGB".to_owned(), options.cache_gb.to_string()];
         if let Some((granularity, yielding)) = mode {
-            command.args(["--setParameter", &format!("lockGranularity={granularity}")]);
-            command.args(["--setParameter", &format!("lockYielding={yielding}")]);
-        }
-        let child = command.spawn().map_err(failed)?;
-        let pid = child.id();
-        let address = SocketAddr::from(([127, 0, 0, 1], options.port));
-        let device = options.device.clone();
-        let mut server = Server { child, target: Target { address, pid: Some(pid), device } };
-        for cgroup in &options.cgroups {
-            let file = cgroup.join("cgroup.procs");
-            std::fs::write(&file, pid.to_string()).map_err(|error| {
-                Error::new(ErrorCode::OperationFailed, format!("{}: {error}", file.display()))
-            })?;
-        }
-        let deadline = Instant::now() + START_PATIENCE;
-        loop {
-            if let Some(status) = server.child.try_wait().map_err(failed)? {
-                let message = format!("the server ended at its start: {status}");
-                return Err(Error::new(ErrorCode::OperationFailed, message));
+            for parameter in
+                [format!("lockGranularity={granularity}"), format!("lockYielding={yielding}")]
+            {
+                arguments.extend(["--setParameter".to_owned(), parameter]);
             }
-            if TcpStream::connect(address).is_ok() {
-                return Ok(server);
-            }
-            if Instant::now() > deadline {
-                return Err(Error::new(ErrorCode::OperationFailed, "the server does not start"));
-            }
-            std::thread::sleep(Duration::from_millis(50));
         }
-    }
-
-    /// Ends it as a clean shutdown does.
-    fn stop(mut self) -> Result<()> {
-        let mut stream = TcpStream::connect(self.target.address).map_err(failed)?;
-        // It may end before it answers.
-        let _ = writelock::command(&mut stream, "admin", "shutdown");
-        let status = self.child.wait().map_err(failed)?;
-        match status.success() {
-            true => Ok(()),
-            false => Err(Error::new(ErrorCode::OperationFailed, format!("the server: {status}"))),
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // After `stop` there is nothing left to end.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let server = Server::start(options.port, dbpath, &arguments, &options.cgroups)?;
+        let target = options.target(server.address(), Some(server.pid()));
+        Ok(Running { server, target })
     }
 }
 
@@ -208,10 +167,13 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         let address = found.ok_or_else(|| {
             Error::bad_value(format!("--address should be host:port, not '{address}'"))
         })?;
-        let target = Target { address, pid: None, device: options.device.clone() };
+        let target = options.target(address, None);
         load(&options, &target)?;
         println!("{}", report::heading());
-        modes.push(measure(&options, &target, None, "as it is", &mut expected)?);
+        modes.push(Mode { name: "as it is".to_owned(), points: Vec::new() });
+        for round in 0..options.rounds {
+            measure(&options, &target, None, &mut modes[0], round, &mut expected)?;
+        }
     } else {
         let dbpath = matches
             .get_one::<String>("dbpath")
@@ -220,21 +182,30 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         std::fs::create_dir_all(&dbpath).map_err(failed)?;
         // Without control groups: loading is not what is measured.
         let loader = Options { cgroups: Vec::new(), ..Options::parse(matches)? };
-        let server = Server::start(&loader, &dbpath, None)?;
+        let server = Running::start(&loader, &dbpath, None)?;
         load(&options, &server.target)?;
-        server.stop()?;
+        server.server.stop()?;
         if matches.get_flag("load-only") {
             return Ok(());
         }
         println!("{}", report::heading());
-        for mode in &options.modes {
-            let server = Server::start(&options, &dbpath, Some(mode))?;
-            let name = format!("{}/{}", mode.0, mode.1);
-            let dbpath = Some(dbpath.as_path());
-            modes.push(measure(&options, &server.target, dbpath, &name, &mut expected)?);
-            server.stop()?;
+        let name = |mode: &(String, String)| format!("{}/{}", mode.0, mode.1);
+        let named = |mode| Mode { name: name(mode), points: Vec::new() };
+        modes = options.modes.iter().map(named).collect();
+        for round in 0..options.rounds {
+            for (mode, results) in options.modes.iter().zip(&mut modes) {
+                let running = Running::start(&options, &dbpath, Some(mode))?;
+                let path = Some(dbpath.as_path());
+                measure(&options, &running.target, path, results, round, &mut expected)?;
+                running.server.stop()?;
+            }
         }
     }
+    println!(
+        "\nall rounds (medians; misses, device reads and losses are sums)\n{}",
+        report::heading()
+    );
+    report::summary_lines(&modes).iter().for_each(|line| println!("{line}"));
     write_files(matches, &modes)
 }
 
@@ -247,26 +218,28 @@ fn load(options: &Options, target: &Target) -> Result<()> {
     Ok(())
 }
 
+/// Measures every point once, reads without writes at the beginning and at the end.
 fn measure(
     options: &Options,
     target: &Target,
     dbpath: Option<&Path>,
-    name: &str,
+    mode: &mut Mode,
+    round: usize,
     expected: &mut HashMap<i64, i64>,
-) -> Result<Mode> {
-    let mut mode = Mode { name: name.to_owned(), points: Vec::new() };
+) -> Result<()> {
     for scatter in &options.scatters {
         writelock::warm(target, &options.plan).map_err(failed)?;
-        for rate in &options.rates {
+        let mut lines = Vec::new();
+        for rate in options.rates.iter().chain(&[0.0]) {
             dbpath.map_or(Ok(()), forget_pages)?;
             let point = writelock::measure(target, &options.plan, *scatter, *rate, expected);
-            mode.points.push(point.map_err(failed)?);
-            if let Some(point) = mode.points.last() {
-                println!("{}", report::line(&mode, point));
-            }
+            lines.push(mode.points.len());
+            mode.points.push(Point { round, ..point.map_err(failed)? });
         }
+        // Only now is known what they are compared with.
+        lines.iter().for_each(|point| println!("{}", report::line(mode, &mode.points[*point])));
     }
-    Ok(mode)
+    Ok(())
 }
 
 fn write_files(matches: &ArgMatches, modes: &[Mode]) -> Result<()> {

@@ -1,4 +1,5 @@
-//! `kauri check`: looks at a data directory that no server has open, and mends it if told to.
+//! `kauri check`: looks at a data directory that no server has open, and mends it if told to. The same
+//! for `kauri serve --verify full` and `--repair`.
 //!
 //! What is found is told in log lines; the exit status is 0 if nothing is wrong, or nothing any more.
 
@@ -72,12 +73,50 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     Err(damaged(&report, "is damaged in"))
 }
 
+/// Before a server starts: reads everything and tells what is damaged. The server starts all the same
+/// if the log can be followed, since what is whole can be read.
+pub fn before_start(directory: &Arc<dyn Directory>) -> Result<()> {
+    if directory.read_file(kauri_storage_log::format::META_FILE)?.is_none() {
+        return Ok(());
+    }
+    let report = look(directory, true, &SystemClock::new())?;
+    let names = names(&report);
+    report.damage.iter().for_each(|damage| tell(damage, &names));
+    // What is damaged and outdated matters to nobody; a repair leaves it, too.
+    if matters(&report) > 0 {
+        let attr = Attr::new()
+            .num("damaged", report.damage.len())
+            .num("ofCurrentDocuments", matters(&report));
+        let message = "The directory is damaged; what is whole is served, and --repair moves the rest \
+                       aside";
+        log::warning("STORAGE", 6_200_210, CTX, message, attr);
+    }
+    Ok(())
+}
+
+/// `kauri serve --repair`: mends the directory.
+pub fn mend(directory: &Arc<dyn Directory>) -> Result<()> {
+    let clock = SystemClock::new();
+    let report = look(directory, true, &clock)?;
+    let names = names(&report);
+    report.damage.iter().for_each(|damage| tell(damage, &names));
+    if report.damage.is_empty() {
+        log::info("STORAGE", 6_200_211, CTX, "There is nothing to repair", Attr::new());
+        return Ok(());
+    }
+    repair(directory, &report, &names, &clock)
+}
+
+/// Places of damage that matter to documents.
+fn matters(report: &Report) -> usize {
+    report.damage.iter().filter(|damage| damage.current != Some(false)).count()
+}
+
 fn damaged(report: &Report, what: &str) -> Error {
-    let current = report.damage.iter().filter(|damage| damage.current != Some(false));
     let message = format!(
         "the directory {what} {} places, {} of which matter to documents",
         report.damage.len(),
-        current.count()
+        matters(report)
     );
     Error::new(ErrorCode::DataCorruptionDetected, message)
 }
@@ -104,8 +143,15 @@ fn look(directory: &Arc<dyn Directory>, full: bool, clock: &dyn Clock) -> Result
         .num("bytes", report.bytes)
         .num("bytesPerSecond", (report.bytes as f64 / seconds) as u64)
         .num("droppedRecords", report.dropped_records)
-        .num("damaged", report.damage.len());
+        .num("damaged", report.damage.len())
+        .num("damagedInImages", report.images.len());
     log::info("STORAGE", 6_200_202, CTX, "Checked the directory", attr);
+    for damage in &report.images {
+        let attr = with_place(damage, &names(&report)).str("what", &damage.what);
+        let message =
+            "An index's image is damaged; it is not used, and the index is made from documents";
+        log::warning("STORAGE", 6_200_213, CTX, message, attr);
+    }
     Ok(report)
 }
 
@@ -176,6 +222,25 @@ fn repair(
         open_threads: parallel::cores(),
         ..kauri_storage_log::Options::default()
     };
+    let mended = kauri_storage_log::salvage(&**directory, &options)?;
+    for place in &mended {
+        let attr = with_place(&place.damage, names)
+            .str("what", &place.damage.what)
+            .num("bytes", place.damage.payload_len)
+            .str("file", &place.file)
+            .num("lossy", place.lossy);
+        let message = "The log could not be followed here; it has been mended";
+        log::warning("STORAGE", 6_200_214, CTX, message, attr);
+    }
+    let (again, new_names);
+    let (report, names) = if mended.is_empty() {
+        (report, names)
+    } else {
+        again = look(directory, true, clock)?;
+        new_names = self::names(&again);
+        again.damage.iter().for_each(|damage| tell(damage, &new_names));
+        (&again, &new_names)
+    };
     let repaired = kauri_storage_log::repair(directory, options, report)?;
     let mut lost: BTreeMap<String, u64> = BTreeMap::new();
     for (damage, file) in &repaired.lost {
@@ -194,6 +259,7 @@ fn repair(
         return Err(damaged(&again, "is still damaged in"));
     }
     let attr = Attr::new().num("documents", repaired.lost.len()).num("collections", lost.len());
+    let attr = attr.num("placesMended", mended.len());
     log::info("STORAGE", 6_200_206, CTX, "The directory has been repaired", attr);
     Ok(())
 }

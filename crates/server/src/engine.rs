@@ -6,7 +6,7 @@ use kauri_base::{Error, ErrorCode, Result};
 use kauri_bson::Value;
 use kauri_commands::parameters::{Kind, Parameter, Parameters};
 use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
-use kauri_medium::{Dax, Delayed, Latency};
+use kauri_medium::{Dax, Delayed, Directory, Latency};
 use kauri_storage::ephemeral::EphemeralEngine;
 use kauri_storage::{Maintenance, StorageEngine};
 use kauri_storage_log::PmLog;
@@ -162,6 +162,20 @@ fn open_wiredtiger(_options: &Options) -> Result<(Arc<dyn StorageEngine>, Close)
     ))
 }
 
+/// `--repair`: mends the data directory, which no server has open.
+pub fn repair(options: &Options) -> Result<()> {
+    let name = options.text("storage.engine", "pmlog");
+    if name != "pmlog" {
+        let message = format!("--repair is for pmlog; storage engine '{name}' mends itself");
+        return Err(Error::new(ErrorCode::InvalidOptions, message));
+    }
+    let path = data_directory(options)?;
+    let attr = Attr::new().str("path", path.display().to_string());
+    log::info("STORAGE", 6_200_212, "initandlisten", "Repairing the data directory", attr);
+    let directory: Arc<dyn Directory> = Arc::new(PlainDirectory::open(&path)?);
+    crate::check::mend(&directory)
+}
+
 fn open_log(options: &Options, latency: &Arc<Latency>) -> Result<PmLog> {
     let path = data_directory(options)?;
     let dax = match options.text("storage.pmlog.persistentMemory", "auto").as_str() {
@@ -174,7 +188,11 @@ fn open_log(options: &Options, latency: &Arc<Latency>) -> Result<PmLog> {
     }
     let latency = Arc::clone(latency);
     let options_of_directory = DirectoryOptions { dax, latency, ..DirectoryOptions::default() };
-    let directory = PlainDirectory::open_with(&path, options_of_directory)?;
+    let directory: Arc<dyn Directory> =
+        Arc::new(PlainDirectory::open_with(&path, options_of_directory)?);
+    if options.text("storage.pmlog.verify", "quick") == "full" {
+        crate::check::before_start(&directory)?;
+    }
     let engine_options = kauri_storage_log::Options {
         cache_bytes: options.gigabytes("storage.cacheSizeGB").unwrap_or_else(default_cache_bytes),
         commit_interval_ms: options.number("storage.journal.commitIntervalMs", 100),
@@ -190,7 +208,7 @@ fn open_log(options: &Options, latency: &Arc<Latency>) -> Result<PmLog> {
         .str("path", path.display().to_string())
         .num("cacheBytes", engine_options.cache_bytes);
     log::info("STORAGE", 22315, "initandlisten", "Opening storage engine", attr);
-    PmLog::open(Arc::new(directory), engine_options)
+    PmLog::open(directory, engine_options)
 }
 
 /// Half of the memory beyond 1 GB, and 256 MB at least, as MongoDB's cache.

@@ -2,7 +2,9 @@
 
 mod bench;
 mod bench_engine;
+mod bench_server;
 mod bench_writelock;
+mod bench_ycsb;
 mod check;
 mod engine;
 mod logging;

@@ -139,6 +139,19 @@ const KNOWN: &[Known] = &[
         "threads that read the log at the start and build indexes [default: one per core]",
     ),
     known(
+        "storage.pmlog.verify",
+        "verify",
+        Kind::Text,
+        "what is checked before the server starts: quick, what a start reads; full, every record's CRC \
+         [default: quick]",
+    ),
+    known(
+        "storage.repair",
+        "repair",
+        Kind::Flag,
+        "check every record, move damaged ones aside, and exit",
+    ),
+    known(
         "storage.pmlog.persistentMemory",
         "persistentMemory",
         Kind::Text,
@@ -202,7 +215,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("tlsCertificateKeyFile", "net.tls.certificateKeyFile"),
     ("fork", "processManagement.fork"),
     ("profile", "operationProfiling.mode"),
-    ("repair", "storage.repair"),
     ("directoryperdb", "storage.directoryPerDB"),
 ];
 
@@ -381,6 +393,9 @@ impl Options {
                 return Err(bad(format!("--{flag} must be at most {PM_LATENCY_NANOS_MAX}")));
             }
         }
+        if !matches!(self.text("storage.pmlog.verify", "quick").as_str(), "quick" | "full") {
+            return Err(bad("--verify must be quick or full".to_owned()));
+        }
         let segment_mb = self.number("storage.pmlog.segmentSizeMB", 64);
         if segment_mb > 128 || !segment_mb.is_power_of_two() {
             return Err(bad("--segmentSizeMB must be a power of two from 1 to 128".to_owned()));
@@ -528,6 +543,7 @@ mod tests {
             (&["--journalCommitInterval", "0"], "between 1 and 500"),
             (&["--segmentSizeMB", "3"], "power of two"),
             (&["--persistentMemory", "yes"], "simulated"),
+            (&["--verify", "summaries"], "quick or full"),
             (&["--pmReadLatencyNanos", "1000000000"], "at most"),
             (&["--setParameter", "x"], "name=value"),
         ] {

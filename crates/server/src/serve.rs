@@ -35,6 +35,9 @@ pub fn run(options: Options) -> Result<()> {
         let attr = Attr::new().str("error", error.to_string());
         log::warning("CONTROL", 6200101, CTX, "Cannot raise the limit of open files", attr);
     }
+    if options.flag("storage.repair", false) {
+        return crate::engine::repair(&options);
+    }
     let mut engine = Engine::open(&options)?;
     let server = assemble(&options, &engine, clock, stop)?;
     engine.define_parameters(&server.parameters);

@@ -19,7 +19,16 @@ fn the_experiment_runs_in_all_modes() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let output = Command::new(env!("CARGO_BIN_EXE_kauri"))
         .args(["bench", "writelock", "--documents", "60000", "--hot", "500", "--seconds", "1"])
-        .args(["--rates", "50", "--cache-gb", "0.002", "--port", &port.to_string()])
+        .args([
+            "--rounds",
+            "1",
+            "--rates",
+            "50",
+            "--cache-gb",
+            "0.002",
+            "--port",
+            &port.to_string(),
+        ])
         .arg("--dbpath")
         .arg(&dbpath)
         .arg("--json")
@@ -36,7 +45,7 @@ fn the_experiment_runs_in_all_modes() {
     for mode in modes {
         let points = mode.get("points").and_then(Value::as_sequence).unwrap();
         let asked: Vec<_> = points.iter().map(|p| number(p, "writesAskedPerSecond")).collect();
-        assert_eq!(asked, [0.0, 50.0, 0.0, 50.0]);
+        assert_eq!(asked, [0.0, 50.0, 0.0, 0.0, 50.0, 0.0]);
         for point in points {
             // For 1.2 seconds.
             let sent = if number(point, "writesAskedPerSecond") > 0.0 { 60.0 } else { 0.0 };
@@ -46,8 +55,16 @@ fn the_experiment_runs_in_all_modes() {
             assert!(number(point, "readsPerSecond") > 0.0, "{told}");
         }
         // Most of the documents that are not read are not in memory.
-        assert!(number(&points[3], "misses") >= 30.0, "{told}");
-        assert!(number(&points[3], "cacheReads") >= 30.0, "{told}");
+        assert!(number(&points[4], "misses") >= 30.0, "{told}");
+        assert!(number(&points[4], "cacheReads") >= 30.0, "{told}");
+        // Both points without writes are what the others are compared with, and one in the summary.
+        let reads: Vec<_> = points.iter().map(|p| number(p, "readsPerSecond")).collect();
+        let base = (reads[3] + reads[5]) / 2.0;
+        let kept = number(&points[4], "readsKept");
+        assert!((kept - reads[4] / base).abs() < 1e-9, "{told}");
+        let summary = mode.get("summary").and_then(Value::as_sequence).unwrap();
+        assert_eq!(summary.len(), 4, "{told}");
+        assert_eq!(number(&summary[3], "readsKept"), kept, "{told}");
         if mode.get("mode").and_then(Value::as_str) == Some("document/on") {
             assert!(points.iter().all(|p| number(p, "readersWaitedForLock") == 0.0), "{told}");
         }

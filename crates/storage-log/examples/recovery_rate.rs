@@ -1,4 +1,4 @@
-//! How fast a directory opens: address tables from summaries, then one index from the documents.
+//! How fast a directory opens: address tables from summaries, then the index on `_id`.
 //!
 //! `cargo run --release -p kauri-storage-log --example recovery_rate -- [directory] [documents]
 //! [bytes a document]`
@@ -35,6 +35,10 @@ impl KeyGenerator for Keys {
     fn image_tag(&self) -> Option<u64> {
         Some(1)
     }
+
+    fn is_of_id(&self) -> bool {
+        true
+    }
 }
 
 fn document(n: u64, bytes: usize) -> Vec<u8> {
@@ -50,7 +54,9 @@ fn document(n: u64, bytes: usize) -> Vec<u8> {
 
 fn open(path: &Path, open_threads: usize) -> Arc<PmLog> {
     let directory = PlainDirectory::open(path).expect("the directory");
-    let options = Options { cache_bytes: 1 << 30, open_threads, ..Options::default() };
+    // Whoever wants a record that is not in memory reads it.
+    let base = Options { read_threads: 0, ..Options::default() };
+    let options = Options { cache_bytes: 1 << 30, open_threads, ..base };
     Arc::new(PmLog::open(Arc::new(directory), options).expect("the engine"))
 }
 

@@ -6,11 +6,11 @@
 
 use crate::core::Core;
 use crate::lock;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use kauri_base::ticket::TicketSource;
 use kauri_base::{CommitSeq, Error, ErrorCode, Ticket};
 use kauri_storage::CommitTicket;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -184,11 +184,13 @@ impl Acks {
 
     fn reached(&self, number: u64) -> Option<kauri_base::Result<()>> {
         let seq = number & !DURABLE;
+        // Before the marks: what was reached before the failure is reached.
+        let failure = self.failure();
         let up_to = if number & DURABLE != 0 { self.durable() } else { self.written() };
         if up_to >= seq {
             return Some(Ok(()));
         }
-        self.failure().map(|message| Err(Error::new(ErrorCode::InternalError, message)))
+        failure.map(|message| Err(Error::new(ErrorCode::InternalError, message)))
     }
 }
 

@@ -3,7 +3,7 @@
 //! Chunk *n* has 2^n places. Small chunks are made whole when the first of their places is needed,
 //! large ones in blocks, so that a place far out costs little more than one near by.
 
-use std::sync::OnceLock;
+use kauri_base::sync::OnceLock;
 
 const CHUNKS: usize = 36;
 /// Chunks below this are made whole. A block has as many places as the first that isn't.
@@ -115,7 +115,7 @@ fn place(index: u64) -> Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use kauri_base::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn every_index_has_a_place_of_its_own() {

@@ -7,11 +7,11 @@ use crate::address::Slot;
 use crate::index::Index;
 use crate::slots::Slots;
 use crate::versions::Versions;
+use kauri_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use kauri_base::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use kauri_base::{CollectionId, IndexId};
 use kauri_medium::EpochDomain;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// See the module's head.
 pub struct Collection {

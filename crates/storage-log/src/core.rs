@@ -7,13 +7,14 @@
 //! `sealing`, `syncing` and `flushing` only, never under a latch or the head's mutex.
 
 use crate::acks::Acks;
+use crate::attach::Recovered;
 use crate::cleaner::{Cleaner, Kick};
 use crate::collection::{Collection, Registry};
 use crate::commit::Scratch;
 use crate::flush::Flushing;
 use crate::format::Stream;
 use crate::format::meta::Meta;
-use crate::format::segment::{Horizon, Position};
+use crate::format::segment::{CleanerPositions, Horizon};
 use crate::head::Head;
 use crate::images::Images;
 use crate::lock;
@@ -25,10 +26,10 @@ use crate::status::Counters;
 use crate::verified::Verified;
 use kauri_base::CommitSeq;
 use kauri_base::log::{self, Attr, Severity};
+use kauri_base::sync::atomic::{AtomicU64, Ordering};
+use kauri_base::sync::{Arc, Mutex};
 use kauri_medium::{Directory, DirectoryLock, EpochDomain, Faults, Medium, SegmentCache};
 use kauri_storage::{Claims, StorageError};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// See the module's head.
 pub struct Core {
@@ -74,8 +75,8 @@ pub struct Core {
     pub syncing: Mutex<()>,
     /// What is durable.
     pub durable: Mutex<Horizon>,
-    /// How far the cleaner's stream is with the kernel.
-    pub cleaner_written: Mutex<Position>,
+    /// How far the cleaner's streams are with the kernel.
+    pub cleaner_written: Mutex<CleanerPositions>,
     /// The cleaner.
     pub cleaner: Mutex<Cleaner>,
     /// Wakes the cleaner's thread.
@@ -92,6 +93,8 @@ pub struct Core {
     pub scratch: Mutex<Vec<Scratch>>,
     /// Index images that were found.
     pub images: Mutex<Images>,
+    /// What recovery has read of segments, until indexes have been attached.
+    pub recovered: Mutex<Arc<Recovered>>,
     /// Figures.
     pub counters: Counters,
 }
@@ -142,8 +145,8 @@ impl Core {
             let cleaner = *lock(&self.cleaner_written);
             let mut durable = lock(&self.durable);
             durable.seq = head.seq();
-            durable.streams[Stream::User as usize] = head.position();
-            durable.streams[Stream::Cleaner as usize] = cleaner;
+            durable.raise_stream(Stream::User, head.position());
+            durable.raise_cleaner(&cleaner);
         }
         self.horizon_noted()
     }

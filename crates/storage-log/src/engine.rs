@@ -5,6 +5,8 @@ use crate::options::Options;
 use crate::recovery;
 use crate::store::Store;
 use crate::unit::LogUnit;
+use kauri_base::sync::Arc;
+use kauri_base::sync::atomic::Ordering;
 use kauri_base::{CollectionId, IndexId};
 use kauri_bson::DocWriter;
 use kauri_medium::Directory;
@@ -12,8 +14,6 @@ use kauri_storage::{
     Claims, CommitTicket, IndexSpec, KeyGenerator, Maintenance, PendingLog, RecordStore,
     RecoveryUnit, SortedDataInterface, Space, StorageEngine, StorageError, WriteUnit,
 };
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// An open log-structured engine.
 ///
@@ -87,7 +87,16 @@ impl StorageEngine for PmLog {
         spec: IndexSpec,
         generator: Arc<dyn KeyGenerator>,
     ) -> Result<(), StorageError> {
-        self.core.attach_index(collection, spec, generator)
+        let mut results = self.core.attach_indexes(collection, &[(spec, generator)]);
+        results.pop().unwrap_or(Err(StorageError::StaleCatalog(collection)))
+    }
+
+    fn attach_indexes(
+        &self,
+        collection: CollectionId,
+        indexes: &[(IndexSpec, Arc<dyn KeyGenerator>)],
+    ) -> Vec<Result<(), StorageError>> {
+        self.core.attach_indexes(collection, indexes)
     }
 
     fn definition_number(&self, id: CollectionId) -> Option<u64> {
@@ -123,6 +132,7 @@ impl StorageEngine for PmLog {
     fn maintenance(&self) -> Vec<Maintenance> {
         // The server is about to work: what was to be attached has been.
         crate::lock(&self.core.images).forget_changes();
+        *crate::lock(&self.core.recovered) = Arc::default();
         let core = || self.core.clone();
         let (flusher, flusher_waker, cleaner, cleaner_waker) = (core(), core(), core(), core());
         vec![

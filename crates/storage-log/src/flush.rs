@@ -12,9 +12,9 @@ use crate::format::segment::Position;
 use crate::head::OpenSegment;
 use crate::lock;
 use crate::throttle::Throttle;
+use kauri_base::sync::atomic::Ordering;
 use kauri_medium::Site;
 use kauri_storage::StorageError;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How far user writes are with the kernel, and what is to be sealed.
@@ -150,10 +150,8 @@ impl Core {
         {
             let mut durable = lock(&self.durable);
             durable.seq = durable.seq.max(seq);
-            for (stream, position) in [(Stream::User, user), (Stream::Cleaner, cleaner)] {
-                let durable = &mut durable.streams[stream as usize];
-                *durable = (*durable).max(position);
-            }
+            durable.raise_stream(Stream::User, user);
+            durable.raise_cleaner(&cleaner);
         }
         let before = self.acks.durable();
         self.counters.syncs.add(1);
@@ -192,7 +190,7 @@ impl Core {
     }
 
     /// The flusher's work, until `stop`.
-    pub fn run_flusher(&self, stop: &AtomicBool) {
+    pub fn run_flusher(&self, stop: &std::sync::atomic::AtomicBool) {
         let interval = Duration::from_millis(self.options.commit_interval_ms.max(1));
         let clock = &self.options.clock;
         let mut synced = clock.monotonic();

@@ -138,7 +138,7 @@ impl OpenSegment {
         let padding = payload.len().next_multiple_of(RECORD_ALIGN as usize) - payload.len();
         let padding = &[0; RECORD_ALIGN as usize][..padding];
         self.writer.append(&[&bytes, payload, padding]).map_err(crate::io_error)?;
-        self.summary.add(header);
+        self.summary.add(header, payload);
         self.seq_min = self.seq_min.min(header.seq);
         self.seq_max = self.seq_max.max(header.seq);
         self.has_pending |= header.kind.is_of_pending();

@@ -3,13 +3,13 @@
 use crate::btree::BTree;
 use crate::collection::Collection;
 use crate::unit::{Held, LogUnit};
+use kauri_base::sync::Arc;
+use kauri_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kauri_base::{Access, CollectionId, IndexId, RecordId};
 use kauri_storage::scan::find_by_scan;
 use kauri_storage::{
     IndexScan, IndexSpec, KeyGenerator, RecoveryUnit, SortedDataInterface, StorageError,
 };
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// See the module's head.
 pub struct Index {

@@ -50,6 +50,7 @@ mod readahead;
 mod reader;
 mod recovery;
 mod repair;
+mod salvage;
 mod segments;
 mod slots;
 mod snapshots;
@@ -64,10 +65,11 @@ mod versions;
 pub use engine::PmLog;
 pub use options::Options;
 pub use repair::{Repaired, repair};
+pub use salvage::{Mended, salvage};
 pub use verify::{CollectionSize, Damage, Extent, Report, verify, verify_with};
 
+use kauri_base::sync::{self, Mutex, MutexGuard, PoisonError};
 use kauri_storage::StorageError;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A lock whose holder panicked is taken all the same: what it guards is changed in steps that each
 /// leave it whole.

@@ -3,8 +3,8 @@
 use crate::format::SEGMENTS_MAX;
 use crate::segments::CLEANER_RESERVE;
 use kauri_base::clock::{SeededRandom, SystemClock};
+use kauri_base::sync::Arc;
 use kauri_base::{Clock, RandomSource};
-use std::sync::Arc;
 
 /// Segments of a log without a limit: 8 TB of 64 MB.
 const SEGMENTS_DEFAULT_MAX: u32 = 1 << 17;
@@ -27,6 +27,9 @@ pub struct Options {
     /// Percentage of the log's bytes that should be live. The cleaner works as long as they are
     /// fewer; the higher, the less space and the more work.
     pub live_percent_target: u32,
+    /// Segments that the log must have for the cleaner to keep old records apart from young ones: in
+    /// a small log one more segment that is being filled costs more than that gains.
+    pub sort_segments_min: u32,
     /// Bytes appended between two marks.
     pub mark_interval_bytes: u64,
     /// Most bytes, of memory and of the log, that old versions for held snapshots take.
@@ -47,6 +50,7 @@ impl Default for Options {
             read_threads: 4,
             open_threads: 1,
             live_percent_target: 75,
+            sort_segments_min: 64,
             mark_interval_bytes: 16 << 10,
             versions_bytes_max: kauri_base::limits::SNAPSHOT_VERSIONS_BYTES_MAX,
             clock: Arc::new(SystemClock::new()),

@@ -15,10 +15,10 @@ use crate::address::Slot;
 use crate::format::resolution::Resolution;
 use crate::lock;
 use kauri_base::CollectionId;
+use kauri_base::sync::Mutex;
+use kauri_base::sync::atomic::{AtomicU64, Ordering};
 use kauri_storage::LogPosition;
 use std::collections::{HashMap, VecDeque};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Ranges of dropped units that one resolution may name; each start forgets those of which no record is
 /// left.

@@ -15,9 +15,9 @@ use crate::lock;
 use crate::reader::{Contents, read_contents};
 use crate::segments::{Purpose, Taken};
 use kauri_base::CollectionId;
+use kauri_base::sync::atomic::Ordering;
 use kauri_medium::{Guard, SegmentWriter};
 use kauri_storage::StorageError;
-use std::sync::atomic::Ordering;
 
 /// Appends a segment's header. In memory nothing as long as a header is written whole, so its second
 /// copy is begun when the first is durable: at any time one of them is as it was, or as it is to be.
@@ -70,7 +70,7 @@ impl Core {
         writer.set_site(match stream {
             // Nothing counts on an image, so it needs no label of its own.
             Stream::User | Stream::Image => "commit.lines",
-            Stream::Cleaner => "clean.moved.lines",
+            Stream::Cleaner | Stream::CleanerOld => "clean.moved.lines",
         });
         writer.store_pending("segment.header.persist").map_err(failed)?;
         self.sync_all("segment.header.drain")?;

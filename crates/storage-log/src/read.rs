@@ -58,7 +58,9 @@ fn header_at(
     let epoch = core.segments.get(address.segment).epoch();
     let loads = core.cache.loads(address.segment);
     let len = RECORD_HEADER_BYTES as usize;
-    match core.cache.read(guard, address.segment, address.offset, len) {
+    // If that isn't at hand, all of the record is read in one go.
+    let whole = slot.size() as usize;
+    match core.cache.read_part(guard, address.segment, address.offset, len, whole) {
         Ok(Access::Ready(bytes)) => {
             let header = decode(core, bytes, slot, epoch, loads)
                 .filter(|h| {

@@ -100,6 +100,7 @@ pub fn read_header(
 /// Reads the trailer of a segment, if it has one of this epoch.
 pub fn read_trailer(
     medium: &dyn Medium,
+    faults: &Faults,
     segments: &Segments,
     segment: u32,
     epoch: Option<u64>,
@@ -107,7 +108,8 @@ pub fn read_trailer(
     let mut bytes = [0; TRAILER_BYTES as usize];
     let at = segments.file_offset(segment + 1) - u64::from(TRAILER_BYTES);
     medium.read(at, &mut bytes)?;
-    let trailer = Trailer::decode(&bytes, segments.segment_bytes());
+    let check = faults.enabled("segment.trailer.crc");
+    let trailer = Trailer::decode(&bytes, segments.segment_bytes(), check);
     Ok(trailer.filter(|t| t.segment == segment && epoch.is_none_or(|epoch| t.epoch == epoch)))
 }
 
@@ -144,7 +146,7 @@ pub fn read_contents(
     epoch: u64,
     end: u32,
 ) -> Result<(Contents, u32), ContentsError> {
-    let trailer = read_trailer(medium, segments, segment, Some(epoch))?;
+    let trailer = read_trailer(medium, faults, segments, segment, Some(epoch))?;
     let trailer = trailer.filter(|trailer| end == u32::MAX || trailer.records_end == end);
     if let Some(trailer) = trailer
         && let Some(contents) = read_summary(medium, faults, segments, &trailer)?
@@ -155,7 +157,7 @@ pub fn read_contents(
     let mut entries = Vec::new();
     loop {
         match reader.next()? {
-            Next::Record(record) => entries.push(Entry::of(&record.header, record.offset)),
+            Next::Record(record) => entries.push(record.entry()),
             Next::Finished => break,
             Next::Bad(offset) => return Err(ContentsError::Bad(offset)),
         }
@@ -189,6 +191,9 @@ pub struct RecordReader<'m> {
     limit: u32,
     /// Where the records are known to end.
     end: u32,
+    /// Up to where more is read at once than is asked for, and how much.
+    ahead: u32,
+    chunk: u32,
     buffer: Vec<u8>,
     buffer_start: u32,
     next: u32,
@@ -207,6 +212,14 @@ pub struct RawRecord<'b> {
     pub payload: &'b [u8],
     /// Whether the payload has the CRC that the header says.
     pub payload_whole: bool,
+}
+
+impl RawRecord<'_> {
+    /// As a summary has it; without an `_id` if that can't be trusted.
+    pub fn entry(&self) -> Entry {
+        let payload = if self.payload_whole { self.payload } else { &[] };
+        Entry::of(&self.header, payload, self.offset)
+    }
 }
 
 /// What comes next in a segment.
@@ -238,6 +251,8 @@ impl<'m> RecordReader<'m> {
             seed: Seed::new(segment, epoch),
             limit: segments.segment_bytes() - TRAILER_BYTES,
             end,
+            ahead: u32::MAX,
+            chunk: CHUNK_BYTES,
             buffer: Vec::new(),
             buffer_start: 0,
             next: SEGMENT_HEADER_BYTES,
@@ -254,6 +269,17 @@ impl<'m> RecordReader<'m> {
     pub fn seek(&mut self, offset: u32) {
         self.next = offset;
         self.finished = false;
+    }
+
+    /// Reads so many bytes at once.
+    pub fn with_chunk(self, chunk: u32) -> Self {
+        RecordReader { chunk, ..self }
+    }
+
+    /// Goes on at this offset, and reads what is before `end` at once.
+    pub fn seek_run(&mut self, offset: u32, end: u32) {
+        self.seek(offset);
+        self.ahead = end;
     }
 
     /// The first offset from `offset` on, in steps of records' alignment, where there is something
@@ -314,11 +340,15 @@ impl<'m> RecordReader<'m> {
     fn bytes(&mut self, offset: u32, len: u32) -> Result<&[u8]> {
         let buffered = self.buffer_start..self.buffer_start + self.buffer.len() as u32;
         if offset < buffered.start || offset + len > buffered.end {
-            let wanted = len.max(CHUNK_BYTES).min(self.limit - offset);
-            self.buffer.clear();
+            let ahead = self.ahead.saturating_sub(offset).min(self.chunk);
+            let wanted = len.max(ahead).min(self.limit - offset);
             self.buffer.resize(wanted as usize, 0);
             self.buffer_start = offset;
-            self.medium.read(self.file_offset + u64::from(offset), &mut self.buffer)?;
+            let read = self.medium.read(self.file_offset + u64::from(offset), &mut self.buffer);
+            if read.is_err() {
+                self.buffer.clear();
+            }
+            read?;
         }
         let start = (offset - self.buffer_start) as usize;
         Ok(&self.buffer[start..start + len as usize])

@@ -3,22 +3,37 @@
 //!
 //! Only what counts is lost: outdated versions that are damaged matter to nobody, and neither do
 //! summaries, copies of headers and index images, of which there is another copy or which are made
-//! anew. A directory whose log can't be followed (a lost segment header; a damaged record header
-//! where the segment's summary is damaged too) is refused, and left as it is.
+//! anew. A log that can't be followed (a lost segment header; a damaged record header where the
+//! segment's summary is damaged too) is made one that can first: see [`crate::salvage`].
 
 use crate::engine::PmLog;
 use crate::format::record::record_bytes;
 use crate::options::Options;
 use crate::verify::{Damage, Report};
 use kauri_base::Result;
-use kauri_medium::Directory;
-use std::sync::Arc;
+use kauri_base::sync::Arc;
+use kauri_medium::{Directory, Medium};
+use std::io::IoSlice;
 
 /// What a repair has done.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
     /// The records that were lost, and the files that hold what was left of them.
     pub lost: Vec<(Damage, String)>,
+}
+
+/// Puts bytes into the log in place of others, durably, once those are in a file aside.
+pub(crate) fn overwrite(
+    directory: &dyn Directory,
+    medium: &dyn Medium,
+    (name, aside): (&str, &[u8]),
+    (at, bytes): (u64, &[u8]),
+) -> Result<()> {
+    directory.replace_file(name, aside, "quarantine")?;
+    medium.store(at, &[IoSlice::new(bytes)])?;
+    medium.persist(at, bytes.len() as u64, "quarantine")?;
+    medium.drain("quarantine")?;
+    Ok(())
 }
 
 /// The file for what is left of a record.

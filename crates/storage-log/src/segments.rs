@@ -13,21 +13,23 @@ use crate::address::Slot;
 use crate::chunked::Chunked;
 use crate::format::Stream;
 use crate::lock;
+use kauri_base::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use kauri_base::sync::{Arc, Mutex};
 use kauri_medium::Medium;
 use kauri_storage::StorageError;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// Segments that only the cleaner takes.
 pub const CLEANER_RESERVE: u32 = 2;
 /// Segments that beside it only units without new documents take.
 pub const DELETE_RESERVE: u32 = 1;
 
-/// Segments that are being filled, one of each stream.
+/// Segments that are being filled where they are few.
 const OPEN_SEGMENTS: u32 = 2;
-/// Where the log can't grow: free segments for user writes below which they are scarce.
+/// Where the log can't grow: free segments for user writes below which the cleaner works.
 const FREE_LOW: u32 = 4;
+/// The same below which they are scarce: as long as the cleaner keeps up nobody is slowed down.
+const FREE_SCARCE: u32 = 3;
 /// With more live bytes than this the log is full for new documents.
 const LIVE_PERCENT_MAX: u64 = 95;
 
@@ -82,6 +84,9 @@ impl State {
     }
 }
 
+/// See [`Segment::order`].
+pub type Order = (u32, u64);
+
 /// One segment.
 #[derive(Default)]
 pub struct Segment {
@@ -128,6 +133,12 @@ impl Segment {
     /// Who wrote it.
     pub fn stream(&self) -> Stream {
         Stream::from_number(u32::from(self.stream.load(Ordering::Acquire))).unwrap_or(Stream::User)
+    }
+
+    /// Of copies of a record that are the same, that in the segment with the highest order was made last:
+    /// the cleaner moves from a stream to a later one, or within one to a later epoch.
+    pub fn order(&self) -> Order {
+        (self.stream() as u32, self.epoch())
     }
 
     /// Notes that it has been opened.
@@ -367,6 +378,12 @@ impl Segments {
         !allocation.can_grow() && self.live_bytes() > bytes * LIVE_PERCENT_MAX / 100
     }
 
+    /// Whether the cleaner may take a segment that it could do without.
+    pub fn has_more_than_reserve(&self) -> bool {
+        let allocation = lock(&self.allocation);
+        allocation.can_grow() || allocation.free.len() as u32 > CLEANER_RESERVE
+    }
+
     /// Whether segments were emptied that readers still hold.
     pub fn is_emptying(&self) -> bool {
         let count = lock(&self.allocation).count;
@@ -406,7 +423,12 @@ impl Usage {
         if self.can_grow {
             return 0.0;
         }
-        1.0 - f64::from(self.free_for_writes().min(FREE_LOW)) / f64::from(FREE_LOW)
+        1.0 - f64::from(self.free_for_writes().min(FREE_SCARCE)) / f64::from(FREE_SCARCE)
+    }
+
+    /// Whether the cleaner should see to it that there are more.
+    pub fn wants_cleaning(&self) -> bool {
+        !self.can_grow && self.free_for_writes() < FREE_LOW
     }
 }
 

@@ -9,9 +9,9 @@
 
 use crate::address::Slot;
 use crate::chunked::{Chunked, PLACES_MAX};
+use kauri_base::sync::Arc;
+use kauri_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use kauri_medium::{EpochCell, EpochDomain, Guard};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Slots of a page.
 pub const PAGE_SLOTS: u64 = 512;

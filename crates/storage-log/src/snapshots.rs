@@ -21,11 +21,11 @@ use crate::core::Core;
 use crate::lock;
 use crate::segments::Segments;
 use crate::versions::KeptEntry;
+use kauri_base::sync::atomic::{AtomicU64, Ordering};
+use kauri_base::sync::{Arc, Mutex};
 use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
 use kauri_storage::StorageError;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// A snapshot that a recovery unit holds.
 #[derive(Clone, Copy, Debug)]
@@ -171,12 +171,12 @@ impl Core {
         while self.visible().0 < hold.seq {
             turns += 1;
             if turns < 64 {
-                std::hint::spin_loop();
+                kauri_base::sync::hint::spin_loop();
             } else if let Err(error) = self.check_alive() {
                 self.release(hold);
                 return Err(error);
             } else {
-                std::thread::yield_now();
+                kauri_base::sync::thread::yield_now();
             }
         }
         Ok(hold)

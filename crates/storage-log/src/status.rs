@@ -2,9 +2,9 @@
 
 use crate::core::Core;
 use crate::lock;
+use kauri_base::sync::atomic::{AtomicU64, Ordering};
 use kauri_bson::DocWriter;
 use kauri_medium::{Delayed, MediumKind};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that grows.
 #[derive(Default)]
@@ -40,6 +40,7 @@ pub struct Counters {
     pub segments_cleaned: Counter,
     pub moved_records: Counter,
     pub moved_bytes: Counter,
+    pub moved_bytes_old: Counter,
     pub recovery_us: Counter,
     pub recovery_records: Counter,
     pub recovery_bytes: Counter,
@@ -138,6 +139,7 @@ impl Core {
         put(&mut cleaner, "segmentsCleaned", counters.segments_cleaned.get());
         put(&mut cleaner, "movedRecords", counters.moved_records.get());
         put(&mut cleaner, "movedBytes", counters.moved_bytes.get());
+        put(&mut cleaner, "movedBytesOld", counters.moved_bytes_old.get());
     }
 
     fn write_snapshots(&self, out: &mut DocWriter<'_>) {

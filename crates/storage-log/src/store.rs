@@ -1,18 +1,20 @@
 //! The record store: documents by id.
 
+use crate::address::Slot;
 use crate::collection::Collection;
 use crate::core::Core;
 use crate::format::record::RecordHeader;
 use crate::read::{self, Lookup};
 use crate::readahead::Look;
+use crate::slots::PAGE_SLOTS;
 use crate::unit::{Held, LogUnit};
+use kauri_base::sync::Arc;
+use kauri_base::sync::atomic::Ordering;
 use kauri_base::{Access, CollectionId, CommitSeq, RecordId};
 use kauri_bson::Doc;
 use kauri_storage::{
     Direction, Record, RecordScan, RecordStore, RecordStoreStats, RecoveryUnit, StorageError,
 };
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// See the module's head.
 pub struct Store {
@@ -107,6 +109,20 @@ impl RecordStore for Store {
             bytes: self.collection.bytes.load(Ordering::Relaxed),
             storage_bytes: self.collection.storage_bytes.load(Ordering::Relaxed),
         }
+    }
+
+    fn engine_stats(&self) -> Option<(&'static str, Vec<(&'static str, u64)>)> {
+        let stats = self.stats();
+        let in_log = self.collection.physical.load(Ordering::Relaxed);
+        let pages = self.collection.slots.page_numbers().len() as u64;
+        let fields = vec![
+            ("liveRecords", stats.records),
+            ("liveBytes", stats.storage_bytes),
+            ("recordsInLog", in_log),
+            ("outdatedRecordsInLog", in_log.saturating_sub(stats.records)),
+            ("addressTableBytes", pages * PAGE_SLOTS * size_of::<Slot>() as u64),
+        ];
+        Some((crate::format::ENGINE_NAME, fields))
     }
 }
 

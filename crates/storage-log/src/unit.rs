@@ -5,11 +5,11 @@ use crate::collection::Collection;
 use crate::core::Core;
 use crate::snapshots::Hold;
 use kauri_base::CommitSeq;
+use kauri_base::sync::Arc;
+use kauri_base::sync::atomic::Ordering;
 use kauri_medium::Guard;
 use kauri_storage::{RecoveryUnit, Staged, StorageError};
 use std::any::Any;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// See the module's head.
 pub struct LogUnit {

@@ -5,7 +5,7 @@
 //! block of the segment is read from the medium again the count, and with it the fingerprint, is
 //! another one. Small documents are simply checked each time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use kauri_base::sync::atomic::{AtomicU64, Ordering};
 
 /// Documents shorter than this are checked each time: that costs less than a look into the table.
 pub const LARGE_BYTES: usize = 4096;

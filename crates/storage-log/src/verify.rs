@@ -6,17 +6,17 @@ use crate::format::meta::Meta;
 use crate::format::record::Kind;
 use crate::format::segment::{SegmentHeader, Trailer};
 use crate::format::summary::Entry;
-use crate::format::{LOG_FILE, META_FILE, SEGMENT_HEADER_BYTES, Stream, TRAILER_BYTES};
+use crate::format::{LOG_FILE, META_FILE, SEGMENT_HEADER_BYTES, TRAILER_BYTES};
 use crate::options::Options;
 use crate::reader::{Contents, Found, Next, RecordReader, read_header, read_summary, read_trailer};
-use crate::recovery::{Builder, FoundPending, Kept, Log, Outcome, Scan};
+use crate::recovery::{Builder, FoundPending, Kept, Log, Outcome, Place, Scan};
 use crate::segments::Segments;
+use kauri_base::sync::Mutex;
+use kauri_base::sync::atomic::{AtomicU32, Ordering};
 use kauri_base::{CollectionId, Error, ErrorCode, RecordId, Result};
 use kauri_bson::Doc;
 use kauri_medium::{Directory, EpochDomain, Faults, Medium, parallel};
 use std::collections::HashMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a check has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub struct Report {
     pub dropped_records: u64,
     /// What is wrong.
     pub damage: Vec<Damage>,
+    /// What is wrong with index images, which is harmless: they are not used then.
+    pub images: Vec<Damage>,
     /// Bytes of a segment.
     pub segment_bytes: u32,
     /// Segments that have been opened ever since the directory was made.
@@ -103,11 +105,14 @@ pub struct Damage {
     pub what: String,
 }
 
+/// Bytes that are read at once. Large, so that a device that seeks between the segments that are
+/// checked at the same time spends little on that.
+const CHUNK_BYTES: u32 = 4 << 20;
 /// Bytes of a damaged payload that are reported.
 const PAYLOAD_START_BYTES: usize = 256;
 
 impl Damage {
-    fn at(segment: u32, offset: u32, what: impl Into<String>) -> Self {
+    pub(crate) fn at(segment: u32, offset: u32, what: impl Into<String>) -> Self {
         let what = what.into();
         let (payload_len, payload_start) = (0, Vec::new());
         let (collection, record, current) = (None, None, None);
@@ -181,7 +186,14 @@ fn verify_locked(
             ends = outcome.kept.iter().map(|kept| (kept.segment, kept.end)).collect();
             report.segments_opened = outcome.epoch_next.saturating_sub(1);
         }
-        Err(error) => report.damage.push(Damage::at(0, 0, error.to_string())),
+        Err(stop) => {
+            let (segment, offset) = match stop.place {
+                Some(Place::Header(segment)) => (segment, 0),
+                Some(Place::Record { segment, offset, .. }) => (segment, offset),
+                None => (0, 0),
+            };
+            report.damage.push(Damage::at(segment, offset, stop.error.to_string()));
+        }
     }
     let count = (medium.len() / u64::from(meta.segment_bytes)) as u32;
     report.segments = count;
@@ -207,9 +219,38 @@ fn verify_locked(
     })?;
     reports.into_iter().for_each(|part| report.add(part));
     if let Ok(outcome) = scanned {
+        if full {
+            check_images(log, &outcome.images, threads, &mut report)?;
+        }
         look_at_whole(log, &outcome, threads, &mut report);
     }
     Ok(report)
+}
+
+/// Checks the segments of index images. One that was never sealed tells nothing: it was being written
+/// when the process ended.
+fn check_images(
+    log: Log<'_>,
+    images: &[SegmentHeader],
+    threads: usize,
+    report: &mut Report,
+) -> Result<()> {
+    let Log { medium, faults, segments, meta } = log;
+    let checked = parallel::try_map(threads, images.len(), |n| {
+        let report = Report::default();
+        let mut check = Check { medium, faults, segments, end_known: false, report };
+        if let Some(header) = images.get(n) {
+            check.segment(header.segment, u32::MAX, meta)?;
+        }
+        Ok::<_, Error>(check.report)
+    })?;
+    for part in checked {
+        report.bytes += part.bytes;
+        // Whose index it is is told by what can be read; there is no document to it.
+        let harmless = |damage| Damage { record: None, current: Some(false), ..damage };
+        report.images.extend(part.damage.into_iter().map(harmless));
+    }
+    Ok(())
 }
 
 /// Tells which of the damaged records are current, and what takes how much space.
@@ -235,7 +276,7 @@ fn look_at_whole(log: Log<'_>, outcome: &Outcome, threads: usize, report: &mut R
     }
     report.extents = outcome.kept.iter().map(|kept| extent(log, kept)).collect();
     let maps = registry.read();
-    let sum = |sum: &std::sync::atomic::AtomicU64| sum.load(Ordering::Relaxed);
+    let sum = |sum: &kauri_base::sync::atomic::AtomicU64| sum.load(Ordering::Relaxed);
     report.collections = maps
         .stores
         .values()
@@ -259,7 +300,7 @@ fn look_at_whole(log: Log<'_>, outcome: &Outcome, threads: usize, report: &mut R
 
 fn extent(log: Log<'_>, kept: &Kept) -> Extent {
     let live = log.segments.get(kept.segment).live();
-    Extent { segment: kept.segment, live, moved: kept.stream == Stream::Cleaner }
+    Extent { segment: kept.segment, live, moved: kept.stream.is_cleaners() }
 }
 
 /// The document at a place, if it can be read.
@@ -308,7 +349,8 @@ impl Check<'_> {
         let records = self.report.records;
         let summary = self.summary(&header, end)?;
         let mut reader =
-            RecordReader::new(self.medium, self.faults, self.segments, segment, header.epoch, end);
+            RecordReader::new(self.medium, self.faults, self.segments, segment, header.epoch, end)
+                .with_chunk(CHUNK_BYTES);
         match summary {
             Some(entries) => {
                 for entry in &entries {
@@ -345,7 +387,7 @@ impl Check<'_> {
             self.read(header.segment, segment_bytes - TRAILER_BYTES)?;
         for bit in 0..8 * bytes.len() {
             bytes[bit / 8] ^= 1 << (bit % 8);
-            let trailer = Trailer::decode(&bytes, segment_bytes);
+            let trailer = Trailer::decode(&bytes, segment_bytes, true);
             if trailer.is_some_and(|t| (t.segment, t.epoch) == (header.segment, header.epoch)) {
                 return Ok(true);
             }
@@ -358,7 +400,7 @@ impl Check<'_> {
     fn summary(&mut self, header: &SegmentHeader, end: u32) -> Result<Option<Vec<Entry>>> {
         let epoch = Some(header.epoch);
         let segment = header.segment;
-        let trailer = read_trailer(self.medium, self.segments, segment, epoch)?;
+        let trailer = read_trailer(self.medium, self.faults, self.segments, segment, epoch)?;
         if trailer.is_none() && self.trailer_is_damaged(header)? {
             let at = self.segments.segment_bytes() - TRAILER_BYTES;
             self.report.damage.push(Damage::at(segment, at, "the trailer is damaged"));
@@ -392,8 +434,13 @@ impl Check<'_> {
                 None => Damage::at(segment, offset, "there is no record here"),
             },
             Next::Record(record) => {
-                let entry = Entry::of(&record.header, record.offset);
-                if expected.is_some_and(|expected| *expected != entry) {
+                let entry = record.entry();
+                // A damaged payload tells nothing of its `_id`.
+                let whole = record.payload_whole;
+                let same = |told: &Entry| {
+                    entry == Entry { id: if whole { told.id } else { entry.id }, ..*told }
+                };
+                if expected.is_some_and(|expected| !same(expected)) {
                     Damage::of(segment, &entry, "the summary tells of another record here")
                 } else if !record.payload_whole {
                     let start = record.payload.iter().take(PAYLOAD_START_BYTES).copied().collect();

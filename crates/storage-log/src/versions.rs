@@ -16,12 +16,12 @@ use crate::address::{Address, Slot};
 use crate::btree::BTree;
 use crate::segments::Segments;
 use crate::snapshots::{Need, Snapshots, What};
+use kauri_base::sync::atomic::{AtomicU64, Ordering};
+use kauri_base::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use kauri_base::{Access, IndexId, RecordId};
 use kauri_storage::staged::{bounds, is_range};
 use kauri_storage::{Direction, IndexScan, StorageError};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// What a note takes in memory, about, besides what it says.
 const NOTE_BYTES: u64 = 96;

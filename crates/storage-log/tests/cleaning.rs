@@ -219,3 +219,42 @@ fn records_that_fill_half_a_segment_are_not_moved_for_ever() {
         }
     }
 }
+
+/// Of a few records that change all the time and many that hardly do the cleaner moves the latter once,
+/// and finds both again after a crash.
+#[test]
+fn what_changes_seldom_is_kept_apart() {
+    let mut fixture = Fixture::new(bounded(64));
+    let random = SeededRandom::new(5);
+    let mut model = BTreeMap::new();
+    for u in 0..2400 {
+        let new = doc(0, u, &kilobyte(u as u64));
+        model.insert(fixture.table.insert(&new), new);
+    }
+    for round in 1..600 {
+        for _ in 0..20 {
+            // One of ten goes to all, the others to one of twenty.
+            let of = if random.next_u64().is_multiple_of(10) { 2400 } else { 120 };
+            let id = RecordId(1 + random.next_u64() % of);
+            let new = doc(round, id.0 as i64 - 1, &kilobyte(random.next_u64()));
+            fixture.table.update(id, &new);
+            model.insert(id, new);
+        }
+        fixture.engine.flush_round().expect("sealing");
+        clean(&fixture.engine);
+    }
+    let (all, old) = ("cleaner.movedBytes", "cleaner.movedBytesOld");
+    let (all, old) = (status(&fixture.engine, all), status(&fixture.engine, old));
+    println!("{all} bytes were moved, {old} of them to the old");
+    assert!(old > all / 10 && old < all * 9 / 10);
+    fixture.engine.sync().expect("sync");
+    for _ in 0..2 {
+        // What had been emptied by moving still is, in whatever order the streams were filled.
+        let free = status(&fixture.engine, "segmentsFree");
+        fixture = fixture.reopen();
+        let left = status(&fixture.engine, "segmentsFree");
+        assert!(left >= free, "{left} free segments of {free}");
+        assert_eq!(fixture.contents(), model);
+        fixture.table.check();
+    }
+}

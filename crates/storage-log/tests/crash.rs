@@ -54,16 +54,16 @@ fn runs_do_what_they_are_for() {
 /// drained, sector by sector.
 #[test]
 fn every_power_loss_of_short_runs() {
-    every_power_loss(EmulatorConfig::default());
+    every_power_loss(EmulatorConfig::default(), 600);
 }
 
 /// The same line by line.
 #[test]
 fn every_power_loss_of_short_runs_on_persistent_memory() {
-    every_power_loss(EmulatorConfig { tear_bytes: 64, ..memory() });
+    every_power_loss(EmulatorConfig { tear_bytes: 64, ..memory() }, 64);
 }
 
-fn every_power_loss(medium: EmulatorConfig) {
+fn every_power_loss(medium: EmulatorConfig, most: usize) {
     let seed = kauri_testkit::seed(1);
     let target = Target::new(16);
     let mut images = 0;
@@ -71,7 +71,7 @@ fn every_power_loss(medium: EmulatorConfig) {
         let crashes = Crashes::new(&target);
         let run = Run { medium, steps: 20, sessions: 2, document_bytes: 0, ..Run::default() };
         let recording = crashes.record(seed, &run);
-        let (report, skipped) = crashes.every_power_loss(&recording, 600);
+        let (report, skipped) = crashes.every_power_loss(&recording, most);
         println!("{report:?}, too many states at {skipped} points");
         assert!(skipped < report.events / 2, "seed {seed}: {skipped} of {} points", report.events);
         images += report.images;

@@ -105,12 +105,53 @@ fn metadata<'c>() -> Campaign<'c> {
     })
 }
 
+/// Each bit of a segment's trailer is flipped: the records themselves have it all, so nothing is lost.
+fn trailers<'c>() -> Campaign<'c> {
+    campaign("trailers", unmarked(16), |crashes, _| {
+        flip_bits(crashes, 1, |_| SEGMENT - TRAILER_BYTES as usize..SEGMENT);
+    })
+}
+
+/// The same with every third bit of a summary.
+fn summary_bits<'c>() -> Campaign<'c> {
+    campaign("summary bits", unmarked(16), |crashes, _| {
+        flip_bits(crashes, 3, |segment| {
+            let trailer = &segment[SEGMENT - TRAILER_BYTES as usize..];
+            let trailer = Trailer::decode(trailer, SEGMENT as u32, true).expect("a trailer");
+            let begin = trailer.summary_offset as usize;
+            begin..begin + trailer.summary_bytes as usize
+        });
+    })
+}
+
+/// Flips every `step`th bit of a part of the newest segment that a clean shutdown left, one at a time:
+/// all is there nevertheless.
+fn flip_bits(crashes: &Crashes<'_>, step: usize, part: fn(&[u8]) -> Range<usize>) {
+    let recording = crashes.record(1, &Run { steps: 400, close: true, ..Run::default() });
+    let end = recording.timeline.end();
+    let log = log_of(&recording.emulator.process_death_image()).expect("the log");
+    let of_user = |segment: &SegmentHeader| segment.stream == Stream::User;
+    let headers = log.chunks(SEGMENT).filter_map(|bytes| SegmentHeader::decode(bytes, true));
+    let newest = headers.filter(of_user).filter(|h| !records(&log, h).is_empty());
+    let newest = newest.max_by_key(|header| header.epoch).expect("a segment");
+    let start = newest.segment as usize * SEGMENT;
+    let part = part(&log[start..][..SEGMENT]);
+    for bit in (part.start * 8..part.end * 8).step_by(step) {
+        let image = recording.emulator.process_death_image();
+        let (at, flipped) = (start + bit / 8, log[start + bit / 8] ^ 1 << (bit % 8));
+        let medium = image.open_log(LOG).expect("the log");
+        medium.store(at as u64, &[IoSlice::new(&[flipped])]).expect("storing");
+        crashes.recover(&image, &recording.timeline, end..=end);
+        crashes.note_sites(&image);
+    }
+}
+
 /// A member of a unit is replaced by another record that is whole in itself: the unit is not there
 /// as it was committed, so it is not there at all.
 fn forgery<'c>() -> Campaign<'c> {
     campaign("forgery", unmarked(16), |crashes, _| {
         let mut forged = 0;
-        for seed in 1..4 {
+        for seed in 1..12 {
             let recording = crashes.record(seed, &Run { steps: 800, ..Run::default() });
             for member in 0..6 {
                 let image = recording.emulator.process_death_image();
@@ -191,7 +232,7 @@ fn summaries<'c>() -> Campaign<'c> {
         let read = recovery.as_document().map(|doc| doc.value("bytesRead").into_owned());
         let Some(Value::Int64(read)) = read else { panic!("no bytesRead in {recovery:?}") };
         let log = image.open_log(LOG).expect("the log").len() as i64;
-        assert!(read < log / 10, "{read} of {log} bytes were read");
+        assert!(read < log / 4, "{read} of {log} bytes were read");
     })
 }
 
@@ -226,7 +267,11 @@ fn headers<'c>(medium: EmulatorConfig) -> Campaign<'c> {
                 assert_eq!(header(&bytes), header(&stored.expect("a log")), "after {at} events");
                 copies += 1;
             }
-            for segment in bytes.chunks_exact(SEGMENT) {
+            for (number, segment) in bytes.chunks_exact(SEGMENT).enumerate() {
+                // Between its two copies a reused segment has a new one and an old one.
+                if copying == Some(number) {
+                    continue;
+                }
                 let first = SegmentHeader::decode(segment, true);
                 let copy = SegmentHeader::decode(&segment[HEADER_COPY_AT..], true);
                 let begins = |header: &Option<SegmentHeader>| {
@@ -266,7 +311,7 @@ fn sealed<'c>(medium: EmulatorConfig) -> Campaign<'c> {
                 continue;
             }
             let trailer = &segment[SEGMENT - TRAILER_BYTES as usize..];
-            let trailer = Trailer::decode(trailer, SEGMENT as u32).expect("a trailer");
+            let trailer = Trailer::decode(trailer, SEGMENT as u32, true).expect("a trailer");
             assert_eq!(trailer.epoch, header.epoch);
             let summary = &segment[trailer.summary_offset as usize..];
             let summary = &summary[..trailer.summary_bytes as usize];
@@ -325,11 +370,14 @@ fn every_safeguard_is_missed() {
         deaths("deaths", EmulatorConfig::default()),
         power_losses("memory", Target::new(14), Run { medium: memory, ..run }, 1..3, 150),
         deaths("deaths, memory", memory),
+        power_losses("full memory", Target::new(8), Run { medium: memory, ..full }, 1..5, 200),
         headers(memory),
         sealed(memory),
         forgery(),
         rot(),
         metadata(),
+        trailers(),
+        summary_bits(),
     ];
     let sites = missed_by(&campaigns);
     for (site, campaign) in &sites {

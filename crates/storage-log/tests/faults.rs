@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// Everything that there is to do.
-const WORK: [Op; 16] = [
+const WORK: [Op; 22] = [
     Op::Insert,
     Op::Create,
     Op::Unit,
@@ -24,12 +24,18 @@ const WORK: [Op; 16] = [
     Op::Sync,
     Op::Restart,
     Op::Delete,
+    Op::Append,
+    Op::Transaction,
+    Op::CommitPending,
+    Op::Append,
     Op::Round,
     Op::DropIndex,
     Op::Clean,
     Op::Insert,
     Op::Drop,
     Op::Restart,
+    Op::Truncate,
+    Op::Transaction,
     Op::Update,
 ];
 

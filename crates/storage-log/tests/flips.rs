@@ -9,7 +9,7 @@ use kauri_medium::Directory;
 use kauri_medium::emulator::Emulator;
 use kauri_storage::conformance::inspect;
 use kauri_storage::conformance::table::{Table, TableIndex, doc};
-use kauri_storage::{OpKind, StorageEngine, WriteUnit};
+use kauri_storage::{LogPosition, OpKind, StorageEngine, WriteUnit};
 use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};
 use kauri_storage_log::format::segment::{HEADER_COPY_AT, SegmentHeader, Trailer};
 use kauri_storage_log::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream, TRAILER_BYTES};
@@ -64,8 +64,7 @@ impl Whole {
             let start = number * SEGMENT;
             let header = SegmentHeader::decode(bytes, true);
             // Images of indexes are copies of what is known anyway.
-            let ours =
-                |header: &SegmentHeader| matches!(header.stream, Stream::User | Stream::Cleaner);
+            let ours = |header: &SegmentHeader| header.stream != Stream::Image;
             let Some(header) = header.filter(ours) else { continue };
             let seed = Seed::new(header.segment, header.epoch);
             let mut offset = SEGMENT_HEADER_BYTES;
@@ -82,7 +81,7 @@ impl Whole {
                 places.segment_headers.push(start + copy..start + copy + HEADER_BYTES);
             }
             let at = SEGMENT - TRAILER_BYTES as usize;
-            let trailer = Trailer::decode(&bytes[at..], SEGMENT_BYTES).expect("a trailer");
+            let trailer = Trailer::decode(&bytes[at..], SEGMENT_BYTES, true).expect("a trailer");
             assert_eq!(trailer.epoch, header.epoch);
             places.trailers.push(start + at..start + SEGMENT);
             let summary = start + trailer.summary_offset as usize;
@@ -206,8 +205,42 @@ fn every_kind() -> Whole {
     let mut unit = WriteUnit::new();
     unit.push(other.id, RecordId(0), OpKind::DropStore);
     table.commit(&mut unit);
+    pending_units(&engine, &table);
     engine.sync().expect("sync");
     Whole::new(engine, &emulator, table)
+}
+
+/// Units of a replicated log: committed, pending, and dropped.
+fn pending_units(engine: &PmLog, table: &Table) {
+    let log = engine.pending_log().expect("pending units");
+    for index in 1..=3 {
+        let mut unit = WriteUnit::new();
+        table.insert_in(&mut unit, &doc(3, 2000 + index as i64, "pending"));
+        let deleted = RecordId(14 + index);
+        table.delete_in(&mut unit, deleted, &table.record(deleted));
+        log.append(&mut unit, LogPosition { term: 1, index }).expect("appending");
+    }
+    log.commit_up_to(1).expect("committing");
+    log.truncate_after(2).expect("truncating");
+}
+
+/// What marks, commits and resolutions tell.
+#[test]
+fn every_bit_of_a_payload_that_is_no_document() {
+    let whole = every_kind();
+    let documents = [Kind::Put, Kind::PendingPut];
+    let mut records = whole.places().records;
+    records.retain(|(_, header)| !documents.contains(&header.kind) && header.payload_len > 0);
+    let kinds: BTreeSet<_> = records.iter().map(|(_, h)| format!("{:?}", h.kind)).collect();
+    let expected = ["Commit", "Mark", "PendingCommit", "Resolution"];
+    assert!(expected.iter().all(|kind| kinds.contains(*kind)), "{kinds:?}");
+    let payload = |(at, header): &(usize, RecordHeader)| {
+        let start = at + RECORD_HEADER_BYTES as usize;
+        start..start + header.payload_len as usize
+    };
+    let flips = whole.flip_log(records.iter().flat_map(payload));
+    println!("{} records of {kinds:?}: {flips:?}", records.len());
+    assert_eq!(flips.unnoticed, []);
 }
 
 #[test]
@@ -215,7 +248,7 @@ fn every_bit_of_a_record_header() {
     let whole = every_kind();
     let records = whole.places().records;
     let kinds: BTreeSet<_> = records.iter().map(|(_, h)| format!("{:?}", h.kind)).collect();
-    assert!(kinds.len() >= 6, "{kinds:?}");
+    assert!(kinds.len() >= 11, "{kinds:?}");
     let headers = records.iter().flat_map(|(at, _)| *at..at + RECORD_HEADER_BYTES as usize);
     let flips = whole.flip_log(headers);
     println!("{} record headers of {kinds:?}: {flips:?}", records.len());

@@ -196,7 +196,7 @@ fn decoders_take_any_bytes() {
             decoded += usize::from(SegmentHeader::decode(&bytes, false).is_some());
             decoded += usize::from(Meta::decode(&bytes, false).is_ok());
             let trailer = bytes.get(..64).unwrap_or(&[]);
-            decoded += usize::from(Trailer::decode(trailer, 1 << 20).is_some());
+            decoded += usize::from(Trailer::decode(trailer, 1 << 20, true).is_some());
         }
         if let Some(header) = bytes.first_chunk() {
             assert_eq!(RecordHeader::decode(header, Seed::new(1, 1), 4096), None);

@@ -1,7 +1,8 @@
 //! Everything that makes bytes durable, orders them or compares a CRC has a label, so that
-//! `crash_sites.rs`, which takes the labels from the sources, comes by all of it.
+//! `crash_sites.rs`, which takes the labels from the sources, comes by all of it. In the engine's
+//! sources that is a rule; the medium's, where the labels are asked about, are held against a list.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// What makes something durable, or passes that on.
@@ -19,8 +20,8 @@ const DURABLE: [&str; 11] = [
     ".write_back",
 ];
 
-/// The engine's sources without their tests and comments, by path.
-fn sources() -> BTreeMap<String, String> {
+/// A crate's sources without their tests and comments, by path.
+fn sources(of: &str) -> BTreeMap<String, String> {
     fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder).expect("the sources") {
             let path = entry.expect("the sources").path();
@@ -30,10 +31,11 @@ fn sources() -> BTreeMap<String, String> {
             }
         }
     }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(of).join("src");
     let mut files = Vec::new();
     collect(&folder, &mut files);
-    files.retain(|file| file.file_name().is_some_and(|name| name != "tests.rs"));
+    let is_test = |name: &str| name == "tests.rs" || name.ends_with("_tests.rs");
+    files.retain(|file| file.file_name().is_some_and(|name| !is_test(&name.to_string_lossy())));
     let source = |file: PathBuf| {
         let text = std::fs::read_to_string(&file).expect("the sources");
         let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
@@ -70,7 +72,7 @@ fn has_label(arguments: &str) -> bool {
 #[test]
 fn whatever_makes_durable_has_a_label() {
     let mut found = 0;
-    for (file, text) in sources() {
+    for (file, text) in sources("storage-log") {
         // Repairs are made by hand, with the damaged directory kept aside.
         if file == "repair.rs" {
             continue;
@@ -92,40 +94,184 @@ fn whatever_makes_durable_has_a_label() {
     assert!(found >= 15, "only {found} calls");
 }
 
-/// Comparisons of CRCs, by file. Who adds one gives it a label that `Faults` is asked about, and a
-/// place here.
-#[test]
-fn every_comparison_of_a_crc_is_known() {
-    let expected = BTreeMap::from([
-        // read.payload.crc; read.header.crc compares in `RecordHeader::decode`.
-        ("read.rs", 1),
-        // meta.crc
-        ("format/meta.rs", 1),
-        // record.header.crc
-        ("format/record.rs", 1),
-        // segment.header.crc, and the trailer's, behind which the summary's own counts.
-        ("format/segment.rs", 2),
-        // segment.summary.crc, record.payload.crc
-        ("reader.rs", 2),
-        // unit.crc
-        ("recovery/scan.rs", 1),
-    ]);
-    let mut found = BTreeMap::new();
-    let mut labels = std::collections::BTreeSet::new();
-    let sources = sources();
-    for (file, text) in &sources {
-        let compares = |line: &&str| {
-            let sign = line.contains("==") || line.contains("!=");
-            sign && line.contains("crc")
-        };
-        let count = text.lines().filter(compares).count();
-        if count > 0 {
-            found.insert(file.as_str(), count);
-        }
-        for arguments in calls(text, "enabled") {
-            labels.extend(arguments.split('"').nth(1).filter(|label| label.ends_with(".crc")));
+/// The places where one of these stands: file, function, what, and how often. Of methods of the same
+/// name in one file the places count together.
+fn places<'w>(of: &str, what: &[&'w str]) -> BTreeMap<(String, String, &'w str), usize> {
+    let mut places = BTreeMap::new();
+    for (file, text) in sources(of) {
+        let functions: Vec<(usize, &str)> = text
+            .match_indices("fn ")
+            .filter(|(at, _)| !text[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+            .map(|(at, _)| (at, text[at + 3..].split(['(', '<']).next().unwrap_or_default()))
+            .collect();
+        for what in what {
+            for (at, _) in text.match_indices(what) {
+                let before = functions.partition_point(|(start, _)| *start < at);
+                let name = before.checked_sub(1).map_or("", |n| functions[n].1);
+                // Its own definition.
+                if text[..at].ends_with("fn ") {
+                    continue;
+                }
+                *places.entry((file.clone(), name.to_owned(), *what)).or_default() += 1;
+            }
         }
     }
+    places
+}
+
+fn known<'w>(list: &[(&str, &str, &'w str, usize)]) -> BTreeMap<(String, String, &'w str), usize> {
+    list.iter()
+        .map(|(file, function, what, count)| {
+            ((file.to_string(), function.to_string(), *what), *count)
+        })
+        .collect()
+}
+
+/// What makes durable in the medium's sources: system calls, instructions, and the emulator's events
+/// that stand for them.
+const PRIMITIVES: [&str; 22] = [
+    "sync_data(",
+    "sync_all(",
+    "fsync",
+    "fdatasync(",
+    "msync",
+    "sync_file_range",
+    "O_SYNC",
+    "O_DSYNC",
+    "_mm_sfence(",
+    "_mm_stream_si128(",
+    "asm!(",
+    "lines::fence(",
+    "lines::write_back(",
+    "lines::store(",
+    "direct.fence(",
+    "direct.store(",
+    "medium.persist(",
+    "Event::Fence {",
+    "Event::Persist {",
+    "Event::DrainBegin {",
+    "Event::FileSync {",
+    "Event::DirectorySync {",
+];
+
+/// Where the medium makes durable. Whoever adds a place has it ask about a label (or hand one on to
+/// where that is asked about) and adds a line; a line whose place is gone fails too.
+#[test]
+fn where_the_medium_makes_durable_is_known() {
+    let expected = known(&[
+        // Asked in `PlainFile::drain`, which alone calls this; GROW_DRAIN.
+        ("plain/file.rs", "sync", "sync_data(", 1),
+        ("plain/file.rs", "grow_durably", "sync_data(", 1),
+        // Label and step.
+        ("plain/directory.rs", "write_temporary", "sync_all(", 1),
+        ("plain/directory.rs", "sync_directory", "sync_all(", 1),
+        // The lock file only tells operators whether a server ended in order: recovery goes by the
+        // metadata file. So no crash can miss these.
+        ("plain/directory.rs", "lock", "sync_all(", 2),
+        ("plain/directory.rs", "mark_clean", "sync_all(", 1),
+        // The instructions, and `DaxFile`'s and its memory's use of them. Real memory can't lose its power
+        // in a test: what crash tests switch off is the emulator's, at the same calls of the cache.
+        ("dax/lines.rs", "fence", "_mm_sfence(", 1),
+        ("dax/lines.rs", "write_back_line", "asm!(", 3),
+        ("dax/lines.rs", "stream_line", "_mm_stream_si128(", 1),
+        ("dax/file.rs", "fence", "lines::fence(", 1),
+        ("dax/file.rs", "drain", "lines::fence(", 1),
+        ("dax/file.rs", "persist", "lines::write_back(", 1),
+        ("dax/file.rs", "store", "lines::store(", 1),
+        // Labels of who appends, publishes, stores and seals.
+        ("cache/segment.rs", "append_direct", "direct.store(", 1),
+        ("cache/segment.rs", "store_last_direct", "direct.store(", 1),
+        ("cache/writer.rs", "publish", "direct.fence(", 1),
+        ("cache/writer.rs", "store_pending", "medium.persist(", 1),
+        ("cache/writer.rs", "seal_with", "medium.persist(", 1),
+        // The emulator, behind its questions.
+        ("emulator/mod.rs", "persist", "Event::Persist {", 1),
+        ("emulator/mod.rs", "drain", "Event::DrainBegin {", 1),
+        ("emulator/mapped.rs", "store", "Event::Persist {", 1),
+        ("emulator/mapped.rs", "fence", "Event::Fence {", 1),
+        ("emulator/directory.rs", "replace_file", "Event::FileSync {", 1),
+        ("emulator/directory.rs", "sync_directory", "Event::DirectorySync {", 1),
+    ]);
+    let mut found = places("medium", &PRIMITIVES);
+    // What events do to the emulated disk, and how they are told, is no asking for durability.
+    let passive = ["emulator/disk.rs", "emulator/trace.rs", "emulator/images.rs"];
+    found.retain(|(file, _, _), _| !passive.contains(&file.as_str()));
     assert_eq!(found, expected);
-    assert_eq!(labels.len(), 8, "{labels:?}");
+    // And each label that is handed in is asked about.
+    let asked = places("medium", &["enabled(site", "enabled(GROW_DRAIN"]);
+    let asked: BTreeSet<_> = asked.keys().map(|(file, name, _)| (&file[..], &name[..])).collect();
+    let expected = BTreeSet::from([
+        ("plain/file.rs", "drain"),
+        ("plain/file.rs", "grow_durably"),
+        ("plain/file.rs", "persist"),
+        ("plain/directory.rs", "write_temporary"),
+        ("plain/directory.rs", "sync_directory"),
+        ("emulator/mod.rs", "persist"),
+        ("emulator/mod.rs", "drain"),
+        ("emulator/mod.rs", "grow"),
+        ("emulator/mapped.rs", "store"),
+        ("emulator/mapped.rs", "fence"),
+        ("emulator/directory.rs", "replace_file"),
+        ("emulator/directory.rs", "sync_directory"),
+    ]);
+    assert_eq!(asked, expected);
+}
+
+/// Where CRCs are made and where they are compared. Whoever compares one anew has the comparison
+/// depend on a label, and adds a line.
+#[test]
+fn every_crc_is_made_or_compared_under_a_label() {
+    const MADE: &str = "";
+    let expected = [
+        ("format/record.rs", "encode", MADE),
+        ("format/record.rs", "unit_crc", MADE),
+        ("format/segment.rs", "encode", MADE),
+        ("format/record.rs", "new", MADE),
+        ("format/meta.rs", "encode_contents", MADE),
+        ("head.rs", "mark", MADE),
+        ("head.rs", "seal", MADE),
+        ("commit/pending.rs", "append_resolution", MADE),
+        ("commit/mod.rs", "append", MADE),
+        ("commit/plan.rs", "make", MADE),
+        ("commit/bury.rs", "bury_damaged", MADE),
+        ("images/write.rs", "append", MADE),
+        ("salvage.rs", "header", MADE),
+        ("format/record.rs", "decode", "record.header.crc read.header.crc"),
+        ("format/segment.rs", "decode", "segment.header.crc segment.trailer.crc"),
+        ("format/meta.rs", "decode_contents", "meta.crc"),
+        ("reader.rs", "read_summary", "segment.summary.crc"),
+        ("reader.rs", "next", "record.payload.crc"),
+        ("read.rs", "is_whole", "read.payload.crc"),
+        ("recovery/scan.rs", "take", "unit.crc"),
+    ];
+    let found = places("storage-log", &["crc32c::crc32c", "unit_crc("]);
+    let found: BTreeSet<_> = found.keys().map(|(file, name, _)| (&file[..], &name[..])).collect();
+    let listed: BTreeSet<_> = expected.iter().map(|(file, name, _)| (*file, *name)).collect();
+    assert_eq!(found, listed);
+    let sources = sources("storage-log");
+    let arguments = sources.values().flat_map(|text| calls(text, "enabled"));
+    let labels = arguments.filter_map(|arguments| arguments.split('"').nth(1));
+    let labels: BTreeSet<_> = labels.filter(|label| label.ends_with(".crc")).collect();
+    let listed: BTreeSet<_> =
+        expected.iter().flat_map(|(_, _, labels)| labels.split_whitespace()).collect();
+    assert_eq!(labels, listed);
+    // Elsewhere they are handed on, never compared.
+    for (file, text) in &sources {
+        for line in text.lines().filter(|line| line.contains("==") || line.contains("!=")) {
+            let compares = line.contains("crc");
+            let known = expected.iter().any(|(of, _, labels)| of == file && !labels.is_empty());
+            assert!(!compares || known, "{file} compares a CRC: {line}");
+        }
+    }
+    // The checks that take the answer as a parameter are asked with it, but by the check of a whole
+    // directory and by repairs, which check everything.
+    for (file, text) in &sources {
+        for check in ["SegmentHeader::decode", "Trailer::decode", "Meta::decode"] {
+            for arguments in calls(text, check) {
+                let asks = arguments.contains("check") || arguments.contains(".enabled(");
+                let checks_all = matches!(file.as_str(), "verify.rs" | "salvage.rs");
+                assert!(asks || checks_all, "{file}: {check}({arguments})");
+            }
+        }
+    }
 }

@@ -386,12 +386,15 @@ fn power_losses_and_deaths() {
     }
 }
 
-/// Turns the whole log over several times with updates of these records.
+/// Turns the whole log over several times with updates of these records, at random: so no segment
+/// becomes empty by itself, and whatever may be cleaned is, the oldest first.
 fn churn(engine: &Arc<PmLog>, table: &Table, ids: &[RecordId]) {
-    for round in 0..100 {
-        for id in ids {
+    let random = SeededRandom::new(1);
+    for round in 1..200 {
+        for _ in 0..20 {
+            let id = ids[random.next_u64() as usize % ids.len()];
             let k = round * 1000 + id.0 as i64;
-            table.update(*id, &doc(k, k, &"z".repeat(900)));
+            table.update(id, &doc(k, k, &"z".repeat(900)));
         }
         engine.flush_round().expect("flushing");
         while engine.clean_once().expect("cleaning") {}
@@ -406,14 +409,17 @@ fn cleaned(engine: &PmLog) -> i64 {
     }
 }
 
+/// Segments of a log of which half is live when [`churn`] has been at work.
+const SMALL: u32 = 16;
+
 fn small_log() -> (Emulator, Arc<PmLog>, Table, Vec<RecordId>) {
     let emulator = Emulator::new(EmulatorConfig::default());
-    let engine = open(&emulator, bounded(12));
+    let engine = open(&emulator, bounded(SMALL));
     let table = described(&engine);
     let mut unit = WriteUnit::new();
     table.create_in(&mut unit);
     table.commit(&mut unit);
-    let ids = (1..=20).map(|i| table.insert(&doc(-i, -i, "first"))).collect();
+    let ids = (1..=500).map(|i| table.insert(&doc(-i, -i, "first"))).collect();
     (emulator, engine, table, ids)
 }
 
@@ -428,29 +434,29 @@ fn pending_units_outlive_the_cleaning_around_them() {
     let (emulator, engine, table, ids) = small_log();
     let text = "pending".repeat(20);
     append(&engine, 1, |unit| {
-        table.update_in(unit, ids[0], &table.record(ids[0]), &doc(-100, -100, &text));
+        table.update_in(unit, ids[0], &table.record(ids[0]), &doc(-1000, -1000, &text));
     });
     append(&engine, 2, |unit| {
-        table.insert_in(unit, &doc(-101, -101, &text));
+        table.insert_in(unit, &doc(-1001, -1001, &text));
     });
     append(&engine, 3, |unit| {
         table.delete_in(unit, ids[1], &table.record(ids[1]));
     });
     churn(&engine, &table, &ids[2..]);
-    assert!(cleaned(&engine) > 24, "{}", cleaned(&engine));
+    assert!(cleaned(&engine) > 3 * i64::from(SMALL), "{}", cleaned(&engine));
     // What they replace was moved meanwhile, and is still what counts.
     assert_eq!(table.record(ids[0]).doc, doc(-1, -1, "first"));
     assert_eq!(table.record(ids[1]).doc, doc(-2, -2, "first"));
     engine.sync().expect("sync");
     drop((table, engine));
-    let engine = open(&emulator.process_death_image(), bounded(12));
+    let engine = open(&emulator.process_death_image(), bounded(SMALL));
     let table = described(&engine);
     table.attach();
     assert_eq!(log(&engine).pending().len(), 3);
     log(&engine).commit_up_to(3).expect("committing");
-    assert_eq!(table.record(ids[0]).doc, doc(-100, -100, &text));
+    assert_eq!(table.record(ids[0]).doc, doc(-1000, -1000, &text));
     assert_eq!(table.get(ids[1]), None);
-    assert!(table.find(&table.indexes[1], -101).is_some());
+    assert!(table.find(&table.indexes[1], -1001).is_some());
     table.check();
     let before = docs(&table);
     churn(&engine, &table, &ids[2..]);
@@ -462,19 +468,19 @@ fn pending_units_outlive_the_cleaning_around_them() {
 fn what_was_resolved_stays_so() {
     let (emulator, engine, table, ids) = small_log();
     append(&engine, 1, |unit| {
-        table.insert_in(unit, &doc(-101, -101, "committed"));
+        table.insert_in(unit, &doc(-1001, -1001, "committed"));
     });
     append(&engine, 2, |unit| {
-        table.insert_in(unit, &doc(-102, -102, "dropped"));
+        table.insert_in(unit, &doc(-1002, -1002, "dropped"));
     });
     log(&engine).commit_up_to(1).expect("committing");
     log(&engine).truncate_after(1).expect("truncating");
     churn(&engine, &table, &ids);
-    assert!(cleaned(&engine) > 24, "{}", cleaned(&engine));
+    assert!(cleaned(&engine) > 3 * i64::from(SMALL), "{}", cleaned(&engine));
     let expected = docs(&table);
     engine.sync().expect("sync");
     drop((table, engine));
-    let engine = open(&emulator.process_death_image(), bounded(12));
+    let engine = open(&emulator.process_death_image(), bounded(SMALL));
     let table = described(&engine);
     table.attach();
     assert_eq!(log(&engine).committed(), LogPosition { term: 1, index: 1 });

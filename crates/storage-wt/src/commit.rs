@@ -3,7 +3,7 @@
 //! 1. The registry is locked, shared, or exclusively for a unit with DDL. So definitions, stores and
 //!    indexes stay as they are checked.
 //! 2. New tables are made; a unit that is refused leaves them to be dropped.
-//! 3. In a transaction with snapshot isolation: versions are compared, records written, then the
+//! 3. In a transaction with snapshot isolation: claims of others are looked at, versions are compared, records written, then the
 //!    keys, removals first. What another transaction has in its hands rolls this one back; it is
 //!    tried again from its beginning, and then finds the version changed, or doesn't.
 //! 4. Counts, the registry, and the commit's number are published.
@@ -15,7 +15,8 @@ use crate::rows::IndexRow;
 use crate::store::{join, split};
 use crate::sys::{Code, Session, Use};
 use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
-use kauri_storage::{CommitTicket, KeyChange, OpKind, StorageError, WriteUnit};
+use kauri_storage::staged::PROVISIONAL;
+use kauri_storage::{CommitTicket, KeyChange, OpKind, StorageError, WriteOp, WriteUnit};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -127,13 +128,7 @@ impl Core {
         self: &Arc<Self>,
         unit: &mut WriteUnit<'_>,
     ) -> Result<CommitTicket, StorageError> {
-        let is_ddl = unit.ops.iter().any(|op| {
-            use OpKind::{ChangeDefinition, CreateIndex, CreateStore, DropIndex, DropStore};
-            matches!(
-                op.kind,
-                CreateStore | DropStore | CreateIndex { .. } | DropIndex { .. } | ChangeDefinition
-            )
-        });
+        let is_ddl = unit.ops.iter().any(|op| is_ddl(&op.kind));
         let seq = if is_ddl { self.commit_ddl(unit)? } else { self.commit_documents(unit)? };
         Ok(self.acks.tickets(seq))
     }
@@ -244,10 +239,7 @@ impl Core {
                 }
                 _ => {}
             }
-            let all_there = |change: &KeyChange| view.index(change.index, collection).is_some();
-            if !unit.keys_of(position).iter().all(all_there) {
-                return Err(stale);
-            }
+            check_keys_presence(view, unit, position)?;
         }
         Ok(())
     }
@@ -259,14 +251,23 @@ impl Core {
         session: &mut Session,
     ) -> Result<CommitSeq, StorageError> {
         let mut ids = Vec::with_capacity(unit.ops.len());
+        let seq = self
+            .again_while_refused(session, |session| self.attempt(view, unit, session, &mut ids))?;
+        for (op, id) in unit.ops.iter_mut().zip(&ids) {
+            op.record = *id;
+        }
+        Ok(seq)
+    }
+
+    /// Tries again what is rolled back because others are in the way.
+    fn again_while_refused<T>(
+        &self,
+        session: &mut Session,
+        mut attempt_once: impl FnMut(&mut Session) -> Result<T, Refused>,
+    ) -> Result<T, StorageError> {
         for attempt in 0..ATTEMPTS_MAX {
-            match self.attempt(view, unit, session, &mut ids) {
-                Ok(seq) => {
-                    for (op, id) in unit.ops.iter_mut().zip(&ids) {
-                        op.record = *id;
-                    }
-                    return Ok(seq);
-                }
+            match attempt_once(session) {
+                Ok(done) => return Ok(done),
                 Err(refused) => {
                     session.rollback();
                     if let Refused::Error(error) = refused {
@@ -292,6 +293,8 @@ impl Core {
     ) -> Result<CommitSeq, Refused> {
         session.begin()?;
         let taken = self.sequence.take();
+        // With a number: who claims something has it checked when no number is out.
+        self.claims.check(unit).map_err(Refused::Error)?;
         let mut deltas = Deltas::default();
         compare_versions(view, unit, session)?;
         if ids.is_empty() {
@@ -301,7 +304,55 @@ impl Core {
         self.write_keys(view, unit, session, ids, &mut deltas)?;
         session.commit()?;
         deltas.apply();
+        self.note_definitions(view, unit);
         Ok(taken.publish())
+    }
+
+    /// Snapshots that are held can't show what the unit has changed; nobody takes one at this moment.
+    fn note_definitions(&self, view: &View<'_>, unit: &WriteUnit<'_>) {
+        let held = self.snapshots.ever();
+        for op in &unit.ops {
+            match &op.kind {
+                OpKind::CreateStore | OpKind::ChangeDefinition => {
+                    if let Some(store) = view.store(op.collection) {
+                        store.changed.store(held, Ordering::Release);
+                    }
+                }
+                OpKind::CreateIndex { spec, .. } => {
+                    if let Some(index) = view.index(spec.id, op.collection) {
+                        index.created.store(held, Ordering::Release);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// See [`kauri_storage::StorageEngine::check`]: what a commit does, up to the end, on a snapshot that
+    /// is taken when no commit is half-way; then it is rolled back.
+    pub fn check(self: &Arc<Self>, unit: &WriteUnit<'_>) -> Result<(), StorageError> {
+        if unit.ops.iter().any(|op| is_ddl(&op.kind)) {
+            return Err(StorageError::Unsupported("checking changes of definitions"));
+        }
+        let registry = self.read();
+        let view = View { registry: &registry, overlay: Overlay::default() };
+        let mut session = self.session().map_err(failed)?;
+        check_definitions(&view, unit)?;
+        check_presence(&view, unit)?;
+        // New records have ids that no record has.
+        let id = |(position, op): (usize, &WriteOp<'_>)| match op.kind {
+            OpKind::Insert { .. } => RecordId(PROVISIONAL + position as u64),
+            _ => op.record,
+        };
+        let ids: Vec<_> = unit.ops.iter().enumerate().map(id).collect();
+        self.again_while_refused(&mut session, |session| {
+            self.sequence.quietly(|_| session.begin())?;
+            self.claims.check(unit).map_err(Refused::Error)?;
+            compare_versions(&view, unit, session)?;
+            self.write_keys(&view, unit, session, &ids, &mut Deltas::default())?;
+            session.rollback();
+            Ok(())
+        })
     }
 
     fn write_operations(
@@ -419,6 +470,38 @@ impl Core {
             }
         }
         Ok(())
+    }
+}
+
+fn is_ddl(kind: &OpKind<'_>) -> bool {
+    use OpKind::{ChangeDefinition, CreateIndex, CreateStore, DropIndex, DropStore};
+    matches!(
+        kind,
+        CreateStore | DropStore | CreateIndex { .. } | DropIndex { .. } | ChangeDefinition
+    )
+}
+
+/// Checks that the stores and indexes that a unit without DDL uses are there.
+fn check_presence(view: &View<'_>, unit: &WriteUnit<'_>) -> Result<(), StorageError> {
+    for (position, op) in unit.ops.iter().enumerate() {
+        if view.store(op.collection).is_none() {
+            return Err(StorageError::StaleCatalog(op.collection));
+        }
+        check_keys_presence(view, unit, position)?;
+    }
+    Ok(())
+}
+
+fn check_keys_presence(
+    view: &View<'_>,
+    unit: &WriteUnit<'_>,
+    position: usize,
+) -> Result<(), StorageError> {
+    let Some(op) = unit.ops.get(position) else { return Ok(()) };
+    let all_there = |change: &KeyChange| view.index(change.index, op.collection).is_some();
+    match unit.keys_of(position).iter().all(all_there) {
+        true => Ok(()),
+        false => Err(StorageError::StaleCatalog(op.collection)),
     }
 }
 

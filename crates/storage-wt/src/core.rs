@@ -5,9 +5,10 @@ use crate::open::Options;
 use crate::registry::{Count, IndexState, Registry, StoreState};
 use crate::rows::{IndexRow, Rows};
 use crate::sequence::Sequence;
+use crate::snapshots::Snapshots;
 use crate::sys::{Code, Connection, Result, Session, Table};
 use kauri_base::CollectionId;
-use kauri_storage::StorageError;
+use kauri_storage::{Claims, StorageError};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,6 +37,9 @@ pub struct Core {
     pub(crate) rows: Rows,
     pub(crate) sequence: Sequence,
     pub(crate) acks: Arc<Acks>,
+    /// What transactions are about to change.
+    pub(crate) claims: Arc<Claims>,
+    pub(crate) snapshots: Snapshots,
     pub(crate) options: Options,
     pub(crate) directory: PathBuf,
     idle: Mutex<Vec<Pooled>>,
@@ -97,6 +101,8 @@ impl Core {
             rows: parts.rows,
             sequence: Sequence::new(parts.seq),
             acks: Acks::new(core.clone(), parts.seq),
+            claims: Arc::new(Claims::new()),
+            snapshots: Snapshots::default(),
             options: parts.options,
             directory: parts.directory,
             idle: Mutex::default(),
@@ -154,7 +160,10 @@ impl Core {
         let number = self.tables.fetch_add(1, Ordering::Relaxed);
         let ident = format!("collection-{}-{number}", id.0);
         let store = store_state(id, ident, number)?;
-        session.create(&store.table, RECORDS_CONFIG)?;
+        match self.options.compressed {
+            true => session.create(&store.table, RECORDS_CONFIG)?,
+            false => session.create(&store.table, &RECORDS_CONFIG.replace("snappy", "none"))?,
+        }
         Ok(store)
     }
 
@@ -294,6 +303,7 @@ pub fn store_state(id: CollectionId, ident: String, number: u64) -> Result<Store
         last_id: Count::default(),
         records: Count::default(),
         bytes: Count::default(),
+        changed: AtomicU64::new(0),
         dropped: AtomicBool::new(false),
     })
 }
@@ -312,6 +322,7 @@ pub fn index_state(row: IndexRow, number: u64) -> Result<IndexState> {
         complete: row.complete,
         entries: Count::default(),
         bytes: Count::default(),
+        created: AtomicU64::new(0),
         dropped: AtomicBool::new(false),
     })
 }

@@ -9,7 +9,7 @@ use crate::unit::WtUnit;
 use kauri_base::{CollectionId, IndexId};
 use kauri_bson::DocWriter;
 use kauri_storage::{
-    CommitTicket, IndexSpec, KeyGenerator, Maintenance, RecordStore, RecoveryUnit,
+    Claims, CommitTicket, IndexSpec, KeyGenerator, Maintenance, RecordStore, RecoveryUnit,
     SortedDataInterface, Space, StorageEngine, StorageError, WriteUnit,
 };
 use std::path::Path;
@@ -110,6 +110,14 @@ impl StorageEngine for WiredTiger {
 
     fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
         self.core.commit(unit)
+    }
+
+    fn check(&self, unit: &WriteUnit<'_>) -> Result<(), StorageError> {
+        self.core.check(unit)
+    }
+
+    fn claims(&self) -> Option<&Arc<Claims>> {
+        Some(&self.core.claims)
     }
 
     fn flush(&self) {

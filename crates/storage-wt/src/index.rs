@@ -6,6 +6,7 @@ use crate::store::unless_dropped;
 use crate::sys::{Code, Cursor, Use};
 use crate::unit::WtUnit;
 use kauri_base::{Access, IndexId, RecordId};
+use kauri_storage::scan::find_by_scan;
 use kauri_storage::{
     Direction, IndexBatch, IndexScan, RecoveryUnit, SortedDataInterface, StorageError,
 };
@@ -69,41 +70,16 @@ impl Index {
         self.state.dropped.load(Atomic::Acquire)
     }
 
-    fn unless_dropped<T: Default>(&self, result: Result<T, Code>) -> Result<T, StorageError> {
-        unless_dropped(self.is_dropped(), result)
-    }
-}
-
-impl SortedDataInterface for Index {
-    fn id(&self) -> IndexId {
-        self.state.id
-    }
-
-    fn find(
+    fn unless_dropped<T: Default>(
         &self,
-        ru: &dyn RecoveryUnit,
-        key: &[u8],
-    ) -> Result<Access<Option<RecordId>>, StorageError> {
-        let unit = WtUnit::of(ru)?;
-        if self.is_dropped() {
-            return Ok(Access::Ready(None));
-        }
-        let mut session = unit.session()?;
-        let mut item = Vec::with_capacity(key.len() + 16);
-        let found = session.cursor(&self.state.table, Use::Lookup).and_then(|cursor| {
-            let found = find(&self.state, cursor, key, &mut item);
-            cursor.reset();
-            found
-        });
-        self.unless_dropped(found).map(Access::Ready)
+        unit: &WtUnit,
+        result: Result<T, Code>,
+    ) -> Result<T, StorageError> {
+        unless_dropped(self.is_dropped(), result, unit)
     }
 
-    fn fill(
-        &self,
-        ru: &dyn RecoveryUnit,
-        scan: &mut IndexScan,
-    ) -> Result<Access<()>, StorageError> {
-        let unit = WtUnit::of(ru)?;
+    /// Fills a batch with what WiredTiger shows the unit.
+    fn fill_in(&self, unit: &WtUnit, scan: &mut IndexScan) -> Result<Access<()>, StorageError> {
         if self.is_dropped() {
             scan.refill(|_, _| {});
             return Ok(Access::Ready(()));
@@ -118,8 +94,48 @@ impl SortedDataInterface for Index {
                 filled
             });
         });
-        self.unless_dropped(outcome)?;
+        self.unless_dropped(unit, outcome)?;
         Ok(Access::Ready(()))
+    }
+}
+
+impl SortedDataInterface for Index {
+    fn id(&self) -> IndexId {
+        self.state.id
+    }
+
+    fn find(
+        &self,
+        ru: &dyn RecoveryUnit,
+        key: &[u8],
+    ) -> Result<Access<Option<RecordId>>, StorageError> {
+        let unit = WtUnit::of(ru)?;
+        if unit.held().is_some() {
+            return find_by_scan(self, ru, key);
+        }
+        if self.is_dropped() {
+            return Ok(Access::Ready(None));
+        }
+        let mut session = unit.session()?;
+        let mut item = Vec::with_capacity(key.len() + 16);
+        let found = session.cursor(&self.state.table, Use::Lookup).and_then(|cursor| {
+            let found = find(&self.state, cursor, key, &mut item);
+            cursor.reset();
+            found
+        });
+        self.unless_dropped(unit, found).map(Access::Ready)
+    }
+
+    fn fill(
+        &self,
+        ru: &dyn RecoveryUnit,
+        scan: &mut IndexScan,
+    ) -> Result<Access<()>, StorageError> {
+        let unit = WtUnit::of(ru)?;
+        let Some(held) = unit.held() else { return self.fill_in(unit, scan) };
+        let inner = |scan: &mut IndexScan| self.fill_in(unit, scan);
+        let filled = held.staged.fill_index(self.state.id, scan, inner);
+        unit.held_index(held, &self.state, filled)
     }
 
     fn entries(&self) -> u64 {

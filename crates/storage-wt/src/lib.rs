@@ -18,6 +18,7 @@
 //! | `commit`, `index_write` | write units |
 //! | `sequence` | commit numbers, and which of them readers may rely on |
 //! | `acks` | which commits are written and durable |
+//! | `snapshots` | held snapshots |
 //! | `unit`, `store`, `index` | reading |
 //! | `keys` | index keys as bytes |
 //! | `build` | filling an index from the records |
@@ -36,6 +37,7 @@ mod open;
 mod registry;
 mod rows;
 mod sequence;
+mod snapshots;
 mod status;
 mod store;
 #[allow(unsafe_code)]

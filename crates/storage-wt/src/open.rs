@@ -24,11 +24,20 @@ pub struct Options {
     pub commit_interval_ms: u64,
     /// How often a checkpoint is written, in seconds (or after 2 GB of journal).
     pub checkpoint_s: u64,
+    /// Whether blocks of records are compressed with snappy, as MongoDB does. WiredTiger aims at blocks
+    /// of 32 KB after compression, and so begins with four times as much before; what does not
+    /// compress is then written in blocks of more than 32 KB.
+    pub compressed: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { cache_bytes: 1 << 30, commit_interval_ms: 100, checkpoint_s: 60 }
+        Options {
+            cache_bytes: 1 << 30,
+            commit_interval_ms: 100,
+            checkpoint_s: 60,
+            compressed: true,
+        }
     }
 }
 

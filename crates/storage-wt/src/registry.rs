@@ -43,6 +43,8 @@ pub struct StoreState {
     pub records: Count,
     /// Their bytes.
     pub bytes: Count,
+    /// The snapshots that had been held when its definition changed last: those can't show it.
+    pub changed: AtomicU64,
     /// It reads as an empty one.
     pub dropped: AtomicBool,
 }
@@ -70,6 +72,8 @@ pub struct IndexState {
     pub entries: Count,
     /// Bytes of keys, type bits and ids.
     pub bytes: Count,
+    /// The snapshots that had been held when it was created: those can't show it.
+    pub created: AtomicU64,
     /// It reads as an empty one.
     pub dropped: AtomicBool,
 }

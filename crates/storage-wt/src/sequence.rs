@@ -14,6 +14,8 @@ pub struct Sequence {
     visible: AtomicU64,
     open: Mutex<Open>,
     published: Condvar,
+    /// Signalled when numbers are given again.
+    resumed: Condvar,
 }
 
 struct Open {
@@ -22,6 +24,8 @@ struct Open {
     /// For the numbers from `visible + 1` on, whether each is done.
     done: VecDeque<bool>,
     waiting: usize,
+    /// Those who wait for all numbers to be done, or are at it: no more are given meanwhile.
+    quiet: usize,
 }
 
 /// A number that was taken. Dropped, it is given up.
@@ -33,8 +37,13 @@ pub struct Taken<'s> {
 impl Sequence {
     /// Everything up to `seq` is visible.
     pub fn new(seq: u64) -> Sequence {
-        let open = Open { next: seq + 1, done: VecDeque::new(), waiting: 0 };
-        Sequence { visible: AtomicU64::new(seq), open: Mutex::new(open), published: Condvar::new() }
+        let open = Open { next: seq + 1, done: VecDeque::new(), waiting: 0, quiet: 0 };
+        Sequence {
+            visible: AtomicU64::new(seq),
+            open: Mutex::new(open),
+            published: Condvar::new(),
+            resumed: Condvar::new(),
+        }
     }
 
     /// All commits up to this one can be seen.
@@ -49,10 +58,31 @@ impl Sequence {
     /// Takes the next number.
     pub fn take(&self) -> Taken<'_> {
         let mut open = self.lock();
+        while open.quiet > 0 {
+            open = self.resumed.wait(open).unwrap_or_else(PoisonError::into_inner);
+        }
         let seq = open.next;
         open.next += 1;
         open.done.push_back(false);
         Taken { sequence: self, seq }
+    }
+
+    /// Calls `look` when every number that was given is done, before another one is. So what
+    /// WiredTiger shows then is what the commits up to this number, the first argument, came to.
+    pub fn quietly<T>(&self, look: impl FnOnce(CommitSeq) -> T) -> T {
+        let mut open = self.lock();
+        open.quiet += 1;
+        open.waiting += 1;
+        while !open.done.is_empty() {
+            open = self.published.wait(open).unwrap_or_else(PoisonError::into_inner);
+        }
+        open.waiting -= 1;
+        let looked = look(self.visible());
+        open.quiet -= 1;
+        if open.quiet == 0 {
+            self.resumed.notify_all();
+        }
+        looked
     }
 
     fn finish<'s>(&'s self, mut open: MutexGuard<'s, Open>, seq: u64) -> MutexGuard<'s, Open> {
@@ -116,5 +146,33 @@ mod tests {
         });
         assert_eq!(sequence.visible(), CommitSeq(13));
         assert_eq!(sequence.take().publish(), CommitSeq(14));
+    }
+
+    #[test]
+    fn nothing_is_open_while_somebody_looks() {
+        let sequence = Sequence::new(0);
+        let changing = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let taken = sequence.take();
+                        changing.fetch_add(1, Ordering::SeqCst);
+                        changing.fetch_sub(1, Ordering::SeqCst);
+                        match taken.seq() % 5 {
+                            0 => drop(taken),
+                            _ => assert!(taken.publish() <= sequence.visible()),
+                        }
+                    }
+                });
+            }
+            for _ in 0..200 {
+                sequence.quietly(|seq| {
+                    assert_eq!(changing.load(Ordering::SeqCst), 0);
+                    assert_eq!(seq, sequence.visible());
+                });
+            }
+        });
+        assert_eq!(sequence.visible(), CommitSeq(1500));
     }
 }

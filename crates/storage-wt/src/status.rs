@@ -47,5 +47,6 @@ impl Core {
             ],
         );
         put("transaction", &[("transaction checkpoints", Statistic::Checkpoints)]);
+        out.document("snapshots").put("held", self.snapshots.held() as i64);
     }
 }

@@ -1,9 +1,9 @@
 //! Reading a record store. A record's value is its version (u64 LE) and the document.
 
+use crate::core::Core;
 use crate::registry::StoreState;
 use crate::sys::{Code, Cursor, Use};
 use crate::unit::{Place, WtUnit};
-use crate::{core::Core, core::failed};
 use kauri_base::{Access, CollectionId, CommitSeq, RecordId};
 use kauri_bson::Doc;
 use kauri_storage::{
@@ -41,10 +41,11 @@ pub fn join(out: &mut Vec<u8>, version: u64, doc: &[u8]) {
 pub fn unless_dropped<T: Default>(
     is_dropped: bool,
     result: Result<T, Code>,
+    unit: &WtUnit,
 ) -> Result<T, StorageError> {
     match result {
         Err(Code::NO_ENTRY) if is_dropped => Ok(T::default()),
-        result => result.map_err(failed),
+        result => result.map_err(|code| unit.failed(code)),
     }
 }
 
@@ -53,8 +54,57 @@ impl Store {
         self.state.dropped.load(Atomic::Acquire)
     }
 
-    fn unless_dropped<T: Default>(&self, result: Result<T, Code>) -> Result<T, StorageError> {
-        unless_dropped(self.is_dropped(), result)
+    fn unless_dropped<T: Default>(
+        &self,
+        unit: &WtUnit,
+        result: Result<T, Code>,
+    ) -> Result<T, StorageError> {
+        unless_dropped(self.is_dropped(), result, unit)
+    }
+
+    /// What WiredTiger shows the unit.
+    fn get_in<'g>(
+        &self,
+        unit: &'g WtUnit,
+        id: RecordId,
+    ) -> Result<Access<Option<Record<'g>>>, StorageError> {
+        if let Some(value) = unit.ahead(self.state.table.number, id) {
+            return self.record(id, value).map(|record| Access::Ready(Some(record)));
+        }
+        let Ok(key) = i64::try_from(id.0) else { return Ok(Access::Ready(None)) };
+        if self.is_dropped() {
+            return Ok(Access::Ready(None));
+        }
+        let mut session = unit.session()?;
+        let found = session.cursor(&self.state.table, Use::Lookup).and_then(|cursor| {
+            if !cursor.search_record(key)? {
+                return Ok(None);
+            }
+            Ok(Some(unit.kept().keep(cursor.value()?)))
+        });
+        let value = self.unless_dropped(unit, found)?.and_then(|place| unit.kept().get(place));
+        let record = value.map(|value| self.record(id, value)).transpose()?;
+        Ok(Access::Ready(record))
+    }
+
+    fn fill_in(&self, unit: &WtUnit, scan: &mut RecordScan) -> Result<Access<()>, StorageError> {
+        let mut outcome = Ok(Vec::new());
+        let walk = Walk { direction: scan.direction(), position: scan.position() };
+        if self.is_dropped() {
+            scan.refill(|_, _| {});
+            return Ok(Access::Ready(()));
+        }
+        let mut session = unit.session()?;
+        scan.refill(|ids, wanted| {
+            outcome = session.cursor(&self.state.table, Use::Scan).and_then(|cursor| {
+                let filled = walk.fill(cursor, ids, wanted, unit);
+                cursor.reset();
+                filled
+            });
+        });
+        let ahead = self.unless_dropped(unit, outcome)?;
+        unit.set_ahead(self.state.table.number, ahead);
+        Ok(Access::Ready(()))
     }
 
     fn record<'g>(&self, id: RecordId, value: &'g [u8]) -> Result<Record<'g>, StorageError> {
@@ -79,23 +129,12 @@ impl RecordStore for Store {
         id: RecordId,
     ) -> Result<Access<Option<Record<'g>>>, StorageError> {
         let unit = WtUnit::of(ru)?;
-        if let Some(value) = unit.ahead(self.state.table.number, id) {
-            return self.record(id, value).map(|record| Access::Ready(Some(record)));
-        }
-        let Ok(key) = i64::try_from(id.0) else { return Ok(Access::Ready(None)) };
-        if self.is_dropped() {
-            return Ok(Access::Ready(None));
-        }
-        let mut session = unit.session()?;
-        let found = session.cursor(&self.state.table, Use::Lookup).and_then(|cursor| {
-            if !cursor.search_record(key)? {
-                return Ok(None);
-            }
-            Ok(Some(unit.kept().keep(cursor.value()?)))
-        });
-        let value = self.unless_dropped(found)?.and_then(|place| unit.kept().get(place));
-        let record = value.map(|value| self.record(id, value)).transpose()?;
-        Ok(Access::Ready(record))
+        let Some(held) = unit.held() else { return self.get_in(unit, id) };
+        let found = match held.staged.record(self.state.id, id)? {
+            Some(staged) => Ok(Access::Ready(staged)),
+            None => self.get_in(unit, id),
+        };
+        unit.held_store(held, &self.state, found)
     }
 
     fn fill(
@@ -104,23 +143,10 @@ impl RecordStore for Store {
         scan: &mut RecordScan,
     ) -> Result<Access<()>, StorageError> {
         let unit = WtUnit::of(ru)?;
-        let mut outcome = Ok(Vec::new());
-        let walk = Walk { direction: scan.direction(), position: scan.position() };
-        if self.is_dropped() {
-            scan.refill(|_, _| {});
-            return Ok(Access::Ready(()));
-        }
-        let mut session = unit.session()?;
-        scan.refill(|ids, wanted| {
-            outcome = session.cursor(&self.state.table, Use::Scan).and_then(|cursor| {
-                let filled = walk.fill(cursor, ids, wanted, unit);
-                cursor.reset();
-                filled
-            });
-        });
-        let ahead = self.unless_dropped(outcome)?;
-        unit.set_ahead(self.state.table.number, ahead);
-        Ok(Access::Ready(()))
+        let Some(held) = unit.held() else { return self.fill_in(unit, scan) };
+        let inner = |scan: &mut RecordScan| self.fill_in(unit, scan);
+        let filled = held.staged.fill_records(self.state.id, scan, inner);
+        unit.held_store(held, &self.state, filled)
     }
 
     fn stats(&self) -> RecordStoreStats {

@@ -311,6 +311,11 @@ impl Session {
         }
     }
 
+    /// All cursors give their positions up.
+    pub fn reset_cursors(&mut self) {
+        self.cursors.values_mut().for_each(Cursor::reset);
+    }
+
     /// How many cursors are open.
     pub fn cursors(&self) -> usize {
         self.cursors.len()

@@ -1,16 +1,20 @@
 //! The recovery unit: a session with a transaction, and copies of what was read through it.
 //!
 //! WiredTiger's memory moves as soon as a cursor does, so documents are copied once, into the unit.
+//! A unit that holds a snapshot keeps its session in that transaction between two entries.
 //! Invariant: what [`Kept`] holds only grows while the unit is lent out, so that what it returned
 //! lives as long as the borrow; only `leave`, which needs the unit exclusively, empties it.
 
 use crate::core::{Core, Lent, failed};
+use crate::registry::{IndexState, StoreState};
+use crate::snapshots::Held;
 use crate::sys::Code;
 use kauri_base::{CommitSeq, RecordId};
-use kauri_storage::{RecoveryUnit, StorageError};
+use kauri_storage::{RecoveryUnit, Staged, StorageError};
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// See the module's head.
 pub struct WtUnit {
@@ -21,6 +25,7 @@ pub struct WtUnit {
     kept: Kept,
     /// Records that a scan has copied on its way, to be looked up next.
     ahead: RefCell<Ahead>,
+    held: Option<Box<Held>>,
 }
 
 /// What a scan's last batch has copied.
@@ -43,6 +48,47 @@ impl WtUnit {
             session: RefCell::new(Err(Code::NOT_FOUND)),
             kept: Kept::default(),
             ahead: RefCell::default(),
+            held: None,
+        }
+    }
+
+    /// The snapshot that it holds, if it does.
+    pub fn held(&self) -> Option<&Held> {
+        self.held.as_deref()
+    }
+
+    /// What was read of a store, as a unit that holds a snapshot answers it.
+    pub fn held_store<T>(
+        &self,
+        held: &Held,
+        store: &StoreState,
+        read: Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        held.check_store(store)?;
+        read
+    }
+
+    /// The same of an index.
+    pub fn held_index<T>(
+        &self,
+        held: &Held,
+        index: &IndexState,
+        read: Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        let store = self.core.read().stores.get(&index.collection).cloned();
+        let gone = index.dropped.load(Ordering::Acquire);
+        match store.filter(|_| !gone && !held.hold.is_before(&index.created)) {
+            Some(store) => self.held_store(held, &store, read),
+            None => Err(StorageError::SnapshotUnavailable(index.collection)),
+        }
+    }
+
+    /// The code of a failed read as an error.
+    pub fn failed(&self, code: Code) -> StorageError {
+        match code {
+            // The cache had no room left for what the snapshot holds back.
+            Code::ROLLBACK if self.held.is_some() => StorageError::SnapshotTooOld,
+            code => failed(code),
         }
     }
 
@@ -91,23 +137,27 @@ impl WtUnit {
 impl RecoveryUnit for WtUnit {
     fn enter(&mut self) {
         self.leave();
+        self.entered = true;
+        if let Some(held) = &self.held {
+            self.snapshot = held.hold.seq;
+            return;
+        }
         // First the number, then the snapshot: it holds at least what the number says.
         self.snapshot = self.core.sequence.visible();
         *self.session.get_mut() = self.core.session().and_then(|mut session| {
             session.begin()?;
             Ok(session)
         });
-        self.entered = true;
     }
 
     fn leave(&mut self) {
         if !std::mem::take(&mut self.entered) {
             return;
         }
-        if let Ok(session) = self.session.get_mut() {
-            session.rollback();
+        match (&self.held, self.session.get_mut()) {
+            (Some(_), Ok(session)) => session.reset_cursors(),
+            _ => self.give_session_back(),
         }
-        *self.session.get_mut() = Err(Code::NOT_FOUND);
         *self.ahead.get_mut() = Ahead::default();
         self.kept.clear();
     }
@@ -120,14 +170,61 @@ impl RecoveryUnit for WtUnit {
         self.snapshot
     }
 
+    fn hold_snapshot(&mut self) -> Result<CommitSeq, StorageError> {
+        self.leave();
+        self.release_snapshot();
+        let mut session = self.core.session().map_err(failed)?;
+        let core = self.core.clone();
+        let hold = core.sequence.quietly(|seq| {
+            let hold = core.snapshots.hold(seq)?;
+            session.begin().map(|()| hold).map_err(|code| {
+                core.snapshots.release();
+                failed(code)
+            })
+        })?;
+        *self.session.get_mut() = Ok(session);
+        self.held = Some(Box::new(Held { hold, staged: Staged::default() }));
+        Ok(hold.seq)
+    }
+
+    fn release_snapshot(&mut self) {
+        if self.held.take().is_some() {
+            self.give_session_back();
+            self.core.snapshots.release();
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    fn staged(&self) -> Option<&Staged> {
+        self.held.as_ref().map(|held| &held.staged)
+    }
+
+    fn staged_mut(&mut self) -> Option<&mut Staged> {
+        self.held.as_mut().map(|held| &mut held.staged)
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+impl WtUnit {
+    /// Ends the transaction.
+    fn give_session_back(&mut self) {
+        if let Ok(session) = self.session.get_mut() {
+            session.rollback();
+        }
+        *self.session.get_mut() = Err(Code::NOT_FOUND);
     }
 }
 
 impl Drop for WtUnit {
     fn drop(&mut self) {
         self.leave();
+        self.release_snapshot();
     }
 }
 

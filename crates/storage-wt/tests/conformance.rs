@@ -15,4 +15,6 @@ fn subject() -> Subject {
 }
 
 kauri_storage::conformance_tests!(subject);
+kauri_storage::conformance_snapshot_tests!(subject);
+kauri_storage::conformance_transaction_tests!(subject);
 kauri_storage::conformance_durable_tests!(subject);

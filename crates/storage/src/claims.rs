@@ -8,12 +8,12 @@
 use crate::error::StorageError;
 use crate::staged::is_provisional;
 use crate::unit::{OpKind, WriteOp, WriteUnit};
+use kauri_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use kauri_base::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kauri_base::ticket::TicketSource;
 use kauri_base::{CollectionId, IndexId, RecordId, Ticket};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 /// See the module's head. One per engine.

@@ -43,6 +43,19 @@ pub trait StorageEngine: Send + Sync {
         generator: Arc<dyn KeyGenerator>,
     ) -> Result<(), StorageError>;
 
+    /// As [`StorageEngine::attach_index`] for each of a collection's indexes, in one go: an engine that
+    /// has to look at the documents does that once for all of them.
+    fn attach_indexes(
+        &self,
+        collection: CollectionId,
+        indexes: &[(IndexSpec, Arc<dyn KeyGenerator>)],
+    ) -> Vec<Result<(), StorageError>> {
+        let attach = |(spec, generator): &(IndexSpec, Arc<dyn KeyGenerator>)| {
+            self.attach_index(collection, *spec, generator.clone())
+        };
+        indexes.iter().map(attach).collect()
+    }
+
     /// The number of a collection's definition, for `WriteUnit::expect_definition`. Goes up by
     /// one with each `ChangeDefinition`; `None` if the collection is gone.
     fn definition_number(&self, id: CollectionId) -> Option<u64>;
@@ -210,6 +223,11 @@ pub trait RecordStore: Send + Sync {
 
     /// Counts and sizes, kept up to date with each commit.
     fn stats(&self) -> RecordStoreStats;
+
+    /// The engine's own figures of the store: the name of its section in `collStats`, and the fields.
+    fn engine_stats(&self) -> Option<(&'static str, Vec<(&'static str, u64)>)> {
+        None
+    }
 }
 
 /// Figures of a record store.
@@ -266,6 +284,12 @@ pub trait KeyGenerator: Send + Sync {
     /// it is still being built.
     fn image_tag(&self) -> Option<u64> {
         None
+    }
+
+    /// Whether the keys of a document are made of its `_id` alone: those of a document that has nothing
+    /// else are the same.
+    fn is_of_id(&self) -> bool {
+        false
     }
 
     /// What has been learned by generating keys of the index's documents. An image keeps it.

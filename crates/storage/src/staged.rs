@@ -13,12 +13,12 @@ use crate::engine::Record;
 use crate::error::StorageError;
 use crate::scan::{Direction, IndexScan, PatchEntry, RecordScan};
 use crate::unit::{OpKind, WriteUnit};
+use kauri_base::sync::Arc;
 use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId};
 use kauri_bson::Doc;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
 
 /// Ids from here on are provisional.
 pub const PROVISIONAL: u64 = 1 << 62;

@@ -19,10 +19,10 @@ use crate::scan::find_by_scan;
 use crate::staged::{Staged, is_provisional};
 use crate::unit::{KeyChange, OpKind, WriteUnit};
 use kauri_base::limits::TRANSACTION_BYTES_MAX;
+use kauri_base::sync::Arc;
 use kauri_base::{Access, CommitSeq, RecordId, Ticket};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// See the module's head. Dropping it aborts it.
 pub struct Transaction {

@@ -7,10 +7,10 @@
 //! there, or adding one that is (then with new type bits), is no error.
 
 use crate::engine::{IndexSpec, KeyGenerator};
+use kauri_base::sync::Arc;
 use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// What an operation does.
 pub enum OpKind<'a> {

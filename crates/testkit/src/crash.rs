@@ -61,8 +61,13 @@ pub struct Crashes<'t> {
     sites: Mutex<BTreeMap<String, u64>>,
     /// Steps of work on what a crash left, before the next crash.
     further_steps: usize,
-    /// Most states that are looked at for each point of a recovery; 0: one state of one point.
+    /// Whether units of the replicated log are among what is written.
+    replicates: bool,
+    /// Points of a recovery that more ways lead from are not looked at in all states; 0: one state of
+    /// one point.
     in_recovery: usize,
+    /// Threads that look at images.
+    threads: usize,
     /// Hashes of all images that were looked at.
     images: Mutex<HashSet<u64>>,
 }
@@ -135,13 +140,27 @@ impl<'t> Crashes<'t> {
             disabled: BTreeSet::new(),
             sites: Mutex::default(),
             further_steps: 40,
+            replicates: true,
             in_recovery: 0,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
             images: Mutex::default(),
         }
     }
 
+    /// Nothing is written to the replicated log.
+    pub fn without_replication(mut self) -> Self {
+        self.replicates = false;
+        self
+    }
+
+    /// Leaves it to the caller to use several threads.
+    pub fn on_one_thread(mut self) -> Self {
+        self.threads = 1;
+        self
+    }
+
     /// Crashes again in the recovery only, not in work that follows it: and there at every point, with
-    /// all its states if they are at most `most`, else so many of them. 0: at one, with one state.
+    /// its states as [`Crashes::every_power_loss`] has them. 0: at one, with one state.
     pub fn in_recovery_only(mut self, most: usize) -> Self {
         self.further_steps = 0;
         self.in_recovery = most;
@@ -193,12 +212,13 @@ impl<'t> Crashes<'t> {
         let mut world = self.open(&emulator, |_| Model::default());
         world.document_bytes_max = run.document_bytes;
         world.definitions_percent = run.definitions_percent;
+        world.replicates = self.replicates;
         done(world.prepare());
         work(&world, &Dice::new(seed), run);
         println!("{:?}, {} events", world.counts, emulator.events());
         self.note_sites(&emulator);
         let status = DocBuf::build(|out| world.engine.write_status(out));
-        let (timeline, counts) = world.end();
+        let (timeline, counts) = if run.close { world.end() } else { world.end_checked() };
         Recording { emulator, timeline, counts, status }
     }
 
@@ -238,8 +258,9 @@ impl<'t> Crashes<'t> {
         self.look_at(recording, Loss::Power, &next)
     }
 
-    /// Looks at every state that power losses may leave, at each point of a recording that has at most
-    /// `most` of them; for short ones. Of others it looks at so many; answers also how many points
+    /// Looks at every state that power losses may leave, at each point of a recording where at most
+    /// `most` ways lead to them; for short ones. Where there are more, each thing that may be there or
+    /// not decides alone once, as [`Emulator::crash_one_by_one_at`] has it; answers also how many points
     /// these are.
     pub fn every_power_loss(&self, recording: &Recording, most: usize) -> (Report, usize) {
         self.every_power_loss_from(recording, 0, most)
@@ -298,7 +319,7 @@ impl<'t> Crashes<'t> {
             commits: recording.timeline.end(),
             ..Report::default()
         });
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.threads;
         let failed = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let look = || {
@@ -328,7 +349,8 @@ impl<'t> Crashes<'t> {
         let states = timeline.promised(image.at, loss)..=timeline.begun(image.at);
         let found = image.emulator.events();
         lock(&self.images).insert(image.emulator.content_hash());
-        let (world, state) = self.recover(&image.emulator, timeline, states.clone());
+        let (mut world, state) = self.recover(&image.emulator, timeline, states.clone());
+        world.replicates = self.replicates;
         let opened = image.emulator.events();
         let dice = Dice::new(image.seed ^ image.at as u64);
         if self.further_steps > 0 {
@@ -341,7 +363,8 @@ impl<'t> Crashes<'t> {
                 }
             }
         }
-        let (later, _) = world.end();
+        // Reading it all once more takes long: one in four tells as much.
+        let (later, _) = if dice.percent(25) { world.end_checked() } else { world.end() };
         let recovery = found..=opened;
         let again = |at: usize, second: &Emulator, seed: u64| {
             let (timeline, states) = if at < opened && loss == Loss::Process {
@@ -404,13 +427,13 @@ impl<'t> Crashes<'t> {
     }
 }
 
-/// All states after a power loss at this point if there are at most so many, else so many of them;
-/// and whether these are all.
+/// All states after a power loss at this point if at most so many ways lead to them, else those that
+/// [`Emulator::crash_one_by_one_at`] tells, and a quarter of so many by seed; and whether these are all.
 fn states_at(emulator: &Emulator, at: usize, most: usize) -> (Vec<Emulator>, bool) {
-    let some = || (0..most as u64).map(|seed| emulator.crash_seeded(at, seed)).collect();
-    let all = emulator.crash_all_at(at, most);
-    let whole = all.is_some();
-    (all.unwrap_or_else(some), whole)
+    match emulator.crash_all_at(at, most) {
+        Some(all) => (all, true),
+        None => (emulator.crash_one_by_one_at(at, most / 4), false),
+    }
 }
 
 struct Image {

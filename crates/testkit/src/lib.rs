@@ -52,7 +52,7 @@ pub mod world;
 pub use crash::{Crashes, Run};
 pub use dice::Dice;
 pub use history::Loss;
-pub use target::{CrashTarget, OpenEngine};
+pub use target::{CrashTarget, OpenEngine, Work};
 
 /// The seed of this run: `KAURI_SEED`, else a fixed one. Printed, so that a failure can be repeated.
 pub fn seed(default: u64) -> u64 {

@@ -2,7 +2,7 @@
 
 use kauri_base::{CollectionId, RecordId};
 use kauri_storage::conformance::inspect;
-use kauri_storage::{StorageEngine, StorageError};
+use kauri_storage::{LogPosition, StorageEngine, StorageError};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -18,6 +18,12 @@ pub enum Change {
     Create(CollectionId),
     /// The store is gone.
     Drop(CollectionId),
+    /// A unit of the replicated log is there, and pending: what it will come to.
+    Append(LogPosition, Arc<[Change]>),
+    /// The pending units up to this index are committed.
+    CommitUpTo(u64),
+    /// The pending units above this index will never have been.
+    TruncateAfter(u64),
 }
 
 /// Stores and their documents.
@@ -27,6 +33,17 @@ pub struct Model {
     /// The highest id that a store ever had.
     pub last_store: u32,
     hash: u64,
+    pending: Vec<Pending>,
+    /// Where the last unit of the replicated log stands that was committed.
+    committed: LogPosition,
+}
+
+/// A pending unit. What it will come to can't be read, only how many records that takes.
+#[derive(Clone)]
+struct Pending {
+    position: LogPosition,
+    records: usize,
+    changes: Arc<[Change]>,
 }
 
 /// One store.
@@ -62,6 +79,21 @@ impl Model {
             }
             Change::Put(id, record, doc) => self.change(*id, *record, Some(doc)),
             Change::Remove(id, record) => self.change(*id, *record, None),
+            Change::Append(position, changes) => self.pending.push(Pending {
+                position: *position,
+                records: changes.len(),
+                changes: changes.clone(),
+            }),
+            Change::CommitUpTo(index) => {
+                let count = self.pending.partition_point(|unit| unit.position.index <= *index);
+                for unit in self.pending.drain(..count).collect::<Vec<_>>() {
+                    unit.changes.iter().for_each(|change| self.apply(change));
+                    self.committed = unit.position;
+                }
+            }
+            Change::TruncateAfter(index) => {
+                self.pending.retain(|unit| unit.position.index <= *index);
+            }
         }
     }
 
@@ -83,16 +115,28 @@ impl Model {
         self.hash = self.hash.wrapping_sub(before).wrapping_add(store.hash);
     }
 
-    /// Whether the change makes a record under an id that another one had before.
+    /// Whether the change makes a record under an id that another one had before, or that a pending
+    /// one has.
     pub fn is_reused(&self, change: &Change) -> bool {
-        let Change::Put(id, record, _) = change else { return false };
-        let store = self.stores.get(id);
-        store.is_some_and(|s| !s.records.contains_key(record) && record.0 <= s.last)
+        let (id, record) = match change {
+            Change::Put(id, record, _) => (id, record),
+            Change::Append(_, changes) => return changes.iter().any(|c| self.is_reused(c)),
+            _ => return false,
+        };
+        let Some(store) = self.stores.get(id) else { return false };
+        let is_it =
+            |change: &Change| matches!(change, Change::Put(i, r, _) if (i, r) == (id, record));
+        !store.records.contains_key(record)
+            && (record.0 <= store.last
+                || self.pending.iter().any(|unit| unit.changes.iter().any(is_it)))
     }
 
     /// Equal for equal contents, different for nearly all others.
     pub fn hash(&self) -> u64 {
-        self.hash
+        let position = |at: LogPosition| (at.term, at.index);
+        let pending: Vec<_> =
+            self.pending.iter().map(|unit| (position(unit.position), unit.records)).collect();
+        self.hash.wrapping_add(hash_of((position(self.committed), pending)))
     }
 
     /// The stores.
@@ -108,6 +152,18 @@ impl Model {
             for (record, stored) in inspect::records(engine, id)? {
                 model.apply(&Change::Put(id, record, stored.doc.into()));
             }
+        }
+        if let Ok(log) = engine.pending_log() {
+            model.committed = log.committed();
+            model.pending = log
+                .pending()
+                .into_iter()
+                .map(|unit| Pending {
+                    position: unit.position,
+                    records: unit.records,
+                    changes: Arc::default(),
+                })
+                .collect();
         }
         Ok(model)
     }
@@ -132,6 +188,13 @@ impl Model {
                 _ => "only in the second",
             };
             lines.push(format!("{:?} {}: {what}", key.0, key.1));
+        }
+        let log = |model: &Model| {
+            let pending = model.pending.iter().map(|unit| (unit.position, unit.records));
+            (model.committed, pending.collect::<Vec<_>>())
+        };
+        if log(self) != log(other) {
+            lines.push(format!("replicated log: {:?} and {:?}", log(self), log(other)));
         }
         let count = lines.len();
         lines.truncate(8);
@@ -170,5 +233,29 @@ mod tests {
         assert_ne!(a.hash(), b.hash());
         assert!(a.differences(&b).contains("only in the second"));
         assert_eq!((a.last_store, a.stores()[&one].last), (2, 2));
+    }
+
+    #[test]
+    fn pending_units_count_when_they_are_committed() {
+        let id = CollectionId(1);
+        let put = |record, text: &str| Change::Put(id, RecordId(record), text.as_bytes().into());
+        let at = |index| LogPosition { term: 1, index };
+        let mut model = Model::default();
+        model.apply(&Change::Create(id));
+        model.apply(&put(1, "a"));
+        let before = model.hash();
+        model.apply(&Change::Append(at(1), [put(2, "b"), Change::Remove(id, RecordId(1))].into()));
+        model.apply(&Change::Append(at(2), [put(3, "c")].into()));
+        assert_ne!(model.hash(), before);
+        assert!(model.is_reused(&put(2, "another")) && !model.is_reused(&put(4, "another")));
+        model.apply(&put(4, "d"));
+        model.apply(&Change::TruncateAfter(1));
+        model.apply(&Change::CommitUpTo(1));
+        let records: Vec<_> = model.stores()[&id].records.keys().map(|id| id.0).collect();
+        assert_eq!((records, model.stores()[&id].last), (vec![2, 4], 4));
+        let mut other = model.clone();
+        other.apply(&Change::Append(at(2), [put(5, "e")].into()));
+        assert!(model.differences(&other).starts_with("1 differences: replicated log"));
+        assert_ne!(model.hash(), other.hash());
     }
 }

@@ -7,7 +7,10 @@ use crate::world::World;
 use kauri_base::{CollectionId, IndexId, RecordId};
 use kauri_storage::conformance::inspect::{Reader, Stored};
 use kauri_storage::conformance::table::{Table, doc, number};
-use kauri_storage::{CommitTicket, Direction, OpKind, RecordScan, StorageError, WriteUnit};
+use kauri_storage::{
+    Access, CommitTicket, Committer, Direction, OpKind, RecordScan, StorageError, Transaction,
+    WriteUnit,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -15,6 +18,9 @@ const TABLES_MAX: usize = 4;
 const INDEXES_MAX: usize = 3;
 /// Longest text of a document.
 const TEXT_MAX: u64 = 12 << 10;
+/// Bytes of documents from which a unit counts as large: more than a segment of the engine, where
+/// those are made as small as crash tests make them.
+const LARGE_BYTES: usize = 64 << 10;
 
 /// A unit that is ready to be committed.
 pub struct Plan {
@@ -71,31 +77,43 @@ impl Plan {
         self.changes.push(Planned::Known(Change::Remove(table.id, id)));
     }
 
+    /// Appends it to the replicated log, where it is pending.
+    pub fn append(mut self, world: &World) -> Result<Outcome, StorageError> {
+        let planned = self.changes;
+        outcome(world.append(&mut self.unit, |unit| changes(planned, unit)))
+    }
+
+    /// Adds it to a transaction, as one of its statements. Whether the transaction can go on.
+    pub fn stage(mut self, transaction: &mut Transaction) -> Result<bool, StorageError> {
+        match transaction.stage(&mut self.unit) {
+            Ok(Access::Ready(())) => Ok(true),
+            // What it read may be newer than what the transaction sees.
+            Ok(Access::WouldBlock(_))
+            | Err(
+                StorageError::WriteConflict
+                | StorageError::StaleCatalog(_)
+                | StorageError::DuplicateKey { .. }
+                | StorageError::SnapshotUnavailable(_)
+                | StorageError::SnapshotTooOld,
+            ) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Commits it. Failures of the medium are errors.
     pub fn commit(mut self, world: &World) -> Result<Outcome, StorageError> {
-        let changes = self.changes;
-        let documents = changes.len();
-        let result = world.commit(&mut self.unit, |unit| {
-            let change = |planned| match planned {
-                Planned::Known(change) => change,
-                Planned::Inserted(op, doc) => {
-                    let op = &unit.ops[op];
-                    Change::Put(op.collection, op.record, doc)
-                }
-            };
-            changes.into_iter().map(change).collect()
-        });
-        let ticket = match result {
-            Ok(ticket) => ticket,
-            Err(StorageError::WriteConflict | StorageError::StaleCatalog(_)) => {
-                return Ok(Outcome::Outdated);
-            }
-            Err(StorageError::DuplicateKey { .. }) => return Ok(Outcome::Duplicate),
-            Err(StorageError::OutOfDiskSpace) => return Ok(Outcome::NoSpace),
-            Err(error) => return Err(error),
+        let planned = self.changes;
+        let documents = planned.len();
+        let result = world.commit(&mut self.unit, |unit| changes(planned, unit));
+        let ticket = match outcome(result)? {
+            Outcome::Committed(ticket) => ticket,
+            other => return Ok(other),
         };
         if documents > 1 {
             world.counts.multi_document.one();
+        }
+        if bytes(&self.unit) > LARGE_BYTES {
+            world.counts.large.one();
         }
         match self.after {
             After::Nothing => {}
@@ -112,6 +130,69 @@ impl Plan {
         }
         Ok(Outcome::Committed(ticket))
     }
+}
+
+/// What planned changes came to, once inserts have their ids.
+fn changes(planned: Vec<Planned>, unit: &WriteUnit<'_>) -> Vec<Change> {
+    let change = |planned| match planned {
+        Planned::Known(change) => change,
+        Planned::Inserted(op, doc) => {
+            let op = &unit.ops[op];
+            Change::Put(op.collection, op.record, doc)
+        }
+    };
+    planned.into_iter().map(change).collect()
+}
+
+/// Bytes of a unit's documents.
+fn bytes(unit: &WriteUnit<'_>) -> usize {
+    let len = |op: &kauri_storage::WriteOp<'_>| match &op.kind {
+        OpKind::Insert { doc } | OpKind::Update { doc, .. } => doc.len(),
+        _ => 0,
+    };
+    unit.ops.iter().map(len).sum()
+}
+
+/// What the engine's answer means for a writer. Failures of the medium are errors.
+pub fn outcome(result: Result<CommitTicket, StorageError>) -> Result<Outcome, StorageError> {
+    match result {
+        Ok(ticket) => Ok(Outcome::Committed(ticket)),
+        Err(StorageError::WriteConflict | StorageError::StaleCatalog(_)) => Ok(Outcome::Outdated),
+        Err(StorageError::DuplicateKey { .. }) => Ok(Outcome::Duplicate),
+        Err(StorageError::OutOfDiskSpace) => Ok(Outcome::NoSpace),
+        Err(error) => Err(error),
+    }
+}
+
+/// Commits what transactions have staged, and notes what that changes.
+struct Noting<'w>(&'w World);
+
+impl Committer for Noting<'_> {
+    fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
+        let change = |op: &kauri_storage::WriteOp<'_>| match &op.kind {
+            OpKind::Insert { doc } | OpKind::Update { doc, .. } => {
+                Some(Change::Put(op.collection, op.record, doc.as_ref().into()))
+            }
+            OpKind::Delete { .. } => Some(Change::Remove(op.collection, op.record)),
+            _ => None,
+        };
+        let result = self.0.commit(unit, |unit| unit.ops.iter().filter_map(change).collect());
+        if result.is_ok() {
+            self.0.counts.transactions.one();
+            if bytes(unit) > LARGE_BYTES {
+                self.0.counts.large.one();
+            }
+        }
+        result
+    }
+}
+
+/// Commits a transaction.
+pub fn commit_transaction(
+    world: &World,
+    transaction: Transaction,
+) -> Result<Outcome, StorageError> {
+    outcome(transaction.commit_with(&Noting(world)))
 }
 
 /// A record from somewhere in the collection, often the last one.
@@ -144,6 +225,20 @@ fn new_doc(world: &World, dice: &Dice, plenty: bool) -> Vec<u8> {
     let text = format!("{:x}-", dice.bits());
     let text = text.repeat(length as usize / text.len() + 1);
     doc(dice.below(6) as i64, unique, &text[..length as usize])
+}
+
+/// A unit of documents that takes more than a segment.
+pub fn large(world: &World, dice: &Dice) -> Option<Plan> {
+    let tables = world.tables();
+    let def = dice.pick(&tables)?;
+    let mut plan = Plan::new();
+    plan.unit.expect_definition(def.id, def.number);
+    let table = def.table(&world.engine);
+    while bytes(&plan.unit) <= LARGE_BYTES {
+        let text = "large ".repeat(1500 + dice.below(600) as usize);
+        plan.insert(&table, doc(dice.below(6) as i64, world.new_unique(), &text));
+    }
+    Some(plan)
 }
 
 /// A unit of documents, in one collection or several.

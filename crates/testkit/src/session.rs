@@ -6,10 +6,13 @@ use crate::schema::IndexDef;
 use crate::world::World;
 use kauri_base::{CollectionId, RecordId};
 use kauri_storage::conformance::inspect::Reader;
-use kauri_storage::{CommitTicket, Direction, Durability, RecordScan, StorageError};
+use kauri_storage::{CommitTicket, Direction, Durability, RecordScan, StorageError, Transaction};
 
 /// Records that an index build takes in one unit.
 const BACKFILL: usize = 8;
+
+/// Units that are left pending.
+const PENDING_MAX: usize = 4;
 
 /// Steps that a session is given to end what it has begun.
 const FINISH_STEPS: usize = 200;
@@ -27,6 +30,10 @@ enum Task {
     Wait(CommitTicket, Durability),
     BeginBuild(Plan, CollectionId, IndexDef),
     Build(Build),
+    /// A unit for the replicated log.
+    Append(Plan),
+    /// A transaction, and how many statements it is to have yet.
+    Transaction(Transaction, u64),
 }
 
 struct Build {
@@ -68,6 +75,11 @@ impl Session {
                 _ => Task::Idle,
             },
             Task::Build(build) => self.build(world, build)?,
+            Task::Append(plan) => match plan.append(world)? {
+                Outcome::Committed(ticket) => self.acknowledge(ticket),
+                _ => Task::Idle,
+            },
+            Task::Transaction(transaction, left) => self.go_on(world, transaction, left)?,
         };
         Ok(())
     }
@@ -102,10 +114,71 @@ impl Session {
                 world.sync()?;
                 None
             }
+            11 if !world.tables().is_empty() && !self.is_plenty(world) => {
+                plan::large(world, &self.dice)
+            }
+            12..17 if world.replicates && !world.tables().is_empty() => {
+                return self.replicate(world);
+            }
+            17..23 if !world.tables().is_empty() => {
+                let transaction = Transaction::begin(&world.engine)?;
+                return Ok(Task::Transaction(transaction, 1 + self.dice.below(4)));
+            }
             _ if world.tables().is_empty() => plan::definition(world, &self.dice)?,
             _ => plan::documents(world, &self.dice)?,
         };
         Ok(plan.map_or(Task::Idle, Task::Commit))
+    }
+
+    fn is_plenty(&self, world: &World) -> bool {
+        world.document_bytes() > world.document_bytes_max
+    }
+
+    /// Plans a unit for the replicated log, or commits some, or drops some.
+    fn replicate(&self, world: &World) -> Result<Task, StorageError> {
+        let (pending, dice) = (world.pending(), &self.dice);
+        // The segments of what is pending can't be cleaned, and there are few.
+        let resolved = match dice.below(10) {
+            _ if pending >= PENDING_MAX => world.resolve(true, pending as u64 - 1),
+            0..5 => {
+                let plan = plan::documents(world, dice)?;
+                return Ok(plan.map_or(Task::Idle, Task::Append));
+            }
+            5..9 => world.resolve(true, dice.bits()),
+            _ => world.resolve(false, dice.bits()),
+        };
+        match resolved {
+            Ok(Some(ticket)) => Ok(self.acknowledge(ticket)),
+            Ok(None) | Err(StorageError::OutOfDiskSpace) => Ok(Task::Idle),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A transaction's next statement, or its end.
+    fn go_on(
+        &self,
+        world: &World,
+        mut transaction: Transaction,
+        left: u64,
+    ) -> Result<Task, StorageError> {
+        if left == 0 {
+            return match plan::commit_transaction(world, transaction)? {
+                Outcome::Committed(ticket) => Ok(self.acknowledge(ticket)),
+                _ => Ok(Task::Idle),
+            };
+        }
+        let plan = match self.dice.below(20) {
+            0 if !self.is_plenty(world) => plan::large(world, &self.dice),
+            _ => plan::documents(world, &self.dice)?,
+        };
+        let Some(plan) = plan else { return Ok(Task::Idle) };
+        match plan.stage(&mut transaction)? {
+            true => Ok(Task::Transaction(transaction, left - 1)),
+            false => {
+                transaction.abort();
+                Ok(Task::Idle)
+            }
+        }
     }
 
     fn acknowledge(&self, ticket: CommitTicket) -> Task {

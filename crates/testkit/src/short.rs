@@ -15,9 +15,11 @@ use crate::world::World;
 use kauri_base::{Error, RecordId};
 use kauri_bson::DocBuf;
 use kauri_medium::emulator::{Emulator, EmulatorConfig};
-use kauri_storage::StorageError;
 use kauri_storage::conformance::inspect::{self, Stored};
 use kauri_storage::conformance::table::doc;
+use kauri_storage::{StorageError, Transaction};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// An operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,11 +50,19 @@ pub enum Op {
     Sync,
     /// A clean shutdown, and a start.
     Restart,
+    /// A transaction of three statements.
+    Transaction,
+    /// A unit of the replicated log comes, and is pending.
+    Append,
+    /// The pending units are committed.
+    CommitPending,
+    /// The last pending unit is dropped.
+    Truncate,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Op; 13] = [
+    pub const ALL: [Op; 17] = [
         Op::Insert,
         Op::Update,
         Op::Delete,
@@ -66,7 +76,16 @@ impl Op {
         Op::Flush,
         Op::Sync,
         Op::Restart,
+        Op::Transaction,
+        Op::Append,
+        Op::CommitPending,
+        Op::Truncate,
     ];
+
+    /// Those without transactions and pending units.
+    pub fn without_replication() -> &'static [Op] {
+        &Op::ALL[..13]
+    }
 }
 
 /// What is waited for between operations. In the end everything is flushed and then synced.
@@ -85,13 +104,13 @@ impl Between {
     pub const ALL: [Between; 3] = [Between::Nothing, Between::Flush, Between::Sync];
 }
 
-/// All sequences of up to so many operations, the empty one included.
-pub fn workloads(length: usize) -> Vec<Vec<Op>> {
+/// All sequences of up to so many of these operations, the empty one included.
+pub fn workloads(of: &[Op], length: usize) -> Vec<Vec<Op>> {
     let mut all = vec![Vec::new()];
     let mut longest = all.clone();
     for _ in 0..length {
         let longer = longest.iter().flat_map(|ops: &Vec<Op>| {
-            Op::ALL.into_iter().map(|op| ops.iter().copied().chain([op]).collect::<Vec<_>>())
+            of.iter().map(|op| ops.iter().chain([op]).copied().collect::<Vec<_>>())
         });
         longest = longer.collect();
         all.extend_from_slice(&longest);
@@ -130,6 +149,18 @@ fn perform(op: Op, world: &World) -> Result<bool, StorageError> {
             return Ok(true);
         }
         Op::Sync => return world.sync().map(|()| true),
+        Op::Transaction => return transaction(world),
+        Op::Append => match first {
+            Some(def) => {
+                let plan = pending(world, def)?;
+                return Ok(matches!(plan.append(world)?, Outcome::Committed(_)));
+            }
+            None => None,
+        },
+        Op::CommitPending | Op::Truncate => {
+            let last = world.pending().saturating_sub(1) as u64;
+            return Ok(world.resolve(op == Op::CommitPending, last)?.is_some());
+        }
         Op::Restart => return Ok(false),
     };
     match plan {
@@ -168,6 +199,35 @@ fn documents(
         plan.insert(&other.table(&world.engine), new("the other collection's"));
     }
     Ok(Some(plan))
+}
+
+/// A unit for the replicated log: a document comes, and one changes that other operations leave alone,
+/// since nobody else may change what is pending.
+fn pending(world: &World, def: &TableDef) -> Result<Plan, StorageError> {
+    let mut plan = Plan::new();
+    let table = def.table(&world.engine);
+    plan.unit.expect_definition(def.id, def.number);
+    plan.insert(&table, doc(3, world.new_unique(), "pending"));
+    let records = inspect::records(&*world.engine, def.id)?;
+    // The next unit takes the next one.
+    if let Some((id, old)) = records.iter().nth(2 + world.pending()) {
+        plan.update(&table, *id, old, doc(3, world.new_unique(), "pending"));
+    }
+    Ok(plan)
+}
+
+/// A transaction that inserts, updates and deletes, with a statement for each.
+fn transaction(world: &World) -> Result<bool, StorageError> {
+    let tables = world.tables();
+    let Some(def) = tables.first() else { return Ok(false) };
+    let mut transaction = Transaction::begin(&world.engine)?;
+    let mut done = true;
+    for op in [Op::Insert, Op::Update, Op::Delete] {
+        let Some(plan) = documents(op, world, def, &tables)? else { return Ok(false) };
+        done = done && plan.stage(&mut transaction)?;
+    }
+    let outcome = plan::commit_transaction(world, transaction)?;
+    Ok(done && matches!(outcome, Outcome::Committed(_)))
 }
 
 /// Begins an index build, fills the index and ends the build.
@@ -320,46 +380,86 @@ pub struct Explored {
     pub idle: usize,
     /// Crash points.
     pub points: usize,
-    /// Of these: points with too many states to look at all of them.
+    /// Of these: points with too many states to look at all of them, where one thing after the other
+    /// decides.
     pub sampled: usize,
     /// Their states.
     pub report: Report,
 }
 
-/// Performs these workloads and looks at every state that a power loss in the last operation of each
-/// can leave: at points that have more than `most` states, at so many of them.
+impl Explored {
+    fn add(&mut self, other: &Explored) {
+        self.workloads += other.workloads;
+        self.idle += other.idle;
+        self.points += other.points;
+        self.sampled += other.sampled;
+        self.report.add(&other.report);
+    }
+}
+
+/// Performs these workloads, with each of these waits, and looks at the states that a power loss in
+/// the last operation of each can leave: as [`Crashes::every_power_loss`] has them.
 pub fn explore(
     crashes: &Crashes<'_>,
     target: &dyn CrashTarget,
     stage: &Stage,
     workloads: &[Vec<Op>],
+    waits: &[Between],
+    most: usize,
+) -> Explored {
+    let all: Vec<_> =
+        waits.iter().flat_map(|wait| workloads.iter().map(move |ops| (ops, *wait))).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut explored = Explored::default();
+        while let Some((ops, between)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let one = || explore_one(crashes, target, stage, ops, *between, most);
+            match catch_unwind(AssertUnwindSafe(one)) {
+                Ok(one) => explored.add(&one),
+                Err(panic) => {
+                    eprintln!("the workload was {ops:?}, between {between:?}");
+                    next.store(all.len(), Ordering::Relaxed);
+                    resume_unwind(panic);
+                }
+            }
+        }
+        explored
+    };
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut explored = work();
+        for other in others {
+            explored.add(&other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        explored
+    })
+}
+
+fn explore_one(
+    crashes: &Crashes<'_>,
+    target: &dyn CrashTarget,
+    stage: &Stage,
+    ops: &[Op],
     between: Between,
     most: usize,
 ) -> Explored {
     let mut explored = Explored::default();
-    for ops in workloads {
-        let equip = |emulator: &Emulator| crashes.equip(emulator);
-        let done = stage.perform(target, ops, between, equip);
-        let done = done.unwrap_or_else(|error| panic!("{ops:?}: {error}"));
-        if let Some(error) = done.error {
-            panic!("{ops:?}: {error}");
-        }
-        crashes.note_sites(&done.recording.emulator);
-        if done.idle.is_some() {
-            explored.idle += 1;
-            continue;
-        }
-        explored.workloads += 1;
-        let from = done.last_from;
-        let look = || crashes.every_power_loss_from(&done.recording, from, most);
-        let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(look));
-        let (report, sampled) = looked.unwrap_or_else(|panic| {
-            eprintln!("the workload was {ops:?}, between {between:?}");
-            std::panic::resume_unwind(panic)
-        });
-        explored.points += done.recording.emulator.events() + 1 - from;
-        explored.sampled += sampled;
-        explored.report.add(&report);
+    let done = stage.perform(target, ops, between, |emulator| crashes.equip(emulator));
+    let done = done.unwrap_or_else(|error| panic!("{error}"));
+    if let Some(error) = done.error {
+        panic!("{error}");
     }
+    crashes.note_sites(&done.recording.emulator);
+    if done.idle.is_some() {
+        explored.idle += 1;
+        return explored;
+    }
+    explored.workloads += 1;
+    let from = done.last_from;
+    let (report, sampled) = crashes.every_power_loss_from(&done.recording, from, most);
+    explored.points += done.recording.emulator.events() + 1 - from;
+    explored.sampled += sampled;
+    explored.report.add(&report);
     explored
 }

@@ -11,13 +11,22 @@ pub trait CrashTarget: Send + Sync {
     fn open(&self, directory: &Emulator) -> kauri_base::Result<Box<dyn OpenEngine>>;
 }
 
+/// What [`OpenEngine::maintain`] has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// What is done every commit interval, and has ended well: whatever was committed before is durable.
+    Round,
+    /// Something else.
+    Other,
+}
+
 /// An open engine. Dropping it is a crash as far as its memory is concerned.
 pub trait OpenEngine: Send + Sync {
     /// The engine.
     fn engine(&self) -> Arc<dyn StorageEngine>;
 
     /// Does a piece of what the engine's threads would do; which one follows from `choice`.
-    fn maintain(&self, choice: u64) -> Result<(), StorageError>;
+    fn maintain(&self, choice: u64) -> Result<Work, StorageError>;
 
     /// Shuts down cleanly.
     fn close(&self) -> Result<(), StorageError>;

@@ -3,12 +3,14 @@
 use crate::history::{History, Timeline};
 use crate::model::{Change, Model};
 use crate::schema::{CATALOG, TableDef};
-use crate::target::{CrashTarget, OpenEngine};
+use crate::target::{CrashTarget, OpenEngine, Work};
 use kauri_base::{CollectionId, CommitSeq, Error, RecordId};
 use kauri_medium::emulator::Emulator;
 use kauri_storage::conformance::inspect;
 use kauri_storage::conformance::table::{Table, number};
-use kauri_storage::{CommitTicket, Durability, OpKind, StorageEngine, StorageError, WriteUnit};
+use kauri_storage::{
+    CommitTicket, Durability, LogPosition, OpKind, StorageEngine, StorageError, WriteUnit,
+};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -30,12 +32,16 @@ pub struct World {
     history: History,
     /// The last commit whose acknowledgement has to be waited for.
     last: Mutex<Option<CommitTicket>>,
+    /// Held while the replicated log grows or is resolved: somebody else does that in one order.
+    replicated: Mutex<()>,
     next_store: AtomicU32,
     next_unique: AtomicI64,
     /// With more bytes of documents than this, new ones are short and deletes frequent.
     pub document_bytes_max: u64,
     /// How many of a hundred chances to create or drop a collection or an index are taken.
     pub definitions_percent: u64,
+    /// Whether units go to the replicated log.
+    pub replicates: bool,
     /// What happened how often.
     pub counts: Counts,
 }
@@ -57,6 +63,14 @@ pub struct Counts {
     pub duplicates: Count,
     /// Units that were refused for lack of room.
     pub no_space: Count,
+    /// Transactions of several statements that were committed.
+    pub transactions: Count,
+    /// Units that are longer than most segments.
+    pub large: Count,
+    /// Units of the replicated log that were appended.
+    pub pending: Count,
+    /// Commits and truncations of the replicated log.
+    pub resolved: Count,
 }
 
 /// A number that only grows.
@@ -125,9 +139,11 @@ impl World {
             next_unique: AtomicI64::new(past.next_unique),
             document_bytes_max: 250 << 10,
             definitions_percent: 100,
+            replicates: true,
             base: past.base,
             history: past.history,
             last: Mutex::default(),
+            replicated: Mutex::default(),
             counts: past.counts,
         }
     }
@@ -254,10 +270,67 @@ impl World {
     ) -> Result<CommitTicket, StorageError> {
         let began_at = self.emulator.events();
         let result = self.engine.commit(unit);
-        match &result {
+        self.note(began_at, &result, || changes(unit));
+        result
+    }
+
+    /// Appends a unit to the replicated log, behind the pending ones, and notes what it will come to.
+    pub fn append(
+        &self,
+        unit: &mut WriteUnit<'_>,
+        changes: impl FnOnce(&WriteUnit<'_>) -> Vec<Change>,
+    ) -> Result<CommitTicket, StorageError> {
+        let _order = self.replicated.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = self.engine.pending_log()?;
+        let last = log.pending().last().map_or(log.committed(), |unit| unit.position);
+        let index = last.index + 1;
+        let position = LogPosition { term: index / 7, index };
+        let began_at = self.emulator.events();
+        let result = log.append(unit, position);
+        self.note(began_at, &result, || vec![Change::Append(position, changes(unit).into())]);
+        if result.is_ok() {
+            self.counts.pending.one();
+        }
+        result
+    }
+
+    /// Commits pending units, or drops some; `None` if there is none.
+    pub fn resolve(&self, commit: bool, choice: u64) -> Result<Option<CommitTicket>, StorageError> {
+        let _order = self.replicated.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = self.engine.pending_log()?;
+        let pending = log.pending();
+        let Some(unit) = pending.get(choice as usize % pending.len().max(1)) else {
+            return Ok(None);
+        };
+        let index = unit.position.index;
+        let began_at = self.emulator.events();
+        let (result, change) = match commit {
+            true => (log.commit_up_to(index), Change::CommitUpTo(index)),
+            false => (log.truncate_after(index - 1), Change::TruncateAfter(index - 1)),
+        };
+        self.note(began_at, &result, || vec![change]);
+        if result.is_ok() {
+            self.counts.resolved.one();
+        }
+        result.map(Some)
+    }
+
+    /// How many units are pending.
+    pub fn pending(&self) -> usize {
+        self.engine.pending_log().map_or(0, |log| log.pending().len())
+    }
+
+    /// Notes how a commit came out that had begun after so many events.
+    fn note(
+        &self,
+        began_at: usize,
+        result: &Result<CommitTicket, StorageError>,
+        changes: impl FnOnce() -> Vec<Change>,
+    ) {
+        match result {
             Ok(ticket) => {
                 self.counts.commits.one();
-                let changes = changes(unit);
+                let changes = changes();
                 // An engine need not number what changes nothing that lasts.
                 if !changes.is_empty() {
                     self.history.committed(ticket.seq, began_at, changes);
@@ -272,7 +345,6 @@ impl World {
             Err(StorageError::OutOfDiskSpace) => self.counts.no_space.one(),
             Err(_) => {}
         }
-        result
     }
 
     fn note_last(&self, ticket: &CommitTicket) {
@@ -335,9 +407,14 @@ impl World {
         Ok(())
     }
 
-    /// Lets the engine do a piece of its background work.
+    /// Lets the engine do a piece of its background work, and notes what was promised if that was the
+    /// round that comes every commit interval.
     pub fn maintain(&self, choice: u64) -> Result<(), StorageError> {
-        self.opened.maintain(choice)
+        let seq = self.snapshot();
+        if self.opened.maintain(choice)? == Work::Round {
+            self.history.promised(self.emulator.events(), seq, Durability::Durable);
+        }
+        Ok(())
     }
 
     fn snapshot(&self) -> CommitSeq {
@@ -372,5 +449,18 @@ impl World {
     /// Ends the world, without closing the engine. Answers what happened in it.
     pub fn end(self) -> (Timeline, Counts) {
         (self.history.timeline(self.base), self.counts)
+    }
+
+    /// As [`World::end`], and checks that the engine holds what was committed, no more and no less.
+    pub fn end_checked(self) -> (Timeline, Counts) {
+        let found = Model::read(&*self.engine);
+        let found = found.unwrap_or_else(|error| panic!("reading: {error}"));
+        let (timeline, counts) = self.end();
+        let expected = timeline.contents(timeline.end());
+        if expected.hash() != found.hash() {
+            let differences = expected.differences(&found);
+            panic!("from what was committed to what the engine holds: {differences}");
+        }
+        (timeline, counts)
     }
 }

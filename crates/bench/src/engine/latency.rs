@@ -6,13 +6,19 @@ use super::table::{Goal, Line};
 use super::workload::{Choice, Collection, Documents, Reader};
 use super::{Kind, Settings, median};
 use crate::histogram::Histogram;
-use kauri_base::Result;
+use kauri_base::{Error, ErrorCode, Result, Ticket};
 use kauri_storage::Durability;
 use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 const MANY: usize = 64;
+/// Threads that writers are tasks on.
+const WORKERS: usize = 2;
 /// Updates a second while the cleaner is watched.
 const PACE: u64 = 5_000;
 /// Slices are longer there, so that there is something to clean.
@@ -81,17 +87,90 @@ impl Side {
         Ok(total as f64 / began.elapsed().as_secs_f64())
     }
 
+    /// The same with writers as tasks, as a server's workers run them: two threads, each with half of
+    /// the commits under way, that flush after a round of commits and are woken when some are durable.
+    fn durable_tasks(&self, settings: &Settings, writers: usize) -> Result<f64> {
+        let (collection, next_id) = (&self.collection, &self.next_id);
+        let began = Instant::now();
+        let counts = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..WORKERS)
+                .map(|worker| {
+                    let share = (writers + WORKERS - 1 - worker) / WORKERS;
+                    scope.spawn(move || work(collection, next_id, settings, worker, share, began))
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or(Ok(0))).collect::<Vec<_>>()
+        });
+        let total: u64 = counts.into_iter().sum::<Result<u64>>()?;
+        Ok(total as f64 / began.elapsed().as_secs_f64())
+    }
+
     fn close(self) -> Result<()> {
         drop(self.collection);
         self.subject.close()
     }
 }
 
-/// Commits handed to the kernel, and synced ones of 1 and of 64 writers.
+/// One of the threads: keeps so many commits under way.
+fn work(
+    collection: &Collection,
+    next_id: &AtomicI64,
+    settings: &Settings,
+    worker: usize,
+    tasks: usize,
+    began: Instant,
+) -> Result<u64> {
+    let mut docs = Documents::new(settings.document_bytes, settings.seed + worker as u64);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut waiting: Vec<Ticket> = Vec::with_capacity(tasks);
+    let mut count = 0;
+    while began.elapsed() < settings.slice {
+        for _ in waiting.len()..tasks {
+            let id = next_id.fetch_add(1, Ordering::Relaxed);
+            match collection.insert(&mut docs, id)?.ticket(Durability::Durable) {
+                Some(ticket) => waiting.push(ticket.clone()),
+                None => count += 1,
+            }
+        }
+        collection.engine.flush();
+        let before = waiting.len();
+        let mut failure = None;
+        waiting.retain_mut(|ticket| match Pin::new(ticket).poll(&mut context) {
+            Poll::Pending => true,
+            Poll::Ready(result) => {
+                failure = failure.take().or(result.err());
+                false
+            }
+        });
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        count += (before - waiting.len()) as u64;
+        if waiting.len() == tasks {
+            std::thread::park();
+        }
+    }
+    count += waiting.len() as u64;
+    waiting.into_iter().try_for_each(|ticket| ticket.wait())?;
+    Ok(count)
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Commits handed to the kernel, and synced ones of 1 and of 64 writers, these as the server would run
+/// them: tasks of two workers, or a thread each if the engine blocks.
 pub fn commit(settings: &Settings) -> Result<Vec<Line>> {
     let mut written = Line::new("commit of 1 KB, memory as PM, p50", "us", Goal::AtMost(1.0));
     let mut one = Line::new("durable commits, 1 writer", "1/s", Goal::None);
     let mut many = Line::new("durable commits, 64 writers", "1/s", Goal::None);
+    let mut threads = Line::new("durable commits, 64 writers on threads", "1/s", Goal::None);
     let mut ratio = Line::new("durable commits, 64 writers / 1 writer", "x", Goal::AtLeast(20.0));
     let open = |kind: &Kind, directory: &Path, persistent_memory: bool| {
         let cache_bytes = settings.cache_bytes();
@@ -105,22 +184,28 @@ pub fn commit(settings: &Settings) -> Result<Vec<Line>> {
             open(kind, &settings.directory, false)?,
         ));
     }
-    let mut figures = vec![[const { Vec::new() }; 3]; sides.len()];
+    let mut figures = vec![[const { Vec::new() }; 4]; sides.len()];
     for _ in 0..settings.rounds {
         for ((memory, disk), figures) in sides.iter().zip(&mut figures) {
             let histogram = memory.written(settings)?;
-            let [written, one, many] = figures;
+            let [written, one, many, threads] = figures;
             written.push(histogram.percentile_ns(0.5) as f64 / 1000.0);
             one.push(disk.durable(settings, 1)?);
-            many.push(disk.durable(settings, MANY)?);
+            let on_threads = disk.durable(settings, MANY)?;
+            threads.push(on_threads);
+            many.push(match disk.subject.engine.may_block() {
+                true => on_threads,
+                false => disk.durable_tasks(settings, MANY)?,
+            });
         }
     }
     for ((memory, disk), figures) in sides.into_iter().zip(figures) {
-        let [mut first, mut second, mut third] = figures;
+        let [mut first, mut second, mut third, mut fourth] = figures;
         let (single, multiple) = (median(&mut second), median(&mut third));
         written.set(memory.kind, median(&mut first));
         one.set(memory.kind, single);
         many.set(memory.kind, multiple);
+        threads.set(memory.kind, median(&mut fourth));
         ratio.set(memory.kind, multiple / single.max(f64::MIN_POSITIVE));
         memory.close()?;
         disk.close()?;
@@ -128,7 +213,25 @@ pub fn commit(settings: &Settings) -> Result<Vec<Line>> {
     written.remark(
         "pmlog by stores and fences into mapped memory; WiredTiger by writes to files in memory",
     );
-    Ok(vec![written, one, many, ratio])
+    many.remark("pmlog: tasks of two workers, as in the server; WiredTiger: a thread each");
+    let sync = sync_time(&settings.directory)?;
+    one.remark(&format!("a sync of one byte there takes {:.3} ms", sync.as_secs_f64() * 1e3));
+    Ok(vec![written, one, many, threads, ratio])
+}
+
+/// How long a sync of a small write takes in a directory.
+pub fn sync_time(directory: &Path) -> Result<Duration> {
+    let measured = || -> std::io::Result<Duration> {
+        let path = directory.join(format!("kauri-bench-{}-sync", std::process::id()));
+        let mut file = std::fs::File::create(&path)?;
+        std::io::Write::write_all(&mut file, b"x")?;
+        let began = Instant::now();
+        file.sync_data()?;
+        let time = began.elapsed();
+        std::fs::remove_file(&path)?;
+        Ok(time)
+    };
+    measured().map_err(|error| Error::new(ErrorCode::OperationFailed, error.to_string()))
 }
 
 /// An engine that is updated at a steady pace.
@@ -139,6 +242,8 @@ struct Paced {
     docs: Documents,
     choice: Choice,
     histogram: Histogram,
+    /// Of updates without a pace.
+    closed: Histogram,
 }
 
 impl Paced {
@@ -160,6 +265,7 @@ impl Paced {
             docs,
             choice: Choice::uniform(documents, settings.seed),
             histogram: Histogram::default(),
+            closed: Histogram::default(),
         };
         for _ in 0..warm {
             paced.update()?;
@@ -185,8 +291,25 @@ impl Paced {
         Ok(())
     }
 
+    /// As fast as it goes.
+    fn closed_slice(&mut self, time: Duration) -> Result<()> {
+        let began = Instant::now();
+        let mut last = Duration::ZERO;
+        while last < time {
+            self.update()?;
+            let now = began.elapsed();
+            self.closed.record((now - last).as_nanos() as u64);
+            last = now;
+        }
+        Ok(())
+    }
+
     fn p99_us(&self) -> f64 {
         self.histogram.percentile_ns(0.99) as f64 / 1000.0
+    }
+
+    fn closed_p99_us(&self) -> f64 {
+        self.closed.percentile_ns(0.99) as f64 / 1000.0
     }
 
     fn max_ms(&self) -> f64 {
@@ -230,8 +353,7 @@ pub fn cleaner(settings: &Settings) -> Result<Vec<Line>> {
     let moved = on.side.subject.figure("cleaner", "movedRecords") - moved;
     let fill = settings.fill * 100.0;
     let mut p99 =
-        Line::new(format!("update p99, cleaner at work at {fill:.0} %"), "us", Goal::None)
-            .anchored(46.0, 46.0);
+        Line::new(format!("update p99, cleaner at work at {fill:.0} %"), "us", Goal::None);
     let mut without = Line::new("update p99, no cleaner", "us", Goal::None);
     let mut ratio = Line::new("update p99, cleaner / no cleaner", "x", Goal::AtMost(1.25));
     let mut most =
@@ -252,5 +374,33 @@ pub fn cleaner(settings: &Settings) -> Result<Vec<Line>> {
     on.close()?;
     off.close()?;
     wiredtiger.map_or(Ok(()), Paced::close)?;
-    Ok(vec![p99, without, ratio, most, most_without])
+    Ok(vec![p99, without, ratio, most, most_without, closed(settings)?])
+}
+
+/// Updates one after the other, of as many documents as WiredTiger is known with, by both engines in turns.
+fn closed(settings: &Settings) -> Result<Line> {
+    let name = "update p99, no cleaner, as fast as it goes";
+    let mut line = Line::new(name, "us", Goal::None).anchored(46.0, 46.0);
+    let opening = Opening {
+        cache_bytes: settings.cache_bytes(),
+        cleaner: false,
+        checkpoint_s: settings.checkpoint_s,
+        ..Opening::default()
+    };
+    let mut sides = Vec::new();
+    for kind in &settings.kinds {
+        sides.push(Paced::open(*kind, settings, settings.documents, &opening, 0)?);
+    }
+    let time = settings.slice * CLEANER_SLICES;
+    for _ in 0..settings.rounds {
+        sides.iter_mut().try_for_each(|side| side.closed_slice(time))?;
+    }
+    for side in sides {
+        line.set(side.kind, side.closed_p99_us());
+        let (rest, most) = (side.closed.percentile_ns(0.999), side.closed.max_ns());
+        let (rest, most) = (rest as f64 / 1e3, most as f64 / 1e6);
+        line.remark(&format!("{}: p99.9 {rest:.0} us, max {most:.1} ms", side.kind.name()));
+        side.close()?;
+    }
+    Ok(line)
 }

@@ -1,50 +1,169 @@
-//! Opening a directory again.
+//! Opening a directory again, and checking all of it.
 
 use super::subject::{Opening, Scratch, Subject};
 use super::table::{Goal, Line};
 use super::workload::{Collection, Documents};
-use super::{Settings, median};
-use kauri_base::Result;
+use super::{Kind, Settings, median};
+use kauri_base::{Error, ErrorCode, Result};
+use kauri_medium::Dax;
+use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
+use std::io::Read;
+use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
-/// Times the directory is opened.
+/// Times the directory is opened, or read.
 const TIMES: usize = 5;
+/// Read at once for the device's own speed.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Documents a second of opening: the tables alone, and with the `_id` index attached.
+struct Rates {
+    opened: Vec<f64>,
+    attached: Vec<f64>,
+}
+
+impl Rates {
+    fn new() -> Rates {
+        Rates { opened: Vec::new(), attached: Vec::new() }
+    }
+
+    fn take(&mut self, settings: &Settings, kind: Kind, path: &Path) -> Result<()> {
+        let began = Instant::now();
+        let subject = Subject::open(kind, path, &opening(settings))?;
+        let open = began.elapsed().as_secs_f64();
+        let collection = Collection::attach(&subject)?;
+        let all = began.elapsed().as_secs_f64();
+        assert_eq!(collection.store().stats().records, settings.documents);
+        self.opened.push(settings.documents as f64 / open);
+        self.attached.push(settings.documents as f64 / all);
+        drop(collection);
+        subject.close()
+    }
+}
+
+fn opening(settings: &Settings) -> Opening {
+    Opening { cache_bytes: settings.cache_bytes(), segment_bytes: 8 << 20, ..Opening::default() }
+}
+
+fn failed(error: std::io::Error) -> Error {
+    Error::new(ErrorCode::OperationFailed, error.to_string())
+}
+
+/// Copies a directory as it is on the medium while it is open: what a crash leaves.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => copy(&entry.path(), &target)?,
+            false => std::fs::copy(entry.path(), target).map(drop)?,
+        }
+    }
+    Ok(())
+}
 
 /// Documents a second that the opening takes up, with one thread.
 pub fn measure(settings: &Settings) -> Result<Vec<Line>> {
-    let mut table = Line::new("recovery from summaries, a core", "documents/s", Goal::AtLeast(3e6));
-    let mut with_id = Line::new("recovery with _id, a core", "documents/s", Goal::AtLeast(1e6));
+    let line = |name: &str, goal| Line::new(name, "documents/s", goal);
+    let mut table = line("recovery after a crash, tables, a core", Goal::AtLeast(3e6));
+    let mut with_id = line("recovery after a crash, with _id, a core", Goal::AtLeast(1e6));
+    let mut clean_table = line("opening after a shutdown, tables, a core", Goal::None);
+    let mut clean_with_id = line("opening after a shutdown, with _id, a core", Goal::None);
     for kind in &settings.kinds {
         let scratch = Scratch::new(&settings.memory_directory)?;
-        let opening = Opening {
-            cache_bytes: settings.cache_bytes(),
-            segment_bytes: 8 << 20,
-            ..Opening::default()
-        };
-        let subject = Subject::open(*kind, scratch.path(), &opening)?;
+        let subject = Subject::open(*kind, scratch.path(), &opening(settings))?;
         let collection = Collection::create(&subject)?;
         let mut docs = Documents::new(settings.document_bytes, settings.seed);
         collection.load(&mut docs, 0, settings.documents as i64, 100)?;
+        subject.engine.sync()?;
+        let crash = Scratch::new(&settings.memory_directory)?;
+        copy(scratch.path(), &crash.path().join("0")).map_err(failed)?;
         drop(collection);
         subject.close()?;
-        let (mut opened, mut attached) = (Vec::new(), Vec::new());
-        for _ in 0..TIMES {
-            let began = Instant::now();
-            let subject = Subject::open(*kind, scratch.path(), &opening)?;
-            let open = began.elapsed().as_secs_f64();
-            let collection = Collection::attach(&subject)?;
-            let all = began.elapsed().as_secs_f64();
-            assert_eq!(collection.store().stats().records, settings.documents);
-            opened.push(settings.documents as f64 / open);
-            attached.push(settings.documents as f64 / all);
-            drop(collection);
-            subject.close()?;
+        let (mut crashed, mut clean) = (Rates::new(), Rates::new());
+        for time in 0..TIMES {
+            let (this, next) = (time.to_string(), (time + 1).to_string());
+            let path = crash.path().join(this);
+            // Opening changes it.
+            copy(&path, &crash.path().join(next)).map_err(failed)?;
+            crashed.take(settings, *kind, &path)?;
+            std::fs::remove_dir_all(&path).map_err(failed)?;
+            clean.take(settings, *kind, scratch.path())?;
         }
-        table.set(*kind, median(&mut opened));
-        with_id.set(*kind, median(&mut attached));
+        table.set(*kind, median(&mut crashed.opened));
+        with_id.set(*kind, median(&mut crashed.attached));
+        clean_table.set(*kind, median(&mut clean.opened));
+        clean_with_id.set(*kind, median(&mut clean.attached));
     }
-    table.remark(
-        "files in memory, after a clean shutdown, one thread; WiredTiger reads nothing then",
-    );
-    Ok(vec![table, with_id])
+    table.remark("files in memory, copied from an open engine after a sync, one thread");
+    clean_table.remark("WiredTiger reads nothing then");
+    Ok(vec![table, with_id, clean_table, clean_with_id])
+}
+
+/// Has the kernel forget a directory's pages.
+fn forget(path: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let mut input = std::ffi::OsString::from("if=");
+        input.push(entry.map_err(failed)?.path());
+        let mut dd = Command::new("dd");
+        let status = dd.arg(input).args(["iflag=nocache", "count=0", "status=none"]).status();
+        if !status.map_err(failed)?.success() {
+            return Err(Error::new(ErrorCode::OperationFailed, "dd could not drop cached pages"));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes a second of reading a directory's files one after the other.
+fn read_all(path: &Path) -> Result<f64> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let (began, mut bytes) = (Instant::now(), 0);
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let mut file = std::fs::File::open(entry.map_err(failed)?.path()).map_err(failed)?;
+        loop {
+            match file.read(&mut chunk).map_err(failed)? {
+                0 => break,
+                read => bytes += read as u64,
+            }
+        }
+    }
+    Ok(bytes as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Checking every CRC, against the speed at which the device gives the same files. pmlog only.
+pub fn verify(settings: &Settings) -> Result<Vec<Line>> {
+    let mut speed = Line::new("checking every CRC", "MB/s", Goal::None);
+    let mut device = Line::new("the device, reading the same files", "MB/s", Goal::None);
+    let mut part = Line::new("checking every CRC / the device", "x", Goal::AtLeast(0.9));
+    let scratch = Scratch::new(&settings.directory)?;
+    let subject = Subject::open(Kind::PmLog, scratch.path(), &opening(settings))?;
+    let collection = Collection::create(&subject)?;
+    let mut docs = Documents::new(settings.document_bytes, settings.seed);
+    collection.load(&mut docs, 0, settings.documents as i64, 100)?;
+    drop(collection);
+    subject.close()?;
+    let files = std::fs::read_dir(scratch.path()).map_err(failed)?;
+    let sizes = files.filter_map(|entry| entry.ok()?.metadata().ok()).map(|file| file.len());
+    let bytes: u64 = sizes.sum();
+    let (mut speeds, mut devices) = (Vec::new(), Vec::new());
+    let threads = kauri_medium::parallel::cores();
+    for _ in 0..TIMES {
+        forget(scratch.path())?;
+        devices.push(read_all(scratch.path())? / 1e6);
+        forget(scratch.path())?;
+        let options = DirectoryOptions { dax: Dax::Off, ..DirectoryOptions::default() };
+        let directory = PlainDirectory::open_with(scratch.path(), options)?;
+        let began = Instant::now();
+        let report = kauri_storage_log::verify_with(&directory, true, threads, &|_, _| {})?;
+        speeds.push(bytes as f64 / began.elapsed().as_secs_f64() / 1e6);
+        assert!(report.damage.is_empty() && report.documents == settings.documents);
+    }
+    let (mine, its) = (median(&mut speeds), median(&mut devices));
+    speed.pmlog = Some(mine);
+    device.pmlog = Some(its);
+    part.pmlog = Some(mine / its);
+    speed.remark(&format!("{threads} threads, {} MB, none of them in memory", bytes >> 20));
+    Ok(vec![speed, device, part])
 }

@@ -27,6 +27,8 @@ pub struct Opening {
     pub persistent_memory: bool,
     /// Seconds between checkpoints (WiredTiger).
     pub checkpoint_s: u64,
+    /// Whether records are compressed, as MongoDB does (WiredTiger).
+    pub compressed: bool,
 }
 
 impl Default for Opening {
@@ -38,6 +40,7 @@ impl Default for Opening {
             cleaner: true,
             persistent_memory: false,
             checkpoint_s: 60,
+            compressed: true,
         }
     }
 }
@@ -189,6 +192,7 @@ fn open_wiredtiger(path: &Path, opening: &Opening) -> Result<Opened> {
     let options = kauri_storage_wt::Options {
         cache_bytes: opening.cache_bytes,
         checkpoint_s: opening.checkpoint_s,
+        compressed: opening.compressed,
         ..kauri_storage_wt::Options::default()
     };
     let engine = Arc::new(kauri_storage_wt::WiredTiger::open(path, options)?);
@@ -202,7 +206,7 @@ fn open_wiredtiger(path: &Path, opening: &Opening) -> Result<Opened> {
 
 #[cfg(not(feature = "wiredtiger"))]
 fn open_wiredtiger(path: &Path, opening: &Opening) -> Result<Opened> {
-    let _ = (path, opening.checkpoint_s);
+    let _ = (path, opening.checkpoint_s, opening.compressed);
     Err(Error::new(ErrorCode::InvalidOptions, super::WITHOUT_WIREDTIGER))
 }
 

@@ -11,8 +11,10 @@ use kauri_storage::{
 };
 use std::sync::Arc;
 
-const COLLECTION: CollectionId = CollectionId(10);
-const INDEX: IndexId = IndexId(20);
+/// The collection's id.
+pub const COLLECTION: CollectionId = CollectionId(10);
+/// Its index's.
+pub const INDEX: IndexId = IndexId(20);
 
 /// Makes the key of an int64 `_id`: a type byte and the number.
 pub struct IdKeys;
@@ -30,6 +32,14 @@ impl KeyGenerator for IdKeys {
             emit(&key(id), &[]);
         }
         Ok(())
+    }
+
+    fn image_tag(&self) -> Option<u64> {
+        Some(1)
+    }
+
+    fn is_of_id(&self) -> bool {
+        true
     }
 }
 
@@ -88,9 +98,14 @@ pub struct Collection {
 impl Collection {
     /// Creates it.
     pub fn create(subject: &Subject) -> Result<Collection> {
+        Self::create_with(subject, Arc::new(IdKeys))
+    }
+
+    /// Creates it, with keys of another kind.
+    pub fn create_with(subject: &Subject, generator: Arc<dyn KeyGenerator>) -> Result<Collection> {
         let mut unit = WriteUnit::new();
         unit.push(COLLECTION, RecordId(0), OpKind::CreateStore);
-        let (spec, generator) = (IndexSpec { id: INDEX, unique: true }, Arc::new(IdKeys));
+        let spec = IndexSpec { id: INDEX, unique: true };
         unit.push(COLLECTION, RecordId(0), OpKind::CreateIndex { spec, generator });
         subject.engine.commit(&mut unit)?;
         Self::of(subject)
@@ -98,8 +113,13 @@ impl Collection {
 
     /// Attaches its index in an engine that was just opened.
     pub fn attach(subject: &Subject) -> Result<Collection> {
+        Self::attach_with(subject, Arc::new(IdKeys))
+    }
+
+    /// Attaches its index, with keys of another kind.
+    pub fn attach_with(subject: &Subject, generator: Arc<dyn KeyGenerator>) -> Result<Collection> {
         let spec = IndexSpec { id: INDEX, unique: true };
-        subject.engine.attach_index(COLLECTION, spec, Arc::new(IdKeys))?;
+        subject.engine.attach_index(COLLECTION, spec, generator)?;
         Self::of(subject)
     }
 
@@ -114,6 +134,11 @@ impl Collection {
     /// Its records.
     pub fn store(&self) -> &dyn RecordStore {
         &*self.store
+    }
+
+    /// Its index.
+    pub fn index(&self) -> &dyn SortedDataInterface {
+        &*self.index
     }
 
     /// Inserts `count` documents from `first` on, `group` in each unit, flushing after each.
@@ -149,11 +174,16 @@ impl Collection {
 
     /// Replaces the document with this `_id` by another one of its size; nobody else writes it.
     pub fn update(&self, reader: &mut Reader, docs: &mut Documents, id: i64) -> Result<()> {
+        self.update_doc(reader, id, docs.make(id))
+    }
+
+    /// Replaces the document with this `_id` by this one; nobody else writes it.
+    pub fn update_doc(&self, reader: &mut Reader, id: i64, doc: &[u8]) -> Result<()> {
         let (record, seen) = reader
             .by_id(self, id, |record, found| (record, found.version))?
             .ok_or_else(|| Error::new(ErrorCode::OperationFailed, "a document is missing"))?;
         let mut unit = WriteUnit::new();
-        unit.update(COLLECTION, record, seen, docs.make(id));
+        unit.update(COLLECTION, record, seen, doc);
         self.commit(&mut unit).map(drop)
     }
 
@@ -198,10 +228,20 @@ impl Reader {
         &mut self,
         collection: &Collection,
         id: i64,
+        look: impl FnMut(RecordId, &Record<'_>) -> T,
+    ) -> Result<Option<T>> {
+        self.by_key(collection, &key(id), look)
+    }
+
+    /// Finds a document by its key and looks at it.
+    pub fn by_key<T>(
+        &mut self,
+        collection: &Collection,
+        key: &[u8],
         mut look: impl FnMut(RecordId, &Record<'_>) -> T,
     ) -> Result<Option<T>> {
         self.ask(|unit| {
-            let record = match collection.index.find(unit, &key(id))? {
+            let record = match collection.index.find(unit, key)? {
                 Access::Ready(Some(record)) => record,
                 Access::Ready(None) => return Ok(Access::Ready(None)),
                 Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
@@ -268,14 +308,16 @@ pub struct Zipf {
 const THETA: f64 = 0.99;
 
 impl Zipf {
-    fn new(count: u64, seed: u64) -> Zipf {
+    /// Over `count`.
+    pub fn new(count: u64, seed: u64) -> Zipf {
         let zeta = |n: u64| (1..=n).map(|i| (i as f64).powf(-THETA)).sum::<f64>();
         let all = zeta(count);
         let eta = (1.0 - (2.0 / count as f64).powf(1.0 - THETA)) / (1.0 - zeta(2) / all);
         Zipf { random: SeededRandom::new(seed), count, zeta: all, eta }
     }
 
-    fn rank(&mut self) -> u64 {
+    /// The next rank: 0 is the most popular one.
+    pub fn rank(&mut self) -> u64 {
         let u = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let uz = u * self.zeta;
         if uz < 1.0 {
@@ -289,13 +331,18 @@ impl Zipf {
     }
 
     fn next(&mut self) -> u64 {
-        // FNV-1a over the rank's bytes scatters the popular ones.
-        let mut hash = 0xCBF2_9CE4_8422_2325u64;
-        for byte in self.rank().to_le_bytes() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
-        }
-        hash % self.count
+        // The popular ones are scattered.
+        fnv(self.rank()) % self.count
     }
+}
+
+/// FNV-1a over a number's bytes.
+pub fn fnv(number: u64) -> u64 {
+    let mut hash = 0xCBF2_9CE4_8422_2325u64;
+    for byte in number.to_le_bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+    }
+    hash
 }
 
 #[cfg(test)]

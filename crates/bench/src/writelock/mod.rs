@@ -22,6 +22,7 @@ use kauri_wire::{HEADER_BYTES, MsgWriter, flags};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const DATABASE: &str = "kauri_writelock";
@@ -73,6 +74,8 @@ pub struct Target {
     pub pid: Option<u32>,
     /// The block device under its data.
     pub device: Option<Device>,
+    /// The control groups that it runs in: one may count what the device read for it alone.
+    pub cgroups: Vec<PathBuf>,
 }
 
 /// What a server tells of itself.
@@ -88,6 +91,8 @@ struct Status {
 /// One measurement.
 #[derive(Clone, Debug)]
 pub struct Point {
+    /// In which round: points are compared with those of the same round.
+    pub round: usize,
     /// What was written.
     pub scatter: Scatter,
     /// Writes a second that were asked for.
@@ -295,7 +300,7 @@ fn write(
     Ok((written, began.elapsed()))
 }
 
-/// Measures one point. `expected` has `n` of every document that was written before, and is brought up
+/// Measures one point, as of round 0. `expected` has `n` of every document that was written before, and is brought up
 /// to date.
 pub fn measure(
     target: &Target,
@@ -332,6 +337,7 @@ pub fn measure(
     let us = |fraction| reads.latency.percentile_ns(fraction) as f64 / 1000.0;
     let (was, is) = (before.0, after.0);
     Ok(Point {
+        round: 0,
         scatter,
         rate,
         writes: count as u64,

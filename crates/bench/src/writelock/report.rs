@@ -1,5 +1,6 @@
 //! The table, the JSON and the picture of the write-lock experiment.
 
+use super::disk::DeviceReads;
 use super::{Point, Scatter};
 use kauri_bson::{DocBuf, DocWriter};
 use std::fmt::Write;
@@ -14,15 +15,68 @@ pub struct Mode {
 }
 
 impl Mode {
-    /// Reads a second where nothing was written, of the points of this scatter.
-    pub fn base(&self, scatter: Scatter) -> Option<f64> {
-        let base = self.points.iter().find(|p| p.scatter == scatter && p.rate == 0.0);
-        base.map(|p| p.reads_per_s)
+    /// Reads a second where nothing was written: the median of the points of this scatter and round.
+    pub fn base(&self, scatter: Scatter, round: usize) -> Option<f64> {
+        let of_base = |p: &&Point| p.scatter == scatter && p.round == round && p.rate == 0.0;
+        median(self.points.iter().filter(of_base).map(|p| p.reads_per_s))
     }
 
-    /// The part of it that a point keeps.
+    /// The part of its round's base that a point keeps.
     pub fn kept(&self, point: &Point) -> Option<f64> {
-        self.base(point.scatter).filter(|base| *base > 0.0).map(|base| point.reads_per_s / base)
+        let base = self.base(point.scatter, point.round).filter(|base| *base > 0.0);
+        base.map(|base| point.reads_per_s / base)
+    }
+
+    /// One point for each scatter and rate: medians of all rounds, sums of what was counted.
+    pub fn summary(&self) -> Vec<Summary> {
+        let mut all: Vec<Summary> = Vec::new();
+        for first in &self.points {
+            let same = |p: &Point| p.scatter == first.scatter && p.rate == first.rate;
+            if all.iter().any(|summary| same(&summary.point)) {
+                continue;
+            }
+            let points: Vec<&Point> = self.points.iter().filter(|p| same(p)).collect();
+            let of = |figure: fn(&Point) -> f64| {
+                median(points.iter().map(|p| figure(p))).unwrap_or(f64::NAN)
+            };
+            let point = Point {
+                writes: points.iter().map(|p| p.writes).sum(),
+                writes_per_s: of(|p| p.writes_per_s),
+                lost: points.iter().map(|p| p.lost).sum(),
+                reads_per_s: of(|p| p.reads_per_s),
+                read_p50_us: of(|p| p.read_p50_us),
+                read_p99_us: of(|p| p.read_p99_us),
+                read_max_ms: points.iter().map(|p| p.read_max_ms).fold(0.0, f64::max),
+                read_errors: points.iter().map(|p| p.read_errors).sum(),
+                misses: points.iter().map(|p| p.misses).sum(),
+                device: points.iter().filter_map(|p| p.device).reduce(DeviceReads::plus),
+                ..first.clone()
+            };
+            let kept = median(points.iter().filter_map(|p| self.kept(p)));
+            all.push(Summary { point, kept, points: points.len() });
+        }
+        all
+    }
+}
+
+/// All points of one mode, scatter and rate.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// Medians; of misses, device reads, writes, errors and losses the sums.
+    pub point: Point,
+    /// The median of the parts of the base that the points keep.
+    pub kept: Option<f64>,
+    /// How many there are.
+    pub points: usize,
+}
+
+fn median(figures: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_unstable_by(f64::total_cmp);
+    let middle = figures.len() / 2;
+    match figures.len() % 2 {
+        1 => figures.get(middle).copied(),
+        _ => Some((figures.get(middle)? + figures.get(middle.checked_sub(1)?)?) / 2.0),
     }
 }
 
@@ -47,11 +101,23 @@ pub fn heading() -> String {
 
 /// A point's line.
 pub fn line(mode: &Mode, point: &Point) -> String {
-    let kept = mode.kept(point).map_or("-".to_owned(), |part| format!("{:.1}%", part * 100.0));
+    row(&mode.name, point, mode.kept(point))
+}
+
+/// The lines of all points taken together.
+pub fn summary_lines(modes: &[Mode]) -> Vec<String> {
+    let lines = |mode: &Mode| -> Vec<String> {
+        mode.summary().iter().map(|s| row(&mode.name, &s.point, s.kept)).collect()
+    };
+    modes.iter().flat_map(lines).collect()
+}
+
+fn row(name: &str, point: &Point, kept: Option<f64>) -> String {
+    let kept = kept.map_or("-".to_owned(), |part| format!("{:.1}%", part * 100.0));
     let device = point.device.map_or("-".to_owned(), |device| device.reads.to_string());
     format!(
         "{:<14} {:<5} {:>7} {:>9.1} {:>10.0} {:>6} {:>9.1} {:>9.1} {:>8.1} {:>7} {:>8} {:>5}",
-        mode.name,
+        name,
         point.scatter.name(),
         point.rate,
         point.writes_per_s,
@@ -75,19 +141,27 @@ pub fn document(modes: &[Mode], about: &[(&str, String)]) -> DocBuf {
             let mut entry = list.document();
             entry.put("mode", mode.name.as_str());
             let mut points = entry.array("points");
-            mode.points.iter().for_each(|point| write_point(&mut points.document(), mode, point));
+            mode.points.iter().for_each(|point| {
+                write_point(&mut points.document(), point, mode.kept(point));
+            });
+            drop(points);
+            let mut summary = entry.array("summary");
+            mode.summary()
+                .iter()
+                .for_each(|s| write_point(&mut summary.document(), &s.point, s.kept));
         }
     })
 }
 
-fn write_point(out: &mut DocWriter<'_>, mode: &Mode, point: &Point) {
+fn write_point(out: &mut DocWriter<'_>, point: &Point, kept: Option<f64>) {
+    out.put("round", point.round as i64);
     out.put("writes", point.scatter.name());
     out.put("writesAskedPerSecond", point.rate);
     out.put("writesPerSecond", point.writes_per_s);
     out.put("writesSent", point.writes as i64);
     out.put("documentsWithLostWrites", point.lost as i64);
     out.put("readsPerSecond", point.reads_per_s);
-    if let Some(kept) = mode.kept(point) {
+    if let Some(kept) = kept {
         out.put("readsKept", kept);
     }
     out.put("readP50Micros", point.read_p50_us);

@@ -101,4 +101,8 @@ pub fn write(ns: &Namespace, collection: Option<&Collection>, scale: i64, out: &
         }
     }
     out.put_value("scaleFactor", &number(scale as u64));
+    if let Some((engine, figures)) = collection.store.engine_stats() {
+        let mut section = out.document(engine);
+        figures.iter().for_each(|(name, figure)| section.put(name, *figure as i64));
+    }
 }

@@ -9,9 +9,9 @@ use super::block::Tick;
 use super::table::{BlockId, Table, add, get};
 use crate::EpochDomain;
 use crate::sync::lock;
+use kauri_base::sync::atomic::{AtomicBool, Ordering};
+use kauri_base::sync::{Arc, Mutex, OnceLock};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
 

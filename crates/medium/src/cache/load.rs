@@ -5,6 +5,9 @@
 //! any unknown one, answers that asking again is worthwhile; only failures are remembered for a
 //! while. A failure empties the blocks again, so the next miss makes a new request.
 //!
+//! Before all that, whoever misses a few blocks takes them himself if the medium has them without
+//! waiting ([`Medium::read_now`]): handing that to a thread and back takes longer than copying.
+//!
 //! What somebody waits for is read first, in the order in which it was asked for; what is only read
 //! ahead comes after all of that, and never has all threads. So a miss waits for those who came before
 //! it, and not for what a scan may want later.
@@ -13,17 +16,21 @@ use super::evict::Evictor;
 use super::table::{Table, add};
 use super::{Pattern, SegmentId};
 use crate::sync::lock;
-use crate::{EpochDomain, Error, Medium, Result};
+use crate::{EpochDomain, Error, Guard, IoKind, Medium, Result};
 use kauri_base::Ticket;
+use kauri_base::sync::atomic::{AtomicBool, Ordering};
+use kauri_base::sync::{Arc, Condvar, Mutex, PoisonError};
 use kauri_base::ticket::TicketSource;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 /// Bytes of one read at most: beyond that several threads do better.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// Most bytes that whoever misses them copies himself: some 50 us.
+const NOW_BYTES_MAX: usize = 256 << 10;
+/// Of a read that would have waited. Nobody sees it.
+const NOT_NOW: Error = Error::Io { kind: IoKind::Read, errno: libc::EAGAIN };
 /// Failures that are remembered for those who haven't asked for their ticket yet.
 const FAILURES_MAX: usize = 1024;
 /// Requests that nobody waits for are not made beyond this many.
@@ -163,6 +170,46 @@ impl Loader {
         answer
     }
 
+    /// Loads what is missing of these blocks if the medium has it without waiting and nobody reads any
+    /// of it already. Answers whether it has; if not, a ticket is what is left.
+    pub(super) fn load_now(&self, guard: &Guard, segment: SegmentId, blocks: Range<usize>) -> bool {
+        let Some(memory) = self.table.get(segment) else { return false };
+        // Without threads whoever waits reads anyway.
+        if !self.threaded || blocks.len() * self.table.block_bytes > NOW_BYTES_MAX {
+            return false;
+        }
+        let Some(first) = memory.first_missing(blocks.clone()) else { return true };
+        let blocks = first..blocks.end;
+        let number = {
+            let mut requests = lock(&self.requests);
+            let covering = &requests.covering;
+            if blocks.clone().any(|block| covering.contains_key(&(segment, block))) {
+                return false;
+            }
+            requests.add_started(segment, blocks.clone())
+        };
+        self.evictor.make_room();
+        let wanted = blocks.len();
+        let result = self.load_by(guard, segment, blocks, wanted, |at, into| {
+            if self.medium.read_now(at, into) { Ok(()) } else { Err(NOT_NOW) }
+        });
+        let mut requests = lock(&self.requests);
+        match result {
+            Ok(()) => {
+                let wakers = requests.finish(number, Ok(()));
+                drop(requests);
+                wakers.into_iter().for_each(Waker::wake);
+                self.evictor.relieve();
+                true
+            }
+            Err(_) => {
+                requests.start_later(number);
+                self.work.notify_one();
+                false
+            }
+        }
+    }
+
     /// A thread's work, until [`Loader::close`].
     pub(super) fn run(&self) {
         let mut requests = lock(&self.requests);
@@ -192,27 +239,44 @@ impl Loader {
     }
 
     fn load(&self, segment: SegmentId, blocks: Range<usize>, wanted: usize) -> Result<()> {
-        let Some(memory) = self.table.get(segment) else { return Ok(()) };
         let mut guard = self.domain.register();
         guard.enter();
+        let read = |at, into: &mut [u8]| self.medium.read(at, into);
+        let result = self.load_by(&guard, segment, blocks, wanted, read);
+        if result.is_err() {
+            add(&self.table.counters.read_errors, 1);
+        }
+        result
+    }
+
+    /// Loads blocks by this way of reading, which is told places in the file.
+    fn load_by(
+        &self,
+        guard: &Guard,
+        segment: SegmentId,
+        blocks: Range<usize>,
+        wanted: usize,
+        read: impl Fn(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let Some(memory) = self.table.get(segment) else { return Ok(()) };
         let mut untracked = Vec::new();
         let counters = &self.table.counters;
         let (count, result) = memory.load(
-            &guard,
+            guard,
             blocks,
             wanted,
             |offset, into| {
-                add(&counters.reads, 1);
-                add(&counters.read_bytes, into.len() as u64);
-                self.medium.read(self.table.file_offset(segment, offset), into)
+                let done = read(self.table.file_offset(segment, offset), into);
+                if done != Err(NOT_NOW) {
+                    add(&counters.reads, 1);
+                    add(&counters.read_bytes, into.len() as u64);
+                }
+                done
             },
             |block| untracked.push(block),
         );
         self.table.count_load();
         self.table.arrived(segment, count, &untracked);
-        if result.is_err() {
-            add(&counters.read_errors, 1);
-        }
         result
     }
 
@@ -230,15 +294,40 @@ impl Loader {
 
 impl Requests {
     fn add(&mut self, segment: SegmentId, blocks: Range<usize>, wanted: usize) -> u64 {
-        self.last_number += 1;
-        let number = self.last_number;
-        self.covering.extend(blocks.clone().map(|block| ((segment, block), number)));
-        let (started, started_ahead, wakers) = (false, false, Vec::new());
-        let request = Request { segment, blocks, wanted, started, started_ahead, wakers };
-        self.open.insert(number, request);
+        let number = self.open(segment, blocks, wanted, false);
         let queue = if wanted > 0 { &mut self.waiting } else { &mut self.ahead };
         queue.push_back(number);
         number
+    }
+
+    /// A request that its maker performs, for all of whose blocks somebody waits.
+    fn add_started(&mut self, segment: SegmentId, blocks: Range<usize>) -> u64 {
+        let wanted = blocks.len();
+        self.open(segment, blocks, wanted, true)
+    }
+
+    fn open(
+        &mut self,
+        segment: SegmentId,
+        blocks: Range<usize>,
+        wanted: usize,
+        started: bool,
+    ) -> u64 {
+        self.last_number += 1;
+        let number = self.last_number;
+        self.covering.extend(blocks.clone().map(|block| ((segment, block), number)));
+        let (started_ahead, wakers) = (false, Vec::new());
+        let request = Request { segment, blocks, wanted, started, started_ahead, wakers };
+        self.open.insert(number, request);
+        number
+    }
+
+    /// Gives a request that was started back to the threads.
+    fn start_later(&mut self, number: u64) {
+        if let Some(request) = self.open.get_mut(&number) {
+            request.started = false;
+            self.waiting.push_back(number);
+        }
     }
 
     /// The next request for a thread to start.

@@ -20,9 +20,9 @@ pub use writer::{SealSites, SegmentStorer, SegmentWriter};
 use crate::{Delayed, EpochDomain, Error, Guard, IoKind, Latency, Medium, Result};
 use evict::Evictor;
 use kauri_base::Access;
+use kauri_base::sync::Arc;
+use kauri_base::sync::atomic::Ordering;
 use load::Loader;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use table::{Table, get, sub};
 
@@ -307,16 +307,55 @@ impl SegmentCache {
                 }
                 Ok(Access::Ready(bytes))
             }
-            None => Ok(self.miss(segment, offset, len, pattern)),
+            None => self.miss(guard, segment, offset, (len, len), pattern),
+        }
+    }
+
+    /// As [`SegmentCache::read`], for the first `len` of some `whole` bytes that will be wanted too: a
+    /// miss reads all of them, as far as they have been appended.
+    #[inline]
+    pub fn read_part<'g>(
+        &self,
+        guard: &'g Guard,
+        segment: SegmentId,
+        offset: u32,
+        len: usize,
+        whole: usize,
+    ) -> Result<Access<&'g [u8]>> {
+        match self.try_read(guard, segment, offset, len)? {
+            Some(bytes) => {
+                if let Some(latency) = self.shared.table.latency() {
+                    latency.take(Delayed::Read, 1);
+                }
+                Ok(Access::Ready(bytes))
+            }
+            None => {
+                let appended = self.end(segment).saturating_sub(offset) as usize;
+                let whole = whole.min(appended).max(len);
+                self.miss(guard, segment, offset, (len, whole), Pattern::Point)
+            }
         }
     }
 
     #[cold]
-    fn miss<T>(&self, segment: SegmentId, offset: u32, len: usize, pattern: Pattern) -> Access<T> {
+    fn miss<'g>(
+        &self,
+        guard: &'g Guard,
+        segment: SegmentId,
+        offset: u32,
+        (len, whole): (usize, usize),
+        pattern: Pattern,
+    ) -> Result<Access<&'g [u8]>> {
         let shift = self.shared.table.block_bytes.trailing_zeros();
-        let last = (offset as usize + len - 1) >> shift;
+        let last = (offset as usize + whole - 1) >> shift;
         let blocks = offset as usize >> shift..last + 1;
-        Access::WouldBlock(self.loader.ticket(segment, blocks, pattern))
+        if pattern != Pattern::Scan
+            && self.loader.load_now(guard, segment, blocks.clone())
+            && let Some(bytes) = self.try_read(guard, segment, offset, len)?
+        {
+            return Ok(Access::Ready(bytes));
+        }
+        Ok(Access::WouldBlock(self.loader.ticket(segment, blocks, pattern)))
     }
 
     /// The bytes if they are in memory. Never causes I/O. Errors as [`SegmentCache::read`].

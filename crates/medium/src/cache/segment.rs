@@ -38,10 +38,10 @@ use crate::direct::Direct;
 use crate::sync::lock;
 use crate::sys::Region;
 use crate::{Error, Guard, IoKind, Result, Site, sys};
+use kauri_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use kauri_base::sync::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 /// Where a segment is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -592,6 +592,6 @@ fn begin_load(block: &Block) -> bool {
         if !block.is_dropping() {
             return false;
         }
-        std::thread::yield_now();
+        kauri_base::sync::thread::yield_now();
     }
 }

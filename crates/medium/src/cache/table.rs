@@ -5,8 +5,8 @@ use super::{CacheConfig, SegmentId};
 use crate::direct::{Direct, Mapped};
 use crate::sync::lock;
 use crate::{Error, Latency, Result};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use kauri_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use kauri_base::sync::{Arc, Mutex, OnceLock};
 
 /// Counters that anybody changes and no decision about memory safety rests on: all relaxed.
 #[derive(Default)]

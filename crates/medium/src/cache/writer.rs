@@ -8,8 +8,8 @@ use super::segment::AppendToken;
 use super::table::{Table, add};
 use super::{SegmentId, Shared};
 use crate::{Error, Result, Site};
+use kauri_base::sync::Arc;
 use std::io::IoSlice;
-use std::sync::Arc;
 
 /// The one appender of an open segment: bytes below [`end`](Self::end) never change again until the
 /// segment is recycled, and only this value moves `end`. Dropping it seals the segment; what was not

@@ -56,7 +56,7 @@ impl DaxFile {
                 _ => Ok(Err(plain)),
             };
         };
-        let mapping = Mapping::reserve(kind).map_err(failed)?;
+        let mapping = Mapping::reserve(kind, plain.path()).map_err(failed)?;
         mapping.extend(plain.file(), plain.len()).map_err(failed)?;
         let latency = Arc::clone(latency);
         let memory = Arc::new(Memory { mapping, kind: medium_kind, how, latency });

@@ -2,9 +2,11 @@
 //! pages are mapped into it as they come to exist.
 #![allow(unsafe_code)]
 
+use super::sigbus::{self, Watched};
 use std::fs::File;
 use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -68,6 +70,7 @@ pub(super) struct Mapping {
     /// How much of the file is mapped, from its beginning.
     len: AtomicUsize,
     kind: Kind,
+    _watched: Watched,
 }
 
 // SAFETY: addresses and lengths; using the memory behind them is unsafe and argued where it is done.
@@ -76,8 +79,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Address space, and nothing mapped in it.
-    pub(super) fn reserve(kind: Kind) -> Result<Mapping> {
+    /// Address space for the file of this name, and nothing mapped in it.
+    pub(super) fn reserve(kind: Kind, path: &Path) -> Result<Mapping> {
         let mut refused = None;
         for capacity in RESERVED_BYTES {
             let len = capacity + HUGE_BYTES;
@@ -101,6 +104,7 @@ impl Mapping {
                     capacity,
                     len: len_mapped,
                     kind,
+                    _watched: sigbus::watch(base.as_ptr() as usize, capacity, path),
                 });
             }
         }

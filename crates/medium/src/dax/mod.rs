@@ -11,11 +11,13 @@
 //! | [`mapping`] | address space and what is mapped into it |
 //! | [`lines`] | stores, write-backs, the fence |
 //! | [`latency`] | memory that is slower than it is |
+//! | `sigbus` | what is said when memory can't be reached |
 
 mod file;
 mod latency;
 pub(crate) mod lines;
 mod mapping;
+mod sigbus;
 
 pub use file::DaxFile;
 pub use latency::{Delayed, Latency};

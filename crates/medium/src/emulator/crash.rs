@@ -225,6 +225,108 @@ enum Plan {
     From(u64),
 }
 
+/// One of the states that are looked at where there are too many to look at all: each thing that may
+/// have stayed behind decides alone once.
+///
+/// With nothing else there, and with everything else there: each sector as each of its stores left it,
+/// and missing; each file with each of its lengths, and each content of new space; each name with each
+/// of its meanings; each sector torn, its first half missing, its last half, and (with everything else
+/// there) one of its pieces, another one for each sector. Besides: everything that was stored before
+/// each event, and after it.
+#[derive(Clone, Debug)]
+pub(super) struct OneByOne {
+    base: Plan,
+    /// The thing that is not as the base has it, and how it is.
+    other: Option<(Thing, usize)>,
+    torn: Option<(Thing, usize)>,
+}
+
+/// What a question is about, whatever was asked before it.
+type Thing = (u8, String, u64);
+
+fn thing(about: &About<'_>) -> Thing {
+    match about {
+        About::Name { name } => (0, (*name).to_owned(), 0),
+        About::Length { name } => (1, (*name).to_owned(), 0),
+        About::NewSpace { name } => (2, (*name).to_owned(), 0),
+        About::Sector { name, offset, .. } => (3, (*name).to_owned(), *offset),
+        About::Torn { name, offset } => (4, (*name).to_owned(), *offset),
+    }
+}
+
+impl OneByOne {
+    /// All of them for this disk.
+    pub(super) fn all(disk: &Disk) -> Vec<OneByOne> {
+        let mut questions = Vec::new();
+        let mut stores = std::collections::BTreeSet::new();
+        disk.after_power_loss(&mut |choice| {
+            questions.push((thing(&choice.about), choice.options));
+            if let About::Sector { stored_at, .. } = choice.about {
+                stores.extend(stored_at.iter().copied());
+            }
+            Plan::Everything.answer(choice)
+        });
+        let state = |base| OneByOne { base, other: None, torn: None };
+        let mut states = vec![state(Plan::Nothing), state(Plan::Everything)];
+        states.extend(stores.iter().map(|event| state(Plan::Before(*event))));
+        states.extend(stores.iter().map(|event| state(Plan::After(*event))));
+        for (number, (what, options)) in questions.into_iter().enumerate() {
+            for base in [Plan::Nothing, Plan::Everything] {
+                if what.0 != 4 {
+                    let other = |answer| (what.clone(), answer);
+                    let ways = (0..options).map(other);
+                    states.extend(ways.map(|other| OneByOne { other: Some(other), ..state(base) }));
+                    continue;
+                }
+                let pieces = options.trailing_zeros() as usize;
+                let first_half = (1 << (pieces / 2)) - 1;
+                let one = 1 << (number % pieces);
+                let missing = [first_half, options - 1 - first_half, one];
+                let several = if matches!(base, Plan::Nothing) { 2 } else { 3 };
+                let sector = (3, what.1.clone(), what.2);
+                for missing in &missing[..several] {
+                    states.push(OneByOne {
+                        base,
+                        other: Some((sector.clone(), usize::MAX)),
+                        torn: Some((what.clone(), *missing)),
+                    });
+                }
+            }
+        }
+        states
+    }
+
+    pub(super) fn answer(&mut self, choice: &Choice<'_>) -> usize {
+        let what = thing(&choice.about);
+        let given =
+            |of: &Option<(Thing, usize)>| of.as_ref().filter(|(t, _)| *t == what).map(|t| t.1);
+        if matches!(choice.about, About::Torn { .. }) {
+            return given(&self.torn).unwrap_or(0);
+        }
+        given(&self.other).unwrap_or_else(|| self.base.answer(choice))
+    }
+}
+
+impl Plan {
+    /// What plans answer that leave nothing to chance.
+    fn answer(&self, choice: &Choice<'_>) -> usize {
+        let highest = choice.options - 1;
+        match (self, choice.about) {
+            (Plan::Nothing, _) | (_, About::Torn { .. } | About::NewSpace { .. }) => 0,
+            (Plan::Before(event), About::Sector { stored_at, .. }) => {
+                stored_at.iter().filter(|at| *at < event).count()
+            }
+            (Plan::After(event), About::Sector { stored_at, .. }) => match stored_at.last() {
+                Some(last) if last >= event => highest,
+                _ => 0,
+            },
+            // Of lengths, the highest answer is the one between.
+            (_, About::Length { .. }) => highest - 1,
+            _ => highest,
+        }
+    }
+}
+
 /// Which sectors are torn, where they can be.
 #[derive(Clone, Copy, Debug)]
 enum Tearing {

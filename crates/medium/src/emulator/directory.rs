@@ -6,7 +6,7 @@ use super::{EmulatedLog, Emulator, State, World};
 use crate::directory::{LockHolder, check_name};
 use crate::sync::lock;
 use crate::{Directory, DirectoryLock, Error, Faults, IoKind, Medium, Result, Site};
-use std::sync::Arc;
+use kauri_base::sync::Arc;
 
 impl Emulator {
     fn log(&self, name: &str, file: FileId) -> Arc<dyn Medium> {

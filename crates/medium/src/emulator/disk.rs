@@ -173,20 +173,25 @@ impl File {
         }
         let sector = sector_bytes as u64;
         let numbers = offset / sector..=(offset + bytes.len() as u64 - 1) / sector;
-        let content = |current: &Pages, number: u64| {
-            let mut content = vec![0; sector_bytes].into_boxed_slice();
-            current.read(number * sector, &mut content);
-            content
-        };
-        let before: Vec<_> = numbers.clone().map(|n| content(&self.current, n)).collect();
+        // What is durable and stored again as it is makes no difference.
+        let durable_len = self.durable.len();
+        let pending = &self.pending;
+        let current = &self.current;
+        let skipped: Vec<bool> = numbers
+            .clone()
+            .map(|number| {
+                let start = (number * sector).max(offset);
+                let end = ((number + 1) * sector).min(offset + bytes.len() as u64);
+                let stored = &bytes[(start - offset) as usize..(end - offset) as usize];
+                (number + 1) * sector <= durable_len
+                    && !pending.contains_key(&number)
+                    && current.holds(start, stored)
+            })
+            .collect();
         self.current.write(offset, bytes);
-        for (number, before) in numbers.zip(before) {
-            let content = content(&self.current, number);
-            // What is durable and stored again as it is makes no difference.
-            let is_durable = (number + 1) * sector <= self.durable.len();
-            if is_durable && content == before && !self.pending.contains_key(&number) {
-                continue;
-            }
+        for (number, _) in numbers.zip(skipped).filter(|(_, skipped)| !skipped) {
+            let mut content = vec![0; sector_bytes].into_boxed_slice();
+            self.current.read(number * sector, &mut content);
             self.pending.entry(number).or_default().push(Version {
                 bytes: content,
                 stored_at: at,

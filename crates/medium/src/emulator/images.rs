@@ -1,6 +1,6 @@
 //! Crash images: emulators that start where a crash left another.
 
-use super::crash::{Choice, Chooser, Planned, Words};
+use super::crash::{Choice, Chooser, OneByOne, Planned, Words};
 use super::disk::Disk;
 use super::trace::{Event, FileId, Thread};
 use super::{Emulator, EmulatorConfig};
@@ -163,6 +163,28 @@ impl Emulator {
             }
         }
         None
+    }
+
+    /// States after a power loss when `events` events had happened, for when there are too many ways to
+    /// take all of them: see [`OneByOne`]; and `random` more by seed. No two are the same.
+    pub fn crash_one_by_one_at(&self, events: usize, random: usize) -> Vec<Emulator> {
+        let disk = self.disk_at(events);
+        let at = events.min(self.events());
+        let mut images = Vec::new();
+        let mut seen = BTreeSet::new();
+        let mut add = |found: Disk| {
+            if seen.insert(found.hash()) {
+                images.push(self.image_of(found));
+            }
+        };
+        for mut state in OneByOne::all(&disk) {
+            add(disk.after_power_loss(&mut |choice| state.answer(choice)));
+        }
+        for seed in 0..random as u64 {
+            let mut planned = Planned::new(seed, at, &disk);
+            add(disk.after_power_loss(&mut |choice| planned.answer(choice)));
+        }
+        images
     }
 
     /// The directory after the death of the process: everything stored is there, and what was not

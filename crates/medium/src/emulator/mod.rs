@@ -30,11 +30,11 @@ use crate::{Error, Faults, IoKind, Mapped, Medium, MediumKind, Result, Site};
 pub use crash::{About, Choice, Chooser};
 use disk::Disk;
 pub use images::{CrashImage, CrashImages};
+use kauri_base::sync::atomic::{AtomicBool, Ordering};
+use kauri_base::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use mapped::Memory;
 use std::collections::BTreeMap;
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use trace::{Event, FileId};
 
 /// How an emulator is made.
@@ -275,7 +275,7 @@ impl Medium for EmulatedLog {
         let result = self.world.faults.before_io(IoKind::Drain);
         let begun_at = self.state().record(Event::DrainBegin { file: self.file, site });
         // What others store meanwhile is not covered.
-        std::thread::yield_now();
+        kauri_base::sync::thread::yield_now();
         let mut state = self.state();
         while state.drains_held > 0 {
             state = self.world.let_go.wait(state).unwrap_or_else(PoisonError::into_inner);

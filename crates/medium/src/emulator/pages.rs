@@ -76,6 +76,17 @@ impl Pages {
         }
     }
 
+    /// Whether these bytes are there.
+    pub(super) fn holds(&self, offset: u64, bytes: &[u8]) -> bool {
+        parts(offset, bytes.len()).all(|(page, within, part)| {
+            let bytes = &bytes[part];
+            match self.pages.get(page).and_then(Option::as_ref) {
+                Some(page) => page.bytes[within..within + bytes.len()] == *bytes,
+                None => bytes.iter().all(|byte| *byte == 0),
+            }
+        })
+    }
+
     /// Calls `visit` with the offset and bytes of every page that was written to, cut off at the end.
     pub(super) fn for_each_page(&self, mut visit: impl FnMut(u64, &[u8])) {
         for (number, page) in self.pages.iter().enumerate() {
@@ -159,6 +170,8 @@ mod tests {
         let mut into = [9; 6];
         pages.read(4099, &mut into);
         assert_eq!(into, [1, 2, 2, 2, 2, 2]);
+        assert!(pages.holds(4099, &into) && pages.holds(4200, &[0; 9000]));
+        assert!(!pages.holds(4098, &into));
         copy.read(4195, &mut into);
         assert_eq!(into, [1, 1, 1, 1, 1, 0]);
         assert_ne!(pages.hash(), copy.hash());

@@ -1,8 +1,8 @@
 //! What happened to the emulated storage, in order.
 
 use crate::Site;
+use kauri_base::sync::Arc;
 use std::fmt;
-use std::sync::Arc;
 
 /// A file, whatever its name is at the moment.
 pub(super) type FileId = u64;

@@ -12,12 +12,12 @@
 use crate::faults::Faults;
 use crate::sync::lock;
 use crate::{Error, IoKind, Medium, MediumKind, Result, Site, sys};
+use kauri_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use kauri_base::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::fs::File;
 use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Zeros written at a time where space can't be allocated.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -40,6 +40,8 @@ pub struct PlainFile {
     file: File,
     path: PathBuf,
     faults: Arc<Faults>,
+    /// Whether the kernel tells what it has in memory, as far as is known.
+    tells: AtomicBool,
     len: AtomicU64,
     growing: Mutex<()>,
     syncs: Mutex<Syncs>,
@@ -53,6 +55,7 @@ impl PlainFile {
             file,
             path,
             faults,
+            tells: AtomicBool::new(true),
             len: AtomicU64::new(len),
             growing: Mutex::new(()),
             syncs: Mutex::default(),
@@ -225,6 +228,23 @@ impl Medium for PlainFile {
             std::io::ErrorKind::UnexpectedEof => Error::OutOfBounds,
             _ => Error::from_io(IoKind::Read, &e),
         })
+    }
+
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        if !self.tells.load(Ordering::Relaxed)
+            || self.check_range(offset, into.len() as u64).is_err()
+        {
+            return false;
+        }
+        match sys::read_in_memory(&self.file, into, offset) {
+            Ok(read) => read == into.len(),
+            Err(error) => {
+                if error.raw_os_error() != Some(libc::EAGAIN) {
+                    self.tells.store(false, Ordering::Relaxed);
+                }
+                false
+            }
+        }
     }
 }
 

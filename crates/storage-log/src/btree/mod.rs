@@ -32,8 +32,8 @@ mod tests;
 mod tree;
 
 use kauri_base::RecordId;
+use kauri_base::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use kauri_storage::IndexScan;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tree::Tree;
 
 /// See the module's head. Usable from many threads.

@@ -1,4 +1,4 @@
-//! Emptying segments: what still counts is copied to the cleaner's own stream, then the segment is
+//! Emptying segments: what still counts is copied to the cleaner's own streams, then the segment is
 //! free.
 //!
 //! Invariants:
@@ -6,27 +6,30 @@
 //!   record is reachable from its slot, and moving members of a unit can't tear it.
 //! - A copy keeps its commit sequence and says that it was moved. It becomes the record by
 //!   compare-and-set of the slot's word; a writer that comes between wins.
-//! - A victim is given back only when all copies are durable, and its memory only when no reader can
-//!   look at it any more.
+//! - A victim is given back only when all copies, in all streams, are durable, and its memory only when
+//!   no reader can look at it any more.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`policy`] | whether to clean, and which segments |
 //! | [`mover`] | moving one segment's records |
+//! | [`streams`] | where copies go |
 
 mod mover;
 mod policy;
+mod streams;
+#[cfg(test)]
+mod tests;
 
 use crate::core::Core;
-use crate::format::Stream;
-use crate::head::OpenSegment;
 use crate::lock;
 use crate::segments::{Purpose, State};
+use kauri_base::sync::atomic::Ordering;
+use kauri_base::sync::{self, Arc, Condvar, Mutex, Weak};
 use kauri_medium::Guard;
 use kauri_storage::StorageError;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
+use streams::{Ages, Outputs};
 
 pub use policy::Urgency;
 
@@ -49,8 +52,11 @@ const DENSE_PERCENT: u64 = 90;
 #[derive(Default)]
 pub struct Cleaner {
     /// Where copies go.
-    open: Option<OpenSegment>,
+    outputs: Outputs,
+    ages: Ages,
     guard: Option<Guard>,
+    /// Whether nobody waits for this round, so that it need not hurry.
+    paced: bool,
     work: Work,
     /// The work done when it was last judged.
     judged: Work,
@@ -109,8 +115,7 @@ impl Kick {
     fn wait(&self, timeout: Duration) {
         let mut wanted = lock(&self.wanted);
         if !*wanted {
-            let waited = self.condition.wait_timeout(wanted, timeout);
-            wanted = waited.unwrap_or_else(PoisonError::into_inner).0;
+            wanted = sync::wait_timeout(&self.condition, &self.wanted, wanted, timeout);
         }
         *wanted = false;
     }
@@ -118,12 +123,12 @@ impl Kick {
 
 impl Core {
     /// The cleaner's work, until `stop`.
-    pub fn run_cleaner(&self, stop: &AtomicBool) {
+    pub fn run_cleaner(&self, stop: &std::sync::atomic::AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.cleaner_kick.wait(IDLE_WAIT);
             while !stop.load(Ordering::Acquire) && self.acks.failure().is_none() {
                 // Failures of the medium are kept by `fail`; lack of room is the writers' problem.
-                match self.clean_once() {
+                match self.clean_as(true) {
                     Ok(true) => {}
                     Ok(false) | Err(_) => break,
                 }
@@ -133,6 +138,10 @@ impl Core {
 
     /// One round of cleaning, if there is reason for one. Answers whether it changed anything.
     pub fn clean_once(&self) -> Result<bool, StorageError> {
+        self.clean_as(false)
+    }
+
+    fn clean_as(&self, paced: bool) -> Result<bool, StorageError> {
         self.check_alive()?;
         let reaped = self.reap();
         self.domain.collect();
@@ -142,6 +151,7 @@ impl Core {
         if now < cleaner.pause_until {
             urgency = Urgency::None;
         }
+        cleaner.paced = paced;
         let cleaned = self.clean_round(&mut cleaner, urgency)?;
         let work = cleaner.work.since(cleaner.judged);
         if work.emptied >= JUDGED_VICTIMS {
@@ -175,6 +185,7 @@ impl Core {
             self.sync_all("clean.room.drain")?;
             let (changed, work) = {
                 let mut cleaner = lock(&self.cleaner);
+                cleaner.paced = false;
                 let changed = match self.clean_round(&mut cleaner, Urgency::Writers) {
                     // The cleaner's own room is in what readers still look at.
                     Err(StorageError::OutOfDiskSpace) if self.segments.is_emptying() => false,
@@ -247,58 +258,6 @@ impl Core {
         self.cache
             .recycle(victim, Box::new(then))
             .map_err(|error| self.fail("recycling a segment", error))
-    }
-
-    /// Gives what was moved to the kernel.
-    fn store_moved(&self, cleaner: &Cleaner) -> Result<(), StorageError> {
-        let Some(open) = &cleaner.open else { return Ok(()) };
-        let position = open.position();
-        open.storer()
-            .store_pending("clean.moved.persist")
-            .map_err(|error| self.fail("storing moved records", error))?;
-        *lock(&self.cleaner_written) = position;
-        Ok(())
-    }
-
-    /// Makes sure that the cleaner's segment has room for a record.
-    fn cleaner_room(&self, cleaner: &mut Cleaner, record_bytes: u32) -> Result<(), StorageError> {
-        if cleaner.open.as_ref().is_some_and(|open| open.fits(u64::from(record_bytes), 1)) {
-            return Ok(());
-        }
-        // Nothing is pinned while a segment is opened.
-        if let Some(guard) = &mut cleaner.guard {
-            guard.leave();
-        }
-        self.close_moved(cleaner)?;
-        let preparing = lock(&self.preparing);
-        let taken = self.segments.take(Purpose::Clean)?;
-        cleaner.open = Some(self.open_segment(taken, Stream::Cleaner)?);
-        cleaner.work.opened += 1;
-        drop(preparing);
-        if let Some(guard) = &mut cleaner.guard {
-            guard.enter();
-        }
-        Ok(())
-    }
-
-    /// Seals the cleaner's segment.
-    fn close_moved(&self, cleaner: &mut Cleaner) -> Result<(), StorageError> {
-        let Some(mut open) = cleaner.open.take() else { return Ok(()) };
-        if open.is_unused() {
-            // Its header says that it is the cleaner's; the next start finds nothing in it.
-            return Ok(());
-        }
-        let failed = |error: StorageError| self.fail("sealing a segment", error);
-        open.append_end(open.seq_max()).map_err(failed)?;
-        let position = open.position();
-        self.seal(open)?;
-        *lock(&self.cleaner_written) = position;
-        Ok(())
-    }
-
-    /// For a clean shutdown: nothing is open any more.
-    pub fn close_cleaner(&self) -> Result<(), StorageError> {
-        self.close_moved(&mut lock(&self.cleaner))
     }
 
     /// Stops counting the records of dropped stores. Answers whether there were any.

@@ -4,18 +4,23 @@ use super::Cleaner;
 use crate::address::{Address, Slot};
 use crate::collection::Collection;
 use crate::core::Core;
+use crate::format::Stream;
 use crate::format::record::{FLAG_ALONE, FLAG_MOVED, Kind, RecordHeader};
 use crate::reader::{Next, RawRecord, RecordReader};
 use crate::slots::Swap;
 use kauri_base::CollectionId;
 use kauri_base::log::{self, Attr};
+use kauri_base::sync::Arc;
+use kauri_base::sync::atomic::Ordering;
 use kauri_medium::Guard;
 use kauri_storage::StorageError;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-/// Moved bytes that may be in memory only.
-const PENDING_BYTES_MAX: u32 = 1 << 20;
+/// Moved bytes that are given to the kernel at once. Users' writes to the file wait meanwhile.
+const PENDING_BYTES_MAX: u32 = 64 << 10;
+/// Longest pause after so many bytes: the cleaner need not be faster than 100 MB a second as long as
+/// segments are not scarce.
+const PAUSE_MAX: Duration = Duration::from_micros(500);
 
 impl Core {
     /// Moves what counts out of a segment. `false`: something in it can't be read, so it has to
@@ -32,6 +37,7 @@ impl Core {
         let guard = cleaner.guard.get_or_insert_with(|| self.domain.register());
         guard.enter();
         let result = self.move_all(cleaner, victim);
+        cleaner.ages.end_victim();
         if let Some(guard) = &mut cleaner.guard {
             guard.leave();
         }
@@ -72,13 +78,28 @@ impl Core {
                 self.report_damage(victim, record.offset, Some(&record.header));
                 return Ok(false);
             }
-            self.cleaner_room(cleaner, record.header.record_bytes())?;
-            self.move_record(cleaner, &owner, address, &record)?;
-            pending += record.header.record_bytes();
+            let bytes = record.header.record_bytes();
+            let stream = self.cleaner_room(cleaner, victim, &record.header)?;
+            self.move_record(cleaner, stream, &owner, address, &record)?;
+            pending += bytes;
             if pending >= PENDING_BYTES_MAX {
                 self.store_moved(cleaner)?;
+                self.pause(cleaner);
                 pending = 0;
             }
+        }
+    }
+
+    /// Leaves processor and device to users, the more the more segments are free.
+    fn pause(&self, cleaner: &mut Cleaner) {
+        let pause = PAUSE_MAX.mul_f64((1.0 - 2.0 * self.segments.scarcity()).max(0.0));
+        if !cleaner.paced || pause.is_zero() {
+            return;
+        }
+        if let Some(guard) = &mut cleaner.guard {
+            guard.leave();
+            std::thread::sleep(pause);
+            guard.enter();
         }
     }
 
@@ -112,11 +133,13 @@ impl Core {
     fn move_record(
         &self,
         cleaner: &mut Cleaner,
+        stream: Stream,
         collection: &Collection,
         from: Address,
         record: &RawRecord<'_>,
     ) -> Result<(), StorageError> {
-        let Cleaner { open: Some(open), guard: Some(guard), .. } = cleaner else { return Ok(()) };
+        let Cleaner { outputs, guard: Some(guard), .. } = cleaner else { return Ok(()) };
+        let Some(open) = outputs.of(stream) else { return Ok(()) };
         let header = RecordHeader { flags: FLAG_ALONE | FLAG_MOVED, ..record.header };
         let (to, _) = open
             .append(&header, record.payload)
@@ -126,6 +149,9 @@ impl Core {
         let bytes = header.record_bytes();
         self.counters.moved_records.add(1);
         self.counters.moved_bytes.add(u64::from(bytes));
+        if stream == Stream::CleanerOld {
+            self.counters.moved_bytes_old.add(u64::from(bytes));
+        }
         cleaner.work.moved += u64::from(bytes);
         let new = Slot::new(to, bytes, header.kind == Kind::Tombstone, 0);
         self.segments.add_live(new);
@@ -201,11 +227,13 @@ impl Core {
                 message: format!("the resolution record in segment {}", from.segment),
             });
         }
-        self.cleaner_room(cleaner, record.header.record_bytes())?;
-        let Some(open) = &mut cleaner.open else { return Ok(()) };
+        let stream = self.cleaner_room(cleaner, from.segment, &record.header)?;
+        let Some(open) = cleaner.outputs.of(stream) else { return Ok(()) };
         let header = RecordHeader { flags: FLAG_ALONE | FLAG_MOVED, ..record.header };
         let (to, _) = open
             .append(&header, record.payload)
+            .map_err(|error| self.fail("moving a record", error))?;
+        open.publish(std::iter::empty(), "clean.copy.fence")
             .map_err(|error| self.fail("moving a record", error))?;
         let new = Slot::new(to, header.record_bytes(), false, 0);
         self.segments.add_live(new);

@@ -1,10 +1,11 @@
-//! Whether to clean, and which segments: cost-benefit by segment age (RAMCloud, FAST'14).
+//! Whether to clean, and which segments: cost-benefit by segment age (as RAMCloud, FAST'14, but by the
+//! age's root: what is kept apart by age needs less patience).
 
 use crate::core::Core;
 use crate::format::Stream;
 use crate::format::segment::Position;
 use crate::segments::State;
-use std::sync::atomic::Ordering;
+use kauri_base::sync::atomic::Ordering;
 
 /// Segments in use that are not worth compacting: open ones and the like.
 const SLACK_SEGMENTS: u64 = 4;
@@ -37,7 +38,7 @@ impl Core {
     /// How badly segments are wanted now.
     pub(super) fn urgency(&self) -> Urgency {
         let usage = self.segments.usage();
-        if usage.scarcity() > 0.0 {
+        if usage.wants_cleaning() {
             return Urgency::Writers;
         }
         let of_images = |number: &u32| {
@@ -76,7 +77,7 @@ impl Core {
             // Looked at after the rest: only then nothing new can come to point into it.
             let live = segment.live();
             if eligible && live <= live_max {
-                let age = now.saturating_sub(end.epoch) as f64;
+                let age = (now.saturating_sub(end.epoch) as f64).sqrt();
                 let used = live as f64 / segment_bytes as f64;
                 let score = (1.0 - used).max(0.0) * age / (1.0 + used);
                 let score = if live == 0 { f64::INFINITY } else { score };

@@ -8,10 +8,10 @@ use crate::format::RECORD_HEADER_BYTES;
 use crate::format::record::record_bytes;
 use crate::snapshots::Keeper;
 use kauri_base::RecordId;
+use kauri_base::sync::Arc;
+use kauri_base::sync::atomic::Ordering;
 use kauri_medium::Guard;
 use kauri_storage::{OpKind, WriteUnit};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 impl Plan {
     /// `seq` is the unit's number, if it has one.

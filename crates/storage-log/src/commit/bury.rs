@@ -7,9 +7,9 @@ use crate::format::RECORD_HEADER_BYTES;
 use crate::format::record::{FLAG_ALONE, Kind, RecordHeader};
 use crate::lock;
 use crate::segments::Purpose;
+use kauri_base::sync::atomic::Ordering;
 use kauri_base::{CollectionId, RecordId};
 use kauri_storage::StorageError;
-use std::sync::atomic::Ordering;
 
 impl Core {
     /// Logs the end of a record, whatever is there. Nobody else commits, and no snapshot is held; sums

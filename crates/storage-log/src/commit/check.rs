@@ -7,11 +7,11 @@ use super::Again;
 use super::plan::{Plan, PlannedIndex};
 use crate::core::Core;
 use crate::slots::RECORDS_MAX;
+use kauri_base::sync::atomic::Ordering;
 use kauri_base::{CollectionId, RecordId};
 use kauri_medium::Guard;
 use kauri_storage::{KeyChange, OpKind, StorageError, WriteUnit};
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 
 impl Plan {
     pub(super) fn check(

@@ -28,11 +28,11 @@ use crate::format::record::{
 use crate::format::segment::HORIZON_BYTES;
 use crate::lock;
 use crate::segments::Purpose;
+use kauri_base::sync::atomic::Ordering;
+use kauri_base::sync::{Arc, MutexGuard};
 use kauri_medium::Guard;
 use kauri_storage::{CommitTicket, LogPosition, OpKind, StorageError, WriteUnit};
 use plan::Plan;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 
 /// What a commit works with. Kept, since it holds a guard and grown vectors.
 pub struct Scratch {
@@ -201,9 +201,10 @@ impl Core {
         let direct = self.cache.is_direct();
         let durable = if direct { head.seq() } else { self.acks.durable() };
         let mark = head.wants_mark(durable, self.options.mark_interval_bytes);
-        let extra =
-            [with_commit.then_some(COMMIT_PAYLOAD_BYTES), mark.then_some(HORIZON_BYTES as u32)];
-        if !head.fits(plan.payload_lens().chain(extra.into_iter().flatten())) {
+        // In the order in which they are appended: it decides which segments they need.
+        let before = mark.then_some(HORIZON_BYTES as u32);
+        let after = with_commit.then_some(COMMIT_PAYLOAD_BYTES);
+        if !head.fits(before.into_iter().chain(plan.payload_lens()).chain(after)) {
             return Err(Again::Room(head.prepared_ever()));
         }
         if mark {
@@ -264,10 +265,10 @@ impl Core {
         while self.visible.load(Ordering::Acquire) != seq - 1 {
             turns += 1;
             if turns < 64 {
-                std::hint::spin_loop();
+                kauri_base::sync::hint::spin_loop();
             } else {
                 self.check_alive()?;
-                std::thread::yield_now();
+                kauri_base::sync::thread::yield_now();
             }
         }
         self.visible.store(seq, Ordering::Release);

@@ -20,6 +20,8 @@ use crate::pending::{DROPPED_MAX, PendingEntry, Unit};
 use crate::read::{self, Lookup};
 use crate::segments::Purpose;
 use crate::snapshots::Keeper;
+use kauri_base::sync::Arc;
+use kauri_base::sync::atomic::Ordering;
 use kauri_base::{Access, CollectionId, CommitSeq, RecordId};
 use kauri_bson::Doc;
 use kauri_medium::Guard;
@@ -27,8 +29,6 @@ use kauri_storage::{
     CommitTicket, LogPosition, OpKind, PendingLog, PendingUnit, StorageError, WriteUnit,
 };
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A key that an index gets (with its type bits) or loses.
 struct KeyChange {
@@ -336,6 +336,10 @@ impl Core {
             seq,
         };
         let (address, _) = head.append(&header, payload).map_err(|error| self.broken(error))?;
+        head.publish("commit.fence").map_err(|error| self.broken(error))?;
+        if self.cache.is_direct() && self.segments.scarcity() == 0.0 {
+            self.acks.reach(seq);
+        }
         if head.asks_for_preparation() {
             self.acks.kick();
         }

@@ -9,10 +9,10 @@ use crate::head::payload_bytes_max;
 use crate::index::Index;
 use crate::read::{self, Lookup};
 use crate::segments::Purpose;
+use kauri_base::sync::Arc;
 use kauri_base::{Access, CollectionId, IndexId};
 use kauri_medium::Guard;
 use kauri_storage::{LogPosition, OpKind, StorageError, WriteOp, WriteUnit};
-use std::sync::Arc;
 
 /// Operations of a unit that conflicts rather than waits.
 const CONFLICT_OPS_MAX: usize = 128;

@@ -138,7 +138,7 @@ fn a_snapshot_waits_for_units_that_have_their_number() {
             (hold.seq, live_record(&core, 1), hold)
         });
         while core.snapshots.stats().held == 0 {
-            std::thread::yield_now();
+            kauri_base::sync::thread::yield_now();
         }
         plan.apply(&core, &mut unit, &guard, seq);
         core.publish(seq).expect("publishing");

@@ -6,6 +6,7 @@
 //! | [`record`] | record headers, the commit record's payload |
 //! | [`segment`] | segment headers and trailers, the horizon |
 //! | [`summary`] | summaries |
+//! | [`id`] | the `_id` of documents in them |
 //! | [`resolution`] | what became of pending units |
 //! | [`image`] | index images |
 //! | [`meta`] | the metadata file and its cuts |
@@ -13,6 +14,7 @@
 //! Invariant: decoders accept any bytes and answer `None` (or a [`meta::MetaError`]) for what they
 //! didn't write.
 
+pub mod id;
 pub mod image;
 pub mod meta;
 pub mod record;
@@ -52,16 +54,27 @@ pub enum Stream {
     User = 0,
     /// The cleaner's moved copies.
     Cleaner = 1,
+    /// Those of records that have not been changed for long.
+    CleanerOld = 2,
     /// Index images. Disposable: no position of it is ever noted.
     Image = 16,
 }
 
 impl Stream {
+    /// The cleaner's streams.
+    pub const CLEANER: [Stream; 2] = [Stream::Cleaner, Stream::CleanerOld];
+
+    /// Whether it is one of the cleaner's.
+    pub fn is_cleaners(self) -> bool {
+        Stream::CLEANER.contains(&self)
+    }
+
     /// The stream of this number.
     pub fn from_number(number: u32) -> Option<Stream> {
         match number {
             0 => Some(Stream::User),
             1 => Some(Stream::Cleaner),
+            2 => Some(Stream::CleanerOld),
             16 => Some(Stream::Image),
             _ => None,
         }

@@ -3,6 +3,7 @@
 //! [`SummaryWriter`] grows with the segment; [`SummaryReader`] yields the entries with the offsets
 //! that follow from their lengths.
 
+use super::id::{ID_BYTES_MAX, Id, IdBefore};
 use super::record::{Kind, RecordHeader, record_bytes};
 use super::{SEGMENT_HEADER_BYTES, get_varint, put_varint, unzigzag, zigzag};
 
@@ -12,9 +13,12 @@ const SEQ_SAME: u8 = 0;
 const SEQ_NEXT: u8 = 1;
 const SEQ_OTHER: u8 = 2;
 const RECORD_NEXT: u8 = 1 << 7;
+/// In place of the kinds: a pending put, and a put, whose entries end with the document's `_id`.
+const PENDING_PUT_WITH_ID: u8 = 0;
+const PUT_WITH_ID: u8 = 15;
 
 /// Most bytes that one entry takes.
-pub const ENTRY_BYTES_MAX: u32 = 1 + 5 + 10 + 10 + 5;
+pub const ENTRY_BYTES_MAX: u32 = 1 + 5 + 10 + 10 + 5 + ID_BYTES_MAX;
 
 /// A record as a summary has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,12 +35,15 @@ pub struct Entry {
     pub seq: u64,
     /// Bytes of the payload.
     pub payload_len: u32,
+    /// The `_id` of a document.
+    pub id: Id,
 }
 
 impl Entry {
     /// The entry of a record at this offset.
-    pub fn of(header: &RecordHeader, offset: u32) -> Entry {
+    pub fn of(header: &RecordHeader, payload: &[u8], offset: u32) -> Entry {
         Entry {
+            id: id_of(header, payload),
             offset,
             kind: header.kind,
             collection: header.collection,
@@ -44,6 +51,14 @@ impl Entry {
             seq: header.seq,
             payload_len: header.payload_len,
         }
+    }
+}
+
+#[inline]
+fn id_of(header: &RecordHeader, payload: &[u8]) -> Id {
+    match header.kind {
+        Kind::Put | Kind::PendingPut => Id::of_document(payload),
+        _ => Id::Unknown,
     }
 }
 
@@ -60,6 +75,7 @@ pub struct SummaryWriter {
     bytes: Vec<u8>,
     entries: u32,
     before: Before,
+    id_before: IdBefore,
 }
 
 impl SummaryWriter {
@@ -70,9 +86,14 @@ impl SummaryWriter {
 
     /// Adds the record that was appended.
     #[inline]
-    pub fn add(&mut self, header: &RecordHeader) {
+    pub fn add(&mut self, header: &RecordHeader, payload: &[u8]) {
         let before = self.before;
-        let mut tag = header.kind as u8;
+        let id = id_of(header, payload);
+        let mut tag = match (header.kind, id) {
+            (kind, Id::Unknown) => kind as u8,
+            (Kind::PendingPut, _) => PENDING_PUT_WITH_ID,
+            _ => PUT_WITH_ID,
+        };
         let seq_step = header.seq.wrapping_sub(before.seq);
         let record_step = header.record.wrapping_sub(before.record);
         if header.collection != before.collection {
@@ -97,6 +118,7 @@ impl SummaryWriter {
             put_varint(&mut self.bytes, zigzag(record_step as i64));
         }
         put_varint(&mut self.bytes, u64::from(header.payload_len));
+        self.id_before.put(id, &mut self.bytes);
         self.entries += 1;
         self.before =
             Before { collection: header.collection, record: header.record, seq: header.seq };
@@ -119,6 +141,7 @@ pub struct SummaryReader<'a> {
     rest: &'a [u8],
     left: u32,
     before: Before,
+    id_before: IdBefore,
     offset: u64,
     segment_bytes: u32,
     whole: bool,
@@ -131,6 +154,7 @@ impl<'a> SummaryReader<'a> {
             rest: bytes,
             left: entries,
             before: Before::default(),
+            id_before: IdBefore::default(),
             offset: u64::from(SEGMENT_HEADER_BYTES),
             segment_bytes,
             whole: true,
@@ -145,13 +169,19 @@ impl<'a> SummaryReader<'a> {
     fn entry(&mut self) -> Option<Entry> {
         let (&tag, rest) = self.rest.split_first()?;
         self.rest = rest;
+        let (kind, with_id) = match tag & 15 {
+            PUT_WITH_ID => (Kind::Put, true),
+            PENDING_PUT_WITH_ID => (Kind::PendingPut, true),
+            number => (Kind::from_number(number)?, false),
+        };
         let mut entry = Entry {
             offset: u32::try_from(self.offset).ok()?,
-            kind: Kind::from_number(tag & 15)?,
+            kind,
             collection: self.before.collection,
             record: self.before.record,
             seq: self.before.seq,
             payload_len: 0,
+            id: Id::Unknown,
         };
         if tag & COLLECTION_DIFFERS != 0 {
             entry.collection = u32::try_from(get_varint(&mut self.rest)?).ok()?;
@@ -169,6 +199,9 @@ impl<'a> SummaryReader<'a> {
         entry.payload_len = u32::try_from(get_varint(&mut self.rest)?).ok()?;
         if entry.payload_len >= self.segment_bytes {
             return None;
+        }
+        if with_id {
+            entry.id = self.id_before.get(&mut self.rest)?;
         }
         self.offset += u64::from(record_bytes(entry.payload_len));
         if self.offset > u64::from(self.segment_bytes) {
@@ -195,29 +228,39 @@ impl Iterator for SummaryReader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::RECORD_HEADER_BYTES;
     use super::*;
     use kauri_base::RandomSource;
     use kauri_base::clock::SeededRandom;
 
+    /// A document as far as an entry looks at it.
+    fn document(kind: u8, id: [u8; 12], len: usize) -> Vec<u8> {
+        let mut bytes = vec![0, 0, 0, 0, kind];
+        bytes.extend_from_slice(b"_id\0");
+        bytes.extend_from_slice(&id);
+        bytes.resize(len.max(bytes.len()), 0);
+        bytes
+    }
+
     #[test]
     fn entries_are_read_back_with_their_offsets() {
         let random = SeededRandom::new(1);
-        let kinds = [Kind::Put, Kind::Tombstone, Kind::Commit, Kind::Mark, Kind::DropStore];
+        let kinds = [
+            Kind::Put,
+            Kind::Tombstone,
+            Kind::Commit,
+            Kind::Mark,
+            Kind::DropStore,
+            Kind::PendingPut,
+            Kind::PendingTombstone,
+        ];
         let mut writer = SummaryWriter::new();
         let (mut expected, mut offset) = (Vec::new(), SEGMENT_HEADER_BYTES);
-        let mut header = RecordHeader {
-            kind: Kind::Put,
-            flags: 0,
-            payload_len: 0,
-            payload_crc: 0,
-            collection: 0,
-            record: 0,
-            seq: 0,
-        };
-        for _ in 0..500 {
+        let mut header = header(0);
+        let (mut id, mut known) = ([0; 12], 0);
+        for _ in 0..2000 {
             let dice = random.next_u64();
-            header.kind = kinds[(dice % 5) as usize];
-            header.payload_len = (dice >> 8) as u32 % 3000;
+            header.kind = kinds[(dice % 7) as usize];
             match dice >> 40 & 7 {
                 0 => header.collection = (dice >> 50) as u32,
                 1 => header.seq = dice >> 20,
@@ -225,30 +268,56 @@ mod tests {
                 3 | 4 => header.record = header.record.wrapping_add(1),
                 _ => header.seq += 1,
             }
-            writer.add(&header);
-            expected.push(Entry::of(&header, offset));
+            let from = (dice >> 45) as usize % 13;
+            id[from..].fill((dice >> 52) as u8);
+            let kind = [0x07, 0x10, 0x12, 0x02][(dice >> 60 & 3) as usize];
+            let payload = document(kind, id, (dice >> 8) as usize % 1500);
+            header.payload_len = payload.len() as u32;
+            writer.add(&header, &payload);
+            let entry = Entry::of(&header, &payload, offset);
+            known += usize::from(entry.id != Id::Unknown);
+            expected.push(entry);
             offset += header.record_bytes();
         }
+        assert!(known > 300);
         let mut reader = SummaryReader::new(writer.bytes(), writer.entries(), 4 << 20);
         assert_eq!(reader.by_ref().collect::<Vec<_>>(), expected);
         assert!(reader.is_whole());
     }
 
-    #[test]
-    fn sequential_inserts_take_three_bytes_each() {
-        let mut writer = SummaryWriter::new();
-        for i in 1..=1000 {
-            writer.add(&RecordHeader {
-                kind: Kind::Put,
-                flags: 0,
-                payload_len: 1024,
-                payload_crc: 0,
-                collection: 1,
-                record: i,
-                seq: i,
-            });
+    fn header(record: u64) -> RecordHeader {
+        RecordHeader {
+            kind: Kind::Put,
+            flags: 0,
+            payload_len: 1024,
+            payload_crc: 0,
+            collection: 1,
+            record,
+            seq: record,
         }
-        assert!(writer.bytes().len() <= 3001);
+    }
+
+    #[test]
+    fn documents_take_few_bytes_with_header_and_id() {
+        let random = SeededRandom::new(3);
+        let sizes = [0, 1, 2, 3].map(|form| {
+            let mut writer = SummaryWriter::new();
+            for i in 1..=1000u64 {
+                let mut id = [7; 12];
+                let kind = if form < 2 { 0x12 } else { 0x07 };
+                match form {
+                    0 => id[..8].copy_from_slice(&i.to_le_bytes()),
+                    1 => id[..8].copy_from_slice(&random.next_u64().to_le_bytes()),
+                    2 => id[8..].copy_from_slice(&(i as u32).to_be_bytes()),
+                    _ => id = std::array::from_fn(|_| random.next_u64() as u8),
+                }
+                writer.add(&header(i), &document(kind, id, 1024));
+            }
+            RECORD_HEADER_BYTES as usize + (writer.bytes().len() + 500) / 1000
+        });
+        let [numbers, random_numbers, object_ids, random_object_ids] = sizes;
+        assert!(numbers <= 37 && random_numbers <= 48, "{sizes:?}");
+        assert!(object_ids <= 37 && random_object_ids <= 48, "{sizes:?}");
     }
 
     #[test]
@@ -256,15 +325,12 @@ mod tests {
         let random = SeededRandom::new(2);
         let mut writer = SummaryWriter::new();
         for i in 1..=50 {
-            writer.add(&RecordHeader {
-                kind: Kind::Put,
-                flags: 0,
-                payload_len: i as u32 * 7,
-                payload_crc: 0,
-                collection: 1,
-                record: i * 3,
-                seq: i,
-            });
+            let mut header = header(i);
+            (header.payload_len, header.record) = (i as u32 * 7, i * 3);
+            let mut id = [i as u8; 12];
+            id[0] = 5;
+            let kind = if i % 3 == 0 { 0x12 } else { 0x07 };
+            writer.add(&header, &document(kind, id, 0));
         }
         for _ in 0..2000 {
             let mut bytes = writer.bytes().to_vec();

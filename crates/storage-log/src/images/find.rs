@@ -7,9 +7,9 @@ use crate::format::summary::Entry;
 use crate::reader::{read_summary, read_trailer};
 use crate::recovery::Log;
 use kauri_base::IndexId;
+use kauri_base::sync::Arc;
 use kauri_storage::StorageError;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// The newest image of each index.
 #[derive(Default)]
@@ -104,7 +104,7 @@ fn entries(
     header: &SegmentHeader,
 ) -> Result<Option<(u32, Vec<Entry>)>, StorageError> {
     let Log { medium, faults, segments, .. } = log;
-    let trailer = read_trailer(medium, segments, header.segment, Some(header.epoch));
+    let trailer = read_trailer(medium, faults, segments, header.segment, Some(header.epoch));
     let Some(trailer) = trailer.map_err(crate::io_error)? else { return Ok(None) };
     let summary = read_summary(medium, faults, segments, &trailer).map_err(crate::io_error)?;
     Ok(summary.map(|contents| {

@@ -11,10 +11,10 @@ use crate::lock;
 use crate::reader::{Next, RecordReader};
 use kauri_base::RecordId;
 use kauri_base::log::{self, Attr};
+use kauri_base::sync::Arc;
 use kauri_storage::{IndexSpec, KeyGenerator, StorageError};
 use std::collections::HashSet;
 use std::slice;
-use std::sync::Arc;
 
 /// With a larger share of changed records, in percent, an image is not worth its while.
 const CHANGED_PERCENT_MAX: u64 = 50;
@@ -68,7 +68,7 @@ impl Core {
         image: &Image,
         changed: &HashSet<u64>,
     ) -> Result<BTree, Unusable> {
-        let records = store.records.load(std::sync::atomic::Ordering::Relaxed);
+        let records = store.records.load(kauri_base::sync::atomic::Ordering::Relaxed);
         if changed.len() as u64 > records.max(1000) * CHANGED_PERCENT_MAX / 100 {
             return Err(Unusable::Outdated);
         }

@@ -22,8 +22,8 @@ mod write;
 pub use find::{FoundImages, find};
 
 use kauri_base::IndexId;
+use kauri_base::sync::Arc;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 /// Where a record of an image is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

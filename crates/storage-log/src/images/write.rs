@@ -9,8 +9,8 @@ use crate::index::Index;
 use crate::lock;
 use crate::segments::Purpose;
 use kauri_base::log::{self, Attr};
+use kauri_base::sync::Arc;
 use kauri_storage::StorageError;
-use std::sync::Arc;
 
 struct Writer<'c> {
     core: &'c Core,

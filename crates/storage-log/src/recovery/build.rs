@@ -1,7 +1,7 @@
 //! From the records that count to address tables, stores and counters.
 //!
 //! Segments may be added in any order: of all copies of a record the one with the highest commit
-//! sequence wins, of equal ones that in the segment with the highest epoch.
+//! sequence wins, of equal ones that in the latest segment ([`crate::segments::Segment::order`]).
 
 use super::corrupt;
 use super::scan::Kept;
@@ -13,15 +13,15 @@ use crate::format::record::{Kind, record_bytes};
 use crate::format::resolution::Resolution;
 use crate::format::summary::Entry;
 use crate::lock;
-use crate::segments::{LiveCounts, Segments};
+use crate::segments::{LiveCounts, Order, Segments};
 use crate::slots::{PAGE_SLOTS, RECORDS_MAX};
 use kauri_base::CollectionId;
 use kauri_base::log::{self, Attr};
+use kauri_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use kauri_base::sync::{Arc, Mutex};
 use kauri_medium::{EpochDomain, parallel};
 use kauri_storage::StorageError;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// Pages whose slots are filled in one go.
 const PAGES_A_PART: usize = 64;
@@ -41,9 +41,9 @@ type Page = Box<[Version; PAGE_SLOTS as usize]>;
 /// Where records of the collection itself are.
 #[derive(Default)]
 struct Own {
-    /// The newest create and drop records: epoch and place.
-    created: Option<(u64, Slot)>,
-    dropped: Option<(u64, Slot)>,
+    /// The newest create and drop records: their segments' order, and places.
+    created: Option<(Order, Slot)>,
+    dropped: Option<(Order, Slot)>,
 }
 
 /// What is known of one collection. Pages are locked one by one: records come in runs, so a thread
@@ -85,20 +85,24 @@ impl<'s> Builder<'s> {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// Adds what a segment holds. Several may be added at once by different threads.
-    pub fn add_segment(&self, kept: &Kept) -> Result<(), StorageError> {
-        let (segment, epoch) = (kept.segment, kept.epoch);
+    /// Adds what a segment holds. Several may be added at once by different threads. Answers the
+    /// collections with records in it, some perhaps repeatedly.
+    pub fn add_segment(&self, kept: &Kept) -> Result<Vec<u32>, StorageError> {
+        let segment = kept.segment;
+        let order = self.segments.get(segment).order();
         let mut run: Vec<Entry> = Vec::new();
         let mut store: Option<(u32, Arc<StoreBuilder>)> = None;
+        let mut collections = Vec::new();
         let mut records = 0;
         let mut impossible = None;
         let mut add_run = |run: &mut Vec<Entry>| {
             let Some(first) = run.first() else { return };
             if store.as_ref().is_none_or(|(id, _)| *id != first.collection) {
                 store = Some((first.collection, self.store(first.collection)));
+                collections.push(first.collection);
             }
             if let Some((_, store)) = &store {
-                store.add_run(self.segments, segment, epoch, run);
+                store.add_run(self.segments, segment, order, run);
             }
             records += run.len() as u64;
             run.clear();
@@ -119,7 +123,7 @@ impl<'s> Builder<'s> {
         add_run(&mut run);
         self.records.fetch_add(records, Ordering::Relaxed);
         match impossible {
-            None => Ok(()),
+            None => Ok(collections),
             Some(offset) => Err(corrupt(format!(
                 "segment {segment}: the record at offset {offset} has an id that is never given"
             ))),
@@ -141,7 +145,8 @@ impl<'s> Builder<'s> {
         since: &HashMap<u32, u64>,
     ) -> HashMap<u32, HashSet<u64>> {
         let mut changed = HashMap::new();
-        let stores = self.stores.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let stores =
+            self.stores.into_inner().unwrap_or_else(kauri_base::sync::PoisonError::into_inner);
         let mut maps = registry.write();
         for (id, store) in stores {
             let collection = Collection::new(CollectionId(id), self.domain.clone());
@@ -218,12 +223,12 @@ impl StoreBuilder {
     }
 
     /// Adds records of one page, in one segment.
-    fn add_run(&self, segments: &Segments, segment: u32, epoch: u64, run: &[Entry]) {
+    fn add_run(&self, segments: &Segments, segment: u32, order: Order, run: &[Entry]) {
         let mut versions = Vec::new();
         for entry in run {
             let address = Address { segment, offset: entry.offset };
             match entry.kind {
-                Kind::CreateStore | Kind::DropStore => self.add_own(entry.kind, address, epoch),
+                Kind::CreateStore | Kind::DropStore => self.add_own(entry.kind, address, order),
                 Kind::Put | Kind::Tombstone => versions.push((entry, address)),
                 _ => {}
             }
@@ -241,13 +246,13 @@ impl StoreBuilder {
         for (entry, address) in versions {
             limit = limit.max(entry.record + 1);
             let version = &mut page[(entry.record % PAGE_SLOTS) as usize];
-            add_version(segments, version, entry, address, epoch);
+            add_version(segments, version, entry, address, order);
         }
         self.limit.fetch_max(limit, Ordering::Relaxed);
     }
 
-    fn add_own(&self, kind: Kind, address: Address, epoch: u64) {
-        let new = Some((epoch, Slot::new(address, RECORD_HEADER_BYTES, false, 0)));
+    fn add_own(&self, kind: Kind, address: Address, order: Order) {
+        let new = Some((order, Slot::new(address, RECORD_HEADER_BYTES, false, 0)));
         let mut own = lock(&self.own);
         let place = if kind == Kind::CreateStore {
             self.physical.fetch_add(1, Ordering::Relaxed);
@@ -256,7 +261,7 @@ impl StoreBuilder {
             self.is_dropped.store(true, Ordering::Relaxed);
             &mut own.dropped
         };
-        if place.is_none_or(|(newest, _)| newest < epoch) {
+        if place.is_none_or(|(newest, _)| newest < order) {
             *place = new;
         }
     }
@@ -303,19 +308,19 @@ impl StoreBuilder {
     }
 }
 
-/// Of two copies the one with the higher commit sequence counts, of equal ones that in the segment with
-/// the higher epoch.
+/// Of two copies the one with the higher commit sequence counts, of equal ones that in the later
+/// segment.
 fn add_version(
     segments: &Segments,
     version: &mut Version,
     entry: &Entry,
     address: Address,
-    epoch: u64,
+    order: Order,
 ) {
     let before = version.slot;
     let is_newer = before.is_none()
         || version.seq < entry.seq
-        || version.seq == entry.seq && segments.get(before.address().segment).epoch() <= epoch;
+        || version.seq == entry.seq && segments.get(before.address().segment).order() <= order;
     let tombstone = entry.kind == Kind::Tombstone;
     if is_newer {
         let slot = Slot::new(address, record_bytes(entry.payload_len), tombstone, 0);

@@ -3,9 +3,9 @@
 use crate::format::meta::Meta;
 use crate::format::{ENGINE_NAME, LOG_FILE, META_FILE, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::options::Options;
+use kauri_base::sync::Arc;
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_medium::{Directory, DirectoryLock, Medium};
-use std::sync::Arc;
 
 /// A directory that is ours.
 pub struct Opened {

@@ -17,6 +17,7 @@ mod progress;
 mod scan;
 
 use crate::acks::Acks;
+use crate::attach::Recovered;
 use crate::cleaner::{Cleaner, Kick};
 use crate::collection::Registry;
 use crate::core::Core;
@@ -33,18 +34,18 @@ use crate::status::Counters;
 use crate::verified::Verified;
 use kauri_base::Clock;
 use kauri_base::log::{self, Attr};
+use kauri_base::sync::atomic::{AtomicU64, Ordering};
+use kauri_base::sync::{Arc, Mutex};
 use kauri_medium::{
     CacheConfig, Directory, EpochDomain, Medium, MediumKind, SegmentCache, parallel,
 };
 use kauri_storage::StorageError;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 pub use build::Builder;
 pub use directory::Opened;
 pub use pending::FoundPending;
 pub use progress::Progress;
-pub use scan::{Kept, Log, Outcome, Scan};
+pub use scan::{Kept, Log, Outcome, Place, Scan};
 
 /// Damage that a recovery or a check found.
 pub(crate) fn corrupt(message: String) -> StorageError {
@@ -72,7 +73,7 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
     let domain = EpochDomain::new();
     let mut pending = FoundPending::find(log, &scan.kept)?;
     let builder = Builder::new(domain.clone(), &segments, threads, pending.resolution.clone());
-    add_segments(&builder, &scan, threads, &*options.clock)?;
+    let collections = add_segments(&builder, &scan, threads, &*options.clock)?;
     let counters = Counters::default();
     counters.recovery_bytes.set(scan.bytes_read);
     counters.recovery_records.set(builder.records());
@@ -99,6 +100,8 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
         cache.adopt_segment(image.segment, image.end).map_err(crate::io_error)?;
     }
     let user = horizon.stream(Stream::User);
+    let segments_kept = scan.kept.len();
+    let recovered = Recovered::new(std::mem::take(&mut scan.kept), collections);
     let core = Arc::new_cyclic(|core| Core {
         acks: Acks::new(core.clone(), scan.cut.seq),
         options,
@@ -121,7 +124,7 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
         sealing: Mutex::new(()),
         syncing: Mutex::new(()),
         durable: Mutex::new(horizon),
-        cleaner_written: Mutex::new(horizon.stream(Stream::Cleaner)),
+        cleaner_written: Mutex::new(horizon.cleaner()),
         cleaner: Mutex::new(Cleaner::default()),
         cleaner_kick: Kick::default(),
         freed_kick: Kick::default(),
@@ -130,32 +133,33 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
         meta: Mutex::new(meta),
         scratch: Mutex::default(),
         images: Mutex::new(images),
+        recovered: Mutex::new(Arc::new(recovered)),
         counters,
     });
     core.pending.recovered(pending.resolution, pending.at);
     pending.units.into_iter().for_each(|unit| core.adopt_pending(unit));
     let elapsed = core.options.clock.monotonic().saturating_sub(started);
     core.counters.recovery_us.set(elapsed.as_micros() as u64);
-    report(&core, &scan);
+    report(&core, &scan, segments_kept);
     Ok(core)
 }
 
+/// Answers for each segment the collections with records in it.
 fn add_segments(
     builder: &Builder<'_>,
     scan: &Outcome,
     threads: usize,
     clock: &dyn Clock,
-) -> Result<(), StorageError> {
+) -> Result<Vec<Vec<u32>>, StorageError> {
     let of = scan.kept.len();
     let message = "Building address tables";
     let progress = Progress::new(clock, "STORAGE", message, "segments", of as u64);
     parallel::try_map(threads, of, |n| {
-        let Some(kept) = scan.kept.get(n) else { return Ok(()) };
-        builder.add_segment(kept)?;
+        let Some(kept) = scan.kept.get(n) else { return Ok(Vec::new()) };
+        let collections = builder.add_segment(kept)?;
         progress.add(1, kept.contents.len(), |attr| attr);
-        Ok(())
-    })?;
-    Ok(())
+        Ok(collections)
+    })
 }
 
 /// Asks that what this recovery goes by and what may not be durable yet be made so: after the death of
@@ -247,7 +251,7 @@ fn report_medium(medium: &dyn Medium) {
     }
 }
 
-fn report(core: &Core, scan: &Outcome) {
+fn report(core: &Core, scan: &Outcome, segments_kept: usize) {
     let stores = core.registry.read().stores.len();
     log::info(
         "STORAGE",
@@ -256,7 +260,7 @@ fn report(core: &Core, scan: &Outcome) {
         "Recovered the log",
         Attr::new()
             .str("medium", core.medium.describe())
-            .num("segments", scan.kept.len())
+            .num("segments", segments_kept)
             .num("records", core.counters.recovery_records.get())
             .num("collections", stores)
             .num("lastCommit", scan.cut.seq)

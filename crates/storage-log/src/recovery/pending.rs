@@ -12,10 +12,10 @@ use crate::reader::{Next, RecordReader};
 use crate::segments::Segments;
 use crate::slots::RECORDS_MAX;
 use kauri_base::CollectionId;
+use kauri_base::sync::Arc;
 use kauri_medium::EpochDomain;
 use kauri_storage::{LogPosition, StorageError};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// What the log tells of pending units.
 pub struct FoundPending {
@@ -29,7 +29,7 @@ pub struct FoundPending {
     pub units: Vec<Unit>,
 }
 
-/// A record, and the segment that it is in with its epoch.
+/// A record, and the segment that it is in.
 type Place<'k> = (&'k Kept, Entry);
 
 impl FoundPending {
@@ -39,9 +39,10 @@ impl FoundPending {
         let mut newest: Option<Place<'_>> = None;
         for kept in &kept {
             kept.contents.for_each(|entry| {
-                let order = |(kept, entry): &Place<'_>| (entry.seq, kept.epoch);
+                let order =
+                    |(kept, entry): &Place<'_>| (entry.seq, log.segments.get(kept.segment).order());
                 let newer =
-                    newest.as_ref().is_none_or(|place| order(place) < (entry.seq, kept.epoch));
+                    newest.as_ref().is_none_or(|place| order(place) < order(&(kept, entry)));
                 if entry.kind == Kind::Resolution && newer {
                     newest = Some((kept, entry));
                 }

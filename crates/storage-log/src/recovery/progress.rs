@@ -2,7 +2,7 @@
 
 use kauri_base::Clock;
 use kauri_base::log::{self, Attr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use kauri_base::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ impl<'c> Progress<'c> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
+    use kauri_base::sync::atomic::AtomicU64;
 
     struct Stepping(AtomicU64);
 

@@ -3,7 +3,7 @@
 //! Segments before the horizon are taken by their summaries (or record by record where a summary is
 //! missing); anything wrong there is corruption. The *tail* behind the horizon is read record by
 //! record with all CRCs: of the user stream a prefix without gaps of whole units is kept, of the
-//! cleaner's stream what comes before the first bad record.
+//! cleaner's streams, of each by itself, what comes before the first bad record.
 
 use super::corrupt;
 use super::progress::Progress;
@@ -33,6 +33,37 @@ pub struct Kept {
     pub end: u32,
     /// What it holds.
     pub contents: Contents,
+}
+
+/// Where a log can't be followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Both copies of a segment's header are lost.
+    Header(u32),
+    /// There is no record at an offset of a segment of this epoch, whose records end at `end`
+    /// (`u32::MAX`: where they say).
+    #[allow(missing_docs, reason = "the names say it")]
+    Record { segment: u32, epoch: u64, offset: u32, end: u32 },
+}
+
+/// Why a scan ended early.
+pub struct Stop {
+    /// What is wrong.
+    pub error: StorageError,
+    /// Where, if that is one place.
+    pub place: Option<Place>,
+}
+
+impl From<StorageError> for Stop {
+    fn from(error: StorageError) -> Self {
+        Stop { error, place: None }
+    }
+}
+
+impl From<Stop> for StorageError {
+    fn from(stop: Stop) -> Self {
+        stop.error
+    }
 }
 
 /// A segment with a good header.
@@ -131,35 +162,41 @@ impl<'m> Scan<'m> {
     }
 
     /// Does it all. Changes nothing on the medium.
-    pub fn run(mut self) -> Result<Outcome, StorageError> {
+    pub fn run(mut self) -> Result<Outcome, Stop> {
         let candidates = self.read_headers()?;
         let (before, behind): (Vec<_>, Vec<_>) =
             candidates.into_iter().partition(|candidate| self.is_durable(candidate));
         let read = |n: usize| behind.get(n).map(|candidate| self.log.read_tail(candidate));
         let read = parallel::map(self.threads, behind.len(), read);
-        let mut tail: [Vec<TailSegment>; 2] = Default::default();
+        let mut tail: [Vec<TailSegment>; STREAMS_MAX] = Default::default();
         for (candidate, read) in behind.iter().zip(read.into_iter().flatten()) {
             let read = read?;
             self.outcome.horizon.raise(&read.horizon);
             self.outcome.bytes_read += u64::from(read.bytes_read);
-            tail[candidate.header.stream as usize].push(read);
+            if let Some(tail) = tail.get_mut(candidate.header.stream as usize) {
+                tail.push(read);
+            }
         }
         self.keep_all_durable(&before)?;
-        let [user, cleaner] = tail;
+        let mut tail_of = |stream: Stream| tail.get_mut(stream as usize).map(std::mem::take);
+        let user = tail_of(Stream::User).unwrap_or_default();
+        let cleaner = Stream::CLEANER.map(|stream| (stream, tail_of(stream).unwrap_or_default()));
         let user = self.check_tail(Stream::User, user)?;
-        let cleaner = self.check_tail(Stream::Cleaner, cleaner)?;
-        self.keep_cleaner_tail(cleaner);
+        for (stream, tail) in cleaner {
+            let tail = self.check_tail(stream, tail)?;
+            self.keep_cleaner_tail(stream, tail);
+        }
         self.keep_user_tail(user)?;
         self.finish();
         Ok(self.outcome)
     }
 
-    fn keep_all_durable(&mut self, before: &[Candidate]) -> Result<(), StorageError> {
+    fn keep_all_durable(&mut self, before: &[Candidate]) -> Result<(), Stop> {
         let of = before.len() as u64;
         let message = "Reading summaries";
         let progress = Progress::new(self.clock, "STORAGE", message, "segments", of);
         let read = parallel::try_map(self.threads, before.len(), |n| {
-            let Some(candidate) = before.get(n) else { return Ok((None, 0)) };
+            let Some(candidate) = before.get(n) else { return Ok::<_, Stop>((None, 0)) };
             let read = self.log.read_durable(candidate)?;
             let records = read.0.as_ref().map_or(0, |kept| kept.contents.len());
             progress.add(1, records, |attr| attr);
@@ -176,7 +213,7 @@ impl<'m> Scan<'m> {
     }
 
     /// Reads all headers: raises the horizon, and tells segments that may count from free ones.
-    fn read_headers(&mut self) -> Result<Vec<Candidate>, StorageError> {
+    fn read_headers(&mut self) -> Result<Vec<Candidate>, Stop> {
         let Log { medium, faults, segments, meta } = self.log;
         let count = medium.len() / u64::from(segments.segment_bytes());
         let count = u32::try_from(count).unwrap_or(u32::MAX);
@@ -197,7 +234,7 @@ impl<'m> Scan<'m> {
         if self.outcome.horizon.segments > count {
             let missing =
                 format!("the log has {count} of {} segments", self.outcome.horizon.segments);
-            return Err(corrupt(missing));
+            return Err(corrupt(missing).into());
         }
         let mut candidates = Vec::new();
         for (segment, found) in (0..count).zip(headers) {
@@ -223,7 +260,8 @@ impl<'m> Scan<'m> {
                 Found::Garbage(what) => what,
             };
             if segment < self.outcome.horizon.segments {
-                return Err(self.log.lost_header(segment, what)?);
+                let error = self.log.lost_header(segment, what)?;
+                return Err(Stop { error, place: Some(Place::Header(segment)) });
             }
             segments.found(segment, false, true);
         }
@@ -248,17 +286,19 @@ impl<'m> Scan<'m> {
         &mut self,
         stream: Stream,
         mut tail: Vec<TailSegment>,
-    ) -> Result<Vec<TailSegment>, StorageError> {
+    ) -> Result<Vec<TailSegment>, Stop> {
         let durable = self.outcome.horizon.stream(stream);
         for segment in &mut tail {
             let (number, epoch) = (segment.segment, segment.epoch);
             let was_durable = |offset| Position { epoch, offset } < durable;
             if let Some(offset) = segment.bad.filter(|offset| was_durable(*offset)) {
-                return Err(corrupt(format!(
+                let error = corrupt(format!(
                     "segment {number}: the record at offset {offset} is damaged, though it was \
                      durable (up to offset {} of epoch {})",
                     durable.offset, durable.epoch
-                )));
+                ));
+                let place = Place::Record { segment: number, epoch, offset, end: u32::MAX };
+                return Err(Stop { error, place: Some(place) });
             }
             let damaged = segment.records.iter().position(|record| {
                 let end = !record.whole && !was_durable(record.entry.offset);
@@ -276,7 +316,7 @@ impl<'m> Scan<'m> {
         Ok(tail)
     }
 
-    fn keep_cleaner_tail(&mut self, tail: Vec<TailSegment>) {
+    fn keep_cleaner_tail(&mut self, stream: Stream, tail: Vec<TailSegment>) {
         let mut ended = false;
         for segment in tail {
             if ended {
@@ -285,7 +325,7 @@ impl<'m> Scan<'m> {
             }
             ended = segment.bad.is_some();
             let end = end_of(&segment.records);
-            self.keep_tail(segment, Stream::Cleaner, end);
+            self.keep_tail(segment, stream, end);
         }
     }
 
@@ -322,10 +362,10 @@ impl<'m> Scan<'m> {
         Ok(())
     }
 
-    /// The highest sequence number that the cleaner has moved, as far as its tail tells.
+    /// The highest sequence number that the cleaner has moved, as far as its tails tell.
     fn moved_seq(&self) -> u64 {
         let mut seq = 0;
-        for kept in self.outcome.kept.iter().filter(|kept| kept.stream == Stream::Cleaner) {
+        for kept in self.outcome.kept.iter().filter(|kept| kept.stream.is_cleaners()) {
             if let Contents::Records(entries) = &kept.contents {
                 seq = entries.iter().map(|entry| entry.seq).max().unwrap_or(0).max(seq);
             }
@@ -388,8 +428,8 @@ impl<'m> Scan<'m> {
 
 impl<'m> Log<'m> {
     fn lost_header(&self, segment: u32, what: &str) -> Result<StorageError, StorageError> {
-        let trailer =
-            read_trailer(self.medium, self.segments, segment, None).map_err(crate::io_error)?;
+        let trailer = read_trailer(self.medium, self.faults, self.segments, segment, None)
+            .map_err(crate::io_error)?;
         let held = trailer.map_or_else(
             || "what it held is not known".to_owned(),
             |t| format!("it held {} records of commits {} to {}", t.entries, t.seq_min, t.seq_max),
@@ -397,7 +437,7 @@ impl<'m> Log<'m> {
         Ok(corrupt(format!("segment {segment}: {what}; {held}")))
     }
 
-    fn read_durable(&self, candidate: &Candidate) -> Result<Durable, StorageError> {
+    fn read_durable(&self, candidate: &Candidate) -> Result<Durable, Stop> {
         let SegmentHeader { segment, epoch, stream, .. } = candidate.header;
         // What a clean shutdown has noted as the end of the stream tells prepared segments from ones
         // whose beginning and end are damaged.
@@ -408,11 +448,16 @@ impl<'m> Log<'m> {
         let (contents, end) =
             read_contents(self.medium, self.faults, self.segments, segment, epoch, candidate.end)
                 .map_err(|error| match error {
-                ContentsError::Medium(error) => crate::io_error(error),
-                ContentsError::Bad(offset) => corrupt(format!(
-                    "segment {segment}: the record at offset {offset} is damaged, and so is the \
-                 segment's summary; what follows is not known"
-                )),
+                ContentsError::Medium(error) => crate::io_error(error).into(),
+                ContentsError::Bad(offset) => {
+                    let error = corrupt(format!(
+                        "segment {segment}: the record at offset {offset} is damaged, and so \
+                             is the segment's summary; what follows is not known"
+                    ));
+                    let end = candidate.end;
+                    let place = Place::Record { segment, epoch, offset, end };
+                    Stop { error, place: Some(place) }
+                }
             })?;
         let bytes = match &contents {
             Contents::Summary { bytes, .. } => bytes.len() as u64 + 4096,
@@ -425,7 +470,7 @@ impl<'m> Log<'m> {
     fn is_unused(&self, segment: u32, epoch: u64) -> Result<bool, StorageError> {
         let mut reader = self.reader(segment, epoch, u32::MAX);
         let first = reader.next().map_err(crate::io_error)?;
-        let trailer = read_trailer(self.medium, self.segments, segment, Some(epoch));
+        let trailer = read_trailer(self.medium, self.faults, self.segments, segment, Some(epoch));
         Ok(matches!(first, Next::Bad(_)) && trailer.map_err(crate::io_error)?.is_none())
     }
 
@@ -455,7 +500,7 @@ impl<'m> Log<'m> {
                         tail.horizon.raise(&horizon);
                     }
                     tail.records.push(TailRecord {
-                        entry: Entry::of(&record.header, record.offset),
+                        entry: record.entry(),
                         whole: record.payload_whole,
                         alone: record.header.flags & FLAG_ALONE != 0,
                         header_crc: record.header_crc,

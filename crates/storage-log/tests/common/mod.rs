@@ -19,6 +19,7 @@ pub fn options() -> Options {
         read_threads: 0,
         open_threads: 3,
         mark_interval_bytes: 1024,
+        sort_segments_min: 0,
         ..Options::default()
     }
 }

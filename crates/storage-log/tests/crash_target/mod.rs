@@ -6,7 +6,7 @@ use kauri_medium::emulator::Emulator;
 use kauri_storage::{StorageEngine, StorageError};
 use kauri_storage_log::{Options, PmLog};
 use kauri_testkit::clock::ManualClock;
-use kauri_testkit::{CrashTarget, OpenEngine};
+use kauri_testkit::{CrashTarget, OpenEngine, Work};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ impl Target {
                 bytes_max: u64::from(segments * segment_bytes),
                 read_threads: 0,
                 mark_interval_bytes: 2048,
+                // All of the cleaner's streams, also in a log as small as this.
+                sort_segments_min: 0,
                 ..Options::default()
             },
         }
@@ -54,11 +56,11 @@ impl OpenEngine for Open {
         self.engine.clone()
     }
 
-    fn maintain(&self, choice: u64) -> Result<(), StorageError> {
+    fn maintain(&self, choice: u64) -> Result<Work, StorageError> {
         self.clock.advance(Duration::from_millis(choice % 20));
         match self.engine_work(choice) {
             // The writers' problem, not the engine's.
-            Err(StorageError::OutOfDiskSpace) => Ok(()),
+            Err(StorageError::OutOfDiskSpace) => Ok(Work::Other),
             result => result,
         }
     }
@@ -69,10 +71,10 @@ impl OpenEngine for Open {
 }
 
 impl Open {
-    fn engine_work(&self, choice: u64) -> Result<(), StorageError> {
+    fn engine_work(&self, choice: u64) -> Result<Work, StorageError> {
         match choice >> 32 & 1 {
-            0 => self.engine.flush_round(),
-            _ => self.engine.clean_once().map(drop),
+            0 => self.engine.flush_round().map(|()| Work::Round),
+            _ => self.engine.clean_once().map(|_| Work::Other),
         }
     }
 }

@@ -249,9 +249,19 @@ pub fn check_index(
     index: IndexId,
     generator: &dyn KeyGenerator,
 ) -> Result<(), StorageError> {
-    let expected = keys_of(&records(engine, collection)?, generator);
+    check_index_of(engine, &records(engine, collection)?, index, generator)
+}
+
+/// As [`check_index`], for a collection with these records.
+pub fn check_index_of(
+    engine: &dyn StorageEngine,
+    records: &BTreeMap<RecordId, Stored>,
+    index: IndexId,
+    generator: &dyn KeyGenerator,
+) -> Result<(), StorageError> {
+    let expected = keys_of(records, generator);
     let found = entries(engine, index)?;
-    assert_eq!(found, expected, "{index:?} is not what the records of {collection:?} give");
+    assert_eq!(found, expected, "{index:?} is not what its collection's records give");
     let counted = engine.index(index).map_or(0, |index| index.entries());
     assert_eq!(counted, found.len() as u64, "{index:?} miscounts its entries");
     Ok(())

@@ -259,11 +259,12 @@ impl Table {
 
     /// Checks that its indexes are what its records give, and that its statistics add up.
     pub fn check(&self) {
-        for index in &self.indexes {
-            inspect::check_index(&*self.engine, self.id, index.spec.id, &*index.generator)
-                .unwrap_or_else(|error| panic!("checking {:?}: {error}", index.spec.id));
-        }
         let records = self.records();
+        for index in &self.indexes {
+            let (id, generator) = (index.spec.id, &*index.generator);
+            inspect::check_index_of(&*self.engine, &records, id, generator)
+                .unwrap_or_else(|error| panic!("checking {id:?}: {error}"));
+        }
         let stats = self.store().stats();
         assert_eq!(stats.records, records.len() as u64, "{:?} miscounts its records", self.id);
         let bytes: usize = records.values().map(|record| record.doc.len()).sum();

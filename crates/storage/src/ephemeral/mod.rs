@@ -25,12 +25,12 @@ use crate::error::StorageError;
 use crate::pending::PendingLog;
 use crate::scan::{Direction, IndexScan, RecordScan, find_by_scan};
 use crate::unit::WriteUnit;
+use kauri_base::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use kauri_base::{Access, CollectionId, IndexId, RecordId};
 use kauri_bson::{Doc, DocWriter};
 use pending::Pending;
 use state::State;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use unit::EphemeralUnit;
 
 /// The engine. Dropping the last handle drops the data.

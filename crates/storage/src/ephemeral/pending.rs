@@ -5,9 +5,9 @@ use crate::engine::CommitTicket;
 use crate::error::StorageError;
 use crate::pending::{LogPosition, PendingLog, PendingUnit};
 use crate::unit::WriteUnit;
+use kauri_base::sync::{Arc, MutexGuard, PoisonError};
 use kauri_base::{CommitSeq, RecordId};
 use std::collections::VecDeque;
-use std::sync::{Arc, MutexGuard, PoisonError};
 
 #[derive(Default)]
 pub(super) struct Pending {

@@ -7,11 +7,11 @@ use crate::engine::{IndexSpec, KeyGenerator};
 use crate::error::StorageError;
 use crate::scan::{Direction, IndexScan};
 use crate::unit::{OpKind, WriteUnit};
+use kauri_base::sync::Arc;
 use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
 use kauri_bson::Doc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::Arc;
 
 #[derive(Clone, Default)]
 pub(super) struct State {

@@ -8,11 +8,11 @@ use super::state::State;
 use crate::engine::RecoveryUnit;
 use crate::error::StorageError;
 use crate::staged::Staged;
+use kauri_base::sync::{Arc, RwLockReadGuard};
 use kauri_base::{CollectionId, CommitSeq, IndexId};
 use std::any::Any;
 use std::cell::{Cell, OnceCell};
 use std::ops::Deref;
-use std::sync::{Arc, RwLockReadGuard};
 
 /// Chunk `n` has room for `CHUNK_FIRST << n` documents, so this many are never used up.
 const CHUNKS: usize = 40;

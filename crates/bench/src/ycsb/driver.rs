@@ -1,0 +1,168 @@
+//! What performs operations, and how two of them are measured in turns.
+
+use super::mix::{Mix, Operation, Workload};
+use super::{Medium, Plan};
+use crate::engine::Kind;
+use crate::histogram::Histogram;
+use kauri_base::Result;
+use std::time::{Duration, Instant};
+
+/// Performs operations one after the other.
+pub trait Driver {
+    /// Returns when it is done: found, or acknowledged as the engine acknowledges by default.
+    fn perform(&mut self, operation: Operation) -> Result<()>;
+
+    /// Ends as a clean shutdown does.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// Where drivers come from: the engines themselves, or servers.
+pub trait Level {
+    /// In reports.
+    fn name(&self) -> &'static str;
+
+    /// Fills a new directory of this engine on this medium.
+    fn load(&mut self, kind: Kind, medium: Medium, documents: u64) -> Result<()>;
+
+    /// Opens it with a cache of this size.
+    fn open(&mut self, kind: Kind, medium: Medium, cache_bytes: u64) -> Result<Box<dyn Driver>>;
+}
+
+/// What a slice took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Slice {
+    /// Operations.
+    pub operations: u64,
+    /// Their time.
+    pub time: Duration,
+}
+
+impl Slice {
+    /// Operations a second.
+    pub fn rate(&self) -> f64 {
+        self.operations as f64 / self.time.as_secs_f64().max(1e-9)
+    }
+}
+
+/// An engine on a medium, and what has been measured of it.
+pub struct Side {
+    /// The engine.
+    pub kind: Kind,
+    /// The medium.
+    pub medium: Medium,
+    /// Documents that it has.
+    pub documents: u64,
+    driver: Box<dyn Driver>,
+}
+
+/// What has been measured of a side in one workload.
+#[derive(Clone)]
+pub struct Figures {
+    /// The engine.
+    pub kind: Kind,
+    /// The medium.
+    pub medium: Medium,
+    /// Round by round.
+    pub slices: Vec<Slice>,
+    /// When each slice began, counted over all sides: that they took turns.
+    pub turns: Vec<usize>,
+    /// Of all slices.
+    pub latency: Histogram,
+}
+
+impl Side {
+    /// With documents numbered from 0.
+    pub fn new(kind: Kind, medium: Medium, documents: u64, driver: Box<dyn Driver>) -> Side {
+        Side { kind, medium, documents, driver }
+    }
+
+    /// Ends it.
+    pub fn close(self) -> Result<()> {
+        self.driver.close()
+    }
+
+    /// Reads until its cache is as it will be, or for some slices' time.
+    pub fn warm(&mut self, plan: &Plan) -> Result<()> {
+        let mut mix = Mix::new(Workload::C, self.documents, plan.seed);
+        self.run(&mut mix, plan.documents, plan.slice * WARM_SLICES, None).map(drop)
+    }
+
+    /// Performs operations until there are so many or the time is over.
+    fn run(
+        &mut self,
+        mix: &mut Mix,
+        most: u64,
+        time: Duration,
+        latency: Option<&mut Histogram>,
+    ) -> Result<Slice> {
+        let mut ignored = Histogram::default();
+        let latency = latency.unwrap_or(&mut ignored);
+        let began = Instant::now();
+        let (mut last, mut operations) = (Duration::ZERO, 0);
+        while operations < most && last < time {
+            self.driver.perform(mix.next())?;
+            let now = began.elapsed();
+            latency.record((now - last).as_nanos() as u64);
+            last = now;
+            operations += 1;
+        }
+        self.documents = mix.documents();
+        Ok(Slice { operations, time: last })
+    }
+}
+
+/// Slices that reading before the first measurement may take.
+const WARM_SLICES: u32 = 12;
+/// Slices may become so many times as long as is asked, for as many operations as the others do.
+const PATIENCE: u32 = 4;
+
+/// Measures a workload on all sides in turns. On one medium all do exactly the same operations, as
+/// many as the slowest does in the time of a slice; first that is found out, which warms them up too.
+pub fn measure(plan: &Plan, workload: Workload, sides: &mut [Side]) -> Result<Vec<Figures>> {
+    let seed = plan.seed ^ u64::from(u32::from(workload.letter())) << 32;
+    let mut mixes: Vec<Mix> =
+        sides.iter().map(|side| Mix::new(workload, side.documents, seed)).collect();
+    let mut counts: Vec<u64> = Vec::new();
+    for at in 0..sides.len() {
+        let (before, rest) = sides.split_at_mut(at);
+        let (Some(side), Some(mix)) = (rest.first_mut(), mixes.get_mut(at)) else { break };
+        let same = before.iter().zip(&counts).filter(|(other, _)| other.medium == side.medium);
+        let most = same.map(|(_, count)| *count).min();
+        let length = plan.slice_on(side.medium);
+        let time = if most.is_some() { length * PATIENCE } else { length };
+        let slice = side.run(mix, most.unwrap_or(u64::MAX), time, None)?;
+        // The rate, not the count: who is slower takes longer for the same count.
+        let count = (slice.rate() * length.as_secs_f64()) as u64;
+        counts.push(count.clamp(1, slice.operations.max(1)));
+    }
+    let count_of = |medium: Medium| {
+        let of = sides.iter().zip(&counts).filter(|(side, _)| side.medium == medium);
+        of.map(|(_, count)| *count).min().unwrap_or(1)
+    };
+    let counts: Vec<u64> = sides.iter().map(|side| count_of(side.medium)).collect();
+    let mut figures: Vec<Figures> = sides
+        .iter()
+        .map(|side| Figures {
+            kind: side.kind,
+            medium: side.medium,
+            slices: Vec::new(),
+            turns: Vec::new(),
+            latency: Histogram::default(),
+        })
+        .collect();
+    let mut turn = 0;
+    for round in 0..plan.rounds {
+        for step in 0..sides.len() {
+            // Who comes first changes.
+            let at = (round + step) % sides.len();
+            let side = (sides.get_mut(at), mixes.get_mut(at), figures.get_mut(at), counts.get(at));
+            let (Some(side), Some(mix), Some(figures), Some(count)) = side else { continue };
+            let latency = Some(&mut figures.latency);
+            let time = plan.slice_on(side.medium) * PATIENCE;
+            figures.slices.push(side.run(mix, *count, time, latency)?);
+            figures.turns.push(turn);
+            turn += 1;
+        }
+    }
+    Ok(figures)
+}

@@ -1,0 +1,279 @@
+//! YCSB's core workloads: what is asked, in which proportion, of which documents.
+//!
+//! Documents have a text `_id` of fixed length, made of the hash of their number (so documents that
+//! were inserted one after the other are not neighbours), and ten fields of 100 letters.
+
+use crate::engine::workload::{Choice, Zipf, fnv};
+use kauri_base::RandomSource;
+use kauri_base::clock::SeededRandom;
+use kauri_base::{Error, Result};
+use kauri_bson::DocBuf;
+
+/// Fields of a document.
+pub const FIELDS: usize = 10;
+/// Letters of a field.
+pub const FIELD_BYTES: usize = 100;
+/// Most documents of a scan.
+pub const SCAN_MAX: u64 = 100;
+/// Letters of an `_id`.
+pub const ID_BYTES: usize = 24;
+
+/// One of the six.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Workload {
+    /// Half reads, half updates of one field.
+    A,
+    /// 95 % reads, 5 % updates.
+    B,
+    /// Reads.
+    C,
+    /// 95 % reads of those inserted last, 5 % inserts.
+    D,
+    /// 95 % scans of up to 100 documents, 5 % inserts.
+    E,
+    /// Half reads, half reads followed by an update of what was read.
+    F,
+}
+
+impl Workload {
+    /// All, those that insert last.
+    pub const ALL: [Workload; 6] =
+        [Workload::A, Workload::B, Workload::C, Workload::F, Workload::D, Workload::E];
+
+    /// Its letter.
+    pub fn letter(self) -> char {
+        match self {
+            Workload::A => 'A',
+            Workload::B => 'B',
+            Workload::C => 'C',
+            Workload::D => 'D',
+            Workload::E => 'E',
+            Workload::F => 'F',
+        }
+    }
+
+    /// What it does, briefly.
+    pub fn about(self) -> &'static str {
+        match self {
+            Workload::A => "50 % read, 50 % update",
+            Workload::B => "95 % read, 5 % update",
+            Workload::C => "read",
+            Workload::D => "95 % read latest, 5 % insert",
+            Workload::E => "95 % scan, 5 % insert",
+            Workload::F => "50 % read, 50 % read-modify-write",
+        }
+    }
+
+    /// The workloads of these letters, in the order in which they run.
+    pub fn parse(letters: &str) -> Result<Vec<Workload>> {
+        let is_known = |letter: char| Workload::ALL.iter().any(|w| w.letter() == letter);
+        let letters = letters.to_ascii_uppercase();
+        match letters.chars().find(|letter| !is_known(*letter)) {
+            Some(other) => {
+                Err(Error::bad_value(format!("--workloads takes letters A to F, not '{other}'")))
+            }
+            None => {
+                Ok(Workload::ALL.into_iter().filter(|w| letters.contains(w.letter())).collect())
+            }
+        }
+    }
+}
+
+/// One operation on a document's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// Reads all fields.
+    Read(u64),
+    /// Overwrites this field.
+    Update(u64, usize),
+    /// Adds the document.
+    Insert(u64),
+    /// Reads so many from it on, in the order of `_id`.
+    Scan(u64, u64),
+    /// Reads it, then overwrites this field.
+    ReadModifyWrite(u64, usize),
+}
+
+/// A run of operations. Two with the same seed and the same documents are equal.
+pub struct Mix {
+    workload: Workload,
+    random: SeededRandom,
+    scattered: Choice,
+    latest: Zipf,
+    documents: u64,
+}
+
+impl Mix {
+    /// Over `documents` that are there.
+    pub fn new(workload: Workload, documents: u64, seed: u64) -> Mix {
+        Mix {
+            workload,
+            random: SeededRandom::new(seed),
+            scattered: Choice::zipf(documents, seed ^ 1),
+            latest: Zipf::new(documents, seed ^ 2),
+            documents,
+        }
+    }
+
+    /// How many documents there are after what was asked so far.
+    pub fn documents(&self) -> u64 {
+        self.documents
+    }
+
+    fn percent(&mut self) -> u64 {
+        self.random.next_u64() % 100
+    }
+
+    fn popular(&mut self) -> u64 {
+        self.scattered.next() as u64
+    }
+
+    fn insert(&mut self) -> Operation {
+        self.documents += 1;
+        Operation::Insert(self.documents - 1)
+    }
+
+    /// The next one.
+    pub fn next(&mut self) -> Operation {
+        let percent = self.percent();
+        match self.workload {
+            Workload::A if percent < 50 => Operation::Update(self.popular(), self.field()),
+            Workload::B if percent < 5 => Operation::Update(self.popular(), self.field()),
+            Workload::F if percent < 50 => Operation::ReadModifyWrite(self.popular(), self.field()),
+            Workload::D | Workload::E if percent < 5 => self.insert(),
+            Workload::D => Operation::Read(self.documents - 1 - self.latest.rank()),
+            Workload::E => {
+                let length = 1 + self.random.next_u64() % SCAN_MAX;
+                Operation::Scan(self.popular(), length)
+            }
+            Workload::A | Workload::B | Workload::C | Workload::F => {
+                Operation::Read(self.popular())
+            }
+        }
+    }
+
+    fn field(&mut self) -> usize {
+        (self.random.next_u64() % FIELDS as u64) as usize
+    }
+}
+
+/// The `_id` of a document.
+pub fn id(number: u64) -> String {
+    format!("user{:020}", fnv(number))
+}
+
+/// A field's name.
+pub fn field_name(field: usize) -> String {
+    format!("field{field}")
+}
+
+/// Makes documents and values of fields.
+pub struct Values(SeededRandom);
+
+impl Values {
+    /// From this seed.
+    pub fn new(seed: u64) -> Values {
+        Values(SeededRandom::new(seed))
+    }
+
+    /// 100 letters that don't compress.
+    pub fn field(&mut self) -> [u8; FIELD_BYTES] {
+        const LETTERS: &[u8; 64] =
+            b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/";
+        let mut field = [0; FIELD_BYTES];
+        for chunk in field.chunks_mut(10) {
+            let mut bits = self.0.next_u64();
+            for letter in chunk {
+                *letter = LETTERS[(bits & 63) as usize];
+                bits >>= 6;
+            }
+        }
+        field
+    }
+
+    /// The document of this number.
+    pub fn document(&mut self, number: u64) -> DocBuf {
+        DocBuf::build(|out| {
+            out.put("_id", id(number).as_str());
+            for field in 0..FIELDS {
+                let value = self.field();
+                out.put(&field_name(field), String::from_utf8_lossy(&value).as_ref());
+            }
+        })
+    }
+}
+
+/// Where a field's letters begin in a document of [`Values::document`].
+pub fn field_at(field: usize) -> usize {
+    // The length; type, `_id`, length, letters, 0; then for each field type, name, length, letters, 0.
+    const FIRST: usize = 4 + 1 + 4 + 4 + ID_BYTES + 1;
+    const HEAD: usize = 1 + 7 + 4;
+    FIRST + field * (HEAD + FIELD_BYTES + 1) + HEAD
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kauri_bson::Value;
+
+    #[test]
+    fn fields_are_where_they_are_said_to_be() {
+        let mut values = Values::new(1);
+        let mut doc = values.document(5).into_vec();
+        for field in 0..FIELDS {
+            let at = field_at(field);
+            doc[at..at + FIELD_BYTES].copy_from_slice(&[b'0' + field as u8; FIELD_BYTES]);
+        }
+        let doc = kauri_bson::Doc::from_bytes(&doc).expect("a document");
+        assert_eq!(doc.value("_id"), Value::from(id(5).as_str()));
+        assert_eq!(id(5).len(), ID_BYTES);
+        for field in 0..FIELDS {
+            let expected = field.to_string().repeat(FIELD_BYTES);
+            assert_eq!(doc.value(&field_name(field)), Value::from(expected.as_str()));
+        }
+    }
+
+    #[test]
+    fn workloads_have_their_proportions() {
+        let shares = |workload| {
+            let mut mix = Mix::new(workload, 1000, 7);
+            let mut counts = [0u32; 5];
+            for _ in 0..10_000 {
+                let before = mix.documents();
+                match mix.next() {
+                    Operation::Read(number) => {
+                        assert!(number < before);
+                        counts[0] += 1;
+                    }
+                    Operation::Update(number, field) => {
+                        assert!(number < before && field < FIELDS);
+                        counts[1] += 1;
+                    }
+                    Operation::Insert(number) => {
+                        assert_eq!(number, before);
+                        counts[2] += 1;
+                    }
+                    Operation::Scan(number, length) => {
+                        assert!(number < before && (1..=SCAN_MAX).contains(&length));
+                        counts[3] += 1;
+                    }
+                    Operation::ReadModifyWrite(..) => counts[4] += 1,
+                }
+            }
+            counts.map(|count| (f64::from(count) / 100.0).round() as u32)
+        };
+        let near = |workload, expected: [u32; 5]| {
+            let found = shares(workload);
+            let off = |(a, b): (&u32, &u32)| a.abs_diff(*b) > 2;
+            assert!(!found.iter().zip(&expected).any(off), "{workload:?}: {found:?}");
+        };
+        near(Workload::A, [50, 50, 0, 0, 0]);
+        near(Workload::B, [95, 5, 0, 0, 0]);
+        near(Workload::C, [100, 0, 0, 0, 0]);
+        near(Workload::D, [95, 0, 5, 0, 0]);
+        near(Workload::E, [0, 0, 5, 95, 0]);
+        near(Workload::F, [50, 0, 0, 0, 50]);
+        assert!(Workload::parse("abx").is_err());
+        assert_eq!(Workload::parse("EA").expect("letters"), [Workload::A, Workload::E]);
+    }
+}

@@ -1,0 +1,182 @@
+//! A directory with a damaged document: `kauri check` and `kauri serve --verify full` name it, the
+//! server serves the rest, and `kauri serve --repair` moves it aside and exits.
+
+use kauri_bson::{Doc, DocBuf, Value, doc};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn kauri(command: &str, place: &Path, args: &[&str]) -> Command {
+    let mut kauri = Command::new(env!("CARGO_BIN_EXE_kauri"));
+    kauri.arg(command).arg("--dbpath").arg(place).args(args);
+    kauri
+}
+
+/// What a command says until it ends, and whether it ended well.
+fn run(command: &str, place: &Path, args: &[&str]) -> (String, bool) {
+    let output = kauri(command, place, args).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    (told.into_owned(), output.status.success())
+}
+
+struct Server {
+    child: Child,
+    client: TcpStream,
+    /// What it said until it listened.
+    told: String,
+}
+
+impl Server {
+    fn start(place: &Path, args: &[&str]) -> Server {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut child = kauri("serve", place, args)
+            .args(["--nounixsocket", "--segmentSizeMB", "1", "--port", &port.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut told = String::new();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        while !told.contains("Waiting for connections") {
+            assert!(lines.read_line(&mut told).unwrap() > 0, "{told}");
+        }
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        Server { child, client, told }
+    }
+
+    fn send(&mut self, command: &DocBuf) {
+        let body = command.as_bytes();
+        let mut message = ((21 + body.len()) as u32).to_le_bytes().to_vec();
+        for word in [1u32, 0, 2013, 0] {
+            message.extend_from_slice(&word.to_le_bytes());
+        }
+        message.push(0);
+        message.extend_from_slice(body);
+        self.client.write_all(&message).unwrap();
+    }
+
+    fn ask(&mut self, command: DocBuf) -> DocBuf {
+        self.send(&command);
+        let mut head = [0; 21];
+        self.client.read_exact(&mut head).unwrap();
+        let len = u32::from_le_bytes(head[..4].try_into().unwrap()) as usize;
+        let mut body = vec![0; len - head.len()];
+        self.client.read_exact(&mut body).unwrap();
+        Doc::from_bytes(&body).unwrap().to_buf()
+    }
+
+    fn find(&mut self, id: i32) -> DocBuf {
+        let filter = doc! { "_id" => id };
+        self.ask(doc! { "find" => "c", "filter" => filter, "$db" => "test" })
+    }
+
+    fn stop(mut self) {
+        self.send(&doc! { "shutdown" => 1, "$db" => "admin" });
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn number(doc: &DocBuf, path: &str) -> f64 {
+    let (first, rest) = path.split_once('.').map_or((path, None), |(a, b)| (a, Some(b)));
+    match (doc.as_doc().value(first), rest) {
+        (Value::Document(inner), Some(rest)) => number(&inner.into_buf(), rest),
+        (Value::Int32(n), None) => f64::from(n),
+        (Value::Int64(n), None) => n as f64,
+        (Value::Double(n), None) => n,
+        other => panic!("{path}: {other:?}"),
+    }
+}
+
+/// Flips a bit of the document whose text begins so.
+fn damage(place: &Path, text: &str) {
+    let log = place.join("pmlog.0");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let at = bytes.windows(text.len()).position(|window| window == text.as_bytes()).unwrap();
+    bytes[at + 100] ^= 4;
+    std::fs::write(&log, bytes).unwrap();
+}
+
+#[test]
+fn damage_is_told_served_around_and_repaired() {
+    let name = format!("kauri-check-{}", std::process::id());
+    let place = Place(std::env::temp_dir().join(name));
+    let place = place.0.as_path();
+    std::fs::create_dir_all(place).unwrap();
+    let mut server = Server::start(place, &[]);
+    for id in 0..200 {
+        let text = format!("<{id}>{}", "x".repeat(1000));
+        let documents = kauri_bson::array![doc! { "_id" => id, "text" => text.as_str() }];
+        let reply = server.ask(doc! { "insert" => "c", "documents" => documents, "$db" => "test" });
+        assert_eq!(number(&reply, "n"), 1.0);
+    }
+    let stats = server.ask(doc! { "collStats" => "c", "$db" => "test" });
+    assert_eq!(number(&stats, "pmlog.liveRecords"), 200.0);
+    assert!(number(&stats, "pmlog.liveBytes") > 200_000.0);
+    assert_eq!(number(&stats, "pmlog.outdatedRecordsInLog"), 1.0, "the one that creates it");
+    let status = server.ask(doc! { "serverStatus" => 1, "$db" => "test" });
+    assert!(number(&status, "pmlog.log.writeAmplification") > 1.0);
+    assert!(number(&status, "pmlog.liveRatio") > 0.0);
+    assert_eq!(number(&status, "pmlog.cleaner.movedBytes"), 0.0);
+    server.stop();
+
+    let (told, well) = run("check", place, &["--stats"]);
+    assert!(well && told.contains("\"bytesPerSecond\""), "{told}");
+    for figure in ["liveRatio", "spaceAmplification", "\"ns\":\"test.c\"", "\"documents\":200"] {
+        assert!(told.contains(figure), "{told}");
+    }
+    let (told, well) = run("serve", place, &["--repair"]);
+    assert!(well && told.contains("There is nothing to repair"), "{told}");
+
+    damage(place, "<17>");
+    let is_named = |told: &str| {
+        let line = told.lines().find(|line| line.contains("\"Damaged\"")).unwrap_or_default();
+        line.contains("\"ns\":\"test.c\"") && line.contains("17") && line.contains("\"_id\"")
+    };
+    let (told, well) = run("check", place, &[]);
+    assert!(!well && is_named(&told), "{told}");
+    // A start reads no documents unless it is told to.
+    let server = Server::start(place, &["--verify", "quick"]);
+    assert!(!server.told.contains("Damaged"), "{}", server.told);
+    server.stop();
+    let mut server = Server::start(place, &["--verify", "full"]);
+    assert!(is_named(&server.told), "{}", server.told);
+    assert!(server.told.contains("The directory is damaged"), "{}", server.told);
+    assert_eq!(number(&server.find(16), "ok"), 1.0);
+    let reply = server.find(17);
+    assert_eq!(number(&reply, "ok"), 0.0);
+    let name = reply.as_doc().value("codeName");
+    assert_eq!(name.as_str(), Some("DataCorruptionDetected"), "{reply:?}");
+    server.stop();
+
+    let (told, well) = run("serve", place, &["--repair"]);
+    assert!(well && told.contains("A document was lost"), "{told}");
+    assert!(told.contains("The directory has been repaired"), "{told}");
+    assert!(!told.contains("Waiting for connections"), "{told}");
+    let mut server = Server::start(place, &["--verify", "full"]);
+    assert!(!server.told.contains("is damaged; what is whole"), "{}", server.told);
+    let count = server.ask(doc! { "count" => "c", "$db" => "test" });
+    assert_eq!(number(&count, "n"), 199.0);
+    assert_eq!(number(&server.find(17), "ok"), 1.0);
+    server.stop();
+    let (told, well) = run("check", place, &[]);
+    assert!(told.contains("Checked the directory") || well, "{told}");
+
+    let (told, well) = run("serve", place, &["--repair", "--storageEngine", "ephemeralForTest"]);
+    assert!(!well && told.contains("is for pmlog"), "{told}");
+}

@@ -1,0 +1,196 @@
+//! Making indexes that the catalog knows of, at the start: all of a collection at once.
+//!
+//! An index comes from its image ([`crate::images`]), or else is built, by the first of these that
+//! will do:
+//! 1. from the `_id`s that segments' summaries tell, if its keys are made of nothing else;
+//! 2. from the documents in the order in which they lie in the log ([`summaries`]), found by summaries;
+//! 3. from the documents in the order of their records ([`documents`]): collections that are small
+//!    among what their segments hold.
+//!
+//! One pass over the documents serves all indexes that need one. Recovery keeps what it has read of
+//! segments until the server is about to work.
+
+mod documents;
+mod summaries;
+
+pub use summaries::Recovered;
+
+use crate::btree::BTree;
+use crate::collection::Collection;
+use crate::core::Core;
+use crate::index::Index;
+use crate::keys::{Keys, Merge};
+use crate::recovery::Progress;
+use kauri_base::log::{self, Attr};
+use kauri_base::sync::Arc;
+use kauri_base::sync::atomic::Ordering;
+use kauri_base::{CollectionId, RecordId};
+use kauri_bson::Doc;
+use kauri_medium::parallel;
+use kauri_storage::{IndexSpec, KeyGenerator, StorageError};
+
+/// An index that is wanted.
+pub type Wanted = (IndexSpec, Arc<dyn KeyGenerator>);
+
+type Result<T> = std::result::Result<T, StorageError>;
+
+impl Core {
+    /// See [`kauri_storage::StorageEngine::attach_indexes`].
+    pub fn attach_indexes(&self, collection: CollectionId, wanted: &[Wanted]) -> Vec<Result<()>> {
+        let started = self.options.clock.monotonic();
+        let Some(store) = self.registry.store(collection) else {
+            return wanted.iter().map(|_| Err(StorageError::StaleCatalog(collection))).collect();
+        };
+        let threads = self.options.open_threads.max(1);
+        let image = |n: usize| {
+            let (spec, generator) = wanted.get(n)?;
+            self.load_image(&store, *spec, &**generator)
+        };
+        let loaded = parallel::map(threads, wanted.len(), image);
+        let missing = wanted.iter().zip(&loaded).filter(|(_, loaded)| loaded.is_none());
+        let missing: Vec<&Wanted> = missing.map(|(wanted, _)| wanted).collect();
+        let mut built = self.build_indexes(&store, &missing).into_iter();
+        let mut attach = |(wanted, loaded): (&Wanted, Option<BTree>)| {
+            let (keys, message) = match loaded {
+                Some(keys) => (keys, "Loaded an index from its image"),
+                None => {
+                    let keys =
+                        built.next().unwrap_or(Err(StorageError::StaleCatalog(collection)))?;
+                    (keys, "Built an index from its collection")
+                }
+            };
+            let (spec, generator) = wanted;
+            let entries = keys.entries();
+            let index = Arc::new(Index::new(*spec, store.clone(), keys, generator.clone()));
+            self.registry.write().indexes.insert(spec.id, index.clone());
+            self.claim_pending_keys(&index)?;
+            let elapsed = self.options.clock.monotonic().saturating_sub(started);
+            let attr = Attr::new()
+                .num("collection", collection.0)
+                .num("index", spec.id.0)
+                .num("entries", entries)
+                .num("durationMicros", elapsed.as_micros());
+            log::info("INDEX", 6_200_005, log::STARTUP_CTX, message, attr);
+            Ok(())
+        };
+        wanted.iter().zip(loaded).map(&mut attach).collect()
+    }
+
+    /// The indexes as the documents make them.
+    fn build_indexes(&self, store: &Collection, wanted: &[&Wanted]) -> Vec<Result<BTree>> {
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        wanted.iter().for_each(|_| crate::lock(&self.images).note_built());
+        let of = store.records.load(Ordering::Relaxed);
+        let message = "Building indexes";
+        let progress = Progress::new(&*self.options.clock, "INDEX", message, "records", of);
+        let generators = wanted.iter().map(|(_, generator)| &**generator).collect();
+        let pass = Pass { core: self, store, generators, progress };
+        let parts = match pass.by_summaries() {
+            Ok(Some(parts)) => parts,
+            Ok(None) => match pass.by_records() {
+                Ok(parts) => parts,
+                Err(error) => return wanted.iter().map(|_| Err(error.clone())).collect(),
+            },
+            Err(error) => return wanted.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let mut runs: Vec<Result<Vec<Keys>>> = wanted.iter().map(|_| Ok(Vec::new())).collect();
+        for part in parts {
+            for (runs, keys) in runs.iter_mut().zip(part.keys) {
+                match (runs.as_mut(), keys) {
+                    (Ok(runs), Ok(keys)) => runs.push(keys),
+                    (Ok(_), Err(error)) => *runs = Err(error),
+                    (Err(_), _) => {}
+                }
+            }
+        }
+        let runs: Vec<_> = runs.into_iter().zip(wanted).collect();
+        let threads = self.options.open_threads.max(1);
+        parallel::map(threads, runs.len(), |n| match runs.get(n) {
+            Some((Ok(runs), (spec, _))) => tree(store, *spec, runs),
+            Some((Err(error), _)) => Err(error.clone()),
+            None => Ok(BTree::new()),
+        })
+    }
+}
+
+/// The index of these keys.
+fn tree(store: &Collection, spec: IndexSpec, runs: &[Keys]) -> Result<BTree> {
+    let mut duplicate = None;
+    let keys = {
+        let mut last: Option<&[u8]> = None;
+        let entries = Merge::new(runs).inspect(|(key, record, _)| {
+            if spec.unique && last.replace(*key) == Some(*key) {
+                duplicate.get_or_insert(*record);
+            }
+        });
+        BTree::from_sorted(entries)
+    };
+    match duplicate {
+        None => Ok(keys),
+        Some(record) => Err(StorageError::Corruption {
+            collection: Some(store.id),
+            record: Some(record),
+            message: format!("a duplicate key in the unique index {}", spec.id.0),
+        }),
+    }
+}
+
+/// A pass over what a collection holds, for several indexes at once.
+struct Pass<'c> {
+    core: &'c Core,
+    store: &'c Collection,
+    generators: Vec<&'c dyn KeyGenerator>,
+    progress: Progress<'c>,
+}
+
+/// The keys of some records.
+struct Part {
+    /// For each generator; what it failed with, if it did.
+    keys: Vec<Result<Keys>>,
+    /// Records that there are keys of.
+    records: u64,
+}
+
+impl Pass<'_> {
+    fn part(&self) -> Part {
+        Part { keys: self.generators.iter().map(|_| Ok(Keys::default())).collect(), records: 0 }
+    }
+
+    /// Adds the keys of a document, by the generators that are `wanted`.
+    fn generate(
+        &self,
+        part: &mut Part,
+        record: RecordId,
+        bytes: &[u8],
+        wanted: impl Fn(&dyn KeyGenerator) -> bool,
+    ) -> Result<()> {
+        let corrupt = |error: kauri_base::Error| corrupt(self.store, record, error.message());
+        let doc = Doc::from_bytes(bytes).map_err(corrupt)?;
+        for (generator, keys) in self.generators.iter().zip(&mut part.keys) {
+            let Ok(into) = keys else { continue };
+            if wanted(*generator)
+                && let Err(error) =
+                    generator.generate(doc, &mut |key, bits| into.push(key, bits, record))
+            {
+                *keys = Err(corrupt(error));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    fn sort(&mut self) {
+        self.keys.iter_mut().flatten().for_each(Keys::sort);
+    }
+}
+
+fn corrupt(store: &Collection, record: RecordId, message: &str) -> StorageError {
+    StorageError::Corruption {
+        collection: Some(store.id),
+        record: Some(record),
+        message: message.to_owned(),
+    }
+}

@@ -1,0 +1,258 @@
+//! Making a log that can't be followed one that can, for repairs. What is overwritten is in files aside
+//! before.
+//!
+//! - *A lost segment header.* The records' CRCs tell the epoch: each that no other segment has is
+//!   tried. With it the header is made anew, and nothing is lost. Where no record can be read at all,
+//!   the segment is given up: it gets the header of an empty one.
+//! - *A record that can't be read where no summary tells how long it is.* The next one that can is
+//!   looked for, and a mark that tells nothing is put over what lies between; if there is none, the
+//!   end of the segment's records is.
+//!
+//! What was lost may have been the newest version of documents, or the deletion of some: an older
+//! version may be what is left then, and whoever repairs is told so. Each step leaves the log as
+//! it was or mended, so a repair that was cut off can be begun again.
+
+use crate::format::meta::Meta;
+use crate::format::record::{FLAG_MOVED, Kind, RecordHeader, Seed};
+use crate::format::segment::{HORIZON_BYTES, Horizon, SegmentHeader};
+use crate::format::{
+    LOG_FILE, META_FILE, RECORD_ALIGN, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream,
+    TRAILER_BYTES,
+};
+use crate::options::Options;
+use crate::reader::{Found, Next, RecordReader, read_header};
+use crate::recovery::{Log, Place, Scan};
+use crate::repair::overwrite;
+use crate::segments::Segments;
+use crate::verify::Damage;
+use kauri_base::sync::Arc;
+use kauri_base::{Error, ErrorCode, Result};
+use kauri_medium::{Directory, Medium};
+use std::collections::HashSet;
+
+/// Places that are mended at most.
+const PLACES_MAX: usize = 10_000;
+/// Epochs that are tried at most, the newest ones.
+const EPOCHS_MAX: u64 = 1 << 24;
+/// Bytes of what was lost that are told.
+const START_BYTES: usize = 256;
+
+/// What was done about a place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mended {
+    /// What was wrong, and what was done.
+    pub damage: Damage,
+    /// The file that has what was there.
+    pub file: String,
+    /// Whether records may have been lost.
+    pub lossy: bool,
+}
+
+/// Mends what keeps the log from being followed, if that is possible; an error if not. Answers what
+/// was done, nothing if nothing was necessary.
+pub fn salvage(directory: &dyn Directory, options: &Options) -> Result<Vec<Mended>> {
+    let lock = directory.lock()?;
+    let mended = Salvage::open(directory)?.run(options);
+    // The next server is to find what the last one left.
+    if !lock.was_unclean() {
+        lock.release_clean()?;
+    }
+    mended
+}
+
+struct Salvage<'d> {
+    directory: &'d dyn Directory,
+    meta: Meta,
+    medium: Arc<dyn Medium>,
+    mended: Vec<Mended>,
+}
+
+impl<'d> Salvage<'d> {
+    fn open(directory: &'d dyn Directory) -> Result<Self> {
+        let missing = || {
+            let message = format!("{} holds no {META_FILE}", directory.describe());
+            Error::new(ErrorCode::NonExistentPath, message)
+        };
+        let bytes = directory.read_file(META_FILE)?.ok_or_else(missing)?;
+        let meta = Meta::decode(&bytes, true).map_err(|error| {
+            Error::location(28_662, format!("{}: {error}", directory.describe()))
+        })?;
+        let medium = directory.open_log(LOG_FILE)?;
+        Ok(Salvage { directory, meta, medium, mended: Vec::new() })
+    }
+
+    fn segments(&self) -> Segments {
+        let bytes = self.meta.segment_bytes;
+        let options = Options { segment_bytes: bytes, ..Options::default() };
+        Segments::new(self.medium.clone(), bytes, options.segments_max())
+    }
+
+    fn run(mut self, options: &Options) -> Result<Vec<Mended>> {
+        loop {
+            let segments = self.segments();
+            let (medium, faults) = (&*self.medium, self.directory.faults());
+            let log = Log { medium, faults, segments: &segments, meta: &self.meta };
+            let threads = options.open_threads.max(1);
+            let Err(stop) = Scan::new(log, threads, &*options.clock).run() else {
+                return Ok(self.mended);
+            };
+            match stop.place {
+                Some(place) if self.mended.len() < PLACES_MAX => self.mend(&segments, place)?,
+                _ => return Err(stop.error.into()),
+            }
+        }
+    }
+
+    fn mend(&mut self, segments: &Segments, place: Place) -> Result<()> {
+        match place {
+            Place::Header(segment) => self.mend_header(segments, segment),
+            Place::Record { segment, epoch, offset, end } => {
+                self.mend_record(segments, (segment, epoch), offset, end)
+            }
+        }
+    }
+
+    fn mend_header(&mut self, segments: &Segments, segment: u32) -> Result<()> {
+        let mut known = HashSet::new();
+        let mut next = self.meta.epoch_next;
+        let count = self.medium.len() / u64::from(segments.segment_bytes());
+        for other in 0..count as u32 {
+            let faults = self.directory.faults();
+            let found = read_header(&*self.medium, faults, segments, other, &self.meta.directory)?;
+            if let Found::Header(header, _) = found {
+                known.insert(header.epoch);
+                next = next.max(header.epoch + 1);
+            }
+        }
+        let mut start = [0; RECORD_HEADER_BYTES as usize];
+        let file_offset = segments.file_offset(segment);
+        self.medium.read(file_offset + u64::from(SEGMENT_HEADER_BYTES), &mut start)?;
+        // Those of the last segments may not be among the ones that were noted.
+        let last = next + count;
+        let epochs = (last.saturating_sub(EPOCHS_MAX).max(1)..last).rev();
+        let of_record = |epoch: &u64| {
+            let seed = Seed::new(segment, *epoch);
+            !known.contains(epoch)
+                && RecordHeader::decode(&start, seed, SEGMENT_HEADER_BYTES).is_some()
+        };
+        let found = epochs.filter(of_record).find_map(|epoch| {
+            let seed = Seed::new(segment, epoch);
+            let (record, _) = RecordHeader::decode(&start, seed, SEGMENT_HEADER_BYTES)?;
+            Some((epoch, record))
+        });
+        let (epoch, stream, lossy, what) = match found {
+            Some((epoch, record)) => {
+                let stream = match record.kind {
+                    Kind::Image | Kind::ImageEnd => Stream::Image,
+                    _ if record.flags & FLAG_MOVED != 0 => Stream::Cleaner,
+                    _ => Stream::User,
+                };
+                (epoch, stream, false, "the segment's header was lost; it has been made anew")
+            }
+            None => {
+                let what = "the segment's header was lost and no record could be read; what it held \
+                            is lost, and older versions may have taken its place";
+                // As an empty segment of images it is free.
+                (last, Stream::Image, true, what)
+            }
+        };
+        let header = SegmentHeader {
+            segment,
+            epoch,
+            directory: self.meta.directory,
+            segment_bytes: segments.segment_bytes(),
+            stream,
+            horizon: Horizon::default(),
+        };
+        let aside = if lossy { segments.segment_bytes() } else { SEGMENT_HEADER_BYTES };
+        let mut old = vec![0; aside as usize];
+        self.medium.read(file_offset, &mut old)?;
+        let damage = Damage::at(segment, 0, what);
+        self.put(damage, &old, lossy, (file_offset, &header.encode()))
+    }
+
+    fn mend_record(
+        &mut self,
+        segments: &Segments,
+        (segment, epoch): (u32, u64),
+        offset: u32,
+        end: u32,
+    ) -> Result<()> {
+        let faults = self.directory.faults();
+        let mut reader = RecordReader::new(&*self.medium, faults, segments, segment, epoch, end);
+        let limit = end.min(segments.segment_bytes() - TRAILER_BYTES);
+        if offset + RECORD_HEADER_BYTES > limit {
+            let message = format!("segment {segment} has no room for an end at offset {offset}");
+            return Err(Error::new(ErrorCode::DataCorruptionDetected, message));
+        }
+        let mut next = offset + RECORD_HEADER_BYTES;
+        let mut found = None;
+        while found.is_none() && next + RECORD_HEADER_BYTES <= limit {
+            next = reader.skip_zeros(next)?;
+            reader.seek(next);
+            if let Next::Record(record) = reader.next()?
+                && record.payload_whole
+            {
+                found = Some(record.offset);
+            }
+            next += RECORD_ALIGN;
+        }
+        // Up to where nothing can be read.
+        let up_to = found.or((end != u32::MAX).then_some(end));
+        let lost_end = up_to.unwrap_or(limit);
+        let at = segments.file_offset(segment) + u64::from(offset);
+        let mut lost = vec![0; (lost_end - offset) as usize];
+        self.medium.read(at, &mut lost)?;
+        let seed = Seed::new(segment, epoch);
+        let new = match up_to {
+            Some(_) => marks_over(&lost, seed, offset),
+            None => header(Kind::End, &[]).encode(seed, offset).0.to_vec(),
+        };
+        let payload = lost.get(RECORD_HEADER_BYTES as usize..).unwrap_or_default();
+        let what = format!(
+            "{} bytes could not be read, and what they held is not known; older versions may have \
+             taken its place",
+            lost.len()
+        );
+        let damage = Damage {
+            payload_len: payload.len() as u32,
+            payload_start: payload.iter().take(START_BYTES).copied().collect(),
+            ..Damage::at(segment, offset, what)
+        };
+        self.put(damage, &lost, true, (at, &new))
+    }
+
+    fn put(&mut self, damage: Damage, old: &[u8], lossy: bool, new: (u64, &[u8])) -> Result<()> {
+        let file = format!("quarantine.{}.{}", damage.segment, damage.offset);
+        overwrite(self.directory, &*self.medium, (&file, old), new)?;
+        self.mended.push(Mended { damage, file, lossy });
+        Ok(())
+    }
+}
+
+fn header(kind: Kind, payload: &[u8]) -> RecordHeader {
+    RecordHeader {
+        kind,
+        flags: 0,
+        payload_len: payload.len() as u32,
+        payload_crc: crc32c::crc32c(payload),
+        collection: 0,
+        record: 0,
+        seq: 0,
+    }
+}
+
+/// What to write over the beginning of these bytes so that they become marks. None of a length that a
+/// mark which tells something has.
+fn marks_over(lost: &[u8], seed: Seed, offset: u32) -> Vec<u8> {
+    let head = RECORD_HEADER_BYTES as usize;
+    let payload = lost.get(head..).unwrap_or_default();
+    if payload.len() != HORIZON_BYTES {
+        return header(Kind::Mark, payload).encode(seed, offset).0.to_vec();
+    }
+    let mut bytes = header(Kind::Mark, &[]).encode(seed, offset).0.to_vec();
+    let rest = payload.get(head..).unwrap_or_default();
+    let second = header(Kind::Mark, rest).encode(seed, offset + RECORD_HEADER_BYTES);
+    bytes.extend_from_slice(&second.0);
+    bytes
+}

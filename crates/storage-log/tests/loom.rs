@@ -1,0 +1,172 @@
+//! Every interleaving, weak memory included, of acknowledging and waiting for it: the source of the
+//! acknowledgements, compiled against a model checker's atomics and locks.
+
+// The models use a part of the source.
+#![allow(dead_code)]
+
+#[path = "../src/acks.rs"]
+mod acks;
+
+/// The engine as the acknowledgements know it.
+mod core {
+    pub struct Core;
+
+    impl Core {
+        pub fn flush(&self) {}
+
+        pub fn sync_to(&self, _seq: u64, _site: &str) -> Result<(), ()> {
+            Ok(())
+        }
+    }
+}
+
+/// What the source is compiled against.
+mod sync {
+    use atomic::{AtomicBool, Ordering};
+    pub use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
+    pub use std::sync::{Arc, PoisonError, Weak};
+
+    /// The standard library's, seen by the model checker.
+    pub struct OnceLock<T> {
+        is_set: AtomicBool,
+        value: std::sync::OnceLock<T>,
+    }
+
+    impl<T> OnceLock<T> {
+        pub fn new() -> Self {
+            OnceLock { is_set: AtomicBool::new(false), value: std::sync::OnceLock::new() }
+        }
+
+        pub fn set(&self, value: T) -> Result<(), T> {
+            self.value.set(value)?;
+            self.is_set.store(true, Ordering::Release);
+            Ok(())
+        }
+
+        pub fn get(&self) -> Option<&T> {
+            self.is_set.load(Ordering::Acquire).then(|| self.value.get()).flatten()
+        }
+    }
+}
+
+use acks::Acks;
+use kauri_base::Ticket;
+use kauri_storage::Durability;
+use loom::thread;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use sync::atomic::{AtomicU64, Ordering};
+
+fn lock<T>(mutex: &sync::Mutex<T>) -> sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap()
+}
+
+/// A thread that waits; the model checker fails the test if it is never woken.
+#[derive(Default)]
+struct Sleeper {
+    woken: sync::Mutex<bool>,
+    wakes: sync::Condvar,
+}
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        *lock(&self.woken) = true;
+        self.wakes.notify_one();
+    }
+}
+
+fn wait(ticket: Ticket) -> kauri_base::Result<()> {
+    let sleeper = Arc::new(Sleeper::default());
+    let waker = Waker::from(sleeper.clone());
+    let mut ticket = pin!(ticket);
+    loop {
+        if let Poll::Ready(result) = ticket.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return result;
+        }
+        let mut woken = lock(&sleeper.woken);
+        while !*woken {
+            woken = sleeper.wakes.wait(woken).unwrap();
+        }
+        *woken = false;
+    }
+}
+
+/// Acknowledgements, and how far the medium really is.
+struct Model {
+    acks: Arc<Acks>,
+    truth: AtomicU64,
+}
+
+impl Model {
+    fn new() -> Arc<Model> {
+        Arc::new(Model { acks: Acks::new(Weak::new(), 0), truth: AtomicU64::new(0) })
+    }
+
+    /// Waits, and sees that what is acknowledged is so.
+    fn wait(&self, seq: u64, durability: Durability) -> bool {
+        let result = self.acks.tickets(seq).ticket(durability).cloned().map_or(Ok(()), wait);
+        if result.is_ok() {
+            let truth = self.truth.load(Ordering::Relaxed);
+            assert!(truth >= seq, "{seq} is acknowledged at {truth}");
+        }
+        result.is_ok()
+    }
+}
+
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// Memory that is durable when it is published: who publishes looks for waiters without their lock.
+#[test]
+fn who_waits_for_memory_is_woken() {
+    explore(3, || {
+        let model = Model::new();
+        let other = model.clone();
+        let waiter = thread::spawn(move || assert!(other.wait(1, Durability::Durable)));
+        for seq in 1..=2 {
+            model.truth.store(seq, Ordering::Relaxed);
+            model.acks.reach(seq);
+        }
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn two_who_wait_for_memory_are_woken() {
+    explore(2, || {
+        let model = Model::new();
+        let waiters =
+            [(1, Durability::Written), (2, Durability::Durable)].map(|(seq, durability)| {
+                let other = model.clone();
+                thread::spawn(move || assert!(other.wait(seq, durability)))
+            });
+        for seq in 1..=2 {
+            model.truth.store(seq, Ordering::Relaxed);
+            model.acks.reach(seq);
+        }
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+    });
+}
+
+/// A drain succeeds, the next one fails: who waited for the first gets it, who waits for the second
+/// learns of the failure.
+#[test]
+fn who_waits_for_a_drain_learns_how_it_ended() {
+    explore(2, || {
+        let model = Model::new();
+        let waiters = [1, 2].map(|seq| {
+            let other = model.clone();
+            thread::spawn(move || assert_eq!(other.wait(seq, Durability::Durable), seq == 1))
+        });
+        model.truth.store(1, Ordering::Relaxed);
+        model.acks.set_stored(1);
+        model.acks.set_durable(1);
+        assert!(model.acks.fail("a failure"));
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+    });
+}

@@ -1,0 +1,97 @@
+//! Acknowledgements: every ticket resolves; with success only if the commit is where the ticket says,
+//! and with the failure if the medium has failed.
+
+use crate::harness::{On, explore, open, table};
+use kauri_base::sync::thread;
+use kauri_medium::faults::Fault;
+use kauri_medium::{Directory, Emulator, IoKind};
+use kauri_storage::conformance::table::{Table, doc};
+use kauri_storage::{Durability, StorageEngine, WriteUnit, conformance::inspect};
+use std::sync::Mutex;
+
+/// An acknowledgement: the document, and how many events of the medium there had been.
+type Acked = (Vec<u8>, usize);
+
+#[derive(Default)]
+struct Notes {
+    written: Vec<Acked>,
+    durable: Vec<Acked>,
+    failures: usize,
+}
+
+fn insert(table: &Table, emulator: &Emulator, doc: Vec<u8>, notes: &Mutex<Notes>) {
+    let mut unit = WriteUnit::new();
+    table.insert_in(&mut unit, &doc);
+    let Ok(ticket) = table.engine.commit(&mut unit) else {
+        notes.lock().expect("notes").failures += 1;
+        return;
+    };
+    for durability in [Durability::Written, Durability::Durable] {
+        let waited = ticket.wait(durability);
+        let events = emulator.events();
+        let mut notes = notes.lock().expect("notes");
+        match (waited, durability) {
+            (Err(_), _) => notes.failures += 1,
+            (Ok(()), Durability::Written) => notes.written.push((doc.clone(), events)),
+            (Ok(()), Durability::Durable) => notes.durable.push((doc.clone(), events)),
+        }
+    }
+}
+
+/// Checks that a directory, found after these many events, has all that had been acknowledged by then.
+fn check(found: &Emulator, acked: &[Acked], events: usize) {
+    let engine = open(found);
+    let records = inspect::records(&*engine, kauri_base::CollectionId(10)).expect("scan");
+    for (doc, at) in acked {
+        let there = records.values().any(|record| record.doc == *doc);
+        assert!(there || *at > events, "acknowledged at {at}, and gone at {events}");
+    }
+}
+
+/// Writers that wait, and somebody who flushes and syncs. With `fail` that many drains succeed, and then
+/// none does.
+fn model(fail: Option<u64>) {
+    let emulator = On::Disk.emulator();
+    let engine = open(&emulator);
+    let table = table(&engine, 10);
+    engine.sync().expect("syncing");
+    if let Some(after) = fail {
+        emulator.faults().inject(IoKind::Drain, after, u64::MAX, Fault::Eio);
+    }
+    let notes = Mutex::new(Notes::default());
+    thread::scope(|scope| {
+        let (table, engine, emulator, notes) = (&table, &engine, &emulator, &notes);
+        for n in 0..3 {
+            scope.spawn(move || {
+                insert(table, emulator, doc(n, n, ""), notes);
+                insert(table, emulator, doc(n, 10 + n, ""), notes);
+            });
+        }
+        scope.spawn(move || {
+            for _ in 0..2 {
+                engine.flush();
+                // Its failure is what the tickets answer.
+                let _ = engine.flush_round();
+            }
+        });
+    });
+    let Notes { written, durable, failures } = notes.into_inner().expect("notes");
+    assert_eq!(failures > 0, fail.is_some());
+    assert!(fail.is_some() || durable.len() == 6);
+    if let Some((_, at)) = durable.get(durable.len() / 2) {
+        check(&emulator.crash_at(*at, &mut |_| 0), &durable, *at);
+    }
+    if let Some((_, at)) = written.get(written.len() / 2) {
+        check(&emulator.process_death_at(*at, usize::MAX), &written, *at);
+    }
+}
+
+#[test]
+fn acknowledged_is_what_is_there() {
+    explore(700, || model(None));
+}
+
+#[test]
+fn a_failed_drain_is_what_tickets_answer() {
+    explore(700, || model(Some(1)));
+}
