@@ -2,19 +2,19 @@
 //! somebody has shortened. The processor stops whoever looks at it (SIGBUS), and there is no way to
 //! answer an error instead; so the process ends, but says why first.
 //!
-//! Invariant: the handler only reads atomics and calls `write` and `sigaction`. It puts the handler back
+//! Invariant: the handler only reads atomics and calls `writev` and `sigaction`. It puts the handler back
 //! that was there before, so that the same access, made again, ends the process as it would have.
 #![allow(unsafe_code)]
 
-use std::io::Write;
+use std::io::IoSlice;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Mappings that are known; a server has one.
 const KNOWN_MAX: usize = 32;
-/// Of one line, which names a path.
-const MESSAGE_BYTES: usize = 4096 + 512;
+/// Decimal digits of a number of 64 bits.
+const DIGITS_MAX: usize = 20;
 
 /// An address range and the file behind it.
 struct Known {
@@ -106,22 +106,39 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut li
     }
 }
 
-/// One line on stderr, made without the allocator.
+/// One line on stderr, made without the allocator and on little stack: a handler's stack may have no more
+/// than 8 KB, of which the processor's saved registers take up to a half.
 fn say(path: &str, offset: usize, code: libc::c_int) {
     let why = match code {
         libc::BUS_MCEERR_AR | libc::BUS_MCEERR_AO => "the memory there is damaged",
         _ => "the file is shorter than it was, or its device is gone",
     };
-    let mut message = [0u8; MESSAGE_BYTES];
-    let mut rest = &mut message[..];
-    let _ = writeln!(
-        rest,
-        "kauri: fatal: {path} can't be reached at byte {offset} (SIGBUS): {why}. The process ends. See \
-         what is damaged with `kauri check --dbpath DIR --verify full`, and move it aside with \
-         `kauri check --dbpath DIR --repair`."
-    );
-    let left = rest.len();
-    let line = &message[..MESSAGE_BYTES - left];
-    // SAFETY: the bytes are borrowed for the call; `write` is async-signal-safe.
-    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+    let mut digits = [0; DIGITS_MAX];
+    let parts = [
+        "kauri: fatal: ".as_bytes(),
+        path.as_bytes(),
+        b" can't be reached at byte ",
+        decimal(offset, &mut digits),
+        b" (SIGBUS): ",
+        why.as_bytes(),
+        b". The process ends. See what is damaged with `kauri check --dbpath DIR --verify full`, and move \
+          it aside with `kauri check --dbpath DIR --repair`.\n",
+    ];
+    let slices = parts.map(IoSlice::new);
+    // SAFETY: an `IoSlice` is laid out as an iovec, and its bytes are borrowed for the call; `writev` is
+    // a system call and nothing else.
+    unsafe { libc::writev(libc::STDERR_FILENO, slices.as_ptr().cast(), slices.len() as i32) };
+}
+
+/// The number's digits, in the buffer's last bytes.
+fn decimal(mut number: usize, buffer: &mut [u8; DIGITS_MAX]) -> &[u8] {
+    let mut first = DIGITS_MAX;
+    loop {
+        first -= 1;
+        buffer[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &buffer[first..];
+        }
+    }
 }
