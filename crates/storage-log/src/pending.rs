@@ -161,6 +161,14 @@ impl PendingUnits {
         cell.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// Whether one of the units changes documents of a collection. It stays so under the collection's
+    /// latch, but for units that are resolved.
+    pub fn changes(&self, collection: CollectionId) -> bool {
+        let state = lock(&self.state);
+        let mut entries = state.units.iter().flat_map(|unit| &unit.entries);
+        entries.any(|entry| entry.collection == collection)
+    }
+
     /// How many are pending.
     pub fn count(&self) -> usize {
         lock(&self.state).units.len()

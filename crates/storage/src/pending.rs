@@ -5,7 +5,10 @@
 //! a unit which would change them too gets `WriteConflict` until then. Positions are given by the
 //! replicated log; the engine only keeps them in order.
 //!
-//! Pending units change documents only: definitions in them are refused with `Unsupported`.
+//! Pending units change documents only: definitions in them are refused with `Unsupported`. A commit
+//! that creates an index on a collection which pending units change gets `WriteConflict`, since nobody
+//! knows yet which of its keys they will take. (MongoDB's `createIndexes` waits for prepared
+//! transactions.)
 
 use crate::engine::CommitTicket;
 use crate::error::StorageError;

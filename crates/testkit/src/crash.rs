@@ -61,8 +61,6 @@ pub struct Crashes<'t> {
     sites: Mutex<BTreeMap<String, u64>>,
     /// Steps of work on what a crash left, before the next crash.
     further_steps: usize,
-    /// Whether units of the replicated log are among what is written.
-    replicates: bool,
     /// Points of a recovery that more ways lead from are not looked at in all states; 0: one state of
     /// one point.
     in_recovery: usize,
@@ -140,17 +138,10 @@ impl<'t> Crashes<'t> {
             disabled: BTreeSet::new(),
             sites: Mutex::default(),
             further_steps: 40,
-            replicates: true,
             in_recovery: 0,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             images: Mutex::default(),
         }
-    }
-
-    /// Nothing is written to the replicated log.
-    pub fn without_replication(mut self) -> Self {
-        self.replicates = false;
-        self
     }
 
     /// Leaves it to the caller to use several threads.
@@ -212,7 +203,6 @@ impl<'t> Crashes<'t> {
         let mut world = self.open(&emulator, |_| Model::default());
         world.document_bytes_max = run.document_bytes;
         world.definitions_percent = run.definitions_percent;
-        world.replicates = self.replicates;
         done(world.prepare());
         work(&world, &Dice::new(seed), run);
         println!("{:?}, {} events", world.counts, emulator.events());
@@ -349,8 +339,7 @@ impl<'t> Crashes<'t> {
         let states = timeline.promised(image.at, loss)..=timeline.begun(image.at);
         let found = image.emulator.events();
         lock(&self.images).insert(image.emulator.content_hash());
-        let (mut world, state) = self.recover(&image.emulator, timeline, states.clone());
-        world.replicates = self.replicates;
+        let (world, state) = self.recover(&image.emulator, timeline, states.clone());
         let opened = image.emulator.events();
         let dice = Dice::new(image.seed ^ image.at as u64);
         if self.further_steps > 0 {

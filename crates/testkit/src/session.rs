@@ -117,7 +117,7 @@ impl Session {
             11 if !world.tables().is_empty() && !self.is_plenty(world) => {
                 plan::large(world, &self.dice)
             }
-            12..17 if world.replicates && !world.tables().is_empty() => {
+            12..17 if !world.tables().is_empty() => {
                 return self.replicate(world);
             }
             17..23 if !world.tables().is_empty() => {

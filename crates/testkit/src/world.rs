@@ -40,8 +40,6 @@ pub struct World {
     pub document_bytes_max: u64,
     /// How many of a hundred chances to create or drop a collection or an index are taken.
     pub definitions_percent: u64,
-    /// Whether units go to the replicated log.
-    pub replicates: bool,
     /// What happened how often.
     pub counts: Counts,
 }
@@ -139,7 +137,6 @@ impl World {
             next_unique: AtomicI64::new(past.next_unique),
             document_bytes_max: 250 << 10,
             definitions_percent: 100,
-            replicates: true,
             base: past.base,
             history: past.history,
             last: Mutex::default(),

@@ -205,6 +205,7 @@ class Builds(Life):
         self.db.docs.insert_many(self.document(i) for i in range(self.documents))
         began = time.monotonic()
         self.build()
+        # How long a build takes among the writes of a life, as it is known so far.
         self.build_seconds = time.monotonic() - began
 
     def document(self, i):
@@ -237,8 +238,13 @@ class Builds(Life):
         threads = [threading.Thread(target=f, daemon=True) for f in (build, write)]
         for thread in threads:
             thread.start()
+        began = time.monotonic()
         answered.wait(self.rng.uniform(0.1, 0.9) * self.build_seconds)
         building = not answered.is_set()
+        if building:
+            self.build_seconds *= 1.1
+        else:
+            self.build_seconds = min(self.build_seconds, time.monotonic() - began)
         self.die(building)
         for thread in threads:
             thread.join()

@@ -90,6 +90,10 @@ impl Plan {
                     index.exists &= index.index.as_ref().is_none_or(|i| i.collection != id);
                 }
             }
+            // The keys that they take are not known for it, nor claimed.
+            OpKind::CreateIndex { .. } if core.pending.changes(op.collection) => {
+                return Err(StorageError::WriteConflict.into());
+            }
             OpKind::CreateIndex { spec, .. } => {
                 let index = self.indexes.iter_mut().find(|index| index.id == spec.id);
                 match index.filter(|index| index.created && !index.exists) {

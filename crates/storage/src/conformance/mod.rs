@@ -193,6 +193,7 @@ macro_rules! __conformance_pending_cases {
             pending::units_commit_in_order,
             pending::the_suffix_goes,
             pending::others_conflict_with_it,
+            pending::indexes_wait_for_it,
             pending::positions_ascend,
             pending::snapshots_among_pending_units,
             pending::random_logs,

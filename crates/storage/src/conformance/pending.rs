@@ -187,6 +187,40 @@ pub(super) fn others_conflict_with_it(subject: &mut Subject) {
     docs(&table);
 }
 
+pub(super) fn indexes_wait_for_it(subject: &mut Subject) {
+    let engine = subject.engine();
+    let (first, second) = (TableIndex::new(20, false, "k"), TableIndex::new(21, true, "u"));
+    let table = Table::create(&engine, 10, std::slice::from_ref(&first));
+    let other = Table::create(&engine, 11, &[TableIndex::new(22, true, "k")]);
+    let id = table.insert(&doc(0, 0, ""));
+    let both = Table::new(&engine, 10, &[first, second]);
+    let create = || {
+        let mut unit = WriteUnit::new();
+        both.create_index_in(&mut unit, &both.indexes[1]);
+        both.backfill_in(&mut unit, &both.indexes[1], id, &both.record(id));
+        (engine.check(&unit).err(), engine.commit(&mut unit).err())
+    };
+    let conflict = Some(StorageError::WriteConflict);
+    // Whether a unit adds, replaces or removes: its keys of a new index are known to nobody.
+    append_insert(&table, 1, &doc(1, 0, "of the same key"));
+    assert_eq!(create(), (conflict.clone(), conflict.clone()));
+    truncate_after(&table, 0);
+    append_update(&table, 1, id, &doc(1, 1, ""));
+    assert_eq!(create(), (conflict.clone(), conflict.clone()));
+    truncate_after(&table, 0);
+    append_delete(&table, 1, id);
+    assert_eq!(create(), (conflict.clone(), conflict));
+    truncate_after(&table, 0);
+    // Other collections' units don't matter.
+    append_insert(&other, 1, &doc(1, 1, ""));
+    assert_eq!(create(), (None, None));
+    commit_up_to(&both, 1);
+    let refused = both.try_insert(&doc(2, 0, ""));
+    assert!(matches!(refused, Err(StorageError::DuplicateKey { .. })), "{refused:?}");
+    docs(&both);
+    docs(&other);
+}
+
 pub(super) fn positions_ascend(subject: &mut Subject) {
     let table = table(subject);
     append_insert(&table, 5, &doc(0, 0, ""));

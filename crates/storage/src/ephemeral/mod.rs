@@ -107,6 +107,7 @@ impl StorageEngine for EphemeralEngine {
     }
 
     fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
+        let _pending = self.shared.check_pending(unit)?;
         let mut state = self.shared.write();
         self.shared.claims.check(unit)?;
         let ids = state.check(unit)?;
@@ -118,6 +119,7 @@ impl StorageEngine for EphemeralEngine {
     }
 
     fn check(&self, unit: &WriteUnit<'_>) -> Result<(), StorageError> {
+        let _pending = self.shared.check_pending(unit)?;
         let state = self.shared.read();
         self.shared.claims.check(unit)?;
         state.check(unit).map(drop)

@@ -4,7 +4,7 @@ use super::Shared;
 use crate::engine::CommitTicket;
 use crate::error::StorageError;
 use crate::pending::{LogPosition, PendingLog, PendingUnit};
-use crate::unit::WriteUnit;
+use crate::unit::{OpKind, WriteOp, WriteUnit};
 use kauri_base::sync::{Arc, MutexGuard, PoisonError};
 use kauri_base::{CommitSeq, RecordId};
 use std::collections::VecDeque;
@@ -25,6 +25,24 @@ struct Unit {
 impl Shared {
     fn lock_pending(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A unit that creates an index must not meet pending units that change the collection; while the
+    /// answer is held none is appended. Taken before the state's lock.
+    pub(super) fn check_pending(
+        &self,
+        unit: &WriteUnit<'_>,
+    ) -> Result<Option<MutexGuard<'_, Pending>>, StorageError> {
+        let creates = |op: &&WriteOp<'_>| matches!(op.kind, OpKind::CreateIndex { .. });
+        let mut pending = None;
+        for op in unit.ops.iter().filter(creates) {
+            let known = pending.get_or_insert_with(|| self.lock_pending());
+            let mut changes = known.units.iter().flat_map(|unit| &unit.unit.ops);
+            if changes.any(|change| change.collection == op.collection) {
+                return Err(StorageError::WriteConflict);
+            }
+        }
+        Ok(pending)
     }
 }
 
