@@ -6,11 +6,13 @@
 //! costs; so the two are measured in turns within one run, by one generator, and the figure is the
 //! ratio ([`compare`]).
 //!
-//! Besides, the storage engines by themselves ([`engine`]), and both in YCSB's workloads ([`ycsb`]).
+//! Besides, the storage engines by themselves ([`engine`]), both in YCSB's workloads ([`ycsb`]), and what
+//! writes that wait for the disk cost those who read ([`writelock`]).
 //!
 //! Where it sits: a tool above `transport`, `wire` and the engines; it knows nothing of the server's
 //! insides.
 
+mod columns;
 pub mod compare;
 pub mod cpu;
 pub mod crud;

@@ -1,15 +1,13 @@
 //! `kauri bench engine`: the storage engines by themselves, figures beside goals.
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
-use kauri_base::{Error, ErrorCode, Result};
-use kauri_bench::engine::{self, Kind, Part, Settings};
+use crate::bench_options::{self, kind, value};
+use clap::{Arg, ArgMatches, Command};
+use kauri_base::Result;
+use kauri_bench::engine::{self, Part, Settings};
 use std::time::Duration;
 
 /// The command line's form.
 pub fn command() -> Command {
-    let value = |name: &'static str, form: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(form).help(help)
-    };
     Command::new("engine")
         .about("Measures the storage engines by themselves, pmlog and WiredTiger in one run, against the goals")
         .long_about(
@@ -20,7 +18,6 @@ pub fn command() -> Command {
              and the device's beside it. For timing the machine should be idle.",
         )
         .arg(value("only", "LIST", "measurements, separated by commas [default: all]: insert, zipf, uniform, sparse, dense (write amplification), memory, recovery, get, scan, commit, cleaner, verify"))
-        .arg(value("engines", "LIST", "pmlog,wiredTiger [default: all that are built in]"))
         .arg(value("documents", "N", "documents [default: 400000]"))
         .arg(value("bytes", "N", "size of a document [default: 1024]"))
         .arg(value("rounds", "N", "slices of each timed measurement [default: 7]"))
@@ -29,14 +26,7 @@ pub fn command() -> Command {
         .arg(value("checkpoint-seconds", "N", "between WiredTiger's checkpoints meanwhile [default: 20]"))
         .arg(value("dir", "DIR", "where the data goes [default: the temporary directory]"))
         .arg(value("memory-dir", "DIR", "where data goes that should lie in memory [default: /dev/shm]"))
-        .arg(value("seed", "N", "seed of documents and choices [default: 1]"))
-        .arg(value("json", "FILE", "also writes the table as JSON"))
-        .arg(
-            Arg::new("quick")
-                .long("quick")
-                .action(ArgAction::SetTrue)
-                .help("small and short, to see that it runs; the figures mean nothing"),
-        )
+        .args(bench_options::common())
         .arg(Arg::new("memory-of").long("memory-of").hide(true))
         .arg(Arg::new("repeat").long("repeat").hide(true))
 }
@@ -54,46 +44,20 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     }
     let lines = engine::run(&settings, &mut |text| eprintln!("{text}"))?;
     print!("{}", engine::render(&lines));
-    if let Some(file) = matches.get_one::<String>("json") {
-        std::fs::write(file, engine::json(&lines)).map_err(|error| {
-            Error::new(ErrorCode::FileOpenFailed, format!("cannot write {file}: {error}"))
-        })?;
-    }
-    Ok(())
-}
-
-/// The engine of this name.
-pub fn kind(name: &str) -> Result<Kind> {
-    match name {
-        "pmlog" => Ok(Kind::PmLog),
-        "wiredTiger" if engine::HAS_WIREDTIGER => Ok(Kind::WiredTiger),
-        "wiredTiger" => Err(Error::new(ErrorCode::InvalidOptions, engine::WITHOUT_WIREDTIGER)),
-        other => {
-            Err(Error::bad_value(format!("--engines takes pmlog and wiredTiger, not '{other}'")))
-        }
-    }
+    bench_options::write_json(matches, || engine::json(&lines))
 }
 
 fn settings(matches: &ArgMatches) -> Result<Settings> {
     let text = |name: &str| matches.get_one::<String>(name);
-    let number = |name: &str, default: u64| match text(name) {
-        None => Ok(default),
-        Some(text) => text.parse::<u64>().ok().filter(|number| *number > 0).ok_or_else(|| {
-            Error::bad_value(format!("--{name} should be a number above 0, not '{text}'"))
-        }),
-    };
+    let number = |name: &str, default: u64| bench_options::number(matches, name, default);
     let full = if matches.get_flag("quick") { Settings::quick() } else { Settings::full() };
-    let list = |name: &str| text(name).map(|list| list.split(',').collect::<Vec<_>>());
     let documents = number("documents", full.documents)?;
     Ok(Settings {
-        parts: match list("only") {
+        parts: match bench_options::list(matches, "only") {
             None => full.parts,
             Some(names) => names.into_iter().map(Part::parse).collect::<Result<_>>()?,
         },
-        kinds: match list("engines") {
-            None => full.kinds,
-            Some(names) => names.into_iter().map(kind).collect::<Result<_>>()?,
-        },
+        kinds: bench_options::kinds(matches)?.unwrap_or(full.kinds),
         documents,
         // As many times more as there are by default.
         overwritten: documents.saturating_mul(full.overwritten) / full.documents.max(1),

@@ -1,13 +1,11 @@
 //! `kauri bench ycsb`: YCSB with one thread, pmlog against WiredTiger, by themselves and under servers.
 
-use crate::bench_engine::kind;
+use crate::bench_options::{self, list, number, value};
 use crate::bench_server::{Server, free_port};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bench::engine::{self, HAS_WIREDTIGER, Kind, Scratch, WITHOUT_WIREDTIGER};
-use kauri_bench::ycsb::{
-    self, Driver, Engines, Level, Medium, Operation, Plan, Row, Wire, Workload,
-};
+use kauri_bench::ycsb::{self, Driver, Engines, Level, Medium, Plan, Row, Wire, Workload};
 use std::collections::HashMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -15,9 +13,6 @@ use std::time::Duration;
 
 /// The command line's form.
 pub fn command() -> Command {
-    let value = |name: &'static str, form: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(form).help(help)
-    };
     Command::new("ycsb")
         .about("YCSB A to F with one thread, pmlog against WiredTiger in turns, on several media and cache sizes")
         .long_about(
@@ -36,7 +31,6 @@ pub fn command() -> Command {
         .arg(value("media", "LIST", "pm,flash,disk [default: pm,flash, and disk where --disk-dir is given]"))
         .arg(value("workloads", "LETTERS", "of A to F [default: all]"))
         .arg(value("ratios", "LIST", "caches as parts of the data [default: 2,0.5,0.1]"))
-        .arg(value("engines", "LIST", "pmlog,wiredTiger [default: all that are built in]"))
         .arg(value("address", "LIST", "servers that are there, as pmlog=HOST:PORT,wiredTiger=HOST:PORT, instead of starting any"))
         .arg(value("documents", "N", "documents loaded [default: 200000]"))
         .arg(value("rounds", "N", "slices of each measurement [default: 5]"))
@@ -44,27 +38,7 @@ pub fn command() -> Command {
         .arg(value("flash-dir", "DIR", "where flash is [default: the temporary directory]"))
         .arg(value("memory-dir", "DIR", "where persistent memory is [default: /dev/shm]"))
         .arg(value("disk-dir", "DIR", "where the slow disk is [default: none]"))
-        .arg(value("seed", "N", "seed of choices [default: 1]"))
-        .arg(value("json", "FILE", "also writes the table as JSON"))
-        .arg(
-            Arg::new("quick")
-                .long("quick")
-                .action(ArgAction::SetTrue)
-                .help("small and short, to see that it runs; the figures mean nothing"),
-        )
-}
-
-fn number<T: std::str::FromStr>(matches: &ArgMatches, name: &str, default: T) -> Result<T> {
-    match matches.get_one::<String>(name) {
-        None => Ok(default),
-        Some(text) => text.parse().map_err(|_| {
-            Error::bad_value(format!("--{name} should be a number above 0, not '{text}'"))
-        }),
-    }
-}
-
-fn list<'m>(matches: &'m ArgMatches, name: &str) -> Option<Vec<&'m str>> {
-    matches.get_one::<String>(name).map(|list| list.split(',').collect())
+        .args(bench_options::common())
 }
 
 fn plan(matches: &ArgMatches) -> Result<Plan> {
@@ -90,20 +64,15 @@ fn plan(matches: &ArgMatches) -> Result<Plan> {
             None => full.workloads,
             Some(letters) => Workload::parse(letters)?,
         },
-        kinds: match list(matches, "engines") {
-            None => full.kinds,
-            Some(names) => names.into_iter().map(kind).collect::<Result<_>>()?,
-        },
+        kinds: bench_options::kinds(matches)?.unwrap_or(full.kinds),
         media,
         ratios: match list(matches, "ratios") {
             None => full.ratios,
             Some(list) => list.into_iter().map(ratio).collect::<Result<_>>()?,
         },
         documents: number(matches, "documents", full.documents)?.max(200),
-        rounds: number(matches, "rounds", full.rounds)?.max(1),
-        slice: Duration::from_millis(
-            number(matches, "slice-ms", full.slice.as_millis() as u64)?.max(1),
-        ),
+        rounds: number(matches, "rounds", full.rounds as u64)? as usize,
+        slice: Duration::from_millis(number(matches, "slice-ms", full.slice.as_millis() as u64)?),
         operations_min: full.operations_min,
         directories,
         seed: number(matches, "seed", full.seed)?,
@@ -158,12 +127,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         }
     }
     print!("{}", ycsb::render(&rows));
-    if let Some(file) = matches.get_one::<String>("json") {
-        std::fs::write(file, ycsb::json(&rows)).map_err(|error| {
-            Error::new(ErrorCode::FileOpenFailed, format!("cannot write {file}: {error}"))
-        })?;
-    }
-    Ok(())
+    bench_options::write_json(matches, || ycsb::json(&rows))
 }
 
 /// Servers of its own, one for each engine and medium.
@@ -207,24 +171,7 @@ impl Level for Servers {
 
     fn open(&mut self, kind: Kind, medium: Medium, cache_bytes: u64) -> Result<Box<dyn Driver>> {
         let server = self.start(kind, medium, cache_bytes)?;
-        Ok(Box::new(Connected { wire: Wire::connect(server.address())?, server }))
-    }
-}
-
-/// A server of ours and a connection to it.
-struct Connected {
-    wire: Wire,
-    server: Server,
-}
-
-impl Driver for Connected {
-    fn perform(&mut self, operation: Operation) -> Result<()> {
-        self.wire.perform(operation)
-    }
-
-    fn close(self: Box<Self>) -> Result<()> {
-        drop(self.wire);
-        self.server.stop()
+        Ok(Box::new(Wire::connect(server.address(), Box::new(|| server.stop()))?))
     }
 }
 
@@ -264,6 +211,6 @@ impl Level for Given {
     }
 
     fn open(&mut self, kind: Kind, _: Medium, _: u64) -> Result<Box<dyn Driver>> {
-        Ok(Box::new(Wire::connect(self.address(kind)?)?))
+        Ok(Box::new(Wire::connect(self.address(kind)?, Box::new(|| Ok(())))?))
     }
 }

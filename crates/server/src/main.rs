@@ -2,6 +2,7 @@
 
 mod bench;
 mod bench_engine;
+mod bench_options;
 mod bench_server;
 mod bench_writelock;
 mod bench_ycsb;

@@ -9,21 +9,33 @@ use kauri_storage::conformance::table::{Table, doc};
 use kauri_storage::{CollectionId, OpKind, StorageEngine, StorageError, WriteUnit};
 use std::collections::BTreeMap;
 
+/// So many documents of a kilobyte.
+fn fill(table: &Table, documents: i64) -> BTreeMap<RecordId, Vec<u8>> {
+    let new = |u| doc(0, u, &kilobyte(u as u64));
+    (0..documents).map(|u| (table.insert(&new(u)), new(u))).collect()
+}
+
+/// Gives a document of [`fill`] new contents.
+fn overwrite(
+    table: &Table,
+    model: &mut BTreeMap<RecordId, Vec<u8>>,
+    id: RecordId,
+    (round, random): (i64, &SeededRandom),
+) {
+    let new = doc(round, id.0 as i64 - 1, &kilobyte(random.next_u64()));
+    table.update(id, &new);
+    model.insert(id, new);
+}
+
 #[test]
 fn a_bounded_log_takes_many_times_its_size_in_updates() {
     let mut fixture = Fixture::new(bounded(24));
     let random = SeededRandom::new(7);
-    let mut model = BTreeMap::new();
-    for u in 0..700 {
-        let new = doc(0, u, &kilobyte(u as u64));
-        model.insert(fixture.table.insert(&new), new);
-    }
+    let mut model = fill(&fixture.table, 700);
     for round in 0..4 {
         for _ in 0..3000 {
             let id = RecordId(1 + random.next_u64() % 700);
-            let new = doc(round, id.0 as i64 - 1, &kilobyte(random.next_u64()));
-            fixture.table.update(id, &new);
-            model.insert(id, new);
+            overwrite(&fixture.table, &mut model, id, (round, &random));
         }
         assert_eq!(fixture.contents(), model);
         fixture.engine.flush();
@@ -226,19 +238,13 @@ fn records_that_fill_half_a_segment_are_not_moved_for_ever() {
 fn what_changes_seldom_is_kept_apart() {
     let mut fixture = Fixture::new(bounded(64));
     let random = SeededRandom::new(5);
-    let mut model = BTreeMap::new();
-    for u in 0..2400 {
-        let new = doc(0, u, &kilobyte(u as u64));
-        model.insert(fixture.table.insert(&new), new);
-    }
+    let mut model = fill(&fixture.table, 2400);
     for round in 1..600 {
         for _ in 0..20 {
             // One of ten goes to all, the others to one of twenty.
             let of = if random.next_u64().is_multiple_of(10) { 2400 } else { 120 };
             let id = RecordId(1 + random.next_u64() % of);
-            let new = doc(round, id.0 as i64 - 1, &kilobyte(random.next_u64()));
-            fixture.table.update(id, &new);
-            model.insert(id, new);
+            overwrite(&fixture.table, &mut model, id, (round, &random));
         }
         fixture.engine.flush_round().expect("sealing");
         clean(&fixture.engine);

@@ -4,7 +4,8 @@ use super::amplification::{RECORD_OVERHEAD, pause_until, segment_bytes};
 use super::subject::{Opening, Scratch, Subject};
 use super::table::{Goal, Line};
 use super::workload::{Choice, Collection, Documents, Reader};
-use super::{Kind, Settings, median};
+use super::{Kind, Settings};
+use crate::compare::median;
 use crate::histogram::Histogram;
 use kauri_base::{Error, ErrorCode, Result, Ticket};
 use kauri_storage::Durability;
@@ -200,12 +201,12 @@ pub fn commit(settings: &Settings) -> Result<Vec<Line>> {
         }
     }
     for ((memory, disk), figures) in sides.into_iter().zip(figures) {
-        let [mut first, mut second, mut third, mut fourth] = figures;
-        let (single, multiple) = (median(&mut second), median(&mut third));
-        written.set(memory.kind, median(&mut first));
+        let [first, second, third, fourth] = figures;
+        let (single, multiple) = (median(second), median(third));
+        written.set(memory.kind, median(first));
         one.set(memory.kind, single);
         many.set(memory.kind, multiple);
-        threads.set(memory.kind, median(&mut fourth));
+        threads.set(memory.kind, median(fourth));
         ratio.set(memory.kind, multiple / single.max(f64::MIN_POSITIVE));
         memory.close()?;
         disk.close()?;

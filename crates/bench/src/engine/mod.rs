@@ -251,8 +251,3 @@ pub fn repeat(kind: Kind, operation: &str, settings: &Settings) -> Result<()> {
 pub fn memory_of(kind: Kind, settings: &Settings) -> Result<f64> {
     memory::of(kind, settings)
 }
-
-fn median(figures: &mut [f64]) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(0.0)
-}

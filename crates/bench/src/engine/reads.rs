@@ -3,7 +3,8 @@
 use super::subject::{Opening, Scratch, Subject};
 use super::table::{Goal, Line};
 use super::workload::{Choice, Collection, Documents, Reader};
-use super::{Kind, Settings, median};
+use super::{Kind, Settings};
+use crate::compare::median;
 use kauri_base::{Access, RecordId, Result};
 use kauri_storage::{Direction, RecordScan};
 use std::hint::black_box;
@@ -146,7 +147,7 @@ pub fn get(settings: &Settings) -> Result<Vec<Line>> {
     for mut side in sides {
         let mut figures = std::mem::take(&mut side.figures).into_iter();
         for line in [&mut by_id, &mut by_record] {
-            line.set(side.kind, median(&mut figures.next().unwrap_or_default()));
+            line.set(side.kind, median(figures.next().unwrap_or_default()));
         }
         side.close()?;
     }
@@ -164,7 +165,7 @@ pub fn scan(settings: &Settings) -> Result<Vec<Line>> {
         }
     }
     for mut side in sides {
-        line.set(side.kind, median(&mut side.figures.swap_remove(0)));
+        line.set(side.kind, median(side.figures.swap_remove(0)));
         side.close()?;
     }
     let ratio = line.pmlog.zip(line.wiredtiger).map(|(one, two)| one / two);

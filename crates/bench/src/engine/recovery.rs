@@ -3,7 +3,8 @@
 use super::subject::{Opening, Scratch, Subject};
 use super::table::{Goal, Line};
 use super::workload::{Collection, Documents};
-use super::{Kind, Settings, median};
+use super::{Kind, Settings};
+use crate::compare::median;
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_medium::Dax;
 use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
@@ -92,10 +93,10 @@ pub fn measure(settings: &Settings) -> Result<Vec<Line>> {
             std::fs::remove_dir_all(&path).map_err(failed)?;
             clean.take(settings, *kind, scratch.path())?;
         }
-        table.set(*kind, median(&mut crashed.opened));
-        with_id.set(*kind, median(&mut crashed.attached));
-        clean_table.set(*kind, median(&mut clean.opened));
-        clean_with_id.set(*kind, median(&mut clean.attached));
+        table.set(*kind, median(crashed.opened));
+        with_id.set(*kind, median(crashed.attached));
+        clean_table.set(*kind, median(clean.opened));
+        clean_with_id.set(*kind, median(clean.attached));
     }
     table.remark("files in memory, copied from an open engine after a sync, one thread");
     clean_table.remark("WiredTiger reads nothing then");
@@ -160,7 +161,7 @@ pub fn verify(settings: &Settings) -> Result<Vec<Line>> {
         speeds.push(bytes as f64 / began.elapsed().as_secs_f64() / 1e6);
         assert!(report.damage.is_empty() && report.documents == settings.documents);
     }
-    let (mine, its) = (median(&mut speeds), median(&mut devices));
+    let (mine, its) = (median(speeds), median(devices));
     speed.pmlog = Some(mine);
     device.pmlog = Some(its);
     part.pmlog = Some(mine / its);

@@ -1,6 +1,7 @@
 //! The measurements as a table for people and as JSON for programs.
 
 use super::Kind;
+use crate::columns::aligned;
 use std::fmt::Write as _;
 
 /// What a figure of pmlog should be.
@@ -117,7 +118,7 @@ fn figure(value: Option<f64>) -> String {
 pub fn render(lines: &[Line]) -> String {
     let heads =
         ["measured", "unit", "goal", "pmlog", "", "wiredTiger", "pmlog/wT"].map(str::to_owned);
-    let mut rows = vec![heads];
+    let mut rows = vec![heads.to_vec()];
     for line in lines {
         let verdict = match line.is_met() {
             Some(true) => "met",
@@ -125,7 +126,7 @@ pub fn render(lines: &[Line]) -> String {
             None => "",
         };
         let ratio = line.pmlog.zip(line.wiredtiger).map(|(one, two)| one / two);
-        rows.push([
+        rows.push(vec![
             line.name.clone(),
             line.unit.to_owned(),
             line.goal.text(),
@@ -135,20 +136,7 @@ pub fn render(lines: &[Line]) -> String {
             figure(ratio.filter(|ratio| ratio.is_finite())),
         ]);
     }
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.len()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..7).map(width).collect();
-    let mut out = String::new();
-    for row in &rows {
-        let cells =
-            row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
-                0 | 1 | 4 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
-            });
-        let text = cells.collect::<Vec<_>>().join("  ");
-        let _ = writeln!(out, "{}", text.trim_end());
-    }
+    let mut out = aligned(&rows, &[0, 1, 4]);
     for line in lines.iter().filter(|line| !line.note.is_empty()) {
         let _ = writeln!(out, "  {}: {}", line.name, line.note);
     }

@@ -2,6 +2,7 @@
 
 use super::disk::DeviceReads;
 use super::{Point, Scatter};
+use crate::compare::median;
 use kauri_bson::{DocBuf, DocWriter};
 use std::fmt::Write;
 
@@ -18,7 +19,8 @@ impl Mode {
     /// Reads a second where nothing was written: the median of the points of this scatter and round.
     pub fn base(&self, scatter: Scatter, round: usize) -> Option<f64> {
         let of_base = |p: &&Point| p.scatter == scatter && p.round == round && p.rate == 0.0;
-        median(self.points.iter().filter(of_base).map(|p| p.reads_per_s))
+        let reads: Vec<f64> = self.points.iter().filter(of_base).map(|p| p.reads_per_s).collect();
+        (!reads.is_empty()).then(|| median(reads))
     }
 
     /// The part of its round's base that a point keeps.
@@ -36,9 +38,7 @@ impl Mode {
                 continue;
             }
             let points: Vec<&Point> = self.points.iter().filter(|p| same(p)).collect();
-            let of = |figure: fn(&Point) -> f64| {
-                median(points.iter().map(|p| figure(p))).unwrap_or(f64::NAN)
-            };
+            let of = |figure: fn(&Point) -> f64| median(points.iter().map(|p| figure(p)));
             let point = Point {
                 writes: points.iter().map(|p| p.writes).sum(),
                 writes_per_s: of(|p| p.writes_per_s),
@@ -52,7 +52,8 @@ impl Mode {
                 device: points.iter().filter_map(|p| p.device).reduce(DeviceReads::plus),
                 ..first.clone()
             };
-            let kept = median(points.iter().filter_map(|p| self.kept(p)));
+            let kept: Vec<f64> = points.iter().filter_map(|p| self.kept(p)).collect();
+            let kept = (!kept.is_empty()).then(|| median(kept));
             all.push(Summary { point, kept, points: points.len() });
         }
         all
@@ -68,16 +69,6 @@ pub struct Summary {
     pub kept: Option<f64>,
     /// How many there are.
     pub points: usize,
-}
-
-fn median(figures: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut figures: Vec<f64> = figures.collect();
-    figures.sort_unstable_by(f64::total_cmp);
-    let middle = figures.len() / 2;
-    match figures.len() % 2 {
-        1 => figures.get(middle).copied(),
-        _ => Some((figures.get(middle)? + figures.get(middle.checked_sub(1)?)?) / 2.0),
-    }
 }
 
 /// The line above the table.

@@ -7,10 +7,34 @@ use crate::histogram::Histogram;
 use kauri_base::Result;
 use std::time::{Duration, Instant};
 
-/// Performs operations one after the other.
+/// Performs operations one after the other. Each returns when it is done: found, or acknowledged as the
+/// engine acknowledges by default.
 pub trait Driver {
-    /// Returns when it is done: found, or acknowledged as the engine acknowledges by default.
-    fn perform(&mut self, operation: Operation) -> Result<()>;
+    /// Reads this document whole.
+    fn read(&mut self, number: u64) -> Result<()>;
+
+    /// Gives one of its fields a new value.
+    fn update(&mut self, number: u64, field: usize) -> Result<()>;
+
+    /// Adds a document.
+    fn insert(&mut self, number: u64) -> Result<()>;
+
+    /// Reads so many documents from this one on, or as many as there are.
+    fn scan(&mut self, number: u64, length: u64) -> Result<()>;
+
+    /// Performs one of the mix.
+    fn perform(&mut self, operation: Operation) -> Result<()> {
+        match operation {
+            Operation::Read(number) => self.read(number),
+            Operation::Update(number, field) => self.update(number, field),
+            Operation::Insert(number) => self.insert(number),
+            Operation::Scan(number, length) => self.scan(number, length),
+            Operation::ReadModifyWrite(number, field) => {
+                self.read(number)?;
+                self.update(number, field)
+            }
+        }
+    }
 
     /// Ends as a clean shutdown does.
     fn close(self: Box<Self>) -> Result<()>;

@@ -3,6 +3,7 @@
 use super::driver::Figures;
 use super::mix::Workload;
 use super::{Medium, Plan};
+use crate::columns::aligned;
 use crate::compare::median;
 use crate::engine::Kind;
 use std::fmt::Write as _;
@@ -11,8 +12,8 @@ use std::fmt::Write as _;
 const SCAN_GOAL: f64 = 0.9;
 /// Fewer rounds make a figure void.
 const ROUNDS_MIN: usize = 3;
-/// What the seed had for WiredTiger on persistent memory against flash.
-const SEED_PM_TO_SSD: f64 = 2.0;
+/// What the paper had for WiredTiger on persistent memory against flash.
+const PAPER_PM_TO_SSD: f64 = 2.0;
 
 /// One engine's figures.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +62,7 @@ impl Row {
     /// What the ratio should be at least.
     pub fn goal(&self) -> f64 {
         match (self.compared, self.workload) {
-            (Compared::Media, _) => SEED_PM_TO_SSD,
+            (Compared::Media, _) => PAPER_PM_TO_SSD,
             (_, Workload::E) => SCAN_GOAL,
             _ => 1.0,
         }
@@ -175,7 +176,7 @@ pub fn render(rows: &[Row]) -> String {
         Compared::Media => usize::MAX,
     };
     sorted.sort_by_key(|row| (row.level, place(row)));
-    let mut lines = vec![heads.map(str::to_owned)];
+    let mut lines = vec![heads.map(str::to_owned).to_vec()];
     for row in sorted {
         let verdict = match (&row.void, row.is_met()) {
             (Some(_), _) => "VOID",
@@ -186,7 +187,7 @@ pub fn render(rows: &[Row]) -> String {
         let other = |figure: fn(&Cell) -> f64| {
             row.other.as_ref().map_or("-".to_owned(), |cell| number(figure(cell)))
         };
-        lines.push([
+        lines.push(vec![
             row.level.to_owned(),
             row.what(),
             format!("{}", row.ratio),
@@ -200,20 +201,7 @@ pub fn render(rows: &[Row]) -> String {
             other(|cell| cell.p99_us),
         ]);
     }
-    let width = |column: usize| {
-        lines.iter().filter_map(|line| line.get(column)).map(String::len).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..heads.len()).map(width).collect();
-    let mut out = String::new();
-    for line in &lines {
-        let cells =
-            line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
-                0 | 1 | 8 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
-            });
-        let text = cells.collect::<Vec<_>>().join("  ");
-        let _ = writeln!(out, "{}", text.trim_end());
-    }
+    let mut out = aligned(&lines, &[0, 1, 8]);
     out.push_str(&verdict(rows));
     out
 }
@@ -239,7 +227,7 @@ fn verdict(rows: &[Row]) -> String {
             let _ = writeln!(
                 out,
                 "{level}: WiredTiger on persistent memory {times:.2} times as fast as on flash \
-                 (median; the seed: {SEED_PM_TO_SSD})"
+                 (median; the paper: {PAPER_PM_TO_SSD})"
             );
         }
     }

@@ -1,7 +1,7 @@
 //! The workloads through the storage interface, as a command of the server would use it.
 
 use super::driver::Driver;
-use super::mix::{self, FIELD_BYTES, Operation, Values};
+use super::mix::{self, FIELD_BYTES, Values};
 use crate::engine::Kind;
 use crate::engine::subject::{Opening, Subject};
 use crate::engine::workload::{COLLECTION, Collection, INDEX, Reader};
@@ -91,7 +91,7 @@ impl Stored {
     }
 
     /// Copies a document into the buffer; its record and version.
-    fn read(&mut self, number: u64) -> Result<(RecordId, kauri_base::CommitSeq)> {
+    fn find(&mut self, number: u64) -> Result<(RecordId, kauri_base::CommitSeq)> {
         let key = key_of(&mix::id(number));
         let buffer = &mut self.buffer;
         let found = self.reader.by_key(&self.collection, &key, |record, found| {
@@ -102,9 +102,15 @@ impl Stored {
         black_box(&self.buffer);
         found.ok_or_else(missing)
     }
+}
+
+impl Driver for Stored {
+    fn read(&mut self, number: u64) -> Result<()> {
+        self.find(number).map(drop)
+    }
 
     fn update(&mut self, number: u64, field: usize) -> Result<()> {
-        let (record, seen) = self.read(number)?;
+        let (record, seen) = self.find(number)?;
         let at = mix::field_at(field);
         let place = self.buffer.get_mut(at..at + FIELD_BYTES).ok_or_else(missing)?;
         place.copy_from_slice(&self.values.field());
@@ -170,21 +176,6 @@ impl Stored {
         }
         black_box(&self.buffer);
         if self.found.is_empty() { Err(missing()) } else { Ok(()) }
-    }
-}
-
-impl Driver for Stored {
-    fn perform(&mut self, operation: Operation) -> Result<()> {
-        match operation {
-            Operation::Read(number) => self.read(number).map(drop),
-            Operation::Update(number, field) => self.update(number, field),
-            Operation::Insert(number) => self.insert(number),
-            Operation::Scan(number, length) => self.scan(number, length),
-            Operation::ReadModifyWrite(number, field) => {
-                self.read(number)?;
-                self.update(number, field)
-            }
-        }
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The workloads against a server, over one connection, as a driver sends them.
 
 use super::driver::Driver;
-use super::mix::{self, Operation, SCAN_MAX, Values};
+use super::mix::{self, SCAN_MAX, Values};
 use crate::crud::{exchange, put_message, run};
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bson::{Doc, DocWriter, Value};
@@ -14,12 +14,16 @@ const COLLECTION: &str = "usertable";
 /// Documents of one command while loading.
 const LOAD_BATCH: u64 = 1_000;
 
+/// What is done when a connection has ended: the server is ended, if it is the benchmark's own.
+pub type End = Box<dyn FnOnce() -> Result<()>>;
+
 /// A connection to a server that was loaded before.
 pub struct Wire {
     stream: TcpStream,
     values: Values,
     request: Vec<u8>,
     requests: i32,
+    end: End,
 }
 
 fn failed(error: io::Error) -> Error {
@@ -88,9 +92,9 @@ fn is_as_expected(reply: &[u8], expected: &Expected) -> bool {
 
 impl Wire {
     /// Connects.
-    pub fn connect(address: SocketAddr) -> Result<Wire> {
+    pub fn connect(address: SocketAddr, end: End) -> Result<Wire> {
         let stream = connect(address)?;
-        Ok(Wire { stream, values: Values::new(1), request: Vec::new(), requests: 0 })
+        Ok(Wire { stream, values: Values::new(1), request: Vec::new(), requests: 0, end })
     }
 
     fn ask(&mut self, expected: &Expected, fill: impl FnOnce(&mut DocWriter<'_>)) -> Result<()> {
@@ -109,7 +113,9 @@ impl Wire {
         let text: String = text.chars().take(300).collect();
         Err(Error::new(ErrorCode::OperationFailed, format!("the server answered {text}")))
     }
+}
 
+impl Driver for Wire {
     fn read(&mut self, number: u64) -> Result<()> {
         self.ask(&Expected::Documents(1, 1), |w| {
             w.put("find", COLLECTION);
@@ -150,23 +156,9 @@ impl Wire {
             w.put("singleBatch", true);
         })
     }
-}
-
-impl Driver for Wire {
-    fn perform(&mut self, operation: Operation) -> Result<()> {
-        match operation {
-            Operation::Read(number) => self.read(number),
-            Operation::Update(number, field) => self.update(number, field),
-            Operation::Insert(number) => self.insert(number),
-            Operation::Scan(number, length) => self.scan(number, length),
-            Operation::ReadModifyWrite(number, field) => {
-                self.read(number)?;
-                self.update(number, field)
-            }
-        }
-    }
 
     fn close(self: Box<Self>) -> Result<()> {
-        Ok(())
+        drop(self.stream);
+        (self.end)()
     }
 }
