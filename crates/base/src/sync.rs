@@ -5,19 +5,15 @@
 //! goes on (`crates/storage-log/tests/shuttle`). What nobody waits for with one of these locks held
 //! may as well be the standard library's own.
 
-#[cfg(not(feature = "shuttle"))]
-pub use std::{
-    hint,
-    sync::{
-        Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult,
-        atomic,
-    },
-    thread,
-};
-
 #[cfg(feature = "shuttle")]
-pub use shuttle::{
-    self, hint,
+pub use shuttle;
+#[cfg(feature = "shuttle")]
+use shuttle as runtime;
+#[cfg(not(feature = "shuttle"))]
+use std as runtime;
+
+pub use runtime::{
+    hint,
     sync::{
         Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult,
         atomic,

@@ -20,7 +20,8 @@
 //! | `engine` | the interface |
 //! | `attach`, `keys` | building indexes at the start |
 //! | `images` | index images |
-//! | `verify`, `repair` | checking a directory, mending it |
+//! | `verify`, `repair`, `salvage` | checking a directory, mending it |
+//! | `options`, `status` | what it is opened with; figures |
 //!
 //! Knows nothing of what documents, keys or collections mean. No unsafe.
 

@@ -102,10 +102,6 @@ impl RecoveryUnit for LogUnit {
         }
     }
 
-    fn is_held(&self) -> bool {
-        self.held.is_some()
-    }
-
     fn staged(&self) -> Option<&Staged> {
         self.held.as_ref().map(|held| &held.staged)
     }

@@ -3,9 +3,10 @@
 //! 1. The registry is locked, shared, or exclusively for a unit with DDL. So definitions, stores and
 //!    indexes stay as they are checked.
 //! 2. New tables are made; a unit that is refused leaves them to be dropped.
-//! 3. In a transaction with snapshot isolation: claims of others are looked at, versions are compared, records written, then the
-//!    keys, removals first. What another transaction has in its hands rolls this one back; it is
-//!    tried again from its beginning, and then finds the version changed, or doesn't.
+//! 3. In a transaction with snapshot isolation: claims of others are looked at, versions are
+//!    compared, records written, then the keys, removals first. What another transaction has in its
+//!    hands rolls this one back; it is tried again from its beginning, and then finds the version
+//!    changed, or doesn't.
 //! 4. Counts, the registry, and the commit's number are published.
 
 use crate::core::{Core, failed};
@@ -22,7 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often a unit that is rolled back is tried again, and from which time on it sleeps between.
+/// How often a unit that is rolled back is tried again, and from which time on it sleeps between. There is
+/// nothing to wait for: WiredTiger tells neither who was in the way nor when that one has ended, and it
+/// rolls back for want of cache, too.
 const ATTEMPTS_MAX: u32 = 2_000;
 const ATTEMPTS_AWAKE: u32 = 20;
 const ATTEMPT_PAUSE: Duration = Duration::from_micros(200);
@@ -365,33 +368,9 @@ impl Core {
     ) -> Result<(), Refused> {
         let mut value = Vec::new();
         for (op, id) in unit.ops.iter().zip(ids) {
-            match &op.kind {
-                OpKind::CreateStore => {
-                    if let Some(store) = view.store(op.collection) {
-                        self.rows.put_store(session, store)?;
-                    }
-                    continue;
-                }
-                OpKind::DropStore => {
-                    self.rows.remove_store(session, op.collection)?;
-                    let of_it = |index: &&Arc<IndexState>| index.collection == op.collection;
-                    for index in view.registry.indexes.values().filter(of_it) {
-                        self.rows.remove_index(session, index.id)?;
-                    }
-                    continue;
-                }
-                OpKind::CreateIndex { spec, .. } => {
-                    if let Some(index) = view.index(spec.id, op.collection) {
-                        self.rows.put_index(session, index)?;
-                    }
-                    continue;
-                }
-                OpKind::DropIndex { index } => {
-                    self.rows.remove_index(session, *index)?;
-                    continue;
-                }
-                OpKind::ChangeDefinition => continue,
-                _ => {}
+            if is_ddl(&op.kind) {
+                self.write_rows(view, op, session)?;
+                continue;
             }
             let Some(store) = view.store(op.collection) else { continue };
             let cursor = session.cursor(&store.table, Use::Lookup)?;
@@ -426,6 +405,37 @@ impl Core {
                     cursor.put_record(record, &value)?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// What an operation of DDL changes in the tables of stores and indexes.
+    fn write_rows(
+        &self,
+        view: &View<'_>,
+        op: &WriteOp<'_>,
+        session: &mut Session,
+    ) -> Result<(), Refused> {
+        match &op.kind {
+            OpKind::CreateStore => {
+                if let Some(store) = view.store(op.collection) {
+                    self.rows.put_store(session, store)?;
+                }
+            }
+            OpKind::DropStore => {
+                self.rows.remove_store(session, op.collection)?;
+                let of_it = |index: &&Arc<IndexState>| index.collection == op.collection;
+                for index in view.registry.indexes.values().filter(of_it) {
+                    self.rows.remove_index(session, index.id)?;
+                }
+            }
+            OpKind::CreateIndex { spec, .. } => {
+                if let Some(index) = view.index(spec.id, op.collection) {
+                    self.rows.put_index(session, index)?;
+                }
+            }
+            OpKind::DropIndex { index } => self.rows.remove_index(session, *index)?,
+            _ => {}
         }
         Ok(())
     }

@@ -12,7 +12,6 @@ use kauri_storage::{
 };
 use std::cmp::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering as Atomic;
 
 /// See the module's head.
 pub struct Index {
@@ -66,21 +65,9 @@ pub fn first_with_id(
 }
 
 impl Index {
-    fn is_dropped(&self) -> bool {
-        self.state.dropped.load(Atomic::Acquire)
-    }
-
-    fn unless_dropped<T: Default>(
-        &self,
-        unit: &WtUnit,
-        result: Result<T, Code>,
-    ) -> Result<T, StorageError> {
-        unless_dropped(self.is_dropped(), result, unit)
-    }
-
     /// Fills a batch with what WiredTiger shows the unit.
     fn fill_in(&self, unit: &WtUnit, scan: &mut IndexScan) -> Result<Access<()>, StorageError> {
-        if self.is_dropped() {
+        if self.state.is_dropped() {
             scan.refill(|_, _| {});
             return Ok(Access::Ready(()));
         }
@@ -94,7 +81,7 @@ impl Index {
                 filled
             });
         });
-        self.unless_dropped(unit, outcome)?;
+        unless_dropped(self.state.is_dropped(), outcome, unit)?;
         Ok(Access::Ready(()))
     }
 }
@@ -113,7 +100,7 @@ impl SortedDataInterface for Index {
         if unit.held().is_some() {
             return find_by_scan(self, ru, key);
         }
-        if self.is_dropped() {
+        if self.state.is_dropped() {
             return Ok(Access::Ready(None));
         }
         let mut session = unit.session()?;
@@ -123,7 +110,7 @@ impl SortedDataInterface for Index {
             cursor.reset();
             found
         });
-        self.unless_dropped(unit, found).map(Access::Ready)
+        unless_dropped(self.state.is_dropped(), found, unit).map(Access::Ready)
     }
 
     fn fill(
@@ -139,11 +126,11 @@ impl SortedDataInterface for Index {
     }
 
     fn entries(&self) -> u64 {
-        if self.is_dropped() { 0 } else { self.state.entries.get() }
+        if self.state.is_dropped() { 0 } else { self.state.entries.get() }
     }
 
     fn bytes(&self) -> u64 {
-        if self.is_dropped() { 0 } else { self.state.bytes.get() }
+        if self.state.is_dropped() { 0 } else { self.state.bytes.get() }
     }
 }
 

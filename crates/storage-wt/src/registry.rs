@@ -78,7 +78,19 @@ pub struct IndexState {
     pub dropped: AtomicBool,
 }
 
+impl StoreState {
+    /// Whether it reads as an empty one.
+    pub fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+}
+
 impl IndexState {
+    /// Whether it reads as an empty one.
+    pub fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
     /// Whether a key may be there with its id though the index is unique.
     pub fn is_mixed(&self) -> bool {
         self.mixed.load(Ordering::Acquire)

@@ -74,7 +74,7 @@ impl Hold {
 impl Held {
     /// Fails if the snapshot can't show this store. Looked at after reading.
     pub fn check_store(&self, store: &StoreState) -> Result<(), StorageError> {
-        if self.hold.is_before(&store.changed) || store.dropped.load(Ordering::Acquire) {
+        if self.hold.is_before(&store.changed) || store.is_dropped() {
             return Err(StorageError::SnapshotUnavailable(store.id));
         }
         Ok(())

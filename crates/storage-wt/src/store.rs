@@ -11,7 +11,6 @@ use kauri_storage::{
 };
 use std::cmp::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering as Atomic;
 
 /// A scan copies documents on its way as long as a batch has no more bytes than this.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
@@ -50,18 +49,6 @@ pub fn unless_dropped<T: Default>(
 }
 
 impl Store {
-    fn is_dropped(&self) -> bool {
-        self.state.dropped.load(Atomic::Acquire)
-    }
-
-    fn unless_dropped<T: Default>(
-        &self,
-        unit: &WtUnit,
-        result: Result<T, Code>,
-    ) -> Result<T, StorageError> {
-        unless_dropped(self.is_dropped(), result, unit)
-    }
-
     /// What WiredTiger shows the unit.
     fn get_in<'g>(
         &self,
@@ -72,7 +59,7 @@ impl Store {
             return self.record(id, value).map(|record| Access::Ready(Some(record)));
         }
         let Ok(key) = i64::try_from(id.0) else { return Ok(Access::Ready(None)) };
-        if self.is_dropped() {
+        if self.state.is_dropped() {
             return Ok(Access::Ready(None));
         }
         let mut session = unit.session()?;
@@ -82,7 +69,8 @@ impl Store {
             }
             Ok(Some(unit.kept().keep(cursor.value()?)))
         });
-        let value = self.unless_dropped(unit, found)?.and_then(|place| unit.kept().get(place));
+        let value = unless_dropped(self.state.is_dropped(), found, unit)?
+            .and_then(|place| unit.kept().get(place));
         let record = value.map(|value| self.record(id, value)).transpose()?;
         Ok(Access::Ready(record))
     }
@@ -90,7 +78,7 @@ impl Store {
     fn fill_in(&self, unit: &WtUnit, scan: &mut RecordScan) -> Result<Access<()>, StorageError> {
         let mut outcome = Ok(Vec::new());
         let walk = Walk { direction: scan.direction(), position: scan.position() };
-        if self.is_dropped() {
+        if self.state.is_dropped() {
             scan.refill(|_, _| {});
             return Ok(Access::Ready(()));
         }
@@ -102,7 +90,7 @@ impl Store {
                 filled
             });
         });
-        let ahead = self.unless_dropped(unit, outcome)?;
+        let ahead = unless_dropped(self.state.is_dropped(), outcome, unit)?;
         unit.set_ahead(self.state.table.number, ahead);
         Ok(Access::Ready(()))
     }
@@ -150,7 +138,7 @@ impl RecordStore for Store {
     }
 
     fn stats(&self) -> RecordStoreStats {
-        if self.is_dropped() {
+        if self.state.is_dropped() {
             return RecordStoreStats::default();
         }
         let file = self.core.directory.join(format!("{}.wt", self.state.ident));

@@ -14,7 +14,6 @@ use kauri_storage::{RecoveryUnit, Staged, StorageError};
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// See the module's head.
 pub struct WtUnit {
@@ -76,8 +75,7 @@ impl WtUnit {
         read: Result<T, StorageError>,
     ) -> Result<T, StorageError> {
         let store = self.core.read().stores.get(&index.collection).cloned();
-        let gone = index.dropped.load(Ordering::Acquire);
-        match store.filter(|_| !gone && !held.hold.is_before(&index.created)) {
+        match store.filter(|_| !index.is_dropped() && !held.hold.is_before(&index.created)) {
             Some(store) => self.held_store(held, &store, read),
             None => Err(StorageError::SnapshotUnavailable(index.collection)),
         }
@@ -192,10 +190,6 @@ impl RecoveryUnit for WtUnit {
             self.give_session_back();
             self.core.snapshots.release();
         }
-    }
-
-    fn is_held(&self) -> bool {
-        self.held.is_some()
     }
 
     fn staged(&self) -> Option<&Staged> {

@@ -174,10 +174,10 @@ pub trait RecoveryUnit: Send {
 
     /// Whether a snapshot is held.
     fn is_held(&self) -> bool {
-        false
+        self.staged().is_some()
     }
 
-    /// What only this unit sees, on top of its held snapshot.
+    /// What only this unit sees, on top of its held snapshot. `None` unless one is held.
     fn staged(&self) -> Option<&Staged> {
         None
     }

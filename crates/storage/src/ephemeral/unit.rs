@@ -163,10 +163,6 @@ impl RecoveryUnit for EphemeralUnit {
         self.held = None;
     }
 
-    fn is_held(&self) -> bool {
-        self.held.is_some()
-    }
-
     fn staged(&self) -> Option<&Staged> {
         self.held.as_ref().map(|held| &held.staged)
     }
