@@ -111,6 +111,8 @@ impl Load {
                 }));
             }
             border.wait();
+            // The span that is not counted. Each thread sees its end by the clock, and so does this one,
+            // for the CPU times.
             std::thread::sleep(self.warmup);
             let (own, server) = (cpu_time(std::process::id()), self.server_pid.and_then(cpu_time));
             border.wait();

@@ -2,11 +2,12 @@
 
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bench::writelock::command;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 /// How long a server may take to start: it reads its whole index.
 const START_PATIENCE: Duration = Duration::from_secs(900);
@@ -27,6 +28,21 @@ pub fn free_port() -> Result<u16> {
     Ok(listener.local_addr().map_err(failed)?.port())
 }
 
+/// Reads a server's log to its end; sends when it tells that it listens.
+fn listens(log: Option<ChildStdout>) -> mpsc::Receiver<()> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let lines = log.into_iter().flat_map(|log| BufReader::new(log).lines());
+        for line in lines.map_while(io::Result::ok) {
+            if line.contains("Waiting for connections") {
+                // Whoever has lost patience has gone.
+                let _ = sender.send(());
+            }
+        }
+    });
+    receiver
+}
+
 impl Server {
     /// Starts it with these further arguments, in these control groups, and waits until it listens.
     pub fn start(
@@ -43,8 +59,9 @@ impl Server {
             .arg("--dbpath")
             .arg(dbpath)
             .args(arguments)
-            .stdout(Stdio::null());
-        let child = command.spawn().map_err(failed)?;
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let ready = listens(child.stdout.take());
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let mut server = Server { child, address };
         for cgroup in cgroups {
@@ -53,19 +70,17 @@ impl Server {
                 Error::new(ErrorCode::OperationFailed, format!("{}: {error}", file.display()))
             })?;
         }
-        let deadline = Instant::now() + START_PATIENCE;
-        loop {
-            if let Some(status) = server.child.try_wait().map_err(failed)? {
+        match ready.recv_timeout(START_PATIENCE) {
+            Ok(()) => Ok(server),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(Error::new(ErrorCode::OperationFailed, "the server does not start"))
+            }
+            // It has closed its output.
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = server.child.wait().map_err(failed)?;
                 let message = format!("the server ended at its start: {status}");
-                return Err(Error::new(ErrorCode::OperationFailed, message));
+                Err(Error::new(ErrorCode::OperationFailed, message))
             }
-            if TcpStream::connect(address).is_ok() {
-                return Ok(server);
-            }
-            if Instant::now() > deadline {
-                return Err(Error::new(ErrorCode::OperationFailed, "the server does not start"));
-            }
-            std::thread::sleep(Duration::from_millis(50));
         }
     }
 

@@ -227,7 +227,7 @@ pub fn update(settings: &Settings, sparse: bool) -> Result<Vec<Line>> {
     Ok(if sparse { vec![line] } else { vec![line, rate] })
 }
 
-/// Sleeps until so long after the beginning.
+/// Sleeps until so long after the beginning: the pace of updates that come at a given rate.
 pub fn pause_until(began: Instant, due: Duration) {
     if let Some(left) = due.checked_sub(began.elapsed()) {
         std::thread::sleep(left);

@@ -285,6 +285,7 @@ fn write(
     let due = (0u32..).map(|number| Duration::from_secs_f64(f64::from(number) / rate.max(1e-9)));
     for due in due.take_while(|due| rate > 0.0 && *due < time) {
         match due.checked_sub(began.elapsed()) {
+            // The writer's pace.
             Some(early) => std::thread::sleep(early),
             None if began.elapsed() > due + BEHIND_MAX => break,
             None => {}

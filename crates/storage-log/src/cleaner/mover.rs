@@ -98,6 +98,7 @@ impl Core {
         }
         if let Some(guard) = &mut cleaner.guard {
             guard.leave();
+            // The cleaner's pace; nothing is waited for.
             std::thread::sleep(pause);
             guard.enter();
         }
