@@ -1,7 +1,8 @@
 //! `kauri check`: looks at a data directory that no server has open, and mends it if told to. The same
 //! for `kauri serve --verify full` and `--repair`.
 //!
-//! What is found is told in log lines; the exit status is 0 if nothing is wrong, or nothing any more.
+//! What is found is told in log lines. The exit status is 0 if nothing is damaged, and of a repair if
+//! nothing that matters to documents is any more.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use kauri_base::clock::SystemClock;
