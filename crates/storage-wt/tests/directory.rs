@@ -84,6 +84,24 @@ fn it_is_configured_as_mongodb_configures_it() {
 }
 
 #[test]
+fn without_compression_records_take_their_size() {
+    let bytes = [true, false].map(|compressed| {
+        let directory = TempDir::new();
+        let options = Options { cache_bytes: 64 << 20, compressed, ..Options::default() };
+        let engine = WiredTiger::open(directory.path(), options).expect("opening");
+        let engine: Arc<dyn StorageEngine> = Arc::new(engine);
+        let table = Table::create(&engine, 10, &[]);
+        for i in 0..2000 {
+            table.insert(&doc(i, i, &"compresses well ".repeat(64)));
+        }
+        drop((table, engine));
+        let engine = open(directory.path()).expect("opening");
+        engine.record_store(CollectionId(10)).expect("the store").stats().storage_bytes
+    });
+    assert!(bytes[0] < 1_000_000 && bytes[1] > 2_000_000, "{bytes:?}");
+}
+
+#[test]
 fn tables_of_refused_units_and_of_drops_go() {
     let directory = TempDir::new();
     let tables = || {

@@ -224,3 +224,55 @@ pub fn plot(modes: &[Mode], scatter: Scatter) -> String {
     out.push_str("</svg>\n");
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(round: usize, rate: f64, reads_per_s: f64) -> Point {
+        Point {
+            round,
+            scatter: Scatter::Cold,
+            rate,
+            writes: 3,
+            writes_per_s: rate,
+            lost: 1,
+            reads_per_s,
+            read_p50_us: 1.0,
+            read_p99_us: 2.0,
+            read_max_ms: reads_per_s,
+            read_errors: 1,
+            misses: 10,
+            cache_reads: (0, 0),
+            device: None,
+            process_read_bytes: None,
+            lock_waits: (0, 0),
+        }
+    }
+
+    #[test]
+    fn points_are_compared_with_their_own_round() {
+        let hot = Point { scatter: Scatter::Hot, ..point(0, 0.0, 7.0) };
+        let points = vec![
+            point(0, 0.0, 90.0),
+            point(0, 48.0, 50.0),
+            point(0, 0.0, 110.0),
+            hot,
+            point(1, 0.0, 1000.0),
+            point(1, 48.0, 900.0),
+            point(2, 0.0, 10.0),
+            point(2, 48.0, 6.0),
+            point(3, 48.0, 6.0),
+        ];
+        let mode = Mode { name: "document/on".to_owned(), points };
+        let kept: Vec<_> = [1, 5, 7, 8].map(|at| mode.kept(&mode.points[at])).into();
+        assert_eq!(kept, [Some(0.5), Some(0.9), Some(0.6), None]);
+        let summary = mode.summary();
+        assert_eq!(summary.iter().map(|all| all.points).collect::<Vec<_>>(), [4, 4, 1]);
+        let writing = &summary[1];
+        assert_eq!((writing.kept, writing.point.reads_per_s), (Some(0.6), 28.0));
+        assert_eq!((writing.point.lost, writing.point.misses, writing.point.writes), (4, 40, 12));
+        assert_eq!(writing.point.read_max_ms, 900.0, "the longest of all");
+        assert_eq!(summary[2].kept, Some(1.0), "reads beside hot writes have a base of their own");
+    }
+}
