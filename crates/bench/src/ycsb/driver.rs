@@ -133,6 +133,17 @@ impl Side {
         self.documents = mix.documents();
         Ok(Slice { operations, time: last })
     }
+
+    /// Goes on in the mix without performing anything but the inserts, which what comes later asks for.
+    fn skip(&mut self, mix: &mut Mix, operations: u64) -> Result<()> {
+        for _ in 0..operations {
+            if let Operation::Insert(number) = mix.next() {
+                self.driver.insert(number)?;
+            }
+        }
+        self.documents = mix.documents();
+        Ok(())
+    }
 }
 
 /// Slices that reading before the first measurement may take.
@@ -142,11 +153,12 @@ const PATIENCE: u32 = 4;
 
 /// Measures a workload on all sides in turns. On one medium all do exactly the same operations, as
 /// many as the slowest does in the time of a slice; first that is found out, which warms them up too.
+/// Who has done less than the others when its time is over goes on where they do.
 pub fn measure(plan: &Plan, workload: Workload, sides: &mut [Side]) -> Result<Vec<Figures>> {
     let seed = plan.seed ^ u64::from(u32::from(workload.letter())) << 32;
     let mut mixes: Vec<Mix> =
         sides.iter().map(|side| Mix::new(workload, side.documents, seed)).collect();
-    let mut counts: Vec<u64> = Vec::new();
+    let (mut counts, mut done): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
     for at in 0..sides.len() {
         let (before, rest) = sides.split_at_mut(at);
         let (Some(side), Some(mix)) = (rest.first_mut(), mixes.get_mut(at)) else { break };
@@ -158,12 +170,19 @@ pub fn measure(plan: &Plan, workload: Workload, sides: &mut [Side]) -> Result<Ve
         // The rate, not the count: who is slower takes longer for the same count.
         let count = (slice.rate() * length.as_secs_f64()) as u64;
         counts.push(count.clamp(1, slice.operations.max(1)));
+        done.push(slice.operations);
     }
-    let count_of = |medium: Medium| {
-        let of = sides.iter().zip(&counts).filter(|(side, _)| side.medium == medium);
-        of.map(|(_, count)| *count).min().unwrap_or(1)
+    let media: Vec<Medium> = sides.iter().map(|side| side.medium).collect();
+    let of = |numbers: &[u64], medium: Medium| -> Vec<u64> {
+        let all = media.iter().zip(numbers).filter(|(other, _)| **other == medium);
+        all.map(|(_, number)| *number).collect()
     };
-    let counts: Vec<u64> = sides.iter().map(|side| count_of(side.medium)).collect();
+    let counts: Vec<u64> =
+        media.iter().map(|medium| of(&counts, *medium).into_iter().min().unwrap_or(1)).collect();
+    for ((side, mix), mine) in sides.iter_mut().zip(&mut mixes).zip(&done) {
+        let most = of(&done, side.medium).into_iter().max().unwrap_or(0);
+        side.skip(mix, most - mine)?;
+    }
     let mut figures: Vec<Figures> = sides
         .iter()
         .map(|side| Figures {
@@ -183,10 +202,111 @@ pub fn measure(plan: &Plan, workload: Workload, sides: &mut [Side]) -> Result<Ve
             let (Some(side), Some(mix), Some(figures), Some(count)) = side else { continue };
             let latency = Some(&mut figures.latency);
             let time = plan.slice_on(side.medium) * PATIENCE;
-            figures.slices.push(side.run(mix, *count, time, latency)?);
+            let slice = side.run(mix, *count, time, latency)?;
+            side.skip(mix, count - slice.operations)?;
+            figures.slices.push(slice);
             figures.turns.push(turn);
             turn += 1;
         }
     }
     Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    type Told = Rc<RefCell<Vec<String>>>;
+
+    /// Notes what it is told to do; the slower ones take their time over it.
+    struct Noting {
+        told: Told,
+        takes: Duration,
+    }
+
+    impl Noting {
+        fn note(&self, text: String) -> Result<()> {
+            let began = Instant::now();
+            self.told.borrow_mut().push(text);
+            while began.elapsed() < self.takes {
+                std::hint::spin_loop();
+            }
+            Ok(())
+        }
+    }
+
+    impl Driver for Noting {
+        fn read(&mut self, number: u64) -> Result<()> {
+            self.note(format!("read {number}"))
+        }
+
+        fn update(&mut self, number: u64, field: usize) -> Result<()> {
+            self.note(format!("update {number} {field}"))
+        }
+
+        fn insert(&mut self, number: u64) -> Result<()> {
+            self.note(format!("insert {number}"))
+        }
+
+        fn scan(&mut self, number: u64, length: u64) -> Result<()> {
+            self.note(format!("scan {number} {length}"))
+        }
+
+        fn close(self: Box<Self>) -> Result<()> {
+            self.note("close".to_owned())
+        }
+    }
+
+    #[test]
+    fn a_read_modify_write_reads_first() {
+        let told = Told::default();
+        let mut driver = Noting { told: told.clone(), takes: Duration::ZERO };
+        driver.perform(Operation::ReadModifyWrite(7, 3)).expect("noting");
+        driver.perform(Operation::Scan(1, 2)).expect("noting");
+        assert_eq!(*told.borrow(), ["read 7", "update 7 3", "scan 1 2"]);
+    }
+
+    /// Each as many and the same as the others on its medium, one slice of each in every round.
+    #[test]
+    fn sides_take_turns_at_the_same_operations() {
+        const ROUNDS: usize = 4;
+        let plan = Plan { rounds: ROUNDS, slice: Duration::from_millis(20), ..Plan::quick() };
+        let of = [
+            (Kind::PmLog, Medium::Pm, 0),
+            (Kind::WiredTiger, Medium::Pm, 400),
+            (Kind::PmLog, Medium::Flash, 100),
+        ];
+        let told = of.map(|_| Told::default());
+        let sides = of.iter().zip(&told).map(|((kind, medium, takes), told)| {
+            let takes = Duration::from_micros(*takes);
+            let driver = Box::new(Noting { told: told.clone(), takes });
+            Side::new(*kind, *medium, plan.documents, driver)
+        });
+        let mut sides: Vec<Side> = sides.collect();
+        let figures = measure(&plan, Workload::D, &mut sides).expect("measuring");
+        let mut turns: Vec<usize> = figures.iter().flat_map(|all| all.turns.clone()).collect();
+        let rounds = |all: &Figures| Vec::from_iter(all.turns.iter().map(|turn| turn / of.len()));
+        assert!(figures.iter().all(|all| rounds(all) == Vec::from_iter(0..ROUNDS)), "{turns:?}");
+        let first = |round| figures.iter().position(|all| all.turns[round] == round * of.len());
+        assert_eq!(Vec::from_iter((0..ROUNDS).map(first)), [0, 1, 2, 0].map(Some));
+        turns.sort_unstable();
+        assert_eq!(turns, Vec::from_iter(0..ROUNDS * of.len()));
+        for (all, told) in figures.iter().zip(&told) {
+            let count: u64 = all.slices.iter().map(|slice| slice.operations).sum();
+            assert_eq!(all.latency.count(), count);
+            assert!(count < told.borrow().len() as u64, "what warms up does not count");
+        }
+        let inserts = |side: usize| -> Vec<String> {
+            let told = told[side].borrow();
+            told.iter().filter(|text| text.starts_with("insert")).cloned().collect()
+        };
+        assert!(!inserts(0).is_empty() && inserts(0) == inserts(1));
+        // Where neither was cut short in the end.
+        let last = |side: usize| figures[side].slices.last().map(|slice| slice.operations);
+        if last(0) == last(1) {
+            assert_eq!(told[0].borrow().last(), told[1].borrow().last());
+        }
+    }
 }
