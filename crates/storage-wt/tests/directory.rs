@@ -125,6 +125,8 @@ fn tables_of_refused_units_and_of_drops_go() {
     let engine = open(directory.path()).expect("opening");
     assert_eq!(tables(), 2, "one store and its index are left");
     assert_eq!(engine.stores(), [CollectionId(10)]);
+    let index = |number| engine.index(TableIndex::new(number, true, "u").spec.id).is_some();
+    assert!(index(20) && !index(21), "an index goes with its store");
 }
 
 #[test]
