@@ -22,23 +22,33 @@ pub struct Repaired {
     pub lost: Vec<(Damage, String)>,
 }
 
-/// Puts bytes into the log in place of others, durably, once those are in a file aside.
+/// Puts bytes into the log in place of others that are damaged, durably, once those are in a file aside,
+/// the name of which is answered.
 pub(crate) fn overwrite(
     directory: &dyn Directory,
     medium: &dyn Medium,
-    (name, aside): (&str, &[u8]),
+    (damage, old): (&Damage, &[u8]),
     (at, bytes): (u64, &[u8]),
-) -> Result<()> {
-    directory.replace_file(name, aside, "quarantine")?;
+) -> Result<String> {
+    let name = put_aside(directory, damage, old)?;
     medium.store(at, &[IoSlice::new(bytes)])?;
-    medium.persist(at, bytes.len() as u64, "quarantine")?;
-    medium.drain("quarantine")?;
-    Ok(())
+    medium.persist(at, bytes.len() as u64, "repair.persist")?;
+    medium.drain("repair.drain")?;
+    Ok(name)
 }
 
-/// The file for what is left of a record.
-fn quarantine_name(damage: &Damage) -> String {
-    format!("quarantine.{}.{}", damage.segment, damage.offset)
+/// Copies what is left of a damaged place to a file of its own, durably. A file of that name that holds
+/// something else is an earlier repair's: it stays as it is.
+fn put_aside(directory: &dyn Directory, damage: &Damage, bytes: &[u8]) -> Result<String> {
+    let base = format!("quarantine.{}.{}", damage.segment, damage.offset);
+    let (mut name, mut tries) = (base.clone(), 1u32);
+    while directory.read_file(&name)?.is_some_and(|found| found != bytes) {
+        tries += 1;
+        name = format!("{base}.{tries}");
+    }
+    // Also if it is there: its name may not be durable yet.
+    directory.replace_file(&name, bytes, "repair.aside")?;
+    Ok(name)
 }
 
 /// Repairs a directory by what a check has found in it. Nothing is changed unless the log can be
@@ -59,9 +69,8 @@ pub fn repair(
         let len = u64::from(record_bytes(damage.payload_len)).min(left);
         let mut bytes = vec![0; len as usize];
         log.read(at, &mut bytes)?;
-        let name = quarantine_name(damage);
         // What was there is safe before the record ends.
-        directory.replace_file(&name, &bytes, "quarantine")?;
+        let name = put_aside(&**directory, damage, &bytes)?;
         if engine.bury_damaged(collection, record)? {
             repaired.lost.push((damage.clone(), name));
         }

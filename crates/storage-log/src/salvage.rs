@@ -9,8 +9,10 @@
 //!   end of the segment's records is.
 //!
 //! What was lost may have been the newest version of documents, or the deletion of some: an older
-//! version may be what is left then, and whoever repairs is told so. Each step leaves the log as
-//! it was or mended, so a repair that was cut off can be begun again.
+//! version may be what is left then, and whoever repairs is told so. Index images still show the newest,
+//! and a summary may (that of a segment in the tail is not looked at, but will be), so before anything is
+//! given up they are made unusable. Each step leaves the log as it was or mended, so a repair that was cut
+//! off can be begun again.
 
 use crate::format::meta::Meta;
 use crate::format::record::{FLAG_MOVED, Kind, RecordHeader, Seed};
@@ -29,6 +31,7 @@ use kauri_base::sync::Arc;
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_medium::{Directory, Medium};
 use std::collections::HashSet;
+use std::io::IoSlice;
 
 /// Places that are mended at most.
 const PLACES_MAX: usize = 10_000;
@@ -140,20 +143,24 @@ impl<'d> Salvage<'d> {
             let (record, _) = RecordHeader::decode(&start, seed, SEGMENT_HEADER_BYTES)?;
             Some((epoch, record))
         });
-        let (epoch, stream, lossy, what) = match found {
+        // As an empty segment of images it is free.
+        let empty = (last, Stream::Image);
+        let ((epoch, stream), lossy, what) = match found {
+            Some((_, record)) if matches!(record.kind, Kind::Image | Kind::ImageEnd) => {
+                let what = "the segment's header was lost; the index images in it are given up";
+                (empty, false, what)
+            }
             Some((epoch, record)) => {
-                let stream = match record.kind {
-                    Kind::Image | Kind::ImageEnd => Stream::Image,
-                    _ if record.flags & FLAG_MOVED != 0 => Stream::Cleaner,
-                    _ => Stream::User,
+                let stream = match record.flags & FLAG_MOVED {
+                    0 => Stream::User,
+                    _ => Stream::Cleaner,
                 };
-                (epoch, stream, false, "the segment's header was lost; it has been made anew")
+                ((epoch, stream), false, "the segment's header was lost; it has been made anew")
             }
             None => {
                 let what = "the segment's header was lost and no record could be read; what it held \
                             is lost, and older versions may have taken its place";
-                // As an empty segment of images it is free.
-                (last, Stream::Image, true, what)
+                (empty, true, what)
             }
         };
         let header = SegmentHeader {
@@ -222,9 +229,37 @@ impl<'d> Salvage<'d> {
         self.put(damage, &lost, true, (at, &new))
     }
 
+    /// Makes unusable what tells of records that are about to be given up: index images, and the summary
+    /// of this segment. Without a trailer neither is found.
+    fn forget_trailers(&self, of: u32) -> Result<()> {
+        let segments = self.segments();
+        let count = self.medium.len() / u64::from(segments.segment_bytes());
+        let mut changed = false;
+        for segment in 0..count as u32 {
+            let faults = self.directory.faults();
+            let found =
+                read_header(&*self.medium, faults, &segments, segment, &self.meta.directory)?;
+            let Found::Header(header, _) = found else { continue };
+            if header.stream != Stream::Image && segment != of {
+                continue;
+            }
+            let at = segments.file_offset(segment + 1) - u64::from(TRAILER_BYTES);
+            let nothing = [0; TRAILER_BYTES as usize];
+            self.medium.store(at, &[IoSlice::new(&nothing)])?;
+            self.medium.persist(at, u64::from(TRAILER_BYTES), "repair.trailers.persist")?;
+            changed = true;
+        }
+        if changed {
+            self.medium.drain("repair.trailers.drain")?;
+        }
+        Ok(())
+    }
+
     fn put(&mut self, damage: Damage, old: &[u8], lossy: bool, new: (u64, &[u8])) -> Result<()> {
-        let file = format!("quarantine.{}.{}", damage.segment, damage.offset);
-        overwrite(self.directory, &*self.medium, (&file, old), new)?;
+        if lossy {
+            self.forget_trailers(damage.segment)?;
+        }
+        let file = overwrite(self.directory, &*self.medium, (&damage, old), new)?;
         self.mended.push(Mended { damage, file, lossy });
         Ok(())
     }

@@ -95,7 +95,7 @@ pub struct Damage {
     /// Which record, where known.
     pub record: Option<RecordId>,
     /// Whether the record is a current one, so that data are lost; unknown if the damage hides which
-    /// records are.
+    /// records are. `false` also for what is no record and not missed.
     pub current: Option<bool>,
     /// Bytes of the payload, by what the header or the summary says.
     pub payload_len: u32,
@@ -119,8 +119,17 @@ impl Damage {
         Damage { segment, offset, collection, record, current, payload_len, payload_start, what }
     }
 
+    /// Of what there is another copy of, or what can be told without it: no document is lost.
+    fn harmless(segment: u32, offset: u32, what: impl Into<String>) -> Self {
+        Damage { current: Some(false), ..Damage::at(segment, offset, what) }
+    }
+
     fn of(segment: u32, entry: &Entry, what: &str) -> Self {
+        use Kind::{Commit, CreateStore, DropStore, End, Mark};
+        // The summary tells all of these: nobody reads them.
+        let told = matches!(entry.kind, Commit | CreateStore | DropStore | End | Mark);
         Damage {
+            current: told.then_some(false),
             collection: Some(CollectionId(entry.collection)),
             record: (entry.record != 0).then_some(RecordId(entry.record)),
             payload_len: entry.payload_len,
@@ -175,7 +184,7 @@ fn verify_locked(
     let segments = Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
     let mut report = Report::default();
     if meta.encode() != bytes {
-        report.damage.push(Damage::at(0, 0, format!("one copy of {META_FILE} is damaged")));
+        report.damage.push(Damage::harmless(0, 0, format!("one copy of {META_FILE} is damaged")));
     }
     let log = Log { medium: &*medium, faults, segments: &segments, meta: &meta };
     let scanned = Scan::new(log, threads, &*options.clock).run();
@@ -330,7 +339,8 @@ impl Check<'_> {
         let (header, mut damaged) = match found {
             Found::Header(header, damage) => {
                 if let Some(what) = damage {
-                    self.report.damage.push(Damage::at(segment, 0, what));
+                    let what = format!("{what} in its first copy");
+                    self.report.damage.push(Damage::harmless(segment, 0, what));
                 }
                 (header, damage.is_some())
             }
@@ -367,7 +377,8 @@ impl Check<'_> {
         if !damaged
             && self.read::<{ SEGMENT_HEADER_BYTES as usize }>(segment, 0)? != *header.encode()
         {
-            self.report.damage.push(Damage::at(segment, 0, "one copy of the header is damaged"));
+            let what = "one copy of the header is damaged";
+            self.report.damage.push(Damage::harmless(segment, 0, what));
         }
         Ok(())
     }
@@ -403,7 +414,7 @@ impl Check<'_> {
         let trailer = read_trailer(self.medium, self.faults, self.segments, segment, epoch)?;
         if trailer.is_none() && self.trailer_is_damaged(header)? {
             let at = self.segments.segment_bytes() - TRAILER_BYTES;
-            self.report.damage.push(Damage::at(segment, at, "the trailer is damaged"));
+            self.report.damage.push(Damage::harmless(segment, at, "the trailer is damaged"));
         }
         let Some(trailer) = trailer.filter(|t| end == u32::MAX || t.records_end == end) else {
             return Ok(None);
@@ -411,7 +422,7 @@ impl Check<'_> {
         let contents = read_summary(self.medium, self.faults, self.segments, &trailer)?;
         let Some(contents) = contents else {
             let at = trailer.summary_offset;
-            self.report.damage.push(Damage::at(segment, at, "the summary is damaged"));
+            self.report.damage.push(Damage::harmless(segment, at, "the summary is damaged"));
             return Ok(None);
         };
         Ok(Some(entries_of(&contents)))
@@ -441,7 +452,8 @@ impl Check<'_> {
                     entry == Entry { id: if whole { told.id } else { entry.id }, ..*told }
                 };
                 if expected.is_some_and(|expected| !same(expected)) {
-                    Damage::of(segment, &entry, "the summary tells of another record here")
+                    let what = "the summary tells of another record here";
+                    Damage { current: None, ..Damage::of(segment, &entry, what) }
                 } else if !record.payload_whole {
                     let start = record.payload.iter().take(PAYLOAD_START_BYTES).copied().collect();
                     let damage = Damage::of(segment, &entry, "the payload is damaged");

@@ -323,7 +323,8 @@ fn sealed<'c>(medium: EmulatorConfig) -> Campaign<'c> {
 }
 
 /// The labels that the engine's code asks about: what is named as labels are, files excepted. There is
-/// no drain, no persisting and no file operation without a label, since the medium wants one.
+/// no drain, no persisting and no file operation without a label, since the medium wants one. Those of
+/// repairs are for `repair_sites.rs`.
 fn labels_in_source() -> BTreeSet<String> {
     fn collect(folder: &Path, labels: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(folder).expect("the sources") {
@@ -346,7 +347,8 @@ fn labels_in_source() -> BTreeSet<String> {
 fn is_label(text: &str) -> bool {
     let word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
     let files = ["kauri.meta", "storage.bson"];
-    text.contains('.') && text.split('.').all(word) && !files.contains(&text)
+    let of_repair = text.starts_with("repair.");
+    !of_repair && text.contains('.') && text.split('.').all(word) && !files.contains(&text)
 }
 
 #[test]

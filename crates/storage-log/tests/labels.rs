@@ -73,10 +73,6 @@ fn has_label(arguments: &str) -> bool {
 fn whatever_makes_durable_has_a_label() {
     let mut found = 0;
     for (file, text) in sources("storage-log") {
-        // Repairs are made by hand, with the damaged directory kept aside.
-        if file == "repair.rs" {
-            continue;
-        }
         for method in DURABLE {
             for arguments in calls(&text, method) {
                 // Vectors are drained too: of ranges.

@@ -1,0 +1,114 @@
+//! Power losses and deaths of the process in repairs of damaged directories.
+
+use super::{Damaged, Outcome, Whole, repair_all};
+use kauri_medium::Directory;
+use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_testkit::Dice;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// States by seed at each event, beside the one with nothing and the one with everything.
+const SEEDED: u64 = 4;
+
+/// What a campaign has looked at.
+#[derive(Default, Debug)]
+pub struct Looked {
+    pub repairs: usize,
+    pub images: usize,
+    pub second: usize,
+    /// The labels of repairs that were met, and how often.
+    pub sites: BTreeMap<String, u64>,
+}
+
+/// The states that a power loss after this many events may leave, of which none has been `seen`.
+fn states(image: &Emulator, at: usize, dice: &Dice, seen: &mut BTreeSet<u64>) -> Vec<Emulator> {
+    let mut states =
+        vec![image.crash_at(at, &mut |_| 0), image.crash_at(at, &mut |choice| choice.options - 1)];
+    states.extend((0..SEEDED).map(|_| image.crash_seeded(at, dice.bits())));
+    states.retain(|state| seen.insert(state.content_hash()));
+    states
+}
+
+fn crash_everywhere(
+    damaged: &Damaged<'_>,
+    dice: &Dice,
+    without: Option<&str>,
+    looked: &mut Looked,
+) {
+    let (repaired, outcome) = damaged.repaired(without);
+    looked.repairs += 1;
+    let sites = repaired.faults().sites_seen().into_iter();
+    for (site, count) in sites.filter(|(site, _)| site.starts_with("repair.")) {
+        *looked.sites.entry(site).or_default() += count;
+    }
+    damaged.check_salvaged(&repaired.crash_at(outcome.salvaged.at, &mut |_| 0), &outcome);
+    // What it has done is durable when it says that it is done.
+    damaged.check_repaired(&repaired.crash_at(repaired.events(), &mut |_| 0), &outcome);
+    let mut seen = BTreeSet::new();
+    for at in 1..repaired.events() {
+        for state in states(&repaired, at, dice, &mut seen) {
+            looked.images += 1;
+            after_crash(damaged, &outcome, &state, dice, without, looked);
+        }
+        if dice.percent(10) {
+            after_death(damaged, &outcome, &repaired.process_death_at(at, usize::MAX), without);
+        }
+    }
+}
+
+fn after_crash(
+    damaged: &Damaged<'_>,
+    outcome: &Outcome,
+    state: &Emulator,
+    dice: &Dice,
+    without: Option<&str>,
+    looked: &mut Looked,
+) {
+    damaged.check_crashed(state, outcome);
+    without.into_iter().for_each(|label| state.faults().disable(label));
+    repair_all(state).unwrap_or_else(|error| panic!("the second repair: {error}"));
+    // Sometimes it crashes as well.
+    if dice.percent(10) {
+        let at = dice.below(state.events() as u64) as usize;
+        let again = state.crash_seeded(at, dice.bits());
+        damaged.check_crashed(&again, outcome);
+        repair_all(&again).unwrap_or_else(|error| panic!("the third repair: {error}"));
+        damaged.check_repaired(&again, outcome);
+        looked.second += 1;
+    }
+    damaged.check_repaired(&state.crash_at(state.events(), &mut |_| 0), outcome);
+}
+
+/// The process dies in a repair, the next one ends, and then the power fails. Where the one that died had
+/// done all, the next finds nothing to do, and what it saw may not have been durable: then it is damaged
+/// again, with its copy aside.
+fn after_death(damaged: &Damaged<'_>, outcome: &Outcome, state: &Emulator, without: Option<&str>) {
+    without.into_iter().for_each(|label| state.faults().disable(label));
+    repair_all(state).unwrap_or_else(|error| panic!("the repair after a death: {error}"));
+    let lost = state.crash_at(state.events(), &mut |_| 0);
+    damaged.check_crashed(&lost, outcome);
+    repair_all(&lost).unwrap_or_else(|error| panic!("the repair after that: {error}"));
+    damaged.check_repaired(&lost, outcome);
+    damaged.check_repaired(state, outcome);
+}
+
+/// Damages directories of these seeds in several ways, repairs them, with a safeguard left out if one is
+/// named, and crashes at every event.
+pub fn campaign(medium: EmulatorConfig, seeds: Range<u64>, without: Option<&str>) -> Looked {
+    let mut looked = Looked::default();
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for seed in seeds {
+        let whole = Whole::new(medium, seed, seed % 3 > 0);
+        for round in 0..4 {
+            let dice = Dice::new(seed * 1000 + round);
+            let damaged = whole.damaged(&dice);
+            damaged.what.iter().for_each(|what| *kinds.entry(what).or_default() += 1);
+            if without.is_none() {
+                println!("seed {seed}, round {round}: {:?}", damaged.what);
+            }
+            crash_everywhere(&damaged, &dice, without, &mut looked);
+        }
+    }
+    println!("{looked:?} {kinds:?}");
+    looked
+}
