@@ -15,7 +15,7 @@
 //! off can be begun again.
 
 use crate::format::meta::Meta;
-use crate::format::record::{FLAG_MOVED, Kind, RecordHeader, Seed};
+use crate::format::record::{FLAG_MOVED, FLAG_OLD, Kind, RecordHeader, Seed};
 use crate::format::segment::{HORIZON_BYTES, Horizon, SegmentHeader};
 use crate::format::{
     LOG_FILE, META_FILE, RECORD_ALIGN, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream,
@@ -127,22 +127,14 @@ impl<'d> Salvage<'d> {
                 next = next.max(header.epoch + 1);
             }
         }
-        let mut start = [0; RECORD_HEADER_BYTES as usize];
         let file_offset = segments.file_offset(segment);
-        self.medium.read(file_offset + u64::from(SEGMENT_HEADER_BYTES), &mut start)?;
         // Those of the last segments may not be among the ones that were noted.
         let last = next + count;
         let epochs = (last.saturating_sub(EPOCHS_MAX).max(1)..last).rev();
-        let of_record = |epoch: &u64| {
-            let seed = Seed::new(segment, *epoch);
-            !known.contains(epoch)
-                && RecordHeader::decode(&start, seed, SEGMENT_HEADER_BYTES).is_some()
-        };
-        let found = epochs.filter(of_record).find_map(|epoch| {
-            let seed = Seed::new(segment, epoch);
-            let (record, _) = RecordHeader::decode(&start, seed, SEGMENT_HEADER_BYTES)?;
-            Some((epoch, record))
-        });
+        let (medium, faults) = (&*self.medium, self.directory.faults());
+        let log = Log { medium, faults, segments, meta: &self.meta };
+        let unknown = epochs.filter(|epoch| !known.contains(epoch));
+        let found = log.epoch_of_records(segment, unknown)?;
         // As an empty segment of images it is free.
         let empty = (last, Stream::Image);
         let ((epoch, stream), lossy, what) = match found {
@@ -151,9 +143,10 @@ impl<'d> Salvage<'d> {
                 (empty, false, what)
             }
             Some((epoch, record)) => {
-                let stream = match record.flags & FLAG_MOVED {
+                let stream = match record.flags & (FLAG_MOVED | FLAG_OLD) {
                     0 => Stream::User,
-                    _ => Stream::Cleaner,
+                    FLAG_MOVED => Stream::Cleaner,
+                    _ => Stream::CleanerOld,
                 };
                 ((epoch, stream), false, "the segment's header was lost; it has been made anew")
             }

@@ -5,7 +5,7 @@ use crate::address::{Address, Slot};
 use crate::collection::Collection;
 use crate::core::Core;
 use crate::format::Stream;
-use crate::format::record::{FLAG_ALONE, FLAG_MOVED, Kind, RecordHeader};
+use crate::format::record::{FLAG_ALONE, FLAG_MOVED, FLAG_OLD, Kind, RecordHeader};
 use crate::reader::{Next, RawRecord, RecordReader};
 use crate::slots::Swap;
 use kauri_base::CollectionId;
@@ -21,6 +21,12 @@ const PENDING_BYTES_MAX: u32 = 64 << 10;
 /// Longest pause after so many bytes: the cleaner need not be faster than 100 MB a second as long as
 /// segments are not scarce.
 const PAUSE_MAX: Duration = Duration::from_micros(500);
+
+/// The flags of a copy.
+fn flags_in(stream: Stream) -> u8 {
+    let old = if stream == Stream::CleanerOld { FLAG_OLD } else { 0 };
+    FLAG_ALONE | FLAG_MOVED | old
+}
 
 impl Core {
     /// Moves what counts out of a segment. `false`: something in it can't be read, so it has to
@@ -141,7 +147,7 @@ impl Core {
     ) -> Result<(), StorageError> {
         let Cleaner { outputs, guard: Some(guard), .. } = cleaner else { return Ok(()) };
         let Some(open) = outputs.of(stream) else { return Ok(()) };
-        let header = RecordHeader { flags: FLAG_ALONE | FLAG_MOVED, ..record.header };
+        let header = RecordHeader { flags: flags_in(stream), ..record.header };
         let (to, _) = open
             .append(&header, record.payload)
             .map_err(|error| self.fail("moving a record", error))?;
@@ -230,7 +236,7 @@ impl Core {
         }
         let stream = self.cleaner_room(cleaner, from.segment, &record.header)?;
         let Some(open) = cleaner.outputs.of(stream) else { return Ok(()) };
-        let header = RecordHeader { flags: FLAG_ALONE | FLAG_MOVED, ..record.header };
+        let header = RecordHeader { flags: flags_in(stream), ..record.header };
         let (to, _) = open
             .append(&header, record.payload)
             .map_err(|error| self.fail("moving a record", error))?;

@@ -82,6 +82,8 @@ impl Kind {
 pub const FLAG_ALONE: u8 = 1;
 /// The record is the cleaner's copy; its unit was durable.
 pub const FLAG_MOVED: u8 = 2;
+/// It is in the stream of records that have not been changed for long: should the segment's header be lost.
+pub const FLAG_OLD: u8 = 4;
 
 /// Longest payload: 28 bits.
 pub const PAYLOAD_BYTES_MAX: u32 = (1 << 28) - 1;

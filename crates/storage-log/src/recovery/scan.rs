@@ -8,10 +8,12 @@
 use super::corrupt;
 use super::progress::Progress;
 use crate::format::meta::{Cut, Meta};
-use crate::format::record::{CommitPayload, FLAG_ALONE, Kind, unit_crc};
+use crate::format::record::{
+    CommitPayload, FLAG_ALONE, HeaderBytes, Kind, RecordHeader, Seed, unit_crc,
+};
 use crate::format::segment::{Horizon, Position, SegmentHeader};
 use crate::format::summary::Entry;
-use crate::format::{RECORD_ALIGN, STREAMS_MAX, Stream};
+use crate::format::{RECORD_ALIGN, SEGMENT_HEADER_BYTES, STREAMS_MAX, Stream};
 use crate::reader::{
     Contents, ContentsError, Found, Next, RecordReader, read_contents, read_header, read_trailer,
 };
@@ -20,6 +22,7 @@ use kauri_base::Clock;
 use kauri_base::log::{self, Attr};
 use kauri_medium::{Faults, Medium, parallel};
 use kauri_storage::StorageError;
+use std::collections::HashSet;
 
 /// A segment whose records count.
 pub struct Kept {
@@ -237,6 +240,17 @@ impl<'m> Scan<'m> {
             return Err(corrupt(missing).into());
         }
         let mut candidates = Vec::new();
+        let known = headers.iter().filter_map(|found| match found {
+            Found::Header(header, _) => Some(header.epoch),
+            _ => None,
+        });
+        let known: HashSet<u64> = known.collect();
+        // Those of the last segments may not have been noted anywhere.
+        let next = self.outcome.epoch_next;
+        let unknown: Vec<u64> = (next.saturating_sub(u64::from(count)).max(1)
+            ..next + u64::from(count))
+            .filter(|epoch| !known.contains(epoch))
+            .collect();
         for (segment, found) in (0..count).zip(headers) {
             let what = match found {
                 Found::Header(header, _) if header.stream == Stream::Image => {
@@ -259,11 +273,16 @@ impl<'m> Scan<'m> {
                 Found::Blank => "the header is blank",
                 Found::Garbage(what) => what,
             };
-            if segment < self.outcome.horizon.segments {
+            // A header is durable before the first record.
+            let used = segment < self.outcome.horizon.segments
+                || self.log.epoch_of_records(segment, unknown.iter().copied())?.is_some();
+            if used {
                 let error = self.log.lost_header(segment, what)?;
                 return Err(Stop { error, place: Some(Place::Header(segment)) });
             }
             segments.found(segment, false, true);
+            // It may have had one of these epochs, and hold records of it behind its first one.
+            self.outcome.epoch_next = next + u64::from(count);
         }
         candidates.sort_unstable_by_key(|candidate| candidate.header.epoch);
         Ok(candidates)
@@ -435,6 +454,25 @@ impl<'m> Log<'m> {
             |t| format!("it held {} records of commits {} to {}", t.entries, t.seq_min, t.seq_max),
         );
         Ok(corrupt(format!("segment {segment}: {what}; {held}")))
+    }
+
+    /// The one of these epochs in which the first record of a segment was written, and that record.
+    pub fn epoch_of_records(
+        &self,
+        segment: u32,
+        mut epochs: impl Iterator<Item = u64>,
+    ) -> Result<Option<(u64, RecordHeader)>, StorageError> {
+        let mut start = HeaderBytes::default();
+        let at = self.segments.file_offset(segment) + u64::from(SEGMENT_HEADER_BYTES);
+        self.medium.read(at, &mut start).map_err(crate::io_error)?;
+        if start == HeaderBytes::default() {
+            return Ok(None);
+        }
+        Ok(epochs.find_map(|epoch| {
+            let seed = Seed::new(segment, epoch);
+            let (record, _) = RecordHeader::decode(&start, seed, SEGMENT_HEADER_BYTES)?;
+            Some((epoch, record))
+        }))
     }
 
     fn read_durable(&self, candidate: &Candidate) -> Result<Durable, Stop> {

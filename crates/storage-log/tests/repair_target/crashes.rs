@@ -50,7 +50,9 @@ fn crash_everywhere(
             looked.images += 1;
             after_crash(damaged, &outcome, &state, dice, without, looked);
         }
-        if dice.percent(10) {
+        // A name that is there need not be durable.
+        let event = repaired.describe_event(at - 1).unwrap_or_default();
+        if event.starts_with("rename") || dice.percent(5) {
             after_death(damaged, &outcome, &repaired.process_death_at(at, usize::MAX), without);
         }
     }
