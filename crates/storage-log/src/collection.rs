@@ -37,7 +37,8 @@ pub struct Collection {
     pub storage_bytes: AtomicU64,
     /// Its create record, or once it is dropped its drop record: a [`Slot`].
     pub own_record: AtomicU64,
-    /// Records of it that are physically in the log, whether they count or not.
+    /// Records of it that are physically in the log, whether they count or not; also those of pending
+    /// units, unless these have been dropped.
     pub physical: AtomicU64,
 }
 

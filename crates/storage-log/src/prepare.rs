@@ -118,8 +118,13 @@ impl Core {
                 self.bury(guard, &collection, entry.record, now);
             }
         }
+        self.forget_physical(&collection);
+    }
+
+    /// A record of a collection is not in the log any more, or will never count.
+    pub fn forget_physical(&self, collection: &crate::collection::Collection) {
         if collection.physical.fetch_sub(1, Ordering::AcqRel) == 1 && collection.is_dropped() {
-            self.bury_store(&collection);
+            self.bury_store(collection);
         }
     }
 

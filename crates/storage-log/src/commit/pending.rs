@@ -101,6 +101,10 @@ impl PendingLog for Core {
                 for change in changes {
                     self.apply_change(guard, unit.seq, change, keeper.as_ref());
                 }
+                let is_dropped =
+                    |entry: &&PendingEntry| self.registry.store(entry.collection).is_none();
+                let of_dropped = unit.entries.iter().filter(is_dropped);
+                of_dropped.for_each(|entry| self.uncount_pending(guard, entry));
             }
         };
         let stores = changes.iter().flatten().map(|change| change.store.clone());
@@ -171,6 +175,10 @@ impl Plan {
             };
             entries.push(entry);
             let store = self.stores.get(step.store).and_then(|s| s.store.as_ref());
+            // From now on: if the collection is dropped, its drop record outlives this one.
+            if let Some(store) = store {
+                store.physical.fetch_add(1, Ordering::AcqRel);
+            }
             let Some(store) = store.filter(|_| insert) else {
                 core.segments.add_live(entry.slot);
                 continue;
@@ -377,7 +385,6 @@ impl Core {
             None => self.segments.remove_live(swap()),
         }
         let storage = |len: u32| u64::from(record_bytes(len));
-        store.physical.fetch_add(1, Ordering::AcqRel);
         if is_put {
             store.records.fetch_add(1, Ordering::Relaxed);
             store.bytes.fetch_add(u64::from(entry.payload_len), Ordering::Relaxed);
@@ -400,16 +407,23 @@ impl Core {
         }
     }
 
-    /// A pending record will never be.
+    /// A pending record will never be: it does not keep its collection's drop record either.
     fn forget_pending(&self, guard: &Guard, entry: &PendingEntry) {
-        let store = self.registry.store_or_grave(entry.collection);
-        match store.filter(|_| entry.insert) {
-            None => self.segments.remove_live(entry.slot),
-            Some(store) => {
-                let placeholder = entry.placeholder();
-                if store.slots.clear(guard, entry.record, placeholder) {
-                    self.segments.remove_live(placeholder);
-                }
+        self.uncount_pending(guard, entry);
+        if let Some(store) = self.registry.store_or_grave(entry.collection) {
+            self.forget_physical(&store);
+        }
+    }
+
+    /// A pending record is no longer live. Whose collection was dropped, and its placeholder with it, has
+    /// been uncounted there.
+    fn uncount_pending(&self, guard: &Guard, entry: &PendingEntry) {
+        if !entry.insert {
+            self.segments.remove_live(entry.slot);
+        } else if let Some(store) = self.registry.store_or_grave(entry.collection) {
+            let placeholder = entry.placeholder();
+            if store.slots.clear(guard, entry.record, placeholder) {
+                self.segments.remove_live(placeholder);
             }
         }
     }

@@ -70,6 +70,12 @@ impl Resolution {
         self.is_committed(seq).then_some(settled)
     }
 
+    /// Whether a record is of a unit that is still pending.
+    pub fn is_pending(&self, kind: Kind, seq: u64) -> bool {
+        let pending = matches!(kind, Kind::PendingPut | Kind::PendingTombstone);
+        pending && seq > self.seq && !self.is_dropped(seq)
+    }
+
     /// An entry as it counts, if it does.
     pub fn entry(&self, entry: Entry) -> Option<Entry> {
         let kind = self.settled(entry.kind, entry.seq)?;

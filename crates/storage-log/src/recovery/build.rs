@@ -108,6 +108,10 @@ impl<'s> Builder<'s> {
             run.clear();
         };
         kept.contents.for_each(|entry| {
+            if self.resolution.is_pending(entry.kind, entry.seq) {
+                // It keeps a drop record, should the unit be committed.
+                self.store(entry.collection).physical.fetch_add(1, Ordering::Relaxed);
+            }
             let Some(entry) = self.resolution.entry(entry) else { return };
             let of_document = matches!(entry.kind, Kind::Put | Kind::Tombstone);
             if entry.record >= RECORDS_MAX || (of_document && entry.record == 0) {

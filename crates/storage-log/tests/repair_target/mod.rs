@@ -133,7 +133,7 @@ impl Whole {
     }
 
     /// Damages one place. Answers which bytes that were of use are others now.
-    fn damage(&self, log: &mut [u8], dice: &Dice) -> (&'static str, Vec<Range<usize>>) {
+    fn damage(&self, log: &mut [u8], dice: &Dice) -> (&'static str, Option<Range<usize>>) {
         let (segment, epoch) = *dice.pick(&self.segments).expect("a segment");
         let start = segment * SEGMENT;
         let puts =
@@ -149,24 +149,24 @@ impl Whole {
             0 | 1 => {
                 let bit = dice.below(u64::from(header.payload_len) * 8) as usize;
                 log[at + 32 + bit / 8] ^= 1 << (bit % 8);
-                ("a payload's bit", vec![at + 32 + bit / 8..at + 33 + bit / 8])
+                ("a payload's bit", Some(at + 32 + bit / 8..at + 33 + bit / 8))
             }
             2 => {
                 let bit = dice.below(32 * 8) as usize;
                 log[at + bit / 8] ^= 1 << (bit % 8);
-                ("a header's bit", vec![at + bit / 8..at + bit / 8 + 1])
+                ("a header's bit", Some(at + bit / 8..at + bit / 8 + 1))
             }
             3 => {
                 noise(trailer..trailer + 64);
-                ("a header, and the trailer", vec![noise(at..at + 32)])
+                ("a header, and the trailer", Some(noise(at..at + 32)))
             }
             4 => {
                 noise(start..start + 4096);
-                ("a segment's header", vec![])
+                ("a segment's header", None)
             }
             5 => {
                 noise(start..start + 192);
-                ("a copy of a segment's header", vec![])
+                ("a copy of a segment's header", None)
             }
             6 => {
                 if let Some(trailer) =
@@ -175,16 +175,16 @@ impl Whole {
                     let summary = start + trailer.summary_offset as usize;
                     noise(summary..summary + trailer.summary_bytes as usize);
                 }
-                ("a summary", vec![])
+                ("a summary", None)
             }
             7 => {
                 let from = start + 4096 + dice.below(SEGMENT as u64 - 8192) as usize / 512 * 512;
-                ("sectors", vec![noise(from..from + 512 * (1 + dice.below(6) as usize))])
+                ("sectors", Some(noise(from..from + 512 * (1 + dice.below(6) as usize))))
             }
             _ => {
                 noise(start..start + 4096 + 600);
                 // By what epoch the rest was written can't be told any more.
-                ("a segment's beginning", vec![start..start + SEGMENT])
+                ("a segment's beginning", Some(start..start + SEGMENT))
             }
         }
     }
