@@ -11,6 +11,7 @@
 //! | [`faults`] | errors on demand, and sites that a test switches off to see a crash test fail |
 //! | [`cell`] | an object that readers follow under a guard while it is replaced |
 //! | [`epoch`] | guards and deferred reclamation |
+//! | [`buffer`] | aligned memory for bytes read at once |
 //! | [`cache`] | [`SegmentCache`]: log segments in memory, read by address |
 //! | [`parallel`] | work in parts, on several threads |
 //!
@@ -25,6 +26,7 @@
 
 #![deny(missing_docs)]
 
+pub mod buffer;
 pub mod cache;
 pub mod cell;
 pub mod dax;
@@ -40,6 +42,7 @@ pub mod plain;
 mod sync;
 mod sys;
 
+pub use buffer::{Buffer, DIRECT_ALIGN};
 pub use cache::{CacheConfig, SegmentCache, SegmentStorer, SegmentWriter};
 pub use cell::EpochCell;
 pub use dax::{Dax, Delayed, Latency};

@@ -102,6 +102,13 @@ pub trait Medium: Send + Sync {
     /// Fills `into` from `offset`. All of it or an error.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 
+    /// As [`read`](Medium::read), for bytes that nobody will want again soon: from the device itself, past
+    /// the kernel's memory, where that can be done and `offset`, `into` and its length are multiples of
+    /// [`crate::DIRECT_ALIGN`].
+    fn read_once(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.read(offset, into)
+    }
+
     /// Fills `into` from `offset` if that takes no waiting for a device, and answers whether it has. If
     /// not, or if anything is wrong, [`read`](Medium::read) does it or says what.
     fn read_now(&self, _offset: u64, _into: &mut [u8]) -> bool {

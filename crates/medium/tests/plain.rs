@@ -5,7 +5,7 @@ mod common;
 use common::{TempDir, with_faults};
 use kauri_medium::faults::Fault;
 use kauri_medium::plain::PlainDirectory;
-use kauri_medium::{Directory, Error, Faults, IoKind, Medium};
+use kauri_medium::{Buffer, DIRECT_ALIGN, Directory, Error, Faults, IoKind, Medium};
 use std::io::{IoSlice, Read};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Barrier};
@@ -40,6 +40,35 @@ fn a_log_keeps_what_was_stored_and_is_never_sparse() {
     assert_eq!(log.len(), 1 << 20);
     log.read(4095, &mut into[..6]).unwrap();
     assert_eq!(&into[..6], b"onetwo");
+}
+
+#[test]
+fn what_is_read_once_is_what_was_stored_last_aligned_or_not() {
+    let dir = TempDir::new("once");
+    let log = directory(&dir).create_log("a.log", "t").unwrap();
+    let len = 8 * DIRECT_ALIGN;
+    log.grow(len as u64).unwrap();
+    let mut bytes: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+    log.store(0, &[IoSlice::new(&bytes)]).unwrap();
+    // Another file by its name changes nothing.
+    std::fs::remove_file(dir.path().join("a.log")).unwrap();
+    directory(&dir).create_log("a.log", "t").unwrap();
+    let mut buffer = Buffer::default();
+    for round in 0..2 {
+        for (from, to) in [(0, len), (DIRECT_ALIGN, 3 * DIRECT_ALIGN), (5, 20), (0, 100), (77, len)]
+        {
+            log.read_once(from as u64, buffer.room(to - from)).unwrap();
+            assert_eq!(buffer.bytes(), &bytes[from..to], "{from} to {to}");
+        }
+        let mut unaligned = vec![0; DIRECT_ALIGN + 1];
+        log.read_once(0, &mut unaligned[1..]).unwrap();
+        assert_eq!(unaligned[1..], bytes[..DIRECT_ALIGN]);
+        // Not durable yet, and read all the same.
+        bytes[DIRECT_ALIGN + 1] = round;
+        log.store(DIRECT_ALIGN as u64 + 1, &[IoSlice::new(&[round])]).unwrap();
+    }
+    let beyond = log.read_once(len as u64, buffer.room(DIRECT_ALIGN));
+    assert_eq!(beyond, Err(Error::OutOfBounds));
 }
 
 #[test]
@@ -196,6 +225,8 @@ fn every_failure_of_the_file_system_is_handed_on() {
         assert_eq!(io(), Err(Error::NoSpace), "{kind:?}");
     };
     failing(IoKind::Read, &|| log.read(0, &mut [0]));
+    failing(IoKind::Read, &|| log.read_once(0, &mut [0]));
+    failing(IoKind::Read, &|| log.read_once(0, Buffer::default().room(DIRECT_ALIGN)));
     failing(IoKind::Store, &|| log.store(0, &[IoSlice::new(b"x")]));
     failing(IoKind::Grow, &|| log.grow(8192));
     failing(IoKind::Open, &|| directory.open_log("a.log").map(drop));

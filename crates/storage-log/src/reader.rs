@@ -5,7 +5,7 @@ use crate::format::segment::{HEADER_COPY_AT, SegmentHeader, Trailer};
 use crate::format::summary::{Entry, SummaryReader};
 use crate::format::{RECORD_ALIGN, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, TRAILER_BYTES};
 use crate::segments::Segments;
-use kauri_medium::{Faults, Medium, Result};
+use kauri_medium::{Buffer, DIRECT_ALIGN, Faults, Medium, Result};
 
 /// Bytes that are read at once.
 const CHUNK_BYTES: u32 = 1 << 20;
@@ -194,7 +194,9 @@ pub struct RecordReader<'m> {
     /// Up to where more is read at once than is asked for, and how much.
     ahead: u32,
     chunk: u32,
-    buffer: Vec<u8>,
+    /// Whether what is read is read once, so that the kernel need not keep it.
+    once: bool,
+    buffer: Buffer,
     buffer_start: u32,
     next: u32,
     finished: bool,
@@ -253,7 +255,8 @@ impl<'m> RecordReader<'m> {
             end,
             ahead: u32::MAX,
             chunk: CHUNK_BYTES,
-            buffer: Vec::new(),
+            once: false,
+            buffer: Buffer::default(),
             buffer_start: 0,
             next: SEGMENT_HEADER_BYTES,
             finished: false,
@@ -271,9 +274,17 @@ impl<'m> RecordReader<'m> {
         self.finished = false;
     }
 
-    /// Reads so many bytes at once.
-    pub fn with_chunk(self, chunk: u32) -> Self {
-        RecordReader { chunk, ..self }
+    /// Reads all of the segment from its beginning to its end, once, so many bytes at a time into this
+    /// buffer.
+    pub fn once(mut self, chunk: u32, mut buffer: Buffer) -> Self {
+        buffer.clear();
+        (self.once, self.chunk, self.buffer, self.buffer_start) = (true, chunk, buffer, 0);
+        self
+    }
+
+    /// The buffer, for another reader.
+    pub fn into_buffer(self) -> Buffer {
+        self.buffer
     }
 
     /// Goes on at this offset, and reads what is before `end` at once.
@@ -288,7 +299,7 @@ impl<'m> RecordReader<'m> {
         while offset + RECORD_ALIGN <= self.limit {
             self.bytes(offset, RECORD_ALIGN)?;
             let start = (offset - self.buffer_start) as usize;
-            let words = self.buffer[start..].chunks_exact(RECORD_ALIGN as usize);
+            let words = self.buffer.bytes()[start..].chunks_exact(RECORD_ALIGN as usize);
             let count = words.clone().count();
             let zeros = words.take_while(|word| word.iter().all(|b| *b == 0)).count();
             offset += zeros as u32 * RECORD_ALIGN;
@@ -340,17 +351,31 @@ impl<'m> RecordReader<'m> {
     fn bytes(&mut self, offset: u32, len: u32) -> Result<&[u8]> {
         let buffered = self.buffer_start..self.buffer_start + self.buffer.len() as u32;
         if offset < buffered.start || offset + len > buffered.end {
-            let ahead = self.ahead.saturating_sub(offset).min(self.chunk);
-            let wanted = len.max(ahead).min(self.limit - offset);
-            self.buffer.resize(wanted as usize, 0);
-            self.buffer_start = offset;
-            let read = self.medium.read(self.file_offset + u64::from(offset), &mut self.buffer);
-            if read.is_err() {
-                self.buffer.clear();
-            }
-            read?;
+            self.fill(offset, len)?;
         }
         let start = (offset - self.buffer_start) as usize;
-        Ok(&self.buffer[start..start + len as usize])
+        Ok(&self.buffer.bytes()[start..start + len as usize])
+    }
+
+    /// Reads `len` bytes at `offset`, and what is to be read ahead with them.
+    fn fill(&mut self, offset: u32, len: u32) -> Result<()> {
+        const ALIGN: u32 = DIRECT_ALIGN as u32;
+        let start = if self.once { offset - offset % ALIGN } else { offset };
+        let at = self.file_offset + u64::from(start);
+        let read = if self.once {
+            // What is behind the records' known end is not wanted.
+            let ahead = start.saturating_add(self.chunk).min(self.end.min(self.limit));
+            let end = ahead.max(offset + len).next_multiple_of(ALIGN);
+            self.medium.read_once(at, self.buffer.room((end - start) as usize))
+        } else {
+            let ahead = self.ahead.saturating_sub(start).min(self.chunk);
+            let wanted = len.max(ahead).min(self.limit - start);
+            self.medium.read(at, self.buffer.room(wanted as usize))
+        };
+        self.buffer_start = start;
+        if read.is_err() {
+            self.buffer.clear();
+        }
+        read
     }
 }

@@ -1,21 +1,21 @@
 //! Reading a whole directory and checking every CRC, for `kauri check`. Changes nothing.
 
-use crate::address::Address;
+use crate::address::{Address, Slot};
 use crate::collection::Registry;
 use crate::format::meta::Meta;
 use crate::format::record::Kind;
 use crate::format::segment::{SegmentHeader, Trailer};
-use crate::format::summary::Entry;
+use crate::format::summary::{Entry, SummaryReader};
 use crate::format::{LOG_FILE, META_FILE, SEGMENT_HEADER_BYTES, TRAILER_BYTES};
 use crate::options::Options;
 use crate::reader::{Contents, Found, Next, RecordReader, read_header, read_summary, read_trailer};
 use crate::recovery::{Builder, FoundPending, Kept, Log, Outcome, Place, Scan};
 use crate::segments::Segments;
-use kauri_base::sync::Mutex;
-use kauri_base::sync::atomic::{AtomicU32, Ordering};
+use kauri_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use kauri_base::sync::{Arc, Mutex};
 use kauri_base::{CollectionId, Error, ErrorCode, RecordId, Result};
 use kauri_bson::Doc;
-use kauri_medium::{Directory, EpochDomain, Faults, Medium, parallel};
+use kauri_medium::{Buffer, Directory, EpochDomain, parallel};
 use std::collections::HashMap;
 
 /// What a check has found.
@@ -107,7 +107,10 @@ pub struct Damage {
 
 /// Bytes that are read at once. Large, so that a device that seeks between the segments that are
 /// checked at the same time spends little on that.
-const CHUNK_BYTES: u32 = 4 << 20;
+const CHUNK_BYTES: u32 = 2 << 20;
+/// Segments that are read at the same time, where several threads may: some wait for the device, which
+/// wants several requests to be as fast as it can, while others compute.
+const READS: usize = 4;
 /// Bytes of a damaged payload that are reported.
 const PAYLOAD_START_BYTES: usize = 256;
 
@@ -187,12 +190,11 @@ fn verify_locked(
         report.damage.push(Damage::harmless(0, 0, format!("one copy of {META_FILE} is damaged")));
     }
     let log = Log { medium: &*medium, faults, segments: &segments, meta: &meta };
+    let threads = if threads > 1 { threads.max(READS) } else { threads };
     let scanned = Scan::new(log, threads, &*options.clock).run();
-    let mut ends = HashMap::new();
     match &scanned {
         Ok(outcome) => {
             report.dropped_records = outcome.dropped_records;
-            ends = outcome.kept.iter().map(|kept| (kept.segment, kept.end)).collect();
             report.segments_opened = outcome.epoch_next.saturating_sub(1);
         }
         Err(stop) => {
@@ -207,33 +209,75 @@ fn verify_locked(
     let count = (medium.len() / u64::from(meta.segment_bytes)) as u32;
     report.segments = count;
     report.segment_bytes = meta.segment_bytes;
-    let end_known = scanned.is_ok();
-    let wanted: Vec<(u32, u32)> = (0..count)
-        .filter_map(|segment| match (&scanned, ends.get(&segment)) {
-            (Ok(_), None) => None,
-            (Ok(_), Some(end)) => Some((segment, *end)),
-            (Err(_), _) => Some((segment, u32::MAX)),
-        })
-        .filter(|_| full)
-        .collect();
-    let done = AtomicU32::new(0);
-    let reports = parallel::try_map(threads, wanted.len(), |n| {
-        let report = Report::default();
-        let mut check = Check { medium: &*medium, faults, segments: &segments, end_known, report };
-        if let Some((segment, end)) = wanted.get(n) {
-            check.segment(*segment, *end, &meta)?;
+    match scanned {
+        Ok(outcome) => {
+            check_kept(log, &outcome, threads, full.then_some(progress), &mut report)?;
+            if full {
+                check_images(log, &outcome.images, threads, &mut report)?;
+            }
         }
-        progress(done.fetch_add(1, Ordering::Relaxed) + 1, wanted.len() as u32);
-        Ok::<_, Error>(check.report)
-    })?;
-    reports.into_iter().for_each(|part| report.add(part));
-    if let Ok(outcome) = scanned {
-        if full {
-            check_images(log, &outcome.images, threads, &mut report)?;
+        Err(_) if full => {
+            let done = AtomicU32::new(0);
+            // Where records end nobody knows.
+            let all = check_all(log, (count as usize, threads), false, |n, check| {
+                check.segment(n as u32, u32::MAX, None)?;
+                progress(done.fetch_add(1, Ordering::Relaxed) + 1, count);
+                Ok(())
+            })?;
+            report.add(all);
         }
-        look_at_whole(log, &outcome, threads, &mut report);
+        Err(_) => {}
     }
     Ok(report)
+}
+
+/// Checks the segments that count, if their `progress` is wanted, tells which of the damaged records are
+/// current, and what takes how much space.
+fn check_kept(
+    log: Log<'_>,
+    outcome: &Outcome,
+    threads: usize,
+    progress: Option<&(dyn Fn(u32, u32) + Sync)>,
+    report: &mut Report,
+) -> Result<()> {
+    // As they lie in the file, for devices that seek.
+    let mut kept: Vec<&Kept> = outcome.kept.iter().collect();
+    kept.sort_unstable_by_key(|kept| kept.segment);
+    let whole = Whole::new(log, outcome, threads);
+    let done = AtomicU32::new(0);
+    let checked = check_all(log, (kept.len(), threads), true, |n, check| {
+        let Some(this) = kept.get(n) else { return Ok(()) };
+        if let Some(progress) = progress {
+            check.segment(this.segment, this.end, Some(&this.contents))?;
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1, kept.len() as u32);
+        }
+        whole.add(this, &mut check.report);
+        Ok(())
+    })?;
+    report.add(checked);
+    whole.finish(outcome, report);
+    Ok(())
+}
+
+/// Calls `check` for each part, on several threads, and gathers what was found. Each thread's buffer is used
+/// again and again: where memory is slow that is touched for the first time, that decides.
+fn check_all(
+    log: Log<'_>,
+    (parts, threads): (usize, usize),
+    end_known: bool,
+    check: impl Fn(usize, &mut Check<'_>) -> Result<()> + Sync,
+) -> Result<Report> {
+    let buffers: Mutex<Vec<Buffer>> = Mutex::default();
+    let reports = parallel::try_map(threads, parts, |n| {
+        let buffer = crate::lock(&buffers).pop().unwrap_or_default();
+        let mut part = Check { log, end_known, buffer, report: Report::default() };
+        check(n, &mut part)?;
+        crate::lock(&buffers).push(part.buffer);
+        Ok::<_, Error>(part.report)
+    })?;
+    let mut all = Report::default();
+    reports.into_iter().for_each(|part| all.add(part));
+    Ok(all)
 }
 
 /// Checks the segments of index images. One that was never sealed tells nothing: it was being written
@@ -244,66 +288,77 @@ fn check_images(
     threads: usize,
     report: &mut Report,
 ) -> Result<()> {
-    let Log { medium, faults, segments, meta } = log;
-    let checked = parallel::try_map(threads, images.len(), |n| {
-        let report = Report::default();
-        let mut check = Check { medium, faults, segments, end_known: false, report };
-        if let Some(header) = images.get(n) {
-            check.segment(header.segment, u32::MAX, meta)?;
-        }
-        Ok::<_, Error>(check.report)
+    let checked = check_all(log, (images.len(), threads), false, |n, check| match images.get(n) {
+        Some(header) => check.segment(header.segment, u32::MAX, None),
+        None => Ok(()),
     })?;
-    for part in checked {
-        report.bytes += part.bytes;
-        // Whose index it is is told by what can be read; there is no document to it.
-        let harmless = |damage| Damage { record: None, current: Some(false), ..damage };
-        report.images.extend(part.damage.into_iter().map(harmless));
-    }
+    report.bytes += checked.bytes;
+    // Whose index it is is told by what can be read; there is no document to it.
+    let harmless = |damage| Damage { record: None, current: Some(false), ..damage };
+    report.images.extend(checked.damage.into_iter().map(harmless));
     Ok(())
 }
 
 /// Tells which of the damaged records are current, and what takes how much space.
-fn look_at_whole(log: Log<'_>, outcome: &Outcome, threads: usize, report: &mut Report) {
-    let domain = EpochDomain::new();
-    let found = FoundPending::find(log, &outcome.kept);
-    let resolution = found.map(|found| found.resolution).unwrap_or_default();
-    let builder = Builder::new(domain.clone(), log.segments, threads, resolution);
-    for kept in &outcome.kept {
-        if let Err(error) = builder.add_segment(kept) {
+struct Whole<'m> {
+    log: Log<'m>,
+    domain: Arc<EpochDomain>,
+    builder: Builder<'m>,
+}
+
+impl<'m> Whole<'m> {
+    fn new(log: Log<'m>, outcome: &Outcome, threads: usize) -> Self {
+        let domain = EpochDomain::new();
+        let found = FoundPending::find(log, &outcome.kept);
+        let resolution = found.map(|found| found.resolution).unwrap_or_default();
+        let builder = Builder::new(domain.clone(), log.segments, threads, resolution);
+        Whole { log, domain, builder }
+    }
+
+    /// Adds what a segment holds; several may be added at once.
+    fn add(&self, kept: &Kept, report: &mut Report) {
+        if let Err(error) = self.builder.add_segment(kept) {
             report.damage.push(Damage::at(kept.segment, 0, error.to_string()));
         }
     }
-    let registry = Registry::default();
-    builder.finish(&registry, &HashMap::new());
-    let mut guard = domain.register();
-    guard.enter();
-    for damage in &mut report.damage {
-        let (Some(collection), Some(record)) = (damage.collection, damage.record) else { continue };
-        let slot = registry.store(collection).map(|store| store.slots.load(&guard, record.0));
-        let place = Address { segment: damage.segment, offset: damage.offset };
-        damage.current = Some(slot.is_some_and(|slot| slot.is_live() && slot.address() == place));
-    }
-    report.extents = outcome.kept.iter().map(|kept| extent(log, kept)).collect();
-    let maps = registry.read();
-    let sum = |sum: &kauri_base::sync::atomic::AtomicU64| sum.load(Ordering::Relaxed);
-    report.collections = maps
-        .stores
-        .values()
-        .map(|store| CollectionSize {
-            id: store.id,
-            records: sum(&store.records),
-            bytes: sum(&store.bytes),
-            storage_bytes: sum(&store.storage_bytes),
-        })
-        .collect();
-    report.collections.sort_unstable_by_key(|collection| collection.id);
-    if let Some(catalog) = maps.stores.get(&CollectionId::CATALOG) {
-        catalog.slots.walk(&guard, 0, false, |_, slot| {
-            if slot.is_live() {
-                report.catalog.extend(document(log, slot.address()));
-            }
-            true
-        });
+
+    fn finish(self, outcome: &Outcome, report: &mut Report) {
+        let Whole { log, domain, builder } = self;
+        let registry = Registry::default();
+        builder.finish(&registry, &HashMap::new());
+        let mut guard = domain.register();
+        guard.enter();
+        for damage in &mut report.damage {
+            let (Some(collection), Some(record)) = (damage.collection, damage.record) else {
+                continue;
+            };
+            let slot = registry.store(collection).map(|store| store.slots.load(&guard, record.0));
+            let place = Address { segment: damage.segment, offset: damage.offset };
+            let is_current = |slot: Slot| slot.is_live() && slot.address() == place;
+            damage.current = Some(slot.is_some_and(is_current));
+        }
+        report.extents = outcome.kept.iter().map(|kept| extent(log, kept)).collect();
+        let maps = registry.read();
+        let sum = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        report.collections = maps
+            .stores
+            .values()
+            .map(|store| CollectionSize {
+                id: store.id,
+                records: sum(&store.records),
+                bytes: sum(&store.bytes),
+                storage_bytes: sum(&store.storage_bytes),
+            })
+            .collect();
+        report.collections.sort_unstable_by_key(|collection| collection.id);
+        if let Some(catalog) = maps.stores.get(&CollectionId::CATALOG) {
+            catalog.slots.walk(&guard, 0, false, |_, slot| {
+                if slot.is_live() {
+                    report.catalog.extend(document(log, slot.address()));
+                }
+                true
+            });
+        }
     }
 }
 
@@ -325,17 +380,20 @@ fn document(log: Log<'_>, place: Address) -> Option<Vec<u8>> {
 }
 
 struct Check<'m> {
-    medium: &'m dyn Medium,
-    faults: &'m Faults,
-    segments: &'m Segments,
+    log: Log<'m>,
     /// Whether the scan could tell where each segment's records end.
     end_known: bool,
+    /// What is read goes here.
+    buffer: Buffer,
     report: Report,
 }
 
 impl Check<'_> {
-    fn segment(&mut self, segment: u32, end: u32, meta: &Meta) -> Result<()> {
-        let found = read_header(self.medium, self.faults, self.segments, segment, &meta.directory)?;
+    /// Checks a segment whose records end at `end` (`u32::MAX`: where they say), and hold what the scan has
+    /// `told`: a summary of the scan's need not be read again.
+    fn segment(&mut self, segment: u32, end: u32, told: Option<&Contents>) -> Result<()> {
+        let Log { medium, faults, segments, meta } = self.log;
+        let found = read_header(medium, faults, segments, segment, &meta.directory)?;
         let (header, mut damaged) = match found {
             Found::Header(header, damage) => {
                 if let Some(what) = damage {
@@ -357,21 +415,25 @@ impl Check<'_> {
         };
         self.report.segments_used += 1;
         let records = self.report.records;
-        let summary = self.summary(&header, end)?;
-        let mut reader =
-            RecordReader::new(self.medium, self.faults, self.segments, segment, header.epoch, end)
-                .with_chunk(CHUNK_BYTES);
-        match summary {
-            Some(entries) => {
-                for entry in &entries {
+        let read = match told {
+            Some(Contents::Summary { .. }) => None,
+            _ => self.summary(&header, end)?,
+        };
+        let mut reader = RecordReader::new(medium, faults, segments, segment, header.epoch, end)
+            .once(CHUNK_BYTES, std::mem::take(&mut self.buffer));
+        match read.as_ref().or(told) {
+            Some(Contents::Summary { bytes, entries, segment_bytes, .. }) => {
+                self.report.bytes += bytes.len() as u64;
+                for entry in SummaryReader::new(bytes, *entries, *segment_bytes) {
                     reader.seek(entry.offset);
-                    self.record(segment, &mut reader, Some(entry))?;
+                    self.record(segment, &mut reader, Some(&entry))?;
                 }
             }
             // Without a summary the tail's end can't be told from damage here: the scan does.
-            None => while self.record(segment, &mut reader, None)? {},
+            _ => while self.record(segment, &mut reader, None)? {},
         }
         self.report.bytes += u64::from(reader.offset());
+        self.buffer = reader.into_buffer();
         // All of the header is durable before there are records.
         damaged |= self.report.records == records;
         if !damaged
@@ -386,14 +448,15 @@ impl Check<'_> {
     /// Bytes at an offset in a segment.
     fn read<const N: usize>(&self, segment: u32, offset: u32) -> Result<[u8; N]> {
         let mut bytes = [0; N];
-        self.medium.read(self.segments.file_offset(segment) + u64::from(offset), &mut bytes)?;
+        let at = self.log.segments.file_offset(segment) + u64::from(offset);
+        self.log.medium.read(at, &mut bytes)?;
         Ok(bytes)
     }
 
     /// Whether the segment's trailer would be one if one of its bits were another. A trailer that is
     /// missing tells nothing: not all segments were sealed.
     fn trailer_is_damaged(&self, header: &SegmentHeader) -> Result<bool> {
-        let segment_bytes = self.segments.segment_bytes();
+        let segment_bytes = self.log.segments.segment_bytes();
         let mut bytes: [u8; TRAILER_BYTES as usize] =
             self.read(header.segment, segment_bytes - TRAILER_BYTES)?;
         for bit in 0..8 * bytes.len() {
@@ -407,25 +470,25 @@ impl Check<'_> {
         Ok(false)
     }
 
-    /// The entries of a segment's summary, if it has one that fits its end.
-    fn summary(&mut self, header: &SegmentHeader, end: u32) -> Result<Option<Vec<Entry>>> {
+    /// A segment's summary, if it has one that fits its end.
+    fn summary(&mut self, header: &SegmentHeader, end: u32) -> Result<Option<Contents>> {
+        let Log { medium, faults, segments, .. } = self.log;
         let epoch = Some(header.epoch);
         let segment = header.segment;
-        let trailer = read_trailer(self.medium, self.faults, self.segments, segment, epoch)?;
+        let trailer = read_trailer(medium, faults, segments, segment, epoch)?;
         if trailer.is_none() && self.trailer_is_damaged(header)? {
-            let at = self.segments.segment_bytes() - TRAILER_BYTES;
+            let at = segments.segment_bytes() - TRAILER_BYTES;
             self.report.damage.push(Damage::harmless(segment, at, "the trailer is damaged"));
         }
         let Some(trailer) = trailer.filter(|t| end == u32::MAX || t.records_end == end) else {
             return Ok(None);
         };
-        let contents = read_summary(self.medium, self.faults, self.segments, &trailer)?;
-        let Some(contents) = contents else {
+        let contents = read_summary(medium, faults, segments, &trailer)?;
+        if contents.is_none() {
             let at = trailer.summary_offset;
             self.report.damage.push(Damage::harmless(segment, at, "the summary is damaged"));
-            return Ok(None);
-        };
-        Ok(Some(entries_of(&contents)))
+        }
+        Ok(contents)
     }
 
     /// Checks the record that comes next, which by the summary is `expected`. Answers whether another
@@ -471,10 +534,4 @@ impl Check<'_> {
         self.report.damage.push(damage);
         Ok(go_on)
     }
-}
-
-fn entries_of(contents: &Contents) -> Vec<Entry> {
-    let mut entries = Vec::new();
-    contents.for_each(|entry| entries.push(entry));
-    entries
 }

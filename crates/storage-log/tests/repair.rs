@@ -29,7 +29,11 @@ fn log_bytes(emulator: &Emulator) -> Vec<u8> {
 
 /// Changes a byte of the record whose text begins so, this far behind its header.
 fn damage(emulator: &Emulator, text: &str, at: usize) {
-    let bytes = log_bytes(emulator);
+    damage_in(emulator, &log_bytes(emulator), text, at);
+}
+
+/// The same where the log's bytes are known.
+fn damage_in(emulator: &Emulator, bytes: &[u8], text: &str, at: usize) {
     let place = bytes.windows(text.len()).position(|window| window == text.as_bytes());
     // Header, and the document's beginning before its text.
     let place = place.expect("the text is in the log") - 33 - 32 + at;
@@ -101,4 +105,34 @@ fn a_check_tells_what_takes_space() {
     let size = report.collections.iter().find(|size| size.id == CollectionId(10));
     assert_eq!(size.map(|size| size.records), Some(200));
     assert!(report.segments_opened >= report.extents.len() as u64);
+}
+
+/// Segments are read piece by piece, and records lie across the pieces' ends.
+#[test]
+fn damage_is_found_wherever_pieces_end() {
+    let fixture =
+        Fixture::new(Options { segment_bytes: 8 << 20, cache_bytes: 64 << 20, ..options() });
+    let text = |id: usize| {
+        // The last one is longer than a piece.
+        let len = if id == 8 { 3 << 20 } else { 1_200_007 + 1001 * id };
+        let mut text = format!("<{id}>");
+        text.extend((0..len).map(|i| char::from(b'a' + (i * i / 7 % 23) as u8)));
+        text
+    };
+    for id in 1..=8 {
+        fixture.table.insert(&doc(0, id, &text(id as usize)));
+    }
+    fixture.engine.close().expect("close");
+    let emulator = fixture.emulator;
+    let whole = verify_with(&emulator, true, 2, &|_, _| {}).expect("the check");
+    assert!(whole.damage.is_empty() && whole.bytes > 11_000_000, "{:?}", whole.damage);
+    let bytes = log_bytes(&emulator);
+    for id in 1..=8 {
+        // Of one its beginning, of the next one its end.
+        let at = if id % 2 == 0 { text(id).len() } else { 40 };
+        damage_in(&emulator, &bytes, &format!("<{id}>"), at);
+    }
+    let report = verify_with(&emulator, true, 2, &|_, _| {}).expect("the check");
+    let records: Vec<_> = report.damage.iter().map(|damage| damage.record).collect();
+    assert!(records.iter().copied().eq((1..=8).map(|id| Some(RecordId(id)))), "{records:?}");
 }

@@ -11,12 +11,14 @@
 
 use crate::faults::Faults;
 use crate::sync::lock;
-use crate::{Error, IoKind, Medium, MediumKind, Result, Site, sys};
+use crate::{DIRECT_ALIGN, Error, IoKind, Medium, MediumKind, Result, Site, sys};
 use kauri_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use kauri_base::sync::{Arc, Condvar, Mutex, PoisonError};
+use kauri_base::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::fs::File;
 use std::io::IoSlice;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Zeros written at a time where space can't be allocated.
@@ -42,6 +44,8 @@ pub struct PlainFile {
     faults: Arc<Faults>,
     /// Whether the kernel tells what it has in memory, as far as is known.
     tells: AtomicBool,
+    /// The same file for reads past the kernel's memory, if it can be had so.
+    direct: OnceLock<Option<File>>,
     len: AtomicU64,
     growing: Mutex<()>,
     syncs: Mutex<Syncs>,
@@ -56,6 +60,7 @@ impl PlainFile {
             path,
             faults,
             tells: AtomicBool::new(true),
+            direct: OnceLock::new(),
             len: AtomicU64::new(len),
             growing: Mutex::new(()),
             syncs: Mutex::default(),
@@ -114,6 +119,15 @@ impl PlainFile {
             Some(end) if end <= self.len() => Ok(()),
             _ => Err(Error::OutOfBounds),
         }
+    }
+
+    fn direct(&self) -> Option<&File> {
+        let open = || {
+            // By its number, since another file may have its name now.
+            let same = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            File::options().read(true).custom_flags(libc::O_DIRECT).open(same).ok()
+        };
+        self.direct.get_or_init(open).as_ref()
     }
 
     fn write_zeros(&self, from: u64, to: u64) -> std::io::Result<()> {
@@ -223,11 +237,26 @@ impl Medium for PlainFile {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.check_range(offset, into.len() as u64)?;
         self.faults.before_io(IoKind::Read)?;
-        self.file.read_exact_at(into, offset).map_err(|e| match e.kind() {
-            // Somebody else made the file shorter.
-            std::io::ErrorKind::UnexpectedEof => Error::OutOfBounds,
-            _ => Error::from_io(IoKind::Read, &e),
-        })
+        self.file.read_exact_at(into, offset).map_err(|e| read_error(&e))
+    }
+
+    fn read_once(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let aligned = offset.is_multiple_of(DIRECT_ALIGN as u64)
+            && into.len().is_multiple_of(DIRECT_ALIGN)
+            && into.as_ptr().align_offset(DIRECT_ALIGN) == 0;
+        let Some(direct) = self.direct().filter(|_| aligned) else {
+            return self.read(offset, into);
+        };
+        self.check_range(offset, into.len() as u64)?;
+        self.faults.before_io(IoKind::Read)?;
+        match direct.read_exact_at(into, offset) {
+            // There are file systems that open files so and then don't read them so, and devices that
+            // want more than this alignment.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                self.file.read_exact_at(into, offset).map_err(|e| read_error(&e))
+            }
+            read => read.map_err(|e| read_error(&e)),
+        }
     }
 
     fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
@@ -245,6 +274,14 @@ impl Medium for PlainFile {
                 false
             }
         }
+    }
+}
+
+fn read_error(error: &std::io::Error) -> Error {
+    match error.kind() {
+        // Somebody else made the file shorter.
+        std::io::ErrorKind::UnexpectedEof => Error::OutOfBounds,
+        _ => Error::from_io(IoKind::Read, error),
     }
 }
 
