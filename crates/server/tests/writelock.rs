@@ -18,7 +18,7 @@ fn the_experiment_runs_in_all_modes() {
     std::fs::create_dir_all(&dbpath).unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let output = Command::new(env!("CARGO_BIN_EXE_kauri"))
-        .args(["bench", "writelock", "--documents", "60000", "--hot", "500", "--seconds", "1"])
+        .args(["bench", "writelock", "--documents", "200000", "--hot", "500", "--seconds", "1"])
         .args([
             "--rounds",
             "1",
@@ -54,9 +54,9 @@ fn the_experiment_runs_in_all_modes() {
             assert_eq!(number(point, "readErrors"), 0.0, "{told}");
             assert!(number(point, "readsPerSecond") > 0.0, "{told}");
         }
-        // Most of the documents that are not read are not in memory.
-        assert!(number(&points[4], "misses") >= 30.0, "{told}");
-        assert!(number(&points[4], "cacheReads") >= 30.0, "{told}");
+        // Many of the documents that are not read are not in memory.
+        assert!(number(&points[4], "misses") >= 20.0, "{told}");
+        assert!(number(&points[4], "cacheReads") >= 20.0, "{told}");
         // Both points without writes are what the others are compared with, and one in the summary.
         let reads: Vec<_> = points.iter().map(|p| number(p, "readsPerSecond")).collect();
         let base = (reads[3] + reads[5]) / 2.0;
