@@ -1,8 +1,8 @@
 //! `kauri check`: looks at a data directory that no server has open, and mends it if told to. The same
 //! for `kauri serve --verify full` and `--repair`.
 //!
-//! What is found is told in log lines. The exit status is 0 if nothing is damaged, and of a repair if
-//! nothing that matters to documents is any more.
+//! What is found is told in log lines. The exit status is 0 if nothing is damaged that matters to
+//! documents; what is left of a repair doesn't.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use kauri_base::clock::SystemClock;
@@ -70,6 +70,9 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     }
     if matches.get_flag("repair") {
         return repair(&directory, &report, &names, &*clock);
+    }
+    if matters(&report) == 0 {
+        return Ok(());
     }
     Err(damaged(&report, "is damaged in"))
 }
@@ -210,7 +213,11 @@ fn tell(damage: &Damage, names: &Names) {
     if let Some(current) = damage.current {
         attr = attr.num("current", current);
     }
-    log::error("STORAGE", 6_200_203, CTX, "Damaged", attr);
+    if damage.current == Some(false) {
+        log::warning("STORAGE", 6_200_203, CTX, "Damaged, but no document is in need of it", attr);
+    } else {
+        log::error("STORAGE", 6_200_203, CTX, "Damaged", attr);
+    }
 }
 
 fn repair(
