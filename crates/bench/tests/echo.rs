@@ -1,7 +1,7 @@
 //! The generator against the echo server, small and short.
 
 use kauri_bench::echo::{EchoServer, preamble};
-use kauri_bench::load::{Client, Load};
+use kauri_bench::load::{Client, Load, Report};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -42,16 +42,20 @@ fn every_request_gets_a_reply_of_the_size_asked_for() {
     for (connections, threads, request_bytes, reply_bytes) in
         [(1, 1, 100, 1100), (16, 2, 100, 1100), (5, 3, 300_000, 16), (3, 1, 16, 2_000_000)]
     {
-        let load = Load {
-            address: server.address(),
-            connections,
-            threads,
-            warmup: Duration::from_millis(20),
-            measure: Duration::from_millis(150),
-            server_pid: Some(std::process::id()),
+        let run = |measure| {
+            let load = Load {
+                address: server.address(),
+                connections,
+                threads,
+                warmup: Duration::from_millis(20),
+                measure: Duration::from_millis(measure),
+                server_pid: Some(std::process::id()),
+            };
+            load.run(|_| Sized { request_bytes, reply_bytes }).unwrap()
         };
-        let report = load.run(|_| Sized { request_bytes, reply_bytes }).unwrap();
-        assert!(report.latency.count() >= connections as u64, "{}", report.latency.count());
+        // A machine with other things to do may need longer.
+        let enough = |report: &Report| report.latency.count() >= connections as u64;
+        let report = [150, 1500, 15_000].into_iter().map(run).find(enough).unwrap();
         assert_eq!(report.errors, 0);
         assert!(report.throughput() > 0.0 && report.server_cpu.is_some());
         assert!(report.latency.percentile_ns(0.5) > 0);

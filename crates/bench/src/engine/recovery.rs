@@ -37,7 +37,7 @@ impl Rates {
 
     fn take(&mut self, settings: &Settings, kind: Kind, path: &Path) -> Result<()> {
         let began = Instant::now();
-        let subject = Subject::open(kind, path, &opening(settings))?;
+        let mut subject = Subject::open_idle(kind, path, &opening(settings))?;
         let open = began.elapsed().as_secs_f64();
         let collection = Collection::attach(&subject)?;
         let all = began.elapsed().as_secs_f64();
@@ -45,6 +45,7 @@ impl Rates {
         self.opened.push(settings.documents as f64 / open);
         self.attached.push(settings.documents as f64 / all);
         drop(collection);
+        subject.start(&opening(settings));
         subject.close()
     }
 }

@@ -94,6 +94,14 @@ pub struct Subject {
 impl Subject {
     /// Opens the engine in this directory and starts its maintenance.
     pub fn open(kind: Kind, path: &Path, opening: &Opening) -> Result<Subject> {
+        let mut subject = Subject::open_idle(kind, path, opening)?;
+        subject.start(opening);
+        Ok(subject)
+    }
+
+    /// Opens the engine only: what is attached before maintenance starts can use what recovery has read, as
+    /// in a server.
+    pub fn open_idle(kind: Kind, path: &Path, opening: &Opening) -> Result<Subject> {
         let (engine, checkpoint, close): Opened = match kind {
             Kind::PmLog => {
                 let options = kauri_storage_log::Options {
@@ -115,17 +123,20 @@ impl Subject {
             }
             Kind::WiredTiger => open_wiredtiger(path, opening)?,
         };
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut threads = Vec::new();
-        for maintenance in engine.maintenance() {
+        let (stop, threads) = (Arc::new(AtomicBool::new(false)), Vec::new());
+        let path = path.to_owned();
+        Ok(Subject { kind, engine, checkpoint, close: Some(close), path, stop, threads })
+    }
+
+    /// Starts the maintenance.
+    pub fn start(&mut self, opening: &Opening) {
+        for maintenance in self.engine.maintenance() {
             if !opening.cleaner && maintenance.name == "log-cleaner" {
                 continue;
             }
-            let (stop, mut run) = (stop.clone(), maintenance.run);
-            threads.push((std::thread::spawn(move || run(&stop)), maintenance.wake));
+            let (stop, mut run) = (self.stop.clone(), maintenance.run);
+            self.threads.push((std::thread::spawn(move || run(&stop)), maintenance.wake));
         }
-        let path = path.to_owned();
-        Ok(Subject { kind, engine, checkpoint, close: Some(close), path, stop, threads })
     }
 
     /// Ends maintenance and leaves the data as a clean shutdown does.
