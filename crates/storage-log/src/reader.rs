@@ -55,10 +55,19 @@ impl Contents {
     }
 }
 
+/// A copy of a header that is not as the one to go by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OtherCopy {
+    /// Where it is in the segment: 0, or [`HEADER_COPY_AT`] if it is the second one.
+    pub offset: u32,
+    /// What is wrong with it.
+    pub what: &'static str,
+}
+
 /// What stands where a segment's header is expected.
 pub enum Found {
-    /// A header of this directory and segment, and what is wrong with its first copy.
-    Header(Box<SegmentHeader>, Option<&'static str>),
+    /// A header of this directory and segment, and what is wrong with its other copy.
+    Header(Box<SegmentHeader>, Option<OtherCopy>),
     /// Nothing: zeros.
     Blank,
     /// Something else.
@@ -90,8 +99,12 @@ pub fn read_header(
         Ok(Box::new(header))
     };
     Ok(match (read(&bytes), read(&bytes[HEADER_COPY_AT..])) {
-        (Ok(header), _) => Found::Header(header, None),
-        (Err(what), Ok(header)) => Found::Header(header, Some(what)),
+        (Ok(header), Ok(copy)) if header == copy => Found::Header(header, None),
+        (Ok(header), copy) => {
+            let what = copy.err().unwrap_or("the header is not the newest");
+            Found::Header(header, Some(OtherCopy { offset: HEADER_COPY_AT as u32, what }))
+        }
+        (Err(what), Ok(header)) => Found::Header(header, Some(OtherCopy { offset: 0, what })),
         (Err(what), Err(_)) if bytes.iter().any(|byte| *byte != 0) => Found::Garbage(what),
         (Err(_), Err(_)) => Found::Blank,
     })

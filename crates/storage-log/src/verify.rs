@@ -8,7 +8,9 @@ use crate::format::segment::{SegmentHeader, Trailer};
 use crate::format::summary::{Entry, SummaryReader};
 use crate::format::{LOG_FILE, META_FILE, SEGMENT_HEADER_BYTES, TRAILER_BYTES};
 use crate::options::Options;
-use crate::reader::{Contents, Found, Next, RecordReader, read_header, read_summary, read_trailer};
+use crate::reader::{
+    Contents, Found, Next, OtherCopy, RecordReader, read_header, read_summary, read_trailer,
+};
 use crate::recovery::{Builder, FoundPending, Kept, Log, Outcome, Place, Scan};
 use crate::segments::Segments;
 use kauri_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -395,8 +397,10 @@ impl Check<'_> {
         let Log { medium, faults, segments, meta } = self.log;
         let found = read_header(medium, faults, segments, segment, &meta.directory)?;
         let (header, mut damaged) = match found {
-            Found::Header(header, damage) => {
-                if let Some(what) = damage {
+            Found::Header(header, copy) => {
+                // The second one is outdated or torn wherever a crash has interrupted its storing.
+                let damage = copy.filter(|copy| copy.offset == 0);
+                if let Some(OtherCopy { what, .. }) = damage {
                     let what = format!("{what} in its first copy");
                     self.report.damage.push(Damage::harmless(segment, 0, what));
                 }

@@ -3,7 +3,7 @@
 
 mod crash_target;
 
-use crash_target::Target;
+use crash_target::{SEGMENT, Target};
 use kauri_bson::{DocBuf, Value};
 use kauri_medium::Directory;
 use kauri_medium::emulator::{About, Emulator, EmulatorConfig};
@@ -20,7 +20,6 @@ use std::path::Path;
 
 const LOG: &str = "pmlog.0";
 const META: &str = "kauri.meta";
-const SEGMENT: usize = 64 << 10;
 const HEADER: usize = SEGMENT_HEADER_BYTES as usize;
 
 type Sites = BTreeMap<String, u64>;

@@ -64,11 +64,16 @@ pub struct Crashes<'t> {
     /// Points of a recovery that more ways lead from are not looked at in all states; 0: one state of
     /// one point.
     in_recovery: usize,
+    /// Which events to crash again at, and in how many states at each; else at a few by seed.
+    again_at: Option<(Wanted, usize)>,
     /// Threads that look at images.
     threads: usize,
     /// Hashes of all images that were looked at.
     images: Mutex<HashSet<u64>>,
 }
+
+/// Chooses events by their descriptions ([`Emulator::describe_event`]).
+pub type Wanted = fn(&str) -> bool;
 
 /// What was looked at.
 #[derive(Default, Debug)]
@@ -139,6 +144,7 @@ impl<'t> Crashes<'t> {
             sites: Mutex::default(),
             further_steps: 40,
             in_recovery: 0,
+            again_at: None,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             images: Mutex::default(),
         }
@@ -155,6 +161,13 @@ impl<'t> Crashes<'t> {
     pub fn in_recovery_only(mut self, most: usize) -> Self {
         self.further_steps = 0;
         self.in_recovery = most;
+        self
+    }
+
+    /// Crashes again behind each of these events, in recovery and in work that follows it, in up to `each`
+    /// states.
+    pub fn again_at(mut self, wanted: Wanted, each: usize) -> Self {
+        self.again_at = Some((wanted, each));
         self
     }
 
@@ -298,6 +311,35 @@ impl<'t> Crashes<'t> {
         self.look_at(recording, Loss::Process, &next)
     }
 
+    /// Looks at up to `each` states after a crash behind each of these events.
+    pub fn crashes_at(
+        &self,
+        recording: &Recording,
+        loss: Loss,
+        wanted: Wanted,
+        each: usize,
+    ) -> Report {
+        let emulator = &recording.emulator;
+        let mut images = Vec::new();
+        let dice = Dice::new(each as u64);
+        for at in behind(emulator, 0, wanted) {
+            let mut seen = BTreeSet::new();
+            for nth in 0..each {
+                let seed = dice.bits();
+                let image = match loss {
+                    Loss::Power => emulator.crash_seeded(at, seed),
+                    Loss::Process if nth == 0 => emulator.process_death_at(at, usize::MAX),
+                    Loss::Process => emulator.process_death_at(at, seed as usize % 256),
+                };
+                if seen.insert(image.content_hash()) {
+                    images.push(Image { at, seed, emulator: image });
+                }
+            }
+        }
+        let images = Mutex::new(images);
+        self.look_at(recording, loss, &|| lock(&images).pop())
+    }
+
     fn look_at(
         &self,
         recording: &Recording,
@@ -402,6 +444,18 @@ impl<'t> Crashes<'t> {
             }
             return seen.len();
         }
+        if let Some((wanted, each)) = self.again_at {
+            let mut seen = BTreeSet::new();
+            for at in behind(image, found, wanted) {
+                for seed in (0..each).map(|_| dice.bits()) {
+                    let second = image.crash_seeded(at, seed);
+                    if seen.insert(second.content_hash()) {
+                        look(at, &second, seed);
+                    }
+                }
+            }
+            return seen.len();
+        }
         let mut ends = vec![opened];
         if self.further_steps > 0 {
             ends.push(image.events());
@@ -423,6 +477,12 @@ fn states_at(emulator: &Emulator, at: usize, most: usize) -> (Vec<Emulator>, boo
         Some(all) => (all, true),
         None => (emulator.crash_one_by_one_at(at, most / 4), false),
     }
+}
+
+/// How many events there are up to each of those that are wanted, from one of them.
+fn behind(emulator: &Emulator, from: usize, wanted: Wanted) -> Vec<usize> {
+    let is_wanted = |at: &usize| emulator.describe_event(*at).is_some_and(|event| wanted(&event));
+    (from..emulator.events()).filter(is_wanted).map(|at| at + 1).collect()
 }
 
 struct Image {

@@ -6,8 +6,8 @@ use super::{
 
 const HEADER_MAGIC: &[u8; 8] = b"KAURISEG";
 const TRAILER_MAGIC: &[u8; 8] = b"KAURISUM";
-/// Bytes of a header that its CRC covers end here.
-const HEADER_END: usize = 192;
+/// Bytes of a header that its CRC covers end here; what follows is nothing.
+pub const HEADER_END: usize = 192;
 /// Where a header's second copy is: in another sector, should one rot.
 pub const HEADER_COPY_AT: usize = 2048;
 /// Bytes of a horizon.

@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - Nothing is changed on the medium before the decision of step 2, and then only by replacing the
-//!   metadata file. So a crash in a recovery changes nothing, and a later one decides the same.
+//!   metadata file, and copies of headers that are not as the one that was gone by. So a crash in a recovery changes nothing, and a later one decides the same.
 //! - Segments that existed are never appended to.
 
 mod build;
@@ -23,6 +23,7 @@ use crate::collection::Registry;
 use crate::core::Core;
 use crate::flush::Flushing;
 use crate::format::meta::Meta;
+use crate::format::segment::HEADER_END;
 use crate::format::{META_FILE, SEGMENT_HEADER_BYTES, Stream};
 use crate::head::Head;
 use crate::images::{self, FoundImages, Images};
@@ -40,6 +41,7 @@ use kauri_medium::{
     CacheConfig, Directory, EpochDomain, Medium, MediumKind, SegmentCache, parallel,
 };
 use kauri_storage::StorageError;
+use std::io::IoSlice;
 
 pub use build::Builder;
 pub use directory::Opened;
@@ -86,6 +88,7 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
     let image_segments = found.segments.clone();
     let images = Images::new(scan.cut.seq, found, changed);
 
+    mend_headers(&*medium, &segments, &scan)?;
     persist_kept(&*medium, &segments, &scan)?;
     let meta = note_cut(&*directory, &*medium, &meta, &scan)?;
     let cache = open_cache(&medium, &domain, &options)?;
@@ -159,6 +162,32 @@ fn add_segments(
         let collections = builder.add_segment(kept)?;
         progress.add(1, kept.contents.len(), |attr| attr);
         Ok(collections)
+    })
+}
+
+/// Makes both copies of each header what this recovery goes by. A segment is opened again by storing one
+/// copy after the other: were the second still torn, or of an earlier epoch, a crash while the first is
+/// stored would leave none, or the old contents. [`persist_kept`] makes it durable.
+fn mend_headers(
+    medium: &dyn Medium,
+    segments: &Segments,
+    scan: &Outcome,
+) -> Result<(), StorageError> {
+    if scan.copies.is_empty() {
+        return Ok(());
+    }
+    // After the death of the process alone the copy to go by may not be durable yet.
+    for (header, _) in &scan.copies {
+        let at = segments.file_offset(header.segment);
+        let len = u64::from(SEGMENT_HEADER_BYTES);
+        medium.persist(at, len, "recovery.header.persist").map_err(crate::io_error)?;
+    }
+    medium.drain("recovery.header.drain").map_err(crate::io_error)?;
+    scan.copies.iter().try_for_each(|(header, copy)| {
+        let bytes = header.encode();
+        let Some(bytes) = bytes.get(..HEADER_END) else { return Ok(()) };
+        let at = segments.file_offset(header.segment) + u64::from(*copy);
+        medium.store(at, &[IoSlice::new(bytes)]).map_err(crate::io_error)
     })
 }
 

@@ -116,6 +116,8 @@ pub struct Outcome {
     pub bytes_read: u64,
     /// Segments of index images.
     pub images: Vec<SegmentHeader>,
+    /// Headers of which the copy at this offset has to be stored again.
+    pub copies: Vec<(SegmentHeader, u32)>,
 }
 
 /// See the module's head.
@@ -160,6 +162,7 @@ impl<'m> Scan<'m> {
                 dropped_records: 0,
                 bytes_read: 0,
                 images: Vec::new(),
+                copies: Vec::new(),
             },
         }
     }
@@ -225,11 +228,15 @@ impl<'m> Scan<'m> {
         });
         let headers = headers.map_err(crate::io_error)?;
         for (segment, found) in headers.iter().enumerate() {
-            let Found::Header(header, damage) = found else { continue };
-            if let Some(what) = damage {
-                let attr = Attr::new().num("segment", segment).str("what", what);
-                let message = "The first copy of a segment's header is lost, its second is used";
-                log::warning("STORAGE", 6_200_008, "initandlisten", message, attr);
+            let Found::Header(header, copy) = found else { continue };
+            if let Some(copy) = copy {
+                if copy.offset == 0 {
+                    let attr = Attr::new().num("segment", segment).str("what", copy.what);
+                    let message =
+                        "The first copy of a segment's header is lost, its second is used";
+                    log::warning("STORAGE", 6_200_008, "initandlisten", message, attr);
+                }
+                self.outcome.copies.push((**header, copy.offset));
             }
             self.outcome.horizon.raise(&header.horizon);
             self.outcome.epoch_next = self.outcome.epoch_next.max(header.epoch + 1);

@@ -1,4 +1,5 @@
 //! The engine as crash tests open it: small segments, a small cache, no threads, time by hand.
+#![allow(dead_code, reason = "each test file uses a part")]
 
 use kauri_base::Clock;
 use kauri_base::clock::SeededRandom;
@@ -10,6 +11,19 @@ use kauri_testkit::{CrashTarget, OpenEngine, Work};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Bytes of a segment.
+pub const SEGMENT: usize = 64 << 10;
+
+/// Stores into headers, and what makes them durable.
+pub fn of_headers(event: &str) -> bool {
+    if event.contains("(segment.header.") || event.contains("(recovery.header.") {
+        return true;
+    }
+    let mut words = event.split(' ').skip_while(|word| *word != "at").skip(1);
+    let offset = words.next().and_then(|at| at.parse::<usize>().ok());
+    event.starts_with("store") && offset.is_some_and(|at| at % SEGMENT < 4096)
+}
+
 pub struct Target {
     pub options: Options,
 }
@@ -17,7 +31,7 @@ pub struct Target {
 impl Target {
     /// With a log of at most this many segments of 64 KB.
     pub fn new(segments: u32) -> Target {
-        let segment_bytes = 64 << 10;
+        let segment_bytes = SEGMENT as u32;
         Target {
             options: Options {
                 segment_bytes,
