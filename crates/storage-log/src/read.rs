@@ -96,6 +96,10 @@ pub fn document_at<'g>(
     record: RecordId,
     slot: Slot,
 ) -> Result<Access<Lookup<(RecordHeader, &'g [u8])>>, StorageError> {
+    if slot.is_live() {
+        let address = slot.address();
+        core.cache.prefetch_lines(address.segment, address.offset, slot.size() as usize);
+    }
     let found = match header_at(core, guard, store, record, slot)? {
         Access::Ready(Lookup::Found(found)) => found,
         Access::Ready(Lookup::Nothing) => return Ok(Access::Ready(Lookup::Nothing)),

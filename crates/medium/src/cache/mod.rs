@@ -311,6 +311,15 @@ impl SegmentCache {
         }
     }
 
+    /// Says that this range is about to be looked at, if it is in memory: its lines come while the first
+    /// of them is waited for. Does nothing else.
+    #[inline]
+    pub fn prefetch_lines(&self, segment: SegmentId, offset: u32, len: usize) {
+        if let Some(memory) = self.shared.table.get(segment) {
+            memory.prefetch_lines(offset, len);
+        }
+    }
+
     /// As [`SegmentCache::read`], for the first `len` of some `whole` bytes that will be wanted too: a
     /// miss reads all of them, as far as they have been appended.
     #[inline]

@@ -211,6 +211,18 @@ impl Segment {
         Ok(Some(unsafe { self.slice(offset as usize..offset as usize + len) }))
     }
 
+    /// Has the processor fetch the lines of a range, the first of them if it is long. A hint, wherever
+    /// the range is.
+    #[inline]
+    pub(super) fn prefetch_lines(&self, offset: u32, len: usize) {
+        const LINES_MAX: usize = 20;
+        let first = self.base.as_ptr().wrapping_add(offset as usize & !63);
+        let lines = (offset as usize % 64 + len).div_ceil(64);
+        for line in 0..lines.min(LINES_MAX) {
+            sys::prefetch(first.wrapping_add(line * 64));
+        }
+    }
+
     /// # Safety
     /// The range is within the mapping, and its bytes don't change and stay mapped for `'a`.
     #[inline]
