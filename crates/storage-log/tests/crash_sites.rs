@@ -350,6 +350,28 @@ fn is_label(text: &str) -> bool {
     !of_repair && text.contains('.') && text.split('.').all(word) && !files.contains(&text)
 }
 
+/// Which campaign misses a site that others meet too and don't miss: to save their time, no more.
+const LIKELY: [(&str, &str); 18] = [
+    ("clean.copy.fence", "deaths, memory"),
+    ("clean.moved.drain", "shutdown"),
+    ("clean.moved.lines", "memory"),
+    ("clean.moved.persist", "asked for"),
+    ("clean.room.drain", "full"),
+    ("close.meta/directory", "rot"),
+    ("commit.fence", "memory"),
+    ("read.header.crc", "rot"),
+    ("read.payload.crc", "rot"),
+    ("record.header.crc", "memory"),
+    ("recovery.drain", "deaths"),
+    ("recovery.header.drain", "deaths, memory"),
+    ("recovery.header.persist", "deaths, memory"),
+    ("recovery.persist", "deaths, memory"),
+    ("segment.header.copy.fence", "headers"),
+    ("segment.header.copy.lines", "memory"),
+    ("segment.header.crc", "rot"),
+    ("segment.header.fence", "headers"),
+];
+
 #[test]
 fn every_safeguard_is_missed() {
     let run = Run::default();
@@ -380,7 +402,7 @@ fn every_safeguard_is_missed() {
         trailers(),
         summary_bits(),
     ];
-    let sites = missed_by(&campaigns);
+    let sites = missed_by(&campaigns, &LIKELY);
     for (site, campaign) in &sites {
         println!("{site}: {}", campaign.unwrap_or("not missed"));
     }

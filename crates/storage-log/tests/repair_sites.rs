@@ -18,7 +18,7 @@ fn every_safeguard_of_a_repair_is_missed() {
         of("disk", EmulatorConfig::default(), 1..4),
         of("memory", EmulatorConfig::persistent_memory(), 1..4),
     ];
-    let sites = missed_by(&campaigns);
+    let sites = missed_by(&campaigns, &[]);
     for (site, campaign) in &sites {
         println!("{site}: {}", campaign.unwrap_or("not missed"));
     }
