@@ -13,7 +13,7 @@ help:
 	@echo "make build   target/release/kauri"
 	@echo "make check   format, lint, layering, fast tests (a few minutes)"
 	@echo "make test    everything"
-	@echo "make crash   a hundred thousand crash states (ten to fifteen minutes on two cores)"
+	@echo "make crash   a hundred thousand crash states (about twenty minutes on two cores)"
 	@echo "make shuttle the log's threads in many more orders (minutes; SHUTTLE_ITERATIONS, SHUTTLE_SEED)"
 	@echo "make lab     persistent memory and power cuts, in an emulated machine (minutes)"
 	@echo "make bench   measurements against an echo server"

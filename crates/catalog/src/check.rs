@@ -1,16 +1,16 @@
 //! Checking a collection against itself: every document is well-formed, every index has exactly the
 //! keys of the documents, in order, and the counts are right.
 //!
-//! Writers go on meanwhile. What looks wrong is looked at again in a new snapshot, and counts only
-//! if it is still so for the same version of the record. Like a build ([`crate::IndexBuild`]) a check
+//! Writers go on meanwhile. What looks wrong is looked at again in a held snapshot, which shows records and
+//! entries of one moment, and counts only if it is so there. Like a build ([`crate::IndexBuild`]) a check
 //! proceeds in steps and holds nothing between two of them.
 
 use crate::collection::Collection;
 use crate::index::Index;
-use kauri_base::{Access, CommitSeq, Error, RecordId, Result, Ticket, limits};
+use kauri_base::{Access, Error, RecordId, Result, Ticket, limits};
 use kauri_bson::keygen::Keys;
 use kauri_bson::{Doc, DocBuf};
-use kauri_storage::{Direction, IndexScan, RecordScan, RecoveryUnit};
+use kauri_storage::{Direction, IndexScan, RecordScan, RecoveryUnit, StorageError};
 use std::sync::Arc;
 
 /// Records or entries that one step looks at.
@@ -111,19 +111,24 @@ pub struct CollectionCheck {
     again: Vec<Suspect>,
 }
 
-/// An index entry that did not agree with its record when it was looked at first.
+/// An index entry that did not agree with its record, or with another entry, when it was looked at first.
 struct Suspect {
     index: usize,
     record: RecordId,
-    /// The version of the record then; `None` if there was none.
-    version: Option<CommitSeq>,
     kind: SuspectKind,
+    /// Snapshots that could not show the collection.
+    lost: usize,
 }
 
 enum SuspectKind {
     Missing,
     Extra(Vec<u8>),
+    /// Another record has this key too.
+    Twin(Vec<u8>, RecordId),
 }
+
+/// How many snapshots in a row may be ended by changes of the collection's definition.
+const LOST_MAX: usize = 100;
 
 impl CollectionCheck {
     /// The check of this collection; without `entries` only the documents are looked at.
@@ -156,16 +161,43 @@ impl CollectionCheck {
 
     /// Looks at the next records or entries. `ru` is not entered, before or after.
     pub fn step(&mut self, ru: &mut dyn RecoveryUnit) -> Result<CheckStep> {
+        let Some(mut suspect) = self.again.pop() else {
+            ru.enter();
+            let step = self.step_entered(ru);
+            ru.leave();
+            return step;
+        };
+        ru.hold_snapshot()?;
         ru.enter();
-        let step = self.step_entered(ru);
+        let looked = self.look_again(ru, &suspect);
         ru.leave();
-        step
+        ru.release_snapshot();
+        match looked {
+            Ok(Access::Ready(finding)) => {
+                if let Some(finding) = finding {
+                    self.find(suspect.index, finding);
+                }
+            }
+            Ok(Access::WouldBlock(ticket)) => {
+                self.again.push(suspect);
+                return Ok(CheckStep::Blocked(ticket));
+            }
+            Err(StorageError::SnapshotUnavailable(_) | StorageError::SnapshotTooOld)
+                if suspect.lost < LOST_MAX =>
+            {
+                suspect.lost += 1;
+                self.again.push(suspect);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(CheckStep::Again)
+    }
+
+    fn suspect(&mut self, index: usize, record: RecordId, kind: SuspectKind) {
+        self.again.push(Suspect { index, record, kind, lost: 0 });
     }
 
     fn step_entered(&mut self, ru: &dyn RecoveryUnit) -> Result<CheckStep> {
-        if let Some(suspect) = self.again.pop() {
-            return self.look_again(ru, suspect);
-        }
         match std::mem::replace(&mut self.phase, Phase::Done) {
             Phase::Records(mut scan) => {
                 let step = self.records(ru, &mut scan)?;
@@ -217,7 +249,7 @@ impl CollectionCheck {
             };
             match collection.store.get(ru, id) {
                 Ok(Access::Ready(Some(record))) => {
-                    self.record(ru, id, record.version, record.doc)?;
+                    self.record(ru, id, record.doc)?;
                     if !self.again.is_empty() {
                         return Ok(CheckStep::Again);
                     }
@@ -236,13 +268,7 @@ impl CollectionCheck {
         Ok(CheckStep::Again)
     }
 
-    fn record(
-        &mut self,
-        ru: &dyn RecoveryUnit,
-        id: RecordId,
-        version: CommitSeq,
-        doc: Doc<'_>,
-    ) -> Result<()> {
+    fn record(&mut self, ru: &dyn RecoveryUnit, id: RecordId, doc: Doc<'_>) -> Result<()> {
         self.report.records += 1;
         self.report.bytes += doc.as_bytes().len() as u64;
         if let Err(error) = kauri_bson::validate(doc.as_bytes(), limits::DOCUMENT_DEPTH_MAX) {
@@ -252,12 +278,7 @@ impl CollectionCheck {
         }
         for (position, index) in self.indexes.clone().iter().enumerate() {
             if !matches!(self.has_all_keys(ru, index, id, doc)?, Access::Ready(true)) {
-                self.again.push(Suspect {
-                    index: position,
-                    record: id,
-                    version: Some(version),
-                    kind: SuspectKind::Missing,
-                });
+                self.suspect(position, id, SuspectKind::Missing);
             }
         }
         Ok(())
@@ -269,8 +290,11 @@ impl CollectionCheck {
         index: &Index,
         id: RecordId,
         doc: Doc<'_>,
-    ) -> Result<Access<bool>> {
-        index.keys.generate_into(doc, &mut self.keys)?;
+    ) -> std::result::Result<Access<bool>, StorageError> {
+        // A document without keys of its own is refused when it is written.
+        if index.keys.generate_into(doc, &mut self.keys).is_err() {
+            return Ok(Access::Ready(false));
+        }
         for key in self.keys.iter() {
             match has_entry(ru, index, key.bytes, id)? {
                 Access::Ready(true) => {}
@@ -319,9 +343,7 @@ impl CollectionCheck {
                 None => false,
             };
             if !agrees {
-                let version = found.map(|found| found.version);
-                let kind = SuspectKind::Extra(key.clone());
-                self.again.push(Suspect { index: position, record, version, kind });
+                self.suspect(position, record, SuspectKind::Extra(key.clone()));
             }
             *last = Some((key, record));
             if !self.again.is_empty() {
@@ -343,52 +365,59 @@ impl CollectionCheck {
         if (last_key.as_slice(), *last_record) >= (key, record) {
             self.find(position, Finding::Disorder { index: index.name().to_owned() });
         } else if last_key == key && index.definition().unique {
-            let index = index.name().to_owned();
-            self.find(position, Finding::Duplicate { index, record });
+            self.suspect(position, record, SuspectKind::Twin(key.to_vec(), *last_record));
         }
     }
 
-    /// Whether the suspicion holds in a new snapshot, for the same version of the record.
-    fn look_again(&mut self, ru: &dyn RecoveryUnit, suspect: Suspect) -> Result<CheckStep> {
-        let collection = self.collection.clone();
+    /// What is wrong, if the suspicion holds in the unit's snapshot.
+    fn look_again(
+        &mut self,
+        ru: &dyn RecoveryUnit,
+        suspect: &Suspect,
+    ) -> std::result::Result<Access<Option<Finding>>, StorageError> {
+        let (collection, record) = (self.collection.clone(), suspect.record);
         let index = self.indexes[suspect.index].clone();
-        let found = match collection.store.get(ru, suspect.record)? {
-            Access::WouldBlock(ticket) => {
-                self.again.push(suspect);
-                return Ok(CheckStep::Blocked(ticket));
-            }
+        let found = match collection.store.get(ru, record)? {
+            Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
             Access::Ready(found) => found,
         };
-        if found.map(|f| f.version) != suspect.version {
-            // It was written meanwhile; what the write left is checked by the other pass.
-            return Ok(CheckStep::Again);
-        }
-        let entry = match (&suspect.kind, &found) {
+        let name = || index.name().to_owned();
+        let finding = match (&suspect.kind, found) {
+            (SuspectKind::Missing, None) => None,
             (SuspectKind::Missing, Some(found)) => {
-                self.has_all_keys(ru, &index, suspect.record, found.doc)?
+                match self.has_all_keys(ru, &index, record, found.doc)? {
+                    Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
+                    Access::Ready(true) => None,
+                    Access::Ready(false) => {
+                        let id = DocBuf::build(|w| w.put_value("_id", &found.doc.value("_id")));
+                        Some(Finding::Missing { index: name(), record, id })
+                    }
+                }
             }
-            (SuspectKind::Missing, None) => return Ok(CheckStep::Again),
-            (SuspectKind::Extra(key), _) => has_entry(ru, &index, key, suspect.record)?,
+            (SuspectKind::Extra(key), found) => {
+                let agrees = found.is_some_and(|found| {
+                    index.keys.generate_into(found.doc, &mut self.keys).is_ok()
+                        && self.keys.contains(key)
+                });
+                match has_entry(ru, &index, key, record)? {
+                    Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
+                    Access::Ready(there) => {
+                        (there && !agrees).then(|| Finding::Extra { index: name(), record })
+                    }
+                }
+            }
+            (SuspectKind::Twin(key, other), _) => {
+                let mut both = true;
+                for record in [*other, record] {
+                    match has_entry(ru, &index, key, record)? {
+                        Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
+                        Access::Ready(there) => both &= there,
+                    }
+                }
+                both.then(|| Finding::Duplicate { index: name(), record })
+            }
         };
-        let there = match entry {
-            Access::Ready(there) => there,
-            Access::WouldBlock(ticket) => {
-                self.again.push(suspect);
-                return Ok(CheckStep::Blocked(ticket));
-            }
-        };
-        let (name, record) = (index.name().to_owned(), suspect.record);
-        match (suspect.kind, found) {
-            (SuspectKind::Missing, Some(found)) if !there => {
-                let id = DocBuf::build(|w| w.put_value("_id", &found.doc.value("_id")));
-                self.find(suspect.index, Finding::Missing { index: name, record, id });
-            }
-            (SuspectKind::Extra(_), _) if there => {
-                self.find(suspect.index, Finding::Extra { index: name, record });
-            }
-            _ => {}
-        }
-        Ok(CheckStep::Again)
+        Ok(Access::Ready(finding))
     }
 
     fn corrupt(&mut self, record: RecordId, reason: &str) {
@@ -415,7 +444,7 @@ fn has_entry(
     index: &Index,
     key: &[u8],
     record: RecordId,
-) -> Result<Access<bool>> {
+) -> std::result::Result<Access<bool>, StorageError> {
     let mut high = key.to_vec();
     high.push(0);
     let mut scan = IndexScan::new(Direction::Forward, key.to_vec(), high);

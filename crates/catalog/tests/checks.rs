@@ -121,12 +121,53 @@ fn a_document_that_is_no_bson_is_found() {
     assert_eq!(corrupt.count(), 1);
 }
 
+/// Each key of a unique index goes from one record to another between any two steps, and back.
+#[test]
+fn keys_that_move_from_record_to_record_are_no_findings() {
+    const KEYS: i32 = 300;
+    let catalog = open(&engine());
+    create(&catalog, "db.m");
+    for n in 0..2 * KEYS {
+        insert(&catalog, "db.m", &doc! { "_id" => n, "u" => n });
+    }
+    create_indexes(&catalog, "db.m", &[unique(doc! { "u" => 1 }, "u_1")]).unwrap();
+    let collection = catalog.collection("db.m").unwrap();
+    let set = |n: i32, u: i32| {
+        let doc = doc! { "_id" => n, "u" => u };
+        change(&catalog, "db.m", RecordId(n as u64 + 1), |_| Some(doc.clone()))
+    };
+    let mut check = CollectionCheck::new(collection, true);
+    let mut ru = catalog.engine().recovery_unit();
+    let mut steps = 0;
+    while !matches!(check.step(&mut *ru).unwrap(), CheckStep::Done) {
+        let (from, to) = if steps % 2 == 0 { (0, KEYS) } else { (KEYS, 0) };
+        steps += 1;
+        for key in 0..KEYS {
+            set(from + key, 2 * KEYS + key);
+            set(to + key, key);
+        }
+    }
+    assert_eq!(check.report().findings, []);
+    assert!(steps > 20, "{steps} steps");
+}
+
+/// Stops writers when it goes.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 #[test]
 fn writers_in_the_middle_of_a_check_are_no_findings() {
     let catalog = open(&engine());
     let collection = filled(&catalog);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        // Also if an assertion fails.
+        let _end = End(&stop);
         for writer in 0..2u64 {
             let (catalog, stop) = (&catalog, &stop);
             scope.spawn(move || {
@@ -147,6 +188,5 @@ fn writers_in_the_middle_of_a_check_are_no_findings() {
             while !matches!(check.step(&mut *ru).unwrap(), CheckStep::Done) {}
             assert_eq!(check.report().findings, []);
         }
-        stop.store(true, Ordering::Release);
     });
 }

@@ -153,6 +153,7 @@ macro_rules! __conformance_snapshot_cases {
             snapshots::index_entries_stay_as_they_were,
             snapshots::entries_that_come_and_go_again,
             snapshots::a_definition_change_ends_what_a_snapshot_shows,
+            snapshots::an_index_that_is_dropped_is_not_shown,
             snapshots::other_collections_go_on,
             snapshots::random_histories,
             snapshots::sums_hold_among_writers,

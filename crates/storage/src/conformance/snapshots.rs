@@ -209,6 +209,27 @@ pub(super) fn a_definition_change_ends_what_a_snapshot_shows(subject: &mut Subje
     assert_eq!(later.entries(&*handle, Direction::Forward).err(), Some(unavailable));
 }
 
+/// What is left of it may lack entries that the snapshot had.
+pub(super) fn an_index_that_is_dropped_is_not_shown(subject: &mut Subject) {
+    let table = table(subject);
+    for i in 0..50 {
+        table.insert(&doc(i, i, ""));
+    }
+    let unavailable = Some(StorageError::SnapshotUnavailable(table.id));
+    let [plain, unique] =
+        [0, 1].map(|n| table.engine.index(table.indexes[n].spec.id).expect("the index"));
+    let mut reader = Reader::hold(&*table.engine);
+    assert_eq!(reader.entries(&*plain, Direction::Forward).expect("scan").len(), 50);
+    for index in &table.indexes[..2] {
+        let mut unit = WriteUnit::new();
+        unit.push(table.id, RecordId(0), OpKind::DropIndex { index: index.spec.id });
+        table.commit(&mut unit);
+    }
+    assert_eq!(reader.entries(&*plain, Direction::Forward).err(), unavailable);
+    assert_eq!(reader.entries(&*unique, Direction::Backward).err(), unavailable);
+    assert_eq!(reader.find(&*unique, &key(3)).err(), unavailable);
+}
+
 pub(super) fn other_collections_go_on(subject: &mut Subject) {
     let table = table(subject);
     for i in 0..50 {
