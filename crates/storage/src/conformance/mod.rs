@@ -154,6 +154,7 @@ macro_rules! __conformance_snapshot_cases {
             snapshots::entries_that_come_and_go_again,
             snapshots::a_definition_change_ends_what_a_snapshot_shows,
             snapshots::an_index_that_is_dropped_is_not_shown,
+            snapshots::held_readers_of_indexes_among_writers,
             snapshots::other_collections_go_on,
             snapshots::random_histories,
             snapshots::sums_hold_among_writers,

@@ -230,6 +230,32 @@ pub(super) fn an_index_that_is_dropped_is_not_shown(subject: &mut Subject) {
     assert_eq!(reader.find(&*unique, &key(3)).err(), unavailable);
 }
 
+/// Neither waits for the other, however they meet.
+pub(super) fn held_readers_of_indexes_among_writers(subject: &mut Subject) {
+    let table = table(subject);
+    let ids: Vec<_> = (0..20).map(|i| table.insert(&doc(i, i, ""))).collect();
+    let unique = table.engine.index(table.indexes[1].spec.id).expect("the index");
+    for round in 0..5 {
+        let before = if round == 0 { 0 } else { 1000 * (round + 1) - 1 };
+        let mut reader = Reader::hold(&*table.engine);
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 1000 * (round + 1)..1000 * (round + 2) {
+                    table.update(ids[0], &doc(n, n, ""));
+                }
+                ended.store(true, Ordering::Release);
+            });
+            let mut wrong = None;
+            while !ended.load(Ordering::Acquire) {
+                let found = reader.find(&*unique, &key(before));
+                wrong = wrong.or(Some(found).filter(|found| *found != Ok(Some(ids[0]))));
+            }
+            assert_eq!(wrong, None, "round {round}");
+        });
+    }
+}
+
 pub(super) fn other_collections_go_on(subject: &mut Subject) {
     let table = table(subject);
     for i in 0..50 {

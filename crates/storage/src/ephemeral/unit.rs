@@ -79,6 +79,8 @@ impl EphemeralUnit {
         let Some(held) = &self.held else { return Ok(View::Now(now)) };
         let collection = |state: &State| state.indexes.get(&id).map(|index| index.collection);
         let (is, was) = (collection(&now), collection(&held.state));
+        // A reader who asks for the lock again waits for a writer who waits for the reader.
+        drop(now);
         match (is, was) {
             (Some(is), Some(was)) if is == was => drop(self.store_view(is)?),
             (None, None) => {}
