@@ -72,7 +72,8 @@ impl Side {
                         let seed = settings.seed + writer as u64;
                         let mut docs = Documents::new(settings.document_bytes, seed);
                         let mut count = 0;
-                        while began.elapsed() < settings.slice {
+                        // Once at least, however late this thread was started.
+                        while count == 0 || began.elapsed() < settings.slice {
                             let id = next_id.fetch_add(1, Ordering::Relaxed);
                             let ticket = collection.insert(&mut docs, id)?;
                             ticket.wait(Durability::Durable)?;
@@ -126,7 +127,8 @@ fn work(
     let mut context = Context::from_waker(&waker);
     let mut waiting: Vec<Ticket> = Vec::with_capacity(tasks);
     let mut count = 0;
-    while began.elapsed() < settings.slice {
+    // Once at least, however late this thread was started.
+    while count == 0 && waiting.is_empty() || began.elapsed() < settings.slice {
         for _ in waiting.len()..tasks {
             let id = next_id.fetch_add(1, Ordering::Relaxed);
             match collection.insert(&mut docs, id)?.ticket(Durability::Durable) {
