@@ -375,6 +375,7 @@ impl CollectionCheck {
         ru: &dyn RecoveryUnit,
         suspect: &Suspect,
     ) -> std::result::Result<Access<Option<Finding>>, StorageError> {
+        debug_assert!(ru.is_held(), "records and entries are to be of one moment");
         let (collection, record) = (self.collection.clone(), suspect.record);
         let index = self.indexes[suspect.index].clone();
         let found = match collection.store.get(ru, record)? {

@@ -213,8 +213,8 @@ fn where_the_medium_makes_durable_is_known() {
     assert_eq!(asked, expected);
 }
 
-/// Where CRCs are made and where they are compared, and at how many places in each function. Whoever compares one anew has the comparison
-/// depend on a label, and adds a line.
+/// Where CRCs are made and where they are compared, and at how many places in each function. Whoever
+/// compares one anew has the comparison depend on a label, and adds a line or counts it.
 #[test]
 fn every_crc_is_made_or_compared_under_a_label() {
     const MADE: &str = "";

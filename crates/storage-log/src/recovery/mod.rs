@@ -7,7 +7,8 @@
 //!
 //! Invariants:
 //! - Nothing is changed on the medium before the decision of step 2, and then only by replacing the
-//!   metadata file, and copies of headers that are not as the one that was gone by. So a crash in a recovery changes nothing, and a later one decides the same.
+//!   metadata file, and copies of headers that are not as the one that was gone by. So a crash in a
+//!   recovery changes nothing that counts, and a later one decides the same.
 //! - Segments that existed are never appended to.
 
 mod build;
