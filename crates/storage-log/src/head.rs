@@ -51,6 +51,11 @@ pub fn payload_bytes_max(segment_bytes: u32) -> u32 {
         - RECORD_ALIGN
 }
 
+/// What [`OpenSegment::room`] answers for a segment of this size without records.
+pub fn room_max(segment_bytes: u32) -> u32 {
+    segment_bytes - SEGMENT_HEADER_BYTES - TRAILER_BYTES - TAIL_BYTES
+}
+
 impl OpenSegment {
     /// A segment whose header has been appended through `writer`.
     pub fn new(writer: SegmentWriter, epoch: u64, segment_bytes: u32) -> Self {

@@ -46,6 +46,26 @@ fn a_bounded_log_takes_many_times_its_size_in_updates() {
     assert!(fixture.engine.space().used <= 24 * u64::from(SEGMENT_BYTES));
 }
 
+/// The fuller the log, the less each victim gives: that is no reason to refuse anybody.
+#[test]
+fn updates_of_a_log_with_room_are_never_refused() {
+    const SEGMENTS: u32 = 60;
+    let fixture = Fixture::new(bounded(SEGMENTS));
+    let random = SeededRandom::new(5);
+    let full = i64::from(SEGMENTS * SEGMENT_BYTES) / 100 * 85;
+    let mut documents = 0;
+    while status(&fixture.engine, "liveBytes") < full {
+        fixture.table.insert(&doc(0, documents, &kilobyte(documents as u64)));
+        documents += 1;
+    }
+    for round in 0..20_000 {
+        let id = 1 + random.next_u64() % documents as u64;
+        fixture.table.update(RecordId(id), &doc(round, id as i64 - 1, &kilobyte(round as u64)));
+    }
+    assert_eq!(fixture.table.records().len() as i64, documents);
+    fixture.table.check();
+}
+
 #[test]
 fn a_full_log_refuses_documents_and_admits_deletes() {
     let mut fixture = Fixture::new(bounded(16));

@@ -22,6 +22,7 @@ mod streams;
 mod tests;
 
 use crate::core::Core;
+use crate::head::room_max;
 use crate::lock;
 use crate::segments::{Purpose, State};
 use kauri_base::sync::atomic::Ordering;
@@ -40,12 +41,13 @@ const IDLE_WAIT: Duration = Duration::from_secs(1);
 const READERS_WAIT: Duration = Duration::from_millis(1);
 const READERS_WAITS_MAX: usize = 10_000;
 
-/// Victims after which it is judged whether cleaning gains anything.
-const JUDGED_VICTIMS: u64 = 8;
-/// The same before a writer is refused: of cold segments that are 98 % live it takes fifty to fill one
+/// Victims after which it is judged whether cleaning gains anything: they should have given the room of
+/// one segment.
+const JUDGED_VICTIMS: u64 = 16;
+/// The same where victims are dense: of cold segments that are 98 % live it takes fifty to fill one
 /// less.
-const REFUSED_VICTIMS: u64 = 128;
-/// Segments with at least this percentage of live bytes leave no large gaps.
+const JUDGED_DENSE_VICTIMS: u64 = 128;
+/// Victims are dense if more than this percentage of their room is moved.
 const DENSE_PERCENT: u64 = 90;
 
 /// The cleaner's own state.
@@ -65,36 +67,37 @@ pub struct Cleaner {
     pause_until: u64,
 }
 
-/// Segments emptied, and segments filled with what was in them.
+/// What cleaning took and gave, in bytes of [`OpenSegment::room`].
+///
+/// [`OpenSegment::room`]: crate::head::OpenSegment::room
 #[derive(Clone, Copy, Default)]
 struct Work {
+    /// Segments emptied.
     emptied: u64,
-    opened: u64,
-    /// Bytes moved.
+    /// Room that copies took.
     moved: u64,
+    /// Room that was left at the ends of segments when the next copy didn't fit.
+    gaps: u64,
 }
 
 impl Work {
     fn since(self, before: Work) -> Work {
         Work {
             emptied: self.emptied - before.emptied,
-            opened: self.opened - before.opened,
             moved: self.moved - before.moved,
+            gaps: self.gaps - before.gaps,
         }
     }
 
-    /// Whether it was enough to be judged, and gained nothing; or next to nothing, as when the same
-    /// records go around and around and only the segment that was open at first was gained.
-    fn is_fruitless(self, judged: u64) -> bool {
-        let gained = self.emptied.saturating_sub(self.opened);
-        self.emptied >= judged && gained <= self.emptied / REFUSED_VICTIMS
-    }
-
-    /// Whether a writer need not wait for more: dense segments give little each, but many of them give
-    /// something; large records that leave gaps wherever they are never do.
-    fn is_hopeless(self, segment_bytes: u32) -> bool {
-        let dense = self.moved > self.emptied * u64::from(segment_bytes) * DENSE_PERCENT / 100;
-        self.is_fruitless(if dense { REFUSED_VICTIMS } else { JUDGED_VICTIMS })
+    /// Whether it was enough to be judged, and gained next to nothing: dense segments give little each,
+    /// but many of them give something; large records that leave gaps wherever they are never do.
+    /// `segment_room` is that of an empty segment.
+    fn is_hopeless(self, segment_room: u64) -> bool {
+        let emptied = self.emptied * segment_room;
+        let dense = self.moved > emptied / 100 * DENSE_PERCENT;
+        let judged = if dense { JUDGED_DENSE_VICTIMS } else { JUDGED_VICTIMS };
+        let gained = emptied.saturating_sub(self.moved + self.gaps);
+        self.emptied >= judged && gained < emptied / judged
     }
 }
 
@@ -154,12 +157,13 @@ impl Core {
         cleaner.paced = paced;
         let cleaned = self.clean_round(&mut cleaner, urgency)?;
         let work = cleaner.work.since(cleaner.judged);
-        if work.emptied >= JUDGED_VICTIMS {
+        let hopeless = work.is_hopeless(self.segment_room());
+        if hopeless {
+            let now = self.epoch_next.load(Ordering::Acquire);
+            cleaner.pause_until = now + JUDGED_VICTIMS;
+        }
+        if hopeless || work.emptied >= JUDGED_DENSE_VICTIMS {
             cleaner.judged = cleaner.work;
-            if work.is_fruitless(JUDGED_VICTIMS) {
-                let now = self.epoch_next.load(Ordering::Acquire);
-                cleaner.pause_until = now + JUDGED_VICTIMS;
-            }
         }
         Ok(cleaned || reaped)
     }
@@ -193,7 +197,7 @@ impl Core {
                 };
                 (changed, cleaner.work.since(before))
             };
-            if work.is_hopeless(self.segments.segment_bytes()) {
+            if work.is_hopeless(self.segment_room()) {
                 return Err(StorageError::OutOfDiskSpace);
             }
             if !changed {
@@ -205,6 +209,10 @@ impl Core {
                 self.freed_kick.wait(READERS_WAIT);
             }
         }
+    }
+
+    fn segment_room(&self) -> u64 {
+        u64::from(room_max(self.segments.segment_bytes()))
     }
 
     /// Empties some segments. Answers whether there were any.

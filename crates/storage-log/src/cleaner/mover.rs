@@ -17,7 +17,9 @@ use kauri_storage::StorageError;
 use std::time::Duration;
 
 /// Moved bytes that are given to the kernel at once. Users' writes to the file wait meanwhile.
-const PENDING_BYTES_MAX: u32 = 64 << 10;
+const STORE_BYTES: u32 = 8 << 10;
+/// Moved bytes after which the cleaner pauses.
+const PAUSE_BYTES: u32 = 64 << 10;
 /// Longest pause after so many bytes: the cleaner need not be faster than 100 MB a second as long as
 /// segments are not scarce.
 const PAUSE_MAX: Duration = Duration::from_micros(500);
@@ -61,7 +63,7 @@ impl Core {
             segment.end(),
         );
         let resolution = self.pending.resolution();
-        let mut pending = 0;
+        let (mut unstored, mut unpaused) = (0, 0);
         loop {
             let record = match reader.next().map_err(crate::io_error)? {
                 Next::Finished => return Ok(true),
@@ -87,11 +89,15 @@ impl Core {
             let bytes = record.header.record_bytes();
             let stream = self.cleaner_room(cleaner, victim, &record.header)?;
             self.move_record(cleaner, stream, &owner, address, &record)?;
-            pending += bytes;
-            if pending >= PENDING_BYTES_MAX {
+            unstored += bytes;
+            unpaused += bytes;
+            if unstored >= STORE_BYTES {
                 self.store_moved(cleaner)?;
+                unstored = 0;
+            }
+            if unpaused >= PAUSE_BYTES {
                 self.pause(cleaner);
-                pending = 0;
+                unpaused = 0;
             }
         }
     }
@@ -148,6 +154,7 @@ impl Core {
         let Cleaner { outputs, guard: Some(guard), .. } = cleaner else { return Ok(()) };
         let Some(open) = outputs.of(stream) else { return Ok(()) };
         let header = RecordHeader { flags: flags_in(stream), ..record.header };
+        let room = open.room();
         let (to, _) = open
             .append(&header, record.payload)
             .map_err(|error| self.fail("moving a record", error))?;
@@ -159,7 +166,7 @@ impl Core {
         if stream == Stream::CleanerOld {
             self.counters.moved_bytes_old.add(u64::from(bytes));
         }
-        cleaner.work.moved += u64::from(bytes);
+        cleaner.work.moved += u64::from(room - open.room());
         let new = Slot::new(to, bytes, header.kind == Kind::Tombstone, 0);
         self.segments.add_live(new);
         if matches!(header.kind, Kind::CreateStore | Kind::DropStore) {

@@ -104,7 +104,6 @@ impl Core {
         let preparing = lock(&self.preparing);
         let taken = self.segments.take(Purpose::Clean)?;
         *cleaner.outputs.of(wanted) = Some(self.open_segment(taken, wanted)?);
-        cleaner.work.opened += 1;
         drop(preparing);
         if let Some(guard) = &mut cleaner.guard {
             guard.enter();
@@ -142,6 +141,7 @@ impl Core {
             // Its header says that it is the cleaner's; the next start finds nothing in it.
             return Ok(());
         }
+        cleaner.work.gaps += u64::from(open.room());
         let failed = |error: StorageError| self.fail("sealing a segment", error);
         open.append_end(open.seq_max()).map_err(failed)?;
         let position = open.position();

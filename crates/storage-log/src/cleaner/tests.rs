@@ -40,3 +40,31 @@ fn what_others_free_meanwhile_is_not_overlooked() {
     });
     assert_eq!(lock(&core.head).prepared_ever(), prepared_ever + 1);
 }
+
+/// In turn: what cleaning took and gave, and whether somebody who needs room should go on.
+#[test]
+fn cleaning_is_given_up_when_it_gains_nothing() {
+    const ROOM: u64 = 1000;
+    let work = |emptied, moved_of_each, gap_of_each| Work {
+        emptied,
+        moved: emptied * moved_of_each,
+        gaps: emptied * gap_of_each,
+    };
+    let cases = [
+        ("nothing done", work(0, 0, 0), false),
+        ("too early to say", work(15, 600, 400), false),
+        ("large records leave gaps wherever they are", work(16, 600, 400), true),
+        ("the last gaps are not known yet", work(16, 600, 340), true),
+        ("half dead", work(16, 500, 10), false),
+        ("85 % live", work(10_000, 850, 5), false),
+        ("98 % live, early", work(127, 980, 5), false),
+        ("98 % live", work(128, 980, 5), false),
+        ("98 % live, for long", work(10_000, 980, 5), false),
+        ("the same around and around", work(128, 995, 5), true),
+        ("next to nothing", work(10_000, 990, 5), true),
+        ("gaps as before", work(10_000, 800, 250), true),
+    ];
+    for (what, work, expected) in cases {
+        assert_eq!(work.is_hopeless(ROOM), expected, "{what}");
+    }
+}
