@@ -75,6 +75,13 @@ const KNOWN: &[Known] = &[
         "permissions of the Unix domain socket [default: 0700]",
     ),
     known(
+        "net.sharedMemory",
+        "sharedMemory",
+        Kind::Text,
+        "on: clients over the Unix domain socket, of the server's own user, may change over to shared \
+         memory; off: they may not [default: on]",
+    ),
+    known(
         "net.spinMicros",
         "spinMicros",
         Kind::Number,
@@ -384,6 +391,9 @@ impl Options {
         if !(1..=500).contains(&interval) {
             return Err(bad("--journalCommitInterval must be between 1 and 500".to_owned()));
         }
+        if !matches!(self.text("net.sharedMemory", "on").as_str(), "on" | "off") {
+            return Err(bad("--sharedMemory must be on or off".to_owned()));
+        }
         let memory = self.text("storage.pmlog.persistentMemory", "auto");
         if !matches!(memory.as_str(), "auto" | "off" | "simulated") {
             return Err(bad("--persistentMemory must be auto, off or simulated".to_owned()));
@@ -543,6 +553,7 @@ mod tests {
             (&["--journalCommitInterval", "0"], "between 1 and 500"),
             (&["--segmentSizeMB", "3"], "power of two"),
             (&["--persistentMemory", "yes"], "simulated"),
+            (&["--sharedMemory", "yes"], "on or off"),
             (&["--verify", "summaries"], "quick or full"),
             (&["--pmReadLatencyNanos", "1000000000"], "at most"),
             (&["--setParameter", "x"], "name=value"),

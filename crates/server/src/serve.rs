@@ -56,6 +56,7 @@ pub fn run(options: Options) -> Result<()> {
     let connections_max = options.number("net.maxIncomingConnections", 65_536) as usize;
     let service = Arc::new(CommandService::new(server.clone()));
     let manager = SessionManager::new(executor.clone(), service, connections_max);
+    manager.allow_shared_memory(options.text("net.sharedMemory", "on") == "on");
     let mut transports = listen(&options)?;
     for transport in &mut transports {
         transport.start(&manager)?;

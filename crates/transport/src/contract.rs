@@ -26,6 +26,7 @@ use crate::liveness::Liveness;
 use crate::manager::SessionManager;
 use crate::reply::ReplyBuf;
 use crate::stats::ServiceStats;
+use crate::upgrade::UpgradePoint;
 use kauri_base::{Result, Ticket};
 use std::any::Any;
 use std::future::Future;
@@ -62,6 +63,8 @@ pub struct SessionInfo {
     pub transport: &'static str,
     /// The worker that it lives on.
     pub worker: usize,
+    /// Its way to shared memory.
+    pub upgrade: UpgradePoint,
 }
 
 /// A connection, on the worker that it belongs to (hence not `Send`).

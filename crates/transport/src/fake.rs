@@ -23,8 +23,12 @@ impl FakeTransport {
     pub fn connect(&self) -> Option<FakeClient> {
         let manager = self.manager.as_ref()?;
         let pipe = Arc::new(Pipe::default());
-        let origin =
-            Origin { remote: "fake".to_owned(), local: "fake".to_owned(), transport: "fake" };
+        let origin = Origin {
+            remote: "fake".to_owned(),
+            local: "fake".to_owned(),
+            transport: "fake",
+            peer_user: None,
+        };
         let theirs = Arc::clone(&pipe);
         let accepted = manager.accept(origin, move |_, info, liveness| {
             let closed = {

@@ -16,12 +16,15 @@ mod manager;
 mod panics;
 mod pool;
 mod reply;
+pub mod ring;
+pub mod shared_memory;
 mod state_machine;
 mod stats;
 mod stream;
 pub mod sys;
 pub mod tcp;
 pub mod unix;
+pub mod upgrade;
 
 pub use contract::{
     ClientState, Handling, Lease, Outcome, RequestContext, ServiceEntryPoint, Session, SessionEnd,
@@ -35,5 +38,7 @@ pub use liveness::Liveness;
 pub use manager::SessionManager;
 pub use reply::{ReplyBuf, SPLICE_BYTES_MIN, SendNow};
 pub use state_machine::SessionState;
-pub use stats::{ConnectionCounts, NetworkCounts, ServiceStats, Stage, WorkerSnapshot};
+pub use stats::{
+    ConnectionCounts, NetworkCounts, ServiceStats, SharedMemoryCounts, Stage, WorkerSnapshot,
+};
 pub use sys::{monotonic_ns, raise_descriptor_limit};

@@ -5,8 +5,10 @@ use crate::contract::{ServiceEntryPoint, Session, SessionInfo};
 use crate::executor::ServiceExecutor;
 use crate::executor::local::{Local, LocalFuture};
 use crate::liveness::Liveness;
+use crate::shared_memory::sys::own_user;
 use crate::state_machine::ServiceStateMachine;
 use crate::stats::ServiceStats;
+use crate::upgrade::UpgradePoint;
 use kauri_base::log::{self, Attr};
 use std::collections::HashMap;
 use std::io;
@@ -23,6 +25,22 @@ pub(crate) struct Origin {
     pub remote: String,
     pub local: String,
     pub transport: &'static str,
+    /// The user at the other end of a Unix domain socket.
+    pub peer_user: Option<u32>,
+}
+
+impl Origin {
+    /// Why this session cannot have shared memory, if it can't.
+    fn refusal(&self, allowed: bool) -> Option<&'static str> {
+        if !allowed {
+            return Some("shared memory is switched off (--sharedMemory)");
+        }
+        match self.peer_user {
+            None => Some("shared memory needs a Unix domain socket"),
+            Some(user) if user != own_user() => Some("shared memory is for the server's own user"),
+            Some(_) => None,
+        }
+    }
 }
 
 /// Sessions by `connectionId`, each with the means to end it.
@@ -35,6 +53,7 @@ pub struct SessionManager {
     stats: Arc<ServiceStats>,
     next_id: AtomicU64,
     closed: AtomicBool,
+    shared_memory: AtomicBool,
     sessions: Mutex<Sessions>,
     session_ended: Condvar,
 }
@@ -53,6 +72,7 @@ impl SessionManager {
             stats,
             next_id: AtomicU64::new(1),
             closed: AtomicBool::new(false),
+            shared_memory: AtomicBool::new(true),
             sessions: Mutex::default(),
             session_ended: Condvar::new(),
         })
@@ -76,6 +96,11 @@ impl SessionManager {
     /// Changes the connection limit; sessions that there are stay.
     pub fn set_connections_max(&self, connections_max: usize) {
         self.stats.connections_max.store(connections_max, Ordering::Relaxed);
+    }
+
+    /// Whether sessions that come from now on may change over to shared memory.
+    pub fn allow_shared_memory(&self, allowed: bool) {
+        self.shared_memory.store(allowed, Ordering::Relaxed);
     }
 
     /// Ends one session: its command is told at its next look. False if there is none of this id.
@@ -110,12 +135,14 @@ impl SessionManager {
                 self.refuse(&origin, count);
                 return false;
             }
+            let refusal = origin.refusal(self.shared_memory.load(Ordering::Relaxed));
             let info = Arc::new(SessionInfo {
                 id: self.next_id.fetch_add(1, Ordering::Relaxed),
                 remote: origin.remote,
                 local: origin.local,
                 transport: origin.transport,
                 worker: worker.id(),
+                upgrade: UpgradePoint::new(refusal, Arc::clone(&self.stats.upgrades)),
             });
             sessions.insert(info.id, Arc::clone(&liveness));
             self.stats.connections.store(sessions.len(), Ordering::Relaxed);

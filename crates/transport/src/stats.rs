@@ -5,6 +5,8 @@
 
 use crate::executor::WorkerHandle;
 use crate::histogram::{Histogram, HistogramSnapshot};
+use crate::upgrade::UpgradeStats;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A number that one thread changes and any thread reads.
@@ -72,6 +74,10 @@ pub(crate) struct WorkerStats {
     pub logical_out: Counter,
     pub requests: Counter,
     pub active: Counter,
+    pub ring_frames_in: Counter,
+    pub ring_frames_out: Counter,
+    pub ring_credits_in: Counter,
+    pub ring_credits_out: Counter,
     stages: [Histogram; 5],
 }
 
@@ -91,6 +97,10 @@ impl WorkerStats {
             logical_out: Counter::default(),
             requests: Counter::default(),
             active: Counter::default(),
+            ring_frames_in: Counter::default(),
+            ring_frames_out: Counter::default(),
+            ring_credits_in: Counter::default(),
+            ring_credits_out: Counter::default(),
             stages: std::array::from_fn(|_| Histogram::new()),
         }
     }
@@ -181,6 +191,21 @@ pub struct NetworkCounts {
     pub requests: u64,
 }
 
+/// `serverStatus`: `sharedMemory`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "see `UpgradeStats` and `RingCounts`")]
+pub struct SharedMemoryCounts {
+    pub sessions: u64,
+    pub offered: u64,
+    pub switched: u64,
+    pub withdrawn: u64,
+    pub refused: u64,
+    pub frames_in: u64,
+    pub frames_out: u64,
+    pub credits_in: u64,
+    pub credits_out: u64,
+}
+
 /// The numbers of the whole service. Shared by the session manager and whoever reports them.
 pub struct ServiceStats {
     workers: Vec<WorkerHandle>,
@@ -188,6 +213,7 @@ pub struct ServiceStats {
     pub(crate) connections_max: AtomicUsize,
     pub(crate) created: AtomicU64,
     pub(crate) rejected: AtomicU64,
+    pub(crate) upgrades: Arc<UpgradeStats>,
 }
 
 impl ServiceStats {
@@ -198,6 +224,7 @@ impl ServiceStats {
             connections_max: AtomicUsize::new(connections_max),
             created: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
+            upgrades: Arc::default(),
         }
     }
 
@@ -223,6 +250,27 @@ impl ServiceStats {
             sum.physical_bytes_in += stats.bytes_in.get();
             sum.physical_bytes_out += stats.bytes_out.get();
             sum.requests += stats.requests.get();
+        }
+        sum
+    }
+
+    /// Sessions through shared memory, and what went through their rings.
+    pub fn shared_memory(&self) -> SharedMemoryCounts {
+        let upgrades = &self.upgrades;
+        let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let mut sum = SharedMemoryCounts {
+            sessions: now(&upgrades.sessions),
+            offered: now(&upgrades.offered),
+            switched: now(&upgrades.switched),
+            withdrawn: now(&upgrades.withdrawn),
+            refused: now(&upgrades.refused),
+            ..SharedMemoryCounts::default()
+        };
+        for stats in self.workers.iter().map(|w| &w.shared.stats) {
+            sum.frames_in += stats.ring_frames_in.get();
+            sum.frames_out += stats.ring_frames_out.get();
+            sum.credits_in += stats.ring_credits_in.get();
+            sum.credits_out += stats.ring_credits_out.get();
         }
         sum
     }

@@ -69,6 +69,11 @@ impl EventList {
         self.filled == 0
     }
 
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.filled = 0;
+    }
+
     /// The events of the last wait.
     pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
         self.raw.iter().take(self.filled).map(|raw| {
@@ -140,6 +145,7 @@ impl Epoll {
 }
 
 /// Wakes a thread that waits in epoll.
+#[derive(Debug)]
 pub struct EventFd {
     file: std::fs::File,
 }
@@ -168,6 +174,13 @@ impl EventFd {
     /// For registration with epoll.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         std::os::fd::AsFd::as_fd(&self.file)
+    }
+}
+
+impl From<OwnedFd> for EventFd {
+    /// An event that another process has made.
+    fn from(fd: OwnedFd) -> Self {
+        EventFd { file: fd.into() }
     }
 }
 

@@ -68,6 +68,7 @@ mod storage_options;
 mod timeseries;
 pub mod top;
 pub mod update;
+pub mod upgrade;
 pub mod users_info;
 pub mod validate;
 pub mod validate_db_metadata;
@@ -145,6 +146,7 @@ pub const ALL: &[&Command] = &[
     &start_session::COMMAND,
     &top::COMMAND,
     &update::COMMAND,
+    &upgrade::COMMAND,
     &users_info::ROLES,
     &users_info::USERS,
     &validate::COMMAND,

@@ -52,6 +52,16 @@ impl IoSource {
         Poll::Pending
     }
 
+    /// Whether the session waits for an event.
+    pub fn is_awaited(&self) -> bool {
+        self.interest.get() != 0
+    }
+
+    /// The session has what it waited for.
+    pub fn stop_waiting(&self) {
+        self.interest.set(0);
+    }
+
     /// The kernel has nothing more to read, or no more room to write, until the next event.
     pub fn exhausted(&self, what: u8) {
         if what != READ || self.ready.get() & CLOSED == 0 {

@@ -1,6 +1,7 @@
 //! The part of a worker that only its own thread touches: tasks, run queue, descriptors, buffers.
 
 use super::io::IoSource;
+use super::rings::HotRings;
 use super::shared::WorkerShared;
 use super::slab::{Key, Slab};
 use super::task::TaskHeader;
@@ -34,6 +35,7 @@ pub(crate) struct Local {
     io: RefCell<Slab<Rc<IoSource>>>,
     pub epoll: Epoll,
     pub pool: BufferPool,
+    pub rings: HotRings,
 }
 
 thread_local! {
@@ -49,6 +51,7 @@ impl Local {
             io: RefCell::new(Slab::new()),
             epoll: Epoll::new()?,
             pool: BufferPool::new(),
+            rings: HotRings::default(),
         }))
     }
 

@@ -6,6 +6,7 @@
 
 pub(crate) mod io;
 pub(crate) mod local;
+pub(crate) mod rings;
 pub(crate) mod shared;
 pub(crate) mod slab;
 mod task;

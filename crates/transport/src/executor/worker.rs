@@ -20,6 +20,10 @@ use std::time::Duration;
 const EVENTS_MAX: usize = 256;
 /// Ticks in a row without a look at epoll, while tick-end hooks keep waking tasks.
 const TICKS_MAX: usize = 4;
+/// Turns in a row that are the rings' alone, when there is always something.
+const RING_TURNS_MAX: u32 = 16;
+/// While there are rings to look into, epoll is asked once in so many looks: it costs a system call.
+const SPINS_AN_EPOLL: u32 = 32;
 /// The event key of the worker's own eventfd.
 const EVENTFD_KEY: Key = u64::MAX;
 
@@ -27,13 +31,15 @@ pub(super) struct Worker {
     local: Rc<Local>,
     executor: Arc<ExecutorShared>,
     events: EventList,
+    /// Times in a row that rings had something and epoll was not asked.
+    ring_turns: u32,
 }
 
 impl Worker {
     pub fn new(shared: Arc<WorkerShared>, executor: Arc<ExecutorShared>) -> io::Result<Self> {
         let local = Local::new(shared)?;
         local.epoll.add_readable(local.shared.event.as_fd(), EVENTFD_KEY)?;
-        Ok(Worker { local, executor, events: EventList::new(EVENTS_MAX) })
+        Ok(Worker { local, executor, events: EventList::new(EVENTS_MAX), ring_turns: 0 })
     }
 
     pub fn run(mut self) {
@@ -56,16 +62,18 @@ impl Worker {
     fn wait(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.local.shared);
         let stats = &shared.stats;
+        if !self.local.rings.is_empty() && self.turn_to_rings() {
+            return Ok(());
+        }
         let mut polled = false;
         if self.local.runnable() == 0 {
             polled = self.spin()?;
         }
         if !polled {
-            let timeout = if self.local.runnable() > 0 || !shared.fall_asleep() {
-                Some(Duration::ZERO)
-            } else {
-                self.until_next_timer()
-            };
+            let sleeps = self.local.runnable() == 0
+                && self.local.rings.fall_asleep(monotonic_ns())
+                && shared.fall_asleep();
+            let timeout = if sleeps { self.until_next_timer() } else { Some(Duration::ZERO) };
             self.local.epoll.wait(&mut self.events, timeout)?;
             stats.waits.add(1);
             shared.wake_up();
@@ -92,6 +100,17 @@ impl Worker {
         Ok(())
     }
 
+    /// Looks into the hot rings. True if something came there, so that epoll can wait; but not for long.
+    fn turn_to_rings(&mut self) -> bool {
+        let came = self.local.rings.look(monotonic_ns());
+        self.ring_turns = if came { self.ring_turns + 1 } else { 0 };
+        if self.ring_turns > RING_TURNS_MAX || self.local.shared.is_called() {
+            self.ring_turns = 0;
+            return false;
+        }
+        came
+    }
+
     fn until_next_timer(&self) -> Option<Duration> {
         match self.local.shared.next_deadline_ns() {
             u64::MAX => None,
@@ -108,11 +127,19 @@ impl Worker {
         }
         let shared = &self.local.shared;
         let end_ns = monotonic_ns() + spin_us * 1000;
-        loop {
-            self.local.epoll.wait(&mut self.events, Some(Duration::ZERO))?;
-            shared.stats.waits.add(1);
+        let epoll_each = if self.local.rings.is_empty() { 1 } else { SPINS_AN_EPOLL };
+        for spins in 1u32.. {
             shared.stats.spins.add(1);
             let now_ns = monotonic_ns();
+            if self.local.rings.look(now_ns) {
+                shared.stats.spin_hits.add(1);
+                self.events.clear();
+                return Ok(true);
+            }
+            if spins.is_multiple_of(epoll_each) {
+                self.local.epoll.wait(&mut self.events, Some(Duration::ZERO))?;
+                shared.stats.waits.add(1);
+            }
             if !self.events.is_empty() || shared.is_called() || shared.next_deadline_ns() <= now_ns
             {
                 shared.stats.spin_hits.add(1);
@@ -123,6 +150,7 @@ impl Worker {
             }
             std::hint::spin_loop();
         }
+        Ok(false)
     }
 
     fn run_ready(&self) {

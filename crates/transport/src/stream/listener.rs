@@ -7,6 +7,7 @@
 use super::session::StreamSession;
 use crate::contract::Session;
 use crate::manager::{Origin, SessionManager};
+use crate::shared_memory::sys::peer_user;
 use crate::sys::{self, Epoll, EventFd, EventList, KeepAlive};
 use kauri_base::log::{self, Attr};
 use std::io;
@@ -65,13 +66,14 @@ impl Acceptor {
                 sys::set_tcp_options(stream.as_fd(), &KEEPALIVE)?;
                 let local = stream.local_addr()?.to_string();
                 let remote = remote.to_string();
-                Ok((stream.into(), Origin { remote, local, transport: "tcp" }))
+                Ok((stream.into(), Origin { remote, local, transport: "tcp", peer_user: None }))
             }
             Acceptor::Unix(listener, path) => {
                 let (stream, _) = listener.accept()?;
+                let peer_user = peer_user(stream.as_fd()).ok();
                 let remote = "anonymous unix socket".to_owned();
                 let local = path.clone();
-                Ok((stream.into(), Origin { remote, local, transport: "unix" }))
+                Ok((stream.into(), Origin { remote, local, transport: "unix", peer_user }))
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What the transports over byte streams share: the session, and the thread that accepts.
 
+mod crossing;
 pub(crate) mod listener;
 mod preamble;
 pub(crate) mod session;

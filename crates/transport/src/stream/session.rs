@@ -8,6 +8,7 @@
 //! A read that gives less than was asked for has emptied the socket, so there is no second one to
 //! hear that: epoll reports what comes later (edge-triggered).
 
+use super::crossing::Crossing;
 use super::preamble::Stranger;
 use super::socket::StreamSocket;
 use crate::contract::{Lease, Session, SessionEnd, SessionInfo};
@@ -17,12 +18,15 @@ use crate::executor::slab::Key;
 use crate::liveness::Liveness;
 use crate::pool::RECEIVE_BYTES;
 use crate::reply::ReplyBuf;
+use crate::ring::Violation;
+use crate::shared_memory::Offer;
+use crate::shared_memory::sys::send_with_descriptors;
 use crate::sys::monotonic_ns;
 use kauri_base::limits::MESSAGE_BYTES_MAX;
 use kauri_base::log::{self, Attr};
 use kauri_wire::{HEADER_BYTES, checked_length, claimed_length};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -43,6 +47,14 @@ pub(crate) struct StreamSession {
     io_key: Key,
     inbox: Inbox,
     first_byte_ns: u64,
+    /// The ring, once the client was offered one.
+    crossing: Option<Crossing>,
+}
+
+/// Where there is something to receive.
+enum Way {
+    Stream,
+    Ring,
 }
 
 /// What was received and not yet given back: `bytes[start..]`.
@@ -130,6 +142,82 @@ impl StreamSession {
             io_key,
             inbox: Inbox::default(),
             first_byte_ns: 0,
+            crossing: None,
+        })
+    }
+
+    /// Ready when there is something to receive, or the end of it.
+    fn poll_way(&mut self, cx: &mut Context<'_>) -> Poll<Result<Way, SessionEnd>> {
+        let Some(crossing) = &self.crossing else {
+            return self.io.poll_ready(cx, READ).map(|()| Ok(Way::Stream));
+        };
+        if let Poll::Ready(readable) = crossing.poll_readable(cx) {
+            return Poll::Ready(readable.map(|()| Way::Ring).map_err(|v| self.log_violation(v)));
+        }
+        if self.io.poll_ready(cx, READ).is_pending() {
+            return Poll::Pending;
+        }
+        if !crossing.is_used() {
+            // The client goes on here, or has gone.
+            self.crossing = None;
+            self.info.upgrade.withdraw();
+            return Poll::Ready(Ok(Way::Stream));
+        }
+        let mut nothing = Vec::with_capacity(1);
+        match self.socket.receive(&mut nothing) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.io.exhausted(READ);
+                self.poll_way(cx)
+            }
+            Ok(1..) => {
+                self.log_malformed("bytes on the stream of a session that has left it");
+                Poll::Ready(Err(SessionEnd::Malformed))
+            }
+            // The peer has gone. What it said before is still to be read.
+            Ok(0) | Err(_) => Poll::Ready(match crossing.look() {
+                Ok(true) => Ok(Way::Ring),
+                Ok(false) => Err(SessionEnd::PeerClosed),
+                Err(violation) => Err(self.log_violation(violation)),
+            }),
+        }
+    }
+
+    fn log_violation(&self, violation: Violation) -> SessionEnd {
+        self.log_malformed(&violation.to_string());
+        SessionEnd::Malformed
+    }
+
+    fn log_malformed(&self, error: &str) {
+        let attr = Attr::new()
+            .str("error", error)
+            .str("remote", &self.info.remote)
+            .num("connectionId", self.info.id);
+        let msg = "Error receiving request from client. Ending connection from remote";
+        log::info("NETWORK", 22_988, &self.ctx(), msg, attr);
+    }
+
+    /// Receives through the ring. There is something.
+    fn receive_from_ring(&mut self, needed: usize) {
+        let Some(crossing) = &self.crossing else { return };
+        self.inbox.make_room(needed, &self.local);
+        crossing.receive(&mut self.inbox.bytes);
+    }
+
+    /// Sends the answer that offers shared memory, with the descriptors beside it.
+    /// What fails leaves the session as it was.
+    fn send_offer(&mut self, mut offer: Box<Offer>, reply: &[u8]) -> io::Result<usize> {
+        let descriptors = std::mem::take(&mut offer.descriptors);
+        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        let stats = self.info.upgrade.stats();
+        let sent =
+            Crossing::open(*offer, &self.local, &self.liveness, stats).and_then(|crossing| {
+                let sent = send_with_descriptors(self.socket.fd(), reply, &descriptors)?;
+                self.crossing = Some(crossing);
+                Ok(sent)
+            });
+        sent.or_else(|_| {
+            self.info.upgrade.withdraw();
+            self.socket.send(reply)
         })
     }
 
@@ -190,7 +278,11 @@ impl StreamSession {
         let last_byte_ns = monotonic_ns();
         // Zero: it came whole with the message before it.
         let first_byte_ns = if self.first_byte_ns == 0 { last_byte_ns } else { self.first_byte_ns };
-        let ready_ns = if self.first_byte_ns == 0 { last_byte_ns } else { self.io.ready_ns() };
+        let learned_ns = || match &self.crossing {
+            Some(crossing) if crossing.is_used() => crossing.ready_ns(),
+            _ => self.io.ready_ns(),
+        };
+        let ready_ns = if self.first_byte_ns == 0 { last_byte_ns } else { learned_ns() };
         self.first_byte_ns = 0;
         if self.inbox.pooled && length <= MOVED_BYTES_MAX && self.local.pool.crowded() {
             self.inbox.move_out(self.inbox.unread().len(), &self.local);
@@ -224,16 +316,24 @@ impl Session for StreamSession {
                 return Poll::Ready(Err(SessionEnd::Cancelled));
             }
             let needed = known.unwrap_or(HEADER_BYTES);
-            if self.io.poll_ready(cx, READ).is_pending() {
-                if self.inbox.is_empty() {
-                    self.inbox.release(&self.local);
-                } else if self.inbox.pooled {
-                    self.inbox.move_out(needed, &self.local);
+            let way = match self.poll_way(cx) {
+                Poll::Ready(Ok(way)) => way,
+                Poll::Ready(Err(end)) => return Poll::Ready(Err(end)),
+                Poll::Pending => {
+                    if self.inbox.is_empty() {
+                        self.inbox.release(&self.local);
+                    } else if self.inbox.pooled {
+                        self.inbox.move_out(needed, &self.local);
+                    }
+                    return Poll::Pending;
                 }
-                return Poll::Pending;
-            }
+            };
             if self.first_byte_ns == 0 {
                 self.first_byte_ns = monotonic_ns();
+            }
+            if let Way::Ring = way {
+                self.receive_from_ring(needed);
+                continue;
             }
             match self.receive(needed) {
                 Ok(0) => return Poll::Ready(Err(SessionEnd::PeerClosed)),
@@ -261,7 +361,10 @@ impl Session for StreamSession {
     }
 
     fn reply_buf(&mut self, size_hint: usize) -> ReplyBuf {
-        let early = Arc::clone(&self.socket) as Arc<dyn crate::reply::SendNow>;
+        let early = match &self.crossing {
+            Some(crossing) if crossing.is_switched() => crossing.early(),
+            _ => Arc::clone(&self.socket) as Arc<dyn crate::reply::SendNow>,
+        };
         ReplyBuf::new(self.local.pool.take_reply(size_hint), Some(early))
     }
 
@@ -277,11 +380,26 @@ impl Session for StreamSession {
             if self.liveness.is_dropped() {
                 return Poll::Ready(Err(SessionEnd::Cancelled));
             }
+            if let Some(crossing) = self.crossing.as_ref().filter(|c| c.is_switched()) {
+                if self.liveness.is_peer_closed() {
+                    return Poll::Ready(Err(SessionEnd::PeerClosed));
+                }
+                match crossing.poll_send(cx, reply.unsent()) {
+                    Poll::Ready(Ok(count)) => reply.note_sent(count),
+                    Poll::Ready(Err(v)) => return Poll::Ready(Err(self.log_violation(v))),
+                    Poll::Pending => return Poll::Pending,
+                }
+                continue;
+            }
             if self.io.poll_ready(cx, WRITE).is_pending() {
                 return Poll::Pending;
             }
             let wanted = reply.unsent().len();
-            match self.socket.send(reply.unsent()) {
+            let sent = match self.info.upgrade.take() {
+                Some(offer) => self.send_offer(offer, reply.unsent()),
+                None => self.socket.send(reply.unsent()),
+            };
+            match sent {
                 Ok(count) => {
                     reply.note_sent(count);
                     if count < wanted {
@@ -339,6 +457,7 @@ mod tests {
                 local: String::new(),
                 transport: "unix",
                 worker: 0,
+                upgrade: Default::default(),
             });
             let session = StreamSession::open(ours.into(), &local, info, Arc::default()).unwrap();
             Bench { local, session, peer }

@@ -50,6 +50,7 @@ const SECTIONS: &[Section] = &[
     section("opcounters", sections::op_counters),
     section("opcountersRepl", sections::op_counters_of_replication),
     section("security", sections::nothing),
+    section("sharedMemory", transport::shared_memory),
     section("storageEngine", sections::storage_engine),
     section("transactions", sections::transactions),
     section("transportStages", transport::stages),

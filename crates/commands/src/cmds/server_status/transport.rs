@@ -25,6 +25,20 @@ pub fn network(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     out.put("numRequests", counts.requests as i64);
 }
 
+/// Sessions that have changed over to shared memory, and frames through their rings.
+pub fn shared_memory(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let counts = invocation.transport.shared_memory();
+    out.put("sessions", counts.sessions as i64);
+    out.put("offered", counts.offered as i64);
+    out.put("switched", counts.switched as i64);
+    out.put("withdrawn", counts.withdrawn as i64);
+    out.put("refused", counts.refused as i64);
+    out.put("framesIn", counts.frames_in as i64);
+    out.put("framesOut", counts.frames_out as i64);
+    out.put("creditsIn", counts.credits_in as i64);
+    out.put("creditsOut", counts.credits_out as i64);
+}
+
 /// Where the time of requests goes: `source` (first to last byte), `process` (in the command),
 /// `sink` (giving the reply away), `other` (readable, but not its turn yet), and, apart from
 /// requests, `idleWait`.

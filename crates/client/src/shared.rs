@@ -1,0 +1,142 @@
+//! The way through shared memory, for a client that blocks: it looks for a while, then sleeps.
+
+use crate::stream::Stream;
+use crate::{ClientError, Result};
+use kauri_transport::ring::{PROBE_BYTES, Violation};
+use kauri_transport::shared_memory::{SharedEnd, sys};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to answer a probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Looks between two looks at the clock.
+const LOOKS_A_CLOCK: u32 = 64;
+
+/// The client's end of a ring, and the socket that shows that the server lives.
+#[derive(Debug)]
+pub struct SharedWay {
+    end: SharedEnd,
+    spin: Duration,
+    timeout: Option<Duration>,
+    /// What was received while waiting for credit.
+    early: Vec<u8>,
+}
+
+/// What somebody waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum For {
+    Bytes,
+    Credit,
+    Probe([u8; PROBE_BYTES as usize]),
+}
+
+fn broken(violation: Violation) -> ClientError {
+    ClientError::Protocol(violation.to_string())
+}
+
+impl SharedWay {
+    /// Shows that both directions work. On an error the stream is as it was.
+    pub fn switch(
+        mut end: SharedEnd,
+        probe: [u8; PROBE_BYTES as usize],
+        stream: &Stream,
+        spin: Duration,
+        timeout: Option<Duration>,
+    ) -> Result<Self> {
+        end.probe(probe);
+        let mut way = SharedWay { end, spin, timeout: Some(PROBE_TIMEOUT), early: Vec::new() };
+        way.wait(For::Probe(probe), stream)?;
+        way.timeout = timeout;
+        Ok(way)
+    }
+
+    /// Appends what has come, or waits for it.
+    pub fn receive(&mut self, buffer: &mut Vec<u8>, stream: &Stream) -> Result<()> {
+        if !self.early.is_empty() {
+            buffer.append(&mut self.early);
+            return Ok(());
+        }
+        self.wait(For::Bytes, stream)?;
+        buffer.reserve(1);
+        self.end.receive(buffer);
+        Ok(())
+    }
+
+    /// Sends all. What comes meanwhile is kept, so that a server that waits for us goes on.
+    pub fn send(&mut self, bytes: &[u8], stream: &Stream) -> Result<()> {
+        let mut rest = bytes;
+        loop {
+            let sent = self.end.send(rest, &[]);
+            rest = rest.get(sent..).unwrap_or_default();
+            if rest.is_empty() {
+                return Ok(());
+            }
+            self.wait(For::Credit, stream)?;
+        }
+    }
+
+    /// Whether it has come, after a look.
+    fn look(&mut self, what: For) -> Result<bool> {
+        let event = self.end.look().map_err(broken)?;
+        match what {
+            For::Bytes => Ok(event.readable),
+            For::Credit => {
+                if event.readable {
+                    self.early.reserve(64 << 10);
+                    self.end.receive(&mut self.early);
+                }
+                Ok(event.credit)
+            }
+            For::Probe(probe) => match event.probe {
+                Some(got) if got == probe => Ok(true),
+                Some(_) => Err(broken(Violation::Probe)),
+                None => Ok(false),
+            },
+        }
+    }
+
+    fn wait(&mut self, what: For, stream: &Stream) -> Result<()> {
+        if self.look(what)? {
+            return Ok(());
+        }
+        let began = Instant::now();
+        loop {
+            for _ in 0..LOOKS_A_CLOCK {
+                if self.end.fabric().has_immediate() && self.look(what)? {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+            let waited = began.elapsed();
+            if waited < self.spin {
+                continue;
+            }
+            if self.timeout.is_some_and(|timeout| waited >= timeout) {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+            self.sleep(waited, stream)?;
+            if self.look(what)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sleeps until something comes, the server ends, or the time is over.
+    fn sleep(&mut self, waited: Duration, stream: &Stream) -> Result<()> {
+        let left = self.timeout.map(|timeout| timeout.saturating_sub(waited));
+        let fabric = self.end.fabric();
+        if !fabric.fall_asleep() {
+            return Ok(());
+        }
+        let waited = sys::wait_readable(fabric.event().as_fd(), stream.fd(), left);
+        fabric.wake_up();
+        let (event, ended) = waited?;
+        if event {
+            fabric.event().reset();
+        } else if ended && !fabric.has_immediate() {
+            // Nothing comes on the stream any more but its end.
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        Ok(())
+    }
+}

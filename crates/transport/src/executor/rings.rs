@@ -1,0 +1,106 @@
+//! The rings that a worker looks into by itself, because something came there lately.
+//!
+//! A ring that its session waits for is either *hot*, and looked into whenever the worker looks for
+//! events, or *asleep*: then its peer signals a descriptor that epoll watches. Before the worker sleeps
+//! all hot rings that are waited for fall asleep, so an idle one costs nothing.
+
+use super::io::IoSource;
+use crate::sys::Event;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Most rings that are looked into.
+const HOT_MAX: usize = 64;
+/// Times that the worker may sleep without anything having come before a ring is hot no more.
+const IDLE_SLEEPS_MAX: u32 = 64;
+
+/// What a worker asks of a ring.
+pub(crate) trait Polled {
+    /// Whether the peer has told something that was not heard yet.
+    fn has_arrivals(&self) -> bool;
+    /// From now on the peer signals what it tells. False: it has told something before.
+    fn fall_asleep(&self) -> bool;
+    /// Whether nothing was told since `fall_asleep`.
+    fn is_asleep(&self) -> bool;
+}
+
+/// A session's ring as its worker sees it.
+pub(crate) struct RingWatch {
+    ring: Rc<dyn Polled>,
+    /// Told when something has come.
+    pub io: Rc<IoSource>,
+    hot: Cell<bool>,
+    idle_sleeps: Cell<u32>,
+}
+
+impl RingWatch {
+    pub fn new(ring: Rc<dyn Polled>, io: Rc<IoSource>) -> Rc<Self> {
+        Rc::new(RingWatch { ring, io, hot: Cell::new(false), idle_sleeps: Cell::new(0) })
+    }
+
+    /// Tells the session if it waits for what has come.
+    fn look(&self, now_ns: u64) -> bool {
+        let comes = self.io.is_awaited() && self.ring.has_arrivals();
+        if comes {
+            let event = Event { key: 0, readable: true, writable: true, closed: false };
+            self.io.dispatch(event, now_ns);
+        }
+        comes
+    }
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub(crate) struct HotRings {
+    rings: RefCell<Vec<Rc<RingWatch>>>,
+}
+
+impl HotRings {
+    /// For a session that is about to wait for its ring, or has heard something from it.
+    pub fn touch(&self, watch: &Rc<RingWatch>) {
+        watch.idle_sleeps.set(0);
+        if !watch.hot.replace(true) {
+            self.rings.borrow_mut().push(Rc::clone(watch));
+        }
+    }
+
+    /// For a ring that ends.
+    pub fn forget(&self, watch: &Rc<RingWatch>) {
+        if watch.hot.replace(false) {
+            self.rings.borrow_mut().retain(|known| !Rc::ptr_eq(known, watch));
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rings.borrow().is_empty()
+    }
+
+    /// Tells all sessions that wait for what has come. Whether there were any.
+    pub fn look(&self, now_ns: u64) -> bool {
+        self.rings.borrow().iter().fold(false, |any, watch| watch.look(now_ns) | any)
+    }
+
+    /// Before the worker sleeps: all that are waited for fall asleep. False if something has come, which
+    /// the sessions were told.
+    pub fn fall_asleep(&self, now_ns: u64) -> bool {
+        let mut came = false;
+        let mut rings = self.rings.borrow_mut();
+        let crowded = rings.len() > HOT_MAX;
+        rings.retain(|watch| {
+            if !watch.io.is_awaited() {
+                return true;
+            }
+            if !watch.ring.is_asleep() && !watch.ring.fall_asleep() {
+                watch.look(now_ns);
+                came = true;
+                return true;
+            }
+            let idle = watch.idle_sleeps.get() + 1;
+            watch.idle_sleeps.set(idle);
+            let stays = idle <= IDLE_SLEEPS_MAX && !crowded;
+            watch.hot.set(stays);
+            stays
+        });
+        !came
+    }
+}

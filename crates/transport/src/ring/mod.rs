@@ -1,0 +1,105 @@
+//! Rings: a byte stream in each direction between two ends that write into each other's memory.
+//!
+//! Invariants (docs/design/rdma.md):
+//! - A sender never writes beyond the credit that its peer gave, so nothing is overwritten unread and
+//!   no frame comes without a place for its immediate.
+//! - Credits always have room. So as long as both ends look at what comes, none waits for ever.
+//! - What the peer says is checked before it is believed, and what it wrote is copied before it is
+//!   looked at.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`frame`] | immediates and headers, byte by byte |
+//! | [`sender`] | where the next frame goes, and whether it may |
+//! | [`receiver`] | where the frame lies that an immediate tells of; what was consumed |
+//! | [`end`] | both, over a [`Fabric`]: a stream |
+//!
+//! Must not know: what carries the bytes, sessions, messages.
+
+mod end;
+mod frame;
+mod receiver;
+mod sender;
+#[cfg(test)]
+mod tests;
+
+pub use end::{Event, Fabric, RingCounts, RingEnd};
+pub use frame::{FRAME_HEADER_BYTES, PROBE_BYTES};
+
+/// Frames begin at multiples of this.
+const FRAME_ALIGN: u32 = 16;
+/// Frames that are kept for credits.
+const RESERVED_FRAMES: u32 = 8;
+/// A frame is at most this part of a ring; credit is told when this part of it was consumed.
+const PART: u32 = 4;
+
+/// How large the rings of a session are: the same in both directions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    bytes: u32,
+    frames: u32,
+}
+
+/// Why a session with a lying peer ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Violation {
+    /// An immediate that none of ours would send.
+    Immediate(u32),
+    /// More than the credit that was given.
+    Overrun,
+    /// More consumed than was sent, or less than before.
+    Acknowledgement,
+    /// A probe that does not carry what the handshake gave, or comes when none may.
+    Probe,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Violation::Immediate(word) => write!(f, "an impossible immediate: {word:#010x}"),
+            Violation::Overrun => f.write_str("a frame beyond the credit that was given"),
+            Violation::Acknowledgement => f.write_str("a frame that tells of impossible credit"),
+            Violation::Probe => f.write_str("a wrong probe"),
+        }
+    }
+}
+
+impl Shape {
+    /// Least and most bytes of a ring.
+    pub const BYTES: std::ops::RangeInclusive<u32> = 64 << 10..=1 << 20;
+    /// Fewest and most frames.
+    pub const FRAMES: std::ops::RangeInclusive<u32> = 64..=1024;
+
+    /// Rings of so many bytes and frames, if these are powers of two within the limits.
+    pub fn new(bytes: u32, frames: u32) -> Option<Self> {
+        let sound = Self::BYTES.contains(&bytes)
+            && Self::FRAMES.contains(&frames)
+            && bytes.is_power_of_two()
+            && frames.is_power_of_two();
+        sound.then_some(Shape { bytes, frames })
+    }
+
+    /// Bytes of a ring.
+    pub fn bytes(self) -> u32 {
+        self.bytes
+    }
+
+    /// Frames that may be on their way in one direction.
+    pub fn frames(self) -> u32 {
+        self.frames
+    }
+
+    fn frame_bytes_max(self) -> u32 {
+        self.bytes / PART
+    }
+
+    /// Where a frame of `length` bytes begins (an offset in the ring), if the one before ended at this
+    /// position, and the position at which it ends. At most a ring's bytes further.
+    fn place(self, position: u64, length: u32) -> (u32, u64) {
+        let at = (position % u64::from(self.bytes)) as u32;
+        let to_end = self.bytes - at;
+        let (offset, start) =
+            if length <= to_end { (at, position) } else { (0, position + u64::from(to_end)) };
+        (offset, start + u64::from(length.next_multiple_of(FRAME_ALIGN)))
+    }
+}

@@ -1,0 +1,332 @@
+//! Two ends over a fabric in memory.
+
+use super::frame::{Immediate, encode_header};
+use super::*;
+use kauri_base::RandomSource;
+use kauri_base::clock::SeededRandom;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+const SMALL: Shape = Shape { bytes: 64 << 10, frames: 64 };
+
+/// What one end receives.
+struct Inbox {
+    ring: Vec<u8>,
+    immediates: VecDeque<u32>,
+    most: usize,
+}
+
+#[derive(Clone)]
+struct Memory {
+    own: Rc<RefCell<Inbox>>,
+    peers: Rc<RefCell<Inbox>>,
+}
+
+impl Fabric for Memory {
+    fn write(&mut self, offset: u32, parts: [&[u8]; 3], immediate: u32) {
+        let mut peer = self.peers.borrow_mut();
+        let mut at = offset as usize;
+        for part in parts {
+            peer.ring[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        peer.immediates.push_back(immediate);
+        peer.most = peer.most.max(peer.immediates.len());
+    }
+
+    fn next_immediate(&mut self) -> Option<u32> {
+        self.own.borrow_mut().immediates.pop_front()
+    }
+
+    fn read(&self, offset: u32, bytes: u32, into: &mut Vec<u8>) {
+        into.extend_from_slice(&self.own.borrow().ring[offset as usize..][..bytes as usize]);
+    }
+
+    fn read_header(&self, offset: u32) -> [u8; FRAME_HEADER_BYTES as usize] {
+        self.own.borrow().ring[offset as usize..][..8].try_into().unwrap()
+    }
+}
+
+fn pair(shape: Shape) -> [RingEnd<Memory>; 2] {
+    let inbox = || {
+        let ring = vec![0; shape.bytes as usize];
+        Rc::new(RefCell::new(Inbox { ring, immediates: VecDeque::new(), most: 0 }))
+    };
+    let (a, b) = (inbox(), inbox());
+    let end = |own: &Rc<_>, peers: &Rc<_>| {
+        RingEnd::new(shape, Memory { own: Rc::clone(own), peers: Rc::clone(peers) })
+    };
+    [end(&a, &b), end(&b, &a)]
+}
+
+/// The stream's byte at a position: no two places of a ring hold the same for long.
+fn byte(at: u64) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// An end with what it has sent and received of the stream that both know.
+struct Talker {
+    end: RingEnd<Memory>,
+    sent: u64,
+    received: u64,
+}
+
+impl Talker {
+    fn pair(shape: Shape) -> [Talker; 2] {
+        pair(shape).map(|end| Talker { end, sent: 0, received: 0 })
+    }
+
+    fn send(&mut self, bytes: usize, cut: usize) -> usize {
+        let all: Vec<u8> = (self.sent..self.sent + bytes as u64).map(byte).collect();
+        let (first, second) = all.split_at(cut.min(bytes));
+        let sent = self.end.send(first, second);
+        self.sent += sent as u64;
+        sent
+    }
+
+    fn look(&mut self) -> Event {
+        let event = self.end.look().expect("no violation");
+        assert!(!self.end.receiver.owes_credit(), "a credit found no room");
+        event
+    }
+
+    fn receive(&mut self, capacity: usize) -> usize {
+        let mut buffer = Vec::with_capacity(capacity);
+        let count = self.end.receive(&mut buffer);
+        assert!(!self.end.receiver.owes_credit(), "a credit found no room");
+        assert_eq!(count, buffer.len());
+        for (at, got) in (self.received..).zip(&buffer) {
+            assert_eq!(*got, byte(at), "at {at}");
+        }
+        self.received += count as u64;
+        count
+    }
+}
+
+#[test]
+fn whatever_the_order_of_sends_and_receives_the_stream_arrives() {
+    for seed in 0..60 {
+        let random = SeededRandom::new(seed);
+        let below = |n: u64| (random.next_u64() >> 8) % n;
+        let shape = Shape { bytes: 64 << 10 << below(3), frames: 64 << below(2) };
+        let mut talkers = Talker::pair(shape);
+        // One may be lazy: it sends but seldom receives.
+        let lazy = below(3);
+        for _ in 0..3000 {
+            let who = below(2);
+            let talker = &mut talkers[who as usize];
+            let size = 1 + below(1 << below(18)) as usize;
+            match below(4) {
+                0 | 1 => {
+                    let cut = below(1 + size as u64) as usize;
+                    talker.send(size, cut);
+                }
+                2 => drop(talker.look()),
+                _ if who == lazy && below(20) > 0 => {}
+                _ => drop(talker.receive(size)),
+            }
+        }
+        let [a, b] = &mut talkers;
+        for _ in 0..2 {
+            for talker in [&mut *a, &mut *b] {
+                talker.look();
+                talker.receive(1 << 21);
+            }
+        }
+        assert_eq!((a.sent, b.sent), (b.received, a.received), "seed {seed}");
+        let most = [&a.end, &b.end].map(|end| end.fabric.own.borrow().most as u32);
+        assert!(most.iter().all(|most| *most <= shape.frames), "seed {seed}: {most:?}");
+    }
+}
+
+#[test]
+fn who_does_not_receive_still_gets_credit() {
+    let [mut server, mut client] = Talker::pair(SMALL);
+    // Requests without end, until there is no more credit; the server is busy with one reply.
+    while client.send(5000, 0) > 0 {}
+    let reply = 20 << 20;
+    let mut left = reply;
+    while left > 0 {
+        let sent = server.send(left, 0);
+        left -= sent;
+        client.look();
+        let got = client.receive(1 << 20);
+        assert!(sent > 0 && got > 0, "{left} bytes are left and nothing moves");
+        server.look();
+    }
+    assert!(client.end.counts().credits_out > 100);
+    let waiting = client.sent - server.received;
+    assert_eq!(server.receive(1 << 20) as u64, waiting);
+    client.look();
+    assert!(client.send(5000, 0) == 5000);
+}
+
+#[test]
+fn both_fill_the_other_and_then_both_go_on() {
+    let mut talkers = Talker::pair(SMALL);
+    for round in 0..200 {
+        for talker in &mut talkers {
+            while talker.send(1 + round * 97, 0) > 0 {}
+        }
+        for talker in &mut talkers {
+            talker.look();
+            assert!(talker.receive(1 << 20) > 0);
+        }
+        for talker in &mut talkers {
+            talker.look();
+        }
+    }
+}
+
+fn pass(from: &mut Talker, to: &mut Talker, size: usize) {
+    assert_eq!(from.send(size, 30), size);
+    assert!(to.look().readable);
+    assert_eq!(to.receive(4096), size);
+    assert!(!to.look().readable);
+}
+
+#[test]
+fn a_request_and_its_reply_are_a_frame_each() {
+    const ROUNDS: u64 = 10_000;
+    let [mut a, mut b] = Talker::pair(SMALL);
+    for _ in 0..ROUNDS {
+        pass(&mut a, &mut b, 200);
+        pass(&mut b, &mut a, 1080);
+    }
+    for end in [a.end, b.end] {
+        let counts = end.counts();
+        assert_eq!((counts.credits_in, counts.credits_out), (0, 0));
+        assert!(counts.frames_out == ROUNDS, "{counts:?}");
+    }
+}
+
+#[test]
+fn probes_pass_before_anything_else() {
+    let [mut a, mut b] = pair(SMALL);
+    assert!(a.probe(*b"whocares"));
+    let event = b.look().unwrap();
+    assert_eq!(event.probe, Some(*b"whocares"));
+    assert!(!event.readable);
+    assert!(b.probe(*b"whocares") && a.look().unwrap().probe.is_some());
+    assert_eq!(a.send(b"x", b""), 1);
+    assert!(a.probe(*b"too late"));
+    assert_eq!(b.look(), Err(Violation::Probe));
+}
+
+/// A peer that says `words`, after bytes of the ring that are all `fill`.
+fn lied_to(words: &[u32], fill: u8, sent: usize) -> Result<Event, Violation> {
+    let [mut end, peer] = pair(SMALL);
+    assert_eq!(end.send(&vec![1; sent], b""), sent);
+    let mut own = peer.fabric.peers.borrow_mut();
+    own.ring.fill(fill);
+    own.immediates.extend(words);
+    drop(own);
+    end.look()
+}
+
+#[test]
+fn a_lying_peer_is_found_out() {
+    let stream = |length| Immediate::Stream(length).encode();
+    let quarter = SMALL.bytes / 4;
+    let table: &[(&str, &[u32], Result<(), Violation>)] = &[
+        ("a frame", &[stream(9)], Ok(())),
+        ("the longest", &[stream(quarter)], Ok(())),
+        ("too long", &[stream(quarter + 1)], Err(Violation::Immediate(stream(quarter + 1)))),
+        ("empty", &[stream(8)], Err(Violation::Immediate(stream(8)))),
+        ("no header", &[stream(7)], Err(Violation::Immediate(stream(7)))),
+        ("nothing", &[0], Err(Violation::Immediate(0))),
+        ("kind 4", &[4 << 28 | 100], Err(Violation::Immediate(4 << 28 | 100))),
+        ("a long probe", &[3 << 28 | 17], Err(Violation::Immediate(3 << 28 | 17))),
+        ("a ring full", &[stream(quarter); 4], Ok(())),
+        (
+            "more than a ring",
+            &[stream(quarter), stream(quarter), stream(quarter), stream(quarter), stream(9)],
+            Err(Violation::Overrun),
+        ),
+        ("all frames", &[stream(9); 64], Ok(())),
+        ("one frame more", &[stream(9); 65], Err(Violation::Overrun)),
+        ("a credit for nothing", &[Immediate::credit(0, 0).encode()], Ok(())),
+        (
+            "bytes that were not sent",
+            &[Immediate::credit(2, 0).encode()],
+            Err(Violation::Acknowledgement),
+        ),
+        (
+            "frames that were not sent",
+            &[Immediate::credit(0, 2).encode()],
+            Err(Violation::Acknowledgement),
+        ),
+        ("what was sent", &[Immediate::credit(1, 1).encode()], Ok(())),
+        (
+            "less than before",
+            &[Immediate::credit(1, 1).encode(), Immediate::credit(0, 1).encode()],
+            Err(Violation::Acknowledgement),
+        ),
+    ];
+    for (what, words, expected) in table {
+        assert_eq!(lied_to(words, 0, 1).map(|_| ()), *expected, "{what}");
+    }
+    assert_eq!(lied_to(&[stream(9)], 0xff, 1).map(|_| ()), Err(Violation::Acknowledgement));
+    // The header says one unit and one frame: that was sent.
+    let [mut end, peer] = pair(SMALL);
+    end.send(b"x", b"");
+    let mut own = peer.fabric.peers.borrow_mut();
+    own.ring[..8].copy_from_slice(&encode_header(1, 1));
+    own.immediates.push_back(stream(9));
+    drop(own);
+    assert!(end.look().expect("no violation").credit);
+}
+
+#[test]
+fn garbage_ends_a_session_and_nothing_else() {
+    let random = SeededRandom::new(11);
+    let mut accepted = 0;
+    for round in 0..20_000 {
+        let words: Vec<u32> = (0..8)
+            .map(|_| {
+                let word = random.next_u64() as u32;
+                match word % 3 {
+                    0 => word,
+                    _ => Immediate::Stream(word % (SMALL.bytes / 3)).encode(),
+                }
+            })
+            .collect();
+        accepted += u32::from(lied_to(&words, (round % 2) as u8, 100).is_ok());
+    }
+    assert!(accepted > 10, "nothing got as far as the ring's bytes");
+}
+
+#[test]
+fn frames_lie_where_both_expect_them() {
+    // Position, length, offset, end.
+    let table = [
+        (0, 9, 0, 16),
+        (16, 16, 16, 32),
+        (65520, 16, 65520, 65536),
+        (65520, 17, 0, 65536 + 32),
+        (65536, 9, 0, 65552),
+        (65536 * 7 - 4096, 4096, 65536 - 4096, 65536 * 7),
+        (65536 * 7 - 4080, 4096, 0, 65536 * 7 + 4096),
+    ];
+    for (position, length, offset, end) in table {
+        assert_eq!(SMALL.place(position, length), (offset, end), "{position} {length}");
+    }
+}
+
+#[test]
+fn shapes_have_bounds() {
+    for (bytes, frames, sound) in [
+        (64 << 10, 64, true),
+        (1 << 20, 1024, true),
+        (32 << 10, 64, false),
+        (2 << 20, 64, false),
+        (96 << 10, 64, false),
+        (64 << 10, 32, false),
+        (64 << 10, 2048, false),
+        (64 << 10, 100, false),
+        (0, 0, false),
+    ] {
+        assert_eq!(Shape::new(bytes, frames).is_some(), sound, "{bytes} {frames}");
+    }
+}

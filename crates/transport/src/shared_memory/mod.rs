@@ -1,0 +1,284 @@
+//! Sessions through memory that two processes of one host share: the fabric, its layout, and what the
+//! two sides tell each other to set it up (docs/design/rdma.md).
+//!
+//! Invariants:
+//! - Each side writes only the ring and the slots that the other receives from, clears the slots that it
+//!   receives from, and its own word of the two that say who wants to be woken is set by it alone.
+//! - The n-th immediate is in slot n modulo their number; the ring's credits keep slots from being used
+//!   before they are clear.
+//! - Whoever sleeps has said so and looked once more; whoever has told something looks then whether the
+//!   other sleeps.
+//!
+//! Where it sits: below sessions and clients, above `ring`.
+
+pub mod sys;
+#[cfg(test)]
+mod tests;
+
+use crate::ring::{FRAME_HEADER_BYTES, Fabric, PROBE_BYTES, RingEnd, Shape};
+use crate::sys::EventFd;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{Ordering, fence};
+use sys::SharedMemory;
+
+/// The version of layout and parameters.
+const VERSION: u32 = 1;
+/// Bytes of a ring, unless the client wants something else.
+pub const RING_BYTES: u32 = 256 << 10;
+/// Frames of a ring.
+const FRAMES: u32 = 64;
+/// Words that both write lie so far apart.
+const LINE_BYTES: usize = 64;
+/// Descriptors that go with an offer: the memory, the server's event, the client's event.
+const DESCRIPTORS: usize = 3;
+
+/// An end of a session through shared memory.
+pub type SharedEnd = RingEnd<SharedFabric>;
+
+/// One of the two sides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Side {
+    Server,
+    Client,
+}
+
+impl Side {
+    fn other(self) -> Side {
+        match self {
+            Side::Server => Side::Client,
+            Side::Client => Side::Server,
+        }
+    }
+
+    fn index(self) -> usize {
+        match self {
+            Side::Server => 0,
+            Side::Client => 1,
+        }
+    }
+}
+
+/// Where things lie.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    shape: Shape,
+}
+
+impl Layout {
+    /// The word that is 1 if this side wants to be woken.
+    fn sleeps(self, side: Side) -> usize {
+        side.index() * LINE_BYTES
+    }
+
+    /// The slot of the n-th immediate to this side.
+    fn slot(self, side: Side, n: u32) -> usize {
+        let frames = self.shape.frames() as usize;
+        let at = side.index() * frames + (n % self.shape.frames()) as usize;
+        2 * LINE_BYTES + at * size_of::<u32>()
+    }
+
+    /// The ring that this side receives from.
+    fn ring(self, side: Side) -> usize {
+        const PAGE_BYTES: usize = 4096;
+        let slots_end = 2 * LINE_BYTES + 2 * self.shape.frames() as usize * size_of::<u32>();
+        slots_end.next_multiple_of(PAGE_BYTES) + side.index() * self.shape.bytes() as usize
+    }
+
+    fn length(self) -> usize {
+        self.ring(Side::Client) + self.shape.bytes() as usize
+    }
+}
+
+/// One side of the shared memory.
+#[derive(Debug)]
+pub struct SharedFabric {
+    memory: SharedMemory,
+    layout: Layout,
+    side: Side,
+    told: u32,
+    heard: u32,
+    own_event: EventFd,
+    peers_event: EventFd,
+}
+
+impl SharedFabric {
+    fn peer(&self) -> Side {
+        self.side.other()
+    }
+
+    /// Whether the peer has told something that was not heard yet.
+    pub fn has_immediate(&self) -> bool {
+        self.memory.word(self.layout.slot(self.side, self.heard)).load(Ordering::Relaxed) != 0
+    }
+
+    /// Says that this side is about to sleep until its event is signalled. False: there is something to
+    /// hear, and it must not.
+    pub fn fall_asleep(&self) -> bool {
+        let sleeps = self.memory.word(self.layout.sleeps(self.side));
+        sleeps.store(1, Ordering::Relaxed);
+        // Between the store and the look: see `write`.
+        fence(Ordering::SeqCst);
+        let nothing = !self.has_immediate();
+        if !nothing {
+            self.wake_up();
+        }
+        nothing
+    }
+
+    /// Whether it has said so and the peer has told nothing since.
+    pub fn is_asleep(&self) -> bool {
+        self.memory.word(self.layout.sleeps(self.side)).load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes back what `fall_asleep` said.
+    pub fn wake_up(&self) {
+        self.memory.word(self.layout.sleeps(self.side)).store(0, Ordering::Relaxed);
+    }
+
+    /// What is signalled if something comes while this side sleeps.
+    pub fn event(&self) -> &EventFd {
+        &self.own_event
+    }
+}
+
+impl Fabric for SharedFabric {
+    fn write(&mut self, offset: u32, parts: [&[u8]; 3], immediate: u32) {
+        let mut at = self.layout.ring(self.peer()) + offset as usize;
+        for part in parts {
+            self.memory.write(at, part);
+            at += part.len();
+        }
+        let slot = self.memory.word(self.layout.slot(self.peer(), self.told));
+        self.told = self.told.wrapping_add(1);
+        slot.store(immediate, Ordering::Release);
+        // Between the slot and the look: either we see that the peer sleeps, or it sees the slot.
+        fence(Ordering::SeqCst);
+        let sleeps = self.memory.word(self.layout.sleeps(self.peer()));
+        if sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::Relaxed) != 0 {
+            self.peers_event.signal();
+        }
+    }
+
+    fn next_immediate(&mut self) -> Option<u32> {
+        let slot = self.memory.word(self.layout.slot(self.side, self.heard));
+        let immediate = slot.load(Ordering::Acquire);
+        if immediate == 0 {
+            return None;
+        }
+        slot.store(0, Ordering::Relaxed);
+        self.heard = self.heard.wrapping_add(1);
+        Some(immediate)
+    }
+
+    fn read(&self, offset: u32, bytes: u32, into: &mut Vec<u8>) {
+        let at = self.layout.ring(self.side) + offset as usize;
+        self.memory.read(at, bytes as usize, into);
+    }
+
+    fn read_header(&self, offset: u32) -> [u8; FRAME_HEADER_BYTES as usize] {
+        let at = self.layout.ring(self.side) + offset as usize;
+        let half = |at| self.memory.word(at).load(Ordering::Relaxed).to_ne_bytes();
+        let ([a, b, c, d], [e, f, g, h]) = (half(at), half(at + 4));
+        [a, b, c, d, e, f, g, h]
+    }
+}
+
+/// What a server has made for a client that wants to change over.
+#[derive(Debug)]
+pub struct Offer {
+    /// The server's end.
+    pub end: SharedEnd,
+    /// What probes carry.
+    pub probe: [u8; PROBE_BYTES as usize],
+    /// The parameters for the client.
+    pub answer: Vec<u8>,
+    /// What goes beside the answer.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// Why there is no offer.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The parameters can't be understood.
+    Parameters(&'static str),
+    /// The system has no memory or descriptors left.
+    System(io::Error),
+}
+
+impl Offer {
+    /// Makes what a client asks for. `probe` is not known to anybody else.
+    pub fn make(parameters: &[u8], probe: [u8; PROBE_BYTES as usize]) -> Result<Self, Refusal> {
+        let Some(([VERSION, wanted], [])) = words::<2>(parameters) else {
+            return Err(Refusal::Parameters("shared memory wants version 1 and a ring's bytes"));
+        };
+        let bytes = if wanted == 0 { RING_BYTES } else { wanted };
+        let shape = Shape::new(bytes, FRAMES);
+        let shape = shape
+            .ok_or(Refusal::Parameters("a ring's bytes are a power of two from 64 KB to 1 MB"))?;
+        Self::of_shape(shape, probe).map_err(Refusal::System)
+    }
+
+    fn of_shape(shape: Shape, probe: [u8; PROBE_BYTES as usize]) -> io::Result<Self> {
+        let layout = Layout { shape };
+        let (memory, file) = SharedMemory::create(layout.length())?;
+        let (own_event, peers_event) = (EventFd::new()?, EventFd::new()?);
+        let descriptors = vec![
+            file,
+            own_event.as_fd().try_clone_to_owned()?,
+            peers_event.as_fd().try_clone_to_owned()?,
+        ];
+        let mut answer = Vec::with_capacity(3 * size_of::<u32>() + probe.len());
+        for word in [VERSION, shape.bytes(), shape.frames()] {
+            answer.extend_from_slice(&word.to_le_bytes());
+        }
+        answer.extend_from_slice(&probe);
+        let side = Side::Server;
+        let fabric =
+            SharedFabric { memory, layout, side, told: 0, heard: 0, own_event, peers_event };
+        Ok(Offer { end: RingEnd::new(shape, fabric), probe, answer, descriptors })
+    }
+}
+
+/// For a client: the parameters that ask for rings of so many bytes; 0: as the server likes.
+pub fn request(ring_bytes: u32) -> Vec<u8> {
+    [VERSION, ring_bytes].iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// For a client: its end, and what it has to probe with, from the answer and the descriptors that came
+/// with it.
+pub fn accept(
+    answer: &[u8],
+    descriptors: Vec<OwnedFd>,
+) -> io::Result<(SharedEnd, [u8; PROBE_BYTES as usize])> {
+    let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    let Some(([VERSION, bytes, frames], probe)) = words::<3>(answer) else {
+        return Err(wrong("an answer of another version"));
+    };
+    let probe = probe.try_into().map_err(|_| wrong("an answer of a wrong length"))?;
+    let shape = Shape::new(bytes, frames).ok_or_else(|| wrong("rings of an impossible size"))?;
+    let [file, peers_event, own_event] = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors)
+        .map_err(|_| wrong("the descriptors are missing"))?;
+    let layout = Layout { shape };
+    let memory = SharedMemory::map(&file, layout.length())?;
+    let fabric = SharedFabric {
+        memory,
+        layout,
+        side: Side::Client,
+        told: 0,
+        heard: 0,
+        own_event: own_event.into(),
+        peers_event: peers_event.into(),
+    };
+    Ok((RingEnd::new(shape, fabric), probe))
+}
+
+/// The first little-endian words, and what follows them.
+fn words<const N: usize>(bytes: &[u8]) -> Option<([u32; N], &[u8])> {
+    let (words, rest) = bytes.split_at_checked(N * size_of::<u32>())?;
+    let mut all = [0; N];
+    for (to, from) in all.iter_mut().zip(words.as_chunks::<4>().0) {
+        *to = u32::from_le_bytes(*from);
+    }
+    Some((all, rest))
+}

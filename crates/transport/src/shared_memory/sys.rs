@@ -1,0 +1,295 @@
+//! Memory that two processes share, and descriptors that go beside the bytes of a Unix domain socket.
+//!
+//! Where it sits: beside `crate::sys`; the other place with unsafe code.
+//!
+//! Another process may write to the memory at any time. So it is never lent as a slice: it is only
+//! looked at through atomics, and copied through atomics. A peer that keeps to the protocol writes
+//! nothing that is being read, so what is copied is then what it wrote; from one that doesn't come
+//! some bytes or others, and no harm. The file is sealed against shrinking, so no access can fault.
+#![allow(unsafe_code)]
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+/// Most descriptors that are taken from one message; further ones the kernel closes.
+pub const DESCRIPTORS_MAX: usize = 4;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A shared mapping of an anonymous file.
+#[derive(Debug)]
+pub struct SharedMemory {
+    base: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to the process, and all access to it is by atomics.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// New memory, all zero, and the file that another process can map it by. It can neither shrink nor
+    /// grow.
+    pub fn create(length: usize) -> io::Result<(Self, OwnedFd)> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a live C string.
+        let fd = check(unsafe { libc::memfd_create(c"kauri-session".as_ptr(), flags) })?;
+        // SAFETY: the kernel has just given this descriptor to us alone.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let size = libc::off_t::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: takes no pointers.
+        check(unsafe { libc::ftruncate(fd.as_raw_fd(), size) })?;
+        // SAFETY: takes no pointers.
+        check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
+        Ok((Self::map_whole(&fd, length)?, fd))
+    }
+
+    /// What another process has made, if it is of this length and sealed.
+    pub fn map(fd: &OwnedFd, length: usize) -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let seals = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })?;
+        let size = std::fs::File::from(fd.try_clone()?).metadata()?.len();
+        if seals & SEALS != SEALS || size != length as u64 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("shared memory of {size} bytes with seals {seals:#x}"),
+            ));
+        }
+        Self::map_whole(fd, length)
+    }
+
+    fn map_whole(fd: &OwnedFd, length: usize) -> io::Result<Self> {
+        // SAFETY: a new mapping at an address that the kernel chooses; the file is as long, and sealed.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(SharedMemory { base, length })
+    }
+
+    /// A word of the memory.
+    ///
+    /// # Panics
+    /// If it does not lie within the memory, or not at a multiple of 4.
+    #[inline]
+    pub fn word(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4) && offset < self.length && self.length - offset >= 4);
+        // SAFETY: within the mapping, which lives as long as `self`, and aligned, since mappings begin at
+        // pages; the memory is only accessed by atomics.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    #[inline]
+    fn byte(&self, offset: usize) -> &AtomicU8 {
+        debug_assert!(offset < self.length);
+        // SAFETY: the callers have checked that it is within the mapping; see `word`.
+        unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(offset)) }
+    }
+
+    #[inline]
+    fn eight(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.length);
+        // SAFETY: the callers have checked that it is within the mapping and aligned; see `word`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// Copies `bytes` to an offset.
+    ///
+    /// # Panics
+    /// If they don't fit there.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset <= self.length && self.length - offset >= bytes.len());
+        let head = bytes.len().min(offset.wrapping_neg() % 8);
+        let (head, rest) = bytes.split_at(head);
+        let (eights, tail) = rest.as_chunks::<8>();
+        for (at, byte) in (offset..).zip(head) {
+            self.byte(at).store(*byte, Ordering::Relaxed);
+        }
+        let from = offset + head.len();
+        for (at, eight) in (from..).step_by(8).zip(eights) {
+            self.eight(at).store(u64::from_ne_bytes(*eight), Ordering::Relaxed);
+        }
+        for (at, byte) in (from + eights.len() * 8..).zip(tail) {
+            self.byte(at).store(*byte, Ordering::Relaxed);
+        }
+    }
+
+    /// Appends so many bytes from an offset on.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn read(&self, offset: usize, count: usize, into: &mut Vec<u8>) {
+        assert!(offset <= self.length && self.length - offset >= count);
+        into.reserve(count);
+        let to = into.spare_capacity_mut().as_mut_ptr();
+        let head = count.min(offset.wrapping_neg() % 8);
+        let eights = (count - head) / 8;
+        let byte = |at: usize| self.byte(offset + at).load(Ordering::Relaxed);
+        // SAFETY: `count` bytes were reserved; each of them is written once, and then counted as there.
+        unsafe {
+            (0..head).for_each(|at| {
+                to.add(at).write(MaybeUninit::new(byte(at)));
+            });
+            for at in (head..).step_by(8).take(eights) {
+                let eight = self.eight(offset + at).load(Ordering::Relaxed);
+                to.add(at).cast::<u64>().write_unaligned(eight);
+            }
+            (head + eights * 8..count).for_each(|at| {
+                to.add(at).write(MaybeUninit::new(byte(at)));
+            });
+            into.set_len(into.len() + count);
+        }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; nothing that was lent from it outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
+    }
+}
+
+/// A control message with room for [`DESCRIPTORS_MAX`] descriptors.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+const _: () = {
+    // SAFETY: computes a size.
+    let space = unsafe { libc::CMSG_SPACE((DESCRIPTORS_MAX * size_of::<libc::c_int>()) as u32) };
+    assert!(space as usize <= size_of::<Control>());
+};
+
+/// Sends `bytes`, or the first of them, with descriptors beside the first byte. Never waits. Unless it
+/// fails the descriptors are on their way.
+pub fn send_with_descriptors(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
+    if bytes.is_empty() || descriptors.len() > DESCRIPTORS_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let raw: Vec<libc::c_int> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let mut control = Control([0; 64]);
+    let mut slice = IoSlice::new(bytes);
+    // SAFETY: all zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = (&raw mut slice).cast();
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    let data_bytes = size_of_val(raw.as_slice()) as u32;
+    // SAFETY: the control buffer is aligned and has room for one header and these descriptors, which
+    // the sizes were asserted for; the pointers that the macros give point into it.
+    let sent = unsafe {
+        message.msg_controllen = libc::CMSG_SPACE(data_bytes) as _;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(data_bytes) as _;
+        std::ptr::copy_nonoverlapping(raw.as_ptr(), libc::CMSG_DATA(header).cast(), raw.len());
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        libc::sendmsg(socket.as_raw_fd(), &raw const message, flags)
+    };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Receives bytes, and whatever descriptors come beside them. Waits as the socket does.
+pub fn receive_with_descriptors(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    descriptors: &mut Vec<OwnedFd>,
+) -> io::Result<usize> {
+    let mut control = Control([0; 64]);
+    let mut slice = IoSliceMut::new(bytes);
+    // SAFETY: all zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = (&raw mut slice).cast();
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>() as _;
+    // SAFETY: the message's pointers are to live memory of the lengths that it says.
+    let received =
+        unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has filled the control buffer; the macros walk within the length that it gave,
+    // and each descriptor in it has just been given to us alone.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(&raw const message);
+        while !header.is_null() {
+            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+                let bytes = (*header).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                let data: *const libc::c_int = libc::CMSG_DATA(header).cast();
+                for index in 0..bytes / size_of::<libc::c_int>() {
+                    descriptors.push(OwnedFd::from_raw_fd(data.add(index).read_unaligned()));
+                }
+            }
+            header = libc::CMSG_NXTHDR(&raw const message, header);
+        }
+    }
+    Ok(received)
+}
+
+/// The user that the process at the other end of a Unix domain socket ran as when it connected.
+pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the pointers are to a live ucred and its size.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok(peer.uid)
+}
+
+/// The user that this process runs as.
+pub fn own_user() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Waits until one of two descriptors is readable, or the time is over; `None` waits for ever. Which are.
+pub fn wait_readable(
+    first: BorrowedFd<'_>,
+    second: BorrowedFd<'_>,
+    timeout: Option<std::time::Duration>,
+) -> io::Result<(bool, bool)> {
+    let entry =
+        |fd: BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut entries = [entry(first), entry(second)];
+    let timeout_ms = timeout.map_or(-1, |timeout| {
+        timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as libc::c_int
+    });
+    // SAFETY: the pointer is to two live entries.
+    let count = unsafe { libc::poll(entries.as_mut_ptr(), 2, timeout_ms) };
+    if count < 0 {
+        let error = io::Error::last_os_error();
+        return if error.kind() == io::ErrorKind::Interrupted {
+            Ok((false, false))
+        } else {
+            Err(error)
+        };
+    }
+    Ok((entries[0].revents != 0, entries[1].revents != 0))
+}
