@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 
+import pymongo
 from pymongo import ASCENDING, DESCENDING, MongoClient
 from pymongo.errors import ConnectionFailure
 
@@ -33,6 +34,13 @@ class Life:
     def connect(self):
         self.client = MongoClient(self.server.uri, serverSelectionTimeoutMS=20_000)
         self.db = self.client.life
+
+    def writers_db(self):
+        """The same for writers, who don't wait for a dead server to come back."""
+        client = MongoClient(self.server.uri, serverSelectionTimeoutMS=200)
+        with pymongo.timeout(20):
+            client.admin.command("ping")
+        return client.life
 
     def die(self, under_way):
         self.server.kill()
@@ -92,15 +100,18 @@ class Writes(Life):
         pass
 
     def cycle(self):
-        writers = [Writer(f"w{i}", self.db.docs, self.model, self.rng) for i in range(self.writers)]
+        docs = self.writers_db().docs
+        writers = [Writer(f"w{i}", docs, self.model, self.rng) for i in range(self.writers)]
         start = self.model.acknowledged
         for writer in writers:
             writer.start()
         self.live(start)
+        at_work = [writer.is_alive() for writer in writers]
         self.die(bool(self.model.open))
         for writer in writers:
             writer.join()
             assert writer.failure is None, writer.failure
+        assert all(at_work), "a writer gave up while the server was alive"
         self.rise()
         self.check()
 
@@ -204,34 +215,35 @@ class Builds(Life):
         self.sum = 0
         self.db.docs.insert_many(self.document(i) for i in range(self.documents))
         began = time.monotonic()
-        self.build()
+        self.build(self.db)
         # How long a build takes among the writes of a life, as it is known so far.
         self.build_seconds = time.monotonic() - began
 
     def document(self, i):
         return {"_id": i, "a": f"{i * 7919 % 100_003:08}", "b": [i % 10, i % 13 + 20], "n": 1}
 
-    def build(self):
-        self.db.docs.drop_indexes()
+    def build(self, db):
+        db.docs.drop_indexes()
         indexes = [
             {"key": {"a": 1}, "name": "a", "unique": True},
             {"key": {"b": 1, "a": DESCENDING}, "name": "b_a"},
         ]
-        self.db.command("createIndexes", "docs", indexes=indexes)
+        db.command("createIndexes", "docs", indexes=indexes)
 
     def cycle(self):
+        db = self.writers_db()
         answered = threading.Event()
         written = []
 
         def build():
             with contextlib.suppress(ConnectionFailure):
-                self.build()
+                self.build(db)
                 answered.set()
 
         def write():
             with contextlib.suppress(ConnectionFailure):
                 for i in range(1_000_000):
-                    self.db.docs.update_one({"_id": i % self.documents}, {"$inc": {"n": 1}})
+                    db.docs.update_one({"_id": i % self.documents}, {"$inc": {"n": 1}})
                     written.append(1)
 
         self.db.docs.drop_indexes()
