@@ -35,6 +35,11 @@ class Life:
         self.client = MongoClient(self.server.uri, serverSelectionTimeoutMS=20_000)
         self.db = self.client.life
 
+    def leave(self):
+        """Lets go of the client of a server that is gone."""
+        # Not closed: it would wait for the server to say goodbye.
+        self.client = self.db = None
+
     def writers_db(self):
         """The same for writers, who don't wait for a dead server to come back."""
         client = MongoClient(self.server.uri, serverSelectionTimeoutMS=200)
@@ -49,8 +54,7 @@ class Life:
 
     def rise(self):
         """Starts the server again, sometimes after a death in the middle of its start."""
-        # Not closed: it would wait for the server to say goodbye.
-        self.client = self.db = None
+        self.leave()
         if self.rng.random() < 0.2:
             self.die_in_recovery()
         self.server.start()
@@ -66,7 +70,7 @@ class Life:
     def end(self):
         """Ends the server in order, and looks once more at what it kept."""
         assert self.server.stop() == 0, self.server.log_end()
-        self.client.close()
+        self.leave()
         self.server.start()
         self.connect()
         self.check()
