@@ -16,7 +16,8 @@ from pymongo.errors import ConnectionFailure
 
 from kauri_server import Server
 from model import INDEXES, Model, document
-from writers import Writer
+from ring import BYTES_MAX, DOCUMENTS_MAX, RingModel, document as ring_document
+from writers import Inserter, Writer
 
 
 class Life:
@@ -92,6 +93,7 @@ class Writes(Life):
     """Killed while writers are at work, with requests that have no answer yet."""
 
     writers = 3
+    writer = Writer
     pad_bytes = 200
     flags = ("--segmentSizeMB", "1")
 
@@ -105,7 +107,7 @@ class Writes(Life):
 
     def cycle(self):
         docs = self.writers_db().docs
-        writers = [Writer(f"w{i}", docs, self.model, self.rng) for i in range(self.writers)]
+        writers = [self.writer(f"w{i}", docs, self.model, self.rng) for i in range(self.writers)]
         start = self.model.acknowledged
         for writer in writers:
             writer.start()
@@ -154,6 +156,20 @@ class Moves(Writes):
                 return
             before = after
         raise AssertionError("the cleaner moves nothing")
+
+
+class Ring(Writes):
+    """Killed while writers insert into a full capped collection."""
+
+    writer = Inserter
+
+    def prepare(self):
+        self.model = RingModel()
+        self.db.create_collection("docs", capped=True, size=BYTES_MAX, max=DOCUMENTS_MAX)
+        serials = self.model.announce("filler", 2 * DOCUMENTS_MAX)
+        self.db.docs.insert_many(ring_document(serial) for serial in serials)
+        self.model.settle(serials)
+        self.check()
 
 
 class Acknowledged(Life):
