@@ -1,4 +1,4 @@
-//! Commands against a whole server in memory.
+//! Commands against a whole server in memory, and what they share by itself.
 
 mod aggregate;
 mod cold;
@@ -12,5 +12,7 @@ mod fail_points;
 mod granularity;
 mod locks;
 mod malformed;
+mod parameters;
 mod queries;
+mod sessions;
 mod status;
