@@ -8,6 +8,7 @@ use kauri_medium::Directory;
 use kauri_medium::emulator::Emulator;
 use kauri_storage::conformance::table::{Table, TableIndex, doc};
 use kauri_storage_log::{Options, repair, verify, verify_with};
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -76,6 +77,50 @@ fn what_is_damaged_is_moved_aside_and_the_rest_stays() {
     assert!(after.damage.iter().all(|damage| damage.current == Some(false)), "{:?}", after.damage);
     let size = after.collections.iter().find(|size| size.id == CollectionId(10));
     assert_eq!(size.map(|size| size.records), Some(197));
+}
+
+/// Checks and repairs a directory. Answers the files aside.
+fn repaired(image: &Emulator, options: &Options) -> BTreeMap<String, Vec<u8>> {
+    let directory: Arc<dyn Directory> = Arc::new(image.clone());
+    let report = verify(image, &mut |_, _| {}).expect("the check");
+    repair(&directory, options.clone(), &report).expect("the repair");
+    let names = image.list().expect("listing").into_iter();
+    let aside = names.filter(|name| name.starts_with("quarantine."));
+    aside.map(|name| (name.clone(), image.read_file(&name).unwrap().unwrap())).collect()
+}
+
+#[test]
+fn what_is_aside_is_put_aside_once_and_never_lost() {
+    let (emulator, options) = filled();
+    damage(&emulator, "<17>", 500);
+    let damaged = || emulator.process_death_image();
+    let image = damaged();
+    let first = image.events();
+    let aside = repaired(&image, &options);
+    let [(name, bytes)] = &aside.clone().into_iter().collect::<Vec<_>>()[..] else {
+        panic!("{:?}", aside.keys());
+    };
+    // Wherever the first repair dies, the second one comes to the same.
+    for at in first..=image.events() {
+        let again = image.process_death_at(at, usize::MAX);
+        let event = image.describe_event(at).unwrap_or_default();
+        assert!(repaired(&again, &options) == aside, "died before {event}");
+    }
+    // Something else of the same name stays, as do those that came after it.
+    let mut aside = aside.clone();
+    for n in 2..4 {
+        let last = aside.values_mut().last().expect("a file");
+        last[100] ^= n as u8;
+        aside.insert(format!("{name}.{n}"), bytes.clone());
+        for round in 0..2 {
+            let image = damaged();
+            for (name, bytes) in aside.iter().take(n - 1 + round) {
+                image.replace_file(name, bytes, "test").expect("a file");
+            }
+            let found = repaired(&image, &options);
+            assert!(found == aside, "{:?}, not {:?}", found.keys(), aside.keys());
+        }
+    }
 }
 
 #[test]
