@@ -2,12 +2,45 @@
 //! server serves the rest, and `kauri serve --repair` moves it aside and exits.
 
 use kauri_bson::{Doc, DocBuf, Value, doc};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let path = std::env::temp_dir().join(format!("kauri-check-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Place(path)
+    }
+
+    /// With 200 documents, after a clean shutdown.
+    fn filled(name: &str) -> Place {
+        let place = Place::new(name);
+        let mut server = Server::start(&place.0, &[]);
+        server.insert(0..200);
+        server.stop();
+        place
+    }
+
+    /// The files and what is in them.
+    fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let entries = std::fs::read_dir(&self.0).unwrap().flatten();
+        let file = |entry: std::fs::DirEntry| {
+            (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
+        };
+        entries.map(file).collect()
+    }
+
+    /// Those that a repair has put aside.
+    fn aside(&self) -> Vec<Vec<u8>> {
+        let files = self.files().into_iter();
+        files.filter(|(name, _)| name.starts_with("quarantine.")).map(|(_, bytes)| bytes).collect()
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -74,6 +107,17 @@ impl Server {
         Doc::from_bytes(&body).unwrap().to_buf()
     }
 
+    /// Inserts documents with these numbers.
+    fn insert(&mut self, ids: std::ops::Range<i32>) {
+        for id in ids {
+            let text = format!("<{id}>{}", "x".repeat(1000));
+            let documents = kauri_bson::array![doc! { "_id" => id, "text" => text.as_str() }];
+            let reply =
+                self.ask(doc! { "insert" => "c", "documents" => documents, "$db" => "test" });
+            assert_eq!(number(&reply, "n"), 1.0);
+        }
+    }
+
     fn find(&mut self, id: i32) -> DocBuf {
         let filter = doc! { "_id" => id };
         self.ask(doc! { "find" => "c", "filter" => filter, "$db" => "test" })
@@ -114,18 +158,11 @@ fn damage(place: &Path, text: &str) {
 
 #[test]
 fn damage_is_told_served_around_and_repaired() {
-    let name = format!("kauri-check-{}", std::process::id());
-    let place = Place(std::env::temp_dir().join(name));
-    let place = place.0.as_path();
-    std::fs::create_dir_all(place).unwrap();
+    let whole = Place::new("whole");
+    let (place, aside) = (whole.0.as_path(), || whole.aside());
     // A new directory has nothing to verify.
     let mut server = Server::start(place, &["--verify", "full"]);
-    for id in 0..200 {
-        let text = format!("<{id}>{}", "x".repeat(1000));
-        let documents = kauri_bson::array![doc! { "_id" => id, "text" => text.as_str() }];
-        let reply = server.ask(doc! { "insert" => "c", "documents" => documents, "$db" => "test" });
-        assert_eq!(number(&reply, "n"), 1.0);
-    }
+    server.insert(0..200);
     let stats = server.ask(doc! { "collStats" => "c", "$db" => "test" });
     assert_eq!(number(&stats, "pmlog.liveRecords"), 200.0);
     assert!(number(&stats, "pmlog.liveBytes") > 200_000.0);
@@ -178,15 +215,87 @@ fn damage_is_told_served_around_and_repaired() {
     // What the repair has moved aside is outdated now: it is still told, but nothing is wrong.
     let (told, well) = run("check", place, &[]);
     assert!(well && is_named(&told) && told.contains("no document is in need of it"), "{told}");
-    let quarantined = std::fs::read_dir(place).unwrap().flatten().filter_map(|entry| {
-        let name = entry.file_name().into_string().unwrap();
-        name.starts_with("quarantine.").then(|| std::fs::read(entry.path()).unwrap())
-    });
-    let quarantined: Vec<_> = quarantined.collect();
-    assert!(matches!(&quarantined[..], [one] if one.windows(4).any(|text| text == b"<17>")));
+    assert!(matches!(&aside()[..], [one] if one.windows(4).any(|text| text == b"<17>")));
     let (told, well) = run("check", place, &["--repair"]);
     assert!(well && !told.contains("A document was lost"), "{told}");
 
     let (told, well) = run("serve", place, &["--repair", "--storageEngine", "ephemeralForTest"]);
     assert!(!well && told.contains("is for pmlog"), "{told}");
+}
+
+#[test]
+fn a_check_repairs_what_it_finds_and_tells_what_is_lost() {
+    let place = Place::filled("repair");
+    let path = place.0.as_path();
+    damage(path, "<17>");
+    damage(path, "<90>");
+    // A check changes nothing, and one of the summaries reads no documents.
+    let before = place.files();
+    let (told, well) = run("check", path, &["--verify", "summaries"]);
+    assert!(well && !told.contains("\"Damaged"), "{told}");
+    let (told, well) = run("check", path, &[]);
+    assert!(!well && told.contains("is damaged in 2 places, 2 of which matter"), "{told}");
+    assert_eq!(place.files(), before);
+    // A repair reads them, whatever is said.
+    let (told, well) = run("check", path, &["--repair", "--verify", "summaries"]);
+    assert!(well && told.contains("The directory has been repaired"), "{told}");
+    let line = |with: &str| told.lines().find(|line| line.contains(with)).unwrap_or_default();
+    let sum = line("Documents were lost");
+    assert!(sum.contains("\"ns\":\"test.c\"") && sum.contains("\"documents\":2"), "{told}");
+    for id in ["17", "90"] {
+        let lost = |line: &str| {
+            let named = line.contains("\"_id\"") && line.contains(id) && line.contains("test.c");
+            named && line.contains("A document was lost") && line.contains("quarantine.")
+        };
+        assert!(told.lines().any(lost), "{id}: {told}");
+    }
+    let aside = place.aside();
+    for text in [&b"<17>"[..], b"<90>"] {
+        assert!(aside.iter().any(|bytes| bytes.windows(4).any(|window| window == text)));
+    }
+    let (told, well) = run("check", path, &[]);
+    assert!(well && told.contains("no document is in need of it"), "{told}");
+    // Whole ones are readable, each of them.
+    let mut server = Server::start(path, &[]);
+    for id in 0..200 {
+        let reply = server.find(id);
+        let there = format!("{reply:?}").contains(&format!("<{id}>"));
+        assert!(there != [17, 90].contains(&id), "{id}: {reply:?}");
+    }
+    // Nothing is mended under a server.
+    let before = place.aside();
+    for (command, args) in [("check", &["--repair"][..]), ("serve", &["--repair"]), ("check", &[])]
+    {
+        let (told, well) = run(command, path, args);
+        assert!(!well, "{command} {args:?}: {told}");
+    }
+    assert_eq!(place.aside(), before);
+    server.stop();
+}
+
+#[test]
+fn a_log_that_cannot_be_followed_is_told_and_mended() {
+    let place = Place::filled("followed");
+    let path = place.0.as_path();
+    let log = path.join("pmlog.0");
+    let mut bytes = std::fs::read(&log).unwrap();
+    // Both copies of the header of the segment with the first document.
+    let at = bytes.windows(3).position(|window| window == b"<0>").unwrap() >> 20 << 20;
+    bytes[at..at + 4096].fill(0xa5);
+    std::fs::write(&log, bytes).unwrap();
+    let (told, well) = run("check", path, &[]);
+    assert!(!well && told.contains("\"Damaged"), "{told}");
+    let (told, well) = run("serve", path, &["--verify", "full", "--port", "0"]);
+    assert!(!well && told.contains("\"Damaged") && told.contains("is damaged; what"), "{told}");
+    let (told, well) = run("check", path, &["--repair"]);
+    assert!(well && told.contains("The directory has been repaired"), "{told}");
+    let mended = told.lines().find(|line| line.contains("it has been mended")).unwrap_or_default();
+    assert!(mended.contains("quarantine.") && mended.contains("made anew"), "{told}");
+    assert!(!told.contains("lost; what is left is aside"), "{told}");
+    assert!(matches!(&place.aside()[..], [one] if one.iter().all(|byte| *byte == 0xa5)));
+    let mut server = Server::start(path, &["--verify", "full"]);
+    assert!(!server.told.contains("Damaged"), "{}", server.told);
+    let count = server.ask(doc! { "count" => "c", "$db" => "test" });
+    assert_eq!(number(&count, "n"), 200.0);
+    server.stop();
 }
