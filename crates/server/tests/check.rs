@@ -2,6 +2,8 @@
 //! server serves the rest, and `kauri serve --repair` moves it aside and exits.
 
 use kauri_bson::{Doc, DocBuf, Value, doc};
+use kauri_storage_log::format::Stream;
+use kauri_storage_log::format::segment::SegmentHeader;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,11 +19,11 @@ impl Place {
         Place(path)
     }
 
-    /// With 200 documents, after a clean shutdown.
-    fn filled(name: &str) -> Place {
+    /// With so many documents, after a clean shutdown.
+    fn filled(name: &str, documents: i32) -> Place {
         let place = Place::new(name);
         let mut server = Server::start(&place.0, &[]);
-        server.insert(0..200);
+        server.insert(0..documents);
         server.stop();
         place
     }
@@ -156,6 +158,19 @@ fn damage(place: &Path, text: &str) {
     std::fs::write(&log, bytes).unwrap();
 }
 
+/// Whether a line tells that the document with this `_id` of the collection is damaged.
+fn is_named(told: &str, id: &str) -> bool {
+    let named = |line: &str| line.contains("\"ns\":\"test.c\"") && is_told(line, id);
+    told.lines().any(named)
+}
+
+/// The same where nothing tells whose it is.
+fn is_told(told: &str, id: &str) -> bool {
+    let told_of =
+        |line: &str| line.contains("\"Damaged") && line.contains("\"_id\"") && line.contains(id);
+    told.lines().any(told_of)
+}
+
 #[test]
 fn damage_is_told_served_around_and_repaired() {
     let whole = Place::new("whole");
@@ -182,10 +197,7 @@ fn damage_is_told_served_around_and_repaired() {
     assert!(well && told.contains("There is nothing to repair"), "{told}");
 
     damage(place, "<17>");
-    let is_named = |told: &str| {
-        let line = told.lines().find(|line| line.contains("\"Damaged")).unwrap_or_default();
-        line.contains("\"ns\":\"test.c\"") && line.contains("17") && line.contains("\"_id\"")
-    };
+    let is_named = |told: &str| is_named(told, "17");
     let (told, well) = run("check", place, &[]);
     assert!(!well && is_named(&told), "{told}");
     // A start reads no documents unless it is told to.
@@ -203,7 +215,7 @@ fn damage_is_told_served_around_and_repaired() {
     server.stop();
 
     let (told, well) = run("serve", place, &["--repair"]);
-    assert!(well && told.contains("A document was lost"), "{told}");
+    assert!(well && is_named(&told) && told.contains("A document was lost"), "{told}");
     assert!(told.contains("The directory has been repaired"), "{told}");
     assert!(!told.contains("Waiting for connections"), "{told}");
     let mut server = Server::start(place, &["--verify", "full"]);
@@ -225,7 +237,7 @@ fn damage_is_told_served_around_and_repaired() {
 
 #[test]
 fn a_check_repairs_what_it_finds_and_tells_what_is_lost() {
-    let place = Place::filled("repair");
+    let place = Place::filled("repair", 200);
     let path = place.0.as_path();
     damage(path, "<17>");
     damage(path, "<90>");
@@ -275,27 +287,66 @@ fn a_check_repairs_what_it_finds_and_tells_what_is_lost() {
 
 #[test]
 fn a_log_that_cannot_be_followed_is_told_and_mended() {
-    let place = Place::filled("followed");
+    let place = Place::filled("followed", 1200);
     let path = place.0.as_path();
+    damage(path, "<17>");
+    damage(path, "<1150>");
     let log = path.join("pmlog.0");
     let mut bytes = std::fs::read(&log).unwrap();
     // Both copies of the header of the segment with the first document.
     let at = bytes.windows(3).position(|window| window == b"<0>").unwrap() >> 20 << 20;
     bytes[at..at + 4096].fill(0xa5);
     std::fs::write(&log, bytes).unwrap();
+    // Segments whose headers are there are read all the same.
     let (told, well) = run("check", path, &[]);
-    assert!(!well && told.contains("\"Damaged"), "{told}");
+    assert!(!well && told.contains("the header is damaged") && is_told(&told, "1150"), "{told}");
     let (told, well) = run("serve", path, &["--verify", "full", "--port", "0"]);
-    assert!(!well && told.contains("\"Damaged") && told.contains("is damaged; what"), "{told}");
+    assert!(!well && is_told(&told, "1150") && told.contains("is damaged; what"), "{told}");
     let (told, well) = run("check", path, &["--repair"]);
     assert!(well && told.contains("The directory has been repaired"), "{told}");
     let mended = told.lines().find(|line| line.contains("it has been mended")).unwrap_or_default();
     assert!(mended.contains("quarantine.") && mended.contains("made anew"), "{told}");
-    assert!(!told.contains("lost; what is left is aside"), "{told}");
-    assert!(matches!(&place.aside()[..], [one] if one.iter().all(|byte| *byte == 0xa5)));
+    // What else is damaged is found once the log can be followed.
+    assert!(is_named(&told, "17") && is_named(&told, "1150"), "{told}");
+    assert_eq!(told.matches("lost; what is left is aside").count(), 2, "{told}");
+    let headers = place.aside().into_iter().filter(|bytes| bytes.iter().all(|byte| *byte == 0xa5));
+    assert_eq!(headers.count(), 1);
     let mut server = Server::start(path, &["--verify", "full"]);
-    assert!(!server.told.contains("Damaged"), "{}", server.told);
+    assert!(!server.told.contains("is damaged; what"), "{}", server.told);
     let count = server.ask(doc! { "count" => "c", "$db" => "test" });
-    assert_eq!(number(&count, "n"), 200.0);
+    assert_eq!(number(&count, "n"), 1198.0);
+    server.stop();
+}
+
+#[test]
+fn damage_of_an_index_image_is_told_and_harmless() {
+    let place = Place::filled("image", 200);
+    let path = place.0.as_path();
+    let mut server = Server::start(path, &[]);
+    let index = doc! { "key" => doc! { "text" => 1 }, "name" => "by_text" };
+    let indexes = kauri_bson::array![index];
+    let made = server.ask(doc! { "createIndexes" => "c", "indexes" => indexes, "$db" => "test" });
+    assert_eq!(number(&made, "ok"), 1.0);
+    server.stop();
+    let log = path.join("pmlog.0");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let is_image = |bytes: &[u8]| {
+        SegmentHeader::decode(bytes, true).is_some_and(|header| header.stream == Stream::Image)
+    };
+    let mut images = 0;
+    for image in bytes.chunks_exact_mut(1 << 20).filter(|bytes| is_image(bytes)) {
+        image[4096 + 100] ^= 4;
+        images += 1;
+    }
+    assert!(images > 0);
+    std::fs::write(&log, bytes).unwrap();
+    let untouched = place.files();
+    let (told, well) = run("check", path, &[]);
+    assert!(well && told.contains("An index's image is damaged"), "{told}");
+    assert_eq!(place.files(), untouched);
+    let mut server = Server::start(path, &["--verify", "full"]);
+    assert!(server.told.contains("An index's image is damaged"), "{}", server.told);
+    let count = doc! { "count" => "c", "hint" => "by_text", "$db" => "test" };
+    assert_eq!(number(&server.ask(count), "n"), 200.0);
     server.stop();
 }
