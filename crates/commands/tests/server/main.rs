@@ -9,6 +9,7 @@ mod expiry;
 mod express;
 mod express_writes;
 mod fail_points;
+mod find_and_modify;
 mod granularity;
 mod locks;
 mod malformed;
