@@ -7,7 +7,8 @@ use kauri_base::{CollectionId, RecordId};
 use kauri_medium::Directory;
 use kauri_medium::emulator::Emulator;
 use kauri_storage::conformance::table::{Table, TableIndex, doc};
-use kauri_storage_log::{Options, repair, verify, verify_with};
+use kauri_storage::{StorageEngine, WriteUnit};
+use kauri_storage_log::{Options, repair, salvage, verify, verify_with};
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -138,6 +139,55 @@ fn what_nobody_needs_is_no_loss() {
     assert_eq!(report.damage.len(), 1, "{:?}", report.damage);
     let repaired = repair(&directory, options, &report).expect("the repair");
     assert!(repaired.lost.is_empty());
+}
+
+/// Its CRC is right: it was written like that.
+#[test]
+fn what_is_no_document_is_told_and_moved_aside() {
+    let fixture = Fixture::new(options());
+    fixture.table.insert(&doc(0, 1, "whole"));
+    let mut unit = WriteUnit::new();
+    unit.insert(CollectionId(10), &b"this is no document"[..]);
+    fixture.engine.commit(&mut unit).expect("commit");
+    fixture.engine.close().expect("close");
+    let (emulator, options) = (fixture.emulator, fixture.options);
+    let report = verify(&emulator, &mut |_, _| {}).expect("the check");
+    let [damage] = &report.damage[..] else { panic!("{:?}", report.damage) };
+    assert_eq!((damage.record, damage.current), (Some(RecordId(2)), Some(true)), "{damage:?}");
+    assert!(damage.what.contains("no document"), "{damage:?}");
+    let aside = repaired(&emulator, &options);
+    assert!(aside.values().any(|bytes| bytes.windows(4).any(|window| window == b"this")));
+    let engine = open(&emulator, options);
+    let table = Table::new(&dynamic(&engine), 10, &[TableIndex::new(20, true, "u")]);
+    table.attach();
+    assert_eq!(table.records().len(), 1);
+}
+
+/// The next server is to know whether the last one ended in order.
+#[test]
+fn a_look_at_a_directory_leaves_how_its_server_ended() {
+    for ended_in_order in [true, false] {
+        let fixture = Fixture::new(options());
+        fixture.table.insert(&doc(0, 1, "text"));
+        if ended_in_order {
+            fixture.engine.close().expect("close");
+        }
+        let (emulator, options) = (fixture.emulator, fixture.options);
+        drop((fixture.engine, fixture.table));
+        let image = emulator.process_death_image();
+        let looks: [&dyn Fn(); 2] = [
+            &|| assert_eq!(verify(&image, &mut |_, _| {}).expect("the check").damage, []),
+            &|| assert_eq!(salvage(&image, &options).expect("nothing to mend"), []),
+        ];
+        for look in looks {
+            look();
+            let lock = image.lock().expect("the lock");
+            assert_eq!(lock.was_unclean(), !ended_in_order);
+            if ended_in_order {
+                lock.release_clean().expect("giving it back");
+            }
+        }
+    }
 }
 
 #[test]
