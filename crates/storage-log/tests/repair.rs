@@ -8,6 +8,8 @@ use kauri_medium::Directory;
 use kauri_medium::emulator::Emulator;
 use kauri_storage::conformance::table::{Table, TableIndex, doc};
 use kauri_storage::{StorageEngine, WriteUnit};
+use kauri_storage_log::format::record::{RecordHeader, Seed};
+use kauri_storage_log::format::segment::SegmentHeader;
 use kauri_storage_log::{Options, repair, salvage, verify, verify_with};
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -188,6 +190,37 @@ fn a_look_at_a_directory_leaves_how_its_server_ended() {
             }
         }
     }
+}
+
+/// A record that is whole, where the segment's summary has another one.
+#[test]
+fn what_is_not_what_the_summary_says_is_told() {
+    let (emulator, options) = filled();
+    let bytes = log_bytes(&emulator);
+    let at = bytes.windows(4).position(|window| window == b"<17>").expect("the text") - 33 - 32;
+    let (number, offset) = (at as u32 / SEGMENT_BYTES, at as u32 % SEGMENT_BYTES);
+    let segment = SegmentHeader::decode(&bytes[at - offset as usize..], true).expect("a header");
+    let seed = Seed::new(number, segment.epoch);
+    let header = bytes[at..].first_chunk().expect("a header");
+    let (header, _) = RecordHeader::decode(header, seed, offset).expect("a record");
+    assert_eq!(header.record, 17);
+    let other = RecordHeader { record: 1017, ..header }.encode(seed, offset).0;
+    let log = emulator.open_log("pmlog.0").expect("the log");
+    log.store(at as u64, &[IoSlice::new(&other)]).expect("storing");
+    let report = verify(&emulator, &mut |_, _| {}).expect("the check");
+    let [damage] = &report.damage[..] else { panic!("{:?}", report.damage) };
+    assert!(damage.what.contains("another record"), "{damage:?}");
+    // The engine goes by the summary, and won't find it.
+    assert_eq!((damage.record, damage.current), (Some(RecordId(17)), Some(true)), "{damage:?}");
+    let aside = repaired(&emulator, &options);
+    let [aside] = &aside.into_values().collect::<Vec<_>>()[..] else { panic!("one file") };
+    assert!(aside.starts_with(&other) && aside.windows(4).any(|window| window == b"<17>"));
+    let engine = open(&emulator, options);
+    let table = Table::new(&dynamic(&engine), 10, &[TableIndex::new(20, true, "u")]);
+    table.attach();
+    table.check();
+    assert!(table.get(RecordId(17)).is_none() && table.get(RecordId(18)).is_some());
+    assert_eq!(table.records().len(), 199);
 }
 
 #[test]
