@@ -3,6 +3,7 @@
 
 use kauri_bson::{Doc, DocBuf, Value, doc};
 use kauri_storage_log::format::Stream;
+use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};
 use kauri_storage_log::format::segment::SegmentHeader;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -349,4 +350,40 @@ fn damage_of_an_index_image_is_told_and_harmless() {
     let count = doc! { "count" => "c", "hint" => "by_text", "$db" => "test" };
     assert_eq!(number(&server.ask(count), "n"), 200.0);
     server.stop();
+}
+
+/// No document can be named here, so there is nothing that could be moved aside.
+#[test]
+fn what_a_repair_cannot_mend_is_no_success() {
+    let place = Place::filled("commit", 0);
+    let path = place.0.as_path();
+    let mut server = Server::start(path, &[]);
+    let documents = kauri_bson::array![doc! { "_id" => 1 }, doc! { "_id" => 2 }];
+    server.ask(doc! { "insert" => "c", "documents" => documents, "$db" => "test" });
+    server.stop();
+    let log = path.join("pmlog.0");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let is_changed = (0..).zip(bytes.chunks_exact_mut(1 << 20)).any(|(segment, bytes)| {
+        let Some(header) = SegmentHeader::decode(bytes, true) else { return false };
+        let (seed, mut offset) = (Seed::new(segment, header.epoch), 4096);
+        while let Some(place) = bytes[offset as usize..].first_chunk_mut()
+            && let Some((record, _)) = RecordHeader::decode(place, seed, offset)
+        {
+            if record.kind == Kind::Commit {
+                *place = RecordHeader { seq: record.seq + 1, ..record }.encode(seed, offset).0;
+                return true;
+            }
+            offset += record.record_bytes();
+        }
+        false
+    });
+    assert!(is_changed);
+    std::fs::write(&log, bytes).unwrap();
+    let (told, well) = run("check", path, &[]);
+    assert!(!well && told.contains("the summary tells of another record"), "{told}");
+    for command in ["check", "serve"] {
+        let (told, well) = run(command, path, &["--repair"]);
+        assert!(!well && told.contains("is still damaged in 1 place"), "{told}");
+        assert!(!told.contains("has been repaired"), "{told}");
+    }
 }
