@@ -9,7 +9,7 @@ use kauri_medium::emulator::Emulator;
 use kauri_storage::conformance::table::{Table, TableIndex, doc};
 use kauri_storage::{StorageEngine, WriteUnit};
 use kauri_storage_log::format::record::{RecordHeader, Seed};
-use kauri_storage_log::format::segment::SegmentHeader;
+use kauri_storage_log::format::segment::{SegmentHeader, Trailer};
 use kauri_storage_log::{Options, repair, salvage, verify, verify_with};
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -190,6 +190,24 @@ fn a_look_at_a_directory_leaves_how_its_server_ended() {
             }
         }
     }
+}
+
+#[test]
+fn all_damage_of_a_segment_without_a_summary_is_told() {
+    let (emulator, options) = filled();
+    damage(&emulator, "<17>", 500);
+    damage(&emulator, "<19>", 300);
+    let bytes = log_bytes(&emulator);
+    let trailer = &bytes[SEGMENT_BYTES as usize - 64..][..64];
+    let trailer = Trailer::decode(trailer, SEGMENT_BYTES, true).expect("a trailer");
+    let log = emulator.open_log("pmlog.0").expect("the log");
+    log.store(u64::from(trailer.summary_offset), &[IoSlice::new(&[0xa5; 64])]).expect("storing");
+    let report = verify(&emulator, &mut |_, _| {}).expect("the check");
+    let current = report.damage.iter().filter(|damage| damage.current == Some(true));
+    let records: Vec<_> = current.filter_map(|damage| damage.record).collect();
+    assert_eq!(records, [RecordId(17), RecordId(19)], "{:?}", report.damage);
+    assert!(report.damage.iter().any(|damage| damage.what.contains("the summary is damaged")));
+    assert_eq!(repaired(&emulator, &options).len(), 2);
 }
 
 /// A record that is whole, where the segment's summary has another one.
