@@ -2,12 +2,48 @@
 //! server serves the rest, and `kauri serve --repair` moves it aside and exits.
 
 use kauri_bson::{Doc, DocBuf, Value, doc};
+use kauri_storage_log::format::Stream;
+use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};
+use kauri_storage_log::format::segment::SegmentHeader;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let path = std::env::temp_dir().join(format!("kauri-check-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Place(path)
+    }
+
+    /// With so many documents, after a clean shutdown.
+    fn filled(name: &str, documents: i32) -> Place {
+        let place = Place::new(name);
+        let mut server = Server::start(&place.0, &[]);
+        server.insert(0..documents);
+        server.stop();
+        place
+    }
+
+    /// The files and what is in them.
+    fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let entries = std::fs::read_dir(&self.0).unwrap().flatten();
+        let file = |entry: std::fs::DirEntry| {
+            (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
+        };
+        entries.map(file).collect()
+    }
+
+    /// Those that a repair has put aside.
+    fn aside(&self) -> Vec<Vec<u8>> {
+        let files = self.files().into_iter();
+        files.filter(|(name, _)| name.starts_with("quarantine.")).map(|(_, bytes)| bytes).collect()
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -74,6 +110,17 @@ impl Server {
         Doc::from_bytes(&body).unwrap().to_buf()
     }
 
+    /// Inserts documents with these numbers.
+    fn insert(&mut self, ids: std::ops::Range<i32>) {
+        for id in ids {
+            let text = format!("<{id}>{}", "x".repeat(1000));
+            let documents = kauri_bson::array![doc! { "_id" => id, "text" => text.as_str() }];
+            let reply =
+                self.ask(doc! { "insert" => "c", "documents" => documents, "$db" => "test" });
+            assert_eq!(number(&reply, "n"), 1.0);
+        }
+    }
+
     fn find(&mut self, id: i32) -> DocBuf {
         let filter = doc! { "_id" => id };
         self.ask(doc! { "find" => "c", "filter" => filter, "$db" => "test" })
@@ -112,20 +159,26 @@ fn damage(place: &Path, text: &str) {
     std::fs::write(&log, bytes).unwrap();
 }
 
+/// Whether a line tells that the document with this `_id` of the collection is damaged.
+fn is_named(told: &str, id: &str) -> bool {
+    let named = |line: &str| line.contains("\"ns\":\"test.c\"") && is_told(line, id);
+    told.lines().any(named)
+}
+
+/// The same where nothing tells whose it is.
+fn is_told(told: &str, id: &str) -> bool {
+    let told_of =
+        |line: &str| line.contains("\"Damaged") && line.contains("\"_id\"") && line.contains(id);
+    told.lines().any(told_of)
+}
+
 #[test]
 fn damage_is_told_served_around_and_repaired() {
-    let name = format!("kauri-check-{}", std::process::id());
-    let place = Place(std::env::temp_dir().join(name));
-    let place = place.0.as_path();
-    std::fs::create_dir_all(place).unwrap();
+    let whole = Place::new("whole");
+    let (place, aside) = (whole.0.as_path(), || whole.aside());
     // A new directory has nothing to verify.
     let mut server = Server::start(place, &["--verify", "full"]);
-    for id in 0..200 {
-        let text = format!("<{id}>{}", "x".repeat(1000));
-        let documents = kauri_bson::array![doc! { "_id" => id, "text" => text.as_str() }];
-        let reply = server.ask(doc! { "insert" => "c", "documents" => documents, "$db" => "test" });
-        assert_eq!(number(&reply, "n"), 1.0);
-    }
+    server.insert(0..200);
     let stats = server.ask(doc! { "collStats" => "c", "$db" => "test" });
     assert_eq!(number(&stats, "pmlog.liveRecords"), 200.0);
     assert!(number(&stats, "pmlog.liveBytes") > 200_000.0);
@@ -145,10 +198,7 @@ fn damage_is_told_served_around_and_repaired() {
     assert!(well && told.contains("There is nothing to repair"), "{told}");
 
     damage(place, "<17>");
-    let is_named = |told: &str| {
-        let line = told.lines().find(|line| line.contains("\"Damaged")).unwrap_or_default();
-        line.contains("\"ns\":\"test.c\"") && line.contains("17") && line.contains("\"_id\"")
-    };
+    let is_named = |told: &str| is_named(told, "17");
     let (told, well) = run("check", place, &[]);
     assert!(!well && is_named(&told), "{told}");
     // A start reads no documents unless it is told to.
@@ -166,7 +216,7 @@ fn damage_is_told_served_around_and_repaired() {
     server.stop();
 
     let (told, well) = run("serve", place, &["--repair"]);
-    assert!(well && told.contains("A document was lost"), "{told}");
+    assert!(well && is_named(&told) && told.contains("A document was lost"), "{told}");
     assert!(told.contains("The directory has been repaired"), "{told}");
     assert!(!told.contains("Waiting for connections"), "{told}");
     let mut server = Server::start(place, &["--verify", "full"]);
@@ -178,15 +228,162 @@ fn damage_is_told_served_around_and_repaired() {
     // What the repair has moved aside is outdated now: it is still told, but nothing is wrong.
     let (told, well) = run("check", place, &[]);
     assert!(well && is_named(&told) && told.contains("no document is in need of it"), "{told}");
-    let quarantined = std::fs::read_dir(place).unwrap().flatten().filter_map(|entry| {
-        let name = entry.file_name().into_string().unwrap();
-        name.starts_with("quarantine.").then(|| std::fs::read(entry.path()).unwrap())
-    });
-    let quarantined: Vec<_> = quarantined.collect();
-    assert!(matches!(&quarantined[..], [one] if one.windows(4).any(|text| text == b"<17>")));
+    assert!(matches!(&aside()[..], [one] if one.windows(4).any(|text| text == b"<17>")));
     let (told, well) = run("check", place, &["--repair"]);
     assert!(well && !told.contains("A document was lost"), "{told}");
 
     let (told, well) = run("serve", place, &["--repair", "--storageEngine", "ephemeralForTest"]);
     assert!(!well && told.contains("is for pmlog"), "{told}");
+}
+
+#[test]
+fn a_check_repairs_what_it_finds_and_tells_what_is_lost() {
+    let place = Place::filled("repair", 200);
+    let path = place.0.as_path();
+    damage(path, "<17>");
+    damage(path, "<90>");
+    // A check changes nothing, and one of the summaries reads no documents.
+    let before = place.files();
+    let (told, well) = run("check", path, &["--verify", "summaries"]);
+    assert!(well && !told.contains("\"Damaged"), "{told}");
+    let (told, well) = run("check", path, &[]);
+    assert!(!well && told.contains("is damaged in 2 places, 2 of which matter"), "{told}");
+    assert_eq!(place.files(), before);
+    // A repair reads them, whatever is said.
+    let (told, well) = run("check", path, &["--repair", "--verify", "summaries"]);
+    assert!(well && told.contains("The directory has been repaired"), "{told}");
+    let line = |with: &str| told.lines().find(|line| line.contains(with)).unwrap_or_default();
+    let sum = line("Documents were lost");
+    assert!(sum.contains("\"ns\":\"test.c\"") && sum.contains("\"documents\":2"), "{told}");
+    for id in ["17", "90"] {
+        let lost = |line: &str| {
+            let named = line.contains("\"_id\"") && line.contains(id) && line.contains("test.c");
+            named && line.contains("A document was lost") && line.contains("quarantine.")
+        };
+        assert!(told.lines().any(lost), "{id}: {told}");
+    }
+    let aside = place.aside();
+    for text in [&b"<17>"[..], b"<90>"] {
+        assert!(aside.iter().any(|bytes| bytes.windows(4).any(|window| window == text)));
+    }
+    let (told, well) = run("check", path, &[]);
+    assert!(well && told.contains("no document is in need of it"), "{told}");
+    // Whole ones are readable, each of them.
+    let mut server = Server::start(path, &[]);
+    for id in 0..200 {
+        let reply = server.find(id);
+        let there = format!("{reply:?}").contains(&format!("<{id}>"));
+        assert!(there != [17, 90].contains(&id), "{id}: {reply:?}");
+    }
+    // Nothing is mended under a server.
+    let before = place.aside();
+    for (command, args) in [("check", &["--repair"][..]), ("serve", &["--repair"]), ("check", &[])]
+    {
+        let (told, well) = run(command, path, args);
+        assert!(!well, "{command} {args:?}: {told}");
+    }
+    assert_eq!(place.aside(), before);
+    server.stop();
+}
+
+#[test]
+fn a_log_that_cannot_be_followed_is_told_and_mended() {
+    let place = Place::filled("followed", 1200);
+    let path = place.0.as_path();
+    damage(path, "<17>");
+    damage(path, "<1150>");
+    let log = path.join("pmlog.0");
+    let mut bytes = std::fs::read(&log).unwrap();
+    // Both copies of the header of the segment with the first document.
+    let at = bytes.windows(3).position(|window| window == b"<0>").unwrap() >> 20 << 20;
+    bytes[at..at + 4096].fill(0xa5);
+    std::fs::write(&log, bytes).unwrap();
+    // Segments whose headers are there are read all the same.
+    let (told, well) = run("check", path, &[]);
+    assert!(!well && told.contains("the header is damaged") && is_told(&told, "1150"), "{told}");
+    let (told, well) = run("serve", path, &["--verify", "full", "--port", "0"]);
+    assert!(!well && is_told(&told, "1150") && told.contains("is damaged; what"), "{told}");
+    let (told, well) = run("check", path, &["--repair"]);
+    assert!(well && told.contains("The directory has been repaired"), "{told}");
+    let mended = told.lines().find(|line| line.contains("it has been mended")).unwrap_or_default();
+    assert!(mended.contains("quarantine.") && mended.contains("made anew"), "{told}");
+    // What else is damaged is found once the log can be followed.
+    assert!(is_named(&told, "17") && is_named(&told, "1150"), "{told}");
+    assert_eq!(told.matches("lost; what is left is aside").count(), 2, "{told}");
+    let headers = place.aside().into_iter().filter(|bytes| bytes.iter().all(|byte| *byte == 0xa5));
+    assert_eq!(headers.count(), 1);
+    let mut server = Server::start(path, &["--verify", "full"]);
+    assert!(!server.told.contains("is damaged; what"), "{}", server.told);
+    let count = server.ask(doc! { "count" => "c", "$db" => "test" });
+    assert_eq!(number(&count, "n"), 1198.0);
+    server.stop();
+}
+
+#[test]
+fn damage_of_an_index_image_is_told_and_harmless() {
+    let place = Place::filled("image", 200);
+    let path = place.0.as_path();
+    let mut server = Server::start(path, &[]);
+    let index = doc! { "key" => doc! { "text" => 1 }, "name" => "by_text" };
+    let indexes = kauri_bson::array![index];
+    let made = server.ask(doc! { "createIndexes" => "c", "indexes" => indexes, "$db" => "test" });
+    assert_eq!(number(&made, "ok"), 1.0);
+    server.stop();
+    let log = path.join("pmlog.0");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let is_image = |bytes: &[u8]| {
+        SegmentHeader::decode(bytes, true).is_some_and(|header| header.stream == Stream::Image)
+    };
+    let mut images = 0;
+    for image in bytes.chunks_exact_mut(1 << 20).filter(|bytes| is_image(bytes)) {
+        image[4096 + 100] ^= 4;
+        images += 1;
+    }
+    assert!(images > 0);
+    std::fs::write(&log, bytes).unwrap();
+    let untouched = place.files();
+    let (told, well) = run("check", path, &[]);
+    assert!(well && told.contains("An index's image is damaged"), "{told}");
+    assert_eq!(place.files(), untouched);
+    let mut server = Server::start(path, &["--verify", "full"]);
+    assert!(server.told.contains("An index's image is damaged"), "{}", server.told);
+    let count = doc! { "count" => "c", "hint" => "by_text", "$db" => "test" };
+    assert_eq!(number(&server.ask(count), "n"), 200.0);
+    server.stop();
+}
+
+/// No document can be named here, so there is nothing that could be moved aside.
+#[test]
+fn what_a_repair_cannot_mend_is_no_success() {
+    let place = Place::filled("commit", 0);
+    let path = place.0.as_path();
+    let mut server = Server::start(path, &[]);
+    let documents = kauri_bson::array![doc! { "_id" => 1 }, doc! { "_id" => 2 }];
+    server.ask(doc! { "insert" => "c", "documents" => documents, "$db" => "test" });
+    server.stop();
+    let log = path.join("pmlog.0");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let is_changed = (0..).zip(bytes.chunks_exact_mut(1 << 20)).any(|(segment, bytes)| {
+        let Some(header) = SegmentHeader::decode(bytes, true) else { return false };
+        let (seed, mut offset) = (Seed::new(segment, header.epoch), 4096);
+        while let Some(place) = bytes[offset as usize..].first_chunk_mut()
+            && let Some((record, _)) = RecordHeader::decode(place, seed, offset)
+        {
+            if record.kind == Kind::Commit {
+                *place = RecordHeader { seq: record.seq + 1, ..record }.encode(seed, offset).0;
+                return true;
+            }
+            offset += record.record_bytes();
+        }
+        false
+    });
+    assert!(is_changed);
+    std::fs::write(&log, bytes).unwrap();
+    let (told, well) = run("check", path, &[]);
+    assert!(!well && told.contains("the summary tells of another record"), "{told}");
+    for command in ["check", "serve"] {
+        let (told, well) = run(command, path, &["--repair"]);
+        assert!(!well && told.contains("is still damaged in 1 place"), "{told}");
+        assert!(!told.contains("has been repaired"), "{told}");
+    }
 }

@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::reader::{
     Contents, Found, Next, OtherCopy, RecordReader, read_header, read_summary, read_trailer,
 };
-use crate::recovery::{Builder, FoundPending, Kept, Log, Outcome, Place, Scan};
+use crate::recovery::{Builder, FoundPending, Kept, Log, Outcome, Place, Scan, Stop};
 use crate::segments::Segments;
 use kauri_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use kauri_base::sync::{Arc, Mutex};
@@ -175,7 +175,37 @@ fn verify_locked(
     threads: usize,
     progress: &(dyn Fn(u32, u32) + Sync),
 ) -> Result<Report> {
+    let mut report = Report::default();
+    let meta = read_meta(directory, &mut report)?;
+    let medium = directory.open_log(LOG_FILE)?;
+    let options = Options { segment_bytes: meta.segment_bytes, ..Options::default() };
+    let segments = Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
     let faults = directory.faults();
+    let log = Log { medium: &*medium, faults, segments: &segments, meta: &meta };
+    let threads = if threads > 1 { threads.max(READS) } else { threads };
+    report.segments = (medium.len() / u64::from(meta.segment_bytes)) as u32;
+    report.segment_bytes = meta.segment_bytes;
+    let progress = full.then_some(progress);
+    match Scan::new(log, threads, &*options.clock).run() {
+        Ok(outcome) => {
+            report.dropped_records = outcome.dropped_records;
+            report.segments_opened = outcome.epoch_next.saturating_sub(1);
+            check_kept(log, &outcome, threads, progress, &mut report)?;
+            if full {
+                check_images(log, &outcome.images, threads, &mut report)?;
+            }
+        }
+        Err(stop) => {
+            report.damage.push(where_it_stopped(&stop));
+            if let Some(progress) = progress {
+                check_unfollowed(log, threads, progress, &mut report)?;
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn read_meta(directory: &dyn Directory, report: &mut Report) -> Result<Meta> {
     let Some(bytes) = directory.read_file(META_FILE)? else {
         return Err(Error::new(
             ErrorCode::NonExistentPath,
@@ -184,53 +214,37 @@ fn verify_locked(
     };
     let meta = Meta::decode(&bytes, true)
         .map_err(|error| Error::location(28_662, format!("{}: {error}", directory.describe())))?;
-    let medium = directory.open_log(LOG_FILE)?;
-    let options = Options { segment_bytes: meta.segment_bytes, ..Options::default() };
-    let segments = Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
-    let mut report = Report::default();
     if meta.encode() != bytes {
         report.damage.push(Damage::harmless(0, 0, format!("one copy of {META_FILE} is damaged")));
     }
-    let log = Log { medium: &*medium, faults, segments: &segments, meta: &meta };
-    let threads = if threads > 1 { threads.max(READS) } else { threads };
-    let scanned = Scan::new(log, threads, &*options.clock).run();
-    match &scanned {
-        Ok(outcome) => {
-            report.dropped_records = outcome.dropped_records;
-            report.segments_opened = outcome.epoch_next.saturating_sub(1);
-        }
-        Err(stop) => {
-            let (segment, offset) = match stop.place {
-                Some(Place::Header(segment)) => (segment, 0),
-                Some(Place::Record { segment, offset, .. }) => (segment, offset),
-                None => (0, 0),
-            };
-            report.damage.push(Damage::at(segment, offset, stop.error.to_string()));
-        }
-    }
-    let count = (medium.len() / u64::from(meta.segment_bytes)) as u32;
-    report.segments = count;
-    report.segment_bytes = meta.segment_bytes;
-    match scanned {
-        Ok(outcome) => {
-            check_kept(log, &outcome, threads, full.then_some(progress), &mut report)?;
-            if full {
-                check_images(log, &outcome.images, threads, &mut report)?;
-            }
-        }
-        Err(_) if full => {
-            let done = AtomicU32::new(0);
-            // Where records end nobody knows.
-            let all = check_all(log, (count as usize, threads), false, |n, check| {
-                check.segment(n as u32, u32::MAX, None)?;
-                progress(done.fetch_add(1, Ordering::Relaxed) + 1, count);
-                Ok(())
-            })?;
-            report.add(all);
-        }
-        Err(_) => {}
-    }
-    Ok(report)
+    Ok(meta)
+}
+
+/// Why the log can't be followed.
+fn where_it_stopped(stop: &Stop) -> Damage {
+    let (segment, offset) = match stop.place {
+        Some(Place::Header(segment)) => (segment, 0),
+        Some(Place::Record { segment, offset, .. }) => (segment, offset),
+        None => (0, 0),
+    };
+    Damage::at(segment, offset, stop.error.to_string())
+}
+
+/// Checks all segments of a log that can't be followed: where records end nobody knows.
+fn check_unfollowed(
+    log: Log<'_>,
+    threads: usize,
+    progress: &(dyn Fn(u32, u32) + Sync),
+    report: &mut Report,
+) -> Result<()> {
+    let (count, done) = (report.segments, AtomicU32::new(0));
+    let all = check_all(log, (count as usize, threads), false, |n, check| {
+        check.segment(n as u32, u32::MAX, None)?;
+        progress(done.fetch_add(1, Ordering::Relaxed) + 1, count);
+        Ok(())
+    })?;
+    report.add(all);
+    Ok(())
 }
 
 /// Checks the segments that count, if their `progress` is wanted, tells which of the damaged records are
@@ -518,9 +532,10 @@ impl Check<'_> {
                 let same = |told: &Entry| {
                     entry == Entry { id: if whole { told.id } else { entry.id }, ..*told }
                 };
-                if expected.is_some_and(|expected| !same(expected)) {
+                if let Some(expected) = expected.filter(|expected| !same(expected)) {
+                    // An opened engine goes by the summary.
                     let what = "the summary tells of another record here";
-                    Damage { current: None, ..Damage::of(segment, &entry, what) }
+                    Damage { current: None, ..Damage::of(segment, expected, what) }
                 } else if !record.payload_whole {
                     let start = record.payload.iter().take(PAYLOAD_START_BYTES).copied().collect();
                     let damage = Damage::of(segment, &entry, "the payload is damaged");

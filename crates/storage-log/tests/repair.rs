@@ -7,7 +7,11 @@ use kauri_base::{CollectionId, RecordId};
 use kauri_medium::Directory;
 use kauri_medium::emulator::Emulator;
 use kauri_storage::conformance::table::{Table, TableIndex, doc};
-use kauri_storage_log::{Options, repair, verify, verify_with};
+use kauri_storage::{StorageEngine, WriteUnit};
+use kauri_storage_log::format::record::{RecordHeader, Seed};
+use kauri_storage_log::format::segment::{SegmentHeader, Trailer};
+use kauri_storage_log::{Options, repair, salvage, verify, verify_with};
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -78,6 +82,50 @@ fn what_is_damaged_is_moved_aside_and_the_rest_stays() {
     assert_eq!(size.map(|size| size.records), Some(197));
 }
 
+/// Checks and repairs a directory. Answers the files aside.
+fn repaired(image: &Emulator, options: &Options) -> BTreeMap<String, Vec<u8>> {
+    let directory: Arc<dyn Directory> = Arc::new(image.clone());
+    let report = verify(image, &mut |_, _| {}).expect("the check");
+    repair(&directory, options.clone(), &report).expect("the repair");
+    let names = image.list().expect("listing").into_iter();
+    let aside = names.filter(|name| name.starts_with("quarantine."));
+    aside.map(|name| (name.clone(), image.read_file(&name).unwrap().unwrap())).collect()
+}
+
+#[test]
+fn what_is_aside_is_put_aside_once_and_never_lost() {
+    let (emulator, options) = filled();
+    damage(&emulator, "<17>", 500);
+    let damaged = || emulator.process_death_image();
+    let image = damaged();
+    let first = image.events();
+    let aside = repaired(&image, &options);
+    let [(name, bytes)] = &aside.clone().into_iter().collect::<Vec<_>>()[..] else {
+        panic!("{:?}", aside.keys());
+    };
+    // Wherever the first repair dies, the second one comes to the same.
+    for at in first..=image.events() {
+        let again = image.process_death_at(at, usize::MAX);
+        let event = image.describe_event(at).unwrap_or_default();
+        assert!(repaired(&again, &options) == aside, "died before {event}");
+    }
+    // Something else of the same name stays, as do those that came after it.
+    let mut aside = aside.clone();
+    for n in 2..4 {
+        let last = aside.values_mut().last().expect("a file");
+        last[100] ^= n as u8;
+        aside.insert(format!("{name}.{n}"), bytes.clone());
+        for round in 0..2 {
+            let image = damaged();
+            for (name, bytes) in aside.iter().take(n - 1 + round) {
+                image.replace_file(name, bytes, "test").expect("a file");
+            }
+            let found = repaired(&image, &options);
+            assert!(found == aside, "{:?}, not {:?}", found.keys(), aside.keys());
+        }
+    }
+}
+
 #[test]
 fn what_nobody_needs_is_no_loss() {
     let (emulator, options) = filled();
@@ -93,6 +141,104 @@ fn what_nobody_needs_is_no_loss() {
     assert_eq!(report.damage.len(), 1, "{:?}", report.damage);
     let repaired = repair(&directory, options, &report).expect("the repair");
     assert!(repaired.lost.is_empty());
+}
+
+/// Its CRC is right: it was written like that.
+#[test]
+fn what_is_no_document_is_told_and_moved_aside() {
+    let fixture = Fixture::new(options());
+    fixture.table.insert(&doc(0, 1, "whole"));
+    let mut unit = WriteUnit::new();
+    unit.insert(CollectionId(10), &b"this is no document"[..]);
+    fixture.engine.commit(&mut unit).expect("commit");
+    fixture.engine.close().expect("close");
+    let (emulator, options) = (fixture.emulator, fixture.options);
+    let report = verify(&emulator, &mut |_, _| {}).expect("the check");
+    let [damage] = &report.damage[..] else { panic!("{:?}", report.damage) };
+    assert_eq!((damage.record, damage.current), (Some(RecordId(2)), Some(true)), "{damage:?}");
+    assert!(damage.what.contains("no document"), "{damage:?}");
+    let aside = repaired(&emulator, &options);
+    assert!(aside.values().any(|bytes| bytes.windows(4).any(|window| window == b"this")));
+    let engine = open(&emulator, options);
+    let table = Table::new(&dynamic(&engine), 10, &[TableIndex::new(20, true, "u")]);
+    table.attach();
+    assert_eq!(table.records().len(), 1);
+}
+
+/// The next server is to know whether the last one ended in order.
+#[test]
+fn a_look_at_a_directory_leaves_how_its_server_ended() {
+    for ended_in_order in [true, false] {
+        let fixture = Fixture::new(options());
+        fixture.table.insert(&doc(0, 1, "text"));
+        if ended_in_order {
+            fixture.engine.close().expect("close");
+        }
+        let (emulator, options) = (fixture.emulator, fixture.options);
+        drop((fixture.engine, fixture.table));
+        let image = emulator.process_death_image();
+        let looks: [&dyn Fn(); 2] = [
+            &|| assert_eq!(verify(&image, &mut |_, _| {}).expect("the check").damage, []),
+            &|| assert_eq!(salvage(&image, &options).expect("nothing to mend"), []),
+        ];
+        for look in looks {
+            look();
+            let lock = image.lock().expect("the lock");
+            assert_eq!(lock.was_unclean(), !ended_in_order);
+            if ended_in_order {
+                lock.release_clean().expect("giving it back");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_damage_of_a_segment_without_a_summary_is_told() {
+    let (emulator, options) = filled();
+    damage(&emulator, "<17>", 500);
+    damage(&emulator, "<19>", 300);
+    let bytes = log_bytes(&emulator);
+    let trailer = &bytes[SEGMENT_BYTES as usize - 64..][..64];
+    let trailer = Trailer::decode(trailer, SEGMENT_BYTES, true).expect("a trailer");
+    let log = emulator.open_log("pmlog.0").expect("the log");
+    log.store(u64::from(trailer.summary_offset), &[IoSlice::new(&[0xa5; 64])]).expect("storing");
+    let report = verify(&emulator, &mut |_, _| {}).expect("the check");
+    let current = report.damage.iter().filter(|damage| damage.current == Some(true));
+    let records: Vec<_> = current.filter_map(|damage| damage.record).collect();
+    assert_eq!(records, [RecordId(17), RecordId(19)], "{:?}", report.damage);
+    assert!(report.damage.iter().any(|damage| damage.what.contains("the summary is damaged")));
+    assert_eq!(repaired(&emulator, &options).len(), 2);
+}
+
+/// A record that is whole, where the segment's summary has another one.
+#[test]
+fn what_is_not_what_the_summary_says_is_told() {
+    let (emulator, options) = filled();
+    let bytes = log_bytes(&emulator);
+    let at = bytes.windows(4).position(|window| window == b"<17>").expect("the text") - 33 - 32;
+    let (number, offset) = (at as u32 / SEGMENT_BYTES, at as u32 % SEGMENT_BYTES);
+    let segment = SegmentHeader::decode(&bytes[at - offset as usize..], true).expect("a header");
+    let seed = Seed::new(number, segment.epoch);
+    let header = bytes[at..].first_chunk().expect("a header");
+    let (header, _) = RecordHeader::decode(header, seed, offset).expect("a record");
+    assert_eq!(header.record, 17);
+    let other = RecordHeader { record: 1017, ..header }.encode(seed, offset).0;
+    let log = emulator.open_log("pmlog.0").expect("the log");
+    log.store(at as u64, &[IoSlice::new(&other)]).expect("storing");
+    let report = verify(&emulator, &mut |_, _| {}).expect("the check");
+    let [damage] = &report.damage[..] else { panic!("{:?}", report.damage) };
+    assert!(damage.what.contains("another record"), "{damage:?}");
+    // The engine goes by the summary, and won't find it.
+    assert_eq!((damage.record, damage.current), (Some(RecordId(17)), Some(true)), "{damage:?}");
+    let aside = repaired(&emulator, &options);
+    let [aside] = &aside.into_values().collect::<Vec<_>>()[..] else { panic!("one file") };
+    assert!(aside.starts_with(&other) && aside.windows(4).any(|window| window == b"<17>"));
+    let engine = open(&emulator, options);
+    let table = Table::new(&dynamic(&engine), 10, &[TableIndex::new(20, true, "u")]);
+    table.attach();
+    table.check();
+    assert!(table.get(RecordId(17)).is_none() && table.get(RecordId(18)).is_some());
+    assert_eq!(table.records().len(), 199);
 }
 
 #[test]

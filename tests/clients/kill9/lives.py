@@ -10,12 +10,14 @@ import subprocess
 import threading
 import time
 
+import pymongo
 from pymongo import ASCENDING, DESCENDING, MongoClient
 from pymongo.errors import ConnectionFailure
 
 from kauri_server import Server
 from model import INDEXES, Model, document
-from writers import Writer
+from ring import BYTES_MAX, DOCUMENTS_MAX, RingModel, document as ring_document
+from writers import Inserter, Writer
 
 
 class Life:
@@ -34,6 +36,18 @@ class Life:
         self.client = MongoClient(self.server.uri, serverSelectionTimeoutMS=20_000)
         self.db = self.client.life
 
+    def leave(self):
+        """Lets go of the client of a server that is gone."""
+        # Not closed: it would wait for the server to say goodbye.
+        self.client = self.db = None
+
+    def writers_db(self):
+        """The same for writers, who don't wait for a dead server to come back."""
+        client = MongoClient(self.server.uri, serverSelectionTimeoutMS=200)
+        with pymongo.timeout(20):
+            client.admin.command("ping")
+        return client.life
+
     def die(self, under_way):
         self.server.kill()
         self.deaths += 1
@@ -41,8 +55,7 @@ class Life:
 
     def rise(self):
         """Starts the server again, sometimes after a death in the middle of its start."""
-        # Not closed: it would wait for the server to say goodbye.
-        self.client = self.db = None
+        self.leave()
         if self.rng.random() < 0.2:
             self.die_in_recovery()
         self.server.start()
@@ -58,7 +71,7 @@ class Life:
     def end(self):
         """Ends the server in order, and looks once more at what it kept."""
         assert self.server.stop() == 0, self.server.log_end()
-        self.client.close()
+        self.leave()
         self.server.start()
         self.connect()
         self.check()
@@ -80,6 +93,7 @@ class Writes(Life):
     """Killed while writers are at work, with requests that have no answer yet."""
 
     writers = 3
+    writer = Writer
     pad_bytes = 200
     flags = ("--segmentSizeMB", "1")
 
@@ -92,15 +106,18 @@ class Writes(Life):
         pass
 
     def cycle(self):
-        writers = [Writer(f"w{i}", self.db.docs, self.model, self.rng) for i in range(self.writers)]
+        docs = self.writers_db().docs
+        writers = [self.writer(f"w{i}", docs, self.model, self.rng) for i in range(self.writers)]
         start = self.model.acknowledged
         for writer in writers:
             writer.start()
         self.live(start)
+        at_work = [writer.is_alive() for writer in writers]
         self.die(bool(self.model.open))
         for writer in writers:
             writer.join()
             assert writer.failure is None, writer.failure
+        assert all(at_work), "a writer gave up while the server was alive"
         self.rise()
         self.check()
 
@@ -139,6 +156,19 @@ class Moves(Writes):
                 return
             before = after
         raise AssertionError("the cleaner moves nothing")
+
+
+class Ring(Writes):
+    """Killed while writers insert into a full capped collection."""
+
+    writer = Inserter
+
+    def prepare(self):
+        self.model = RingModel()
+        self.db.create_collection("docs", capped=True, size=BYTES_MAX, max=DOCUMENTS_MAX)
+        serials = self.model.announce("filler", 2 * DOCUMENTS_MAX)
+        self.db.docs.insert_many(ring_document(serial) for serial in serials)
+        self.model.settle(serials)
 
 
 class Acknowledged(Life):
@@ -204,34 +234,35 @@ class Builds(Life):
         self.sum = 0
         self.db.docs.insert_many(self.document(i) for i in range(self.documents))
         began = time.monotonic()
-        self.build()
+        self.build(self.db)
         # How long a build takes among the writes of a life, as it is known so far.
         self.build_seconds = time.monotonic() - began
 
     def document(self, i):
         return {"_id": i, "a": f"{i * 7919 % 100_003:08}", "b": [i % 10, i % 13 + 20], "n": 1}
 
-    def build(self):
-        self.db.docs.drop_indexes()
+    def build(self, db):
+        db.docs.drop_indexes()
         indexes = [
             {"key": {"a": 1}, "name": "a", "unique": True},
             {"key": {"b": 1, "a": DESCENDING}, "name": "b_a"},
         ]
-        self.db.command("createIndexes", "docs", indexes=indexes)
+        db.command("createIndexes", "docs", indexes=indexes)
 
     def cycle(self):
+        db = self.writers_db()
         answered = threading.Event()
         written = []
 
         def build():
             with contextlib.suppress(ConnectionFailure):
-                self.build()
+                self.build(db)
                 answered.set()
 
         def write():
             with contextlib.suppress(ConnectionFailure):
                 for i in range(1_000_000):
-                    self.db.docs.update_one({"_id": i % self.documents}, {"$inc": {"n": 1}})
+                    db.docs.update_one({"_id": i % self.documents}, {"$inc": {"n": 1}})
                     written.append(1)
 
         self.db.docs.drop_indexes()

@@ -22,6 +22,7 @@ PLAN = [
     (lives.Builds, 1, 20),
     (lives.Moves, 1, 20),
     (lives.Writes, 4, 30),
+    (lives.Ring, 1, 20),
     (lives.Acknowledged, 1, 40),
 ]
 AT_ONCE = 4

@@ -6,11 +6,12 @@ import threading
 from pymongo import InsertOne, UpdateOne, WriteConcern
 from pymongo.errors import ConnectionFailure, PyMongoError
 
+import ring
 from model import NEXT_VERSION
 
 
-class Writer(threading.Thread):
-    """Changes the documents that carry its name, which nobody else does."""
+class Worker(threading.Thread):
+    """Changes a collection until the server is gone."""
 
     def __init__(self, name, collection, model, rng):
         super().__init__(daemon=True)
@@ -20,20 +21,33 @@ class Writer(threading.Thread):
         self.journaled = collection.with_options(write_concern=WriteConcern(w=1, j=True))
         self.plain = collection
         self.failure = None
-        self.serial = 0
 
     def run(self):
-        ways = [self.insert_one, self.insert_many, self.update_one, self.update_many]
-        ways += [self.replace_one, self.find_and_modify, self.delete_one, self.delete_many, self.bulk]
         try:
             while True:
                 self.collection = self.rng.choice([self.plain, self.plain, self.journaled])
-                way = self.rng.choice(ways)
-                (self.delete_many if self.has_many() else way)()
+                self.work()
         except ConnectionFailure:
             pass
         except (PyMongoError, AssertionError) as error:
             self.failure = error
+
+    def work(self):
+        raise NotImplementedError
+
+
+class Writer(Worker):
+    """Changes the documents that carry its name, which nobody else does."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.serial = 0
+        self.ways = [self.insert_one, self.insert_many, self.update_one, self.update_many]
+        self.ways += [self.replace_one, self.find_and_modify, self.delete_one, self.delete_many, self.bulk]
+
+    def work(self):
+        way = self.rng.choice(self.ways)
+        (self.delete_many if self.has_many() else way)()
 
     def all_mine(self):
         """This writer's keys that are there."""
@@ -129,3 +143,16 @@ class Writer(threading.Thread):
             return result.modified_count + result.inserted_count
 
         self.change(changes, send, len(operations))
+
+
+class Inserter(Worker):
+    """Inserts the documents of the serials that it is given."""
+
+    def work(self):
+        serials = self.model.announce(self.owner, self.rng.choice([1, 1, self.rng.randint(2, 20)]))
+        docs = [ring.document(serial) for serial in serials]
+        if len(docs) == 1:
+            self.collection.insert_one(docs[0])
+        else:
+            self.collection.insert_many(docs)
+        self.model.settle(serials)

@@ -104,26 +104,80 @@ fn project(projection: &Projection, doc: Doc<'_>, request: &Request) -> Result<D
     DocBuf::from_vec(bytes)
 }
 
+/// The command's fields as they are given.
+struct Fields<'d> {
+    filter: Doc<'d>,
+    projection: Doc<'d>,
+    order: Doc<'d>,
+    update: Option<Value<'d>>,
+    array_filters: Vec<Doc<'d>>,
+    remove: bool,
+    upsert: bool,
+    want_new: bool,
+    bypass_validation: bool,
+}
+
 fn parse(invocation: &Invocation<'_>) -> Result<Request> {
-    let args = Args::new("findAndModify");
     let mut env = invocation.query_env();
     let mut query = Query::default();
-    let (mut filter, mut projected, mut spec) = (Doc::EMPTY, Doc::EMPTY, None);
-    let mut order = Doc::EMPTY;
-    let mut array_filters = Vec::new();
-    let (mut remove, mut upsert, mut want_new, mut bypass) = (false, false, false, false);
-    if invocation.body.get("hint").is_some_and(|e| e.ty() == Type::Null) {
+    let fields = read_fields(invocation.body, &mut query, &mut env)?;
+    refuse_contradictions(&fields)?;
+    query.sort = sort(fields.order)?;
+    if let Some(direction) = natural_order(fields.order)? {
+        order_by_record(&mut query, direction)?;
+    }
+    query.filter = matcher(fields.filter, &env)?;
+    let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
+    let cx = ParseCx::new().with_expressions(&expressions);
+    let update = match &fields.update {
+        Some(spec) => Some(Update::parse(spec, &fields.array_filters, &cx)?),
+        None => None,
+    };
+    let projection = match fields.projection.is_empty() {
+        true => None,
+        false => {
+            let filter = query.filter.as_ref().map(|f| f.expr());
+            Some(Projection::parse(fields.projection, filter, &cx)?)
+        }
+    };
+    Ok(Request {
+        query,
+        update,
+        projection,
+        remove: fields.remove,
+        upsert: fields.upsert,
+        want_new: fields.want_new,
+        bypass_validation: fields.bypass_validation,
+        env,
+    })
+}
+
+/// Reads the fields; the hint and the variables go where they are wanted.
+fn read_fields<'d>(body: Doc<'d>, query: &mut Query, env: &mut QueryEnv) -> Result<Fields<'d>> {
+    let args = Args::new("findAndModify");
+    let mut given = Fields {
+        filter: Doc::EMPTY,
+        projection: Doc::EMPTY,
+        order: Doc::EMPTY,
+        update: None,
+        array_filters: Vec::new(),
+        remove: false,
+        upsert: false,
+        want_new: false,
+        bypass_validation: false,
+    };
+    if body.get("hint").is_some_and(|e| e.ty() == Type::Null) {
         bail!(FailedToParse, "Hint must be a string or an object");
     }
-    for elem in fields(invocation.body) {
+    for elem in fields(body) {
         match elem.key() {
-            "query" => filter = args.object(elem)?,
-            "fields" => projected = args.object(elem)?,
-            "sort" => order = args.object(elem)?,
-            "update" => spec = Some(elem.value()),
-            "remove" => remove = args.safe_bool(elem)?,
-            "upsert" => upsert = args.safe_bool(elem)?,
-            "new" => want_new = args.safe_bool(elem)?,
+            "query" => given.filter = args.object(elem)?,
+            "fields" => given.projection = args.object(elem)?,
+            "sort" => given.order = args.object(elem)?,
+            "update" => given.update = Some(elem.value()),
+            "remove" => given.remove = args.safe_bool(elem)?,
+            "upsert" => given.upsert = args.safe_bool(elem)?,
+            "new" => given.want_new = args.safe_bool(elem)?,
             "hint" => {
                 if !matches!(elem.ty(), Type::String | Type::Document) {
                     bail!(FailedToParse, "Hint must be a string or an object");
@@ -132,17 +186,22 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
             }
             "arrayFilters" => {
                 for entry in args.array(elem)? {
-                    array_filters.push(Args::new("findAndModify.arrayFilters").object(entry)?);
+                    let filter = Args::new("findAndModify.arrayFilters").object(entry)?;
+                    given.array_filters.push(filter);
                 }
             }
-            "bypassDocumentValidation" => bypass = args.safe_bool(elem)?,
-            "let" => define_let(args.object(elem)?, &mut env)?,
+            "bypassDocumentValidation" => given.bypass_validation = args.safe_bool(elem)?,
+            "let" => define_let(args.object(elem)?, env)?,
             "collation" => refuse_collation(args.object(elem)?)?,
             "runtimeConstants" | "legacyRuntimeConstants" | "sampleId" | "collectionUUID" => {}
             _ => args.other(elem)?,
         }
     }
-    match (&spec, remove) {
+    Ok(given)
+}
+
+fn refuse_contradictions(fields: &Fields<'_>) -> Result<()> {
+    match (&fields.update, fields.remove) {
         (None, false) => {
             bail!(FailedToParse, "Either an update or remove=true must be specified");
         }
@@ -151,45 +210,18 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
         }
         _ => {}
     }
-    if remove && upsert {
+    if fields.remove && fields.upsert {
         bail!(FailedToParse, "Cannot specify both upsert=true and remove=true");
     }
-    if remove && want_new {
+    if fields.remove && fields.want_new {
         bail!(
             FailedToParse,
             "Cannot specify both new=true and remove=true; 'remove' always returns the deleted \
              document"
         );
     }
-    if remove && !array_filters.is_empty() {
+    if fields.remove && !fields.array_filters.is_empty() {
         bail!(FailedToParse, "Cannot specify arrayFilters and remove=true");
     }
-    query.sort = sort(order)?;
-    if let Some(direction) = natural_order(order)? {
-        order_by_record(&mut query, direction)?;
-    }
-    query.filter = matcher(filter, &env)?;
-    let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
-    let cx = ParseCx::new().with_expressions(&expressions);
-    let update = match &spec {
-        Some(spec) => Some(Update::parse(spec, &array_filters, &cx)?),
-        None => None,
-    };
-    let projection = match projected.is_empty() {
-        true => None,
-        false => {
-            let filter = query.filter.as_ref().map(|f| f.expr());
-            Some(Projection::parse(projected, filter, &cx)?)
-        }
-    };
-    Ok(Request {
-        query,
-        update,
-        projection,
-        remove,
-        upsert,
-        want_new,
-        bypass_validation: bypass,
-        env,
-    })
+    Ok(())
 }

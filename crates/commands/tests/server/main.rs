@@ -1,4 +1,4 @@
-//! Commands against a whole server in memory.
+//! Commands against a whole server in memory, and what they share by itself.
 
 mod aggregate;
 mod cold;
@@ -9,8 +9,11 @@ mod expiry;
 mod express;
 mod express_writes;
 mod fail_points;
+mod find_and_modify;
 mod granularity;
 mod locks;
 mod malformed;
+mod parameters;
 mod queries;
+mod sessions;
 mod status;

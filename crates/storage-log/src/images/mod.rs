@@ -19,7 +19,7 @@ mod find;
 mod load;
 mod write;
 
-pub use find::{FoundImages, find};
+pub use find::{FoundImages, ImageSegment, find};
 
 use kauri_base::IndexId;
 use kauri_base::sync::Arc;

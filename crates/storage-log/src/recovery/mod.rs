@@ -27,7 +27,7 @@ use crate::format::meta::Meta;
 use crate::format::segment::HEADER_END;
 use crate::format::{META_FILE, SEGMENT_HEADER_BYTES, Stream};
 use crate::head::Head;
-use crate::images::{self, FoundImages, Images};
+use crate::images::{self, FoundImages, ImageSegment, Images};
 use crate::lock;
 use crate::options::Options;
 use crate::reader::Contents;
@@ -48,7 +48,7 @@ pub use build::Builder;
 pub use directory::Opened;
 pub use pending::FoundPending;
 pub use progress::Progress;
-pub use scan::{Kept, Log, Outcome, Place, Scan};
+pub use scan::{Kept, Log, Outcome, Place, Scan, Stop};
 
 /// Damage that a recovery or a check found.
 pub(crate) fn corrupt(message: String) -> StorageError {
@@ -62,21 +62,54 @@ pub fn open(directory: Arc<dyn Directory>, options: Options) -> kauri_base::Resu
     Ok(recover(opened, options)?)
 }
 
-fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageError> {
+fn recover(mut opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageError> {
     let started = options.clock.monotonic();
-    let Opened { directory, lock: directory_lock, meta, medium } = opened;
-    options.segment_bytes = meta.segment_bytes;
-    let faults = directory.faults().clone();
-    let segments = Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
-    let log = Log { medium: &*medium, faults: &faults, segments: &segments, meta: &meta };
-    let threads = options.open_threads.max(1);
-    let mut scan = Scan::new(log, threads, &*options.clock).run()?;
-    let (horizon, epoch_next) = (scan.horizon, scan.epoch_next);
-
-    let domain = EpochDomain::new();
+    options.segment_bytes = opened.meta.segment_bytes;
+    let medium = opened.medium.clone();
+    let faults = opened.directory.faults().clone();
+    let segments = Segments::new(medium.clone(), options.segment_bytes, options.segments_max());
+    let log = Log { medium: &*medium, faults: &faults, segments: &segments, meta: &opened.meta };
+    let mut scan = Scan::new(log, options.open_threads.max(1), &*options.clock).run()?;
     let mut pending = FoundPending::find(log, &scan.kept)?;
-    let builder = Builder::new(domain.clone(), &segments, threads, pending.resolution.clone());
-    let collections = add_segments(&builder, &scan, threads, &*options.clock)?;
+    let tables = build_tables(log, &mut scan, &mut pending, &options)?;
+
+    mend_headers(&*medium, &segments, &scan)?;
+    persist_kept(&*medium, &segments, &scan)?;
+    opened.meta = note_cut(&*opened.directory, &*medium, &opened.meta, &scan)?;
+    let cache = open_cache(&medium, &tables.domain, &options)?;
+    adopt_segments(&segments, &cache, &scan, &tables.image_segments)?;
+    let segments_kept = scan.kept.len();
+    let core = assemble(opened, options, segments, cache, tables, &mut scan);
+    core.pending.recovered(pending.resolution, pending.at);
+    pending.units.into_iter().for_each(|unit| core.adopt_pending(unit));
+    let elapsed = core.options.clock.monotonic().saturating_sub(started);
+    core.counters.recovery_us.set(elapsed.as_micros() as u64);
+    report(&core, &scan, segments_kept);
+    Ok(core)
+}
+
+/// What the log makes in memory.
+struct Tables {
+    domain: Arc<EpochDomain>,
+    registry: Registry,
+    counters: Counters,
+    images: Images,
+    image_segments: Vec<ImageSegment>,
+    /// For each segment that counts the collections with records in it.
+    collections: Vec<Vec<u32>>,
+}
+
+fn build_tables(
+    log: Log<'_>,
+    scan: &mut Outcome,
+    pending: &mut FoundPending,
+    options: &Options,
+) -> Result<Tables, StorageError> {
+    let segments = log.segments;
+    let threads = options.open_threads.max(1);
+    let domain = EpochDomain::new();
+    let builder = Builder::new(domain.clone(), segments, threads, pending.resolution.clone());
+    let collections = add_segments(&builder, scan, threads, &*options.clock)?;
     let counters = Counters::default();
     counters.recovery_bytes.set(scan.bytes_read);
     counters.recovery_records.set(builder.records());
@@ -84,15 +117,20 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
     let found = images::find(log, scan.images.clone(), (pending.resolved_by, scan.cut.seq))?;
     scan.cuts_used.extend(&found.cuts_used);
     let changed = builder.finish(&registry, &found.since());
-    pending.keep(&registry, &segments, &domain);
-    keep_images(&segments, &scan, &found);
+    pending.keep(&registry, segments, &domain);
+    keep_images(segments, scan, &found);
     let image_segments = found.segments.clone();
     let images = Images::new(scan.cut.seq, found, changed);
+    Ok(Tables { domain, registry, counters, images, image_segments, collections })
+}
 
-    mend_headers(&*medium, &segments, &scan)?;
-    persist_kept(&*medium, &segments, &scan)?;
-    let meta = note_cut(&*directory, &*medium, &meta, &scan)?;
-    let cache = open_cache(&medium, &domain, &options)?;
+/// The cache may read what counts; where nothing is live, nothing counts.
+fn adopt_segments(
+    segments: &Segments,
+    cache: &SegmentCache,
+    scan: &Outcome,
+    images: &[ImageSegment],
+) -> Result<(), StorageError> {
     for kept in &scan.kept {
         if segments.get(kept.segment).live() == 0 {
             segments.free(kept.segment);
@@ -100,24 +138,38 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
             cache.adopt_segment(kept.segment, kept.end).map_err(crate::io_error)?;
         }
     }
-    for image in image_segments {
+    for image in images {
         cache.adopt_segment(image.segment, image.end).map_err(crate::io_error)?;
     }
+    Ok(())
+}
+
+/// The engine that goes on where the log ends. What the scan has kept of segments is the engine's then.
+fn assemble(
+    opened: Opened,
+    options: Options,
+    segments: Segments,
+    cache: SegmentCache,
+    tables: Tables,
+    scan: &mut Outcome,
+) -> Arc<Core> {
+    let Opened { directory, lock: directory_lock, meta, medium } = opened;
+    let faults = directory.faults().clone();
+    let (horizon, epoch_next) = (scan.horizon, scan.epoch_next);
     let user = horizon.stream(Stream::User);
-    let segments_kept = scan.kept.len();
-    let recovered = Recovered::new(std::mem::take(&mut scan.kept), collections);
-    let core = Arc::new_cyclic(|core| Core {
+    let recovered = Recovered::new(std::mem::take(&mut scan.kept), tables.collections);
+    Arc::new_cyclic(|core| Core {
         acks: Acks::new(core.clone(), scan.cut.seq),
         options,
         directory,
         directory_lock: Mutex::new(Some(directory_lock)),
         faults,
         medium,
-        domain,
+        domain: tables.domain,
         cache,
         verified: Verified::new(),
         segments,
-        registry,
+        registry: tables.registry,
         head: Mutex::new(Head::new(scan.cut.seq, user)),
         visible: AtomicU64::new(scan.cut.seq),
         snapshots: Default::default(),
@@ -136,16 +188,10 @@ fn recover(opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageErr
         epoch_next: AtomicU64::new(epoch_next),
         meta: Mutex::new(meta),
         scratch: Mutex::default(),
-        images: Mutex::new(images),
+        images: Mutex::new(tables.images),
         recovered: Mutex::new(Arc::new(recovered)),
-        counters,
-    });
-    core.pending.recovered(pending.resolution, pending.at);
-    pending.units.into_iter().for_each(|unit| core.adopt_pending(unit));
-    let elapsed = core.options.clock.monotonic().saturating_sub(started);
-    core.counters.recovery_us.set(elapsed.as_micros() as u64);
-    report(&core, &scan, segments_kept);
-    Ok(core)
+        counters: tables.counters,
+    })
 }
 
 /// Answers for each segment the collections with records in it.
