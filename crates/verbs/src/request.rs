@@ -90,7 +90,8 @@ pub enum Operation<'a> {
         from: RemoteAddress,
     },
     /// Lets the peer of this queue pair, and no other, use a part of a region. The window's key is
-    /// another one from now on.
+    /// another one from now on. Some devices (Soft-RoCE) hold accesses to the bounds of the region
+    /// rather than of the part, so where bounds matter a window shows a region of its own.
     BindWindow {
         /// A window that is not bound.
         window: &'a MemoryWindow,

@@ -8,6 +8,7 @@ use super::ffi;
 use crate::counters::{add, subtract};
 use crate::error::{Error, Result};
 use crate::request::{Part, RemoteAddress};
+use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::BitOr;
 use std::ptr::{self, NonNull};
@@ -160,6 +161,12 @@ impl Share {
 /// bytes for this process; requests and windows keep the memory beyond it, for as long as they need it.
 pub struct MemoryRegion {
     share: Arc<Share>,
+}
+
+impl fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryRegion({} bytes)", self.share.len)
+    }
 }
 
 /// Maps and registers `len` bytes.
