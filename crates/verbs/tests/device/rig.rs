@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// A test that waits longer has failed.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const SENDS_MAX: u32 = 64;
 pub const RECEIVES_MAX: u32 = 64;
 pub const REGION_BYTES: usize = 1 << 17;
