@@ -37,9 +37,7 @@ pub use request::{
     SendRequest, Source, Status, WindowAccess,
 };
 pub use sys::completion::{CompletionChannel, CompletionQueue};
-pub use sys::device::{
-    AsyncEvent, Device, DeviceLimits, LinkLayer, Port, ProtectionDomain, Verbs,
-};
+pub use sys::device::{AsyncEvent, Device, DeviceLimits, LinkLayer, Port, ProtectionDomain, Verbs};
 pub use sys::memory::{Access, MemoryRegion};
 pub use sys::queue_pair::{ConnectOptions, GATHER_MAX, QueuePair, QueuePairOptions};
 pub use sys::window::MemoryWindow;

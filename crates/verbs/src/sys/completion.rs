@@ -203,8 +203,7 @@ impl CqInner {
             let wanted = (out.len() - given).min(BATCH);
             // SAFETY: the queue is alive; the call writes at most `wanted` completions, for which there
             // is room.
-            let got =
-                unsafe { poll(self.cq.as_ptr(), wanted as i32, state.raw.as_mut_ptr()) };
+            let got = unsafe { poll(self.cq.as_ptr(), wanted as i32, state.raw.as_mut_ptr()) };
             // What the device wrote before these completions is seen after this.
             fence(Ordering::Acquire);
             let Ok(got) = usize::try_from(got) else {

@@ -141,7 +141,8 @@ impl DeviceInner {
     fn attributes(&self) -> Result<ffi::DeviceAttr> {
         let mut attr = std::mem::MaybeUninit::<ffi::DeviceAttr>::zeroed();
         // SAFETY: the context is open; the call fills a structure of this size.
-        let failed = unsafe { (self.library.query_device)(self.context.as_ptr(), attr.as_mut_ptr()) };
+        let failed =
+            unsafe { (self.library.query_device)(self.context.as_ptr(), attr.as_mut_ptr()) };
         if failed != 0 {
             return Err(Error::number("ibv_query_device", failed));
         }
@@ -170,7 +171,11 @@ impl Drop for DeviceInner {
 impl Device {
     /// # Safety
     /// `device` must be of a list of `library`'s that is still held.
-    unsafe fn open(library: &Arc<Library>, name: String, device: *mut ffi::Device) -> Result<Device> {
+    unsafe fn open(
+        library: &Arc<Library>,
+        name: String,
+        device: *mut ffi::Device,
+    ) -> Result<Device> {
         // SAFETY: the caller's promise.
         let context = unsafe { (library.open_device)(device) };
         let context = NonNull::new(context).ok_or_else(|| Error::last("ibv_open_device"))?;
@@ -524,7 +529,10 @@ mod tests {
         let error = Verbs::load_from("libibverbs-that-is-not-there.so.1").err().unwrap();
         assert!(error.is_absence());
         let text = error.to_string();
-        assert!(text.starts_with("libibverbs can't be loaded: libibverbs-that-is-not-there"), "{text}");
+        assert!(
+            text.starts_with("libibverbs can't be loaded: libibverbs-that-is-not-there"),
+            "{text}"
+        );
         assert!(text.contains("No such file"), "{text}");
     }
 
@@ -538,9 +546,14 @@ mod tests {
 
     #[test]
     fn a_packet_is_never_larger_than_either_side_takes() {
-        for (bytes, expected) in
-            [(255, None), (256, Some(1)), (1024, Some(3)), (1500, Some(3)), (4096, Some(5)), (9000, Some(5))]
-        {
+        for (bytes, expected) in [
+            (255, None),
+            (256, Some(1)),
+            (1024, Some(3)),
+            (1500, Some(3)),
+            (4096, Some(5)),
+            (9000, Some(5)),
+        ] {
             assert_eq!(mtu_number(bytes), expected, "{bytes}");
         }
         assert_eq!((mtu_bytes(1), mtu_bytes(5)), (256, 4096));

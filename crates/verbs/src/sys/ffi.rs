@@ -333,12 +333,8 @@ pub struct RecvWr {
 
 impl RecvWr {
     /// One without a buffer.
-    pub const EMPTY: RecvWr = RecvWr {
-        wr_id: 0,
-        next: std::ptr::null_mut(),
-        sg_list: std::ptr::null_mut(),
-        num_sge: 0,
-    };
+    pub const EMPTY: RecvWr =
+        RecvWr { wr_id: 0, next: std::ptr::null_mut(), sg_list: std::ptr::null_mut(), num_sge: 0 };
 }
 
 /// `struct ibv_wc`.
@@ -386,13 +382,8 @@ pub type RegMr = unsafe extern "C" fn(*mut Pd, *mut c_void, usize, c_int) -> *mu
 pub type DeregMr = unsafe extern "C" fn(*mut Mr) -> c_int;
 pub type CreateCompChannel = unsafe extern "C" fn(*mut Context) -> *mut CompChannel;
 pub type DestroyCompChannel = unsafe extern "C" fn(*mut CompChannel) -> c_int;
-pub type CreateCq = unsafe extern "C" fn(
-    *mut Context,
-    c_int,
-    *mut c_void,
-    *mut CompChannel,
-    c_int,
-) -> *mut Cq;
+pub type CreateCq =
+    unsafe extern "C" fn(*mut Context, c_int, *mut c_void, *mut CompChannel, c_int) -> *mut Cq;
 pub type DestroyCq = unsafe extern "C" fn(*mut Cq) -> c_int;
 pub type GetCqEvent =
     unsafe extern "C" fn(*mut CompChannel, *mut *mut Cq, *mut *mut c_void) -> c_int;

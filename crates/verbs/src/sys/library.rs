@@ -65,26 +65,71 @@ impl Library {
             return Err(Error::NoLibrary(loader_error().unwrap_or_else(|| name.into())));
         }
         Ok(Library {
-            get_device_list: function!(handle, c"ibv_get_device_list", c"IBVERBS_1.1", ffi::GetDeviceList),
-            free_device_list: function!(handle, c"ibv_free_device_list", c"IBVERBS_1.1", ffi::FreeDeviceList),
-            get_device_name: function!(handle, c"ibv_get_device_name", c"IBVERBS_1.1", ffi::GetDeviceName),
+            get_device_list: function!(
+                handle,
+                c"ibv_get_device_list",
+                c"IBVERBS_1.1",
+                ffi::GetDeviceList
+            ),
+            free_device_list: function!(
+                handle,
+                c"ibv_free_device_list",
+                c"IBVERBS_1.1",
+                ffi::FreeDeviceList
+            ),
+            get_device_name: function!(
+                handle,
+                c"ibv_get_device_name",
+                c"IBVERBS_1.1",
+                ffi::GetDeviceName
+            ),
             open_device: function!(handle, c"ibv_open_device", c"IBVERBS_1.1", ffi::OpenDevice),
             close_device: function!(handle, c"ibv_close_device", c"IBVERBS_1.1", ffi::CloseDevice),
             query_device: function!(handle, c"ibv_query_device", c"IBVERBS_1.1", ffi::QueryDevice),
             query_port: function!(handle, c"ibv_query_port", c"IBVERBS_1.1", ffi::QueryPort),
-            query_gid_table: function!(handle, c"_ibv_query_gid_table", c"IBVERBS_1.11", ffi::QueryGidTable),
-            get_async_event: function!(handle, c"ibv_get_async_event", c"IBVERBS_1.1", ffi::GetAsyncEvent),
-            ack_async_event: function!(handle, c"ibv_ack_async_event", c"IBVERBS_1.1", ffi::AckAsyncEvent),
+            query_gid_table: function!(
+                handle,
+                c"_ibv_query_gid_table",
+                c"IBVERBS_1.11",
+                ffi::QueryGidTable
+            ),
+            get_async_event: function!(
+                handle,
+                c"ibv_get_async_event",
+                c"IBVERBS_1.1",
+                ffi::GetAsyncEvent
+            ),
+            ack_async_event: function!(
+                handle,
+                c"ibv_ack_async_event",
+                c"IBVERBS_1.1",
+                ffi::AckAsyncEvent
+            ),
             alloc_pd: function!(handle, c"ibv_alloc_pd", c"IBVERBS_1.1", ffi::AllocPd),
             dealloc_pd: function!(handle, c"ibv_dealloc_pd", c"IBVERBS_1.1", ffi::DeallocPd),
             reg_mr: function!(handle, c"ibv_reg_mr", c"IBVERBS_1.1", ffi::RegMr),
             dereg_mr: function!(handle, c"ibv_dereg_mr", c"IBVERBS_1.1", ffi::DeregMr),
-            create_comp_channel: function!(handle, c"ibv_create_comp_channel", c"IBVERBS_1.0", ffi::CreateCompChannel),
-            destroy_comp_channel: function!(handle, c"ibv_destroy_comp_channel", c"IBVERBS_1.0", ffi::DestroyCompChannel),
+            create_comp_channel: function!(
+                handle,
+                c"ibv_create_comp_channel",
+                c"IBVERBS_1.0",
+                ffi::CreateCompChannel
+            ),
+            destroy_comp_channel: function!(
+                handle,
+                c"ibv_destroy_comp_channel",
+                c"IBVERBS_1.0",
+                ffi::DestroyCompChannel
+            ),
             create_cq: function!(handle, c"ibv_create_cq", c"IBVERBS_1.1", ffi::CreateCq),
             destroy_cq: function!(handle, c"ibv_destroy_cq", c"IBVERBS_1.1", ffi::DestroyCq),
             get_cq_event: function!(handle, c"ibv_get_cq_event", c"IBVERBS_1.1", ffi::GetCqEvent),
-            ack_cq_events: function!(handle, c"ibv_ack_cq_events", c"IBVERBS_1.1", ffi::AckCqEvents),
+            ack_cq_events: function!(
+                handle,
+                c"ibv_ack_cq_events",
+                c"IBVERBS_1.1",
+                ffi::AckCqEvents
+            ),
             create_qp: function!(handle, c"ibv_create_qp", c"IBVERBS_1.1", ffi::CreateQp),
             modify_qp: function!(handle, c"ibv_modify_qp", c"IBVERBS_1.1", ffi::ModifyQp),
             destroy_qp: function!(handle, c"ibv_destroy_qp", c"IBVERBS_1.1", ffi::DestroyQp),

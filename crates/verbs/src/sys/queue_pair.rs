@@ -11,9 +11,7 @@ use super::window::WindowInner;
 use crate::counters::add;
 use crate::error::{Error, PostError, Result};
 use crate::gid::GidEntry;
-use crate::request::{
-    Completion, CompletionKind, Endpoint, ReceiveRequest, SendRequest, Status,
-};
+use crate::request::{Completion, CompletionKind, Endpoint, ReceiveRequest, SendRequest, Status};
 use crate::slots::Slots;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -39,11 +37,7 @@ impl WorkId {
     }
 
     pub fn of_bits(bits: u64) -> WorkId {
-        WorkId {
-            place: (bits >> 33) as u32,
-            receive: bits >> 32 & 1 == 1,
-            sequence: bits as u32,
-        }
+        WorkId { place: (bits >> 33) as u32, receive: bits >> 32 & 1 == 1, sequence: bits as u32 }
     }
 }
 
@@ -401,8 +395,7 @@ impl QueuePair {
 
     fn modify(&self, attr: &mut ffi::QpAttr, mask: i32) -> Result<()> {
         // SAFETY: the queue pair is alive, the attributes too.
-        let failed =
-            unsafe { (self.pd.device.library.modify_qp)(self.qp.as_ptr(), attr, mask) };
+        let failed = unsafe { (self.pd.device.library.modify_qp)(self.qp.as_ptr(), attr, mask) };
         if failed != 0 {
             return Err(Error::number("ibv_modify_qp", failed));
         }

@@ -45,13 +45,18 @@ fn a_write_with_immediate_of_each_size_class() {
         two.qp.post_empty_receives(1, 40 + i as u64).unwrap();
         let to = RemoteAddress { address: two.region.remote().address + 1, ..two.region.remote() };
         let from = Source::Region(one.region.part(0, len).unwrap());
-        let sent = one.run(Operation::WriteWithImmediate { from, to, immediate: 0x0102_0300 + i as u32 });
+        let sent =
+            one.run(Operation::WriteWithImmediate { from, to, immediate: 0x0102_0300 + i as u32 });
         assert_eq!((sent.kind, sent.id, sent.queue_pair), (CompletionKind::Write, 7, 1));
         let came = two.done();
         assert_eq!((came.kind, came.id), (CompletionKind::ReceiveImmediate, 40 + i as u64));
         assert_eq!((came.bytes, came.immediate), (len as u32, Some(0x0102_0300 + i as u32)));
         assert_eq!(two.bytes(1, len), bytes[..len], "{len} bytes");
-        assert_eq!(two.bytes(1 + len, 65_536 - len), before[1 + len..], "nothing beyond {len} bytes");
+        assert_eq!(
+            two.bytes(1 + len, 65_536 - len),
+            before[1 + len..],
+            "nothing beyond {len} bytes"
+        );
         let inline = lab.device.counters().send_requests_inline - inline_before;
         assert_eq!(inline, u64::from((1..=512).contains(&len)), "{len} bytes");
     }
@@ -122,7 +127,8 @@ fn a_chain_is_one_post() {
     one.region.write(0, &pattern(8192)).unwrap();
     two.qp.post_empty_receives(1, 0).unwrap();
     let before = lab.device.counters();
-    let to = |i: u64| RemoteAddress { address: two.region.remote().address + i, ..two.region.remote() };
+    let to =
+        |i: u64| RemoteAddress { address: two.region.remote().address + i, ..two.region.remote() };
     let part = |offset| Source::Region(one.region.part(offset, 4096).unwrap());
     one.qp
         .post_send(&[

@@ -27,8 +27,7 @@ fn a_wrong_key_fails_and_flushes_what_follows() {
         let from = Source::Region(one.region.part(0, 1000).unwrap());
         SendRequest::new(id, Operation::Write { from, to })
     };
-    let chain =
-        [write(1, right), write(2, wrong), write(3, right).unsignalled(), write(4, right)];
+    let chain = [write(1, right), write(2, wrong), write(3, right).unsignalled(), write(4, right)];
     one.qp.post_send(&chain).unwrap();
     let ends: Vec<_> = (0..4).map(|_| one.wait()).map(|c| (c.id, c.kind, c.status)).collect();
     let kind = CompletionKind::Write;
@@ -128,7 +127,8 @@ fn what_can_not_be_is_refused() {
     let parts = [one.region.part(0, 1).unwrap(); 5];
     let error = refused(&one, Operation::Write { from: Source::Gather(&parts), to });
     assert!(matches!(error, Error::Argument(_)), "{error}");
-    let stranger = lab.device.protection_domain().unwrap().register(8, Access::LOCAL_WRITE).unwrap();
+    let stranger =
+        lab.device.protection_domain().unwrap().register(8, Access::LOCAL_WRITE).unwrap();
     let error = refused(&one, Operation::Write { from: Source::Region(stranger.all()), to });
     assert!(error.to_string().contains("another protection domain"), "{error}");
     let only_sent = lab.domain.register(8, Access::SEND).unwrap();
@@ -171,8 +171,18 @@ fn link(state: &str) {
     assert!(status.unwrap().success());
 }
 
+/// Sets it up again, also after a failure, for the tests that follow.
+struct Up;
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        link("up");
+    }
+}
+
 fn a_port_that_goes_down_is_reported() {
     let lab = Lab::new();
+    let _up = Up;
     while lab.device.async_event().unwrap().is_some() {}
     let next = |wanted: AsyncEvent| {
         until("the event", || lab.device.async_event().unwrap() == Some(wanted));

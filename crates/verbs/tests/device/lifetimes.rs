@@ -128,6 +128,7 @@ fn parts_of_a_region_are_lent_independently() {
 }
 
 fn objects_may_be_dropped_in_any_order() {
+    let before = (kernel_objects(), descriptors());
     for order in 0..24 {
         let lab = Lab::new();
         let device = lab.device.clone();
@@ -155,6 +156,14 @@ fn objects_may_be_dropped_in_any_order() {
         assert_eq!(counters.windows_allocated, counters.windows_deallocated);
         assert_eq!(counters.queue_pairs_created, counters.queue_pairs_destroyed);
     }
+    assert_eq!((kernel_objects(), descriptors()), before);
+}
+
+/// What the kernel has of each kind of object, by its own count.
+fn kernel_objects() -> String {
+    let output = Command::new("rdma").args(["resource", "show"]).output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
 }
 
 fn descriptors() -> usize {
@@ -186,7 +195,8 @@ fn many_connections_leave_nothing_behind() {
         two.post_send(&[SendRequest::new(1, bind)]).unwrap();
         assert_eq!(wait(&cq).status, Status::Success);
         let to = kauri_verbs::RemoteAddress { key: window.remote_key(), ..ring.remote() };
-        let hello = Operation::WriteWithImmediate { from: Source::Inline(b"hello"), to, immediate: 5 };
+        let hello =
+            Operation::WriteWithImmediate { from: Source::Inline(b"hello"), to, immediate: 5 };
         one.post_send(&[SendRequest::new(2, hello).unsignalled()]).unwrap();
         assert_eq!(wait(&cq).immediate, Some(5));
         // The rest of the receives goes unused, the send's completion untaken.
@@ -195,11 +205,13 @@ fn many_connections_leave_nothing_behind() {
     };
     one_connection();
     let before = (lab.device.counters().pinned_bytes, descriptors(), mappings());
+    let objects = kernel_objects();
     for _ in 0..connects {
         one_connection();
     }
     let after = (lab.device.counters().pinned_bytes, descriptors(), mappings());
     assert_eq!((after.0, after.1), (before.0, before.1));
+    assert_eq!(kernel_objects(), objects);
     assert!(after.2 <= before.2 + 8, "{} mappings, before {}", after.2, before.2);
     let counters = lab.device.counters();
     assert_eq!(counters.queue_pairs_destroyed, 2 * (connects + 1));

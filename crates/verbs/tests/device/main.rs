@@ -21,7 +21,8 @@ fn main() {
     if argument == lifetimes::MEMLOCK_CHILD {
         return lifetimes::memlock_child();
     }
-    let suites = [data::TESTS, windows::TESTS, failures::TESTS, completions::TESTS, lifetimes::TESTS];
+    let suites =
+        [data::TESTS, windows::TESTS, failures::TESTS, completions::TESTS, lifetimes::TESTS];
     let (mut passed, mut failed) = (0, 0);
     for (name, test) in suites.into_iter().flatten().filter(|(name, _)| name.contains(&argument)) {
         let start = Instant::now();

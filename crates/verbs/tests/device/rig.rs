@@ -2,8 +2,8 @@
 
 use kauri_verbs::{
     Access, Completion, CompletionQueue, ConnectOptions, Device, GidEntry, MemoryRegion, Operation,
-    ProtectionDomain, QueuePair, QueuePairOptions, RemoteAddress, SendRequest, Source, Status, Verbs,
-    choose_gid,
+    ProtectionDomain, QueuePair, QueuePairOptions, RemoteAddress, SendRequest, Source, Status,
+    Verbs, choose_gid,
 };
 use std::net::IpAddr;
 use std::time::{Duration, Instant};

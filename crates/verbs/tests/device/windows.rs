@@ -160,13 +160,22 @@ fn a_window_ends_with_its_queue_pair() {
     let window = lab.domain.window().unwrap();
     let to = bind(&two, &window, WindowAccess::ReadWrite);
     let End { qp, cq: _cq, region } = two;
+    let before = lab.device.counters();
     drop(qp);
+    let after = lab.device.counters();
+    assert_eq!(after.windows_deallocated - before.windows_deallocated, 1);
+    assert_eq!(after.leaks, 0, "a bound window would have kept the queue pair");
+    assert!(!window.is_bound());
     assert_eq!(other.write(8, to).status, Status::RemoteAccess);
     let error = peer
         .qp
         .post_send(&[SendRequest::new(
             1,
-            Operation::BindWindow { window: &window, part: region.all(), access: WindowAccess::Read },
+            Operation::BindWindow {
+                window: &window,
+                part: region.all(),
+                access: WindowAccess::Read,
+            },
         )])
         .unwrap_err();
     assert!(matches!(error.error, Error::WindowState), "a window that has ended stays so");

@@ -340,7 +340,8 @@ fn receives<'a>(
     if count == 0 {
         return Ok(());
     }
-    let post = pair.pd.device.ops().post_recv.ok_or(Error::Argument("a device without receives"))?;
+    let post =
+        pair.pd.device.ops().post_recv.ok_or(Error::Argument("a device without receives"))?;
     state.scratch.receives.clear();
     state.scratch.sges.clear();
     for i in 0..count {
@@ -354,7 +355,9 @@ fn receives<'a>(
             wr.num_sge = 1;
         }
         state.scratch.receives.push(wr);
-        state.receive.push(ReceiveSlot { id, _share: part.map(|part| part.region.share().clone()) });
+        state
+            .receive
+            .push(ReceiveSlot { id, _share: part.map(|part| part.region.share().clone()) });
     }
     let Scratch { receives, sges, .. } = &mut state.scratch;
     let first = receives.as_mut_ptr();
