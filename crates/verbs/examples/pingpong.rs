@@ -22,6 +22,8 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// WRITEs at once when bandwidth is measured, as perftest has it.
 const DEPTH: usize = 128;
+/// Receives posted at once.
+const RECEIVES: u32 = 32;
 
 struct Plan {
     serve: bool,
@@ -84,7 +86,7 @@ fn run(plan: &Plan, mut socket: TcpStream) -> Outcome<()> {
     )?;
     let region = domain.register(plan.bytes, Access::REMOTE_WRITE)?;
     let (peer, to) = exchange(&mut socket, &qp.endpoint(), region.remote())?;
-    qp.post_empty_receives(DEPTH as u32 / 2, 0)?;
+    qp.post_empty_receives(2 * RECEIVES, 0)?;
     qp.connect(&peer, &ConnectOptions::default())?;
     let epoll = Epoll::new()?;
     epoll.add_readable(cq.channel().ok_or("no channel")?.as_fd(), 0)?;
@@ -175,13 +177,16 @@ impl Side {
             if came.immediate != Some(i) || came.bytes as usize != plan.bytes {
                 return Err(format!("not what was expected: {came:?}").into());
             }
-            self.qp.post_empty_receives(1, 0)?;
+            if !begins {
+                self.ping(i)?;
+            }
+            if i % RECEIVES == RECEIVES - 1 {
+                self.qp.post_empty_receives(RECEIVES, 0)?;
+            }
             if begins {
                 let end = Instant::now();
                 rounds.push(end - start);
                 start = end;
-            } else {
-                self.ping(i)?;
             }
         }
         if begins {

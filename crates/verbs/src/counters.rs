@@ -82,7 +82,9 @@ counters! {
 
 /// Counts `n` more.
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
-    counter.fetch_add(n, Ordering::Relaxed);
+    if n > 0 {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
 }
 
 /// Counts `n` less.
