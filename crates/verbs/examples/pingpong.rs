@@ -157,7 +157,7 @@ impl Side {
                     break;
                 }
                 self.epoll.wait(&mut events, None)?;
-                self.cq.take_events()?;
+                self.cq.take_event()?;
             }
         }
         match out[0].status {

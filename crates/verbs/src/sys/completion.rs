@@ -2,7 +2,7 @@
 //!
 //! A thread that runs out of completions arms the queue, looks at it once more, and only then sleeps
 //! until the channel's descriptor is readable: what completed before the arming has been seen by the
-//! second look, what completes after it is reported. After the wake it takes the channel's events and
+//! second look, what completes after it is reported. After the wake it takes the channel's event and
 //! begins anew.
 
 use super::device::{Device, DeviceInner, set_nonblocking};
@@ -56,6 +56,8 @@ unsafe impl Sync for CqInner {}
 /// Becomes readable when an armed completion queue has a completion.
 pub struct CompletionChannel {
     raw: NonNull<ffi::CompChannel>,
+    /// Whether the queue was armed and its report has not been taken yet. There is at most one then.
+    armed: Mutex<bool>,
     /// Events that libibverbs has been told nothing of.
     unacknowledged: AtomicU32,
 }
@@ -93,8 +95,11 @@ impl CompletionQueue {
             }
             return Err(error);
         };
-        let channel = NonNull::new(channel)
-            .map(|raw| CompletionChannel { raw, unacknowledged: AtomicU32::new(0) });
+        let channel = NonNull::new(channel).map(|raw| CompletionChannel {
+            raw,
+            armed: Mutex::new(false),
+            unacknowledged: AtomicU32::new(0),
+        });
         let counting = Arc::new(Counting::default());
         let mut queues = device.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.push(counting.clone());
@@ -121,15 +126,24 @@ impl CompletionQueue {
         self.inner.poll(out)
     }
 
-    /// Has the next completion reported by the channel. Poll once more before you sleep.
+    /// Has the next completion reported by the channel. Poll once more before you sleep. Until the
+    /// report has been taken this does nothing more: it still comes, or is there.
     pub fn arm(&self) -> Result<()> {
+        let Some(channel) = &self.inner.channel else {
+            return Err(Error::Argument("a completion queue without a channel"));
+        };
         let arm = self.inner.device.ops().req_notify_cq;
         let arm = arm.ok_or(Error::Argument("a device without notifications"))?;
+        let mut armed = channel.armed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *armed {
+            return Ok(());
+        }
         // SAFETY: the queue is alive.
         let failed = unsafe { arm(self.inner.cq.as_ptr(), 0) };
         if failed != 0 {
             return Err(Error::number("ibv_req_notify_cq", failed));
         }
+        *armed = true;
         add(&self.inner.counting.arms, 1);
         Ok(())
     }
@@ -139,32 +153,32 @@ impl CompletionQueue {
         self.inner.channel.as_ref()
     }
 
-    /// Takes the channel's events, so that it is no longer readable; how many there were. Never waits.
-    pub fn take_events(&self) -> Result<u32> {
+    /// Takes the channel's report, so that it is no longer readable; whether there was one. Never
+    /// waits, and calls the kernel once at most.
+    pub fn take_event(&self) -> Result<bool> {
         let Some(channel) = &self.inner.channel else {
-            return Ok(0);
+            return Ok(false);
         };
-        let library = &self.inner.device.library;
-        let mut taken = 0;
-        loop {
-            let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-            // SAFETY: the channel is alive, the pointers are to live places for the call's results.
-            let failed =
-                unsafe { (library.get_cq_event)(channel.raw.as_ptr(), &mut cq, &mut context) };
-            if failed != 0 {
-                match std::io::Error::last_os_error() {
-                    e if e.kind() == std::io::ErrorKind::WouldBlock => break,
-                    error => return Err(Error::Call { name: "ibv_get_cq_event", error }),
-                }
-            }
-            taken += 1;
-            channel.unacknowledged.fetch_add(1, Ordering::Relaxed);
+        let mut armed = channel.armed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*armed {
+            return Ok(false);
         }
-        add(&self.inner.counting.channel_events, taken.into());
-        if channel.unacknowledged.load(Ordering::Relaxed) >= ACK_BATCH {
+        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+        let get = self.inner.device.library.get_cq_event;
+        // SAFETY: the channel is alive, the pointers are to live places for the call's results.
+        if unsafe { get(channel.raw.as_ptr(), &mut cq, &mut context) } != 0 {
+            return match std::io::Error::last_os_error() {
+                e if e.kind() == std::io::ErrorKind::WouldBlock => Ok(false),
+                error => Err(Error::Call { name: "ibv_get_cq_event", error }),
+            };
+        }
+        *armed = false;
+        drop(armed);
+        add(&self.inner.counting.channel_events, 1);
+        if channel.unacknowledged.fetch_add(1, Ordering::Relaxed) + 1 >= ACK_BATCH {
             self.inner.acknowledge(channel);
         }
-        Ok(taken)
+        Ok(true)
     }
 
     /// How many completions it has room for in all, and for how many of them queue pairs have claimed.
