@@ -10,43 +10,56 @@ use std::ffi::{CStr, CString, c_void};
 /// The library's name with the version of its binary interface.
 const NAME: &str = "libibverbs.so.1";
 
-/// The functions of libibverbs that are not in a context's table.
-#[derive(Clone, Copy)]
-pub struct Library {
-    pub get_device_list: ffi::GetDeviceList,
-    pub free_device_list: ffi::FreeDeviceList,
-    pub get_device_name: ffi::GetDeviceName,
-    pub open_device: ffi::OpenDevice,
-    pub close_device: ffi::CloseDevice,
-    pub query_device: ffi::QueryDevice,
-    pub query_port: ffi::QueryPort,
-    pub query_gid_table: ffi::QueryGidTable,
-    pub get_async_event: ffi::GetAsyncEvent,
-    pub ack_async_event: ffi::AckAsyncEvent,
-    pub alloc_pd: ffi::AllocPd,
-    pub dealloc_pd: ffi::DeallocPd,
-    pub reg_mr: ffi::RegMr,
-    pub dereg_mr: ffi::DeregMr,
-    pub create_comp_channel: ffi::CreateCompChannel,
-    pub destroy_comp_channel: ffi::DestroyCompChannel,
-    pub create_cq: ffi::CreateCq,
-    pub destroy_cq: ffi::DestroyCq,
-    pub get_cq_event: ffi::GetCqEvent,
-    pub ack_cq_events: ffi::AckCqEvents,
-    pub create_qp: ffi::CreateQp,
-    pub modify_qp: ffi::ModifyQp,
-    pub destroy_qp: ffi::DestroyQp,
+/// Declares the functions with their names and versions in C and their types, and how to find them.
+macro_rules! functions {
+    ($($field:ident: $kind:ident = $name:literal $version:literal,)*) => {
+        /// The functions of libibverbs that are not in a context's table.
+        #[derive(Clone, Copy)]
+        pub struct Library {
+            $(pub $field: ffi::$kind,)*
+        }
+
+        impl Library {
+            /// All of them, of a library that dlopen has given.
+            fn find(handle: *mut c_void) -> Result<Library> {
+                Ok(Library {
+                    $($field: {
+                        let address = symbol(handle, $name, $version)?;
+                        // SAFETY: the address is that of the named function in the named version of
+                        // the interface, and verbs.h declares it with this signature. A data and a
+                        // function pointer have one size on every system with dlsym.
+                        unsafe { std::mem::transmute::<*mut c_void, ffi::$kind>(address) }
+                    },)*
+                })
+            }
+        }
+    };
 }
 
-/// Casts the address of a function that libibverbs exports to its type.
-macro_rules! function {
-    ($handle:expr, $name:literal, $version:literal, $kind:ty) => {{
-        let address = symbol($handle, $name, $version)?;
-        // SAFETY: the address is that of the named function in the named version of the interface,
-        // and verbs.h declares it with this signature. A data and a function pointer have one size
-        // on every system with dlsym.
-        unsafe { std::mem::transmute::<*mut c_void, $kind>(address) }
-    }};
+functions! {
+    get_device_list: GetDeviceList = c"ibv_get_device_list" c"IBVERBS_1.1",
+    free_device_list: FreeDeviceList = c"ibv_free_device_list" c"IBVERBS_1.1",
+    get_device_name: GetDeviceName = c"ibv_get_device_name" c"IBVERBS_1.1",
+    open_device: OpenDevice = c"ibv_open_device" c"IBVERBS_1.1",
+    close_device: CloseDevice = c"ibv_close_device" c"IBVERBS_1.1",
+    query_device: QueryDevice = c"ibv_query_device" c"IBVERBS_1.1",
+    query_port: QueryPort = c"ibv_query_port" c"IBVERBS_1.1",
+    query_gid_table: QueryGidTable = c"_ibv_query_gid_table" c"IBVERBS_1.11",
+    get_async_event: GetAsyncEvent = c"ibv_get_async_event" c"IBVERBS_1.1",
+    ack_async_event: AckAsyncEvent = c"ibv_ack_async_event" c"IBVERBS_1.1",
+    alloc_pd: AllocPd = c"ibv_alloc_pd" c"IBVERBS_1.1",
+    dealloc_pd: DeallocPd = c"ibv_dealloc_pd" c"IBVERBS_1.1",
+    reg_mr: RegMr = c"ibv_reg_mr" c"IBVERBS_1.1",
+    dereg_mr: DeregMr = c"ibv_dereg_mr" c"IBVERBS_1.1",
+    create_comp_channel: CreateCompChannel = c"ibv_create_comp_channel" c"IBVERBS_1.0",
+    destroy_comp_channel: DestroyCompChannel = c"ibv_destroy_comp_channel" c"IBVERBS_1.0",
+    create_cq: CreateCq = c"ibv_create_cq" c"IBVERBS_1.1",
+    destroy_cq: DestroyCq = c"ibv_destroy_cq" c"IBVERBS_1.1",
+    get_cq_event: GetCqEvent = c"ibv_get_cq_event" c"IBVERBS_1.1",
+    ack_cq_events: AckCqEvents = c"ibv_ack_cq_events" c"IBVERBS_1.1",
+    create_qp: CreateQp = c"ibv_create_qp" c"IBVERBS_1.1",
+    modify_qp: ModifyQp = c"ibv_modify_qp" c"IBVERBS_1.1",
+    destroy_qp: DestroyQp = c"ibv_destroy_qp" c"IBVERBS_1.1",
 }
 
 impl Library {
@@ -64,76 +77,7 @@ impl Library {
         if handle.is_null() {
             return Err(Error::NoLibrary(loader_error().unwrap_or_else(|| name.into())));
         }
-        Ok(Library {
-            get_device_list: function!(
-                handle,
-                c"ibv_get_device_list",
-                c"IBVERBS_1.1",
-                ffi::GetDeviceList
-            ),
-            free_device_list: function!(
-                handle,
-                c"ibv_free_device_list",
-                c"IBVERBS_1.1",
-                ffi::FreeDeviceList
-            ),
-            get_device_name: function!(
-                handle,
-                c"ibv_get_device_name",
-                c"IBVERBS_1.1",
-                ffi::GetDeviceName
-            ),
-            open_device: function!(handle, c"ibv_open_device", c"IBVERBS_1.1", ffi::OpenDevice),
-            close_device: function!(handle, c"ibv_close_device", c"IBVERBS_1.1", ffi::CloseDevice),
-            query_device: function!(handle, c"ibv_query_device", c"IBVERBS_1.1", ffi::QueryDevice),
-            query_port: function!(handle, c"ibv_query_port", c"IBVERBS_1.1", ffi::QueryPort),
-            query_gid_table: function!(
-                handle,
-                c"_ibv_query_gid_table",
-                c"IBVERBS_1.11",
-                ffi::QueryGidTable
-            ),
-            get_async_event: function!(
-                handle,
-                c"ibv_get_async_event",
-                c"IBVERBS_1.1",
-                ffi::GetAsyncEvent
-            ),
-            ack_async_event: function!(
-                handle,
-                c"ibv_ack_async_event",
-                c"IBVERBS_1.1",
-                ffi::AckAsyncEvent
-            ),
-            alloc_pd: function!(handle, c"ibv_alloc_pd", c"IBVERBS_1.1", ffi::AllocPd),
-            dealloc_pd: function!(handle, c"ibv_dealloc_pd", c"IBVERBS_1.1", ffi::DeallocPd),
-            reg_mr: function!(handle, c"ibv_reg_mr", c"IBVERBS_1.1", ffi::RegMr),
-            dereg_mr: function!(handle, c"ibv_dereg_mr", c"IBVERBS_1.1", ffi::DeregMr),
-            create_comp_channel: function!(
-                handle,
-                c"ibv_create_comp_channel",
-                c"IBVERBS_1.0",
-                ffi::CreateCompChannel
-            ),
-            destroy_comp_channel: function!(
-                handle,
-                c"ibv_destroy_comp_channel",
-                c"IBVERBS_1.0",
-                ffi::DestroyCompChannel
-            ),
-            create_cq: function!(handle, c"ibv_create_cq", c"IBVERBS_1.1", ffi::CreateCq),
-            destroy_cq: function!(handle, c"ibv_destroy_cq", c"IBVERBS_1.1", ffi::DestroyCq),
-            get_cq_event: function!(handle, c"ibv_get_cq_event", c"IBVERBS_1.1", ffi::GetCqEvent),
-            ack_cq_events: function!(
-                handle,
-                c"ibv_ack_cq_events",
-                c"IBVERBS_1.1",
-                ffi::AckCqEvents
-            ),
-            create_qp: function!(handle, c"ibv_create_qp", c"IBVERBS_1.1", ffi::CreateQp),
-            modify_qp: function!(handle, c"ibv_modify_qp", c"IBVERBS_1.1", ffi::ModifyQp),
-            destroy_qp: function!(handle, c"ibv_destroy_qp", c"IBVERBS_1.1", ffi::DestroyQp),
-        })
+        Library::find(handle)
     }
 }
 

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::request::{Operation, Part, Source, WindowAccess};
 use crate::sys::memory::{Access, Share};
+use crate::sys::window::WindowInner;
 use std::ptr;
 use std::sync::Arc;
 
@@ -121,8 +122,44 @@ fn build(
 ) -> Result<()> {
     let mut wr = ffi::SendWr::EMPTY;
     let mut gathered = Gathered::default();
-    let mut held_window = None;
-    let kind = match request.operation {
+    let kind = describe(pair, state, request.operation, &mut wr, &mut gathered)?;
+    let inline = gathered.inline || gathered.fits(pair);
+    let signalled = request.signalled || state.unsignalled + 1 >= pair.signal_interval;
+    state.unsignalled = if signalled { 0 } else { state.unsignalled + 1 };
+    let sequence = state.send.next_sequence();
+    wr.wr_id = WorkId { place: pair.place, receive: false, sequence }.bits();
+    wr.num_sge = gathered.count as i32;
+    for (flag, set) in [
+        (ffi::SEND_SIGNALED, signalled),
+        (ffi::SEND_INLINE, inline && kind != CompletionKind::Read),
+        (ffi::SEND_FENCE, request.fenced),
+    ] {
+        wr.send_flags |= if set { flag } else { 0 };
+    }
+    sums.inline += u64::from(wr.send_flags & ffi::SEND_INLINE != 0);
+    sums.signalled += u64::from(signalled);
+    sums.bytes += gathered.bytes as u64;
+    state.scratch.sends.push(wr);
+    state.send.push(SendSlot {
+        id: request.id,
+        kind,
+        asked: request.signalled,
+        signalled,
+        window: gathered.window,
+        _shares: gathered.shares,
+    });
+    Ok(())
+}
+
+/// Writes down what a request does; the parts that it moves go to the chain's list.
+fn describe(
+    pair: &QueuePair,
+    state: &mut QpState,
+    operation: Operation<'_>,
+    wr: &mut ffi::SendWr,
+    gathered: &mut Gathered,
+) -> Result<CompletionKind> {
+    let kind = match operation {
         Operation::Write { from, to } => {
             wr.opcode = ffi::WR_RDMA_WRITE;
             (wr.remote_addr, wr.rkey) = (to.address, to.key);
@@ -166,48 +203,24 @@ fn build(
             };
             state.windows.retain(|known| known.strong_count() > 0);
             state.windows.push(Arc::downgrade(&window.inner));
-            held_window = Some(window.inner.clone());
+            gathered.window = Some(window.inner.clone());
             CompletionKind::BindWindow
         }
         Operation::Invalidate { window } => {
             wr.opcode = ffi::WR_LOCAL_INV;
             wr.imm_data = window.inner.invalidate(pair.shared.number)?;
-            held_window = Some(window.inner.clone());
+            gathered.window = Some(window.inner.clone());
             CompletionKind::Invalidate
         }
     };
-    let inline = gathered.inline || gathered.fits(pair);
-    let signalled = request.signalled || state.unsignalled + 1 >= pair.signal_interval;
-    state.unsignalled = if signalled { 0 } else { state.unsignalled + 1 };
-    let sequence = state.send.next_sequence();
-    wr.wr_id = WorkId { place: pair.place, receive: false, sequence }.bits();
-    wr.num_sge = gathered.count as i32;
-    for (flag, set) in [
-        (ffi::SEND_SIGNALED, signalled),
-        (ffi::SEND_INLINE, inline && kind != CompletionKind::Read),
-        (ffi::SEND_FENCE, request.fenced),
-    ] {
-        wr.send_flags |= if set { flag } else { 0 };
-    }
-    sums.inline += u64::from(wr.send_flags & ffi::SEND_INLINE != 0);
-    sums.signalled += u64::from(signalled);
-    sums.bytes += gathered.bytes as u64;
-    state.scratch.sends.push(wr);
-    state.send.push(SendSlot {
-        id: request.id,
-        kind,
-        asked: request.signalled,
-        signalled,
-        window: held_window,
-        _shares: gathered.shares,
-    });
-    Ok(())
+    Ok(kind)
 }
 
-/// The parts of one request.
+/// The parts of one request, and what it holds.
 #[derive(Default)]
 struct Gathered {
     shares: [Option<Arc<Share>>; GATHER_MAX],
+    window: Option<Arc<WindowInner>>,
     count: usize,
     bytes: usize,
     inline: bool,
