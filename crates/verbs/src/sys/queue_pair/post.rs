@@ -61,12 +61,12 @@ pub fn send(pair: &QueuePair, requests: &[SendRequest<'_>]) -> Result<(), PostEr
     let result = hand_over_sends(pair, state);
     let posted = result.as_ref().map_or_else(|error| error.posted, |()| requests.len());
     retract(state, requests.len() - posted);
-    drop(guard);
     for request in requests.iter().take(posted) {
         if let Operation::BindWindow { window, .. } = request.operation {
             window.inner.posted();
         }
     }
+    drop(guard);
     let counting = &pair.cq.counting;
     add(&counting.sends_posted, 1);
     add(&counting.send_requests, posted as u64);
