@@ -45,6 +45,7 @@ pub fn command() -> Command {
         .args_conflicts_with_subcommands(true)
         .subcommand(crate::bench_writelock::command())
         .subcommand(crate::bench_engine::command())
+        .subcommand(crate::bench_transports::command())
         .subcommand(crate::bench_ycsb::command())
 }
 
@@ -58,13 +59,15 @@ pub fn run_echo(matches: &ArgMatches) -> Result<()> {
     crud::serve_echo(number(matches, "threads")? as usize).map_err(failed)
 }
 
-struct Echo {
+/// An echo server in a process of its own.
+pub struct Echo {
     child: Child,
     address: SocketAddr,
 }
 
 impl Echo {
-    fn start(threads: usize) -> Result<Echo> {
+    /// Starts one with so many threads.
+    pub fn start(threads: usize) -> Result<Echo> {
         let program = std::env::current_exe().map_err(failed)?;
         let mut child = std::process::Command::new(program)
             .args(["echo", &threads.to_string()])
@@ -84,6 +87,18 @@ impl Echo {
     }
 }
 
+impl Echo {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
 impl Drop for Echo {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
@@ -95,6 +110,7 @@ impl Drop for Echo {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     match matches.subcommand() {
         Some(("engine", matches)) => return crate::bench_engine::run(matches),
+        Some(("transports", matches)) => return crate::bench_transports::run(matches),
         Some(("ycsb", matches)) => return crate::bench_ycsb::run(matches),
         Some(("writelock", matches)) => return crate::bench_writelock::run(matches),
         _ => {}

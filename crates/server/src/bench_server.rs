@@ -54,12 +54,15 @@ impl Server {
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = std::process::Command::new(program);
         command
-            .args(["serve", "--nounixsocket", "--bind_ip", "127.0.0.1", "--slowms", "100000"])
+            .args(["serve", "--bind_ip", "127.0.0.1", "--slowms", "100000"])
             .args(["--port", &port.to_string()])
             .arg("--dbpath")
             .arg(dbpath)
             .args(arguments)
             .stdout(Stdio::piped());
+        if !arguments.iter().any(|argument| argument == "--unixSocketPrefix") {
+            command.arg("--nounixsocket");
+        }
         let mut child = command.spawn().map_err(failed)?;
         let ready = listens(child.stdout.take());
         let address = SocketAddr::from(([127, 0, 0, 1], port));

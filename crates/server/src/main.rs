@@ -4,6 +4,7 @@ mod bench;
 mod bench_engine;
 mod bench_options;
 mod bench_server;
+mod bench_transports;
 mod bench_writelock;
 mod bench_ycsb;
 mod check;

@@ -11,6 +11,7 @@
 //!
 //! Where it sits: below sessions and clients, above `ring`.
 
+mod signal;
 pub mod sys;
 #[cfg(test)]
 mod tests;
@@ -19,8 +20,13 @@ use crate::ring::{FRAME_HEADER_BYTES, Fabric, PROBE_BYTES, RingEnd, Shape};
 use crate::sys::EventFd;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 use sys::SharedMemory;
+
+/// What [`signal`] is compiled against; a model checker's in its test.
+mod sync {
+    pub use std::sync::atomic;
+}
 
 /// The version of layout and parameters.
 const VERSION: u32 = 1;
@@ -107,33 +113,34 @@ impl SharedFabric {
         self.side.other()
     }
 
+    fn sleeps(&self, side: Side) -> &AtomicU32 {
+        self.memory.word(self.layout.sleeps(side))
+    }
+
+    /// The slot of the immediate that this side hears next.
+    fn next_slot(&self) -> &AtomicU32 {
+        self.memory.word(self.layout.slot(self.side, self.heard))
+    }
+
     /// Whether the peer has told something that was not heard yet.
     pub fn has_immediate(&self) -> bool {
-        self.memory.word(self.layout.slot(self.side, self.heard)).load(Ordering::Relaxed) != 0
+        signal::has_come(self.next_slot())
     }
 
     /// Says that this side is about to sleep until its event is signalled. False: there is something to
     /// hear, and it must not.
     pub fn fall_asleep(&self) -> bool {
-        let sleeps = self.memory.word(self.layout.sleeps(self.side));
-        sleeps.store(1, Ordering::Relaxed);
-        // Between the store and the look: see `write`.
-        fence(Ordering::SeqCst);
-        let nothing = !self.has_immediate();
-        if !nothing {
-            self.wake_up();
-        }
-        nothing
+        signal::fall_asleep(self.sleeps(self.side), self.next_slot())
     }
 
     /// Whether it has said so and the peer has told nothing since.
     pub fn is_asleep(&self) -> bool {
-        self.memory.word(self.layout.sleeps(self.side)).load(Ordering::Relaxed) != 0
+        signal::is_asleep(self.sleeps(self.side))
     }
 
     /// Takes back what `fall_asleep` said.
     pub fn wake_up(&self) {
-        self.memory.word(self.layout.sleeps(self.side)).store(0, Ordering::Relaxed);
+        signal::wake_up(self.sleeps(self.side));
     }
 
     /// What is signalled if something comes while this side sleeps.
@@ -151,22 +158,13 @@ impl Fabric for SharedFabric {
         }
         let slot = self.memory.word(self.layout.slot(self.peer(), self.told));
         self.told = self.told.wrapping_add(1);
-        slot.store(immediate, Ordering::Release);
-        // Between the slot and the look: either we see that the peer sleeps, or it sees the slot.
-        fence(Ordering::SeqCst);
-        let sleeps = self.memory.word(self.layout.sleeps(self.peer()));
-        if sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::Relaxed) != 0 {
+        if signal::tell(slot, self.sleeps(self.peer()), immediate) {
             self.peers_event.signal();
         }
     }
 
     fn next_immediate(&mut self) -> Option<u32> {
-        let slot = self.memory.word(self.layout.slot(self.side, self.heard));
-        let immediate = slot.load(Ordering::Acquire);
-        if immediate == 0 {
-            return None;
-        }
-        slot.store(0, Ordering::Relaxed);
+        let immediate = signal::hear(self.next_slot())?;
         self.heard = self.heard.wrapping_add(1);
         Some(immediate)
     }
