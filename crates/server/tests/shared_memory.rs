@@ -151,15 +151,22 @@ const SIZES: [usize; 12] =
 
 #[test]
 fn documents_of_all_sizes_go_through_and_only_through_the_ring() {
-    let server = Server::start("sizes", &[]);
+    documents_of_all_sizes(&Server::start("sizes", &[]));
+}
+
+#[test]
+fn the_same_while_the_workers_spin() {
+    documents_of_all_sizes(&Server::start("spins", &["--spinMicros", "50"]));
+}
+
+fn documents_of_all_sizes(server: &Server) {
     for ring_bytes in [0, 65_536, 1 << 20] {
         let mut connection =
             server.connect(&format!("sharedMemory=require&ringBytes={ring_bytes}&spinMicros=5"));
         connection.command("test", &doc! { "drop" => "c" }).ok();
-        let socket_sends = |server: &Server| {
-            (0..2).map(|w| server.status(&format!("transportWorkers.{w}.sends"))).sum::<i64>()
-        };
-        let before = socket_sends(&server);
+        let socket_sends =
+            || (0..2).map(|w| server.status(&format!("transportWorkers.{w}.sends"))).sum::<i64>();
+        let before = socket_sends();
         for (id, bytes) in SIZES.into_iter().enumerate() {
             connection.command("test", &insert(id as i32, bytes)).unwrap();
         }
@@ -168,7 +175,7 @@ fn documents_of_all_sizes_go_through_and_only_through_the_ring() {
             assert!(found(&reply) == payload(bytes, id), "{bytes} bytes, ring {ring_bytes}");
         }
         // Each look at the status is a connection over the socket: hello and two looks a piece.
-        assert!(socket_sends(&server) - before <= 8);
+        assert!(socket_sends() - before <= 8);
     }
     assert_eq!(server.status("sharedMemory.switched"), 3);
     assert!(server.status("sharedMemory.framesIn") > 3 * 24);

@@ -184,6 +184,14 @@ impl From<OwnedFd> for EventFd {
     }
 }
 
+/// Whether a byte is there to be received (1), or the end of the stream (0). Never waits.
+pub fn peek(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut byte = 0u8;
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: the kernel writes at most one byte, to a live one.
+    check_len(unsafe { libc::recv(fd.as_raw_fd(), (&raw mut byte).cast(), 1, flags) })
+}
+
 /// Receives into the part of `buffer` that lies between its length and its capacity, and makes
 /// what came part of it. Never waits.
 pub fn recv_append(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<usize> {

@@ -127,13 +127,13 @@ impl Worker {
         }
         let shared = &self.local.shared;
         let end_ns = monotonic_ns() + spin_us * 1000;
+        self.events.clear();
         let epoll_each = if self.local.rings.is_empty() { 1 } else { SPINS_AN_EPOLL };
         for spins in 1u32.. {
             shared.stats.spins.add(1);
             let now_ns = monotonic_ns();
             if self.local.rings.look(now_ns) {
                 shared.stats.spin_hits.add(1);
-                self.events.clear();
                 return Ok(true);
             }
             if spins.is_multiple_of(epoll_each) {

@@ -21,7 +21,7 @@ use crate::reply::ReplyBuf;
 use crate::ring::Violation;
 use crate::shared_memory::Offer;
 use crate::shared_memory::sys::send_with_descriptors;
-use crate::sys::monotonic_ns;
+use crate::sys::{monotonic_ns, peek};
 use kauri_base::limits::MESSAGE_BYTES_MAX;
 use kauri_base::log::{self, Attr};
 use kauri_wire::{HEADER_BYTES, checked_length, claimed_length};
@@ -157,17 +157,16 @@ impl StreamSession {
         if self.io.poll_ready(cx, READ).is_pending() {
             return Poll::Pending;
         }
-        if !crossing.is_used() {
-            // The client goes on here, or has gone.
-            self.crossing = None;
-            self.info.upgrade.withdraw();
-            return Poll::Ready(Ok(Way::Stream));
-        }
-        let mut nothing = Vec::with_capacity(1);
-        match self.socket.receive(&mut nothing) {
+        match peek(self.socket.fd()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.io.exhausted(READ);
                 self.poll_way(cx)
+            }
+            _ if !crossing.is_used() => {
+                // The client goes on here, or has gone.
+                self.crossing = None;
+                self.info.upgrade.withdraw();
+                Poll::Ready(Ok(Way::Stream))
             }
             Ok(1..) => {
                 self.log_malformed("bytes on the stream of a session that has left it");
