@@ -62,6 +62,8 @@ pub struct Connection {
     shared: Option<SharedWay>,
     /// Why it is not what `auto` would rather have.
     fallback: Option<String>,
+    /// It failed in the middle of something: what comes next would be taken for something else.
+    broken: bool,
     inbox: Vec<u8>,
     start: usize,
     beside: Vec<OwnedFd>,
@@ -75,21 +77,19 @@ impl Connection {
         if uri.rdma == Wanted::Require {
             return Err(ClientError::Required("rdma=require: there is no RDMA yet".to_owned()));
         }
-        let mut connection = Connection {
-            stream: Stream::connect(uri, uri.shared_memory != Wanted::Off)?,
-            shared: None,
-            fallback: None,
-            inbox: Vec::new(),
-            start: 0,
-            beside: Vec::new(),
-            outbox: Vec::new(),
-            next_id: 0,
-        };
-        connection.hello(uri)?;
-        if uri.shared_memory != Wanted::Off
-            && let Err(error) = connection.change_over(uri)
-        {
-            let why = format!("no shared memory: {error}");
+        let mut connection = Connection::over(Stream::connect(uri)?);
+        let server = connection.hello(uri)?;
+        if uri.shared_memory == Wanted::Off {
+            return Ok(connection);
+        }
+        if let Some(stream) = connection.stream.beside(uri) {
+            let mut beside = Connection::over(stream);
+            if beside.hello(uri).is_ok_and(|other| other == server && server.is_some()) {
+                connection = beside;
+            }
+        }
+        if let Err(why) = connection.change_over(uri)? {
+            let why = format!("no shared memory: {why}");
             if uri.shared_memory == Wanted::Require {
                 return Err(ClientError::Required(why));
             }
@@ -98,12 +98,26 @@ impl Connection {
         Ok(connection)
     }
 
+    fn over(stream: Stream) -> Connection {
+        Connection {
+            stream,
+            shared: None,
+            fallback: None,
+            broken: false,
+            inbox: Vec::new(),
+            start: 0,
+            beside: Vec::new(),
+            outbox: Vec::new(),
+            next_id: 0,
+        }
+    }
+
     /// What it goes through.
     pub fn transport(&self) -> Transport {
-        match (&self.shared, &self.stream) {
+        match (&self.shared, self.stream.is_unix()) {
             (Some(_), _) => Transport::SharedMemory,
-            (None, Stream::Unix(_)) => Transport::Unix,
-            (None, Stream::Tcp(_)) => Transport::Tcp,
+            (None, true) => Transport::Unix,
+            (None, false) => Transport::Tcp,
         }
     }
 
@@ -112,7 +126,8 @@ impl Connection {
         self.fallback.as_deref()
     }
 
-    fn hello(&mut self, uri: &Uri) -> Result<()> {
+    /// Answers which process serves.
+    fn hello(&mut self, uri: &Uri) -> Result<Option<[u8; 12]>> {
         let hello = DocBuf::build(|out| {
             out.put("hello", 1);
             let mut client = out.document("client");
@@ -125,27 +140,36 @@ impl Connection {
             drop(driver);
             client.document("os").put("type", std::env::consts::OS);
         });
-        self.command("admin", &hello).map(|_| ())
+        let reply = self.command("admin", &hello)?;
+        let version = reply.as_doc().get("topologyVersion").and_then(|version| version.as_doc());
+        Ok(version.and_then(|version| match version.value("processId") {
+            Value::ObjectId(id) => Some(id),
+            _ => None,
+        }))
     }
 
-    fn change_over(&mut self, uri: &Uri) -> Result<()> {
-        if matches!(self.stream, Stream::Tcp(_)) {
-            let why = "the connection is no Unix domain socket's".to_owned();
-            return Err(ClientError::Required(why));
+    /// The inner error: why it stays as it is. After the outer one the connection can't be used.
+    fn change_over(&mut self, uri: &Uri) -> Result<std::result::Result<(), String>> {
+        if !self.stream.is_unix() {
+            return Ok(Err("the connection is no Unix domain socket's".to_owned()));
         }
         let parameters =
             Value::Binary { subtype: 0, bytes: shared_memory::request(uri.ring_bytes).into() };
         let transport = Transport::SharedMemory.name();
         let command =
             doc! { "kauriUpgrade" => 1, "transport" => transport, "parameters" => parameters };
-        let reply = self.command("admin", &command)?;
-        let Value::Binary { bytes, .. } = reply.as_doc().value("parameters") else {
-            return Err(ClientError::Protocol("an upgrade without parameters".to_owned()));
+        let reply = match self.command("admin", &command) {
+            Err(ClientError::Command(error)) => return Ok(Err(error.to_string())),
+            reply => reply?,
         };
-        let (end, probe) = shared_memory::accept(&bytes, std::mem::take(&mut self.beside))?;
-        let way = SharedWay::switch(end, probe, &self.stream, uri.spin, uri.socket_timeout)?;
-        self.shared = Some(way);
-        Ok(())
+        let Value::Binary { bytes, .. } = reply.as_doc().value("parameters") else {
+            return Ok(Err("an upgrade without parameters".to_owned()));
+        };
+        let accepted = shared_memory::accept(&bytes, std::mem::take(&mut self.beside));
+        let switched = accepted.map_err(ClientError::from).and_then(|(end, probe)| {
+            SharedWay::switch(end, probe, &self.stream, uri.spin, uri.socket_timeout)
+        });
+        Ok(switched.map(|way| self.shared = Some(way)).map_err(|error| error.to_string()))
     }
 
     /// Runs a command and waits for its reply.
@@ -178,10 +202,21 @@ impl Connection {
 
     /// Sends a whole message.
     pub fn send_message(&mut self, message: &[u8]) -> Result<()> {
-        match &mut self.shared {
+        self.check()?;
+        let sent = match &mut self.shared {
             Some(way) => way.send(message, &self.stream),
-            None => Ok(self.stream.send(message)?),
+            None => self.stream.send(message).map_err(ClientError::from),
+        };
+        self.broken = sent.is_err();
+        sent
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.broken {
+            let why = "the connection was broken before";
+            return Err(std::io::Error::new(std::io::ErrorKind::NotConnected, why).into());
         }
+        Ok(())
     }
 
     /// Waits for the next reply.
@@ -197,22 +232,31 @@ impl Connection {
 
     /// Waits for the next message; it is there until the next call.
     pub fn receive_message(&mut self) -> Result<&[u8]> {
-        let length = loop {
+        self.check()?;
+        let length = self.whole_message();
+        self.broken = length.is_err();
+        let length = length?;
+        let message = self.start..self.start + length;
+        self.start = message.end;
+        Ok(self.inbox.get(message).unwrap_or_default())
+    }
+
+    /// Receives until a whole message is there. Its length.
+    fn whole_message(&mut self) -> Result<usize> {
+        loop {
             let unread = self.inbox.get(self.start..).unwrap_or_default();
-            let length = match claimed_length(unread) {
+            let claimed = claimed_length(unread);
+            let length = match claimed {
                 Some(claimed) => checked_length(claimed).ok_or_else(|| {
                     ClientError::Protocol(format!("a message of {claimed} bytes"))
                 })?,
                 None => HEADER_BYTES,
             };
-            if claimed_length(unread).is_some() && unread.len() >= length {
-                break length;
+            if claimed.is_some() && unread.len() >= length {
+                return Ok(length);
             }
             self.fill(length)?;
-        };
-        let message = self.start..self.start + length;
-        self.start = message.end;
-        Ok(self.inbox.get(message).unwrap_or_default())
+        }
     }
 
     /// Receives more of a message of this length.

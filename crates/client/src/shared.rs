@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take to answer a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a client that spins looks whether the server lives.
+const ALIVE_EACH: Duration = Duration::from_millis(1);
 /// Looks between two looks at the clock.
 const LOOKS_A_CLOCK: u32 = 64;
 
@@ -81,7 +83,8 @@ impl SharedWay {
         match what {
             For::Bytes => Ok(event.readable),
             For::Credit => {
-                if event.readable {
+                // All of it: what stays would earn the server no credit, and nothing would tell of it again.
+                while self.end.is_readable() {
                     self.early.reserve(64 << 10);
                     self.end.receive(&mut self.early);
                 }
@@ -99,7 +102,7 @@ impl SharedWay {
         if self.look(what)? {
             return Ok(());
         }
-        let began = Instant::now();
+        let (began, mut checked) = (Instant::now(), Duration::ZERO);
         loop {
             for _ in 0..LOOKS_A_CLOCK {
                 if self.end.fabric().has_immediate() && self.look(what)? {
@@ -108,13 +111,16 @@ impl SharedWay {
                 std::hint::spin_loop();
             }
             let waited = began.elapsed();
-            if waited < self.spin {
-                continue;
-            }
             if self.timeout.is_some_and(|timeout| waited >= timeout) {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
-            self.sleep(waited, stream)?;
+            if waited < self.spin && waited < checked + ALIVE_EACH {
+                continue;
+            }
+            checked = waited;
+            let left = self.timeout.map(|timeout| timeout - waited);
+            let left = if waited < self.spin { Some(Duration::ZERO) } else { left };
+            self.sleep(left, stream)?;
             if self.look(what)? {
                 return Ok(());
             }
@@ -122,18 +128,18 @@ impl SharedWay {
     }
 
     /// Sleeps until something comes, the server ends, or the time is over.
-    fn sleep(&mut self, waited: Duration, stream: &Stream) -> Result<()> {
-        let left = self.timeout.map(|timeout| timeout.saturating_sub(waited));
+    fn sleep(&mut self, left: Option<Duration>, stream: &Stream) -> Result<()> {
         let fabric = self.end.fabric();
         if !fabric.fall_asleep() {
             return Ok(());
         }
-        let waited = sys::wait_readable(fabric.event().as_fd(), stream.fd(), left);
+        let waited = sys::wait_readable(fabric.bell().as_fd(), stream.fd(), left);
         fabric.wake_up();
         let (event, ended) = waited?;
         if event {
-            fabric.event().reset();
-        } else if ended && !fabric.has_immediate() {
+            fabric.bell().reset();
+        }
+        if ended && !fabric.has_immediate() {
             // Nothing comes on the stream any more but its end.
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }

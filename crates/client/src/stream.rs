@@ -3,8 +3,9 @@
 use crate::uri::{Host, Uri};
 use crate::{ClientError, Result};
 use kauri_transport::shared_memory::sys;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use kauri_transport::sys as socket;
+use std::io::{self, Read};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -12,80 +13,136 @@ use std::time::Duration;
 
 /// A connected socket.
 #[derive(Debug)]
-pub enum Stream {
+pub struct Stream {
+    socket: Socket,
+    timeout: Option<Duration>,
+    /// What was received while sending.
+    early: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
+const PIECE_BYTES: usize = 64 << 10;
+
 impl Stream {
-    /// Connects to the server. To one on this host over its Unix domain socket, if `local` wants that and
-    /// it is where servers have it, of our own user.
-    pub fn connect(uri: &Uri, local: bool) -> Result<Stream> {
-        let stream = match &uri.host {
-            Host::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
+    fn new(socket: Socket, uri: &Uri) -> Result<Stream> {
+        let timeout = uri.socket_timeout;
+        match &socket {
+            Socket::Tcp(stream) => stream.set_read_timeout(timeout)?,
+            Socket::Unix(stream) => stream.set_read_timeout(timeout)?,
+        }
+        Ok(Stream { socket, timeout, early: Vec::new() })
+    }
+
+    /// Connects to the server.
+    pub fn connect(uri: &Uri) -> Result<Stream> {
+        let socket = match &uri.host {
+            Host::Unix(path) => Socket::Unix(UnixStream::connect(path)?),
             Host::Tcp(name, port) => {
                 let addresses: Vec<_> = (name.as_str(), *port).to_socket_addrs()?.collect();
-                let here = addresses.iter().all(|address| is_loopback(address.ip()));
-                let beside = (local && here).then(|| beside(*port)).flatten();
-                match beside {
-                    Some(stream) => Stream::Unix(stream),
-                    None => Stream::Tcp(connect_tcp(&addresses, uri.connect_timeout)?),
-                }
+                Socket::Tcp(connect_tcp(&addresses, uri.connect_timeout)?)
             }
         };
-        stream.set_timeout(uri.socket_timeout)?;
-        Ok(stream)
+        Stream::new(socket, uri)
     }
 
-    pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.set_read_timeout(timeout),
-            Stream::Unix(stream) => stream.set_read_timeout(timeout),
-        }
+    /// The Unix domain socket where a server of our own user on this host would have it that listens on the
+    /// port which this goes to. Whether it is the same server has to be found out.
+    pub fn beside(&self, uri: &Uri) -> Option<Stream> {
+        let Socket::Tcp(stream) = &self.socket else { return None };
+        let peer = stream.peer_addr().ok().filter(|peer| peer.ip().is_loopback())?;
+        let path = PathBuf::from(format!("/tmp/mongodb-{}.sock", peer.port()));
+        let stream = UnixStream::connect(path).ok()?;
+        let user = sys::peer_user(stream.as_fd()).ok()?;
+        let ours = user == sys::own_user();
+        ours.then(|| Stream::new(Socket::Unix(stream), uri).ok()).flatten()
     }
 
-    /// Receives into the spare capacity of `buffer`, and descriptors that come beside it.
+    /// Whether it is a Unix domain socket.
+    pub fn is_unix(&self) -> bool {
+        matches!(self.socket, Socket::Unix(_))
+    }
+
+    /// Appends what has come to `buffer`, or waits for it, and descriptors that come beside it.
     pub fn receive(
         &mut self,
         buffer: &mut Vec<u8>,
         beside: &mut Vec<OwnedFd>,
     ) -> io::Result<usize> {
-        let mut piece = [0; 16 * 1024];
-        let received = match self {
-            Stream::Tcp(stream) => stream.read(&mut piece)?,
-            Stream::Unix(stream) => {
-                sys::receive_with_descriptors(stream.as_fd(), &mut piece, beside)?
+        if !self.early.is_empty() {
+            let received = self.early.len();
+            buffer.append(&mut self.early);
+            return Ok(received);
+        }
+        let start = buffer.len();
+        buffer.resize(start + PIECE_BYTES, 0);
+        let piece = buffer.get_mut(start..).unwrap_or_default();
+        let received = loop {
+            let received = match &mut self.socket {
+                Socket::Tcp(stream) => stream.read(piece),
+                Socket::Unix(stream) => {
+                    sys::receive_with_descriptors(stream.as_fd(), piece, beside)
+                }
+            };
+            match received {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                received => break received,
             }
         };
-        buffer.extend_from_slice(piece.get(..received).unwrap_or_default());
-        Ok(received)
+        buffer.truncate(start + received.as_ref().map_or(0, |received| *received));
+        received.map_err(timed_out)
     }
 
+    /// Sends all. What comes meanwhile is kept, so that a server that waits for us goes on.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.write_all(bytes),
-            Stream::Unix(stream) => stream.write_all(bytes),
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match socket::send(self.fd(), rest) {
+                Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.make_way()?,
+                Err(error) => return Err(error),
+            }
         }
+        Ok(())
+    }
+
+    /// Waits until something can be sent or has come, and takes what has come.
+    fn make_way(&mut self) -> io::Result<()> {
+        let (readable, writable) = sys::wait_either(self.fd(), self.timeout)?;
+        if !readable && !writable {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if readable {
+            let mut piece = vec![0; PIECE_BYTES];
+            match socket::receive_now(self.fd(), &mut piece) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.early.extend_from_slice(piece.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
+        match &self.socket {
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Unix(stream) => stream.as_fd(),
         }
     }
 }
 
-fn is_loopback(ip: IpAddr) -> bool {
-    ip.is_loopback()
-}
-
-/// The Unix domain socket of the server with this port on this host, if our own user serves it.
-fn beside(port: u16) -> Option<UnixStream> {
-    let path = PathBuf::from(format!("/tmp/mongodb-{port}.sock"));
-    let stream = UnixStream::connect(path).ok()?;
-    let user = sys::peer_user(stream.as_fd()).ok()?;
-    (user == sys::own_user()).then_some(stream)
+/// A socket that gives up waiting says that it would block.
+fn timed_out(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    }
 }
 
 fn connect_tcp(addresses: &[std::net::SocketAddr], timeout: Duration) -> Result<TcpStream> {

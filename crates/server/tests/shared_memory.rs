@@ -201,7 +201,35 @@ fn a_request_and_its_reply_are_one_frame_each() {
 #[test]
 fn many_requests_in_a_row_and_their_replies_pass_each_other() {
     let server = Server::start("pipeline", &[]);
-    let mut connection = server.shared();
+    pipelined(server.shared());
+    pipelined(server.connect("sharedMemory=off&socketTimeoutMS=60000"));
+    let tcp = format!("mongodb://127.0.0.1:{}/?sharedMemory=off", server.port);
+    pipelined(Connection::open(&tcp.parse().unwrap()).unwrap());
+}
+
+#[test]
+fn a_large_request_and_a_large_reply_pass_each_other() {
+    let server = Server::start("large", &[]);
+    for ring_bytes in [65_536, 262_144, 1 << 20] {
+        let options = format!("sharedMemory=require&socketTimeoutMS=60000&ringBytes={ring_bytes}");
+        let mut connection = server.connect(&options);
+        connection.command("test", &doc! { "drop" => "c" }).ok();
+        connection.command("test", &insert(1, 12 << 20)).unwrap();
+        connection.send("test", &find(1)).unwrap();
+        // The server has filled the ring, and waits for credit.
+        server.until("connections.active", 2);
+        eventually("the ring is full", || {
+            let before = server.status("sharedMemory.framesOut");
+            before > 0 && before == server.status("sharedMemory.framesOut")
+        });
+        connection.send("test", &insert(2, 5 << 20)).unwrap();
+        assert_eq!(found(&connection.receive().unwrap().checked().unwrap()).len(), 12 << 20);
+        connection.receive().unwrap().checked().unwrap();
+    }
+}
+
+fn pipelined(mut connection: Connection) {
+    connection.command("test", &doc! { "drop" => "c" }).ok();
     connection.command("test", &insert(1, 20_000)).unwrap();
     // More than both rings hold: the server waits for credit while requests are still coming.
     let filler = "x".repeat(900);
@@ -319,7 +347,8 @@ impl Raw {
     /// Whether a whole reply came, or the end.
     fn replied(&mut self) -> bool {
         let mut header = [0; 16];
-        if self.socket.read_exact(&mut header).is_err() {
+        if let Err(error) = self.socket.read_exact(&mut header) {
+            assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "neither");
             return false;
         }
         let length = u32::from_le_bytes(header[..4].try_into().unwrap()) as usize;
@@ -329,9 +358,14 @@ impl Raw {
     fn offer(&mut self) -> (SharedEnd, [u8; 8]) {
         let parameters = Value::Binary { subtype: 0, bytes: shared_memory::request(0).into() };
         let transport = "sharedMemory";
-        self.send(&Raw::message(
+        self.answered(&Raw::message(
             &doc! { "kauriUpgrade" => 1, "transport" => transport, "parameters" => parameters },
-        ));
+        ))
+    }
+
+    /// What answers the request that ends with these bytes.
+    fn answered(&mut self, bytes: &[u8]) -> (SharedEnd, [u8; 8]) {
+        self.send(bytes);
         let (mut bytes, mut beside) = ([0; 4096], Vec::new());
         let fd = self.socket.as_fd();
         let received = sys::receive_with_descriptors(fd, &mut bytes, &mut beside).unwrap();
@@ -442,8 +476,10 @@ fn a_lying_client_ends_its_own_session_and_no_other() {
     for message in [vec![0xff; 100], 5i32.to_le_bytes().repeat(10)] {
         let mut raw = Raw::connect(&server);
         let mut end = raw.switch();
+        let before = server.log.lock().unwrap().matches("mstLen is invalid").count();
         end.send(&message, &[]);
         assert!(!raw.replied());
+        server.tells("mstLen is invalid", before + 1);
     }
     server.until("sharedMemory.sessions", 1);
     honest.command("admin", &doc! { "ping" => 1 }).unwrap();
@@ -530,6 +566,68 @@ fn a_reply_may_time_out() {
     let server = Server::start("slow", &[]);
     let mut connection = server.connect("sharedMemory=require&socketTimeoutMS=50");
     block(&mut connection, "ping", 60_000);
-    let error = connection.command("admin", &doc! { "ping" => 1 }).unwrap_err().to_string();
+    let ping = doc! { "ping" => 1 };
+    let error = connection.command("admin", &ping).unwrap_err().to_string();
     assert!(error.contains("timed out"), "{error}");
+    // Its late answer must not be taken for that to another request.
+    let error = connection.command("admin", &ping).unwrap_err().to_string();
+    assert!(error.contains("broken before"), "{error}");
+    // The same for the answer to the request to change over.
+    let mut other = server.connect("sharedMemory=off");
+    block(&mut other, "kauriUpgrade", 300);
+    let error = Connection::open(&server.uri("socketTimeoutMS=50")).unwrap_err().to_string();
+    assert!(error.contains("timed out"), "{error}");
+}
+
+#[test]
+fn who_asks_in_pieces_or_in_haste_is_answered_rightly() {
+    let server = Server::start("pieces", &[]);
+    let parameters = Value::Binary { subtype: 0, bytes: shared_memory::request(0).into() };
+    let ask = Raw::message(
+        &doc! { "kauriUpgrade" => 1, "transport" => "sharedMemory", "parameters" => parameters },
+    );
+    // In two pieces, the second of which comes when the first was read.
+    let mut raw = Raw::connect(&server);
+    let received = |server: &Server| {
+        (0..2).map(|w| server.status(&format!("transportWorkers.{w}.receives"))).sum::<i64>()
+    };
+    let before = received(&server);
+    raw.send(&ask[..30]);
+    // Each look at the status is two receives for each of its two connections.
+    eventually("the first piece is read", || (received(&server) - before) % 4 != 0);
+    let (mut end, probe) = raw.answered(&ask[30..]);
+    end.probe(probe);
+    while end.look().unwrap().probe.is_none() {
+        std::thread::yield_now();
+    }
+    assert_eq!(server.status("sharedMemory.withdrawn"), 0);
+    // With something behind it: it stays with the stream.
+    let mut raw = Raw::connect(&server);
+    raw.send(&[ask.as_slice(), &Raw::ping()].concat());
+    assert!(raw.replied() && raw.replied());
+    assert_eq!(server.status("sharedMemory.withdrawn"), 1);
+    // Without wanting an answer: there is no offer that another answer could bring.
+    let mut silent = ask.clone();
+    silent[16] |= 2;
+    raw.send(&silent);
+    raw.send(&Raw::ping());
+    assert!(raw.replied());
+    assert_eq!(server.status("sharedMemory.withdrawn"), 2);
+    raw.switch();
+}
+
+#[test]
+fn a_client_of_this_host_finds_the_socket_of_the_same_server_and_no_other() {
+    let server = Server::start("host", &[]);
+    let other = Server::start("other", &[]);
+    let beside = PathBuf::from(format!("/tmp/mongodb-{}.sock", server.port));
+    let uri: Uri = format!("mongodb://127.0.0.1:{}/", server.port).parse().unwrap();
+    std::os::unix::fs::symlink(other.socket(), &beside).unwrap();
+    let wrong = Connection::open(&uri).map(|connection| connection.transport());
+    std::fs::remove_file(&beside).unwrap();
+    std::os::unix::fs::symlink(server.socket(), &beside).unwrap();
+    let right = Connection::open(&uri).map(|connection| connection.transport());
+    std::fs::remove_file(&beside).unwrap();
+    assert_eq!(wrong.unwrap(), Transport::Tcp);
+    assert_eq!(right.unwrap(), Transport::SharedMemory);
 }

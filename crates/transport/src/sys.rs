@@ -118,6 +118,20 @@ impl Epoll {
         Ok(())
     }
 
+    /// Forgets a descriptor that others may hold open.
+    pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: both descriptors are open while they are borrowed; no event is read.
+        check(unsafe {
+            libc::epoll_ctl(
+                self.fd.as_raw_fd(),
+                libc::EPOLL_CTL_DEL,
+                fd.as_raw_fd(),
+                std::ptr::null_mut(),
+            )
+        })?;
+        Ok(())
+    }
+
     /// Waits until something happens or `timeout` is over; `None` waits for ever.
     pub fn wait(&self, events: &mut EventList, timeout: Option<Duration>) -> io::Result<()> {
         events.filled = 0;
@@ -186,10 +200,18 @@ impl From<OwnedFd> for EventFd {
 
 /// Whether a byte is there to be received (1), or the end of the stream (0). Never waits.
 pub fn peek(fd: BorrowedFd<'_>) -> io::Result<usize> {
-    let mut byte = 0u8;
-    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-    // SAFETY: the kernel writes at most one byte, to a live one.
-    check_len(unsafe { libc::recv(fd.as_raw_fd(), (&raw mut byte).cast(), 1, flags) })
+    receive_as(fd, &mut [0], libc::MSG_PEEK)
+}
+
+/// Receives what is there. Never waits.
+pub fn receive_now(fd: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<usize> {
+    receive_as(fd, bytes, 0)
+}
+
+fn receive_as(fd: BorrowedFd<'_>, bytes: &mut [u8], flags: libc::c_int) -> io::Result<usize> {
+    let flags = flags | libc::MSG_DONTWAIT;
+    // SAFETY: the kernel writes at most as many bytes as the slice has.
+    check_len(unsafe { libc::recv(fd.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), flags) })
 }
 
 /// Receives into the part of `buffer` that lies between its length and its capacity, and makes

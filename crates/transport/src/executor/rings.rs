@@ -9,7 +9,7 @@ use crate::sys::Event;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Most rings that are looked into.
+/// Most rings that are looked into at once. If more are hot, it is others' turn the next time.
 const HOT_MAX: usize = 64;
 /// Times that the worker may sleep without anything having come before a ring is hot no more.
 const IDLE_SLEEPS_MAX: u32 = 64;
@@ -53,6 +53,8 @@ impl RingWatch {
 #[derive(Default)]
 pub(crate) struct HotRings {
     rings: RefCell<Vec<Rc<RingWatch>>>,
+    /// Where the next look begins.
+    next: Cell<usize>,
 }
 
 impl HotRings {
@@ -75,9 +77,15 @@ impl HotRings {
         self.rings.borrow().is_empty()
     }
 
-    /// Tells all sessions that wait for what has come. Whether there were any.
+    /// Tells sessions that wait for what has come. Whether there were any.
     pub fn look(&self, now_ns: u64) -> bool {
-        self.rings.borrow().iter().fold(false, |any, watch| watch.look(now_ns) | any)
+        let rings = self.rings.borrow();
+        let begin = if self.next.get() < rings.len() { self.next.get() } else { 0 };
+        let (before, from) = rings.split_at(begin);
+        let some = from.iter().chain(before).take(HOT_MAX);
+        let came = some.fold(false, |any, watch| watch.look(now_ns) | any);
+        self.next.set(begin + HOT_MAX.min(rings.len()));
+        came
     }
 
     /// Before the worker sleeps: all that are waited for fall asleep. False if something has come, which

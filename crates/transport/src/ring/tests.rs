@@ -330,3 +330,27 @@ fn shapes_have_bounds() {
         assert_eq!(Shape::new(bytes, frames).is_some(), sound, "{bytes} {frames}");
     }
 }
+
+#[test]
+fn counts_are_found_again_by_their_low_bits() {
+    let header = |end: u64| super::frame::decode_header(encode_header(end, 0)).end;
+    let credit = |end: u64| match Immediate::credit(end, 0) {
+        Immediate::Credit(told) => told.end,
+        other => panic!("{other:?}"),
+    };
+    let limit = |before: u64| before + 65_536;
+    for before in [0, 65_530, (1 << 17) - 1, (1 << 32) - 5, 1 << 32, (1 << 40) + 131_071] {
+        for ahead in [0, 1, 7, 65_535, 65_536] {
+            let end = before + ahead;
+            assert_eq!(header(end).forward(before, limit(before)), Ok(end), "{before} {ahead}");
+            assert_eq!(credit(end).forward(before, limit(before)), Ok(end), "{before} {ahead}");
+        }
+        let beyond = before + 65_537;
+        assert!(header(beyond).forward(before, limit(before)).is_err());
+        assert!(credit(beyond).forward(before, limit(before)).is_err());
+        if before > 0 {
+            assert!(header(before - 1).forward(before, limit(before)).is_err());
+            assert!(credit(before - 1).forward(before, limit(before)).is_err());
+        }
+    }
+}

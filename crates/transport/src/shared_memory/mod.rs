@@ -11,6 +11,7 @@
 //!
 //! Where it sits: below sessions and clients, above `ring`.
 
+pub mod bell;
 mod signal;
 pub mod sys;
 #[cfg(test)]
@@ -18,6 +19,7 @@ mod tests;
 
 use crate::ring::{FRAME_HEADER_BYTES, Fabric, PROBE_BYTES, RingEnd, Shape};
 use crate::sys::EventFd;
+use bell::Bell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,7 +38,7 @@ pub const RING_BYTES: u32 = 256 << 10;
 const FRAMES: u32 = 64;
 /// Words that both write lie so far apart.
 const LINE_BYTES: usize = 64;
-/// Descriptors that go with an offer: the memory, the server's event, the client's event.
+/// Descriptors that go with an offer: the memory, the server's bell, the end at which the client hears its own.
 const DESCRIPTORS: usize = 3;
 
 /// An end of a session through shared memory.
@@ -104,8 +106,8 @@ pub struct SharedFabric {
     side: Side,
     told: u32,
     heard: u32,
-    own_event: EventFd,
-    peers_event: EventFd,
+    own_bell: Bell,
+    peers_bell: Bell,
 }
 
 impl SharedFabric {
@@ -127,7 +129,7 @@ impl SharedFabric {
         signal::has_come(self.next_slot())
     }
 
-    /// Says that this side is about to sleep until its event is signalled. False: there is something to
+    /// Says that this side is about to sleep until its bell is rung. False: there is something to
     /// hear, and it must not.
     pub fn fall_asleep(&self) -> bool {
         signal::fall_asleep(self.sleeps(self.side), self.next_slot())
@@ -143,9 +145,9 @@ impl SharedFabric {
         signal::wake_up(self.sleeps(self.side));
     }
 
-    /// What is signalled if something comes while this side sleeps.
-    pub fn event(&self) -> &EventFd {
-        &self.own_event
+    /// What is rung if something comes while this side sleeps.
+    pub fn bell(&self) -> &Bell {
+        &self.own_bell
     }
 }
 
@@ -159,7 +161,7 @@ impl Fabric for SharedFabric {
         let slot = self.memory.word(self.layout.slot(self.peer(), self.told));
         self.told = self.told.wrapping_add(1);
         if signal::tell(slot, self.sleeps(self.peer()), immediate) {
-            self.peers_event.signal();
+            self.peers_bell.ring();
         }
     }
 
@@ -220,20 +222,16 @@ impl Offer {
     fn of_shape(shape: Shape, probe: [u8; PROBE_BYTES as usize]) -> io::Result<Self> {
         let layout = Layout { shape };
         let (memory, file) = SharedMemory::create(layout.length())?;
-        let (own_event, peers_event) = (EventFd::new()?, EventFd::new()?);
-        let descriptors = vec![
-            file,
-            own_event.as_fd().try_clone_to_owned()?,
-            peers_event.as_fd().try_clone_to_owned()?,
-        ];
+        let (own_bell, to_ring) = Bell::of_server()?;
+        let (peers_bell, to_hear) = Bell::of_client()?;
+        let descriptors = vec![file, to_ring, to_hear];
         let mut answer = Vec::with_capacity(3 * size_of::<u32>() + probe.len());
         for word in [VERSION, shape.bytes(), shape.frames()] {
             answer.extend_from_slice(&word.to_le_bytes());
         }
         answer.extend_from_slice(&probe);
         let side = Side::Server;
-        let fabric =
-            SharedFabric { memory, layout, side, told: 0, heard: 0, own_event, peers_event };
+        let fabric = SharedFabric { memory, layout, side, told: 0, heard: 0, own_bell, peers_bell };
         Ok(Offer { end: RingEnd::new(shape, fabric), probe, answer, descriptors })
     }
 }
@@ -255,7 +253,7 @@ pub fn accept(
     };
     let probe = probe.try_into().map_err(|_| wrong("an answer of a wrong length"))?;
     let shape = Shape::new(bytes, frames).ok_or_else(|| wrong("rings of an impossible size"))?;
-    let [file, peers_event, own_event] = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors)
+    let [file, to_ring, to_hear] = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors)
         .map_err(|_| wrong("the descriptors are missing"))?;
     let layout = Layout { shape };
     let memory = SharedMemory::map(&file, layout.length())?;
@@ -265,8 +263,8 @@ pub fn accept(
         side: Side::Client,
         told: 0,
         heard: 0,
-        own_event: own_event.into(),
-        peers_event: peers_event.into(),
+        own_bell: Bell::Socket(to_hear),
+        peers_bell: Bell::Event(EventFd::from(to_ring)),
     };
     Ok((RingEnd::new(shape, fabric), probe))
 }

@@ -130,7 +130,7 @@ impl Crossing {
     ) -> io::Result<Self> {
         let io = Rc::new(IoSource::new(Arc::clone(liveness)));
         let Offer { mut end, probe, .. } = offer;
-        let io_key = local.watch(end.fabric().event().as_fd(), Rc::clone(&io))?;
+        let io_key = local.watch(end.fabric().bell().as_fd(), Rc::clone(&io))?;
         let socket = Arc::new(RingSocket {
             end: Mutex::new(end),
             violation: Mutex::default(),
@@ -171,7 +171,6 @@ impl Crossing {
     /// Ready when there are bytes of the stream here.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<Result<(), Violation>> {
         self.local.rings.touch(&self.watch);
-        self.watch.io.stop_waiting();
         if self.look()? {
             return Poll::Ready(Ok(()));
         }
@@ -187,6 +186,7 @@ impl Crossing {
 
     /// Takes note of what has come. Whether there are bytes of the stream.
     pub fn look(&self) -> Result<bool, Violation> {
+        self.watch.io.stop_waiting();
         self.socket.check()?;
         let event = self.socket.counted(SharedEnd::look)?;
         if let Some(probe) = event.probe {
@@ -227,6 +227,8 @@ impl Crossing {
 impl Drop for Crossing {
     fn drop(&mut self) {
         self.local.rings.forget(&self.watch);
+        // The client has the same descriptor: closing it here is not its end. It fails for none.
+        let _ = self.local.epoll.remove(self.socket.end().fabric().bell().as_fd());
         self.local.unwatch(self.io_key);
         self.stats.sessions.fetch_sub(1, Ordering::Relaxed);
     }

@@ -205,6 +205,11 @@ impl StreamSession {
     /// Sends the answer that offers shared memory, with the descriptors beside it.
     /// What fails leaves the session as it was.
     fn send_offer(&mut self, mut offer: Box<Offer>, reply: &[u8]) -> io::Result<usize> {
+        if self.inbox.unread().len() > claimed_length(self.inbox.unread()).unwrap_or(0) as usize {
+            // Something is in flight behind the request: it would be torn between the two ways.
+            self.info.upgrade.withdraw();
+            return self.socket.send(reply);
+        }
         let descriptors = std::mem::take(&mut offer.descriptors);
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         let stats = self.info.upgrade.stats();
@@ -416,6 +421,10 @@ impl Session for StreamSession {
     }
 
     fn recycle(&mut self, reply: ReplyBuf) {
+        if self.info.upgrade.take().is_some() {
+            // Its answer was not sent.
+            self.info.upgrade.withdraw();
+        }
         self.local.pool.give_reply(reply.into_memory());
     }
 

@@ -1,0 +1,62 @@
+//! What wakes a side that sleeps.
+//!
+//! The server's is an event descriptor: it is only watched there, never read. The client's is a socket, since
+//! ringing it must not wait whatever the client does with its end; an event descriptor that both hold
+//! would wait if the client wanted that.
+
+use crate::sys::{EventFd, receive_now, send};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+/// See the module's head.
+#[derive(Debug)]
+pub enum Bell {
+    /// The server's.
+    Event(EventFd),
+    /// The client's: one end of a pair of sockets, or the other.
+    Socket(OwnedFd),
+}
+
+impl Bell {
+    /// The server's, and the same for its client to ring.
+    pub fn of_server() -> io::Result<(Bell, OwnedFd)> {
+        let event = EventFd::new()?;
+        let same = event.as_fd().try_clone_to_owned()?;
+        Ok((Bell::Event(event), same))
+    }
+
+    /// The client's, for the server to ring, and the end at which the client hears it.
+    pub fn of_client() -> io::Result<(Bell, OwnedFd)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        Ok((Bell::Socket(ours.into()), theirs.into()))
+    }
+
+    /// Rings it. Never waits: where there is no room for another sign there are enough.
+    pub fn ring(&self) {
+        match self {
+            Bell::Event(event) => event.signal(),
+            Bell::Socket(socket) => {
+                let _ = send(socket.as_fd(), &[1]);
+            }
+        }
+    }
+
+    /// Forgets that it was rung.
+    pub fn reset(&self) {
+        match self {
+            Bell::Event(event) => event.reset(),
+            Bell::Socket(socket) => {
+                while receive_now(socket.as_fd(), &mut [0; 64]).is_ok_and(|n| n == 64) {}
+            }
+        }
+    }
+
+    /// Readable once it was rung.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Bell::Event(event) => event.as_fd(),
+            Bell::Socket(socket) => socket.as_fd(),
+        }
+    }
+}
