@@ -106,6 +106,15 @@ impl Server {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
+    /// Descriptors that its workers watch.
+    fn watched(&self) -> usize {
+        let infos = std::fs::read_dir(format!("/proc/{}/fdinfo", self.child.id())).unwrap();
+        // One that is closed meanwhile watches nothing.
+        let texts = infos.map(|info| std::fs::read_to_string(info.unwrap().path()));
+        let lines = |text: String| text.lines().filter(|line| line.starts_with("tfd:")).count();
+        texts.map(|text| text.map_or(0, lines)).sum()
+    }
+
     fn mappings(&self) -> usize {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap();
         maps.lines().filter(|line| line.contains("kauri-session")).count()
@@ -492,12 +501,14 @@ fn who_goes_at_whatever_step_leaves_nothing_behind() {
     drop(server.shared());
     server.until("sharedMemory.sessions", 0);
     server.until("connections.current", 1);
-    let before = server.descriptors();
+    let (before, watched) = (server.descriptors(), server.watched());
+    // What some of the clients keep.
+    let mut kept = Vec::new();
     for round in 0..300 {
         let mut raw = Raw::connect(&server);
         match round % 5 {
-            0 => drop(raw.offer()),
-            1 => drop(raw.switch()),
+            0 => kept.push(raw.offer().0),
+            1 => kept.push(raw.switch()),
             2 => {
                 let (mut end, probe) = raw.offer();
                 end.probe(probe);
@@ -518,6 +529,8 @@ fn who_goes_at_whatever_step_leaves_nothing_behind() {
     assert_eq!(server.mappings(), 0);
     // The connections that asked for numbers are closed a little later.
     eventually("the descriptors are closed", || server.descriptors() <= before);
+    eventually("nothing is watched", || server.watched() <= watched);
+    assert_eq!(kept.len(), 120);
 }
 
 /// Has the next command of this name take so long.
