@@ -22,6 +22,17 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// The program; under another one that checks it, if the environment names that.
+fn kauri() -> Command {
+    let program = env!("CARGO_BIN_EXE_kauri");
+    let under = std::env::var("KAURI_TEST_UNDER").unwrap_or_default();
+    let mut words = under.split_whitespace();
+    let Some(checker) = words.next() else { return Command::new(program) };
+    let mut command = Command::new(checker);
+    command.args(words).arg(program);
+    command
+}
+
 struct Server {
     child: Child,
     place: PathBuf,
@@ -35,7 +46,7 @@ impl Server {
         let _ = std::fs::remove_dir_all(&place);
         std::fs::create_dir_all(place.join("db")).unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_kauri"))
+        let mut child = kauri()
             .args(["serve", "--segmentSizeMB", "32", "--workers", "2", "--port", &port.to_string()])
             .args(["--setParameter", "enableTestCommands=1", "--unixSocketPrefix"])
             .arg(&place)
@@ -577,7 +588,7 @@ fn a_server_that_shuts_down_answers_first() {
 #[test]
 fn a_reply_may_time_out() {
     let server = Server::start("slow", &[]);
-    let mut connection = server.connect("sharedMemory=require&socketTimeoutMS=50");
+    let mut connection = server.connect("sharedMemory=require&socketTimeoutMS=1000");
     block(&mut connection, "ping", 60_000);
     let ping = doc! { "ping" => 1 };
     let error = connection.command("admin", &ping).unwrap_err().to_string();
@@ -587,8 +598,8 @@ fn a_reply_may_time_out() {
     assert!(error.contains("broken before"), "{error}");
     // The same for the answer to the request to change over.
     let mut other = server.connect("sharedMemory=off");
-    block(&mut other, "kauriUpgrade", 300);
-    let error = Connection::open(&server.uri("socketTimeoutMS=50")).unwrap_err().to_string();
+    block(&mut other, "kauriUpgrade", 3000);
+    let error = Connection::open(&server.uri("socketTimeoutMS=1000")).unwrap_err().to_string();
     assert!(error.contains("timed out"), "{error}");
 }
 
