@@ -5,6 +5,7 @@ use crate::registry::Registry;
 use crate::rows::{Row, Rows, Sizes};
 use crate::sys::{Code, Connection, Session, Table, Use};
 use kauri_base::{Error, ErrorCode, Result};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -114,13 +115,21 @@ fn check_directory(directory: &Path) -> Result<()> {
                         wrote it (mongodump) and restore it into an empty directory (mongorestore)";
             return Err(refusal(directory, what));
         }
-        Err(_) => {}
+        Err(_) => prepare(directory)
+            .map_err(|error| refusal(directory, &format!("can't prepare it: {error}")))?,
     }
-    let prepare = || {
-        std::fs::write(directory.join(MARKER), MARKER_TEXT)?;
-        std::fs::create_dir_all(directory.join("journal"))
-    };
-    prepare().map_err(|error| refusal(directory, &format!("can't prepare it: {error}")))
+    std::fs::create_dir_all(directory.join("journal"))
+        .map_err(|error| refusal(directory, &format!("can't prepare it: {error}")))
+}
+
+/// Leaves the marker, whole or not at all whoever dies meanwhile.
+fn prepare(directory: &Path) -> std::io::Result<()> {
+    let beside = directory.join(format!("{MARKER}.new"));
+    let mut file = std::fs::File::create(&beside)?;
+    file.write_all(MARKER_TEXT.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&beside, directory.join(MARKER))?;
+    std::fs::File::open(directory)?.sync_all()
 }
 
 /// What a database holds.

@@ -58,6 +58,24 @@ fn another_version_is_refused() {
     assert!(refused(directory.path()).message().contains("another version"));
 }
 
+/// A start that is killed must not leave it torn for the next.
+#[test]
+fn what_tells_whose_it_is_is_written_once_and_whole() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = TempDir::new();
+    let marker = directory.path().join("kauri-wiredTiger");
+    // What one who died while making it has left.
+    std::fs::write(directory.path().join("kauri-wiredTiger.new"), b"").expect("writing");
+    drop(open(directory.path()).expect("opening"));
+    let seen = || {
+        let found = std::fs::metadata(&marker).expect("the marker");
+        (found.ino(), found.mtime(), found.mtime_nsec())
+    };
+    let before = seen();
+    drop(open(directory.path()).expect("opening again"));
+    assert_eq!(seen(), before);
+}
+
 #[test]
 fn it_is_configured_as_mongodb_configures_it() {
     let directory = TempDir::new();

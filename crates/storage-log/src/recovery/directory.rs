@@ -24,28 +24,35 @@ impl Opened {
     pub fn open(directory: Arc<dyn Directory>, options: &Options) -> Result<Opened> {
         let lock = directory.lock()?;
         let meta = match directory.read_file(META_FILE)? {
-            Some(bytes) => {
-                Meta::decode(&bytes, directory.faults().enabled("meta.crc")).map_err(|error| {
-                    let place = directory.describe();
-                    Error::location(28_662, format!("Cannot start server. {place}: {error}"))
-                })?
-            }
+            Some(bytes) => known(&*directory, &bytes)?,
             None => create(&*directory, options)?,
         };
-        // Every start leaves a cut, after it has made the log's name durable.
-        let fresh = meta.cuts.is_empty();
-        let medium = match directory.open_log(LOG_FILE) {
-            // A crash may come between the metadata file and the log's creation.
-            Err(kauri_medium::Error::NotFound) if fresh => {
-                directory.create_log(LOG_FILE, "create.log")?
-            }
-            Err(kauri_medium::Error::NotFound) => {
-                return Err(refusal(&*directory, "the log file pmlog.0 is missing"));
-            }
-            result => result?,
+        // Every start leaves a cut, after it has made the log's name durable. Before that a crash may have
+        // come between the metadata file and the log's creation, or between that and the name's sync.
+        let medium = match meta.cuts.is_empty() {
+            true => directory.create_log(LOG_FILE, "create.log")?,
+            false => match directory.open_log(LOG_FILE) {
+                Err(kauri_medium::Error::NotFound) => {
+                    return Err(refusal(&*directory, "the log file pmlog.0 is missing"));
+                }
+                result => result?,
+            },
         };
         Ok(Opened { directory, lock, meta, medium })
     }
+}
+
+/// The metadata of a directory that somebody has made.
+fn known(directory: &dyn Directory, bytes: &[u8]) -> Result<Meta> {
+    let meta = Meta::decode(bytes, directory.faults().enabled("meta.crc")).map_err(|error| {
+        let place = directory.describe();
+        Error::location(28_662, format!("Cannot start server. {place}: {error}"))
+    })?;
+    if meta.cuts.is_empty() {
+        // Who made it may have died before its name was durable; the log's must not be so before it.
+        directory.replace_file(META_FILE, bytes, "create.meta")?;
+    }
+    Ok(meta)
 }
 
 fn create(directory: &dyn Directory, options: &Options) -> Result<Meta> {
