@@ -66,21 +66,10 @@ pub fn measure(uri: &Uri, pid: u32, plan: &Plan) -> Result<Figures, ClientError>
     };
     let (small, large) = (find(1), find(2));
     let expected = ask(&small)?;
-    for _ in 0..1000 {
-        ask(&small)?;
-    }
-    let cpu_before = cpu_time(pid);
-    let mut histogram = Histogram::default();
-    let began = Instant::now();
-    while began.elapsed() < plan.slice {
-        let asked = Instant::now();
-        if ask(&small)? != expected {
-            return Err(ClientError::Protocol("a reply of another length".to_owned()));
-        }
-        histogram.record(asked.elapsed().as_nanos() as u64);
-    }
-    let cpu = cpu_time(pid).zip(cpu_before).map(|(after, before)| after.saturating_sub(before));
-    let cpu_us = cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / histogram.count().max(1) as f64);
+    let (histogram, cpu_us) = timed(pid, plan, || match ask(&small)? == expected {
+        true => Ok(()),
+        false => Err(ClientError::Protocol("a reply of another length".to_owned())),
+    })?;
     ask(&large)?;
     let (began, mut replies) = (Instant::now(), 0);
     while began.elapsed() < plan.slice {
@@ -122,13 +111,19 @@ fn echo_small(
 ) -> io::Result<(Histogram, Option<f64>)> {
     let mut stream = echo_client(address, request_bytes, plan.bytes)?;
     let (request, mut reply) = (vec![1; request_bytes], vec![0; plan.bytes]);
-    let mut ask = || {
+    timed(pid, plan, || {
         stream.write_all(&request)?;
         stream.read_exact(&mut reply)
-    };
-    for _ in 0..1000 {
-        ask()?;
-    }
+    })
+}
+
+/// Asks in a row, after some that are not counted. The times, and the processor time of `pid` for one.
+fn timed<E>(
+    pid: u32,
+    plan: &Plan,
+    mut ask: impl FnMut() -> Result<(), E>,
+) -> Result<(Histogram, Option<f64>), E> {
+    (0..1000).try_for_each(|_| ask())?;
     let cpu_before = cpu_time(pid);
     let mut histogram = Histogram::default();
     let began = Instant::now();

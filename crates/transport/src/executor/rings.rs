@@ -112,3 +112,87 @@ impl HotRings {
         !came
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::io::READ;
+    use std::task::{Context, Waker};
+
+    #[derive(Default)]
+    struct Fake {
+        arrived: Cell<bool>,
+        asleep: Cell<bool>,
+    }
+
+    impl Polled for Fake {
+        fn has_arrivals(&self) -> bool {
+            self.arrived.get()
+        }
+
+        fn fall_asleep(&self) -> bool {
+            self.asleep.set(!self.arrived.get());
+            self.asleep.get()
+        }
+
+        fn is_asleep(&self) -> bool {
+            self.asleep.get()
+        }
+    }
+
+    fn hot(count: usize, awaited: bool) -> (HotRings, Vec<(Rc<Fake>, Rc<RingWatch>)>) {
+        let hot = HotRings::default();
+        let rings = (0..count).map(|_| {
+            let fake = Rc::new(Fake::default());
+            let io = Rc::new(IoSource::new(Default::default()));
+            if awaited {
+                assert!(io.poll_ready(&mut Context::from_waker(Waker::noop()), READ).is_pending());
+            }
+            let watch = RingWatch::new(fake.clone(), io);
+            hot.touch(&watch);
+            (fake, watch)
+        });
+        let rings = rings.collect();
+        (hot, rings)
+    }
+
+    #[test]
+    fn a_look_is_bounded_and_all_get_their_turn() {
+        let (hot, rings) = hot(5 * HOT_MAX, true);
+        for (fake, watch) in &rings {
+            fake.arrived.set(true);
+            let looks = (1..=5).find(|_| hot.look(1));
+            assert!(looks.is_some(), "it was not found in five looks");
+            fake.arrived.set(false);
+            watch.io.exhausted(READ);
+        }
+        rings.iter().for_each(|(fake, _)| fake.arrived.set(true));
+        hot.look(2);
+        assert_eq!(rings.iter().filter(|(_, watch)| watch.io.ready_ns() == 2).count(), HOT_MAX);
+    }
+
+    #[test]
+    fn all_that_are_awaited_fall_asleep_unless_something_has_come() {
+        let (hot, rings) = hot(2 * HOT_MAX, true);
+        assert!(hot.fall_asleep(1));
+        assert!(rings.iter().all(|(fake, _)| fake.asleep.get()));
+        assert!(hot.is_empty(), "more than are looked into");
+        let (fake, watch) = &rings[7];
+        hot.touch(watch);
+        fake.asleep.set(false);
+        fake.arrived.set(true);
+        assert!(!hot.fall_asleep(3));
+        assert_eq!(watch.io.ready_ns(), 3, "its session was told");
+    }
+
+    #[test]
+    fn an_idle_ring_is_hot_no_more_and_a_busy_one_is_left_alone() {
+        let (idle, _rings) = hot(1, true);
+        (0..=IDLE_SLEEPS_MAX).for_each(|_| assert!(idle.fall_asleep(1)));
+        assert!(idle.is_empty());
+        let (busy, rings) = hot(1, false);
+        rings[0].0.arrived.set(true);
+        assert!(busy.fall_asleep(1), "nobody waits for it");
+        assert!(!busy.look(1) && !busy.is_empty() && !rings[0].0.asleep.get());
+    }
+}
