@@ -30,7 +30,7 @@ pub struct UpgradeStats {
 }
 
 #[derive(Debug, Default)]
-enum Stage {
+enum Progress {
     #[default]
     Stream,
     Prepared(Box<Offer>),
@@ -43,7 +43,7 @@ enum Stage {
 pub struct UpgradePoint {
     /// Why shared memory is not for this session, if it isn't.
     refusal: Option<&'static str>,
-    stage: Mutex<Stage>,
+    progress: Mutex<Progress>,
     is_prepared: AtomicBool,
     stats: Arc<UpgradeStats>,
 }
@@ -53,8 +53,8 @@ impl UpgradePoint {
         UpgradePoint { refusal, stats, ..UpgradePoint::default() }
     }
 
-    fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For the command: makes an offer. Answers its parameters, which have to be sent in the reply that
@@ -75,8 +75,8 @@ impl UpgradePoint {
         if let Some(why) = self.refusal {
             return illegal(why.to_owned());
         }
-        let mut stage = self.stage();
-        if !matches!(*stage, Stage::Stream) {
+        let mut progress = self.progress();
+        if !matches!(*progress, Progress::Stream) {
             return illegal("the session has been offered shared memory already".to_owned());
         }
         let offer =
@@ -88,7 +88,7 @@ impl UpgradePoint {
                 ),
             })?;
         let answer = offer.answer.clone();
-        *stage = Stage::Prepared(Box::new(offer));
+        *progress = Progress::Prepared(Box::new(offer));
         self.is_prepared.store(true, Ordering::Relaxed);
         Ok(answer)
     }
@@ -99,11 +99,11 @@ impl UpgradePoint {
             return None;
         }
         self.is_prepared.store(false, Ordering::Relaxed);
-        let mut stage = self.stage();
-        match std::mem::replace(&mut *stage, Stage::Taken) {
-            Stage::Prepared(offer) => Some(offer),
+        let mut progress = self.progress();
+        match std::mem::replace(&mut *progress, Progress::Taken) {
+            Progress::Prepared(offer) => Some(offer),
             other => {
-                *stage = other;
+                *progress = other;
                 None
             }
         }
@@ -111,7 +111,7 @@ impl UpgradePoint {
 
     /// For the session: the client goes on with the stream.
     pub(crate) fn withdraw(&self) {
-        *self.stage() = Stage::Stream;
+        *self.progress() = Progress::Stream;
         self.stats.withdrawn.fetch_add(1, Ordering::Relaxed);
     }
 
