@@ -1,12 +1,14 @@
 //! Commands and their replies.
 
-use crate::shared::SharedWay;
+use crate::rdma;
+use crate::shared::RingWay;
 use crate::stream::Stream;
 use crate::uri::{Uri, Wanted};
 use crate::{ClientError, Result};
 use kauri_base::Error;
 use kauri_bson::{Doc, DocBuf, DocWriter, Value, doc};
-use kauri_transport::shared_memory;
+use kauri_transport::rdma::DialedFabric;
+use kauri_transport::shared_memory::{self, SharedFabric};
 use kauri_wire::{HEADER_BYTES, Message, MsgWriter, checked_length, claimed_length};
 use std::os::fd::OwnedFd;
 
@@ -17,6 +19,7 @@ pub enum Transport {
     Tcp,
     Unix,
     SharedMemory,
+    Rdma,
 }
 
 impl Transport {
@@ -26,6 +29,7 @@ impl Transport {
             Transport::Tcp => "tcp",
             Transport::Unix => "unix",
             Transport::SharedMemory => "sharedMemory",
+            Transport::Rdma => "rdma",
         }
     }
 }
@@ -55,11 +59,24 @@ impl Reply {
     }
 }
 
+/// Why a connection has not changed over.
+type Change = std::result::Result<(), String>;
+
+/// What messages go through.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "one a connection")]
+enum Way {
+    Stream,
+    Shared(RingWay<SharedFabric>),
+    Rdma(RingWay<DialedFabric>),
+}
+
 /// A session with a server.
 #[derive(Debug)]
 pub struct Connection {
+    // Before the stream, whose end ends the session.
+    way: Way,
     stream: Stream,
-    shared: Option<SharedWay>,
     /// Why it is not what `auto` would rather have.
     fallback: Option<String>,
     /// It failed in the middle of something: what comes next would be taken for something else.
@@ -74,34 +91,43 @@ pub struct Connection {
 impl Connection {
     /// Connects, says hello, and changes over as the connection string wants it.
     pub fn open(uri: &Uri) -> Result<Connection> {
-        if uri.rdma == Wanted::Require {
-            return Err(ClientError::Required("rdma=require: there is no RDMA yet".to_owned()));
+        if uri.shared_memory == Wanted::Require && uri.rdma == Wanted::Require {
+            let why =
+                "a connection has one transport: sharedMemory and rdma can't both be required";
+            return Err(ClientError::Uri(why.to_owned()));
         }
         let mut connection = Connection::over(Stream::connect(uri)?);
         let server = connection.hello(uri)?;
-        if uri.shared_memory == Wanted::Off {
-            return Ok(connection);
-        }
-        if let Some(stream) = connection.stream.beside(uri) {
-            let mut beside = Connection::over(stream);
-            if beside.hello(uri).is_ok_and(|other| other == server && server.is_some()) {
-                connection = beside;
+        let mut why = Vec::new();
+        if uri.shared_memory != Wanted::Off && uri.rdma != Wanted::Require {
+            if let Some(stream) = connection.stream.beside(uri) {
+                let mut beside = Connection::over(stream);
+                if beside.hello(uri).is_ok_and(|other| other == server && server.is_some()) {
+                    connection = beside;
+                }
+            }
+            match connection.share(uri)? {
+                Ok(()) => return Ok(connection),
+                Err(reason) => why.push(format!("no shared memory: {reason}")),
             }
         }
-        if let Err(why) = connection.change_over(uri)? {
-            let why = format!("no shared memory: {why}");
-            if uri.shared_memory == Wanted::Require {
-                return Err(ClientError::Required(why));
+        if uri.rdma != Wanted::Off && uri.shared_memory != Wanted::Require {
+            match connection.dial(uri)? {
+                Ok(()) => return Ok(connection),
+                Err(reason) => why.push(format!("no RDMA: {reason}")),
             }
-            connection.fallback = Some(why);
         }
+        if uri.rdma == Wanted::Require || uri.shared_memory == Wanted::Require {
+            return Err(ClientError::Required(why.join("; ")));
+        }
+        connection.fallback = (!why.is_empty()).then(|| why.join("; "));
         Ok(connection)
     }
 
     fn over(stream: Stream) -> Connection {
         Connection {
+            way: Way::Stream,
             stream,
-            shared: None,
             fallback: None,
             broken: false,
             inbox: Vec::new(),
@@ -114,14 +140,15 @@ impl Connection {
 
     /// What it goes through.
     pub fn transport(&self) -> Transport {
-        match (&self.shared, self.stream.is_unix()) {
-            (Some(_), _) => Transport::SharedMemory,
-            (None, true) => Transport::Unix,
-            (None, false) => Transport::Tcp,
+        match &self.way {
+            Way::Shared(_) => Transport::SharedMemory,
+            Way::Rdma(_) => Transport::Rdma,
+            Way::Stream if self.stream.is_unix() => Transport::Unix,
+            Way::Stream => Transport::Tcp,
         }
     }
 
-    /// Why it does not go through shared memory, though it might have.
+    /// Why it does not go through shared memory or RDMA, though it might have.
     pub fn fallback(&self) -> Option<&str> {
         self.fallback.as_deref()
     }
@@ -148,28 +175,60 @@ impl Connection {
         }))
     }
 
-    /// The inner error: why it stays as it is. After the outer one the connection can't be used.
-    fn change_over(&mut self, uri: &Uri) -> Result<std::result::Result<(), String>> {
+    /// Changes over to shared memory. The inner error: why it stays as it is. After the outer one the
+    /// connection can't be used.
+    fn share(&mut self, uri: &Uri) -> Result<Change> {
         if !self.stream.is_unix() {
             return Ok(Err("the connection is no Unix domain socket's".to_owned()));
         }
-        let parameters =
-            Value::Binary { subtype: 0, bytes: shared_memory::request(uri.ring_bytes).into() };
-        let transport = Transport::SharedMemory.name();
-        let command =
-            doc! { "kauriUpgrade" => 1, "transport" => transport, "parameters" => parameters };
+        let request = shared_memory::request(uri.ring_bytes);
+        let answer = match self.upgrade(Transport::SharedMemory, request)? {
+            Ok(answer) => answer,
+            Err(why) => return Ok(Err(why)),
+        };
+        let accepted = shared_memory::accept(&answer, std::mem::take(&mut self.beside));
+        let switched = accepted.map_err(ClientError::from).and_then(|(end, probe)| {
+            RingWay::switch(end, probe, &self.stream, uri.spin, uri.socket_timeout)
+        });
+        Ok(switched.map(|way| self.way = Way::Shared(way)).map_err(|error| error.to_string()))
+    }
+
+    /// The same, to RDMA.
+    fn dial(&mut self, uri: &Uri) -> Result<Change> {
+        let Some(address) = self.stream.local_address() else {
+            return Ok(Err("the connection is not TCP's".to_owned()));
+        };
+        let dialing = match rdma::prepare(uri.rdma_device.as_deref(), address) {
+            Ok(dialing) => dialing,
+            Err(why) => return Ok(Err(why)),
+        };
+        let answer = match self.upgrade(Transport::Rdma, dialing.request())? {
+            Ok(answer) => answer,
+            Err(why) => return Ok(Err(why)),
+        };
+        let switched = dialing.accept(&answer).and_then(|(end, probe)| {
+            RingWay::switch(end, probe, &self.stream, uri.spin, uri.socket_timeout)
+                .map_err(|error| error.to_string())
+        });
+        Ok(switched.map(|way| self.way = Way::Rdma(way)))
+    }
+
+    /// Asks the server for a transport. Its parameters.
+    fn upgrade(
+        &mut self,
+        transport: Transport,
+        parameters: Vec<u8>,
+    ) -> Result<std::result::Result<Vec<u8>, String>> {
+        let parameters = Value::Binary { subtype: 0, bytes: parameters.into() };
+        let command = doc! { "kauriUpgrade" => 1, "transport" => transport.name(), "parameters" => parameters };
         let reply = match self.command("admin", &command) {
             Err(ClientError::Command(error)) => return Ok(Err(error.to_string())),
             reply => reply?,
         };
-        let Value::Binary { bytes, .. } = reply.as_doc().value("parameters") else {
-            return Ok(Err("an upgrade without parameters".to_owned()));
-        };
-        let accepted = shared_memory::accept(&bytes, std::mem::take(&mut self.beside));
-        let switched = accepted.map_err(ClientError::from).and_then(|(end, probe)| {
-            SharedWay::switch(end, probe, &self.stream, uri.spin, uri.socket_timeout)
-        });
-        Ok(switched.map(|way| self.shared = Some(way)).map_err(|error| error.to_string()))
+        Ok(match reply.as_doc().value("parameters") {
+            Value::Binary { bytes, .. } => Ok(bytes.into_owned()),
+            _ => Err("an upgrade without parameters".to_owned()),
+        })
     }
 
     /// Runs a command and waits for its reply.
@@ -203,9 +262,10 @@ impl Connection {
     /// Sends a whole message.
     pub fn send_message(&mut self, message: &[u8]) -> Result<()> {
         self.check()?;
-        let sent = match &mut self.shared {
-            Some(way) => way.send(message, &self.stream),
-            None => self.stream.send(message).map_err(ClientError::from),
+        let sent = match &mut self.way {
+            Way::Shared(way) => way.send(message, &self.stream),
+            Way::Rdma(way) => way.send(message, &self.stream),
+            Way::Stream => self.stream.send(message).map_err(ClientError::from),
         };
         self.broken = sent.is_err();
         sent
@@ -264,9 +324,10 @@ impl Connection {
         self.inbox.drain(..self.start);
         self.start = 0;
         self.inbox.reserve(length.saturating_sub(self.inbox.len()).max(4096));
-        match &mut self.shared {
-            Some(way) => way.receive(&mut self.inbox, &self.stream),
-            None => match self.stream.receive(&mut self.inbox, &mut self.beside)? {
+        match &mut self.way {
+            Way::Shared(way) => way.receive(&mut self.inbox, &self.stream),
+            Way::Rdma(way) => way.receive(&mut self.inbox, &self.stream),
+            Way::Stream => match self.stream.receive(&mut self.inbox, &mut self.beside)? {
                 0 => Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
                 _ => Ok(()),
             },

@@ -1,5 +1,5 @@
 //! A client that changes over to the fastest transport that it and the server have in common: on one
-//! host shared memory, otherwise TCP or a Unix domain socket.
+//! host shared memory, otherwise RDMA, otherwise TCP or a Unix domain socket.
 //!
 //! ```no_run
 //! use kauri_client::{Connection, Uri};
@@ -14,12 +14,14 @@
 //! | [`uri`] | connection strings |
 //! | [`connection`] | commands and replies, one by one or pipelined |
 //! | `stream` | the socket that every session begins on |
-//! | `shared` | the way through shared memory |
+//! | `shared` | the way through rings, of shared memory or RDMA |
+//! | `rdma` | the process's RDMA devices |
 //!
 //! Where it sits: above `transport`'s rings and `wire`. It blocks its caller; a connection is one thread's.
 //! Must not know: what commands mean, beyond the handshake's.
 
 pub mod connection;
+mod rdma;
 mod shared;
 mod stream;
 pub mod uri;

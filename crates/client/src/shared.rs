@@ -1,10 +1,13 @@
-//! The way through shared memory, for a client that blocks: it looks for a while, then sleeps.
+//! The way through rings, for a client that blocks: it looks for a while, then sleeps.
 
 use crate::stream::Stream;
 use crate::{ClientError, Result};
-use kauri_transport::ring::{PROBE_BYTES, Violation};
-use kauri_transport::shared_memory::{SharedEnd, sys};
+use kauri_transport::rdma::DialedFabric;
+use kauri_transport::ring::{Fabric, RingEnd};
+use kauri_transport::ring::{PROBE_BYTES, RingError};
+use kauri_transport::shared_memory::{SharedFabric, sys};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// How long a server may take to answer a probe.
@@ -14,10 +17,66 @@ const ALIVE_EACH: Duration = Duration::from_millis(1);
 /// Looks between two looks at the clock.
 const LOOKS_A_CLOCK: u32 = 64;
 
+/// What a client asks of a fabric besides what goes through it.
+pub trait Waits: Fabric {
+    /// Whether something has happened since the last look.
+    fn has_arrivals(&self) -> bool;
+    /// From now on the bell is rung when something happens. False: it has, and nobody must sleep.
+    fn fall_asleep(&self) -> bool;
+    /// Takes that back.
+    fn wake_up(&self);
+    /// Readable once it was rung.
+    fn bell(&self) -> Option<BorrowedFd<'_>>;
+    /// Forgets that it was rung.
+    fn reset_bell(&self);
+}
+
+impl Waits for SharedFabric {
+    fn has_arrivals(&self) -> bool {
+        self.has_immediate()
+    }
+
+    fn fall_asleep(&self) -> bool {
+        self.fall_asleep()
+    }
+
+    fn wake_up(&self) {
+        self.wake_up();
+    }
+
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.bell().as_fd())
+    }
+
+    fn reset_bell(&self) {
+        self.bell().reset();
+    }
+}
+
+impl Waits for DialedFabric {
+    fn has_arrivals(&self) -> bool {
+        self.has_arrivals()
+    }
+
+    fn fall_asleep(&self) -> bool {
+        self.fall_asleep()
+    }
+
+    fn wake_up(&self) {}
+
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.bell()
+    }
+
+    fn reset_bell(&self) {
+        self.reset_bell();
+    }
+}
+
 /// The client's end of a ring, and the socket that shows that the server lives.
 #[derive(Debug)]
-pub struct SharedWay {
-    end: SharedEnd,
+pub struct RingWay<F> {
+    end: RingEnd<F>,
     spin: Duration,
     timeout: Option<Duration>,
     /// What was received while waiting for credit.
@@ -28,25 +87,31 @@ pub struct SharedWay {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
     Bytes,
-    Credit,
+    /// Credit, or what the fabric had no room for.
+    Credit {
+        blocked: bool,
+    },
     Probe([u8; PROBE_BYTES as usize]),
 }
 
-fn broken(violation: Violation) -> ClientError {
-    ClientError::Protocol(violation.to_string())
+fn broken(error: RingError) -> ClientError {
+    match error {
+        RingError::Fabric(why) => io::Error::new(io::ErrorKind::ConnectionAborted, why).into(),
+        lie => ClientError::Protocol(lie.to_string()),
+    }
 }
 
-impl SharedWay {
+impl<F: Waits> RingWay<F> {
     /// Shows that both directions work. On an error the stream is as it was.
     pub fn switch(
-        mut end: SharedEnd,
+        mut end: RingEnd<F>,
         probe: [u8; PROBE_BYTES as usize],
         stream: &Stream,
         spin: Duration,
         timeout: Option<Duration>,
     ) -> Result<Self> {
         end.probe(probe);
-        let mut way = SharedWay { end, spin, timeout: Some(PROBE_TIMEOUT), early: Vec::new() };
+        let mut way = RingWay { end, spin, timeout: Some(PROBE_TIMEOUT), early: Vec::new() };
         way.wait(For::Probe(probe), stream)?;
         way.timeout = timeout;
         Ok(way)
@@ -73,7 +138,8 @@ impl SharedWay {
             if rest.is_empty() {
                 return Ok(());
             }
-            self.wait(For::Credit, stream)?;
+            let blocked = !self.end.fabric().has_room(true);
+            self.wait(For::Credit { blocked }, stream)?;
         }
     }
 
@@ -82,17 +148,17 @@ impl SharedWay {
         let event = self.end.look().map_err(broken)?;
         match what {
             For::Bytes => Ok(event.readable),
-            For::Credit => {
+            For::Credit { blocked } => {
                 // All of it: what stays would earn the server no credit, and nothing would tell of it again.
                 while self.end.is_readable() {
                     self.early.reserve(64 << 10);
                     self.end.receive(&mut self.early);
                 }
-                Ok(event.credit)
+                Ok(event.credit || (blocked && self.end.fabric().has_room(true)))
             }
             For::Probe(probe) => match event.probe {
                 Some(got) if got == probe => Ok(true),
-                Some(_) => Err(broken(Violation::Probe)),
+                Some(_) => Err(broken(RingError::Probe)),
                 None => Ok(false),
             },
         }
@@ -105,7 +171,7 @@ impl SharedWay {
         let (began, mut checked) = (Instant::now(), Duration::ZERO);
         loop {
             for _ in 0..LOOKS_A_CLOCK {
-                if self.end.fabric().has_immediate() && self.look(what)? {
+                if self.end.fabric().has_arrivals() && self.look(what)? {
                     return Ok(());
                 }
                 std::hint::spin_loop();
@@ -133,13 +199,14 @@ impl SharedWay {
         if !fabric.fall_asleep() {
             return Ok(());
         }
-        let waited = sys::wait_readable(fabric.bell().as_fd(), stream.fd(), left);
+        let Some(bell) = fabric.bell() else { return Ok(()) };
+        let waited = sys::wait_readable(bell, stream.fd(), left);
         fabric.wake_up();
         let (event, ended) = waited?;
         if event {
-            fabric.bell().reset();
+            fabric.reset_bell();
         }
-        if ended && !fabric.has_immediate() {
+        if ended && !fabric.has_arrivals() {
             // Nothing comes on the stream any more but its end.
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }

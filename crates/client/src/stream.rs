@@ -5,7 +5,7 @@ use crate::{ClientError, Result};
 use kauri_transport::shared_memory::sys;
 use kauri_transport::sys as socket;
 use std::io::{self, Read};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -60,6 +60,14 @@ impl Stream {
         let user = sys::peer_user(stream.as_fd()).ok()?;
         let ours = user == sys::own_user();
         ours.then(|| Stream::new(Socket::Unix(stream), uri).ok()).flatten()
+    }
+
+    /// The client's own address, over TCP.
+    pub fn local_address(&self) -> Option<IpAddr> {
+        match &self.socket {
+            Socket::Tcp(stream) => stream.local_addr().ok().map(|address| address.ip()),
+            Socket::Unix(_) => None,
+        }
     }
 
     /// Whether it is a Unix domain socket.

@@ -36,6 +36,8 @@ pub struct Uri {
     pub shared_memory: Wanted,
     /// `rdma`.
     pub rdma: Wanted,
+    /// `rdmaDevice`: by default the first that is active.
+    pub rdma_device: Option<String>,
     /// `spinMicros`: how long to look for a reply before sleeping, where that needs no system call.
     pub spin: Duration,
     /// `ringBytes`: how large a ring to ask for; 0: as the server likes.
@@ -59,6 +61,7 @@ impl Uri {
             host,
             shared_memory: Wanted::Auto,
             rdma: Wanted::Auto,
+            rdma_device: None,
             spin: SPIN,
             ring_bytes: 0,
             connect_timeout: CONNECT_TIMEOUT,
@@ -73,6 +76,7 @@ impl Uri {
         match name.to_ascii_lowercase().as_str() {
             "sharedmemory" => self.shared_memory = wanted(name, value)?,
             "rdma" => self.rdma = wanted(name, value)?,
+            "rdmadevice" => self.rdma_device = Some(percent_decoded(value)?),
             "spinmicros" => self.spin = Duration::from_micros(number()?.into()),
             "ringbytes" => self.ring_bytes = number()?,
             "connecttimeoutms" => self.connect_timeout = millis()?,
@@ -182,9 +186,10 @@ mod tests {
                 Uri { shared_memory: Wanted::Require, spin: Duration::from_micros(7), ..socket },
             ),
             (
-                "mongodb://h/?rdma=off&appName=a%20b&socketTimeoutMS=9&directConnection=true",
+                "mongodb://h/?rdma=off&rdmaDevice=mlx5_0&appName=a%20b&socketTimeoutMS=9&directConnection=true",
                 Uri {
                     rdma: Wanted::Off,
+                    rdma_device: Some("mlx5_0".to_owned()),
                     app_name: Some("a b".to_owned()),
                     socket_timeout: Some(Duration::from_millis(9)),
                     ..tcp("h", 27017)

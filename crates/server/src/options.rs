@@ -82,6 +82,38 @@ const KNOWN: &[Known] = &[
          memory; off: they may not [default: on]",
     ),
     known(
+        "net.rdma.mode",
+        "rdma",
+        Kind::Text,
+        "on: clients over TCP may change over to RDMA, if there is a device; off: they may not; require: \
+         without a device the server does not start [default: on]",
+    ),
+    known(
+        "net.rdma.device",
+        "rdmaDevice",
+        Kind::Text,
+        "the RDMA device [default: the first that has an active port]",
+    ),
+    known(
+        "net.rdma.port",
+        "rdmaPort",
+        Kind::Number,
+        "the RDMA device's port [default: the one that has the address which a client comes to]",
+    ),
+    known(
+        "net.rdma.gidIndex",
+        "rdmaGidIndex",
+        Kind::Number,
+        "the place of the GID in the port's table [default: the one of the address which a client comes \
+         to]",
+    ),
+    known(
+        "net.rdma.memoryMB",
+        "rdmaMemoryMB",
+        Kind::Number,
+        "most memory that sessions over RDMA may pin, in MB [default: 256]",
+    ),
+    known(
         "net.spinMicros",
         "spinMicros",
         Kind::Number,
@@ -394,6 +426,16 @@ impl Options {
         if !matches!(self.text("net.sharedMemory", "on").as_str(), "on" | "off") {
             return Err(bad("--sharedMemory must be on or off".to_owned()));
         }
+        if !matches!(self.text("net.rdma.mode", "on").as_str(), "on" | "off" | "require") {
+            return Err(bad("--rdma must be on, off or require".to_owned()));
+        }
+        for (setting, flag) in
+            [("net.rdma.port", "rdmaPort"), ("net.rdma.gidIndex", "rdmaGidIndex")]
+        {
+            if self.number(setting, 1) > 255 {
+                return Err(bad(format!("--{flag} must be at most 255")));
+            }
+        }
         let memory = self.text("storage.pmlog.persistentMemory", "auto");
         if !matches!(memory.as_str(), "auto" | "off" | "simulated") {
             return Err(bad("--persistentMemory must be auto, off or simulated".to_owned()));
@@ -554,6 +596,8 @@ mod tests {
             (&["--segmentSizeMB", "3"], "power of two"),
             (&["--persistentMemory", "yes"], "simulated"),
             (&["--sharedMemory", "yes"], "on or off"),
+            (&["--rdma", "auto"], "on, off or require"),
+            (&["--rdmaGidIndex", "256"], "at most 255"),
             (&["--verify", "summaries"], "quick or full"),
             (&["--pmReadLatencyNanos", "1000000000"], "at most"),
             (&["--setParameter", "x"], "name=value"),

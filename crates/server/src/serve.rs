@@ -10,8 +10,10 @@ use kauri_commands::cursors::CursorManager;
 use kauri_commands::server::VERSION;
 use kauri_commands::{CommandService, Server, StartInfo};
 use kauri_storage::LocalCommitter;
+use kauri_transport::rdma::{RdmaHost, RdmaOptions};
 use kauri_transport::tcp::{TcpOptions, TcpTransport};
 use kauri_transport::unix::{UnixOptions, UnixTransport};
+use kauri_transport::upgrade::RdmaService;
 use kauri_transport::{ExecutorOptions, ServiceExecutor, SessionManager, TransportLayer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -57,6 +59,7 @@ pub fn run(options: Options) -> Result<()> {
     let service = Arc::new(CommandService::new(server.clone()));
     let manager = SessionManager::new(executor.clone(), service, connections_max);
     manager.allow_shared_memory(options.text("net.sharedMemory", "on") == "on");
+    manager.serve_rdma(open_rdma(&options)?);
     let mut transports = listen(&options)?;
     for transport in &mut transports {
         transport.start(&manager)?;
@@ -80,6 +83,37 @@ pub fn run(options: Options) -> Result<()> {
     }
     log::info("CONTROL", 8423404, CTX, "Shutdown complete", Attr::new());
     Ok(())
+}
+
+/// The RDMA device, if there is one and it may be used.
+fn open_rdma(options: &Options) -> Result<RdmaService> {
+    let mode = options.text("net.rdma.mode", "on");
+    if mode == "off" {
+        return Ok(RdmaService::Off);
+    }
+    let byte = |setting| options.given(setting).and_then(|number| number.parse().ok());
+    let opened = RdmaHost::open(RdmaOptions {
+        device: options.given("net.rdma.device").map(str::to_owned),
+        port: byte("net.rdma.port"),
+        gid_index: byte("net.rdma.gidIndex"),
+        pinned_bytes_max: options.number("net.rdma.memoryMB", 256) << 20,
+    });
+    match opened {
+        Ok(host) => {
+            let attr = Attr::new().str("device", host.device());
+            log::info("NETWORK", 7_100_023, CTX, "RDMA is on", attr);
+            Ok(RdmaService::On(Arc::new(host)))
+        }
+        Err(error) if mode == "require" => {
+            let why = format!("RDMA is required (--rdma) and can't be had: {error}");
+            Err(Error::new(ErrorCode::BadValue, why))
+        }
+        Err(error) => {
+            let attr = Attr::new().str("reason", error.to_string());
+            log::info("NETWORK", 7_100_024, CTX, "RDMA is off", attr);
+            Ok(RdmaService::Absent(error.to_string()))
+        }
+    }
 }
 
 fn assemble(

@@ -1,173 +1,17 @@
 //! Clients that change over to shared memory, ones that don't, and ones that lie.
 
+mod rig;
+
 use kauri_bson::{DocBuf, Value, doc};
 use kauri_client::{ClientError, Connection, Transport, Uri};
 use kauri_transport::ring::Fabric;
 use kauri_transport::shared_memory::{self, SharedEnd, sys};
 use kauri_wire::MsgWriter;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use rig::{Server, Way, block, eventually, find, suite};
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
-
-#[track_caller]
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let ends = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !is_so() {
-        assert!(std::time::Instant::now() < ends, "not within a minute: {what}");
-        std::thread::yield_now();
-    }
-}
-
-/// The program; under another one that checks it, if the environment names that.
-fn kauri() -> Command {
-    let program = env!("CARGO_BIN_EXE_kauri");
-    let under = std::env::var("KAURI_TEST_UNDER").unwrap_or_default();
-    let mut words = under.split_whitespace();
-    let Some(checker) = words.next() else { return Command::new(program) };
-    let mut command = Command::new(checker);
-    command.args(words).arg(program);
-    command
-}
-
-struct Server {
-    child: Child,
-    place: PathBuf,
-    port: u16,
-    log: Arc<Mutex<String>>,
-}
-
-impl Server {
-    fn start(name: &str, args: &[&str]) -> Server {
-        let place = std::env::temp_dir().join(format!("kauri-shm-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&place);
-        std::fs::create_dir_all(place.join("db")).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut child = kauri()
-            .args(["serve", "--segmentSizeMB", "32", "--workers", "2", "--port", &port.to_string()])
-            .args(["--setParameter", "enableTestCommands=1", "--unixSocketPrefix"])
-            .arg(&place)
-            .arg("--dbpath")
-            .arg(place.join("db"))
-            .args(args)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut told = String::new();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        while !told.contains("Waiting for connections") {
-            assert!(lines.read_line(&mut told).unwrap() > 0, "{told}");
-        }
-        let log = Arc::new(Mutex::new(told));
-        let kept = Arc::clone(&log);
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
-                kept.lock().unwrap().push_str(&line);
-                line.clear();
-            }
-        });
-        Server { child, place, port, log }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.place.join(format!("mongodb-{}.sock", self.port))
-    }
-
-    fn uri(&self, options: &str) -> Uri {
-        let socket = self.socket().display().to_string().replace('/', "%2F");
-        format!("mongodb://{socket}/?{options}").parse().unwrap()
-    }
-
-    fn connect(&self, options: &str) -> Connection {
-        Connection::open(&self.uri(options)).unwrap()
-    }
-
-    fn shared(&self) -> Connection {
-        let connection = self.connect("sharedMemory=require&socketTimeoutMS=60000");
-        assert_eq!(connection.transport(), Transport::SharedMemory);
-        connection
-    }
-
-    /// A number of `serverStatus`, by its dotted path.
-    fn status(&self, path: &str) -> i64 {
-        let mut connection = self.connect("sharedMemory=off");
-        let mut doc = connection.command("admin", &doc! { "serverStatus" => 1 }).unwrap();
-        let (sections, last) = path.rsplit_once('.').unwrap();
-        for part in sections.split('.') {
-            doc = doc.as_doc().get(part).unwrap().as_doc().unwrap().to_buf();
-        }
-        doc.as_doc().value(last).to_i64_saturating().unwrap()
-    }
-
-    /// Waits until a number of `serverStatus` is this.
-    fn until(&self, path: &str, expected: i64) {
-        eventually(path, || self.status(path) == expected);
-    }
-
-    /// Waits until the log has these words so often.
-    fn tells(&self, words: &str, times: usize) {
-        eventually(words, || self.log.lock().unwrap().matches(words).count() >= times);
-    }
-
-    fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
-    }
-
-    /// Descriptors that its workers watch.
-    fn watched(&self) -> usize {
-        let infos = std::fs::read_dir(format!("/proc/{}/fdinfo", self.child.id())).unwrap();
-        // One that is closed meanwhile watches nothing.
-        let texts = infos.map(|info| std::fs::read_to_string(info.unwrap().path()));
-        let lines = |text: String| text.lines().filter(|line| line.starts_with("tfd:")).count();
-        texts.map(|text| text.map_or(0, lines)).sum()
-    }
-
-    fn mappings(&self) -> usize {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap();
-        maps.lines().filter(|line| line.contains("kauri-session")).count()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.place);
-    }
-}
-
-fn payload(bytes: usize, seed: usize) -> Vec<u8> {
-    (0..bytes).map(|at| (at.wrapping_mul(seed * 2 + 77) >> 5) as u8).collect()
-}
-
-fn insert(id: i32, bytes: usize) -> DocBuf {
-    let value = Value::Binary { subtype: 0, bytes: payload(bytes, id as usize).into() };
-    let document = doc! { "_id" => id, "x" => value };
-    doc! { "insert" => "c", "documents" => kauri_bson::array![document] }
-}
-
-fn find(id: i32) -> DocBuf {
-    let filter = doc! { "_id" => id };
-    doc! { "find" => "c", "filter" => filter, "singleBatch" => true }
-}
-
-/// The payload in a reply to `find`.
-fn found(reply: &DocBuf) -> Vec<u8> {
-    let cursor = reply.as_doc().get("cursor").unwrap().as_doc().unwrap();
-    let batch = cursor.get("firstBatch").unwrap().as_doc().unwrap();
-    let document = batch.first().unwrap().as_doc().unwrap();
-    match document.value("x") {
-        Value::Binary { bytes, .. } => bytes.into_owned(),
-        other => panic!("{other:?}"),
-    }
-}
-
-const SIZES: [usize; 12] =
-    [0, 1, 100, 1000, 4000, 16_300, 65_500, 65_536, 70_000, 300_000, 5 << 20, (16 << 20) - 100];
 
 #[test]
 fn documents_of_all_sizes_go_through_and_only_through_the_ring() {
@@ -181,117 +25,45 @@ fn the_same_while_the_workers_spin() {
 
 fn documents_of_all_sizes(server: &Server) {
     for ring_bytes in [0, 65_536, 1 << 20] {
-        let mut connection =
-            server.connect(&format!("sharedMemory=require&ringBytes={ring_bytes}&spinMicros=5"));
-        connection.command("test", &doc! { "drop" => "c" }).ok();
-        let socket_sends =
-            || (0..2).map(|w| server.status(&format!("transportWorkers.{w}.sends"))).sum::<i64>();
-        let before = socket_sends();
-        for (id, bytes) in SIZES.into_iter().enumerate() {
-            connection.command("test", &insert(id as i32, bytes)).unwrap();
-        }
-        for (id, bytes) in SIZES.into_iter().enumerate() {
-            let reply = connection.command("test", &find(id as i32)).unwrap();
-            assert!(found(&reply) == payload(bytes, id), "{bytes} bytes, ring {ring_bytes}");
-        }
-        // Each look at the status is a connection over the socket: hello and two looks a piece.
-        assert!(socket_sends() - before <= 8);
+        let options = format!("ringBytes={ring_bytes}&spinMicros=5");
+        suite::documents_of_all_sizes(server, Way::SharedMemory, &options);
     }
     assert_eq!(server.status("sharedMemory.switched"), 3);
-    assert!(server.status("sharedMemory.framesIn") > 3 * 24);
     assert!(server.status("sharedMemory.creditsOut") > 0);
 }
 
 #[test]
 fn a_request_and_its_reply_are_one_frame_each() {
-    let server = Server::start("frames", &[]);
-    let mut connection = server.shared();
-    connection.command("test", &insert(1, 1000)).unwrap();
-    let before = ["framesIn", "framesOut", "creditsIn", "creditsOut"]
-        .map(|count| server.status(&format!("sharedMemory.{count}")));
-    for _ in 0..1000 {
-        assert_eq!(found(&connection.command("test", &find(1)).unwrap()).len(), 1000);
-    }
-    let after = ["framesIn", "framesOut", "creditsIn", "creditsOut"]
-        .map(|count| server.status(&format!("sharedMemory.{count}")));
-    let spent: Vec<_> = before.iter().zip(after).map(|(before, after)| after - before).collect();
-    assert_eq!(spent, [1000, 1000, 0, 0]);
+    suite::a_request_and_its_reply_are_one_frame_each(
+        &Server::start("frames", &[]),
+        Way::SharedMemory,
+    );
 }
 
 #[test]
 fn many_requests_in_a_row_and_their_replies_pass_each_other() {
     let server = Server::start("pipeline", &[]);
-    pipelined(server.shared());
-    pipelined(server.connect("sharedMemory=off&socketTimeoutMS=60000"));
-    let tcp = format!("mongodb://127.0.0.1:{}/?sharedMemory=off", server.port);
-    pipelined(Connection::open(&tcp.parse().unwrap()).unwrap());
+    for way in [Way::SharedMemory, Way::Unix, Way::Tcp] {
+        suite::many_requests_in_a_row(&server, way);
+    }
 }
 
 #[test]
 fn a_large_request_and_a_large_reply_pass_each_other() {
     let server = Server::start("large", &[]);
     for ring_bytes in [65_536, 262_144, 1 << 20] {
-        let options = format!("sharedMemory=require&socketTimeoutMS=60000&ringBytes={ring_bytes}");
-        let mut connection = server.connect(&options);
-        connection.command("test", &doc! { "drop" => "c" }).ok();
-        connection.command("test", &insert(1, 12 << 20)).unwrap();
-        connection.send("test", &find(1)).unwrap();
-        // The server has filled the ring, and waits for credit.
-        server.until("connections.active", 2);
-        eventually("the ring is full", || {
-            let before = server.status("sharedMemory.framesOut");
-            before > 0 && before == server.status("sharedMemory.framesOut")
-        });
-        connection.send("test", &insert(2, 5 << 20)).unwrap();
-        assert_eq!(found(&connection.receive().unwrap().checked().unwrap()).len(), 12 << 20);
-        connection.receive().unwrap().checked().unwrap();
-    }
-}
-
-fn pipelined(mut connection: Connection) {
-    connection.command("test", &doc! { "drop" => "c" }).ok();
-    connection.command("test", &insert(1, 20_000)).unwrap();
-    // More than both rings hold: the server waits for credit while requests are still coming.
-    let filler = "x".repeat(900);
-    let mut command = find(1);
-    command = DocBuf::build(|out| {
-        out.put_all(command.as_doc());
-        out.put("comment", filler.as_str());
-    });
-    let ids: Vec<i32> = (0..2000).map(|_| connection.send("test", &command).unwrap()).collect();
-    for id in ids {
-        let reply = connection.receive().unwrap();
-        assert_eq!(reply.response_to, id);
-        assert_eq!(found(&reply.checked().unwrap()).len(), 20_000);
+        let options = format!("ringBytes={ring_bytes}");
+        suite::a_large_request_and_a_large_reply(&server, Way::SharedMemory, &options);
     }
 }
 
 #[test]
 fn cursors_errors_and_many_sessions_at_once() {
-    let server = Server::start("sessions", &[]);
-    let mut connections: Vec<_> = (0..200).map(|_| server.shared()).collect();
-    let documents =
-        |from: i32| Value::array((from..from + 100).map(|id| Value::from(doc! { "_id" => id })));
-    for (at, connection) in connections.iter_mut().enumerate() {
-        let command = doc! { "insert" => "many", "documents" => documents(at as i32 * 100) };
-        connection.send("test", &command).unwrap();
-    }
-    for connection in &mut connections {
-        connection.receive().unwrap().checked().unwrap();
-    }
-    let reply = connections[7].command("test", &doc! { "find" => "many" }).unwrap();
-    let cursor = reply.as_doc().get("cursor").unwrap().as_doc().unwrap();
-    let id = cursor.value("id").to_i64_saturating().unwrap();
-    assert_ne!(id, 0);
-    let more = doc! { "getMore" => id, "collection" => "many" };
-    let reply = connections[7].command("test", &more).unwrap();
-    let cursor = reply.as_doc().get("cursor").unwrap().as_doc().unwrap();
-    assert_eq!(cursor.get("nextBatch").unwrap().as_doc().unwrap().count(), 20_000 - 101);
-    let error = connections[8].command("test", &doc! { "nonsense" => 1 }).unwrap_err();
-    assert!(matches!(error, ClientError::Command(error) if error.code().number() == 59));
-    assert_eq!(server.status("sharedMemory.sessions"), 200);
-    drop(connections);
-    server.until("sharedMemory.sessions", 0);
+    suite::cursors_errors_and_many_sessions(
+        &Server::start("sessions", &[]),
+        Way::SharedMemory,
+        200,
+    );
 }
 
 #[test]
@@ -449,7 +221,7 @@ fn a_client_may_change_its_mind_until_it_has_used_the_ring() {
 #[test]
 fn a_lying_client_ends_its_own_session_and_no_other() {
     let server = Server::start("lies", &[]);
-    let mut honest = server.shared();
+    let mut honest = server.open(Way::SharedMemory);
     let lies: [(&str, fn(&mut SharedEnd, [u8; 8])); 7] = [
         ("impossible immediate", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x7000_0000)),
         ("impossible immediate", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x1fff_ffff)),
@@ -509,7 +281,7 @@ fn a_lying_client_ends_its_own_session_and_no_other() {
 fn who_goes_at_whatever_step_leaves_nothing_behind() {
     let server = Server::start("leaks", &[]);
     // Once, for what stays for good.
-    drop(server.shared());
+    drop(server.open(Way::SharedMemory));
     server.until("sharedMemory.sessions", 0);
     server.until("connections.current", 1);
     let (before, watched) = (server.descriptors(), server.watched());
@@ -544,19 +316,6 @@ fn who_goes_at_whatever_step_leaves_nothing_behind() {
     assert_eq!(kept.len(), 120);
 }
 
-/// Has the next command of this name take so long.
-fn block(connection: &mut Connection, name: &str, millis: i32) {
-    let command = DocBuf::build(|out| {
-        out.put("configureFailPoint", "failCommand");
-        out.put("mode", doc! { "times" => 1 });
-        let mut data = out.document("data");
-        data.put("failCommands", kauri_bson::array![name]);
-        data.put("blockConnection", true);
-        data.put("blockTimeMS", millis);
-    });
-    connection.command("admin", &command).unwrap();
-}
-
 #[test]
 fn a_server_that_dies_is_noticed_by_a_client_that_sleeps() {
     let mut server = Server::start("dies", &[]);
@@ -572,7 +331,7 @@ fn a_server_that_dies_is_noticed_by_a_client_that_sleeps() {
 #[test]
 fn a_server_that_shuts_down_answers_first() {
     let server = Server::start("ends", &[]);
-    let mut connection = server.shared();
+    let mut connection = server.open(Way::SharedMemory);
     block(&mut connection, "find", 500);
     connection.send("test", &find(1)).unwrap();
     server.until("connections.active", 2);

@@ -15,6 +15,7 @@ mod liveness;
 mod manager;
 mod panics;
 mod pool;
+pub mod rdma;
 mod reply;
 pub mod ring;
 pub mod shared_memory;
@@ -39,6 +40,6 @@ pub use manager::SessionManager;
 pub use reply::{ReplyBuf, SPLICE_BYTES_MIN, SendNow};
 pub use state_machine::SessionState;
 pub use stats::{
-    ConnectionCounts, NetworkCounts, ServiceStats, SharedMemoryCounts, Stage, WorkerSnapshot,
+    ConnectionCounts, FastTransportCounts, NetworkCounts, ServiceStats, Stage, WorkerSnapshot,
 };
 pub use sys::{monotonic_ns, raise_descriptor_limit};

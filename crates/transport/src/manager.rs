@@ -8,10 +8,11 @@ use crate::liveness::Liveness;
 use crate::shared_memory::sys::own_user;
 use crate::state_machine::ServiceStateMachine;
 use crate::stats::ServiceStats;
-use crate::upgrade::UpgradePoint;
+use crate::upgrade::{RdmaService, UpgradePoint};
 use kauri_base::log::{self, Attr};
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -25,6 +26,8 @@ pub(crate) struct Origin {
     pub remote: String,
     pub local: String,
     pub transport: &'static str,
+    /// The server's own address, of a TCP connection.
+    pub address: Option<IpAddr>,
     /// The user at the other end of a Unix domain socket.
     pub peer_user: Option<u32>,
 }
@@ -54,6 +57,7 @@ pub struct SessionManager {
     next_id: AtomicU64,
     closed: AtomicBool,
     shared_memory: AtomicBool,
+    rdma: Mutex<Arc<RdmaService>>,
     sessions: Mutex<Sessions>,
     session_ended: Condvar,
 }
@@ -73,6 +77,7 @@ impl SessionManager {
             next_id: AtomicU64::new(1),
             closed: AtomicBool::new(false),
             shared_memory: AtomicBool::new(true),
+            rdma: Mutex::default(),
             sessions: Mutex::default(),
             session_ended: Condvar::new(),
         })
@@ -101,6 +106,18 @@ impl SessionManager {
     /// Whether sessions that come from now on may change over to shared memory.
     pub fn allow_shared_memory(&self, allowed: bool) {
         self.shared_memory.store(allowed, Ordering::Relaxed);
+    }
+
+    /// What sessions that come from now on are told when they ask for RDMA.
+    pub fn serve_rdma(&self, service: RdmaService) {
+        *self.rdma.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(service);
+    }
+
+    fn upgrade_point(&self, origin: &Origin) -> UpgradePoint {
+        let rdma = self.rdma.lock().unwrap_or_else(PoisonError::into_inner);
+        let refusal = origin.refusal(self.shared_memory.load(Ordering::Relaxed));
+        let stats = Arc::clone(&self.stats.upgrades);
+        UpgradePoint::new(refusal, Arc::clone(&rdma), origin.address, stats)
     }
 
     /// Ends one session: its command is told at its next look. False if there is none of this id.
@@ -135,14 +152,14 @@ impl SessionManager {
                 self.refuse(&origin, count);
                 return false;
             }
-            let refusal = origin.refusal(self.shared_memory.load(Ordering::Relaxed));
+            let upgrade = self.upgrade_point(&origin);
             let info = Arc::new(SessionInfo {
                 id: self.next_id.fetch_add(1, Ordering::Relaxed),
                 remote: origin.remote,
                 local: origin.local,
                 transport: origin.transport,
                 worker: worker.id(),
-                upgrade: UpgradePoint::new(refusal, Arc::clone(&self.stats.upgrades)),
+                upgrade,
             });
             sessions.insert(info.id, Arc::clone(&liveness));
             self.stats.connections.store(sessions.len(), Ordering::Relaxed);

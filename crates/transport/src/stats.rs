@@ -5,7 +5,8 @@
 
 use crate::executor::WorkerHandle;
 use crate::histogram::{Histogram, HistogramSnapshot};
-use crate::upgrade::UpgradeStats;
+use crate::rdma::RdmaRefusal;
+use crate::upgrade::{FastTransport, UpgradeStats};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -59,6 +60,15 @@ impl Stage {
     }
 }
 
+/// What has gone through a worker's rings of one transport.
+#[derive(Default)]
+pub(crate) struct RingStats {
+    pub frames_in: Counter,
+    pub frames_out: Counter,
+    pub credits_in: Counter,
+    pub credits_out: Counter,
+}
+
 /// What a worker counts.
 pub(crate) struct WorkerStats {
     pub waits: Counter,
@@ -74,10 +84,8 @@ pub(crate) struct WorkerStats {
     pub logical_out: Counter,
     pub requests: Counter,
     pub active: Counter,
-    pub ring_frames_in: Counter,
-    pub ring_frames_out: Counter,
-    pub ring_credits_in: Counter,
-    pub ring_credits_out: Counter,
+    shared_memory: RingStats,
+    rdma: RingStats,
     stages: [Histogram; 5],
 }
 
@@ -97,11 +105,16 @@ impl WorkerStats {
             logical_out: Counter::default(),
             requests: Counter::default(),
             active: Counter::default(),
-            ring_frames_in: Counter::default(),
-            ring_frames_out: Counter::default(),
-            ring_credits_in: Counter::default(),
-            ring_credits_out: Counter::default(),
+            shared_memory: RingStats::default(),
+            rdma: RingStats::default(),
             stages: std::array::from_fn(|_| Histogram::new()),
+        }
+    }
+
+    pub fn rings(&self, transport: FastTransport) -> &RingStats {
+        match transport {
+            FastTransport::SharedMemory => &self.shared_memory,
+            FastTransport::Rdma => &self.rdma,
         }
     }
 
@@ -191,15 +204,16 @@ pub struct NetworkCounts {
     pub requests: u64,
 }
 
-/// `serverStatus`: `sharedMemory`.
+/// `serverStatus`: `sharedMemory`, and most of `rdma`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[allow(missing_docs, reason = "see `UpgradeStats` and `RingCounts`")]
-pub struct SharedMemoryCounts {
+#[allow(missing_docs, reason = "see `UpgradeCounts` and `RingCounts`")]
+pub struct FastTransportCounts {
     pub sessions: u64,
     pub offered: u64,
     pub switched: u64,
     pub withdrawn: u64,
     pub refused: u64,
+    pub failed: u64,
     pub frames_in: u64,
     pub frames_out: u64,
     pub credits_in: u64,
@@ -254,25 +268,34 @@ impl ServiceStats {
         sum
     }
 
-    /// Sessions through shared memory, and what went through their rings.
-    pub fn shared_memory(&self) -> SharedMemoryCounts {
-        let upgrades = &self.upgrades;
+    /// Sessions over a transport that they have changed over to, and what went through their rings.
+    pub fn fast_transport(&self, transport: FastTransport) -> FastTransportCounts {
+        let upgrades = self.upgrades.of(transport);
         let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let mut sum = SharedMemoryCounts {
+        let mut sum = FastTransportCounts {
             sessions: now(&upgrades.sessions),
             offered: now(&upgrades.offered),
             switched: now(&upgrades.switched),
             withdrawn: now(&upgrades.withdrawn),
             refused: now(&upgrades.refused),
-            ..SharedMemoryCounts::default()
+            failed: now(&upgrades.failed),
+            ..FastTransportCounts::default()
         };
         for stats in self.workers.iter().map(|w| &w.shared.stats) {
-            sum.frames_in += stats.ring_frames_in.get();
-            sum.frames_out += stats.ring_frames_out.get();
-            sum.credits_in += stats.ring_credits_in.get();
-            sum.credits_out += stats.ring_credits_out.get();
+            let rings = stats.rings(transport);
+            sum.frames_in += rings.frames_in.get();
+            sum.frames_out += rings.frames_out.get();
+            sum.credits_in += rings.credits_in.get();
+            sum.credits_out += rings.credits_out.get();
         }
         sum
+    }
+
+    /// Requests for RDMA that were refused, by reason.
+    pub fn rdma_refusals(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let counts = self.upgrades.rdma_refusals.iter();
+        let counts = counts.map(|count| count.load(Ordering::Relaxed));
+        RdmaRefusal::NAMES.into_iter().zip(counts)
     }
 
     /// Each worker's own counters.

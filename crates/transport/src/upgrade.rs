@@ -1,22 +1,57 @@
-//! A session's change from its byte stream to shared memory, as far as the command that asks for it
-//! goes: whether it may, and the offer until the session takes it.
+//! A session's change from its byte stream to a faster transport, as far as the command that asks for
+//! it goes: whether it may, and the offer until the session takes it.
 //!
-//! The command prepares an offer and answers with its parameters; the session sends the descriptors
-//! beside that answer and sees to the rest (`stream::crossing`).
+//! The command prepares an offer and answers with its parameters; the session sends what goes beside
+//! that answer and sees to the rest (`stream::crossing`).
 //!
 //! Must not know: BSON, and what the session does with the offer.
 
-use crate::shared_memory::{Offer, Refusal};
-use kauri_base::{Error, ErrorCode, Result};
+use crate::executor::local::Local;
+use crate::rdma::{RdmaFabric, RdmaHost, RdmaMembership, RdmaRefusal};
+use crate::ring::{FRAME_HEADER_BYTES, Fabric, PROBE_BYTES, RingEnd};
+use crate::shared_memory::{self, Refusal, SharedFabric};
+use kauri_base::{Error, ErrorCode, RandomSource, Result};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The one transport that there is to change over to.
-pub const SHARED_MEMORY: &str = "sharedMemory";
+/// What a session can change over to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FastTransport {
+    /// Memory that two processes of one host share.
+    SharedMemory,
+    /// RDMA.
+    Rdma,
+}
 
-/// What has come of upgrades in this process.
+impl FastTransport {
+    const ALL: [FastTransport; 2] = [FastTransport::SharedMemory, FastTransport::Rdma];
+
+    /// As in commands, connection strings and counters.
+    pub fn name(self) -> &'static str {
+        match self {
+            FastTransport::SharedMemory => "sharedMemory",
+            FastTransport::Rdma => "rdma",
+        }
+    }
+}
+
+/// What a server does with requests for RDMA.
+#[derive(Debug, Default)]
+pub enum RdmaService {
+    /// Refuses them: it is switched off.
+    #[default]
+    Off,
+    /// The same: there is no device, for this reason.
+    Absent(String),
+    /// Serves them.
+    On(Arc<RdmaHost>),
+}
+
+/// What has come of upgrades to one transport in this process.
 #[derive(Default, Debug)]
-pub struct UpgradeStats {
+pub struct UpgradeCounts {
     /// Offers made.
     pub offered: AtomicU64,
     /// Sessions that have changed over.
@@ -25,8 +60,88 @@ pub struct UpgradeStats {
     pub withdrawn: AtomicU64,
     /// Requests that got no offer.
     pub refused: AtomicU64,
+    /// Sessions that the transport has failed.
+    pub failed: AtomicU64,
     /// Sessions with a ring now.
     pub sessions: AtomicU64,
+}
+
+/// What has come of upgrades in this process.
+#[derive(Default, Debug)]
+pub struct UpgradeStats {
+    shared_memory: UpgradeCounts,
+    rdma: UpgradeCounts,
+    /// By [`RdmaRefusal::NAMES`].
+    pub rdma_refusals: [AtomicU64; RdmaRefusal::NAMES.len()],
+}
+
+impl UpgradeStats {
+    /// What has come of those to this transport.
+    pub fn of(&self, transport: FastTransport) -> &UpgradeCounts {
+        match transport {
+            FastTransport::SharedMemory => &self.shared_memory,
+            FastTransport::Rdma => &self.rdma,
+        }
+    }
+}
+
+/// The fabric of a server's end.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "one a session, in memory of its own")]
+pub(crate) enum ServerFabric {
+    Shared(SharedFabric),
+    Rdma(RdmaFabric),
+}
+
+/// A server's end of a session that has left its stream.
+pub(crate) type ServerEnd = RingEnd<ServerFabric>;
+
+macro_rules! either {
+    ($fabric:expr, $it:ident => $do:expr) => {
+        match $fabric {
+            ServerFabric::Shared($it) => $do,
+            ServerFabric::Rdma($it) => $do,
+        }
+    };
+}
+
+impl Fabric for ServerFabric {
+    fn has_room(&mut self, for_bytes: bool) -> bool {
+        either!(self, it => it.has_room(for_bytes))
+    }
+
+    fn failure(&self) -> Option<&'static str> {
+        either!(self, it => it.failure())
+    }
+
+    fn write(&mut self, offset: u32, parts: [&[u8]; 3], immediate: u32) {
+        either!(self, it => it.write(offset, parts, immediate));
+    }
+
+    fn next_immediate(&mut self) -> Option<u32> {
+        either!(self, it => it.next_immediate())
+    }
+
+    fn read(&self, offset: u32, bytes: u32, into: &mut Vec<u8>) {
+        either!(self, it => it.read(offset, bytes, into));
+    }
+
+    fn read_header(&self, offset: u32) -> [u8; FRAME_HEADER_BYTES as usize] {
+        either!(self, it => it.read_header(offset))
+    }
+}
+
+/// What a server has made for a client that wants to change over.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    pub transport: FastTransport,
+    pub end: ServerEnd,
+    /// What probes carry.
+    pub probe: [u8; PROBE_BYTES as usize],
+    /// What goes beside the answer.
+    pub descriptors: Vec<OwnedFd>,
+    /// Its part of the device.
+    pub rdma: Option<RdmaMembership>,
 }
 
 #[derive(Debug, Default)]
@@ -35,62 +150,132 @@ enum Progress {
     Stream,
     Prepared(Box<Offer>),
     /// The session has it.
-    Taken,
+    Taken(FastTransport),
 }
 
 /// See the module's head. One for each session.
 #[derive(Debug, Default)]
 pub struct UpgradePoint {
     /// Why shared memory is not for this session, if it isn't.
-    refusal: Option<&'static str>,
+    shared_memory_refusal: Option<&'static str>,
+    rdma: Arc<RdmaService>,
+    /// The server's own address of a session over TCP.
+    address: Option<IpAddr>,
+    pub(crate) stats: Arc<UpgradeStats>,
     progress: Mutex<Progress>,
     is_prepared: AtomicBool,
-    stats: Arc<UpgradeStats>,
 }
 
 impl UpgradePoint {
-    pub(crate) fn new(refusal: Option<&'static str>, stats: Arc<UpgradeStats>) -> Self {
-        UpgradePoint { refusal, stats, ..UpgradePoint::default() }
+    pub(crate) fn new(
+        shared_memory_refusal: Option<&'static str>,
+        rdma: Arc<RdmaService>,
+        address: Option<IpAddr>,
+        stats: Arc<UpgradeStats>,
+    ) -> Self {
+        UpgradePoint { shared_memory_refusal, rdma, address, stats, ..UpgradePoint::default() }
     }
 
     fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the command: makes an offer. Answers its parameters, which have to be sent in the reply that
-    /// comes next. Nobody else may know `probe`.
-    pub fn prepare(&self, transport: &str, parameters: &[u8], probe: u64) -> Result<Vec<u8>> {
-        let made = self.make(transport, parameters, probe);
-        let count = if made.is_ok() { &self.stats.offered } else { &self.stats.refused };
-        count.fetch_add(1, Ordering::Relaxed);
-        made
+    /// What the server does with requests for RDMA.
+    pub fn rdma(&self) -> &Arc<RdmaService> {
+        &self.rdma
     }
 
-    fn make(&self, transport: &str, parameters: &[u8], probe: u64) -> Result<Vec<u8>> {
-        let illegal = |why: String| Err(Error::new(ErrorCode::IllegalOperation, why));
-        if transport != SHARED_MEMORY {
-            let why = format!("unknown transport '{transport}': there is '{SHARED_MEMORY}'");
+    /// For the command, on the session's worker: makes an offer. Answers its parameters, which have to be
+    /// sent in the reply that comes next.
+    pub fn prepare(
+        &self,
+        transport: &str,
+        parameters: &[u8],
+        random: &dyn RandomSource,
+    ) -> Result<Vec<u8>> {
+        let Some(known) = FastTransport::ALL.into_iter().find(|known| known.name() == transport)
+        else {
+            let why =
+                format!("unknown transport '{transport}': there are 'sharedMemory' and 'rdma'");
             return Err(Error::new(ErrorCode::BadValue, why));
-        }
-        if let Some(why) = self.refusal {
-            return illegal(why.to_owned());
-        }
-        let mut progress = self.progress();
-        if !matches!(*progress, Progress::Stream) {
-            return illegal("the session has been offered shared memory already".to_owned());
-        }
-        let offer =
-            Offer::make(parameters, probe.to_le_bytes()).map_err(|refusal| match refusal {
-                Refusal::Parameters(why) => Error::new(ErrorCode::BadValue, why),
-                Refusal::System(error) => Error::new(
-                    ErrorCode::ExceededMemoryLimit,
-                    format!("no shared memory for the session: {error}"),
-                ),
-            })?;
-        let answer = offer.answer.clone();
-        *progress = Progress::Prepared(Box::new(offer));
+        };
+        let made = self.make(known, parameters, random);
+        let counts = self.stats.of(known);
+        let count = if made.is_ok() { &counts.offered } else { &counts.refused };
+        count.fetch_add(1, Ordering::Relaxed);
+        let (offer, answer) = made?;
+        *self.progress() = Progress::Prepared(Box::new(offer));
         self.is_prepared.store(true, Ordering::Relaxed);
         Ok(answer)
+    }
+
+    fn make(
+        &self,
+        transport: FastTransport,
+        parameters: &[u8],
+        random: &dyn RandomSource,
+    ) -> Result<(Offer, Vec<u8>)> {
+        if !matches!(*self.progress(), Progress::Stream) {
+            let why = "the session has been offered another transport already";
+            return Err(Error::new(ErrorCode::IllegalOperation, why));
+        }
+        match transport {
+            FastTransport::SharedMemory => self.share(parameters, random),
+            FastTransport::Rdma => self.connect(parameters, random).map_err(|refusal| {
+                if let Some(count) = self.stats.rdma_refusals.get(refusal.index()) {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                refusal.to_error()
+            }),
+        }
+    }
+
+    fn share(&self, parameters: &[u8], random: &dyn RandomSource) -> Result<(Offer, Vec<u8>)> {
+        if let Some(why) = self.shared_memory_refusal {
+            return Err(Error::new(ErrorCode::IllegalOperation, why));
+        }
+        let probe = random.next_u64().to_le_bytes();
+        let made = shared_memory::Offer::make(parameters, probe);
+        let made = made.map_err(|refusal| match refusal {
+            Refusal::Parameters(why) => Error::new(ErrorCode::BadValue, why),
+            Refusal::System(error) => Error::new(
+                ErrorCode::ExceededMemoryLimit,
+                format!("no shared memory for the session: {error}"),
+            ),
+        })?;
+        let offer = Offer {
+            transport: FastTransport::SharedMemory,
+            end: RingEnd::new(made.shape, ServerFabric::Shared(made.fabric)),
+            probe,
+            descriptors: made.descriptors,
+            rdma: None,
+        };
+        Ok((offer, made.answer))
+    }
+
+    fn connect(
+        &self,
+        parameters: &[u8],
+        random: &dyn RandomSource,
+    ) -> std::result::Result<(Offer, Vec<u8>), RdmaRefusal> {
+        let host = match &*self.rdma {
+            RdmaService::Off => return Err(RdmaRefusal::Off),
+            RdmaService::Absent(why) => return Err(RdmaRefusal::NoDevice(why.clone())),
+            RdmaService::On(host) => host,
+        };
+        let (Some(address), Some(local)) = (self.address, Local::current()) else {
+            return Err(RdmaRefusal::NotTcp);
+        };
+        let made = host.offer(&local, address, parameters, random)?;
+        let probe = random.next_u64().to_le_bytes();
+        let offer = Offer {
+            transport: FastTransport::Rdma,
+            end: RingEnd::new(made.shape, ServerFabric::Rdma(made.fabric)),
+            probe,
+            descriptors: Vec::new(),
+            rdma: Some(made.membership),
+        };
+        Ok((offer, [made.answer.as_slice(), &probe].concat()))
     }
 
     /// For the session: the offer whose parameters the next reply carries.
@@ -100,8 +285,11 @@ impl UpgradePoint {
         }
         self.is_prepared.store(false, Ordering::Relaxed);
         let mut progress = self.progress();
-        match std::mem::replace(&mut *progress, Progress::Taken) {
-            Progress::Prepared(offer) => Some(offer),
+        match std::mem::take(&mut *progress) {
+            Progress::Prepared(offer) => {
+                *progress = Progress::Taken(offer.transport);
+                Some(offer)
+            }
             other => {
                 *progress = other;
                 None
@@ -111,11 +299,9 @@ impl UpgradePoint {
 
     /// For the session: the client goes on with the stream.
     pub(crate) fn withdraw(&self) {
-        *self.progress() = Progress::Stream;
-        self.stats.withdrawn.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn stats(&self) -> &Arc<UpgradeStats> {
-        &self.stats
+        let before = std::mem::take(&mut *self.progress());
+        if let Progress::Taken(transport) = before {
+            self.stats.of(transport).withdrawn.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }

@@ -26,8 +26,8 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         }
         let transport = transport.ok_or_else(|| args.missing("transport"))?;
         let parameters = parameters.ok_or_else(|| args.missing("parameters"))?;
-        let probe = invocation.server.random.next_u64();
-        let answer = invocation.session.upgrade.prepare(&transport, &parameters, probe)?;
+        let random = &*invocation.server.random;
+        let answer = invocation.session.upgrade.prepare(&transport, &parameters, random)?;
         invocation.reply.put("transport", transport.as_str());
         let answer = Value::Binary { subtype: 0, bytes: answer.into() };
         invocation.reply.put("parameters", answer);

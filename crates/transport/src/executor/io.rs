@@ -52,6 +52,11 @@ impl IoSource {
         Poll::Pending
     }
 
+    /// Whether `what` may be tried.
+    pub fn is_ready(&self, what: u8) -> bool {
+        self.ready.get() & what != 0
+    }
+
     /// Whether the session waits for an event.
     pub fn is_awaited(&self) -> bool {
         self.interest.get() != 0

@@ -1,5 +1,6 @@
 //! The part of a worker that only its own thread touches: tasks, run queue, descriptors, buffers.
 
+use super::completions::Completions;
 use super::io::IoSource;
 use super::rings::HotRings;
 use super::shared::WorkerShared;
@@ -36,6 +37,7 @@ pub(crate) struct Local {
     pub epoll: Epoll,
     pub pool: BufferPool,
     pub rings: HotRings,
+    pub completions: Completions,
 }
 
 thread_local! {
@@ -52,6 +54,7 @@ impl Local {
             epoll: Epoll::new()?,
             pool: BufferPool::new(),
             rings: HotRings::default(),
+            completions: Completions::default(),
         }))
     }
 
@@ -69,6 +72,11 @@ impl Local {
             })
             .ok()
             .flatten()
+    }
+
+    /// The worker of the calling thread.
+    pub fn current() -> Option<Rc<Local>> {
+        CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
     }
 
     /// Whether the calling thread is this worker's.

@@ -4,6 +4,7 @@
 //! request; other threads reach a worker by its mailbox, and pay for an eventfd write only if the
 //! worker sleeps.
 
+pub(crate) mod completions;
 pub(crate) mod io;
 pub(crate) mod local;
 pub(crate) mod rings;

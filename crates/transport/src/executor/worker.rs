@@ -62,7 +62,7 @@ impl Worker {
     fn wait(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.local.shared);
         let stats = &shared.stats;
-        if !self.local.rings.is_empty() && self.turn_to_rings() {
+        if self.looks_into_rings() && self.turn_to_rings() {
             return Ok(());
         }
         let mut polled = false;
@@ -72,6 +72,7 @@ impl Worker {
         if !polled {
             let sleeps = self.local.runnable() == 0
                 && self.local.rings.fall_asleep(monotonic_ns())
+                && self.local.completions.fall_asleep(monotonic_ns())
                 && shared.fall_asleep();
             let timeout = if sleeps { self.until_next_timer() } else { Some(Duration::ZERO) };
             self.local.epoll.wait(&mut self.events, timeout)?;
@@ -86,6 +87,7 @@ impl Worker {
                 self.local.dispatch(event, now_ns);
             }
         }
+        self.local.completions.take_reports();
         let mail = shared.take_mail();
         mail.wakes.into_iter().for_each(|task| self.local.push(task));
         for start in mail.starts {
@@ -100,9 +102,19 @@ impl Worker {
         Ok(())
     }
 
-    /// Looks into the hot rings. True if something came there, so that epoll can wait; but not for long.
+    /// Whether there is something to look into besides epoll.
+    fn looks_into_rings(&self) -> bool {
+        !self.local.rings.is_empty() || !self.local.completions.is_empty()
+    }
+
+    /// Looks into the hot rings and the completion queues. Whether something came.
+    fn look_into_rings(&self, now_ns: u64) -> bool {
+        self.local.rings.look(now_ns) | self.local.completions.look(now_ns)
+    }
+
+    /// The same. True if something came there, so that epoll can wait; but not for long.
     fn turn_to_rings(&mut self) -> bool {
-        let came = self.local.rings.look(monotonic_ns());
+        let came = self.look_into_rings(monotonic_ns());
         self.ring_turns = if came { self.ring_turns + 1 } else { 0 };
         if self.ring_turns > RING_TURNS_MAX || self.local.shared.is_called() {
             self.ring_turns = 0;
@@ -128,11 +140,11 @@ impl Worker {
         let shared = &self.local.shared;
         let end_ns = monotonic_ns() + spin_us * 1000;
         self.events.clear();
-        let epoll_each = if self.local.rings.is_empty() { 1 } else { SPINS_AN_EPOLL };
+        let epoll_each = if self.looks_into_rings() { SPINS_AN_EPOLL } else { 1 };
         for spins in 1u32.. {
             shared.stats.spins.add(1);
             let now_ns = monotonic_ns();
-            if self.local.rings.look(now_ns) {
+            if self.look_into_rings(now_ns) {
                 shared.stats.spin_hits.add(1);
                 return Ok(true);
             }

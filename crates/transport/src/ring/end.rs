@@ -3,13 +3,23 @@
 use super::frame::{FRAME_HEADER_BYTES, Immediate, PROBE_BYTES, decode_header};
 use super::receiver::{Frame, Receiver};
 use super::sender::{Place, Sender};
-use super::{Shape, Violation};
+use super::{RingError, Shape};
 use std::collections::VecDeque;
 
 /// What carries frames between two ends.
 ///
-/// The end asks for nothing that the credits don't allow, so nothing here waits.
+/// The end asks for nothing that the credits don't allow, nor for what there is no room for, so nothing
+/// here waits.
 pub trait Fabric {
+    /// Whether the next frame can be written now: one of the largest size, or one without bytes. Who is
+    /// told that it can't looks again when something has happened.
+    fn has_room(&mut self, _for_bytes: bool) -> bool {
+        true
+    }
+    /// Why nothing can be told or heard any more, if so.
+    fn failure(&self) -> Option<&'static str> {
+        None
+    }
     /// Puts a frame into the peer's ring at `offset`, its parts one after the other, and then tells the
     /// peer the immediate. Without a frame all parts are empty.
     fn write(&mut self, offset: u32, parts: [&[u8]; 3], immediate: u32);
@@ -79,6 +89,11 @@ impl<F: Fabric> RingEnd<F> {
         &mut self.fabric
     }
 
+    /// Why nothing goes through any more, if so.
+    pub fn failure(&self) -> Option<&'static str> {
+        self.fabric.failure()
+    }
+
     /// Whether there are bytes of the stream that were told of and not received.
     pub fn is_readable(&self) -> bool {
         !self.waiting.is_empty()
@@ -90,7 +105,7 @@ impl<F: Fabric> RingEnd<F> {
     }
 
     /// Takes note of all that the peer has told.
-    pub fn look(&mut self) -> Result<Event, Violation> {
+    pub fn look(&mut self) -> Result<Event, RingError> {
         let mut event = Event::default();
         while let Some(word) = self.fabric.next_immediate() {
             let immediate = Immediate::decode(word, self.shape)?;
@@ -98,7 +113,7 @@ impl<F: Fabric> RingEnd<F> {
             let told = match (immediate, frame) {
                 (Immediate::Credit(told), _) => told,
                 (_, Some(frame)) => decode_header(self.fabric.read_header(frame.offset)),
-                (_, None) => return Err(Violation::Immediate(word)),
+                (_, None) => return Err(RingError::Immediate(word)),
             };
             event.credit |= self.sender.acknowledged(told)?;
             match (immediate, frame) {
@@ -109,24 +124,29 @@ impl<F: Fabric> RingEnd<F> {
                 (Immediate::Probe, Some(frame)) if event.probe.is_none() => {
                     event.probe = Some(self.take_probe(&frame)?);
                 }
-                (Immediate::Probe, _) => return Err(Violation::Probe),
+                (Immediate::Probe, _) => return Err(RingError::Probe),
                 _ => self.counts.credits_in += 1,
             }
         }
         event.readable = !self.waiting.is_empty();
+        if !event.readable
+            && let Some(why) = self.fabric.failure()
+        {
+            return Err(RingError::Fabric(why));
+        }
         self.tell_if_owed();
         Ok(event)
     }
 
     /// Probes come before anything else.
-    fn take_probe(&mut self, frame: &Frame) -> Result<[u8; PROBE_BYTES as usize], Violation> {
+    fn take_probe(&mut self, frame: &Frame) -> Result<[u8; PROBE_BYTES as usize], RingError> {
         if self.counts.frames_in > 0 {
-            return Err(Violation::Probe);
+            return Err(RingError::Probe);
         }
         let mut bytes = Vec::with_capacity(PROBE_BYTES as usize);
         self.fabric.read(frame.offset + FRAME_HEADER_BYTES, PROBE_BYTES, &mut bytes);
         self.receiver.consumed(frame);
-        bytes.try_into().map_err(|_| Violation::Probe)
+        bytes.try_into().map_err(|_| RingError::Probe)
     }
 
     /// Appends what has come of the stream to `buffer`, as much as fits into its capacity. How much that was.
@@ -150,7 +170,7 @@ impl<F: Fabric> RingEnd<F> {
     }
 
     fn tell_if_owed(&mut self) {
-        if self.receiver.owes_credit() && self.sender.credit() {
+        if self.receiver.owes_credit() && self.fabric.has_room(false) && self.sender.credit() {
             self.counts.credits_out += 1;
             let immediate = self.receiver.tell_credit();
             self.fabric.write(0, [&[], &[], &[]], immediate.encode());
@@ -161,7 +181,7 @@ impl<F: Fabric> RingEnd<F> {
     pub fn send(&mut self, first: &[u8], second: &[u8]) -> usize {
         let all = first.len() + second.len();
         let mut sent = 0;
-        while sent < all {
+        while sent < all && self.fabric.has_room(true) {
             let Some(place) = self.sender.stream(all - sent) else { break };
             let end = sent + place.payload();
             let part = |bytes: &'_ [u8], before: usize| {

@@ -1,6 +1,6 @@
 //! What is written at once, and the immediate that tells of it.
 
-use super::{FRAME_ALIGN, Shape, Violation};
+use super::{FRAME_ALIGN, RingError, Shape};
 
 /// Bytes of a frame's header.
 pub const FRAME_HEADER_BYTES: u32 = 8;
@@ -35,10 +35,10 @@ impl Low {
     }
 
     /// The count that has these low bits, from `before` on, if it is at most `limit`.
-    pub fn forward(self, before: u64, limit: u64) -> Result<u64, Violation> {
+    pub fn forward(self, before: u64, limit: u64) -> Result<u64, RingError> {
         let ahead = Low::of(self.value.wrapping_sub(before as u32), self.bits).value;
         let count = before + u64::from(ahead);
-        if count <= limit { Ok(count) } else { Err(Violation::Acknowledgement) }
+        if count <= limit { Ok(count) } else { Err(RingError::Acknowledgement) }
     }
 }
 
@@ -81,7 +81,7 @@ impl Immediate {
     }
 
     /// What somebody sent, if it can be.
-    pub fn decode(word: u32, shape: Shape) -> Result<Self, Violation> {
+    pub fn decode(word: u32, shape: Shape) -> Result<Self, RingError> {
         let low = word & ((1 << KIND_SHIFT) - 1);
         match word >> KIND_SHIFT {
             STREAM if low > FRAME_HEADER_BYTES && low <= shape.frame_bytes_max() => {
@@ -92,7 +92,7 @@ impl Immediate {
                 frames: Low::of(low >> CREDIT_END_BITS, CREDIT_FRAMES_BITS),
             })),
             PROBE if low == Self::PROBE_LENGTH => Ok(Immediate::Probe),
-            _ => Err(Violation::Immediate(word)),
+            _ => Err(RingError::Immediate(word)),
         }
     }
 

@@ -40,9 +40,9 @@ pub struct Shape {
     frames: u32,
 }
 
-/// Why a session with a lying peer ends.
+/// Why a session through a ring ends: its peer lies, or what carries it has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Violation {
+pub enum RingError {
     /// An immediate that none of ours would send.
     Immediate(u32),
     /// More than the credit that was given.
@@ -51,15 +51,18 @@ pub enum Violation {
     Acknowledgement,
     /// A probe that does not carry what the handshake gave, or comes when none may.
     Probe,
+    /// The fabric has failed, for this reason.
+    Fabric(&'static str),
 }
 
-impl std::fmt::Display for Violation {
+impl std::fmt::Display for RingError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Violation::Immediate(word) => write!(f, "an impossible immediate: {word:#010x}"),
-            Violation::Overrun => f.write_str("a frame beyond the credit that was given"),
-            Violation::Acknowledgement => f.write_str("a frame that tells of impossible credit"),
-            Violation::Probe => f.write_str("a wrong probe"),
+            RingError::Immediate(word) => write!(f, "an impossible immediate: {word:#010x}"),
+            RingError::Overrun => f.write_str("a frame beyond the credit that was given"),
+            RingError::Acknowledgement => f.write_str("a frame that tells of impossible credit"),
+            RingError::Probe => f.write_str("a wrong probe"),
+            RingError::Fabric(why) => f.write_str(why),
         }
     }
 }
@@ -71,12 +74,14 @@ impl Shape {
     pub const FRAMES: std::ops::RangeInclusive<u32> = 64..=1024;
 
     /// Rings of so many bytes and frames, if these are powers of two within the limits.
-    pub fn new(bytes: u32, frames: u32) -> Option<Self> {
-        let sound = Self::BYTES.contains(&bytes)
-            && Self::FRAMES.contains(&frames)
+    pub const fn new(bytes: u32, frames: u32) -> Option<Self> {
+        let sound = *Self::BYTES.start() <= bytes
+            && bytes <= *Self::BYTES.end()
+            && *Self::FRAMES.start() <= frames
+            && frames <= *Self::FRAMES.end()
             && bytes.is_power_of_two()
             && frames.is_power_of_two();
-        sound.then_some(Shape { bytes, frames })
+        if sound { Some(Shape { bytes, frames }) } else { None }
     }
 
     /// Bytes of a ring.

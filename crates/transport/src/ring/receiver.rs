@@ -1,7 +1,7 @@
 //! The receiving side: where the frame lies that an immediate tells of, and what the peer is to be told.
 
 use super::frame::{FRAME_HEADER_BYTES, Immediate, encode_header};
-use super::{FRAME_ALIGN, PART, Shape, Violation};
+use super::{FRAME_ALIGN, PART, RingError, Shape};
 
 /// A frame in our ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,10 +42,10 @@ impl Receiver {
 
     /// The next immediate tells this. Where its frame lies, if it has one; that of a credit has been
     /// consumed with this.
-    pub fn arrived(&mut self, immediate: Immediate) -> Result<Option<Frame>, Violation> {
+    pub fn arrived(&mut self, immediate: Immediate) -> Result<Option<Frame>, RingError> {
         let frames = self.received_frames + 1;
         if frames - self.told_frames > u64::from(self.shape.frames()) {
-            return Err(Violation::Overrun);
+            return Err(RingError::Overrun);
         }
         let length = immediate.length();
         if length == 0 {
@@ -55,7 +55,7 @@ impl Receiver {
         }
         let (offset, end) = self.shape.place(self.received_end, length);
         if end - self.told_end > u64::from(self.shape.bytes()) {
-            return Err(Violation::Overrun);
+            return Err(RingError::Overrun);
         }
         (self.received_end, self.received_frames) = (end, frames);
         Ok(Some(Frame { offset, payload: length - FRAME_HEADER_BYTES, end }))

@@ -1,7 +1,7 @@
 //! The sending side: where the next frame goes in the peer's ring, and whether there is credit for it.
 
 use super::frame::{Consumed, FRAME_HEADER_BYTES, Immediate};
-use super::{FRAME_ALIGN, RESERVED_FRAMES, Shape, Violation};
+use super::{FRAME_ALIGN, RESERVED_FRAMES, RingError, Shape};
 
 /// A frame is rather cut than begun anew at the ring's start if so much lies before the ring's end.
 const CUT_BYTES_MIN: u32 = 4096;
@@ -88,7 +88,7 @@ impl Sender {
     }
 
     /// What the peer says to have consumed. Whether that is more than before.
-    pub fn acknowledged(&mut self, told: Consumed) -> Result<bool, Violation> {
+    pub fn acknowledged(&mut self, told: Consumed) -> Result<bool, RingError> {
         let unit = u64::from(FRAME_ALIGN);
         let end = told.end.forward(self.consumed_end / unit, self.sent_end / unit)? * unit;
         let frames = told.frames.forward(self.consumed_frames, self.sent_frames)?;

@@ -211,11 +211,11 @@ fn probes_pass_before_anything_else() {
     assert!(b.probe(*b"whocares") && a.look().unwrap().probe.is_some());
     assert_eq!(a.send(b"x", b""), 1);
     assert!(a.probe(*b"too late"));
-    assert_eq!(b.look(), Err(Violation::Probe));
+    assert_eq!(b.look(), Err(RingError::Probe));
 }
 
 /// A peer that says `words`, after bytes of the ring that are all `fill`.
-fn lied_to(words: &[u32], fill: u8, sent: usize) -> Result<Event, Violation> {
+fn lied_to(words: &[u32], fill: u8, sent: usize) -> Result<Event, RingError> {
     let [mut end, peer] = pair(SMALL);
     assert_eq!(end.send(&vec![1; sent], b""), sent);
     let mut own = peer.fabric.peers.borrow_mut();
@@ -229,45 +229,45 @@ fn lied_to(words: &[u32], fill: u8, sent: usize) -> Result<Event, Violation> {
 fn a_lying_peer_is_found_out() {
     let stream = |length| Immediate::Stream(length).encode();
     let quarter = SMALL.bytes / 4;
-    let table: &[(&str, &[u32], Result<(), Violation>)] = &[
+    let table: &[(&str, &[u32], Result<(), RingError>)] = &[
         ("a frame", &[stream(9)], Ok(())),
         ("the longest", &[stream(quarter)], Ok(())),
-        ("too long", &[stream(quarter + 1)], Err(Violation::Immediate(stream(quarter + 1)))),
-        ("empty", &[stream(8)], Err(Violation::Immediate(stream(8)))),
-        ("no header", &[stream(7)], Err(Violation::Immediate(stream(7)))),
-        ("nothing", &[0], Err(Violation::Immediate(0))),
-        ("kind 4", &[4 << 28 | 100], Err(Violation::Immediate(4 << 28 | 100))),
-        ("a long probe", &[3 << 28 | 17], Err(Violation::Immediate(3 << 28 | 17))),
+        ("too long", &[stream(quarter + 1)], Err(RingError::Immediate(stream(quarter + 1)))),
+        ("empty", &[stream(8)], Err(RingError::Immediate(stream(8)))),
+        ("no header", &[stream(7)], Err(RingError::Immediate(stream(7)))),
+        ("nothing", &[0], Err(RingError::Immediate(0))),
+        ("kind 4", &[4 << 28 | 100], Err(RingError::Immediate(4 << 28 | 100))),
+        ("a long probe", &[3 << 28 | 17], Err(RingError::Immediate(3 << 28 | 17))),
         ("a ring full", &[stream(quarter); 4], Ok(())),
         (
             "more than a ring",
             &[stream(quarter), stream(quarter), stream(quarter), stream(quarter), stream(9)],
-            Err(Violation::Overrun),
+            Err(RingError::Overrun),
         ),
         ("all frames", &[stream(9); 64], Ok(())),
-        ("one frame more", &[stream(9); 65], Err(Violation::Overrun)),
+        ("one frame more", &[stream(9); 65], Err(RingError::Overrun)),
         ("a credit for nothing", &[Immediate::credit(0, 0).encode()], Ok(())),
         (
             "bytes that were not sent",
             &[Immediate::credit(2, 0).encode()],
-            Err(Violation::Acknowledgement),
+            Err(RingError::Acknowledgement),
         ),
         (
             "frames that were not sent",
             &[Immediate::credit(0, 2).encode()],
-            Err(Violation::Acknowledgement),
+            Err(RingError::Acknowledgement),
         ),
         ("what was sent", &[Immediate::credit(1, 1).encode()], Ok(())),
         (
             "less than before",
             &[Immediate::credit(1, 1).encode(), Immediate::credit(0, 1).encode()],
-            Err(Violation::Acknowledgement),
+            Err(RingError::Acknowledgement),
         ),
     ];
     for (what, words, expected) in table {
         assert_eq!(lied_to(words, 0, 1).map(|_| ()), *expected, "{what}");
     }
-    assert_eq!(lied_to(&[stream(9)], 0xff, 1).map(|_| ()), Err(Violation::Acknowledgement));
+    assert_eq!(lied_to(&[stream(9)], 0xff, 1).map(|_| ()), Err(RingError::Acknowledgement));
     // The header says one unit and one frame: that was sent.
     let [mut end, peer] = pair(SMALL);
     end.send(b"x", b"");

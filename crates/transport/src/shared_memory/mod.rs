@@ -187,10 +187,10 @@ impl Fabric for SharedFabric {
 /// What a server has made for a client that wants to change over.
 #[derive(Debug)]
 pub struct Offer {
-    /// The server's end.
-    pub end: SharedEnd,
-    /// What probes carry.
-    pub probe: [u8; PROBE_BYTES as usize],
+    /// How large the rings are.
+    pub shape: Shape,
+    /// The server's side of them.
+    pub fabric: SharedFabric,
     /// The parameters for the client.
     pub answer: Vec<u8>,
     /// What goes beside the answer.
@@ -232,7 +232,7 @@ impl Offer {
         answer.extend_from_slice(&probe);
         let side = Side::Server;
         let fabric = SharedFabric { memory, layout, side, told: 0, heard: 0, own_bell, peers_bell };
-        Ok(Offer { end: RingEnd::new(shape, fabric), probe, answer, descriptors })
+        Ok(Offer { shape, fabric, answer, descriptors })
     }
 }
 

@@ -11,7 +11,7 @@ fn pair(ring_bytes: u32) -> (SharedEnd, SharedEnd) {
     let descriptors = offer.descriptors.iter().map(|fd| fd.try_clone().unwrap()).collect();
     let (client, probe) = accept(&offer.answer, descriptors).unwrap();
     assert_eq!(probe, PROBE);
-    (offer.end, client)
+    (RingEnd::new(offer.shape, offer.fabric), client)
 }
 
 fn byte(at: usize) -> u8 {

@@ -11,10 +11,12 @@ use crate::executor::rings::{Polled, RingWatch};
 use crate::executor::shared::WorkerShared;
 use crate::executor::slab::Key;
 use crate::liveness::Liveness;
+use crate::rdma::{Mailbox, RdmaMembership};
 use crate::reply::SendNow;
-use crate::ring::{PROBE_BYTES, Violation};
-use crate::shared_memory::{Offer, SharedEnd};
-use crate::upgrade::UpgradeStats;
+use crate::ring::{PROBE_BYTES, RingError};
+use crate::shared_memory::SharedFabric;
+use crate::stats::RingStats;
+use crate::upgrade::{FastTransport, Offer, ServerEnd, ServerFabric, UpgradeCounts, UpgradeStats};
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
@@ -24,29 +26,31 @@ use std::task::{Context, Poll};
 
 /// The server's end of a ring, for its session and for replies that leave early.
 pub(crate) struct RingSocket {
-    end: Mutex<SharedEnd>,
-    /// The peer has broken the rules. Kept for whoever looks next.
-    violation: Mutex<Option<Violation>>,
+    end: Mutex<ServerEnd>,
+    transport: FastTransport,
+    /// Why it can't go on. Kept for whoever looks next.
+    error: Mutex<Option<RingError>>,
     broken: AtomicBool,
     worker: Arc<WorkerShared>,
 }
 
 impl RingSocket {
-    fn end(&self) -> MutexGuard<'_, SharedEnd> {
+    fn end(&self) -> MutexGuard<'_, ServerEnd> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts what `work` moves through the ring.
-    fn counted<R>(&self, work: impl FnOnce(&mut SharedEnd) -> R) -> R {
+    fn counted<R>(&self, work: impl FnOnce(&mut ServerEnd) -> R) -> R {
         let mut end = self.end();
         let before = end.counts();
         let result = work(&mut end);
         let after = end.counts();
-        let stats = &self.worker.stats;
-        stats.ring_frames_in.add(after.frames_in - before.frames_in);
-        stats.ring_frames_out.add(after.frames_out - before.frames_out);
-        stats.ring_credits_in.add(after.credits_in - before.credits_in);
-        stats.ring_credits_out.add(after.credits_out - before.credits_out);
+        let RingStats { frames_in, frames_out, credits_in, credits_out } =
+            self.worker.stats.rings(self.transport);
+        frames_in.add(after.frames_in - before.frames_in);
+        frames_out.add(after.frames_out - before.frames_out);
+        credits_in.add(after.credits_in - before.credits_in);
+        credits_out.add(after.credits_out - before.credits_out);
         result
     }
 
@@ -60,8 +64,9 @@ impl RingSocket {
                 return sent;
             }
             // There may be credit that we have not heard of.
-            if let Err(violation) = end.look() {
-                self.note(violation);
+            let looked = end.look();
+            if let Some(error) = looked.err().or(end.failure().map(RingError::Fabric)) {
+                self.note(error);
                 return sent;
             }
             let of_second = sent.saturating_sub(first.len());
@@ -72,17 +77,17 @@ impl RingSocket {
         sent
     }
 
-    fn note(&self, violation: Violation) {
-        *self.violation.lock().unwrap_or_else(PoisonError::into_inner) = Some(violation);
+    fn note(&self, error: RingError) {
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         self.broken.store(true, Ordering::Relaxed);
     }
 
-    fn check(&self) -> Result<(), Violation> {
+    fn check(&self) -> Result<(), RingError> {
         if !self.broken.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let violation = *self.violation.lock().unwrap_or_else(PoisonError::into_inner);
-        violation.map_or(Ok(()), Err)
+        let error = *self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        error.map_or(Ok(()), Err)
     }
 }
 
@@ -92,28 +97,46 @@ impl SendNow for RingSocket {
     }
 }
 
+/// Shared memory, looked into by the worker.
 struct Arrivals(Arc<RingSocket>);
+
+impl Arrivals {
+    fn of(&self, ask: impl FnOnce(&SharedFabric) -> bool) -> bool {
+        match self.0.end().fabric() {
+            ServerFabric::Shared(fabric) => ask(fabric),
+            ServerFabric::Rdma(_) => false,
+        }
+    }
+}
 
 impl Polled for Arrivals {
     fn has_arrivals(&self) -> bool {
-        self.0.end().fabric().has_immediate()
+        self.of(SharedFabric::has_immediate)
     }
 
     fn fall_asleep(&self) -> bool {
-        self.0.end().fabric().fall_asleep()
+        self.of(SharedFabric::fall_asleep)
     }
 
     fn is_asleep(&self) -> bool {
-        self.0.end().fabric().is_asleep()
+        self.of(SharedFabric::is_asleep)
     }
+}
+
+/// How a session learns that something has come.
+enum News {
+    /// The worker looks into its ring, or its bell is rung.
+    Watched { watch: Rc<RingWatch>, io_key: Key },
+    /// Its completions are taken by the worker.
+    Delivered(Arc<Mailbox>),
 }
 
 /// See the module's head. It belongs to one session.
 pub(crate) struct Crossing {
     socket: Arc<RingSocket>,
-    watch: Rc<RingWatch>,
-    io_key: Key,
+    news: News,
     local: Rc<Local>,
+    _rdma: Option<RdmaMembership>,
     probe: [u8; PROBE_BYTES as usize],
     switched: Cell<bool>,
     /// Whether bytes of the stream have come through the ring: there is no way back.
@@ -128,21 +151,34 @@ impl Crossing {
         liveness: &Arc<Liveness>,
         stats: &Arc<UpgradeStats>,
     ) -> io::Result<Self> {
-        let io = Rc::new(IoSource::new(Arc::clone(liveness)));
-        let Offer { mut end, probe, .. } = offer;
-        let io_key = local.watch(end.fabric().bell().as_fd(), Rc::clone(&io))?;
+        let Offer { transport, mut end, probe, rdma, .. } = offer;
+        let bell = match end.fabric() {
+            ServerFabric::Shared(fabric) => {
+                let io = Rc::new(IoSource::new(Arc::clone(liveness)));
+                Ok((local.watch(fabric.bell().as_fd(), Rc::clone(&io))?, io))
+            }
+            ServerFabric::Rdma(fabric) => Err(Arc::clone(fabric.mailbox())),
+        };
         let socket = Arc::new(RingSocket {
             end: Mutex::new(end),
-            violation: Mutex::default(),
+            transport,
+            error: Mutex::default(),
             broken: AtomicBool::new(false),
             worker: Arc::clone(&local.shared),
         });
-        stats.sessions.fetch_add(1, Ordering::Relaxed);
+        let news = match bell {
+            Ok((io_key, io)) => {
+                let ring = Rc::new(Arrivals(Arc::clone(&socket)));
+                News::Watched { watch: RingWatch::new(ring, io), io_key }
+            }
+            Err(mailbox) => News::Delivered(mailbox),
+        };
+        stats.of(transport).sessions.fetch_add(1, Ordering::Relaxed);
         Ok(Crossing {
-            watch: RingWatch::new(Rc::new(Arrivals(Arc::clone(&socket))), io),
             socket,
-            io_key,
+            news,
             local: Rc::clone(local),
+            _rdma: rdma,
             probe,
             switched: Cell::new(false),
             used: Cell::new(false),
@@ -165,40 +201,69 @@ impl Crossing {
     }
 
     pub fn ready_ns(&self) -> u64 {
-        self.watch.io.ready_ns()
+        match &self.news {
+            News::Watched { watch, .. } => watch.io.ready_ns(),
+            News::Delivered(mailbox) => mailbox.taken_ns(),
+        }
+    }
+
+    /// The session ends since what carries it has failed.
+    pub fn note_failed(&self) {
+        self.counts().failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn counts(&self) -> &UpgradeCounts {
+        self.stats.of(self.socket.transport)
     }
 
     /// Ready when there are bytes of the stream here.
-    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<Result<(), Violation>> {
-        self.local.rings.touch(&self.watch);
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<Result<(), RingError>> {
+        self.touch();
         if self.look()? {
             return Poll::Ready(Ok(()));
         }
         self.wait(cx, READ)
     }
 
+    fn touch(&self) {
+        if let News::Watched { watch, .. } = &self.news {
+            self.local.rings.touch(watch);
+        }
+    }
+
     /// What comes after the last look is noticed by the worker.
     fn wait<R>(&self, cx: &mut Context<'_>, wanted: u8) -> Poll<R> {
-        self.watch.io.exhausted(READ | WRITE);
-        let _pending = self.watch.io.poll_ready(cx, wanted);
+        match &self.news {
+            News::Watched { watch, .. } => {
+                watch.io.exhausted(READ | WRITE);
+                let _pending = watch.io.poll_ready(cx, wanted);
+            }
+            News::Delivered(mailbox) => mailbox.wake_by_next(cx),
+        }
         Poll::Pending
     }
 
+    fn stop_waiting(&self) {
+        if let News::Watched { watch, .. } = &self.news {
+            watch.io.stop_waiting();
+        }
+    }
+
     /// Takes note of what has come. Whether there are bytes of the stream.
-    pub fn look(&self) -> Result<bool, Violation> {
-        self.watch.io.stop_waiting();
+    pub fn look(&self) -> Result<bool, RingError> {
+        self.stop_waiting();
         self.socket.check()?;
-        let event = self.socket.counted(SharedEnd::look)?;
+        let event = self.socket.counted(ServerEnd::look)?;
         if let Some(probe) = event.probe {
             if self.switched.get() || probe != self.probe {
-                return Err(Violation::Probe);
+                return Err(RingError::Probe);
             }
             self.socket.end().probe(probe);
             self.switched.set(true);
-            self.stats.switched.fetch_add(1, Ordering::Relaxed);
+            self.counts().switched.fetch_add(1, Ordering::Relaxed);
         }
         if event.readable && !self.switched.get() {
-            return Err(Violation::Probe);
+            return Err(RingError::Probe);
         }
         self.used.set(self.used.get() || event.readable);
         Ok(event.readable)
@@ -212,24 +277,28 @@ impl Crossing {
     }
 
     /// Ready when some of `bytes` have been taken; how many.
-    pub fn poll_send(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, Violation>> {
-        self.watch.io.stop_waiting();
+    pub fn poll_send(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, RingError>> {
+        self.stop_waiting();
         let sent = self.socket.send(bytes, &[]);
         self.socket.check()?;
         if sent > 0 {
             return Poll::Ready(Ok(sent));
         }
-        self.local.rings.touch(&self.watch);
+        self.touch();
         self.wait(cx, WRITE)
     }
 }
 
 impl Drop for Crossing {
     fn drop(&mut self) {
-        self.local.rings.forget(&self.watch);
-        // The client has the same descriptor: closing it here is not its end. It fails for none.
-        let _ = self.local.epoll.remove(self.socket.end().fabric().bell().as_fd());
-        self.local.unwatch(self.io_key);
-        self.stats.sessions.fetch_sub(1, Ordering::Relaxed);
+        if let News::Watched { watch, io_key } = &self.news {
+            self.local.rings.forget(watch);
+            if let ServerFabric::Shared(fabric) = self.socket.end().fabric() {
+                // The client has the same descriptor: closing it here is not its end. It fails for none.
+                let _ = self.local.epoll.remove(fabric.bell().as_fd());
+            }
+            self.local.unwatch(*io_key);
+        }
+        self.counts().sessions.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -64,16 +64,23 @@ impl Acceptor {
             Acceptor::Tcp(listener) => {
                 let (stream, remote) = listener.accept()?;
                 sys::set_tcp_options(stream.as_fd(), &KEEPALIVE)?;
-                let local = stream.local_addr()?.to_string();
-                let remote = remote.to_string();
-                Ok((stream.into(), Origin { remote, local, transport: "tcp", peer_user: None }))
+                let local = stream.local_addr()?;
+                let origin = Origin {
+                    remote: remote.to_string(),
+                    local: local.to_string(),
+                    transport: "tcp",
+                    address: Some(local.ip()),
+                    peer_user: None,
+                };
+                Ok((stream.into(), origin))
             }
             Acceptor::Unix(listener, path) => {
                 let (stream, _) = listener.accept()?;
                 let peer_user = peer_user(stream.as_fd()).ok();
                 let remote = "anonymous unix socket".to_owned();
                 let local = path.clone();
-                Ok((stream.into(), Origin { remote, local, transport: "unix", peer_user }))
+                let origin = Origin { remote, local, transport: "unix", address: None, peer_user };
+                Ok((stream.into(), origin))
             }
         }
     }

@@ -18,10 +18,10 @@ use crate::executor::slab::Key;
 use crate::liveness::Liveness;
 use crate::pool::RECEIVE_BYTES;
 use crate::reply::ReplyBuf;
-use crate::ring::Violation;
-use crate::shared_memory::Offer;
+use crate::ring::RingError;
 use crate::shared_memory::sys::send_with_descriptors;
 use crate::sys::{monotonic_ns, peek};
+use crate::upgrade::Offer;
 use kauri_base::limits::MESSAGE_BYTES_MAX;
 use kauri_base::log::{self, Attr};
 use kauri_wire::{HEADER_BYTES, checked_length, claimed_length};
@@ -152,7 +152,7 @@ impl StreamSession {
             return self.io.poll_ready(cx, READ).map(|()| Ok(Way::Stream));
         };
         if let Poll::Ready(readable) = crossing.poll_readable(cx) {
-            return Poll::Ready(readable.map(|()| Way::Ring).map_err(|v| self.log_violation(v)));
+            return Poll::Ready(readable.map(|()| Way::Ring).map_err(|e| self.end_by(e)));
         }
         if self.io.poll_ready(cx, READ).is_pending() {
             return Poll::Pending;
@@ -176,14 +176,26 @@ impl StreamSession {
             Ok(0) | Err(_) => Poll::Ready(match crossing.look() {
                 Ok(true) => Ok(Way::Ring),
                 Ok(false) => Err(SessionEnd::PeerClosed),
-                Err(violation) => Err(self.log_violation(violation)),
+                Err(error) => Err(self.end_by(error)),
             }),
         }
     }
 
-    fn log_violation(&self, violation: Violation) -> SessionEnd {
-        self.log_malformed(&violation.to_string());
-        SessionEnd::Malformed
+    /// The session ends by its ring.
+    fn end_by(&self, error: RingError) -> SessionEnd {
+        let RingError::Fabric(why) = error else {
+            self.log_malformed(&error.to_string());
+            return SessionEnd::Malformed;
+        };
+        if let Some(crossing) = &self.crossing {
+            crossing.note_failed();
+        }
+        let attr = Attr::new()
+            .str("error", why)
+            .str("remote", &self.info.remote)
+            .num("connectionId", self.info.id);
+        log::warning("NETWORK", 7_100_022, &self.ctx(), "RDMA session failed", attr);
+        SessionEnd::PeerClosed
     }
 
     fn log_malformed(&self, error: &str) {
@@ -202,7 +214,7 @@ impl StreamSession {
         crossing.receive(&mut self.inbox.bytes);
     }
 
-    /// Sends the answer that offers shared memory, with the descriptors beside it.
+    /// Sends the answer that offers another transport, with the descriptors that go beside it.
     /// What fails leaves the session as it was.
     fn send_offer(&mut self, mut offer: Box<Offer>, reply: &[u8]) -> io::Result<usize> {
         if self.inbox.unread().len() > claimed_length(self.inbox.unread()).unwrap_or(0) as usize {
@@ -212,10 +224,13 @@ impl StreamSession {
         }
         let descriptors = std::mem::take(&mut offer.descriptors);
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-        let stats = self.info.upgrade.stats();
+        let stats = &self.info.upgrade.stats;
         let sent =
             Crossing::open(*offer, &self.local, &self.liveness, stats).and_then(|crossing| {
-                let sent = send_with_descriptors(self.socket.fd(), reply, &descriptors)?;
+                let sent = match descriptors.is_empty() {
+                    true => self.socket.send(reply)?,
+                    false => send_with_descriptors(self.socket.fd(), reply, &descriptors)?,
+                };
                 self.crossing = Some(crossing);
                 Ok(sent)
             });
@@ -390,7 +405,7 @@ impl Session for StreamSession {
                 }
                 match crossing.poll_send(cx, reply.unsent()) {
                     Poll::Ready(Ok(count)) => reply.note_sent(count),
-                    Poll::Ready(Err(v)) => return Poll::Ready(Err(self.log_violation(v))),
+                    Poll::Ready(Err(v)) => return Poll::Ready(Err(self.end_by(v))),
                     Poll::Pending => return Poll::Pending,
                 }
                 continue;

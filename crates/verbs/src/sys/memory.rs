@@ -255,6 +255,19 @@ impl MemoryRegion {
         Ok(())
     }
 
+    /// The same, to the end of `into`.
+    pub fn append_to(&self, offset: usize, len: usize, into: &mut Vec<u8>) -> Result<()> {
+        self.check(offset, len)?;
+        into.reserve(len);
+        // SAFETY: as in `read`; there is room for `len` bytes, which are initialised by the copy.
+        unsafe {
+            let end = into.as_mut_ptr().add(into.len());
+            ptr::copy_nonoverlapping(self.share.start().add(offset), end, len);
+            into.set_len(into.len() + len);
+        }
+        Ok(())
+    }
+
     /// Copies bytes in. Those that a posted request sends must not be among them, or it sends either.
     pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<()> {
         self.check(offset, from.len())?;

@@ -51,6 +51,7 @@ const SECTIONS: &[Section] = &[
     section("opcountersRepl", sections::op_counters_of_replication),
     section("security", sections::nothing),
     section("sharedMemory", transport::shared_memory),
+    section("rdma", transport::rdma),
     section("storageEngine", sections::storage_engine),
     section("transactions", sections::transactions),
     section("transportStages", transport::stages),

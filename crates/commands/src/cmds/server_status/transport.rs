@@ -2,6 +2,8 @@
 
 use crate::invocation::Invocation;
 use kauri_bson::DocWriter;
+use kauri_transport::rdma::Counters;
+use kauri_transport::upgrade::{FastTransport, RdmaService};
 use kauri_transport::{HistogramSnapshot, Stage};
 
 pub fn connections(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
@@ -27,12 +29,70 @@ pub fn network(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
 
 /// Sessions that have changed over to shared memory, and frames through their rings.
 pub fn shared_memory(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let counts = invocation.transport.shared_memory();
+    fast_transport(invocation, out, FastTransport::SharedMemory);
+}
+
+/// The same over RDMA, why it was refused, and what was done with the device.
+pub fn rdma(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let service = invocation.session.upgrade.rdma();
+    match &**service {
+        RdmaService::Off => out.put("state", "off"),
+        RdmaService::Absent(why) => {
+            out.put("state", "absent");
+            out.put("reason", why.as_str());
+        }
+        RdmaService::On(host) => {
+            out.put("state", "on");
+            out.put("device", host.device());
+        }
+    }
+    fast_transport(invocation, out, FastTransport::Rdma);
+    let mut refusals = out.document("refusals");
+    for (name, count) in invocation.transport.rdma_refusals() {
+        refusals.put(name, count as i64);
+    }
+    drop(refusals);
+    if let RdmaService::On(host) = &**service {
+        device(&host.counters(), &mut out.document("verbs"));
+    }
+}
+
+fn device(counters: &Counters, out: &mut DocWriter<'_>) {
+    for (name, count) in [
+        ("sendsPosted", counters.sends_posted),
+        ("sendRequests", counters.send_requests),
+        ("sendRequestsInline", counters.send_requests_inline),
+        ("sendRequestsSignalled", counters.send_requests_signalled),
+        ("sendBytes", counters.send_bytes),
+        ("receivesPosted", counters.receives_posted),
+        ("receiveRequests", counters.receive_requests),
+        ("completions", counters.completions),
+        ("completionErrors", counters.completion_errors),
+        ("polls", counters.polls),
+        ("pollsEmpty", counters.polls_empty),
+        ("arms", counters.arms),
+        ("channelEvents", counters.channel_events),
+        ("registrations", counters.registrations),
+        ("deregistrations", counters.deregistrations),
+        ("pinnedBytes", counters.pinned_bytes),
+        ("windowsAllocated", counters.windows_allocated),
+        ("windowsDeallocated", counters.windows_deallocated),
+        ("queuePairsCreated", counters.queue_pairs_created),
+        ("queuePairsDestroyed", counters.queue_pairs_destroyed),
+        ("leaks", counters.leaks),
+    ] {
+        out.put(name, count as i64);
+    }
+}
+
+fn fast_transport(invocation: &Invocation<'_>, out: &mut DocWriter<'_>, transport: FastTransport) {
+    let counts = invocation.transport.fast_transport(transport);
     out.put("sessions", counts.sessions as i64);
     out.put("offered", counts.offered as i64);
     out.put("switched", counts.switched as i64);
     out.put("withdrawn", counts.withdrawn as i64);
     out.put("refused", counts.refused as i64);
+    out.put("failed", counts.failed as i64);
     out.put("framesIn", counts.frames_in as i64);
     out.put("framesOut", counts.frames_out as i64);
     out.put("creditsIn", counts.credits_in as i64);

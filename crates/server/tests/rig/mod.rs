@@ -1,0 +1,224 @@
+//! What the tests of sessions begin with: a server of their own, clients, and what is asked of it.
+#![allow(dead_code, reason = "each program uses its part")]
+
+pub mod suite;
+
+use kauri_bson::{DocBuf, Value, doc};
+use kauri_client::{ClientError, Connection, Uri};
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+#[track_caller]
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let ends = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !is_so() {
+        assert!(std::time::Instant::now() < ends, "not within a minute: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// The program; under another one that checks it, if the environment names that.
+pub fn kauri() -> Command {
+    let built = option_env!("CARGO_BIN_EXE_kauri").map(str::to_owned);
+    let program = built.or_else(|| std::env::var("KAURI").ok()).expect("KAURI: the program's path");
+    let under = std::env::var("KAURI_TEST_UNDER").unwrap_or_default();
+    let mut words = under.split_whitespace();
+    let Some(checker) = words.next() else { return Command::new(program) };
+    let mut command = Command::new(checker);
+    command.args(words).arg(program);
+    command
+}
+
+/// How a client reaches the server. With the fast ones nothing else will do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    Tcp,
+    Unix,
+    SharedMemory,
+    Rdma,
+}
+
+impl Way {
+    /// The section of `serverStatus` that counts its frames.
+    pub fn section(self) -> &'static str {
+        match self {
+            Way::Rdma => "rdma",
+            _ => "sharedMemory",
+        }
+    }
+}
+
+/// The address that the server listens on besides its Unix domain socket.
+pub fn address() -> String {
+    std::env::var("KAURI_TEST_RDMA_ADDRESS").unwrap_or_else(|_| "127.0.0.1".to_owned())
+}
+
+pub struct Server {
+    pub child: Child,
+    pub place: PathBuf,
+    pub port: u16,
+    pub log: Arc<Mutex<String>>,
+}
+
+impl Server {
+    pub fn start(name: &str, args: &[&str]) -> Server {
+        let place = std::env::temp_dir().join(format!("kauri-shm-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&place);
+        std::fs::create_dir_all(place.join("db")).unwrap();
+        let port = TcpListener::bind((address(), 0)).unwrap().local_addr().unwrap().port();
+        let mut child = kauri()
+            .args(["serve", "--segmentSizeMB", "32", "--workers", "2", "--port", &port.to_string()])
+            .args(["--bind_ip", &address()])
+            .args(["--setParameter", "enableTestCommands=1", "--unixSocketPrefix"])
+            .arg(&place)
+            .arg("--dbpath")
+            .arg(place.join("db"))
+            .args(args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut told = String::new();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        while !told.contains("Waiting for connections") {
+            assert!(lines.read_line(&mut told).unwrap() > 0, "{told}");
+        }
+        let log = Arc::new(Mutex::new(told));
+        let kept = Arc::clone(&log);
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
+                kept.lock().unwrap().push_str(&line);
+                line.clear();
+            }
+        });
+        Server { child, place, port, log }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.place.join(format!("mongodb-{}.sock", self.port))
+    }
+
+    pub fn uri(&self, options: &str) -> Uri {
+        let socket = self.socket().display().to_string().replace('/', "%2F");
+        format!("mongodb://{socket}/?{options}").parse().unwrap()
+    }
+
+    pub fn connect(&self, options: &str) -> Connection {
+        Connection::open(&self.uri(options)).unwrap()
+    }
+
+    /// Connects this way and no other.
+    pub fn connect_by(&self, way: Way, options: &str) -> Result<Connection, ClientError> {
+        let socket = self.socket().display().to_string().replace('/', "%2F");
+        let tcp = format!("{}:{}", address(), self.port);
+        let (host, wanted) = match way {
+            Way::Tcp => (tcp, "sharedMemory=off&rdma=off"),
+            Way::Unix => (socket, "sharedMemory=off"),
+            Way::SharedMemory => (socket, "sharedMemory=require"),
+            Way::Rdma => (tcp, "rdma=require"),
+        };
+        let uri = format!("mongodb://{host}/?{wanted}&socketTimeoutMS=60000&{options}");
+        let connection = Connection::open(&uri.parse()?)?;
+        assert_eq!(format!("{:?}", connection.transport()), format!("{way:?}"));
+        Ok(connection)
+    }
+
+    pub fn open(&self, way: Way) -> Connection {
+        self.connect_by(way, "").unwrap()
+    }
+
+    /// A number of `serverStatus`, by its dotted path.
+    pub fn status(&self, path: &str) -> i64 {
+        let mut connection = self.connect("sharedMemory=off");
+        let mut doc = connection.command("admin", &doc! { "serverStatus" => 1 }).unwrap();
+        let (sections, last) = path.rsplit_once('.').unwrap();
+        for part in sections.split('.') {
+            doc = doc.as_doc().get(part).unwrap().as_doc().unwrap().to_buf();
+        }
+        doc.as_doc().value(last).to_i64_saturating().unwrap()
+    }
+
+    /// Frames and credit frames, in and out, through the rings of this way's transport.
+    pub fn counts(&self, way: Way) -> [i64; 4] {
+        ["framesIn", "framesOut", "creditsIn", "creditsOut"]
+            .map(|count| self.status(&format!("{}.{count}", way.section())))
+    }
+
+    /// Waits until a number of `serverStatus` is this.
+    pub fn until(&self, path: &str, expected: i64) {
+        eventually(path, || self.status(path) == expected);
+    }
+
+    /// Waits until the log has these words so often.
+    pub fn tells(&self, words: &str, times: usize) {
+        eventually(words, || self.log.lock().unwrap().matches(words).count() >= times);
+    }
+
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// Descriptors that its workers watch.
+    pub fn watched(&self) -> usize {
+        let infos = std::fs::read_dir(format!("/proc/{}/fdinfo", self.child.id())).unwrap();
+        // One that is closed meanwhile watches nothing.
+        let texts = infos.map(|info| std::fs::read_to_string(info.unwrap().path()));
+        let lines = |text: String| text.lines().filter(|line| line.starts_with("tfd:")).count();
+        texts.map(|text| text.map_or(0, lines)).sum()
+    }
+
+    pub fn mappings(&self) -> usize {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap();
+        maps.lines().filter(|line| line.contains("kauri-session")).count()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.place);
+    }
+}
+
+pub fn payload(bytes: usize, seed: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at.wrapping_mul(seed * 2 + 77) >> 5) as u8).collect()
+}
+
+pub fn insert(id: i32, bytes: usize) -> DocBuf {
+    let value = Value::Binary { subtype: 0, bytes: payload(bytes, id as usize).into() };
+    let document = doc! { "_id" => id, "x" => value };
+    doc! { "insert" => "c", "documents" => kauri_bson::array![document] }
+}
+
+pub fn find(id: i32) -> DocBuf {
+    let filter = doc! { "_id" => id };
+    doc! { "find" => "c", "filter" => filter, "singleBatch" => true }
+}
+
+/// The payload in a reply to `find`.
+pub fn found(reply: &DocBuf) -> Vec<u8> {
+    let cursor = reply.as_doc().get("cursor").unwrap().as_doc().unwrap();
+    let batch = cursor.get("firstBatch").unwrap().as_doc().unwrap();
+    let document = batch.first().unwrap().as_doc().unwrap();
+    match document.value("x") {
+        Value::Binary { bytes, .. } => bytes.into_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Has the next command of this name take so long.
+pub fn block(connection: &mut Connection, name: &str, millis: i32) {
+    let command = DocBuf::build(|out| {
+        out.put("configureFailPoint", "failCommand");
+        out.put("mode", doc! { "times" => 1 });
+        let mut data = out.document("data");
+        data.put("failCommands", kauri_bson::array![name]);
+        data.put("blockConnection", true);
+        data.put("blockTimeMS", millis);
+    });
+    connection.command("admin", &command).unwrap();
+}

@@ -1,0 +1,103 @@
+//! What every transport has to do for its sessions.
+
+use super::{Server, Way, eventually, find, found, insert, payload};
+use kauri_bson::{DocBuf, Value, doc};
+use kauri_client::ClientError;
+
+const SIZES: [usize; 12] =
+    [0, 1, 100, 1000, 4000, 16_300, 65_500, 65_536, 70_000, 300_000, 5 << 20, (16 << 20) - 100];
+
+/// They come back as they were, and nothing of it goes by a socket that should not.
+pub fn documents_of_all_sizes(server: &Server, way: Way, options: &str) {
+    let mut connection = server.connect_by(way, options).unwrap();
+    connection.command("test", &doc! { "drop" => "c" }).ok();
+    let socket_sends =
+        || (0..2).map(|w| server.status(&format!("transportWorkers.{w}.sends"))).sum::<i64>();
+    let (before, frames) = (socket_sends(), server.counts(way));
+    for (id, bytes) in SIZES.into_iter().enumerate() {
+        connection.command("test", &insert(id as i32, bytes)).unwrap();
+    }
+    for (id, bytes) in SIZES.into_iter().enumerate() {
+        let reply = connection.command("test", &find(id as i32)).unwrap();
+        assert!(found(&reply) == payload(bytes, id), "{bytes} bytes, {options}");
+    }
+    if matches!(way, Way::SharedMemory | Way::Rdma) {
+        // Each look at the status is a connection over the socket: hello and two looks a piece.
+        assert!(socket_sends() - before <= 16);
+        assert!(server.counts(way)[0] - frames[0] >= 24);
+    }
+}
+
+pub fn a_request_and_its_reply_are_one_frame_each(server: &Server, way: Way) {
+    let mut connection = server.open(way);
+    connection.command("test", &insert(1, 1000)).unwrap();
+    let before = server.counts(way);
+    for _ in 0..1000 {
+        assert_eq!(found(&connection.command("test", &find(1)).unwrap()).len(), 1000);
+    }
+    let spent: Vec<_> = before.iter().zip(server.counts(way)).map(|(b, a)| a - b).collect();
+    assert_eq!(spent, [1000, 1000, 0, 0]);
+}
+
+pub fn many_requests_in_a_row(server: &Server, way: Way) {
+    let mut connection = server.open(way);
+    connection.command("test", &doc! { "drop" => "c" }).ok();
+    connection.command("test", &insert(1, 20_000)).unwrap();
+    // More than both rings hold: the server waits for credit while requests are still coming.
+    let filler = "x".repeat(900);
+    let mut command = find(1);
+    command = DocBuf::build(|out| {
+        out.put_all(command.as_doc());
+        out.put("comment", filler.as_str());
+    });
+    let ids: Vec<i32> = (0..2000).map(|_| connection.send("test", &command).unwrap()).collect();
+    for id in ids {
+        let reply = connection.receive().unwrap();
+        assert_eq!(reply.response_to, id);
+        assert_eq!(found(&reply.checked().unwrap()).len(), 20_000);
+    }
+}
+
+pub fn a_large_request_and_a_large_reply(server: &Server, way: Way, options: &str) {
+    let mut connection = server.connect_by(way, options).unwrap();
+    connection.command("test", &doc! { "drop" => "c" }).ok();
+    connection.command("test", &insert(1, 12 << 20)).unwrap();
+    connection.send("test", &find(1)).unwrap();
+    // The server has filled the ring, and waits for credit.
+    server.until("connections.active", 2);
+    eventually("the ring is full", || {
+        let before = server.counts(way)[1];
+        before > 0 && before == server.counts(way)[1]
+    });
+    connection.send("test", &insert(2, 5 << 20)).unwrap();
+    assert_eq!(found(&connection.receive().unwrap().checked().unwrap()).len(), 12 << 20);
+    connection.receive().unwrap().checked().unwrap();
+}
+
+/// Each session has a request in flight at the same time.
+pub fn cursors_errors_and_many_sessions(server: &Server, way: Way, sessions: usize) {
+    let mut connections: Vec<_> = (0..sessions).map(|_| server.open(way)).collect();
+    let documents =
+        |from: i32| Value::array((from..from + 100).map(|id| Value::from(doc! { "_id" => id })));
+    for (at, connection) in connections.iter_mut().enumerate() {
+        let command = doc! { "insert" => "many", "documents" => documents(at as i32 * 100) };
+        connection.send("test", &command).unwrap();
+    }
+    for connection in &mut connections {
+        connection.receive().unwrap().checked().unwrap();
+    }
+    let reply = connections[7].command("test", &doc! { "find" => "many" }).unwrap();
+    let cursor = reply.as_doc().get("cursor").unwrap().as_doc().unwrap();
+    let id = cursor.value("id").to_i64_saturating().unwrap();
+    assert_ne!(id, 0);
+    let more = doc! { "getMore" => id, "collection" => "many" };
+    let reply = connections[7].command("test", &more).unwrap();
+    let cursor = reply.as_doc().get("cursor").unwrap().as_doc().unwrap();
+    assert_eq!(cursor.get("nextBatch").unwrap().as_doc().unwrap().count(), sessions * 100 - 101);
+    let error = connections[8].command("test", &doc! { "nonsense" => 1 }).unwrap_err();
+    assert!(matches!(error, ClientError::Command(error) if error.code().number() == 59));
+    let section = format!("{}.sessions", way.section());
+    assert_eq!(server.status(&section), sessions as i64);
+    drop(connections);
+    server.until(&section, 0);
+}

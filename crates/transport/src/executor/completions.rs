@@ -1,0 +1,65 @@
+//! A worker's completion queues: taken from while it is awake, watched by epoll while it sleeps.
+
+use super::io::{IoSource, READ};
+use super::local::Local;
+use crate::rdma::WorkerQueues;
+use kauri_verbs::CompletionQueue;
+use std::cell::{OnceCell, RefCell};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// See the module's head. Empty until the worker's first session over RDMA.
+#[derive(Default)]
+pub(crate) struct Completions {
+    queues: OnceCell<Arc<WorkerQueues>>,
+    /// Told when the queue of the same place reports something.
+    reports: RefCell<Vec<Rc<IoSource>>>,
+}
+
+impl Completions {
+    /// The worker's queues, from now on.
+    pub fn set_up(&self, queues: &Arc<WorkerQueues>) {
+        let _ = self.queues.set(Arc::clone(queues));
+    }
+
+    /// Watches one more queue of them.
+    pub fn watch(&self, local: &Local, queue: &CompletionQueue) {
+        let report = Rc::new(IoSource::new(Arc::default()));
+        if let Some(channel) = queue.channel() {
+            // Without it a sleeping worker hears late of what completes: by its next timer or event.
+            let _ = local.watch(channel.as_fd(), Rc::clone(&report));
+        }
+        self.reports.borrow_mut().push(report);
+    }
+
+    fn used(&self) -> Option<&Arc<WorkerQueues>> {
+        self.queues.get().filter(|queues| !queues.is_empty())
+    }
+
+    /// Whether there is no session over RDMA.
+    pub fn is_empty(&self) -> bool {
+        self.used().is_none()
+    }
+
+    /// Tells sessions what has completed for them. Whether there was anything.
+    pub fn look(&self, now_ns: u64) -> bool {
+        self.used().is_some_and(|queues| queues.look(now_ns))
+    }
+
+    /// Before the worker sleeps. False if something has completed, which the sessions were told.
+    pub fn fall_asleep(&self, now_ns: u64) -> bool {
+        self.used().is_none_or(|queues| queues.fall_asleep(now_ns))
+    }
+
+    /// After it has slept: takes the queues' reports.
+    pub fn take_reports(&self) {
+        let Some(queues) = self.queues.get() else { return };
+        for (index, report) in self.reports.borrow().iter().enumerate() {
+            if report.is_ready(READ) {
+                report.exhausted(READ);
+                queues.heard(index);
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The server's side: its device, what it lets sessions have of it, and the offers that it makes them.
+
+use super::parameters::Parameters;
+use super::queues::{Membership, WorkerQueues};
+use super::{Mailbox, RdmaFabric, SESSION_BYTES, queue_pair_options};
+use crate::executor::local::Local;
+use crate::ring::Shape;
+use crate::sys::monotonic_ns;
+use kauri_base::log::{self, Attr};
+use kauri_base::{Error, ErrorCode, RandomSource};
+use kauri_verbs::{
+    Access, AsyncEvent, Counters, Device, GidEntry, ProtectionDomain, QueuePair, Verbs, choose_gid,
+};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How long a device may take to bind a window: no packet has to be sent for that.
+const BIND_NS_MAX: u64 = 200_000_000;
+
+/// How a server uses RDMA.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RdmaOptions {
+    /// The device's name; by default the first that has an active port.
+    pub device: Option<String>,
+    /// Its port; by default the one of the GID.
+    pub port: Option<u8>,
+    /// The GID's place in the port's table; by default the one of the address that a client has come to.
+    pub gid_index: Option<u8>,
+    /// Most bytes to be pinned.
+    pub pinned_bytes_max: u64,
+}
+
+/// Why a session gets no RDMA.
+#[derive(Debug)]
+pub enum RdmaRefusal {
+    /// It is switched off.
+    Off,
+    /// The server has no device.
+    NoDevice(String),
+    /// It has not come by TCP.
+    NotTcp,
+    /// The device can't be reached by the address that the client has come to.
+    NoGid(IpAddr),
+    /// What the client says of itself can't be.
+    Parameters(&'static str),
+    /// No more memory may be pinned.
+    Memory(u64),
+    /// The device refuses.
+    Device(kauri_verbs::Error),
+}
+
+impl RdmaRefusal {
+    /// The names in `serverStatus`.
+    pub const NAMES: [&'static str; 7] =
+        ["off", "noDevice", "notTcp", "noGid", "parameters", "memory", "device"];
+
+    pub(crate) fn index(&self) -> usize {
+        match self {
+            RdmaRefusal::Off => 0,
+            RdmaRefusal::NoDevice(_) => 1,
+            RdmaRefusal::NotTcp => 2,
+            RdmaRefusal::NoGid(_) => 3,
+            RdmaRefusal::Parameters(_) => 4,
+            RdmaRefusal::Memory(_) => 5,
+            RdmaRefusal::Device(_) => 6,
+        }
+    }
+
+    /// What the client is told.
+    pub fn to_error(&self) -> Error {
+        let code = match self {
+            RdmaRefusal::Parameters(_) => ErrorCode::BadValue,
+            RdmaRefusal::Memory(_) | RdmaRefusal::Device(_) => ErrorCode::ExceededMemoryLimit,
+            _ => ErrorCode::IllegalOperation,
+        };
+        Error::new(code, self.to_string())
+    }
+}
+
+impl std::fmt::Display for RdmaRefusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RdmaRefusal::Off => f.write_str("RDMA is switched off (--rdma)"),
+            RdmaRefusal::NoDevice(why) => write!(f, "the server has no RDMA: {why}"),
+            RdmaRefusal::NotTcp => f.write_str("RDMA is for sessions over TCP"),
+            RdmaRefusal::NoGid(address) => {
+                write!(f, "the server's RDMA device is not reached by its address {address}")
+            }
+            RdmaRefusal::Parameters(why) => f.write_str(why),
+            RdmaRefusal::Memory(max) => {
+                write!(f, "sessions over RDMA may pin no more than {max} bytes (--rdmaMemoryMB)")
+            }
+            RdmaRefusal::Device(error) => write!(f, "no RDMA for this session: {error}"),
+        }
+    }
+}
+
+/// What a server has made for a client that wants to change over.
+pub(crate) struct RdmaOffer {
+    pub fabric: RdmaFabric,
+    pub membership: RdmaMembership,
+    pub shape: Shape,
+    /// The parameters for the client, without what probes carry.
+    pub answer: Vec<u8>,
+}
+
+/// A session's part of the device, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct RdmaMembership {
+    host: Arc<RdmaHost>,
+    _membership: Option<Membership>,
+}
+
+impl Drop for RdmaMembership {
+    fn drop(&mut self) {
+        self.host.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// See the module's head.
+pub struct RdmaHost {
+    device: Device,
+    domain: ProtectionDomain,
+    options: RdmaOptions,
+    /// Sessions that have something of the device.
+    sessions: AtomicU64,
+    workers: Mutex<Vec<Option<Arc<WorkerQueues>>>>,
+}
+
+impl std::fmt::Debug for RdmaHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RdmaHost({})", self.device.name())
+    }
+}
+
+impl RdmaHost {
+    /// Opens the device.
+    pub fn open(options: RdmaOptions) -> kauri_verbs::Result<RdmaHost> {
+        let verbs = Verbs::load()?;
+        let device = match &options.device {
+            Some(name) => verbs.open(name)?,
+            None => verbs.open_active()?.0,
+        };
+        let limits = device.limits()?;
+        if !limits.windows_type_2 {
+            return Err(kauri_verbs::Error::NoWindows);
+        }
+        if let Some(port) = options.port {
+            device.port(port)?;
+        }
+        let domain = device.protection_domain()?;
+        let sessions = AtomicU64::new(0);
+        let host = RdmaHost { device, domain, options, sessions, workers: Mutex::default() };
+        if let Some(index) = host.options.gid_index {
+            host.given_gid(index).ok_or(kauri_verbs::Error::NoActivePort)?;
+        }
+        Ok(host)
+    }
+
+    /// The device's name.
+    pub fn device(&self) -> &str {
+        self.device.name()
+    }
+
+    /// What has been done with the device.
+    pub fn counters(&self) -> Counters {
+        self.device.counters()
+    }
+
+    fn is_of_port(&self, entry: &GidEntry) -> bool {
+        self.options.port.is_none_or(|port| entry.port == port)
+    }
+
+    fn given_gid(&self, index: u8) -> Option<GidEntry> {
+        let table = self.device.gids().ok()?;
+        table.into_iter().find(|entry| self.is_of_port(entry) && entry.index == index)
+    }
+
+    fn gid(&self, address: IpAddr) -> Option<GidEntry> {
+        match self.options.gid_index {
+            Some(index) => self.given_gid(index),
+            None => {
+                let mut table = self.device.gids().ok()?;
+                table.retain(|entry| self.is_of_port(entry));
+                choose_gid(&table, address)
+            }
+        }
+    }
+
+    /// Logs what the device has told unasked.
+    pub(crate) fn note_events(&self) {
+        while let Ok(Some(event)) = self.device.async_event() {
+            let attr = Attr::new().str("device", self.device()).str("event", format!("{event:?}"));
+            let msg = "RDMA device event";
+            match event {
+                AsyncEvent::DeviceFatal
+                | AsyncEvent::PortDown { .. }
+                | AsyncEvent::QueuePairFatal { .. }
+                | AsyncEvent::CompletionQueueError => {
+                    log::warning("NETWORK", 7_100_020, "rdma", msg, attr);
+                }
+                _ => log::info("NETWORK", 7_100_021, "rdma", msg, attr),
+            }
+        }
+    }
+
+    /// The queues of the calling thread's worker, watched by it.
+    fn queues(&self, local: &Rc<Local>) -> kauri_verbs::Result<Arc<WorkerQueues>> {
+        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = local.shared.id;
+        if workers.len() <= id {
+            workers.resize(id + 1, None);
+        }
+        let Some(place) = workers.get_mut(id) else {
+            return Err(kauri_verbs::Error::Argument("a worker without a place"));
+        };
+        if let Some(queues) = place {
+            return Ok(Arc::clone(queues));
+        }
+        let queues = Arc::new(WorkerQueues::new(&self.device)?);
+        local.completions.set_up(&queues);
+        Ok(Arc::clone(place.insert(queues)))
+    }
+
+    /// Makes what a client asks for that has come to this address. To be called on the session's worker.
+    pub(crate) fn offer(
+        self: &Arc<Self>,
+        local: &Rc<Local>,
+        address: IpAddr,
+        parameters: &[u8],
+        random: &dyn RandomSource,
+    ) -> Result<RdmaOffer, RdmaRefusal> {
+        self.note_events();
+        let peer = Parameters::decode_request(parameters).map_err(RdmaRefusal::Parameters)?;
+        let gid = self.gid(address.to_canonical()).ok_or(RdmaRefusal::NoGid(address))?;
+        let sessions = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut membership = RdmaMembership { host: Arc::clone(self), _membership: None };
+        if sessions * SESSION_BYTES > self.options.pinned_bytes_max {
+            return Err(RdmaRefusal::Memory(self.options.pinned_bytes_max));
+        }
+        let made = self.make(local, gid, &peer, random.next_u64());
+        let (fabric, member) = made.map_err(RdmaRefusal::Device)?;
+        membership._membership = Some(member);
+        let answer =
+            Parameters { shape: peer.shape, endpoint: fabric.endpoint(), ring: fabric.ring() };
+        Ok(RdmaOffer { fabric, membership, shape: peer.shape, answer: answer.encode() })
+    }
+
+    fn make(
+        &self,
+        local: &Rc<Local>,
+        gid: GidEntry,
+        peer: &Parameters,
+        random: u64,
+    ) -> kauri_verbs::Result<(RdmaFabric, Membership)> {
+        let queues = self.queues(local)?;
+        let (queue, is_new) = queues.queue()?;
+        if is_new {
+            local.completions.watch(local, &queue);
+        }
+        let mailbox = Arc::new(Mailbox::default());
+        let member = queues.join(&mailbox);
+        let options = queue_pair_options(member.key(), gid, random);
+        let pair = QueuePair::new(&self.domain, &queue, &options)?;
+        let access = Access::WINDOW | Access::LOCAL_WRITE;
+        let mut fabric = RdmaFabric::new(&self.domain, pair, access, mailbox)?;
+        fabric.connect(&peer.endpoint, peer.ring)?;
+        fabric.bind(&self.domain)?;
+        let began_ns = monotonic_ns();
+        while !fabric.mailbox().is_bound() {
+            let now_ns = monotonic_ns();
+            queues.look(now_ns);
+            if fabric.mailbox().failure().is_some() || now_ns - began_ns > BIND_NS_MAX {
+                return Err(kauri_verbs::Error::WindowState);
+            }
+            std::hint::spin_loop();
+        }
+        Ok((fabric, member))
+    }
+}

@@ -1,0 +1,174 @@
+//! What has completed for one session: who takes completions off their queue puts it here, and the
+//! session's fabric takes it out.
+
+use kauri_verbs::{Completion, CompletionKind, Status};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub struct Mailbox {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What the peer has told and nobody has heard. Bounded by the receives that are posted.
+    immediates: VecDeque<u32>,
+    /// The number of the newest send that is known to have completed.
+    sent: u64,
+    bound: bool,
+    failure: Option<&'static str>,
+    /// Who waits for the next completion.
+    waker: Option<Waker>,
+    /// When the newest completion was taken.
+    taken_ns: u64,
+}
+
+impl Mailbox {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a completion of the session's queue pair in, and wakes who waits for it.
+    pub fn deliver(&self, completion: &Completion, now_ns: u64) {
+        let mut state = self.lock();
+        state.taken_ns = now_ns;
+        match (completion.status, completion.kind, completion.immediate) {
+            (Status::Success, CompletionKind::ReceiveImmediate, Some(immediate)) => {
+                state.immediates.push_back(immediate);
+            }
+            (Status::Success, CompletionKind::Write, _) => state.sent = completion.id,
+            (Status::Success, CompletionKind::BindWindow, _) => state.bound = true,
+            (Status::Success, ..) => {
+                state.failure = state.failure.or(Some("the peer sent what no receive is for"));
+            }
+            (status, ..) => {
+                // What was flushed failed because something else did.
+                let unknown = state.failure.is_none_or(|why| why == reason(Status::Flushed));
+                state.failure = if unknown { Some(reason(status)) } else { state.failure };
+            }
+        }
+        if let Some(waker) = state.waker.take() {
+            drop(state);
+            waker.wake();
+        }
+    }
+
+    /// The next immediate that the peer has told.
+    pub fn next_immediate(&self) -> Option<u32> {
+        self.lock().immediates.pop_front()
+    }
+
+    /// Whether there is one, or nothing comes any more.
+    pub fn has_news(&self) -> bool {
+        let state = self.lock();
+        !state.immediates.is_empty() || state.failure.is_some()
+    }
+
+    /// The number of the newest send that is known to have completed.
+    pub fn sent(&self) -> u64 {
+        self.lock().sent
+    }
+
+    /// Whether the window is bound.
+    pub fn is_bound(&self) -> bool {
+        self.lock().bound
+    }
+
+    /// Why the queue pair has failed, if it has.
+    pub fn failure(&self) -> Option<&'static str> {
+        self.lock().failure
+    }
+
+    /// Has the task woken by the next completion.
+    pub fn wake_by_next(&self, cx: &Context<'_>) {
+        let mut state = self.lock();
+        if !state.waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            state.waker = Some(cx.waker().clone());
+        }
+    }
+
+    /// When the newest completion was taken.
+    pub fn taken_ns(&self) -> u64 {
+        self.lock().taken_ns
+    }
+}
+
+/// What a failed completion says of a session.
+fn reason(status: Status) -> &'static str {
+    match status {
+        Status::Success => "it succeeded",
+        Status::Flushed => "the RDMA connection was shut down",
+        Status::RemoteAccess => "the peer's memory does not allow the access",
+        Status::RemoteInvalidRequest => "the peer can't take the request",
+        Status::RemoteOperation => "the peer's RDMA device failed",
+        Status::RetryExceeded => "the peer no longer answers over RDMA",
+        Status::ReceiverNotReady => "the peer takes nothing more over RDMA",
+        Status::LocalProtection => "this side's memory does not allow the access",
+        Status::WindowBind => "a memory window could not be bound",
+        Status::Other(_) => "the RDMA device reports a failure",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completion(kind: CompletionKind, status: Status, immediate: Option<u32>) -> Completion {
+        Completion { kind, status, immediate, id: 9, ..Completion::EMPTY }
+    }
+
+    #[test]
+    fn completions_are_sorted_and_the_first_reason_stays() {
+        let mailbox = Mailbox::default();
+        let told = |n| completion(CompletionKind::ReceiveImmediate, Status::Success, Some(n));
+        for n in [5, 6] {
+            mailbox.deliver(&told(n), u64::from(n));
+        }
+        assert_eq!((mailbox.sent(), mailbox.is_bound(), mailbox.taken_ns()), (0, false, 6));
+        mailbox.deliver(&completion(CompletionKind::Write, Status::Success, None), 7);
+        mailbox.deliver(&completion(CompletionKind::BindWindow, Status::Success, None), 7);
+        assert_eq!((mailbox.sent(), mailbox.is_bound(), mailbox.failure()), (9, true, None));
+        assert_eq!(mailbox.next_immediate(), Some(5));
+        assert_eq!(mailbox.next_immediate(), Some(6));
+        assert!(!mailbox.has_news() && mailbox.next_immediate().is_none());
+        for (status, words) in [
+            (Status::Flushed, "shut down"),
+            (Status::RetryExceeded, "no longer answers"),
+            (Status::Flushed, "no longer answers"),
+            (Status::RemoteAccess, "no longer answers"),
+        ] {
+            mailbox.deliver(&completion(CompletionKind::Receive, status, None), 8);
+            assert!(mailbox.failure().unwrap().contains(words), "{status:?}");
+        }
+        assert!(mailbox.has_news());
+    }
+
+    #[test]
+    fn what_the_peer_sends_without_an_immediate_is_a_failure() {
+        let mailbox = Mailbox::default();
+        mailbox.deliver(&completion(CompletionKind::Receive, Status::Success, None), 1);
+        assert!(mailbox.failure().unwrap().contains("no receive"));
+    }
+
+    #[test]
+    fn who_waits_is_woken_once() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicU32, Ordering};
+        #[derive(Default)]
+        struct Count(AtomicU32);
+        impl std::task::Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (mailbox, count) = (Mailbox::default(), Arc::new(Count::default()));
+        mailbox.wake_by_next(&Context::from_waker(&count.clone().into()));
+        for _ in 0..2 {
+            mailbox.deliver(&completion(CompletionKind::Write, Status::Success, None), 1);
+        }
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,99 @@
+//! Sessions over RDMA: the fabric of queue pairs, what the two sides tell each other to set it up, the
+//! server's device with its workers' completion queues, and the client's way to it
+//! (docs/design/rdma.md).
+//!
+//! Invariants:
+//! - What a session pins is fixed when it begins; nothing is registered later.
+//! - The peer can reach the ring that it sends into and nothing else: by a window that is bound to this
+//!   queue pair, or in a protection domain with no other queue pair.
+//! - There is always a receive posted for what credit allows the peer to send, and always room in the
+//!   send queue for a credit.
+//! - A place in the staging area is used again only when the request that sent it has completed here;
+//!   what the peer says to have received does not count.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`parameters`] | the handshake, byte by byte |
+//! | [`staging`] | the memory that frames are sent from |
+//! | [`mailbox`] | what has completed for a session |
+//! | [`fabric`] | a [`Fabric`](crate::ring::Fabric) over a queue pair |
+//! | [`host`] | the server: device, limits, offers |
+//! | [`queues`] | the server: a worker's completion queues |
+//! | [`dial`] | the client |
+//!
+//! Where it sits: below sessions and clients, above `ring` and the crate `verbs`.
+
+mod dial;
+mod fabric;
+mod host;
+mod mailbox;
+mod parameters;
+mod queues;
+mod staging;
+
+pub use dial::{DialedEnd, DialedFabric, Dialer, Dialing};
+pub use fabric::RdmaFabric;
+pub(crate) use host::RdmaMembership;
+pub use host::{RdmaHost, RdmaOptions, RdmaRefusal};
+pub use kauri_verbs::Counters;
+pub(crate) use mailbox::Mailbox;
+pub(crate) use queues::WorkerQueues;
+
+use crate::ring::Shape;
+use kauri_verbs::{ConnectOptions, QueuePairOptions};
+
+/// Bytes of a ring.
+const RING_BYTES: u32 = 64 << 10;
+/// Frames of a ring.
+const FRAMES: u32 = 64;
+/// Bytes that frames are sent from.
+const STAGING_BYTES: u32 = 64 << 10;
+/// Send requests at once.
+const SENDS_MAX: u32 = 64;
+/// Of these, how many are kept for credits.
+const SENDS_RESERVED: u32 = 8;
+/// Of so many sends in a row one completes visibly.
+const SIGNAL_EACH: u32 = 32;
+/// Or of so many bytes in a row.
+const SIGNAL_BYTES: u32 = STAGING_BYTES / 4;
+/// Receives that are posted at once.
+const RECEIVE_BATCH: u32 = 16;
+/// Receives that there are: so many are still posted when a batch is owed.
+const RECEIVES: u32 = FRAMES + RECEIVE_BATCH;
+/// Bytes that go with a request, where the device can do that.
+const INLINE_BYTES: u32 = 512;
+/// Completions that a session may have at once.
+const COMPLETIONS: u32 = SENDS_MAX + RECEIVES;
+
+/// Sessions whose completions one queue has room for, if the device lets it.
+const SESSIONS_A_QUEUE: u32 = 128;
+/// Bytes that a session pins.
+const SESSION_BYTES: u64 = RING_BYTES as u64 + STAGING_BYTES as u64;
+
+/// The rings of every session.
+const SHAPE: Shape = match Shape::new(RING_BYTES, FRAMES) {
+    Some(shape) => shape,
+    None => panic!("rings of an impossible size"),
+};
+
+fn queue_pair_options(
+    key: u64,
+    gid: kauri_verbs::GidEntry,
+    random: u64,
+) -> kauri_verbs::QueuePairOptions {
+    QueuePairOptions {
+        key,
+        sends_max: SENDS_MAX,
+        receives_max: RECEIVES,
+        inline_bytes: INLINE_BYTES,
+        signal_interval: SENDS_MAX,
+        gid,
+        sequence: (random & 0xff_ffff) as u32,
+    }
+}
+
+/// Half a second without an answer, or a tenth of one without a receive, is the end: the peer has gone,
+/// or lies.
+fn connect_options() -> ConnectOptions {
+    ConnectOptions::default()
+}

@@ -1,0 +1,145 @@
+//! The completion queues of one worker, and who of its sessions gets what completes there.
+//!
+//! One queue serves many sessions; when it has no room for another session's completions there is one
+//! more. All of it is used on the worker's thread; the mutex is for the types' sake.
+
+use super::mailbox::Mailbox;
+use super::{COMPLETIONS, SESSIONS_A_QUEUE};
+use crate::executor::slab::{Key, Slab};
+use kauri_verbs::{Completion, CompletionQueue, Device, Result};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Completions taken at once.
+const BATCH: usize = 32;
+/// Times in a row that one queue is asked while it is full of them.
+const BATCHES_MAX: usize = 8;
+
+/// See the module's head.
+pub(crate) struct WorkerQueues {
+    device: Device,
+    /// Completions that a queue of this device can have.
+    capacity: u32,
+    state: Mutex<State>,
+    members: AtomicUsize,
+}
+
+struct State {
+    queues: Vec<Arc<CompletionQueue>>,
+    mailboxes: Slab<Arc<Mailbox>>,
+    taken: [Completion; BATCH],
+}
+
+impl WorkerQueues {
+    pub fn new(device: &Device) -> Result<Self> {
+        let capacity = device.limits()?.completions_max.min(COMPLETIONS * SESSIONS_A_QUEUE);
+        Ok(WorkerQueues {
+            device: device.clone(),
+            capacity,
+            state: Mutex::new(State {
+                queues: Vec::new(),
+                mailboxes: Slab::new(),
+                taken: [Completion::EMPTY; BATCH],
+            }),
+            members: AtomicUsize::new(0),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether no session has anything here.
+    pub fn is_empty(&self) -> bool {
+        self.members.load(Ordering::Relaxed) == 0
+    }
+
+    /// A queue that has room for one more session, and whether it is new and has to be watched.
+    pub fn queue(&self) -> Result<(Arc<CompletionQueue>, bool)> {
+        let mut state = self.lock();
+        let has_room = |queue: &&Arc<CompletionQueue>| {
+            let (capacity, reserved) = queue.room();
+            capacity - reserved >= COMPLETIONS
+        };
+        if let Some(queue) = state.queues.iter().find(has_room) {
+            return Ok((Arc::clone(queue), false));
+        }
+        let queue = Arc::new(CompletionQueue::new(&self.device, self.capacity, true)?);
+        state.queues.push(Arc::clone(&queue));
+        Ok((queue, true))
+    }
+
+    /// Has what completes under the key that this answers put into a mailbox, as long as the answer
+    /// lives.
+    pub fn join(self: &Arc<Self>, mailbox: &Arc<Mailbox>) -> Membership {
+        let mut state = self.lock();
+        let key = state.mailboxes.reserve();
+        state.mailboxes.put(key, Arc::clone(mailbox));
+        self.members.fetch_add(1, Ordering::Relaxed);
+        Membership { queues: Arc::clone(self), key }
+    }
+
+    /// Takes what has completed. Whether there was anything for anybody.
+    pub fn look(&self, now_ns: u64) -> bool {
+        let mut state = self.lock();
+        let State { queues, mailboxes, taken } = &mut *state;
+        let mut any = false;
+        for queue in queues {
+            for _ in 0..BATCHES_MAX {
+                // A queue that can't be polled any more tells nothing: its sessions end by their sockets.
+                let count = queue.poll(taken).unwrap_or(0);
+                for completion in taken.iter().take(count) {
+                    if let Some(mailbox) = mailboxes.get(completion.queue_pair) {
+                        mailbox.deliver(completion, now_ns);
+                        any = true;
+                    }
+                }
+                if count < BATCH {
+                    break;
+                }
+            }
+        }
+        any
+    }
+
+    /// From now on the queues report what completes. False: something had completed already, and was
+    /// taken.
+    pub fn fall_asleep(&self, now_ns: u64) -> bool {
+        // One that can't be armed is no reason to spin for ever.
+        self.lock().queues.iter().for_each(|queue| drop(queue.arm()));
+        !self.look(now_ns)
+    }
+
+    /// Takes the report of a queue that was watched.
+    pub fn heard(&self, index: usize) {
+        if let Some(queue) = self.lock().queues.get(index) {
+            let _ = queue.take_event();
+        }
+    }
+}
+
+/// A session's place among those of its worker's queues. Its end is that of the mailbox's deliveries.
+pub(crate) struct Membership {
+    queues: Arc<WorkerQueues>,
+    key: Key,
+}
+
+impl Membership {
+    /// What the session's queue pair has to be known by.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+}
+
+impl std::fmt::Debug for Membership {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Membership({})", self.key)
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.queues.lock().mailboxes.remove(self.key);
+        self.queues.members.fetch_sub(1, Ordering::Relaxed);
+    }
+}
