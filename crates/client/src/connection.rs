@@ -11,6 +11,7 @@ use kauri_transport::rdma::DialedFabric;
 use kauri_transport::shared_memory::{self, SharedFabric};
 use kauri_wire::{HEADER_BYTES, Message, MsgWriter, checked_length, claimed_length};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 /// What a connection goes through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -229,6 +230,17 @@ impl Connection {
             Value::Binary { bytes, .. } => Ok(bytes.into_owned()),
             _ => Err("an upgrade without parameters".to_owned()),
         })
+    }
+
+    /// Sets how long replies may take from now on (`socketTimeoutMS`).
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<()> {
+        self.stream.set_timeout(timeout)?;
+        match &mut self.way {
+            Way::Shared(way) => way.set_timeout(timeout),
+            Way::Rdma(way) => way.set_timeout(timeout),
+            Way::Stream => {}
+        }
+        Ok(())
     }
 
     /// Runs a command and waits for its reply.

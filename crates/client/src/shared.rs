@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take to answer a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection's end waits for what was sent.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a client that spins looks whether the server lives.
 const ALIVE_EACH: Duration = Duration::from_millis(1);
 /// Looks between two looks at the clock.
@@ -29,6 +31,8 @@ pub trait Waits: Fabric {
     fn bell(&self) -> Option<BorrowedFd<'_>>;
     /// Forgets that it was rung.
     fn reset_bell(&self);
+    /// Waits until what was sent is the server's, as far as this side keeps it so long.
+    fn flush(&mut self) {}
 }
 
 impl Waits for SharedFabric {
@@ -71,11 +75,15 @@ impl Waits for DialedFabric {
     fn reset_bell(&self) {
         self.reset_bell();
     }
+
+    fn flush(&mut self) {
+        self.flush(FLUSH_TIMEOUT);
+    }
 }
 
 /// The client's end of a ring, and the socket that shows that the server lives.
 #[derive(Debug)]
-pub struct RingWay<F> {
+pub struct RingWay<F: Waits> {
     end: RingEnd<F>,
     spin: Duration,
     timeout: Option<Duration>,
@@ -101,6 +109,12 @@ fn broken(error: RingError) -> ClientError {
     }
 }
 
+impl<F: Waits> Drop for RingWay<F> {
+    fn drop(&mut self) {
+        self.end.fabric().flush();
+    }
+}
+
 impl<F: Waits> RingWay<F> {
     /// Shows that both directions work. On an error the stream is as it was.
     pub fn switch(
@@ -115,6 +129,11 @@ impl<F: Waits> RingWay<F> {
         way.wait(For::Probe(probe), stream)?;
         way.timeout = timeout;
         Ok(way)
+    }
+
+    /// How long to wait from now on.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
     }
 
     /// Appends what has come, or waits for it.

@@ -30,12 +30,18 @@ const PIECE_BYTES: usize = 64 << 10;
 
 impl Stream {
     fn new(socket: Socket, uri: &Uri) -> Result<Stream> {
-        let timeout = uri.socket_timeout;
-        match &socket {
-            Socket::Tcp(stream) => stream.set_read_timeout(timeout)?,
-            Socket::Unix(stream) => stream.set_read_timeout(timeout)?,
+        let mut stream = Stream { socket, timeout: None, early: Vec::new() };
+        stream.set_timeout(uri.socket_timeout)?;
+        Ok(stream)
+    }
+
+    /// How long to wait from now on.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.timeout = timeout;
+        match &self.socket {
+            Socket::Tcp(stream) => stream.set_read_timeout(timeout),
+            Socket::Unix(stream) => stream.set_read_timeout(timeout),
         }
-        Ok(Stream { socket, timeout, early: Vec::new() })
     }
 
     /// Connects to the server.

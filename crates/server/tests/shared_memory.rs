@@ -6,7 +6,6 @@ use kauri_bson::{DocBuf, Value, doc};
 use kauri_client::{ClientError, Connection, Transport, Uri};
 use kauri_transport::ring::Fabric;
 use kauri_transport::shared_memory::{self, SharedEnd, sys};
-use kauri_wire::MsgWriter;
 use rig::{Server, Way, block, eventually, find, suite};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -67,6 +66,13 @@ fn cursors_errors_and_many_sessions_at_once() {
 }
 
 #[test]
+fn what_nobody_waits_for_is_done() {
+    for way in [Way::Tcp, Way::Unix, Way::SharedMemory] {
+        suite::what_nobody_waits_for_is_done(&Server::start("unwaited", &[]), way);
+    }
+}
+
+#[test]
 fn who_may_not_or_cannot_stays_on_the_stream_and_is_told_why() {
     let server = Server::start("off", &["--sharedMemory", "off"]);
     let mut connection = server.connect("sharedMemory=auto");
@@ -100,7 +106,8 @@ fn who_may_not_or_cannot_stays_on_the_stream_and_is_told_why() {
     assert_eq!(code(unix.command("admin", &ask("sharedMemory", Value::Int32(1)))), 14);
     assert_eq!(code(unix.command("admin", &doc! { "kauriUpgrade" => 1 })), 40414);
     assert_eq!(code(unix.command("test", &ask("sharedMemory", binary))), 13);
-    assert_eq!(server.status("sharedMemory.refused"), 3);
+    // The pigeons are no transport that is counted.
+    assert_eq!(server.status("sharedMemory.refused"), 2);
     unix.command("admin", &doc! { "ping" => 1 }).unwrap();
 }
 
@@ -116,20 +123,8 @@ impl Raw {
         Raw { socket }
     }
 
-    fn message(command: &DocBuf) -> Vec<u8> {
-        let mut message = Vec::new();
-        let writer = MsgWriter::begin(&mut message, 1, 0, 0);
-        {
-            let mut body = kauri_bson::DocWriter::new(&mut message);
-            body.put_all(command.as_doc());
-            body.put("$db", "admin");
-        }
-        writer.finish(&mut message).unwrap();
-        message
-    }
-
     fn ping() -> Vec<u8> {
-        Raw::message(&doc! { "ping" => 1 })
+        rig::message(&doc! { "ping" => 1 })
     }
 
     fn send(&mut self, bytes: &[u8]) {
@@ -150,7 +145,7 @@ impl Raw {
     fn offer(&mut self) -> (SharedEnd, [u8; 8]) {
         let parameters = Value::Binary { subtype: 0, bytes: shared_memory::request(0).into() };
         let transport = "sharedMemory";
-        self.answered(&Raw::message(
+        self.answered(&rig::message(
             &doc! { "kauriUpgrade" => 1, "transport" => transport, "parameters" => parameters },
         ))
     }
@@ -214,7 +209,7 @@ fn a_client_may_change_its_mind_until_it_has_used_the_ring() {
     let parameters = Value::Binary { subtype: 0, bytes: shared_memory::request(0).into() };
     let again =
         doc! { "kauriUpgrade" => 1, "transport" => "sharedMemory", "parameters" => parameters };
-    Raw::ask(&mut end, &Raw::message(&again));
+    Raw::ask(&mut end, &rig::message(&again));
     assert_eq!(server.status("sharedMemory.refused"), 1);
 }
 
@@ -347,8 +342,9 @@ fn a_server_that_shuts_down_answers_first() {
 #[test]
 fn a_reply_may_time_out() {
     let server = Server::start("slow", &[]);
-    let mut connection = server.connect("sharedMemory=require&socketTimeoutMS=1000");
-    block(&mut connection, "ping", 60_000);
+    let mut connection = server.open(Way::SharedMemory);
+    block(&mut connection, "ping", 600_000);
+    connection.set_timeout(Some(std::time::Duration::from_secs(1))).unwrap();
     let ping = doc! { "ping" => 1 };
     let error = connection.command("admin", &ping).unwrap_err().to_string();
     assert!(error.contains("timed out"), "{error}");
@@ -357,7 +353,7 @@ fn a_reply_may_time_out() {
     assert!(error.contains("broken before"), "{error}");
     // The same for the answer to the request to change over.
     let mut other = server.connect("sharedMemory=off");
-    block(&mut other, "kauriUpgrade", 3000);
+    block(&mut other, "kauriUpgrade", 600_000);
     let error = Connection::open(&server.uri("socketTimeoutMS=1000")).unwrap_err().to_string();
     assert!(error.contains("timed out"), "{error}");
 }
@@ -366,7 +362,7 @@ fn a_reply_may_time_out() {
 fn who_asks_in_pieces_or_in_haste_is_answered_rightly() {
     let server = Server::start("pieces", &[]);
     let parameters = Value::Binary { subtype: 0, bytes: shared_memory::request(0).into() };
-    let ask = Raw::message(
+    let ask = rig::message(
         &doc! { "kauriUpgrade" => 1, "transport" => "sharedMemory", "parameters" => parameters },
     );
     // In two pieces, the second of which comes when the first was read.

@@ -4,6 +4,7 @@
 //! A program rather than a test target, so that a machine without a device can't pass it by skipping.
 //! `rdma_tests [PART-OF-A-NAME]`; its last line has the form of `cargo test`'s.
 
+mod faults;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod sessions;
@@ -16,7 +17,7 @@ pub type Test = (&'static str, fn());
 
 fn main() {
     let argument = std::env::args().nth(1).unwrap_or_default();
-    let suites = [sessions::TESTS];
+    let suites = [sessions::TESTS, faults::TESTS];
     let (mut passed, mut failed) = (0, 0);
     for (name, test) in suites.into_iter().flatten().filter(|(name, _)| name.contains(&argument)) {
         let start = Instant::now();

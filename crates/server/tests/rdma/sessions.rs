@@ -11,7 +11,7 @@ pub const TESTS: &[crate::Test] = &[
     ("cursors_errors_and_many_sessions", many_sessions),
 ];
 
-fn start(name: &str, args: &[&str]) -> Server {
+pub fn start(name: &str, args: &[&str]) -> Server {
     Server::start(name, &[&["--rdma", "require"], args].concat())
 }
 

@@ -5,6 +5,7 @@ pub mod suite;
 
 use kauri_bson::{DocBuf, Value, doc};
 use kauri_client::{ClientError, Connection, Uri};
+use kauri_wire::MsgWriter;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -56,6 +57,9 @@ pub fn address() -> String {
     std::env::var("KAURI_TEST_RDMA_ADDRESS").unwrap_or_else(|_| "127.0.0.1".to_owned())
 }
 
+/// A user without rights.
+const NOBODY: u32 = 65534;
+
 pub struct Server {
     pub child: Child,
     pub place: PathBuf,
@@ -65,13 +69,31 @@ pub struct Server {
 
 impl Server {
     pub fn start(name: &str, args: &[&str]) -> Server {
+        Server::start_by(kauri(), name, args)
+    }
+
+    /// The same as a user without rights, with this much memory that it may lock.
+    pub fn start_with_memlock(name: &str, bytes: u64, args: &[&str]) -> Server {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--memlock={bytes}:{bytes}")).arg(kauri().get_program());
+        std::os::unix::process::CommandExt::uid(&mut command, NOBODY);
+        std::os::unix::process::CommandExt::gid(&mut command, NOBODY);
+        Server::start_by(command, name, args)
+    }
+
+    fn start_by(mut program: Command, name: &str, args: &[&str]) -> Server {
         let place = std::env::temp_dir().join(format!("kauri-shm-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&place);
         std::fs::create_dir_all(place.join("db")).unwrap();
         let port = TcpListener::bind((address(), 0)).unwrap().local_addr().unwrap().port();
-        let mut child = kauri()
+        for open in [&place, &place.join("db")] {
+            let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+            std::fs::set_permissions(open, all).unwrap();
+        }
+        let (listens, given) = (address(), !args.contains(&"--bind_ip"));
+        let mut child = program
             .args(["serve", "--segmentSizeMB", "32", "--workers", "2", "--port", &port.to_string()])
-            .args(["--bind_ip", &address()])
+            .args(given.then_some(["--bind_ip", &listens]).into_iter().flatten())
             .args(["--setParameter", "enableTestCommands=1", "--unixSocketPrefix"])
             .arg(&place)
             .arg("--dbpath")
@@ -208,6 +230,19 @@ pub fn found(reply: &DocBuf) -> Vec<u8> {
         Value::Binary { bytes, .. } => bytes.into_owned(),
         other => panic!("{other:?}"),
     }
+}
+
+/// A command's message.
+pub fn message(command: &DocBuf) -> Vec<u8> {
+    let mut message = Vec::new();
+    let writer = MsgWriter::begin(&mut message, 1, 0, 0);
+    {
+        let mut body = kauri_bson::DocWriter::new(&mut message);
+        body.put_all(command.as_doc());
+        body.put("$db", "admin");
+    }
+    writer.finish(&mut message).unwrap();
+    message
 }
 
 /// Has the next command of this name take so long.

@@ -101,3 +101,16 @@ pub fn cursors_errors_and_many_sessions(server: &Server, way: Way, sessions: usi
     drop(connections);
     server.until(&section, 0);
 }
+
+/// A client that goes as soon as it has sent its request.
+pub fn what_nobody_waits_for_is_done(server: &Server, way: Way) {
+    for id in 0..20 {
+        let mut connection = server.open(way);
+        connection.send("test", &insert(id, 100)).unwrap();
+    }
+    let mut connection = server.open(Way::Unix);
+    eventually("all are there", || {
+        let reply = connection.command("test", &doc! { "count" => "c" }).unwrap();
+        reply.as_doc().value("n").to_i64_saturating() == Some(20)
+    });
+}

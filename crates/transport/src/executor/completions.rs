@@ -9,12 +9,19 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// What is left of a session that has ended, until its peer has all that was sent.
+pub(crate) trait Lingers {
+    /// Whether it may go.
+    fn is_done(&self, now_ns: u64) -> bool;
+}
+
 /// See the module's head. Empty until the worker's first session over RDMA.
 #[derive(Default)]
 pub(crate) struct Completions {
     queues: OnceCell<Arc<WorkerQueues>>,
     /// Told when the queue of the same place reports something.
     reports: RefCell<Vec<Rc<IoSource>>>,
+    lingering: RefCell<Vec<Box<dyn Lingers>>>,
 }
 
 impl Completions {
@@ -42,14 +49,29 @@ impl Completions {
         self.used().is_none()
     }
 
+    /// Keeps what is left of a session until it is done.
+    pub fn linger(&self, left: Box<dyn Lingers>) {
+        self.lingering.borrow_mut().push(left);
+    }
+
     /// Tells sessions what has completed for them. Whether there was anything.
     pub fn look(&self, now_ns: u64) -> bool {
-        self.used().is_some_and(|queues| queues.look(now_ns))
+        let came = self.used().is_some_and(|queues| queues.look(now_ns));
+        self.let_go(now_ns);
+        came
     }
 
     /// Before the worker sleeps. False if something has completed, which the sessions were told.
     pub fn fall_asleep(&self, now_ns: u64) -> bool {
-        self.used().is_none_or(|queues| queues.fall_asleep(now_ns))
+        let sleeps = self.used().is_none_or(|queues| queues.fall_asleep(now_ns));
+        self.let_go(now_ns);
+        sleeps
+    }
+
+    fn let_go(&self, now_ns: u64) {
+        if !self.lingering.borrow().is_empty() {
+            self.lingering.borrow_mut().retain(|left| !left.is_done(now_ns));
+        }
     }
 
     /// After it has slept: takes the queues' reports.

@@ -10,6 +10,7 @@ use kauri_verbs::{
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Completions taken at once.
 const BATCH: usize = 16;
@@ -106,6 +107,16 @@ impl DialedFabric {
     /// Forgets that the bell was rung.
     pub fn reset_bell(&self) {
         let _ = self.queue.take_event();
+    }
+
+    /// Waits until the server has all that was sent, or the connection has failed; not for ever.
+    pub fn flush(&mut self, patience: Duration) {
+        self.fabric.finish();
+        let began = Instant::now();
+        while !self.fabric.is_flushed() && began.elapsed() < patience {
+            self.take();
+            std::thread::yield_now();
+        }
     }
 
     /// Readable when something has completed for who has fallen asleep.

@@ -104,6 +104,23 @@ impl RdmaFabric {
         Ok(())
     }
 
+    /// Sees to it that the end of the newest send will be known: [`Self::is_flushed`] tells when it has come.
+    pub(crate) fn finish(&mut self) {
+        if self.quiet_sends == 0 || self.failure().is_some() {
+            return;
+        }
+        // A write of nothing, which the peer does not notice, completes after all before it.
+        let operation = Operation::Write { from: Source::Nothing, to: self.peer };
+        let posted = self.pair.post_send(&[SendRequest::new(self.sends, operation)]);
+        self.quiet_sends = 0;
+        self.fail_unless(posted.map_err(|post| post.error));
+    }
+
+    /// Whether the peer has all that was sent, or will never have it.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.mailbox.sent() >= self.sends || self.failure().is_some()
+    }
+
     /// What has completed for it.
     pub(crate) fn mailbox(&self) -> &Arc<Mailbox> {
         &self.mailbox

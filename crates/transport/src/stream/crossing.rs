@@ -5,6 +5,7 @@
 //! Offered, Switched -> (stream again)   the client goes on with the stream, having sent nothing here
 //! ```
 
+use crate::executor::completions::Lingers;
 use crate::executor::io::{IoSource, READ, WRITE};
 use crate::executor::local::Local;
 use crate::executor::rings::{Polled, RingWatch};
@@ -16,6 +17,8 @@ use crate::reply::SendNow;
 use crate::ring::{PROBE_BYTES, RingError};
 use crate::shared_memory::SharedFabric;
 use crate::stats::RingStats;
+use crate::stream::socket::StreamSocket;
+use crate::sys::monotonic_ns;
 use crate::upgrade::{FastTransport, Offer, ServerEnd, ServerFabric, UpgradeCounts, UpgradeStats};
 use std::cell::Cell;
 use std::io;
@@ -23,6 +26,9 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+
+/// How long what is left of a session waits for its peer: devices give up sooner.
+const LINGER_NS_MAX: u64 = 10_000_000_000;
 
 /// The server's end of a ring, for its session and for replies that leave early.
 pub(crate) struct RingSocket {
@@ -75,6 +81,14 @@ impl RingSocket {
         });
         self.worker.stats.bytes_out.add(sent as u64);
         sent
+    }
+
+    /// Whether the peer has all that was sent, or will never have it.
+    fn is_flushed(&self) -> bool {
+        match self.end().fabric() {
+            ServerFabric::Shared(_) => true,
+            ServerFabric::Rdma(fabric) => fabric.is_flushed(),
+        }
     }
 
     fn note(&self, error: RingError) {
@@ -131,12 +145,32 @@ enum News {
     Delivered(Arc<Mailbox>),
 }
 
+/// What is left of a session over RDMA that has ended.
+struct Lingering {
+    ring: Arc<RingSocket>,
+    stream: Arc<StreamSocket>,
+    _rdma: Option<RdmaMembership>,
+    deadline_ns: u64,
+}
+
+impl Lingers for Lingering {
+    fn is_done(&self, now_ns: u64) -> bool {
+        now_ns >= self.deadline_ns || self.ring.is_flushed()
+    }
+}
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        self.stream.shutdown();
+    }
+}
+
 /// See the module's head. It belongs to one session.
 pub(crate) struct Crossing {
     socket: Arc<RingSocket>,
     news: News,
     local: Rc<Local>,
-    _rdma: Option<RdmaMembership>,
+    rdma: Option<RdmaMembership>,
     probe: [u8; PROBE_BYTES as usize],
     switched: Cell<bool>,
     /// Whether bytes of the stream have come through the ring: there is no way back.
@@ -178,12 +212,29 @@ impl Crossing {
             socket,
             news,
             local: Rc::clone(local),
-            _rdma: rdma,
+            rdma,
             probe,
             switched: Cell::new(false),
             used: Cell::new(false),
             stats: Arc::clone(stats),
         })
+    }
+
+    /// Ends the session: its stream ends when the peer has all that was sent through the ring, so that
+    /// the end does not overtake it.
+    pub fn close(&mut self, stream: &Arc<StreamSocket>) {
+        if let ServerFabric::Rdma(fabric) = self.socket.end().fabric() {
+            fabric.finish();
+        }
+        let left = Lingering {
+            ring: Arc::clone(&self.socket),
+            stream: Arc::clone(stream),
+            _rdma: self.rdma.take(),
+            deadline_ns: monotonic_ns() + LINGER_NS_MAX,
+        };
+        if !left.ring.is_flushed() {
+            self.local.completions.linger(Box::new(left));
+        }
     }
 
     /// Whether replies go this way.
@@ -267,6 +318,14 @@ impl Crossing {
         }
         self.used.set(self.used.get() || event.readable);
         Ok(event.readable)
+    }
+
+    /// The same when the stream tells something, which may overtake what came through the ring.
+    pub fn look_to_the_end(&self) -> Result<bool, RingError> {
+        if let News::Delivered(_) = &self.news {
+            self.local.completions.look(monotonic_ns());
+        }
+        self.look()
     }
 
     /// Receives into the spare capacity of `buffer`.

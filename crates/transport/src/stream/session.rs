@@ -157,6 +157,12 @@ impl StreamSession {
         if self.io.poll_ready(cx, READ).is_pending() {
             return Poll::Pending;
         }
+        // What was said through the ring before is still to be read.
+        match crossing.look_to_the_end() {
+            Ok(true) => return Poll::Ready(Ok(Way::Ring)),
+            Ok(false) => {}
+            Err(error) => return Poll::Ready(Err(self.end_by(error))),
+        }
         match peek(self.socket.fd()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.io.exhausted(READ);
@@ -172,12 +178,7 @@ impl StreamSession {
                 self.log_malformed("bytes on the stream of a session that has left it");
                 Poll::Ready(Err(SessionEnd::Malformed))
             }
-            // The peer has gone. What it said before is still to be read.
-            Ok(0) | Err(_) => Poll::Ready(match crossing.look() {
-                Ok(true) => Ok(Way::Ring),
-                Ok(false) => Err(SessionEnd::PeerClosed),
-                Err(error) => Err(self.end_by(error)),
-            }),
+            Ok(0) | Err(_) => Poll::Ready(Err(SessionEnd::PeerClosed)),
         }
     }
 
@@ -444,7 +445,10 @@ impl Session for StreamSession {
     }
 
     fn close(&mut self) {
-        self.socket.shutdown();
+        match &mut self.crossing {
+            Some(crossing) if !self.liveness.is_peer_closed() => crossing.close(&self.socket),
+            _ => self.socket.shutdown(),
+        }
     }
 }
 

@@ -1,0 +1,375 @@
+//! Clients over RDMA that go, lie or get nothing: none costs anybody else anything, and nothing stays.
+
+use crate::rig::{self, Server, Way, address, block, eventually, suite};
+use crate::sessions::start;
+use kauri_bson::{DocBuf, Value, doc};
+use kauri_client::{ClientError, Connection};
+use kauri_transport::rdma::{DialedEnd, Dialer, Dialing};
+use kauri_transport::ring::Fabric;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+pub const TESTS: &[crate::Test] = &[
+    ("who_goes_at_whatever_step_leaves_nothing_behind", who_goes_at_whatever_step),
+    ("a_lying_client_ends_its_own_session_and_no_other", a_lying_client),
+    ("a_client_may_change_its_mind_until_it_has_used_the_ring", a_change_of_mind),
+    ("impossible_parameters_are_refused_and_the_session_goes_on", impossible_parameters),
+    ("no_more_is_pinned_than_allowed", no_more_is_pinned_than_allowed),
+    ("little_memory_that_may_be_locked", little_memory_that_may_be_locked),
+    ("a_server_that_dies_is_noticed", a_server_that_dies),
+    ("the_last_reply_comes_before_the_end", the_last_reply_comes_before_the_end),
+    ("switched_off_it_is_refused", switched_off),
+];
+
+/// A wait that is longer has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn dialer() -> &'static Dialer {
+    static DIALER: OnceLock<Dialer> = OnceLock::new();
+    DIALER.get_or_init(|| Dialer::open(None).unwrap())
+}
+
+fn ping() -> Vec<u8> {
+    rig::message(&doc! { "ping" => 1 })
+}
+
+/// A client that does each step by itself.
+struct Raw {
+    socket: TcpStream,
+}
+
+impl Raw {
+    fn connect(server: &Server) -> Raw {
+        let socket = TcpStream::connect((address(), server.port)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Raw { socket }
+    }
+
+    fn dial(&self) -> Dialing {
+        dialer().prepare(self.socket.local_addr().unwrap().ip(), 7).unwrap()
+    }
+
+    /// What the server says to a request with these parameters.
+    fn ask(&mut self, parameters: &[u8]) -> DocBuf {
+        let parameters = Value::Binary { subtype: 0, bytes: parameters.into() };
+        self.socket
+            .write_all(&rig::message(
+                &doc! { "kauriUpgrade" => 1, "transport" => "rdma", "parameters" => parameters },
+            ))
+            .unwrap();
+        self.reply().unwrap()
+    }
+
+    fn reply(&mut self) -> Option<DocBuf> {
+        let mut header = [0; 4];
+        self.socket.read_exact(&mut header).ok()?;
+        let mut message = header.to_vec();
+        message.resize(u32::from_le_bytes(header) as usize, 0);
+        self.socket.read_exact(&mut message[4..]).ok()?;
+        let (_, kauri_wire::Message::Msg(parts)) = kauri_wire::Message::parse(&message).unwrap()
+        else {
+            panic!("no OP_MSG")
+        };
+        Some(kauri_bson::Doc::from_bytes(parts.body).unwrap().to_buf())
+    }
+
+    /// The server's answer to what `lie` has made of the parameters.
+    fn answer(&mut self, dialing: &Dialing, lie: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut parameters = dialing.request();
+        lie(&mut parameters);
+        let reply = self.ask(&parameters);
+        match reply.as_doc().value("parameters") {
+            Value::Binary { bytes, .. } => bytes.into_owned(),
+            _ => panic!("{reply:?}"),
+        }
+    }
+
+    fn offer(&mut self) -> (DialedEnd, [u8; 8]) {
+        let dialing = self.dial();
+        let answer = self.answer(&dialing, |_| {});
+        dialing.accept(&answer).unwrap()
+    }
+
+    fn switch(&mut self) -> DialedEnd {
+        let (mut end, probe) = self.offer();
+        end.probe(probe);
+        until("the server's probe", || end.look().unwrap().probe.is_some());
+        end
+    }
+
+    /// Whether the session has ended.
+    fn ended(&mut self) -> bool {
+        matches!(self.socket.read(&mut [0; 1]), Ok(0) | Err(_))
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "waited too long for {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn ask_ping(end: &mut DialedEnd) {
+    assert_eq!(end.send(&ping(), &[]), ping().len());
+    until("a reply", || end.look().unwrap().readable);
+    let mut reply = Vec::with_capacity(4096);
+    end.receive(&mut reply);
+    assert!(reply.len() > 30);
+}
+
+/// What sessions use of the device, which must be as before when they have gone.
+fn used(server: &Server) -> [i64; 4] {
+    let status = |name: &str| server.status(&format!("rdma.{name}"));
+    [
+        status("verbs.pinnedBytes"),
+        status("verbs.queuePairsCreated") - status("verbs.queuePairsDestroyed"),
+        status("verbs.windowsAllocated") - status("verbs.windowsDeallocated"),
+        status("sessions"),
+    ]
+}
+
+fn who_goes_at_whatever_step() {
+    let server = start("leaks", &[]);
+    // Once for each worker, for what stays for good.
+    drop([(); 4].map(|()| server.open(Way::Rdma)));
+    server.until("rdma.verbs.pinnedBytes", 0);
+    let (before, descriptors) = (used(&server), server.descriptors());
+    assert_eq!(before, [0; 4]);
+    let mut kept = Vec::new();
+    for round in 0..100 {
+        let mut raw = Raw::connect(&server);
+        match round % 6 {
+            0 => drop(raw.answer(&raw.dial(), |_| {})),
+            1 => kept.push(raw.offer().0),
+            2 => kept.push(raw.switch()),
+            3 => {
+                let (mut end, probe) = raw.offer();
+                end.probe(probe);
+            }
+            4 => ask_ping(&mut raw.switch()),
+            // In the middle of a message, with the queue pair gone before the stream.
+            _ => {
+                let mut end = raw.switch();
+                end.send(&ping()[..20], &[]);
+                drop(end);
+                raw.socket.shutdown(Shutdown::Both).unwrap();
+            }
+        }
+    }
+    eventually("all is given back", || used(&server) == before);
+    eventually("the descriptors are closed", || server.descriptors() <= descriptors);
+    assert_eq!(server.status("rdma.verbs.leaks"), 0);
+    assert_eq!(
+        server.status("rdma.verbs.registrations"),
+        server.status("rdma.verbs.deregistrations")
+    );
+    server.open(Way::Rdma).command("admin", &doc! { "ping" => 1 }).unwrap();
+}
+
+fn a_lying_client() {
+    let server = start("lies", &[]);
+    let mut honest = server.open(Way::Rdma);
+    type Lie = fn(&mut DialedEnd, [u8; 8]);
+    let lies: [(&str, Lie); 6] = [
+        ("impossible immediate", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x7000_0000)),
+        ("impossible immediate", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x1fff_ffff)),
+        ("impossible credit", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x2000_0fff)),
+        ("impossible credit", |end, probe| {
+            end.fabric().write(0, [&[0xff; 8], &probe, &[]], 0x3000_0010);
+        }),
+        ("wrong probe", |end, probe| {
+            end.probe(probe.map(|byte| byte ^ 1));
+        }),
+        ("wrong probe", |end, _| {
+            end.send(&ping(), &[]);
+        }),
+    ];
+    for (words, lie) in lies {
+        let before = server.log.lock().unwrap().matches(words).count();
+        let mut raw = Raw::connect(&server);
+        let (mut end, probe) = raw.offer();
+        lie(&mut end, probe);
+        assert!(raw.ended(), "{words}");
+        server.tells(words, before + 1);
+        honest.command("admin", &doc! { "ping" => 1 }).unwrap();
+    }
+    // Beyond the ring: the device lets nothing through.
+    let mut raw = Raw::connect(&server);
+    let mut end = raw.switch();
+    end.fabric().write(1 << 20, [&ping(), &[], &[]], 0x1000_0010);
+    until("the client's failure", || end.look().is_err());
+    assert!(raw.ended());
+    server.tells("RDMA session failed", 1);
+    // A ring that is not the client's own: its key, or its address. Their writes fail at the server.
+    let wrong: [(usize, u8); 2] = [(28, 0x55), (38, 0x55)];
+    for (nth, (at, bits)) in wrong.into_iter().enumerate() {
+        let mut raw = Raw::connect(&server);
+        let dialing = raw.dial();
+        let answer = raw.answer(&dialing, |parameters| parameters[at] ^= bits);
+        let (mut end, probe) = dialing.accept(&answer).unwrap();
+        end.probe(probe);
+        assert!(raw.ended());
+        server.tells("RDMA session failed", nth + 2);
+    }
+    assert_eq!(server.status("rdma.failed"), 3);
+    // A queue pair that nobody has: the server's probe reaches nobody, and the client goes on elsewhere.
+    let mut raw = Raw::connect(&server);
+    let dialing = raw.dial();
+    drop(raw.answer(&dialing, |parameters| parameters[12] ^= 0x80));
+    raw.socket.write_all(&ping()).unwrap();
+    assert!(raw.reply().is_some());
+    server.until("rdma.sessions", 1);
+    honest.command("admin", &doc! { "ping" => 1 }).unwrap();
+}
+
+fn a_change_of_mind() {
+    let server = start("mind", &[]);
+    let mut raw = Raw::connect(&server);
+    for round in 1..=3 {
+        let kept = if round == 1 { raw.offer().0 } else { raw.switch() };
+        raw.socket.write_all(&ping()).unwrap();
+        assert!(raw.reply().is_some(), "round {round}");
+        assert_eq!(server.status("rdma.withdrawn"), round);
+        assert_eq!(server.status("rdma.sessions"), 0);
+        drop(kept);
+    }
+    let mut end = raw.switch();
+    ask_ping(&mut end);
+    raw.socket.write_all(&ping()).unwrap();
+    assert!(raw.ended(), "it has used the ring, and goes on with the stream");
+    server.tells("has left it", 1);
+}
+
+fn impossible_parameters() {
+    let server = start("parameters", &[]);
+    let mut raw = Raw::connect(&server);
+    let good = raw.dial().request();
+    let mut random = 88_172_645_463_325_252u64;
+    let mut refused = 0;
+    for round in 0..300 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let mut bytes = good.clone();
+        match round % 3 {
+            0 => bytes.truncate(random as usize % bytes.len()),
+            1 => bytes.extend_from_slice(&random.to_le_bytes()),
+            // Any byte but the key's, the address's and the GID's, which can be anything.
+            _ => bytes[random as usize % 28] ^= (random >> 40) as u8 | 1,
+        }
+        let reply = raw.ask(&bytes);
+        match reply.as_doc().value("ok").truthy() {
+            false => {
+                assert_eq!(reply.as_doc().value("code").to_i64_saturating(), Some(2));
+                refused += 1;
+            }
+            // A queue pair's number can be anybody's.
+            true => {
+                raw.socket.write_all(&ping()).unwrap();
+                assert!(raw.reply().is_some());
+            }
+        }
+    }
+    assert!(refused >= 200, "{refused}");
+    assert_eq!(server.status("rdma.refusals.parameters"), refused);
+    assert_eq!(server.status("rdma.refused"), refused);
+    drop(raw.switch());
+}
+
+fn refusal(result: Result<Connection, ClientError>) -> String {
+    match result {
+        Err(ClientError::Required(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn no_more_is_pinned_than_allowed() {
+    // Sessions of 128 KB each.
+    let server = start("bound", &["--rdmaMemoryMB", "1"]);
+    let mut connections: Vec<_> = (0..8).map(|_| server.open(Way::Rdma)).collect();
+    assert_eq!(server.status("rdma.verbs.pinnedBytes"), 1 << 20);
+    let why = refusal(server.connect_by(Way::Rdma, ""));
+    assert!(why.contains("--rdmaMemoryMB"), "{why}");
+    assert_eq!(server.status("rdma.refusals.memory"), 1);
+    // Who does not require it goes on without.
+    let uri = format!("mongodb://{}:{}/?sharedMemory=off", address(), server.port);
+    let mut fallen = Connection::open(&uri.parse().unwrap()).unwrap();
+    assert!(fallen.fallback().unwrap().contains("--rdmaMemoryMB"));
+    fallen.command("admin", &doc! { "ping" => 1 }).unwrap();
+    for connection in &mut connections {
+        connection.command("admin", &doc! { "ping" => 1 }).unwrap();
+    }
+    connections.pop();
+    eventually("there is room again", || server.connect_by(Way::Rdma, "").is_ok());
+}
+
+fn little_memory_that_may_be_locked() {
+    let args = ["--rdma", "require"];
+    let server = Server::start_with_memlock("memlock", 8 << 20, &args);
+    let mut connections = Vec::new();
+    let why = loop {
+        match server.connect_by(Way::Rdma, "") {
+            Ok(connection) => connections.push(connection),
+            refused => break refusal(refused),
+        }
+        assert!(connections.len() <= 64, "8 MB are 64 sessions");
+    };
+    assert!(why.contains("RLIMIT_MEMLOCK"), "{why}");
+    assert!(connections.len() >= 32, "{}", connections.len());
+    assert!(server.status("rdma.refusals.device") >= 1);
+    for connection in &mut connections {
+        connection.command("admin", &doc! { "ping" => 1 }).unwrap();
+    }
+    drop(connections);
+    eventually("there is room again", || server.connect_by(Way::Rdma, "").is_ok());
+}
+
+fn a_server_that_dies() {
+    let mut server = start("dies", &[]);
+    let mut connection = server.connect_by(Way::Rdma, "spinMicros=0").unwrap();
+    block(&mut connection, "ping", 600_000);
+    connection.send("admin", &doc! { "ping" => 1 }).unwrap();
+    server.until("connections.active", 2);
+    server.child.kill().unwrap();
+    let error = connection.receive().unwrap_err();
+    assert!(matches!(error, ClientError::Io(_)), "{error}");
+}
+
+fn the_last_reply_comes_before_the_end() {
+    let server = start("last", &[]);
+    for _ in 0..20 {
+        let mut connection = server.open(Way::Rdma);
+        connection.send("admin", &doc! { "ping" => 1 }).unwrap();
+        connection.receive().unwrap().checked().unwrap();
+    }
+    let mut connection = server.open(Way::Rdma);
+    block(&mut connection, "find", 500);
+    connection.send("test", &rig::find(1)).unwrap();
+    server.until("connections.active", 2);
+    let mut other = server.open(Way::Unix);
+    other.send("admin", &doc! { "shutdown" => 1 }).unwrap();
+    // That it shuts down is an answer too.
+    connection.receive().unwrap();
+    let server = start("unwaited", &[]);
+    suite::what_nobody_waits_for_is_done(&server, Way::Rdma);
+}
+
+fn switched_off() {
+    let server = Server::start("off", &["--rdma", "off"]);
+    let why = refusal(server.connect_by(Way::Rdma, ""));
+    assert!(why.contains("switched off"), "{why}");
+    let server = Server::start("device", &["--rdmaDevice", "nothing0"]);
+    server.tells("RDMA is off", 1);
+    let why = refusal(server.connect_by(Way::Rdma, ""));
+    assert!(why.contains("nothing0"), "{why}");
+    assert_eq!(server.status("rdma.refusals.noDevice"), 1);
+    // By an address that the device does not have.
+    let server = Server::start("address", &["--bind_ip", "127.0.0.1"]);
+    let uri = format!("mongodb://127.0.0.1:{}/?rdma=require", server.port);
+    let why = refusal(Connection::open(&uri.parse().unwrap()));
+    assert!(why.contains("127.0.0.1"), "{why}");
+}
