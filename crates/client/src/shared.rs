@@ -117,6 +117,16 @@ impl<F: Waits> RingWay<F> {
         Ok(way)
     }
 
+    /// How long to wait from now on.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// Whether nothing has come that was not received.
+    pub fn is_quiet(&mut self) -> bool {
+        self.early.is_empty() && self.end.look().is_ok_and(|event| !event.readable)
+    }
+
     /// Appends what has come, or waits for it.
     pub fn receive(&mut self, buffer: &mut Vec<u8>, stream: &Stream) -> Result<()> {
         if !self.early.is_empty() {
