@@ -68,7 +68,8 @@ fn without_client(header: Header, message: &Message<'_>) -> Option<Vec<u8>> {
             writer.finish(&mut out).ok()?;
         }
         Message::Query(query) if query.command() == query.query && query.fields.is_none() => {
-            let (id, namespace, count) = (header.request_id, query.namespace, query.number_to_return);
+            let (id, namespace, count) =
+                (header.request_id, query.namespace, query.number_to_return);
             let command = kept(query.query)?;
             write_query(&mut out, id, query.flags, namespace, count, command.as_bytes()).ok()?;
         }

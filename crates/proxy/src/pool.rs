@@ -70,7 +70,8 @@ impl Pool {
             sweeper: Mutex::default(),
         });
         let swept = Arc::clone(&pool);
-        let sweeper = std::thread::Builder::new().name("pool".into()).spawn(move || swept.sweep())?;
+        let sweeper =
+            std::thread::Builder::new().name("pool".into()).spawn(move || swept.sweep())?;
         *pool.sweeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(sweeper);
         Ok(pool)
     }
@@ -136,7 +137,12 @@ impl Pool {
 
     /// Takes a session back whose driver has gone, with nothing on its way that wants an answer.
     pub fn give_back(&self, mut session: Session) {
-        if session.is_unsettled && settle(&mut session).is_err() {
+        if session.is_unsettled
+            && let Err(error) = settle(&mut session)
+        {
+            let attr = Attr::new().str("error", error.to_string());
+            let message = "Whether the server has done what nobody waits for is not known";
+            log::warning("NETWORK", 6_300_109, "proxy", message, attr);
             return;
         }
         if !session.is_personal && session.connection.set_timeout(self.uri.socket_timeout).is_ok() {

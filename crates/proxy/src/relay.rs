@@ -73,12 +73,14 @@ impl Relay {
                 break end;
             }
         };
-        self.log_end(&end);
-        let clean = matches!(end, End::Between(Ended::Driver | Ended::Malformed(_)) | End::Stopping);
+        let clean =
+            matches!(end, End::Between(Ended::Driver | Ended::Malformed(_)) | End::Stopping);
         if let Some(session) = self.session.take().filter(|_| clean) {
             self.lifeline.doing(Doing::Silent);
             self.pool.give_back(session);
         }
+        // Not before: who reads it may count on the session.
+        self.log_end(&end);
     }
 
     /// Passes a request on, and all replies back.
@@ -153,7 +155,8 @@ impl Relay {
         match (request.kind, hello) {
             (Kind::Hello, Some(hello)) => {
                 // Without a reply nobody knows whether it was taken; a second one may have changed something.
-                let unknown = hello.key.is_some() && (session.key.is_some() || !request.wants_reply);
+                let unknown =
+                    hello.key.is_some() && (session.key.is_some() || !request.wants_reply);
                 session.is_personal |= unknown || hello.is_personal;
                 if session.key.is_none() {
                     session.key.clone_from(&hello.key);
@@ -189,8 +192,13 @@ impl Relay {
                 session.is_personal |= !look.ok;
                 changed = look.changed;
             }
+            if !more {
+                // From here on the driver may go, and the session is free.
+                self.lifeline.doing(Doing::Silent);
+            }
             let sent = self.lifeline.socket.write_all(changed.as_deref().unwrap_or(reply));
-            sent.map_err(|_| Fault::Final(End::Within))?;
+            let end = || if more { End::Within } else { End::Between(Ended::Driver) };
+            sent.map_err(|_| Fault::Final(end()))?;
         }
         session.connection.trim();
         self.lifeline.doing(Doing::Idle);
@@ -198,7 +206,8 @@ impl Relay {
     }
 
     fn log_end(&self, end: &End) {
-        let attr = Attr::new().str("remote", &self.identity.remote).num("connectionId", self.identity.id);
+        let attr =
+            Attr::new().str("remote", &self.identity.remote).num("connectionId", self.identity.id);
         let ctx = format!("conn{}", self.identity.id);
         match end {
             End::Unreachable(error) => {
@@ -208,7 +217,8 @@ impl Relay {
             }
             End::Broken(error) => {
                 let attr = attr.str("error", error.to_string());
-                let message = "The session with the server broke; the driver's connection is closed";
+                let message =
+                    "The session with the server broke; the driver's connection is closed";
                 log::warning("NETWORK", 6_300_104, &ctx, message, attr);
             }
             End::Between(Ended::Upstream) => {
@@ -217,11 +227,13 @@ impl Relay {
             }
             End::Between(Ended::Malformed(claimed)) => {
                 let attr = attr.num("length", claimed);
-                let message = "The driver sent a message of impossible length; its connection is closed";
+                let message =
+                    "The driver sent a message of impossible length; its connection is closed";
                 log::info("NETWORK", 6_300_106, &ctx, message, attr);
             }
             End::Within => {
-                let message = "The driver has gone before its answer; the session with the server is closed";
+                let message =
+                    "The driver has gone before its answer; the session with the server is closed";
                 log::info("NETWORK", 6_300_107, &ctx, message, attr);
             }
             End::Between(Ended::Driver) | End::Stopping => {

@@ -56,7 +56,8 @@ impl<'a> Request<'a> {
             }
             opcode::QUERY => {
                 let query = OpQuery::parse(&request.plain).ok();
-                let command = query.as_ref().and_then(|query| Doc::from_bytes(query.command()).ok());
+                let command =
+                    query.as_ref().and_then(|query| Doc::from_bytes(query.command()).ok());
                 request.kind = command.map_or(Kind::Personal, kind_of);
             }
             _ => {}
