@@ -98,8 +98,8 @@ impl Lifeline {
     pub fn doing(&self, doing: Doing) {
         let mut state = self.state();
         state.doing = doing;
-        let is_missed = !state.driver_gone && !(state.stopping && doing == Doing::Hello);
-        if doing.is_answered() && !is_missed {
+        let is_missed_by_none = state.driver_gone || state.stopping && doing == Doing::Hello;
+        if doing.is_answered() && is_missed_by_none {
             state.hang_up();
         }
     }
