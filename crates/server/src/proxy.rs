@@ -16,6 +16,7 @@ const AFTER_HELP: &str = "\
 URI is the server's: mongodb://HOST:PORT/ or mongodb://%2Ftmp%2Fmongodb-27017.sock, and options:
   sharedMemory=auto|require|off    shared memory with a server of this host and user
   rdma=auto|require|off            RDMA
+  rdmaDevice=NAME                  the device for it [default: the first that is active]
   spinMicros=N                     microseconds to look for a reply before sleeping [default: 20]
   ringBytes=N                      size of the rings, a power of two from 65536 to 1048576
   connectTimeoutMS=N, socketTimeoutMS=N
