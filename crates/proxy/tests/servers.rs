@@ -63,7 +63,7 @@ fn received(stream: &mut TcpStream) -> Option<Vec<u8>> {
 }
 
 fn proxy(port: u16, options: &str) -> (Proxy, Uri) {
-    let uri = format!("mongodb://127.0.0.1:{port}/?sharedMemory=off&{options}");
+    let uri = format!("mongodb://127.0.0.1:{port}/?sharedMemory=off&rdma=off&{options}");
     let proxy = Proxy::start(&ProxyOptions {
         bind_ips: vec!["127.0.0.1".to_owned()],
         port: 0,
@@ -75,7 +75,10 @@ fn proxy(port: u16, options: &str) -> (Proxy, Uri) {
         resting_time: Duration::from_secs(600),
     })
     .unwrap();
-    let uri = format!("mongodb://{}/?sharedMemory=off&socketTimeoutMS=60000", proxy.addresses()[0]);
+    let uri = format!(
+        "mongodb://{}/?sharedMemory=off&rdma=off&socketTimeoutMS=60000",
+        proxy.addresses()[0]
+    );
     (proxy, uri.parse().unwrap())
 }
 

@@ -10,14 +10,14 @@ use std::os::unix::net::UnixStream;
 #[test]
 fn the_operation_of_a_driver_that_goes_is_cancelled() {
     let stand = Stand::start("goes", &[]);
-    stand.driver().command("test", &insert(1, 10)).unwrap();
+    stand.direct().command("test", &insert(1, 10)).unwrap();
     // It would take days.
     let range = || doc! { "$set" => doc! { "a" => doc! { "$range" => array![0, 100_000] } } };
     let (unwind, count) = (|| doc! { "$unwind" => "$a" }, doc! { "$count" => "n" });
     let pipeline = array![range(), unwind(), range(), unwind(), range(), unwind(), count];
     let long = doc! { "aggregate" => "c", "pipeline" => pipeline, "cursor" => doc! {} };
     for unix in [false, true] {
-        let uri = if unix { stand.unix("sharedMemory=off") } else { stand.tcp("test") };
+        let uri = if unix { stand.unix("sharedMemory=off&rdma=off") } else { stand.tcp("test") };
         let mut driver = Connection::open(&uri).unwrap();
         driver.send("test", &long).unwrap();
         stand.until("connections.active", 2);

@@ -12,7 +12,7 @@ const SIZES: [usize; 9] =
 fn documents_of_all_sizes_go_through_shared_memory_and_nowhere_else() {
     let stand = Stand::start("sizes", &[]);
     stand.proxy.tells("\"Sessions with the server\",\"attr\":{\"transport\":\"sharedMemory\"}", 1);
-    let unix = stand.unix("sharedMemory=off&socketTimeoutMS=60000");
+    let unix = stand.unix("sharedMemory=off&rdma=off&socketTimeoutMS=60000");
     for uri in [stand.tcp("test"), unix] {
         let mut driver = Connection::open(&uri).unwrap();
         driver.command("test", &doc! { "drop" => "c" }).ok();

@@ -138,7 +138,7 @@ fn a_driver_that_could_do_better_stays_on_the_proxys_socket() {
 
 #[test]
 fn the_log_tells_which_way_sessions_take_and_why_not_a_better_one() {
-    let stand = Stand::with("ways", "sharedMemory=off", &[]);
+    let stand = Stand::with("ways", "sharedMemory=off&rdma=off", &[]);
     stand.proxy.tells("\"Sessions with the server\",\"attr\":{\"transport\":\"unix\"}", 1);
     let mut driver = stand.driver();
     ping(&mut driver);

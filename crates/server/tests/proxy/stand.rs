@@ -109,7 +109,7 @@ impl Stand {
 
     /// The proxy goes to the server's port.
     pub fn over_tcp(name: &str) -> Stand {
-        Stand::before(name, &[], |_, port| format!("mongodb://127.0.0.1:{port}"))
+        Stand::before(name, &[], |_, port| format!("mongodb://127.0.0.1:{port}/?rdma=off"))
     }
 
     fn before(name: &str, args: &[&str], uri: impl Fn(&Path, u16) -> String) -> Stand {
@@ -138,7 +138,7 @@ impl Stand {
     }
 
     pub fn tcp(&self, app: &str) -> Uri {
-        let options = format!("sharedMemory=off&socketTimeoutMS=60000&appName={app}");
+        let options = format!("sharedMemory=off&rdma=off&socketTimeoutMS=60000&appName={app}");
         format!("mongodb://127.0.0.1:{}/?{options}", self.port).parse().unwrap()
     }
 
@@ -153,7 +153,7 @@ impl Stand {
 
     /// Past the proxy, and not through shared memory.
     pub fn direct(&self) -> Connection {
-        let uri = format!("mongodb://127.0.0.1:{}/?sharedMemory=off", self.server_port);
+        let uri = format!("mongodb://127.0.0.1:{}/?sharedMemory=off&rdma=off", self.server_port);
         let connection = Connection::open(&uri.parse().unwrap()).unwrap();
         assert_eq!(connection.transport(), Transport::Tcp);
         connection
