@@ -4,8 +4,7 @@ use crate::stand::{Stand, eventually, insert, message, number, ping, session_of}
 use kauri_bson::{array, doc};
 use kauri_client::{ClientError, Connection};
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::net::TcpStream;
 
 #[test]
 fn the_operation_of_a_driver_that_goes_is_cancelled() {
@@ -99,14 +98,11 @@ fn bad_bytes_cost_their_sender_alone() {
 #[test]
 fn half_a_message_is_dropped_with_its_driver_and_its_session_goes_on() {
     let stand = Stand::start("half", &[]);
-    let session = session_of(&mut stand.driver());
-    let mut hello = message(1, 0, &doc! { "hello" => 1 });
-    let half = hello.split_off(20);
-    let mut driver = UnixStream::connect(stand.socket()).unwrap();
-    driver.write_all(&hello).unwrap();
-    driver.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(driver.read(&mut [0; 16]).unwrap(), 0);
-    drop(half);
+    let mut driver = stand.driver();
+    let session = session_of(&mut driver);
+    driver.send_message(&message(1, 0, &doc! { "hello" => 1 })[..20]).unwrap();
+    drop(driver);
+    stand.proxy.tells("Connection ended", 1);
     assert_eq!(session_of(&mut stand.driver()), session);
 }
 
@@ -124,11 +120,13 @@ fn a_proxy_that_is_told_to_end_answers_first() {
     let socket = stand.socket();
     assert!(socket.exists());
     stand.proxy.terminate();
+    let began = std::time::Instant::now();
     assert!(matches!(idle.receive(), Err(ClientError::Io(_))));
     busy.receive().unwrap().checked().unwrap();
     assert!(matches!(busy.receive(), Err(ClientError::Io(_))));
     assert!(matches!(monitor.receive(), Err(ClientError::Io(_))));
     assert!(stand.proxy.child.wait().unwrap().success());
+    assert!(began.elapsed() < std::time::Duration::from_secs(12), "it has waited for the monitor");
     eventually("the log is whole", || stand.proxy.told("Shutdown complete") == 1);
     assert!(!socket.exists());
     stand.until("sharedMemory.sessions", 0);
