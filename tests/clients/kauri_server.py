@@ -1,7 +1,7 @@
 """A Kauri server for a test: on a free loopback port, with a data directory of its own.
 
 As a program: kauri_server.py [SERVER FLAG…] -- COMMAND…
-runs COMMAND with KAURI_URI in its environment, ends the server and returns COMMAND's status; it
+runs COMMAND with KAURI_URI (and the Unix domain socket's path, KAURI_SOCKET) in its environment, ends the server and returns COMMAND's status; it
 fails if the server did not end in order.
 
 KAURI_FLAGS holds flags that every server gets, separated by spaces.
@@ -43,6 +43,10 @@ class Server:
     @property
     def uri(self):
         return f"mongodb://127.0.0.1:{self.port}/"
+
+    @property
+    def socket(self):
+        return self.directory / f"mongodb-{self.port}.sock"
 
     def spawn(self):
         """Starts the process and returns it at once."""
@@ -105,7 +109,8 @@ def main(arguments):
     split = arguments.index("--")
     server = Server(arguments[:split])
     try:
-        status = subprocess.call(arguments[split + 1 :], env={**os.environ, "KAURI_URI": server.uri})
+        environment = {**os.environ, "KAURI_URI": server.uri, "KAURI_SOCKET": str(server.socket)}
+        status = subprocess.call(arguments[split + 1 :], env=environment)
         # The command may have shut the server down itself.
         ended = server.process.poll()
         if ended is None:

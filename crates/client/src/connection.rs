@@ -2,7 +2,7 @@
 
 use crate::rdma;
 use crate::shared::RingWay;
-use crate::stream::Stream;
+use crate::stream::{HangUp, Stream};
 use crate::uri::{Uri, Wanted};
 use crate::{ClientError, Result};
 use kauri_base::Error;
@@ -10,8 +10,11 @@ use kauri_bson::{Doc, DocBuf, DocWriter, Value, doc};
 use kauri_transport::rdma::DialedFabric;
 use kauri_transport::shared_memory::{self, SharedFabric};
 use kauri_wire::{HEADER_BYTES, Message, MsgWriter, checked_length, claimed_length};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
+
+/// What a connection keeps of its memory for messages when it is trimmed.
+const INBOX_BYTES_KEPT: usize = 1 << 20;
 
 /// What a connection goes through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,6 +161,9 @@ impl Connection {
     fn hello(&mut self, uri: &Uri) -> Result<Option<[u8; 12]>> {
         let hello = DocBuf::build(|out| {
             out.put("hello", 1);
+            if !uri.introduces {
+                return;
+            }
             let mut client = out.document("client");
             if let Some(name) = &uri.app_name {
                 client.document("application").put("name", name.as_str());
@@ -232,15 +238,41 @@ impl Connection {
         })
     }
 
-    /// Sets how long replies may take from now on (`socketTimeoutMS`).
+    /// How long a reply may take from now on.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<()> {
-        self.stream.set_timeout(timeout)?;
         match &mut self.way {
             Way::Shared(way) => way.set_timeout(timeout),
             Way::Rdma(way) => way.set_timeout(timeout),
             Way::Stream => {}
         }
-        Ok(())
+        Ok(self.stream.set_timeout(timeout)?)
+    }
+
+    /// What ends it from another thread.
+    pub fn hang_up(&self) -> Result<HangUp> {
+        Ok(self.stream.hang_up()?)
+    }
+
+    /// What becomes readable when the server ends an idle connection.
+    pub fn sign_of_life(&self) -> BorrowedFd<'_> {
+        self.stream.fd()
+    }
+
+    /// Whether it is in order, and nothing has come that was not received.
+    pub fn is_quiet(&mut self) -> bool {
+        let way = match &mut self.way {
+            Way::Shared(way) => way.is_quiet(),
+            Way::Rdma(way) => way.is_quiet(),
+            Way::Stream => true,
+        };
+        way && !self.broken && self.start == self.inbox.len() && self.stream.is_quiet()
+    }
+
+    /// Gives back the memory that a large message has taken, if nothing is there that was not received.
+    pub fn trim(&mut self) {
+        if self.start == self.inbox.len() && self.inbox.capacity() > INBOX_BYTES_KEPT {
+            (self.inbox, self.start) = (Vec::new(), 0);
+        }
     }
 
     /// Runs a command and waits for its reply.

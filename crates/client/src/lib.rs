@@ -27,6 +27,7 @@ mod stream;
 pub mod uri;
 
 pub use connection::{Connection, Reply, Transport};
+pub use stream::HangUp;
 pub use uri::{Uri, Wanted};
 
 use std::fmt;

@@ -136,6 +136,11 @@ impl<F: Waits> RingWay<F> {
         self.timeout = timeout;
     }
 
+    /// Whether nothing has come that was not received.
+    pub fn is_quiet(&mut self) -> bool {
+        self.early.is_empty() && self.end.look().is_ok_and(|event| !event.readable)
+    }
+
     /// Appends what has come, or waits for it.
     pub fn receive(&mut self, buffer: &mut Vec<u8>, stream: &Stream) -> Result<()> {
         if !self.early.is_empty() {

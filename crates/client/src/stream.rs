@@ -5,7 +5,7 @@ use crate::{ClientError, Result};
 use kauri_transport::shared_memory::sys;
 use kauri_transport::sys as socket;
 use std::io::{self, Read};
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -27,6 +27,22 @@ enum Socket {
 }
 
 const PIECE_BYTES: usize = 64 << 10;
+
+/// Ends a connection from another thread, whatever it goes through and whatever its own thread waits for: the
+/// stream is each transport's sign of life.
+#[derive(Debug)]
+pub struct HangUp(Socket);
+
+impl HangUp {
+    /// Both sides find that the connection has ended.
+    pub fn now(&self) {
+        // It fails only if it has ended already.
+        let _ = match &self.0 {
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
 
 impl Stream {
     fn new(socket: Socket, uri: &Uri) -> Result<Stream> {
@@ -141,6 +157,20 @@ impl Stream {
             }
         }
         Ok(())
+    }
+
+    /// See [`HangUp`].
+    pub fn hang_up(&self) -> io::Result<HangUp> {
+        Ok(HangUp(match &self.socket {
+            Socket::Tcp(stream) => Socket::Tcp(stream.try_clone()?),
+            Socket::Unix(stream) => Socket::Unix(stream.try_clone()?),
+        }))
+    }
+
+    /// Whether nothing has come that was not received, not even the end.
+    pub fn is_quiet(&self) -> bool {
+        let peeked = socket::peek(self.fd());
+        self.early.is_empty() && peeked.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {

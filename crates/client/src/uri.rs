@@ -48,6 +48,9 @@ pub struct Uri {
     pub socket_timeout: Option<Duration>,
     /// `appName`.
     pub app_name: Option<String>,
+    /// Whether the handshake says who the client is. A proxy leaves that to its own clients, since a server
+    /// takes it once in a session. No option of connection strings.
+    pub introduces: bool,
 }
 
 const DEFAULT_PORT: u16 = 27017;
@@ -67,6 +70,7 @@ impl Uri {
             connect_timeout: CONNECT_TIMEOUT,
             socket_timeout: None,
             app_name: None,
+            introduces: true,
         }
     }
 

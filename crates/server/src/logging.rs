@@ -10,9 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Sends log lines where the options say.
 pub fn install(options: &Options, clock: &Arc<dyn Clock>) -> Result<()> {
     log::set_verbosity(options.number("systemLog.verbosity", 0).min(5) as u8);
-    let file = match options.given("systemLog.path") {
+    let append = options.flag("systemLog.logAppend", false);
+    install_to(options.given("systemLog.path"), append, clock)
+}
+
+/// Sends log lines to this file, or to standard output.
+pub fn install_to(path: Option<&str>, append: bool, clock: &Arc<dyn Clock>) -> Result<()> {
+    let file = match path {
         None => None,
-        Some(path) => Some(Mutex::new(open(path, options.flag("systemLog.logAppend", false))?)),
+        Some(path) => Some(Mutex::new(open(path, append)?)),
     };
     let clock = clock.clone();
     log::install(

@@ -12,6 +12,7 @@ mod engine;
 mod logging;
 mod machine;
 mod options;
+mod proxy;
 mod serve;
 
 use std::process::ExitCode;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     let matches = options::command().get_matches();
     let outcome = match matches.subcommand() {
         Some(("serve", serve)) => options::Options::parse(serve).and_then(serve::run),
+        Some(("proxy", matches)) => proxy::run(matches),
         Some(("check", matches)) => check::run(matches),
         Some(("bench", matches)) => bench::run(matches),
         Some(("echo", matches)) => bench::run_echo(matches),

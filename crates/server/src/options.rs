@@ -300,6 +300,7 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(serve)
+        .subcommand(crate::proxy::command())
         .subcommand(crate::check::command())
         .subcommand(crate::bench::command())
         .subcommand(crate::bench::echo_command())

@@ -197,7 +197,7 @@ fn listen(options: &Options) -> Result<Vec<Box<dyn TransportLayer>>> {
 }
 
 /// SIGTERM, SIGINT and SIGQUIT end the server in order.
-fn handle_signals(stop: mpsc::Sender<Option<Duration>>) -> Result<()> {
+pub fn handle_signals(stop: mpsc::Sender<Option<Duration>>) -> Result<()> {
     use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGQUIT])
         .map_err(|e| Error::new(ErrorCode::InternalError, format!("cannot handle signals: {e}")))?;

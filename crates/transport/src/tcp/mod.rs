@@ -45,6 +45,11 @@ impl TcpTransport {
         &self.addresses
     }
 
+    /// The sockets that `setup` has made, for one who accepts by itself.
+    pub fn take_listeners(&mut self) -> Vec<TcpListener> {
+        std::mem::take(&mut self.bound)
+    }
+
     /// The addresses that the option list means. Those that a name stands for may be missing on this
     /// machine; those that were given as such may not.
     fn wanted(&self) -> Result<Vec<(IpAddr, bool)>> {

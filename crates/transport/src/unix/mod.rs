@@ -51,6 +51,11 @@ impl UnixTransport {
         }
     }
 
+    /// The socket that `setup` has made, for one who accepts by itself. Its file stays this one's to remove.
+    pub fn take_listener(&mut self) -> Option<UnixListener> {
+        self.bound.take()
+    }
+
     fn bind(&mut self) -> io::Result<()> {
         self.remove_stale_file()?;
         self.bound = Some(UnixListener::bind(&self.path)?);

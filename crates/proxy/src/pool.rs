@@ -1,0 +1,200 @@
+//! Upstream sessions, and those of them that rest until a driver like their last one comes.
+//!
+//! Invariants:
+//! - A session that rests is quiet: nothing is on its way in either direction.
+//! - At most so many rest, and none longer than it may; the one that has rested longest goes first.
+
+use crate::ProxyOptions;
+use crate::hello::Key;
+use kauri_base::log::{self, Attr};
+use kauri_bson::doc;
+use kauri_client::{ClientError, Connection, HangUp, Uri};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often resting sessions are looked at.
+const SWEEP_EACH: Duration = Duration::from_secs(5);
+/// How long writes that nobody waits for may take after their driver has gone.
+const SETTLE_TIME: Duration = Duration::from_secs(60);
+
+/// A session with the server, and what a driver has made of it.
+#[derive(Debug)]
+pub struct Session {
+    pub connection: Connection,
+    pub hang_up: Arc<HangUp>,
+    /// What it remembers of its driver. `None`: nothing yet.
+    pub key: Option<Key>,
+    /// It may remember what nobody else should have.
+    pub is_personal: bool,
+    /// Requests that want no answer are perhaps still being worked on.
+    pub is_unsettled: bool,
+}
+
+#[derive(Debug)]
+struct Resting {
+    session: Session,
+    since: Instant,
+}
+
+#[derive(Default, Debug)]
+struct State {
+    /// The one that has rested longest first.
+    resting: VecDeque<Resting>,
+    closed: bool,
+    /// What was last told of the way that sessions take.
+    told: String,
+}
+
+/// See the module's head.
+pub struct Pool {
+    uri: Uri,
+    resting_max: usize,
+    resting_time: Duration,
+    state: Mutex<State>,
+    closing: Condvar,
+    sweeper: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Pool {
+    /// A pool without sessions.
+    pub fn start(options: &ProxyOptions) -> io::Result<Arc<Pool>> {
+        let pool = Arc::new(Pool {
+            uri: Uri { introduces: false, ..options.upstream.clone() },
+            resting_max: options.resting_max,
+            resting_time: options.resting_time,
+            state: Mutex::default(),
+            closing: Condvar::new(),
+            sweeper: Mutex::default(),
+        });
+        let swept = Arc::clone(&pool);
+        let sweeper =
+            std::thread::Builder::new().name("pool".into()).spawn(move || swept.sweep())?;
+        *pool.sweeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(sweeper);
+        Ok(pool)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the first session, to tell which way sessions take.
+    pub fn look(&self) {
+        match self.open() {
+            Ok(session) => self.rest(session),
+            Err(error) => {
+                let attr = Attr::new().str("error", error.to_string());
+                let message = "Cannot reach the server; trying again for each driver that comes";
+                log::warning("NETWORK", 6_300_101, "proxy", message, attr);
+            }
+        }
+    }
+
+    /// A new session.
+    pub fn open(&self) -> Result<Session, ClientError> {
+        let limit = self.uri.socket_timeout.unwrap_or(self.uri.connect_timeout);
+        let opening = Uri {
+            socket_timeout: Some(limit).filter(|limit| !limit.is_zero()),
+            ..self.uri.clone()
+        };
+        let mut connection = Connection::open(&opening)?;
+        connection.set_timeout(self.uri.socket_timeout)?;
+        self.tell(&connection);
+        let hang_up = Arc::new(connection.hang_up()?);
+        Ok(Session { connection, hang_up, key: None, is_personal: false, is_unsettled: false })
+    }
+
+    /// Logs which way sessions take, if that is news.
+    fn tell(&self, connection: &Connection) {
+        let way = connection.transport().name();
+        let why = connection.fallback().unwrap_or_default();
+        let news = format!("{way} {why}");
+        let before = std::mem::replace(&mut self.state().told, news.clone());
+        if before == news {
+            return;
+        }
+        let mut attr = Attr::new().str("transport", way);
+        if !why.is_empty() {
+            attr = attr.str("fallback", why);
+        }
+        log::info("NETWORK", 6_300_102, "proxy", "Sessions with the server", attr);
+    }
+
+    /// One that remembers what this driver says. Of those that have died meanwhile, none.
+    pub fn take(&self, key: Option<&Key>) -> Option<Session> {
+        let mut state = self.state();
+        loop {
+            let fits = |resting: &Resting| resting.session.key.as_ref() == key;
+            let at = state.resting.iter().rposition(fits)?;
+            let mut resting = state.resting.remove(at)?;
+            if resting.session.connection.is_quiet() {
+                return Some(resting.session);
+            }
+        }
+    }
+
+    /// Takes a session back whose driver has gone, with nothing on its way that wants an answer.
+    pub fn give_back(&self, mut session: Session) {
+        if session.is_unsettled
+            && let Err(error) = settle(&mut session)
+        {
+            let attr = Attr::new().str("error", error.to_string());
+            let message = "Whether the server has done what nobody waits for is not known";
+            log::warning("NETWORK", 6_300_109, "proxy", message, attr);
+            return;
+        }
+        if !session.is_personal && session.connection.set_timeout(self.uri.socket_timeout).is_ok() {
+            self.rest(session);
+        }
+    }
+
+    fn rest(&self, mut session: Session) {
+        session.connection.trim();
+        if !session.connection.is_quiet() {
+            return;
+        }
+        let mut state = self.state();
+        if state.closed {
+            return;
+        }
+        state.resting.push_back(Resting { session, since: Instant::now() });
+        while state.resting.len() > self.resting_max {
+            state.resting.pop_front();
+        }
+    }
+
+    /// Ends those that have rested too long, and those that have died.
+    fn sweep(&self) {
+        let each = self.resting_time.min(SWEEP_EACH);
+        let mut state = self.state();
+        while !state.closed {
+            let waited = self.closing.wait_timeout(state, each);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.resting.retain_mut(|resting| {
+                resting.since.elapsed() < self.resting_time && resting.session.connection.is_quiet()
+            });
+        }
+        state.resting.clear();
+    }
+
+    /// Ends all that rest, and takes none back from now on.
+    pub fn close(&self) {
+        self.state().closed = true;
+        self.closing.notify_all();
+        let sweeper = self.sweeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(sweeper) = sweeper {
+            // A panic there has been reported by the thread itself.
+            let _ = sweeper.join();
+        }
+    }
+}
+
+/// Waits until the server has done what nobody waits for: it answers in order.
+fn settle(session: &mut Session) -> Result<(), ClientError> {
+    session.connection.set_timeout(Some(SETTLE_TIME))?;
+    session.connection.command("admin", &doc! { "ping" => 1 })?;
+    session.is_unsettled = false;
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! A proxy before servers that do what a test tells them: members of a replica set, ones that die, ones that hang.
+
+use kauri_bson::{Doc, DocBuf, Value, array, doc};
+use kauri_client::{ClientError, Connection, Uri};
+use kauri_proxy::{Proxy, ProxyOptions};
+use kauri_wire::{Message, MsgWriter, ReplyWriter, flags, write_query};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What a fake server does with a command: the connection's number, the command's number on it, the command.
+type Answer = Arc<dyn Fn(usize, usize, Doc<'_>) -> Option<DocBuf> + Send + Sync>;
+
+/// A server that answers so, and closes where there is no answer.
+fn server(answer: Answer) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let (stream, answer) = (stream.unwrap(), Arc::clone(&answer));
+            std::thread::spawn(move || serve(stream, number, &answer));
+        }
+    });
+    port
+}
+
+fn serve(mut stream: TcpStream, connection: usize, answer: &Answer) {
+    for number in 0.. {
+        let Some(request) = received(&mut stream) else { return };
+        let (header, message) = Message::parse(&request).unwrap();
+        let mut reply = Vec::new();
+        match message {
+            Message::Msg(msg) => {
+                let body = Doc::from_bytes(msg.body).unwrap();
+                let Some(answer) = answer(connection, number, body) else { return };
+                let writer = MsgWriter::begin(&mut reply, 1, header.request_id, 0);
+                reply.extend_from_slice(answer.as_bytes());
+                writer.finish(&mut reply).unwrap();
+            }
+            Message::Query(query) => {
+                let body = Doc::from_bytes(query.command()).unwrap();
+                let Some(answer) = answer(connection, number, body) else { return };
+                let writer = ReplyWriter::begin(&mut reply, 1, header.request_id, 8, 0, 1);
+                reply.extend_from_slice(answer.as_bytes());
+                writer.finish(&mut reply).unwrap();
+            }
+            _ => panic!("what is this?"),
+        }
+        if stream.write_all(&reply).is_err() {
+            return;
+        }
+    }
+}
+
+fn received(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut message = vec![0; 16];
+    stream.read_exact(&mut message).ok()?;
+    let length = i32::from_le_bytes(message[..4].try_into().unwrap());
+    message.resize(length as usize, 0);
+    stream.read_exact(&mut message[16..]).ok()?;
+    Some(message)
+}
+
+fn proxy(port: u16, options: &str) -> (Proxy, Uri) {
+    let uri = format!("mongodb://127.0.0.1:{port}/?sharedMemory=off&rdma=off&{options}");
+    let proxy = Proxy::start(&ProxyOptions {
+        bind_ips: vec!["127.0.0.1".to_owned()],
+        port: 0,
+        ipv6: false,
+        unix: None,
+        connections_max: 100,
+        upstream: uri.parse().unwrap(),
+        resting_max: 10,
+        resting_time: Duration::from_secs(600),
+    })
+    .unwrap();
+    let uri = format!(
+        "mongodb://{}/?sharedMemory=off&rdma=off&socketTimeoutMS=60000",
+        proxy.addresses()[0]
+    );
+    (proxy, uri.parse().unwrap())
+}
+
+fn message(command: &DocBuf, flags: u32) -> Vec<u8> {
+    let mut message = Vec::new();
+    let writer = MsgWriter::begin(&mut message, 1, 0, flags);
+    message.extend_from_slice(command.as_bytes());
+    writer.finish(&mut message).unwrap();
+    message
+}
+
+/// Ends a driver's connection, and waits until its session rests.
+fn rested(driver: TcpStream) {
+    static LINES: Mutex<String> = Mutex::new(String::new());
+    let sink = |_, line: &str| LINES.lock().unwrap().push_str(line);
+    kauri_base::log::install(Box::new(sink), Box::new(|| 0));
+    let remote = driver.local_addr().unwrap().to_string();
+    drop(driver);
+    let ended = format!("\"Connection ended\",\"attr\":{{\"remote\":\"{remote}\"");
+    let until = Instant::now() + Duration::from_secs(60);
+    while !LINES.lock().unwrap().contains(&ended) {
+        assert!(Instant::now() < until);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_driver_of_a_replica_set_stays_on_the_proxy() {
+    let port = server(Arc::new(|_, _, command| {
+        let name = command.first().unwrap().key().to_owned();
+        Some(match name.as_str() {
+            "hello" | "isMaster" => doc! {
+                "isWritablePrimary" => true,
+                "setName" => "rs0",
+                "hosts" => array!["far:1", "away:2"],
+                "primary" => "far:1",
+                "me" => "far:1",
+                "ok" => 1.0
+            },
+            // Fields of the same names elsewhere are nobody's business.
+            _ => doc! { "setName" => "rs0", "hosts" => array!["far:1"], "ok" => 1.0 },
+        })
+    }));
+    let (proxy, uri) = proxy(port, "");
+    let address = proxy.addresses()[0].clone();
+    let mut driver = Connection::open(&uri).unwrap();
+    let stays = |body: Doc<'_>| {
+        assert_eq!(body.value("hosts"), array![address.as_str()]);
+        assert_eq!(body.value("me"), Value::from(address.as_str()));
+        assert_eq!(body.value("primary"), Value::from(address.as_str()));
+        assert_eq!(body.value("setName"), Value::from("rs0"));
+    };
+    stays(driver.command("admin", &doc! { "hello" => 1 }).unwrap().as_doc());
+    let mut query = Vec::new();
+    let command = doc! { "isMaster" => 1 };
+    write_query(&mut query, 3, 4, "admin.$cmd", -1, command.as_bytes()).unwrap();
+    driver.send_message(&query).unwrap();
+    let Message::Reply(reply) = Message::parse(driver.receive_message().unwrap()).unwrap().1 else {
+        panic!("no OP_REPLY")
+    };
+    stays(Doc::from_bytes(reply.documents().next().unwrap()).unwrap());
+    let other = driver.command("admin", &doc! { "replSetGetConfig" => 1 }).unwrap();
+    assert_eq!(other.as_doc().value("hosts"), array!["far:1"]);
+    proxy.stop(Duration::from_secs(5));
+}
+
+#[test]
+fn a_session_that_dies_at_its_next_hello_is_replaced_and_nothing_else_is_said_twice() {
+    // Which connection was asked what, and whether the client was named.
+    let said: Arc<Mutex<Vec<(usize, String, bool)>>> = Arc::default();
+    let heard = Arc::clone(&said);
+    let port = server(Arc::new(move |connection, number, command| {
+        let name = command.first().unwrap().key().to_owned();
+        heard.lock().unwrap().push((connection, name.clone(), command.get("client").is_some()));
+        // The proxy's own hello, that of the first driver, its ping, that of the second.
+        let dies = connection == 0 && number == 3 || name == "insert";
+        (!dies).then(|| doc! { "ok" => 1.0 })
+    }));
+    let (proxy, uri) = proxy(port, "");
+    // One that says the same as the second driver, so that this gets its session.
+    let (client, ping) = (doc! { "a" => 1 }, doc! { "ping" => 1 });
+    let hello = doc! { "hello" => 1, "client" => client, "$db" => "admin" };
+    let mut first = TcpStream::connect(&proxy.addresses()[0]).unwrap();
+    for command in [&hello, &ping] {
+        first.write_all(&message(command, 0)).unwrap();
+        received(&mut first).unwrap();
+    }
+    rested(first);
+    let mut second = TcpStream::connect(&proxy.addresses()[0]).unwrap();
+    second.write_all(&message(&hello, 0)).unwrap();
+    received(&mut second).unwrap();
+    let hello = |connection, client| (connection, "hello".to_owned(), client);
+    let ping = (0, "ping".to_owned(), false);
+    let first = [hello(0, false), hello(0, true), ping];
+    let second = [hello(0, false), hello(1, false), hello(1, true)];
+    assert_eq!(*said.lock().unwrap(), [first, second].concat());
+    // What is no hello is never said again.
+    let insert = doc! { "insert" => "c", "documents" => array![doc! { "_id" => 1 }] };
+    let mut driver = Connection::open(&uri).unwrap();
+    assert!(matches!(driver.command("test", &insert), Err(ClientError::Io(_))));
+    let inserts = said.lock().unwrap().iter().filter(|(_, name, _)| name == "insert").count();
+    assert_eq!(inserts, 1);
+    proxy.stop(Duration::from_secs(5));
+}
+
+#[test]
+fn a_server_that_hangs_costs_a_driver_its_connection_and_the_proxy_nothing() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (proxy, uri) = proxy(silent.local_addr().unwrap().port(), "connectTimeoutMS=300");
+    for _ in 0..3 {
+        let error = Connection::open(&uri).unwrap_err();
+        assert!(
+            matches!(&error, ClientError::Io(error) if error.kind() != std::io::ErrorKind::TimedOut),
+            "{error}"
+        );
+    }
+    proxy.stop(Duration::from_secs(5));
+}
+
+#[test]
+fn a_reply_may_take_longer_than_the_handshake() {
+    let port = server(Arc::new(|_, _, command| {
+        if command.first().unwrap().key() == "ping" {
+            std::thread::sleep(Duration::from_millis(600));
+        }
+        Some(doc! { "ok" => 1.0 })
+    }));
+    let (proxy, uri) = proxy(port, "connectTimeoutMS=200");
+    Connection::open(&uri).unwrap().command("admin", &doc! { "ping" => 1 }).unwrap();
+    proxy.stop(Duration::from_secs(5));
+}
+
+#[test]
+fn a_proxy_ends_though_its_server_does_not_answer() {
+    let port = server(Arc::new(|_, _, command| match command.first().unwrap().key() {
+        "ping" => loop {
+            std::thread::park();
+        },
+        _ => Some(doc! { "ok" => 1.0 }),
+    }));
+    let (proxy, uri) = proxy(port, "");
+    let mut driver = Connection::open(&uri).unwrap();
+    let ping = doc! { "ping" => 1, "$db" => "admin" };
+    driver.send_message(&message(&ping, flags::MORE_TO_COME)).unwrap();
+    driver.send("admin", &doc! { "ping" => 1 }).unwrap();
+    let began = Instant::now();
+    proxy.stop(Duration::from_millis(300));
+    assert!(began.elapsed() < Duration::from_secs(30));
+    assert!(matches!(driver.receive(), Err(ClientError::Io(_))));
+}

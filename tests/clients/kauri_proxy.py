@@ -1,0 +1,92 @@
+"""A `kauri proxy` before a Kauri server, through shared memory and nothing else.
+
+As a program, under kauri_server.py: kauri_proxy.py [--unix] -- COMMAND…
+runs COMMAND with the proxy in KAURI_URI, ends the proxy and returns COMMAND's status; it fails if the
+proxy did not end in order, or if COMMAND's requests did not go through it.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+
+import pymongo
+from kauri_server import free_port
+
+STOP_SECONDS_MAX = 60
+
+
+class Proxy:
+    """The running proxy. Its log is kept in `directory`/log until `stop`."""
+
+    def __init__(self, socket):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="kauri-proxy-"))
+        self.port = free_port()
+        server = "mongodb://" + urllib.parse.quote(str(socket), safe="")
+        self.process = subprocess.Popen(
+            [os.environ["KAURI"], "proxy", f"{server}/?sharedMemory=require", "--port", str(self.port)]
+            + ["--unixSocketPrefix", str(self.directory)],
+            stdout=subprocess.PIPE,
+        )
+        with open(self.directory / "log", "wb") as log:
+            for line in self.process.stdout:
+                log.write(line)
+                if b"Waiting for connections" in line:
+                    break
+            else:
+                raise RuntimeError("the proxy did not start")
+        # What it logs from here on nobody needs.
+        self.drain = subprocess.Popen(["cat"], stdin=self.process.stdout, stdout=subprocess.DEVNULL)
+        self.process.stdout.close()
+
+    def uri(self, unix=False):
+        socket = urllib.parse.quote(str(self.directory / f"mongodb-{self.port}.sock"), safe="")
+        return f"mongodb://{socket}/" if unix else f"mongodb://127.0.0.1:{self.port}/"
+
+    def stop(self):
+        """SIGTERM; returns the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_SECONDS_MAX)
+        finally:
+            self.process.kill()
+            self.drain.wait()
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def requests(direct):
+    status = direct.admin.command("serverStatus")
+    return status["network"]["numRequests"], status["sharedMemory"]["framesIn"]
+
+
+def main(arguments):
+    split = arguments.index("--")
+    direct = pymongo.MongoClient(os.environ["KAURI_URI"], serverSelectionTimeoutMS=5_000)
+    before, frames_before = requests(direct)
+    proxy = Proxy(os.environ["KAURI_SOCKET"])
+    try:
+        uri = proxy.uri("--unix" in arguments[:split])
+        status = subprocess.call(arguments[split + 1 :], env={**os.environ, "KAURI_URI": uri})
+    finally:
+        ended = proxy.stop()
+    if ended != 0:
+        print(f"the proxy ended with {ended}", file=sys.stderr)
+        return 1
+    try:
+        after, frames_after = requests(direct)
+    except pymongo.errors.ConnectionFailure:
+        # COMMAND has shut the server down.
+        return status
+    # Each is a frame at least; the exceptions are our own and the sessions' handshakes.
+    if frames_after - frames_before < (after - before) * 0.9:
+        print(f"{after - before} requests, {frames_after - frames_before} frames", file=sys.stderr)
+        return 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
