@@ -4,6 +4,8 @@ mod bench;
 mod bench_engine;
 mod bench_options;
 mod bench_server;
+mod bench_standalone;
+mod bench_standalone_options;
 mod bench_transports;
 mod bench_writelock;
 mod bench_ycsb;
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
         Some(("serve", serve)) => options::Options::parse(serve).and_then(serve::run),
         Some(("check", matches)) => check::run(matches),
         Some(("bench", matches)) => bench::run(matches),
+        Some(("bench-client", matches)) => bench_standalone::run_client(matches),
         Some(("echo", matches)) => bench::run_echo(matches),
         _ => Ok(()),
     };
