@@ -98,6 +98,9 @@ fn medians_ratios_and_shares() {
     near(tcp.share_percent(tcp.server_cpu_us()), 25.0);
     assert_eq!(tcp.client_cpu_us(), None);
     assert_eq!(tcp.requests(), 300);
+    // All rounds together: of 8000, 800,000 and 4000 us.
+    let window = tcp.window().unwrap();
+    assert_eq!((window.stages.requests, window.wall_us), (300, 81_200_000.0));
     let missing = &report.sizes[18];
     assert_eq!((missing.measured().is_none(), report.size_ratio(missing)), (true, None));
     // Only the last way may be missing.
