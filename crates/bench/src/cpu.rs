@@ -17,6 +17,18 @@ pub fn cpu_time(pid: u32) -> Option<Duration> {
     Some(TICK * (user + system))
 }
 
+/// Time that a process's threads have run, to the scheduler's last look at them: for spans in which hundredths
+/// of a second are too coarse and no thread ends. As [`cpu_time`] where the kernel does not tell.
+pub fn busy_time(pid: u32) -> Option<Duration> {
+    let of_thread = |thread: std::fs::DirEntry| -> Option<u64> {
+        let told = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        told.split_whitespace().next()?.parse().ok()
+    };
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let busy_ns: u64 = threads.filter_map(Result::ok).filter_map(of_thread).sum();
+    if busy_ns > 0 { Some(Duration::from_nanos(busy_ns)) } else { cpu_time(pid) }
+}
+
 /// Memory of a process that is really there, in bytes.
 pub fn resident_bytes(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -37,6 +49,8 @@ mod tests {
         while cpu_time(pid).unwrap() < before + 2 * TICK {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
+        assert!(busy_time(pid).unwrap() >= TICK);
+        assert_eq!(busy_time(u32::MAX), None);
         assert!(resident_bytes(pid).unwrap() > 100_000);
         assert_eq!(cpu_time(u32::MAX), None);
     }

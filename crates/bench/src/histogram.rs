@@ -58,6 +58,28 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
+    /// For another process: count, sum, maximum, and the buckets that hold anything.
+    pub fn to_text(&self) -> String {
+        let mut text = format!("{} {} {}", self.count, self.sum_ns, self.max_ns);
+        for (bucket, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            text.push_str(&format!(" {bucket}:{count}"));
+        }
+        text
+    }
+
+    /// What another process has written.
+    pub fn from_text(text: &str) -> Option<Histogram> {
+        let mut words = text.split(' ');
+        let mut number = || words.next()?.parse().ok();
+        let (count, sum_ns, max_ns) = (number()?, number()?, number()?);
+        let mut histogram = Histogram { count, sum_ns, max_ns, ..Histogram::default() };
+        for word in words {
+            let (bucket, count) = word.split_once(':')?;
+            *histogram.counts.get_mut(bucket.parse::<usize>().ok()?)? = count.parse().ok()?;
+        }
+        (histogram.counts.iter().sum::<u64>() == count).then_some(histogram)
+    }
+
     /// How many.
     pub fn count(&self) -> u64 {
         self.count
@@ -108,6 +130,20 @@ mod tests {
             assert!((got - exact).abs() / exact < 0.01, "{got} for {exact}");
         }
         assert_eq!(Histogram::default().percentile_ns(0.5), 0);
+    }
+
+    #[test]
+    fn text_comes_back() {
+        let mut histogram = Histogram::default();
+        (1..1000).for_each(|value| histogram.record(value * value));
+        let text = histogram.to_text();
+        let back = Histogram::from_text(&text).unwrap();
+        assert_eq!((back.to_text(), back.count()), (text.clone(), 999));
+        assert_eq!(back.percentile_ns(0.9), histogram.percentile_ns(0.9));
+        let cut = text.rsplit_once(' ').unwrap().0;
+        assert!(Histogram::from_text(cut).is_none(), "a bucket is missing");
+        assert!(Histogram::from_text("1 2").is_none());
+        assert!(Histogram::from_text(&Histogram::default().to_text()).is_some());
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! costs; so the two are measured in turns within one run, by one generator, and the figure is the
 //! ratio ([`compare`]).
 //!
-//! Besides, sessions over each transport ([`transports`]), the storage engines by themselves ([`engine`]), both in YCSB's workloads ([`ycsb`]), and what
+//! Besides, sessions over each transport ([`transports`]) and one server's experiments over all of them
+//! ([`standalone`]), the storage engines by themselves ([`engine`]), both in YCSB's workloads ([`ycsb`]), and what
 //! writes that wait for the disk cost those who read ([`writelock`]).
 //!
 //! Where it sits: a tool above `transport`, `wire` and the engines; it knows nothing of the server's
@@ -20,6 +21,7 @@ pub mod echo;
 pub mod engine;
 pub mod histogram;
 pub mod load;
+pub mod standalone;
 pub mod transports;
 pub mod writelock;
 pub mod ycsb;

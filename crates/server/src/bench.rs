@@ -45,6 +45,7 @@ pub fn command() -> Command {
         .args_conflicts_with_subcommands(true)
         .subcommand(crate::bench_writelock::command())
         .subcommand(crate::bench_engine::command())
+        .subcommand(crate::bench_standalone_options::command())
         .subcommand(crate::bench_transports::command())
         .subcommand(crate::bench_ycsb::command())
 }
@@ -110,6 +111,7 @@ impl Drop for Echo {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     match matches.subcommand() {
         Some(("engine", matches)) => return crate::bench_engine::run(matches),
+        Some(("standalone", matches)) => return crate::bench_standalone::run(matches),
         Some(("transports", matches)) => return crate::bench_transports::run(matches),
         Some(("ycsb", matches)) => return crate::bench_ycsb::run(matches),
         Some(("writelock", matches)) => return crate::bench_writelock::run(matches),

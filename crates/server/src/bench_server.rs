@@ -3,7 +3,7 @@
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bench::writelock::command;
 use std::io::{self, BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -44,7 +44,8 @@ fn listens(log: Option<ChildStdout>) -> mpsc::Receiver<()> {
 }
 
 impl Server {
-    /// Starts it with these further arguments, in these control groups, and waits until it listens.
+    /// Starts it with these further arguments, in these control groups, and waits until it listens: on this
+    /// machine's own address, unless the arguments say `--bind_ip` and one address.
     pub fn start(
         port: u16,
         dbpath: &Path,
@@ -54,7 +55,7 @@ impl Server {
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = std::process::Command::new(program);
         command
-            .args(["serve", "--bind_ip", "127.0.0.1", "--slowms", "100000"])
+            .args(["serve", "--slowms", "100000"])
             .args(["--port", &port.to_string()])
             .arg("--dbpath")
             .arg(dbpath)
@@ -63,9 +64,17 @@ impl Server {
         if !arguments.iter().any(|argument| argument == "--unixSocketPrefix") {
             command.arg("--nounixsocket");
         }
+        let bound = arguments.iter().skip_while(|argument| *argument != "--bind_ip").nth(1);
+        if bound.is_none() {
+            command.args(["--bind_ip", "127.0.0.1"]);
+        }
+        let host = bound.map_or("127.0.0.1", String::as_str);
+        let host: IpAddr = host.parse().map_err(|_| {
+            Error::bad_value(format!("a server listens on an address, not on '{host}'"))
+        })?;
         let mut child = command.spawn().map_err(failed)?;
         let ready = listens(child.stdout.take());
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let address = SocketAddr::new(host, port);
         let mut server = Server { child, address };
         for cgroup in cgroups {
             let file = cgroup.join("cgroup.procs");

@@ -4,6 +4,8 @@ mod bench;
 mod bench_engine;
 mod bench_options;
 mod bench_server;
+mod bench_standalone;
+mod bench_standalone_options;
 mod bench_transports;
 mod bench_writelock;
 mod bench_ycsb;
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
         Some(("proxy", matches)) => proxy::run(matches),
         Some(("check", matches)) => check::run(matches),
         Some(("bench", matches)) => bench::run(matches),
+        Some(("bench-client", matches)) => bench_standalone::run_client(matches),
         Some(("echo", matches)) => bench::run_echo(matches),
         _ => Ok(()),
     };

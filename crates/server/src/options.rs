@@ -304,6 +304,7 @@ pub fn command() -> Command {
         .subcommand(crate::check::command())
         .subcommand(crate::bench::command())
         .subcommand(crate::bench::echo_command())
+        .subcommand(crate::bench_standalone::client_command())
 }
 
 impl Options {

@@ -170,9 +170,9 @@ impl ServiceStateMachine {
         let stats = &worker.shared.stats;
         stats.requests.add(1);
         stats.logical_in.add(lease.range.len() as u64);
-        stats.record(Stage::IdleWait, lease.ready_ns.saturating_sub(self.idle_since_ns));
-        stats.record(Stage::Other, lease.first_byte_ns.saturating_sub(lease.ready_ns));
-        stats.record(Stage::Source, lease.last_byte_ns.saturating_sub(lease.first_byte_ns));
+        for (stage, duration_ns) in before_process(self.idle_since_ns, &lease) {
+            stats.record(stage, duration_ns);
+        }
         let _active = Active::new(&worker);
         self.idle_since_ns = lease.last_byte_ns;
         while self.answer_once(&lease, stats).await? {
@@ -284,6 +284,18 @@ impl ServiceStateMachine {
     }
 }
 
+/// The stages from the end of the request before to this one's last byte. They add up to that time: what
+/// was learned, or had come, before the request before ended counts from that end on.
+fn before_process(idle_since_ns: u64, lease: &Lease) -> [(Stage, u64); 3] {
+    let ready_ns = lease.ready_ns.max(idle_since_ns);
+    let first_byte_ns = lease.first_byte_ns.max(ready_ns);
+    [
+        (Stage::IdleWait, ready_ns - idle_since_ns),
+        (Stage::Other, first_byte_ns - ready_ns),
+        (Stage::Source, lease.last_byte_ns.saturating_sub(first_byte_ns)),
+    ]
+}
+
 fn caught<T>(f: impl FnOnce() -> T) -> std::thread::Result<T> {
     catch_unwind(AssertUnwindSafe(f))
 }
@@ -363,6 +375,26 @@ impl Drop for ServiceStateMachine {
 #[cfg(test)]
 mod tests {
     use super::SessionState::{self, *};
+    use super::{Lease, before_process};
+
+    #[test]
+    fn stages_before_processing_add_up_to_the_time_since_the_request_before() {
+        // Idle since 100; ready, first byte, last byte, and what is waited, other and source.
+        for (ready_ns, first_byte_ns, last_byte_ns, expected) in [
+            (110, 125, 145, [10, 15, 20]),
+            // Nobody had to tell: what was learned last is older than the request before.
+            (40, 125, 145, [0, 25, 20]),
+            // It had come before the request before was done.
+            (40, 60, 145, [0, 0, 45]),
+            (145, 145, 145, [45, 0, 0]),
+            (100, 100, 100, [0, 0, 0]),
+        ] {
+            let lease = Lease { range: 0..0, ready_ns, first_byte_ns, last_byte_ns };
+            let durations = before_process(100, &lease).map(|(_, duration_ns)| duration_ns);
+            assert_eq!(durations, expected);
+            assert_eq!(durations.iter().sum::<u64>(), last_byte_ns - 100);
+        }
+    }
 
     #[test]
     fn only_the_drawn_transitions_are_legal() {

@@ -46,7 +46,10 @@ pub(crate) struct StreamSession {
     io: Rc<IoSource>,
     io_key: Key,
     inbox: Inbox,
+    /// When reading of the message that the inbox begins with began; 0: not yet, or it came along.
     first_byte_ns: u64,
+    /// And when the worker had learned that there was something to read. Later events bring the rest.
+    learned_ns: u64,
     /// The ring, once the client was offered one.
     crossing: Option<Crossing>,
 }
@@ -142,6 +145,7 @@ impl StreamSession {
             io_key,
             inbox: Inbox::default(),
             first_byte_ns: 0,
+            learned_ns: 0,
             crossing: None,
         })
     }
@@ -294,15 +298,19 @@ impl StreamSession {
         received
     }
 
+    /// When the worker learned of what came last.
+    fn newest_event_ns(&self) -> u64 {
+        match &self.crossing {
+            Some(crossing) if crossing.is_used() => crossing.ready_ns(),
+            _ => self.io.ready_ns(),
+        }
+    }
+
     fn lend(&mut self, length: usize) -> Lease {
         let last_byte_ns = monotonic_ns();
         // Zero: it came whole with the message before it.
         let first_byte_ns = if self.first_byte_ns == 0 { last_byte_ns } else { self.first_byte_ns };
-        let learned_ns = || match &self.crossing {
-            Some(crossing) if crossing.is_used() => crossing.ready_ns(),
-            _ => self.io.ready_ns(),
-        };
-        let ready_ns = if self.first_byte_ns == 0 { last_byte_ns } else { learned_ns() };
+        let ready_ns = if self.first_byte_ns == 0 { last_byte_ns } else { self.learned_ns };
         self.first_byte_ns = 0;
         if self.inbox.pooled && length <= MOVED_BYTES_MAX && self.local.pool.crowded() {
             self.inbox.move_out(self.inbox.unread().len(), &self.local);
@@ -350,6 +358,7 @@ impl Session for StreamSession {
             };
             if self.first_byte_ns == 0 {
                 self.first_byte_ns = monotonic_ns();
+                self.learned_ns = self.newest_event_ns();
             }
             if let Way::Ring = way {
                 self.receive_from_ring(needed);
