@@ -1,4 +1,5 @@
-"""A `kauri proxy` before a Kauri server, through shared memory and nothing else.
+"""A `kauri proxy` before a Kauri server, through shared memory and nothing else; over RDMA and nothing
+else if KAURI_RDMA_ADDRESS is set.
 
 As a program, under kauri_server.py: kauri_proxy.py [--unix] -- COMMAND…
 runs COMMAND with the proxy in KAURI_URI, ends the proxy and returns COMMAND's status; it fails if the
@@ -15,7 +16,7 @@ import tempfile
 import urllib.parse
 
 import pymongo
-from kauri_server import free_port
+from kauri_server import RDMA_ADDRESS, free_port
 
 STOP_SECONDS_MAX = 60
 
@@ -23,12 +24,11 @@ STOP_SECONDS_MAX = 60
 class Proxy:
     """The running proxy. Its log is kept in `directory`/log until `stop`."""
 
-    def __init__(self, socket):
+    def __init__(self, server):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="kauri-proxy-"))
         self.port = free_port()
-        server = "mongodb://" + urllib.parse.quote(str(socket), safe="")
         self.process = subprocess.Popen(
-            [os.environ["KAURI"], "proxy", f"{server}/?sharedMemory=require", "--port", str(self.port)]
+            [os.environ["KAURI"], "proxy", server, "--port", str(self.port)]
             + ["--unixSocketPrefix", str(self.directory)],
             stdout=subprocess.PIPE,
         )
@@ -58,16 +58,26 @@ class Proxy:
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
+def fast_uri():
+    """What the proxy is told."""
+    if RDMA_ADDRESS:
+        port = os.environ["KAURI_URI"].rstrip("/").rpartition(":")[2]
+        return f"mongodb://{RDMA_ADDRESS}:{port}/?rdma=require"
+    socket = urllib.parse.quote(os.environ["KAURI_SOCKET"], safe="")
+    return f"mongodb://{socket}/?sharedMemory=require"
+
+
 def requests(direct):
     status = direct.admin.command("serverStatus")
-    return status["network"]["numRequests"], status["sharedMemory"]["framesIn"]
+    section = "rdma" if RDMA_ADDRESS else "sharedMemory"
+    return status["network"]["numRequests"], status[section]["framesIn"]
 
 
 def main(arguments):
     split = arguments.index("--")
     direct = pymongo.MongoClient(os.environ["KAURI_URI"], serverSelectionTimeoutMS=5_000)
     before, frames_before = requests(direct)
-    proxy = Proxy(os.environ["KAURI_SOCKET"])
+    proxy = Proxy(fast_uri())
     try:
         uri = proxy.uri("--unix" in arguments[:split])
         status = subprocess.call(arguments[split + 1 :], env={**os.environ, "KAURI_URI": uri})

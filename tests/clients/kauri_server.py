@@ -1,10 +1,11 @@
 """A Kauri server for a test: on a free loopback port, with a data directory of its own.
 
 As a program: kauri_server.py [SERVER FLAG…] -- COMMAND…
-runs COMMAND with KAURI_URI (and the Unix domain socket's path, KAURI_SOCKET) in its environment, ends the server and returns COMMAND's status; it
-fails if the server did not end in order.
+runs COMMAND with KAURI_URI (and the Unix domain socket's path, KAURI_SOCKET) in its environment, ends
+the server and returns COMMAND's status; it fails if the server did not end in order.
 
-KAURI_FLAGS holds flags that every server gets, separated by spaces.
+KAURI_FLAGS holds flags that every server gets, separated by spaces. If KAURI_RDMA_ADDRESS is set, the
+server listens there too, and does not start without RDMA.
 """
 
 import os
@@ -19,6 +20,7 @@ import threading
 
 READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 60
+RDMA_ADDRESS = os.environ.get("KAURI_RDMA_ADDRESS")
 
 
 def free_port():
@@ -53,8 +55,10 @@ class Server:
         data = self.directory / "data"
         data.mkdir(exist_ok=True)
         self.port = free_port()
+        addresses = ["127.0.0.1"] + ([RDMA_ADDRESS] if RDMA_ADDRESS else [])
         return subprocess.Popen(
-            [self.binary, "serve", "--port", str(self.port), "--bind_ip", "127.0.0.1"]
+            [self.binary, "serve", "--port", str(self.port), "--bind_ip", ",".join(addresses)]
+            + (["--rdma", "require"] if RDMA_ADDRESS else [])
             + ["--dbpath", str(data), "--unixSocketPrefix", str(self.directory)]
             + self.flags,
             stdout=subprocess.PIPE,

@@ -22,7 +22,7 @@ VARIABLE = [
     (r"Timestamp\(\{ t: \d+, i: \d+ \}\)", "Timestamp(…)"),
     (r"127\.0\.0\.1:\d+", "127.0.0.1:…"),
     # What a server sees of a proxy.
-    (r"you: 'anonymous unix socket'", "you: '127.0.0.1:…'"),
+    (r"you: '(anonymous unix socket|10\.0\.2\.15:\d+)'", "you: '127.0.0.1:…'"),
     (r"connection \d+ to", "connection … to"),
     (r"(?m)^(\w+) +[\d.]+ (B|[KMG]iB)$", r"\1 …"),
     (r"(cursor id|id:) \d{5,}", r"\1 …"),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Completions taken at once.
-const BATCH: usize = 16;
+const BATCH: usize = 4;
 
 /// A client's end of a session over RDMA.
 pub type DialedEnd = RingEnd<DialedFabric>;
