@@ -1,6 +1,7 @@
 //! What every transport has to do, done over RDMA.
 
-use crate::rig::{Server, Way, suite};
+use crate::rig::{Server, Way, find, found, insert, suite};
+use kauri_bson::doc;
 
 pub const TESTS: &[crate::Test] = &[
     ("documents_of_all_sizes", documents_of_all_sizes),
@@ -9,6 +10,9 @@ pub const TESTS: &[crate::Test] = &[
     ("many_requests_in_a_row", many_requests_in_a_row),
     ("a_large_request_and_a_large_reply", a_large_request_and_a_large_reply),
     ("cursors_errors_and_many_sessions", many_sessions),
+    ("a_thousand_sessions_with_a_request_in_flight_each", a_thousand_sessions),
+    ("what_a_request_costs", what_a_request_costs),
+    ("what_a_request_costs_while_workers_sleep", what_a_request_costs_asleep),
 ];
 
 pub fn start(name: &str, args: &[&str]) -> Server {
@@ -44,4 +48,71 @@ fn a_large_request_and_a_large_reply() {
 
 fn many_sessions() {
     suite::cursors_errors_and_many_sessions(&start("sessions", &[]), Way::Rdma, 100);
+}
+
+/// Bytes that a session pins.
+const SESSION_BYTES: i64 = 144 << 10;
+
+fn a_thousand_sessions() {
+    kauri_transport::raise_descriptor_limit().unwrap();
+    let server = start("thousand", &[]);
+    let mut connections: Vec<_> = (0..1000).map(|_| server.open(Way::Rdma)).collect();
+    assert_eq!(server.status("rdma.sessions"), 1000);
+    assert_eq!(server.status("rdma.verbs.pinnedBytes"), 1000 * SESSION_BYTES);
+    for connection in &mut connections {
+        connection.send("admin", &doc! { "ping" => 1 }).unwrap();
+    }
+    for connection in &mut connections {
+        connection.receive().unwrap().checked().unwrap();
+    }
+    drop(connections);
+    server.until("rdma.verbs.pinnedBytes", 0);
+    assert_eq!(server.status("rdma.failed"), 0);
+}
+
+/// What 1,600 finds cost the server, by the counters of its device.
+fn spent(server: &Server, options: &str) -> impl Fn(&str) -> i64 {
+    const COUNTERS: [&str; 8] = [
+        "sendsPosted",
+        "sendRequests",
+        "sendRequestsSignalled",
+        "receivesPosted",
+        "completions",
+        "registrations",
+        "arms",
+        "channelEvents",
+    ];
+    let mut connection = server.connect_by(Way::Rdma, options).unwrap();
+    connection.command("test", &insert(1, 1000)).unwrap();
+    let look = || COUNTERS.map(|name| server.status(&format!("rdma.verbs.{name}")));
+    let before = look();
+    for _ in 0..1600 {
+        assert_eq!(found(&connection.command("test", &find(1)).unwrap()).len(), 1000);
+    }
+    let after = look();
+    move |name| {
+        let at = COUNTERS.iter().position(|known| *known == name).unwrap();
+        after[at] - before[at]
+    }
+}
+
+fn what_a_request_costs() {
+    let server = start("costs", &["--spinMicros", "10000000"]);
+    let spent = spent(&server, "spinMicros=10000000");
+    assert_eq!((spent("sendsPosted"), spent("sendRequests")), (1600, 1600), "one post a reply");
+    assert!(spent("sendRequestsSignalled") <= 1600 / 32 + 1);
+    assert_eq!(spent("receivesPosted"), 1600 / 16);
+    assert!(spent("completions") <= 1600 * 105 / 100, "{}", spent("completions"));
+    assert_eq!((spent("registrations"), spent("arms"), spent("channelEvents")), (0, 0, 0));
+}
+
+fn what_a_request_costs_asleep() {
+    let server = start("asleep", &[]);
+    let spent = spent(&server, "spinMicros=0");
+    assert_eq!(spent("sendRequests"), 1600);
+    assert!(spent("completions") <= 1600 * 105 / 100, "{}", spent("completions"));
+    // Each look at the status makes the other sessions' worker sleep too.
+    assert!(spent("arms") <= 1600 * 105 / 100 + 100, "{}", spent("arms"));
+    assert!(spent("channelEvents") <= spent("arms"));
+    assert_eq!(spent("registrations"), 0);
 }

@@ -47,7 +47,7 @@ const RING_BYTES: u32 = 64 << 10;
 /// Frames of a ring.
 const FRAMES: u32 = 64;
 /// Bytes that frames are sent from.
-const STAGING_BYTES: u32 = 64 << 10;
+const STAGING_BYTES: u32 = 80 << 10;
 /// Send requests at once.
 const SENDS_MAX: u32 = 64;
 /// Of these, how many are kept for credits.
@@ -55,7 +55,7 @@ const SENDS_RESERVED: u32 = 8;
 /// Of so many sends in a row one completes visibly.
 const SIGNAL_EACH: u32 = 32;
 /// Or of so many bytes in a row.
-const SIGNAL_BYTES: u32 = STAGING_BYTES / 4;
+const SIGNAL_BYTES: u32 = STAGING_BYTES / 2;
 /// Receives that are posted at once.
 const RECEIVE_BATCH: u32 = 16;
 /// Receives that there are: so many are still posted when a batch is owed.
