@@ -291,7 +291,7 @@ fn no_more_is_pinned_than_allowed() {
     // Sessions of 144 KB each.
     let server = start("bound", &["--rdmaMemoryMB", "1"]);
     let mut connections: Vec<_> = (0..7).map(|_| server.open(Way::Rdma)).collect();
-    assert_eq!(server.status("rdma.verbs.pinnedBytes"), 7 * 144 << 10);
+    assert_eq!(server.status("rdma.verbs.pinnedBytes"), 7 * (144 << 10));
     let why = refusal(server.connect_by(Way::Rdma, ""));
     assert!(why.contains("--rdmaMemoryMB"), "{why}");
     assert_eq!(server.status("rdma.refusals.memory"), 1);
