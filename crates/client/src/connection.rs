@@ -9,6 +9,7 @@ use kauri_base::Error;
 use kauri_bson::{Doc, DocBuf, DocWriter, Value, doc};
 use kauri_transport::rdma::DialedFabric;
 use kauri_transport::shared_memory::{self, SharedFabric};
+use kauri_transport::sys::{SIGN_OF_LIFE, set_tcp_options};
 use kauri_wire::{HEADER_BYTES, Message, MsgWriter, checked_length, claimed_length};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -60,6 +61,19 @@ impl Reply {
             _ => "the command failed".to_owned(),
         };
         Err(ClientError::Command(Error::location(code, message)))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // A server that has gone takes nothing more.
+        if !self.broken && self.stream.is_quiet() {
+            match &mut self.way {
+                Way::Stream => {}
+                Way::Shared(way) => way.flush(),
+                Way::Rdma(way) => way.flush(),
+            }
+        }
     }
 }
 
@@ -197,7 +211,11 @@ impl Connection {
         let switched = accepted.map_err(ClientError::from).and_then(|(end, probe)| {
             RingWay::switch(end, probe, &self.stream, uri.spin, uri.socket_timeout)
         });
-        Ok(switched.map(|way| self.way = Way::Shared(way)).map_err(|error| error.to_string()))
+        match switched {
+            Ok(way) => self.way = Way::Shared(way),
+            Err(error) => return self.stays(error.to_string()),
+        }
+        Ok(Ok(()))
     }
 
     /// The same, to RDMA.
@@ -217,7 +235,21 @@ impl Connection {
             RingWay::switch(end, probe, &self.stream, uri.spin, uri.socket_timeout)
                 .map_err(|error| error.to_string())
         });
-        Ok(switched.map(|way| self.way = Way::Rdma(way)))
+        match switched {
+            Ok(way) => self.way = Way::Rdma(way),
+            Err(why) => return self.stays(why),
+        }
+        // Nothing else tells of a server whose host has gone.
+        set_tcp_options(self.stream.fd(), &SIGN_OF_LIFE)?;
+        Ok(Ok(()))
+    }
+
+    /// It goes on with the stream, if that is as it was.
+    fn stays(&self, why: String) -> Result<Change> {
+        match self.stream.is_quiet() {
+            true => Ok(Err(why)),
+            false => Err(std::io::Error::new(std::io::ErrorKind::ConnectionReset, why).into()),
+        }
     }
 
     /// Asks the server for a transport. Its parameters.
@@ -266,6 +298,11 @@ impl Connection {
             Way::Stream => true,
         };
         way && !self.broken && self.start == self.inbox.len() && self.stream.is_quiet()
+    }
+
+    /// Whether the server has not ended it, as far as its stream tells.
+    pub fn is_alive(&self) -> bool {
+        !self.broken && self.stream.is_quiet()
     }
 
     /// Gives back the memory that a large message has taken, if nothing is there that was not received.

@@ -83,7 +83,7 @@ impl Waits for DialedFabric {
 
 /// The client's end of a ring, and the socket that shows that the server lives.
 #[derive(Debug)]
-pub struct RingWay<F: Waits> {
+pub struct RingWay<F> {
     end: RingEnd<F>,
     spin: Duration,
     timeout: Option<Duration>,
@@ -109,12 +109,6 @@ fn broken(error: RingError) -> ClientError {
     }
 }
 
-impl<F: Waits> Drop for RingWay<F> {
-    fn drop(&mut self) {
-        self.end.fabric().flush();
-    }
-}
-
 impl<F: Waits> RingWay<F> {
     /// Shows that both directions work. On an error the stream is as it was.
     pub fn switch(
@@ -129,6 +123,11 @@ impl<F: Waits> RingWay<F> {
         way.wait(For::Probe(probe), stream)?;
         way.timeout = timeout;
         Ok(way)
+    }
+
+    /// Waits until what was sent is the server's, as far as this side keeps it so long.
+    pub fn flush(&mut self) {
+        self.end.fabric().flush();
     }
 
     /// How long to wait from now on.
@@ -157,12 +156,15 @@ impl<F: Waits> RingWay<F> {
     pub fn send(&mut self, bytes: &[u8], stream: &Stream) -> Result<()> {
         let mut rest = bytes;
         loop {
+            let blocked = !self.end.fabric().has_room(true);
             let sent = self.end.send(rest, &[]);
             rest = rest.get(sent..).unwrap_or_default();
             if rest.is_empty() {
                 return Ok(());
             }
-            let blocked = !self.end.fabric().has_room(true);
+            if sent > 0 {
+                continue;
+            }
             self.wait(For::Credit { blocked }, stream)?;
         }
     }

@@ -94,11 +94,7 @@ impl Pool {
 
     /// A new session.
     pub fn open(&self) -> Result<Session, ClientError> {
-        let limit = self.uri.socket_timeout.unwrap_or(self.uri.connect_timeout);
-        let opening = Uri {
-            socket_timeout: Some(limit).filter(|limit| !limit.is_zero()),
-            ..self.uri.clone()
-        };
+        let opening = Uri { socket_timeout: self.handshake_limit(), ..self.uri.clone() };
         let mut connection = Connection::open(&opening)?;
         connection.set_timeout(self.uri.socket_timeout)?;
         self.tell(&connection);
@@ -122,14 +118,29 @@ impl Pool {
         log::info("NETWORK", 6_300_102, "proxy", "Sessions with the server", attr);
     }
 
+    /// How long a server may take for a session's first reply.
+    fn handshake_limit(&self) -> Option<Duration> {
+        let limit = self.uri.socket_timeout.unwrap_or(self.uri.connect_timeout);
+        Some(limit).filter(|limit| !limit.is_zero())
+    }
+
+    /// The session has been answered: from now on replies may take what they may.
+    pub fn begun(&self, session: &mut Session) -> Result<(), ClientError> {
+        session.connection.set_timeout(self.uri.socket_timeout)
+    }
+
     /// One that remembers what this driver says. Of those that have died meanwhile, none.
     pub fn take(&self, key: Option<&Key>) -> Option<Session> {
-        let mut state = self.state();
         loop {
-            let fits = |resting: &Resting| resting.session.key.as_ref() == key;
-            let at = state.resting.iter().rposition(fits)?;
-            let mut resting = state.resting.remove(at)?;
-            if resting.session.connection.is_quiet() {
+            // One at a time: the end of one that has died may take a while, and nobody else waits for it.
+            let mut resting = {
+                let mut state = self.state();
+                let fits = |resting: &Resting| resting.session.key.as_ref() == key;
+                let at = state.resting.iter().rposition(fits)?;
+                state.resting.remove(at)?
+            };
+            let connection = &mut resting.session.connection;
+            if connection.is_quiet() && connection.set_timeout(self.handshake_limit()).is_ok() {
                 return Some(resting.session);
             }
         }
@@ -155,14 +166,19 @@ impl Pool {
         if !session.connection.is_quiet() {
             return;
         }
+        let mut surplus = Vec::new();
         let mut state = self.state();
         if state.closed {
+            drop(state);
             return;
         }
         state.resting.push_back(Resting { session, since: Instant::now() });
         while state.resting.len() > self.resting_max {
-            state.resting.pop_front();
+            surplus.extend(state.resting.pop_front());
         }
+        // Their end may take a while.
+        drop(state);
+        drop(surplus);
     }
 
     /// Ends those that have rested too long, and those that have died.
@@ -172,11 +188,20 @@ impl Pool {
         while !state.closed {
             let waited = self.closing.wait_timeout(state, each);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            state.resting.retain_mut(|resting| {
-                resting.since.elapsed() < self.resting_time && resting.session.connection.is_quiet()
-            });
+            let (kept, ended) =
+                std::mem::take(&mut state.resting).into_iter().partition(|resting| {
+                    resting.since.elapsed() < self.resting_time
+                        && resting.session.connection.is_alive()
+                });
+            state.resting = kept;
+            // Their end may take a while.
+            drop(state);
+            drop::<VecDeque<Resting>>(ended);
+            state = self.state();
         }
-        state.resting.clear();
+        let rest = std::mem::take(&mut state.resting);
+        drop(state);
+        drop(rest);
     }
 
     /// Ends all that rest, and takes none back from now on.

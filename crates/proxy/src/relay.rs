@@ -125,7 +125,11 @@ impl Relay {
                     None => self.note(request, Some(hello)),
                 }
                 match self.exchange(request, said) {
-                    Ok(()) => return Ok(true),
+                    Ok(()) => {
+                        let session = self.session.as_mut();
+                        let begun = session.map_or(Ok(()), |session| self.pool.begun(session));
+                        return begun.map(|()| true).map_err(End::Broken);
+                    }
                     Err(Fault::Final(end)) => return Err(end),
                     Err(Fault::Session(_)) if self.lifeline.is_driver_gone() => {
                         return Err(End::Within);

@@ -27,7 +27,7 @@ impl FakeTransport {
             remote: "fake".to_owned(),
             local: "fake".to_owned(),
             transport: "fake",
-            address: None,
+            addresses: None,
             peer_user: None,
         };
         let theirs = Arc::clone(&pipe);

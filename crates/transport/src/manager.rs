@@ -5,6 +5,7 @@ use crate::contract::{ServiceEntryPoint, Session, SessionInfo};
 use crate::executor::ServiceExecutor;
 use crate::executor::local::{Local, LocalFuture};
 use crate::liveness::Liveness;
+use crate::rdma::Addresses;
 use crate::shared_memory::sys::own_user;
 use crate::state_machine::ServiceStateMachine;
 use crate::stats::ServiceStats;
@@ -12,7 +13,6 @@ use crate::upgrade::{RdmaService, UpgradePoint};
 use kauri_base::log::{self, Attr};
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -26,8 +26,8 @@ pub(crate) struct Origin {
     pub remote: String,
     pub local: String,
     pub transport: &'static str,
-    /// The server's own address, of a TCP connection.
-    pub address: Option<IpAddr>,
+    /// Those of a TCP connection.
+    pub addresses: Option<Addresses>,
     /// The user at the other end of a Unix domain socket.
     pub peer_user: Option<u32>,
 }
@@ -117,7 +117,7 @@ impl SessionManager {
         let rdma = self.rdma.lock().unwrap_or_else(PoisonError::into_inner);
         let refusal = origin.refusal(self.shared_memory.load(Ordering::Relaxed));
         let stats = Arc::clone(&self.stats.upgrades);
-        UpgradePoint::new(refusal, Arc::clone(&rdma), origin.address, stats)
+        UpgradePoint::new(refusal, Arc::clone(&rdma), origin.addresses, stats)
     }
 
     /// Ends one session: its command is told at its next look. False if there is none of this id.

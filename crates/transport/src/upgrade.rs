@@ -7,11 +7,10 @@
 //! Must not know: BSON, and what the session does with the offer.
 
 use crate::executor::local::Local;
-use crate::rdma::{RdmaFabric, RdmaHost, RdmaMembership, RdmaRefusal};
+use crate::rdma::{Addresses, RdmaFabric, RdmaHost, RdmaMembership, RdmaRefusal};
 use crate::ring::{FRAME_HEADER_BYTES, Fabric, PROBE_BYTES, RingEnd};
 use crate::shared_memory::{self, Refusal, SharedFabric};
 use kauri_base::{Error, ErrorCode, RandomSource, Result};
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -159,8 +158,8 @@ pub struct UpgradePoint {
     /// Why shared memory is not for this session, if it isn't.
     shared_memory_refusal: Option<&'static str>,
     rdma: Arc<RdmaService>,
-    /// The server's own address of a session over TCP.
-    address: Option<IpAddr>,
+    /// Of a session over TCP.
+    addresses: Option<Addresses>,
     pub(crate) stats: Arc<UpgradeStats>,
     progress: Mutex<Progress>,
     is_prepared: AtomicBool,
@@ -170,10 +169,10 @@ impl UpgradePoint {
     pub(crate) fn new(
         shared_memory_refusal: Option<&'static str>,
         rdma: Arc<RdmaService>,
-        address: Option<IpAddr>,
+        addresses: Option<Addresses>,
         stats: Arc<UpgradeStats>,
     ) -> Self {
-        UpgradePoint { shared_memory_refusal, rdma, address, stats, ..UpgradePoint::default() }
+        UpgradePoint { shared_memory_refusal, rdma, addresses, stats, ..UpgradePoint::default() }
     }
 
     fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
@@ -263,10 +262,10 @@ impl UpgradePoint {
             RdmaService::Absent(why) => return Err(RdmaRefusal::NoDevice(why.clone())),
             RdmaService::On(host) => host,
         };
-        let (Some(address), Some(local)) = (self.address, Local::current()) else {
+        let (Some(addresses), Some(local)) = (self.addresses, Local::current()) else {
             return Err(RdmaRefusal::NotTcp);
         };
-        let made = host.offer(&local, address, parameters, random)?;
+        let made = host.offer(&local, addresses, parameters, random)?;
         let probe = random.next_u64().to_le_bytes();
         let offer = Offer {
             transport: FastTransport::Rdma,

@@ -3,11 +3,16 @@
 use super::io::{IoSource, READ};
 use super::local::Local;
 use crate::rdma::WorkerQueues;
+use crate::sys::monotonic_ns;
 use kauri_verbs::CompletionQueue;
 use std::cell::{OnceCell, RefCell};
+use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// How long a worker that ends waits for sessions' last words.
+const FAREWELL_NS_MAX: u64 = 2_000_000_000;
 
 /// What is left of a session that has ended, until its peer has all that was sent.
 pub(crate) trait Lingers {
@@ -31,13 +36,13 @@ impl Completions {
     }
 
     /// Watches one more queue of them.
-    pub fn watch(&self, local: &Local, queue: &CompletionQueue) {
+    pub fn watch(&self, local: &Local, queue: &CompletionQueue) -> io::Result<()> {
         let report = Rc::new(IoSource::new(Arc::default()));
         if let Some(channel) = queue.channel() {
-            // Without it a sleeping worker hears late of what completes: by its next timer or event.
-            let _ = local.watch(channel.as_fd(), Rc::clone(&report));
+            local.watch(channel.as_fd(), Rc::clone(&report))?;
         }
         self.reports.borrow_mut().push(report);
+        Ok(())
     }
 
     fn used(&self) -> Option<&Arc<WorkerQueues>> {
@@ -59,6 +64,21 @@ impl Completions {
         let came = self.used().is_some_and(|queues| queues.look(now_ns));
         self.let_go(now_ns);
         came
+    }
+
+    /// The same, until nothing is left that had completed before.
+    pub fn look_through(&self, now_ns: u64) {
+        let full = self.used().map_or(0, |queues| queues.looks_a_queue());
+        let _ = (0..full).take_while(|_| self.look(now_ns)).count();
+    }
+
+    /// Before the worker ends: waits until what lingers is done, but not for long.
+    pub fn let_all_go(&self) {
+        let ends_ns = monotonic_ns() + FAREWELL_NS_MAX;
+        while !self.lingering.borrow().is_empty() && monotonic_ns() < ends_ns {
+            self.look(monotonic_ns());
+            std::thread::yield_now();
+        }
     }
 
     /// Before the worker sleeps. False if something has completed, which the sessions were told.

@@ -55,6 +55,7 @@ impl Worker {
         self.local.shared.stop.store(true, Ordering::Release);
         drop(self.local.shared.take_mail());
         self.local.drop_tasks();
+        self.local.completions.let_all_go();
         Local::set_current(None);
     }
 

@@ -9,7 +9,8 @@ use crate::sys::monotonic_ns;
 use kauri_base::log::{self, Attr};
 use kauri_base::{Error, ErrorCode, RandomSource};
 use kauri_verbs::{
-    Access, AsyncEvent, Counters, Device, GidEntry, ProtectionDomain, QueuePair, Verbs, choose_gid,
+    Access, AsyncEvent, Counters, Device, Gid, GidEntry, GidKind, ProtectionDomain, QueuePair,
+    Verbs, choose_gid,
 };
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -95,6 +96,15 @@ impl std::fmt::Display for RdmaRefusal {
             RdmaRefusal::Device(error) => write!(f, "no RDMA for this session: {error}"),
         }
     }
+}
+
+/// Those of a TCP connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Addresses {
+    /// The server's.
+    pub own: IpAddr,
+    /// The client's.
+    pub peers: IpAddr,
 }
 
 /// What a server has made for a client that wants to change over.
@@ -224,17 +234,24 @@ impl RdmaHost {
         Ok(Arc::clone(place.insert(queues)))
     }
 
-    /// Makes what a client asks for that has come to this address. To be called on the session's worker.
+    /// Makes what a client asks for that has come to this address from that. To be called on the session's worker.
     pub(crate) fn offer(
         self: &Arc<Self>,
         local: &Rc<Local>,
-        address: IpAddr,
+        addresses: Addresses,
         parameters: &[u8],
         random: &dyn RandomSource,
     ) -> Result<RdmaOffer, RdmaRefusal> {
         self.note_events();
         let peer = Parameters::decode_request(parameters).map_err(RdmaRefusal::Parameters)?;
-        let gid = self.gid(address.to_canonical()).ok_or(RdmaRefusal::NoGid(address))?;
+        let Addresses { own, peers } = addresses;
+        let gid = self.gid(own.to_canonical()).ok_or(RdmaRefusal::NoGid(own))?;
+        // The kernel looks for the peer's GID on the network, and the worker with all its sessions waits
+        // for that. The address that the client has come from is known there.
+        let known = gid.kind == GidKind::InfiniBand || self.options.gid_index.is_some();
+        if !known && peer.endpoint.gid != Gid::of_address(peers.to_canonical()) {
+            return Err(RdmaRefusal::Parameters("a GID of another address than the session's"));
+        }
         let sessions = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
         let mut membership = RdmaMembership { host: Arc::clone(self), _membership: None };
         if sessions * SESSION_BYTES > self.options.pinned_bytes_max {
@@ -257,8 +274,9 @@ impl RdmaHost {
     ) -> kauri_verbs::Result<(RdmaFabric, Membership)> {
         let queues = self.queues(local)?;
         let (queue, is_new) = queues.queue()?;
-        if is_new {
-            local.completions.watch(local, &queue);
+        if is_new && let Err(error) = local.completions.watch(local, &queue) {
+            queues.retract();
+            return Err(kauri_verbs::Error::Call { name: "epoll_ctl", error });
         }
         let mailbox = Arc::new(Mailbox::default());
         let member = queues.join(&mailbox);

@@ -33,7 +33,7 @@ mod staging;
 
 pub use dial::{DialedEnd, DialedFabric, Dialer, Dialing};
 pub use fabric::RdmaFabric;
-pub(crate) use host::RdmaMembership;
+pub(crate) use host::{Addresses, RdmaMembership};
 pub use host::{RdmaHost, RdmaOptions, RdmaRefusal};
 pub use kauri_verbs::Counters;
 pub(crate) use mailbox::Mailbox;

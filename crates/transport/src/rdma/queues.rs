@@ -69,6 +69,16 @@ impl WorkerQueues {
         Ok((queue, true))
     }
 
+    /// Takes back the newest queue, which nobody uses.
+    pub fn retract(&self) {
+        self.lock().queues.pop();
+    }
+
+    /// How many looks take all that a full queue has.
+    pub fn looks_a_queue(&self) -> usize {
+        (self.capacity as usize).div_ceil(BATCH * BATCHES_MAX)
+    }
+
     /// Has what completes under the key that this answers put into a mailbox, as long as the answer
     /// lives.
     pub fn join(self: &Arc<Self>, mailbox: &Arc<Mailbox>) -> Membership {

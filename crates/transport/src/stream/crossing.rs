@@ -226,15 +226,15 @@ impl Crossing {
         if let ServerFabric::Rdma(fabric) = self.socket.end().fabric() {
             fabric.finish();
         }
-        let left = Lingering {
+        if self.socket.is_flushed() {
+            return stream.shutdown();
+        }
+        self.local.completions.linger(Box::new(Lingering {
             ring: Arc::clone(&self.socket),
             stream: Arc::clone(stream),
             _rdma: self.rdma.take(),
             deadline_ns: monotonic_ns() + LINGER_NS_MAX,
-        };
-        if !left.ring.is_flushed() {
-            self.local.completions.linger(Box::new(left));
-        }
+        }));
     }
 
     /// Whether replies go this way.
@@ -323,7 +323,7 @@ impl Crossing {
     /// The same when the stream tells something, which may overtake what came through the ring.
     pub fn look_to_the_end(&self) -> Result<bool, RingError> {
         if let News::Delivered(_) = &self.news {
-            self.local.completions.look(monotonic_ns());
+            self.local.completions.look_through(monotonic_ns());
         }
         self.look()
     }

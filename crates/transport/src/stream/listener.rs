@@ -7,6 +7,7 @@
 use super::session::StreamSession;
 use crate::contract::Session;
 use crate::manager::{Origin, SessionManager};
+use crate::rdma::Addresses;
 use crate::shared_memory::sys::peer_user;
 use crate::sys::{self, Epoll, EventFd, EventList, KeepAlive};
 use kauri_base::log::{self, Attr};
@@ -69,7 +70,7 @@ impl Acceptor {
                     remote: remote.to_string(),
                     local: local.to_string(),
                     transport: "tcp",
-                    address: Some(local.ip()),
+                    addresses: Some(Addresses { own: local.ip(), peers: remote.ip() }),
                     peer_user: None,
                 };
                 Ok((stream.into(), origin))
@@ -79,7 +80,8 @@ impl Acceptor {
                 let peer_user = peer_user(stream.as_fd()).ok();
                 let remote = "anonymous unix socket".to_owned();
                 let local = path.clone();
-                let origin = Origin { remote, local, transport: "unix", address: None, peer_user };
+                let origin =
+                    Origin { remote, local, transport: "unix", addresses: None, peer_user };
                 Ok((stream.into(), origin))
             }
         }

@@ -20,8 +20,8 @@ use crate::pool::RECEIVE_BYTES;
 use crate::reply::ReplyBuf;
 use crate::ring::RingError;
 use crate::shared_memory::sys::send_with_descriptors;
-use crate::sys::{monotonic_ns, peek};
-use crate::upgrade::Offer;
+use crate::sys::{SIGN_OF_LIFE, monotonic_ns, peek, set_tcp_options};
+use crate::upgrade::{FastTransport, Offer};
 use kauri_base::limits::MESSAGE_BYTES_MAX;
 use kauri_base::log::{self, Attr};
 use kauri_wire::{HEADER_BYTES, checked_length, claimed_length};
@@ -155,8 +155,10 @@ impl StreamSession {
         let Some(crossing) = &self.crossing else {
             return self.io.poll_ready(cx, READ).map(|()| Ok(Way::Stream));
         };
-        if let Poll::Ready(readable) = crossing.poll_readable(cx) {
-            return Poll::Ready(readable.map(|()| Way::Ring).map_err(|e| self.end_by(e)));
+        match crossing.poll_readable(cx) {
+            Poll::Ready(Ok(())) => return Poll::Ready(Ok(Way::Ring)),
+            Poll::Ready(Err(error)) => return self.without_ring(cx, error),
+            Poll::Pending => {}
         }
         if self.io.poll_ready(cx, READ).is_pending() {
             return Poll::Pending;
@@ -165,7 +167,7 @@ impl StreamSession {
         match crossing.look_to_the_end() {
             Ok(true) => return Poll::Ready(Ok(Way::Ring)),
             Ok(false) => {}
-            Err(error) => return Poll::Ready(Err(self.end_by(error))),
+            Err(error) => return self.without_ring(cx, error),
         }
         match peek(self.socket.fd()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -186,12 +188,32 @@ impl StreamSession {
         }
     }
 
+    /// A ring that fails before its client has used it leaves the session on its stream.
+    fn without_ring(
+        &mut self,
+        cx: &mut Context<'_>,
+        error: RingError,
+    ) -> Poll<Result<Way, SessionEnd>> {
+        let end = self.end_by(error);
+        let used = self.crossing.as_ref().is_none_or(Crossing::is_used);
+        if used || !matches!(error, RingError::Fabric(_)) {
+            return Poll::Ready(Err(end));
+        }
+        self.crossing = None;
+        self.info.upgrade.withdraw();
+        self.poll_way(cx)
+    }
+
     /// The session ends by its ring.
     fn end_by(&self, error: RingError) -> SessionEnd {
         let RingError::Fabric(why) = error else {
             self.log_malformed(&error.to_string());
             return SessionEnd::Malformed;
         };
+        if self.liveness.is_peer_closed() {
+            // What it did not wait for has nowhere to go.
+            return SessionEnd::PeerClosed;
+        }
         if let Some(crossing) = &self.crossing {
             crossing.note_failed();
         }
@@ -226,6 +248,10 @@ impl StreamSession {
             // Something is in flight behind the request: it would be torn between the two ways.
             self.info.upgrade.withdraw();
             return self.socket.send(reply);
+        }
+        if offer.transport == FastTransport::Rdma {
+            // Nothing else tells of a peer whose host has gone.
+            let _ = set_tcp_options(self.socket.fd(), &SIGN_OF_LIFE);
         }
         let descriptors = std::mem::take(&mut offer.descriptors);
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
