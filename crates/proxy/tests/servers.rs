@@ -202,11 +202,12 @@ fn a_server_that_hangs_costs_a_driver_its_connection_and_the_proxy_nothing() {
 fn a_reply_may_take_longer_than_the_handshake() {
     let port = server(Arc::new(|_, _, command| {
         if command.first().unwrap().key() == "ping" {
-            std::thread::sleep(Duration::from_millis(600));
+            // That it takes so long is what is tried.
+            std::thread::sleep(Duration::from_millis(1500));
         }
         Some(doc! { "ok" => 1.0 })
     }));
-    let (proxy, uri) = proxy(port, "connectTimeoutMS=200");
+    let (proxy, uri) = proxy(port, "connectTimeoutMS=1000");
     Connection::open(&uri).unwrap().command("admin", &doc! { "ping" => 1 }).unwrap();
     proxy.stop(Duration::from_secs(5));
 }

@@ -237,7 +237,7 @@ fn a_lying_client_ends_its_own_session_and_no_other() {
         }),
     ];
     for (words, lie) in lies {
-        let before = server.log.lock().unwrap().matches(words).count();
+        let before = server.process.told(words);
         let mut raw = Raw::connect(&server);
         let (mut end, probe) = raw.offer();
         lie(&mut end, probe);
@@ -263,7 +263,7 @@ fn a_lying_client_ends_its_own_session_and_no_other() {
     for message in [vec![0xff; 100], 5i32.to_le_bytes().repeat(10)] {
         let mut raw = Raw::connect(&server);
         let mut end = raw.switch();
-        let before = server.log.lock().unwrap().matches("mstLen is invalid").count();
+        let before = server.process.told("mstLen is invalid");
         end.send(&message, &[]);
         assert!(!raw.replied());
         server.tells("mstLen is invalid", before + 1);
@@ -318,7 +318,7 @@ fn a_server_that_dies_is_noticed_by_a_client_that_sleeps() {
     block(&mut connection, "ping", 600_000);
     connection.send("admin", &doc! { "ping" => 1 }).unwrap();
     server.until("connections.active", 2);
-    server.child.kill().unwrap();
+    server.process.child.kill().unwrap();
     let error = connection.receive().unwrap_err();
     assert!(matches!(error, ClientError::Io(_)), "{error}");
 }

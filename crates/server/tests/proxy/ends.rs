@@ -1,6 +1,6 @@
 //! Drivers, servers and proxies that end.
 
-use crate::stand::{Stand, eventually, insert, message, number, ping, session_of};
+use crate::stand::{Stand, eventually, insert, message, number, ping, session_of, terminate};
 use kauri_bson::{array, doc};
 use kauri_client::{ClientError, Connection};
 use std::io::{Read, Write};
@@ -119,7 +119,7 @@ fn a_proxy_that_is_told_to_end_answers_first() {
     stand.until("connections.active", 3);
     let socket = stand.socket();
     assert!(socket.exists());
-    stand.proxy.terminate();
+    terminate(&stand.proxy);
     let began = std::time::Instant::now();
     assert!(matches!(idle.receive(), Err(ClientError::Io(_))));
     busy.receive().unwrap().checked().unwrap();

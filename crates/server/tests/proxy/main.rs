@@ -2,5 +2,7 @@
 
 mod ends;
 mod messages;
+#[path = "../rig/process.rs"]
+mod process;
 mod sessions;
 mod stand;

@@ -194,7 +194,7 @@ fn a_lying_client() {
         }),
     ];
     for (words, lie) in lies {
-        let before = server.log.lock().unwrap().matches(words).count();
+        let before = server.process.told(words);
         let mut raw = Raw::connect(&server);
         let (mut end, probe) = raw.offer();
         lie(&mut end, probe);
@@ -350,7 +350,7 @@ fn a_server_that_dies() {
     block(&mut connection, "ping", 600_000);
     connection.send("admin", &doc! { "ping" => 1 }).unwrap();
     server.until("connections.active", 2);
-    server.child.kill().unwrap();
+    server.process.child.kill().unwrap();
     let error = connection.receive().unwrap_err();
     assert!(matches!(error, ClientError::Io(_)), "{error}");
 }

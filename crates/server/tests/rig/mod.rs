@@ -1,25 +1,17 @@
 //! What the tests of sessions begin with: a server of their own, clients, and what is asked of it.
 #![allow(dead_code, reason = "each program uses its part")]
 
+mod process;
 pub mod suite;
+
+pub use process::{Process, eventually};
 
 use kauri_bson::{DocBuf, Value, doc};
 use kauri_client::{ClientError, Connection, Uri};
 use kauri_wire::MsgWriter;
-use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
-
-#[track_caller]
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let ends = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !is_so() {
-        assert!(std::time::Instant::now() < ends, "not within a minute: {what}");
-        std::thread::yield_now();
-    }
-}
+use std::process::Command;
 
 /// The program; under another one that checks it, if the environment names that.
 pub fn kauri() -> Command {
@@ -61,10 +53,9 @@ pub fn address() -> String {
 const NOBODY: u32 = 65534;
 
 pub struct Server {
-    pub child: Child,
+    pub process: Process,
     pub place: PathBuf,
     pub port: u16,
-    pub log: Arc<Mutex<String>>,
 }
 
 impl Server {
@@ -91,32 +82,15 @@ impl Server {
             std::fs::set_permissions(open, all).unwrap();
         }
         let (listens, given) = (address(), !args.contains(&"--bind_ip"));
-        let mut child = program
+        program
             .args(["serve", "--segmentSizeMB", "32", "--workers", "2", "--port", &port.to_string()])
             .args(given.then_some(["--bind_ip", &listens]).into_iter().flatten())
             .args(["--setParameter", "enableTestCommands=1", "--unixSocketPrefix"])
             .arg(&place)
             .arg("--dbpath")
             .arg(place.join("db"))
-            .args(args)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut told = String::new();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        while !told.contains("Waiting for connections") {
-            assert!(lines.read_line(&mut told).unwrap() > 0, "{told}");
-        }
-        let log = Arc::new(Mutex::new(told));
-        let kept = Arc::clone(&log);
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
-                kept.lock().unwrap().push_str(&line);
-                line.clear();
-            }
-        });
-        Server { child, place, port, log }
+            .args(args);
+        Server { process: Process::start(&mut program), place, port }
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -176,16 +150,16 @@ impl Server {
 
     /// Waits until the log has these words so often.
     pub fn tells(&self, words: &str, times: usize) {
-        eventually(words, || self.log.lock().unwrap().matches(words).count() >= times);
+        self.process.tells(words, times);
     }
 
     pub fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+        std::fs::read_dir(format!("/proc/{}/fd", self.process.child.id())).unwrap().count()
     }
 
     /// Descriptors that its workers watch.
     pub fn watched(&self) -> usize {
-        let infos = std::fs::read_dir(format!("/proc/{}/fdinfo", self.child.id())).unwrap();
+        let infos = std::fs::read_dir(format!("/proc/{}/fdinfo", self.process.child.id())).unwrap();
         // One that is closed meanwhile watches nothing.
         let texts = infos.map(|info| std::fs::read_to_string(info.unwrap().path()));
         let lines = |text: String| text.lines().filter(|line| line.starts_with("tfd:")).count();
@@ -193,15 +167,17 @@ impl Server {
     }
 
     pub fn mappings(&self) -> usize {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap();
+        let maps =
+            std::fs::read_to_string(format!("/proc/{}/maps", self.process.child.id())).unwrap();
         maps.lines().filter(|line| line.contains("kauri-session")).count()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // Its directory goes after it.
+        let _ = self.process.child.kill();
+        let _ = self.process.child.wait();
         let _ = std::fs::remove_dir_all(&self.place);
     }
 }

@@ -1,0 +1,59 @@
+//! A `kauri` that serves or passes on, until it is dropped, and what it logs.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+#[track_caller]
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let ends = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < ends, "not within a minute: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// See the module's head.
+pub struct Process {
+    pub child: Child,
+    pub log: Arc<Mutex<String>>,
+}
+
+impl Process {
+    /// Starts it, and waits until it listens.
+    pub fn start(command: &mut Command) -> Process {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut told = String::new();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        while !told.contains("Waiting for connections") {
+            assert!(lines.read_line(&mut told).unwrap() > 0, "{told}");
+        }
+        let log = Arc::new(Mutex::new(told));
+        let kept = Arc::clone(&log);
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
+                kept.lock().unwrap().push_str(&line);
+                line.clear();
+            }
+        });
+        Process { child, log }
+    }
+
+    pub fn told(&self, words: &str) -> usize {
+        self.log.lock().unwrap().matches(words).count()
+    }
+
+    /// Waits until the log has these words so often.
+    pub fn tells(&self, words: &str, times: usize) {
+        eventually(words, || self.told(words) >= times);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
