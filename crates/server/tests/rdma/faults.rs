@@ -20,6 +20,7 @@ pub const TESTS: &[crate::Test] = &[
     ("little_memory_that_may_be_locked", little_memory_that_may_be_locked),
     ("a_server_that_dies_is_noticed", a_server_that_dies),
     ("the_last_reply_comes_before_the_end", the_last_reply_comes_before_the_end),
+    ("both_sides_watch_whether_the_others_host_lives", both_sides_watch),
     ("switched_off_it_is_refused", switched_off),
 ];
 
@@ -372,6 +373,23 @@ fn the_last_reply_comes_before_the_end() {
     connection.receive().unwrap();
     let server = start("unwaited", &[]);
     suite::what_nobody_waits_for_is_done(&server, Way::Rdma);
+}
+
+/// The kernel's next look at the peer is seconds away, not minutes as for other connections.
+fn both_sides_watch() {
+    let server = start("watch", &[]);
+    let _rdma = server.open(Way::Rdma);
+    let port = server.port;
+    let filter = format!("( sport = :{port} or dport = :{port} )");
+    let ran = std::process::Command::new("ss").args(["-Htno", &filter]).output().unwrap();
+    let ends = String::from_utf8(ran.stdout).unwrap();
+    // As `9sec`, `9.468ms` (which is 9,468 ms) or `4min59sec`.
+    let soon = |end: &str| {
+        let left = end.split("timer:(keepalive,").nth(1)?.split(',').next()?;
+        let number = left.split(|c: char| !c.is_ascii_digit()).next()?;
+        Some(!left.contains("min") && number.parse::<u32>().ok()? <= 10)
+    };
+    assert_eq!(ends.lines().filter(|end| soon(end) == Some(true)).count(), 2, "{ends}");
 }
 
 fn switched_off() {
