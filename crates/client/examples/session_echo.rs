@@ -108,7 +108,8 @@ fn serve(address: SocketAddr, spin_us: u64) -> Outcomes<()> {
     let executor = ServiceExecutor::start(&ExecutorOptions { workers: 1, spin_us })?;
     let service = Arc::new(Echo { random: SeededRandom::from_entropy() });
     let manager = SessionManager::new(executor, service, 100);
-    let options = RdmaOptions { pinned_bytes_max: 1 << 30, ..RdmaOptions::default() };
+    let options =
+        RdmaOptions { pinned_bytes_max: 1 << 30, pool_bytes: 64 << 20, ..RdmaOptions::default() };
     if let Ok(host) = RdmaHost::open(options) {
         manager.serve_rdma(RdmaService::On(Arc::new(host)));
     }

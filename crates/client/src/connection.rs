@@ -407,7 +407,10 @@ impl Connection {
         self.inbox.reserve(length.saturating_sub(self.inbox.len()).max(4096));
         match &mut self.way {
             Way::Shared(way) => way.receive(&mut self.inbox, &self.stream),
-            Way::Rdma(way) => way.receive(&mut self.inbox, &self.stream),
+            Way::Rdma(way) => {
+                way.expect(length);
+                way.receive(&mut self.inbox, &self.stream)
+            }
             Way::Stream => match self.stream.receive(&mut self.inbox, &mut self.beside)? {
                 0 => Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
                 _ => Ok(()),

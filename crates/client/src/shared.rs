@@ -3,8 +3,7 @@
 use crate::stream::Stream;
 use crate::{ClientError, Result};
 use kauri_transport::rdma::DialedFabric;
-use kauri_transport::ring::{Fabric, RingEnd};
-use kauri_transport::ring::{PROBE_BYTES, RingError};
+use kauri_transport::ring::{Fabric, LARGE_BYTES, PROBE_BYTES, RingEnd, RingError};
 use kauri_transport::shared_memory::{SharedFabric, sys};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -152,8 +151,16 @@ impl<F: Waits> RingWay<F> {
         Ok(())
     }
 
+    /// A message of so many bytes goes or comes.
+    pub fn expect(&mut self, bytes: usize) {
+        if bytes >= LARGE_BYTES {
+            self.end.offer();
+        }
+    }
+
     /// Sends all. What comes meanwhile is kept, so that a server that waits for us goes on.
     pub fn send(&mut self, bytes: &[u8], stream: &Stream) -> Result<()> {
+        self.expect(bytes.len());
         let mut rest = bytes;
         loop {
             let blocked = !self.end.fabric().has_room(true);

@@ -114,6 +114,12 @@ const KNOWN: &[Known] = &[
         "most memory that sessions over RDMA may pin, in MB [default: 256]",
     ),
     known(
+        "net.rdma.poolMB",
+        "rdmaPoolMB",
+        Kind::Number,
+        "memory that is pinned for large messages over RDMA, in MB; without any they are slower [default: 64]",
+    ),
+    known(
         "net.spinMicros",
         "spinMicros",
         Kind::Number,

@@ -97,6 +97,7 @@ fn open_rdma(options: &Options) -> Result<RdmaService> {
         port: byte("net.rdma.port"),
         gid_index: byte("net.rdma.gidIndex"),
         pinned_bytes_max: options.number("net.rdma.memoryMB", 256) << 20,
+        pool_bytes: options.number("net.rdma.poolMB", 64) << 20,
     });
     match opened {
         Ok(host) => {

@@ -67,6 +67,8 @@ pub(crate) struct RingStats {
     pub frames_out: Counter,
     pub credits_in: Counter,
     pub credits_out: Counter,
+    pub pieces_in: Counter,
+    pub pieces_out: Counter,
 }
 
 /// What a worker counts.
@@ -218,6 +220,8 @@ pub struct FastTransportCounts {
     pub frames_out: u64,
     pub credits_in: u64,
     pub credits_out: u64,
+    pub pieces_in: u64,
+    pub pieces_out: u64,
 }
 
 /// The numbers of the whole service. Shared by the session manager and whoever reports them.
@@ -287,6 +291,8 @@ impl ServiceStats {
             sum.frames_out += rings.frames_out.get();
             sum.credits_in += rings.credits_in.get();
             sum.credits_out += rings.credits_out.get();
+            sum.pieces_in += rings.pieces_in.get();
+            sum.pieces_out += rings.pieces_out.get();
         }
         sum
     }

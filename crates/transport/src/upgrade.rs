@@ -7,13 +7,16 @@
 //! Must not know: BSON, and what the session does with the offer.
 
 use crate::executor::local::Local;
-use crate::rdma::{Addresses, RdmaFabric, RdmaHost, RdmaMembership, RdmaRefusal};
-use crate::ring::{FRAME_HEADER_BYTES, Fabric, PROBE_BYTES, RingEnd};
+use crate::rdma::{Addresses, HostedFabric, RdmaHost, RdmaMembership, RdmaRefusal};
+use crate::ring::{
+    FRAME_HEADER_BYTES, Fabric, FrameToWrite, OFFER_BYTES, PROBE_BYTES, RingEnd, Zone,
+};
 use crate::shared_memory::{self, Refusal, SharedFabric};
 use kauri_base::{Error, ErrorCode, RandomSource, Result};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 
 /// What a session can change over to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,7 +92,7 @@ impl UpgradeStats {
 #[allow(clippy::large_enum_variant, reason = "one a session, in memory of its own")]
 pub(crate) enum ServerFabric {
     Shared(SharedFabric),
-    Rdma(RdmaFabric),
+    Rdma(HostedFabric),
 }
 
 /// A server's end of a session that has left its stream.
@@ -127,6 +130,34 @@ impl Fabric for ServerFabric {
 
     fn read_header(&self, offset: u32) -> [u8; FRAME_HEADER_BYTES as usize] {
         either!(self, it => it.read_header(offset))
+    }
+
+    fn accept(&mut self, told: [u8; OFFER_BYTES as usize]) -> Option<[Zone; 2]> {
+        either!(self, it => it.accept(told))
+    }
+
+    fn has_room_for_piece(&mut self, length: u32) -> bool {
+        either!(self, it => it.has_room_for_piece(length))
+    }
+
+    fn write_piece(&mut self, at: u32, piece: [&[u8]; 2], frame: FrameToWrite<'_>) {
+        either!(self, it => it.write_piece(at, piece, frame));
+    }
+
+    fn fetch(&mut self, offset: u32, length: u32, waker: &Waker) -> bool {
+        either!(self, it => it.fetch(offset, length, waker))
+    }
+
+    fn fetches(&self) -> usize {
+        either!(self, it => it.fetches())
+    }
+
+    fn has_piece(&self) -> bool {
+        either!(self, it => it.has_piece())
+    }
+
+    fn take_piece(&mut self, offset: u32, length: u32, into: &mut Vec<u8>) {
+        either!(self, it => it.take_piece(offset, length, into));
     }
 }
 
@@ -266,15 +297,14 @@ impl UpgradePoint {
             return Err(RdmaRefusal::NotTcp);
         };
         let made = host.offer(&local, addresses, parameters, random)?;
-        let probe = random.next_u64().to_le_bytes();
         let offer = Offer {
             transport: FastTransport::Rdma,
             end: RingEnd::new(made.shape, ServerFabric::Rdma(made.fabric)),
-            probe,
+            probe: made.probe,
             descriptors: Vec::new(),
             rdma: Some(made.membership),
         };
-        Ok((offer, [made.answer.as_slice(), &probe].concat()))
+        Ok((offer, made.answer))
     }
 
     /// For the session: the offer whose parameters the next reply carries.

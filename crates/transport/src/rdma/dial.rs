@@ -1,19 +1,32 @@
 //! The client's side: a device, and connections that have each a protection domain and a completion
 //! queue of their own. So a client needs no windows: nothing but its server's queue pair is in there.
+//!
+//! Large messages go through two zones that a connection registers before its first one. The server writes
+//! into the one and reads from the other.
 
-use super::parameters::Parameters;
-use super::{COMPLETIONS, Mailbox, RdmaFabric, SHAPE, queue_pair_options};
-use crate::ring::{FRAME_HEADER_BYTES, Fabric, PROBE_BYTES, RingEnd};
+use super::fabric::RdmaFabric;
+use super::parameters::{Answer, Parameters};
+use super::{COMPLETIONS, Mailbox, SHAPE, queue_pair_options};
+use crate::ring::{
+    FRAME_HEADER_BYTES, Fabric, FrameToWrite, OFFER_BYTES, PROBE_BYTES, RingEnd, Zone,
+};
 use kauri_verbs::{
-    Access, Completion, CompletionQueue, Device, Error, QueuePair, Result, Verbs, choose_gid,
+    Access, Completion, CompletionQueue, Device, Error, MemoryRegion, ProtectionDomain, QueuePair,
+    Result, Verbs, choose_gid,
 };
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Completions taken at once.
 const BATCH: usize = 4;
+
+/// Zones of a connection: both together.
+const ZONES_BYTES: u64 = 2 * Zone::LARGEST.bytes() as u64;
+/// Zones of all connections of a device in this process. Beyond that large messages go through the rings.
+const ZONES_BYTES_MAX: u64 = 256 << 20;
 
 /// A client's end of a session over RDMA.
 pub type DialedEnd = RingEnd<DialedFabric>;
@@ -21,6 +34,8 @@ pub type DialedEnd = RingEnd<DialedFabric>;
 /// An RDMA device that connections are made by.
 pub struct Dialer {
     device: Device,
+    /// Bytes of zones that there are.
+    zone_bytes: Arc<AtomicU64>,
 }
 
 impl Dialer {
@@ -31,7 +46,7 @@ impl Dialer {
             Some(name) => verbs.open(name)?,
             None => verbs.open_active()?.0,
         };
-        Ok(Dialer { device })
+        Ok(Dialer { device, zone_bytes: Arc::default() })
     }
 
     /// Makes everything for a connection from this address. `random` should be.
@@ -43,7 +58,10 @@ impl Dialer {
         let pair = QueuePair::new(&domain, &queue, &queue_pair_options(0, gid, random))?;
         let mailbox = Arc::new(Mailbox::default());
         let fabric = RdmaFabric::new(&domain, pair, Access::REMOTE_WRITE, mailbox)?;
-        Ok(Dialing { fabric: DialedFabric { fabric, queue } })
+        let zone_bytes = Arc::clone(&self.zone_bytes);
+        let may_offer = false;
+        let fabric = DialedFabric { fabric, zones: None, domain, zone_bytes, may_offer, queue };
+        Ok(Dialing { fabric })
     }
 }
 
@@ -65,18 +83,73 @@ impl Dialing {
         mut self,
         answer: &[u8],
     ) -> std::result::Result<(DialedEnd, [u8; PROBE_BYTES as usize]), String> {
-        let (peer, probe) = Parameters::decode_answer(answer)?;
+        let Answer { parameters: peer, probe, takes_zones } = Parameters::decode_answer(answer)?;
         let connected = self.fabric.fabric.connect(&peer.endpoint, peer.ring);
         connected.map_err(|error| error.to_string())?;
+        self.fabric.may_offer = takes_zones;
         Ok((RingEnd::new(peer.shape, self.fabric), probe))
     }
 }
 
 /// A fabric with the completion queue that is its alone.
 pub struct DialedFabric {
-    // Before the queue, which it completes in.
+    // Before the queue, which it completes in, and the zones, which its peer uses.
     fabric: RdmaFabric,
+    zones: Option<Zones>,
+    domain: ProtectionDomain,
+    zone_bytes: Arc<AtomicU64>,
+    /// Whether the server takes zones.
+    may_offer: bool,
     queue: CompletionQueue,
+}
+
+/// Memory that pieces of large messages go through.
+struct Zones {
+    landing: MemoryRegion,
+    departure: MemoryRegion,
+    _budget: Budget,
+}
+
+/// What zones take of what all may have.
+struct Budget(Arc<AtomicU64>);
+
+impl Budget {
+    fn take(all: &Arc<AtomicU64>) -> Option<Budget> {
+        let budget = Budget(Arc::clone(all));
+        let before = all.fetch_add(ZONES_BYTES, Ordering::Relaxed);
+        (before + ZONES_BYTES <= ZONES_BYTES_MAX).then_some(budget)
+    }
+}
+
+impl Drop for Budget {
+    fn drop(&mut self) {
+        self.0.fetch_sub(ZONES_BYTES, Ordering::Relaxed);
+    }
+}
+
+impl Zones {
+    fn make(domain: &ProtectionDomain, all: &Arc<AtomicU64>) -> Option<Zones> {
+        let budget = Budget::take(all)?;
+        let bytes = Zone::LARGEST.bytes() as usize;
+        // What can't be pinned need not be: large messages go through the ring.
+        let landing = domain.register(bytes, Access::REMOTE_WRITE).ok()?;
+        let departure = domain.register(bytes, Access::REMOTE_READ).ok()?;
+        Some(Zones { landing, departure, _budget: budget })
+    }
+
+    fn told(&self) -> [u8; OFFER_BYTES as usize] {
+        let mut told = [0; OFFER_BYTES as usize];
+        let (halves, _) = told.as_chunks_mut::<16>();
+        for (half, region) in halves.iter_mut().zip([&self.landing, &self.departure]) {
+            let place = region.remote();
+            let (address, rest) = half.split_at_mut(8);
+            let (key, bytes) = rest.split_at_mut(4);
+            address.copy_from_slice(&place.address.to_le_bytes());
+            key.copy_from_slice(&place.key.to_le_bytes());
+            bytes.copy_from_slice(&Zone::LARGEST.bytes().to_le_bytes());
+        }
+        told
+    }
 }
 
 impl std::fmt::Debug for DialedFabric {
@@ -151,5 +224,41 @@ impl Fabric for DialedFabric {
 
     fn read_header(&self, offset: u32) -> [u8; FRAME_HEADER_BYTES as usize] {
         self.fabric.read_header(offset)
+    }
+
+    fn offer(&mut self) -> Option<([Zone; 2], [u8; OFFER_BYTES as usize])> {
+        if !self.may_offer {
+            return None;
+        }
+        let zones = Zones::make(&self.domain, &self.zone_bytes)?;
+        let told = zones.told();
+        self.zones = Some(zones);
+        Some(([Zone::LARGEST; 2], told))
+    }
+
+    fn has_room_for_piece(&mut self, _length: u32) -> bool {
+        true
+    }
+
+    fn write_piece(&mut self, at: u32, piece: [&[u8]; 2], frame: FrameToWrite<'_>) {
+        let Some(zones) = &mut self.zones else { return };
+        let mut at = at as usize;
+        for part in piece {
+            let written = zones.departure.write(at, part);
+            debug_assert!(written.is_ok(), "{written:?}");
+            at += part.len();
+        }
+        let [header, head] = frame.parts;
+        self.fabric.write(frame.offset, [header, head, &[]], frame.immediate);
+    }
+
+    fn has_piece(&self) -> bool {
+        true
+    }
+
+    fn take_piece(&mut self, offset: u32, length: u32, into: &mut Vec<u8>) {
+        let Some(zones) = &self.zones else { return };
+        let read = zones.landing.append_to(offset as usize, length as usize, into);
+        debug_assert!(read.is_ok(), "{read:?}");
     }
 }

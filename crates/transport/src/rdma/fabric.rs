@@ -1,4 +1,6 @@
-//! A ring's fabric over a queue pair: frames go as WRITE WITH IMMEDIATE from the staging area.
+//! A ring's fabric over a queue pair: frames go as WRITE WITH IMMEDIATE from the staging area. What both
+//! sides have in common; large messages are the business of [`hosted`](super::hosted) and
+//! [`dial`](super::dial).
 
 use super::mailbox::Mailbox;
 use super::staging::Staging;
@@ -6,9 +8,9 @@ use super::{
     FRAMES, RECEIVE_BATCH, RECEIVES, RING_BYTES, SENDS_MAX, SENDS_RESERVED, SIGNAL_BYTES,
     SIGNAL_EACH, STAGING_BYTES, connect_options,
 };
-use crate::ring::{FRAME_HEADER_BYTES, Fabric};
+use crate::ring::{FRAME_HEADER_BYTES, Fabric, FrameToWrite};
 use kauri_verbs::{
-    Access, Endpoint, MemoryRegion, MemoryWindow, Operation, ProtectionDomain, QueuePair,
+    Access, Endpoint, MemoryRegion, MemoryWindow, Operation, Part, ProtectionDomain, QueuePair,
     RemoteAddress, Result, SendRequest, Source, WindowAccess,
 };
 use std::fmt;
@@ -126,41 +128,88 @@ impl RdmaFabric {
         &self.mailbox
     }
 
-    fn post(&mut self, offset: u32, from: Option<u32>, length: u32, immediate: u32) -> Result<()> {
-        let part = from.map(|from| self.memory.part(from as usize, length as usize)).transpose()?;
-        let operation = Operation::WriteWithImmediate {
-            from: part.map_or(Source::Nothing, Source::Region),
-            to: RemoteAddress {
-                address: self.peer.address.wrapping_add(u64::from(offset)),
-                key: self.peer.key,
-            },
-            immediate,
-        };
-        let mut request = SendRequest::new(self.sends, operation);
-        request.signalled = self.quiet_sends >= SIGNAL_EACH || self.quiet_bytes >= SIGNAL_BYTES;
-        if request.signalled {
-            (self.quiet_sends, self.quiet_bytes) = (0, 0);
+    /// Puts what has to be sent into the staging area. Where, and how much it is.
+    fn stage(&mut self, parts: &[&[u8]]) -> Result<(u32, u32)> {
+        let length = parts.iter().map(|part| part.len()).sum::<usize>() as u32;
+        if length == 0 {
+            return Ok((0, 0));
         }
-        self.pair.post_send(&[request]).map_err(|post| post.error)
+        let place = self.staging.take(length, self.sends).ok_or(kauri_verbs::Error::QueueFull)?;
+        let mut at = place as usize;
+        for part in parts {
+            self.memory.write(at, part)?;
+            at += part.len();
+        }
+        self.quiet_bytes += length;
+        Ok((place, length))
     }
 
-    fn write_frame(&mut self, offset: u32, parts: [&[u8]; 3], immediate: u32) -> Result<()> {
-        let length = parts.iter().map(|part| part.len()).sum::<usize>() as u32;
+    /// The request that brings what was staged into the peer's ring.
+    fn frame_request(
+        &self,
+        (place, length): (u32, u32),
+        offset: u32,
+        immediate: u32,
+    ) -> Result<SendRequest<'_>> {
+        let from = match length {
+            0 => Source::Nothing,
+            _ => Source::Region(self.memory.part(place as usize, length as usize)?),
+        };
+        let to = within(self.peer, offset);
+        let operation = Operation::WriteWithImmediate { from, to, immediate };
+        Ok(SendRequest::new(self.sends, operation))
+    }
+
+    fn write_frame(&mut self, offset: u32, parts: &[&[u8]], immediate: u32) -> Result<()> {
         self.sends += 1;
         self.quiet_sends += 1;
-        let mut from = None;
-        if length > 0 {
-            let full = kauri_verbs::Error::QueueFull;
-            let place = self.staging.take(length, self.sends).ok_or(full)?;
-            let mut at = place as usize;
-            for part in parts {
-                self.memory.write(at, part)?;
-                at += part.len();
-            }
-            self.quiet_bytes += length;
-            from = Some(place);
+        let staged = self.stage(parts)?;
+        let signalled = self.quiet_sends >= SIGNAL_EACH || self.quiet_bytes >= SIGNAL_BYTES;
+        let mut request = self.frame_request(staged, offset, immediate)?;
+        request.signalled = signalled;
+        self.pair.post_send(&[request]).map_err(|post| post.error)?;
+        if signalled {
+            (self.quiet_sends, self.quiet_bytes) = (0, 0);
         }
-        self.post(offset, from, length, immediate)
+        Ok(())
+    }
+
+    /// The number of the next send.
+    pub(super) fn next_send(&self) -> u64 {
+        self.sends + 1
+    }
+
+    /// Whether a piece can be sent or fetched, with the send requests that are kept left over.
+    pub(super) fn has_room_for_piece(&self) -> bool {
+        self.failure().is_none() && self.pair.room().0 > SENDS_RESERVED as usize + 2
+    }
+
+    /// Writes `piece` to a place of the peer's, and then a frame that tells of it. Completes visibly.
+    pub(super) fn write_piece(
+        &mut self,
+        piece: Part<'_>,
+        to: RemoteAddress,
+        frame: FrameToWrite<'_>,
+    ) {
+        self.sends += 1;
+        let posted = self.stage(&frame.parts).and_then(|staged| {
+            let write = Operation::Write { from: Source::Region(piece), to };
+            let write = SendRequest::new(self.sends, write).unsignalled();
+            let tell = self.frame_request(staged, frame.offset, frame.immediate)?;
+            self.pair.post_send(&[write, tell]).map_err(|post| post.error)
+        });
+        (self.quiet_sends, self.quiet_bytes) = (0, 0);
+        self.fail_unless(posted);
+    }
+
+    /// Begins to read a piece from a place of the peer's. Completes visibly. The send's number.
+    pub(super) fn read_piece(&mut self, into: Part<'_>, from: RemoteAddress) -> u64 {
+        self.sends += 1;
+        let request = SendRequest::new(self.sends, Operation::Read { into, from });
+        let posted = self.pair.post_send(&[request]).map_err(|post| post.error);
+        (self.quiet_sends, self.quiet_bytes) = (0, 0);
+        self.fail_unless(posted);
+        self.sends
     }
 
     /// Posts receives again for those that completed.
@@ -170,6 +219,11 @@ impl RdmaFabric {
             self.fail_unless(posted.map_err(|post| post.error));
             self.receives_owed = 0;
         }
+    }
+
+    /// It can't go on.
+    pub(super) fn fail(&mut self) {
+        self.fail_unless(Err(kauri_verbs::Error::Failed));
     }
 
     fn fail_unless(&mut self, done: Result<()>) {
@@ -195,7 +249,7 @@ impl Fabric for RdmaFabric {
     }
 
     fn write(&mut self, offset: u32, parts: [&[u8]; 3], immediate: u32) {
-        let written = self.write_frame(offset, parts, immediate);
+        let written = self.write_frame(offset, &parts, immediate);
         self.fail_unless(written);
     }
 
@@ -218,6 +272,11 @@ impl Fabric for RdmaFabric {
         debug_assert!(read.is_ok(), "{read:?}");
         header
     }
+}
+
+/// The place so many bytes further on.
+pub(super) fn within(place: RemoteAddress, offset: u32) -> RemoteAddress {
+    RemoteAddress { address: place.address.wrapping_add(u64::from(offset)), key: place.key }
 }
 
 const _: () = assert!(RECEIVES - RECEIVE_BATCH >= FRAMES);

@@ -1,10 +1,13 @@
 //! The server's side: its device, what it lets sessions have of it, and the offers that it makes them.
 
-use super::parameters::Parameters;
+use super::fabric::RdmaFabric;
+use super::hosted::HostedFabric;
+use super::parameters::{Answer, Parameters};
+use super::pool::{Pool, PoolCounts};
 use super::queues::{Membership, WorkerQueues};
-use super::{Mailbox, RdmaFabric, SESSION_BYTES, queue_pair_options};
+use super::{Mailbox, SESSION_BYTES, queue_pair_options};
 use crate::executor::local::Local;
-use crate::ring::Shape;
+use crate::ring::{PROBE_BYTES, Shape};
 use crate::sys::monotonic_ns;
 use kauri_base::log::{self, Attr};
 use kauri_base::{Error, ErrorCode, RandomSource};
@@ -29,8 +32,10 @@ pub struct RdmaOptions {
     pub port: Option<u8>,
     /// The GID's place in the port's table; by default the one of the address that a client has come to.
     pub gid_index: Option<u8>,
-    /// Most bytes to be pinned.
+    /// Most bytes to be pinned for sessions.
     pub pinned_bytes_max: u64,
+    /// Bytes to be pinned for large messages.
+    pub pool_bytes: u64,
 }
 
 /// Why a session gets no RDMA.
@@ -109,10 +114,12 @@ pub struct Addresses {
 
 /// What a server has made for a client that wants to change over.
 pub(crate) struct RdmaOffer {
-    pub fabric: RdmaFabric,
+    pub fabric: HostedFabric,
     pub membership: RdmaMembership,
     pub shape: Shape,
-    /// The parameters for the client, without what probes carry.
+    /// What probes carry.
+    pub probe: [u8; PROBE_BYTES as usize],
+    /// The parameters for the client.
     pub answer: Vec<u8>,
 }
 
@@ -133,6 +140,7 @@ impl Drop for RdmaMembership {
 pub struct RdmaHost {
     device: Device,
     domain: ProtectionDomain,
+    pool: Arc<Pool>,
     options: RdmaOptions,
     /// Sessions that have something of the device.
     sessions: AtomicU64,
@@ -161,12 +169,31 @@ impl RdmaHost {
             device.port(port)?;
         }
         let domain = device.protection_domain()?;
+        let pool = Arc::new(Self::pool(&device, &domain, options.pool_bytes)?);
         let sessions = AtomicU64::new(0);
-        let host = RdmaHost { device, domain, options, sessions, workers: Mutex::default() };
+        let host = RdmaHost { device, domain, pool, options, sessions, workers: Mutex::default() };
         if let Some(index) = host.options.gid_index {
             host.given_gid(index).ok_or(kauri_verbs::Error::NoActivePort)?;
         }
         Ok(host)
+    }
+
+    /// Without memory for it there is none, and large messages go through the rings.
+    fn pool(device: &Device, domain: &ProtectionDomain, bytes: u64) -> kauri_verbs::Result<Pool> {
+        Pool::new(domain, bytes).or_else(|error| {
+            let attr = Attr::new()
+                .str("device", device.name())
+                .num("bytes", bytes)
+                .str("error", error.to_string());
+            let msg = "No memory for large messages over RDMA, they will be slower";
+            log::warning("NETWORK", 7_100_026, "rdma", msg, attr);
+            Pool::new(domain, 0)
+        })
+    }
+
+    /// The memory for large messages.
+    pub fn pool_counts(&self) -> PoolCounts {
+        self.pool.counts()
     }
 
     /// The device's name.
@@ -260,9 +287,12 @@ impl RdmaHost {
         let made = self.make(local, gid, &peer, random.next_u64());
         let (fabric, member) = made.map_err(RdmaRefusal::Device)?;
         membership._membership = Some(member);
-        let answer =
+        let parameters =
             Parameters { shape: peer.shape, endpoint: fabric.endpoint(), ring: fabric.ring() };
-        Ok(RdmaOffer { fabric, membership, shape: peer.shape, answer: answer.encode() })
+        let probe = random.next_u64().to_le_bytes();
+        let answer = Answer { parameters, probe, takes_zones: self.pool.counts().bytes > 0 };
+        let fabric = HostedFabric::new(fabric, &self.pool);
+        Ok(RdmaOffer { fabric, membership, shape: peer.shape, probe, answer: answer.encode() })
     }
 
     fn make(

@@ -1,6 +1,7 @@
 //! What has completed for one session: who takes completions off their queue puts it here, and the
 //! session's fabric takes it out.
 
+use super::pool::Chunk;
 use kauri_verbs::{Completion, CompletionKind, Status};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,8 @@ struct State {
     /// The number of the newest send that is known to have completed.
     sent: u64,
     bound: bool,
+    /// What sends of these numbers are sent from.
+    lent: VecDeque<(u64, Chunk)>,
     failure: Option<&'static str>,
     /// Who waits for the next completion.
     waker: Option<Waker>,
@@ -39,7 +42,10 @@ impl Mailbox {
             (Status::Success, CompletionKind::ReceiveImmediate, Some(immediate)) => {
                 state.immediates.push_back(immediate);
             }
-            (Status::Success, CompletionKind::Write, _) => state.sent = completion.id,
+            // They complete in their order, whatever they are.
+            (Status::Success, CompletionKind::Write | CompletionKind::Read, _) => {
+                state.sent = completion.id;
+            }
             (Status::Success, CompletionKind::BindWindow, _) => state.bound = true,
             (Status::Success, ..) => {
                 state.failure = state.failure.or(Some("the peer sent what no receive is for"));
@@ -50,10 +56,29 @@ impl Mailbox {
                 state.failure = if unknown { Some(reason(status)) } else { state.failure };
             }
         }
-        if let Some(waker) = state.waker.take() {
-            drop(state);
-            waker.wake();
-        }
+        let back = match completion.kind {
+            CompletionKind::Write | CompletionKind::Read => {
+                let done = state.lent.partition_point(|(number, _)| *number <= completion.id);
+                state.lent.drain(..done).collect()
+            }
+            _ => Vec::new(),
+        };
+        let waker = state.waker.take();
+        drop(state);
+        // Both may wake others.
+        drop(back);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Keeps what the send of this number, which is the newest, is sent from until it has completed.
+    pub fn lend(&self, number: u64, chunk: Chunk) {
+        self.lock().lent.push_back((number, chunk));
+    }
+
+    /// Gives back all that is lent: the queue pair has gone.
+    pub fn give_back(&self) {
+        let lent = std::mem::take(&mut self.lock().lent);
+        drop(lent);
     }
 
     /// The next immediate that the peer has told.
@@ -129,8 +154,10 @@ mod tests {
         }
         assert_eq!((mailbox.sent(), mailbox.is_bound(), mailbox.taken_ns()), (0, false, 6));
         mailbox.deliver(&completion(CompletionKind::Write, Status::Success, None), 7);
+        let read = Completion { id: 10, ..completion(CompletionKind::Read, Status::Success, None) };
+        mailbox.deliver(&read, 7);
         mailbox.deliver(&completion(CompletionKind::BindWindow, Status::Success, None), 7);
-        assert_eq!((mailbox.sent(), mailbox.is_bound(), mailbox.failure()), (9, true, None));
+        assert_eq!((mailbox.sent(), mailbox.is_bound(), mailbox.failure()), (10, true, None));
         assert_eq!(mailbox.next_immediate(), Some(5));
         assert_eq!(mailbox.next_immediate(), Some(6));
         assert!(!mailbox.has_news() && mailbox.next_immediate().is_none());

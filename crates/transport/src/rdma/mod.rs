@@ -3,12 +3,13 @@
 //! (docs/design/rdma.md).
 //!
 //! Invariants:
-//! - What a session pins is fixed when it begins; nothing is registered later.
+//! - What a server pins for a session is fixed when it begins, and what it pins for large messages when it
+//!   starts; nothing is registered later. A client pins more before its first large message.
 //! - The peer can reach the ring that it sends into and nothing else: by a window that is bound to this
 //!   queue pair, or in a protection domain with no other queue pair.
 //! - There is always a receive posted for what credit allows the peer to send, and always room in the
 //!   send queue for a credit.
-//! - A place in the staging area is used again only when the request that sent it has completed here;
+//! - A place in the staging area or the pool is used again only when the request that sent it has completed here;
 //!   what the peer says to have received does not count.
 //!
 //! | module | holds |
@@ -17,6 +18,8 @@
 //! | [`staging`] | the memory that frames are sent from |
 //! | [`mailbox`] | what has completed for a session |
 //! | [`fabric`] | a [`Fabric`](crate::ring::Fabric) over a queue pair |
+//! | [`pool`] | the server: memory for large messages |
+//! | [`hosted`] | the server's fabric: large messages by READ and WRITE |
 //! | [`host`] | the server: device, limits, offers |
 //! | [`queues`] | the server: a worker's completion queues |
 //! | [`dial`] | the client |
@@ -26,17 +29,20 @@
 mod dial;
 mod fabric;
 mod host;
+mod hosted;
 mod mailbox;
 mod parameters;
+mod pool;
 mod queues;
 mod staging;
 
 pub use dial::{DialedEnd, DialedFabric, Dialer, Dialing};
-pub use fabric::RdmaFabric;
 pub(crate) use host::{Addresses, RdmaMembership};
 pub use host::{RdmaHost, RdmaOptions, RdmaRefusal};
+pub use hosted::HostedFabric;
 pub use kauri_verbs::Counters;
 pub(crate) use mailbox::Mailbox;
+pub use pool::PoolCounts;
 pub(crate) use queues::WorkerQueues;
 
 use crate::ring::Shape;

@@ -82,11 +82,34 @@ impl Parameters {
         }
     }
 
-    /// The server's, which what probes carry follows.
-    pub fn decode_answer(bytes: &[u8]) -> Result<(Self, [u8; PROBE_BYTES as usize]), &'static str> {
-        let (parameters, probe) = Self::decode(bytes)?;
-        let probe = probe.try_into().map_err(|_| "RDMA parameters of a wrong length")?;
-        Ok((parameters, probe))
+    /// The server's answer.
+    pub fn decode_answer(bytes: &[u8]) -> Result<Answer, &'static str> {
+        let (parameters, rest) = Self::decode(bytes)?;
+        let wrong = "RDMA parameters of a wrong length";
+        let (probe, rest) = rest.split_first_chunk().ok_or(wrong)?;
+        let takes_zones = u32::from_le_bytes(rest.try_into().map_err(|_| wrong)?) != 0;
+        Ok(Answer { parameters, probe: *probe, takes_zones })
+    }
+}
+
+/// What a server answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Its end.
+    pub parameters: Parameters,
+    /// What probes carry.
+    pub probe: [u8; PROBE_BYTES as usize],
+    /// Whether it has memory for large messages, so that zones may be offered.
+    pub takes_zones: bool,
+}
+
+impl Answer {
+    /// As it is sent.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.parameters.encode();
+        bytes.extend_from_slice(&self.probe);
+        bytes.extend_from_slice(&u32::from(self.takes_zones).to_le_bytes());
+        bytes
     }
 }
 
@@ -117,8 +140,12 @@ mod tests {
         expected.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 2, 15]);
         assert_eq!(bytes, expected);
         assert_eq!(Parameters::decode_request(&bytes), Ok(parameters()));
-        let answer = [bytes.as_slice(), b"12345678"].concat();
-        assert_eq!(Parameters::decode_answer(&answer), Ok((parameters(), *b"12345678")));
+        for takes_zones in [false, true] {
+            let answer =
+                [bytes.as_slice(), b"12345678", &[u8::from(takes_zones), 0, 0, 0]].concat();
+            let told = Answer { parameters: parameters(), probe: *b"12345678", takes_zones };
+            assert_eq!((told.encode(), Parameters::decode_answer(&answer)), (answer, Ok(told)));
+        }
     }
 
     #[test]
@@ -139,7 +166,7 @@ mod tests {
             let mut bytes = good.clone();
             bytes.resize(length, 0);
             assert_eq!(Parameters::decode_request(&bytes).is_ok(), length == good.len());
-            assert_eq!(Parameters::decode_answer(&bytes).is_ok(), length == good.len() + 8);
+            assert_eq!(Parameters::decode_answer(&bytes).is_ok(), length == good.len() + 12);
         }
     }
 }

@@ -1,15 +1,22 @@
 //! One end of a session's two rings: a byte stream over a [`Fabric`].
 
-use super::frame::{FRAME_HEADER_BYTES, Immediate, PROBE_BYTES, decode_header};
+use super::frame::{
+    FRAME_HEADER_BYTES, Immediate, OFFER_BYTES, PIECE_HEAD_BYTES, PROBE_BYTES, decode_header,
+};
 use super::receiver::{Frame, Receiver};
 use super::sender::{Place, Sender};
-use super::{RingError, Shape};
+use super::zone::{Piece, Zone, ZoneReceiver, ZoneSender};
+use super::{LARGE_BYTES, RingError, Shape};
 use std::collections::VecDeque;
+use std::task::Waker;
 
 /// What carries frames between two ends.
 ///
 /// The end asks for nothing that the credits don't allow, nor for what there is no room for, so nothing
 /// here waits.
+///
+/// A fabric may have zones besides: those of one end, which *offers* them, in its own memory. Its peer writes
+/// pieces into the one and fetches them from the other.
 pub trait Fabric {
     /// Whether the next frame can be written now: one of the largest size, or one without bytes. Who is
     /// told that it can't looks again when something has happened.
@@ -30,6 +37,48 @@ pub trait Fabric {
     fn read(&self, offset: u32, bytes: u32, into: &mut Vec<u8>);
     /// The same for a frame's header.
     fn read_header(&self, offset: u32) -> [u8; FRAME_HEADER_BYTES as usize];
+
+    /// Makes zones in this end's memory: where pieces land, and where they depart. And what the peer has to be
+    /// told. `None` if there are none to be had.
+    fn offer(&mut self) -> Option<([Zone; 2], [u8; OFFER_BYTES as usize])> {
+        None
+    }
+    /// The peer has offered these. Where its pieces land and depart; `None` if that can't be.
+    fn accept(&mut self, _told: [u8; OFFER_BYTES as usize]) -> Option<[Zone; 2]> {
+        None
+    }
+    /// Whether a piece of this length can be written now; the next call does it.
+    fn has_room_for_piece(&mut self, _length: u32) -> bool {
+        false
+    }
+    /// Puts a piece at `at` of the zone, its parts one after the other, and then does what `write` does.
+    fn write_piece(&mut self, _at: u32, _piece: [&[u8]; 2], _frame: FrameToWrite<'_>) {}
+    /// Begins to fetch the piece after those that are being fetched. False: not now, and who has to be woken
+    /// when that changes is.
+    fn fetch(&mut self, _offset: u32, _length: u32, _waker: &Waker) -> bool {
+        false
+    }
+    /// How many pieces are being fetched, or here and not taken.
+    fn fetches(&self) -> usize {
+        0
+    }
+    /// Whether the first of them is here.
+    fn has_piece(&self) -> bool {
+        false
+    }
+    /// Appends it, and gives back what held it.
+    fn take_piece(&mut self, _offset: u32, _length: u32, _into: &mut Vec<u8>) {}
+}
+
+/// A frame: where it goes, its bytes, and what tells of it.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameToWrite<'a> {
+    /// Its place in the peer's ring.
+    pub offset: u32,
+    /// Its bytes, one part after the other.
+    pub parts: [&'a [u8]; 2],
+    /// What the peer is told.
+    pub immediate: u32,
 }
 
 /// What has happened at an end, as [`RingEnd::look`] tells it.
@@ -54,6 +103,28 @@ pub struct RingCounts {
     pub credits_out: u64,
     /// The same, received.
     pub credits_in: u64,
+    /// Pieces of large messages that were written.
+    pub pieces_out: u64,
+    /// The same, received.
+    pub pieces_in: u64,
+}
+
+/// What a frame stands for that waits to be received.
+#[derive(Clone, Copy, Debug)]
+enum Waiting {
+    /// The bytes that follow its header.
+    Bytes(Frame),
+    /// A piece.
+    Piece(Frame, Piece),
+    /// Nothing: what it said was heard when it came.
+    Heard(Frame),
+}
+
+/// How a large message goes on.
+enum Step {
+    Frame,
+    Piece(u32),
+    Wait,
 }
 
 /// See the module's head.
@@ -63,8 +134,14 @@ pub struct RingEnd<F> {
     pub(super) fabric: F,
     sender: Sender,
     pub(super) receiver: Receiver,
-    /// Frames of the stream that were told of and not consumed. At most as many as there are frames.
-    waiting: VecDeque<Frame>,
+    /// Frames that were told of and not consumed. At most as many as there are frames.
+    waiting: VecDeque<Waiting>,
+    /// Through which pieces come, and go.
+    pub(super) zones: Option<(ZoneReceiver, ZoneSender)>,
+    /// Whether there are none to be had.
+    zoneless: bool,
+    /// Pieces among what waits.
+    pieces: usize,
     /// Payload bytes of the first of them that have been received.
     taken: u32,
     counts: RingCounts,
@@ -79,6 +156,9 @@ impl<F: Fabric> RingEnd<F> {
             sender: Sender::new(shape),
             receiver: Receiver::new(shape),
             waiting: VecDeque::new(),
+            zones: None,
+            zoneless: false,
+            pieces: 0,
             taken: 0,
             counts: RingCounts::default(),
         }
@@ -94,9 +174,13 @@ impl<F: Fabric> RingEnd<F> {
         self.fabric.failure()
     }
 
-    /// Whether there are bytes of the stream that were told of and not received.
+    /// Whether there are bytes of the stream to be received.
     pub fn is_readable(&self) -> bool {
-        !self.waiting.is_empty()
+        match self.waiting.front() {
+            Some(Waiting::Bytes(_)) => true,
+            Some(Waiting::Piece(..)) => self.fabric.has_piece(),
+            Some(Waiting::Heard(_)) | None => false,
+        }
     }
 
     /// What has gone through.
@@ -109,26 +193,16 @@ impl<F: Fabric> RingEnd<F> {
         let mut event = Event::default();
         while let Some(word) = self.fabric.next_immediate() {
             let immediate = Immediate::decode(word, self.shape)?;
-            let frame = self.receiver.arrived(immediate)?;
-            let told = match (immediate, frame) {
-                (Immediate::Credit(told), _) => told,
-                (_, Some(frame)) => decode_header(self.fabric.read_header(frame.offset)),
-                (_, None) => return Err(RingError::Immediate(word)),
-            };
-            event.credit |= self.sender.acknowledged(told)?;
-            match (immediate, frame) {
-                (Immediate::Stream(_), Some(frame)) => {
-                    self.counts.frames_in += 1;
-                    self.waiting.push_back(frame);
-                }
-                (Immediate::Probe, Some(frame)) if event.probe.is_none() => {
-                    event.probe = Some(self.take_probe(&frame)?);
-                }
-                (Immediate::Probe, _) => return Err(RingError::Probe),
-                _ => self.counts.credits_in += 1,
+            match self.receiver.arrived(immediate)? {
+                Some(frame) => self.take_frame(immediate, frame, &mut event)?,
+                None => self.take_credit(immediate, &mut event)?,
             }
         }
-        event.readable = !self.waiting.is_empty();
+        while let Some(Waiting::Heard(frame)) = self.waiting.front() {
+            self.receiver.consumed(frame);
+            self.waiting.pop_front();
+        }
+        event.readable = self.is_readable();
         if !event.readable
             && let Some(why) = self.fabric.failure()
         {
@@ -138,31 +212,150 @@ impl<F: Fabric> RingEnd<F> {
         Ok(event)
     }
 
+    fn take_credit(&mut self, told: Immediate, event: &mut Event) -> Result<(), RingError> {
+        let more = match (told, &mut self.zones) {
+            (Immediate::Credit(told), _) => self.sender.acknowledged(told)?,
+            (Immediate::Done(told), Some((_, out))) => out.acknowledged(told)?,
+            _ => return Err(RingError::Zones),
+        };
+        event.credit |= more;
+        self.counts.credits_in += 1;
+        Ok(())
+    }
+
+    fn take_frame(
+        &mut self,
+        kind: Immediate,
+        frame: Frame,
+        event: &mut Event,
+    ) -> Result<(), RingError> {
+        let told = decode_header(self.fabric.read_header(frame.offset));
+        event.credit |= self.sender.acknowledged(told)?;
+        let waiting = match kind {
+            Immediate::Probe if event.probe.is_none() => {
+                event.probe = Some(self.take_probe(&frame)?);
+                return Ok(());
+            }
+            Immediate::Probe => return Err(RingError::Probe),
+            Immediate::Offer => {
+                self.take_offer(&frame)?;
+                Waiting::Heard(frame)
+            }
+            Immediate::Piece => {
+                let length = u32::from_le_bytes(self.payload::<4>(&frame));
+                let (zone, _) = self.zones.as_mut().ok_or(RingError::Zones)?;
+                self.counts.pieces_in += 1;
+                self.pieces += 1;
+                Waiting::Piece(frame, zone.arrived(length)?)
+            }
+            _ => Waiting::Bytes(frame),
+        };
+        self.counts.frames_in += 1;
+        self.waiting.push_back(waiting);
+        Ok(())
+    }
+
+    /// The bytes of a frame of a fixed length.
+    fn payload<const N: usize>(&self, frame: &Frame) -> [u8; N] {
+        let mut bytes = Vec::with_capacity(N);
+        self.fabric.read(frame.offset + FRAME_HEADER_BYTES, N as u32, &mut bytes);
+        bytes.try_into().unwrap_or([0; N])
+    }
+
+    fn take_offer(&mut self, frame: &Frame) -> Result<(), RingError> {
+        if self.zones.is_some() {
+            return Err(RingError::Zones);
+        }
+        let told = self.payload::<{ OFFER_BYTES as usize }>(frame);
+        let [landing, departure] = self.fabric.accept(told).ok_or(RingError::Zones)?;
+        self.zones = Some((ZoneReceiver::new(departure), ZoneSender::new(landing)));
+        Ok(())
+    }
+
+    /// Offers zones, if there are none yet and some are to be had: large messages are coming.
+    pub fn offer(&mut self) {
+        if self.zones.is_some() || self.zoneless || !self.sender.has_room(Immediate::Offer) {
+            return;
+        }
+        let Some(([landing, departure], told)) = self.fabric.offer() else {
+            self.zoneless = true;
+            return;
+        };
+        if let Some(place) = self.sender.fixed(Immediate::Offer) {
+            self.zones = Some((ZoneReceiver::new(landing), ZoneSender::new(departure)));
+            self.counts.frames_out += 1;
+            self.write(place, &told, &[]);
+        }
+    }
+
+    /// Begins to fetch pieces, until so many bytes of the stream are here or on their way. Who waits for
+    /// them is woken by the fabric, or by this if they can't be fetched yet.
+    pub fn fetch(&mut self, wanted: usize, waker: &Waker) {
+        let begun = self.fabric.fetches();
+        if self.pieces == begun {
+            return;
+        }
+        let (mut bytes, mut passed) = (0, 0);
+        for waiting in &self.waiting {
+            if bytes >= wanted {
+                return;
+            }
+            match waiting {
+                Waiting::Heard(_) => {}
+                Waiting::Bytes(frame) => bytes += frame.payload as usize,
+                Waiting::Piece(_, piece) => {
+                    if passed >= begun && !self.fabric.fetch(piece.offset, piece.length, waker) {
+                        return;
+                    }
+                    passed += 1;
+                    bytes += piece.length as usize;
+                }
+            }
+        }
+    }
+
     /// Probes come before anything else.
     fn take_probe(&mut self, frame: &Frame) -> Result<[u8; PROBE_BYTES as usize], RingError> {
         if self.counts.frames_in > 0 {
             return Err(RingError::Probe);
         }
-        let mut bytes = Vec::with_capacity(PROBE_BYTES as usize);
-        self.fabric.read(frame.offset + FRAME_HEADER_BYTES, PROBE_BYTES, &mut bytes);
+        let bytes = self.payload(frame);
         self.receiver.consumed(frame);
-        bytes.try_into().map_err(|_| RingError::Probe)
+        Ok(bytes)
     }
 
-    /// Appends what has come of the stream to `buffer`, as much as fits into its capacity. How much that was.
+    /// Appends what has come of the stream to `buffer`, as much as fits into its capacity; pieces whole. How
+    /// much that was.
     pub fn receive(&mut self, buffer: &mut Vec<u8>) -> usize {
         let before = buffer.len();
-        while let Some(frame) = self.waiting.front() {
-            let room = u32::try_from(buffer.capacity() - buffer.len()).unwrap_or(u32::MAX);
-            let bytes = (frame.payload - self.taken).min(room);
-            let from = frame.offset + FRAME_HEADER_BYTES + self.taken;
-            self.fabric.read(from, bytes, buffer);
-            self.taken += bytes;
-            if self.taken < frame.payload {
-                break;
-            }
-            self.taken = 0;
-            self.receiver.consumed(frame);
+        while let Some(waiting) = self.waiting.front().copied() {
+            let frame = match waiting {
+                Waiting::Bytes(frame) => {
+                    let room = u32::try_from(buffer.capacity() - buffer.len()).unwrap_or(u32::MAX);
+                    let bytes = (frame.payload - self.taken).min(room);
+                    let from = frame.offset + FRAME_HEADER_BYTES + self.taken;
+                    self.fabric.read(from, bytes, buffer);
+                    self.taken += bytes;
+                    if self.taken < frame.payload {
+                        break;
+                    }
+                    self.taken = 0;
+                    frame
+                }
+                Waiting::Piece(frame, piece) => {
+                    if !self.fabric.has_piece() {
+                        break;
+                    }
+                    self.fabric.take_piece(piece.offset, piece.length, buffer);
+                    self.pieces -= 1;
+                    if let Some((zone, _)) = &mut self.zones {
+                        zone.consumed(&piece);
+                    }
+                    frame
+                }
+                Waiting::Heard(frame) => frame,
+            };
+            self.receiver.consumed(&frame);
             self.waiting.pop_front();
         }
         self.tell_if_owed();
@@ -171,10 +364,22 @@ impl<F: Fabric> RingEnd<F> {
 
     fn tell_if_owed(&mut self) {
         if self.receiver.owes_credit() && self.fabric.has_room(false) && self.sender.credit() {
-            self.counts.credits_out += 1;
             let immediate = self.receiver.tell_credit();
-            self.fabric.write(0, [&[], &[], &[]], immediate.encode());
+            self.tell(immediate);
         }
+        if self.zones.as_ref().is_some_and(|(zone, _)| zone.owes_credit())
+            && self.fabric.has_room(false)
+            && self.sender.credit()
+            && let Some((zone, _)) = &mut self.zones
+        {
+            let immediate = zone.tell();
+            self.tell(immediate);
+        }
+    }
+
+    fn tell(&mut self, immediate: Immediate) {
+        self.counts.credits_out += 1;
+        self.fabric.write(0, [&[], &[], &[]], immediate.encode());
     }
 
     /// Sends as much of `first` and then `second` as there is credit for. How much that was.
@@ -182,24 +387,59 @@ impl<F: Fabric> RingEnd<F> {
         let all = first.len() + second.len();
         let mut sent = 0;
         while sent < all && self.fabric.has_room(true) {
-            let Some(place) = self.sender.stream(all - sent) else { break };
-            let end = sent + place.payload();
-            let part = |bytes: &'_ [u8], before: usize| {
-                let within = |at: usize| at.saturating_sub(before).min(bytes.len());
-                within(sent)..within(end)
+            let count = match self.step(all - sent) {
+                Step::Wait => break,
+                Step::Piece(length) => {
+                    let count = length as usize;
+                    self.send_piece(length, parts(first, second, sent, sent + count));
+                    count
+                }
+                Step::Frame => {
+                    let Some(place) = self.sender.stream(all - sent) else { break };
+                    let [a, b] = parts(first, second, sent, sent + place.payload());
+                    self.counts.frames_out += 1;
+                    self.write(place, a, b);
+                    place.payload()
+                }
             };
-            let (a, b) = (part(first, 0), part(second, first.len()));
-            let (a, b) = (first.get(a).unwrap_or_default(), second.get(b).unwrap_or_default());
-            self.counts.frames_out += 1;
-            self.write(place, a, b);
-            sent = end;
+            sent += count;
         }
         sent
     }
 
+    /// What becomes of the next of so many bytes.
+    fn step(&mut self, left: usize) -> Step {
+        let Some((_, zone)) = self.zones.as_ref().filter(|_| left >= LARGE_BYTES) else {
+            return Step::Frame;
+        };
+        match zone.fitting(left) {
+            Some(length) if self.sender.has_room(Immediate::Piece) => {
+                // Without memory for it, it goes through the ring: slower, but it goes.
+                let room = self.fabric.has_room_for_piece(length);
+                if room { Step::Piece(length) } else { Step::Frame }
+            }
+            _ => Step::Wait,
+        }
+    }
+
+    fn send_piece(&mut self, length: u32, piece: [&[u8]; 2]) {
+        let (Some((_, zone)), Some(place)) = (&mut self.zones, self.sender.fixed(Immediate::Piece))
+        else {
+            return;
+        };
+        let at = zone.take(length);
+        let head: [u8; PIECE_HEAD_BYTES as usize] = length.to_le_bytes();
+        let header = self.receiver.tell();
+        self.counts.frames_out += 1;
+        self.counts.pieces_out += 1;
+        let immediate = place.immediate.encode();
+        let frame = FrameToWrite { offset: place.offset, parts: [&header, &head], immediate };
+        self.fabric.write_piece(at, piece, frame);
+    }
+
     /// Sends a probe. False if there is no room, which at a session's beginning there is.
     pub fn probe(&mut self, bytes: [u8; PROBE_BYTES as usize]) -> bool {
-        let place = self.sender.probe();
+        let place = self.sender.fixed(Immediate::Probe);
         place.inspect(|place| self.write(*place, &bytes, &[])).is_some()
     }
 
@@ -207,4 +447,13 @@ impl<F: Fabric> RingEnd<F> {
         let header = self.receiver.tell();
         self.fabric.write(place.offset, [&header, first, second], place.immediate.encode());
     }
+}
+
+/// The bytes from `start` to `end` of `first` and `second` one after the other.
+fn parts<'a>(first: &'a [u8], second: &'a [u8], start: usize, end: usize) -> [&'a [u8]; 2] {
+    let part = |bytes: &'a [u8], before: usize| {
+        let within = |at: usize| at.saturating_sub(before).min(bytes.len());
+        bytes.get(within(start)..within(end)).unwrap_or_default()
+    };
+    [part(first, 0), part(second, first.len())]
 }

@@ -1,16 +1,24 @@
 //! What is written at once, and the immediate that tells of it.
 
+use super::zone::ZONE_BYTES_MAX;
 use super::{FRAME_ALIGN, RingError, Shape};
 
 /// Bytes of a frame's header.
 pub const FRAME_HEADER_BYTES: u32 = 8;
 /// Bytes that a probe carries.
 pub const PROBE_BYTES: u32 = 8;
+/// Bytes that an offer of zones carries.
+pub const OFFER_BYTES: u32 = 32;
+/// Bytes that the frame of a piece carries: its length.
+pub const PIECE_HEAD_BYTES: u32 = 4;
 
 const KIND_SHIFT: u32 = 28;
 const STREAM: u32 = 1;
 const CREDIT: u32 = 2;
 const PROBE: u32 = 3;
+const OFFER: u32 = 4;
+const PIECE: u32 = 5;
+const DONE: u32 = 6;
 
 /// How much a receiver has consumed, as it tells the sender. Each number is a count from the session's
 /// beginning, of which as many low bits are sent as there is room for.
@@ -51,6 +59,12 @@ pub enum Immediate {
     Credit(Consumed),
     /// A frame that shows that this way works.
     Probe,
+    /// A frame that tells of the sender's zones.
+    Offer,
+    /// A frame that stands for bytes of the stream that lie in a zone.
+    Piece,
+    /// No frame: the position up to which a zone was consumed, in units of the alignment.
+    Done(Low),
 }
 
 /// Bits of a credit immediate: enough to tell all counts apart that a ring allows.
@@ -59,6 +73,9 @@ const CREDIT_FRAMES_BITS: u32 = 11;
 const _: () = assert!(*Shape::BYTES.end() / FRAME_ALIGN < 1 << CREDIT_END_BITS);
 const _: () = assert!(*Shape::FRAMES.end() < 1 << CREDIT_FRAMES_BITS);
 const _: () = assert!(CREDIT_END_BITS + CREDIT_FRAMES_BITS <= KIND_SHIFT);
+/// Bits of an immediate that tells of a zone.
+const DONE_BITS: u32 = KIND_SHIFT;
+const _: () = assert!(ZONE_BYTES_MAX / FRAME_ALIGN < 1 << (DONE_BITS - 1));
 
 impl Immediate {
     /// One that tells that this much was consumed: the position, in units of the alignment, and frames.
@@ -69,6 +86,11 @@ impl Immediate {
         })
     }
 
+    /// One that tells that a zone was consumed up to this position, in units of the alignment.
+    pub fn done(end: u64) -> Self {
+        Immediate::Done(Low::of(end as u32, DONE_BITS))
+    }
+
     /// As it is sent.
     pub fn encode(self) -> u32 {
         match self {
@@ -76,7 +98,10 @@ impl Immediate {
             Immediate::Credit(Consumed { end, frames }) => {
                 CREDIT << KIND_SHIFT | frames.value << CREDIT_END_BITS | end.value
             }
-            Immediate::Probe => PROBE << KIND_SHIFT | Self::PROBE_LENGTH,
+            Immediate::Probe => PROBE << KIND_SHIFT | self.length(),
+            Immediate::Offer => OFFER << KIND_SHIFT | self.length(),
+            Immediate::Piece => PIECE << KIND_SHIFT | self.length(),
+            Immediate::Done(end) => DONE << KIND_SHIFT | end.value,
         }
     }
 
@@ -91,19 +116,22 @@ impl Immediate {
                 end: Low::of(low, CREDIT_END_BITS),
                 frames: Low::of(low >> CREDIT_END_BITS, CREDIT_FRAMES_BITS),
             })),
-            PROBE if low == Self::PROBE_LENGTH => Ok(Immediate::Probe),
+            DONE => Ok(Immediate::Done(Low::of(low, DONE_BITS))),
+            _ if word == Immediate::Probe.encode() => Ok(Immediate::Probe),
+            _ if word == Immediate::Offer.encode() => Ok(Immediate::Offer),
+            _ if word == Immediate::Piece.encode() => Ok(Immediate::Piece),
             _ => Err(RingError::Immediate(word)),
         }
     }
-
-    const PROBE_LENGTH: u32 = FRAME_HEADER_BYTES + PROBE_BYTES;
 
     /// Bytes of the frame in the ring.
     pub fn length(self) -> u32 {
         match self {
             Immediate::Stream(length) => length,
-            Immediate::Credit(_) => 0,
-            Immediate::Probe => Self::PROBE_LENGTH,
+            Immediate::Credit(_) | Immediate::Done(_) => 0,
+            Immediate::Probe => FRAME_HEADER_BYTES + PROBE_BYTES,
+            Immediate::Offer => FRAME_HEADER_BYTES + OFFER_BYTES,
+            Immediate::Piece => FRAME_HEADER_BYTES + PIECE_HEAD_BYTES,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The receiving side: where the frame lies that an immediate tells of, and what the peer is to be told.
 
 use super::frame::{FRAME_HEADER_BYTES, Immediate, encode_header};
-use super::{FRAME_ALIGN, PART, RingError, Shape};
+use super::{FRAME_ALIGN, PART, RingError, Shape, place};
 
 /// A frame in our ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,8 +40,8 @@ impl Receiver {
         }
     }
 
-    /// The next immediate tells this. Where its frame lies, if it has one; that of a credit has been
-    /// consumed with this.
+    /// The next immediate tells this. Where its frame lies, if it has one; one without has been consumed
+    /// with this.
     pub fn arrived(&mut self, immediate: Immediate) -> Result<Option<Frame>, RingError> {
         let frames = self.received_frames + 1;
         if frames - self.told_frames > u64::from(self.shape.frames()) {
@@ -53,7 +53,7 @@ impl Receiver {
             self.consumed_frames += 1;
             return Ok(None);
         }
-        let (offset, end) = self.shape.place(self.received_end, length);
+        let (offset, end) = place(self.shape.bytes(), self.received_end, length);
         if end - self.told_end > u64::from(self.shape.bytes()) {
             return Err(RingError::Overrun);
         }

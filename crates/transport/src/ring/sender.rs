@@ -1,10 +1,7 @@
 //! The sending side: where the next frame goes in the peer's ring, and whether there is credit for it.
 
 use super::frame::{Consumed, FRAME_HEADER_BYTES, Immediate};
-use super::{FRAME_ALIGN, RESERVED_FRAMES, RingError, Shape};
-
-/// A frame is rather cut than begun anew at the ring's start if so much lies before the ring's end.
-const CUT_BYTES_MIN: u32 = 4096;
+use super::{FRAME_ALIGN, RESERVED_FRAMES, RingError, Shape, cut, place};
 
 /// A frame that may be written, and must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,22 +44,22 @@ impl Sender {
         let most = self.shape.frame_bytes_max();
         let wanted = u32::try_from(wanted).unwrap_or(most);
         let whole = wanted.max(1).saturating_add(FRAME_HEADER_BYTES).min(most);
-        let bytes = self.shape.bytes();
-        let to_end = bytes - (self.sent_end % u64::from(bytes)) as u32;
-        let (skipped, fitting) = match to_end {
-            _ if whole <= to_end => (0, whole),
-            CUT_BYTES_MIN.. => (0, to_end),
-            _ => (to_end, whole),
-        };
+        let (skipped, fitting) = cut(self.shape.bytes(), self.sent_end, whole);
         // What is left is a multiple of the alignment, so a length that is rounded up still fits.
         let fits = skipped + fitting <= self.bytes_left();
         fits.then(|| self.take(Immediate::Stream(fitting)))
     }
 
-    /// A probe. `None` only if the peer gives no credit when it should.
-    pub fn probe(&mut self) -> Option<Place> {
-        let fits = self.frames_left() > RESERVED_FRAMES && self.bytes_left() >= FRAME_ALIGN;
-        fits.then(|| self.take(Immediate::Probe))
+    /// A frame of a kind with a fixed length; `None` if there is no credit for it.
+    pub fn fixed(&mut self, kind: Immediate) -> Option<Place> {
+        self.has_room(kind).then(|| self.take(kind))
+    }
+
+    /// Whether there is credit for that.
+    pub fn has_room(&self, kind: Immediate) -> bool {
+        let end = place(self.shape.bytes(), self.sent_end, kind.length()).1;
+        let needed = (end - self.sent_end) as u32;
+        self.frames_left() > RESERVED_FRAMES && self.bytes_left() >= needed
     }
 
     /// The place of an immediate without a frame. `false` only if the peer has broken the rules.
@@ -73,7 +70,7 @@ impl Sender {
     }
 
     fn take(&mut self, immediate: Immediate) -> Place {
-        let (offset, end) = self.shape.place(self.sent_end, immediate.length());
+        let (offset, end) = place(self.shape.bytes(), self.sent_end, immediate.length());
         self.sent_end = end;
         self.sent_frames += 1;
         Place { offset, immediate }

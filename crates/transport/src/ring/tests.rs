@@ -1,12 +1,13 @@
 //! Two ends over a fabric in memory.
 
-use super::frame::{Immediate, encode_header};
+use super::frame::{Immediate, OFFER_BYTES, encode_header};
 use super::*;
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::task::Waker;
 
 const SMALL: Shape = Shape { bytes: 64 << 10, frames: 64 };
 
@@ -17,10 +18,30 @@ struct Inbox {
     most: usize,
 }
 
+/// The first end's zones: where pieces land, and where they depart.
+type ZoneMemory = Rc<RefCell<[Vec<u8>; 2]>>;
+
 #[derive(Clone)]
 struct Memory {
     own: Rc<RefCell<Inbox>>,
     peers: Rc<RefCell<Inbox>>,
+    zones: ZoneMemory,
+    /// Whether the zones are the peer's.
+    fetches_pieces: bool,
+    /// What the second end may fetch and write pieces with.
+    chunks: usize,
+    /// Pieces that are being fetched: where from, and once they are here what.
+    fetching: VecDeque<(u32, u32, Option<Vec<u8>>)>,
+}
+
+impl Memory {
+    /// The piece that was asked for first and is not here yet arrives: as it is now.
+    fn fetch_one(&mut self) {
+        let zones = self.zones.borrow();
+        if let Some((offset, length, here)) = self.fetching.iter_mut().find(|f| f.2.is_none()) {
+            *here = Some(zones[1][*offset as usize..][..*length as usize].to_vec());
+        }
+    }
 }
 
 impl Fabric for Memory {
@@ -46,6 +67,54 @@ impl Fabric for Memory {
     fn read_header(&self, offset: u32) -> [u8; FRAME_HEADER_BYTES as usize] {
         self.own.borrow().ring[offset as usize..][..8].try_into().unwrap()
     }
+
+    fn offer(&mut self) -> Option<([Zone; 2], [u8; OFFER_BYTES as usize])> {
+        let zones = [0, 1].map(|i| Zone::new(self.zones.borrow()[i].len() as u32).unwrap());
+        (!self.fetches_pieces).then_some((zones, [0; OFFER_BYTES as usize]))
+    }
+
+    fn accept(&mut self, _: [u8; OFFER_BYTES as usize]) -> Option<[Zone; 2]> {
+        let zones = [0, 1].map(|i| Zone::new(self.zones.borrow()[i].len() as u32).unwrap());
+        self.fetches_pieces.then_some(zones)
+    }
+
+    fn has_room_for_piece(&mut self, _: u32) -> bool {
+        !self.fetches_pieces || self.chunks > 0
+    }
+
+    fn write_piece(&mut self, at: u32, piece: [&[u8]; 2], frame: FrameToWrite<'_>) {
+        let which = usize::from(!self.fetches_pieces);
+        let mut at = at as usize;
+        for part in piece {
+            self.zones.borrow_mut()[which][at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        let [header, head] = frame.parts;
+        self.write(frame.offset, [header, head, &[]], frame.immediate);
+    }
+
+    fn fetch(&mut self, offset: u32, length: u32, _: &Waker) -> bool {
+        let may = self.fetching.len() < self.chunks;
+        may.then(|| self.fetching.push_back((offset, length, None))).is_some()
+    }
+
+    fn fetches(&self) -> usize {
+        self.fetching.len()
+    }
+
+    fn has_piece(&self) -> bool {
+        !self.fetches_pieces || self.fetching.front().is_some_and(|first| first.2.is_some())
+    }
+
+    fn take_piece(&mut self, offset: u32, length: u32, into: &mut Vec<u8>) {
+        if self.fetches_pieces {
+            let (from, bytes, here) = self.fetching.pop_front().unwrap();
+            assert_eq!((from, bytes), (offset, length), "another piece was fetched");
+            into.extend(here.unwrap());
+        } else {
+            into.extend_from_slice(&self.zones.borrow()[0][offset as usize..][..length as usize]);
+        }
+    }
 }
 
 fn pair(shape: Shape) -> [RingEnd<Memory>; 2] {
@@ -54,10 +123,19 @@ fn pair(shape: Shape) -> [RingEnd<Memory>; 2] {
         Rc::new(RefCell::new(Inbox { ring, immediates: VecDeque::new(), most: 0 }))
     };
     let (a, b) = (inbox(), inbox());
-    let end = |own: &Rc<_>, peers: &Rc<_>| {
-        RingEnd::new(shape, Memory { own: Rc::clone(own), peers: Rc::clone(peers) })
+    let zones: ZoneMemory = Rc::new(RefCell::new([vec![0; 64 << 10], vec![0; 128 << 10]]));
+    let end = |own: &Rc<_>, peers: &Rc<_>, fetches_pieces| {
+        let memory = Memory {
+            own: Rc::clone(own),
+            peers: Rc::clone(peers),
+            zones: Rc::clone(&zones),
+            fetches_pieces,
+            chunks: 3,
+            fetching: VecDeque::new(),
+        };
+        RingEnd::new(shape, memory)
     };
-    [end(&a, &b), end(&b, &a)]
+    [end(&a, &b, false), end(&b, &a, true)]
 }
 
 /// The stream's byte at a position: no two places of a ring hold the same for long.
@@ -87,14 +165,26 @@ impl Talker {
 
     fn look(&mut self) -> Event {
         let event = self.end.look().expect("no violation");
-        assert!(!self.end.receiver.owes_credit(), "a credit found no room");
+        self.owes_nothing();
         event
+    }
+
+    fn owes_nothing(&self) {
+        assert!(!self.end.receiver.owes_credit(), "a credit found no room");
+        let zone = self.end.zones.as_ref().map(|(zone, _)| zone);
+        assert!(!zone.is_some_and(|zone| zone.owes_credit()), "a zone's credit found no room");
+    }
+
+    /// Has pieces fetched until so many bytes are here, or there is no memory for more.
+    fn fetch(&mut self, wanted: usize) {
+        self.end.fetch(wanted, Waker::noop());
+        self.end.fabric.fetch_one();
     }
 
     fn receive(&mut self, capacity: usize) -> usize {
         let mut buffer = Vec::with_capacity(capacity);
         let count = self.end.receive(&mut buffer);
-        assert!(!self.end.receiver.owes_credit(), "a credit found no room");
+        self.owes_nothing();
         assert_eq!(count, buffer.len());
         for (at, got) in (self.received..).zip(&buffer) {
             assert_eq!(*got, byte(at), "at {at}");
@@ -138,6 +228,142 @@ fn whatever_the_order_of_sends_and_receives_the_stream_arrives() {
         let most = [&a.end, &b.end].map(|end| end.fabric.own.borrow().most as u32);
         assert!(most.iter().all(|most| *most <= shape.frames), "seed {seed}: {most:?}");
     }
+}
+
+#[test]
+fn large_messages_arrive_in_pieces_among_the_frames() {
+    let mut pieces = [0; 2];
+    for seed in 0..80 {
+        let random = SeededRandom::new(seed);
+        let below = |n: u64| (random.next_u64() >> 8) % n;
+        let mut talkers = Talker::pair(SMALL);
+        talkers[1].end.fabric.chunks = 1 + below(3) as usize;
+        let offered = below(400);
+        let lazy = below(4);
+        for round in 0..1500 {
+            if round == offered {
+                talkers[0].end.offer();
+            }
+            let who = below(2);
+            let talker = &mut talkers[who as usize];
+            let size = 1 + below(1 << below(20)) as usize;
+            match below(5) {
+                0 | 1 => drop(talker.send(size, below(1 + size as u64) as usize)),
+                2 => drop(talker.look()),
+                3 => talker.fetch(size),
+                _ if who == lazy && below(20) > 0 => {}
+                _ => drop(talker.receive(size)),
+            }
+        }
+        let [a, b] = &mut talkers;
+        for _ in 0..200 {
+            for talker in [&mut *a, &mut *b] {
+                talker.look();
+                talker.fetch(usize::MAX);
+                talker.receive(1 << 21);
+            }
+        }
+        assert_eq!((a.sent, b.sent), (b.received, a.received), "seed {seed}");
+        let most = [&a.end, &b.end].map(|end| end.fabric.own.borrow().most as u32);
+        assert!(most.iter().all(|most| *most <= SMALL.frames), "seed {seed}: {most:?}");
+        let (a, b) = (a.end.counts(), b.end.counts());
+        assert_eq!((a.pieces_out, b.pieces_out), (b.pieces_in, a.pieces_in));
+        pieces[0] += a.pieces_out;
+        pieces[1] += b.pieces_out;
+    }
+    assert!(pieces.iter().all(|count| *count > 1000), "{pieces:?}");
+}
+
+#[test]
+fn both_send_large_messages_and_then_both_receive() {
+    let [mut client, mut server] = Talker::pair(SMALL);
+    client.end.offer();
+    server.look();
+    for _ in 0..200 {
+        for talker in [&mut client, &mut server] {
+            while talker.send(1 << 20, 7) > 0 {}
+        }
+        for talker in [&mut client, &mut server] {
+            talker.look();
+            for _ in 0..8 {
+                talker.fetch(usize::MAX);
+                talker.receive(1 << 20);
+            }
+            assert!(!talker.look().readable);
+        }
+        client.look();
+        assert_eq!((client.sent, server.sent), (server.received, client.received));
+    }
+    assert!(client.end.counts().pieces_in > 500 && client.end.counts().pieces_out > 500);
+    assert_eq!(client.end.counts().frames_out, client.end.counts().pieces_out + 1, "and the offer");
+}
+
+#[test]
+fn without_memory_for_pieces_large_replies_go_through_the_ring() {
+    let [mut client, mut server] = Talker::pair(SMALL);
+    client.end.offer();
+    server.end.fabric.chunks = 0;
+    let mut left = 3 << 20;
+    while left > 0 {
+        server.look();
+        left -= server.send(left, 0);
+        client.look();
+        client.receive(1 << 20);
+    }
+    assert_eq!((client.received, client.end.counts().pieces_in), (3 << 20, 0));
+}
+
+#[test]
+fn no_more_is_fetched_than_is_wanted() {
+    let [mut client, mut server] = Talker::pair(SMALL);
+    client.end.offer();
+    assert!(client.send(10, 0) == 10 && client.send(1 << 20, 0) > 100 << 10);
+    assert!(server.look().readable);
+    server.end.fetch(10, Waker::noop());
+    assert_eq!(server.end.fabric.fetches(), 0, "ten bytes are here");
+    server.end.fetch(11, Waker::noop());
+    assert_eq!(server.end.fabric.fetches(), 1);
+    server.end.fetch(10 + (32 << 10), Waker::noop());
+    assert_eq!(server.end.fabric.fetches(), 1, "a piece has a quarter of the zone's 128 KB");
+    assert_eq!(server.receive(4096), 10);
+    assert!(!server.look().readable, "the piece is not here");
+    server.end.fabric.fetch_one();
+    assert!(server.look().readable);
+    assert_eq!(server.receive(4096), 32 << 10);
+}
+
+#[test]
+fn who_lies_about_zones_is_found_out() {
+    let [offer, piece] = [Immediate::Offer, Immediate::Piece].map(Immediate::encode);
+    // The first of two ends has offered zones of 64 KB (to it) and 128 KB, and has sent nothing else.
+    let told = |words: &[u32], length: u32| {
+        let [mut client, server] = pair(SMALL);
+        client.offer();
+        let mut own = server.fabric.peers.borrow_mut();
+        for at in (8..SMALL.bytes as usize).step_by(16) {
+            own.ring[at..at + 4].copy_from_slice(&length.to_le_bytes());
+        }
+        own.immediates.extend(words);
+        drop(own);
+        client.look().map(|_| ())
+    };
+    assert_eq!(told(&[piece], 4096), Ok(()));
+    assert_eq!(told(&[piece; 4], 16 << 10), Ok(()));
+    assert_eq!(told(&[piece; 5], 16 << 10), Err(RingError::Overrun));
+    for length in [0, 1, 4095, (16 << 10) + 1, u32::MAX] {
+        assert_eq!(told(&[piece], length), Err(RingError::Zones), "{length}");
+    }
+    assert_eq!(told(&[offer], 0), Err(RingError::Zones), "only one end offers");
+    assert_eq!(told(&[Immediate::done(0).encode()], 0), Ok(()));
+    assert_eq!(told(&[Immediate::done(1).encode()], 0), Err(RingError::Acknowledgement));
+    // Without zones.
+    for word in [piece, Immediate::done(0).encode(), offer] {
+        assert_eq!(lied_to(&[word], 0, 1).map(|_| ()), Err(RingError::Zones), "{word:#x}");
+    }
+    // Twice.
+    let [client, mut server] = pair(SMALL);
+    client.fabric.peers.borrow_mut().immediates.extend([offer, offer]);
+    assert_eq!(server.look(), Err(RingError::Zones));
 }
 
 #[test]
@@ -236,7 +462,9 @@ fn a_lying_peer_is_found_out() {
         ("empty", &[stream(8)], Err(RingError::Immediate(stream(8)))),
         ("no header", &[stream(7)], Err(RingError::Immediate(stream(7)))),
         ("nothing", &[0], Err(RingError::Immediate(0))),
-        ("kind 4", &[4 << 28 | 100], Err(RingError::Immediate(4 << 28 | 100))),
+        ("a long offer", &[4 << 28 | 100], Err(RingError::Immediate(4 << 28 | 100))),
+        ("a long piece", &[5 << 28 | 100], Err(RingError::Immediate(5 << 28 | 100))),
+        ("kind 7", &[7 << 28 | 12], Err(RingError::Immediate(7 << 28 | 12))),
         ("a long probe", &[3 << 28 | 17], Err(RingError::Immediate(3 << 28 | 17))),
         ("a ring full", &[stream(quarter); 4], Ok(())),
         (
@@ -310,7 +538,7 @@ fn frames_lie_where_both_expect_them() {
         (65536 * 7 - 4080, 4096, 0, 65536 * 7 + 4096),
     ];
     for (position, length, offset, end) in table {
-        assert_eq!(SMALL.place(position, length), (offset, end), "{position} {length}");
+        assert_eq!(place(SMALL.bytes, position, length), (offset, end), "{position} {length}");
     }
 }
 

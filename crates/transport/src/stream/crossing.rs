@@ -51,12 +51,14 @@ impl RingSocket {
         let before = end.counts();
         let result = work(&mut end);
         let after = end.counts();
-        let RingStats { frames_in, frames_out, credits_in, credits_out } =
+        let RingStats { frames_in, frames_out, credits_in, credits_out, pieces_in, pieces_out } =
             self.worker.stats.rings(self.transport);
         frames_in.add(after.frames_in - before.frames_in);
         frames_out.add(after.frames_out - before.frames_out);
         credits_in.add(after.credits_in - before.credits_in);
         credits_out.add(after.credits_out - before.credits_out);
+        pieces_in.add(after.pieces_in - before.pieces_in);
+        pieces_out.add(after.pieces_out - before.pieces_out);
         result
     }
 
@@ -87,7 +89,7 @@ impl RingSocket {
     fn is_flushed(&self) -> bool {
         match self.end().fabric() {
             ServerFabric::Shared(_) => true,
-            ServerFabric::Rdma(fabric) => fabric.is_flushed(),
+            ServerFabric::Rdma(fabric) => fabric.base().is_flushed(),
         }
     }
 
@@ -191,7 +193,7 @@ impl Crossing {
                 let io = Rc::new(IoSource::new(Arc::clone(liveness)));
                 Ok((local.watch(fabric.bell().as_fd(), Rc::clone(&io))?, io))
             }
-            ServerFabric::Rdma(fabric) => Err(Arc::clone(fabric.mailbox())),
+            ServerFabric::Rdma(fabric) => Err(Arc::clone(fabric.base().mailbox())),
         };
         let socket = Arc::new(RingSocket {
             end: Mutex::new(end),
@@ -224,7 +226,7 @@ impl Crossing {
     /// the end does not overtake it.
     pub fn close(&mut self, stream: &Arc<StreamSocket>) {
         if let ServerFabric::Rdma(fabric) = self.socket.end().fabric() {
-            fabric.finish();
+            fabric.base().finish();
         }
         if self.socket.is_flushed() {
             return stream.shutdown();
@@ -267,10 +269,17 @@ impl Crossing {
         self.stats.of(self.socket.transport)
     }
 
-    /// Ready when there are bytes of the stream here.
-    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<Result<(), RingError>> {
+    /// Ready when there are bytes of the stream here, of which so many are wanted.
+    pub fn poll_readable(
+        &self,
+        cx: &mut Context<'_>,
+        wanted: usize,
+    ) -> Poll<Result<(), RingError>> {
         self.touch();
-        if self.look()? {
+        let readable = self.look()?;
+        // What nobody waits for is not fetched: it would hold memory that all share.
+        self.socket.end().fetch(wanted, cx.waker());
+        if readable {
             return Poll::Ready(Ok(()));
         }
         self.wait(cx, READ)

@@ -151,13 +151,13 @@ impl StreamSession {
     }
 
     /// Ready when there is something to receive, or the end of it.
-    fn poll_way(&mut self, cx: &mut Context<'_>) -> Poll<Result<Way, SessionEnd>> {
+    fn poll_way(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<Result<Way, SessionEnd>> {
         let Some(crossing) = &self.crossing else {
             return self.io.poll_ready(cx, READ).map(|()| Ok(Way::Stream));
         };
-        match crossing.poll_readable(cx) {
+        match crossing.poll_readable(cx, wanted) {
             Poll::Ready(Ok(())) => return Poll::Ready(Ok(Way::Ring)),
-            Poll::Ready(Err(error)) => return self.without_ring(cx, error),
+            Poll::Ready(Err(error)) => return self.without_ring(cx, wanted, error),
             Poll::Pending => {}
         }
         if self.io.poll_ready(cx, READ).is_pending() {
@@ -167,12 +167,12 @@ impl StreamSession {
         match crossing.look_to_the_end() {
             Ok(true) => return Poll::Ready(Ok(Way::Ring)),
             Ok(false) => {}
-            Err(error) => return self.without_ring(cx, error),
+            Err(error) => return self.without_ring(cx, wanted, error),
         }
         match peek(self.socket.fd()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.io.exhausted(READ);
-                self.poll_way(cx)
+                self.poll_way(cx, wanted)
             }
             _ if !crossing.is_used() => {
                 // The client goes on here, or has gone.
@@ -192,6 +192,7 @@ impl StreamSession {
     fn without_ring(
         &mut self,
         cx: &mut Context<'_>,
+        wanted: usize,
         error: RingError,
     ) -> Poll<Result<Way, SessionEnd>> {
         let end = self.end_by(error);
@@ -201,7 +202,7 @@ impl StreamSession {
         }
         self.crossing = None;
         self.info.upgrade.withdraw();
-        self.poll_way(cx)
+        self.poll_way(cx, wanted)
     }
 
     /// The session ends by its ring.
@@ -370,7 +371,8 @@ impl Session for StreamSession {
                 return Poll::Ready(Err(SessionEnd::Cancelled));
             }
             let needed = known.unwrap_or(HEADER_BYTES);
-            let way = match self.poll_way(cx) {
+            let wanted = needed.saturating_sub(self.inbox.unread().len());
+            let way = match self.poll_way(cx, wanted) {
                 Poll::Ready(Ok(way)) => way,
                 Poll::Ready(Err(end)) => return Poll::Ready(Err(end)),
                 Poll::Pending => {

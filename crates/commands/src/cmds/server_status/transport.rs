@@ -53,6 +53,12 @@ pub fn rdma(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     }
     drop(refusals);
     if let RdmaService::On(host) = &**service {
+        let pool = host.pool_counts();
+        let mut about_pool = out.document("pool");
+        about_pool.put("bytes", pool.bytes as i64);
+        about_pool.put("freeBytes", pool.free_bytes as i64);
+        about_pool.put("exhausted", pool.exhausted as i64);
+        drop(about_pool);
         device(&host.counters(), &mut out.document("verbs"));
     }
 }
@@ -97,6 +103,10 @@ fn fast_transport(invocation: &Invocation<'_>, out: &mut DocWriter<'_>, transpor
     out.put("framesOut", counts.frames_out as i64);
     out.put("creditsIn", counts.credits_in as i64);
     out.put("creditsOut", counts.credits_out as i64);
+    if transport == FastTransport::Rdma {
+        out.put("piecesIn", counts.pieces_in as i64);
+        out.put("piecesOut", counts.pieces_out as i64);
+    }
 }
 
 /// Where the time of requests goes: `source` (first to last byte), `process` (in the command),

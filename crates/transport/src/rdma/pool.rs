@@ -1,0 +1,138 @@
+//! The server's memory for large messages: chunks that pieces are fetched into and written from, pinned
+//! once and shared by all sessions. Peers can't reach it.
+//!
+//! Invariant: a chunk comes back when the device has done with it, which takes no peer's good will: what
+//! is fetched is copied out as soon as it is here, and what is sent completes or fails soon.
+
+use crate::ring::PIECE_BYTES_MAX;
+use kauri_verbs::{Access, MemoryRegion, Part, ProtectionDomain, Result};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    bytes: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    free: Vec<MemoryRegion>,
+    waiting: Vec<Waker>,
+    exhausted: u64,
+}
+
+/// What a pool has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PoolCounts {
+    /// In all.
+    pub bytes: u64,
+    /// Of these, those that nobody uses.
+    pub free_bytes: u64,
+    /// How often somebody wanted some and there was none.
+    pub exhausted: u64,
+}
+
+impl Pool {
+    /// One of so many bytes, rounded down to whole chunks.
+    pub fn new(domain: &ProtectionDomain, bytes: u64) -> Result<Pool> {
+        let chunk = PIECE_BYTES_MAX as usize;
+        let chunks = usize::try_from(bytes).unwrap_or(usize::MAX) / chunk;
+        let mut free = Vec::with_capacity(chunks);
+        if chunks > 0 {
+            let mut rest = domain.register(chunks * chunk, Access::LOCAL_WRITE)?;
+            while let Ok((one, more)) = rest.split_at(chunk) {
+                free.push(one);
+                rest = more;
+                if free.len() == chunks {
+                    break;
+                }
+            }
+        }
+        let bytes = (chunks * chunk) as u64;
+        Ok(Pool { bytes, state: Mutex::new(State { free, ..State::default() }) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A chunk, if one is free; else who waits, if somebody does, is woken when one is.
+    pub fn take(self: &Arc<Self>, waker: Option<&Waker>) -> Option<Chunk> {
+        if self.bytes == 0 {
+            return None;
+        }
+        let mut state = self.lock();
+        if let Some(region) = state.free.pop() {
+            return Some(Chunk { region: Some(region), pool: Arc::clone(self) });
+        }
+        state.exhausted += 1;
+        if let Some(waker) = waker
+            && !state.waiting.iter().any(|known| known.will_wake(waker))
+        {
+            state.waiting.push(waker.clone());
+        }
+        None
+    }
+
+    /// What there is.
+    pub fn counts(&self) -> PoolCounts {
+        let state = self.lock();
+        PoolCounts {
+            bytes: self.bytes,
+            free_bytes: state.free.len() as u64 * u64::from(PIECE_BYTES_MAX),
+            exhausted: state.exhausted,
+        }
+    }
+
+    fn give(&self, region: MemoryRegion) {
+        let mut state = self.lock();
+        state.free.push(region);
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        // All of them: one that has ended meanwhile would keep it from the others.
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A part of a pool, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    /// There, until the drop.
+    region: Option<MemoryRegion>,
+    pool: Arc<Pool>,
+}
+
+impl Chunk {
+    /// Its first bytes, for a request.
+    pub fn part(&self, length: u32) -> Result<Part<'_>> {
+        let none = kauri_verbs::Error::Argument("a chunk without memory");
+        self.region.as_ref().ok_or(none)?.part(0, length as usize)
+    }
+
+    /// Copies bytes in, one part after the other.
+    pub fn fill(&mut self, parts: [&[u8]; 2]) -> Result<()> {
+        let mut at = 0;
+        for part in parts {
+            if let Some(region) = &mut self.region {
+                region.write(at, part)?;
+            }
+            at += part.len();
+        }
+        Ok(())
+    }
+
+    /// Appends its first bytes.
+    pub fn append_to(&self, length: u32, into: &mut Vec<u8>) -> Result<()> {
+        self.region.as_ref().map_or(Ok(()), |region| region.append_to(0, length as usize, into))
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if let Some(region) = self.region.take() {
+            self.pool.give(region);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Zones: memory of one of the two ends that pieces of large messages go through, one for each direction.
+//! Both ends count the positions of the same two zones, as they do for the rings.
+//!
+//! Must not know: whose memory it is, and who moves the bytes.
+
+use super::frame::{Immediate, Low};
+use super::{FRAME_ALIGN, PART, RingError, cut, place};
+
+/// Most bytes of a zone.
+pub const ZONE_BYTES_MAX: u32 = 1 << 20;
+/// Most bytes of a piece.
+pub const PIECE_BYTES_MAX: u32 = ZONE_BYTES_MAX / PART;
+/// And fewest, so that few are on their way.
+pub const PIECE_BYTES_MIN: u32 = 4096;
+
+/// How large a zone is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Zone {
+    bytes: u32,
+}
+
+impl Zone {
+    /// The largest.
+    pub const LARGEST: Zone = Zone { bytes: ZONE_BYTES_MAX };
+
+    /// One of 64 KB to 1 MB, a power of two.
+    pub fn new(bytes: u32) -> Option<Zone> {
+        let sound = (64 << 10..=ZONE_BYTES_MAX).contains(&bytes) && bytes.is_power_of_two();
+        sound.then_some(Zone { bytes })
+    }
+
+    /// How many bytes it has.
+    pub const fn bytes(self) -> u32 {
+        self.bytes
+    }
+
+    fn piece_bytes_max(self) -> u32 {
+        self.bytes / PART
+    }
+}
+
+/// A piece of the stream, in a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Where it begins in the zone.
+    pub offset: u32,
+    /// How many bytes it has.
+    pub length: u32,
+    /// The position at which it ends.
+    end: u64,
+}
+
+/// The end that puts pieces into a zone.
+#[derive(Debug)]
+pub struct ZoneSender {
+    zone: Zone,
+    sent: u64,
+    consumed: u64,
+}
+
+impl ZoneSender {
+    /// Of a zone that nothing has gone through.
+    pub fn new(zone: Zone) -> Self {
+        ZoneSender { zone, sent: 0, consumed: 0 }
+    }
+
+    /// How long the next piece of `wanted` bytes, at least the fewest, is; `None`: there is no credit for it.
+    pub fn fitting(&self, wanted: usize) -> Option<u32> {
+        let most = self.zone.piece_bytes_max();
+        let whole = u32::try_from(wanted).unwrap_or(most).min(most);
+        let (skipped, fitting) = cut(self.zone.bytes, self.sent, whole);
+        let left = self.zone.bytes - (self.sent - self.consumed) as u32;
+        // What is left is a multiple of the alignment, so a length that is rounded up still fits.
+        (skipped + fitting <= left).then_some(fitting)
+    }
+
+    /// Takes the place of a piece of the length that fits. Its offset.
+    pub fn take(&mut self, length: u32) -> u32 {
+        let (offset, end) = place(self.zone.bytes, self.sent, length);
+        self.sent = end;
+        offset
+    }
+
+    /// What the peer says to have consumed. Whether that is more than before.
+    pub fn acknowledged(&mut self, told: Low) -> Result<bool, RingError> {
+        let unit = u64::from(FRAME_ALIGN);
+        let end = told.forward(self.consumed / unit, self.sent / unit)? * unit;
+        let more = end > self.consumed;
+        self.consumed = end;
+        Ok(more)
+    }
+}
+
+/// The end that takes them out.
+#[derive(Debug)]
+pub struct ZoneReceiver {
+    zone: Zone,
+    received: u64,
+    consumed: u64,
+    told: u64,
+}
+
+impl ZoneReceiver {
+    /// Of a zone that nothing has gone through.
+    pub fn new(zone: Zone) -> Self {
+        ZoneReceiver { zone, received: 0, consumed: 0, told: 0 }
+    }
+
+    /// A piece of this length is there.
+    pub fn arrived(&mut self, length: u32) -> Result<Piece, RingError> {
+        if !(PIECE_BYTES_MIN..=self.zone.piece_bytes_max()).contains(&length) {
+            return Err(RingError::Zones);
+        }
+        let (offset, end) = place(self.zone.bytes, self.received, length);
+        if end - self.told > u64::from(self.zone.bytes) {
+            return Err(RingError::Overrun);
+        }
+        self.received = end;
+        Ok(Piece { offset, length, end })
+    }
+
+    /// Nobody will look at this piece again. To be called piece by piece in their order.
+    pub fn consumed(&mut self, piece: &Piece) {
+        self.consumed = piece.end;
+    }
+
+    /// Whether the peer should be told.
+    pub fn owes_credit(&self) -> bool {
+        self.consumed - self.told >= u64::from(self.zone.bytes / PART)
+    }
+
+    /// What tells it.
+    pub fn tell(&mut self) -> Immediate {
+        self.told = self.consumed;
+        Immediate::done(self.told / u64::from(FRAME_ALIGN))
+    }
+}
