@@ -10,12 +10,14 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import urllib.parse
 
-import pymongo
+import bson
 from kauri_server import RDMA_ADDRESS, free_port
 
 STOP_SECONDS_MAX = 60
@@ -67,16 +69,36 @@ def fast_uri():
     return f"mongodb://{socket}/?sharedMemory=require"
 
 
-def requests(direct):
-    status = direct.admin.command("serverStatus")
-    section = "rdma" if RDMA_ADDRESS else "sharedMemory"
-    return status["network"]["numRequests"], status[section]["framesIn"]
+def look():
+    """The server's counters, by a connection that is this one request and nothing else."""
+    body = bson.encode({"serverStatus": 1, "$db": "admin"})
+    port = urllib.parse.urlsplit(os.environ["KAURI_URI"]).port
+    with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as replies:
+        connection.sendall(struct.pack("<iiiiIB", 21 + len(body), 1, 0, 2013, 0, 0) + body)
+        header = replies.read(21)
+        status = bson.decode(replies.read(int.from_bytes(header[:4], "little") - 21))
+    fast = status["rdma" if RDMA_ADDRESS else "sharedMemory"]
+    names = ["offered", "switched", "withdrawn", "refused", "failed", "framesIn", "framesOut"]
+    return {"requests": status["network"]["numRequests"], **{name: fast[name] for name in names}}
+
+
+def went_through(before, after):
+    """Whether every request of the proxy's sessions but their handshakes was a frame at least."""
+    spent = {name: after[name] - before[name] for name in after}
+    # A session's hello and its request for the upgrade, and our own second look.
+    expected = spent["requests"] - 2 * spent["offered"] - 1
+    print(f"{os.environ['KAURI_URI']}: {expected} requests, {spent}", file=sys.stderr)
+    return (
+        spent["switched"] == spent["offered"] > 0
+        and spent["withdrawn"] == spent["refused"] == spent["failed"] == 0
+        and spent["framesIn"] >= expected > 0
+        and spent["framesOut"] > 0
+    )
 
 
 def main(arguments):
     split = arguments.index("--")
-    direct = pymongo.MongoClient(os.environ["KAURI_URI"], serverSelectionTimeoutMS=5_000)
-    before, frames_before = requests(direct)
+    before = look()
     proxy = Proxy(fast_uri())
     try:
         uri = proxy.uri("--unix" in arguments[:split])
@@ -87,15 +109,11 @@ def main(arguments):
         print(f"the proxy ended with {ended}", file=sys.stderr)
         return 1
     try:
-        after, frames_after = requests(direct)
-    except pymongo.errors.ConnectionFailure:
+        after = look()
+    except ConnectionError:
         # COMMAND has shut the server down.
         return status
-    # Each is a frame at least; the exceptions are our own and the sessions' handshakes.
-    if frames_after - frames_before < (after - before) * 0.9:
-        print(f"{after - before} requests, {frames_after - frames_before} frames", file=sys.stderr)
-        return 1
-    return status
+    return status if went_through(before, after) else 1
 
 
 if __name__ == "__main__":

@@ -57,6 +57,14 @@ fn a_large_request_and_a_large_reply_pass_each_other() {
 }
 
 #[test]
+fn messages_as_large_as_they_may_be() {
+    let server = Server::start("limits", &[]);
+    for way in [Way::Tcp, Way::Unix, Way::SharedMemory] {
+        suite::messages_as_large_as_they_may_be(&server, way);
+    }
+}
+
+#[test]
 fn cursors_errors_and_many_sessions_at_once() {
     suite::cursors_errors_and_many_sessions(
         &Server::start("sessions", &[]),

@@ -12,8 +12,8 @@ import sys
 
 from pymongo import MongoClient
 
-RECORDS = 2000
-OPERATIONS = 4000
+RECORDS = int(os.environ.get("YCSB_RECORDS", "2000"))
+OPERATIONS = int(os.environ.get("YCSB_OPERATIONS", "4000"))
 SCANNED_MAX = 100
 
 # What each workload's operations must be.

@@ -1,18 +1,15 @@
-//! Clients over RDMA that go, lie or get nothing: none costs anybody else anything, and nothing stays.
+//! Clients over RDMA that lie, get nothing or lose their server: none costs anybody else anything.
 
+use crate::raw::{Raw, ask_ping, ping, until};
 use crate::rig::{self, Server, Way, address, block, eventually, suite};
 use crate::sessions::start;
-use kauri_bson::{DocBuf, Value, doc};
+use kauri_bson::doc;
 use kauri_client::{ClientError, Connection};
-use kauri_transport::rdma::{DialedEnd, Dialer, Dialing};
+use kauri_transport::rdma::DialedEnd;
 use kauri_transport::ring::Fabric;
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::io::Write;
 
 pub const TESTS: &[crate::Test] = &[
-    ("who_goes_at_whatever_step_leaves_nothing_behind", who_goes_at_whatever_step),
     ("a_lying_client_ends_its_own_session_and_no_other", a_lying_client),
     ("a_client_may_change_its_mind_until_it_has_used_the_ring", a_change_of_mind),
     ("impossible_parameters_are_refused_and_the_session_goes_on", impossible_parameters),
@@ -23,158 +20,6 @@ pub const TESTS: &[crate::Test] = &[
     ("both_sides_watch_whether_the_others_host_lives", both_sides_watch),
     ("switched_off_it_is_refused", switched_off),
 ];
-
-/// A wait that is longer has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn dialer() -> &'static Dialer {
-    static DIALER: OnceLock<Dialer> = OnceLock::new();
-    DIALER.get_or_init(|| Dialer::open(None).unwrap())
-}
-
-fn ping() -> Vec<u8> {
-    rig::message(&doc! { "ping" => 1 })
-}
-
-/// A client that does each step by itself.
-struct Raw {
-    socket: TcpStream,
-}
-
-impl Raw {
-    fn connect(server: &Server) -> Raw {
-        let socket = TcpStream::connect((address(), server.port)).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        Raw { socket }
-    }
-
-    fn dial(&self) -> Dialing {
-        dialer().prepare(self.socket.local_addr().unwrap().ip(), 7).unwrap()
-    }
-
-    /// What the server says to a request with these parameters.
-    fn ask(&mut self, parameters: &[u8]) -> DocBuf {
-        let parameters = Value::Binary { subtype: 0, bytes: parameters.into() };
-        self.socket
-            .write_all(&rig::message(
-                &doc! { "kauriUpgrade" => 1, "transport" => "rdma", "parameters" => parameters },
-            ))
-            .unwrap();
-        self.reply().unwrap()
-    }
-
-    fn reply(&mut self) -> Option<DocBuf> {
-        let mut header = [0; 4];
-        self.socket.read_exact(&mut header).ok()?;
-        let mut message = header.to_vec();
-        message.resize(u32::from_le_bytes(header) as usize, 0);
-        self.socket.read_exact(&mut message[4..]).ok()?;
-        let (_, kauri_wire::Message::Msg(parts)) = kauri_wire::Message::parse(&message).unwrap()
-        else {
-            panic!("no OP_MSG")
-        };
-        Some(kauri_bson::Doc::from_bytes(parts.body).unwrap().to_buf())
-    }
-
-    /// The server's answer to what `lie` has made of the parameters.
-    fn answer(&mut self, dialing: &Dialing, lie: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-        let mut parameters = dialing.request();
-        lie(&mut parameters);
-        let reply = self.ask(&parameters);
-        match reply.as_doc().value("parameters") {
-            Value::Binary { bytes, .. } => bytes.into_owned(),
-            _ => panic!("{reply:?}"),
-        }
-    }
-
-    fn offer(&mut self) -> (DialedEnd, [u8; 8]) {
-        let dialing = self.dial();
-        let answer = self.answer(&dialing, |_| {});
-        dialing.accept(&answer).unwrap()
-    }
-
-    fn switch(&mut self) -> DialedEnd {
-        let (mut end, probe) = self.offer();
-        end.probe(probe);
-        until("the server's probe", || end.look().unwrap().probe.is_some());
-        end
-    }
-
-    /// Whether the session does, with its stream.
-    fn goes_on(&mut self) -> bool {
-        self.socket.write_all(&ping()).is_ok() && self.reply().is_some()
-    }
-
-    /// Whether the session has ended.
-    fn ended(&mut self) -> bool {
-        matches!(self.socket.read(&mut [0; 1]), Ok(0) | Err(_))
-    }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "waited too long for {what}");
-        std::thread::yield_now();
-    }
-}
-
-fn ask_ping(end: &mut DialedEnd) {
-    assert_eq!(end.send(&ping(), &[]), ping().len());
-    until("a reply", || end.look().unwrap().readable);
-    let mut reply = Vec::with_capacity(4096);
-    end.receive(&mut reply);
-    assert!(reply.len() > 30);
-}
-
-/// What sessions use of the device, which must be as before when they have gone.
-fn used(server: &Server) -> [i64; 4] {
-    let status = |name: &str| server.status(&format!("rdma.{name}"));
-    [
-        status("verbs.pinnedBytes"),
-        status("verbs.queuePairsCreated") - status("verbs.queuePairsDestroyed"),
-        status("verbs.windowsAllocated") - status("verbs.windowsDeallocated"),
-        status("sessions"),
-    ]
-}
-
-fn who_goes_at_whatever_step() {
-    let server = start("leaks", &[]);
-    // Once for each worker, for what stays for good.
-    drop([(); 4].map(|()| server.open(Way::Rdma)));
-    server.until("rdma.verbs.pinnedBytes", 0);
-    let (before, descriptors) = (used(&server), server.descriptors());
-    assert_eq!(before, [0; 4]);
-    let mut kept = Vec::new();
-    for round in 0..100 {
-        let mut raw = Raw::connect(&server);
-        match round % 6 {
-            0 => drop(raw.answer(&raw.dial(), |_| {})),
-            1 => kept.push(raw.offer().0),
-            2 => kept.push(raw.switch()),
-            3 => {
-                let (mut end, probe) = raw.offer();
-                end.probe(probe);
-            }
-            4 => ask_ping(&mut raw.switch()),
-            // In the middle of a message, with the queue pair gone before the stream.
-            _ => {
-                let mut end = raw.switch();
-                end.send(&ping()[..20], &[]);
-                drop(end);
-                raw.socket.shutdown(Shutdown::Both).unwrap();
-            }
-        }
-    }
-    eventually("all is given back", || used(&server) == before);
-    eventually("the descriptors are closed", || server.descriptors() <= descriptors);
-    assert_eq!(server.status("rdma.verbs.leaks"), 0);
-    assert_eq!(
-        server.status("rdma.verbs.registrations"),
-        server.status("rdma.verbs.deregistrations")
-    );
-    server.open(Way::Rdma).command("admin", &doc! { "ping" => 1 }).unwrap();
-}
 
 fn a_lying_client() {
     let server = start("lies", &[]);

@@ -3,8 +3,12 @@
 //!
 //! A program rather than a test target, so that a machine without a device can't pass it by skipping.
 //! `rdma_tests [PART-OF-A-NAME]`; its last line has the form of `cargo test`'s.
+//! `rdma_tests --server` and `rdma_tests --clients` are the two hosts of [`hosts`].
 
 mod faults;
+mod hosts;
+mod leaks;
+mod raw;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod sessions;
@@ -17,7 +21,12 @@ pub type Test = (&'static str, fn());
 
 fn main() {
     let argument = std::env::args().nth(1).unwrap_or_default();
-    let suites = [sessions::TESTS, faults::TESTS];
+    match argument.as_str() {
+        "--server" => return hosts::server(),
+        "--clients" => return hosts::clients(),
+        _ => {}
+    }
+    let suites = [sessions::TESTS, faults::TESTS, leaks::TESTS];
     let (mut passed, mut failed) = (0, 0);
     for (name, test) in suites.into_iter().flatten().filter(|(name, _)| name.contains(&argument)) {
         let start = Instant::now();

@@ -9,7 +9,9 @@ pub const TESTS: &[crate::Test] = &[
     ("a_request_and_its_reply_are_one_frame_each", one_frame_each),
     ("many_requests_in_a_row", many_requests_in_a_row),
     ("a_large_request_and_a_large_reply", a_large_request_and_a_large_reply),
+    ("messages_as_large_as_they_may_be", messages_as_large_as_they_may_be),
     ("cursors_errors_and_many_sessions", many_sessions),
+    ("the_same_over_every_transport_at_once", the_same_over_every_transport),
     ("a_thousand_sessions_with_a_request_in_flight_each", a_thousand_sessions),
     ("what_a_request_costs", what_a_request_costs),
     ("what_a_request_costs_while_workers_sleep", what_a_request_costs_asleep),
@@ -44,6 +46,25 @@ fn many_requests_in_a_row() {
 
 fn a_large_request_and_a_large_reply() {
     suite::a_large_request_and_a_large_reply(&start("large", &[]), Way::Rdma, "");
+}
+
+fn messages_as_large_as_they_may_be() {
+    suite::messages_as_large_as_they_may_be(&start("limits", &[]), Way::Rdma);
+}
+
+/// One server, one suite: by TCP, by the Unix domain socket, and by a proxy that goes on over RDMA.
+fn the_same_over_every_transport() {
+    let server = start("every", &[]);
+    for way in [Way::Tcp, Way::Unix, Way::ProxyRdma] {
+        suite::documents_of_all_sizes(&server, way, "");
+        suite::many_requests_in_a_row(&server, way);
+        suite::messages_as_large_as_they_may_be(&server, way);
+    }
+    suite::a_request_and_its_reply_are_one_frame_each(&server, Way::ProxyRdma);
+    suite::cursors_errors_and_many_sessions(&server, Way::ProxyRdma, 50);
+    // Nothing but what came by the proxy.
+    assert_eq!(server.status("rdma.switched"), server.status("rdma.offered"));
+    assert_eq!(server.status("rdma.refused") + server.status("rdma.failed"), 0);
 }
 
 fn many_sessions() {

@@ -7,11 +7,12 @@ pub mod suite;
 pub use process::{Process, eventually};
 
 use kauri_bson::{DocBuf, Value, doc};
-use kauri_client::{ClientError, Connection, Uri};
+use kauri_client::{ClientError, Connection, Transport, Uri};
 use kauri_wire::MsgWriter;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// The program; under another one that checks it, if the environment names that.
 pub fn kauri() -> Command {
@@ -32,14 +33,31 @@ pub enum Way {
     Unix,
     SharedMemory,
     Rdma,
+    /// TCP to a proxy on this host, which goes on over RDMA and nothing else.
+    ProxyRdma,
 }
 
 impl Way {
     /// The section of `serverStatus` that counts its frames.
     pub fn section(self) -> &'static str {
         match self {
-            Way::Rdma => "rdma",
+            Way::Rdma | Way::ProxyRdma => "rdma",
             _ => "sharedMemory",
+        }
+    }
+
+    /// Whether what it carries goes through rings.
+    pub fn has_frames(self) -> bool {
+        matches!(self, Way::SharedMemory | Way::Rdma | Way::ProxyRdma)
+    }
+
+    /// What the client's connection says that it goes through.
+    fn transport(self) -> Transport {
+        match self {
+            Way::Tcp | Way::ProxyRdma => Transport::Tcp,
+            Way::Unix => Transport::Unix,
+            Way::SharedMemory => Transport::SharedMemory,
+            Way::Rdma => Transport::Rdma,
         }
     }
 }
@@ -56,6 +74,8 @@ pub struct Server {
     pub process: Process,
     pub place: PathBuf,
     pub port: u16,
+    /// The proxy before it and its port, once somebody has asked for it.
+    proxy: OnceLock<(Process, u16)>,
 }
 
 impl Server {
@@ -72,11 +92,20 @@ impl Server {
         Server::start_by(command, name, args)
     }
 
-    fn start_by(mut program: Command, name: &str, args: &[&str]) -> Server {
+    /// On a port that is known beforehand.
+    pub fn start_at(name: &str, port: u16, args: &[&str]) -> Server {
+        Server::start_by_at(kauri(), name, port, args)
+    }
+
+    fn start_by(program: Command, name: &str, args: &[&str]) -> Server {
+        let port = TcpListener::bind((address(), 0)).unwrap().local_addr().unwrap().port();
+        Server::start_by_at(program, name, port, args)
+    }
+
+    fn start_by_at(mut program: Command, name: &str, port: u16, args: &[&str]) -> Server {
         let place = std::env::temp_dir().join(format!("kauri-shm-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&place);
         std::fs::create_dir_all(place.join("db")).unwrap();
-        let port = TcpListener::bind((address(), 0)).unwrap().local_addr().unwrap().port();
         for open in [&place, &place.join("db")] {
             let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
             std::fs::set_permissions(open, all).unwrap();
@@ -90,7 +119,19 @@ impl Server {
             .arg("--dbpath")
             .arg(place.join("db"))
             .args(args);
-        Server { process: Process::start(&mut program), place, port }
+        Server { process: Process::start(&mut program), place, port, proxy: OnceLock::new() }
+    }
+
+    /// The port of the proxy before it. No session of it rests.
+    fn proxy(&self) -> u16 {
+        let (_, port) = self.proxy.get_or_init(|| {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let server = format!("mongodb://{}:{}/?rdma=require", address(), self.port);
+            let mut program = kauri();
+            program.args(["proxy", &server, "--port", &port.to_string(), "--maxIdleSessions", "0"]);
+            (Process::start(program.arg("--nounixsocket")), port)
+        });
+        *port
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -115,10 +156,11 @@ impl Server {
             Way::Unix => (socket, "sharedMemory=off"),
             Way::SharedMemory => (socket, "sharedMemory=require"),
             Way::Rdma => (tcp, "rdma=require"),
+            Way::ProxyRdma => (format!("127.0.0.1:{}", self.proxy()), "sharedMemory=off&rdma=off"),
         };
         let uri = format!("mongodb://{host}/?{wanted}&socketTimeoutMS=60000&{options}");
         let connection = Connection::open(&uri.parse()?)?;
-        assert_eq!(format!("{:?}", connection.transport()), format!("{way:?}"));
+        assert_eq!(connection.transport(), way.transport());
         Ok(connection)
     }
 

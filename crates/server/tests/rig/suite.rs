@@ -1,8 +1,10 @@
 //! What every transport has to do for its sessions.
 
 use super::{Server, Way, eventually, find, found, insert, payload};
+use kauri_base::limits::{DOCUMENT_BYTES_MAX, MESSAGE_BYTES_MAX};
 use kauri_bson::{DocBuf, Value, doc};
 use kauri_client::ClientError;
+use kauri_wire::MsgWriter;
 
 const SIZES: [usize; 12] =
     [0, 1, 100, 1000, 4000, 16_300, 65_500, 65_536, 70_000, 300_000, 5 << 20, (16 << 20) - 100];
@@ -21,7 +23,7 @@ pub fn documents_of_all_sizes(server: &Server, way: Way, options: &str) {
         let reply = connection.command("test", &find(id as i32)).unwrap();
         assert!(found(&reply) == payload(bytes, id), "{bytes} bytes, {options}");
     }
-    if matches!(way, Way::SharedMemory | Way::Rdma) {
+    if way.has_frames() {
         // Each look at the status is a connection over the socket: hello and two looks a piece.
         assert!(socket_sends() - before <= 16);
         assert!(server.counts(way)[0] - frames[0] >= 24);
@@ -122,4 +124,59 @@ pub fn what_nobody_waits_for_is_done(server: &Server, way: Way) {
         let reply = connection.command("test", &doc! { "count" => "c" }).unwrap();
         reply.as_doc().value("n").to_i64_saturating() == Some(20)
     });
+}
+
+/// An insert of these documents as one message with a sequence, however long.
+fn insert_sequence(documents: &[DocBuf]) -> Vec<u8> {
+    let mut message = Vec::new();
+    let writer = MsgWriter::begin(&mut message, 1, 0, 0);
+    message.extend_from_slice(doc! { "insert" => "limit", "$db" => "test" }.as_bytes());
+    let sequence = writer.begin_sequence(&mut message, "documents");
+    documents.iter().for_each(|document| message.extend_from_slice(document.as_bytes()));
+    sequence.finish(&mut message);
+    let length = message.len() as u32;
+    message[..4].copy_from_slice(&length.to_le_bytes());
+    message
+}
+
+/// The largest message that there may be goes through, and its documents come back, as large as a reply's
+/// may be. One byte more ends the session.
+pub fn messages_as_large_as_they_may_be(server: &Server, way: Way) {
+    let document = |id: i32, bytes: usize| {
+        // Length and end, and the elements: int32 `_id`, binary `x`.
+        let value = payload(bytes - 5 - 9 - 8, id as usize);
+        doc! { "_id" => id, "x" => Value::Binary { subtype: 0, bytes: value.into() } }
+    };
+    let whole = |bytes: usize| {
+        let mut documents = vec![document(0, DOCUMENT_BYTES_MAX), document(1, DOCUMENT_BYTES_MAX)];
+        documents.push(document(2, 1000));
+        let rest = bytes - insert_sequence(&documents).len() + 1000;
+        documents[2] = document(2, rest);
+        (insert_sequence(&documents), documents)
+    };
+    let (message, documents) = whole(MESSAGE_BYTES_MAX);
+    assert_eq!(message.len(), 48_000_000);
+    let mut connection = server.open(way);
+    connection.command("test", &doc! { "drop" => "limit" }).ok();
+    let frames = server.counts(way);
+    connection.send_message(&message).unwrap();
+    let reply = connection.receive().unwrap().checked().unwrap();
+    assert_eq!(reply.as_doc().value("n").to_i64_saturating(), Some(3));
+    for (id, document) in documents.iter().enumerate() {
+        let filter = doc! { "_id" => id as i32 };
+        let command = doc! { "find" => "limit", "filter" => filter, "singleBatch" => true };
+        let reply = connection.command("test", &command).unwrap();
+        let cursor = reply.as_doc().get("cursor").unwrap().as_doc().unwrap();
+        let got = cursor.get("firstBatch").unwrap().as_doc().unwrap().first().unwrap();
+        assert!(got.as_doc().unwrap().as_bytes() == document.as_bytes(), "document {id}");
+    }
+    if way.has_frames() {
+        let spent: Vec<_> = frames.iter().zip(server.counts(way)).map(|(b, a)| a - b).collect();
+        assert!(spent[0] >= 4 && spent[1] >= 4, "{spent:?}");
+    }
+    let (message, _) = whole(MESSAGE_BYTES_MAX + 1);
+    // What it thinks of the length it may say while the rest is still being sent.
+    let sent = connection.send_message(&message);
+    assert!(sent.is_err() || connection.receive().is_err());
+    server.open(way).command("admin", &doc! { "ping" => 1 }).unwrap();
 }

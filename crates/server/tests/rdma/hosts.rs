@@ -1,0 +1,288 @@
+//! Two hosts: what becomes of sessions when the network between them, or the clients' host, is gone.
+//!
+//! tests/lab/two runs this program on each: `rdma_tests --server` and `rdma_tests --clients`. All of
+//! RDMA's traffic is UDP to one port; the clients' host cuts it off and lets it through again. TCP is
+//! left alone, and a session that pings over it all the time must not notice.
+
+use crate::leaks::used;
+use crate::rig::{Server, Way, address, block, eventually, find, found, insert};
+use kauri_bson::{DocBuf, doc};
+use kauri_client::{ClientError, Connection};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const PORT: u16 = 27017;
+/// What a session survives.
+const OUTAGE: Duration = Duration::from_millis(2500);
+/// Within this both sides have given up a session whose packets don't come through.
+const GIVEN_UP: Duration = Duration::from_secs(20);
+/// Within this the server has noticed that a client's host is gone: its keepalive's 20 s and some.
+const NOTICED: Duration = Duration::from_secs(30);
+/// The clients' own work; emulation is slow.
+const CLIENTS: Duration = Duration::from_secs(240);
+
+/// The server's host: it serves until the clients say that their host dies, and then gives back what they had.
+pub fn server() {
+    let server = Server::start_at("two", PORT, &["--rdma", "require"]);
+    let began = Instant::now();
+    let mut local = server.open(Way::Unix);
+    let dying = |connection: &mut Connection| {
+        let query = doc! { "_id" => "dying" };
+        let count = doc! { "count" => "words", "query" => query };
+        let reply = connection.command("lab", &count).unwrap();
+        reply.as_doc().value("n").to_i64_saturating() == Some(1)
+    };
+    while !dying(&mut local) {
+        assert!(began.elapsed() < CLIENTS, "the clients have not come to their end");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let failures = server.process.told("RDMA session failed");
+    assert!(failures >= 2, "the log tells of sessions whose packets did not come: {failures}");
+    let dead = Instant::now();
+    while used(&server) != [0; 4] {
+        assert!(dead.elapsed() < NOTICED, "not given back: {:?}", used(&server));
+        local.command("admin", &doc! { "ping" => 1 }).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    println!("two: all of a dead host's was given back after {} ms", dead.elapsed().as_millis());
+    assert_eq!(server.status("rdma.verbs.leaks"), 0);
+    local.command("test", &find(1)).unwrap();
+}
+
+fn connect(options: &str) -> Result<Connection, ClientError> {
+    let uri = format!("mongodb://{}:{PORT}/?sharedMemory=off&{options}", address());
+    Connection::open(&uri.parse().unwrap())
+}
+
+fn over_rdma() -> Connection {
+    connect("rdma=require").unwrap()
+}
+
+fn over_tcp() -> Connection {
+    connect("rdma=off").unwrap()
+}
+
+fn status(connection: &mut Connection, path: &str) -> i64 {
+    let mut doc = connection.command("admin", &doc! { "serverStatus" => 1 }).unwrap();
+    let (sections, last) = path.rsplit_once('.').unwrap();
+    for part in sections.split('.') {
+        doc = doc.as_doc().get(part).unwrap().as_doc().unwrap().to_buf();
+    }
+    doc.as_doc().value(last).to_i64_saturating().unwrap()
+}
+
+/// What goes wrong with packets of RDMA, in both directions, while it lives.
+struct Fault;
+
+impl Fault {
+    /// None comes through.
+    fn cut() -> Fault {
+        Fault::new(&["drop"])
+    }
+
+    /// One in so many is lost.
+    fn losing(one_in: &str) -> Fault {
+        Fault::new(&["pass", "random", "netrand", "drop", one_in])
+    }
+
+    fn new(action: &[&str]) -> Fault {
+        for way in ["ingress", "egress"] {
+            let filter = "protocol ip prio 1 u32 match ip protocol 17 0xff match ip dport 4791 0xffff action";
+            let words: Vec<_> = ["filter", "add", "dev", "eth0", way]
+                .into_iter()
+                .chain(filter.split(' '))
+                .chain(action.iter().copied())
+                .collect();
+            assert!(Command::new("tc").args(&words).status().unwrap().success(), "tc {words:?}");
+        }
+        Fault
+    }
+}
+
+impl Drop for Fault {
+    fn drop(&mut self) {
+        for way in ["ingress", "egress"] {
+            let words = ["filter", "del", "dev", "eth0", way, "prio", "1"];
+            assert!(Command::new("tc").args(words).status().unwrap().success());
+        }
+    }
+}
+
+/// A session over TCP that pings as long as it lives.
+struct Witness {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Duration>,
+}
+
+impl Witness {
+    fn start() -> Witness {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (mut connection, stopped) = (over_tcp(), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            let mut worst = Duration::ZERO;
+            while !stopped.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                connection.command("admin", &doc! { "ping" => 1 }).unwrap();
+                worst = worst.max(began.elapsed());
+            }
+            worst
+        });
+        Witness { stop, thread }
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let worst = self.thread.join().expect("a session over TCP has noticed");
+        println!("two: the longest ping over TCP meanwhile took {} ms", worst.as_millis());
+        assert!(worst < Duration::from_secs(3), "a session over TCP has waited {worst:?}");
+    }
+}
+
+/// The clients' host. It ends by being stopped.
+pub fn clients() {
+    eventually("the server listens", || connect("rdma=off").is_ok());
+    let mut tcp = over_tcp();
+    let witness = Witness::start();
+    for (name, test) in [
+        ("every request is a frame", every_request_is_a_frame as fn(&mut Connection)),
+        ("lost packets are sent again", lost_packets_are_sent_again),
+        ("a session outlives an outage", a_session_outlives_an_outage),
+        ("a cut ends what was under way, with an error", a_cut_ends_what_was_under_way),
+    ] {
+        let began = Instant::now();
+        test(&mut tcp);
+        println!("two: {name}: ok ({} ms)", began.elapsed().as_millis());
+    }
+    witness.end();
+    die(&mut tcp);
+}
+
+fn every_request_is_a_frame(tcp: &mut Connection) {
+    const SIZES: [usize; 6] = [0, 1000, 16_300, 65_536, 300_000, 1 << 20];
+    let mut connection = over_rdma();
+    let before = ["framesIn", "framesOut"].map(|count| status(tcp, &format!("rdma.{count}")));
+    for (id, bytes) in SIZES.into_iter().enumerate() {
+        connection.command("test", &insert(id as i32, bytes)).unwrap();
+        let reply = connection.command("test", &find(id as i32)).unwrap();
+        assert!(found(&reply) == crate::rig::payload(bytes, id), "{bytes} bytes");
+    }
+    for (count, before) in ["framesIn", "framesOut"].into_iter().zip(before) {
+        let spent = status(tcp, &format!("rdma.{count}")) - before;
+        assert!(spent >= 2 * SIZES.len() as i64, "{count}: {spent}");
+    }
+}
+
+/// The right reply came, by the session that it was asked for.
+fn is_answered(connection: &mut Connection) {
+    let reply = connection.receive().unwrap().checked().unwrap();
+    assert!(found(&reply) == crate::rig::payload(1000, 1));
+}
+
+fn lost_packets_are_sent_again(tcp: &mut Connection) {
+    let mut connection = over_rdma();
+    let switched = status(tcp, "rdma.switched");
+    let fault = Fault::losing("40");
+    for id in 100..120 {
+        connection.command("test", &insert(id, 5000)).unwrap();
+        let reply = connection.command("test", &find(id)).unwrap();
+        assert!(found(&reply) == crate::rig::payload(5000, id as usize));
+    }
+    drop(fault);
+    assert_eq!(status(tcp, "rdma.switched"), switched);
+}
+
+/// Has the next find take so long, sends it, and returns when the server is at it.
+fn ask_slowly(tcp: &mut Connection, connection: &mut Connection, millis: i32) {
+    block(tcp, "find", millis);
+    let before = status(tcp, "rdma.framesIn");
+    connection.send("test", &find(1)).unwrap();
+    eventually("the server has it", || status(tcp, "rdma.framesIn") > before);
+}
+
+fn a_session_outlives_an_outage(tcp: &mut Connection) {
+    let mut connection = over_rdma();
+    let switched = status(tcp, "rdma.switched");
+    // A request that does not come through, and then a reply.
+    for is_reply in [false, true] {
+        let cut = if is_reply {
+            ask_slowly(tcp, &mut connection, 1500);
+            Fault::cut()
+        } else {
+            let cut = Fault::cut();
+            connection.send("test", &find(1)).unwrap();
+            cut
+        };
+        std::thread::sleep(OUTAGE);
+        assert!(connection.is_quiet(), "something has come through");
+        drop(cut);
+        is_answered(&mut connection);
+    }
+    assert_eq!(status(tcp, "rdma.switched"), switched);
+}
+
+const USED: [&str; 5] = [
+    "verbs.pinnedBytes",
+    "verbs.queuePairsCreated",
+    "verbs.queuePairsDestroyed",
+    "verbs.windowsAllocated",
+    "verbs.windowsDeallocated",
+];
+
+/// What sessions use of the server's device.
+fn used_there(tcp: &mut Connection) -> [i64; 4] {
+    let [pinned, made, unmade, windows, no_windows] =
+        USED.map(|name| status(tcp, &format!("rdma.{name}")));
+    [pinned, made - unmade, windows - no_windows, status(tcp, "rdma.sessions")]
+}
+
+fn a_cut_ends_what_was_under_way(tcp: &mut Connection) {
+    eventually("those before have gone", || used_there(tcp) == [0; 4]);
+    let [mut asking, mut waiting, mut idle] = [(); 3].map(|()| over_rdma());
+    ask_slowly(tcp, &mut waiting, 1500);
+    let cut = Fault::cut();
+    let began = Instant::now();
+    asking.send("test", &find(1)).unwrap();
+    for (who, connection) in [("asks", &mut asking), ("waits for a reply", &mut waiting)] {
+        let error = connection.receive().unwrap_err();
+        println!("two: who {who} hears after {} ms: {error}", began.elapsed().as_millis());
+        assert!(matches!(error, ClientError::Io(_)), "{error}");
+        assert!(began.elapsed() < GIVEN_UP, "{:?}", began.elapsed());
+    }
+    // The one that has nothing to say hears of it when it has.
+    let began = Instant::now();
+    let error = idle.send("test", &find(1)).and_then(|_| idle.receive()).unwrap_err();
+    assert!(matches!(error, ClientError::Io(_)), "{error}");
+    assert!(began.elapsed() < GIVEN_UP, "{:?}", began.elapsed());
+    eventually("all is given back", || used_there(tcp) == [0; 4]);
+    // Who comes now has no RDMA, and is told so or goes on without.
+    let error = connect("rdma=require").unwrap_err();
+    assert!(matches!(error, ClientError::Required(_) | ClientError::Io(_)), "{error}");
+    let mut fallen = connect("rdma=auto").unwrap();
+    println!("two: meanwhile: {}", fallen.fallback().unwrap());
+    fallen.command("admin", &doc! { "ping" => 1 }).unwrap();
+    drop(cut);
+    let mut connection = over_rdma();
+    connection.send("test", &find(1)).unwrap();
+    is_answered(&mut connection);
+    drop(connection);
+    eventually("all is given back", || used_there(tcp) == [0; 4]);
+}
+
+/// With sessions that are idle, that wait for a reply, and that are in the middle of a message.
+fn die(tcp: &mut Connection) -> ! {
+    let [idle, mut waiting, mut halfway] = [(); 3].map(|()| over_rdma());
+    halfway.send_message(&crate::rig::message(&doc! { "ping" => 1 })[..20]).unwrap();
+    ask_slowly(tcp, &mut waiting, 3000);
+    assert_eq!(status(tcp, "rdma.sessions"), 3);
+    let word: DocBuf = doc! { "_id" => "dying" };
+    let command = doc! { "insert" => "words", "documents" => kauri_bson::array![word] };
+    tcp.command("lab", &command).unwrap();
+    println!("lab: this host dies now");
+    let _kept = (idle, waiting, halfway);
+    loop {
+        std::thread::park();
+    }
+}

@@ -1,0 +1,90 @@
+//! Clients over RDMA that go, at whatever step: nothing of them stays.
+
+use crate::raw::{Raw, ask_ping, ping};
+use crate::rig::{Server, Way, eventually};
+use crate::sessions::start;
+use kauri_bson::doc;
+use std::net::Shutdown;
+use std::time::Instant;
+
+pub const TESTS: &[crate::Test] =
+    &[("who_goes_at_whatever_step_leaves_nothing_behind", who_goes_at_whatever_step)];
+
+/// How many connect; KAURI_TEST_CONNECTS says otherwise.
+const CONNECTS: usize = 1000;
+
+/// What sessions use of the device, which must be as before when they have gone.
+pub fn used(server: &Server) -> [i64; 4] {
+    let status = |name: &str| server.status(&format!("rdma.{name}"));
+    [
+        status("verbs.pinnedBytes"),
+        status("verbs.queuePairsCreated") - status("verbs.queuePairsDestroyed"),
+        status("verbs.windowsAllocated") - status("verbs.windowsDeallocated"),
+        status("sessions"),
+    ]
+}
+
+/// Every other one connects, changes over, asks once and goes in order; the others go at a step of the
+/// handshake that chance names. A few of these keep their end of the queue pair.
+fn who_goes_at_whatever_step() {
+    let connects = std::env::var("KAURI_TEST_CONNECTS").ok().filter(|text| !text.is_empty());
+    let connects = connects.map_or(CONNECTS, |text| text.parse().unwrap());
+    let server = start("leaks", &[]);
+    // Once for each worker, for what stays for good.
+    drop([(); 4].map(|()| server.open(Way::Rdma)));
+    server.until("rdma.verbs.pinnedBytes", 0);
+    server.until("connections.current", 1);
+    let (before, descriptors) = (used(&server), server.descriptors());
+    let (watched, switched) = (server.watched(), server.status("rdma.switched"));
+    assert_eq!(before, [0; 4]);
+    let mut kept = Vec::new();
+    let (began, mut in_order) = (Instant::now(), 0);
+    let mut random = 88_172_645_463_325_252u64;
+    for round in 0..connects {
+        if round % 2 == 0 {
+            let mut connection = server.open(Way::Rdma);
+            connection.command("admin", &doc! { "ping" => 1 }).unwrap();
+            in_order += 1;
+            continue;
+        }
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let mut raw = Raw::connect(&server);
+        match random % 7 {
+            0 => {}
+            1 => drop(raw.answer(&raw.dial(), |_| {})),
+            2 => kept.push(raw.offer().0),
+            3 => kept.push(raw.switch()),
+            4 => {
+                let (mut end, probe) = raw.offer();
+                end.probe(probe);
+            }
+            5 => ask_ping(&mut raw.switch()),
+            // In the middle of a message, with the queue pair gone before the stream.
+            _ => {
+                let mut end = raw.switch();
+                end.send(&ping()[..20], &[]);
+                drop(end);
+                raw.socket.shutdown(Shutdown::Both).unwrap();
+            }
+        }
+        kept.truncate(50);
+    }
+    let took = began.elapsed();
+    eventually("all is given back", || used(&server) == before);
+    println!(
+        "{connects} connects in {took:?}, {:.0} a second",
+        connects as f64 / took.as_secs_f64()
+    );
+    server.until("connections.current", 1);
+    eventually("the descriptors are closed", || server.descriptors() <= descriptors);
+    eventually("nothing is watched", || server.watched() <= watched);
+    assert!(server.status("rdma.switched") - switched >= in_order);
+    assert_eq!(server.status("rdma.verbs.leaks"), 0);
+    assert_eq!(
+        server.status("rdma.verbs.registrations"),
+        server.status("rdma.verbs.deregistrations")
+    );
+    server.open(Way::Rdma).command("admin", &doc! { "ping" => 1 }).unwrap();
+}
