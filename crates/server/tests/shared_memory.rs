@@ -281,6 +281,22 @@ fn a_lying_client_ends_its_own_session_and_no_other() {
 }
 
 #[test]
+fn what_was_announced_and_then_changed_is_checked_as_it_is_used() {
+    let server = Server::start("changes", &["--spinMicros", "1000"]);
+    let mut lies = rig::liar::Lies::new(1000);
+    while lies.are_left() {
+        let mut raw = Raw::connect(&server);
+        let (mut end, probe) = raw.offer();
+        raw.socket.set_nonblocking(true).unwrap();
+        let socket = raw.socket;
+        let has_ended = || !matches!((&socket).read(&mut [0; 1]), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock);
+        lies.tell(end.fabric(), probe, &has_ended);
+    }
+    lies.check(&server);
+    server.open(Way::SharedMemory).command("admin", &doc! { "ping" => 1 }).unwrap();
+}
+
+#[test]
 fn who_goes_at_whatever_step_leaves_nothing_behind() {
     let server = Server::start("leaks", &[]);
     // Once, for what stays for good.

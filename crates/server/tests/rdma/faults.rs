@@ -1,5 +1,6 @@
 //! Clients over RDMA that lie, get nothing or lose their server: none costs anybody else anything.
 
+use crate::leaks::used;
 use crate::raw::{Raw, ask_ping, ping, until};
 use crate::rig::{self, Server, Way, address, block, eventually, suite};
 use crate::sessions::start;
@@ -11,6 +12,7 @@ use std::io::Write;
 
 pub const TESTS: &[crate::Test] = &[
     ("a_lying_client_ends_its_own_session_and_no_other", a_lying_client),
+    ("what_was_announced_and_then_changed_is_checked_as_it_is_used", changed_after_all),
     ("a_client_may_change_its_mind_until_it_has_used_the_ring", a_change_of_mind),
     ("impossible_parameters_are_refused_and_the_session_goes_on", impossible_parameters),
     ("no_more_is_pinned_than_allowed", no_more_is_pinned_than_allowed),
@@ -81,6 +83,20 @@ fn a_lying_client() {
     assert!(raw.goes_on());
     server.until("rdma.sessions", 1);
     honest.command("admin", &doc! { "ping" => 1 }).unwrap();
+}
+
+fn changed_after_all() {
+    let server = start("changes", &["--spinMicros", "1000"]);
+    let mut lies = rig::liar::Lies::new(200);
+    while lies.are_left() {
+        let mut raw = Raw::connect(&server);
+        let (mut end, probe) = raw.offer();
+        raw.socket.set_nonblocking(true).unwrap();
+        lies.tell(end.fabric(), probe, &|| raw.has_ended());
+    }
+    lies.check(&server);
+    eventually("all is given back", || used(&server) == [0; 4]);
+    server.open(Way::Rdma).command("admin", &doc! { "ping" => 1 }).unwrap();
 }
 
 fn a_change_of_mind() {

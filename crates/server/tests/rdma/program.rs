@@ -11,13 +11,12 @@ mod leaks;
 mod raw;
 #[path = "../rig/mod.rs"]
 mod rig;
+#[path = "../../../verbs/tests/runner.rs"]
+mod runner;
 mod sessions;
+mod system_calls;
 
-use std::panic::catch_unwind;
-use std::time::Instant;
-
-/// A behaviour's name and its test.
-pub type Test = (&'static str, fn());
+use runner::Test;
 
 fn main() {
     let argument = std::env::args().nth(1).unwrap_or_default();
@@ -26,18 +25,6 @@ fn main() {
         "--clients" => return hosts::clients(),
         _ => {}
     }
-    let suites = [sessions::TESTS, faults::TESTS, leaks::TESTS];
-    let (mut passed, mut failed) = (0, 0);
-    for (name, test) in suites.into_iter().flatten().filter(|(name, _)| name.contains(&argument)) {
-        let start = Instant::now();
-        let outcome = match catch_unwind(test) {
-            Ok(()) => "ok",
-            Err(_) => "FAILED",
-        };
-        println!("test {name} ... {outcome} ({} ms)", start.elapsed().as_millis());
-        if outcome == "ok" { passed += 1 } else { failed += 1 }
-    }
-    let result = if failed == 0 { "ok" } else { "FAILED" };
-    println!("test result: {result}. {passed} passed; {failed} failed");
-    std::process::exit(i32::from(failed > 0 || passed == 0));
+    let suites = [sessions::TESTS, faults::TESTS, leaks::TESTS, system_calls::TESTS];
+    runner::run(&suites, &argument)
 }

@@ -89,7 +89,13 @@ impl Raw {
         self.socket.write_all(&ping()).is_ok() && self.reply().is_some()
     }
 
-    /// Whether the session has ended.
+    /// Whether the session has ended by now; the socket must not block.
+    pub fn has_ended(&self) -> bool {
+        let read = (&self.socket).read(&mut [0; 1]);
+        !matches!(read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
+    /// Waits for the session's end.
     pub fn ended(&mut self) -> bool {
         matches!(self.socket.read(&mut [0; 1]), Ok(0) | Err(_))
     }

@@ -65,7 +65,7 @@ pub struct QueuePairOptions {
 pub struct ConnectOptions {
     /// An acknowledgement is waited for 4.096 us times two to the power of this.
     pub ack_timeout: u8,
-    /// How often a packet is sent again after that; at most 7.
+    /// How often a packet is sent again after that; at most 7, which Soft-RoCE takes for ever.
     pub retries: u8,
     /// How often a request is sent again if the peer has no receive; 7 is for ever.
     pub receiver_retries: u8,
@@ -75,11 +75,12 @@ pub struct ConnectOptions {
     pub reads_max: u8,
 }
 
+/// Sends again for 3.8 s (devices may take up to four times as long) what is not acknowledged.
 impl Default for ConnectOptions {
     fn default() -> Self {
         ConnectOptions {
-            ack_timeout: 14,
-            retries: 7,
+            ack_timeout: 17,
+            retries: 6,
             receiver_retries: 6,
             receiver_wait: 12,
             reads_max: 16,

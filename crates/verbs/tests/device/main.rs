@@ -8,13 +8,11 @@ mod data;
 mod failures;
 mod lifetimes;
 mod rig;
+#[path = "../runner.rs"]
+mod runner;
 mod windows;
 
-use std::panic::catch_unwind;
-use std::time::Instant;
-
-/// A behaviour's name and its test.
-pub type Test = (&'static str, fn());
+use runner::Test;
 
 fn main() {
     let argument = std::env::args().nth(1).unwrap_or_default();
@@ -23,17 +21,5 @@ fn main() {
     }
     let suites =
         [data::TESTS, windows::TESTS, failures::TESTS, completions::TESTS, lifetimes::TESTS];
-    let (mut passed, mut failed) = (0, 0);
-    for (name, test) in suites.into_iter().flatten().filter(|(name, _)| name.contains(&argument)) {
-        let start = Instant::now();
-        let outcome = match catch_unwind(test) {
-            Ok(()) => "ok",
-            Err(_) => "FAILED",
-        };
-        println!("test {name} ... {outcome} ({} ms)", start.elapsed().as_millis());
-        if outcome == "ok" { passed += 1 } else { failed += 1 }
-    }
-    let result = if failed == 0 { "ok" } else { "FAILED" };
-    println!("test result: {result}. {passed} passed; {failed} failed");
-    std::process::exit(i32::from(failed > 0 || passed == 0));
+    runner::run(&suites, &argument)
 }

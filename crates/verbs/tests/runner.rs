@@ -1,0 +1,28 @@
+//! Runs tests that need a device, in a program rather than a test target, so that a machine without a
+//! device can't pass them by skipping. Of the programs of this crate and of `kauri-server`.
+
+use std::panic::catch_unwind;
+use std::time::Instant;
+
+/// A behaviour's name and its test.
+pub type Test = (&'static str, fn());
+
+/// Runs those whose names contain this, and ends the program; the last line has the form of `cargo test`'s.
+pub fn run(suites: &[&[Test]], part_of_a_name: &str) -> ! {
+    let (mut passed, mut failed) = (0, 0);
+    for (name, test) in suites.iter().copied().flatten() {
+        if !name.contains(part_of_a_name) {
+            continue;
+        }
+        let start = Instant::now();
+        let outcome = match catch_unwind(test) {
+            Ok(()) => "ok",
+            Err(_) => "FAILED",
+        };
+        println!("test {name} ... {outcome} ({} ms)", start.elapsed().as_millis());
+        if outcome == "ok" { passed += 1 } else { failed += 1 }
+    }
+    let result = if failed == 0 { "ok" } else { "FAILED" };
+    println!("test result: {result}. {passed} passed; {failed} failed");
+    std::process::exit(i32::from(failed > 0 || passed == 0));
+}
