@@ -48,6 +48,7 @@ shuttle:
 	scripts/bootstrap build
 	cargo test --locked -p kauri-storage-log --features shuttle --test shuttle
 
+lab: export LAB_LONG ?=
 lab: build
 	scripts/bootstrap test
 	scripts/lab

@@ -75,11 +75,11 @@ pub struct ConnectOptions {
     pub reads_max: u8,
 }
 
-/// Sends again for 3.8 s (devices may take up to four times as long) what is not acknowledged.
+/// Sends again for 7.5 s (devices may take up to four times as long) what is not acknowledged.
 impl Default for ConnectOptions {
     fn default() -> Self {
         ConnectOptions {
-            ack_timeout: 17,
+            ack_timeout: 18,
             retries: 6,
             receiver_retries: 6,
             receiver_wait: 12,
