@@ -123,7 +123,7 @@ const KNOWN: &[Known] = &[
         "net.spinMicros",
         "spinMicros",
         Kind::Number,
-        "microseconds that a worker looks for requests before it sleeps [default: 0]",
+        "most microseconds that a worker looks for requests before it sleeps; fewer while none come in time [default: 0]",
     ),
     known(
         "net.workers",

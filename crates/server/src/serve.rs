@@ -5,8 +5,10 @@ use crate::options::Options;
 use kauri_base::clock::{SeededRandom, SystemClock};
 use kauri_base::log::{self, Attr};
 use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result};
+use kauri_bson::Value;
 use kauri_catalog::Catalog;
 use kauri_commands::cursors::CursorManager;
+use kauri_commands::parameters::{Kind, Parameter};
 use kauri_commands::server::VERSION;
 use kauri_commands::{CommandService, Server, StartInfo};
 use kauri_storage::LocalCommitter;
@@ -40,18 +42,20 @@ pub fn run(options: Options) -> Result<()> {
     if options.flag("storage.repair", false) {
         return crate::engine::repair(&options);
     }
+    let rdma = open_rdma(&options)?;
     let mut engine = Engine::open(&options)?;
     let server = assemble(&options, &engine, clock, stop)?;
+    let executor = ServiceExecutor::start(&ExecutorOptions {
+        workers: engine.workers(&options),
+        spin_us: options.number("net.spinMicros", 0),
+    })?;
     engine.define_parameters(&server.parameters);
+    server.parameters.define("spinMicros", spin_parameter(&executor));
     for (name, value) in options.parameters() {
         server.parameters.set_at_startup(name, value.clone().into())?;
     }
     server.locks.set_up(&server.parameters)?;
     engine.start_maintenance()?;
-    let executor = ServiceExecutor::start(&ExecutorOptions {
-        workers: engine.workers(&options),
-        spin_us: options.number("net.spinMicros", 0),
-    })?;
     prepare(&server)?;
     let flushed = engine.storage.clone();
     executor.on_tick_end(Arc::new(move || flushed.flush()));
@@ -59,7 +63,7 @@ pub fn run(options: Options) -> Result<()> {
     let service = Arc::new(CommandService::new(server.clone()));
     let manager = SessionManager::new(executor.clone(), service, connections_max);
     manager.allow_shared_memory(options.text("net.sharedMemory", "on") == "on");
-    manager.serve_rdma(open_rdma(&options)?);
+    manager.serve_rdma(rdma);
     let mut transports = listen(&options)?;
     for transport in &mut transports {
         transport.start(&manager)?;
@@ -83,6 +87,19 @@ pub fn run(options: Options) -> Result<()> {
     }
     log::info("CONTROL", 8423404, CTX, "Shutdown complete", Attr::new());
     Ok(())
+}
+
+/// The longest that workers look for requests before they sleep, which may be changed.
+fn spin_parameter(executor: &Arc<ServiceExecutor>) -> Parameter {
+    let (now, executor) = (executor.spin_us(), Arc::downgrade(executor));
+    let hook = move |value: &Value<'_>| {
+        let micros = value.to_i64_saturating().and_then(|micros| u64::try_from(micros).ok());
+        if let Some(executor) = executor.upgrade() {
+            executor.set_spin_us(micros.unwrap_or(0));
+        }
+        Ok(())
+    };
+    Parameter::new(Value::Int64(now as i64), Kind::Long(0, i64::MAX)).with_hook(Arc::new(hook))
 }
 
 /// The RDMA device, if there is one and it may be used.

@@ -434,3 +434,32 @@ fn a_client_of_this_host_finds_the_socket_of_the_same_server_and_no_other() {
     assert_eq!(wrong.unwrap(), Transport::Tcp);
     assert_eq!(right.unwrap(), Transport::SharedMemory);
 }
+
+#[test]
+fn how_long_workers_look_for_requests_is_changed_while_they_run() {
+    let server = Server::start("spin-time", &["--spinMicros", "7"]);
+    let mut connection = server.open(Way::Unix);
+    let get = doc! { "getParameter" => 1, "spinMicros" => 1 };
+    let now = |connection: &mut Connection| {
+        let reply = connection.command("admin", &get).unwrap();
+        reply.as_doc().value("spinMicros").to_i64_saturating()
+    };
+    assert_eq!(now(&mut connection), Some(7));
+    connection.command("admin", &doc! { "setParameter" => 1, "spinMicros" => 0 }).unwrap();
+    let spins =
+        || (0..2).map(|w| server.status(&format!("transportWorkers.{w}.spins"))).sum::<i64>();
+    // What began before has ended when each worker has served somebody.
+    let settled = || {
+        let mut before = spins();
+        eventually("nobody spins", || std::mem::replace(&mut before, spins()) == before);
+        before
+    };
+    let before = settled();
+    connection.command("admin", &doc! { "setParameter" => 1, "spinMicros" => 2_000_000 }).unwrap();
+    eventually("somebody spins", || spins() > before);
+    assert_eq!(now(&mut connection), Some(2_000_000));
+    let wrong = doc! { "setParameter" => 1, "spinMicros" => -1 };
+    let error = connection.command("admin", &wrong).unwrap_err();
+    assert!(matches!(error, ClientError::Command(error) if error.code().number() == 2));
+    assert_eq!(now(&mut connection), Some(2_000_000));
+}

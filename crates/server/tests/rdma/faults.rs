@@ -3,7 +3,7 @@
 use crate::leaks::used;
 use crate::raw::{Raw, ask_ping, ping, until};
 use crate::rig::{self, Server, Way, address, block, eventually, suite};
-use crate::sessions::start;
+use crate::sessions::{pinned, start};
 use kauri_bson::doc;
 use kauri_client::{ClientError, Connection};
 use kauri_transport::rdma::DialedEnd;
@@ -169,7 +169,7 @@ fn no_more_is_pinned_than_allowed() {
     // Sessions of 144 KB each.
     let server = start("bound", &["--rdmaMemoryMB", "1"]);
     let mut connections: Vec<_> = (0..7).map(|_| server.open(Way::Rdma)).collect();
-    assert_eq!(server.status("rdma.verbs.pinnedBytes"), 7 * (144 << 10));
+    assert_eq!(pinned(&server), 7 * (144 << 10));
     let why = refusal(server.connect_by(Way::Rdma, ""));
     assert!(why.contains("--rdmaMemoryMB"), "{why}");
     assert_eq!(server.status("rdma.refusals.memory"), 1);
@@ -202,6 +202,12 @@ fn little_memory_that_may_be_locked() {
     for connection in &mut connections {
         connection.command("admin", &doc! { "ping" => 1 }).unwrap();
     }
+    // Nor is there room for the pool: large messages go through the ring.
+    server.tells("No memory for large messages over RDMA", 1);
+    assert_eq!(server.status("rdma.pool.bytes"), 0);
+    connections[0].command("test", &rig::insert(1, 3 << 20)).unwrap();
+    let reply = connections[0].command("test", &rig::find(1)).unwrap();
+    assert_eq!(rig::found(&reply).len(), 3 << 20);
     drop(connections);
     eventually("there is room again", || server.connect_by(Way::Rdma, "").is_ok());
 }

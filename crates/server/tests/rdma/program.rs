@@ -7,6 +7,7 @@
 
 mod faults;
 mod hosts;
+mod large;
 mod leaks;
 mod raw;
 #[path = "../rig/mod.rs"]
@@ -25,6 +26,6 @@ fn main() {
         "--clients" => return hosts::clients(),
         _ => {}
     }
-    let suites = [sessions::TESTS, faults::TESTS, leaks::TESTS, system_calls::TESTS];
+    let suites = [sessions::TESTS, faults::TESTS, large::TESTS, leaks::TESTS, system_calls::TESTS];
     runner::run(&suites, &argument)
 }

@@ -253,12 +253,16 @@ pub fn found(reply: &DocBuf) -> Vec<u8> {
 
 /// A command's message.
 pub fn message(command: &DocBuf) -> Vec<u8> {
+    message_to("admin", command)
+}
+
+pub fn message_to(database: &str, command: &DocBuf) -> Vec<u8> {
     let mut message = Vec::new();
     let writer = MsgWriter::begin(&mut message, 1, 0, 0);
     {
         let mut body = kauri_bson::DocWriter::new(&mut message);
         body.put_all(command.as_doc());
-        body.put("$db", "admin");
+        body.put("$db", database);
     }
     writer.finish(&mut message).unwrap();
     message

@@ -10,6 +10,7 @@ pub(crate) mod local;
 pub(crate) mod rings;
 pub(crate) mod shared;
 pub(crate) mod slab;
+mod spin;
 mod task;
 mod timer;
 mod worker;

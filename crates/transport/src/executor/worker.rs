@@ -7,6 +7,7 @@
 
 use super::local::Local;
 use super::shared::WorkerShared;
+use super::spin::SpinTime;
 use super::{ExecutorShared, slab::Key};
 use crate::sys::{EventList, monotonic_ns};
 use kauri_base::log::{self, Attr};
@@ -31,6 +32,9 @@ pub(super) struct Worker {
     local: Rc<Local>,
     executor: Arc<ExecutorShared>,
     events: EventList,
+    spin_time: SpinTime,
+    /// When there was nothing left to do; 0: there was something all along.
+    idle_since_ns: u64,
     /// Times in a row that rings had something and epoll was not asked.
     ring_turns: u32,
 }
@@ -39,7 +43,14 @@ impl Worker {
     pub fn new(shared: Arc<WorkerShared>, executor: Arc<ExecutorShared>) -> io::Result<Self> {
         let local = Local::new(shared)?;
         local.epoll.add_readable(local.shared.event.as_fd(), EVENTFD_KEY)?;
-        Ok(Worker { local, executor, events: EventList::new(EVENTS_MAX), ring_turns: 0 })
+        Ok(Worker {
+            local,
+            executor,
+            events: EventList::new(EVENTS_MAX),
+            spin_time: SpinTime::new(0),
+            idle_since_ns: 0,
+            ring_turns: 0,
+        })
     }
 
     pub fn run(mut self) {
@@ -81,6 +92,10 @@ impl Worker {
             shared.wake_up();
         }
         let now_ns = monotonic_ns();
+        if self.idle_since_ns > 0 {
+            self.spin_time.came_after(now_ns - self.idle_since_ns);
+            self.idle_since_ns = 0;
+        }
         for event in self.events.iter() {
             if event.key == EVENTFD_KEY {
                 shared.event.reset();
@@ -131,15 +146,20 @@ impl Worker {
         }
     }
 
-    /// Looks for events without sleeping for as long as the setting says. True if it found any,
+    /// Looks for events without sleeping for as long as the setting says and it pays. True if it found any,
     /// or anything else to do.
     fn spin(&mut self) -> io::Result<bool> {
         let spin_us = self.executor.spin_us.load(Ordering::Relaxed);
         if spin_us == 0 {
             return Ok(false);
         }
+        self.idle_since_ns = monotonic_ns();
+        let spin_ns = self.spin_time.allowed_ns(spin_us.saturating_mul(1000));
+        if spin_ns == 0 {
+            return Ok(false);
+        }
         let shared = &self.local.shared;
-        let end_ns = monotonic_ns() + spin_us * 1000;
+        let end_ns = self.idle_since_ns.saturating_add(spin_ns);
         self.events.clear();
         let epoll_each = if self.looks_into_rings() { SPINS_AN_EPOLL } else { 1 };
         for spins in 1u32.. {
