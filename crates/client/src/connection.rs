@@ -1,6 +1,7 @@
 //! Commands and their replies.
 
 use crate::rdma;
+use crate::request::{self, Sequence};
 use crate::shared::RingWay;
 use crate::stream::{HangUp, Stream};
 use crate::uri::{Uri, Wanted};
@@ -12,7 +13,7 @@ use kauri_transport::shared_memory::{self, SharedFabric};
 use kauri_transport::sys::{SIGN_OF_LIFE, set_tcp_options};
 use kauri_wire::{HEADER_BYTES, Message, MsgWriter, checked_length, claimed_length};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a connection keeps of its memory for messages when it is trimmed.
 const INBOX_BYTES_KEPT: usize = 1 << 20;
@@ -114,22 +115,44 @@ impl Connection {
                 "a connection has one transport: sharedMemory and rdma can't both be required";
             return Err(ClientError::Uri(why.to_owned()));
         }
+        let mut connection = Connection::negotiate(uri)?;
+        connection.set_timeout(uri.socket_timeout)?;
+        Ok(connection)
+    }
+
+    /// All of it takes `connectTimeoutMS` at most, and each step no longer than a reply may take.
+    fn negotiate(uri: &Uri) -> Result<Connection> {
+        let began = Instant::now();
+        let step = || {
+            if uri.connect_timeout.is_zero() {
+                return Ok(uri.socket_timeout);
+            }
+            let left = uri.connect_timeout.saturating_sub(began.elapsed());
+            match left.is_zero() {
+                true => Err(std::io::Error::from(std::io::ErrorKind::TimedOut)),
+                false => Ok(Some(uri.socket_timeout.map_or(left, |timeout| timeout.min(left)))),
+            }
+        };
         let mut connection = Connection::over(Stream::connect(uri)?);
+        connection.set_timeout(step()?)?;
         let server = connection.hello(uri)?;
         let mut why = Vec::new();
         if uri.shared_memory != Wanted::Off && uri.rdma != Wanted::Require {
             if let Some(stream) = connection.stream.beside(uri) {
                 let mut beside = Connection::over(stream);
+                beside.set_timeout(step()?)?;
                 if beside.hello(uri).is_ok_and(|other| other == server && server.is_some()) {
                     connection = beside;
                 }
             }
+            connection.set_timeout(step()?)?;
             match connection.share(uri)? {
                 Ok(()) => return Ok(connection),
                 Err(reason) => why.push(format!("no shared memory: {reason}")),
             }
         }
         if uri.rdma != Wanted::Off && uri.shared_memory != Wanted::Require {
+            connection.set_timeout(step()?)?;
             match connection.dial(uri)? {
                 Ok(()) => return Ok(connection),
                 Err(reason) => why.push(format!("no RDMA: {reason}")),
@@ -208,9 +231,9 @@ impl Connection {
             Err(why) => return Ok(Err(why)),
         };
         let accepted = shared_memory::accept(&answer, std::mem::take(&mut self.beside));
-        let switched = accepted.map_err(ClientError::from).and_then(|(end, probe)| {
-            RingWay::switch(end, probe, &self.stream, uri.spin, uri.socket_timeout)
-        });
+        let switched = accepted
+            .map_err(ClientError::from)
+            .and_then(|(end, probe)| RingWay::switch(end, probe, &self.stream, uri.spin));
         match switched {
             Ok(way) => self.way = Way::Shared(way),
             Err(error) => return self.stays(error.to_string()),
@@ -232,8 +255,7 @@ impl Connection {
             Err(why) => return Ok(Err(why)),
         };
         let switched = dialing.accept(&answer).and_then(|(end, probe)| {
-            RingWay::switch(end, probe, &self.stream, uri.spin, uri.socket_timeout)
-                .map_err(|error| error.to_string())
+            RingWay::switch(end, probe, &self.stream, uri.spin).map_err(|error| error.to_string())
         });
         match switched {
             Ok(way) => self.way = Way::Rdma(way),
@@ -300,13 +322,21 @@ impl Connection {
         way && !self.broken && self.start == self.inbox.len() && self.stream.is_quiet()
     }
 
-    /// Whether the server has not ended it, as far as its stream tells.
+    /// Whether it is broken, or the server is known to have ended it. Replies may be there still.
+    pub fn has_ended(&self) -> bool {
+        self.broken || self.stream.has_ended()
+    }
+
+    /// Whether the server has not ended it, as far as its stream tells, and nothing has come on that.
     pub fn is_alive(&self) -> bool {
         !self.broken && self.stream.is_quiet()
     }
 
     /// Gives back the memory that a large message has taken, if nothing is there that was not received.
     pub fn trim(&mut self) {
+        if self.outbox.capacity() > INBOX_BYTES_KEPT {
+            self.outbox = Vec::new();
+        }
         if self.start == self.inbox.len() && self.inbox.capacity() > INBOX_BYTES_KEPT {
             (self.inbox, self.start) = (Vec::new(), 0);
         }
@@ -334,13 +364,25 @@ impl Connection {
             body.put_all(command.as_doc());
             body.put("$db", database);
         }
-        writer.finish(&mut message)?;
+        writer.finish(&mut message).map_err(request::refused)?;
         let sent = self.send_message(&message);
         self.outbox = message;
         sent.map(|()| self.next_id)
     }
 
-    /// Sends a whole message.
+    /// Sends a command that names its database itself (`$db`), and document sequences. What is large
+    /// goes from where it lies. Answers the request's id.
+    pub fn send_request(&mut self, body: Doc<'_>, sequences: &[Sequence<'_>]) -> Result<i32> {
+        let mut small = std::mem::take(&mut self.outbox);
+        let id = self.next_id.wrapping_add(1);
+        let sent = request::send(id, body, sequences, &mut small, |piece| self.send_message(piece));
+        self.outbox = small;
+        sent?;
+        self.next_id = id;
+        Ok(id)
+    }
+
+    /// Sends a whole message, or the next piece of one.
     pub fn send_message(&mut self, message: &[u8]) -> Result<()> {
         self.check()?;
         let sent = match &mut self.way {
@@ -362,13 +404,19 @@ impl Connection {
 
     /// Waits for the next reply.
     pub fn receive(&mut self) -> Result<Reply> {
+        let (response_to, body) = self.receive_borrowed()?;
+        Ok(Reply { response_to, body: body.to_buf() })
+    }
+
+    /// Waits for the next reply: the request that it answers and its document, which is there until
+    /// something else is received.
+    pub fn receive_borrowed(&mut self) -> Result<(i32, Doc<'_>)> {
         let message = self.receive_message()?;
         let (header, message) = Message::parse(message)?;
         let Message::Msg(message) = message else {
             return Err(ClientError::Protocol("a reply that is no OP_MSG".to_owned()));
         };
-        let body = Doc::from_bytes(message.body)?.to_buf();
-        Ok(Reply { response_to: header.response_to, body })
+        Ok((header.response_to, Doc::from_bytes(message.body)?))
     }
 
     /// Waits for the next message; it is there until the next call.

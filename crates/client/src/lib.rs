@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`uri`] | connection strings |
 //! | [`connection`] | commands and replies, one by one or pipelined |
+//! | `request` | requests in parts that lie where the caller has them |
 //! | `stream` | the socket that every session begins on |
 //! | `shared` | the way through rings, of shared memory or RDMA |
 //! | `rdma` | the process's RDMA devices |
@@ -22,11 +23,13 @@
 
 pub mod connection;
 mod rdma;
+mod request;
 mod shared;
 mod stream;
 pub mod uri;
 
 pub use connection::{Connection, Reply, Transport};
+pub use request::Sequence;
 pub use stream::HangUp;
 pub use uri::{Uri, Wanted};
 
@@ -46,6 +49,8 @@ pub enum ClientError {
     Command(kauri_base::Error),
     /// What the connection string requires can't be had.
     Required(String),
+    /// No message can hold the request; nothing of it was sent.
+    Request(String),
 }
 
 /// The result of this crate's calls.
@@ -59,6 +64,7 @@ impl fmt::Display for ClientError {
             ClientError::Protocol(what) => write!(f, "the server broke the protocol: {what}"),
             ClientError::Command(error) => write!(f, "{error}"),
             ClientError::Required(why) => f.write_str(why),
+            ClientError::Request(why) => write!(f, "the request can't be sent: {why}"),
         }
     }
 }

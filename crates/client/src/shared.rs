@@ -109,18 +109,18 @@ fn broken(error: RingError) -> ClientError {
 }
 
 impl<F: Waits> RingWay<F> {
-    /// Shows that both directions work. On an error the stream is as it was.
+    /// Shows that both directions work, within the stream's time-out. On an error the stream is as it was.
     pub fn switch(
         mut end: RingEnd<F>,
         probe: [u8; PROBE_BYTES as usize],
         stream: &Stream,
         spin: Duration,
-        timeout: Option<Duration>,
     ) -> Result<Self> {
         end.probe(probe);
-        let mut way = RingWay { end, spin, timeout: Some(PROBE_TIMEOUT), early: Vec::new() };
+        let timeout = stream.timeout().map_or(PROBE_TIMEOUT, |timeout| timeout.min(PROBE_TIMEOUT));
+        let mut way = RingWay { end, spin, timeout: Some(timeout), early: Vec::new() };
         way.wait(For::Probe(probe), stream)?;
-        way.timeout = timeout;
+        way.timeout = stream.timeout();
         Ok(way)
     }
 

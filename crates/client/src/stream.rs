@@ -60,6 +60,11 @@ impl Stream {
         }
     }
 
+    /// How long it waits.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     /// Connects to the server.
     pub fn connect(uri: &Uri) -> Result<Stream> {
         let socket = match &uri.host {
@@ -173,6 +178,14 @@ impl Stream {
         self.early.is_empty() && peeked.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
     }
 
+    /// Whether the other side has ended it, and all that came before was received.
+    pub fn has_ended(&self) -> bool {
+        match socket::peek(self.fd()) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
     pub fn fd(&self) -> BorrowedFd<'_> {
         match &self.socket {
             Socket::Tcp(stream) => stream.as_fd(),
@@ -192,7 +205,11 @@ fn timed_out(error: io::Error) -> io::Error {
 fn connect_tcp(addresses: &[std::net::SocketAddr], timeout: Duration) -> Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for address in addresses {
-        match TcpStream::connect_timeout(address, timeout) {
+        let connected = match timeout.is_zero() {
+            true => TcpStream::connect(address),
+            false => TcpStream::connect_timeout(address, timeout),
+        };
+        match connected {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 return Ok(stream);

@@ -42,7 +42,7 @@ pub struct Uri {
     pub spin: Duration,
     /// `ringBytes`: how large a ring to ask for; 0: as the server likes.
     pub ring_bytes: u32,
-    /// `connectTimeoutMS`.
+    /// `connectTimeoutMS`: how long all may take until the first request; 0: for ever.
     pub connect_timeout: Duration,
     /// `socketTimeoutMS`: how long a reply may take.
     pub socket_timeout: Option<Duration>,

@@ -17,8 +17,13 @@ mod writer;
 pub use compressed::{Compressed, Compressor, compress};
 pub use header::{HEADER_BYTES, Header, checked_length, claimed_length};
 pub use message::{LegacyOp, Message, opcode};
-pub use op_msg::{OpMsg, Sequence, duplicate_field, flags, flags_of, is_connection_fatal};
+pub use op_msg::{
+    OpMsg, SEQUENCES_MAX, Sequence, duplicate_field, flags, flags_of, is_connection_fatal,
+};
 pub use op_query::{OpQuery, query_flags};
 pub use op_reply::OpReply;
 pub use reader::Documents;
-pub use writer::{MsgWriter, ReplyWriter, SequenceWriter, begin_msg_of, write_query};
+pub use writer::{
+    MsgWriter, ReplyWriter, SequenceWriter, begin_msg_of, begin_sequence_of, sequence_head_bytes,
+    write_query,
+};

@@ -25,8 +25,8 @@ pub mod flags {
 }
 
 const CHECKSUM_BYTES: usize = 4;
-/// MongoDB's limit too.
-const SEQUENCES_MAX: usize = 2;
+/// How many document sequences a message may have; MongoDB's limit too.
+pub const SEQUENCES_MAX: usize = 2;
 const SECTION_BODY: u8 = 0;
 const SECTION_SEQUENCE: u8 = 1;
 

@@ -95,7 +95,8 @@ impl SequenceWriter {
 }
 
 /// An OP_MSG whose body's length is known beforehand: appends all that comes before the body, with
-/// the final length in the header, so that the body may leave piece by piece. No checksum.
+/// the final length in the header, so that the body may leave piece by piece. No checksum. If sections
+/// follow, they count as the body's.
 pub fn begin_msg_of(
     out: &mut Vec<u8>,
     request_id: i32,
@@ -115,6 +116,20 @@ pub fn begin_msg_of(
     let writer = MsgWriter::begin(out, request_id, response_to, flags);
     patch_i32(out, writer.start, length);
     Ok(())
+}
+
+/// Bytes of a document sequence before its documents.
+pub fn sequence_head_bytes(identifier: &str) -> usize {
+    1 + 4 + identifier.len() + 1
+}
+
+/// A document sequence whose documents' length is known beforehand: appends all that comes before them.
+pub fn begin_sequence_of(out: &mut Vec<u8>, identifier: &str, document_bytes: usize) {
+    out.push(1);
+    let size = sequence_head_bytes(identifier) - 1 + document_bytes;
+    out.extend_from_slice(&(size as i32).to_le_bytes());
+    out.extend_from_slice(identifier.as_bytes());
+    out.push(0);
 }
 
 /// Begins an OP_REPLY; the caller appends its documents to `out` and calls

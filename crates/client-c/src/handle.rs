@@ -1,0 +1,172 @@
+//! A connection as C has it.
+//!
+//! Invariants:
+//! - Used by one at a time: a lock that is only tried. What never changes lies outside of it.
+//! - Replies are matched with requests: each `receive` is the answer to the oldest request in flight.
+//! - A failure after which the stream can't be trusted stays: it is answered from then on.
+
+use crate::failure::{Failure, Result, Status};
+use kauri_bson::Doc;
+use kauri_client::{Connection, Sequence, Transport, Uri};
+use std::collections::VecDeque;
+use std::ffi::{CStr, CString};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+/// What `kauri_connection_t` points to.
+pub struct Handle {
+    transport: Transport,
+    fallback: Option<CString>,
+    session: Mutex<Session>,
+}
+
+/// Threads of C have it in common, which no compiler checks there.
+const _: fn() = || {
+    fn shared_and_sent<T: Send + Sync>() {}
+    shared_and_sent::<Handle>();
+};
+
+/// A connection and what has become of it.
+pub struct Session {
+    connection: Connection,
+    /// The ids of the requests whose replies have not been received.
+    in_flight: VecDeque<i32>,
+    failed: Option<Failure>,
+}
+
+/// A reply, where it was received: `kauri_bson_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct View {
+    pub data: *const u8,
+    pub length: usize,
+}
+
+impl View {
+    pub const NOTHING: View = View { data: std::ptr::null(), length: 0 };
+}
+
+/// Milliseconds as C gives them: 0 is none.
+fn limit(timeout_ms: u32) -> Option<Duration> {
+    (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms.into()))
+}
+
+impl Handle {
+    pub fn connect(uri: &str, timeout_ms: u32) -> Result<Handle> {
+        let mut uri: Uri = uri.parse()?;
+        if let Some(timeout) = limit(timeout_ms) {
+            uri.connect_timeout = timeout;
+        }
+        let connection = Connection::open(&uri)?;
+        Ok(Handle {
+            transport: connection.transport(),
+            fallback: connection.fallback().and_then(|why| CString::new(why).ok()),
+            session: Mutex::new(Session { connection, in_flight: VecDeque::new(), failed: None }),
+        })
+    }
+
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    pub fn fallback(&self) -> Option<&CStr> {
+        self.fallback.as_deref()
+    }
+
+    /// The session, if no other thread uses it.
+    pub fn enter(&self) -> Result<MutexGuard<'_, Session>> {
+        self.session.try_lock().map_err(|busy| match busy {
+            TryLockError::WouldBlock => {
+                Failure::new(Status::InUse, "another thread is within a call on this connection")
+            }
+            TryLockError::Poisoned(_) => Failure::panicked(),
+        })
+    }
+
+    /// Whether it can be given back: no other thread uses it.
+    pub fn may_close(&self) -> Result<()> {
+        match self.enter() {
+            Err(failure) if failure.status == Status::InUse => Err(failure),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Session {
+    fn usable(&self) -> Result<()> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Remembers a failure that stays.
+    fn settled<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(failure) = &result
+            && failure.status.is_final()
+        {
+            self.failed = Some(failure.clone());
+        }
+        result
+    }
+
+    pub fn set_timeout(&mut self, timeout_ms: u32) -> Result<()> {
+        self.usable()?;
+        let set = self.connection.set_timeout(limit(timeout_ms));
+        self.settled(set.map_err(Failure::from))
+    }
+
+    pub fn check(&self) -> Result<()> {
+        self.usable()?;
+        match self.connection.has_ended() {
+            true => Err(Failure::new(Status::Io, "the server has ended the connection")),
+            false => Ok(()),
+        }
+    }
+
+    pub fn send(&mut self, command: Doc<'_>, sequences: &[Sequence<'_>]) -> Result<()> {
+        self.usable()?;
+        let sent = self.connection.send_request(command, sequences);
+        let id = self.settled(sent.map_err(Failure::from))?;
+        self.in_flight.push_back(id);
+        Ok(())
+    }
+
+    /// The next reply, and the failure that it tells of.
+    pub fn receive(&mut self) -> Result<(View, Option<Failure>)> {
+        self.usable()?;
+        let Some(id) = self.in_flight.front().copied() else {
+            return Err(Failure::new(Status::OutOfOrder, "no request is in flight"));
+        };
+        let received = match self.connection.receive_borrowed() {
+            Ok((answered, reply)) if answered == id => {
+                let bytes = reply.as_bytes();
+                let view = View { data: bytes.as_ptr(), length: bytes.len() };
+                Ok((view, Failure::of_reply(reply)))
+            }
+            Ok((answered, _)) => {
+                let what = format!("an answer to request {answered} instead of {id}");
+                Err(Failure::new(Status::Protocol, what))
+            }
+            Err(error) => Err(error.into()),
+        };
+        let received = self.settled(received)?;
+        self.in_flight.pop_front();
+        Ok(received)
+    }
+
+    pub fn command(&mut self, command: Doc<'_>) -> Result<(View, Option<Failure>)> {
+        self.usable()?;
+        if !self.in_flight.is_empty() {
+            let why = format!("{} replies are to be received first", self.in_flight.len());
+            return Err(Failure::new(Status::OutOfOrder, why));
+        }
+        self.send(command, &[])?;
+        self.receive()
+    }
+
+    pub fn trim(&mut self) -> Result<()> {
+        self.usable()?;
+        if self.in_flight.is_empty() {
+            self.connection.trim();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+/* What becomes of a connection whose server is silent or gone, and of one that two threads use at once. */
+#include "tests.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+static pid_t server_process(void) {
+  kauri_connection_t *c = connected();
+  doc_t command = command_new("serverStatus", NULL);
+  pid_t pid = (pid_t)number_at(run(c, &command, "admin"), "pid");
+  CHECK(pid > 1);
+  close_connection(c);
+  return pid;
+}
+
+/* Whether every thread of it has stopped. */
+static int has_stopped(pid_t process) {
+  char path[300], line[200];
+  int stopped = 1;
+  struct dirent *thread;
+  DIR *threads;
+  snprintf(path, sizeof path, "/proc/%d/task", (int)process);
+  threads = opendir(path);
+  CHECK(threads != NULL);
+  while ((thread = readdir(threads)) != NULL) {
+    FILE *file;
+    snprintf(path, sizeof path, "/proc/%d/task/%s/stat", (int)process, thread->d_name);
+    if (thread->d_name[0] == '.' || (file = fopen(path, "r")) == NULL)
+      continue;
+    if (fgets(line, sizeof line, file) != NULL)
+      stopped = stopped && strstr(line, ") T ") != NULL;
+    fclose(file);
+  }
+  closedir(threads);
+  return stopped;
+}
+
+static void stop(pid_t process) {
+  CHECK(kill(process, SIGSTOP) == 0);
+  while (!has_stopped(process))
+    sched_yield();
+}
+
+static int64_t milliseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* A server that accepts and says nothing, ever. */
+static void connecting_takes_no_longer_than_it_may(void) {
+  struct sockaddr_in address;
+  socklen_t length = sizeof address;
+  int listener = socket(AF_INET, SOCK_STREAM, 0);
+  char uri[128];
+  kauri_connection_t *connection;
+  int64_t began;
+  memset(&address, 0, sizeof address);
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  CHECK(bind(listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(listener, 8) == 0);
+  CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
+  snprintf(uri, sizeof uri, "mongodb://127.0.0.1:%d/", ntohs(address.sin_port));
+  began = milliseconds();
+  CHECK(kauri_connect(uri, 300, &connection, &error) == KAURI_TIMED_OUT && connection == NULL);
+  CHECK(milliseconds() - began >= 300);
+  strcat(uri, "?connectTimeoutMS=200");
+  CHECK(kauri_connect(uri, 0, &connection, &error) == KAURI_TIMED_OUT);
+  /* The argument counts for more. */
+  began = milliseconds();
+  CHECK(kauri_connect(uri, 400, &connection, &error) == KAURI_TIMED_OUT);
+  CHECK(milliseconds() - began >= 400);
+  close(listener);
+}
+
+/* Every call answers what the first failure was. */
+static void stays_failed(kauri_connection_t *c) {
+  kauri_error_t first = error;
+  doc_t doc = command_new("ping", NULL);
+  kauri_bson_t reply, whole = command_end(&doc, "admin");
+  kauri_status_t answers[6];
+  for (size_t call = 0; call < 6; call++) {
+    memset(&error, 0x55, sizeof error);
+    switch (call) {
+    case 0: answers[call] = kauri_command(c, whole.data, whole.length, &reply, &error); break;
+    case 1: answers[call] = kauri_send(c, whole.data, whole.length, NULL, 0, &error); break;
+    case 2: answers[call] = kauri_receive(c, &reply, &error); break;
+    case 3: answers[call] = kauri_check(c, &error); break;
+    case 4: answers[call] = kauri_set_timeout(c, 10, &error); break;
+    case 5: answers[call] = kauri_trim(c, &error); break;
+    }
+    CHECK(answers[call] == first.status && memcmp(&error, &first, sizeof first) == 0);
+  }
+  CHECK(kauri_get_transport(c) == server_transport);
+  doc_free(&doc);
+}
+
+static void a_silent_server_is_waited_for_no_longer_than_it_may(void) {
+  kauri_connection_t *c = connected();
+  doc_t doc = command_new("ping", NULL);
+  kauri_bson_t reply, whole = command_end(&doc, "admin");
+  pid_t server = server_process();
+  int64_t began;
+  CHECK(kauri_set_timeout(c, 300, &error) == KAURI_OK);
+  stop(server);
+  began = milliseconds();
+  CHECK(kauri_command(c, whole.data, whole.length, &reply, &error) == KAURI_TIMED_OUT);
+  CHECK(milliseconds() - began >= 300);
+  CHECK(kill(server, SIGCONT) == 0);
+  CHECK(strstr(error.message, "in time") != NULL && reply.data == NULL);
+  stays_failed(c);
+  close_connection(c);
+  doc_free(&doc);
+  c = connected();
+  ping(c);
+  close_connection(c);
+}
+
+/* Waits for a reply that comes when the server goes on. */
+static void *waits(void *connection) {
+  kauri_bson_t reply;
+  kauri_status_t status;
+  do
+    status = kauri_receive(connection, &reply, &error);
+  while (status == KAURI_IN_USE);
+  CHECK(status == KAURI_OK && number_at(reply, "ok") == 1);
+  return NULL;
+}
+
+static void two_threads_at_once_are_told(void) {
+  kauri_connection_t *c = connected();
+  doc_t doc = command_new("ping", NULL);
+  kauri_bson_t reply, whole = command_end(&doc, "admin");
+  pid_t server = server_process();
+  pthread_t thread;
+  stop(server);
+  CHECK(kauri_send(c, whole.data, whole.length, NULL, 0, &error) == KAURI_OK);
+  CHECK(pthread_create(&thread, NULL, waits, c) == 0);
+  /* Until a call meets the thread within its own. */
+  for (;;) {
+    kauri_status_t status = kauri_check(c, &error);
+    if (status == KAURI_IN_USE)
+      break;
+    CHECK(status == KAURI_OK);
+    sched_yield();
+  }
+  CHECK(error.status == KAURI_IN_USE && strstr(error.message, "another thread") != NULL);
+  CHECK(kill(server, SIGCONT) == 0);
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK(kauri_command(c, whole.data, whole.length, &reply, &error) == KAURI_OK);
+  doc_free(&doc);
+  close_connection(c);
+}
+
+/* The last one: the server is gone after it. */
+static void a_server_that_is_killed_is_an_error_and_no_signal(void) {
+  enum { REQUESTS = 20 };
+  kauri_connection_t *busy = connected(), *idle = connected(), *none;
+  doc_t doc = find_one("large", 1);
+  kauri_bson_t reply, whole = command_end(&doc, "test");
+  pid_t server = server_process();
+  kauri_status_t status;
+  int received = 0;
+  for (int at = 0; at < REQUESTS; at++)
+    CHECK(kauri_send(busy, whole.data, whole.length, NULL, 0, &error) == KAURI_OK);
+  CHECK(kauri_receive(busy, &reply, &error) == KAURI_OK);
+  CHECK(kill(server, SIGKILL) == 0);
+  while ((status = kauri_receive(busy, &reply, &error)) == KAURI_OK)
+    received++;
+  CHECK(status == KAURI_IO && received < REQUESTS - 1 && error.message[0] != 0);
+  stays_failed(busy);
+  close_connection(busy);
+  while (kauri_check(idle, &error) == KAURI_OK)
+    sched_yield();
+  CHECK(error.status == KAURI_IO && strstr(error.message, "ended") != NULL);
+  CHECK(kauri_command(idle, whole.data, whole.length, &reply, &error) == KAURI_IO);
+  stays_failed(idle);
+  close_connection(idle);
+  CHECK(kauri_connect(server_uri, 0, &none, &error) == KAURI_IO && error.code == ECONNREFUSED);
+  doc_free(&doc);
+}
+
+void failures_tests(void) {
+  RUN(connecting_takes_no_longer_than_it_may);
+  RUN(a_silent_server_is_waited_for_no_longer_than_it_may);
+  RUN(two_threads_at_once_are_told);
+  RUN(a_server_that_is_killed_is_an_error_and_no_signal);
+}

@@ -1,0 +1,70 @@
+"""Runs the C client's tests against servers of their own: over each transport, by themselves and under a
+checker of memory; the static library; another language.
+
+run.py PREFIX BUILT: where the client is installed, and where the programs `tests` and `tests-static` are. The
+last line is the number of tests that passed.
+"""
+
+import os
+import subprocess
+import sys
+import urllib.parse
+
+from kauri_server import Server
+
+CHECKER = ["valgrind", "-q", "--error-exitcode=9", "--fair-sched=yes", "--leak-check=full"]
+CHECKER += ["--show-leak-kinds=all", "--errors-for-leak-kinds=all"]
+
+
+def uri(server, transport):
+    file = urllib.parse.quote(str(server.socket), safe="")
+    return {
+        "tcp": f"{server.uri}?sharedMemory=off&rdma=off",
+        "unix": f"mongodb://{file}/?sharedMemory=off&rdma=off",
+        "sharedMemory": f"mongodb://{file}/?sharedMemory=require",
+    }[transport]
+
+
+def passed(command):
+    """Runs a program whose last line of output counts its tests."""
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if ran.returncode != 0:
+        sys.exit(f"{ran.stdout}{' '.join(command)} ended with {ran.returncode}")
+    lines = ran.stdout.splitlines()
+    count = int(lines[-1])
+    if sum(line.startswith("ok ") for line in lines) != count:
+        sys.exit(f"not {count} tests: {ran.stdout}")
+    return count
+
+
+def with_server(command, is_killed=False):
+    server = Server()
+    try:
+        count = passed(command(server))
+        if not is_killed and server.stop() != 0:
+            sys.exit("the server did not end in order:\n" + server.log_end())
+        return count
+    finally:
+        server.remove()
+
+
+def main(prefix, built):
+    # What the linker was told is what programs find.
+    os.environ["LD_LIBRARY_PATH"] = f"{prefix}/lib"
+    here = os.path.dirname(os.path.abspath(__file__))
+    count = 0
+    for checker in ([], CHECKER):
+        for transport in ("tcp", "unix", "sharedMemory"):
+            program = [*checker, f"{built}/tests"]
+            count += with_server(
+                lambda server: [*program, uri(server, transport), transport, "--process"], True
+            )
+    count += with_server(lambda server: [f"{built}/tests-static", uri(server, "tcp"), "tcp"])
+    library = f"{prefix}/lib/libkauri.so.0"
+    python = [sys.executable, f"{here}/other_language.py", library]
+    count += with_server(lambda server: [*python, uri(server, "sharedMemory")])
+    print(count)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
