@@ -126,8 +126,8 @@ const char *kauri_transport_name(kauri_transport_t transport);
 
 /*
  * Connects, says hello, and changes over to the fastest transport, all within `timeout_ms` milliseconds
- * (0: what the connection string says as connectTimeoutMS, otherwise 10 s). Only asking for the address of
- * a name may take longer.
+ * (0: what the connection string says as connectTimeoutMS, otherwise 10 s). Only asking for
+ * the address of a name may take longer.
  *
  * `uri` is mongodb://HOST[:PORT]/?OPTION=VALUE&..., with a percent-encoded path that ends in .sock for a Unix
  * domain socket. Options:

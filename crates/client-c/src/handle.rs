@@ -35,7 +35,7 @@ pub struct Session {
 }
 
 /// A reply, where it was received: `kauri_bson_t`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct View {
     pub data: *const u8,
@@ -168,5 +168,72 @@ impl Session {
             self.connection.trim();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kauri_bson::{DocWriter, doc};
+    use kauri_wire::MsgWriter;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// A server that answers one hello.
+    fn greeted() -> Handle {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut header = [0; 16];
+            stream.read_exact(&mut header).unwrap();
+            let [length, id, ..] = header.as_chunks::<4>().0 else { panic!() };
+            let mut rest = vec![0; i32::from_le_bytes(*length) as usize - header.len()];
+            stream.read_exact(&mut rest).unwrap();
+            let mut reply = Vec::new();
+            let writer = MsgWriter::begin(&mut reply, 1, i32::from_le_bytes(*id), 0);
+            DocWriter::new(&mut reply).put("ok", 1.0);
+            writer.finish(&mut reply).unwrap();
+            stream.write_all(&reply).unwrap();
+            stream
+        });
+        let uri = format!("mongodb://127.0.0.1:{port}/?sharedMemory=off&rdma=off");
+        let handle = Handle::connect(&uri, 0).unwrap();
+        server.join().unwrap();
+        handle
+    }
+
+    #[test]
+    fn a_panic_ends_its_connection() {
+        let handle = greeted();
+        let panicking = || {
+            let _session = handle.enter().unwrap();
+            panic!("planted");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(panicking)).is_err());
+        for _ in 0..2 {
+            let failure = handle.enter().err().unwrap();
+            assert_eq!(failure.status, Status::Internal);
+            assert_eq!(failure.message, Failure::panicked().message);
+        }
+        assert!(handle.may_close().is_ok());
+    }
+
+    #[test]
+    fn a_connection_is_used_by_one_at_a_time() {
+        let handle = greeted();
+        let session = handle.enter().unwrap();
+        assert_eq!(handle.enter().err().unwrap().status, Status::InUse);
+        assert_eq!(handle.may_close().unwrap_err().status, Status::InUse);
+        drop(session);
+        assert!(handle.may_close().is_ok());
+        // The server has gone by now.
+        let mut session = handle.enter().unwrap();
+        assert_eq!(session.check().unwrap_err().status, Status::Io);
+        let ping = doc! { "ping" => 1, "$db" => "admin" };
+        let first = session.command(ping.as_doc()).unwrap_err();
+        assert_eq!(first.status, Status::Io);
+        assert_eq!(session.receive().err().unwrap().message, first.message);
     }
 }

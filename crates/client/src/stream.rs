@@ -9,7 +9,7 @@ use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A connected socket.
 #[derive(Debug)]
@@ -204,10 +204,14 @@ fn timed_out(error: io::Error) -> io::Error {
 
 fn connect_tcp(addresses: &[std::net::SocketAddr], timeout: Duration) -> Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    let began = Instant::now();
     for address in addresses {
         let connected = match timeout.is_zero() {
             true => TcpStream::connect(address),
-            false => TcpStream::connect_timeout(address, timeout),
+            false => match timeout.saturating_sub(began.elapsed()) {
+                Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+                left => TcpStream::connect_timeout(address, left),
+            },
         };
         match connected {
             Ok(stream) => {

@@ -152,6 +152,9 @@ static void two_threads_at_once_are_told(void) {
     sched_yield();
   }
   CHECK(error.status == KAURI_IN_USE && strstr(error.message, "another thread") != NULL);
+  CHECK(kauri_command(c, whole.data, whole.length, &reply, &error) == KAURI_IN_USE);
+  CHECK(kauri_close(c) == KAURI_IN_USE);
+  CHECK(kauri_get_transport(c) == server_transport);
   CHECK(kill(server, SIGCONT) == 0);
   CHECK(pthread_join(thread, NULL) == 0);
   CHECK(kauri_command(c, whole.data, whole.length, &reply, &error) == KAURI_OK);

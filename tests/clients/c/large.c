@@ -69,6 +69,26 @@ static void the_largest_document_goes_both_ways(void) {
   close_connection(c);
 }
 
+/* The last reply is lent as long as another is to come, whatever would be given back otherwise. */
+static void memory_is_given_back_only_when_nothing_is_in_flight(void) {
+  kauri_connection_t *c = connected();
+  doc_t doc = largest(1);
+  kauri_bson_t document = doc_end(&doc), reply, got;
+  for (int round = 0; round < 2; round++) {
+    find_sent(c, 1);
+    find_sent(c, 1);
+    CHECK(kauri_receive(c, &reply, &error) == KAURI_OK);
+    CHECK(kauri_trim(c, &error) == KAURI_OK);
+    got = document_at(reply, "cursor.firstBatch.0");
+    CHECK(got.length == document.length);
+    CHECK(memcmp(got.data, document.data, got.length) == 0);
+    found(c, document);
+    CHECK(kauri_trim(c, &error) == KAURI_OK);
+  }
+  doc_free(&doc);
+  close_connection(c);
+}
+
 static void what_no_message_can_hold_is_refused(void) {
   kauri_connection_t *c = connected();
   doc_t doc = largest(3);
@@ -82,5 +102,6 @@ static void what_no_message_can_hold_is_refused(void) {
 
 void large_tests(void) {
   RUN(the_largest_document_goes_both_ways);
+  RUN(memory_is_given_back_only_when_nothing_is_in_flight);
   RUN(what_no_message_can_hold_is_refused);
 }

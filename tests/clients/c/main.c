@@ -90,6 +90,7 @@ int main(int argc, char **argv) {
   arguments_tests();
   commands_tests();
   large_tests();
+  lies_tests();
   if (argc > 3 && strcmp(argv[3], "--process") == 0)
     failures_tests();
   printf("%d\n", tests_passed);

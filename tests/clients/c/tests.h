@@ -53,6 +53,7 @@ void close_connection(kauri_connection_t *connection);
 void arguments_tests(void);
 void commands_tests(void);
 void large_tests(void);
+void lies_tests(void);
 /* These stop and kill the server. */
 void failures_tests(void);
 
