@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # The C client: its header as C and C++, its symbols, the program of its documents, and its tests over each
 # transport, under a checker of memory too.
+#   c.sh --build   only builds, under target/clients/c; c/run.py runs the tests from there
 source "$(dirname "$0")/lib.sh"
 client=$root/crates/client-c
 (cd "$root" && cargo build --release --locked -q -p kauri-client-c)
-prefix=$(mktemp -d)
-trap 'rm -rf "$prefix"' EXIT
+prefix=$installed/c
 built=$prefix/tests
-mkdir "$built"
+rm -rf "$prefix"
+mkdir -p "$built"
 "$client/install" "$prefix"
 
 # What the library gives out is what the header declares.
@@ -31,6 +32,7 @@ sources=("$here"/c/*.c)
 c11=(cc -std=c11 -D_POSIX_C_SOURCE=200809L "${strict[@]}" "${flags[@]}" -pthread)
 "${c11[@]}" "${sources[@]}" "${shared[@]}" -o "$built/tests"
 "${c11[@]}" "${sources[@]}" "${static[@]}" -o "$built/tests-static"
+[ "${1:-}" != --build ] || exit 0
 
 # The program of the documents, by the document's own words.
 sed -n '/^```c$/,/^```$/p' "$root/docs/c-client.md" | sed '/^```/d' >"$built/example.c"
@@ -38,5 +40,5 @@ sed -n '/^```c$/,/^```$/p' "$root/docs/c-client.md" | sed '/^```/d' >"$built/exa
 said=$(LD_LIBRARY_PATH=$prefix/lib with_server -- sh -c '"$1" "$KAURI_URI"' - "$built/example") || die "the example: $said"
 [ "$said" = "1 document inserted over tcp" ] || die "the example says: $said"
 
-out=$("$python" "$here/c/run.py" "$prefix" "$built") || die "$out"
+out=$("$python" "$here/c/run.py" "$prefix") || die "$out"
 exactly 160 "$(tail -1 <<<"$out")"

@@ -1,8 +1,9 @@
 """Runs the C client's tests against servers of their own: over each transport, by themselves and under a
 checker of memory; the static library; another language.
 
-run.py PREFIX BUILT: where the client is installed, and where the programs `tests` and `tests-static` are. The
-last line is the number of tests that passed.
+run.py PREFIX [TRANSPORT…]: where c.sh has put the client and the tests' programs. With transports only the tests
+over these, by themselves: tcp, unix, sharedMemory, and rdma if KAURI_RDMA_ADDRESS is set. The last line is the
+number of tests that passed.
 """
 
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import urllib.parse
 
-from kauri_server import Server
+from kauri_server import RDMA_ADDRESS, Server
 
 CHECKER = ["valgrind", "-q", "--error-exitcode=9", "--fair-sched=yes", "--leak-check=full"]
 CHECKER += ["--show-leak-kinds=all", "--errors-for-leak-kinds=all"]
@@ -22,6 +23,7 @@ def uri(server, transport):
         "tcp": f"{server.uri}?sharedMemory=off&rdma=off",
         "unix": f"mongodb://{file}/?sharedMemory=off&rdma=off",
         "sharedMemory": f"mongodb://{file}/?sharedMemory=require",
+        "rdma": f"mongodb://{RDMA_ADDRESS}:{server.port}/?rdma=require",
     }[transport]
 
 
@@ -48,18 +50,25 @@ def with_server(command, is_killed=False):
         server.remove()
 
 
-def main(prefix, built):
+def over(transport, prefix, checker=()):
+    program = [*checker, f"{prefix}/tests/tests"]
+    return with_server(
+        lambda server: [*program, uri(server, transport), transport, "--process"], is_killed=True
+    )
+
+
+def main(prefix, *transports):
     # What the linker was told is what programs find.
     os.environ["LD_LIBRARY_PATH"] = f"{prefix}/lib"
+    if transports:
+        print(sum(over(transport, prefix) for transport in transports))
+        return
     here = os.path.dirname(os.path.abspath(__file__))
     count = 0
     for checker in ([], CHECKER):
         for transport in ("tcp", "unix", "sharedMemory"):
-            program = [*checker, f"{built}/tests"]
-            count += with_server(
-                lambda server: [*program, uri(server, transport), transport, "--process"], True
-            )
-    count += with_server(lambda server: [f"{built}/tests-static", uri(server, "tcp"), "tcp"])
+            count += over(transport, prefix, checker)
+    count += with_server(lambda server: [f"{prefix}/tests/tests-static", uri(server, "tcp"), "tcp"])
     library = f"{prefix}/lib/libkauri.so.0"
     python = [sys.executable, f"{here}/other_language.py", library]
     count += with_server(lambda server: [*python, uri(server, "sharedMemory")])
