@@ -3,9 +3,9 @@
  *
  *   tests URI TRANSPORT [--process]
  *
- * TRANSPORT is what the connection string has to come to: tcp, unix, sharedMemory, rdma. With --process the
- * server is a process on this host and this program's to stop and, at the end, to kill. The last line is
- * the number of tests that passed.
+ * URI has options. TRANSPORT is what it has to come to: tcp, unix, sharedMemory, rdma. With --process the server
+ * is a process on this host, and this program's to stop and, at the end, to kill. The last line is the
+ * number of tests that passed.
  */
 #include "tests.h"
 
