@@ -11,7 +11,7 @@
 
 #include <unistd.h>
 
-enum { SECONDS_MAX = 300 };
+enum { SECONDS_MAX = 600 };
 
 _Thread_local kauri_error_t error;
 int tests_passed;
