@@ -21,6 +21,8 @@ VARIABLE = [
     (r"UUID\('[^']*'\)", "UUID('…')"),
     (r"Timestamp\(\{ t: \d+, i: \d+ \}\)", "Timestamp(…)"),
     (r"127\.0\.0\.1:\d+", "127.0.0.1:…"),
+    # A server that listens for RDMA as well.
+    (r"127\.0\.0\.1,10\.0\.2\.15", "127.0.0.1"),
     # What a server sees of a proxy.
     (r"you: '(anonymous unix socket|10\.0\.2\.15:\d+)'", "you: '127.0.0.1:…'"),
     (r"connection \d+ to", "connection … to"),

@@ -40,7 +40,7 @@ pub fn server() {
         std::thread::sleep(Duration::from_millis(200));
     }
     let failures = server.process.told("RDMA session failed");
-    assert!(failures >= 2, "the log tells of sessions whose packets did not come: {failures}");
+    assert!(failures >= 1, "the log tells of the reply that did not come through");
     let dead = Instant::now();
     while used(&server) != [0; 4] {
         assert!(dead.elapsed() < NOTICED, "not given back: {:?}", used(&server));
@@ -53,7 +53,8 @@ pub fn server() {
 }
 
 fn connect(options: &str) -> Result<Connection, ClientError> {
-    let uri = format!("mongodb://{}:{PORT}/?sharedMemory=off&{options}", address());
+    let uri =
+        format!("mongodb://{}:{PORT}/?sharedMemory=off&socketTimeoutMS=60000&{options}", address());
     Connection::open(&uri.parse().unwrap())
 }
 
@@ -257,6 +258,7 @@ fn a_cut_ends_what_was_under_way(tcp: &mut Connection) {
     let error = idle.send("test", &find(1)).and_then(|_| idle.receive()).unwrap_err();
     assert!(matches!(error, ClientError::Io(_)), "{error}");
     assert!(began.elapsed() < GIVEN_UP, "{:?}", began.elapsed());
+    drop([asking, waiting, idle]);
     eventually("all is given back", || used_there(tcp) == [0; 4]);
     // Who comes now has no RDMA, and is told so or goes on without.
     let error = connect("rdma=require").unwrap_err();

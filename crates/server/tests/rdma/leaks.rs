@@ -11,7 +11,7 @@ pub const TESTS: &[crate::Test] =
     &[("who_goes_at_whatever_step_leaves_nothing_behind", who_goes_at_whatever_step)];
 
 /// How many connect; KAURI_TEST_CONNECTS says otherwise.
-const CONNECTS: usize = 1000;
+const CONNECTS: usize = 300;
 
 /// What sessions use of the device, which must be as before when they have gone.
 pub fn used(server: &Server) -> [i64; 4] {

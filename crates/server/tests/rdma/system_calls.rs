@@ -12,10 +12,25 @@ pub const TESTS: &[crate::Test] = &[
 ];
 
 const REQUESTS: u64 = 400;
-/// What the server does besides: its clocks, the end of the count.
-const BESIDES: u64 = REQUESTS / 20;
+/// What they do besides: their clocks, the end of the count.
+const BESIDES: u64 = REQUESTS / 10;
 
-/// The server's system calls during so many finds of 1 KB: all of them, and each by its name.
+/// The threads that serve. What others do, they do by the clock.
+fn workers(server: &Server) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.process.child.id())).unwrap();
+    let threads = threads.map(|thread| thread.unwrap().path());
+    let serves = |thread: &std::path::PathBuf| {
+        std::fs::read_to_string(thread.join("comm")).unwrap().starts_with("worker")
+    };
+    let ids: Vec<_> = threads
+        .filter(serves)
+        .map(|thread| thread.file_name().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(ids.len(), 2);
+    ids
+}
+
+/// The workers' system calls during so many finds of 1 KB: all of them, and each by its name.
 fn calls(server: &Server, way: Way, options: &str) -> (u64, BTreeMap<String, u64>) {
     let mut connection = server.connect_by(way, options).unwrap();
     connection.command("test", &insert(1, 1000)).ok();
@@ -26,19 +41,19 @@ fn calls(server: &Server, way: Way, options: &str) -> (u64, BTreeMap<String, u64
     };
     ask(50);
     let counts = server.place.join("calls");
-    let pid = server.process.child.id().to_string();
     let mut strace = Command::new("strace")
-        .args(["-f", "-c", "-U", "calls,name", "-p", &pid, "-o"])
+        .args(["-c", "-U", "calls,name"])
+        .args(workers(server).iter().map(|id| format!("--attach={id}")))
+        .arg("-o")
         .arg(&counts)
         .stderr(Stdio::piped())
         .spawn()
         .expect("strace");
     let mut told = String::new();
     let mut lines = BufReader::new(strace.stderr.take().unwrap());
-    while !told.contains("attached") {
+    while told.matches("attached").count() < workers(server).len() {
         assert!(lines.read_line(&mut told).unwrap() > 0, "{told}");
     }
-    // Until it has attached to all threads it has said so of none.
     ask(REQUESTS);
     let ended = Command::new("kill").args(["-INT", &strace.id().to_string()]).status().unwrap();
     assert!(ended.success());
@@ -54,12 +69,22 @@ fn calls(server: &Server, way: Way, options: &str) -> (u64, BTreeMap<String, u64
     (total, by_name)
 }
 
+/// Between requests a worker that spins looks into epoll once in so many looks into its rings.
+const LOOKS_AN_EPOLL: i64 = 32;
+
 fn while_spinning() {
     let server = start("spinning", &["--spinMicros", "10000000"]);
     let options = "spinMicros=10000000";
-    let (rdma, _) = calls(&server, Way::Rdma, options);
-    assert!(rdma <= REQUESTS + BESIDES, "{rdma}");
-    assert!(rdma >= REQUESTS, "each post is one with Soft-RoCE: {rdma}");
+    let spins =
+        || (0..2).map(|w| server.status(&format!("transportWorkers.{w}.spins"))).sum::<i64>();
+    let before = spins();
+    let (rdma, by_name) = calls(&server, Way::Rdma, options);
+    let looks = by_name.get("epoll_wait").copied().unwrap_or(0);
+    let spun = spins() - before;
+    println!("of these {looks} looks into epoll, in {spun} looks into rings");
+    assert!(looks as i64 <= spun / LOOKS_AN_EPOLL + BESIDES as i64, "{looks} of {spun}");
+    assert!(rdma - looks <= REQUESTS + BESIDES, "{by_name:?}");
+    assert!(rdma - looks >= REQUESTS, "each post is one with Soft-RoCE: {by_name:?}");
     calls(&server, Way::Tcp, options);
 }
 

@@ -98,7 +98,7 @@ fn queue_pair_options(
     }
 }
 
-/// Half a second without an answer, or a tenth of one without a receive, is the end: the peer has gone,
+/// Some seconds without an answer, or a tenth of one without a receive, are the end: the peer has gone,
 /// or lies.
 fn connect_options() -> ConnectOptions {
     ConnectOptions::default()
