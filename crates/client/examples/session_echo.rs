@@ -1,7 +1,7 @@
 //! What a session costs without a database behind it: an echo, over the transport that the connection
 //! string asks for. To be compared with bare verbs (`pingpong` of the crate `verbs`).
 //!
-//! `session_echo serve ADDRESS:PORT SPIN-MICROS`
+//! `session_echo serve ADDRESS:PORT SPIN-MICROS [SOCKET-DIRECTORY]`: there a Unix domain socket, for shared memory
 //! `session_echo connect URI latency BYTES ITERATIONS`
 //! `session_echo connect URI bandwidth BYTES ITERATIONS`
 //!
@@ -14,6 +14,7 @@ use kauri_bson::{Doc, DocWriter, Value};
 use kauri_client::{Connection, Uri};
 use kauri_transport::rdma::{RdmaHost, RdmaOptions};
 use kauri_transport::tcp::{TcpOptions, TcpTransport};
+use kauri_transport::unix::{UnixOptions, UnixTransport};
 use kauri_transport::upgrade::RdmaService;
 use kauri_transport::{
     ClientState, ExecutorOptions, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint,
@@ -104,7 +105,7 @@ impl ServiceEntryPoint for Echo {
     fn end_session(&self, _: &Arc<SessionInfo>, _: Box<dyn ClientState>) {}
 }
 
-fn serve(address: SocketAddr, spin_us: u64) -> Outcomes<()> {
+fn serve(address: SocketAddr, spin_us: u64, place: Option<&str>) -> Outcomes<()> {
     let executor = ServiceExecutor::start(&ExecutorOptions { workers: 1, spin_us })?;
     let service = Arc::new(Echo { random: SeededRandom::from_entropy() });
     let manager = SessionManager::new(executor, service, 100);
@@ -120,6 +121,15 @@ fn serve(address: SocketAddr, spin_us: u64) -> Outcomes<()> {
     });
     let listens: BaseResult<()> = transport.setup().and_then(|()| transport.start(&manager));
     listens?;
+    manager.allow_shared_memory(place.is_some());
+    let mut beside = place.map(|place| {
+        let path_prefix = place.into();
+        UnixTransport::new(UnixOptions { path_prefix, port: address.port(), permissions: 0o700 })
+    });
+    if let Some(beside) = &mut beside {
+        beside.setup()?;
+        beside.start(&manager)?;
+    }
     // Until it is killed.
     loop {
         std::thread::park();
@@ -169,7 +179,8 @@ fn main() -> Outcomes<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["serve", address, spin] => serve(address.parse()?, spin.parse()?),
+        ["serve", address, spin] => serve(address.parse()?, spin.parse()?, None),
+        ["serve", address, spin, place] => serve(address.parse()?, spin.parse()?, Some(place)),
         ["connect", uri, what, bytes, iterations] => {
             let uri: Uri = uri.parse()?;
             let mut connection = Connection::open(&uri)?;

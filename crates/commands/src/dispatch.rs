@@ -15,7 +15,7 @@ use kauri_base::log::{self, Attr};
 use kauri_base::operation::{ClientPresence, OperationState};
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits};
 use kauri_bson::{Doc, DocWriter, Value};
-use kauri_transport::{Liveness, Outcome, ReplyBuf, RequestContext, SessionInfo};
+use kauri_transport::{Liveness, Outcome, ReplyBuf, RequestContext, SessionInfo, WorkerHandle};
 use kauri_wire::{
     Compressor, Header, Message, MsgWriter, ReplyWriter, flags, is_connection_fatal, opcode,
 };
@@ -34,7 +34,8 @@ struct Form {
     legacy: bool,
     checksum: bool,
     no_reply: bool,
-    compressor: Option<Compressor>,
+    /// By what the request was compressed, and how long it was before.
+    compressed: Option<(Compressor, usize)>,
     exhaust_allowed: bool,
 }
 
@@ -49,7 +50,7 @@ impl ClientPresence for Presence {
 /// Handles one message.
 pub async fn handle(
     server: &Arc<Server>,
-    cx: RequestContext<'_>,
+    mut cx: RequestContext<'_>,
     request: &[u8],
     reply: &mut ReplyBuf,
 ) -> Outcome {
@@ -58,6 +59,7 @@ pub async fn handle(
         Ok(parts) => parts,
         Err(error) => return refuse(&cx, request, &error, reply),
     };
+    count_request(server, &mut cx, form, request.len());
     let (db, body, sequences) = match &message {
         Message::Msg(msg) => {
             let sequences: Vec<(&str, Vec<&[u8]>)> =
@@ -83,6 +85,39 @@ pub async fn handle(
     run(server, cx, form, db, body, sequences, reply).await
 }
 
+/// Counts the bytes of a compressed request, of which the transport knows only those that came. That of an
+/// exhaust cursor's further replies has been counted.
+fn count_request(server: &Server, cx: &mut RequestContext<'_>, form: Form, packed: usize) {
+    let Some((compressor, plain)) = form.compressed else { return };
+    let client = cx.state.downcast_mut::<Client>();
+    let again = client.and_then(|client| client.exhaust_reply_id);
+    if again.is_some_and(|(request, _)| request == form.header.request_id) {
+        return;
+    }
+    if let Some(counts) = server.counters.compression.get(usize::from(compressor.id())) {
+        counts.requests_packed.fetch_add(packed as u64, Ordering::Relaxed);
+        counts.requests_plain.fetch_add(plain as u64, Ordering::Relaxed);
+    }
+    cx.worker.adjust_logical_bytes(plain as i64 - packed as i64, 0);
+}
+
+/// The same of a reply.
+fn count_reply(server: &Server, worker: &WorkerHandle, sent: CompressedReply) {
+    let CompressedReply { compressor, plain, packed } = sent;
+    if let Some(counts) = server.counters.compression.get(usize::from(compressor.id())) {
+        counts.replies_plain.fetch_add(plain as u64, Ordering::Relaxed);
+        counts.replies_packed.fetch_add(packed as u64, Ordering::Relaxed);
+    }
+    worker.adjust_logical_bytes(0, plain as i64 - packed as i64);
+}
+
+/// A reply that was compressed, and its lengths.
+struct CompressedReply {
+    compressor: Compressor,
+    plain: usize,
+    packed: usize,
+}
+
 /// Parses the message, decompressed if need be.
 fn unpack<'m>(request: &'m [u8], unpacked: &'m mut Vec<u8>) -> Result<(Form, Message<'m>)> {
     let (header, message) = Message::parse(request)?;
@@ -91,13 +126,13 @@ fn unpack<'m>(request: &'m [u8], unpacked: &'m mut Vec<u8>) -> Result<(Form, Mes
         legacy: false,
         checksum: false,
         no_reply: false,
-        compressor: None,
+        compressed: None,
         exhaust_allowed: false,
     };
     let message = match message {
         Message::Compressed(compressed) => {
-            form.compressor = Some(compressed.compressor);
             compressed.decompress(unpacked)?;
+            form.compressed = Some((compressed.compressor, unpacked.len()));
             let (_, inner) = Message::parse(unpacked)?;
             if matches!(inner, Message::Compressed(_)) {
                 bail!(ProtocolError, "a compressed message within a compressed message");
@@ -143,7 +178,7 @@ fn refuse(cx: &RequestContext<'_>, request: &[u8], error: &Error, reply: &mut Re
         checksum: false,
         no_reply: header.op_code == opcode::MSG
             && kauri_wire::flags_of(request) & flags::MORE_TO_COME != 0,
-        compressor: None,
+        compressed: None,
         exhaust_allowed: false,
     };
     if form.no_reply {
@@ -191,8 +226,9 @@ fn begin_reply(form: Form, response_to: i32, out: &mut Vec<u8>) -> (i32, Open) {
     (id, Open::Msg(MsgWriter::begin(out, id, response_to, flags)))
 }
 
-/// Completes the message. One that became too long is replaced by an error.
-fn finish_reply(open: Open, form: Form, reply: &mut ReplyBuf) {
+/// Completes the message. One that became too long is replaced by an error. Answers what compressing it has
+/// changed, if it was.
+fn finish_reply(open: Open, form: Form, reply: &mut ReplyBuf) -> Option<CompressedReply> {
     let out = reply.buffer();
     let done = match open {
         Open::Msg(writer) => writer.finish(out),
@@ -210,12 +246,13 @@ fn finish_reply(open: Open, form: Form, reply: &mut ReplyBuf) {
             Open::Query(writer) => writer.finish(out),
         };
     }
-    if let Some(compressor) = form.compressor {
-        let plain = std::mem::take(out);
-        if kauri_wire::compress(&plain, compressor, out).is_err() {
-            *out = plain;
-        }
+    let (compressor, _) = form.compressed?;
+    let plain = std::mem::take(out);
+    if kauri_wire::compress(&plain, compressor, out).is_err() {
+        *out = plain;
+        return None;
     }
+    Some(CompressedReply { compressor, plain: plain.len(), packed: out.len() })
 }
 
 /// `{ok: 0, errmsg, code, codeName, …}`.
@@ -307,11 +344,12 @@ async fn run(
             after.more_to_come = false;
         }
     }
-    conclude(cx, form, &after, open, reply_id, reply)
+    conclude(server, cx, form, &after, open, reply_id, reply)
 }
 
 /// Completes the reply as the request wants it.
 fn conclude(
+    server: &Server,
     cx: RequestContext<'_>,
     form: Form,
     after: &After,
@@ -332,7 +370,9 @@ fn conclude(
             client.exhaust_reply_id = Some((form.header.request_id, reply_id));
         }
     }
-    finish_reply(open, form, reply);
+    if let Some(sent) = finish_reply(open, form, reply) {
+        count_reply(server, cx.worker, sent);
+    }
     match (after.more_to_come, after.close) {
         (true, _) => Outcome::Exhaust,
         (false, true) => Outcome::ReplyThenClose,

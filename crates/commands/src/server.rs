@@ -181,6 +181,19 @@ pub struct Counters {
     pub ttl_passes: AtomicU64,
     pub asserts_user: AtomicU64,
     pub write_conflicts: AtomicU64,
+    /// By [`kauri_wire::Compressor::id`].
+    pub compression: [CompressionCounts; 4],
+}
+
+/// Bytes of messages through one compressor: requests as they came and as they were, replies as they were
+/// and as they went.
+#[derive(Default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct CompressionCounts {
+    pub requests_packed: AtomicU64,
+    pub requests_plain: AtomicU64,
+    pub replies_plain: AtomicU64,
+    pub replies_packed: AtomicU64,
 }
 
 impl Server {

@@ -45,6 +45,63 @@ fn operations_and_documents_are_counted() {
 }
 
 #[test]
+fn compressed_messages_are_counted_as_they_were_and_as_they_came() {
+    let test = TestServer::start();
+    let (watcher, client) = (test.client(), test.client());
+    let text = "a ".repeat(20_000);
+    let insert =
+        doc! { "insert" => "c", "documents" => array![doc! { "_id" => 1, "a" => text.as_str() }] };
+    let request = client.message(&insert);
+    let mut packed = Vec::new();
+    kauri_wire::compress(&request, kauri_wire::Compressor::Zlib, &mut packed).unwrap();
+    assert!(request.len() > 40_000 && packed.len() < 1000);
+    // Each look at the status counts as well. What really came is the transport's business.
+    let network = || at(&status(&watcher), "network");
+    let counts = || {
+        let all = network();
+        ["bytesIn", "bytesOut"].map(|name| number(&all, name))
+    };
+    let grown = |before: [i64; 2], after: [i64; 2]| [after[0] - before[0], after[1] - before[1]];
+    let (before, between) = (counts(), counts());
+    let look = grown(before, between);
+    let length = |bytes: &[u8]| i32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
+    let send = |request: &[u8]| {
+        client.send_bytes(request);
+        let reply = client.receive_bytes().unwrap();
+        assert_eq!(
+            (length(&reply), reply[12..16].to_vec()),
+            (reply.len(), 2012i32.to_le_bytes().to_vec())
+        );
+        reply
+    };
+    let mut reply = send(&packed);
+    let mut plain = Vec::new();
+    let kauri_wire::Message::Compressed(inner) = kauri_wire::Message::parse(&reply).unwrap().1
+    else {
+        panic!("no compressed reply")
+    };
+    inner.decompress(&mut plain).unwrap();
+    let more = grown(between, counts());
+    let expected = [request.len(), plain.len()].map(|bytes| bytes as i64);
+    assert_eq!(grown(look, more), expected);
+    // A reply that is worth it.
+    packed.clear();
+    let find = client.message(&doc! { "find" => "c" });
+    kauri_wire::compress(&find, kauri_wire::Compressor::Zlib, &mut packed).unwrap();
+    let before = counts();
+    reply = send(&packed);
+    assert!(reply.len() < 1000);
+    assert!(grown(before, counts())[1] > 40_000);
+    let zlib = at(&at(&network(), "compression"), "zlib");
+    let side = |name: &str| ["bytesIn", "bytesOut"].map(|field| number(&at(&zlib, name), field));
+    let (requests, replies) = (side("decompressor"), side("compressor"));
+    assert_eq!(requests[1], (request.len() + find.len()) as i64);
+    assert!(requests[0] < 2000 && replies[0] > 40_000 && replies[1] < 2000, "{zlib:?}");
+    let snappy = at(&at(&network(), "compression"), "snappy");
+    assert_eq!(number(&at(&snappy, "compressor"), "bytesIn"), 0);
+}
+
+#[test]
 fn failures_are_counted_by_command() {
     let test = TestServer::start();
     let client = test.client();

@@ -5,6 +5,8 @@ use kauri_bson::DocWriter;
 use kauri_transport::rdma::Counters;
 use kauri_transport::upgrade::{FastTransport, RdmaService};
 use kauri_transport::{HistogramSnapshot, Stage};
+use kauri_wire::Compressor;
+use std::sync::atomic::Ordering;
 
 pub fn connections(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     let counts = invocation.transport.connections();
@@ -25,6 +27,20 @@ pub fn network(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     out.put("numSlowDNSOperations", 0i64);
     out.put("numSlowSSLOperations", 0i64);
     out.put("numRequests", counts.requests as i64);
+    let mut compression = out.document("compression");
+    for compressor in Compressor::NEGOTIABLE {
+        let all = &invocation.server.counters.compression;
+        let Some(counts) = all.get(usize::from(compressor.id())) else { continue };
+        let mut entry = compression.document(compressor.name());
+        for (name, bytes_in, bytes_out) in [
+            ("compressor", &counts.replies_plain, &counts.replies_packed),
+            ("decompressor", &counts.requests_packed, &counts.requests_plain),
+        ] {
+            let mut side = entry.document(name);
+            side.put("bytesIn", bytes_in.load(Ordering::Relaxed) as i64);
+            side.put("bytesOut", bytes_out.load(Ordering::Relaxed) as i64);
+        }
+    }
 }
 
 /// Sessions that have changed over to shared memory, and frames through their rings.
