@@ -94,7 +94,7 @@ impl Fabric for Memory {
     }
 
     fn fetch(&mut self, offset: u32, length: u32, _: &Waker) -> bool {
-        let may = self.fetching.len() < self.chunks;
+        let may = self.fetches_pieces && self.fetching.len() < self.chunks;
         may.then(|| self.fetching.push_back((offset, length, None))).is_some()
     }
 
@@ -118,12 +118,17 @@ impl Fabric for Memory {
 }
 
 fn pair(shape: Shape) -> [RingEnd<Memory>; 2] {
+    pair_with(shape, [64 << 10, 128 << 10])
+}
+
+/// Of which the first has zones of these bytes to offer.
+fn pair_with(shape: Shape, zones: [usize; 2]) -> [RingEnd<Memory>; 2] {
     let inbox = || {
         let ring = vec![0; shape.bytes as usize];
         Rc::new(RefCell::new(Inbox { ring, immediates: VecDeque::new(), most: 0 }))
     };
     let (a, b) = (inbox(), inbox());
-    let zones: ZoneMemory = Rc::new(RefCell::new([vec![0; 64 << 10], vec![0; 128 << 10]]));
+    let zones: ZoneMemory = Rc::new(RefCell::new(zones.map(|bytes| vec![0; bytes])));
     let end = |own: &Rc<_>, peers: &Rc<_>, fetches_pieces| {
         let memory = Memory {
             own: Rc::clone(own),
@@ -152,7 +157,11 @@ struct Talker {
 
 impl Talker {
     fn pair(shape: Shape) -> [Talker; 2] {
-        pair(shape).map(|end| Talker { end, sent: 0, received: 0 })
+        pair(shape).map(Talker::of)
+    }
+
+    fn of(end: RingEnd<Memory>) -> Talker {
+        Talker { end, sent: 0, received: 0 }
     }
 
     fn send(&mut self, bytes: usize, cut: usize) -> usize {
@@ -236,7 +245,9 @@ fn large_messages_arrive_in_pieces_among_the_frames() {
     for seed in 0..80 {
         let random = SeededRandom::new(seed);
         let below = |n: u64| (random.next_u64() >> 8) % n;
-        let mut talkers = Talker::pair(SMALL);
+        // In large zones pieces are of all lengths.
+        let zones = [(); 2].map(|()| 64 << 10 << below(5));
+        let mut talkers = pair_with(SMALL, zones).map(Talker::of);
         talkers[1].end.fabric.chunks = 1 + below(3) as usize;
         let offered = below(400);
         let lazy = below(4);
