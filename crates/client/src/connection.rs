@@ -71,8 +71,8 @@ impl Drop for Connection {
         if !self.broken && self.stream.is_quiet() {
             match &mut self.way {
                 Way::Stream => {}
-                Way::Shared(way) => way.flush(),
-                Way::Rdma(way) => way.flush(),
+                Way::Shared(way) => way.flush(&self.stream),
+                Way::Rdma(way) => way.flush(&self.stream),
             }
         }
     }

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection's end waits for what was sent.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long it waits for a server that has yet to fetch some of it.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a client that spins looks whether the server lives.
 const ALIVE_EACH: Duration = Duration::from_millis(1);
 /// Looks between two looks at the clock.
@@ -125,8 +127,12 @@ impl<F: Waits> RingWay<F> {
     }
 
     /// Waits until what was sent is the server's, as far as this side keeps it so long.
-    pub fn flush(&mut self) {
+    pub fn flush(&mut self, stream: &Stream) {
         self.end.fabric().flush();
+        if self.end.owns_pieces() && stream.end_sending().is_ok() {
+            // The server may still have to fetch some. It ends the session when it has.
+            let _ = sys::wait_readable(stream.fd(), stream.fd(), Some(FETCH_TIMEOUT));
+        }
     }
 
     /// How long to wait from now on.

@@ -164,6 +164,14 @@ impl Stream {
         Ok(())
     }
 
+    /// The server hears that nothing more comes.
+    pub fn end_sending(&self) -> io::Result<()> {
+        match &self.socket {
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+
     /// See [`HangUp`].
     pub fn hang_up(&self) -> io::Result<HangUp> {
         Ok(HangUp(match &self.socket {

@@ -44,7 +44,8 @@ impl BufferPool {
     pub fn give_receive(&self, mut buffer: Vec<u8>) {
         self.receive_out.set(self.receive_out.get().saturating_sub(1));
         let mut kept = self.receive.borrow_mut();
-        if kept.len() < KEPT_MAX {
+        // One that has grown is no longer of the size that all expect.
+        if kept.len() < KEPT_MAX && buffer.capacity() <= RECEIVE_BYTES {
             buffer.clear();
             kept.push(buffer);
         }

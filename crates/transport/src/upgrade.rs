@@ -136,8 +136,8 @@ impl Fabric for ServerFabric {
         either!(self, it => it.accept(told))
     }
 
-    fn has_room_for_piece(&mut self, length: u32) -> bool {
-        either!(self, it => it.has_room_for_piece(length))
+    fn has_room_for_piece(&mut self) -> bool {
+        either!(self, it => it.has_room_for_piece())
     }
 
     fn write_piece(&mut self, at: u32, piece: [&[u8]; 2], frame: FrameToWrite<'_>) {

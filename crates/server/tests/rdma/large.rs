@@ -17,6 +17,7 @@ pub const TESTS: &[crate::Test] = &[
     ("large_messages_without_a_pool_go_through_the_ring", without_a_pool),
     ("who_lies_about_large_messages_ends_its_own_session", who_lies),
     ("a_large_message_that_nobody_finishes_holds_nothing", nobody_finishes),
+    ("large_messages_that_nobody_waits_for_arrive", nobody_waits),
 ];
 
 const LARGE: usize = 12 << 20;
@@ -140,6 +141,7 @@ fn who_lies() {
         let length = (PIECE as u32).to_le_bytes();
         end.fabric().write(END_OF_PROBE + 48, [&[0; 8], &length, &[]], PIECE_FRAME);
         server.tells("RDMA session failed", nth + 1);
+        assert!(raw.ended(), "its request has been heard, and there is no other way for it");
         go_on(&mut honest);
     }
     // Pieces that can't be, and pieces before zones.
@@ -196,4 +198,19 @@ fn nobody_finishes() {
     connection.command("test", &insert(1, LARGE)).unwrap();
     drop(kept);
     server.until("rdma.sessions", 1);
+}
+
+/// Clients that go as soon as they have sent their requests, which then lie in their own memory.
+fn nobody_waits() {
+    let server = start("unwaited", &[]);
+    for id in 0..10 {
+        let mut connection = server.open(Way::Rdma);
+        connection.send("test", &insert(id, 100_000 + 300_000 * (id as usize % 3))).unwrap();
+    }
+    let mut connection = server.open(Way::Unix);
+    eventually("all is there", || {
+        let count = connection.command("test", &doc! { "count" => "c" }).unwrap();
+        count.as_doc().value("n").to_i64_saturating() == Some(10)
+    });
+    eventually("all is given back", || all_is_free(&server));
 }

@@ -29,9 +29,9 @@ impl SpinTime {
         self.now_ns
     }
 
-    /// Something came after so long a time without anything.
+    /// Something came after so long a time without anything. Who has slept has waited for its waking, too.
     pub fn came_after(&mut self, idle_ns: u64) {
-        if idle_ns > self.max_ns {
+        if idle_ns > self.max_ns.saturating_mul(2) {
             self.now_ns /= 2;
             if self.now_ns < START_NS {
                 self.now_ns = 0;
@@ -61,6 +61,11 @@ mod tests {
         assert_eq!(after([1_000_000; 20].into_iter().chain([40_000; 4])), 40_000);
         assert_eq!(after([1_000_000; 20].into_iter().chain([40_000; 5])), 40_000, "enough");
         assert_eq!(after([1_000_000; 20].into_iter().chain([45_000; 5])), MAX);
+        assert_eq!(
+            after([1_000_000; 20].into_iter().chain([MAX + 20_000; 5])),
+            MAX,
+            "with its waking"
+        );
     }
 
     #[test]

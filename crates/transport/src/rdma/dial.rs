@@ -6,7 +6,7 @@
 
 use super::fabric::RdmaFabric;
 use super::parameters::{Answer, Parameters};
-use super::{COMPLETIONS, Mailbox, SHAPE, queue_pair_options};
+use super::{COMPLETIONS, Mailbox, READS_MAX, SHAPE, queue_pair_options};
 use crate::ring::{
     FRAME_HEADER_BYTES, Fabric, FrameToWrite, OFFER_BYTES, PROBE_BYTES, RingEnd, Zone,
 };
@@ -59,7 +59,8 @@ impl Dialer {
         let mailbox = Arc::new(Mailbox::default());
         let fabric = RdmaFabric::new(&domain, pair, Access::REMOTE_WRITE, mailbox)?;
         let zone_bytes = Arc::clone(&self.zone_bytes);
-        let may_offer = false;
+        // Fewer READs than the server asks at once would be more than the device takes.
+        let may_offer = self.device.limits()?.reads_incoming_max >= READS_MAX;
         let fabric = DialedFabric { fabric, zones: None, domain, zone_bytes, may_offer, queue };
         Ok(Dialing { fabric })
     }
@@ -86,7 +87,7 @@ impl Dialing {
         let Answer { parameters: peer, probe, takes_zones } = Parameters::decode_answer(answer)?;
         let connected = self.fabric.fabric.connect(&peer.endpoint, peer.ring);
         connected.map_err(|error| error.to_string())?;
-        self.fabric.may_offer = takes_zones;
+        self.fabric.may_offer &= takes_zones;
         Ok((RingEnd::new(peer.shape, self.fabric), probe))
     }
 }
@@ -236,7 +237,7 @@ impl Fabric for DialedFabric {
         Some(([Zone::LARGEST; 2], told))
     }
 
-    fn has_room_for_piece(&mut self, _length: u32) -> bool {
+    fn has_room_for_piece(&mut self) -> bool {
         true
     }
 

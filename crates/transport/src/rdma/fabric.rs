@@ -180,12 +180,12 @@ impl RdmaFabric {
     }
 
     /// Whether a piece can be sent or fetched, with the send requests that are kept left over.
-    pub(super) fn has_room_for_piece(&self) -> bool {
+    pub(super) fn takes_piece(&self) -> bool {
         self.failure().is_none() && self.pair.room().0 > SENDS_RESERVED as usize + 2
     }
 
     /// Writes `piece` to a place of the peer's, and then a frame that tells of it. Completes visibly.
-    pub(super) fn write_piece(
+    pub(super) fn send_piece(
         &mut self,
         piece: Part<'_>,
         to: RemoteAddress,

@@ -169,7 +169,8 @@ impl RdmaHost {
             device.port(port)?;
         }
         let domain = device.protection_domain()?;
-        let pool = Arc::new(Self::pool(&device, &domain, options.pool_bytes)?);
+        let pool_bytes = if limits.reads_outgoing_max > 0 { options.pool_bytes } else { 0 };
+        let pool = Arc::new(Self::pool(&device, &domain, pool_bytes)?);
         let sessions = AtomicU64::new(0);
         let host = RdmaHost { device, domain, pool, options, sessions, workers: Mutex::default() };
         if let Some(index) = host.options.gid_index {

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::task::Waker;
 
 /// Pieces that one session fetches at once: while one is copied the next is on its way.
-const FETCHES_MAX: usize = 3;
+const FETCHES_MAX: usize = super::READS_MAX as usize;
+/// Pieces that one session has on their way to its client.
+const WRITES_MAX: usize = 4;
 
 /// A piece on its way here, or here.
 #[derive(Debug)]
@@ -112,8 +114,9 @@ impl Fabric for HostedFabric {
         Some([in_bytes, out_bytes])
     }
 
-    fn has_room_for_piece(&mut self, _length: u32) -> bool {
-        if self.ready.is_none() && self.fabric.has_room_for_piece() {
+    fn has_room_for_piece(&mut self) -> bool {
+        let may = self.fabric.takes_piece() && self.fabric.mailbox().lent() < WRITES_MAX;
+        if self.ready.is_none() && may {
             self.ready = self.pool.take(None);
         }
         self.ready.is_some()
@@ -128,14 +131,15 @@ impl Fabric for HostedFabric {
             return self.fabric.fail();
         };
         let number = self.fabric.next_send();
-        self.fabric.write_piece(part, within(landing, at), frame);
+        self.fabric.send_piece(part, within(landing, at), frame);
+        // Its completion is delivered by this thread, or later than this.
         self.fabric.mailbox().lend(number, chunk);
     }
 
     fn fetch(&mut self, offset: u32, length: u32, waker: &Waker) -> bool {
         let Some([_, departure]) = self.zones else { return false };
         // Whatever completes wakes the session.
-        if self.fetches.len() >= FETCHES_MAX || !self.fabric.has_room_for_piece() {
+        if self.fetches.len() >= FETCHES_MAX || !self.fabric.takes_piece() {
             return false;
         }
         let Some(chunk) = self.pool.take(Some(waker)) else { return false };

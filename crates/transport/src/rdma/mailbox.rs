@@ -75,6 +75,11 @@ impl Mailbox {
         self.lock().lent.push_back((number, chunk));
     }
 
+    /// How many sends have something lent.
+    pub fn lent(&self) -> usize {
+        self.lock().lent.len()
+    }
+
     /// Gives back all that is lent: the queue pair has gone.
     pub fn give_back(&self) {
         let lent = std::mem::take(&mut self.lock().lent);

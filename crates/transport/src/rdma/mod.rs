@@ -66,6 +66,8 @@ const SIGNAL_BYTES: u32 = STAGING_BYTES / 2;
 const RECEIVE_BATCH: u32 = 16;
 /// Receives that there are: so many are still posted when a batch is owed.
 const RECEIVES: u32 = FRAMES + RECEIVE_BATCH;
+/// Pieces that a server reads from a client at once.
+const READS_MAX: u8 = 3;
 /// Bytes that go with a request, where the device can do that.
 const INLINE_BYTES: u32 = 512;
 /// Completions that a session may have at once.

@@ -1,8 +1,10 @@
 //! The server's memory for large messages: chunks that pieces are fetched into and written from, pinned
 //! once and shared by all sessions. Peers can't reach it.
 //!
-//! Invariant: a chunk comes back when the device has done with it, which takes no peer's good will: what
-//! is fetched is copied out as soon as it is here, and what is sent completes or fails soon.
+//! Invariants:
+//! - A chunk comes back when the device has done with it: what is fetched is copied out as soon as it is here,
+//!   and what is sent completes, or fails once the device has given the peer up. A session has few of them.
+//! - One that the device may still use is given to nobody.
 
 use crate::ring::PIECE_BYTES_MAX;
 use kauri_verbs::{Access, MemoryRegion, Part, ProtectionDomain, Result};
@@ -12,12 +14,13 @@ use std::task::Waker;
 /// See the module's head.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    bytes: u64,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// In all.
+    bytes: u64,
     free: Vec<MemoryRegion>,
     waiting: Vec<Waker>,
     exhausted: u64,
@@ -51,20 +54,20 @@ impl Pool {
             }
         }
         let bytes = (chunks * chunk) as u64;
-        Ok(Pool { bytes, state: Mutex::new(State { free, ..State::default() }) })
+        Ok(Pool { state: Mutex::new(State { bytes, free, ..State::default() }) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A chunk, if one is free; else who waits, if somebody does, is woken when one is.
+    /// A chunk, if one is free; else who waits is woken when one is. Who does not wait has another way, and
+    /// gets none while others do.
     pub fn take(self: &Arc<Self>, waker: Option<&Waker>) -> Option<Chunk> {
-        if self.bytes == 0 {
-            return None;
-        }
         let mut state = self.lock();
-        if let Some(region) = state.free.pop() {
+        if (waker.is_some() || state.waiting.is_empty())
+            && let Some(region) = state.free.pop()
+        {
             return Some(Chunk { region: Some(region), pool: Arc::clone(self) });
         }
         state.exhausted += 1;
@@ -80,15 +83,20 @@ impl Pool {
     pub fn counts(&self) -> PoolCounts {
         let state = self.lock();
         PoolCounts {
-            bytes: self.bytes,
+            bytes: state.bytes,
             free_bytes: state.free.len() as u64 * u64::from(PIECE_BYTES_MAX),
             exhausted: state.exhausted,
         }
     }
 
-    fn give(&self, region: MemoryRegion) {
+    fn give(&self, mut region: MemoryRegion) {
         let mut state = self.lock();
-        state.free.push(region);
+        if region.bytes_mut().is_some() {
+            state.free.push(region);
+        } else {
+            // A request still refers to it: a queue pair that could not be destroyed. It is nobody's any more.
+            state.bytes -= u64::from(PIECE_BYTES_MAX);
+        }
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         // All of them: one that has ended meanwhile would keep it from the others.

@@ -47,8 +47,8 @@ pub trait Fabric {
     fn accept(&mut self, _told: [u8; OFFER_BYTES as usize]) -> Option<[Zone; 2]> {
         None
     }
-    /// Whether a piece of this length can be written now; the next call does it.
-    fn has_room_for_piece(&mut self, _length: u32) -> bool {
+    /// Whether a piece can be written now; the next call does it.
+    fn has_room_for_piece(&mut self) -> bool {
         false
     }
     /// Puts a piece at `at` of the zone, its parts one after the other, and then does what `write` does.
@@ -95,11 +95,11 @@ pub struct Event {
 /// What has gone through an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RingCounts {
-    /// Frames with bytes of the stream that were written.
+    /// Frames but probes that were written: with bytes of the stream, of pieces, of offers.
     pub frames_out: u64,
     /// The same, received.
     pub frames_in: u64,
-    /// Credit frames that were written.
+    /// Immediates without frames that were written: credits, and dones.
     pub credits_out: u64,
     /// The same, received.
     pub credits_in: u64,
@@ -172,6 +172,16 @@ impl<F: Fabric> RingEnd<F> {
     /// Why nothing goes through any more, if so.
     pub fn failure(&self) -> Option<&'static str> {
         self.fabric.failure()
+    }
+
+    /// Whether pieces were told of that are not received yet.
+    pub fn awaits_pieces(&self) -> bool {
+        self.pieces > 0
+    }
+
+    /// Whether the peer may still have to fetch pieces of this end's. It may be that it has not told yet.
+    pub fn owns_pieces(&self) -> bool {
+        self.zones.as_ref().is_some_and(|(_, out)| !out.is_empty())
     }
 
     /// Whether there are bytes of the stream to be received.
@@ -274,7 +284,8 @@ impl<F: Fabric> RingEnd<F> {
 
     /// Offers zones, if there are none yet and some are to be had: large messages are coming.
     pub fn offer(&mut self) {
-        if self.zones.is_some() || self.zoneless || !self.sender.has_room(Immediate::Offer) {
+        let room = self.fabric.has_room(true) && self.sender.has_room(Immediate::Offer);
+        if self.zones.is_some() || self.zoneless || !room {
             return;
         }
         let Some(([landing, departure], told)) = self.fabric.offer() else {
@@ -415,7 +426,7 @@ impl<F: Fabric> RingEnd<F> {
         match zone.fitting(left) {
             Some(length) if self.sender.has_room(Immediate::Piece) => {
                 // Without memory for it, it goes through the ring: slower, but it goes.
-                let room = self.fabric.has_room_for_piece(length);
+                let room = self.fabric.has_room_for_piece();
                 if room { Step::Piece(length) } else { Step::Frame }
             }
             _ => Step::Wait,

@@ -78,7 +78,7 @@ impl Fabric for Memory {
         self.fetches_pieces.then_some(zones)
     }
 
-    fn has_room_for_piece(&mut self, _: u32) -> bool {
+    fn has_room_for_piece(&mut self) -> bool {
         !self.fetches_pieces || self.chunks > 0
     }
 

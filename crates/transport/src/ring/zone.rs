@@ -81,6 +81,11 @@ impl ZoneSender {
         offset
     }
 
+    /// Whether all that was put there is known to be consumed.
+    pub fn is_empty(&self) -> bool {
+        self.consumed == self.sent
+    }
+
     /// What the peer says to have consumed. Whether that is more than before.
     pub fn acknowledged(&mut self, told: Low) -> Result<bool, RingError> {
         let unit = u64::from(FRAME_ALIGN);

@@ -175,7 +175,7 @@ pub(crate) struct Crossing {
     rdma: Option<RdmaMembership>,
     probe: [u8; PROBE_BYTES as usize],
     switched: Cell<bool>,
-    /// Whether bytes of the stream have come through the ring: there is no way back.
+    /// Whether anything but probes has come through the ring: there is no way back.
     used: Cell<bool>,
     stats: Arc<UpgradeStats>,
 }
@@ -278,10 +278,15 @@ impl Crossing {
         self.touch();
         let readable = self.look()?;
         // What nobody waits for is not fetched: it would hold memory that all share.
-        self.socket.end().fetch(wanted, cx.waker());
+        let mut end = self.socket.end();
+        end.fetch(wanted, cx.waker());
         if readable {
             return Poll::Ready(Ok(()));
         }
+        if let Some(why) = end.failure() {
+            return Poll::Ready(Err(RingError::Fabric(why)));
+        }
+        drop(end);
         self.wait(cx, READ)
     }
 
@@ -313,7 +318,9 @@ impl Crossing {
     pub fn look(&self) -> Result<bool, RingError> {
         self.stop_waiting();
         self.socket.check()?;
-        let event = self.socket.counted(ServerEnd::look)?;
+        let (event, came) = self.socket.counted(|end| (end.look(), end.counts().frames_in > 0));
+        self.used.set(self.used.get() || came);
+        let event = event?;
         if let Some(probe) = event.probe {
             if self.switched.get() || probe != self.probe {
                 return Err(RingError::Probe);
@@ -325,7 +332,6 @@ impl Crossing {
         if event.readable && !self.switched.get() {
             return Err(RingError::Probe);
         }
-        self.used.set(self.used.get() || event.readable);
         Ok(event.readable)
     }
 
@@ -335,6 +341,11 @@ impl Crossing {
             self.local.completions.look_through(monotonic_ns());
         }
         self.look()
+    }
+
+    /// Whether something is still to be fetched that came before the end of the stream.
+    pub fn awaits_pieces(&self) -> bool {
+        self.socket.end().awaits_pieces()
     }
 
     /// Receives into the spare capacity of `buffer`.

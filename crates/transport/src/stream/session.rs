@@ -166,6 +166,8 @@ impl StreamSession {
         // What was said through the ring before is still to be read.
         match crossing.look_to_the_end() {
             Ok(true) => return Poll::Ready(Ok(Way::Ring)),
+            // The next completion wakes the session.
+            Ok(false) if crossing.awaits_pieces() => return Poll::Pending,
             Ok(false) => {}
             Err(error) => return self.without_ring(cx, wanted, error),
         }
