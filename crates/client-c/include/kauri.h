@@ -14,28 +14,36 @@
  *     ...
  *   kauri_close(connection);
  *
- * Errors. Functions that can fail answer a status and, if `error` is not NULL, fill it, also on success.
- * Results are nothing (NULL, 0) after a failure, except that with KAURI_COMMAND the reply is there: it may say
- * more.
+ * Errors. Functions that can fail answer a status and, if `error` is neither NULL nor misaligned, fill it, also on
+ * success. Results are nothing (NULL, 0) after a failure, except that with KAURI_COMMAND the reply is there: it
+ * may say more (not from kauri_connect, which gives no reply). Statuses and transports may come to be more: a
+ * switch needs a default. errno is not kept.
  *
  * Ownership. The library keeps nothing of what it is given: all arguments may be freed when a call returns.
  * What it lends (a reply, a reason) is the connection's, and must be neither changed nor freed. A
  * connection is given back with kauri_close, once.
  *
  * Lifetimes. A reply lies where it was received: it can be read until the next kauri_command,
- * kauri_receive, kauri_trim or kauri_close on the same connection. kauri_send leaves it as it is. Who needs it
- * longer copies it.
+ * kauri_receive, kauri_trim or kauri_close on the same connection. kauri_send leaves it as it is, and may be
+ * given it; kauri_command on the same connection may not. Who needs it longer copies it. It is not aligned, and
+ * what is in it is the server's word: of it only the length and the final zero were looked at.
  *
  * Threads. Different connections are independent of each other. One connection may go from thread to
  * thread, but is used by one at a time: a call while another thread is within one does nothing and answers
- * KAURI_IN_USE. The two functions that only read what never changes (kauri_get_transport,
+ * KAURI_IN_USE. That helps to find mistakes and protects from none: who closes a connection sees to it that nobody
+ * is within a call on it, or comes. The two functions that only read what never changes (kauri_get_transport,
  * kauri_get_fallback) may be called at any time before kauri_close. Nothing may be called with a
- * connection that was closed. After fork() a connection is the parent's alone.
+ * connection that was closed. After fork() a connection is the parent's alone; the child may make its own, if
+ * no other thread was within kauri_connect when it was forked. A thread must not leave a call by longjmp or be
+ * cancelled within one. Signals may come: they neither end nor prolong a wait.
  *
  * Failures. KAURI_IO, KAURI_TIMED_OUT, KAURI_PROTOCOL and KAURI_INTERNAL end a connection: what would be
  * received next could be the answer to something else. Every later call on it answers the same error, and
- * all that is left to do is to close it. After every other status it is as it was before. No call raises a
- * signal, exits, or lets a C++ exception or a Rust panic out.
+ * all that is left to do is to close it. After every other status it is as it was before. Only kauri_check finds
+ * an end (KAURI_IO) before it has become the connection's failure. Whether a request was carried out whose reply
+ * was not received, because of a failure or of kauri_close, is not known. No call raises a signal, exits, or lets a
+ * Rust panic out (which writes to stderr and becomes KAURI_INTERNAL), except that the process is aborted where
+ * memory of a few KB can't be had; where memory for a large message can't be had it is an error.
  */
 #ifndef KAURI_H
 #define KAURI_H
@@ -64,7 +72,8 @@ enum {
   KAURI_INVALID_URI = 2,
   /* What the connection string requires (sharedMemory=require, rdma=require) can't be had. */
   KAURI_UNAVAILABLE = 3,
-  /* The connection could not be made, or it broke. `code` is the system's errno, or 0. */
+  /* The connection could not be made, or it broke, or there is no memory for what the server sends. `code` is the
+   * system's errno, or 0. */
   KAURI_IO = 4,
   /* The server did not answer in time. */
   KAURI_TIMED_OUT = 5,
@@ -125,17 +134,18 @@ const char *kauri_status_name(kauri_status_t status);
 const char *kauri_transport_name(kauri_transport_t transport);
 
 /*
- * Connects, says hello, and changes over to the fastest transport, all within `timeout_ms` milliseconds
- * (0: what the connection string says as connectTimeoutMS, otherwise 10 s). Only asking for
- * the address of a name may take longer.
+ * Connects, says hello, and changes over to the fastest transport, all within `timeout_ms` milliseconds (0, unlike
+ * in kauri_set_timeout: what the connection string says as connectTimeoutMS, otherwise 10 s). Only asking for the
+ * address of a name may take longer, and then no time is left. Several addresses of a name share the time.
+ * KAURI_COMMAND: the server refuses the hello.
  *
  * `uri` is mongodb://HOST[:PORT]/?OPTION=VALUE&..., with a percent-encoded path that ends in .sock for a Unix
  * domain socket. Options:
  *   sharedMemory=auto|require|off   on one host
  *   rdma=auto|require|off           beyond it
  *   rdmaDevice=NAME                 by default the first that is active
- *   socketTimeoutMS=N               how long a reply may take; see kauri_set_timeout
- *   connectTimeoutMS=N              see above
+ *   socketTimeoutMS=N               how long the server may be silent, while connecting too; see kauri_set_timeout
+ *   connectTimeoutMS=N              see above; 0: for ever
  *   appName=NAME                    for the server's log
  *   spinMicros=N                    how long to look for a reply before sleeping (20)
  *   ringBytes=N                     the size of shared memory's rings
@@ -143,8 +153,9 @@ const char *kauri_transport_name(kauri_transport_t transport);
 kauri_status_t kauri_connect(const char *uri, uint32_t timeout_ms, kauri_connection_t **connection,
                              kauri_error_t *error);
 
-/* Ends a connection and gives back all that is its own. NULL is nothing to do. While another thread is within a
- * call it answers KAURI_IN_USE, and the connection is still there. */
+/* Ends a connection and gives back all that is its own. NULL is nothing to do. While another thread is found within
+ * a call it answers KAURI_IN_USE, and the connection is still there; see "Threads". It does not wait for
+ * replies that are in flight. */
 kauri_status_t kauri_close(kauri_connection_t *connection);
 
 /* What the connection goes through; 0 for NULL. */
@@ -160,7 +171,8 @@ kauri_status_t kauri_set_timeout(kauri_connection_t *connection, uint32_t timeou
                                  kauri_error_t *error);
 
 /* Whether the connection can still be used, as far as can be known without asking the server: KAURI_OK, or
- * the failure, or KAURI_IO if the server has ended it. Replies that came before its end can be received. */
+ * the failure, or KAURI_IO if the server has ended it. That KAURI_IO changes nothing: replies that came before the end
+ * can be received. */
 kauri_status_t kauri_check(kauri_connection_t *connection, kauri_error_t *error);
 
 /*
@@ -187,7 +199,7 @@ kauri_status_t kauri_receive(kauri_connection_t *connection, kauri_bson_t *reply
                              kauri_error_t *error);
 
 /* Gives back the memory that large messages have taken, if no reply is in flight (otherwise it does nothing). The
- * last reply is gone then. */
+ * last reply is gone then. Rings, and RDMA's zones for large messages, stay as long as the connection. */
 kauri_status_t kauri_trim(kauri_connection_t *connection, kauri_error_t *error);
 
 #ifdef __cplusplus

@@ -156,7 +156,20 @@ unsafe fn documents<'a>(raw: &RawSequence) -> Result<Vec<Doc<'a>>> {
         unsafe { document(view.data, view.length) }
             .map_err(|why| Failure::argument(format!("document {at} of a sequence {why}")))
     };
-    views.iter().enumerate().map(one).collect()
+    let total = views.iter().fold(0, |total: usize, view| total.saturating_add(view.length));
+    if total > MESSAGE_BYTES_MAX {
+        let why = format!("documents: {total} bytes are more than a message can hold");
+        return Err(Failure::argument(why));
+    }
+    let mut documents = Vec::new();
+    if documents.try_reserve_exact(views.len()).is_err() {
+        let why = format!("documents: there is no memory for {} of them", views.len());
+        return Err(Failure::argument(why));
+    }
+    for view in views.iter().enumerate() {
+        documents.push(one(view)?);
+    }
+    Ok(documents)
 }
 
 /// Runs what gives a reply.
@@ -230,9 +243,9 @@ pub unsafe extern "C" fn kauri_close(connection: *mut Handle) -> i32 {
             return Ok(());
         }
         // SAFETY: the header's contract.
-        unsafe { handle(connection)? }.may_close()?;
-        // SAFETY: it came from `Box::into_raw`, nobody is within, and nobody comes any more (the header's
-        // contract).
+        unsafe { handle(connection)? }.lock_for_ever()?;
+        // SAFETY: it came from `Box::into_raw`, nobody is within, and nobody comes any more: the header's
+        // contract, which the lock only helps to keep.
         drop(unsafe { Box::from_raw(connection) });
         Ok(())
     };

@@ -87,10 +87,31 @@ impl Failure {
         };
         Some(Failure {
             status: Status::Command,
-            code: reply.value("code").to_i64_saturating().unwrap_or(0) as i32,
+            code: clamped(reply.value("code").to_i64_saturating().unwrap_or(0)),
             code_name: text("codeName").unwrap_or_default(),
             message: text("errmsg").unwrap_or_else(|| "the command failed".to_owned()),
         })
+    }
+}
+
+/// The nearest number that a code can be.
+fn clamped(code: i64) -> i32 {
+    code.clamp(i32::MIN.into(), i32::MAX.into()) as i32
+}
+
+/// What the system has found has its number, its own time-outs too: they are not the caller's.
+fn of_io(error: &io::Error, message: String) -> Failure {
+    if let Some(code) = error.raw_os_error() {
+        return Failure { code, ..Failure::new(Status::Io, message) };
+    }
+    match error.kind() {
+        io::ErrorKind::TimedOut => {
+            Failure::new(Status::TimedOut, "the server did not answer in time")
+        }
+        io::ErrorKind::UnexpectedEof => {
+            Failure::new(Status::Io, "the server has ended the connection")
+        }
+        _ => Failure::new(Status::Io, message),
     }
 }
 
@@ -107,18 +128,7 @@ impl From<ClientError> for Failure {
                 code_name: error.code().name().to_string(),
                 ..Failure::new(Status::Command, error.message())
             },
-            ClientError::Io(error) => match error.kind() {
-                io::ErrorKind::TimedOut => {
-                    Failure::new(Status::TimedOut, "the server did not answer in time")
-                }
-                io::ErrorKind::UnexpectedEof => {
-                    Failure::new(Status::Io, "the server has ended the connection")
-                }
-                _ => {
-                    let code = error.raw_os_error().unwrap_or(0);
-                    Failure { code, ..Failure::new(Status::Io, message) }
-                }
-            },
+            ClientError::Io(error) => of_io(&error, message),
         }
     }
 }
@@ -194,7 +204,18 @@ mod tests {
         ] {
             assert_eq!(Failure::from(error).status, status);
         }
-        let refused = Failure::from(ClientError::Io(io::Error::from_raw_os_error(111)));
-        assert_eq!(refused.code, 111);
+        // ENOMEM, ETIMEDOUT (of keepalive), ECONNREFUSED.
+        for code in [12, 110, 111] {
+            let failure = Failure::from(ClientError::Io(io::Error::from_raw_os_error(code)));
+            assert_eq!((failure.status, failure.code), (Status::Io, code));
+        }
+    }
+
+    #[test]
+    fn a_code_is_the_nearest_that_there_is() {
+        for (code, told) in [(59i64, 59), (1 << 40, i32::MAX), (-(1 << 40), i32::MIN)] {
+            let reply = kauri_bson::doc! { "ok" => 0.0, "code" => code };
+            assert_eq!(Failure::of_reply(reply.as_doc()).unwrap().code, told);
+        }
     }
 }

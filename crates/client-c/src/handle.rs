@@ -51,6 +51,11 @@ fn limit(timeout_ms: u32) -> Option<Duration> {
     (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms.into()))
 }
 
+/// For C, where a zero byte would end it.
+fn text(text: &str) -> CString {
+    CString::new(text.replace('\0', " ")).unwrap_or_default()
+}
+
 impl Handle {
     pub fn connect(uri: &str, timeout_ms: u32) -> Result<Handle> {
         let mut uri: Uri = uri.parse()?;
@@ -60,7 +65,7 @@ impl Handle {
         let connection = Connection::open(&uri)?;
         Ok(Handle {
             transport: connection.transport(),
-            fallback: connection.fallback().and_then(|why| CString::new(why).ok()),
+            fallback: connection.fallback().map(text),
             session: Mutex::new(Session { connection, in_flight: VecDeque::new(), failed: None }),
         })
     }
@@ -76,20 +81,24 @@ impl Handle {
     /// The session, if no other thread uses it.
     pub fn enter(&self) -> Result<MutexGuard<'_, Session>> {
         self.session.try_lock().map_err(|busy| match busy {
-            TryLockError::WouldBlock => {
-                Failure::new(Status::InUse, "another thread is within a call on this connection")
-            }
+            TryLockError::WouldBlock => in_use(),
             TryLockError::Poisoned(_) => Failure::panicked(),
         })
     }
 
-    /// Whether it can be given back: no other thread uses it.
-    pub fn may_close(&self) -> Result<()> {
-        match self.enter() {
-            Err(failure) if failure.status == Status::InUse => Err(failure),
-            _ => Ok(()),
+    /// Nobody gets in any more, if nobody is within: it can be given back.
+    pub fn lock_for_ever(&self) -> Result<()> {
+        match self.session.try_lock() {
+            Ok(session) => std::mem::forget(session),
+            Err(TryLockError::Poisoned(session)) => std::mem::forget(session),
+            Err(TryLockError::WouldBlock) => return Err(in_use()),
         }
+        Ok(())
     }
+}
+
+fn in_use() -> Failure {
+    Failure::new(Status::InUse, "another thread is within a call on this connection")
 }
 
 impl Session {
@@ -217,7 +226,8 @@ mod tests {
             assert_eq!(failure.status, Status::Internal);
             assert_eq!(failure.message, Failure::panicked().message);
         }
-        assert!(handle.may_close().is_ok());
+        assert!(handle.lock_for_ever().is_ok());
+        assert_eq!(handle.enter().err().unwrap().status, Status::InUse);
     }
 
     #[test]
@@ -225,9 +235,8 @@ mod tests {
         let handle = greeted();
         let session = handle.enter().unwrap();
         assert_eq!(handle.enter().err().unwrap().status, Status::InUse);
-        assert_eq!(handle.may_close().unwrap_err().status, Status::InUse);
+        assert_eq!(handle.lock_for_ever().unwrap_err().status, Status::InUse);
         drop(session);
-        assert!(handle.may_close().is_ok());
         // The server has gone by now.
         let mut session = handle.enter().unwrap();
         assert_eq!(session.check().unwrap_err().status, Status::Io);
@@ -235,5 +244,13 @@ mod tests {
         let first = session.command(ping.as_doc()).unwrap_err();
         assert_eq!(first.status, Status::Io);
         assert_eq!(session.receive().err().unwrap().message, first.message);
+        drop(session);
+        assert!(handle.lock_for_ever().is_ok());
+        assert_eq!(handle.enter().err().unwrap().status, Status::InUse);
+    }
+
+    #[test]
+    fn a_reason_with_a_zero_byte_is_told() {
+        assert_eq!(text("no\0device").to_str(), Ok("no device"));
     }
 }

@@ -1,9 +1,10 @@
 //! Commands and their replies.
 
+use crate::deadline::Deadline;
 use crate::rdma;
 use crate::request::{self, Sequence};
 use crate::shared::RingWay;
-use crate::stream::{HangUp, Stream};
+use crate::stream::{HangUp, Stream, reserve};
 use crate::uri::{Uri, Wanted};
 use crate::{ClientError, Result};
 use kauri_base::Error;
@@ -13,7 +14,7 @@ use kauri_transport::shared_memory::{self, SharedFabric};
 use kauri_transport::sys::{SIGN_OF_LIFE, set_tcp_options};
 use kauri_wire::{HEADER_BYTES, Message, MsgWriter, checked_length, claimed_length};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a connection keeps of its memory for messages when it is trimmed.
 const INBOX_BYTES_KEPT: usize = 1 << 20;
@@ -116,43 +117,26 @@ impl Connection {
             return Err(ClientError::Uri(why.to_owned()));
         }
         let mut connection = Connection::negotiate(uri)?;
-        connection.set_timeout(uri.socket_timeout)?;
+        connection.stream.set_end(Deadline::NEVER);
         Ok(connection)
     }
 
-    /// All of it takes `connectTimeoutMS` at most, and each step no longer than a reply may take.
+    /// All of it takes `connectTimeoutMS` at most, and the server is silent no longer than `socketTimeoutMS`.
     fn negotiate(uri: &Uri) -> Result<Connection> {
-        let began = Instant::now();
-        let step = || {
-            if uri.connect_timeout.is_zero() {
-                return Ok(uri.socket_timeout);
-            }
-            let left = uri.connect_timeout.saturating_sub(began.elapsed());
-            match left.is_zero() {
-                true => Err(std::io::Error::from(std::io::ErrorKind::TimedOut)),
-                false => Ok(Some(uri.socket_timeout.map_or(left, |timeout| timeout.min(left)))),
-            }
-        };
-        let mut connection = Connection::over(Stream::connect(uri)?);
-        connection.set_timeout(step()?)?;
+        let end = Deadline::after(Some(uri.connect_timeout).filter(|time| !time.is_zero()));
+        let mut connection = Connection::over(Stream::connect(uri, end)?);
         let server = connection.hello(uri)?;
         let mut why = Vec::new();
         if uri.shared_memory != Wanted::Off && uri.rdma != Wanted::Require {
-            if let Some(stream) = connection.stream.beside(uri) {
-                let mut beside = Connection::over(stream);
-                beside.set_timeout(step()?)?;
-                if beside.hello(uri).is_ok_and(|other| other == server && server.is_some()) {
-                    connection = beside;
-                }
+            if let Some(beside) = server.and_then(|server| connection.beside(uri, server)) {
+                connection = beside;
             }
-            connection.set_timeout(step()?)?;
             match connection.share(uri)? {
                 Ok(()) => return Ok(connection),
                 Err(reason) => why.push(format!("no shared memory: {reason}")),
             }
         }
         if uri.rdma != Wanted::Off && uri.shared_memory != Wanted::Require {
-            connection.set_timeout(step()?)?;
             match connection.dial(uri)? {
                 Ok(()) => return Ok(connection),
                 Err(reason) => why.push(format!("no RDMA: {reason}")),
@@ -163,6 +147,16 @@ impl Connection {
         }
         connection.fallback = (!why.is_empty()).then(|| why.join("; "));
         Ok(connection)
+    }
+
+    /// A connection to the same server through its Unix domain socket. Whoever else may listen there has half
+    /// of the time, so that enough is left to go on without.
+    fn beside(&self, uri: &Uri, server: [u8; 12]) -> Option<Connection> {
+        let end = self.stream.end();
+        let mut beside = Connection::over(self.stream.beside(uri, end.part(2))?);
+        let other = beside.hello(uri).ok()?;
+        beside.stream.set_end(end);
+        (other == Some(server)).then_some(beside)
     }
 
     fn over(stream: Stream) -> Connection {
@@ -292,13 +286,8 @@ impl Connection {
         })
     }
 
-    /// How long a reply may take from now on.
+    /// How long the server may be silent from now on, while it is waited for.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<()> {
-        match &mut self.way {
-            Way::Shared(way) => way.set_timeout(timeout),
-            Way::Rdma(way) => way.set_timeout(timeout),
-            Way::Stream => {}
-        }
         Ok(self.stream.set_timeout(timeout)?)
     }
 
@@ -324,7 +313,12 @@ impl Connection {
 
     /// Whether it is broken, or the server is known to have ended it. Replies may be there still.
     pub fn has_ended(&self) -> bool {
-        self.broken || self.stream.has_ended()
+        let has_failed = match &self.way {
+            Way::Shared(way) => way.has_failed(),
+            Way::Rdma(way) => way.has_failed(),
+            Way::Stream => false,
+        };
+        self.broken || has_failed || self.stream.has_ended()
     }
 
     /// Whether the server has not ended it, as far as its stream tells, and nothing has come on that.
@@ -339,6 +333,12 @@ impl Connection {
         }
         if self.start == self.inbox.len() && self.inbox.capacity() > INBOX_BYTES_KEPT {
             (self.inbox, self.start) = (Vec::new(), 0);
+        }
+        self.stream.trim();
+        match &mut self.way {
+            Way::Shared(way) => way.trim(),
+            Way::Rdma(way) => way.trim(),
+            Way::Stream => {}
         }
     }
 
@@ -452,7 +452,8 @@ impl Connection {
     fn fill(&mut self, length: usize) -> Result<()> {
         self.inbox.drain(..self.start);
         self.start = 0;
-        self.inbox.reserve(length.saturating_sub(self.inbox.len()).max(4096));
+        let more = length.saturating_sub(self.inbox.len()).max(4096);
+        reserve(&mut self.inbox, more)?;
         match &mut self.way {
             Way::Shared(way) => way.receive(&mut self.inbox, &self.stream),
             Way::Rdma(way) => {

@@ -17,11 +17,13 @@
 //! | `stream` | the socket that every session begins on |
 //! | `shared` | the way through rings, of shared memory or RDMA |
 //! | `rdma` | the process's RDMA devices |
+//! | `deadline` | until when to wait |
 //!
 //! Where it sits: above `transport`'s rings and `wire`. It blocks its caller; a connection is one thread's.
 //! Must not know: what commands mean, beyond the handshake's.
 
 pub mod connection;
+mod deadline;
 mod rdma;
 mod request;
 mod shared;

@@ -1,4 +1,5 @@
-//! A client's RDMA devices: each is opened once in a process, when it is first asked for.
+//! A client's RDMA devices: each is opened once in a process, when it is first asked for. A child opens its own:
+//! what its parent has made is the parent's.
 
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
@@ -6,19 +7,37 @@ use kauri_transport::rdma::{Dialer, Dialing};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-type Opened = Mutex<Vec<(Option<String>, Arc<Dialer>)>>;
+/// A device, of what name, and the process that has opened it. None is closed before the process ends, in a child
+/// least of all.
+struct Opened<T> {
+    process: u32,
+    name: Option<String>,
+    device: Arc<T>,
+}
+
+/// The one that this process has opened, or a new one.
+fn opened<T>(
+    all: &mut Vec<Opened<T>>,
+    process: u32,
+    name: Option<&str>,
+    open: impl FnOnce() -> Result<T, String>,
+) -> Result<Arc<T>, String> {
+    let mut known = all.iter().filter(|one| one.process == process);
+    if let Some(one) = known.find(|one| one.name.as_deref() == name) {
+        return Ok(Arc::clone(&one.device));
+    }
+    let device = Arc::new(open()?);
+    all.push(Opened { process, name: name.map(str::to_owned), device: Arc::clone(&device) });
+    Ok(device)
+}
 
 /// The device of that name, or the first that is active.
 fn dialer(device: Option<&str>) -> Result<Arc<Dialer>, String> {
-    static OPENED: OnceLock<Opened> = OnceLock::new();
-    let opened = OPENED.get_or_init(Mutex::default);
-    let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, dialer)) = opened.iter().find(|(name, _)| name.as_deref() == device) {
-        return Ok(Arc::clone(dialer));
-    }
-    let dialer = Arc::new(Dialer::open(device).map_err(|error| error.to_string())?);
-    opened.push((device.map(str::to_owned), Arc::clone(&dialer)));
-    Ok(dialer)
+    static OPENED: Mutex<Vec<Opened<Dialer>>> = Mutex::new(Vec::new());
+    let mut all = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    opened(&mut all, std::process::id(), device, || {
+        Dialer::open(device).map_err(|error| error.to_string())
+    })
 }
 
 /// Makes everything for a connection from this address.
@@ -27,4 +46,27 @@ pub fn prepare(device: Option<&str>, address: IpAddr) -> Result<Dialing, String>
     let random = RANDOM.get_or_init(SeededRandom::from_entropy).next_u64();
     let prepared = dialer(device)?.prepare(address, random);
     prepared.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_opened_once_in_each_process() {
+        let (mut all, mut count) = (Vec::new(), 0);
+        let mut got = Vec::new();
+        for (process, name) in
+            [(1, None), (1, Some("a")), (1, None), (2, None), (2, None), (1, None)]
+        {
+            let open = || {
+                count += 1;
+                Ok(count)
+            };
+            got.push(*opened(&mut all, process, name, open).unwrap());
+        }
+        assert_eq!(got, [1, 2, 1, 3, 3, 1]);
+        let none = opened(&mut all, 3, None, || Err("no device".to_owned()));
+        assert_eq!((none, all.len()), (Err("no device".to_owned()), 3));
+    }
 }

@@ -24,7 +24,8 @@ pub struct Sequence<'a> {
 
 impl Sequence<'_> {
     fn document_bytes(&self) -> usize {
-        self.documents.iter().map(|document| document.as_bytes().len()).sum()
+        let lengths = self.documents.iter().map(|document| document.as_bytes().len());
+        lengths.fold(0, usize::saturating_add)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The way through rings, for a client that blocks: it looks for a while, then sleeps.
 
-use crate::stream::Stream;
+use crate::deadline::Deadline;
+use crate::stream::{Stream, reserve};
 use crate::{ClientError, Result};
 use kauri_transport::rdma::DialedFabric;
 use kauri_transport::ring::{Fabric, LARGE_BYTES, PROBE_BYTES, RingEnd, RingError};
@@ -87,7 +88,6 @@ impl Waits for DialedFabric {
 pub struct RingWay<F> {
     end: RingEnd<F>,
     spin: Duration,
-    timeout: Option<Duration>,
     /// What was received while waiting for credit.
     early: Vec<u8>,
 }
@@ -111,7 +111,7 @@ fn broken(error: RingError) -> ClientError {
 }
 
 impl<F: Waits> RingWay<F> {
-    /// Shows that both directions work, within the stream's time-out. On an error the stream is as it was.
+    /// Shows that both directions work, before the stream's end. On an error the stream is as it was.
     pub fn switch(
         mut end: RingEnd<F>,
         probe: [u8; PROBE_BYTES as usize],
@@ -119,10 +119,11 @@ impl<F: Waits> RingWay<F> {
         spin: Duration,
     ) -> Result<Self> {
         end.probe(probe);
-        let timeout = stream.timeout().map_or(PROBE_TIMEOUT, |timeout| timeout.min(PROBE_TIMEOUT));
-        let mut way = RingWay { end, spin, timeout: Some(timeout), early: Vec::new() };
-        way.wait(For::Probe(probe), stream)?;
-        way.timeout = stream.timeout();
+        let deadline = Deadline::after(Some(PROBE_TIMEOUT)).or_earlier(stream.end());
+        let mut way = RingWay { end, spin, early: Vec::new() };
+        if !way.look(For::Probe(probe))? {
+            way.wait_until(deadline, For::Probe(probe), stream)?;
+        }
         Ok(way)
     }
 
@@ -135,9 +136,16 @@ impl<F: Waits> RingWay<F> {
         }
     }
 
-    /// How long to wait from now on.
-    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
-        self.timeout = timeout;
+    /// Gives back the memory for what was received while waiting for credit, if all of it was taken.
+    pub fn trim(&mut self) {
+        if self.early.is_empty() {
+            self.early = Vec::new();
+        }
+    }
+
+    /// Whether the fabric is known to have failed.
+    pub fn has_failed(&self) -> bool {
+        self.end.failure().is_some()
     }
 
     /// Whether nothing has come that was not received.
@@ -190,7 +198,7 @@ impl<F: Waits> RingWay<F> {
             For::Credit { blocked } => {
                 // All of it: what stays would earn the server no credit, and nothing would tell of it again.
                 while self.end.is_readable() {
-                    self.early.reserve(64 << 10);
+                    reserve(&mut self.early, 64 << 10)?;
                     self.end.receive(&mut self.early);
                 }
                 Ok(event.credit || (blocked && self.end.fabric().has_room(true)))
@@ -203,10 +211,15 @@ impl<F: Waits> RingWay<F> {
         }
     }
 
+    /// Waits as long as on the stream.
     fn wait(&mut self, what: For, stream: &Stream) -> Result<()> {
-        if self.look(what)? {
-            return Ok(());
+        match self.look(what)? {
+            true => Ok(()),
+            false => self.wait_until(stream.deadline(), what, stream),
         }
+    }
+
+    fn wait_until(&mut self, deadline: Deadline, what: For, stream: &Stream) -> Result<()> {
         let (began, mut checked) = (Instant::now(), Duration::ZERO);
         loop {
             for _ in 0..LOOKS_A_CLOCK {
@@ -216,14 +229,11 @@ impl<F: Waits> RingWay<F> {
                 std::hint::spin_loop();
             }
             let waited = began.elapsed();
-            if self.timeout.is_some_and(|timeout| waited >= timeout) {
-                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-            }
+            let left = deadline.left()?;
             if waited < self.spin && waited < checked + ALIVE_EACH {
                 continue;
             }
             checked = waited;
-            let left = self.timeout.map(|timeout| timeout - waited);
             let left = if waited < self.spin { Some(Duration::ZERO) } else { left };
             self.sleep(left, stream)?;
             if self.look(what)? {

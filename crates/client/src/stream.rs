@@ -1,21 +1,25 @@
 //! The socket that every session begins on.
 
+use crate::deadline::Deadline;
 use crate::uri::{Host, Uri};
 use crate::{ClientError, Result};
 use kauri_transport::shared_memory::sys;
 use kauri_transport::sys as socket;
 use std::io::{self, Read};
-use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A connected socket.
 #[derive(Debug)]
 pub struct Stream {
     socket: Socket,
+    /// How long the server may be silent.
     timeout: Option<Duration>,
+    /// When all must be over, however often the server says something.
+    end: Deadline,
     /// What was received while sending.
     early: Vec<u8>,
 }
@@ -27,6 +31,10 @@ enum Socket {
 }
 
 const PIECE_BYTES: usize = 64 << 10;
+/// The system's number for having no memory, everywhere on Linux.
+const ENOMEM: i32 = 12;
+/// How long another way to the same server is waited for whose listener has no time for us.
+const BESIDE_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// Ends a connection from another thread, whatever it goes through and whatever its own thread waits for: the
 /// stream is each transport's sign of life.
@@ -45,13 +53,13 @@ impl HangUp {
 }
 
 impl Stream {
-    fn new(socket: Socket, uri: &Uri) -> Result<Stream> {
-        let mut stream = Stream { socket, timeout: None, early: Vec::new() };
+    fn new(socket: Socket, uri: &Uri, end: Deadline) -> Result<Stream> {
+        let mut stream = Stream { socket, timeout: None, end, early: Vec::new() };
         stream.set_timeout(uri.socket_timeout)?;
         Ok(stream)
     }
 
-    /// How long to wait from now on.
+    /// How long the server may be silent from now on.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.timeout = timeout;
         match &self.socket {
@@ -60,33 +68,43 @@ impl Stream {
         }
     }
 
-    /// How long it waits.
-    pub fn timeout(&self) -> Option<Duration> {
-        self.timeout
+    /// When all must be over from now on.
+    pub fn set_end(&mut self, end: Deadline) {
+        self.end = end;
+    }
+
+    /// When all must be over.
+    pub fn end(&self) -> Deadline {
+        self.end
+    }
+
+    /// Until when something that is waited for from now on may come.
+    pub fn deadline(&self) -> Deadline {
+        Deadline::after(self.timeout).or_earlier(self.end)
     }
 
     /// Connects to the server.
-    pub fn connect(uri: &Uri) -> Result<Stream> {
+    pub fn connect(uri: &Uri, end: Deadline) -> Result<Stream> {
         let socket = match &uri.host {
-            Host::Unix(path) => Socket::Unix(UnixStream::connect(path)?),
+            Host::Unix(path) => Socket::Unix(connect_unix(path, end)?),
             Host::Tcp(name, port) => {
                 let addresses: Vec<_> = (name.as_str(), *port).to_socket_addrs()?.collect();
-                Socket::Tcp(connect_tcp(&addresses, uri.connect_timeout)?)
+                Socket::Tcp(connect_tcp(&addresses, end)?)
             }
         };
-        Stream::new(socket, uri)
+        Stream::new(socket, uri, end)
     }
 
     /// The Unix domain socket where a server of our own user on this host would have it that listens on the
     /// port which this goes to. Whether it is the same server has to be found out.
-    pub fn beside(&self, uri: &Uri) -> Option<Stream> {
+    pub fn beside(&self, uri: &Uri, end: Deadline) -> Option<Stream> {
         let Socket::Tcp(stream) = &self.socket else { return None };
         let peer = stream.peer_addr().ok().filter(|peer| peer.ip().is_loopback())?;
         let path = PathBuf::from(format!("/tmp/mongodb-{}.sock", peer.port()));
-        let stream = UnixStream::connect(path).ok()?;
+        let stream = sys::connect_unix(&path, Some(BESIDE_TIMEOUT)).ok()?;
         let user = sys::peer_user(stream.as_fd()).ok()?;
         let ours = user == sys::own_user();
-        ours.then(|| Stream::new(Socket::Unix(stream), uri).ok()).flatten()
+        ours.then(|| Stream::new(Socket::Unix(stream), uri, end).ok()).flatten()
     }
 
     /// The client's own address, over TCP.
@@ -114,9 +132,23 @@ impl Stream {
             return Ok(received);
         }
         let start = buffer.len();
+        reserve(buffer, PIECE_BYTES)?;
         buffer.resize(start + PIECE_BYTES, 0);
         let piece = buffer.get_mut(start..).unwrap_or_default();
-        let received = loop {
+        let received = self.receive_piece(piece, beside);
+        buffer.truncate(start + received.as_ref().map_or(0, |received| *received));
+        received
+    }
+
+    fn receive_piece(&mut self, piece: &mut [u8], beside: &mut Vec<OwnedFd>) -> io::Result<usize> {
+        let deadline = self.deadline();
+        // The socket itself waits as long as the server may be silent, at the cost of one call. It knows nothing
+        // of an end, and after a signal it would begin anew.
+        let mut knows = self.end == Deadline::NEVER;
+        loop {
+            if !knows {
+                self.wait_readable(deadline)?;
+            }
             let received = match &mut self.socket {
                 Socket::Tcp(stream) => stream.read(piece),
                 Socket::Unix(stream) => {
@@ -124,12 +156,15 @@ impl Stream {
                 }
             };
             match received {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                received => break received,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => knows = false,
+                received => return received.map_err(timed_out),
             }
-        };
-        buffer.truncate(start + received.as_ref().map_or(0, |received| *received));
-        received.map_err(timed_out)
+        }
+    }
+
+    fn wait_readable(&self, deadline: Deadline) -> io::Result<()> {
+        while !sys::wait_readable(self.fd(), self.fd(), deadline.left()?)?.0 {}
+        Ok(())
     }
 
     /// Sends all. What comes meanwhile is kept, so that a server that waits for us goes on.
@@ -148,15 +183,22 @@ impl Stream {
 
     /// Waits until something can be sent or has come, and takes what has come.
     fn make_way(&mut self) -> io::Result<()> {
-        let (readable, writable) = sys::wait_either(self.fd(), self.timeout)?;
-        if !readable && !writable {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
+        let deadline = self.deadline();
+        let readable = loop {
+            match sys::wait_either(self.fd(), deadline.left()?)? {
+                // The time is over, or a signal has come.
+                (false, false) => {}
+                (readable, _) => break readable,
+            }
+        };
         if readable {
             let mut piece = vec![0; PIECE_BYTES];
             match socket::receive_now(self.fd(), &mut piece) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => self.early.extend_from_slice(piece.get(..count).unwrap_or_default()),
+                Ok(count) => {
+                    reserve(&mut self.early, count)?;
+                    self.early.extend_from_slice(piece.get(..count).unwrap_or_default());
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
@@ -169,6 +211,13 @@ impl Stream {
         match &self.socket {
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Socket::Unix(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+
+    /// Gives back the memory for what was received while sending, if all of it was taken.
+    pub fn trim(&mut self) {
+        if self.early.is_empty() {
+            self.early = Vec::new();
         }
     }
 
@@ -202,6 +251,11 @@ impl Stream {
     }
 }
 
+/// Makes room for so much more, of what a server may make as much as it likes.
+pub fn reserve(buffer: &mut Vec<u8>, more: usize) -> io::Result<()> {
+    buffer.try_reserve(more).map_err(|_| io::Error::from_raw_os_error(ENOMEM))
+}
+
 /// A socket that gives up waiting says that it would block.
 fn timed_out(error: io::Error) -> io::Error {
     match error.kind() {
@@ -210,17 +264,27 @@ fn timed_out(error: io::Error) -> io::Error {
     }
 }
 
-fn connect_tcp(addresses: &[std::net::SocketAddr], timeout: Duration) -> Result<TcpStream> {
+fn connect_unix(path: &Path, end: Deadline) -> io::Result<UnixStream> {
+    loop {
+        match sys::connect_unix(path, end.left()?) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
+                ) => {}
+            connected => return connected,
+        }
+    }
+}
+
+/// The addresses are tried one after the other, none for so long that no time would be left for the others.
+fn connect_tcp(addresses: &[SocketAddr], end: Deadline) -> Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    let began = Instant::now();
-    for address in addresses {
-        let connected = match timeout.is_zero() {
-            true => TcpStream::connect(address),
-            false => match timeout.saturating_sub(began.elapsed()) {
-                Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
-                left => TcpStream::connect_timeout(address, left),
-            },
-        };
+    for (at, address) in addresses.iter().enumerate() {
+        let connected = end.part(addresses.len() - at).left().and_then(|left| match left {
+            None => TcpStream::connect(address),
+            Some(left) => TcpStream::connect_timeout(address, left),
+        });
         match connected {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
@@ -230,4 +294,57 @@ fn connect_tcp(addresses: &[std::net::SocketAddr], timeout: Duration) -> Result<
         }
     }
     Err(ClientError::Io(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn listening() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// A listener whose queue is full, so that nobody is answered any more.
+    fn deaf() -> (TcpListener, SocketAddr) {
+        let (listener, address) = listening();
+        while TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok() {}
+        (listener, address)
+    }
+
+    #[test]
+    fn an_address_that_does_not_answer_leaves_time_for_the_next() {
+        let (_deaf, first) = deaf();
+        let (_listener, second) = listening();
+        let end = Deadline::after(Some(Duration::from_secs(4)));
+        let connected = connect_tcp(&[first, second], end).unwrap();
+        assert_eq!(connected.peer_addr().unwrap(), second);
+        let soon = Deadline::after(Some(Duration::from_millis(100)));
+        let Err(ClientError::Io(error)) = connect_tcp(&[first, first], soon) else { panic!() };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn memory_that_cannot_be_had_is_an_error() {
+        let mut buffer = vec![1];
+        let error = reserve(&mut buffer, isize::MAX as usize - 1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+        reserve(&mut buffer, 1000).unwrap();
+        assert!(buffer.capacity() > 1000 && buffer == [1]);
+    }
+
+    #[test]
+    fn what_was_kept_while_sending_is_given_back() {
+        let (_listener, address) = listening();
+        let uri = Uri::new(Host::Tcp(address.ip().to_string(), address.port()));
+        let mut stream = Stream::connect(&uri, Deadline::NEVER).unwrap();
+        stream.early = vec![1; 1000];
+        stream.trim();
+        let mut received = Vec::new();
+        assert_eq!(stream.receive(&mut received, &mut Vec::new()).unwrap(), 1000);
+        stream.trim();
+        assert_eq!((received.len(), stream.early.capacity()), (1000, 0));
+    }
 }

@@ -44,7 +44,7 @@ pub struct Uri {
     pub ring_bytes: u32,
     /// `connectTimeoutMS`: how long all may take until the first request; 0: for ever.
     pub connect_timeout: Duration,
-    /// `socketTimeoutMS`: how long a reply may take.
+    /// `socketTimeoutMS`: how long the server may be silent while it is waited for, when connecting too.
     pub socket_timeout: Option<Duration>,
     /// `appName`.
     pub app_name: Option<String>,

@@ -10,6 +10,9 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -244,6 +247,34 @@ pub fn receive_with_descriptors(
     Ok(received)
 }
 
+/// Connects to a Unix domain socket. While its listener's queue is full it waits so long, and then would block;
+/// `None` waits for ever. A signal interrupts it.
+pub fn connect_unix(path: &Path, timeout: Option<Duration>) -> io::Result<UnixStream> {
+    // SAFETY: all zero is a valid sockaddr_un.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let path = path.as_os_str().as_bytes();
+    // A zero byte ends it.
+    if path.is_empty() || path.len() >= address.sun_path.len() || path.contains(&0) {
+        let why = "no path that a Unix domain socket can have";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    for (slot, byte) in address.sun_path.iter_mut().zip(path) {
+        *slot = *byte as libc::c_char;
+    }
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: takes no pointers.
+    let raw = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
+    // SAFETY: the kernel has just given this descriptor to us alone.
+    let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(raw) });
+    socket.set_write_timeout(timeout)?;
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the address is live and its size is its type's.
+    check(unsafe { libc::connect(raw, (&raw const address).cast(), length) })?;
+    socket.set_write_timeout(None)?;
+    Ok(socket)
+}
+
 /// The user that the process at the other end of a Unix domain socket ran as when it connected.
 pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
@@ -267,7 +298,8 @@ pub fn own_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Waits until one of two descriptors is readable, or the time is over; `None` waits for ever. Which are.
+/// Waits until one of two descriptors is readable, the time is over, or a signal comes; `None` waits for ever. Which
+/// are.
 pub fn wait_readable(
     first: BorrowedFd<'_>,
     second: BorrowedFd<'_>,
@@ -277,7 +309,7 @@ pub fn wait_readable(
     Ok((first != 0, second != 0))
 }
 
-/// Waits until a descriptor is readable or writable, or the time is over. Which it is.
+/// Waits until a descriptor is readable or writable, the time is over, or a signal comes. Which it is.
 pub fn wait_either(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<(bool, bool)> {
     let [events] = wait([(fd, libc::POLLIN | libc::POLLOUT)], timeout)?;
     let broken = libc::POLLERR | libc::POLLHUP;
