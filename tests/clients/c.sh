@@ -41,4 +41,4 @@ said=$(LD_LIBRARY_PATH=$prefix/lib with_server -- sh -c '"$1" "$KAURI_URI"' - "$
 [ "$said" = "1 document inserted over tcp" ] || die "the example says: $said"
 
 out=$("$python" "$here/c/run.py" "$prefix") || die "$out"
-exactly 166 "$(tail -1 <<<"$out")"
+exactly 172 "$(tail -1 <<<"$out")"

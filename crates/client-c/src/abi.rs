@@ -158,7 +158,7 @@ unsafe fn documents<'a>(raw: &RawSequence) -> Result<Vec<Doc<'a>>> {
     };
     let total = views.iter().fold(0, |total: usize, view| total.saturating_add(view.length));
     if total > MESSAGE_BYTES_MAX {
-        let why = format!("documents: {total} bytes are more than a message can hold");
+        let why = format!("a sequence of {total} bytes exceeds the maximum of {MESSAGE_BYTES_MAX}");
         return Err(Failure::argument(why));
     }
     let mut documents = Vec::new();

@@ -129,6 +129,62 @@ static void a_silent_server_is_waited_for_no_longer_than_it_may(void) {
   close_connection(c);
 }
 
+static void interrupts(int signal) {
+  (void)signal;
+}
+
+/* From now on a signal comes all the time, by which no system call is begun anew. */
+static timer_t signals(void) {
+  struct sigaction action;
+  struct sigevent event;
+  struct itimerspec often = {{0, 20000000}, {0, 20000000}};
+  timer_t timer;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = interrupts;
+  CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+  memset(&event, 0, sizeof event);
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGUSR1;
+  CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+  CHECK(timer_settime(timer, 0, &often, NULL) == 0);
+  return timer;
+}
+
+static void signals_neither_end_a_wait_nor_prolong_it(void) {
+  kauri_connection_t *sends = connected(), *receives = connected(), *goes_on = connected();
+  doc_t doc = command_new("ping", NULL), bulky = command_new("ping", NULL);
+  kauri_bson_t reply, whole = command_end(&doc, "admin"), large;
+  pid_t server = server_process();
+  timer_t timer;
+  int64_t began;
+  char *text = malloc(1 << 20);
+  memset(text, 'x', (1 << 20) - 1);
+  text[(1 << 20) - 1] = 0;
+  doc_string(&bulky, "comment", text);
+  large = command_end(&bulky, "admin");
+  CHECK(kauri_set_timeout(sends, 500, &error) == KAURI_OK);
+  CHECK(kauri_set_timeout(receives, 500, &error) == KAURI_OK);
+  stop(server);
+  timer = signals();
+  began = milliseconds();
+  CHECK(kauri_command(receives, whole.data, whole.length, &reply, &error) == KAURI_TIMED_OUT);
+  CHECK(milliseconds() - began >= 500);
+  /* Until nothing more can be sent. */
+  do
+    began = milliseconds();
+  while (kauri_send(sends, large.data, large.length, NULL, 0, &error) == KAURI_OK);
+  CHECK(error.status == KAURI_TIMED_OUT && milliseconds() - began >= 500);
+  CHECK(kill(server, SIGCONT) == 0);
+  ping(goes_on);
+  CHECK(timer_delete(timer) == 0);
+  free(text);
+  doc_free(&doc);
+  doc_free(&bulky);
+  close_connection(sends);
+  close_connection(receives);
+  close_connection(goes_on);
+}
+
 /* Waits for a reply that comes when the server goes on. */
 static void *waits(void *connection) {
   kauri_bson_t reply;
@@ -225,6 +281,7 @@ static void a_server_that_is_killed_is_an_error_and_no_signal(void) {
 void failures_tests(void) {
   RUN(connecting_takes_no_longer_than_it_may);
   RUN(a_silent_server_is_waited_for_no_longer_than_it_may);
+  RUN(signals_neither_end_a_wait_nor_prolong_it);
   RUN(a_reply_may_take_longer_than_connecting);
   RUN(two_threads_at_once_are_told);
   RUN(a_server_that_is_killed_is_an_error_and_no_signal);

@@ -95,6 +95,10 @@ static void what_no_message_can_hold_is_refused(void) {
   kauri_bson_t view = doc_end(&doc), three[3] = {view, view, view};
   insert_sent(c, three, 3, KAURI_INVALID_ARGUMENT);
   CHECK(strstr(error.message, "exceeds the maximum of 48000000") != NULL);
+  /* It is not looked at. */
+  three[2].data = (const uint8_t *)"", three[2].length = SIZE_MAX;
+  insert_sent(c, three, 3, KAURI_INVALID_ARGUMENT);
+  CHECK(strstr(error.message, "exceeds the maximum of 48000000") != NULL);
   ping(c);
   doc_free(&doc);
   close_connection(c);
