@@ -185,7 +185,7 @@ kauri_status_t kauri_command(kauri_connection_t *connection, const uint8_t *comm
 
 /*
  * Sends a command, with document sequences or without (NULL, 0; two at most), and does not wait for its reply.
- * Any number may be in flight; each is answered, in order, by one kauri_receive. Documents of 32 KB and more
+ * Any number may be in flight; each is answered, in order, by one kauri_receive. Documents of 64 KB and more
  * go to the transport from where they lie, smaller ones are copied once to go together. What comes in the
  * meantime is kept in memory, so that neither side waits for the other for ever: a sender of very many
  * requests should receive in between.

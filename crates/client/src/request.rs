@@ -6,12 +6,11 @@
 use crate::{ClientError, Result};
 use kauri_base::Error;
 use kauri_bson::Doc;
+use kauri_transport::ring::LARGE_BYTES;
 use kauri_wire::{SEQUENCES_MAX, begin_msg_of, begin_sequence_of, sequence_head_bytes};
 
-/// From this size on copying costs more than a message in pieces.
-const LARGE_BYTES: usize = 32 << 10;
-/// How much that is small is gathered.
-const GATHERED_BYTES_MAX: usize = 64 << 10;
+/// How much that is small is gathered: what RDMA takes at once.
+const GATHERED_BYTES_MAX: usize = 256 << 10;
 
 /// What would be an array of documents in the command, beside it.
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +116,7 @@ mod tests {
             vec![],
             vec![1, 2, 3],
             vec![20_000; 9],
+            vec![60_000; 9],
             vec![5, 40_000, 5, 70_000],
             vec![LARGE_BYTES; 3],
         ] {

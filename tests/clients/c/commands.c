@@ -73,9 +73,9 @@ static size_t small(size_t at) {
   return at % 300;
 }
 
-/* Some on either side of what is copied (32 KB), in no order. */
+/* Some on either side of what is copied (64 KB), in no order. */
 static size_t mixed(size_t at) {
-  static const size_t SIZES[] = {10, 40000, 32700, 32768, 100, 3000, 90000, 1};
+  static const size_t SIZES[] = {10, 40000, 65500, 65536, 100, 3000, 90000, 1};
   return SIZES[at % 8];
 }
 

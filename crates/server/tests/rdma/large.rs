@@ -5,7 +5,7 @@ use crate::raw::Raw;
 use crate::rig::{Server, Way, eventually, find, found, insert, message_to, payload};
 use crate::sessions::start;
 use kauri_bson::{Value, doc};
-use kauri_client::Connection;
+use kauri_client::{Connection, Sequence};
 use kauri_transport::rdma::DialedEnd;
 use kauri_transport::ring::Fabric;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ pub const TESTS: &[crate::Test] = &[
     ("who_lies_about_large_messages_ends_its_own_session", who_lies),
     ("a_large_message_that_nobody_finishes_holds_nothing", nobody_finishes),
     ("large_messages_that_nobody_waits_for_arrive", nobody_waits),
+    ("bulk_inserts_of_small_documents_go_in_pieces", bulk_inserts),
 ];
 
 const LARGE: usize = 12 << 20;
@@ -213,4 +214,19 @@ fn nobody_waits() {
         count.as_doc().value("n").to_i64_saturating() == Some(10)
     });
     eventually("all is given back", || all_is_free(&server));
+}
+
+fn bulk_inserts() {
+    let server = start("bulk", &[]);
+    let mut connection = server.open(Way::Rdma);
+    let text = "x".repeat(1000);
+    let owned: Vec<_> = (0..3000).map(|id| doc! { "_id" => id, "x" => text.as_str() }).collect();
+    let documents: Vec<_> = owned.iter().map(|document| document.as_doc()).collect();
+    let body = doc! { "insert" => "c", "$db" => "test" };
+    let sequences = [Sequence { name: "documents", documents: &documents }];
+    connection.send_request(body.as_doc(), &sequences).unwrap();
+    let reply = connection.receive().unwrap().checked().unwrap();
+    assert_eq!(reply.as_doc().value("n").to_i64_saturating(), Some(3000));
+    let (pieces, frames) = (server.status("rdma.piecesIn"), server.status("rdma.framesIn"));
+    assert!((11..15).contains(&pieces) && frames < pieces + 40, "{pieces} pieces, {frames} frames");
 }
