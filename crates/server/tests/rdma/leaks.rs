@@ -2,7 +2,7 @@
 
 use crate::raw::{Raw, ask_ping, ping};
 use crate::rig::{Server, Way, eventually};
-use crate::sessions::{pinned, start};
+use crate::sessions::start;
 use kauri_bson::doc;
 use std::net::Shutdown;
 use std::time::Instant;
@@ -13,15 +13,19 @@ pub const TESTS: &[crate::Test] =
 /// How many connect; KAURI_TEST_CONNECTS says otherwise.
 const CONNECTS: usize = 300;
 
-/// What sessions use of the device, which must be as before when they have gone.
-pub fn used(server: &Server) -> [i64; 4] {
-    let status = |name: &str| server.status(&format!("rdma.{name}"));
+/// What sessions use of a server's device: bytes they pin, queue pairs, windows; and how many there are.
+/// It must be as before when they have gone. The status tells a count of the section `rdma`.
+pub fn used_of(mut status: impl FnMut(&str) -> i64) -> [i64; 4] {
     [
-        pinned(server),
+        status("verbs.pinnedBytes") - status("pool.bytes"),
         status("verbs.queuePairsCreated") - status("verbs.queuePairsDestroyed"),
         status("verbs.windowsAllocated") - status("verbs.windowsDeallocated"),
         status("sessions"),
     ]
+}
+
+pub fn used(server: &Server) -> [i64; 4] {
+    used_of(|name| server.status(&format!("rdma.{name}")))
 }
 
 /// Every other one connects, changes over, asks once and goes in order; the others go at a step of the
@@ -32,7 +36,7 @@ fn who_goes_at_whatever_step() {
     let server = start("leaks", &[]);
     // Once for each worker, for what stays for good.
     drop([(); 4].map(|()| server.open(Way::Rdma)));
-    eventually("all is given back", || pinned(&server) == 0);
+    eventually("all is given back", || used(&server) == [0; 4]);
     server.until("connections.current", 1);
     let (before, descriptors) = (used(&server), server.descriptors());
     let (watched, switched) = (server.watched(), server.status("rdma.switched"));

@@ -1,5 +1,6 @@
 //! What every transport has to do, done over RDMA.
 
+use crate::leaks::used;
 use crate::rig::{Server, Way, eventually, find, found, insert, suite};
 use kauri_bson::doc;
 
@@ -74,7 +75,7 @@ fn many_sessions() {
 
 /// Bytes that all sessions together pin.
 pub fn pinned(server: &Server) -> i64 {
-    server.status("rdma.verbs.pinnedBytes") - server.status("rdma.pool.bytes")
+    used(server)[0]
 }
 
 /// Bytes that a session pins.

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each program uses its part")]
 
 pub mod liar;
-mod process;
+pub mod process;
 pub mod suite;
 
 pub use process::{Process, eventually};

@@ -5,12 +5,19 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+/// Waits until it is so; it must be within a minute.
 #[track_caller]
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let ends = Instant::now() + Duration::from_secs(60);
+pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
+    within(Duration::from_secs(60), what, is_so);
+}
+
+/// Looks again and again whether it is so, with a pause that leaves what it waits for the processor.
+#[track_caller]
+pub fn within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let ends = Instant::now() + patience;
     while !is_so() {
-        assert!(Instant::now() < ends, "not within a minute: {what}");
-        std::thread::yield_now();
+        assert!(Instant::now() < ends, "not within {patience:?}: {what}");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
