@@ -79,26 +79,23 @@ static size_t mixed(size_t at) {
   return SIZES[at % 8];
 }
 
-static void what_is_inserted_is_found(void) {
+static void are_found(const char *collection, size_t count, size_t (*size)(size_t at)) {
   kauri_connection_t *c = connected();
   batch_t batch;
-  drop(c, "many");
-  batch_fill(&batch, 1000, small);
-  CHECK(number_at(insert(c, "many", &batch), "n") == 1000);
-  all_are_there(c, "many", &batch);
+  drop(c, collection);
+  batch_fill(&batch, count, size);
+  CHECK(number_at(insert(c, collection, &batch), "n") == (int64_t)count);
+  all_are_there(c, collection, &batch);
   batch_free(&batch);
   close_connection(c);
 }
 
+static void what_is_inserted_is_found(void) {
+  are_found("many", 1000, small);
+}
+
 static void documents_of_a_sequence_go_whatever_their_size(void) {
-  kauri_connection_t *c = connected();
-  batch_t batch;
-  drop(c, "mixed");
-  batch_fill(&batch, 203, mixed);
-  CHECK(number_at(insert(c, "mixed", &batch), "n") == 203);
-  all_are_there(c, "mixed", &batch);
-  batch_free(&batch);
-  close_connection(c);
+  are_found("mixed", 203, mixed);
 }
 
 static void an_error_has_the_servers_code_and_the_reply(void) {

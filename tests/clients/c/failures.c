@@ -1,13 +1,11 @@
 /* What becomes of a connection whose server is silent or gone, and of one that two threads use at once. */
 #include "tests.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,19 +54,10 @@ static int64_t milliseconds(void) {
 
 /* A server that accepts and says nothing, ever. */
 static void connecting_takes_no_longer_than_it_may(void) {
-  struct sockaddr_in address;
-  socklen_t length = sizeof address;
-  int listener = socket(AF_INET, SOCK_STREAM, 0);
-  char uri[128];
+  char uri[URI_BYTES];
+  int listener = listening("", uri);
   kauri_connection_t *connection;
-  int64_t began;
-  memset(&address, 0, sizeof address);
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  CHECK(bind(listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(listener, 8) == 0);
-  CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
-  snprintf(uri, sizeof uri, "mongodb://127.0.0.1:%d/", ntohs(address.sin_port));
-  began = milliseconds();
+  int64_t began = milliseconds();
   CHECK(kauri_connect(uri, 300, &connection, &error) == KAURI_TIMED_OUT && connection == NULL);
   CHECK(milliseconds() - began >= 300);
   strcat(uri, "?connectTimeoutMS=200");

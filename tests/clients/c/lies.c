@@ -1,7 +1,6 @@
 /* A server that says what no server says. It is this program's own, over TCP. */
 #include "tests.h"
 
-#include <arpa/inet.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -66,19 +65,11 @@ static void *lies(void *listener) {
 }
 
 static void what_no_server_sends_ends_the_connection(void) {
-  struct sockaddr_in address;
-  socklen_t length = sizeof address;
-  int listener = socket(AF_INET, SOCK_STREAM, 0);
+  char uri[URI_BYTES];
+  int listener = listening("?sharedMemory=off&rdma=off", uri);
   pthread_t thread;
-  char uri[128];
   doc_t doc = command_new("ping", NULL);
   kauri_bson_t reply, whole = command_end(&doc, "admin");
-  memset(&address, 0, sizeof address);
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  CHECK(bind(listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(listener, 8) == 0);
-  CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
-  snprintf(uri, sizeof uri, "mongodb://127.0.0.1:%d/?sharedMemory=off&rdma=off", ntohs(address.sin_port));
   CHECK(pthread_create(&thread, NULL, lies, &listener) == 0);
   for (size_t lie = 0; lie < LIES_COUNT; lie++) {
     kauri_connection_t *c;

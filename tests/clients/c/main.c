@@ -9,6 +9,8 @@
  */
 #include "tests.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { SECONDS_MAX = 600 };
@@ -74,6 +76,19 @@ void ping(kauri_connection_t *connection) {
 
 void close_connection(kauri_connection_t *connection) {
   CHECK(kauri_close(connection) == KAURI_OK);
+}
+
+int listening(const char *options, char uri[URI_BYTES]) {
+  struct sockaddr_in address;
+  socklen_t length = sizeof address;
+  int listener = socket(AF_INET, SOCK_STREAM, 0);
+  memset(&address, 0, sizeof address);
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  CHECK(bind(listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(listener, 8) == 0);
+  CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
+  snprintf(uri, URI_BYTES, "mongodb://127.0.0.1:%d/%s", ntohs(address.sin_port), options);
+  return listener;
 }
 
 int main(int argc, char **argv) {

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { URI_BYTES = 128 };
+
 /* Ends the program if it does not hold. */
 #define CHECK(condition)                                                                           \
   do {                                                                                             \
@@ -49,6 +51,8 @@ doc_t find_one(const char *collection, int32_t id);
 void drop(kauri_connection_t *connection, const char *collection);
 void ping(kauri_connection_t *connection);
 void close_connection(kauri_connection_t *connection);
+/* A socket that listens on this host, and the connection string for it, with these options. */
+int listening(const char *options, char uri[URI_BYTES]);
 
 void arguments_tests(void);
 void commands_tests(void);
