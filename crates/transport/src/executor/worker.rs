@@ -207,3 +207,71 @@ impl Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::io::{IoSource, READ};
+    use crate::executor::rings::{Polled, RingWatch};
+    use crate::executor::{ExecutorOptions, ServiceExecutor};
+    use std::future::poll_fn;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::AtomicU32;
+    use std::sync::mpsc::{Sender, channel};
+
+    /// A ring in which there is always something.
+    struct Busy;
+
+    impl Polled for Busy {
+        fn has_arrivals(&self) -> bool {
+            true
+        }
+
+        fn fall_asleep(&self) -> bool {
+            false
+        }
+
+        fn is_asleep(&self) -> bool {
+            false
+        }
+    }
+
+    async fn serves_a_busy_ring(local: Rc<Local>, served: Arc<AtomicU32>) {
+        let watch = RingWatch::new(Rc::new(Busy), Rc::new(IoSource::new(Arc::default())));
+        loop {
+            local.rings.touch(&watch);
+            poll_fn(|cx| watch.io.poll_ready(cx, READ)).await;
+            watch.io.exhausted(READ);
+            served.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    async fn hears(local: Rc<Local>, socket: UnixStream, report: Sender<()>) {
+        let source = Rc::new(IoSource::new(Arc::default()));
+        local.watch(socket.as_fd(), Rc::clone(&source)).unwrap();
+        poll_fn(|cx| source.poll_ready(cx, READ)).await;
+        report.send(()).unwrap();
+    }
+
+    #[test]
+    fn a_descriptor_is_looked_at_however_busy_rings_are() {
+        let options = ExecutorOptions { workers: 1, spin_us: 0 };
+        let executor = ServiceExecutor::start(&options).unwrap();
+        let (mut tells, socket) = UnixStream::pair().unwrap();
+        let (report, reported) = channel();
+        let served = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&served);
+        executor.workers()[0].spawn(async move {
+            let local = Local::current().unwrap();
+            local.start(Box::pin(hears(Rc::clone(&local), socket, report)));
+            local.start(Box::pin(serves_a_busy_ring(Rc::clone(&local), count)));
+        });
+        while served.load(Ordering::Relaxed) < 2 * RING_TURNS_MAX {
+            std::thread::yield_now();
+        }
+        tells.write_all(&[1]).unwrap();
+        reported.recv_timeout(Duration::from_secs(30)).unwrap();
+    }
+}
