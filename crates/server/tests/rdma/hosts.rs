@@ -22,7 +22,7 @@ const OUTAGE: Duration = Duration::from_secs(3);
 const GIVEN_UP: Duration = Duration::from_secs(20);
 /// Within this the server has noticed that a client's host is gone: its keepalive's 20 s and some.
 const NOTICED: Duration = Duration::from_secs(30);
-/// Between two looks at whether the clients are through, which would take the guest's only processor.
+/// Between two looks of the server's host, which would take its only processor.
 const PAUSE: Duration = Duration::from_millis(200);
 /// The clients' own work; emulation is slow.
 const CLIENTS: Duration = Duration::from_secs(240);
@@ -37,14 +37,11 @@ pub fn server() {
         let reply = connection.command("lab", &count).unwrap();
         reply.as_doc().value("n").to_i64_saturating() == Some(1)
     };
-    within(CLIENTS, "the clients come to their end", || {
-        std::thread::sleep(PAUSE);
-        dying(&mut local)
-    });
+    within(CLIENTS, PAUSE, "the clients come to their end", || dying(&mut local));
     let failures = server.process.told("RDMA session failed");
     assert!(failures >= 1, "the log tells of the reply that did not come through");
     let dead = Instant::now();
-    within(NOTICED, "all is given back", || {
+    within(NOTICED, PAUSE, "all is given back", || {
         local.command("admin", &doc! { "ping" => 1 }).unwrap();
         used(&server) == [0; 4]
     });

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 /// Waits until it is so; it must be within a minute.
 #[track_caller]
 pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
-    within(Duration::from_secs(60), what, is_so);
+    within(Duration::from_secs(60), Duration::from_millis(1), what, is_so);
 }
 
 /// Looks again and again whether it is so, with a pause that leaves what it waits for the processor.
 #[track_caller]
-pub fn within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn within(patience: Duration, pause: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let ends = Instant::now() + patience;
     while !is_so() {
         assert!(Instant::now() < ends, "not within {patience:?}: {what}");
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(pause);
     }
 }
 
