@@ -18,7 +18,7 @@ use kauri_transport::unix::{UnixOptions, UnixTransport};
 use kauri_transport::upgrade::RdmaService;
 use kauri_transport::{
     ClientState, ExecutorOptions, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint,
-    ServiceExecutor, SessionInfo, SessionManager, TransportLayer,
+    ServiceExecutor, SessionInfo, SessionManager, TransportLayer, Tried,
 };
 use kauri_wire::{HEADER_BYTES, Message, MsgWriter};
 use std::error::Error;
@@ -91,6 +91,15 @@ impl Echo {
 impl ServiceEntryPoint for Echo {
     fn start_session(&self, _: &Arc<SessionInfo>) -> Box<dyn ClientState> {
         Box::new(Nothing)
+    }
+
+    fn try_handle(
+        &self,
+        cx: &mut RequestContext<'_>,
+        request: &[u8],
+        reply: &mut ReplyBuf,
+    ) -> Tried {
+        Tried::Done(self.answer(cx.session, request, reply))
     }
 
     fn handle_request<'a>(

@@ -175,18 +175,19 @@ impl<F: Waits> RingWay<F> {
     /// Sends all. What comes meanwhile is kept, so that a server that waits for us goes on.
     pub fn send(&mut self, bytes: &[u8], stream: &Stream) -> Result<()> {
         self.expect(bytes.len());
-        let mut rest = bytes;
+        let (mut rest, mut waits) = (bytes, false);
         loop {
-            let blocked = !self.end.fabric().has_room(true);
+            // To be asked before it is tried: else what changes in between would be waited for.
+            let blocked = waits && !self.end.fabric().has_room(true);
             let sent = self.end.send(rest, &[]);
             rest = rest.get(sent..).unwrap_or_default();
             if rest.is_empty() {
                 return Ok(());
             }
-            if sent > 0 {
-                continue;
+            if waits && sent == 0 {
+                self.wait(For::Credit { blocked }, stream)?;
             }
-            self.wait(For::Credit { blocked }, stream)?;
+            waits = sent == 0;
         }
     }
 
@@ -213,6 +214,8 @@ impl<F: Waits> RingWay<F> {
 
     /// Waits as long as on the stream.
     fn wait(&mut self, what: For, stream: &Stream) -> Result<()> {
+        // Whatever this finds out, a look at what was there before comes first.
+        self.end.fabric().has_arrivals();
         match self.look(what)? {
             true => Ok(()),
             false => self.wait_until(stream.deadline(), what, stream),
@@ -220,26 +223,33 @@ impl<F: Waits> RingWay<F> {
     }
 
     fn wait_until(&mut self, deadline: Deadline, what: For, stream: &Stream) -> Result<()> {
+        if self.looks(what)? {
+            return Ok(());
+        }
         let (began, mut checked) = (Instant::now(), Duration::ZERO);
         loop {
-            for _ in 0..LOOKS_A_CLOCK {
-                if self.end.fabric().has_arrivals() && self.look(what)? {
-                    return Ok(());
-                }
-                std::hint::spin_loop();
-            }
             let waited = began.elapsed();
             let left = deadline.left()?;
-            if waited < self.spin && waited < checked + ALIVE_EACH {
-                continue;
+            if waited >= self.spin || waited >= checked + ALIVE_EACH {
+                checked = waited;
+                let left = if waited < self.spin { Some(Duration::ZERO) } else { left };
+                self.sleep(left, stream)?;
             }
-            checked = waited;
-            let left = if waited < self.spin { Some(Duration::ZERO) } else { left };
-            self.sleep(left, stream)?;
-            if self.look(what)? {
+            if self.look(what)? || self.looks(what)? {
                 return Ok(());
             }
         }
+    }
+
+    /// Looks as often as goes without a look at the clock. Whether it has come.
+    fn looks(&mut self, what: For) -> Result<bool> {
+        for _ in 0..LOOKS_A_CLOCK {
+            if self.end.fabric().has_arrivals() && self.look(what)? {
+                return Ok(true);
+            }
+            std::hint::spin_loop();
+        }
+        Ok(false)
     }
 
     /// Sleeps until something comes, the server ends, or the time is over.

@@ -6,6 +6,7 @@
 use crate::executor::WorkerHandle;
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::rdma::RdmaRefusal;
+use crate::ring::RingCounts;
 use crate::upgrade::{FastTransport, UpgradeStats};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -69,6 +70,18 @@ pub(crate) struct RingStats {
     pub credits_out: Counter,
     pub pieces_in: Counter,
     pub pieces_out: Counter,
+}
+
+impl RingStats {
+    /// Counts what has gone through an end since `before`.
+    pub fn add(&self, now: RingCounts, before: RingCounts) {
+        self.frames_in.add(now.frames_in - before.frames_in);
+        self.frames_out.add(now.frames_out - before.frames_out);
+        self.credits_in.add(now.credits_in - before.credits_in);
+        self.credits_out.add(now.credits_out - before.credits_out);
+        self.pieces_in.add(now.pieces_in - before.pieces_in);
+        self.pieces_out.add(now.pieces_out - before.pieces_out);
+    }
 }
 
 /// What a worker counts.

@@ -87,6 +87,13 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
     }
 }
 
+/// The same for who holds the lock under which alone this is counted.
+pub(crate) fn add_locked(counter: &AtomicU64, n: u64) {
+    if n > 0 {
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+}
+
 /// Counts `n` less.
 pub(crate) fn subtract(counter: &AtomicU64, n: u64) {
     counter.fetch_sub(n, Ordering::Relaxed);

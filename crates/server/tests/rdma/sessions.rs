@@ -1,14 +1,17 @@
 //! What every transport has to do, done over RDMA.
 
 use crate::leaks::used;
-use crate::rig::{Server, Way, eventually, find, found, insert, suite};
+use crate::raw::{Raw, until};
+use crate::rig::{Server, Way, eventually, find, found, insert, message_to, suite};
 use kauri_bson::doc;
+use kauri_transport::rdma::DialedEnd;
 
 pub const TESTS: &[crate::Test] = &[
     ("documents_of_all_sizes", documents_of_all_sizes),
     ("the_same_while_workers_spin", the_same_while_workers_spin),
     ("a_request_and_its_reply_are_one_frame_each", one_frame_each),
     ("many_requests_in_a_row", many_requests_in_a_row),
+    ("a_request_that_comes_while_a_reply_waits", heard_while_a_reply_waits),
     ("a_large_request_and_a_large_reply", a_large_request_and_a_large_reply),
     ("messages_as_large_as_they_may_be", messages_as_large_as_they_may_be),
     ("cursors_errors_and_many_sessions", many_sessions),
@@ -43,6 +46,32 @@ fn one_frame_each() {
 
 fn many_requests_in_a_row() {
     suite::many_requests_in_a_row(&start("row", &[]), Way::Rdma);
+}
+
+/// What is heard while a reply waits for credit is answered when that has gone, though nothing comes then.
+fn heard_while_a_reply_waits() {
+    let server = start("heard", &[]);
+    let mut other = server.open(Way::Tcp);
+    other.command("test", &insert(1, 100_000)).unwrap();
+    let mut raw = Raw::connect(&server);
+    let mut end = raw.switch();
+    let send = |end: &mut DialedEnd, command| {
+        let message = message_to("test", &command);
+        assert_eq!(end.send(&message, &[]), message.len());
+    };
+    send(&mut end, find(1));
+    until("the reply's beginning", || end.look().unwrap().readable);
+    let frames = server.status("rdma.framesIn");
+    send(&mut end, insert(2, 10));
+    server.until("rdma.framesIn", frames + 1);
+    // All that the ring holds is taken at once, and the rest fits into it.
+    let sent = server.status("rdma.framesOut") as u64;
+    until("what the ring holds", || end.look().is_ok() && end.counts().frames_in == sent);
+    assert!(end.receive(&mut Vec::with_capacity(1 << 20)) > 40_000);
+    eventually("the request is carried out", || {
+        let count = other.command("test", &doc! { "count" => "c" }).unwrap();
+        count.as_doc().value("n").to_i64_saturating() == Some(2)
+    });
 }
 
 fn a_large_request_and_a_large_reply() {

@@ -60,36 +60,37 @@ impl Completions {
     }
 
     /// Tells sessions what has completed for them. Whether there was anything.
-    pub fn look(&self, now_ns: u64) -> bool {
-        let came = self.used().is_some_and(|queues| queues.look(now_ns));
-        self.let_go(now_ns);
+    pub fn look(&self) -> bool {
+        let came = self.used().is_some_and(|queues| queues.look());
+        self.let_go();
         came
     }
 
     /// The same, until nothing is left that had completed before.
-    pub fn look_through(&self, now_ns: u64) {
+    pub fn look_through(&self) {
         let full = self.used().map_or(0, |queues| queues.looks_a_queue());
-        let _ = (0..full).take_while(|_| self.look(now_ns)).count();
+        let _ = (0..full).take_while(|_| self.look()).count();
     }
 
     /// Before the worker ends: waits until what lingers is done, but not for long.
     pub fn let_all_go(&self) {
         let ends_ns = monotonic_ns() + FAREWELL_NS_MAX;
         while !self.lingering.borrow().is_empty() && monotonic_ns() < ends_ns {
-            self.look(monotonic_ns());
+            self.look();
             std::thread::yield_now();
         }
     }
 
     /// Before the worker sleeps. False if something has completed, which the sessions were told.
-    pub fn fall_asleep(&self, now_ns: u64) -> bool {
-        let sleeps = self.used().is_none_or(|queues| queues.fall_asleep(now_ns));
-        self.let_go(now_ns);
+    pub fn fall_asleep(&self) -> bool {
+        let sleeps = self.used().is_none_or(|queues| queues.fall_asleep());
+        self.let_go();
         sleeps
     }
 
-    fn let_go(&self, now_ns: u64) {
+    fn let_go(&self) {
         if !self.lingering.borrow().is_empty() {
+            let now_ns = monotonic_ns();
             self.lingering.borrow_mut().retain(|left| !left.is_done(now_ns));
         }
     }

@@ -5,7 +5,7 @@
 //! all hot rings that are waited for fall asleep, so an idle one costs nothing.
 
 use super::io::IoSource;
-use crate::sys::Event;
+use crate::sys::{Event, monotonic_ns};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -39,11 +39,11 @@ impl RingWatch {
     }
 
     /// Tells the session if it waits for what has come.
-    fn look(&self, now_ns: u64) -> bool {
+    fn look(&self) -> bool {
         let comes = self.io.is_awaited() && self.ring.has_arrivals();
         if comes {
             let event = Event { key: 0, readable: true, writable: true, closed: false };
-            self.io.dispatch(event, now_ns);
+            self.io.dispatch(event, monotonic_ns());
         }
         comes
     }
@@ -78,19 +78,22 @@ impl HotRings {
     }
 
     /// Tells sessions that wait for what has come. Whether there were any.
-    pub fn look(&self, now_ns: u64) -> bool {
+    pub fn look(&self) -> bool {
         let rings = self.rings.borrow();
+        if rings.is_empty() {
+            return false;
+        }
         let begin = if self.next.get() < rings.len() { self.next.get() } else { 0 };
         let (before, from) = rings.split_at(begin);
         let some = from.iter().chain(before).take(HOT_MAX);
-        let came = some.fold(false, |any, watch| watch.look(now_ns) | any);
+        let came = some.fold(false, |any, watch| watch.look() | any);
         self.next.set(begin + HOT_MAX.min(rings.len()));
         came
     }
 
     /// Before the worker sleeps: all that are waited for fall asleep. False if something has come, which
     /// the sessions were told.
-    pub fn fall_asleep(&self, now_ns: u64) -> bool {
+    pub fn fall_asleep(&self) -> bool {
         let mut came = false;
         let mut rings = self.rings.borrow_mut();
         let crowded = rings.len() > HOT_MAX;
@@ -99,7 +102,7 @@ impl HotRings {
                 return true;
             }
             if !watch.ring.is_asleep() && !watch.ring.fall_asleep() {
-                watch.look(now_ns);
+                watch.look();
                 came = true;
                 return true;
             }
@@ -161,38 +164,38 @@ mod tests {
         let (hot, rings) = hot(5 * HOT_MAX, true);
         for (fake, watch) in &rings {
             fake.arrived.set(true);
-            let looks = (1..=5).find(|_| hot.look(1));
+            let looks = (1..=5).find(|_| hot.look());
             assert!(looks.is_some(), "it was not found in five looks");
             fake.arrived.set(false);
             watch.io.exhausted(READ);
         }
         rings.iter().for_each(|(fake, _)| fake.arrived.set(true));
-        hot.look(2);
-        assert_eq!(rings.iter().filter(|(_, watch)| watch.io.ready_ns() == 2).count(), HOT_MAX);
+        hot.look();
+        assert_eq!(rings.iter().filter(|(_, watch)| watch.io.is_ready(READ)).count(), HOT_MAX);
     }
 
     #[test]
     fn all_that_are_awaited_fall_asleep_unless_something_has_come() {
         let (hot, rings) = hot(2 * HOT_MAX, true);
-        assert!(hot.fall_asleep(1));
+        assert!(hot.fall_asleep());
         assert!(rings.iter().all(|(fake, _)| fake.asleep.get()));
         assert!(hot.is_empty(), "more than are looked into");
         let (fake, watch) = &rings[7];
         hot.touch(watch);
         fake.asleep.set(false);
         fake.arrived.set(true);
-        assert!(!hot.fall_asleep(3));
-        assert_eq!(watch.io.ready_ns(), 3, "its session was told");
+        assert!(!hot.fall_asleep());
+        assert!(watch.io.is_ready(READ), "its session was told");
     }
 
     #[test]
     fn an_idle_ring_is_hot_no_more_and_a_busy_one_is_left_alone() {
         let (idle, _rings) = hot(1, true);
-        (0..=IDLE_SLEEPS_MAX).for_each(|_| assert!(idle.fall_asleep(1)));
+        (0..=IDLE_SLEEPS_MAX).for_each(|_| assert!(idle.fall_asleep()));
         assert!(idle.is_empty());
         let (busy, rings) = hot(1, false);
         rings[0].0.arrived.set(true);
-        assert!(busy.fall_asleep(1), "nobody waits for it");
-        assert!(!busy.look(1) && !busy.is_empty() && !rings[0].0.asleep.get());
+        assert!(busy.fall_asleep(), "nobody waits for it");
+        assert!(!busy.look() && !busy.is_empty() && !rings[0].0.asleep.get());
     }
 }

@@ -21,10 +21,10 @@ use std::time::Duration;
 const EVENTS_MAX: usize = 256;
 /// Ticks in a row without a look at epoll, while tick-end hooks keep waking tasks.
 const TICKS_MAX: usize = 4;
-/// Turns in a row that are the rings' alone, when there is always something.
-const RING_TURNS_MAX: u32 = 16;
 /// While there are rings to look into, epoll is asked once in so many looks: it costs a system call.
-const SPINS_AN_EPOLL: u32 = 32;
+const LOOKS_AN_EPOLL: u32 = 32;
+/// And the clock, and whether there is anything else to do, once in so many.
+const LOOKS_A_CLOCK: u32 = 8;
 /// The event key of the worker's own eventfd.
 const EVENTFD_KEY: Key = u64::MAX;
 
@@ -35,8 +35,17 @@ pub(super) struct Worker {
     spin_time: SpinTime,
     /// When there was nothing left to do; 0: there was something all along.
     idle_since_ns: u64,
-    /// Times in a row that rings had something and epoll was not asked.
-    ring_turns: u32,
+    /// Looks into rings since epoll was asked.
+    looks: u32,
+}
+
+/// What spinning has found.
+enum Found {
+    Nothing,
+    /// Something in the rings: all else can wait.
+    InRings,
+    /// Events, or something else to do.
+    Other,
 }
 
 impl Worker {
@@ -49,7 +58,7 @@ impl Worker {
             events: EventList::new(EVENTS_MAX),
             spin_time: SpinTime::new(0),
             idle_since_ns: 0,
-            ring_turns: 0,
+            looks: 0,
         })
     }
 
@@ -72,30 +81,25 @@ impl Worker {
 
     /// Waits for events, mail or timers, and queues the tasks that they wake.
     fn wait(&mut self) -> io::Result<()> {
-        let shared = Arc::clone(&self.local.shared);
-        let stats = &shared.stats;
-        if self.looks_into_rings() && self.turn_to_rings() {
+        if self.looks_into_rings() && self.look_into_rings() && self.rings_come_first() {
             return Ok(());
         }
-        let mut polled = false;
-        if self.local.runnable() == 0 {
-            polled = self.spin()?;
+        let found = if self.local.runnable() == 0 { self.spin()? } else { Found::Nothing };
+        if let Found::InRings = found {
+            return Ok(());
         }
-        if !polled {
+        let shared = Arc::clone(&self.local.shared);
+        if let Found::Nothing = found {
             let sleeps = self.local.runnable() == 0
-                && self.local.rings.fall_asleep(monotonic_ns())
-                && self.local.completions.fall_asleep(monotonic_ns())
+                && self.local.rings.fall_asleep()
+                && self.local.completions.fall_asleep()
                 && shared.fall_asleep();
             let timeout = if sleeps { self.until_next_timer() } else { Some(Duration::ZERO) };
-            self.local.epoll.wait(&mut self.events, timeout)?;
-            stats.waits.add(1);
+            self.ask_epoll(timeout)?;
             shared.wake_up();
         }
         let now_ns = monotonic_ns();
-        if self.idle_since_ns > 0 {
-            self.spin_time.came_after(now_ns - self.idle_since_ns);
-            self.idle_since_ns = 0;
-        }
+        self.note_end_of_idling(now_ns);
         for event in self.events.iter() {
             if event.key == EVENTFD_KEY {
                 shared.event.reset();
@@ -124,19 +128,29 @@ impl Worker {
     }
 
     /// Looks into the hot rings and the completion queues. Whether something came.
-    fn look_into_rings(&self, now_ns: u64) -> bool {
-        self.local.rings.look(now_ns) | self.local.completions.look(now_ns)
+    fn look_into_rings(&mut self) -> bool {
+        self.looks += 1;
+        self.local.rings.look() | self.local.completions.look()
     }
 
-    /// The same. True if something came there, so that epoll can wait; but not for long.
-    fn turn_to_rings(&mut self) -> bool {
-        let came = self.look_into_rings(monotonic_ns());
-        self.ring_turns = if came { self.ring_turns + 1 } else { 0 };
-        if self.ring_turns > RING_TURNS_MAX || self.local.shared.is_called() {
-            self.ring_turns = 0;
-            return false;
+    /// Whether what came in rings is dealt with before anything else is looked for: not for long, and not
+    /// before what others want.
+    fn rings_come_first(&self) -> bool {
+        self.looks < LOOKS_AN_EPOLL && !self.local.shared.is_called()
+    }
+
+    fn ask_epoll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.looks = 0;
+        self.local.epoll.wait(&mut self.events, timeout)?;
+        self.local.shared.stats.waits.add(1);
+        Ok(())
+    }
+
+    fn note_end_of_idling(&mut self, now_ns: u64) {
+        if self.idle_since_ns > 0 {
+            self.spin_time.came_after(now_ns.saturating_sub(self.idle_since_ns));
+            self.idle_since_ns = 0;
         }
-        came
     }
 
     fn until_next_timer(&self) -> Option<Duration> {
@@ -146,44 +160,47 @@ impl Worker {
         }
     }
 
-    /// Looks for events without sleeping for as long as the setting says and it pays. True if it found any,
-    /// or anything else to do.
-    fn spin(&mut self) -> io::Result<bool> {
+    /// Looks for events without sleeping for as long as the setting says and it pays.
+    fn spin(&mut self) -> io::Result<Found> {
         let spin_us = self.executor.spin_us.load(Ordering::Relaxed);
         if spin_us == 0 {
-            return Ok(false);
+            return Ok(Found::Nothing);
         }
         self.idle_since_ns = monotonic_ns();
         let spin_ns = self.spin_time.allowed_ns(spin_us.saturating_mul(1000));
         if spin_ns == 0 {
-            return Ok(false);
+            return Ok(Found::Nothing);
         }
-        let shared = &self.local.shared;
+        let shared = Arc::clone(&self.local.shared);
         let end_ns = self.idle_since_ns.saturating_add(spin_ns);
         self.events.clear();
-        let epoll_each = if self.looks_into_rings() { SPINS_AN_EPOLL } else { 1 };
+        let rings = self.looks_into_rings();
         for spins in 1u32.. {
             shared.stats.spins.add(1);
+            let came = rings && self.look_into_rings();
+            if came && self.rings_come_first() {
+                shared.stats.spin_hits.add(1);
+                self.note_end_of_idling(monotonic_ns());
+                return Ok(Found::InRings);
+            }
+            if !rings || self.looks >= LOOKS_AN_EPOLL {
+                self.ask_epoll(Some(Duration::ZERO))?;
+            } else if !came && !spins.is_multiple_of(LOOKS_A_CLOCK) {
+                std::hint::spin_loop();
+                continue;
+            }
             let now_ns = monotonic_ns();
-            if self.look_into_rings(now_ns) {
+            let deadline_ns = shared.next_deadline_ns();
+            if came || !self.events.is_empty() || shared.is_called() || deadline_ns <= now_ns {
                 shared.stats.spin_hits.add(1);
-                return Ok(true);
-            }
-            if spins.is_multiple_of(epoll_each) {
-                self.local.epoll.wait(&mut self.events, Some(Duration::ZERO))?;
-                shared.stats.waits.add(1);
-            }
-            if !self.events.is_empty() || shared.is_called() || shared.next_deadline_ns() <= now_ns
-            {
-                shared.stats.spin_hits.add(1);
-                return Ok(true);
+                return Ok(Found::Other);
             }
             if now_ns >= end_ns {
-                return Ok(false);
+                return Ok(Found::Nothing);
             }
             std::hint::spin_loop();
         }
-        Ok(false)
+        Ok(Found::Nothing)
     }
 
     fn run_ready(&self) {
@@ -214,6 +231,7 @@ mod tests {
     use crate::executor::io::{IoSource, READ};
     use crate::executor::rings::{Polled, RingWatch};
     use crate::executor::{ExecutorOptions, ServiceExecutor};
+    use std::cell::Cell;
     use std::future::poll_fn;
     use std::io::Write;
     use std::os::fd::AsFd;
@@ -221,12 +239,16 @@ mod tests {
     use std::sync::atomic::AtomicU32;
     use std::sync::mpsc::{Sender, channel};
 
-    /// A ring in which there is always something.
-    struct Busy;
+    /// A ring in which there is something at every so manieth look.
+    struct Busy {
+        each: u32,
+        looks: Cell<u32>,
+    }
 
     impl Polled for Busy {
         fn has_arrivals(&self) -> bool {
-            true
+            self.looks.set(self.looks.get() + 1);
+            self.looks.get().is_multiple_of(self.each)
         }
 
         fn fall_asleep(&self) -> bool {
@@ -238,8 +260,9 @@ mod tests {
         }
     }
 
-    async fn serves_a_busy_ring(local: Rc<Local>, served: Arc<AtomicU32>) {
-        let watch = RingWatch::new(Rc::new(Busy), Rc::new(IoSource::new(Arc::default())));
+    async fn serves_a_busy_ring(local: Rc<Local>, each: u32, served: Arc<AtomicU32>) {
+        let ring = Rc::new(Busy { each, looks: Cell::new(0) });
+        let watch = RingWatch::new(ring, Rc::new(IoSource::new(Arc::default())));
         loop {
             local.rings.touch(&watch);
             poll_fn(|cx| watch.io.poll_ready(cx, READ)).await;
@@ -257,7 +280,13 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_looked_at_however_busy_rings_are() {
-        let options = ExecutorOptions { workers: 1, spin_us: 0 };
+        for (each, spin_us) in [(1, 0), (1, 1_000_000), (4, 1_000_000)] {
+            hears_beside_a_busy_ring(each, spin_us);
+        }
+    }
+
+    fn hears_beside_a_busy_ring(each: u32, spin_us: u64) {
+        let options = ExecutorOptions { workers: 1, spin_us };
         let executor = ServiceExecutor::start(&options).unwrap();
         let (mut tells, socket) = UnixStream::pair().unwrap();
         let (report, reported) = channel();
@@ -266,9 +295,9 @@ mod tests {
         executor.workers()[0].spawn(async move {
             let local = Local::current().unwrap();
             local.start(Box::pin(hears(Rc::clone(&local), socket, report)));
-            local.start(Box::pin(serves_a_busy_ring(Rc::clone(&local), count)));
+            local.start(Box::pin(serves_a_busy_ring(Rc::clone(&local), each, count)));
         });
-        while served.load(Ordering::Relaxed) < 2 * RING_TURNS_MAX {
+        while served.load(Ordering::Relaxed) < 2 * LOOKS_AN_EPOLL {
             std::thread::yield_now();
         }
         tells.write_all(&[1]).unwrap();

@@ -14,6 +14,7 @@ use kauri_verbs::{
     Access, Completion, CompletionQueue, Device, Error, MemoryRegion, ProtectionDomain, QueuePair,
     Result, Verbs, choose_gid,
 };
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -61,8 +62,18 @@ impl Dialer {
         let zone_bytes = Arc::clone(&self.zone_bytes);
         // Fewer READs than the server asks at once would be more than the device takes.
         let may_offer = self.device.limits()?.reads_incoming_max >= READS_MAX;
-        let fabric = DialedFabric { fabric, zones: None, domain, zone_bytes, may_offer, queue };
-        Ok(Dialing { fabric })
+        Ok(Dialing {
+            fabric: DialedFabric {
+                fabric,
+                zones: None,
+                domain,
+                zone_bytes,
+                may_offer,
+                queue,
+                taken: RefCell::new([Completion::EMPTY; BATCH]),
+                fresh: Cell::new(false),
+            },
+        })
     }
 }
 
@@ -102,6 +113,10 @@ pub struct DialedFabric {
     /// Whether the server takes zones.
     may_offer: bool,
     queue: CompletionQueue,
+    /// Where completions are taken to.
+    taken: RefCell<[Completion; BATCH]>,
+    /// Whether what has completed was taken since immediates were heard to the end.
+    fresh: Cell<bool>,
 }
 
 /// Memory that pieces of large messages go through.
@@ -162,14 +177,15 @@ impl std::fmt::Debug for DialedFabric {
 impl DialedFabric {
     /// Takes what has completed. Whether there was anything.
     fn take(&self) -> bool {
-        let mut taken = [Completion::EMPTY; BATCH];
-        let count = self.queue.poll(&mut taken).unwrap_or(0);
+        let mut taken = self.taken.borrow_mut();
+        let count = self.queue.poll(&mut *taken).unwrap_or(0);
         taken.iter().take(count).for_each(|one| self.fabric.mailbox().deliver(one, 0));
         count > 0
     }
 
     /// Whether something has happened that was not looked at yet.
     pub fn has_arrivals(&self) -> bool {
+        self.fresh.set(true);
         self.take() || self.fabric.mailbox().has_news()
     }
 
@@ -213,10 +229,12 @@ impl Fabric for DialedFabric {
     }
 
     fn next_immediate(&mut self) -> Option<u32> {
-        self.fabric.next_immediate().or_else(|| {
-            self.take();
-            self.fabric.next_immediate()
-        })
+        let next = self.fabric.next_immediate();
+        if next.is_some() || self.fresh.take() {
+            return next;
+        }
+        self.take();
+        self.fabric.next_immediate()
     }
 
     fn read(&self, offset: u32, bytes: u32, into: &mut Vec<u8>) {

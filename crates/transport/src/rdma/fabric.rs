@@ -18,6 +18,9 @@ use std::sync::Arc;
 
 /// Bytes of the largest frame.
 const FRAME_BYTES_MAX: u32 = RING_BYTES / 4;
+/// If at most so many requests may not have completed there is room for another, besides the one that binds
+/// the window, the one that finishes and those that are reserved.
+const SENDS_FEW: u64 = (SENDS_MAX - SENDS_RESERVED) as u64 - 3;
 /// Empty receives are told apart by nothing.
 const RECEIVE_ID: u64 = 0;
 
@@ -33,7 +36,7 @@ pub struct RdmaFabric {
     /// The ring that this side writes into.
     peer: RemoteAddress,
     mailbox: Arc<Mailbox>,
-    /// The number of the newest send.
+    /// The number of the newest send request.
     sends: u64,
     /// Sends, and bytes of the staging area, since the last send that completes visibly.
     quiet_sends: u32,
@@ -136,7 +139,7 @@ impl RdmaFabric {
         }
         let place = self.staging.take(length, self.sends).ok_or(kauri_verbs::Error::QueueFull)?;
         let mut at = place as usize;
-        for part in parts {
+        for part in parts.iter().filter(|part| !part.is_empty()) {
             self.memory.write(at, part)?;
             at += part.len();
         }
@@ -174,24 +177,20 @@ impl RdmaFabric {
         Ok(())
     }
 
-    /// The number of the next send.
-    pub(super) fn next_send(&self) -> u64 {
-        self.sends + 1
-    }
-
     /// Whether a piece can be sent or fetched, with the send requests that are kept left over.
     pub(super) fn takes_piece(&self) -> bool {
         self.failure().is_none() && self.pair.room().0 > SENDS_RESERVED as usize + 2
     }
 
-    /// Writes `piece` to a place of the peer's, and then a frame that tells of it. Completes visibly.
+    /// Writes `piece` to a place of the peer's, and then a frame that tells of it. Completes visibly. The
+    /// send's number.
     pub(super) fn send_piece(
         &mut self,
         piece: Part<'_>,
         to: RemoteAddress,
         frame: FrameToWrite<'_>,
-    ) {
-        self.sends += 1;
+    ) -> u64 {
+        self.sends += 2;
         let posted = self.stage(&frame.parts).and_then(|staged| {
             let write = Operation::Write { from: Source::Region(piece), to };
             let write = SendRequest::new(self.sends, write).unsignalled();
@@ -200,6 +199,7 @@ impl RdmaFabric {
         });
         (self.quiet_sends, self.quiet_bytes) = (0, 0);
         self.fail_unless(posted);
+        self.sends
     }
 
     /// Begins to read a piece from a place of the peer's. Completes visibly. The send's number.
@@ -235,11 +235,11 @@ impl RdmaFabric {
 
 impl Fabric for RdmaFabric {
     fn has_room(&mut self, for_bytes: bool) -> bool {
-        self.staging.completed(self.mailbox.sent());
-        let (sends, _) = self.pair.room();
-        let reserved = if for_bytes { SENDS_RESERVED } else { 0 };
+        let sent = self.mailbox.sent();
+        self.staging.completed(sent);
+        let reserved = if for_bytes { SENDS_RESERVED as usize } else { 0 };
         self.failure().is_none()
-            && sends > reserved as usize
+            && (self.sends - sent <= SENDS_FEW || self.pair.room().0 > reserved)
             && (!for_bytes || self.staging.fits(FRAME_BYTES_MAX))
     }
 

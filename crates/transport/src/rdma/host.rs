@@ -320,7 +320,7 @@ impl RdmaHost {
         let began_ns = monotonic_ns();
         while !fabric.mailbox().is_bound() {
             let now_ns = monotonic_ns();
-            queues.look(now_ns);
+            queues.look();
             if fabric.mailbox().failure().is_some() || now_ns - began_ns > BIND_NS_MAX {
                 return Err(kauri_verbs::Error::WindowState);
             }

@@ -130,8 +130,7 @@ impl Fabric for HostedFabric {
         let Ok(part) = chunk.fill(piece).and_then(|()| chunk.part(length)) else {
             return self.fabric.fail();
         };
-        let number = self.fabric.next_send();
-        self.fabric.send_piece(part, within(landing, at), frame);
+        let number = self.fabric.send_piece(part, within(landing, at), frame);
         // Its completion is delivered by this thread, or later than this.
         self.fabric.mailbox().lend(number, chunk);
     }

@@ -1,9 +1,12 @@
 //! What has completed for one session: who takes completions off their queue puts it here, and the
 //! session's fabric takes it out.
+//!
+//! What is asked for often can be read without the lock. It changes under it.
 
 use super::pool::Chunk;
 use kauri_verbs::{Completion, CompletionKind, Status};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
@@ -11,22 +14,26 @@ use std::task::{Context, Waker};
 #[derive(Debug, Default)]
 pub struct Mailbox {
     state: Mutex<State>,
+    /// How many immediates nobody has heard.
+    unheard: AtomicUsize,
+    /// The number of the newest send that is known to have completed.
+    sent: AtomicU64,
+    /// Whether there is a failure.
+    failed: AtomicBool,
+    /// When the newest completion was taken.
+    taken_ns: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// What the peer has told and nobody has heard. Bounded by the receives that are posted.
     immediates: VecDeque<u32>,
-    /// The number of the newest send that is known to have completed.
-    sent: u64,
     bound: bool,
     /// What sends of these numbers are sent from.
     lent: VecDeque<(u64, Chunk)>,
     failure: Option<&'static str>,
     /// Who waits for the next completion.
     waker: Option<Waker>,
-    /// When the newest completion was taken.
-    taken_ns: u64,
 }
 
 impl Mailbox {
@@ -37,14 +44,15 @@ impl Mailbox {
     /// Takes a completion of the session's queue pair in, and wakes who waits for it.
     pub fn deliver(&self, completion: &Completion, now_ns: u64) {
         let mut state = self.lock();
-        state.taken_ns = now_ns;
+        self.taken_ns.store(now_ns, Ordering::Relaxed);
         match (completion.status, completion.kind, completion.immediate) {
             (Status::Success, CompletionKind::ReceiveImmediate, Some(immediate)) => {
                 state.immediates.push_back(immediate);
+                self.unheard.store(state.immediates.len(), Ordering::Release);
             }
             // They complete in their order, whatever they are.
             (Status::Success, CompletionKind::Write | CompletionKind::Read, _) => {
-                state.sent = completion.id;
+                self.sent.store(completion.id, Ordering::Release);
             }
             (Status::Success, CompletionKind::BindWindow, _) => state.bound = true,
             (Status::Success, ..) => {
@@ -56,8 +64,9 @@ impl Mailbox {
                 state.failure = if unknown { Some(reason(status)) } else { state.failure };
             }
         }
+        self.failed.store(state.failure.is_some(), Ordering::Release);
         let back = match completion.kind {
-            CompletionKind::Write | CompletionKind::Read => {
+            CompletionKind::Write | CompletionKind::Read if !state.lent.is_empty() => {
                 let done = state.lent.partition_point(|(number, _)| *number <= completion.id);
                 state.lent.drain(..done).collect()
             }
@@ -88,18 +97,23 @@ impl Mailbox {
 
     /// The next immediate that the peer has told.
     pub fn next_immediate(&self) -> Option<u32> {
-        self.lock().immediates.pop_front()
+        if self.unheard.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut state = self.lock();
+        let next = state.immediates.pop_front();
+        self.unheard.store(state.immediates.len(), Ordering::Release);
+        next
     }
 
     /// Whether there is one, or nothing comes any more.
     pub fn has_news(&self) -> bool {
-        let state = self.lock();
-        !state.immediates.is_empty() || state.failure.is_some()
+        self.unheard.load(Ordering::Acquire) > 0 || self.failed.load(Ordering::Acquire)
     }
 
     /// The number of the newest send that is known to have completed.
     pub fn sent(&self) -> u64 {
-        self.lock().sent
+        self.sent.load(Ordering::Acquire)
     }
 
     /// Whether the window is bound.
@@ -109,7 +123,7 @@ impl Mailbox {
 
     /// Why the queue pair has failed, if it has.
     pub fn failure(&self) -> Option<&'static str> {
-        self.lock().failure
+        if self.failed.load(Ordering::Acquire) { self.lock().failure } else { None }
     }
 
     /// Has the task woken by the next completion.
@@ -122,7 +136,7 @@ impl Mailbox {
 
     /// When the newest completion was taken.
     pub fn taken_ns(&self) -> u64 {
-        self.lock().taken_ns
+        self.taken_ns.load(Ordering::Relaxed)
     }
 }
 

@@ -6,6 +6,7 @@
 use super::mailbox::Mailbox;
 use super::{COMPLETIONS, SESSIONS_A_QUEUE};
 use crate::executor::slab::{Key, Slab};
+use crate::sys::monotonic_ns;
 use kauri_verbs::{Completion, CompletionQueue, Device, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -90,7 +91,7 @@ impl WorkerQueues {
     }
 
     /// Takes what has completed. Whether there was anything for anybody.
-    pub fn look(&self, now_ns: u64) -> bool {
+    pub fn look(&self) -> bool {
         let mut state = self.lock();
         let State { queues, mailboxes, taken } = &mut *state;
         let mut any = false;
@@ -98,6 +99,10 @@ impl WorkerQueues {
             for _ in 0..BATCHES_MAX {
                 // A queue that can't be polled any more tells nothing: its sessions end by their sockets.
                 let count = queue.poll(taken).unwrap_or(0);
+                if count == 0 {
+                    break;
+                }
+                let now_ns = monotonic_ns();
                 for completion in taken.iter().take(count) {
                     if let Some(mailbox) = mailboxes.get(completion.queue_pair) {
                         mailbox.deliver(completion, now_ns);
@@ -114,10 +119,10 @@ impl WorkerQueues {
 
     /// From now on the queues report what completes. False: something had completed already, and was
     /// taken.
-    pub fn fall_asleep(&self, now_ns: u64) -> bool {
+    pub fn fall_asleep(&self) -> bool {
         // One that can't be armed is no reason to spin for ever.
         self.lock().queues.iter().for_each(|queue| drop(queue.arm()));
-        !self.look(now_ns)
+        !self.look()
     }
 
     /// Takes the report of a queue that was watched.

@@ -193,6 +193,17 @@ impl<F: Fabric> RingEnd<F> {
         }
     }
 
+    /// Whether there is nothing to do before something comes: all was received and the peer told of it, and
+    /// nothing has failed.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && !self.owes_credit() && self.fabric.failure().is_none()
+    }
+
+    fn owes_credit(&self) -> bool {
+        let zone_owes = self.zones.as_ref().is_some_and(|(zone, _)| zone.owes_credit());
+        zone_owes || self.receiver.owes_credit()
+    }
+
     /// What has gone through.
     pub fn counts(&self) -> RingCounts {
         self.counts

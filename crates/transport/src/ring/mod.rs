@@ -119,9 +119,9 @@ fn place(bytes: u32, position: u64, length: u32) -> (u32, u64) {
     (offset, start + u64::from(length.next_multiple_of(FRAME_ALIGN)))
 }
 
-/// The offset of a position, and how many bytes follow there.
+/// The offset of a position, and how many bytes follow there. A ring's size, and a zone's, is a power of two.
 fn to_end(bytes: u32, position: u64) -> (u32, u32) {
-    let at = (position % u64::from(bytes)) as u32;
+    let at = position as u32 & (bytes - 1);
     (at, bytes - at)
 }
 

@@ -14,9 +14,8 @@ use crate::executor::slab::Key;
 use crate::liveness::Liveness;
 use crate::rdma::{Mailbox, RdmaMembership};
 use crate::reply::SendNow;
-use crate::ring::{PROBE_BYTES, RingError};
+use crate::ring::{PROBE_BYTES, RingCounts, RingError};
 use crate::shared_memory::SharedFabric;
-use crate::stats::RingStats;
 use crate::stream::socket::StreamSocket;
 use crate::sys::monotonic_ns;
 use crate::upgrade::{FastTransport, Offer, ServerEnd, ServerFabric, UpgradeCounts, UpgradeStats};
@@ -32,33 +31,42 @@ const LINGER_NS_MAX: u64 = 10_000_000_000;
 
 /// The server's end of a ring, for its session and for replies that leave early.
 pub(crate) struct RingSocket {
-    end: Mutex<ServerEnd>,
+    end: Mutex<CountedEnd>,
     transport: FastTransport,
     /// Why it can't go on. Kept for whoever looks next.
     error: Mutex<Option<RingError>>,
     broken: AtomicBool,
+    /// Whether there is nothing to do at this end before something comes.
+    idle: AtomicBool,
     worker: Arc<WorkerShared>,
 }
 
+/// An end, and how much of what has gone through it the worker has counted.
+struct CountedEnd {
+    end: ServerEnd,
+    counted: RingCounts,
+}
+
 impl RingSocket {
-    fn end(&self) -> MutexGuard<'_, ServerEnd> {
+    fn lock(&self) -> MutexGuard<'_, CountedEnd> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts what `work` moves through the ring.
+    /// Asks the end something that changes nothing.
+    fn ask<R>(&self, what: impl FnOnce(&mut ServerEnd) -> R) -> R {
+        what(&mut self.lock().end)
+    }
+
+    /// Counts what `work` moves through the ring. Whatever changes the end goes this way.
     fn counted<R>(&self, work: impl FnOnce(&mut ServerEnd) -> R) -> R {
-        let mut end = self.end();
-        let before = end.counts();
-        let result = work(&mut end);
-        let after = end.counts();
-        let RingStats { frames_in, frames_out, credits_in, credits_out, pieces_in, pieces_out } =
-            self.worker.stats.rings(self.transport);
-        frames_in.add(after.frames_in - before.frames_in);
-        frames_out.add(after.frames_out - before.frames_out);
-        credits_in.add(after.credits_in - before.credits_in);
-        credits_out.add(after.credits_out - before.credits_out);
-        pieces_in.add(after.pieces_in - before.pieces_in);
-        pieces_out.add(after.pieces_out - before.pieces_out);
+        let mut guard = self.lock();
+        let result = work(&mut guard.end);
+        let (now, before) = (guard.end.counts(), guard.counted);
+        if now != before {
+            guard.counted = now;
+            self.worker.stats.rings(self.transport).add(now, before);
+        }
+        self.idle.store(guard.end.is_idle(), Ordering::Relaxed);
         result
     }
 
@@ -87,10 +95,10 @@ impl RingSocket {
 
     /// Whether the peer has all that was sent, or will never have it.
     fn is_flushed(&self) -> bool {
-        match self.end().fabric() {
+        self.ask(|end| match end.fabric() {
             ServerFabric::Shared(_) => true,
             ServerFabric::Rdma(fabric) => fabric.base().is_flushed(),
-        }
+        })
     }
 
     fn note(&self, error: RingError) {
@@ -118,10 +126,10 @@ struct Arrivals(Arc<RingSocket>);
 
 impl Arrivals {
     fn of(&self, ask: impl FnOnce(&SharedFabric) -> bool) -> bool {
-        match self.0.end().fabric() {
+        self.0.ask(|end| match end.fabric() {
             ServerFabric::Shared(fabric) => ask(fabric),
             ServerFabric::Rdma(_) => false,
-        }
+        })
     }
 }
 
@@ -196,10 +204,11 @@ impl Crossing {
             ServerFabric::Rdma(fabric) => Err(Arc::clone(fabric.base().mailbox())),
         };
         let socket = Arc::new(RingSocket {
-            end: Mutex::new(end),
+            end: Mutex::new(CountedEnd { end, counted: RingCounts::default() }),
             transport,
             error: Mutex::default(),
             broken: AtomicBool::new(false),
+            idle: AtomicBool::new(false),
             worker: Arc::clone(&local.shared),
         });
         let news = match bell {
@@ -225,9 +234,11 @@ impl Crossing {
     /// Ends the session: its stream ends when the peer has all that was sent through the ring, so that
     /// the end does not overtake it.
     pub fn close(&mut self, stream: &Arc<StreamSocket>) {
-        if let ServerFabric::Rdma(fabric) = self.socket.end().fabric() {
-            fabric.base().finish();
-        }
+        self.socket.counted(|end| {
+            if let ServerFabric::Rdma(fabric) = end.fabric() {
+                fabric.base().finish();
+            }
+        });
         if self.socket.is_flushed() {
             return stream.shutdown();
         }
@@ -276,18 +287,29 @@ impl Crossing {
         wanted: usize,
     ) -> Poll<Result<(), RingError>> {
         self.touch();
-        let readable = self.look()?;
+        if self.hears_nothing() {
+            return self.wait(cx, READ);
+        }
         // What nobody waits for is not fetched: it would hold memory that all share.
-        let mut end = self.socket.end();
-        end.fetch(wanted, cx.waker());
-        if readable {
-            return Poll::Ready(Ok(()));
+        let mut failure = None;
+        let readable = self.look_and(|end| {
+            end.fetch(wanted, cx.waker());
+            failure = end.failure();
+        })?;
+        match failure {
+            _ if readable => Poll::Ready(Ok(())),
+            Some(why) => Poll::Ready(Err(RingError::Fabric(why))),
+            None => self.wait(cx, READ),
         }
-        if let Some(why) = end.failure() {
-            return Poll::Ready(Err(RingError::Fabric(why)));
+    }
+
+    /// Whether there is nothing to do and nothing has come, as far as can be told without looking into the ring.
+    fn hears_nothing(&self) -> bool {
+        let idle = self.socket.idle.load(Ordering::Relaxed) && self.socket.check().is_ok();
+        match &self.news {
+            News::Watched { .. } => false,
+            News::Delivered(mailbox) => idle && !mailbox.has_news(),
         }
-        drop(end);
-        self.wait(cx, READ)
     }
 
     fn touch(&self) {
@@ -316,16 +338,26 @@ impl Crossing {
 
     /// Takes note of what has come. Whether there are bytes of the stream.
     pub fn look(&self) -> Result<bool, RingError> {
+        self.look_and(|_| ())
+    }
+
+    /// The same, and `then` does something more with the end if it is in order.
+    fn look_and(&self, then: impl FnOnce(&mut ServerEnd)) -> Result<bool, RingError> {
         self.stop_waiting();
         self.socket.check()?;
-        let (event, came) = self.socket.counted(|end| (end.look(), end.counts().frames_in > 0));
-        self.used.set(self.used.get() || came);
-        let event = event?;
+        let event = self.socket.counted(|end| {
+            let event = end.look();
+            self.used.set(end.counts().frames_in > 0);
+            if event.is_ok() {
+                then(end);
+            }
+            event
+        })?;
         if let Some(probe) = event.probe {
             if self.switched.get() || probe != self.probe {
                 return Err(RingError::Probe);
             }
-            self.socket.end().probe(probe);
+            self.socket.counted(|end| end.probe(probe));
             self.switched.set(true);
             self.counts().switched.fetch_add(1, Ordering::Relaxed);
         }
@@ -338,14 +370,14 @@ impl Crossing {
     /// The same when the stream tells something, which may overtake what came through the ring.
     pub fn look_to_the_end(&self) -> Result<bool, RingError> {
         if let News::Delivered(_) = &self.news {
-            self.local.completions.look_through(monotonic_ns());
+            self.local.completions.look_through();
         }
         self.look()
     }
 
     /// Whether something is still to be fetched that came before the end of the stream.
     pub fn awaits_pieces(&self) -> bool {
-        self.socket.end().awaits_pieces()
+        self.socket.ask(|end| end.awaits_pieces())
     }
 
     /// Receives into the spare capacity of `buffer`.
@@ -372,10 +404,12 @@ impl Drop for Crossing {
     fn drop(&mut self) {
         if let News::Watched { watch, io_key } = &self.news {
             self.local.rings.forget(watch);
-            if let ServerFabric::Shared(fabric) = self.socket.end().fabric() {
-                // The client has the same descriptor: closing it here is not its end. It fails for none.
-                let _ = self.local.epoll.remove(fabric.bell().as_fd());
-            }
+            self.socket.ask(|end| {
+                if let ServerFabric::Shared(fabric) = end.fabric() {
+                    // The client has the same descriptor: closing it here is not its end. It fails for none.
+                    let _ = self.local.epoll.remove(fabric.bell().as_fd());
+                }
+            });
             self.local.unwatch(*io_key);
         }
         self.counts().sessions.fetch_sub(1, Ordering::Relaxed);

@@ -79,6 +79,9 @@ impl Inbox {
 
     /// Gives the memory back to where it came from.
     fn release(&mut self, local: &Local) {
+        if self.bytes.capacity() == 0 {
+            return;
+        }
         let memory = std::mem::take(self);
         if memory.pooled {
             local.pool.give_receive(memory.bytes);

@@ -8,7 +8,7 @@
 use super::device::{Device, DeviceInner, set_nonblocking};
 use super::ffi;
 use super::queue_pair::{QpShared, WorkId};
-use crate::counters::{Counting, add};
+use crate::counters::{Counting, add, add_locked};
 use crate::error::{Error, Result};
 use crate::request::Completion;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -241,21 +241,18 @@ impl CqInner {
             }
             if got < wanted {
                 // Empty, so no completions of destroyed queue pairs are left.
-                for (place, room) in state.retired.drain(..) {
+                while let Some((place, room)) = state.retired.pop() {
                     state.free.push(place);
                     state.reserved -= room;
                 }
                 break;
             }
         }
-        drop(guard);
-        add(&self.counting.polls, 1);
-        add(&self.counting.polls_empty, u64::from(seen == 0));
-        add(&self.counting.completions, seen as u64);
-        if failures + stale > 0 {
-            add(&self.counting.completion_errors, failures);
-            add(&self.counting.completions_stale, stale);
-        }
+        add_locked(&self.counting.polls, 1);
+        add_locked(&self.counting.polls_empty, u64::from(seen == 0));
+        add_locked(&self.counting.completions, seen as u64);
+        add_locked(&self.counting.completion_errors, failures);
+        add_locked(&self.counting.completions_stale, stale);
         Ok(given)
     }
 
