@@ -40,8 +40,8 @@ test:
 
 crash:
 	scripts/bootstrap build
-	KAURI_CRASH=all cargo test --locked --profile crash -p kauri-storage-log --test crash_states \
-	  -- --nocapture --test-threads=1
+	KAURI_CRASH=all cargo test --locked --profile crash -p kauri-storage-log --test suite \
+	  -- --nocapture --test-threads=1 crash_states::
 
 shuttle: export SHUTTLE_ITERATIONS ?= 20000
 shuttle:

@@ -1,6 +1,8 @@
 //! Whatever is on the medium: no panic, no endless loop, no absurd allocation. With the CRC checks
 //! switched off in half of the runs, so that the decoders behind them see what they never should.
 
+#[allow(dead_code, reason = "this test uses a part")]
+#[path = "suite/common.rs"]
 mod common;
 
 use common::{Fixture, dynamic, emulator, kilobyte, options};

@@ -1,0 +1,226 @@
+//! A catalog on the in-memory engine, and the writes and looks that tests need.
+
+use kauri_base::clock::{SeededRandom, SystemClock};
+use kauri_base::{Access, CommitSeq, Error, ErrorCode, IndexId, RecordId, Result};
+use kauri_bson::keygen::Keys;
+use kauri_bson::{Doc, DocBuf, Value, doc};
+use kauri_catalog::build::BuildStep;
+use kauri_catalog::check::{CheckStep, CollectionCheck, Report};
+use kauri_catalog::{Catalog, Collection, Index, IndexBuild, KeyScratch, Namespace};
+use kauri_storage::ephemeral::EphemeralEngine;
+use kauri_storage::{
+    Direction, IndexScan, LocalCommitter, RecordScan, StorageEngine, StorageError, WriteUnit,
+};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub fn engine() -> Arc<dyn StorageEngine> {
+    Arc::new(EphemeralEngine::new())
+}
+
+pub fn open(engine: &Arc<dyn StorageEngine>) -> Catalog {
+    let committer = Arc::new(LocalCommitter(engine.clone()));
+    let random = Arc::new(SeededRandom::new(7));
+    Catalog::open(engine.clone(), committer, Arc::new(SystemClock::new()), random).unwrap()
+}
+
+pub fn ns(name: &str) -> Namespace {
+    Namespace::parse(name).unwrap()
+}
+
+pub fn create(catalog: &Catalog, name: &str) -> Arc<Collection> {
+    catalog.create_collection(&ns(name), Default::default(), None).unwrap().0
+}
+
+pub fn code<T>(result: Result<T>) -> ErrorCode {
+    match result {
+        Ok(_) => ErrorCode::OK,
+        Err(error) => error.code(),
+    }
+}
+
+/// What came of a write.
+#[derive(Debug, PartialEq)]
+pub enum Written {
+    Done,
+    /// There is no such collection or record (any more).
+    Gone,
+    Refused(ErrorCode),
+}
+
+/// Commits what `fill` makes of the current definition, as often as something changes meanwhile.
+pub fn write(
+    catalog: &Catalog,
+    name: &str,
+    mut fill: impl FnMut(&Collection, &mut WriteUnit<'_>) -> Result<bool>,
+) -> Written {
+    loop {
+        let Some(collection) = catalog.collection(name) else { return Written::Gone };
+        let mut unit = WriteUnit::new();
+        match fill(&collection, &mut unit) {
+            Ok(true) => {}
+            Ok(false) => return Written::Gone,
+            Err(error) => return Written::Refused(error.code()),
+        }
+        match catalog.committer().commit(&mut unit) {
+            Ok(_) => return Written::Done,
+            Err(StorageError::WriteConflict | StorageError::StaleCatalog(_)) => {}
+            Err(error) => return Written::Refused(collection.explain_commit_error(error).code()),
+        }
+    }
+}
+
+pub fn insert(catalog: &Catalog, name: &str, doc: &DocBuf) -> Written {
+    let mut scratch = KeyScratch::default();
+    write(catalog, name, |collection, unit| {
+        collection.insert(unit, doc.as_bytes().to_vec().into(), &mut scratch).map(|_| true)
+    })
+}
+
+/// Replaces the document of a record by what `change` makes of it; `None` deletes it.
+pub fn change(
+    catalog: &Catalog,
+    name: &str,
+    record: RecordId,
+    change: impl Fn(Doc<'_>) -> Option<DocBuf>,
+) -> Written {
+    let mut scratch = KeyScratch::default();
+    write(catalog, name, |collection, unit| {
+        let mut ru = catalog.engine().recovery_unit();
+        ru.enter();
+        let found = match collection.store.get(&*ru, record)? {
+            Access::Ready(Some(found)) => Some((found.version, found.doc.to_buf())),
+            _ => None,
+        };
+        ru.leave();
+        let Some((version, old)) = found else { return Ok(false) };
+        match change(old.as_doc()) {
+            Some(new) => {
+                let new = new.into_vec().into();
+                collection.update(unit, record, version, old.as_doc(), new, &mut scratch)?;
+            }
+            None => {
+                collection.delete(unit, record, version, old.as_doc(), &mut scratch)?;
+            }
+        }
+        Ok(true)
+    })
+}
+
+/// All records of a collection.
+pub fn records(catalog: &Catalog, collection: &Collection) -> Vec<(RecordId, DocBuf)> {
+    let mut ru = catalog.engine().recovery_unit();
+    ru.enter();
+    let mut scan = RecordScan::new(Direction::Forward);
+    let mut found = Vec::new();
+    loop {
+        while let Some(id) = scan.next_buffered() {
+            if let Ok(Access::Ready(Some(record))) = collection.store.get(&*ru, id) {
+                found.push((id, record.doc.to_buf()));
+            }
+        }
+        if scan.ended() {
+            return found;
+        }
+        assert!(matches!(collection.store.fill(&*ru, &mut scan), Ok(Access::Ready(()))));
+    }
+}
+
+pub type Entries = BTreeSet<(Vec<u8>, RecordId)>;
+
+/// The entries that an index has.
+pub fn entries(catalog: &Catalog, index: &Index) -> Entries {
+    let mut ru = catalog.engine().recovery_unit();
+    ru.enter();
+    let mut scan = IndexScan::new(Direction::Forward, Vec::new(), Vec::new());
+    let mut found = Entries::new();
+    loop {
+        while let Some(entry) = scan.next_buffered() {
+            found.insert((entry.key.to_vec(), entry.record));
+        }
+        if scan.ended() {
+            return found;
+        }
+        assert!(matches!(index.data.fill(&*ru, &mut scan), Ok(Access::Ready(()))));
+    }
+}
+
+/// The entries that it should have.
+pub fn rebuilt(catalog: &Catalog, collection: &Collection, index: &Index) -> Entries {
+    let mut keys = Keys::default();
+    let mut expected = Entries::new();
+    for (id, doc) in records(catalog, collection) {
+        index.keys.generate_into(doc.as_doc(), &mut keys).unwrap();
+        expected.extend(keys.iter().map(|key| (key.bytes.to_vec(), id)));
+    }
+    expected
+}
+
+/// Backfills and makes ready, resolving the definition anew as it changes.
+pub fn build(catalog: &Catalog, name: &str, ids: &[IndexId], since: CommitSeq) -> Result<()> {
+    let mut build = IndexBuild::new(ids.to_vec(), since);
+    let mut ru = catalog.engine().recovery_unit();
+    let gone = || Error::new(ErrorCode::NamespaceNotFound, "gone");
+    let mut collection = catalog.collection(name).ok_or_else(gone)?;
+    loop {
+        match build.step(&collection, &**catalog.committer(), &mut *ru)? {
+            BuildStep::Done => break,
+            BuildStep::Again => {}
+            BuildStep::Stale => collection = catalog.collection(name).ok_or_else(gone)?,
+            BuildStep::Blocked(ticket) => ticket.wait()?,
+        }
+    }
+    loop {
+        match catalog.indexes_ready(&collection, ids, &[]) {
+            Err(error) if error.code() == ErrorCode::WriteConflict => {
+                collection = catalog.collection(name).ok_or_else(gone)?;
+            }
+            other => return other.map(drop),
+        }
+    }
+}
+
+/// Adds indexes and builds them.
+pub fn create_indexes(catalog: &Catalog, name: &str, specs: &[DocBuf]) -> Result<Vec<IndexId>> {
+    loop {
+        let collection = catalog.collection(name).unwrap();
+        match catalog.add_indexes(&collection, specs) {
+            Ok((ids, ticket)) => {
+                return build(catalog, name, &ids, ticket.seq).map(|()| ids);
+            }
+            Err(error) if error.code() == ErrorCode::WriteConflict => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+pub fn spec(key: DocBuf, name: &str) -> DocBuf {
+    let given = doc! { "key" => key, "name" => name };
+    kauri_catalog::spec::normalise(given.as_doc(), false).unwrap()
+}
+
+pub fn unique(key: DocBuf, name: &str) -> DocBuf {
+    let given = doc! { "key" => key, "name" => name, "unique" => true };
+    kauri_catalog::spec::normalise(given.as_doc(), false).unwrap()
+}
+
+/// Checks a collection to the end.
+pub fn check(catalog: &Catalog, collection: &Arc<Collection>) -> Report {
+    let mut check = CollectionCheck::new(collection.clone(), true);
+    let mut ru = catalog.engine().recovery_unit();
+    loop {
+        match check.step(&mut *ru).unwrap() {
+            CheckStep::Done => return check.report().clone(),
+            CheckStep::Again => {}
+            CheckStep::Blocked(ticket) => ticket.wait().unwrap(),
+        }
+    }
+}
+
+pub fn number(doc: Doc<'_>, field: &str) -> i64 {
+    match doc.value(field) {
+        Value::Int32(n) => i64::from(n),
+        Value::Int64(n) => n,
+        other => panic!("{field} is {other:?}"),
+    }
+}

@@ -1,0 +1,219 @@
+//! Collections and views come, go, are renamed and changed; a catalog opened anew finds the same.
+
+use crate::common::*;
+use kauri_base::ErrorCode;
+use kauri_bson::{DocBuf, doc};
+use kauri_catalog::{Capped, Catalog, CollectionOptions, Rename, Resolved, View};
+
+fn view(name: &str, on: &str) -> View {
+    let options = doc! { "viewOn" => on };
+    View { ns: ns(name), view_on: on.to_owned(), pipeline: DocBuf::new(), options }
+}
+
+fn names(catalog: &Catalog) -> Vec<String> {
+    let mut names = Vec::new();
+    for database in catalog.databases().keys() {
+        names.extend(catalog.collections_of(database).iter().map(|c| c.ns.to_string()));
+        names.extend(catalog.views_of(database).iter().map(|v| v.ns.to_string()));
+    }
+    names
+}
+
+#[test]
+fn names_are_taken_once_and_freed_by_a_drop() {
+    let catalog = open(&engine());
+    let first = create(&catalog, "db.a");
+    assert_eq!(
+        code(catalog.create_collection(&ns("db.a"), Default::default(), None)),
+        ErrorCode::NamespaceExists
+    );
+    assert_eq!(code(catalog.create_view(view("db.a", "b"))), ErrorCode::NamespaceExists);
+    catalog.drop_collection(&ns("db.a")).unwrap();
+    assert_eq!(code(catalog.drop_collection(&ns("db.a"))), ErrorCode::NamespaceNotFound);
+    let second = create(&catalog, "db.a");
+    assert_ne!(first.id, second.id, "ids are never used again");
+    assert_ne!(first.uuid, second.uuid);
+    catalog.drop_collection(&ns("db.a")).unwrap();
+    catalog.create_view(view("db.a", "b")).unwrap();
+    assert!(matches!(catalog.resolve("db.a"), Resolved::View(_)));
+}
+
+#[test]
+fn databases_that_differ_in_case_alone_cannot_both_be() {
+    let catalog = open(&engine());
+    create(&catalog, "Db.a");
+    let refused = catalog.create_collection(&ns("db.b"), Default::default(), None);
+    assert_eq!(code(refused), ErrorCode::from_number(13297));
+    create(&catalog, "other.a");
+    let (from, to) = (ns("other.a"), ns("dB.a"));
+    let refused = catalog.rename_collection(&Rename::new(&from, &to));
+    assert_eq!(code(refused), ErrorCode::from_number(13297));
+    catalog.drop_database("Db").unwrap();
+    create(&catalog, "db.b");
+}
+
+#[test]
+fn a_catalog_opened_anew_finds_everything() {
+    let engine = engine();
+    let catalog = open(&engine);
+    let options = CollectionOptions {
+        capped: Some(Capped { bytes_max: 1 << 40, records_max: 7 }),
+        ..Default::default()
+    };
+    catalog.create_collection(&ns("db.capped"), options, None).unwrap();
+    let a = create(&catalog, "db.a");
+    catalog.create_view(view("db.v", "a")).unwrap();
+    for n in 0..50 {
+        insert(&catalog, "db.a", &doc! { "_id" => n, "x" => n % 5 });
+    }
+    create_indexes(&catalog, "db.a", &[spec(doc! { "x" => 1 }, "x_1")]).unwrap();
+    create(&catalog, "db.gone");
+    catalog.drop_collection(&ns("db.gone")).unwrap();
+    let before = names(&catalog);
+    drop(catalog);
+
+    let catalog = open(&engine);
+    assert_eq!(names(&catalog), before);
+    let capped = catalog.collection("db.capped").unwrap();
+    let bounds = capped.options.capped.unwrap();
+    assert_eq!((bounds.bytes_max, bounds.records_max), (1 << 40, 7));
+    let again = catalog.collection("db.a").unwrap();
+    assert_eq!((again.id, again.uuid), (a.id, a.uuid));
+    assert!(again.index_by_name("x_1").unwrap().ready);
+    assert_eq!(check(&catalog, &again).findings, []);
+    let c = create(&catalog, "db.c");
+    assert!(c.id > again.id && c.indexes[0].id > again.indexes[1].id);
+}
+
+#[test]
+fn a_build_that_was_cut_short_is_finished_or_given_up_at_the_next_start() {
+    let engine = engine();
+    let catalog = open(&engine);
+    let collection = create(&catalog, "db.a");
+    for n in 0..10 {
+        insert(&catalog, "db.a", &doc! { "_id" => n, "x" => n, "y" => n % 2 });
+    }
+    let specs = [spec(doc! { "x" => 1 }, "x_1"), unique(doc! { "y" => 1 }, "y_1")];
+    catalog.add_indexes(&collection, &specs).unwrap();
+    drop(catalog);
+    let catalog = open(&engine);
+    let collection = catalog.collection("db.a").unwrap();
+    assert!(collection.index_by_name("x_1").is_some_and(|index| index.ready));
+    assert!(collection.index_by_name("y_1").is_none(), "it has duplicates");
+    assert_eq!(check(&catalog, &collection).findings, []);
+    drop((collection, catalog));
+    let collection = open(&engine).collection("db.a").unwrap();
+    assert_eq!(collection.indexes.len(), 2);
+}
+
+#[test]
+fn temporary_collections_do_not_outlive_the_process() {
+    let engine = engine();
+    let catalog = open(&engine);
+    let temp = || CollectionOptions { temp: true, ..Default::default() };
+    catalog.create_collection(&ns("db.tmp1"), temp(), None).unwrap();
+    catalog.create_collection(&ns("db.tmp2"), temp(), None).unwrap();
+    catalog.rename_collection(&Rename::new(&ns("db.tmp2"), &ns("db.kept"))).unwrap();
+    drop(catalog);
+    assert_eq!(names(&open(&engine)), ["db.kept"]);
+}
+
+#[test]
+fn a_rename_takes_documents_and_indexes_along() {
+    let engine = engine();
+    let catalog = open(&engine);
+    let source = create(&catalog, "db.a");
+    insert(&catalog, "db.a", &doc! { "_id" => 1, "x" => 1 });
+    create_indexes(&catalog, "db.a", &[spec(doc! { "x" => 1 }, "x_1")]).unwrap();
+    create(&catalog, "db.b");
+    let (a, b) = (ns("db.a"), ns("db.b"));
+    assert_eq!(code(catalog.rename_collection(&Rename::new(&a, &b))), ErrorCode::NamespaceExists);
+    assert_eq!(code(catalog.rename_collection(&Rename::new(&a, &a))), ErrorCode::IllegalOperation);
+    let forced = Rename { drop_target: true, ..Rename::new(&a, &b) };
+    catalog.rename_collection(&forced).unwrap();
+    assert!(catalog.collection("db.a").is_none());
+    for catalog in [&catalog, &open(&engine)] {
+        let renamed = catalog.collection("db.b").unwrap();
+        assert_eq!((renamed.uuid, renamed.indexes.len()), (source.uuid, 2));
+        assert_eq!(records(catalog, &renamed).len(), 1);
+    }
+}
+
+#[test]
+fn a_rename_that_replaces_insists_on_what_it_replaces() {
+    let catalog = open(&engine());
+    let old = create(&catalog, "db.a");
+    create(&catalog, "db.tmp");
+    let (a, tmp) = (ns("db.a"), ns("db.tmp"));
+    catalog.drop_collection(&a).unwrap();
+    let rename = Rename { drop_target: true, replaces: Some(old.id), ..Rename::new(&tmp, &a) };
+    let gone = ErrorCode::ConflictingOperationInProgress;
+    assert_eq!(code(catalog.rename_collection(&rename)), gone);
+    create(&catalog, "db.a");
+    assert_eq!(code(catalog.rename_collection(&rename)), gone);
+    let x = ns("db.x");
+    let also = Rename { also_drop: Some((&a, old.id)), ..Rename::new(&tmp, &x) };
+    assert_eq!(code(catalog.rename_collection(&also)), gone);
+    assert!(catalog.collection("db.a").is_some() && catalog.collection("db.tmp").is_some());
+}
+
+#[test]
+fn a_frozen_collection_takes_no_writes_until_it_is_thawed() {
+    let catalog = open(&engine());
+    let collection = create(&catalog, "db.a");
+    insert(&catalog, "db.a", &doc! { "_id" => 1 });
+    let frozen = catalog.freeze(&collection).unwrap();
+    let busy = ErrorCode::ConflictingOperationInProgress;
+    let refused = Written::Refused(busy);
+    assert_eq!(insert(&catalog, "db.a", &doc! { "_id" => 2 }), refused);
+    let record = records(&catalog, &frozen)[0].0;
+    assert_eq!(change(&catalog, "db.a", record, |_| None), refused);
+    assert_eq!(change(&catalog, "db.a", record, |_| Some(doc! { "_id" => 1 })), refused);
+    assert_eq!(code(catalog.freeze(&frozen)), busy);
+    assert_eq!(code(catalog.add_indexes(&frozen, &[spec(doc! { "x" => 1 }, "x")])), busy);
+    assert_eq!(code(catalog.change_options(&frozen, Default::default())), busy);
+    catalog.thaw(&frozen).unwrap();
+    assert_eq!(insert(&catalog, "db.a", &doc! { "_id" => 2 }), Written::Done);
+}
+
+#[test]
+fn a_change_made_from_an_old_definition_is_told_so() {
+    let catalog = open(&engine());
+    let old = create(&catalog, "db.a");
+    catalog.add_indexes(&old, &[spec(doc! { "x" => 1 }, "x")]).unwrap();
+    assert_eq!(
+        code(catalog.add_indexes(&old, &[spec(doc! { "y" => 1 }, "y")])),
+        ErrorCode::WriteConflict
+    );
+    assert_eq!(code(catalog.change_options(&old, Default::default())), ErrorCode::WriteConflict);
+}
+
+#[test]
+fn all_views_of_a_database_go_together() {
+    let catalog = open(&engine());
+    create(&catalog, "db.a");
+    catalog.create_view(view("db.v", "a")).unwrap();
+    catalog.create_view(view("db.w", "a")).unwrap();
+    catalog.create_view(view("other.v", "a")).unwrap();
+    assert!(catalog.drop_views("db").unwrap().is_some());
+    assert!(catalog.drop_views("db").unwrap().is_none());
+    assert_eq!(names(&catalog), ["db.a", "other.v"]);
+}
+
+#[test]
+fn a_prepared_index_refuses_new_duplicates_only() {
+    let catalog = open(&engine());
+    create(&catalog, "db.a");
+    for n in 0..2 {
+        insert(&catalog, "db.a", &doc! { "_id" => n, "x" => 1 });
+    }
+    create_indexes(&catalog, "db.a", &[spec(doc! { "x" => 1 }, "x_1")]).unwrap();
+    let collection = catalog.collection("db.a").unwrap();
+    let index = collection.index_by_name("x_1").unwrap();
+    let prepared =
+        doc! { "v" => 2, "key" => doc! { "x" => 1 }, "name" => "x_1", "prepareUnique" => true };
+    catalog.change_index(&collection, index, prepared).unwrap();
+    let duplicate = Written::Refused(ErrorCode::DuplicateKey);
+    assert_eq!(insert(&catalog, "db.a", &doc! { "_id" => 2, "x" => 1 }), duplicate);
+    assert_eq!(insert(&catalog, "db.a", &doc! { "_id" => 3, "x" => 2 }), Written::Done);
+}

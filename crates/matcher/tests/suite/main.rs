@@ -1,0 +1,12 @@
+//! The matcher's tests, in one program: it is linked once.
+
+#[path = "../reference/mod.rs"]
+mod reference;
+
+mod errors;
+mod json_schema;
+mod mismatch;
+mod parser_fuzz;
+mod random;
+mod semantics;
+mod trees;

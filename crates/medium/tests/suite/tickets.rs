@@ -1,0 +1,351 @@
+//! Threads that read for others: who waits, who is told, and what happens at the end.
+
+use crate::common::{TempDir, matches_pattern, pattern_of, with_faults};
+use kauri_base::{Access, Ticket};
+use kauri_medium::cache::{Pattern, SegmentCache};
+use kauri_medium::plain::PlainDirectory;
+use kauri_medium::{CacheConfig, Directory, EpochDomain, Error, Medium, MediumKind, Result, Site};
+use std::future::Future;
+use std::io::IoSlice;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const SEGMENT: usize = 64 << 10;
+const BLOCK: usize = 4096;
+
+/// A medium whose reads wait at a gate.
+struct Gated {
+    inner: Arc<dyn Medium>,
+    open: Mutex<bool>,
+    opened: Condvar,
+    arrived: AtomicUsize,
+    /// Blocks with which reads began, in the order in which they came to the gate.
+    order: Mutex<Vec<usize>>,
+    /// Whether everything can be read without waiting, past the gate.
+    at_hand: AtomicBool,
+}
+
+impl Gated {
+    fn set(&self, open: bool) {
+        *self.open.lock().unwrap() = open;
+        self.opened.notify_all();
+    }
+
+    /// Waits until so many reads have come to the gate.
+    fn wait_for_arrivals(&self, n: usize) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.arrived.load(Ordering::Acquire) < n {
+            assert!(Instant::now() < deadline, "a read never comes");
+            thread::yield_now();
+        }
+    }
+}
+
+impl Medium for Gated {
+    fn kind(&self) -> MediumKind {
+        self.inner.kind()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn grow(&self, new_len: u64) -> Result<()> {
+        self.inner.grow(new_len)
+    }
+
+    fn store(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        self.inner.store(offset, parts)
+    }
+
+    fn persist(&self, offset: u64, len: u64, site: Site) -> Result<()> {
+        self.inner.persist(offset, len, site)
+    }
+
+    fn drain(&self, site: Site) -> Result<()> {
+        self.inner.drain(site)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.order.lock().unwrap().push(offset as usize / BLOCK);
+        self.arrived.fetch_add(1, Ordering::Release);
+        let mut open = self.open.lock().unwrap();
+        while !*open {
+            open = self.opened.wait(open).unwrap();
+        }
+        self.inner.read(offset, into)
+    }
+
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        self.at_hand.load(Ordering::Acquire) && self.inner.read(offset, into).is_ok()
+    }
+}
+
+/// A cache over a segment full of its pattern, nothing of it in memory.
+fn setup(io_threads: usize) -> (SegmentCache, Arc<Gated>, TempDir) {
+    let dir = TempDir::new("tickets");
+    let inner = PlainDirectory::open_with(dir.path(), with_faults(&Default::default()))
+        .unwrap()
+        .create_log("log", "t")
+        .unwrap();
+    inner.grow(SEGMENT as u64).unwrap();
+    inner.store(0, &[IoSlice::new(&pattern_of(0, 0, 0, SEGMENT))]).unwrap();
+    let gated = Arc::new(Gated {
+        inner,
+        open: Mutex::new(false),
+        opened: Condvar::new(),
+        arrived: AtomicUsize::new(0),
+        order: Mutex::default(),
+        at_hand: AtomicBool::new(false),
+    });
+    let config = CacheConfig {
+        segment_bytes: SEGMENT,
+        block_bytes: BLOCK,
+        segments_max: 1,
+        io_threads,
+        readahead_bytes: 4 * BLOCK,
+        ..CacheConfig::default()
+    };
+    let medium = Arc::clone(&gated) as Arc<dyn Medium>;
+    let cache = SegmentCache::new(medium, EpochDomain::new(), config).unwrap();
+    cache.adopt_segment(0, SEGMENT as u32).unwrap();
+    (cache, gated, dir)
+}
+
+fn miss(cache: &SegmentCache, offset: usize, len: usize, pattern: Pattern) -> Ticket {
+    let mut guard = cache.domain().register();
+    guard.enter();
+    match cache.read_with(&guard, 0, offset as u32, len, pattern).unwrap() {
+        Access::WouldBlock(ticket) => ticket,
+        Access::Ready(_) => panic!("it is in memory"),
+    }
+}
+
+fn is_in_memory(cache: &SegmentCache, offset: usize, len: usize) -> bool {
+    let mut guard = cache.domain().register();
+    guard.enter();
+    match cache.try_read(&guard, 0, offset as u32, len).unwrap() {
+        Some(bytes) => {
+            assert!(matches_pattern(bytes, 0, 0, offset));
+            true
+        }
+        None => false,
+    }
+}
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+#[test]
+fn what_the_medium_has_at_hand_is_read_without_a_ticket() {
+    let (cache, gate, _dir) = setup(1);
+    gate.at_hand.store(true, Ordering::Release);
+    let mut guard = cache.domain().register();
+    guard.enter();
+    for (offset, len, pattern) in [
+        (100, 50, Pattern::Point),
+        (BLOCK - 1, 2, Pattern::Behind),
+        (5 * BLOCK, 2 * BLOCK, Pattern::Point),
+    ] {
+        let Access::Ready(bytes) = cache.read_with(&guard, 0, offset as u32, len, pattern).unwrap()
+        else {
+            panic!("a ticket for what was at hand")
+        };
+        assert!(matches_pattern(bytes, 0, 0, offset));
+    }
+    // Where only a part is asked for at first, all of it comes.
+    let part = cache.read_part(&guard, 0, 9 * BLOCK as u32, 10, 2 * BLOCK).unwrap();
+    assert!(matches!(part, Access::Ready(bytes) if bytes.len() == 10));
+    assert!(is_in_memory(&cache, 9 * BLOCK, 2 * BLOCK));
+    let stats = cache.stats();
+    assert_eq!((stats.misses, stats.reads, stats.read_bytes), (0, 4, 6 * BLOCK as u64));
+    // A scan reads ahead of itself: that is for the threads.
+    let ticket = cache.read_with(&guard, 0, 12 * BLOCK as u32, 10, Pattern::Scan).unwrap();
+    assert!(matches!(ticket, Access::WouldBlock(_)));
+    gate.set(true);
+}
+
+#[test]
+fn everybody_who_waits_for_a_block_is_woken_by_one_read() {
+    let (cache, gate, _dir) = setup(2);
+    let tickets: Vec<Ticket> = (0..8).map(|i| miss(&cache, i * 500, 100, Pattern::Point)).collect();
+    gate.wait_for_arrivals(1);
+    let waiters: Vec<_> =
+        tickets.into_iter().map(|ticket| thread::spawn(move || ticket.wait())).collect();
+    gate.set(true);
+    for waiter in waiters {
+        waiter.join().unwrap().unwrap();
+    }
+    assert!(is_in_memory(&cache, 0, BLOCK));
+    assert_eq!(cache.stats().reads, 1);
+}
+
+#[test]
+fn a_ticket_is_a_future_that_wakes_its_executor() {
+    let (cache, gate, _dir) = setup(1);
+    let ticket = miss(&cache, 0, 10, Pattern::Point);
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(ticket);
+    for _ in 0..3 {
+        assert!(future.as_mut().poll(&mut context).is_pending());
+    }
+    assert_eq!(wakes.0.load(Ordering::Acquire), 0);
+    gate.set(true);
+    while wakes.0.load(Ordering::Acquire) == 0 {
+        thread::yield_now();
+    }
+    assert!(matches!(future.as_mut().poll(&mut context), Poll::Ready(Ok(()))));
+    assert!(is_in_memory(&cache, 0, BLOCK));
+    assert_eq!(wakes.0.load(Ordering::Acquire), 1, "once, however often it was polled");
+}
+
+#[test]
+fn reads_of_different_places_go_on_at_once() {
+    let (cache, gate, _dir) = setup(3);
+    let tickets = [0, 5, 10].map(|block| miss(&cache, block * BLOCK, 10, Pattern::Point));
+    // All three are at the gate together.
+    gate.wait_for_arrivals(3);
+    gate.set(true);
+    tickets.iter().for_each(|ticket| ticket.wait().unwrap());
+    assert!([0, 5, 10].iter().all(|block| is_in_memory(&cache, block * BLOCK, BLOCK)));
+}
+
+#[test]
+fn a_long_read_waits_for_all_its_pieces() {
+    let (cache, gate, _dir) = setup(2);
+    gate.set(true);
+    miss(&cache, 4 * BLOCK, 10, Pattern::Point).wait().unwrap();
+    miss(&cache, 9 * BLOCK, 10, Pattern::Point).wait().unwrap();
+    let mut asked = 0;
+    while !is_in_memory(&cache, 0, SEGMENT) {
+        asked += 1;
+        miss(&cache, 0, SEGMENT, Pattern::Point).wait().unwrap();
+    }
+    assert!(asked <= 3, "{asked}: once for each piece at most");
+    assert_eq!(cache.stats().reads, 5);
+}
+
+#[test]
+fn what_is_fetched_ahead_needs_no_waiting() {
+    let (cache, gate, _dir) = setup(1);
+    gate.set(true);
+    cache.prefetch(0, 2 * BLOCK as u32, 3 * BLOCK);
+    cache.prefetch(0, 2 * BLOCK as u32, 3 * BLOCK);
+    cache.prefetch(0, u32::MAX, 1);
+    while !is_in_memory(&cache, 2 * BLOCK, 3 * BLOCK) {
+        thread::yield_now();
+    }
+    assert!(!is_in_memory(&cache, BLOCK, 1) && !is_in_memory(&cache, 5 * BLOCK, 1));
+    assert_eq!((cache.stats().reads, cache.stats().misses), (1, 0));
+    // Beyond the segment's end nothing is fetched.
+    miss(&cache, 15 * BLOCK, 10, Pattern::Scan).wait().unwrap();
+    assert_eq!(cache.stats().read_bytes, 4 * BLOCK as u64);
+}
+
+#[test]
+fn what_somebody_waits_for_is_read_before_what_is_fetched_ahead() {
+    let (cache, gate, _dir) = setup(1);
+    let fetch = |block: usize| cache.prefetch(0, (block * BLOCK) as u32, BLOCK);
+    fetch(0);
+    gate.wait_for_arrivals(1);
+    [2, 4, 6].into_iter().for_each(fetch);
+    // One that nobody has asked for, and one that is to be fetched already.
+    let tickets = [8, 6].map(|block| miss(&cache, block * BLOCK, 10, Pattern::Point));
+    gate.set(true);
+    tickets.iter().for_each(|ticket| ticket.wait().unwrap());
+    while !is_in_memory(&cache, 4 * BLOCK, 1) {
+        thread::yield_now();
+    }
+    assert_eq!(*gate.order.lock().unwrap(), [0, 8, 6, 2, 4]);
+}
+
+#[test]
+fn fetching_ahead_leaves_a_thread_for_those_who_wait() {
+    let (cache, gate, _dir) = setup(2);
+    [0, 2, 4].into_iter().for_each(|block| cache.prefetch(0, block * BLOCK as u32, BLOCK));
+    gate.wait_for_arrivals(1);
+    let ticket = miss(&cache, 8 * BLOCK, 10, Pattern::Point);
+    // While the first is still at the gate.
+    gate.wait_for_arrivals(2);
+    assert_eq!(*gate.order.lock().unwrap(), [0, 8]);
+    gate.set(true);
+    ticket.wait().unwrap();
+    while !is_in_memory(&cache, 4 * BLOCK, 1) {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn those_who_wait_are_told_when_the_cache_closes() {
+    let (cache, gate, _dir) = setup(1);
+    let started = miss(&cache, 0, 10, Pattern::Point);
+    gate.wait_for_arrivals(1);
+    let queued = miss(&cache, 8 * BLOCK, 10, Pattern::Point);
+    let waiters = [started, queued].map(|ticket| thread::spawn(move || ticket.wait()));
+    // Closing waits for its thread, which is at the gate; those who wait needn't.
+    let closing = thread::spawn(move || drop(cache));
+    for waiter in waiters {
+        let error = waiter.join().unwrap().unwrap_err();
+        assert_eq!(error, kauri_base::Error::from(Error::Closed));
+    }
+    gate.set(true);
+    closing.join().unwrap();
+    assert_eq!(gate.arrived.load(Ordering::Acquire), 1, "what was queued is not read any more");
+}
+
+#[test]
+fn memory_that_is_looked_at_outlives_the_cache() {
+    let (cache, gate, _dir) = setup(2);
+    gate.set(true);
+    let domain = Arc::clone(cache.domain());
+    let mut guard = domain.register();
+    guard.enter();
+    while !is_in_memory(&cache, 0, SEGMENT) {
+        miss(&cache, 0, SEGMENT, Pattern::Point).wait().unwrap();
+    }
+    let Access::Ready(bytes) = cache.read(&guard, 0, 0, SEGMENT).unwrap() else { panic!() };
+    drop(cache);
+    for _ in 0..3 {
+        domain.collect();
+    }
+    assert!(matches_pattern(bytes, 0, 0, 0));
+    drop(domain);
+    assert!(matches_pattern(bytes, 0, 0, 0));
+}
+
+#[test]
+fn the_cache_s_thread_collects_what_others_defer() {
+    let (cache, _gate, _dir) = setup(1);
+    let domain = Arc::clone(cache.domain());
+    let mut guard = domain.register();
+    guard.enter();
+    let (done, doing) = mpsc::channel();
+    for number in 0..200 {
+        let done = done.clone();
+        domain.defer(Box::new(move || done.send((number, thread::current().id())).unwrap()));
+    }
+    assert_eq!(doing.try_recv(), Err(mpsc::TryRecvError::Empty));
+    guard.leave();
+    for number in 0..200 {
+        let (next, by) = doing.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(next, number);
+        assert_ne!(by, thread::current().id(), "those who defer don't pay for it");
+    }
+    drop(cache);
+}

@@ -1,0 +1,10 @@
+//! The tests of updates and projections, in one program: it is linked once.
+
+#[path = "../reference/mod.rs"]
+mod reference;
+
+mod common;
+mod differential;
+mod fuzz;
+mod project_tables;
+mod update_tables;

@@ -1,0 +1,9 @@
+//! Tests of the program `kauri`, in one program: it is linked once.
+
+#[path = "../rig/mod.rs"]
+mod rig;
+
+mod check;
+mod proxy;
+mod shared_memory;
+mod writelock;

@@ -1,0 +1,6 @@
+//! `kauri proxy` between drivers and a server.
+
+mod ends;
+mod messages;
+mod sessions;
+mod stand;

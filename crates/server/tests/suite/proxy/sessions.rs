@@ -1,0 +1,155 @@
+//! Which session a driver gets.
+
+use super::stand::{Stand, eventually, message, number, ping, session_of};
+use kauri_bson::{Value, array, doc};
+use kauri_client::{ClientError, Connection, Transport};
+use std::io::{Read, Write};
+
+#[test]
+fn a_session_is_kept_for_the_next_driver_that_says_the_same() {
+    let stand = Stand::start("reuse", &[]);
+    let open = |app: &str| Connection::open(&stand.tcp(app)).unwrap();
+    // The one that was opened to look how the server is reached.
+    let mut first = open("first");
+    let session = session_of(&mut first);
+    assert_eq!(stand.status("sharedMemory.switched"), 1);
+    drop(first);
+    for gone in 1..20 {
+        stand.proxy.tells("Connection ended", gone);
+        let mut again = open("first");
+        assert_eq!(session_of(&mut again), session);
+        ping(&mut again);
+    }
+    stand.proxy.tells("Connection ended", 20);
+    assert_eq!(stand.server.told("name: \\\"first\\\""), 1, "metadata is said once");
+    let (mut again, mut beside) = (open("first"), open("first"));
+    assert_eq!(session_of(&mut again), session);
+    assert_ne!(session_of(&mut beside), session, "it is in use");
+    drop(again);
+    stand.proxy.tells("Connection ended", 21);
+    assert_eq!(session_of(&mut open("first")), session);
+    let mut other = open("second");
+    assert_ne!(session_of(&mut other), session, "it remembers another driver");
+    stand.server.tells("second", 1);
+    assert_eq!(stand.status("sharedMemory.switched"), 3);
+}
+
+#[test]
+fn the_server_knows_the_driver_and_not_the_proxy() {
+    let stand = Stand::start("metadata", &[]);
+    let mut driver = Connection::open(&stand.tcp("orchard")).unwrap();
+    let pipeline = array![doc! { "$currentOp" => doc! { "idleConnections" => true } }];
+    let command = doc! { "aggregate" => 1, "pipeline" => pipeline, "cursor" => doc! {} };
+    let shown = driver.command("admin", &command).unwrap();
+    assert!(kauri_bson::shell_text(shown.as_doc()).contains("orchard"));
+    drop(driver);
+    let mut driver = Connection::open(&stand.tcp("orchard")).unwrap();
+    let shown = driver.command("admin", &command).unwrap();
+    assert!(kauri_bson::shell_text(shown.as_doc()).contains("orchard"), "on a reused session");
+    // A second time is an error, as the server's own is.
+    let client = doc! { "driver" => doc! { "name" => "n", "version" => "v" }, "os" => doc! { "type" => "t" } };
+    let error = driver.command("admin", &doc! { "hello" => 1, "client" => client }).unwrap_err();
+    assert!(matches!(error, ClientError::Command(error) if error.code().number() == 186));
+}
+
+#[test]
+fn a_session_that_may_remember_more_is_not_given_to_others() {
+    let stand = Stand::start("personal", &[]);
+    let sasl = doc! { "saslStart" => 1, "mechanism" => "SCRAM-SHA-256" };
+    let compression = doc! { "hello" => 1, "compression" => array!["zlib"] };
+    let speculative = doc! { "hello" => 1, "speculativeAuthenticate" => doc! { "saslStart" => 1 } };
+    let mut seen = Vec::new();
+    for command in [sasl, compression, speculative] {
+        let mut driver = stand.driver();
+        let session = session_of(&mut driver);
+        assert!(!seen.contains(&session), "{command:?}");
+        seen.push(session);
+        let _ = driver.command("admin", &command);
+        drop(driver);
+        // It has ended rather than rested.
+        stand.until("sharedMemory.sessions", 0);
+    }
+    // A first hello that the server has refused.
+    let mut driver = std::net::TcpStream::connect(("127.0.0.1", stand.port)).unwrap();
+    let wrong = doc! { "hello" => 1, "client" => doc! { "driver" => 5 } };
+    driver.write_all(&message(1, 0, &wrong)).unwrap();
+    assert!(driver.read(&mut [0; 4096]).unwrap() > 16);
+    drop(driver);
+    stand.proxy.tells("Connection ended", 4);
+    stand.until("sharedMemory.sessions", 0);
+}
+
+#[test]
+fn sessions_rest_in_bounds() {
+    let stand = Stand::start("bounds", &["--maxIdleSessions", "3", "--maxIdleSeconds", "2"]);
+    let mut drivers: Vec<_> = (0..8).map(|_| stand.driver()).collect();
+    drivers.iter_mut().for_each(ping);
+    assert_eq!(stand.status("sharedMemory.sessions"), 8);
+    let rest = std::time::Instant::now();
+    drop(drivers);
+    stand.until("sharedMemory.sessions", 3);
+    stand.until("sharedMemory.sessions", 0);
+    assert!(rest.elapsed() >= std::time::Duration::from_secs(2));
+    ping(&mut stand.driver());
+}
+
+#[test]
+fn two_hundred_drivers_at_once() {
+    let stand = Stand::start("many", &[]);
+    let mut drivers: Vec<_> = (0..200).map(|_| stand.driver()).collect();
+    for (at, driver) in drivers.iter_mut().enumerate() {
+        let document = |id: usize| Value::from(doc! { "_id" => (at * 100 + id) as i32 });
+        let documents = Value::array((0..100).map(document));
+        driver.send("test", &doc! { "insert" => "many", "documents" => documents }).unwrap();
+    }
+    for driver in &mut drivers {
+        assert_eq!(number(&driver.receive().unwrap().checked().unwrap(), "n"), 100);
+    }
+    assert_eq!(stand.status("sharedMemory.sessions"), 200);
+    let count = drivers[7].command("test", &doc! { "count" => "many" }).unwrap();
+    assert_eq!(number(&count, "n"), 20_000);
+    drop(drivers);
+    // As many as may.
+    stand.until("sharedMemory.sessions", 100);
+}
+
+#[test]
+fn drivers_beyond_the_bound_are_refused_until_one_goes() {
+    let stand = Stand::start("bound", &["--maxIncomingConnections", "3"]);
+    let mut drivers: Vec<_> = (0..3).map(|_| stand.driver()).collect();
+    let error = Connection::open(&stand.tcp("test")).unwrap_err();
+    assert!(matches!(error, ClientError::Io(_)), "{error}");
+    stand.proxy.tells("too many open connections", 1);
+    drivers.iter_mut().for_each(ping);
+    drivers.pop();
+    eventually("there is room again", || Connection::open(&stand.tcp("test")).is_ok());
+}
+
+#[test]
+fn a_driver_that_could_do_better_stays_on_the_proxys_socket() {
+    let stand = Stand::start("upgrade", &[]);
+    let mut driver = Connection::open(&stand.unix("sharedMemory=auto")).unwrap();
+    assert_eq!(driver.transport(), Transport::Unix);
+    assert!(driver.fallback().unwrap().contains("a proxy's own clients"));
+    ping(&mut driver);
+    assert_eq!(stand.status("sharedMemory.refused"), 0, "the server is not asked");
+    driver
+        .send_message(&message(1, kauri_wire::flags::MORE_TO_COME, &doc! { "kauriUpgrade" => 1 }))
+        .unwrap();
+    ping(&mut driver);
+}
+
+#[test]
+fn the_log_tells_which_way_sessions_take_and_why_not_a_better_one() {
+    let stand = Stand::with("ways", "sharedMemory=off&rdma=off", &[]);
+    stand.proxy.tells("\"Sessions with the server\",\"attr\":{\"transport\":\"unix\"}", 1);
+    let mut driver = stand.driver();
+    ping(&mut driver);
+    assert_eq!(stand.status("sharedMemory.offered"), 0);
+    drop(driver);
+    stand.direct().command("admin", &doc! { "shutdown" => 1 }).ok();
+    // By TCP there is no shared memory without the server's socket in /tmp.
+    let stand = Stand::over_tcp("tcp");
+    stand.proxy.tells("\"transport\":\"tcp\",\"fallback\":\"no shared memory", 1);
+    ping(&mut stand.driver());
+}

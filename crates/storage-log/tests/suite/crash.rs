@@ -1,0 +1,191 @@
+//! Crashes at any point of seeded runs: what was promised is there, and nothing but a prefix of the
+//! commit sequence; each unit whole, indexes as a rebuild makes them; a second crash, in the recovery
+//! or after it, changes nothing.
+
+use crate::crash_target::Target;
+use kauri_medium::emulator::EmulatorConfig;
+use kauri_testkit::crash::Report;
+use kauri_testkit::{Crashes, Run};
+
+/// A run, and so many different states that crashes of it leave.
+fn check(name: &str, segments: u32, run: &Run, images: usize) -> Report {
+    println!("{name}");
+    let seed = kauri_testkit::seed(20_261_120);
+    let target = Target::new(segments);
+    let crashes = Crashes::new(&target);
+    let recording = crashes.record(seed, run);
+    let report = crashes.power_losses(&recording, seed, images);
+    println!("{report:?}");
+    let moved = recording.status_number("cleaner", "movedRecords");
+    println!("{} different images, {moved} records moved, {:?}", report.images, recording.counts);
+    assert!(report.images >= images * 95 / 100, "only {} different images", report.images);
+    assert_eq!(report.second, 2 * report.images);
+    // It would prove nothing if all were as at the end, or as promised.
+    assert!(report.with_losses > images / 20, "{report:?}");
+    // In memory a unit is on its way for as long as its fence takes.
+    let more = if run.medium.mapped { images / 60 } else { images / 20 };
+    assert!(report.with_more > more, "{report:?}");
+    report
+}
+
+#[test]
+fn power_losses() {
+    check("sectors of 512 bytes", 16, &Run::default(), 900);
+}
+
+#[test]
+fn runs_do_what_they_are_for() {
+    let target = Target::new(16);
+    let crashes = Crashes::new(&target);
+    let counts = crashes.record(kauri_testkit::seed(1), &Run::default()).counts;
+    assert!(counts.commits.get() > 500 && counts.multi_document.get() > 100);
+    assert!(counts.collections.get() > 10 && counts.builds.get() > 5);
+    assert!(counts.conflicts.get() > 50 && counts.duplicates.get() > 0);
+    let sites = crashes.sites_seen();
+    assert!(sites.get("clean.moved.drain").is_some_and(|count| *count > 0), "{sites:?}");
+    let full = Run { document_bytes: 400 << 10, definitions_percent: 5, ..Run::default() };
+    let counts = Crashes::new(&Target::new(8)).record(1, &full).counts;
+    assert!(counts.no_space.get() > 10, "{counts:?}");
+}
+
+/// Short runs, and all that power losses can make of them: whatever may be kept of what was not
+/// drained, sector by sector.
+#[test]
+fn every_power_loss_of_short_runs() {
+    every_power_loss(EmulatorConfig::default(), 600);
+}
+
+/// The same line by line.
+#[test]
+fn every_power_loss_of_short_runs_on_persistent_memory() {
+    every_power_loss(EmulatorConfig { tear_bytes: 64, ..memory() }, 64);
+}
+
+fn every_power_loss(medium: EmulatorConfig, most: usize) {
+    let seed = kauri_testkit::seed(1);
+    let target = Target::new(16);
+    let mut images = 0;
+    for seed in seed..seed + 30 {
+        let crashes = Crashes::new(&target);
+        let run = Run { medium, steps: 20, sessions: 2, document_bytes: 0, ..Run::default() };
+        let recording = crashes.record(seed, &run);
+        let (report, skipped) = crashes.every_power_loss(&recording, most);
+        println!("{report:?}, too many states at {skipped} points");
+        assert!(skipped < report.events / 2, "seed {seed}: {skipped} of {} points", report.events);
+        images += report.images;
+    }
+    assert!(images > 300, "{images} images");
+}
+
+#[test]
+fn power_losses_of_sectors_of_4096_bytes() {
+    let medium = EmulatorConfig { sector_bytes: 4096, ..EmulatorConfig::default() };
+    check("sectors of 4096 bytes", 16, &Run { medium, ..Run::default() }, 400);
+}
+
+#[test]
+fn power_losses_of_a_log_that_is_nearly_full() {
+    let run = Run { document_bytes: 400 << 10, definitions_percent: 5, ..Run::default() };
+    check("nearly full", 8, &run, 400);
+}
+
+#[test]
+fn power_losses_where_persistence_must_be_asked_for() {
+    let medium = EmulatorConfig { persist_required: true, ..EmulatorConfig::default() };
+    check("to be asked for", 16, &Run { medium, ..Run::default() }, 400);
+}
+
+/// Persistent memory, where every acknowledgement is a promise against power loss.
+fn memory() -> EmulatorConfig {
+    EmulatorConfig::persistent_memory()
+}
+
+#[test]
+fn power_losses_of_persistent_memory() {
+    check("lines, torn by words", 16, &Run { medium: memory(), ..Run::default() }, 900);
+}
+
+#[test]
+fn power_losses_of_persistent_memory_that_is_nearly_full() {
+    let run = Run { document_bytes: 400 << 10, definitions_percent: 5, ..Run::default() };
+    check("lines, nearly full", 8, &Run { medium: memory(), ..run }, 400);
+}
+
+#[test]
+fn deaths_of_the_process_on_persistent_memory() {
+    let run = Run { medium: memory(), ..Run::default() };
+    deaths(&run);
+}
+
+#[test]
+fn power_losses_of_persistent_memory_among_threads() {
+    among_threads(&Run { medium: memory(), ..Run::default() });
+}
+
+#[test]
+fn power_losses_among_threads() {
+    among_threads(&Run::default());
+}
+
+fn among_threads(run: &Run) {
+    let run = Run { threads: true, sessions: 4, steps: 4000, ..*run };
+    let seed = kauri_testkit::seed(20_261_120);
+    let target = Target::new(14);
+    let crashes = Crashes::new(&target);
+    let (mut images, mut moved, mut losses, mut more) = (0, 0, 0, 0);
+    let (mut units, mut collections, mut builds) = (0, 0, 0);
+    for seed in seed..seed + 3 {
+        let recording = crashes.record(seed, &run);
+        let report = crashes.power_losses(&recording, seed, 800);
+        println!("{report:?}");
+        assert_eq!(report.second, 2 * report.images);
+        images += report.images;
+        losses += report.with_losses;
+        more += report.with_more;
+        moved += recording.status_number("cleaner", "movedRecords");
+        units += recording.counts.multi_document.get();
+        collections += recording.counts.collections.get();
+        builds += recording.counts.builds.get();
+    }
+    println!(
+        "{images} different images, {losses} lack commits and {more} have more than was promised; of \
+         runs with {units} units of many documents, {collections} collections created or dropped, \
+         {builds} index builds, {moved} records moved by the cleaner"
+    );
+    assert!(images >= 2000 && losses > 100 && more > 100);
+    assert!(units > 100 && collections > 20 && builds > 10 && moved > 50);
+}
+
+#[test]
+fn power_losses_around_a_clean_shutdown() {
+    let run = Run { steps: 300, close: true, ..Run::default() };
+    check("shutdown", 16, &run, 200);
+}
+
+#[test]
+fn deaths_of_the_process() {
+    deaths(&Run::default());
+}
+
+fn deaths(run: &Run) {
+    let seed = kauri_testkit::seed(7);
+    let target = Target::new(14);
+    let crashes = Crashes::new(&target);
+    let recording = crashes.record(seed, run);
+    let report = crashes.process_deaths(&recording, seed, 300);
+    println!("{report:?}");
+    assert!(report.images >= 290, "only {} different images", report.images);
+    assert!(report.with_losses > 50 && report.second >= 580, "{report:?}");
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let target = Target::new(12);
+    let record = |seed| {
+        let recording = Crashes::new(&target).record(seed, &Run::default());
+        let emulator = &recording.emulator;
+        (emulator.events(), emulator.content_hash(), recording.timeline.end())
+    };
+    assert_eq!(record(5), record(5));
+    assert_ne!(record(5), record(6));
+}

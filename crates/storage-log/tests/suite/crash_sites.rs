@@ -1,0 +1,416 @@
+//! Every drain, every order and every check counts: with any one of them left out a crash test
+//! fails. The sites are not listed here; they are those that the runs come by.
+
+use crate::crash_target::{SEGMENT, Target};
+use kauri_bson::{DocBuf, Value};
+use kauri_medium::Directory;
+use kauri_medium::emulator::{About, Emulator, EmulatorConfig};
+use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};
+use kauri_storage_log::format::segment::{HEADER_COPY_AT, SegmentHeader, Trailer};
+use kauri_storage_log::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream, TRAILER_BYTES};
+use kauri_testkit::crash::Recording;
+use kauri_testkit::sites::{Campaign, missed_by};
+use kauri_testkit::{CrashTarget, Crashes, Run, damage};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::IoSlice;
+use std::ops::Range;
+use std::path::Path;
+
+const LOG: &str = "pmlog.0";
+const META: &str = "kauri.meta";
+const HEADER: usize = SEGMENT_HEADER_BYTES as usize;
+
+type Sites = BTreeMap<String, u64>;
+
+/// A test of a target with a site switched off, if one is named.
+fn campaign<'c>(
+    name: &'static str,
+    target: Target,
+    test: impl Fn(&Crashes<'_>, &Target) + Sync + 'c,
+) -> Campaign<'c> {
+    let run = move |without: Option<&str>| -> Sites {
+        let crashes = Crashes::new(&target).on_one_thread();
+        let crashes = without.into_iter().fold(crashes, Crashes::without);
+        test(&crashes, &target);
+        crashes.sites_seen()
+    };
+    Campaign { name, run: Box::new(run) }
+}
+
+/// With a log of so many segments, and no marks in it: what is durable is known from headers only.
+fn unmarked(segments: u32) -> Target {
+    let mut target = Target::new(segments);
+    target.options.mark_interval_bytes = u64::MAX;
+    target
+}
+
+/// Power losses during runs of these seeds.
+fn power_losses<'c>(
+    name: &'static str,
+    target: Target,
+    run: Run,
+    seeds: Range<u64>,
+    images: usize,
+) -> Campaign<'c> {
+    campaign(name, target, move |crashes, _| {
+        for seed in seeds.clone() {
+            let recording = crashes.record(seed, &run);
+            crashes.power_losses(&recording, seed, images);
+        }
+    })
+}
+
+/// Deaths of the process, and power losses in the recovery.
+fn deaths<'c>(name: &'static str, medium: EmulatorConfig) -> Campaign<'c> {
+    campaign(name, Target::new(14), move |crashes, _| {
+        for seed in 1..4 {
+            let recording = crashes.record(seed, &Run { medium, steps: 1000, ..Run::default() });
+            crashes.process_deaths(&recording, seed, 150);
+        }
+    })
+}
+
+/// Damage to what a clean shutdown left.
+fn rot<'c>() -> Campaign<'c> {
+    campaign("rot", unmarked(16), |crashes, target| {
+        for seed in 1..4 {
+            let run = Run { steps: 1500, close: true, ..Run::default() };
+            let recording = crashes.record(seed, &run);
+            let report = damage::after_shutdown(crashes, target, &recording, seed, 700);
+            println!("{report:?}");
+            assert!(report.refused > 20 && report.reported > 20, "{report:?}");
+        }
+    })
+}
+
+/// Each bit of the metadata file's first copy is flipped: the second one is used.
+fn metadata<'c>() -> Campaign<'c> {
+    campaign("metadata", unmarked(16), |crashes, _| {
+        let run = Run { steps: 100, close: true, ..Run::default() };
+        let recording = crashes.record(1, &run);
+        let end = recording.timeline.end();
+        let left = recording.emulator.process_death_image();
+        let bytes = left.read_file(META).ok().flatten().expect("the metadata");
+        let used = bytes.iter().take(4096).rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        for bit in (8..used + 8).flat_map(|byte| (0..8).map(move |bit| (byte, bit))) {
+            let image = recording.emulator.process_death_image();
+            let mut damaged = bytes.clone();
+            damaged[bit.0] ^= 1 << bit.1;
+            image.replace_file(META, &damaged, "test").expect("replacing");
+            crashes.recover(&image, &recording.timeline, end..=end);
+            crashes.note_sites(&image);
+        }
+    })
+}
+
+/// Each bit of a segment's trailer is flipped: the records themselves have it all, so nothing is lost.
+fn trailers<'c>() -> Campaign<'c> {
+    campaign("trailers", unmarked(16), |crashes, _| {
+        flip_bits(crashes, 1, |_| SEGMENT - TRAILER_BYTES as usize..SEGMENT);
+    })
+}
+
+/// The same with every third bit of a summary.
+fn summary_bits<'c>() -> Campaign<'c> {
+    campaign("summary bits", unmarked(16), |crashes, _| {
+        flip_bits(crashes, 3, |segment| {
+            let trailer = &segment[SEGMENT - TRAILER_BYTES as usize..];
+            let trailer = Trailer::decode(trailer, SEGMENT as u32, true).expect("a trailer");
+            let begin = trailer.summary_offset as usize;
+            begin..begin + trailer.summary_bytes as usize
+        });
+    })
+}
+
+/// Flips every `step`th bit of a part of the newest segment that a clean shutdown left, one at a time:
+/// all is there nevertheless.
+fn flip_bits(crashes: &Crashes<'_>, step: usize, part: fn(&[u8]) -> Range<usize>) {
+    let recording = crashes.record(1, &Run { steps: 400, close: true, ..Run::default() });
+    let end = recording.timeline.end();
+    let log = log_of(&recording.emulator.process_death_image()).expect("the log");
+    let of_user = |segment: &SegmentHeader| segment.stream == Stream::User;
+    let headers = log.chunks(SEGMENT).filter_map(|bytes| SegmentHeader::decode(bytes, true));
+    let newest = headers.filter(of_user).filter(|h| !records(&log, h).is_empty());
+    let newest = newest.max_by_key(|header| header.epoch).expect("a segment");
+    let start = newest.segment as usize * SEGMENT;
+    let part = part(&log[start..][..SEGMENT]);
+    for bit in (part.start * 8..part.end * 8).step_by(step) {
+        let image = recording.emulator.process_death_image();
+        let (at, flipped) = (start + bit / 8, log[start + bit / 8] ^ 1 << (bit % 8));
+        let medium = image.open_log(LOG).expect("the log");
+        medium.store(at as u64, &[IoSlice::new(&[flipped])]).expect("storing");
+        crashes.recover(&image, &recording.timeline, end..=end);
+        crashes.note_sites(&image);
+    }
+}
+
+/// A member of a unit is replaced by another record that is whole in itself: the unit is not there
+/// as it was committed, so it is not there at all.
+fn forgery<'c>() -> Campaign<'c> {
+    campaign("forgery", unmarked(16), |crashes, _| {
+        let mut forged = 0;
+        for seed in 1..12 {
+            let recording = crashes.record(seed, &Run { steps: 800, ..Run::default() });
+            for member in 0..6 {
+                let image = recording.emulator.process_death_image();
+                if forge(&image, member) {
+                    forged += 1;
+                    let Recording { timeline, .. } = &recording;
+                    crashes.recover(&image, timeline, 0..=timeline.end());
+                }
+            }
+        }
+        assert!(forged > 5, "only {forged} units to forge");
+    })
+}
+
+/// Changes the text of a document that belongs to a unit of several, with all CRCs of the record.
+fn forge(image: &Emulator, which: usize) -> bool {
+    let log = image.open_log(LOG).expect("the log");
+    let mut bytes = log_of(image).expect("the log");
+    let headers = || bytes.chunks(SEGMENT).filter_map(|b| SegmentHeader::decode(b, true));
+    // What was known to be durable is not looked at so closely.
+    let durable = headers().map(|header| header.horizon.seq).max().unwrap_or(0);
+    let users = headers().filter(|header| header.stream == Stream::User);
+    // Segments may have been prepared that nothing was written to.
+    let used = users.filter(|header| !records(&bytes, header).is_empty());
+    let Some(last) = used.max_by_key(|header| header.epoch) else { return false };
+    let start = last.segment as usize * SEGMENT;
+    let (mut members, mut candidates) = (Vec::new(), Vec::new());
+    for (offset, header) in records(&bytes, &last) {
+        match header.kind {
+            Kind::Put if header.flags == 0 => members.push((offset, header)),
+            Kind::Commit => candidates.append(&mut members),
+            _ => members.clear(),
+        }
+    }
+    // The text ends before two zeros.
+    candidates.retain(|(offset, header)| {
+        let text_end = start + (offset + RECORD_HEADER_BYTES + header.payload_len) as usize - 3;
+        header.seq > durable && bytes[text_end].is_ascii_alphanumeric()
+    });
+    let Some((offset, mut header)) = candidates.into_iter().rev().nth(which) else { return false };
+    let payload = start + (offset + RECORD_HEADER_BYTES) as usize;
+    let payload = &mut bytes[payload..payload + header.payload_len as usize];
+    payload[header.payload_len as usize - 3] ^= 1;
+    header.payload_crc = crc32c::crc32c(payload);
+    let (encoded, _) = header.encode(Seed::new(last.segment, last.epoch), offset);
+    let at = start as u64 + u64::from(offset);
+    log.store(at, &[IoSlice::new(&encoded), IoSlice::new(payload)]).expect("storing");
+    true
+}
+
+/// The records of a segment of the log's bytes, with their offsets in it.
+fn records(log: &[u8], segment: &SegmentHeader) -> Vec<(u32, RecordHeader)> {
+    let seed = Seed::new(segment.segment, segment.epoch);
+    let bytes = &log[segment.segment as usize * SEGMENT..][..SEGMENT];
+    let mut offset = SEGMENT_HEADER_BYTES;
+    let mut found = Vec::new();
+    while let Some(header) = bytes.get(offset as usize..).and_then(|b| b.first_chunk()) {
+        let Some((header, _)) = RecordHeader::decode(header, seed, offset) else { break };
+        found.push((offset, header));
+        offset += header.record_bytes();
+    }
+    found
+}
+
+/// Where persistence has to be asked for, a start after a clean shutdown and a power loss still reads
+/// summaries and no documents.
+fn summaries<'c>() -> Campaign<'c> {
+    campaign("summaries", Target::new(16), |crashes, target| {
+        let medium = EmulatorConfig { persist_required: true, ..EmulatorConfig::default() };
+        let run = Run { medium, steps: 2000, close: true, ..Run::default() };
+        let recording = crashes.record(1, &run);
+        let events = recording.emulator.events();
+        let image = recording.emulator.crash_at(events, &mut |_| 0);
+        crashes.equip(&image);
+        let opened = target.open(&image).expect("opening");
+        let status = DocBuf::build(|out| opened.engine().write_status(out));
+        let recovery = status.as_doc().value("recovery");
+        let read = recovery.as_document().map(|doc| doc.value("bytesRead").into_owned());
+        let Some(Value::Int64(read)) = read else { panic!("no bytesRead in {recovery:?}") };
+        let log = image.open_log(LOG).expect("the log").len() as i64;
+        assert!(read < log / 4, "{read} of {log} bytes were read");
+    })
+}
+
+/// In memory: wherever a record is, both copies of its segment's header are too, whatever else a power
+/// loss may have taken, and while the first is being stored the second is whole.
+fn headers<'c>(medium: EmulatorConfig) -> Campaign<'c> {
+    campaign("headers", Target::new(14), move |crashes, _| {
+        let recording = crashes.record(1, &Run { medium, steps: 800, ..Run::default() });
+        let (mut looked, mut copies) = (0, 0);
+        for at in 0..recording.emulator.events() {
+            let event = recording.emulator.describe_event(at).unwrap_or_default();
+            if !event.starts_with("store") {
+                continue;
+            }
+            // Everything that was stored to records, and of the headers only what is durable.
+            let mut copying = None;
+            let image = recording.emulator.crash_at(at + 1, &mut |choice| match choice.about {
+                About::Sector { offset, stored_at, .. } => {
+                    let within = offset as usize % SEGMENT;
+                    if (HEADER_COPY_AT..HEADER).contains(&within) && stored_at.last() == Some(&at) {
+                        copying = Some(offset as usize / SEGMENT);
+                    }
+                    if within < HEADER { 0 } else { choice.options - 1 }
+                }
+                _ => 0,
+            });
+            let Some(bytes) = log_of(&image) else { continue };
+            if let Some(segment) = copying {
+                let stored = log_of(&recording.emulator.process_death_at(at + 1, usize::MAX));
+                let header =
+                    |bytes: &[u8]| SegmentHeader::decode(&bytes[segment * SEGMENT..], true);
+                assert_eq!(header(&bytes), header(&stored.expect("a log")), "after {at} events");
+                copies += 1;
+            }
+            for (number, segment) in bytes.chunks_exact(SEGMENT).enumerate() {
+                // Between its two copies a reused segment has a new one and an old one.
+                if copying == Some(number) {
+                    continue;
+                }
+                let first = SegmentHeader::decode(segment, true);
+                let copy = SegmentHeader::decode(&segment[HEADER_COPY_AT..], true);
+                let begins = |header: &Option<SegmentHeader>| {
+                    let header = header.as_ref()?;
+                    let seed = Seed::new(header.segment, header.epoch);
+                    RecordHeader::decode(segment[HEADER..].first_chunk()?, seed, HEADER as u32)
+                };
+                if begins(&first).is_some() || begins(&copy).is_some() {
+                    looked += 1;
+                    assert_eq!(first, copy, "after {at} events");
+                }
+            }
+        }
+        assert!(looked > 1000 && copies > 2, "{looked} segments, {copies} copies");
+    })
+}
+
+/// The bytes of the log.
+fn log_of(image: &Emulator) -> Option<Vec<u8>> {
+    let log = image.open_log(LOG).ok()?;
+    let mut bytes = vec![0; log.len() as usize];
+    log.read(0, &mut bytes).expect("reading");
+    Some(bytes)
+}
+
+/// In memory: a sealed segment's summary and trailer are there when it has been sealed.
+fn sealed<'c>(medium: EmulatorConfig) -> Campaign<'c> {
+    campaign("sealed", Target::new(16), move |crashes, _| {
+        let run = Run { medium, steps: 1000, close: true, ..Run::default() };
+        let recording = crashes.record(1, &run);
+        let image = recording.emulator.crash_at(recording.emulator.events(), &mut |_| 0);
+        let bytes = log_of(&image).expect("the log");
+        let mut sealed = 0;
+        for segment in bytes.chunks_exact(SEGMENT) {
+            let Some(header) = SegmentHeader::decode(segment, true) else { continue };
+            if records(&bytes, &header).is_empty() {
+                continue;
+            }
+            let trailer = &segment[SEGMENT - TRAILER_BYTES as usize..];
+            let trailer = Trailer::decode(trailer, SEGMENT as u32, true).expect("a trailer");
+            assert_eq!(trailer.epoch, header.epoch);
+            let summary = &segment[trailer.summary_offset as usize..];
+            let summary = &summary[..trailer.summary_bytes as usize];
+            assert_eq!(crc32c::crc32c(summary), trailer.summary_crc);
+            sealed += 1;
+        }
+        assert!(sealed > 5, "{sealed} sealed segments");
+    })
+}
+
+/// The labels that the engine's code asks about: what is named as labels are, files excepted. There is
+/// no drain, no persisting and no file operation without a label, since the medium wants one. Those of
+/// repairs are for `repair_sites.rs`.
+fn labels_in_source() -> BTreeSet<String> {
+    fn collect(folder: &Path, labels: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).expect("the sources") {
+            let path = entry.expect("the sources").path();
+            if path.is_dir() {
+                collect(&path, labels);
+            } else if path.file_name().is_some_and(|name| name != "tests.rs") {
+                let text = std::fs::read_to_string(&path).expect("the sources");
+                let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+                labels.extend(text.split('"').filter(|part| is_label(part)).map(str::to_owned));
+            }
+        }
+    }
+    let mut labels = BTreeSet::new();
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut labels);
+    assert!(labels.len() > 20, "{labels:?}");
+    labels
+}
+
+fn is_label(text: &str) -> bool {
+    let word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
+    let files = ["kauri.meta", "storage.bson"];
+    let of_repair = text.starts_with("repair.");
+    !of_repair && text.contains('.') && text.split('.').all(word) && !files.contains(&text)
+}
+
+/// Which campaign misses a site that others meet too and don't miss: to save their time, no more.
+const LIKELY: [(&str, &str); 18] = [
+    ("clean.copy.fence", "deaths, memory"),
+    ("clean.moved.drain", "shutdown"),
+    ("clean.moved.lines", "memory"),
+    ("clean.moved.persist", "asked for"),
+    ("clean.room.drain", "full"),
+    ("close.meta/directory", "rot"),
+    ("commit.fence", "memory"),
+    ("read.header.crc", "rot"),
+    ("read.payload.crc", "rot"),
+    ("record.header.crc", "memory"),
+    ("recovery.drain", "deaths"),
+    ("recovery.header.drain", "deaths, memory"),
+    ("recovery.header.persist", "deaths, memory"),
+    ("recovery.persist", "deaths, memory"),
+    ("segment.header.copy.fence", "headers"),
+    ("segment.header.copy.lines", "memory"),
+    ("segment.header.crc", "rot"),
+    ("segment.header.fence", "headers"),
+];
+
+#[test]
+fn every_safeguard_is_missed() {
+    let run = Run::default();
+    let asked = EmulatorConfig { persist_required: true, ..EmulatorConfig::default() };
+    let memory = EmulatorConfig::persistent_memory();
+    let creation = Run { steps: 4, ..run };
+    let shutdown = Run { steps: 200, close: true, ..run };
+    let full = Run { steps: 2500, document_bytes: 400 << 10, definitions_percent: 5, ..run };
+    // Nobody flushes, syncs or cleans but the writers themselves, when they have no room.
+    let alone = Run { steps: 1500, document_bytes: 600 << 10, maintain_percent: 0, ..full };
+    let campaigns = [
+        power_losses("creation", Target::new(16), creation, 1..4, 200),
+        power_losses("shutdown", Target::new(16), shutdown, 1..4, 100),
+        summaries(),
+        power_losses("plain", Target::new(14), Run { steps: 2000, ..run }, 1..3, 200),
+        power_losses("asked for", Target::new(14), Run { medium: asked, ..run }, 1..3, 150),
+        power_losses("full", Target::new(8), full, 1..3, 150),
+        power_losses("writers alone", Target::new(8), alone, 1..5, 200),
+        deaths("deaths", EmulatorConfig::default()),
+        power_losses("memory", Target::new(14), Run { medium: memory, ..run }, 1..3, 150),
+        deaths("deaths, memory", memory),
+        power_losses("full memory", Target::new(8), Run { medium: memory, ..full }, 1..5, 200),
+        headers(memory),
+        sealed(memory),
+        forgery(),
+        rot(),
+        metadata(),
+        trailers(),
+        summary_bits(),
+    ];
+    let sites = missed_by(&campaigns, &LIKELY);
+    for (site, campaign) in &sites {
+        println!("{site}: {}", campaign.unwrap_or("not missed"));
+    }
+    for label in labels_in_source() {
+        let steps = format!("{label}/");
+        let met = sites.keys().any(|site| *site == label || site.starts_with(&steps));
+        assert!(met, "no campaign comes by {label}");
+    }
+    let not_missed = sites.iter().filter(|(_, campaign)| campaign.is_none());
+    let not_missed: Vec<_> = not_missed.map(|(site, _)| site.as_str()).collect();
+    assert!(not_missed.is_empty(), "{not_missed:?}");
+}

@@ -1,0 +1,35 @@
+//! The engine's tests, in one program: it is linked once, and there is work for all processors until all is
+//! done. Beside it is what needs a process, or a build, of its own: `fuzz`, `engine_memory` and
+//! `index_memory` measure the process's memory, `loom` and `shuttle` compile sources against model checkers.
+
+mod common;
+mod crash_target;
+mod repair_target;
+
+mod cleaning;
+mod conformance;
+mod contention;
+mod crash;
+mod crash_creation;
+mod crash_headers;
+mod crash_sites;
+mod crash_states;
+mod damage;
+mod dax;
+mod faults;
+mod flips;
+mod ids;
+mod image_flips;
+mod images;
+mod labels;
+mod pending;
+mod pending_drops;
+mod pending_images;
+mod prefix;
+mod repair;
+mod repair_crashes;
+mod repair_sites;
+mod room;
+mod salvage;
+mod snapshots;
+mod stress;

@@ -1,0 +1,29 @@
+//! The power fails while a damaged directory is repaired: at every event of the repair, with any part
+//! of what was not durable by then. Each damaged piece is still reported by a check, or its copy is aside,
+//! whole; what was whole stays as it was; and a second repair ends as one does that nobody disturbs.
+
+use crate::repair_target::crashes::campaign;
+use kauri_medium::emulator::EmulatorConfig;
+
+#[test]
+fn on_a_disk() {
+    let first = kauri_testkit::seed(1);
+    let looked = campaign(EmulatorConfig::default(), first..first + 9, None);
+    assert!(looked.images > 250 && looked.second > 10, "{looked:?}");
+}
+
+#[test]
+fn on_persistent_memory() {
+    let first = kauri_testkit::seed(1);
+    let looked = campaign(EmulatorConfig::persistent_memory(), first..first + 6, None);
+    assert!(looked.images > 300 && looked.second > 10, "{looked:?}");
+}
+
+/// In the tail a segment's summary is not looked at, and after the repair it would be: what it tells of
+/// records that were given up must be gone. These seeds find it.
+#[test]
+fn after_a_crash_of_the_server() {
+    for seed in [207, 207 + 3] {
+        campaign(EmulatorConfig::default(), seed..seed + 1, None);
+    }
+}

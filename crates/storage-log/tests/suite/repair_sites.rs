@@ -1,0 +1,32 @@
+//! Everything that a repair makes durable or puts in order counts: without any one of it, a crash in a
+//! repair loses something. The labels are those that repairs come by.
+
+use crate::repair_target::crashes::campaign;
+use kauri_medium::emulator::EmulatorConfig;
+use kauri_testkit::sites::{Campaign, missed_by};
+
+#[test]
+fn every_safeguard_of_a_repair_is_missed() {
+    let of = |name, medium, seeds: std::ops::Range<u64>| Campaign {
+        name,
+        run: Box::new(move |without| campaign(medium, seeds.clone(), without).sites),
+    };
+    let campaigns = [
+        of("disk", EmulatorConfig::default(), 1..4),
+        of("memory", EmulatorConfig::persistent_memory(), 1..4),
+    ];
+    let sites = missed_by(&campaigns, &[]);
+    for (site, campaign) in &sites {
+        println!("{site}: {}", campaign.unwrap_or("not missed"));
+    }
+    assert!(sites.values().all(Option::is_some), "{sites:?}");
+    let expected = [
+        "repair.aside/directory",
+        "repair.aside/file",
+        "repair.drain",
+        "repair.persist",
+        "repair.trailers.drain",
+        "repair.trailers.persist",
+    ];
+    assert!(sites.keys().map(String::as_str).eq(expected), "{sites:?}");
+}

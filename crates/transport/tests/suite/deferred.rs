@@ -1,0 +1,196 @@
+//! Replies that wait for the end of the tick, as those to writes do: one hook for all requests of a
+//! tick, and the replies leave before the worker waits again.
+
+use crate::common::{self, Seen, Server, answer};
+use kauri_base::ticket::TicketSource;
+use kauri_base::{Result, Ticket};
+use kauri_transport::{
+    ClientState, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint, SessionInfo, Tried,
+};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+
+/// Stands for a log: writes get numbers, a flush makes all numbers so far durable.
+#[derive(Default)]
+struct Log {
+    state: Mutex<LogState>,
+}
+
+#[derive(Default)]
+struct LogState {
+    /// It can't be written any more.
+    broken: bool,
+    written: u64,
+    durable: u64,
+    flushes: u64,
+    waiting: Vec<Waker>,
+}
+
+impl Log {
+    fn write(self: &Arc<Self>) -> Ticket {
+        let mut state = self.state.lock().unwrap();
+        state.written += 1;
+        Ticket::new(Arc::clone(self) as Arc<dyn TicketSource>, state.written)
+    }
+
+    fn flush(&self) {
+        let waiting = {
+            let mut state = self.state.lock().unwrap();
+            state.durable = state.written;
+            state.flushes += 1;
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl TicketSource for Log {
+    fn poll_ticket(&self, number: u64, waker: &Waker) -> Poll<Result<()>> {
+        let mut state = self.state.lock().unwrap();
+        if state.broken {
+            return Poll::Ready(Err(kauri_base::Error::failed_to_parse("broken")));
+        }
+        if number <= state.durable {
+            return Poll::Ready(Ok(()));
+        }
+        state.waiting.push(waker.clone());
+        Poll::Pending
+    }
+}
+
+struct Writes {
+    log: Arc<Log>,
+}
+
+struct NoState;
+impl ClientState for NoState {}
+
+impl ServiceEntryPoint for Writes {
+    fn start_session(&self, _session: &Arc<SessionInfo>) -> Box<dyn ClientState> {
+        Box::new(NoState)
+    }
+
+    /// `t…`: without a future.
+    fn try_handle(
+        &self,
+        cx: &mut RequestContext<'_>,
+        request: &[u8],
+        reply: &mut ReplyBuf,
+    ) -> Tried {
+        if request[16] != b't' {
+            return Tried::No;
+        }
+        answer(request, b"durable", reply);
+        cx.worker.want_tick_end();
+        Tried::After(self.log.write())
+    }
+
+    fn settle(
+        &self,
+        _cx: &mut RequestContext<'_>,
+        request: &[u8],
+        reply: &mut ReplyBuf,
+        result: Result<()>,
+    ) -> Outcome {
+        if result.is_err() {
+            assert!(reply.clear());
+            answer(request, b"failed", reply);
+        }
+        Outcome::Reply
+    }
+
+    fn handle_request<'a>(
+        &'a self,
+        cx: RequestContext<'a>,
+        request: &'a [u8],
+        reply: &'a mut ReplyBuf,
+    ) -> Handling<'a> {
+        Box::pin(async move {
+            let ticket = self.log.write();
+            cx.worker.want_tick_end();
+            match ticket.await {
+                Ok(()) => answer(request, b"durable", reply),
+                Err(_) => return Outcome::Close,
+            }
+            Outcome::Reply
+        })
+    }
+
+    fn end_session(&self, _session: &Arc<SessionInfo>, _state: Box<dyn ClientState>) {}
+}
+
+#[test]
+fn a_deferred_reply_costs_no_further_wait() {
+    no_further_wait(b"w");
+    no_further_wait(b"t");
+}
+
+fn no_further_wait(request: &[u8]) {
+    const REQUESTS: u64 = 500;
+    let log = Arc::new(Log::default());
+    let service = Arc::new(Writes { log: Arc::clone(&log) });
+    let server = Server::with_service(service, Arc::new(Seen::default()), 1, 100);
+    let flushed = Arc::clone(&log);
+    server.executor.on_tick_end(Arc::new(move || flushed.flush()));
+    let mut client = server.connect();
+    assert_eq!(client.ask(request), b"durable");
+    let before = server.manager.stats().workers().remove(0);
+    for _ in 0..REQUESTS {
+        assert_eq!(client.ask(request), b"durable");
+    }
+    let after = server.manager.stats().workers().remove(0);
+    assert_eq!(after.receives - before.receives, REQUESTS);
+    assert_eq!(after.sends - before.sends, REQUESTS);
+    assert!(after.waits - before.waits <= REQUESTS + 2, "{} waits", after.waits - before.waits);
+    assert_eq!(log.state.lock().unwrap().flushes, REQUESTS + 1);
+}
+
+#[test]
+fn requests_of_one_tick_share_their_flush() {
+    const CLIENTS: usize = 20;
+    let log = Arc::new(Log::default());
+    let service = Arc::new(Writes { log: Arc::clone(&log) });
+    let server = Server::with_service(service, Arc::new(Seen::default()), 1, 100);
+    let flushed = Arc::clone(&log);
+    server.executor.on_tick_end(Arc::new(move || flushed.flush()));
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| assert_eq!(client.ask(b"w"), b"durable"));
+    let before = log.state.lock().unwrap().flushes;
+    // The worker is held until all have sent.
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (report, holding) = std::sync::mpsc::channel();
+    server.executor.workers()[0].spawn(async move {
+        report.send(()).unwrap();
+        released.recv().unwrap();
+    });
+    holding.recv_timeout(common::PATIENCE).unwrap();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send(if n % 2 == 0 { b"w" } else { b"t" });
+    }
+    release.send(()).unwrap();
+    clients.iter_mut().for_each(|client| assert_eq!(client.receive(), b"durable"));
+    assert_eq!(log.state.lock().unwrap().flushes - before, 1);
+}
+
+#[test]
+fn a_wait_that_fails_is_told_to_the_service_and_a_client_that_left_holds_nothing_up() {
+    let log = Arc::new(Log::default());
+    let service = Arc::new(Writes { log: Arc::clone(&log) });
+    let server = Server::with_service(service, Arc::new(Seen::default()), 1, 100);
+    // Nothing is flushed, so this one waits until its client has gone.
+    let mut leaving = server.connect();
+    leaving.send(b"t");
+    let deadline = std::time::Instant::now() + common::PATIENCE;
+    while log.state.lock().unwrap().waiting.is_empty() {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    drop(leaving);
+    log.state.lock().unwrap().broken = true;
+    let mut client = server.connect();
+    assert_eq!(client.ask(b"t"), b"failed");
+    log.state.lock().unwrap().broken = false;
+    let flushed = Arc::clone(&log);
+    server.executor.on_tick_end(Arc::new(move || flushed.flush()));
+    assert_eq!(client.ask(b"t"), b"durable");
+}

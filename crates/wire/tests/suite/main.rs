@@ -1,0 +1,6 @@
+//! The protocol's tests, in one program: it is linked once.
+
+mod compressed;
+mod fuzz;
+mod legacy;
+mod op_msg;
