@@ -138,6 +138,15 @@ impl Disk {
         }
     }
 
+    /// Threads that asked for persistence have other numbers from now on.
+    pub(super) fn rename_threads(&mut self, new: &dyn Fn(Thread) -> Thread) {
+        let files = self.files.values_mut();
+        let versions = files.flat_map(|file| file.pending.values_mut().flatten());
+        for (_, by) in versions.filter_map(|version| version.persisted.as_mut()) {
+            *by = new(*by);
+        }
+    }
+
     fn with(&mut self, file: FileId, change: impl FnOnce(&mut File)) {
         if let Some(file) = self.files.get_mut(&file) {
             change(file);

@@ -94,7 +94,7 @@ impl Iterator for CrashImages {
     fn next(&mut self) -> Option<CrashImage> {
         let (at, seed) = self.points.next()?;
         let disk = self.replay.image(at, seed);
-        let emulator = Emulator::with_disk(self.replay.config, disk, Vec::new(), self.next_file);
+        let emulator = Emulator::with_disk(self.replay.config, disk, self.next_file);
         Some(CrashImage { at, seed, emulator })
     }
 
@@ -111,9 +111,9 @@ impl Emulator {
         let next_file = state.next_file;
         let mut replay = Replay {
             config: self.world.config,
-            base: state.base.clone(),
+            base: state.base().clone(),
             trace: state.trace.clone(),
-            disk: state.base.clone(),
+            disk: state.base().clone(),
             applied: 0,
         };
         drop(state);
@@ -198,14 +198,17 @@ impl Emulator {
     /// at a page, and a process that stores to memory itself ends at a word. What threads of the dead
     /// process had stored to memory and not fenced no later fence makes durable.
     pub fn process_death_at(&self, events: usize, bytes: usize) -> Emulator {
-        let state = self.state();
-        let mut trace: Vec<Event> = state.trace.iter().take(events).cloned().collect();
+        let mut state = self.state();
+        let events = events.min(state.trace.len());
+        let mut trace = state.trace[..events].to_vec();
+        let mut last_is_whole = true;
         let step = if self.world.config.mapped { 8 } else { 4096 };
         if let Some(Event::Store { offset, bytes: stored, .. }) = trace.last_mut() {
             let step_end = (*offset as usize).saturating_add(bytes) / step * step;
             let kept = step_end.saturating_sub(*offset as usize);
             if bytes < stored.len() {
                 *stored = stored[..kept.min(stored.len())].into();
+                last_is_whole = false;
             }
         }
         for event in &mut trace {
@@ -213,19 +216,20 @@ impl Emulator {
                 *by |= DEAD;
             }
         }
-        Emulator::with_disk(self.world.config, state.base.clone(), trace, state.next_file)
+        let mut disk = state.disk_at(events - usize::from(!last_is_whole));
+        disk.rename_threads(&|by| by | DEAD);
+        if let (false, Some(event)) = (last_is_whole, trace.last()) {
+            disk.apply(events - 1, event);
+        }
+        let base = state.base().clone();
+        Emulator::with_trace(self.world.config, base, trace, disk, state.next_file)
     }
 
     fn disk_at(&self, events: usize) -> Disk {
-        let state = self.state();
-        let mut disk = state.base.clone();
-        for (at, event) in state.trace.iter().enumerate().take(events) {
-            disk.apply(at, event);
-        }
-        disk
+        self.state().disk_at(events)
     }
 
     fn image_of(&self, disk: Disk) -> Emulator {
-        Emulator::with_disk(self.world.config, disk, Vec::new(), self.state().next_file)
+        Emulator::with_disk(self.world.config, disk, self.state().next_file)
     }
 }

@@ -79,12 +79,15 @@ impl EmulatorConfig {
     }
 }
 
+/// Events between disks that are remembered.
+const REMEMBERED_EVENTS: usize = 256;
+
 struct State {
-    /// Before the first event.
-    base: Disk,
     /// After the last.
     disk: Disk,
     trace: Vec<Event>,
+    /// Disks after so many events, for those who go back: before the first, and see [`State::disk_at`].
+    remembered: BTreeMap<usize, Disk>,
     next_file: FileId,
     locked: bool,
     drains_held: usize,
@@ -110,19 +113,29 @@ impl Emulator {
     /// An empty directory.
     pub fn new(config: EmulatorConfig) -> Self {
         let disk = Disk::new(&config);
-        Emulator::with_disk(config, disk, Vec::new(), 1)
+        Emulator::with_disk(config, disk, 1)
     }
 
-    /// A directory that is `base` followed by the events of `trace`.
-    fn with_disk(config: EmulatorConfig, base: Disk, trace: Vec<Event>, next_file: FileId) -> Self {
+    /// A directory that is found like this, with nothing that could still be lost.
+    fn with_disk(config: EmulatorConfig, disk: Disk, next_file: FileId) -> Self {
+        Emulator::with_trace(config, disk.clone(), Vec::new(), disk, next_file)
+    }
+
+    /// A directory that was `base` before the events of `trace` and is `disk` since.
+    fn with_trace(
+        config: EmulatorConfig,
+        base: Disk,
+        trace: Vec<Event>,
+        disk: Disk,
+        next_file: FileId,
+    ) -> Self {
         let faults = Arc::new(Faults::new());
         faults.watch();
-        let mut disk = base.clone();
-        trace.iter().enumerate().for_each(|(at, event)| disk.apply(at, event));
+        let remembered = BTreeMap::from([(0, base), (trace.len(), disk.clone())]);
         let state = State {
-            base,
             disk,
             trace,
+            remembered,
             next_file,
             locked: false,
             drains_held: 0,
@@ -171,6 +184,28 @@ impl State {
         self.disk.apply(at, &event);
         self.trace.push(event);
         at
+    }
+
+    /// Before the first event.
+    fn base(&self) -> &Disk {
+        &self.remembered[&0]
+    }
+
+    /// The disk after `events` events. Remembers some on the way, so that the next time does not begin at
+    /// the beginning.
+    fn disk_at(&mut self, events: usize) -> Disk {
+        if events >= self.trace.len() {
+            return self.disk.clone();
+        }
+        let last = self.remembered.range(..=events).next_back();
+        let (from, mut disk) = last.map(|(from, disk)| (*from, disk.clone())).expect("the first");
+        for (at, event) in self.trace.iter().enumerate().take(events).skip(from) {
+            if at % REMEMBERED_EVENTS == 0 && at > from {
+                self.remembered.insert(at, disk.clone());
+            }
+            disk.apply(at, event);
+        }
+        disk
     }
 }
 

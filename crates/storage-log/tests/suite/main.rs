@@ -2,6 +2,10 @@
 //! done. Beside it is what needs a process, or a build, of its own: `fuzz`, `engine_memory` and
 //! `index_memory` measure the process's memory, `loom` and `shuttle` compile sources against model checkers.
 
+/// As in the program; crash tests allocate much.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod common;
 mod crash_target;
 mod repair_target;
