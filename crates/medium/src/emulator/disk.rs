@@ -201,7 +201,9 @@ impl File {
         for (number, _) in numbers.zip(skipped).filter(|(_, skipped)| !skipped) {
             let mut content = vec![0; sector_bytes].into_boxed_slice();
             self.current.read(number * sector, &mut content);
-            self.pending.entry(number).or_default().push(Version {
+            // Most sectors have one version: a run of small lines has many sectors.
+            let versions = self.pending.entry(number).or_insert_with(|| Vec::with_capacity(1));
+            versions.push(Version {
                 bytes: content,
                 stored_at: at,
                 persisted: persisted.then_some((at, 0)),
