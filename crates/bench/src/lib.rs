@@ -8,7 +8,8 @@
 //!
 //! Besides, sessions over each transport ([`transports`]) and one server's experiments over all of them
 //! ([`standalone`]), the storage engines by themselves ([`engine`]), both in YCSB's workloads ([`ycsb`]), and what
-//! writes that wait for the disk cost those who read ([`writelock`]).
+//! writes that wait for the disk cost those who read ([`writelock`]). What is asked of which record comes from
+//! YCSB's generators ([`workload`]).
 //!
 //! Where it sits: a tool above `transport`, `wire` and the engines; it knows nothing of the server's
 //! insides.
@@ -23,5 +24,6 @@ pub mod histogram;
 pub mod load;
 pub mod standalone;
 pub mod transports;
+pub mod workload;
 pub mod writelock;
 pub mod ycsb;

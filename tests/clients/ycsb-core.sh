@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# The benchmark's workloads are YCSB's: what the core of YCSB draws and does is compared with what ours do
+# (crates/bench/examples/ycsb_core). No server takes part.
+source "$(dirname "$0")/lib.sh"
+jars=$installed/ycsb-core
+[ -f "$jars/core-0.17.0.jar" ] || die "no $jars: run 'scripts/bootstrap test' first"
+built=$jars/tests
+rm -rf "$built"
+mkdir -p "$built"
+javac -Xlint:all -Werror -d "$built" -cp "$jars/*" "$here"/ycsb-core/*.java
+(cd "$root" && cargo build --workspace --locked -q --example ycsb_core)
+compare=$target/debug/examples/ycsb_core
+samples=$built/samples
+
+# Random numbers whose state is known are compared one for one, so the state has to be within reach.
+mapfile -t presets < <("$compare" presets)
+[ "${#presets[@]}" = 6 ] || die "not six presets"
+java --add-opens java.base/java.lang=ALL-UNNAMED -cp "$built:$jars/*" Samples "${presets[@]}" >"$samples"
+
+# The ordinary client, loading with several threads: how many each inserts, and which keys there are.
+pairs=workload=site.ycsb.workloads.CoreWorkload,recordcount=1000,insertstart=20,insertcount=103
+# shellcheck disable=SC2046
+loaded=$(java -cp "$built:$jars/*" site.ycsb.Client -load -threads 4 -db Recorder \
+  $(printf -- '-p %s ' ${pairs//,/ }) 2>/dev/null) || die "the client: $loaded"
+of() { sed -n "s/^@$1\t//p" <<<"$loaded" | sort "${@:2}" | paste -sd' '; }
+printf 'load\t%s\t4\t%s\t%s\n' "$pairs" "$(of inserts -n)" "$(of key)" >>"$samples"
+
+out=$("$compare" "$samples") || die "$out"
+sed '$d' <<<"$out"
+exactly 22416 "$(tail -1 <<<"$out")"
