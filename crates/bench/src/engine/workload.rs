@@ -2,6 +2,9 @@
 //! them.
 
 use super::subject::Subject;
+use crate::workload::Seeded;
+use crate::workload::generator::{Uniform, Zipfian};
+use crate::workload::record::hash64;
 use kauri_base::clock::SeededRandom;
 use kauri_base::{Access, CollectionId, Error, ErrorCode, IndexId, RandomSource, RecordId, Result};
 use kauri_bson::{Doc, DocBuf, Value};
@@ -272,77 +275,30 @@ impl Reader {
 /// Which document is next.
 pub enum Choice {
     /// All are as likely.
-    Uniform(SeededRandom, u64),
-    /// Zipf's law with exponent .99, the popular ones scattered (YCSB's "scrambled zipfian").
-    Zipf(Box<Zipf>),
+    Uniform(Uniform, Seeded),
+    /// Zipf's law with YCSB's exponent, the popular ones scattered by its hash.
+    Zipf(Box<Zipfian>, i64, Seeded),
 }
 
 impl Choice {
     /// Uniform over `count`.
     pub fn uniform(count: u64, seed: u64) -> Choice {
-        Choice::Uniform(SeededRandom::new(seed), count)
+        Choice::Uniform(Uniform::new(0, count as i64 - 1), Seeded::new(seed))
     }
 
     /// Zipf .99 over `count`.
     pub fn zipf(count: u64, seed: u64) -> Choice {
-        Choice::Zipf(Box::new(Zipf::new(count, seed)))
+        let count = count as i64;
+        Choice::Zipf(Box::new(Zipfian::new(0, count - 1)), count, Seeded::new(seed))
     }
 
     /// The next one.
     pub fn next(&mut self) -> i64 {
         match self {
-            Choice::Uniform(random, count) => (random.next_u64() % *count) as i64,
-            Choice::Zipf(zipf) => zipf.next() as i64,
+            Choice::Uniform(uniform, random) => uniform.next(random),
+            Choice::Zipf(zipfian, count, random) => hash64(zipfian.next(random)) % *count,
         }
     }
-}
-
-/// Gray's method ("Quickly generating billion-record synthetic databases").
-pub struct Zipf {
-    random: SeededRandom,
-    count: u64,
-    zeta: f64,
-    eta: f64,
-}
-
-const THETA: f64 = 0.99;
-
-impl Zipf {
-    /// Over `count`.
-    pub fn new(count: u64, seed: u64) -> Zipf {
-        let zeta = |n: u64| (1..=n).map(|i| (i as f64).powf(-THETA)).sum::<f64>();
-        let all = zeta(count);
-        let eta = (1.0 - (2.0 / count as f64).powf(1.0 - THETA)) / (1.0 - zeta(2) / all);
-        Zipf { random: SeededRandom::new(seed), count, zeta: all, eta }
-    }
-
-    /// The next rank: 0 is the most popular one.
-    pub fn rank(&mut self) -> u64 {
-        let u = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        let uz = u * self.zeta;
-        if uz < 1.0 {
-            return 0;
-        }
-        if uz < 1.0 + 0.5f64.powf(THETA) {
-            return 1;
-        }
-        let share = (self.eta * u - self.eta + 1.0).powf(1.0 / (1.0 - THETA));
-        ((self.count as f64 * share) as u64).min(self.count - 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        // The popular ones are scattered.
-        fnv(self.rank()) % self.count
-    }
-}
-
-/// FNV-1a over a number's bytes.
-pub fn fnv(number: u64) -> u64 {
-    let mut hash = 0xCBF2_9CE4_8422_2325u64;
-    for byte in number.to_le_bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
-    }
-    hash
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ impl Side {
 
     /// Reads until its cache is as it will be, or for some slices' time.
     pub fn warm(&mut self, plan: &Plan) -> Result<()> {
-        let mut mix = Mix::new(Workload::C, self.documents, plan.seed);
+        let mut mix = Mix::new(Workload::C, self.documents, plan.seed)?;
         self.run(&mut mix, plan.documents, plan.slice * WARM_SLICES, None).map(drop)
     }
 
@@ -124,7 +124,7 @@ impl Side {
         let began = Instant::now();
         let (mut last, mut operations) = (Duration::ZERO, 0);
         while operations < most && last < time {
-            self.driver.perform(mix.next())?;
+            self.driver.perform(mix.next()?)?;
             let now = began.elapsed();
             latency.record((now - last).as_nanos() as u64);
             last = now;
@@ -137,7 +137,7 @@ impl Side {
     /// Goes on in the mix without performing anything but the inserts, which what comes later asks for.
     fn skip(&mut self, mix: &mut Mix, operations: u64) -> Result<()> {
         for _ in 0..operations {
-            if let Operation::Insert(number) = mix.next() {
+            if let Operation::Insert(number) = mix.next()? {
                 self.driver.insert(number)?;
             }
         }
@@ -156,8 +156,8 @@ const PATIENCE: u32 = 4;
 /// Who has done less than the others when its time is over goes on where they do.
 pub fn measure(plan: &Plan, workload: Workload, sides: &mut [Side]) -> Result<Vec<Figures>> {
     let seed = plan.seed ^ u64::from(u32::from(workload.letter())) << 32;
-    let mut mixes: Vec<Mix> =
-        sides.iter().map(|side| Mix::new(workload, side.documents, seed)).collect();
+    let mixes = sides.iter().map(|side| Mix::new(workload, side.documents, seed));
+    let mut mixes = mixes.collect::<Result<Vec<Mix>>>()?;
     let (mut counts, mut done): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
     for at in 0..sides.len() {
         let (before, rest) = sides.split_at_mut(at);

@@ -1,13 +1,15 @@
-//! YCSB's core workloads: what is asked, in which proportion, of which documents.
+//! YCSB's core workloads as this experiment runs them: what is asked of which documents.
 //!
 //! Documents have a text `_id` of fixed length, made of the hash of their number (so documents that
 //! were inserted one after the other are not neighbours), and ten fields of 100 letters.
 
-use crate::engine::workload::{Choice, Zipf, fnv};
+use crate::workload::record::{InsertOrder, KeyNames};
+use crate::workload::{self, CoreWorkload, Fields, Preset, Seeded, Stream};
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
 use kauri_base::{Error, Result};
 use kauri_bson::DocBuf;
+use std::sync::Arc;
 
 /// Fields of a document.
 pub const FIELDS: usize = 10;
@@ -54,14 +56,7 @@ impl Workload {
 
     /// What it does, briefly.
     pub fn about(self) -> &'static str {
-        match self {
-            Workload::A => "50 % read, 50 % update",
-            Workload::B => "95 % read, 5 % update",
-            Workload::C => "read",
-            Workload::D => "95 % read latest, 5 % insert",
-            Workload::E => "95 % scan, 5 % insert",
-            Workload::F => "50 % read, 50 % read-modify-write",
-        }
+        Preset::of(&self.letter().to_string()).map_or("", |preset| preset.about)
     }
 
     /// The workloads of these letters, in the order in which they run.
@@ -96,70 +91,58 @@ pub enum Operation {
 
 /// A run of operations. Two with the same seed and the same documents are equal.
 pub struct Mix {
-    workload: Workload,
-    random: SeededRandom,
-    scattered: Choice,
-    latest: Zipf,
-    documents: u64,
+    core: Arc<CoreWorkload>,
+    stream: Stream<Seeded>,
 }
 
 impl Mix {
     /// Over `documents` that are there.
-    pub fn new(workload: Workload, documents: u64, seed: u64) -> Mix {
-        Mix {
-            workload,
-            random: SeededRandom::new(seed),
-            scattered: Choice::zipf(documents, seed ^ 1),
-            latest: Zipf::new(documents, seed ^ 2),
-            documents,
-        }
+    pub fn new(workload: Workload, documents: u64, seed: u64) -> Result<Mix> {
+        let preset = Preset::of(&workload.letter().to_string());
+        let mut properties = preset.map(Preset::properties).unwrap_or_default();
+        properties.set("recordcount", documents.to_string());
+        // How many operations there will be is not known: it depends on the time they take.
+        properties.set("operationcount", "0");
+        let core = Arc::new(CoreWorkload::of(&properties)?);
+        let (stream, _) = core.thread(seed, 0);
+        Ok(Mix { core, stream })
     }
 
     /// How many documents there are after what was asked so far.
     pub fn documents(&self) -> u64 {
-        self.documents
+        (self.core.newest() + 1).unsigned_abs()
     }
 
-    fn percent(&mut self) -> u64 {
-        self.random.next_u64() % 100
-    }
-
-    fn popular(&mut self) -> u64 {
-        self.scattered.next() as u64
-    }
-
-    fn insert(&mut self) -> Operation {
-        self.documents += 1;
-        Operation::Insert(self.documents - 1)
-    }
-
-    /// The next one.
-    pub fn next(&mut self) -> Operation {
-        let percent = self.percent();
-        match self.workload {
-            Workload::A if percent < 50 => Operation::Update(self.popular(), self.field()),
-            Workload::B if percent < 5 => Operation::Update(self.popular(), self.field()),
-            Workload::F if percent < 50 => Operation::ReadModifyWrite(self.popular(), self.field()),
-            Workload::D | Workload::E if percent < 5 => self.insert(),
-            Workload::D => Operation::Read(self.documents - 1 - self.latest.rank()),
-            Workload::E => {
-                let length = 1 + self.random.next_u64() % SCAN_MAX;
-                Operation::Scan(self.popular(), length)
+    /// The next one. An insert counts as done: there is one thread, and it does what it is told.
+    pub fn next(&mut self) -> Result<Operation> {
+        let number = i64::unsigned_abs;
+        let field = |fields| match fields {
+            Fields::One(field) => field,
+            Fields::Whole | Fields::All => 0,
+        };
+        Ok(match self.stream.next_operation() {
+            workload::Operation::Insert { record } => {
+                self.core.acknowledge(record)?;
+                Operation::Insert(number(record))
             }
-            Workload::A | Workload::B | Workload::C | Workload::F => {
-                Operation::Read(self.popular())
+            workload::Operation::Read { record, .. } => Operation::Read(number(record)),
+            workload::Operation::Update { record, fields } => {
+                Operation::Update(number(record), field(fields))
             }
-        }
-    }
-
-    fn field(&mut self) -> usize {
-        (self.random.next_u64() % FIELDS as u64) as usize
+            workload::Operation::Scan { record, length, .. } => {
+                Operation::Scan(number(record), number(length))
+            }
+            workload::Operation::ReadModifyWrite { record, written, .. } => {
+                Operation::ReadModifyWrite(number(record), field(written))
+            }
+        })
     }
 }
 
 /// The `_id` of a document.
 pub fn id(number: u64) -> String {
-    format!("user{:020}", fnv(number))
+    const NAMES: KeyNames = KeyNames { order: InsertOrder::Hashed, digits_min: 20 };
+    NAMES.name(number.cast_signed())
 }
 
 /// A field's name.
@@ -236,11 +219,11 @@ mod tests {
     #[test]
     fn workloads_have_their_proportions() {
         let shares = |workload| {
-            let mut mix = Mix::new(workload, 1000, 7);
+            let mut mix = Mix::new(workload, 1000, 7).expect("a mix");
             let mut counts = [0u32; 5];
             for _ in 0..10_000 {
                 let before = mix.documents();
-                match mix.next() {
+                match mix.next().expect("an operation") {
                     Operation::Read(number) => {
                         assert!(number < before);
                         counts[0] += 1;
