@@ -38,12 +38,8 @@ pub fn missed_by(
         let meets = met.iter().filter(|(.., sites)| sites.contains_key(site));
         let mut asked: Vec<_> = meets.map(|(_, campaign, _)| *campaign).collect();
         asked.sort_by_key(|campaign| !likely.contains(&(&**site, campaign.name)));
-        let missing = asked.into_iter().find(|campaign| {
-            let begun = Instant::now();
-            let fails = quietly(|| (campaign.run)(Some(site))).is_err();
-            println!("{site}: {} {fails}, {:?}", campaign.name, begun.elapsed());
-            fails
-        });
+        let fails = |campaign: &&Campaign<'_>| quietly(|| (campaign.run)(Some(site))).is_err();
+        let missing = asked.into_iter().find(fails);
         (site.clone(), missing.map(|campaign| campaign.name))
     });
     missed.into_iter().collect()
