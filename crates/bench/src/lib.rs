@@ -9,7 +9,7 @@
 //! Besides, sessions over each transport ([`transports`]) and one server's experiments over all of them
 //! ([`standalone`]), the storage engines by themselves ([`engine`]), both in YCSB's workloads ([`ycsb`]), and what
 //! writes that wait for the disk cost those who read ([`writelock`]). What is asked of which record comes from
-//! YCSB's generators ([`workload`]).
+//! YCSB's generators ([`workload`]). Any server that drivers can use is measured as a run file says ([`run`]).
 //!
 //! Where it sits: a tool above `transport`, `wire` and the engines; it knows nothing of the server's
 //! insides.
@@ -22,6 +22,7 @@ pub mod echo;
 pub mod engine;
 pub mod histogram;
 pub mod load;
+pub mod run;
 pub mod standalone;
 pub mod transports;
 pub mod workload;

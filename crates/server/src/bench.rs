@@ -46,6 +46,7 @@ pub fn command() -> Command {
         .subcommand(crate::bench_writelock::command())
         .subcommand(crate::bench_engine::command())
         .subcommand(crate::bench_standalone_options::command())
+        .subcommand(crate::bench_run::command())
         .subcommand(crate::bench_transports::command())
         .subcommand(crate::bench_ycsb::command())
 }
@@ -111,6 +112,7 @@ impl Drop for Echo {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     match matches.subcommand() {
         Some(("engine", matches)) => return crate::bench_engine::run(matches),
+        Some(("run", matches)) => return crate::bench_run::run(matches),
         Some(("standalone", matches)) => return crate::bench_standalone::run(matches),
         Some(("transports", matches)) => return crate::bench_transports::run(matches),
         Some(("ycsb", matches)) => return crate::bench_ycsb::run(matches),

@@ -3,6 +3,7 @@
 mod bench;
 mod bench_engine;
 mod bench_options;
+mod bench_run;
 mod bench_server;
 mod bench_standalone;
 mod bench_standalone_options;

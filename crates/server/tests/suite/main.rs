@@ -3,6 +3,7 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod bench_run;
 mod check;
 mod proxy;
 mod shared_memory;

@@ -1,0 +1,30 @@
+//! Experiments that a run file describes: several servers, or several addresses of one, asked the same in
+//! turns.
+//!
+//! - [`plan`]: what the run file says;
+//! - [`observe`]: what is found of each server, and whether it is what was asked for;
+//! - [`subject`]: performs a workload's operations over one connection;
+//! - [`phase`]: loading, and one measurement: threads, their pace, what they count;
+//! - [`rounds`]: the turns;
+//! - [`report`]: what came of it, as a table and as JSON.
+//!
+//! Invariants: servers are measured in turns, in the opposite order in every other round. What is not as the
+//! run file says ends the run before anything is measured. An operation counts only if its reply is what the
+//! workload expects.
+//!
+//! Where it sits: above [`crate::workload`], which knows what is asked next, and `client`, which knows how. It
+//! must not know what servers are made of: any server that MongoDB's drivers can use can be measured.
+
+pub mod observe;
+pub mod phase;
+pub mod plan;
+pub mod report;
+pub mod rounds;
+pub mod subject;
+
+use kauri_base::{Error, ErrorCode};
+
+/// What went wrong, with what it concerns.
+fn failed(what: &str, why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorCode::OperationFailed, format!("{what}: {why}"))
+}

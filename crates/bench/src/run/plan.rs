@@ -1,0 +1,388 @@
+//! A run file: an experiment as TOML.
+//!
+//! ```toml
+//! name = "reads and updates over two transports"
+//! rounds = 5            # default 3
+//! threads = [1, 4]      # default 1; each with a connection of its own
+//! warmUpSeconds = 1     # default 1
+//! seconds = 5           # of each measurement, default 5
+//! seed = 7              # default 1
+//!
+//! [[server]]
+//! label = "TCP"
+//! uri = "mongodb://127.0.0.1:27017/?sharedMemory=off&rdma=off"
+//! transport = "tcp"            # what has to be found; what is not said is not checked
+//! topology = "standalone"      # standalone, replicaSet or sharded
+//! engine = "pmlog"
+//! medium = "file"
+//!
+//! [[workload]]
+//! label = "B, uniform"         # default: the preset's letter
+//! preset = "B"                 # or file = "my.properties"; with neither CoreWorkload's defaults
+//! target = 5000                # operations a second of all threads; default: as many as there can be
+//! properties = { recordcount = 100000, requestdistribution = "uniform" }
+//! ```
+//!
+//! What it is for: text becomes an experiment here, and what is wrong is told with its place and what would be
+//! right. It must not know how anything is measured.
+
+use super::observe::{Expected, Topology};
+use crate::workload::{Preset, Properties, Settings};
+use kauri_base::{Error, Result};
+use kauri_client::Uri;
+use std::path::Path;
+use std::time::Duration;
+use toml::{Table, Value};
+
+/// Most rounds, and seconds of a measurement.
+const ROUNDS_MAX: i64 = 10_000;
+const SECONDS_MAX: f64 = 86_400.0;
+/// Most threads of one measurement.
+const THREADS_MAX: i64 = 4_096;
+/// Most operations a second to be asked for.
+const TARGET_MAX: f64 = 1e9;
+
+/// An experiment.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// In reports.
+    pub name: String,
+    /// Times that each server is measured in each case.
+    pub rounds: usize,
+    /// Each of these numbers of threads is a case.
+    pub threads: Vec<usize>,
+    /// How long each measurement goes on before anything counts.
+    pub warm_up: Duration,
+    /// How long it counts.
+    pub measure: Duration,
+    /// Of all random numbers.
+    pub seed: u64,
+    /// What is measured in turns.
+    pub servers: Vec<Server>,
+    /// One after the other.
+    pub workloads: Vec<Workload>,
+}
+
+/// A server, or one of its addresses.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// In reports.
+    pub label: String,
+    /// As it was written.
+    pub uri_text: String,
+    /// How it is reached.
+    pub uri: Uri,
+    /// What has to be found there.
+    pub expected: Expected,
+}
+
+/// What servers are asked.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// In reports.
+    pub label: String,
+    /// Its settings, by YCSB's names.
+    pub properties: Properties,
+    /// The same, read.
+    pub settings: Settings,
+    /// Operations a second of all threads together, if it has a pace.
+    pub target: Option<f64>,
+}
+
+/// A table that is read: whatever nobody takes is a mistake.
+struct Reader {
+    /// Its place, in what is said of mistakes.
+    at: String,
+    table: Table,
+}
+
+impl Reader {
+    fn new(at: impl Into<String>, table: Table) -> Reader {
+        Reader { at: at.into(), table }
+    }
+
+    fn wrong(&self, name: &str, value: &Value, right: &str) -> Error {
+        let at = &self.at;
+        Error::bad_value(format!("{at}: '{name}' is {value}, but has to be {right}"))
+    }
+
+    fn text(&mut self, name: &str) -> Result<Option<String>> {
+        match self.table.remove(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(self.wrong(name, &other, "text in quotation marks")),
+        }
+    }
+
+    fn needed(&mut self, name: &str) -> Result<String> {
+        let at = self.at.clone();
+        self.text(name)?.ok_or_else(|| Error::bad_value(format!("{at}: '{name}' is missing")))
+    }
+
+    fn whole(&mut self, name: &str, otherwise: i64, min: i64, max: i64) -> Result<i64> {
+        match self.table.remove(name) {
+            None => Ok(otherwise),
+            Some(Value::Integer(number)) if (min..=max).contains(&number) => Ok(number),
+            Some(other) => {
+                let right = format!("a whole number from {min} to {max}");
+                Err(self.wrong(name, &other, &right))
+            }
+        }
+    }
+
+    fn number(&mut self, name: &str, min: f64, max: f64) -> Result<Option<f64>> {
+        let Some(value) = self.table.remove(name) else { return Ok(None) };
+        let number = match value {
+            Value::Integer(number) => Some(number as f64),
+            Value::Float(number) => Some(number),
+            _ => None,
+        };
+        let right = || format!("a number from {min} to {max}");
+        let number = number.filter(|number| (min..=max).contains(number));
+        number.map(Some).ok_or_else(|| self.wrong(name, &value, &right()))
+    }
+
+    fn seconds(&mut self, name: &str, otherwise: f64, min: f64) -> Result<Duration> {
+        let seconds = self.number(name, min, SECONDS_MAX)?.unwrap_or(otherwise);
+        Ok(Duration::from_secs_f64(seconds))
+    }
+
+    /// The tables of `[[name]]`.
+    fn tables(&mut self, name: &str) -> Result<Vec<Reader>> {
+        let right = "tables, each headed";
+        let value = self.table.remove(name);
+        let Some(Value::Array(entries)) = value else {
+            let at = &self.at;
+            return Err(Error::bad_value(format!("{at}: there have to be {right} [[{name}]]")));
+        };
+        let entry = |(number, entry): (usize, Value)| match entry {
+            Value::Table(table) => {
+                Ok(Reader::new(format!("{}, {name} {}", self.at, number + 1), table))
+            }
+            other => Err(self.wrong(name, &other, &format!("{right} [[{name}]]"))),
+        };
+        entries.into_iter().enumerate().map(entry).collect()
+    }
+
+    fn finish(self) -> Result<()> {
+        match self.table.keys().next() {
+            None => Ok(()),
+            Some(name) => Err(Error::bad_value(format!("{}: there is no '{name}'", self.at))),
+        }
+    }
+}
+
+impl Plan {
+    /// Reads a run file. Workload files that it names lie where it lies.
+    pub fn load(path: &Path) -> Result<Plan> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|why| Error::bad_value(format!("cannot read '{shown}': {why}")))?;
+        Plan::parse(&shown.to_string(), &text, path.parent().unwrap_or(Path::new("")))
+    }
+
+    /// Reads a run file's text; `name` stands for it in what is said of mistakes, and workload files that it
+    /// names lie `within`.
+    pub fn parse(name: &str, text: &str, within: &Path) -> Result<Plan> {
+        let table = text.parse().map_err(|why| Error::bad_value(format!("'{name}': {why}")))?;
+        let mut reader = Reader::new(format!("'{name}'"), table);
+        let servers = reader.tables("server")?;
+        let workloads = reader.tables("workload")?;
+        let plan = Plan {
+            name: reader.text("name")?.unwrap_or_else(|| name.to_owned()),
+            rounds: reader.whole("rounds", 3, 1, ROUNDS_MAX)? as usize,
+            threads: threads(&mut reader)?,
+            warm_up: reader.seconds("warmUpSeconds", 1.0, 0.0)?,
+            measure: reader.seconds("seconds", 5.0, 0.001)?,
+            seed: reader.whole("seed", 1, 0, i64::MAX)? as u64,
+            servers: servers.into_iter().map(server).collect::<Result<_>>()?,
+            workloads: workloads
+                .into_iter()
+                .map(|reader| workload(reader, within))
+                .collect::<Result<_>>()?,
+        };
+        let at = reader.at.clone();
+        reader.finish()?;
+        distinct(&at, "server", plan.servers.iter().map(|server| &server.label))?;
+        distinct(&at, "workload", plan.workloads.iter().map(|workload| &workload.label))?;
+        Ok(plan)
+    }
+}
+
+fn threads(reader: &mut Reader) -> Result<Vec<usize>> {
+    let right = format!("a number of threads from 1 to {THREADS_MAX}, or a list of such");
+    let count = |value: &Value| {
+        value.as_integer().filter(|count| (1..=THREADS_MAX).contains(count)).map(|n| n as usize)
+    };
+    let value = reader.table.remove("threads").unwrap_or(Value::Integer(1));
+    let counts: Option<Vec<usize>> = match &value {
+        Value::Array(counts) => counts.iter().map(count).collect(),
+        one => count(one).map(|count| vec![count]),
+    };
+    let counts = counts.filter(|counts| !counts.is_empty());
+    counts.ok_or_else(|| reader.wrong("threads", &value, &right))
+}
+
+fn server(mut reader: Reader) -> Result<Server> {
+    let uri_text = reader.needed("uri")?;
+    let at = reader.at.clone();
+    let uri = uri_text.parse().map_err(|why| Error::bad_value(format!("{at}: {why}")))?;
+    let topology = match reader.text("topology")? {
+        None => None,
+        Some(name) => Some(Topology::of(&name).ok_or_else(|| {
+            let right = "standalone, replicaSet or sharded";
+            reader.wrong("topology", &Value::String(name.clone()), right)
+        })?),
+    };
+    let server = Server {
+        label: reader.text("label")?.unwrap_or_else(|| uri_text.clone()),
+        uri_text,
+        uri,
+        expected: Expected {
+            transport: reader.text("transport")?,
+            topology,
+            engine: reader.text("engine")?,
+            medium: reader.text("medium")?,
+        },
+    };
+    reader.finish()?;
+    Ok(server)
+}
+
+fn workload(mut reader: Reader, within: &Path) -> Result<Workload> {
+    let (preset, file) = (reader.text("preset")?, reader.text("file")?);
+    let at = reader.at.clone();
+    let (mut properties, named) = match (preset, file) {
+        (Some(_), Some(_)) => {
+            return Err(Error::bad_value(format!("{at}: either 'preset' or 'file', not both")));
+        }
+        (Some(letter), None) => {
+            let preset = Preset::of(&letter).ok_or_else(|| {
+                reader.wrong("preset", &Value::String(letter.clone()), "a letter from A to F")
+            })?;
+            (preset.properties(), preset.letter.to_string())
+        }
+        (None, Some(file)) => (properties_of(&within.join(&file), &at)?, file),
+        (None, None) => (Properties::new(), "workload".to_owned()),
+    };
+    match reader.table.remove("properties") {
+        None => {}
+        Some(Value::Table(table)) => {
+            table.into_iter().for_each(|(name, value)| properties.set(name, plain(value)));
+        }
+        Some(other) => return Err(reader.wrong("properties", &other, "{ name = value, … }")),
+    }
+    let placed = |why: Error| Error::bad_value(format!("{at}: {}", why.message()));
+    let settings = Settings::of(&properties).map_err(placed)?;
+    properties.expect_all_used().map_err(placed)?;
+    let workload = Workload {
+        label: reader.text("label")?.unwrap_or(named),
+        target: reader.number("target", 0.001, TARGET_MAX)?,
+        properties,
+        settings,
+    };
+    reader.finish()?;
+    Ok(workload)
+}
+
+fn properties_of(path: &Path, at: &str) -> Result<Properties> {
+    let shown = path.display().to_string();
+    let bytes = std::fs::read(path)
+        .map_err(|why| Error::bad_value(format!("{at}: cannot read '{shown}': {why}")))?;
+    let mut properties = Properties::new();
+    properties.load(&shown, &bytes)?;
+    Ok(properties)
+}
+
+/// A value as a property's: text without its quotation marks.
+fn plain(value: Value) -> String {
+    match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
+/// Labels tell apart.
+fn distinct<'l>(at: &str, what: &str, labels: impl Iterator<Item = &'l String>) -> Result<()> {
+    let mut labels: Vec<_> = labels.collect();
+    labels.sort();
+    match labels.windows(2).find(|pair| pair[0] == pair[1]) {
+        None => Ok(()),
+        Some(pair) => {
+            let label = pair[0];
+            Err(Error::bad_value(format!("{at}: there is more than one {what} '{label}'")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"
+        name = "both"
+        rounds = 2
+        threads = [1, 8]
+        warmUpSeconds = 0
+        seconds = 0.5
+        [[server]]
+        label = "TCP"
+        uri = "mongodb://h:1/?rdma=off"
+        transport = "tcp"
+        topology = "standalone"
+        [[server]]
+        uri = "mongodb://h:1"
+        [[workload]]
+        preset = "b"
+        target = 500
+        properties = { recordcount = 77, requestdistribution = "uniform", dataintegrity = true }
+    "#;
+
+    fn parse(text: &str) -> Result<Plan> {
+        Plan::parse("x.toml", text, Path::new("/nowhere"))
+    }
+
+    #[test]
+    fn a_run_file_is_an_experiment() {
+        let plan = parse(WHOLE).unwrap();
+        assert_eq!((plan.name.as_str(), plan.rounds, plan.seed), ("both", 2, 1));
+        assert_eq!(plan.threads, [1, 8]);
+        assert_eq!((plan.warm_up, plan.measure), (Duration::ZERO, Duration::from_millis(500)));
+        let [tcp, any] = &plan.servers[..] else { panic!() };
+        assert_eq!((tcp.label.as_str(), any.label.as_str()), ("TCP", "mongodb://h:1"));
+        assert_eq!(tcp.expected.transport.as_deref(), Some("tcp"));
+        assert_eq!(tcp.expected.topology, Some(Topology::Standalone));
+        assert_eq!(any.expected, Expected::default());
+        let [b] = &plan.workloads[..] else { panic!() };
+        assert_eq!((b.label.as_str(), b.target, b.settings.records), ("B", Some(500.0), 77));
+        assert!(b.settings.data_integrity);
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_its_place_and_what_is_right() {
+        let changed = |from: &str, to: &str| {
+            assert!(WHOLE.contains(from), "{from}");
+            parse(&WHOLE.replacen(from, to, 1)).unwrap_err().message().to_owned()
+        };
+        for (from, to, words) in [
+            ("rounds = 2", "rounds = 0", "'rounds' is 0, but has to be a whole number from 1"),
+            ("rounds = 2", "round = 2", "'x.toml': there is no 'round'"),
+            ("[1, 8]", "[]", "'threads' is []"),
+            ("[1, 8]", "'8'", "a number of threads"),
+            ("seconds = 0.5", "seconds = -1", "'seconds' is -1"),
+            ("mongodb://h:1/?rdma=off", "h:1", "'x.toml', server 1: invalid connection string"),
+            ("\"standalone\"", "\"ring\"", "'topology' is \"ring\", but has to be standalone"),
+            ("preset = \"b\"", "preset = \"g\"", "a letter from A to F"),
+            ("preset = \"b\"", "file = \"w\"", "workload 1: cannot read '/nowhere/w'"),
+            ("recordcount = 77", "recordcount = -1", "'recordcount' is '-1'"),
+            ("recordcount", "recordcounts", "there is no property 'recordcounts'"),
+            ("uri = \"mongodb://h:1\"", "label = \"a\"", "server 2: 'uri' is missing"),
+            ("uri = \"mongodb://h:1\"", "uri = \"mongodb://h\"\nlabel = \"TCP\"", "more than one"),
+            ("[[workload]]", "[workload]", "[[workload]]"),
+            ("rounds = 2", "rounds = ", "'x.toml': "),
+        ] {
+            let message = changed(from, to);
+            assert!(message.contains(words), "{to}: {message}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What came of a run, as a table and as JSON.
+//!
+//! | field | holds |
+//! |---|---|
+//! | `schema` | `kauri-bench-run-1` |
+//! | `about` | what it was measured with and on, text by name |
+//! | `name`, `rounds`, `seed`, `warmUpSeconds`, `seconds`, `stopped` | of the run; `stopped`: before its end |
+//! | `servers` | `label`, `uri`, and what was found: `transport`, `topology`, `version`, `engine`, `medium` |
+//! | `workloads` | `label`, `target`, `properties` |
+//! | `rows` | a row for each workload, number of threads and server: `workload`, `threads`, `server`, `rounds` |
+//! | `rows.rounds` | `seconds`, `operations`, `errors`, `operationsPerSecond`, `serverCpuMicros`, `clientCpuMicros` (of an operation), `wrong` (some of the wrong replies), `kinds` |
+//! | `rows.rounds.kinds` | by YCSB's names: `count`, `errors`, `meanMicros`, `p50Micros`, `p95Micros`, `p99Micros`, `p999Micros`, `maxMicros`, with a pace the same in `intended` |
+
+use super::phase::{Counted, Figures, KINDS, kind_name};
+use super::plan::Plan;
+use super::rounds::{Row, Run};
+use crate::columns::aligned;
+use crate::histogram::Histogram;
+use kauri_bson::extjson::{Format, doc_to_json};
+use kauri_bson::{DocBuf, DocWriter};
+use std::time::Duration;
+
+/// See the module's head.
+pub const SCHEMA: &str = "kauri-bench-run-1";
+
+/// Percentiles that are reported: a name, and the part of all.
+const PERCENTILES: [(&str, f64); 4] =
+    [("p50Micros", 0.5), ("p95Micros", 0.95), ("p99Micros", 0.99), ("p999Micros", 0.999)];
+
+fn micros(ns: f64) -> f64 {
+    ns / 1000.0
+}
+
+fn histogram(out: &mut DocWriter<'_>, latency: &Histogram) {
+    out.put("count", latency.count() as i64);
+    out.put("meanMicros", micros(latency.mean_ns()));
+    for (name, part) in PERCENTILES {
+        out.put(name, micros(latency.percentile_ns(part) as f64));
+    }
+    out.put("maxMicros", micros(latency.max_ns() as f64));
+}
+
+/// Of an operation, in microseconds.
+fn a_piece(time: Duration, figures: &Figures) -> f64 {
+    time.as_secs_f64() * 1e6 / figures.operations().max(1) as f64
+}
+
+fn round(out: &mut DocWriter<'_>, figures: &Figures) {
+    out.put("seconds", figures.wall.as_secs_f64());
+    out.put("operations", figures.operations() as i64);
+    out.put("errors", figures.errors() as i64);
+    out.put("operationsPerSecond", figures.per_s());
+    if let Some(cpu) = figures.server_cpu {
+        out.put("serverCpuMicros", a_piece(cpu, figures));
+    }
+    out.put("clientCpuMicros", a_piece(figures.client_cpu, figures));
+    let mut wrong = out.array("wrong");
+    figures.shown.iter().for_each(|why| wrong.push(why.as_str()));
+    drop(wrong);
+    let mut kinds = out.document("kinds");
+    for (kind, counted) in asked(figures) {
+        let mut entry = kinds.document(kind);
+        histogram(&mut entry, &counted.latency);
+        entry.put("errors", counted.errors as i64);
+        if counted.intended.count() > 0 {
+            histogram(&mut entry.document("intended"), &counted.intended);
+        }
+    }
+}
+
+/// The kinds of which there were any.
+fn asked(figures: &Figures) -> impl Iterator<Item = (&'static str, &Counted)> {
+    let all = KINDS.iter().map(|kind| kind_name(*kind)).zip(&figures.kinds);
+    all.filter(|(_, counted)| counted.latency.count() > 0)
+}
+
+/// The report as a document.
+pub fn document(plan: &Plan, run: &Run, about: &[(&str, String)]) -> DocBuf {
+    DocBuf::build(|out| {
+        out.put("schema", SCHEMA);
+        {
+            let mut out = out.document("about");
+            about.iter().for_each(|(name, value)| out.put(name, value.as_str()));
+        }
+        out.put("name", plan.name.as_str());
+        out.put("rounds", plan.rounds as i32);
+        out.put("seed", plan.seed as i64);
+        out.put("warmUpSeconds", plan.warm_up.as_secs_f64());
+        out.put("seconds", plan.measure.as_secs_f64());
+        out.put("stopped", run.stopped);
+        servers(out, plan, run);
+        let mut workloads = out.array("workloads");
+        for workload in &plan.workloads {
+            let mut entry = workloads.document();
+            entry.put("label", workload.label.as_str());
+            if let Some(target) = workload.target {
+                entry.put("target", target);
+            }
+            let mut properties = entry.document("properties");
+            workload.properties.iter().for_each(|(name, value)| properties.put(name, value));
+        }
+        drop(workloads);
+        let mut rows = out.array("rows");
+        for row in &run.rows {
+            let mut entry = rows.document();
+            let [workload, server] = labels(plan, row);
+            entry.put("workload", workload);
+            entry.put("threads", row.case.threads as i32);
+            entry.put("server", server);
+            let mut rounds = entry.array("rounds");
+            row.rounds.iter().for_each(|figures| round(&mut rounds.document(), figures));
+        }
+    })
+}
+
+fn servers(out: &mut DocWriter<'_>, plan: &Plan, run: &Run) {
+    let mut servers = out.array("servers");
+    for (server, observed) in plan.servers.iter().zip(&run.observed) {
+        let mut entry = servers.document();
+        entry.put("label", server.label.as_str());
+        entry.put("uri", server.uri_text.as_str());
+        entry.put("transport", observed.transport.as_str());
+        entry.put("topology", observed.topology.name());
+        entry.put("version", observed.version.as_str());
+        for (name, told) in [("engine", &observed.engine), ("medium", &observed.medium)] {
+            told.iter().for_each(|told| entry.put(name, told.as_str()));
+        }
+    }
+}
+
+fn labels<'p>(plan: &'p Plan, row: &Row) -> [&'p str; 2] {
+    let workload = plan.workloads.get(row.case.workload).map_or("", |one| one.label.as_str());
+    let server = plan.servers.get(row.case.server).map_or("", |one| one.label.as_str());
+    [workload, server]
+}
+
+/// The report as JSON text.
+pub fn text(plan: &Plan, run: &Run, about: &[(&str, String)]) -> String {
+    doc_to_json(document(plan, run, about).as_doc(), Format::Relaxed) + "\n"
+}
+
+/// The middle of these, the lower of two; 0 if there are none.
+fn median(mut of: Vec<f64>) -> f64 {
+    of.sort_by(f64::total_cmp);
+    of.get(of.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
+}
+
+/// The report as a table: a line for each case and kind of operation, medians of the rounds, and the ratio to
+/// the first server: the median of the rounds' own ratios.
+pub fn table(plan: &Plan, run: &Run) -> String {
+    let head = [
+        "workload",
+        "threads",
+        "server",
+        "op/s",
+        "times",
+        "operation",
+        "count",
+        "errors",
+        "p50 us",
+        "p95",
+        "p99",
+        "p50 due",
+        "p99 due",
+        "server CPU us",
+    ];
+    let mut lines = vec![head.map(str::to_owned).to_vec()];
+    for row in &run.rows {
+        let first = run.rows.iter().find(|one| {
+            (one.case.workload, one.case.threads, one.case.server)
+                == (row.case.workload, row.case.threads, 0)
+        });
+        for (at, kind) in KINDS.iter().enumerate() {
+            let counted: Vec<&Counted> =
+                row.rounds.iter().filter_map(|figures| figures.kinds.get(at)).collect();
+            if counted.iter().all(|one| one.latency.count() == 0) {
+                continue;
+            }
+            lines.push(line(plan, row, first, kind_name(*kind), &counted));
+        }
+    }
+    aligned(&lines, &[0, 2, 5])
+}
+
+fn line(
+    plan: &Plan,
+    row: &Row,
+    first: Option<&Row>,
+    kind: &str,
+    counted: &[&Counted],
+) -> Vec<String> {
+    let [workload, server] = labels(plan, row);
+    let of =
+        |figure: &dyn Fn(&Counted) -> f64| median(counted.iter().map(|one| figure(one)).collect());
+    let us =
+        |part: f64| format!("{:.1}", of(&|one| micros(one.latency.percentile_ns(part) as f64)));
+    let due = |part: f64| match counted.iter().any(|one| one.intended.count() > 0) {
+        true => format!("{:.1}", of(&|one| micros(one.intended.percentile_ns(part) as f64))),
+        false => "-".to_owned(),
+    };
+    let ratios = first.map(|first| {
+        let pairs = row.rounds.iter().zip(&first.rounds);
+        median(pairs.map(|(own, other)| own.per_s() / other.per_s().max(1e-9)).collect())
+    });
+    let cpu: Option<Vec<f64>> =
+        row.rounds.iter().map(|one| one.server_cpu.map(|cpu| a_piece(cpu, one))).collect();
+    vec![
+        workload.to_owned(),
+        row.case.threads.to_string(),
+        server.to_owned(),
+        format!("{:.0}", median(row.rounds.iter().map(Figures::per_s).collect())),
+        ratios.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
+        kind.to_owned(),
+        counted.iter().map(|one| one.latency.count()).sum::<u64>().to_string(),
+        counted.iter().map(|one| one.errors).sum::<u64>().to_string(),
+        us(0.5),
+        us(0.95),
+        us(0.99),
+        due(0.5),
+        due(0.99),
+        cpu.map_or("-".to_owned(), |cpu| format!("{:.1}", median(cpu))),
+    ]
+}

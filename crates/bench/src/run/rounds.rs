@@ -1,0 +1,214 @@
+//! The turns: each server once a round in each case, in the opposite order in every other round.
+//!
+//! Invariants: records are loaded once for each server and workload, whatever number of addresses the server
+//! has. What can't be reached, or is not what was asked for, ends the run before anything is loaded. It must
+//! not know how reports look.
+
+use super::failed;
+use super::observe::{Observed, observe};
+use super::phase::{Figures, Measurement, load};
+use super::plan::{Plan, Workload};
+use crate::workload::CoreWorkload;
+use kauri_base::Result;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What is being done, for who waits.
+#[derive(Clone, Copy)]
+pub enum Progress<'p> {
+    /// A server is being filled.
+    Loading {
+        /// Which.
+        server: &'p str,
+        /// With this workload's records.
+        workload: &'p str,
+        /// How many.
+        records: u64,
+    },
+    /// A measurement is over.
+    Measured {
+        /// Of this case.
+        case: &'p Case,
+        /// In this round.
+        round: usize,
+        /// What came of it.
+        figures: &'p Figures,
+    },
+}
+
+/// What one row of the report is of: places in the plan's lists.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Case {
+    /// The workload's place.
+    pub workload: usize,
+    /// The number of threads.
+    pub threads: usize,
+    /// The server's place.
+    pub server: usize,
+}
+
+/// A case and its measurements, round by round.
+#[derive(Clone)]
+pub struct Row {
+    /// What was measured.
+    pub case: Case,
+    /// Whole rounds only, but for one that was stopped.
+    pub rounds: Vec<Figures>,
+}
+
+/// What came of a run.
+pub struct Run {
+    /// What was found of each server.
+    pub observed: Vec<Observed>,
+    /// In the plan's order.
+    pub rows: Vec<Row>,
+    /// Whether it was stopped before its end.
+    pub stopped: bool,
+}
+
+/// What the servers are, each of them as asked for.
+pub fn look_at_all(plan: &Plan) -> Result<Vec<Observed>> {
+    let look = |server: &super::plan::Server| {
+        let observed = observe(&server.label, &server.uri)?;
+        server.expected.check(&server.label, &observed)?;
+        Ok(observed)
+    };
+    plan.servers.iter().map(look).collect()
+}
+
+/// For each server the place of the first that is the same.
+fn same_servers(observed: &[Observed]) -> Vec<usize> {
+    let first = |at: usize| {
+        let of = observed.get(at).and_then(|one| one.process.as_ref());
+        let same = |one: &Observed| of.is_some() && one.process.as_ref() == of;
+        observed.iter().position(same).unwrap_or(at)
+    };
+    (0..observed.len()).map(first).collect()
+}
+
+/// Runs it all. Ends early, with what there is, when `stop` is set.
+pub fn run(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run> {
+    let observed = look_at_all(plan)?;
+    let same = same_servers(&observed);
+    let mut rows = Vec::new();
+    for (place, workload) in plan.workloads.iter().enumerate() {
+        let loaded = filled(plan, workload, &same, stop, progress)?;
+        for &threads in &plan.threads {
+            let cases = (0..plan.servers.len()).map(|server| Row {
+                case: Case { workload: place, threads, server },
+                rounds: Vec::new(),
+            });
+            let mut cases: Vec<Row> = cases.collect();
+            take_turns(plan, &observed, &loaded, &mut cases, stop, progress)?;
+            rows.extend(cases);
+        }
+    }
+    Ok(Run { observed, rows, stopped: stop.load(Ordering::Relaxed) })
+}
+
+/// Fills each server with the workload's records. For each of the plan's servers, what is asked of it.
+fn filled(
+    plan: &Plan,
+    workload: &Workload,
+    same: &[usize],
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Vec<Arc<CoreWorkload>>> {
+    let mut all: Vec<Arc<CoreWorkload>> = Vec::new();
+    for (place, server) in plan.servers.iter().enumerate() {
+        let first = same.get(place).copied().unwrap_or(place);
+        if let Some(there) = all.get(first) {
+            all.push(Arc::clone(there));
+            continue;
+        }
+        let own = Arc::new(CoreWorkload::new(workload.settings.clone()));
+        let threads = plan.threads.iter().copied().max().unwrap_or(1);
+        let loaded = AtomicU64::new(0);
+        load(server, &own, threads, plan.seed, stop, &loaded)?;
+        let records = loaded.into_inner();
+        progress(Progress::Loading { server: &server.label, workload: &workload.label, records });
+        all.push(own);
+    }
+    Ok(all)
+}
+
+fn take_turns(
+    plan: &Plan,
+    observed: &[Observed],
+    loaded: &[Arc<CoreWorkload>],
+    cases: &mut [Row],
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<()> {
+    for round in 0..plan.rounds {
+        let mut order: Vec<&mut Row> = cases.iter_mut().collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for row in order {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let place = row.case.server;
+            let (Some(server), Some(found), Some(asked), Some(workload)) = (
+                plan.servers.get(place),
+                observed.get(place),
+                loaded.get(place),
+                plan.workloads.get(row.case.workload),
+            ) else {
+                return Err(failed("the run", "a case that is not in the plan"));
+            };
+            let measurement = Measurement {
+                server,
+                pid: found.process.as_ref().map(|(_, pid)| *pid).filter(|_| is_here(found)),
+                transport: &found.transport,
+                workload: asked,
+                threads: row.case.threads,
+                target: workload.target,
+                warm_up: plan.warm_up,
+                measure: plan.measure,
+                seed: plan.seed.wrapping_add(round as u64 + 1),
+            };
+            let figures = measurement.run(stop)?;
+            progress(Progress::Measured { case: &row.case, round, figures: &figures });
+            row.rounds.push(figures);
+        }
+    }
+    Ok(())
+}
+
+/// Whether the server's process is one of this host.
+fn is_here(observed: &Observed) -> bool {
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = observed.process.as_ref().map(|(host, _)| host.as_str()).unwrap_or_default();
+    // A port may follow.
+    host.split(':').next() == Some(own.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::observe::Topology;
+
+    #[test]
+    fn addresses_of_one_process_are_one_server() {
+        let found = |process: Option<(&str, u32)>| Observed {
+            transport: "tcp".to_owned(),
+            fallback: None,
+            topology: Topology::Standalone,
+            version: String::new(),
+            engine: None,
+            medium: None,
+            process: process.map(|(host, pid)| (host.to_owned(), pid)),
+        };
+        let all = [
+            found(Some(("a", 1))),
+            found(None),
+            found(Some(("a", 1))),
+            found(Some(("b", 1))),
+            found(None),
+            found(Some(("b", 1))),
+        ];
+        assert_eq!(same_servers(&all), [0, 1, 0, 3, 4, 3]);
+    }
+}

@@ -1,0 +1,203 @@
+//! `kauri bench run`: that it measures what its run file says, in turns, that what it writes is there with the
+//! contents that the workload says, and that a server that is not as the file says is not touched. How fast
+//! anything was is not looked at.
+
+use crate::rig::{self, Server, eventually};
+use kauri_bson::{Value as Bson, doc};
+use kauri_client::Connection;
+use serde_yaml_ng::Value;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let path = std::env::temp_dir().join(format!("kauri-run-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Place(path)
+    }
+
+    /// The command that runs this file, and writes its figures beside it.
+    fn bench(&self, file: &str) -> Command {
+        std::fs::write(self.0.join("run.toml"), file).unwrap();
+        let mut kauri = rig::kauri();
+        kauri.args(["bench", "run"]).arg(self.0.join("run.toml"));
+        kauri.arg("--json").arg(self.0.join("run.json"));
+        kauri
+    }
+
+    fn figures(&self) -> Value {
+        let text = std::fs::read_to_string(self.0.join("run.json")).unwrap();
+        serde_yaml_ng::from_str(&text).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn told(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+fn list<'v>(of: &'v Value, name: &str) -> &'v [Value] {
+    of.get(name).and_then(Value::as_sequence).unwrap_or_else(|| panic!("no {name} in {of:?}"))
+}
+
+fn number(of: &Value, name: &str) -> f64 {
+    of.get(name).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {name} in {of:?}"))
+}
+
+fn text<'v>(of: &'v Value, name: &str) -> &'v str {
+    of.get(name).and_then(Value::as_str).unwrap_or_else(|| panic!("no {name} in {of:?}"))
+}
+
+fn records(connection: &mut Connection) -> i64 {
+    let count = connection.command("ycsb", &doc! { "count" => "usertable" }).unwrap();
+    count.as_doc().value("n").to_i64_saturating().unwrap()
+}
+
+/// One server by two of its addresses.
+fn servers(server: &Server) -> String {
+    format!(
+        "[[server]]\nlabel = 'socket'\ntransport = 'unix'\ntopology = 'standalone'\nengine = 'pmlog'\n\
+         uri = 'mongodb://{socket}/?sharedMemory=off'\n\
+         [[server]]\nlabel = 'rings'\ntransport = 'sharedMemory'\n\
+         uri = 'mongodb://{socket}/?sharedMemory=require'\n",
+        socket = server.socket().display().to_string().replace('/', "%2F"),
+    )
+}
+
+#[test]
+fn workloads_run_in_turns_over_two_transports() {
+    let server = Server::start("bench-run", &[]);
+    let place = Place::new("turns");
+    let common = "recordcount = 300, fieldcount = 3, fieldlength = 50, dataintegrity = true";
+    let file = format!(
+        "rounds = 2\nthreads = [1, 3]\nwarmUpSeconds = 0.05\nseconds = 0.3\n{}\
+         [[workload]]\npreset = 'A'\nproperties = {{ {common} }}\n\
+         [[workload]]\npreset = 'E'\ntarget = 200\nproperties = {{ {common} }}\n",
+        servers(&server)
+    );
+    let output = place.bench(&file).output().unwrap();
+    assert!(output.status.success(), "{}", told(&output));
+    let figures = place.figures();
+    let transports: Vec<_> =
+        list(&figures, "servers").iter().map(|one| text(one, "transport")).collect();
+    assert_eq!(transports, ["unix", "sharedMemory"]);
+    let rows = list(&figures, "rows");
+    let cases: Vec<_> = rows
+        .iter()
+        .map(|row| (text(row, "workload"), number(row, "threads") as usize, text(row, "server")))
+        .collect();
+    let of = |workload: &'static str| {
+        [1, 3]
+            .into_iter()
+            .flat_map(move |threads| ["socket", "rings"].map(|server| (workload, threads, server)))
+    };
+    assert_eq!(cases, of("A").chain(of("E")).collect::<Vec<_>>());
+    let mut inserted = 0.0;
+    for row in rows {
+        assert_eq!(list(row, "rounds").len(), 2);
+        for round in list(row, "rounds") {
+            assert!(number(round, "operations") > 0.0, "{}", told(&output));
+            assert_eq!(number(round, "errors"), 0.0);
+            let kinds = round.get("kinds").unwrap();
+            let count = |kind: &str| kinds.get(kind).map_or(0.0, |kind| number(kind, "count"));
+            let sum = ["READ", "UPDATE", "SCAN", "INSERT"].map(count).iter().sum::<f64>();
+            assert_eq!(sum, number(round, "operations"));
+            inserted += count("INSERT");
+            let scans = kinds.get("SCAN");
+            assert_eq!(scans.is_some(), text(row, "workload") == "E");
+            if let Some(scans) = scans {
+                let due = scans.get("intended").unwrap();
+                assert_eq!(number(due, "count"), number(scans, "count"));
+                assert!(number(due, "p50Micros") >= number(scans, "p50Micros"));
+            }
+        }
+    }
+    // The last one's: what was loaded, what was inserted while it counted, and what before and after.
+    let mut connection = server.connect("");
+    assert!(records(&mut connection) as f64 >= 300.0 + inserted);
+    let all = doc! { "find" => "usertable", "batchSize" => 10_000, "singleBatch" => true };
+    let all = connection.command("ycsb", &all).unwrap();
+    let Bson::Document(cursor) = all.as_doc().value("cursor") else { panic!() };
+    let batch = cursor.as_doc().value("firstBatch");
+    for record in batch.as_array().unwrap().iter() {
+        let Bson::Document(record) = record.value() else { panic!() };
+        for field in ["field0", "field1", "field2"] {
+            let Bson::Binary { bytes, .. } = record.as_doc().value(field) else { panic!() };
+            assert_eq!(bytes.len(), 50);
+        }
+    }
+    let mode = |word: &str| told(&output).lines().filter(|line| line.contains(word)).count();
+    assert_eq!(mode("has 300 records"), 2, "each workload is loaded once: {}", told(&output));
+}
+
+#[test]
+fn a_value_that_was_not_written_by_the_workload_is_an_error() {
+    let server = Server::start("bench-wrong", &[]);
+    let place = Place::new("wrong");
+    let file = format!(
+        "rounds = 1\nwarmUpSeconds = 0\nseconds = 1.5\n{}\
+         [[workload]]\npreset = 'C'\nproperties = {{ recordcount = 1, dataintegrity = true }}\n",
+        servers(&server)
+    );
+    let child = place.bench(&file).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut connection = server.connect("");
+    let forge = doc! { "update" => "usertable", "updates" => kauri_bson::array![
+        doc! { "q" => doc! {}, "u" => doc! { "$set" => doc! { "field0" => Bson::Binary { subtype: 0, bytes: b"x".into() } } } }
+    ] };
+    eventually("the record was forged", || {
+        let forged = connection.command("ycsb", &forge).unwrap();
+        forged.as_doc().value("nModified").to_i64_saturating() == Some(1)
+    });
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    assert!(told(&output).contains("has another value in 'field0'"), "{}", told(&output));
+}
+
+#[test]
+fn a_server_that_is_not_as_the_file_says_is_not_touched() {
+    let server = Server::start("bench-other", &[]);
+    let place = Place::new("other");
+    for (line, words) in [
+        ("topology = 'sharded'", "rings: the topology should be sharded, but is standalone"),
+        ("engine = 'wiredTiger'", "the engine should be wiredTiger, but is pmlog"),
+        ("medium = 'dax'", "the medium should be dax, but is file"),
+        ("wheels = 4", "server 2: there is no 'wheels'"),
+    ] {
+        let file = format!("{}{line}\n[[workload]]\npreset = 'A'\n", servers(&server));
+        let output = place.bench(&file).output().unwrap();
+        assert!(!output.status.success());
+        assert!(told(&output).contains(words), "{}", told(&output));
+    }
+    assert_eq!(records(&mut server.connect("")), 0);
+}
+
+#[test]
+fn an_interrupt_gives_the_results_so_far() {
+    let server = Server::start("bench-stop", &[]);
+    let place = Place::new("stop");
+    let file = format!(
+        "rounds = 1000\nwarmUpSeconds = 0\nseconds = 0.2\n{}\
+         [[workload]]\npreset = 'C'\nproperties = {{ recordcount = 100 }}\n",
+        servers(&server)
+    );
+    let mut child = place.bench(&file).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+    let mut lines = lines.map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("round 3 of 1000")));
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    assert!(lines.any(|line| line.contains("stopped before its end")));
+    assert!(child.wait().unwrap().success());
+    let figures = place.figures();
+    assert_eq!(figures.get("stopped").and_then(Value::as_bool), Some(true));
+    let rows = list(&figures, "rows");
+    assert!(rows.iter().all(|row| list(row, "rounds").len() >= 2));
+}
