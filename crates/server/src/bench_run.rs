@@ -81,8 +81,9 @@ fn failed(why: impl Into<String>) -> Error {
 /// A line for who waits.
 fn tell(plan: &Plan, progress: Progress<'_>) {
     match progress {
-        Progress::Loading { server, workload, records } => {
-            eprintln!("{workload}: {server} has {records} records");
+        Progress::Loading { server, workload, records, done } => {
+            let so_far = if done { "" } else { " so far" };
+            eprintln!("{workload}: {server} has {records} records{so_far}");
         }
         Progress::Measured { case, round, figures } => {
             let label = |labels: Vec<&str>, at: usize| {
@@ -93,10 +94,11 @@ fn tell(plan: &Plan, progress: Progress<'_>) {
             let server =
                 label(plan.servers.iter().map(|s| s.label.as_str()).collect(), case.server);
             let (threads, rounds) = (case.threads, plan.rounds);
+            let word = if threads == 1 { "thread" } else { "threads" };
             let round = round + 1;
             let per_s = figures.per_s();
             eprintln!(
-                "{workload}, {threads} threads, round {round} of {rounds}: {server} {per_s:.0} op/s"
+                "{workload}, {threads} {word}, round {round} of {rounds}: {server} {per_s:.0} op/s"
             );
         }
     }

@@ -12,18 +12,24 @@ use crate::workload::CoreWorkload;
 use kauri_base::Result;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How often who waits for a server to be filled is told how far that is.
+const TOLD_EACH: Duration = Duration::from_secs(5);
 
 /// What is being done, for who waits.
 #[derive(Clone, Copy)]
 pub enum Progress<'p> {
-    /// A server is being filled.
+    /// A server is being filled. Told every few seconds, and at the end.
     Loading {
         /// Which.
         server: &'p str,
         /// With this workload's records.
         workload: &'p str,
-        /// How many.
+        /// How many it has so far.
         records: u64,
+        /// Whether these are all.
+        done: bool,
     },
     /// A measurement is over.
     Measured {
@@ -124,12 +130,37 @@ fn filled(
         let own = Arc::new(CoreWorkload::new(workload.settings.clone()));
         let threads = plan.threads.iter().copied().max().unwrap_or(1);
         let loaded = AtomicU64::new(0);
-        load(server, &own, threads, plan.seed, stop, &loaded)?;
-        let records = loaded.into_inner();
-        progress(Progress::Loading { server: &server.label, workload: &workload.label, records });
+        let mut tell = |done| {
+            let (server, workload) = (&server.label, &workload.label);
+            let records = loaded.load(Ordering::Relaxed);
+            progress(Progress::Loading { server, workload, records, done });
+        };
+        let (waits, over, seed) = (std::thread::current(), AtomicBool::new(false), plan.seed);
+        std::thread::scope(|scope| {
+            let (own, loaded, over) = (&own, &loaded, &over);
+            let loading = scope.spawn(move || {
+                let outcome = caught(|| load(server, own, threads, seed, stop, loaded));
+                over.store(true, Ordering::Release);
+                waits.unpark();
+                outcome.unwrap_or_else(|_| Err(failed(&server.label, "a thread panicked")))
+            });
+            let is_over = || over.load(Ordering::Acquire);
+            while !is_over() {
+                std::thread::park_timeout(TOLD_EACH);
+                if !is_over() {
+                    tell(false);
+                }
+            }
+            loading.join().unwrap_or_else(|_| Err(failed(&server.label, "a thread panicked")))
+        })?;
+        tell(true);
         all.push(own);
     }
     Ok(all)
+}
+
+fn caught<T>(f: impl FnOnce() -> T) -> std::thread::Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
 }
 
 fn take_turns(
