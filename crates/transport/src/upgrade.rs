@@ -144,6 +144,18 @@ impl Fabric for ServerFabric {
         either!(self, it => it.write_piece(at, piece, frame));
     }
 
+    fn keep_piece(&mut self, piece: [&[u8]; 2]) -> bool {
+        either!(self, it => it.keep_piece(piece))
+    }
+
+    fn has_room_for_kept(&mut self) -> bool {
+        either!(self, it => it.has_room_for_kept())
+    }
+
+    fn write_kept(&mut self, at: u32, length: u32, frame: FrameToWrite<'_>) {
+        either!(self, it => it.write_kept(at, length, frame));
+    }
+
     fn fetch(&mut self, offset: u32, length: u32, waker: &Waker) -> bool {
         either!(self, it => it.fetch(offset, length, waker))
     }

@@ -18,6 +18,7 @@ pub const TESTS: &[crate::Test] = &[
     ("who_lies_about_large_messages_ends_its_own_session", who_lies),
     ("a_large_message_that_nobody_finishes_holds_nothing", nobody_finishes),
     ("large_messages_that_nobody_waits_for_arrive", nobody_waits),
+    ("replies_that_nobody_takes_leave_others_half_of_the_pool", nobody_takes),
     ("bulk_inserts_of_small_documents_go_in_pieces", bulk_inserts),
 ];
 
@@ -214,6 +215,42 @@ fn nobody_waits() {
         count.as_doc().value("n").to_i64_saturating() == Some(10)
     });
     eventually("all is given back", || all_is_free(&server));
+}
+
+/// Clients that ask for large replies and stay without taking them: what the server has kept for them is there
+/// when they go on, or free when they have gone.
+fn nobody_takes() {
+    let server = start("untaken", &["--rdmaPoolMB", "4"]);
+    let mut honest = server.open(Way::Rdma);
+    honest.command("test", &insert(1, LARGE)).unwrap();
+    let free = || server.status("rdma.pool.freeBytes");
+    eventually("all is given back", || all_is_free(&server));
+    let mut lazy: Vec<_> = (0..4).map(|_| server.open(Way::Rdma)).collect();
+    let mut gone = Vec::new();
+    for connection in &mut lazy {
+        connection.send("test", &find(1)).unwrap();
+        let mut raw = Raw::connect(&server);
+        let mut end = raw.switch();
+        end.offer();
+        let request = message_to("test", &find(1));
+        assert_eq!(end.send(&request, &[]), request.len());
+        gone.push((raw, end));
+    }
+    eventually("as much is kept as may be", || free() == 2 << 20);
+    for _ in 0..3 {
+        assert!(found(&honest.command("test", &find(1)).unwrap()) == payload(LARGE, 1));
+        honest.command("test", &doc! { "delete" => "c", "deletes" => deletes(2) }).unwrap();
+        honest.command("test", &insert(2, LARGE)).unwrap();
+    }
+    eventually("as much is kept as before", || free() == 2 << 20);
+    for connection in &mut lazy {
+        let reply = connection.receive().unwrap().checked().unwrap();
+        assert!(found(&reply) == payload(LARGE, 1));
+    }
+    drop(gone);
+    eventually("all is given back", || all_is_free(&server));
+    server.until("rdma.sessions", 5);
+    assert_eq!(server.status("rdma.failed"), 0);
 }
 
 fn bulk_inserts() {

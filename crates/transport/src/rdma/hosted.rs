@@ -33,6 +33,8 @@ pub struct HostedFabric {
     fetches: VecDeque<Fetch>,
     /// For the piece that is written next.
     ready: Option<Chunk>,
+    /// Pieces that wait for the peer's credit, filled.
+    kept: VecDeque<Chunk>,
     _lent: Lent,
     pool: Arc<Pool>,
     /// Where the client's pieces land and depart.
@@ -56,6 +58,7 @@ impl HostedFabric {
             fabric,
             fetches: VecDeque::new(),
             ready: None,
+            kept: VecDeque::new(),
             _lent: lent,
             pool: Arc::clone(pool),
             zones: None,
@@ -65,6 +68,16 @@ impl HostedFabric {
     /// What it has in common with a client's.
     pub(crate) fn base(&mut self) -> &mut RdmaFabric {
         &mut self.fabric
+    }
+
+    /// Writes a piece from where it lies.
+    fn write_chunk(&mut self, chunk: Chunk, at: u32, length: u32, frame: FrameToWrite<'_>) {
+        let (Ok(part), Some([landing, _])) = (chunk.part(length), self.zones) else {
+            return self.fabric.fail();
+        };
+        let number = self.fabric.send_piece(part, within(landing, at), frame);
+        // Its completion is delivered by this thread, or later than this.
+        self.fabric.mailbox().lend(number, chunk);
     }
 }
 
@@ -115,24 +128,34 @@ impl Fabric for HostedFabric {
     }
 
     fn has_room_for_piece(&mut self) -> bool {
-        let may = self.fabric.takes_piece() && self.fabric.mailbox().lent() < WRITES_MAX;
-        if self.ready.is_none() && may {
+        if self.ready.is_none() && self.has_room_for_kept() {
             self.ready = self.pool.take(None);
         }
         self.ready.is_some()
     }
 
     fn write_piece(&mut self, at: u32, piece: [&[u8]; 2], frame: FrameToWrite<'_>) {
-        let (Some(mut chunk), Some([landing, _])) = (self.ready.take(), self.zones) else {
-            return self.fabric.fail();
-        };
         let length = (piece[0].len() + piece[1].len()) as u32;
-        let Ok(part) = chunk.fill(piece).and_then(|()| chunk.part(length)) else {
-            return self.fabric.fail();
-        };
-        let number = self.fabric.send_piece(part, within(landing, at), frame);
-        // Its completion is delivered by this thread, or later than this.
-        self.fabric.mailbox().lend(number, chunk);
+        match self.ready.take().and_then(|chunk| chunk.filled(piece)) {
+            Some(chunk) => self.write_chunk(chunk, at, length, frame),
+            None => self.fabric.fail(),
+        }
+    }
+
+    fn keep_piece(&mut self, piece: [&[u8]; 2]) -> bool {
+        let chunk = self.pool.take_to_keep().and_then(|chunk| chunk.filled(piece));
+        chunk.map(|chunk| self.kept.push_back(chunk)).is_some()
+    }
+
+    fn has_room_for_kept(&mut self) -> bool {
+        self.fabric.takes_piece() && self.fabric.mailbox().lent() < WRITES_MAX
+    }
+
+    fn write_kept(&mut self, at: u32, length: u32, frame: FrameToWrite<'_>) {
+        match self.kept.pop_front() {
+            Some(chunk) => self.write_chunk(chunk, at, length, frame),
+            None => self.fabric.fail(),
+        }
     }
 
     fn fetch(&mut self, offset: u32, length: u32, waker: &Waker) -> bool {

@@ -4,6 +4,7 @@
 //! Invariants:
 //! - A chunk comes back when the device has done with it: what is fetched is copied out as soon as it is here,
 //!   and what is sent completes, or fails once the device has given the peer up. A session has few of them.
+//! - What sessions keep until their peers take it, which may be long, never has more than half of the chunks.
 //! - One that the device may still use is given to nobody.
 
 use crate::ring::PIECE_BYTES_MAX;
@@ -79,6 +80,17 @@ impl Pool {
         None
     }
 
+    /// A chunk for what waits for its peer, as long as more than half of all are free.
+    pub fn take_to_keep(self: &Arc<Self>) -> Option<Chunk> {
+        let mut state = self.lock();
+        let free_bytes = state.free.len() as u64 * u64::from(PIECE_BYTES_MAX);
+        if !state.waiting.is_empty() || free_bytes * 2 <= state.bytes {
+            return None;
+        }
+        let region = state.free.pop();
+        region.map(|region| Chunk { region: Some(region), pool: Arc::clone(self) })
+    }
+
     /// What there is.
     pub fn counts(&self) -> PoolCounts {
         let state = self.lock();
@@ -119,16 +131,15 @@ impl Chunk {
         self.region.as_ref().ok_or(none)?.part(0, length as usize)
     }
 
-    /// Copies bytes in, one part after the other.
-    pub fn fill(&mut self, parts: [&[u8]; 2]) -> Result<()> {
+    /// It with these bytes copied in, one part after the other. `None` if they are too many.
+    pub fn filled(mut self, parts: [&[u8]; 2]) -> Option<Chunk> {
+        let region = self.region.as_mut()?;
         let mut at = 0;
         for part in parts {
-            if let Some(region) = &mut self.region {
-                region.write(at, part)?;
-            }
+            region.write(at, part).ok()?;
             at += part.len();
         }
-        Ok(())
+        Some(self)
     }
 
     /// Appends its first bytes.

@@ -53,6 +53,16 @@ pub trait Fabric {
     }
     /// Puts a piece at `at` of the zone, its parts one after the other, and then does what `write` does.
     fn write_piece(&mut self, _at: u32, _piece: [&[u8]; 2], _frame: FrameToWrite<'_>) {}
+    /// Copies a piece into memory from which it is written later. False: there is none to spare.
+    fn keep_piece(&mut self, _piece: [&[u8]; 2]) -> bool {
+        false
+    }
+    /// Whether the first piece that is kept can be written now; the next call does it.
+    fn has_room_for_kept(&mut self) -> bool {
+        false
+    }
+    /// Does with the first piece that is kept, of so many bytes, what `write_piece` does.
+    fn write_kept(&mut self, _at: u32, _length: u32, _frame: FrameToWrite<'_>) {}
     /// Begins to fetch the piece after those that are being fetched. False: not now, and who has to be woken
     /// when that changes is.
     fn fetch(&mut self, _offset: u32, _length: u32, _waker: &Waker) -> bool {
@@ -123,7 +133,7 @@ enum Waiting {
 /// How a large message goes on.
 enum Step {
     Frame,
-    Piece(u32),
+    Piece(Piece),
     Wait,
 }
 
@@ -140,6 +150,8 @@ pub struct RingEnd<F> {
     pub(super) zones: Option<(ZoneReceiver, ZoneSender)>,
     /// Whether there are none to be had.
     zoneless: bool,
+    /// Pieces of ours that the fabric keeps until there is credit for them. Nothing of the stream overtakes them.
+    kept: VecDeque<Piece>,
     /// Pieces among what waits.
     pieces: usize,
     /// Payload bytes of the first of them that have been received.
@@ -158,6 +170,7 @@ impl<F: Fabric> RingEnd<F> {
             waiting: VecDeque::new(),
             zones: None,
             zoneless: false,
+            kept: VecDeque::new(),
             pieces: 0,
             taken: 0,
             counts: RingCounts::default(),
@@ -196,7 +209,8 @@ impl<F: Fabric> RingEnd<F> {
     /// Whether there is nothing to do before something comes: all was received and the peer told of it, and
     /// nothing has failed.
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && !self.owes_credit() && self.fabric.failure().is_none()
+        let rests = self.waiting.is_empty() && self.kept.is_empty() && !self.owes_credit();
+        rests && self.fabric.failure().is_none()
     }
 
     fn owes_credit(&self) -> bool {
@@ -408,13 +422,14 @@ impl<F: Fabric> RingEnd<F> {
     pub fn send(&mut self, first: &[u8], second: &[u8]) -> usize {
         let all = first.len() + second.len();
         let mut sent = 0;
-        while sent < all && self.fabric.has_room(true) {
+        self.send_kept();
+        while sent < all && self.kept.is_empty() && self.fabric.has_room(true) {
             let count = match self.step(all - sent) {
                 Step::Wait => break,
-                Step::Piece(length) => {
-                    let count = length as usize;
-                    self.send_piece(length, parts(first, second, sent, sent + count));
-                    count
+                Step::Piece(piece) => {
+                    let end = sent + piece.length as usize;
+                    self.send_piece(&piece, parts(first, second, sent, end));
+                    piece.length as usize
                 }
                 Step::Frame => {
                     let Some(place) = self.sender.stream(all - sent) else { break };
@@ -429,34 +444,93 @@ impl<F: Fabric> RingEnd<F> {
         sent
     }
 
+    /// Takes over what there is no credit for as well, as far as the fabric keeps it: it is sent by later calls
+    /// of `send`, before anything else. How much that was.
+    pub fn keep(&mut self, first: &[u8], second: &[u8]) -> usize {
+        let all = first.len() + second.len();
+        let mut taken = 0;
+        while all - taken >= LARGE_BYTES
+            && let Some((_, zone)) = &mut self.zones
+        {
+            let piece = zone.next(all - taken);
+            let end = taken + piece.length as usize;
+            if !self.fabric.keep_piece(parts(first, second, taken, end)) {
+                break;
+            }
+            zone.place(&piece);
+            self.kept.push_back(piece);
+            taken = end;
+        }
+        taken
+    }
+
+    /// Whether something was taken over that is not sent yet.
+    pub fn keeps(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    fn send_kept(&mut self) {
+        while let Some(piece) = self.kept.front().copied() {
+            let may = self.may_send(&piece) && self.fabric.has_room_for_kept();
+            let Some(place) = may.then(|| self.take_piece(&piece)).flatten() else { return };
+            self.kept.pop_front();
+            self.write_piece(place, &piece, |fabric, frame| {
+                fabric.write_kept(piece.offset, piece.length, frame);
+            });
+        }
+    }
+
     /// What becomes of the next of so many bytes.
     fn step(&mut self, left: usize) -> Step {
         let Some((_, zone)) = self.zones.as_ref().filter(|_| left >= LARGE_BYTES) else {
             return Step::Frame;
         };
-        match zone.fitting(left) {
-            Some(length) if self.sender.has_room(Immediate::Piece) => {
-                // Without memory for it, it goes through the ring: slower, but it goes.
-                let room = self.fabric.has_room_for_piece();
-                if room { Step::Piece(length) } else { Step::Frame }
-            }
-            _ => Step::Wait,
+        let piece = zone.next(left);
+        if !self.may_send(&piece) {
+            return Step::Wait;
+        }
+        // Without memory for it, it goes through the ring: slower, but it goes.
+        if self.fabric.has_room_for_piece() { Step::Piece(piece) } else { Step::Frame }
+    }
+
+    /// Whether there is credit for a piece and its frame.
+    fn may_send(&self, piece: &Piece) -> bool {
+        let zone = self.zones.as_ref().is_some_and(|(_, zone)| zone.has_credit(piece));
+        zone && self.sender.has_room(Immediate::Piece)
+    }
+
+    fn send_piece(&mut self, piece: &Piece, bytes: [&[u8]; 2]) {
+        if let Some((_, zone)) = &mut self.zones {
+            zone.place(piece);
+        }
+        if let Some(place) = self.take_piece(piece) {
+            self.write_piece(place, piece, |fabric, frame| {
+                fabric.write_piece(piece.offset, bytes, frame);
+            });
         }
     }
 
-    fn send_piece(&mut self, length: u32, piece: [&[u8]; 2]) {
-        let (Some((_, zone)), Some(place)) = (&mut self.zones, self.sender.fixed(Immediate::Piece))
-        else {
-            return;
-        };
-        let at = zone.take(length);
-        let head: [u8; PIECE_HEAD_BYTES as usize] = length.to_le_bytes();
+    /// The place of the frame of a piece that is placed and may be sent.
+    fn take_piece(&mut self, piece: &Piece) -> Option<Place> {
+        let (_, zone) = self.zones.as_mut()?;
+        let place = self.sender.fixed(Immediate::Piece)?;
+        zone.send(piece);
+        Some(place)
+    }
+
+    fn write_piece(
+        &mut self,
+        place: Place,
+        piece: &Piece,
+        write: impl FnOnce(&mut F, FrameToWrite<'_>),
+    ) {
+        let head: [u8; PIECE_HEAD_BYTES as usize] = piece.length.to_le_bytes();
         let header = self.receiver.tell();
         self.counts.frames_out += 1;
         self.counts.pieces_out += 1;
         let immediate = place.immediate.encode();
         let frame = FrameToWrite { offset: place.offset, parts: [&header, &head], immediate };
-        self.fabric.write_piece(at, piece, frame);
+        write(&mut self.fabric, frame);
     }
 
     /// Sends a probe. False if there is no room, which at a session's beginning there is.

@@ -32,6 +32,9 @@ struct Memory {
     chunks: usize,
     /// Pieces that are being fetched: where from, and once they are here what.
     fetching: VecDeque<(u32, u32, Option<Vec<u8>>)>,
+    /// Pieces that the second end keeps, and how many it may.
+    kept: VecDeque<Vec<u8>>,
+    kept_max: usize,
 }
 
 impl Memory {
@@ -93,6 +96,21 @@ impl Fabric for Memory {
         self.write(frame.offset, [header, head, &[]], frame.immediate);
     }
 
+    fn keep_piece(&mut self, piece: [&[u8]; 2]) -> bool {
+        let may = self.fetches_pieces && self.kept.len() < self.kept_max;
+        may.then(|| self.kept.push_back(piece.concat())).is_some()
+    }
+
+    fn has_room_for_kept(&mut self) -> bool {
+        true
+    }
+
+    fn write_kept(&mut self, at: u32, length: u32, frame: FrameToWrite<'_>) {
+        let piece = self.kept.pop_front().unwrap();
+        assert_eq!(piece.len(), length as usize);
+        self.write_piece(at, [&piece, &[]], frame);
+    }
+
     fn fetch(&mut self, offset: u32, length: u32, _: &Waker) -> bool {
         let may = self.fetches_pieces && self.fetching.len() < self.chunks;
         may.then(|| self.fetching.push_back((offset, length, None))).is_some()
@@ -137,6 +155,8 @@ fn pair_with(shape: Shape, zones: [usize; 2]) -> [RingEnd<Memory>; 2] {
             fetches_pieces,
             chunks: 3,
             fetching: VecDeque::new(),
+            kept: VecDeque::new(),
+            kept_max: 0,
         };
         RingEnd::new(shape, memory)
     };
@@ -167,7 +187,10 @@ impl Talker {
     fn send(&mut self, bytes: usize, cut: usize) -> usize {
         let all: Vec<u8> = (self.sent..self.sent + bytes as u64).map(byte).collect();
         let (first, second) = all.split_at(cut.min(bytes));
-        let sent = self.end.send(first, second);
+        let mut sent = self.end.send(first, second);
+        if sent >= first.len() {
+            sent += self.end.keep(&second[sent - first.len()..], b"");
+        }
         self.sent += sent as u64;
         sent
     }
@@ -249,6 +272,7 @@ fn large_messages_arrive_in_pieces_among_the_frames() {
         let zones = [(); 2].map(|()| 64 << 10 << below(5));
         let mut talkers = pair_with(SMALL, zones).map(Talker::of);
         talkers[1].end.fabric.chunks = 1 + below(3) as usize;
+        talkers[1].end.fabric.kept_max = below(4) as usize;
         let offered = below(400);
         let lazy = below(4);
         for round in 0..1500 {
@@ -270,6 +294,7 @@ fn large_messages_arrive_in_pieces_among_the_frames() {
         for _ in 0..200 {
             for talker in [&mut *a, &mut *b] {
                 talker.look();
+                talker.send(0, 0);
                 talker.fetch(usize::MAX);
                 talker.receive(1 << 21);
             }
@@ -307,6 +332,34 @@ fn both_send_large_messages_and_then_both_receive() {
     }
     assert!(client.end.counts().pieces_in > 500 && client.end.counts().pieces_out > 500);
     assert_eq!(client.end.counts().frames_out, client.end.counts().pieces_out + 1, "and the offer");
+}
+
+#[test]
+fn what_is_kept_goes_before_anything_else() {
+    let [mut client, mut server] = Talker::pair(SMALL);
+    client.end.offer();
+    server.look();
+    server.end.fabric.kept_max = 5;
+    // The zone has 64 KB, and a piece a quarter of that; what is too little for a piece is not kept.
+    assert_eq!(server.send(256 << 10, 0), (4 + 5) * (16 << 10));
+    assert!(server.end.keeps() && !server.end.is_idle());
+    assert_eq!((server.send(1, 1), server.end.fabric.kept.len()), (0, 5));
+    client.look();
+    assert_eq!(client.receive(1 << 20), 64 << 10);
+    server.look();
+    assert_eq!((server.send(1, 1), server.end.fabric.kept.len()), (0, 1));
+    client.look();
+    assert_eq!(client.receive(1 << 20), 64 << 10);
+    server.look();
+    assert_eq!((server.send(1, 1), server.end.keeps()), (1, false));
+    client.look();
+    assert_eq!(client.receive(1 << 20), (16 << 10) + 1);
+    assert_eq!(client.received, server.sent);
+    // Without zones there is nothing to keep.
+    let [_, mut server] = Talker::pair(SMALL);
+    server.end.fabric.kept_max = 5;
+    let all = server.send(1 << 20, 0);
+    assert!(all <= 64 << 10 && !server.end.keeps(), "{all}");
 }
 
 #[test]

@@ -50,10 +50,12 @@ pub struct Piece {
     end: u64,
 }
 
-/// The end that puts pieces into a zone.
+/// The end that puts pieces into a zone. A piece has its place before there is credit for it.
 #[derive(Debug)]
 pub struct ZoneSender {
     zone: Zone,
+    /// Where the last piece ends that has a place.
+    placed: u64,
     sent: u64,
     consumed: u64,
 }
@@ -61,24 +63,31 @@ pub struct ZoneSender {
 impl ZoneSender {
     /// Of a zone that nothing has gone through.
     pub fn new(zone: Zone) -> Self {
-        ZoneSender { zone, sent: 0, consumed: 0 }
+        ZoneSender { zone, placed: 0, sent: 0, consumed: 0 }
     }
 
-    /// How long the next piece of `wanted` bytes, at least the fewest, is; `None`: there is no credit for it.
-    pub fn fitting(&self, wanted: usize) -> Option<u32> {
+    /// The next piece of `wanted` bytes, at least the fewest, if it were placed now.
+    pub fn next(&self, wanted: usize) -> Piece {
         let most = self.zone.piece_bytes_max();
         let whole = u32::try_from(wanted).unwrap_or(most).min(most);
-        let (skipped, fitting) = cut(self.zone.bytes, self.sent, whole);
-        let left = self.zone.bytes - (self.sent - self.consumed) as u32;
-        // What is left is a multiple of the alignment, so a length that is rounded up still fits.
-        (skipped + fitting <= left).then_some(fitting)
+        let (_, length) = cut(self.zone.bytes, self.placed, whole);
+        let (offset, end) = place(self.zone.bytes, self.placed, length);
+        Piece { offset, length, end }
     }
 
-    /// Takes the place of a piece of the length that fits. Its offset.
-    pub fn take(&mut self, length: u32) -> u32 {
-        let (offset, end) = place(self.zone.bytes, self.sent, length);
-        self.sent = end;
-        offset
+    /// The next piece keeps this place.
+    pub fn place(&mut self, piece: &Piece) {
+        self.placed = piece.end;
+    }
+
+    /// Whether there is credit for it.
+    pub fn has_credit(&self, piece: &Piece) -> bool {
+        piece.end - self.consumed <= u64::from(self.zone.bytes)
+    }
+
+    /// The first piece that has a place, and credit, goes there.
+    pub fn send(&mut self, piece: &Piece) {
+        self.sent = piece.end;
     }
 
     /// Whether all that was put there is known to be consumed.

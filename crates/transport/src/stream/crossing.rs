@@ -38,6 +38,8 @@ pub(crate) struct RingSocket {
     broken: AtomicBool,
     /// Whether there is nothing to do at this end before something comes.
     idle: AtomicBool,
+    /// Whether the end has taken something over that is not sent yet.
+    keeps: AtomicBool,
     worker: Arc<WorkerShared>,
 }
 
@@ -67,16 +69,22 @@ impl RingSocket {
             self.worker.stats.rings(self.transport).add(now, before);
         }
         self.idle.store(guard.end.is_idle(), Ordering::Relaxed);
+        self.keeps.store(guard.end.keeps(), Ordering::Relaxed);
         result
     }
 
-    fn send(&self, first: &[u8], second: &[u8]) -> usize {
+    /// Sends as much as there is credit for; with `ahead` the end takes over more, to be sent by later calls.
+    fn send(&self, first: &[u8], second: &[u8], ahead: bool) -> usize {
         if self.broken.load(Ordering::Relaxed) {
             return 0;
         }
         let sent = self.counted(|end| {
-            let sent = end.send(first, second);
-            if sent == first.len() + second.len() {
+            let mut sent = end.send(first, second);
+            let rest = |sent: usize| {
+                let of_second = sent.saturating_sub(first.len());
+                [first.get(sent..), second.get(of_second..)].map(Option::unwrap_or_default)
+            };
+            if sent == first.len() + second.len() && !end.keeps() {
                 return sent;
             }
             // There may be credit that we have not heard of.
@@ -85,9 +93,13 @@ impl RingSocket {
                 self.note(error);
                 return sent;
             }
-            let of_second = sent.saturating_sub(first.len());
-            let rest = (first.get(sent..).unwrap_or_default(), second.get(of_second..));
-            sent + end.send(rest.0, rest.1.unwrap_or_default())
+            let [a, b] = rest(sent);
+            sent += end.send(a, b);
+            if ahead {
+                let [a, b] = rest(sent);
+                sent += end.keep(a, b);
+            }
+            sent
         });
         self.worker.stats.bytes_out.add(sent as u64);
         sent
@@ -117,7 +129,7 @@ impl RingSocket {
 
 impl SendNow for RingSocket {
     fn send_now(&self, first: &[u8], second: &[u8]) -> usize {
-        self.send(first, second)
+        self.send(first, second, true)
     }
 }
 
@@ -209,6 +221,7 @@ impl Crossing {
             error: Mutex::default(),
             broken: AtomicBool::new(false),
             idle: AtomicBool::new(false),
+            keeps: AtomicBool::new(false),
             worker: Arc::clone(&local.shared),
         });
         let news = match bell {
@@ -387,12 +400,17 @@ impl Crossing {
         received
     }
 
-    /// Ready when some of `bytes` have been taken; how many.
+    /// Whether something of a reply was taken that is not sent yet.
+    pub fn keeps(&self) -> bool {
+        self.socket.keeps.load(Ordering::Relaxed)
+    }
+
+    /// Ready when some of `bytes` have been taken, how many; without any when all is sent that was taken before.
     pub fn poll_send(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, RingError>> {
         self.stop_waiting();
-        let sent = self.socket.send(bytes, &[]);
+        let sent = self.socket.send(bytes, &[], false);
         self.socket.check()?;
-        if sent > 0 {
+        if sent > 0 || (bytes.is_empty() && !self.keeps()) {
             return Poll::Ready(Ok(sent));
         }
         self.touch();

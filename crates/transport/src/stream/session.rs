@@ -438,7 +438,7 @@ impl Session for StreamSession {
         if !reply.is_whole() {
             return Poll::Ready(Err(SessionEnd::ReplyLength));
         }
-        while !reply.unsent().is_empty() {
+        while !reply.unsent().is_empty() || self.crossing.as_ref().is_some_and(Crossing::keeps) {
             if self.liveness.is_dropped() {
                 return Poll::Ready(Err(SessionEnd::Cancelled));
             }
