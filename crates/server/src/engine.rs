@@ -1,5 +1,7 @@
 //! Opening the storage engine that the options name, and running its maintenance.
 
+use crate::control_group::ControlGroups;
+use crate::memory::{BASE_BYTES, MemoryWatch};
 use crate::options::{Options, PM_LATENCIES, PM_LATENCY_NANOS_MAX};
 use kauri_base::log::{self, Attr};
 use kauri_base::{Error, ErrorCode, Result};
@@ -89,6 +91,11 @@ impl Engine {
             let kind = Kind::Long(0, PM_LATENCY_NANOS_MAX as i64);
             parameters.define(name, Parameter::new(nanos, kind).with_hook(Arc::new(hook)));
         }
+    }
+
+    /// Begins to keep it within the memory that there is.
+    pub fn watch_memory(&self, options: &Options) -> Result<MemoryWatch> {
+        MemoryWatch::start(&self.storage, cache_bytes(options))
     }
 
     /// Starts the maintenance threads.
@@ -194,7 +201,8 @@ fn open_log(options: &Options, latency: &Arc<Latency>) -> Result<PmLog> {
         crate::check::before_start(&directory)?;
     }
     let engine_options = kauri_storage_log::Options {
-        cache_bytes: options.gigabytes("storage.cacheSizeGB").unwrap_or_else(default_cache_bytes),
+        cache_bytes: cache_bytes(options),
+        memory_bytes_max: memory_bytes_max(),
         commit_interval_ms: options.number("storage.journal.commitIntervalMs", 100),
         segment_bytes: (options.number("storage.pmlog.segmentSizeMB", 64) << 20) as u32,
         bytes_max: options.gigabytes("storage.maxSizeGB").unwrap_or(0),
@@ -211,8 +219,17 @@ fn open_log(options: &Options, latency: &Arc<Latency>) -> Result<PmLog> {
     PmLog::open(directory, engine_options)
 }
 
-/// Half of the memory beyond 1 GB, and 256 MB at least, as MongoDB's cache.
+fn cache_bytes(options: &Options) -> u64 {
+    options.gigabytes("storage.cacheSizeGB").unwrap_or_else(default_cache_bytes)
+}
+
+/// The cache's size, unless the options name one.
 fn default_cache_bytes() -> u64 {
-    const GB: u64 = 1 << 30;
-    (crate::machine::look().memory_limit_bytes.saturating_sub(GB) / 2).max(256 << 20)
+    crate::memory::default_cache_bytes(crate::machine::look().memory_limit_bytes)
+}
+
+/// What a control group leaves for opening the log.
+fn memory_bytes_max() -> u64 {
+    let limit = ControlGroups::of_process().limit();
+    limit.map_or(u64::MAX, |limit| limit.saturating_sub(BASE_BYTES))
 }

@@ -1,5 +1,6 @@
 //! What the process runs on: the machine, its memory, and what a container leaves of it.
 
+use crate::control_group::ControlGroups;
 use kauri_commands::server::{Machine, ProcessMemory};
 use std::fs::read_to_string;
 
@@ -11,7 +12,10 @@ pub fn look() -> Machine {
         hostname: text("/proc/sys/kernel/hostname"),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         memory_bytes,
-        memory_limit_bytes: cgroup_limit().unwrap_or(memory_bytes).min(memory_bytes),
+        memory_limit_bytes: ControlGroups::of_process()
+            .limit()
+            .unwrap_or(memory_bytes)
+            .min(memory_bytes),
         os_name: os_name(),
         os_version: text("/proc/sys/kernel/osrelease"),
         page_bytes: 4096,
@@ -38,13 +42,6 @@ fn open_files_max() -> u64 {
 fn memory_bytes() -> u64 {
     let total = field("/proc/meminfo", "MemTotal");
     total.trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) * 1024
-}
-
-/// The limit of the control group (version 2, then version 1), if there is one.
-fn cgroup_limit() -> Option<u64> {
-    ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
-        .iter()
-        .find_map(|path| read_to_string(path).ok()?.trim().parse().ok())
 }
 
 fn os_name() -> String {

@@ -1,5 +1,6 @@
 //! `kauri serve`: the database server, put together and taken apart again.
 
+use crate::control_group::ControlGroups;
 use crate::engine::Engine;
 use crate::options::Options;
 use kauri_base::clock::{SeededRandom, SystemClock};
@@ -43,7 +44,9 @@ pub fn run(options: Options) -> Result<()> {
         return crate::engine::repair(&options);
     }
     let rdma = open_rdma(&options)?;
+    check_memory(&options, &rdma)?;
     let mut engine = Engine::open(&options)?;
+    let memory = engine.watch_memory(&options)?;
     let server = assemble(&options, &engine, clock, stop)?;
     let executor = ServiceExecutor::start(&ExecutorOptions {
         workers: engine.workers(&options),
@@ -80,13 +83,23 @@ pub fn run(options: Options) -> Result<()> {
     transports.iter_mut().for_each(|transport| transport.shutdown());
     manager.shutdown(grace);
     executor.shutdown();
-    drop((manager, executor));
+    drop((manager, executor, memory));
     engine.close()?;
     if let Some(file) = options.given("processManagement.pidFilePath") {
         let _ = std::fs::remove_file(file);
     }
     log::info("CONTROL", 8423404, CTX, "Shutdown complete", Attr::new());
     Ok(())
+}
+
+/// Fails if a control group leaves too little memory for what the options ask for.
+fn check_memory(options: &Options, rdma: &RdmaService) -> Result<()> {
+    let pool = match rdma {
+        RdmaService::On(host) => host.pool_counts().bytes,
+        _ => 0,
+    };
+    let limit = ControlGroups::of_process().limit();
+    crate::memory::check_start(limit, options.gigabytes("storage.cacheSizeGB"), pool)
 }
 
 /// The longest that workers look for requests before they sleep, which may be changed.

@@ -18,6 +18,7 @@ use crate::format::segment::{CleanerPositions, Horizon};
 use crate::head::Head;
 use crate::images::Images;
 use crate::lock;
+use crate::memory::Memory;
 use crate::options::Options;
 use crate::pending::PendingUnits;
 use crate::segments::Segments;
@@ -91,6 +92,8 @@ pub struct Core {
     pub meta: Mutex<Meta>,
     /// What commits work with, kept for the next ones.
     pub scratch: Mutex<Vec<Scratch>>,
+    /// How short memory is.
+    pub memory: Memory,
     /// Index images that were found.
     pub images: Mutex<Images>,
     /// What recovery has read of segments, until indexes have been attached.

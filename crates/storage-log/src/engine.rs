@@ -11,8 +11,8 @@ use kauri_base::{CollectionId, IndexId};
 use kauri_bson::DocWriter;
 use kauri_medium::Directory;
 use kauri_storage::{
-    Claims, CommitTicket, IndexSpec, KeyGenerator, Maintenance, PendingLog, RecordStore,
-    RecoveryUnit, SortedDataInterface, Space, StorageEngine, StorageError, WriteUnit,
+    Claims, CommitTicket, IndexSpec, KeyGenerator, Maintenance, MemoryRoom, PendingLog,
+    RecordStore, RecoveryUnit, SortedDataInterface, Space, StorageEngine, StorageError, WriteUnit,
 };
 
 /// An open log-structured engine.
@@ -127,6 +127,10 @@ impl StorageEngine for PmLog {
     fn sync(&self) -> Result<(), StorageError> {
         let visible = self.core.visible();
         self.core.sync_to(visible.0, "sync.drain")
+    }
+
+    fn set_memory(&self, room: MemoryRoom) {
+        self.core.set_memory(room);
     }
 
     fn maintenance(&self) -> Vec<Maintenance> {

@@ -85,7 +85,7 @@ impl Core {
         flushing.position = position;
         self.counters.flushes.add(1);
         self.acks.set_stored(seq);
-        let scarcity = self.segments.scarcity();
+        let scarcity = self.scarcity();
         if scarcity == 0.0 && !flushing.throttle.is_holding() {
             self.acks.set_written(seq);
             return Ok(());

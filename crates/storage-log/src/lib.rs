@@ -20,6 +20,7 @@
 //! | `engine` | the interface |
 //! | `attach`, `keys` | building indexes at the start |
 //! | `images` | index images |
+//! | `memory` | what short memory makes of cache and writes |
 //! | `verify`, `repair`, `salvage` | checking a directory, mending it |
 //! | `options`, `status` | what it is opened with; figures |
 //!
@@ -43,6 +44,7 @@ mod head;
 mod images;
 mod index;
 mod keys;
+mod memory;
 mod options;
 mod pending;
 mod prepare;

@@ -16,6 +16,8 @@ pub struct Options {
     pub segment_bytes: u32,
     /// Memory for documents.
     pub cache_bytes: u64,
+    /// What opening may need beside that: with more in it a directory is refused.
+    pub memory_bytes_max: u64,
     /// How long a commit that nobody waits for may stay undurable.
     pub commit_interval_ms: u64,
     /// Most bytes that the log may take; 0: as many as the file system has.
@@ -45,6 +47,7 @@ impl Default for Options {
         Options {
             segment_bytes: 64 << 20,
             cache_bytes: 256 << 20,
+            memory_bytes_max: u64::MAX,
             commit_interval_ms: 100,
             bytes_max: 0,
             read_threads: 4,

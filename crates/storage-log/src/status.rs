@@ -54,6 +54,7 @@ impl Core {
         self.write_log(out);
         self.write_cleaner(out);
         self.write_cache(out);
+        self.write_memory(out);
         self.write_snapshots(out);
         let (loaded, built, written) = lock(&self.images).counts();
         let mut images = out.document("indexImages");

@@ -99,6 +99,10 @@ pub trait StorageEngine: Send + Sync {
     /// Blocks until everything committed so far is durable (`fsync`, shutdown).
     fn sync(&self) -> Result<(), StorageError>;
 
+    /// Memory has become short, or is no longer. May be called at any time, by any thread. An engine that
+    /// can't use less ignores it.
+    fn set_memory(&self, _room: MemoryRoom) {}
+
     /// Work that needs threads: syncing, cleaning, evicting. The server runs each on a thread of
     /// its own; a simulation calls them itself.
     fn maintenance(&self) -> Vec<Maintenance>;
@@ -108,6 +112,17 @@ pub trait StorageEngine: Send + Sync {
 
     /// Bytes that the engine occupies on its medium, and bytes that are left for it.
     fn space(&self) -> Space;
+}
+
+/// What the memory that a server may have leaves for its engine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemoryRoom {
+    /// Most bytes for documents in memory. The engine has a limit of its own besides.
+    pub cache_bytes: u64,
+    /// How short memory is, from 0 (enough) to 1: the more, the longer writes are held up.
+    pub scarcity: f64,
+    /// Nothing that adds to what is in memory is admitted.
+    pub full: bool,
 }
 
 /// Space on the medium, in bytes.

@@ -35,6 +35,10 @@ pub enum StorageError {
         /// What was found where.
         message: String,
     },
+    /// Memory is so short that nothing is added. Deletes are still admitted.
+    OutOfMemory,
+    /// What is stored can't be opened with the memory that there is: so many bytes are needed.
+    NeedsMemory(u64),
     /// The medium failed. After a failed sync nothing more is acknowledged.
     Io(String),
     /// A held snapshot cannot show this collection: its definition has changed since it was taken,
@@ -57,6 +61,16 @@ impl fmt::Display for StorageError {
             StorageError::StaleCatalog(id) => write!(f, "collection {} has changed", id.0),
             StorageError::DuplicateKey { index, .. } => write!(f, "duplicate key in {index:?}"),
             StorageError::OutOfDiskSpace => f.write_str("no space left for data"),
+            StorageError::OutOfMemory => f.write_str(
+                "the server has nearly used up the memory that it may have, so nothing is added: delete \
+                 documents or drop indexes, or raise the limit of its control group",
+            ),
+            StorageError::NeedsMemory(bytes) => write!(
+                f,
+                "the data needs {} MB of memory at least, which is more than the limit of the server's \
+                 control group: raise the limit",
+                bytes.div_ceil(1 << 20)
+            ),
             StorageError::Corruption { collection, record, message } => {
                 write!(f, "corrupt data (collection {collection:?}, {record:?}): {message}")
             }
@@ -85,6 +99,9 @@ impl From<StorageError> for Error {
             StorageError::WriteConflict | StorageError::StaleCatalog(_) => ErrorCode::WriteConflict,
             StorageError::DuplicateKey { .. } => ErrorCode::DuplicateKey,
             StorageError::OutOfDiskSpace => ErrorCode::OutOfDiskSpace,
+            StorageError::OutOfMemory | StorageError::NeedsMemory(_) => {
+                ErrorCode::ExceededMemoryLimit
+            }
             StorageError::Corruption { .. } => ErrorCode::DataCorruptionDetected,
             StorageError::Io(_) | StorageError::OutOfOrder => ErrorCode::InternalError,
             StorageError::SnapshotUnavailable(_) => ErrorCode::SnapshotUnavailable,

@@ -34,7 +34,8 @@ pub mod unit;
 pub use claims::Claims;
 pub use engine::{
     CommitTicket, Committer, Durability, IndexSpec, KeyGenerator, LocalCommitter, Maintenance,
-    Record, RecordStore, RecordStoreStats, RecoveryUnit, SortedDataInterface, Space, StorageEngine,
+    MemoryRoom, Record, RecordStore, RecordStoreStats, RecoveryUnit, SortedDataInterface, Space,
+    StorageEngine,
 };
 pub use ephemeral::EphemeralEngine;
 pub use error::StorageError;

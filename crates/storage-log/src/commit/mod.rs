@@ -96,6 +96,7 @@ impl Core {
     }
 
     fn check_with(&self, unit: &WriteUnit<'_>, scratch: &mut Scratch) -> Result<(), StorageError> {
+        self.check_memory(unit)?;
         let Scratch { plan, guard } = scratch;
         plan.make(self, unit)?;
         loop {
@@ -135,6 +136,10 @@ impl Core {
         pending: Option<LogPosition>,
         scratch: &mut Scratch,
     ) -> Result<u64, StorageError> {
+        if pending.is_none() {
+            // What a replicated log has decided is not refused.
+            self.check_memory(unit)?;
+        }
         let plan = &mut scratch.plan;
         plan.make(self, unit)?;
         plan.pending = pending;
@@ -244,8 +249,8 @@ impl Core {
             plan.commit_len = COMMIT_PAYLOAD_BYTES;
         }
         head.publish("commit.fence").map_err(|error| self.broken(error))?;
-        // Where segments are scarce the acknowledgement is left to `flush` and its throttle.
-        if direct && self.segments.scarcity() == 0.0 {
+        // Where segments or memory are scarce the acknowledgement is left to `flush` and its throttle.
+        if direct && self.scarcity() == 0.0 {
             self.acks.reach(seq);
         }
         if head.asks_for_preparation() {

@@ -345,7 +345,7 @@ impl Core {
         };
         let (address, _) = head.append(&header, payload).map_err(|error| self.broken(error))?;
         head.publish("commit.fence").map_err(|error| self.broken(error))?;
-        if self.cache.is_direct() && self.segments.scarcity() == 0.0 {
+        if self.cache.is_direct() && self.scarcity() == 0.0 {
             self.acks.reach(seq);
         }
         if head.asks_for_preparation() {

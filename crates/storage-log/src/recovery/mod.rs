@@ -110,6 +110,8 @@ fn build_tables(
     let domain = EpochDomain::new();
     let builder = Builder::new(domain.clone(), segments, threads, pending.resolution.clone());
     let collections = add_segments(&builder, scan, threads, &*options.clock)?;
+    let summary_bytes = scan.kept.iter().map(|kept| kept.contents.len()).sum();
+    crate::memory::check_recovery(builder.records(), summary_bytes, options.memory_bytes_max)?;
     let counters = Counters::default();
     counters.recovery_bytes.set(scan.bytes_read);
     counters.recovery_records.set(builder.records());
@@ -188,6 +190,7 @@ fn assemble(
         epoch_next: AtomicU64::new(epoch_next),
         meta: Mutex::new(meta),
         scratch: Mutex::default(),
+        memory: Default::default(),
         images: Mutex::new(tables.images),
         recovered: Mutex::new(Arc::new(recovered)),
         counters: tables.counters,

@@ -1,0 +1,213 @@
+//! Keeps the server within the memory that its control groups let it have, where they limit it: it does not
+//! start with too little, and when memory becomes short the cache is made smaller, then writes are held up,
+//! then what would add to memory is refused. Else the kernel would kill it.
+//!
+//! Invariant: all of that ends when there is room again.
+
+use crate::control_group::{ControlGroups, Memory};
+use kauri_base::log::{self, Attr};
+use kauri_base::{Error, ErrorCode, Result};
+use kauri_storage::{MemoryRoom, StorageEngine};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const CTX: &str = "memory";
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// What the server needs for itself: program, threads, sessions, what is kept free.
+pub const BASE_BYTES: u64 = 96 << 20;
+/// The smallest cache.
+const CACHE_BYTES_MIN: u64 = 16 << 20;
+/// What is kept free for what grows between two looks: this part of the limit, and so much at least.
+const RESERVE_DIVISOR: u64 = 16;
+const RESERVE_BYTES_MIN: u64 = 24 << 20;
+
+/// What was decided at the last look, which the next goes on from.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Steering {
+    cache_bytes_max: u64,
+    room: MemoryRoom,
+}
+
+impl Steering {
+    fn new(cache_bytes_max: u64) -> Steering {
+        let room = MemoryRoom { cache_bytes: cache_bytes_max, scarcity: 0.0, full: false };
+        Steering { cache_bytes_max, room }
+    }
+
+    /// Twice the reserve is what the cache leaves free; below one and a half writes are held up, below one they
+    /// are refused.
+    fn steer(&mut self, memory: Memory) -> MemoryRoom {
+        let reserve = (memory.limit / RESERVE_DIVISOR).max(RESERVE_BYTES_MIN).min(memory.limit / 4);
+        let left = memory.left();
+        let (short, ample) = (2 * reserve, 3 * reserve);
+        let least = CACHE_BYTES_MIN.min(self.cache_bytes_max);
+        let cache = self.room.cache_bytes.saturating_sub(short.saturating_sub(left));
+        let cache = cache.saturating_add(left.saturating_sub(ample) / 4);
+        let held_up = (reserve + reserve / 2).saturating_sub(left) as f64;
+        // Refusing ends a little later than it begins.
+        let least_left = if self.room.full { reserve + reserve / 4 } else { reserve };
+        self.room = MemoryRoom {
+            cache_bytes: cache.clamp(least, self.cache_bytes_max),
+            scarcity: (held_up / (reserve as f64 / 2.0).max(1.0)).min(1.0),
+            full: left < least_left,
+        };
+        self.room
+    }
+}
+
+/// Fails if there is less than the server needs. Of these bytes the operator has asked for some.
+pub fn check_start(limit: Option<u64>, cache: Option<u64>, pool: u64) -> Result<()> {
+    let cache = cache.unwrap_or(CACHE_BYTES_MIN);
+    let needed = BASE_BYTES + cache + pool;
+    let mb = |bytes: u64| bytes.div_ceil(1 << 20);
+    match limit {
+        Some(limit) if limit < needed => Err(Error::new(
+            ErrorCode::ExceededMemoryLimit,
+            format!(
+                "the server's control group limits its memory to {} MB, and it needs {} MB at least: {} \
+                 for itself, {} for its cache (--cacheSizeGB) and {} for large messages over RDMA \
+                 (--rdmaPoolMB). Raise the limit, or lower these",
+                limit >> 20,
+                mb(needed),
+                mb(BASE_BYTES),
+                mb(cache),
+                mb(pool)
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The cache's size unless told otherwise: half of the memory beyond 1 GB, and 256 MB at least, as MongoDB's;
+/// but never more than half of all.
+pub fn default_cache_bytes(limit: u64) -> u64 {
+    const GB: u64 = 1 << 30;
+    (limit.saturating_sub(GB) / 2).max((256 << 20).min(limit / 2))
+}
+
+/// Looks after an engine's memory until it is dropped.
+pub struct MemoryWatch {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MemoryWatch {
+    /// Begins, if there is a limit.
+    pub fn start(engine: &Arc<dyn StorageEngine>, cache_bytes_max: u64) -> Result<MemoryWatch> {
+        let groups = ControlGroups::of_process();
+        let Some(limit) = groups.limit() else {
+            return Ok(MemoryWatch { stop: None, thread: None });
+        };
+        let attr = Attr::new().num("limitBytes", limit).num("cacheBytes", cache_bytes_max);
+        log::info("CONTROL", 6_200_110, CTX, "Memory is limited by a control group", attr);
+        let (stop, stopped) = mpsc::channel();
+        let engine = Arc::clone(engine);
+        let watch = move || {
+            let mut steering = Steering::new(cache_bytes_max);
+            while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                let Some(memory) = groups.memory() else { continue };
+                let before = steering.room;
+                let room = steering.steer(memory);
+                if room != before {
+                    engine.set_memory(room);
+                    tell(before, room, memory);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("memory".to_owned()).spawn(watch);
+        let thread = thread.map_err(|error| {
+            Error::new(ErrorCode::InternalError, format!("cannot start a thread: {error}"))
+        })?;
+        Ok(MemoryWatch { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Logs when writes begin or cease to be refused.
+fn tell(before: MemoryRoom, room: MemoryRoom, memory: Memory) {
+    let attr = Attr::new()
+        .num("limitBytes", memory.limit)
+        .num("usedBytes", memory.used)
+        .num("cacheBytes", room.cache_bytes);
+    match (before.full, room.full) {
+        (false, true) => {
+            let msg = "Memory is nearly used up: writes that add to it are refused";
+            log::warning("CONTROL", 6_200_111, CTX, msg, attr);
+        }
+        (true, false) => {
+            log::info(
+                "CONTROL",
+                6_200_112,
+                CTX,
+                "There is memory again: writes are accepted",
+                attr,
+            );
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: u64 = 1 << 20;
+
+    fn memory(used_mb: u64) -> Memory {
+        Memory { limit: 512 * MB, used: used_mb * MB }
+    }
+
+    #[test]
+    fn the_cache_gives_way_first_then_writes_are_held_up_then_refused() {
+        // A reserve of 32 MB.
+        let mut steering = Steering::new(200 * MB);
+        assert_eq!(steering.steer(memory(100)), Steering::new(200 * MB).room);
+        let room = steering.steer(memory(458));
+        assert_eq!((room.cache_bytes, room.scarcity, room.full), (190 * MB, 0.0, false));
+        let room = steering.steer(memory(472));
+        assert_eq!((room.cache_bytes, room.scarcity, room.full), (166 * MB, 0.5, false));
+        let room = steering.steer(memory(481));
+        assert_eq!((room.cache_bytes, room.scarcity, room.full), (133 * MB, 1.0, true));
+        for _ in 0..10 {
+            steering.steer(memory(500));
+        }
+        assert_eq!(steering.room.cache_bytes, CACHE_BYTES_MIN);
+        // What was refused is accepted when there is somewhat more than when it began.
+        assert!(steering.steer(memory(475)).full);
+        assert!(!steering.steer(memory(471)).full);
+        assert_eq!(steering.steer(memory(448)).cache_bytes, CACHE_BYTES_MIN);
+        for _ in 0..100 {
+            steering.steer(memory(300));
+        }
+        assert_eq!(steering.room, Steering::new(200 * MB).room, "it is as before");
+    }
+
+    #[test]
+    fn too_little_is_refused_with_what_is_needed() {
+        assert!(check_start(None, None, 0).is_ok());
+        assert!(check_start(Some(112 * MB), None, 0).is_ok());
+        let error = check_start(Some(100 * MB), None, 64 * MB).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::ExceededMemoryLimit);
+        assert!(error.to_string().contains("to 100 MB, and it needs 176 MB at least"), "{error}");
+        let error = check_start(Some(1 << 30), Some(1 << 30), 0).unwrap_err();
+        assert!(error.to_string().contains("1024 for its cache"), "{error}");
+    }
+
+    #[test]
+    fn the_cache_is_sized_by_the_limit() {
+        for (limit, cache) in [(200, 100), (500, 250), (1024, 256), (4096, 1536), (65_536, 32_256)]
+        {
+            assert_eq!(default_cache_bytes(limit * MB), cache * MB, "{limit}");
+        }
+    }
+}
