@@ -8,10 +8,13 @@ use kauri_medium::plain::PlainDirectory;
 use kauri_storage::{IndexSpec, KeyGenerator, OpKind, StorageEngine, WriteUnit};
 use kauri_storage_log::{Options, PmLog};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const DOCUMENTS: u64 = 250_000;
 const UNIT: u64 = 500;
 const CACHE_BYTES: u64 = 48 << 20;
+/// How long the cache may take to come back to its size.
+const PATIENCE: Duration = Duration::from_secs(10);
 const COLLECTION: CollectionId = CollectionId(10);
 const INDEX: IndexId = IndexId(20);
 
@@ -113,12 +116,17 @@ fn a_document_takes_few_bytes_beside_the_cache() {
     let engine = PmLog::open(Arc::new(directory), options).expect("the engine");
     let before = resident_bytes();
     let check = |when: &str| {
+        // More may be used for a while: giving it back is a thread's work, which may have had no turn.
+        let deadline = Instant::now() + PATIENCE;
+        while cached_bytes(&engine) > CACHE_BYTES + CACHE_BYTES / 8 {
+            assert!(Instant::now() < deadline, "{when}: {} B in the cache", cached_bytes(&engine));
+            std::thread::yield_now();
+        }
         let (grown, cached) = (resident_bytes() - before, cached_bytes(&engine));
         let beside = grown.saturating_sub(cached) as f64 / DOCUMENTS as f64;
         println!(
             "{when}: {grown} B more, {cached} B in the cache, {beside:.1} B a document beside it"
         );
-        assert!(cached <= CACHE_BYTES + CACHE_BYTES / 8, "{when}: {cached} B in the cache");
         assert!(beside <= 100.0, "{when}: {beside} B a document");
     };
     load(&engine);
