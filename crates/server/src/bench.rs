@@ -47,6 +47,7 @@ pub fn command() -> Command {
         .subcommand(crate::bench_engine::command())
         .subcommand(crate::bench_standalone_options::command())
         .subcommand(crate::bench_run::command())
+        .subcommand(crate::bench_compare::command())
         .subcommand(crate::bench_transports::command())
         .subcommand(crate::bench_ycsb::command())
 }

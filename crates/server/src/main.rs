@@ -1,6 +1,7 @@
 //! The `kauri` binary: one program, a subcommand for each of its roles.
 
 mod bench;
+mod bench_compare;
 mod bench_engine;
 mod bench_options;
 mod bench_run;
@@ -25,8 +26,24 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Its status tells more than success or failure.
+fn compare_results(matches: &clap::ArgMatches) -> ExitCode {
+    match bench_compare::run(matches) {
+        Ok(is_worse) => ExitCode::from(u8::from(is_worse)),
+        Err(error) => {
+            eprintln!("kauri: {}", error.message());
+            ExitCode::from(2)
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let matches = options::command().get_matches();
+    if let Some(("bench", bench)) = matches.subcommand()
+        && let Some(("compare", compare)) = bench.subcommand()
+    {
+        return compare_results(compare);
+    }
     let outcome = match matches.subcommand() {
         Some(("serve", serve)) => options::Options::parse(serve).and_then(serve::run),
         Some(("proxy", matches)) => proxy::run(matches),

@@ -6,7 +6,8 @@
 //! - [`subject`]: performs a workload's operations over one connection;
 //! - [`phase`]: loading, and one measurement: threads, their pace, what they count;
 //! - [`rounds`]: the turns;
-//! - [`report`]: what came of it, as a table and as JSON.
+//! - [`report`]: what came of it, as a table and as JSON;
+//! - [`changes`]: what differs between two results beyond noise.
 //!
 //! Invariants: servers are measured in turns, in the opposite order in every other round. What is not as the
 //! run file says ends the run before anything is measured. An operation counts only if its reply is what the
@@ -15,6 +16,7 @@
 //! Where it sits: above [`crate::workload`], which knows what is asked next, and `client`, which knows how. It
 //! must not know what servers are made of: any server that MongoDB's drivers can use can be measured.
 
+pub mod changes;
 pub mod observe;
 pub mod phase;
 pub mod plan;

@@ -201,3 +201,53 @@ fn an_interrupt_gives_the_results_so_far() {
     let rows = list(&figures, "rows");
     assert!(rows.iter().all(|row| list(row, "rounds").len() >= 2));
 }
+
+#[test]
+fn results_are_compared() {
+    let server = Server::start("bench-compare", &[]);
+    let place = Place::new("compare");
+    let common = "recordcount = 50, fieldcount = 1, fieldlength = 20";
+    let file = format!(
+        "rounds = 5\nthreads = [1]\nwarmUpSeconds = 0.01\nseconds = 0.05\n{}\
+         [[workload]]\npreset = 'C'\nproperties = {{ {common} }}\n",
+        servers(&server)
+    );
+    let output = place.bench(&file).output().unwrap();
+    assert!(output.status.success(), "{}", told(&output));
+    let compare = |arguments: &[&str]| {
+        let mut kauri = rig::kauri();
+        kauri.args(["bench", "compare"]).args(arguments).current_dir(&place.0);
+        let output = kauri.output().unwrap();
+        (output.status.code(), told(&output))
+    };
+    let (status, words) = compare(&["run.json", "run.json"]);
+    assert_eq!(status, Some(0), "{words}");
+    assert!(words.contains("none has changed beyond noise") && !words.contains("worse"), "{words}");
+    assert_eq!(compare(&["run.json", "--labels", "rings,rings"]).0, Some(0));
+    // The same, but every round is as slow as half the slowest.
+    let mut slow = place.figures();
+    let rows = slow.get_mut("rows").and_then(Value::as_sequence_mut).unwrap();
+    for row in rows {
+        for round in row.get_mut("rounds").and_then(Value::as_sequence_mut).unwrap() {
+            *round.get_mut("operationsPerSecond").unwrap() = Value::from(1.5);
+        }
+    }
+    std::fs::write(place.0.join("slow.json"), serde_yaml_ng::to_string(&slow).unwrap()).unwrap();
+    let (status, words) = compare(&["run.json", "slow.json"]);
+    assert_eq!(status, Some(1), "{words}");
+    assert_eq!(words.matches("worse").count(), 2, "for each server: {words}");
+    let (status, words) = compare(&["slow.json", "run.json"]);
+    assert_eq!(status, Some(0), "{words}");
+    assert_eq!(words.matches("better").count(), 2, "{words}");
+    for (arguments, why) in [
+        (&["run.json", "run.toml"][..], "no result of"),
+        (&["run.json", "nowhere.json"], "cannot read 'nowhere.json'"),
+        (&["run.json", "--labels", "socket"], "takes two"),
+        (&["run.json", "--labels", "socket,x"], "there are: rings, socket"),
+        (&["run.json"], "Usage"),
+    ] {
+        let (status, words) = compare(arguments);
+        assert_eq!(status, Some(2), "{words}");
+        assert!(words.contains(why), "{words}");
+    }
+}
