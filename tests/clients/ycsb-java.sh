@@ -8,7 +8,7 @@ built=$installed/ycsb
 (cd "$root" && cargo build --release --locked -q -p kauri-client-c)
 rm -rf "$built/tests"
 mkdir -p "$built/tests"
-mvn --batch-mode -Dstyle.color=never --quiet --offline -Dmaven.repo.local="$installed/maven" -Dbuilt="$built" --file "$root/ycsb/pom.xml" package
+mvn --batch-mode --quiet --offline -Dmaven.repo.local="$installed/maven" -Dbuilt="$built" --file "$root/ycsb/pom.xml" package
 javac -Xlint:all,-path -Werror --release 11 -d "$built/tests" -cp "$built/kauri-ycsb.jar:$built/lib/*" "$here"/ycsb-java/*.java
 [ "${1:-}" != --build ] || exit 0
 

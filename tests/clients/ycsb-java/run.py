@@ -57,10 +57,11 @@ def record(key):
         # Strings are hashed as java.lang.String is, going on where the shorter one ended.
         text, hashed, at = f"{key}:{field}", 0, 0
         while len(text) < FIELD_BYTES:
+            text += ":"
             for c in text[at:]:
                 hashed = (31 * hashed + ord(c)) & 0xFFFFFFFF
             at = len(text)
-            text += f":{hashed - (hashed >> 31 << 32)}"
+            text += str(hashed - (hashed >> 31 << 32))
         return text[:FIELD_BYTES].encode()
 
     return {"_id": key, **{field: value(field) for field in FIELDS}}
@@ -188,16 +189,16 @@ class Runs:
         theirs = {"insert": "theirs", "documents": [record("stored elsewhere")], "$db": "ycsb"}
         check("an insert", command(self.server.port, theirs)["n"], 1)
         ran = subprocess.run(
-            [*self.java, "dev.kauri.ycsb.Behaviour", self.url, self.property], stdout=subprocess.PIPE, text=True, timeout=300
+            [*self.java, "dev.kauri.ycsb.Behaviour", self.url, self.property], capture_output=True, text=True, timeout=300
         )
         names = re.findall("^ok (.*)", ran.stdout, re.M)
         if ran.returncode or not names:
-            sys.exit(f"{self.transport}: {ran.stdout}Behaviour ended with {ran.returncode}")
+            sys.exit(f"{self.transport}: {ran.stdout}{ran.stderr}Behaviour ended with {ran.returncode}")
         return len(names)
 
 
 def over(transport, built, libraries):
-    server = Server()
+    server = Server(["--setParameter", "enableTestCommands=1"])
     try:
         runs = Runs(built, libraries, server, transport)
         runs.load()
