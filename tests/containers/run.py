@@ -1,7 +1,7 @@
 """Builds the images of containers/ and runs them.
 
-run.py CONTAINERS: the folder of the definitions. Needs root, since it gives control groups limits. The last line is the
-number of tests that passed.
+run.py CONTAINERS LIBRARY: the folder of the definitions, and libkauri. Needs root, since it gives control groups
+limits. The last line is the number of tests that passed.
 
 podman builds the Containerfile and runs what comes of it. Apptainer is in no Debian: of its definition the steps are
 taken by hand, and what comes of them is run as Apptainer does, by an ordinary user in a user namespace, on an image
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.parse
 
 from kauri_server import STOP_SECONDS_MAX, command, free_port
 
@@ -79,9 +80,9 @@ def serves(what, start):
             check(f"{what}: the limit", logged["Memory is limited by a control group"]["limitBytes"], LIMIT_BYTES)
             # Only libibverbs can say so.
             check(f"{what}: RDMA", logged["RDMA is off"], {"reason": "there is no RDMA device"})
-            count = command(port, {"count": "c", "$db": "test"})["n"]
+            count = command(port, {"count": "kept", "$db": "test"})["n"]
             check(f"{what}: documents", count, stored)
-            insert = {"insert": "c", "documents": [{"_id": stored}], "writeConcern": {"w": 1}, "$db": "test"}
+            insert = {"insert": "kept", "documents": [{"_id": stored}], "writeConcern": {"w": 1}, "$db": "test"}
             check(f"{what}: inserted", command(port, insert)["n"], 1)
     said = refused(start(free_port(), LITTLE_BYTES))
     if f"limits its memory to {LITTLE_BYTES >> 20} MB" not in said:
@@ -104,21 +105,33 @@ def complete(image):
             sys.exit(f"{inside}: {listed.stdout}{listed.stderr}")
 
 
+def shares_memory(podman, library):
+    """Whether a client on the host has shared memory with the server in the container."""
+    port = free_port()
+    with running(podman.start(port, LIMIT_BYTES)):
+        socket = urllib.parse.quote(str(podman.sockets / f"mongodb-{port}.sock"), safe="")
+        client = pathlib.Path(__file__).parents[1] / "clients" / "c" / "other_language.py"
+        uri = f"mongodb://{socket}/?sharedMemory=require"
+        ran = subprocess.run([sys.executable, client, library, uri], capture_output=True, text=True)
+        check("a client with shared memory", (ran.returncode, ran.stdout.splitlines()[-1:]), (0, ["3"]))
+
+
 class Podman:
     """podman with images and containers of its own."""
 
     def __init__(self, directory):
         # runc knows control groups of version 1 beside those of version 2; limits are no higher than everybody's.
         self.command = ["podman", "--root", directory / "images", "--runroot", directory / "run", "--runtime", "runc"]
-        self.data = directory / "data"
+        self.data, self.sockets = directory / "data", directory / "sockets"
         self.data.mkdir()
+        self.sockets.mkdir()
 
     def build(self, context):
         subprocess.run([*self.command, "build", "--quiet", "--tag", "kauri", context], check=True, stdout=sys.stderr)
 
     def start(self, port, limit):
         run = ["run", "--rm", "--network", "host", "--memory", str(limit), "--volume", f"{self.data}:/data"]
-        run += ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
+        run += ["--volume", f"{self.sockets}:/tmp", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
         return [*self.command, *run, "kauri", "serve", "--dbpath", "/data", "--port", str(port)]
 
     def remove(self):
@@ -188,7 +201,7 @@ class Apptainer:
         self.group.rmdir()
 
 
-def main(containers):
+def main(containers, library):
     # An ordinary user reads from it, below a place that everybody may enter.
     directory = pathlib.Path(tempfile.mkdtemp(prefix="kauri-containers-", dir="/var/tmp"))
     directory.chmod(0o755)
@@ -205,6 +218,8 @@ def main(containers):
         count += passed("podman builds the Containerfile")
         serves("podman", podman.start)
         count += passed("the server keeps within the limit that podman gives it")
+        shares_memory(podman, library)
+        count += passed("a client on the host has shared memory with a server in a container")
         podman.remove()
         (directory / "apptainer").mkdir(mode=0o755)
         apptainer = Apptainer(context / "kauri.def", context / "image", directory / "apptainer")
@@ -217,4 +232,4 @@ def main(containers):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    main(pathlib.Path(sys.argv[1]), sys.argv[2])
