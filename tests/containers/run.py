@@ -202,17 +202,19 @@ class Apptainer:
 
 
 def main(containers, library):
-    # An ordinary user reads from it, below a place that everybody may enter.
-    directory = pathlib.Path(tempfile.mkdtemp(prefix="kauri-containers-", dir="/var/tmp"))
-    directory.chmod(0o755)
     count = 0
-    try:
+    with contextlib.ExitStack() as after:
+        # An ordinary user reads from it, below a place that everybody may enter.
+        directory = pathlib.Path(tempfile.mkdtemp(prefix="kauri-containers-", dir="/var/tmp"))
+        after.callback(shutil.rmtree, directory, ignore_errors=True)
+        directory.chmod(0o755)
         context = directory / "containers"
         shutil.copytree(containers, context, ignore=shutil.ignore_patterns("image"))
         subprocess.run([context / "root", os.environ["KAURI"], context / "image"], check=True)
         complete(context / "image")
         count += passed("the image has what its programs load")
         podman = Podman(directory)
+        after.callback(podman.remove)
         podman.build(context)
         check("what podman runs", podman.configured(), ["/usr/bin/kauri", "serve", "--dbpath", "/data", "--bind_ip_all"])
         count += passed("podman builds the Containerfile")
@@ -220,14 +222,11 @@ def main(containers, library):
         count += passed("the server keeps within the limit that podman gives it")
         shares_memory(podman, library)
         count += passed("a client on the host has shared memory with a server in a container")
-        podman.remove()
         (directory / "apptainer").mkdir(mode=0o755)
         apptainer = Apptainer(context / "kauri.def", context / "image", directory / "apptainer")
+        after.callback(apptainer.remove)
         serves("the definition's steps", apptainer.start)
         count += passed("an ordinary user runs what the definition's steps give")
-        apptainer.remove()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     print(count)
 
 
