@@ -10,15 +10,12 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import urllib.parse
 
-import bson
-from kauri_server import RDMA_ADDRESS, free_port
+from kauri_server import RDMA_ADDRESS, command, free_port
 
 STOP_SECONDS_MAX = 60
 
@@ -70,13 +67,9 @@ def fast_uri():
 
 
 def look():
-    """The server's counters, by a connection that is this one request and nothing else."""
-    body = bson.encode({"serverStatus": 1, "$db": "admin"})
+    """The server's counters."""
     port = urllib.parse.urlsplit(os.environ["KAURI_URI"]).port
-    with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as replies:
-        connection.sendall(struct.pack("<iiiiIB", 21 + len(body), 1, 0, 2013, 0, 0) + body)
-        header = replies.read(21)
-        status = bson.decode(replies.read(int.from_bytes(header[:4], "little") - 21))
+    status = command(port, {"serverStatus": 1, "$db": "admin"})
     fast = status["rdma" if RDMA_ADDRESS else "sharedMemory"]
     names = ["offered", "switched", "withdrawn", "refused", "failed", "framesIn", "framesOut"]
     return {"requests": status["network"]["numRequests"], **{name: fast[name] for name in names}}

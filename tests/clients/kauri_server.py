@@ -13,10 +13,14 @@ import pathlib
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
+import urllib.parse
+
+import bson
 
 READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 60
@@ -27,6 +31,15 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+def command(port, body):
+    """The reply to one command of the server at this port, by a connection that is this one request and nothing else."""
+    document = bson.encode(body)
+    with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as replies:
+        connection.sendall(struct.pack("<iiiiIB", 21 + len(document), 1, 0, 2013, 0, 0) + document)
+        header = replies.read(21)
+        return bson.decode(replies.read(int.from_bytes(header[:4], "little") - 21))
 
 
 class Server:
@@ -49,6 +62,16 @@ class Server:
     @property
     def socket(self):
         return self.directory / f"mongodb-{self.port}.sock"
+
+    def address(self, transport):
+        """The connection string, without options, by which libkauri has this transport."""
+        file = urllib.parse.quote(str(self.socket), safe="")
+        return {
+            "tcp": self.uri,
+            "unix": f"mongodb://{file}/",
+            "sharedMemory": f"mongodb://{file}/",
+            "rdma": f"mongodb://{RDMA_ADDRESS}:{self.port}/",
+        }[transport]
 
     def spawn(self):
         """Starts the process and returns it at once."""

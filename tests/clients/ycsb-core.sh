@@ -2,9 +2,9 @@
 # The benchmark's workloads are YCSB's: what the core of YCSB draws and does is compared with what ours do
 # (crates/bench/examples/ycsb_core). No server takes part.
 source "$(dirname "$0")/lib.sh"
-jars=$installed/ycsb-core
+jars=$installed/ycsb/lib
 [ -f "$jars/core-0.17.0.jar" ] || die "no $jars: run 'scripts/bootstrap test' first"
-built=$jars/tests
+built=$installed/ycsb-core
 rm -rf "$built"
 mkdir -p "$built"
 javac -Xlint:all -Werror -d "$built" -cp "$jars/*" "$here"/ycsb-core/*.java

@@ -9,22 +9,21 @@ number of tests that passed.
 import os
 import subprocess
 import sys
-import urllib.parse
 
-from kauri_server import RDMA_ADDRESS, Server
+from kauri_server import Server
 
 CHECKER = ["valgrind", "-q", "--error-exitcode=9", "--fair-sched=yes", "--leak-check=full"]
 CHECKER += ["--show-leak-kinds=all", "--errors-for-leak-kinds=all"]
 
 
 def uri(server, transport):
-    file = urllib.parse.quote(str(server.socket), safe="")
-    return {
-        "tcp": f"{server.uri}?sharedMemory=off&rdma=off",
-        "unix": f"mongodb://{file}/?sharedMemory=off&rdma=off",
-        "sharedMemory": f"mongodb://{file}/?sharedMemory=require",
-        "rdma": f"mongodb://{RDMA_ADDRESS}:{server.port}/?rdma=require",
-    }[transport]
+    options = {
+        "tcp": "sharedMemory=off&rdma=off",
+        "unix": "sharedMemory=off&rdma=off",
+        "sharedMemory": "sharedMemory=require",
+        "rdma": "rdma=require",
+    }
+    return f"{server.address(transport)}?{options[transport]}"
 
 
 def passed(command):

@@ -100,6 +100,19 @@ mod tests {
         }
     }
 
+    /// Those of `ycsb/`, for YCSB's own client.
+    #[test]
+    fn the_files_say_the_same() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ycsb/workloads");
+        for preset in &PRESETS {
+            let name = format!("workload{}", preset.letter.to_ascii_lowercase());
+            let bytes = std::fs::read(format!("{directory}/{name}")).expect("a file of this name");
+            let mut file = Properties::new();
+            file.load(&name, &bytes).expect("properties");
+            assert!(file.iter().eq(preset.properties().iter()), "{name}");
+        }
+    }
+
     #[test]
     fn proportions_add_up() {
         for preset in &PRESETS {
