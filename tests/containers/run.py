@@ -3,62 +3,30 @@
 run.py CONTAINERS LIBRARY: the folder of the definitions, and libkauri. Needs root, since it gives control groups
 limits. The last line is the number of tests that passed.
 
-podman builds the Containerfile and runs what comes of it. Apptainer is in no Debian: of its definition the steps are
-taken by hand, and what comes of them is run as Apptainer does, by an ordinary user in a user namespace, on an image
-that can't be written, with the host's network, /proc, /sys and /dev.
+podman builds the Containerfile and runs what comes of it. Of Apptainer's definition the steps are taken by hand, see
+images.py.
 """
 
 import contextlib
-import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import urllib.parse
 
+from images import Apptainer, Podman, check, running
 from kauri_server import STOP_SECONDS_MAX, command, free_port
 
 LIMIT_BYTES = 512 << 20
 # Fewer than the server needs.
 LITTLE_BYTES = 64 << 20
-NOBODY = 65534
-
-
-def check(what, got, want):
-    if got != want:
-        sys.exit(f"{what}: {got}, not {want}")
 
 
 def passed(name):
     print(f"ok {name}")
     return 1
-
-
-@contextlib.contextmanager
-def running(arguments):
-    """A server by this command, once it is ready: what it has logged until then. It has to end in order."""
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        lines, logged = [], {}
-        for line in process.stdout:
-            lines.append(line)
-            entry = json.loads(line) if line.startswith("{") else {"msg": "", "attr": {}}
-            logged[entry["msg"]] = entry["attr"]
-            if entry["msg"] == "Waiting for connections":
-                break
-        else:
-            sys.exit(f"{arguments} did not start a server:\n{''.join(lines)}")
-        threading.Thread(target=process.stdout.read, daemon=True).start()
-        yield logged
-        process.send_signal(signal.SIGTERM)
-        check(f"the end of {arguments}", process.wait(STOP_SECONDS_MAX), 0)
-    finally:
-        process.kill()
-        process.wait()
 
 
 def refused(arguments):
@@ -116,91 +84,6 @@ def shares_memory(podman, library):
         check("a client with shared memory", (ran.returncode, ran.stdout.splitlines()[-1:]), (0, ["3"]))
 
 
-class Podman:
-    """podman with images and containers of its own."""
-
-    def __init__(self, directory):
-        # runc knows control groups of version 1 beside those of version 2; limits are no higher than everybody's.
-        self.command = ["podman", "--root", directory / "images", "--runroot", directory / "run", "--runtime", "runc"]
-        self.data, self.sockets = directory / "data", directory / "sockets"
-        self.data.mkdir()
-        self.sockets.mkdir()
-
-    def build(self, context):
-        subprocess.run([*self.command, "build", "--quiet", "--tag", "kauri", context], check=True, stdout=sys.stderr)
-
-    def start(self, port, limit):
-        run = ["run", "--rm", "--network", "host", "--memory", str(limit), "--volume", f"{self.data}:/data"]
-        run += ["--volume", f"{self.sockets}:/tmp", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
-        return [*self.command, *run, "kauri", "serve", "--dbpath", "/data", "--port", str(port)]
-
-    def remove(self):
-        subprocess.run([*self.command, "rmi", "--all", "--force"], check=True, stdout=subprocess.DEVNULL)
-
-    def configured(self):
-        """What the image runs by itself."""
-        inspected = subprocess.run([*self.command, "inspect", "kauri"], check=True, capture_output=True).stdout
-        config = json.loads(inspected)[0]["Config"]
-        return config["Entrypoint"] + config["Cmd"]
-
-
-def memory_group():
-    """A control group that may limit memory, of this process's own or at the top; and the file for its limit."""
-    lines = [line.strip().split(":", 2) for line in open("/proc/self/cgroup")]
-    for _, controllers, path in lines:
-        if "memory" in controllers.split(","):
-            return pathlib.Path(f"/sys/fs/cgroup/memory{path}/kauri-containers-{os.getpid()}"), "memory.limit_in_bytes"
-    top = pathlib.Path("/sys/fs/cgroup")
-    (top / "cgroup.subtree_control").write_text("+memory")
-    return top / f"kauri-containers-{os.getpid()}", "memory.max"
-
-
-class Apptainer:
-    """What Apptainer makes of the definition, and how it runs that."""
-
-    # As Apptainer: /tmp and what belongs to the kernel are the host's, the image itself can't be written.
-    ENTER = """
-    set -e
-    mount --rbind "$1" "$1"
-    mount -o remount,ro,bind "$1"
-    for place in proc sys dev tmp; do mount --rbind /$place "$1/$place"; done
-    mount --bind "$2" "$1/data"
-    image=$1
-    shift 2
-    exec chroot "$image" "$@"
-    """
-
-    def __init__(self, definition, image, directory):
-        self.image, self.data = image, directory / "data"
-        self.data.mkdir()
-        os.chown(self.data, NOBODY, NOBODY)
-        text = [line for line in definition.read_text().splitlines() if line and not line.startswith("#")]
-        check("the definition's head", text[:2], ["Bootstrap: localimage", f"From: {image.name}"])
-        sections = {}
-        for line in text[2:]:
-            if line.startswith("%"):
-                steps = sections.setdefault(line, [])
-            else:
-                steps.append(line)
-        check("the definition's sections", set(sections), {"%labels", "%runscript"})
-        script = image / ".singularity.d" / "runscript"
-        script.parent.mkdir()
-        script.write_text("#!/bin/sh\n" + "\n".join(sections["%runscript"]) + "\n")
-        script.chmod(0o755)
-        self.group, self.limit_file = memory_group()
-        self.group.mkdir()
-
-    def start(self, port, limit):
-        (self.group / self.limit_file).write_text(str(limit))
-        join = f'echo $$ >{self.group}/cgroup.procs; exec "$@"'
-        user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-        user += ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", self.ENTER]
-        return ["bash", "-c", join, "-", *user, "-", self.image, self.data, "/.singularity.d/runscript", "--port", str(port)]
-
-    def remove(self):
-        self.group.rmdir()
-
-
 def main(containers, library):
     count = 0
     with contextlib.ExitStack() as after:
@@ -222,8 +105,8 @@ def main(containers, library):
         count += passed("the server keeps within the limit that podman gives it")
         shares_memory(podman, library)
         count += passed("a client on the host has shared memory with a server in a container")
-        (directory / "apptainer").mkdir(mode=0o755)
-        apptainer = Apptainer(context / "kauri.def", context / "image", directory / "apptainer")
+        Apptainer.build(context / "kauri.def", context / "image")
+        apptainer = Apptainer(context / "image", directory / "apptainer")
         after.callback(apptainer.remove)
         serves("the definition's steps", apptainer.start)
         count += passed("an ordinary user runs what the definition's steps give")

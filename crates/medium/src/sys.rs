@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
-use std::io::{Error, IoSlice, Result};
+use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -40,14 +40,20 @@ pub(crate) fn read_in_memory(file: &File, into: &mut [u8], offset: u64) -> Resul
     }
 }
 
-/// Allocates `len` bytes from `offset` and makes the file that long.
+/// Allocates `len` bytes from `offset` and makes the file that long. Signals don't end it: a file system in
+/// memory gives up, and back what it has, for any of them.
 pub(crate) fn fallocate(file: &File, offset: u64, len: u64) -> Result<()> {
     let offset = libc::off_t::try_from(offset).map_err(|_| too_large())?;
     let len = libc::off_t::try_from(len).map_err(|_| too_large())?;
-    // SAFETY: no memory is involved.
-    match unsafe { libc::fallocate(file.as_raw_fd(), 0, offset, len) } {
-        0 => Ok(()),
-        _ => Err(Error::last_os_error()),
+    loop {
+        // SAFETY: no memory is involved.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, offset, len) } == 0 {
+            return Ok(());
+        }
+        let error = Error::last_os_error();
+        if error.kind() != ErrorKind::Interrupted {
+            return Err(error);
+        }
     }
 }
 
@@ -300,5 +306,46 @@ mod tests {
             let expected = if number % 2 == 0 || number == 1 { 0 } else { 7 };
             assert!(page.iter().all(|byte| *byte == expected), "page {number}");
         }
+    }
+
+    /// A file that is nowhere but in memory.
+    fn memory_file() -> File {
+        // SAFETY: the name is a C string; the answer is checked.
+        let fd = unsafe { libc::memfd_create(c"sys".as_ptr(), libc::MFD_CLOEXEC) };
+        assert!(fd >= 0);
+        // SAFETY: the file was opened above, and nobody else has its number.
+        File::from(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    #[test]
+    fn a_signal_does_not_end_an_allocation() {
+        extern "C" fn nothing(_: libc::c_int) {}
+        const LEN: u64 = 16 << 20;
+        let handler: extern "C" fn(libc::c_int) = nothing;
+        // SAFETY: all zeros is a valid sigaction, without SA_RESTART.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = handler as libc::sighandler_t;
+        // SAFETY: the handler does nothing; nothing else in this program uses the signal.
+        assert_eq!(unsafe { libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()) }, 0);
+        let (sent, file) = (AtomicBool::new(false), memory_file());
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: always allowed.
+                tell.send(unsafe { libc::pthread_self() }).unwrap();
+                while !sent.load(Ordering::Acquire) {
+                    fallocate(&file, 0, LEN).unwrap();
+                }
+            });
+            let thread = told.recv().unwrap();
+            for _ in 0..200 {
+                // SAFETY: the thread does not end before `sent` is set.
+                assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR2) }, 0);
+                // Room for the allocation to go on.
+                std::thread::yield_now();
+            }
+            sent.store(true, Ordering::Release);
+        });
+        assert_eq!(file.metadata().unwrap().len(), LEN);
     }
 }

@@ -15,6 +15,7 @@
 //! topology = "standalone"      # standalone, replicaSet or sharded
 //! engine = "pmlog"
 //! medium = "file"
+//! memoryLimitMB = 500          # of its control group, as `hostInfo` tells it
 //!
 //! [[workload]]
 //! label = "B, uniform"         # default: the preset's letter
@@ -39,6 +40,8 @@ const ROUNDS_MAX: i64 = 10_000;
 const SECONDS_MAX: f64 = 86_400.0;
 /// Most threads of one measurement.
 const THREADS_MAX: i64 = 4_096;
+/// Most memory of a server to be asked for, in MB.
+const MEMORY_LIMIT_MB_MAX: i64 = 1_000_000_000;
 /// Most operations a second to be asked for.
 const TARGET_MAX: f64 = 1e9;
 
@@ -243,10 +246,16 @@ fn server(mut reader: Reader) -> Result<Server> {
             topology,
             engine: reader.text("engine")?,
             medium: reader.text("medium")?,
+            memory_limit_mb: memory_limit_mb(&mut reader)?,
         },
     };
     reader.finish()?;
     Ok(server)
+}
+
+fn memory_limit_mb(reader: &mut Reader) -> Result<Option<u64>> {
+    let limit = reader.whole("memoryLimitMB", 0, 1, MEMORY_LIMIT_MB_MAX)?;
+    Ok(u64::try_from(limit).ok().filter(|mb| *mb > 0))
 }
 
 fn workload(mut reader: Reader, within: &Path) -> Result<Workload> {

@@ -5,7 +5,7 @@
 //! | `schema` | `kauri-bench-run-1` |
 //! | `about` | what it was measured with and on, text by name |
 //! | `name`, `rounds`, `seed`, `warmUpSeconds`, `seconds`, `stopped` | of the run; `stopped`: before its end |
-//! | `servers` | `label`, `uri`, and what was found: `transport`, `topology`, `version`, `engine`, `medium` |
+//! | `servers` | `label`, `uri`, and what was found: `transport`, `topology`, `version`, `engine`, `medium`, `memoryLimitMB` |
 //! | `workloads` | `label`, `target`, `properties` |
 //! | `rows` | a row for each workload, number of threads and server: `workload`, `threads`, `server`, `rounds` |
 //! | `rows.rounds` | `seconds`, `operations`, `errors`, `operationsPerSecond`, `serverCpuMicros`, `clientCpuMicros` (of an operation), `wrong` (some of the wrong replies), `kinds` |
@@ -124,6 +124,9 @@ fn servers(out: &mut DocWriter<'_>, plan: &Plan, run: &Run) {
         entry.put("version", observed.version.as_str());
         for (name, told) in [("engine", &observed.engine), ("medium", &observed.medium)] {
             told.iter().for_each(|told| entry.put(name, told.as_str()));
+        }
+        if let Some(limit) = observed.memory_limit_mb {
+            entry.put("memoryLimitMB", limit as i64);
         }
     }
 }

@@ -191,7 +191,7 @@ fn take_turns(
             };
             let measurement = Measurement {
                 server,
-                pid: found.process.as_ref().map(|(_, pid)| *pid).filter(|_| is_here(found)),
+                pid: found.pid_here,
                 transport: &found.transport,
                 workload: asked,
                 threads: row.case.threads,
@@ -208,14 +208,6 @@ fn take_turns(
     Ok(())
 }
 
-/// Whether the server's process is one of this host.
-fn is_here(observed: &Observed) -> bool {
-    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = observed.process.as_ref().map(|(host, _)| host.as_str()).unwrap_or_default();
-    // A port may follow.
-    host.split(':').next() == Some(own.trim())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,7 +222,9 @@ mod tests {
             version: String::new(),
             engine: None,
             medium: None,
+            memory_limit_mb: None,
             process: process.map(|(host, pid)| (host.to_owned(), pid)),
+            pid_here: None,
         };
         let all = [
             found(Some(("a", 1))),

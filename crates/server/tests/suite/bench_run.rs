@@ -169,6 +169,7 @@ fn a_server_that_is_not_as_the_file_says_is_not_touched() {
         ("topology = 'sharded'", "rings: the topology should be sharded, but is standalone"),
         ("engine = 'wiredTiger'", "the engine should be wiredTiger, but is pmlog"),
         ("medium = 'dax'", "the medium should be dax, but is file"),
+        ("memoryLimitMB = 3", "the limit of memory should be 3 MB, but is "),
         ("wheels = 4", "server 2: there is no 'wheels'"),
     ] {
         let file = format!("{}{line}\n[[workload]]\npreset = 'A'\n", servers(&server));
