@@ -1,6 +1,13 @@
 #!/usr/bin/env bash
-# The images of containers/: what is in them, built and run by podman, and by the steps of Apptainer's definition.
+# The images of containers/: what is in them, built and run by podman, and by the steps of Apptainer's definition;
+# and that what a container costs can be measured (scripts/bench_containers).
 source "$(dirname "$0")/clients/lib.sh"
 out=$("$python" "$root/tests/containers/run.py" "$root/containers" "$target/release/libkauri.so") || die "$out"
 sed '$d' <<<"$out"
-exactly 5 "$(tail -1 <<<"$out")"
+count=$(tail -1 <<<"$out")
+table=$("$python" "$root/tests/containers/speed.py" "$root/containers" --sizes-kb 1,128 --rounds 1 --seconds 0.2 \
+  --transports tcp,unix --records 20) || die "$table"
+# The host and four containers over two transports, and both limits.
+[ "$(grep -cE '^(host|podman|as Apptainer)[^:]* +[0-9.]+ +[0-9.]+$' <<<"$table")" = 10 ] || die "$table"
+[ "$(grep -cE '^(podman|as Apptainer), 500 MB: memory limit 524288000 bytes; ' <<<"$table")" = 2 ] || die "$table"
+exactly 6 $((count + 1))

@@ -112,6 +112,8 @@ class Apptainer:
     exec chroot "$image" "$@"
     """
 
+    sockets = "/tmp"
+
     def __init__(self, image, directory, locked=None):
         """locked: what of its memory it may keep in place, in KB or `unlimited`; None: what is usual."""
         self.image, self.data, self.locked = image, directory / "data", locked

@@ -39,6 +39,8 @@ PAPER_SIZES_KB = (1, 2, 4, 8, 16, 32, 64, 128)
 class Host:
     """The server as it is, on the host."""
 
+    sockets = "/tmp"
+
     def __init__(self, directory):
         self.data = directory / "host"
         self.data.mkdir()
@@ -47,9 +49,9 @@ class Host:
         return [os.environ["KAURI"], "serve", "--dbpath", self.data, "--port", str(port), *options]
 
 
-def uri(transport, port):
+def uri(transport, port, sockets):
     own = "sharedMemory=off&rdma=off"
-    socket = urllib.parse.quote(f"/tmp/mongodb-{port}.sock", safe="")
+    socket = urllib.parse.quote(f"{sockets}/mongodb-{port}.sock", safe="")
     return {
         "tcp": f"mongodb://127.0.0.1:{port}/?{own}",
         "unix": f"mongodb://{socket}/?{own}",
@@ -83,11 +85,11 @@ def in_force(port):
 
 
 def run_file(arguments, servers):
-    """servers: label, transport, port, limit in MB or None."""
+    """servers: label, transport, port, its sockets' folder, limit in MB or None."""
     lines = ["name = 'what a container costs: 100 % Put'", f"rounds = {arguments.rounds}"]
     lines += [f"warmUpSeconds = {arguments.seconds / 5}", f"seconds = {arguments.seconds}"]
-    for label, transport, port, limit in servers:
-        lines += ["[[server]]", f"label = '{label}, {transport}'", f"uri = '{uri(transport, port)}'"]
+    for label, transport, port, sockets, limit in servers:
+        lines += ["[[server]]", f"label = '{label}, {transport}'", f"uri = '{uri(transport, port, sockets)}'"]
         lines += [f"transport = '{transport}'", "topology = 'standalone'"]
         lines += [f"memoryLimitMB = {limit}"] if limit else []
     for kb in arguments.sizes_kb:
@@ -181,7 +183,7 @@ def main(arguments):
         for label, way, limit in found:
             port = free_port()
             after.enter_context(running(way.start(port, limit and limit * MB, *options)))
-            servers += [(label, transport, port, limit) for transport in arguments.transports]
+            servers += [(label, transport, port, way.sockets, limit) for transport in arguments.transports]
             if limit:
                 limited[label] = port
         file, json_file = directory / "run.toml", arguments.json or directory / "figures.json"
