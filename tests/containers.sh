@@ -6,7 +6,7 @@ out=$("$python" "$root/tests/containers/run.py" "$root/containers" "$target/rele
 sed '$d' <<<"$out"
 count=$(tail -1 <<<"$out")
 table=$("$python" "$root/tests/containers/speed.py" "$root/containers" --sizes-kb 1,128 --rounds 1 --seconds 0.2 \
-  --transports tcp,unix --records 20) || die "$table"
+  --transports tcp,unix --records 20 --limits-mb 500) || die "$table"
 # The host and four containers over two transports, and both limits.
 [ "$(grep -cE '^(host|podman|as Apptainer)[^:]* +[0-9.]+ +[0-9.]+$' <<<"$table")" = 10 ] || die "$table"
 [ "$(grep -cE '^(podman|as Apptainer), 500 MB: memory limit 524288000 bytes; ' <<<"$table")" = 2 ] || die "$table"

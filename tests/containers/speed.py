@@ -1,8 +1,8 @@
 """What a container costs: the two tables of *Performance evaluation of MongoDB with RDMA in Singularity-based
-container environments*, and its run with 500 MB.
+container environments*, and its run with 500 MB of memory.
 
-speed.py CONTAINERS [options]: the folder of the definitions. Servers on the host, in a container, and in one with a
-limit of memory take turns under `kauri bench run`: 100 % Put (a whole record is written), one client, a row for each
+speed.py CONTAINERS [options]: the folder of the definitions. Servers on the host, in a container, and in ones with
+limits of memory take turns under `kauri bench run`: 100 % Put (a whole record is written), one client, a row for each
 size. Needs root, since it gives control groups limits. RDMA is measured where KAURI_RDMA_ADDRESS is set.
 """
 
@@ -22,7 +22,6 @@ from images import Apptainer, Podman, check, running
 from kauri_server import RDMA_ADDRESS, free_port
 
 MB = 1 << 20
-LIMIT_MB = 500
 # Of the paper: latencies by size, 1 KB to 128 KB, on the host and in Singularity. It says milliseconds; microseconds
 # are meant (its 312 for RDMA are the 318 us of the RDMA paper).
 PAPER = {
@@ -147,10 +146,12 @@ def places(arguments, directory, after):
         podman = Podman(directory)
         after.callback(podman.remove)
         podman.build(context)
-        found += [("podman", podman, None), (f"podman, {LIMIT_MB} MB", podman.beside("limited"), LIMIT_MB)]
+        found.append(("podman", podman, None))
+        found += [(f"podman, {limit} MB", podman.beside(f"limited-{limit}"), limit) for limit in arguments.limits_mb]
     if "apptainer" in arguments.ways:
         Apptainer.build(context / "kauri.def", context / "image")
-        for label, limit in (("as Apptainer", None), (f"as Apptainer, {LIMIT_MB} MB", LIMIT_MB)):
+        for limit in (None, *arguments.limits_mb):
+            label = f"as Apptainer, {limit} MB" if limit else "as Apptainer"
             way = Apptainer(context / "image", directory / f"apptainer-{limit}", "unlimited" if RDMA_ADDRESS else None)
             after.callback(way.remove)
             found.append((label, way, limit))
@@ -160,10 +161,12 @@ def places(arguments, directory, after):
 def parsed():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     listed = lambda text: text.split(",")
+    numbers = lambda text: [int(number) for number in text.split(",")]
     parser.add_argument("containers", type=pathlib.Path)
     parser.add_argument("--ways", type=listed, default=["podman", "apptainer"])
     parser.add_argument("--transports", type=listed, default=["tcp"] + (["rdma"] if RDMA_ADDRESS else []))
-    parser.add_argument("--sizes-kb", type=lambda text: [int(kb) for kb in text.split(",")], default=PAPER_SIZES_KB)
+    parser.add_argument("--sizes-kb", type=numbers, default=PAPER_SIZES_KB)
+    parser.add_argument("--limits-mb", type=numbers, default=[500, 4096], help="the paper's, and plenty")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--records", type=int, default=400)
@@ -185,7 +188,7 @@ def main(arguments):
             after.enter_context(running(way.start(port, limit and limit * MB, *options)))
             servers += [(label, transport, port, way.sockets, limit) for transport in arguments.transports]
             if limit:
-                limited[label] = port
+                limited[label] = port, limit
         file, json_file = directory / "run.toml", arguments.json or directory / "figures.json"
         file.write_text(run_file(arguments, servers))
         subprocess.run([os.environ["KAURI"], "bench", "run", file, "--json", json_file], check=True, stdout=sys.stderr)
@@ -194,9 +197,9 @@ def main(arguments):
         check("rounds", {len(rounds) for rounds in of.values()}, {arguments.rounds})
         print_tables(arguments, [label for label, _, _ in found], of)
         print()
-        for label, port in limited.items():
+        for label, (port, asked) in limited.items():
             limit, told, killed = in_force(port)
-            check(f"{label}: the limit", limit, LIMIT_MB * MB)
+            check(f"{label}: the limit", limit, asked * MB)
             check(f"{label}: killed", killed, 0)
             print(f"{label}: memory limit {limit} bytes; {told}")
 

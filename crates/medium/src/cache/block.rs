@@ -16,7 +16,8 @@
 //!   is one such name at most, so a block is never marked again before it is settled, and a `settle`
 //!   can't take a later marking, whose readers may still be there, for its own. Only the owner of
 //!   the name clears TRACKED (`tick`, `settle`, `dropped`); every other change keeps it.
-//! - REF is set by readers and cleared by the clock: a block goes if nobody looked between two visits.
+//! - REF is set by readers and cleared by the clock, and when what was looked at is dead: a block goes if
+//!   nobody looked between two visits.
 //! - AWAITED is set by a load that somebody waits for, and cleared by the first look: meanwhile the
 //!   block stays, else readers with little memory could chase each other's blocks away for ever.
 //!
@@ -90,6 +91,14 @@ impl Block {
                 Ok(()) => return true,
                 Err(now) => seen = now,
             }
+        }
+    }
+
+    /// Takes back that somebody looked: nobody will again. A hint, like REF itself.
+    pub(crate) fn fade(&self) {
+        let seen = self.0.load(Ordering::Relaxed);
+        if seen & (STATE | REF) == RESIDENT | REF {
+            let _ = self.swap(seen, seen & !REF);
         }
     }
 

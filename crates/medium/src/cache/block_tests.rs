@@ -77,3 +77,18 @@ fn the_clock_forgets_an_empty_block_once() {
     assert!(block.empty());
     assert_eq!(block.settle(true), Settled::Gone);
 }
+
+#[test]
+fn a_block_that_is_dead_goes_as_if_nobody_had_looked() {
+    let block = Block::new();
+    block.fade();
+    assert!(block.appended());
+    assert!(block.look());
+    block.fade();
+    assert_eq!(block.tick(false, yes), Tick::Settle);
+    block.fade();
+    assert!(block.look(), "revived");
+    block.fade();
+    assert_eq!(block.settle(true), Settled::Kept);
+    assert_eq!(block.tick(false, yes), Tick::Settle);
+}

@@ -320,6 +320,18 @@ impl SegmentCache {
         }
     }
 
+    /// Says that nobody will want this range again, but readers that are at it: where memory is short its blocks
+    /// go before others.
+    #[inline]
+    pub fn fade(&self, segment: SegmentId, offset: u32, len: usize) {
+        if len >= self.shared.table.block_bytes
+            && !self.is_direct()
+            && let Some(memory) = self.shared.table.get(segment)
+        {
+            memory.fade(offset, len);
+        }
+    }
+
     /// As [`SegmentCache::read`], for the first `len` of some `whole` bytes that will be wanted too: a
     /// miss reads all of them, as far as they have been appended.
     #[inline]

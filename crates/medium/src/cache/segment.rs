@@ -183,6 +183,13 @@ impl Segment {
         first..last + 1
     }
 
+    /// Whoever wants memory may have the blocks that lie wholly in this range.
+    pub(super) fn fade(&self, offset: u32, len: usize) {
+        let first = (offset as usize).div_ceil(1 << self.block_shift);
+        let end = (offset as usize + len) >> self.block_shift;
+        self.blocks.get(first..end).into_iter().flatten().for_each(Block::fade);
+    }
+
     /// The bytes of a range if all of it is appended and in memory; `Err` if it isn't all appended.
     /// The caller has checked that the guard is inside and of the right domain.
     #[inline]

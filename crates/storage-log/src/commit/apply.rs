@@ -1,7 +1,7 @@
 //! Making a unit's records the current ones. Latches are held; nothing here can fail.
 
 use super::plan::{Plan, Step};
-use crate::address::Slot;
+use crate::address::{Address, Slot};
 use crate::collection::Collection;
 use crate::core::Core;
 use crate::format::RECORD_HEADER_BYTES;
@@ -125,7 +125,7 @@ fn update(
     let swap =
         || store.slots.update(guard, step.record, |old| Some(slot.with_copies_of(old).add_copy()));
     match keeper {
-        None => core.segments.remove_live(swap()),
+        None => core.dead(swap(), step.seen_len),
         Some(keeper) => keeper.record(store, step.record, seen, swap),
     }
     store.physical.fetch_add(1, Ordering::AcqRel);
@@ -148,13 +148,24 @@ fn delete(
     core.segments.add_live(slot);
     let swap = || store.slots.update(guard, step.record, |old| Some(slot.with_copies_of(old)));
     match keeper {
-        None => core.segments.remove_live(swap()),
+        None => core.dead(swap(), step.seen_len),
         Some(keeper) => keeper.record(store, step.record, seen, swap),
     }
     store.physical.fetch_add(1, Ordering::AcqRel);
     store.records.fetch_sub(1, Ordering::Relaxed);
     store.bytes.fetch_sub(u64::from(step.seen_len), Ordering::Relaxed);
     store.storage_bytes.fetch_sub(u64::from(record_bytes(step.seen_len)), Ordering::Relaxed);
+}
+
+impl Core {
+    /// A record of this length is replaced, and there are no snapshots to which it could matter.
+    fn dead(&self, old: Slot, len: u32) {
+        self.segments.remove_live(old);
+        if !old.is_none() {
+            let Address { segment, offset } = old.address();
+            self.cache.fade(segment, offset, record_bytes(len) as usize);
+        }
+    }
 }
 
 fn create_store(core: &Core, store: &Arc<Collection>, step: &Step) {

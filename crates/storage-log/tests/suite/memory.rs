@@ -55,3 +55,40 @@ fn a_log_that_needs_more_memory_than_there_is_is_not_opened() {
     assert!(error.to_string().contains("needs 1 MB of memory at least"), "{error}");
     assert!(open(1 << 20).is_ok());
 }
+
+#[test]
+fn what_was_replaced_leaves_memory_before_what_was_not() {
+    // A cache of three times what lives. Each record is read once, by the update that replaces it.
+    const RECORDS: u64 = 64;
+    const RECORD_BYTES: usize = 64 << 10;
+    let fixture = Fixture::new(Options {
+        segment_bytes: 4 << 20,
+        cache_bytes: 3 * RECORDS * RECORD_BYTES as u64,
+        ..options()
+    });
+    let content =
+        |round: u64| char::from(b'a' + (round % 26) as u8).to_string().repeat(RECORD_BYTES);
+    for number in 0..RECORDS {
+        fixture.table.insert(&doc(0, number as i64, &content(0)));
+    }
+    for round in 1..40 {
+        for number in 0..RECORDS {
+            // All once a round, in another order each time.
+            let id = RecordId((number * (2 * round + 1)) % RECORDS + 1);
+            let record = fixture.table.record(id);
+            let mut update = WriteUnit::new();
+            fixture.table.update_in(
+                &mut update,
+                id,
+                &record,
+                &doc(0, id.0 as i64 - 1, &content(round)),
+            );
+            fixture.engine.commit(&mut update).expect("commit");
+            fixture.engine.flush_round().expect("flushing");
+        }
+        while fixture.engine.clean_once().expect("cleaning") {}
+    }
+    let evictions = common::status(&fixture.engine, "cache.evictions");
+    let reads = common::status(&fixture.engine, "cache.reads");
+    assert!(evictions > 100 && reads == 0, "{evictions} evictions, {reads} reads");
+}
