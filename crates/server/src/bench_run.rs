@@ -3,10 +3,11 @@
 use crate::machine;
 use clap::{Arg, ArgMatches, Command};
 use kauri_base::{Error, ErrorCode, Result};
+use kauri_bench::plots;
 use kauri_bench::run::plan::Plan;
-use kauri_bench::run::report;
-use kauri_bench::run::rounds::{self, Progress};
-use std::path::Path;
+use kauri_bench::run::rounds::{self, Progress, Run};
+use kauri_bench::run::{page, report};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -23,6 +24,18 @@ pub fn command() -> Command {
         )
         .arg(Arg::new("file").required(true).value_name("FILE").help("the run file"))
         .arg(Arg::new("json").long("json").value_name("FILE").help("writes all figures there"))
+        .arg(
+            Arg::new("html")
+                .long("html")
+                .value_name("FILE")
+                .help("writes a page of plots and tables there, which needs nothing else"),
+        )
+        .arg(
+            Arg::new("svg")
+                .long("svg")
+                .value_name("DIR")
+                .help("writes the page's plots there, each as a file"),
+        )
 }
 
 /// Runs it and prints what came of it.
@@ -50,17 +63,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         );
     }
     println!("\n{}", report::table(&plan, &run));
-    if let Some(path) = text("json") {
-        let machine = machine::look();
-        let about = [
-            ("kauri", env!("CARGO_PKG_VERSION").to_owned()),
-            ("client's processor", format!("{}, {} cores", machine.cpu, machine.cores)),
-            ("client's memory", format!("{} MB", machine.memory_bytes >> 20)),
-            ("client's system", format!("{}, Linux {}", machine.os_name, machine.os_version)),
-        ];
-        std::fs::write(&path, report::text(&plan, &run, &about))
-            .map_err(|why| failed(format!("cannot write '{path}': {why}")))?;
-    }
+    write_reports(matches, &plan, &run)?;
     let rounds = run.rows.iter().flat_map(|row| &row.rounds);
     let (errors, shown) = rounds.fold((0, None), |(errors, shown), figures| {
         (errors + figures.errors(), shown.or(figures.shown.first()))
@@ -72,6 +75,41 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         None => Ok(()),
         Some(why) => Err(failed(format!("{errors} operations went wrong; one of them: {why}"))),
     }
+}
+
+/// What the figures were measured with.
+fn about() -> [(&'static str, String); 4] {
+    let machine = machine::look();
+    [
+        ("kauri", env!("CARGO_PKG_VERSION").to_owned()),
+        ("client's processor", format!("{}, {} cores", machine.cpu, machine.cores)),
+        ("client's memory", format!("{} MB", machine.memory_bytes >> 20)),
+        ("client's system", format!("{}, Linux {}", machine.os_name, machine.os_version)),
+    ]
+}
+
+fn write_reports(matches: &ArgMatches, plan: &Plan, run: &Run) -> Result<()> {
+    let path = |name: &str| matches.get_one::<String>(name).map(PathBuf::from);
+    let write = |path: &Path, text: &str| {
+        std::fs::write(path, text)
+            .map_err(|why| failed(format!("cannot write '{}': {why}", path.display())))
+    };
+    let about = about();
+    if let Some(path) = path("json") {
+        write(&path, &report::text(plan, run, &about))?;
+    }
+    let page = page::html(plan, run, &about);
+    if let Some(path) = path("html") {
+        write(&path, &page)?;
+    }
+    if let Some(directory) = path("svg") {
+        std::fs::create_dir_all(&directory)
+            .map_err(|why| failed(format!("cannot make '{}': {why}", directory.display())))?;
+        for (number, plot) in (1..).zip(plots::on_page(&page)) {
+            write(&directory.join(format!("plot-{number}.svg")), &plot)?;
+        }
+    }
+    Ok(())
 }
 
 fn failed(why: impl Into<String>) -> Error {

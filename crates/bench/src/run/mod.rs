@@ -6,7 +6,7 @@
 //! - [`subject`]: performs a workload's operations over one connection;
 //! - [`phase`]: loading, and one measurement: threads, their pace, what they count;
 //! - [`rounds`]: the turns;
-//! - [`report`]: what came of it, as a table and as JSON;
+//! - [`report`], [`page`]: what came of it, as a table and as JSON; as a page of plots and tables;
 //! - [`changes`]: what differs between two results beyond noise.
 //!
 //! Invariants: servers are measured in turns, in the opposite order in every other round. What is not as the
@@ -18,6 +18,8 @@
 
 pub mod changes;
 pub mod observe;
+pub mod page;
+mod page_plots;
 pub mod phase;
 pub mod plan;
 pub mod report;

@@ -143,7 +143,7 @@ pub fn text(plan: &Plan, run: &Run, about: &[(&str, String)]) -> String {
 }
 
 /// The middle of these, the lower of two; 0 if there are none.
-fn median(mut of: Vec<f64>) -> f64 {
+pub(super) fn median(mut of: Vec<f64>) -> f64 {
     of.sort_by(f64::total_cmp);
     of.get(of.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
 }

@@ -13,7 +13,7 @@
 //! | [`models`] | large files by GridFS's layout |
 //! | [`clients`] | client processes: what they are told, and what they tell |
 //! | [`rows`] | what was measured, and its medians |
-//! | [`table`], [`json`], [`page`], [`plots`] | the report |
+//! | [`table`], [`json`], [`page`] | the report |
 //! | [`paper`] | the paper's numbers |
 //!
 //! Must not know: how a server is started, and which transports there are beyond [`way::WAYS`].
@@ -24,7 +24,6 @@ pub mod json;
 pub mod models;
 pub mod page;
 pub mod paper;
-pub mod plots;
 pub mod requests;
 pub mod rows;
 pub mod stages;

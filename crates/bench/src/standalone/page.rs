@@ -1,41 +1,20 @@
 //! The report as one page of HTML: plots and tables, the paper's numbers beside them. It needs nothing else.
 
 use super::paper;
-use super::plots::{self, Bar, Line, Lines, colour, css, escaped, stage_colour};
 use super::requests::Operation;
 use super::rows::{At, Report, Row, SizeRow};
 use super::stages::STAGES;
 use super::table::{self, Table, figure};
 use super::way::WAYS;
 use super::{size_text, way::Way};
-use plotters::style::RGBColor;
+use crate::html::{self, STYLE, legend};
+use crate::plots::{self, Bar, Line, Lines, colour, escaped, stage_colour};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-
-const STYLE: &str = "
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 1440px; margin: 2em auto; padding: 0 1.5em }
-h1 { font-size: 1.7em; margin-bottom: .2em } h2 { margin-top: 2em; border-bottom: 1px solid #ccc } h3 { margin: 1.5em 0 .3em }
-.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(420px, 1fr)); gap: 12px }
-.plots > * { border: 1px solid #e2e2e2; border-radius: 4px; align-self: start }
-table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; margin: .5em 0 }
-th, td { padding: 2px 9px; text-align: right; white-space: nowrap; border-bottom: 1px solid #eee }
-th { position: sticky; top: 0; background: #f4f4f4; border-bottom: 1px solid #bbb } .l { text-align: left }
-.paper { background: #fbf7ec; border-left: 4px solid #d9b95b; padding: .4em 1em; margin: 1em 0 } .paper th { background: #f3ecd8 }
-.reason { color: #8a1c1c; text-align: left } .scroll { overflow-x: auto; max-height: 640px; overflow-y: auto }
-.legend { margin: .4em 0 } .legend span { margin-right: 1.2em; white-space: nowrap } .legend i { display: inline-block; width: 14px; height: 14px;
-border-radius: 3px; margin-right: 5px; vertical-align: -2px } dt { float: left; clear: left; min-width: 11em; color: #555 } dd { margin-left: 11.5em }
-";
 
 /// The place of a transport in their table, which decides on its colour.
 fn position(way: &Way) -> usize {
     WAYS.iter().position(|other| other == way).unwrap_or(0)
-}
-
-fn legend(entries: impl Iterator<Item = (String, RGBColor)>) -> String {
-    let entry = |(name, colour): (String, RGBColor)| {
-        format!("<span><i style=\"background:{}\"></i>{}</span>", css(colour), escaped(name))
-    };
-    format!("<div class=\"legend\">{}</div>\n", entries.map(entry).collect::<String>())
 }
 
 /// The transports of these rows, and whether any row of theirs could be measured.
@@ -51,25 +30,7 @@ fn way_legend(rows: impl Iterator<Item = (&'static Way, bool)>) -> String {
 }
 
 fn html_table(table: &Table) -> String {
-    let class = |column: usize| if column < table.left { " class=\"l\"" } else { "" };
-    let cells = |tag: &str, cells: &[String]| -> String {
-        let mut out = String::new();
-        for (column, cell) in cells.iter().enumerate() {
-            let _ = if cells.len() < table.head.len() && column + 1 == cells.len() {
-                let rest = table.head.len() - column;
-                write!(out, "<td class=\"reason\" colspan=\"{rest}\">{}</td>", escaped(cell))
-            } else {
-                write!(out, "<{tag}{}>{}</{tag}>", class(column), escaped(cell))
-            };
-        }
-        out
-    };
-    let head: Vec<String> = table.head.iter().map(|&cell| cell.to_owned()).collect();
-    let mut out = format!("<div class=\"scroll\"><table>\n<tr>{}</tr>\n", cells("th", &head));
-    for row in &table.rows {
-        let _ = writeln!(out, "<tr>{}</tr>", cells("td", row));
-    }
-    out + "</table></div>\n"
+    html::table(&table.head, table.left, &table.rows)
 }
 
 /// A table of the paper's numbers.
@@ -113,14 +74,14 @@ fn stage_bar(row: &SizeRow) -> Option<Bar> {
     let label = row.case.at.way.label;
     let share = row.share_percent(row.server_cpu_us());
     let name = share.map_or(label.to_owned(), |share| format!("{label}, {share:.0} %"));
-    Some(Bar { name, parts })
+    Some(Bar { name, parts, spread: None })
 }
 
 /// The paper's Source has waiting in it.
 fn paper_stage_bars(stages: &paper::Stages) -> Vec<Bar> {
     let bar = |(name, us): (&&str, &[f64; 4])| {
         let parts = us.iter().enumerate().map(|(at, us)| (*us, stage_colour(at + 1))).collect();
-        Bar { name: (*name).to_owned(), parts }
+        Bar { name: (*name).to_owned(), parts, spread: None }
     };
     paper::NETWORKS.iter().zip(&stages.us).map(bar).collect()
 }
@@ -241,9 +202,11 @@ fn models_section(report: &Report) -> String {
         for row in report.models.iter().filter(|row| row.case.at.place == place) {
             let colour = colour(position(row.case.at.way));
             let name = format!("{} {}", size_text(row.case.bytes), row.case.at.way.label);
-            bars.extend(
-                row.seconds().map(|seconds| Bar { name, parts: vec![(seconds * 1e3, colour)] }),
-            );
+            bars.extend(row.seconds().map(|seconds| Bar {
+                name,
+                parts: vec![(seconds * 1e3, colour)],
+                spread: None,
+            }));
         }
         out += &plots::bars(&format!("Reading a model, {name}"), "milliseconds", &bars);
     }

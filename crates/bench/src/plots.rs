@@ -1,4 +1,4 @@
-//! The plots of the page, as SVG.
+//! Plots for pages, as SVG: each stands alone.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
@@ -224,6 +224,8 @@ pub struct Bar {
     pub name: String,
     /// Length and colour.
     pub parts: Vec<(f64, RGBColor)>,
+    /// From where to where the lengths of single measurements reach.
+    pub spread: Option<(f64, f64)>,
 }
 
 const BAR_PIXELS: u32 = 28;
@@ -231,7 +233,8 @@ const BAR_PIXELS: u32 = 28;
 /// Bars, the first at the top, as SVG. `unit` is what their lengths are.
 pub fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
     let length = |bar: &Bar| bar.parts.iter().map(|part| part.0).sum::<f64>();
-    let most = bars.iter().map(length).fold(0.0, f64::max);
+    let reach = |bar: &Bar| length(bar).max(bar.spread.map_or(0.0, |spread| spread.1));
+    let most = bars.iter().map(reach).fold(0.0, f64::max);
     if most <= 0.0 {
         return "<p class=\"reason\">nothing measured</p>".to_owned();
     }
@@ -281,6 +284,12 @@ fn draw_bar<'b>(
         chart.draw_series([Rectangle::new(corners, colour.filled())])?;
         from = to;
     }
+    if let Some((least, most)) = bar.spread {
+        let ends = [least, most].map(|x| vec![(x, top - 0.35), (x, top - 0.65)]);
+        let between = vec![(least, top - 0.5), (most, top - 0.5)];
+        let whisker = ends.into_iter().chain([between]);
+        chart.draw_series(whisker.map(|points| PathElement::new(points, INK.stroke_width(1))))?;
+    }
     use plotters::style::text_anchor::{HPos, Pos, VPos};
     let style = |side| (FONT, 13).into_font().color(&INK).pos(Pos::new(side, VPos::Center));
     let digits = if length >= 100.0 {
@@ -290,15 +299,28 @@ fn draw_bar<'b>(
     } else {
         3
     };
-    let (x, y) = chart.backend_coord(&(length, top - 0.5));
+    let end = length.max(bar.spread.map_or(0.0, |spread| spread.1));
+    let (x, y) = chart.backend_coord(&(end, top - 0.5));
     root.draw(&Text::new(format!("{length:.digits$}"), (x + 5, y), style(HPos::Left)))?;
     let (x, y) = chart.backend_coord(&(0.0, top - 0.5));
     root.draw(&Text::new(bar.name.clone(), (x - 6, y), style(HPos::Right)))
 }
 
+/// The plots of a page, each as the text of a file of its own.
+pub fn on_page(page: &str) -> impl Iterator<Item = String> + '_ {
+    page.split("<svg").skip(1).filter_map(|rest| {
+        let (plot, _) = rest.split_once("</svg>")?;
+        Some(format!("<svg{plot}</svg>\n"))
+    })
+}
+
 /// Text for HTML.
 pub fn escaped(text: impl Display) -> String {
-    text.to_string().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.to_string()
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -1,0 +1,123 @@
+//! The plots of a run's page: a colour for each server, everywhere the same.
+
+use super::page::{beside_first, case_label, counted_of, spread};
+use super::phase::{Figures, KINDS, kind_name};
+use super::plan::Plan;
+use super::report::median;
+use super::rounds::{Row, Run};
+use crate::plots::{self, Bar, Line, Lines, colour};
+
+/// Percentiles that are drawn, and where: each step leaves a tenth, or so, of the slower ones.
+const DRAWN: [(f64, f64, &str); 5] = [
+    (0.5, 0.0, "50"),
+    (0.9, 1.0, "90"),
+    (0.95, 1.5, "95"),
+    (0.99, 2.5, "99"),
+    (0.999, 3.5, "99.9"),
+];
+
+/// Operations a second of each case, with their spread.
+pub(super) fn throughput(plan: &Plan, rows: &[&Row]) -> String {
+    let bar = |row: &&Row| {
+        let [least, middle, most] = spread(row.rounds.iter().map(Figures::per_s))?;
+        let parts = vec![(middle, colour(row.case.server))];
+        Some(Bar { name: case_label(plan, row), parts, spread: Some((least, most)) })
+    };
+    let bars: Vec<Bar> = rows.iter().filter_map(bar).collect();
+    plots::bars("Throughput", "operations a second; more is better", &bars)
+}
+
+/// Throughput by the number of threads, if there are several.
+pub(super) fn threads_plot(plan: &Plan, rows: &[&Row]) -> String {
+    if plan.threads.len() < 2 {
+        return String::new();
+    }
+    let line = |server: usize| {
+        let of = rows.iter().filter(|row| row.case.server == server);
+        let point = |row: &&Row| {
+            let per_s = median(row.rounds.iter().map(Figures::per_s).collect());
+            (row.case.threads as f64, per_s)
+        };
+        let mut points: Vec<_> = of.map(point).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Line { colour: colour(server), dashed: false, points }
+    };
+    let lines: Vec<Line> = (0..plan.servers.len()).map(line).collect();
+    let mut threads = plan.threads.clone();
+    threads.sort_unstable();
+    plots::lines(&Lines {
+        title: "Throughput by threads".to_owned(),
+        x_title: "threads",
+        y_title: "operations a second",
+        marks: threads.iter().map(|count| (*count as f64, count.to_string())).collect(),
+        log: false,
+        lines: &lines,
+    })
+}
+
+/// Latencies of one kind of operation: a plot for each number of threads.
+pub(super) fn latencies(plan: &Plan, rows: &[&Row], kind: usize) -> String {
+    let Some(name) = KINDS.get(kind).map(|kind| kind_name(*kind)) else { return String::new() };
+    let mut out = String::new();
+    for threads in &plan.threads {
+        let of = rows.iter().filter(|row| row.case.threads == *threads);
+        let line = |row: &&Row| {
+            let counted = counted_of(row, kind)?;
+            let point = |(part, x, _): (f64, f64, &str)| {
+                let ns = counted.iter().map(|one| one.latency.percentile_ns(part) as f64);
+                (x, median(ns.collect()) / 1000.0)
+            };
+            let points = DRAWN.map(point).to_vec();
+            Some(Line { colour: colour(row.case.server), dashed: false, points })
+        };
+        let lines: Vec<Line> = of.filter_map(line).collect();
+        if lines.is_empty() {
+            continue;
+        }
+        let title = match plan.threads.len() {
+            1 => format!("{name}, latency"),
+            _ => format!("{name}, latency, threads: {threads}"),
+        };
+        out += &plots::lines(&Lines {
+            title,
+            x_title: "percent of the operations that took no longer",
+            y_title: "microseconds",
+            marks: DRAWN.map(|(_, x, text)| (x, text.to_owned())).to_vec(),
+            log: true,
+            lines: &lines,
+        });
+    }
+    out
+}
+
+/// Each round's ratio to the first server, if there are several servers and rounds.
+pub(super) fn ratios(plan: &Plan, run: &Run, rows: &[&Row]) -> String {
+    if plan.servers.len() < 2 || plan.rounds < 2 {
+        return String::new();
+    }
+    let mut out = String::new();
+    for threads in &plan.threads {
+        let line = |row: &&Row| {
+            let points = (1..).map(f64::from).zip(beside_first(run, row)).collect();
+            Line { colour: colour(row.case.server), dashed: row.case.server == 0, points }
+        };
+        let of = rows.iter().filter(|row| row.case.threads == *threads);
+        let lines: Vec<Line> = of.map(line).collect();
+        // Of many rounds some are named.
+        let step = plan.rounds.div_ceil(10);
+        let marks = (1..=plan.rounds).filter(|n| (n - 1) % step == 0 || *n == plan.rounds);
+        let title = match plan.threads.len() {
+            1 => "Times the first server's throughput".to_owned(),
+            _ => format!("Times the first server's throughput, threads: {threads}"),
+        };
+        out += &plots::lines(&Lines {
+            title,
+            x_title: "round",
+            y_title: "times",
+            marks: marks.map(|n| (n as f64, n.to_string())).collect(),
+            log: false,
+            lines: &lines,
+        });
+    }
+    out
+}
