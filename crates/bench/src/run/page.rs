@@ -200,17 +200,36 @@ fn in_words(workload: &Workload) -> String {
     format!("{}{}", settings.collect::<Vec<_>>().join(", "), pace.unwrap_or_default())
 }
 
+/// What is asked, in shares of all operations.
+fn mix(workload: &Workload) -> String {
+    const KINDS: [(&str, &str, f64); 5] = [
+        ("readproportion", "reads", 0.95),
+        ("updateproportion", "updates", 0.05),
+        ("insertproportion", "inserts", 0.0),
+        ("scanproportion", "scans", 0.0),
+        ("readmodifywriteproportion", "reads with the update of what was read", 0.0),
+    ];
+    let share = |(property, words, otherwise): (&str, &str, f64)| {
+        let of = |(name, value): (&str, &str)| (name == property).then(|| value.parse().ok())?;
+        let share: f64 = workload.properties.iter().find_map(of).unwrap_or(otherwise);
+        (share > 0.0).then(|| format!("{:.0} % {words}", share * 100.0))
+    };
+    KINDS.into_iter().filter_map(share).collect::<Vec<_>>().join(", ")
+}
+
 fn section(plan: &Plan, run: &Run, place: usize, workload: &Workload) -> String {
     let rows: Vec<&Row> = run
         .rows
         .iter()
         .filter(|row| row.case.workload == place && !row.rounds.is_empty())
         .collect();
-    let mut out = format!("<h2>{}</h2>\n", escaped(&workload.label));
+    let mut out = format!("<h2>{}: {}</h2>\n", escaped(&workload.label), mix(workload));
     out += &format!("<p class=\"note\">YCSB's properties: {}</p>\n", escaped(in_words(workload)));
     if rows.is_empty() {
         return out + "<p class=\"reason\">not measured: it was stopped before</p>\n";
     }
+    let labels = plan.servers.iter().enumerate().map(|(at, one)| (one.label.clone(), colour(at)));
+    out += &html::legend(labels);
     out += "<div class=\"plots\">\n";
     out += &throughput(plan, &rows);
     out += &threads_plot(plan, &rows);
@@ -265,8 +284,6 @@ pub fn html(plan: &Plan, run: &Run, about: &[(&str, String)]) -> String {
     out += &html::definitions(about.iter().map(|(name, value)| (*name, value.clone())));
     out += "<h2>Servers, as they were found</h2>\n";
     out += &servers(plan, run);
-    let labels = plan.servers.iter().enumerate().map(|(at, one)| (one.label.clone(), colour(at)));
-    out += &html::legend(labels);
     for (place, workload) in plan.workloads.iter().enumerate() {
         out += &section(plan, run, place, workload);
     }

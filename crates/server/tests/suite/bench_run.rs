@@ -61,6 +61,25 @@ fn records(connection: &mut Connection) -> i64 {
     count.as_doc().value("n").to_i64_saturating().unwrap()
 }
 
+/// The page and its plots: as many as are expected, and nothing that a label could have become or that lies elsewhere.
+fn check_page(place: &Place, name: &str, plots: usize) {
+    let page = std::fs::read_to_string(place.0.join("run.html")).unwrap();
+    assert!(page.contains(&format!("<h1>{name}</h1>")), "{page}");
+    assert!(!page.contains("<T>") && !page.contains("NaN") && !page.contains("no plot"), "{page}");
+    for elsewhere in ["src=", "href=", "url(", "<script", "@import"] {
+        assert!(!page.contains(elsewhere), "{elsewhere} in the page");
+    }
+    assert_eq!(page.matches("<svg").count(), plots);
+    for number in 1..=plots {
+        let file = place.0.join("svg").join(format!("plot-{number}.svg"));
+        let plot = std::fs::read_to_string(file).unwrap();
+        assert!(
+            plot.contains("xmlns=\"http://www.w3.org/2000/svg\"") && plot.ends_with("</svg>\n")
+        );
+        assert!(page.contains(plot.trim_end()));
+    }
+}
+
 /// One server by two of its addresses.
 fn servers(server: &Server) -> String {
     format!(
@@ -78,13 +97,18 @@ fn workloads_run_in_turns_over_two_transports() {
     let place = Place::new("turns");
     let common = "recordcount = 300, fieldcount = 3, fieldlength = 50, dataintegrity = true";
     let file = format!(
-        "rounds = 2\nthreads = [1, 3]\nwarmUpSeconds = 0.05\nseconds = 0.3\n{}\
+        "name = '<T> & more'\nrounds = 2\nthreads = [1, 3]\nwarmUpSeconds = 0.05\nseconds = 0.3\n{}\
          [[workload]]\npreset = 'A'\nproperties = {{ {common} }}\n\
          [[workload]]\npreset = 'E'\ntarget = 200\nproperties = {{ {common} }}\n",
         servers(&server)
     );
-    let output = place.bench(&file).output().unwrap();
+    let mut command = place.bench(&file);
+    command.arg("--html").arg(place.0.join("run.html"));
+    command.arg("--svg").arg(place.0.join("svg"));
+    let output = command.output().unwrap();
     assert!(output.status.success(), "{}", told(&output));
+    // A workload has throughput, that by threads, latencies of two kinds and ratios for each number of threads.
+    check_page(&place, "&lt;T&gt; &amp; more", 2 * (2 + 2 * 2 + 2));
     let figures = place.figures();
     let transports: Vec<_> =
         list(&figures, "servers").iter().map(|one| text(one, "transport")).collect();
