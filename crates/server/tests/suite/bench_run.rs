@@ -6,6 +6,7 @@ use crate::rig::{self, Server, eventually};
 use kauri_bson::{Value as Bson, doc};
 use kauri_client::Connection;
 use serde_yaml_ng::Value;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -62,14 +63,15 @@ fn records(connection: &mut Connection) -> i64 {
 }
 
 /// The page and its plots: as many as are expected, and nothing that a label could have become or that lies elsewhere.
-fn check_page(place: &Place, name: &str, plots: usize) {
+fn check_page(place: &Place, name: &str, expected: RangeInclusive<usize>) {
     let page = std::fs::read_to_string(place.0.join("run.html")).unwrap();
     assert!(page.contains(&format!("<h1>{name}</h1>")), "{page}");
     assert!(!page.contains("<T>") && !page.contains("NaN") && !page.contains("no plot"), "{page}");
     for elsewhere in ["src=", "href=", "url(", "<script", "@import"] {
         assert!(!page.contains(elsewhere), "{elsewhere} in the page");
     }
-    assert_eq!(page.matches("<svg").count(), plots);
+    let plots = page.matches("<svg").count();
+    assert!(expected.contains(&plots), "{plots} plots");
     for number in 1..=plots {
         let file = place.0.join("svg").join(format!("plot-{number}.svg"));
         let plot = std::fs::read_to_string(file).unwrap();
@@ -107,8 +109,9 @@ fn workloads_run_in_turns_over_two_transports() {
     command.arg("--svg").arg(place.0.join("svg"));
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", told(&output));
-    // A workload has throughput, that by threads, latencies of two kinds and ratios for each number of threads.
-    check_page(&place, "&lt;T&gt; &amp; more", 2 * (2 + 2 * 2 + 2));
+    // A workload has throughput, that by threads, latencies of two kinds and ratios for each number of threads;
+    // of E's few inserts there may be none.
+    check_page(&place, "&lt;T&gt; &amp; more", 14..=16);
     let figures = place.figures();
     let transports: Vec<_> =
         list(&figures, "servers").iter().map(|one| text(one, "transport")).collect();
