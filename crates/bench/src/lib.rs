@@ -9,7 +9,8 @@
 //! Besides, sessions over each transport ([`transports`]) and one server's experiments over all of them
 //! ([`standalone`]), the storage engines by themselves ([`engine`]), both in YCSB's workloads ([`ycsb`]), and what
 //! writes that wait for the disk cost those who read ([`writelock`]). What is asked of which record comes from
-//! YCSB's generators ([`workload`]). Any server that drivers can use is measured as a run file says ([`run`]).
+//! YCSB's generators ([`workload`]). Any server that drivers can use is measured as a run file says ([`run`]). All
+//! that began as somebody's paper has a name ([`experiments`]).
 //!
 //! Where it sits: a tool above `transport`, `wire` and the engines; it knows nothing of the server's
 //! insides.
@@ -20,6 +21,7 @@ pub mod cpu;
 pub mod crud;
 pub mod echo;
 pub mod engine;
+pub mod experiments;
 pub mod histogram;
 mod html;
 pub mod load;

@@ -45,6 +45,8 @@ pub fn command() -> Command {
         .args_conflicts_with_subcommands(true)
         .subcommand(crate::bench_writelock::command())
         .subcommand(crate::bench_engine::command())
+        .subcommand(crate::bench_experiments::list_command())
+        .subcommand(crate::bench_experiments::command())
         .subcommand(crate::bench_standalone_options::command())
         .subcommand(crate::bench_run::command())
         .subcommand(crate::bench_compare::command())
@@ -113,6 +115,10 @@ impl Drop for Echo {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     match matches.subcommand() {
         Some(("engine", matches)) => return crate::bench_engine::run(matches),
+        Some(("experiments", _)) => {
+            crate::bench_experiments::list();
+            return Ok(());
+        }
         Some(("run", matches)) => return crate::bench_run::run(matches),
         Some(("standalone", matches)) => return crate::bench_standalone::run(matches),
         Some(("transports", matches)) => return crate::bench_transports::run(matches),

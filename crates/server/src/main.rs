@@ -3,6 +3,7 @@
 mod bench;
 mod bench_compare;
 mod bench_engine;
+mod bench_experiments;
 mod bench_options;
 mod bench_run;
 mod bench_server;
@@ -37,8 +38,24 @@ fn compare_results(matches: &clap::ArgMatches) -> ExitCode {
     }
 }
 
+/// As [`compare_results`]: 2 if it can't be made.
+fn experiment(matches: &clap::ArgMatches) -> ExitCode {
+    match bench_experiments::run(matches) {
+        Ok(is_made) => ExitCode::from(if is_made { 0 } else { 2 }),
+        Err(error) => {
+            eprintln!("kauri: {}", error.message());
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let matches = options::command().get_matches();
+    if let Some(("bench", bench)) = matches.subcommand()
+        && let Some(("experiment", experiment_of)) = bench.subcommand()
+    {
+        return experiment(experiment_of);
+    }
     if let Some(("bench", bench)) = matches.subcommand()
         && let Some(("compare", compare)) = bench.subcommand()
     {
