@@ -18,7 +18,7 @@ pub fn command() -> Command {
         .about("Runs a workload of YCSB's on several servers, or several addresses of one, in turns")
         .long_about(
             "Runs the experiment that a run file (TOML) describes: servers by their connection strings, \
-             workloads by YCSB's properties, threads, rounds. Servers take turns in every round. What the \
+             workloads by YCSB's properties, client processes, threads, rounds. Servers take turns in every round. What the \
              file says of a server's transport, topology, engine and medium has to be what is found there. \
              Each workload's collection, ycsb.usertable if it names no other, is dropped and filled anew. \
              Ctrl-C ends it with the results so far.",

@@ -360,6 +360,25 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_processes_are_cases_of_their_own() {
+        let of = |processes: i64, speed: f64| {
+            let rounds = result(1, 7, 0.01, speed).rounds.into_iter();
+            rounds.map(move |(place, rounds)| (Place { processes, ..place }, rounds))
+        };
+        let both = |second: f64| Figures {
+            name: "n".to_owned(),
+            rounds: of(1, 1.0).chain(of(2, second)).collect(),
+        };
+        let comparison = compare(["a", "b"], &both(2.0), &both(1.0)).unwrap();
+        let changed: Vec<_> =
+            comparison.changes.iter().map(|change| change.place.processes).collect();
+        assert_eq!((changed, comparison.compared), (vec![2, 2], 6));
+        assert!(comparison.table().contains("processes"));
+        let alone = compare(["a", "b"], &result(1, 7, 0.0, 2.0), &result(1, 7, 0.0, 1.0)).unwrap();
+        assert!(alone.is_worse() && !alone.table().contains("processes"));
+    }
+
+    #[test]
     fn too_few_rounds_are_said_to_be_so() {
         let (one, other) = (result(1, 4, 0.01, 1.0), result(2, 9, 0.01, 0.5));
         let comparison = compare(["a", "b"], &one, &other).unwrap();

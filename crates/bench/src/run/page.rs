@@ -235,9 +235,8 @@ fn section(plan: &Plan, run: &Run, place: usize, workload: &Workload) -> String 
 }
 
 fn how(plan: &Plan) -> String {
-    let or = |counts: &[usize]| {
-        counts.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ")
-    };
+    let or =
+        |counts: &[usize]| counts.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ");
     format!(
         "<p>{} workload(s) of YCSB on {} server(s), or addresses of one. They take turns: in each of {} rounds each is \
          measured once for {} s, after {} s that don't count, by {} client process(es) of {} thread(s), each with a connection of its own and one \

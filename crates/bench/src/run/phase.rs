@@ -250,7 +250,8 @@ impl Measurement<'_> {
         Ok((subject, stream))
     }
 
-    /// One thread's operations.
+    /// One thread's operations. Named in `scripts/client_instructions`.
+    #[inline(never)]
     fn work(
         &self,
         thread: usize,

@@ -298,8 +298,12 @@ mod tests {
 
     #[test]
     fn a_part_chooses_what_is_there_and_its_own() {
-        let properties =
-            [("recordcount", "10"), ("insertproportion", "1"), ("readproportion", "0")];
+        let properties = [
+            ("recordcount", "10"),
+            ("insertproportion", "1"),
+            ("readproportion", "0"),
+            ("updateproportion", "0"),
+        ];
         let settings = Settings::of(&Properties::of(&properties)).unwrap();
         let part = Part { number: 1, of: 2, inserts_from: 20 };
         let workload = Arc::new(CoreWorkload::part(settings, part));
