@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:/usr/local/cargo/bin:$(PATH)
 PORT ?= 27017
 DBPATH ?= ./data
 
-.PHONY: help run build check test crash shuttle lab bench bench-engine fmt clean
+.PHONY: help run build check test crash shuttle lab bench bench-engine bench-guard fmt clean
 
 help:
 	@echo "make run     build and serve on 127.0.0.1:$(PORT), data in $(DBPATH)"
@@ -18,6 +18,7 @@ help:
 	@echo "make lab     persistent memory, power cuts and RDMA, in an emulated machine (minutes)"
 	@echo "make bench   measurements against an echo server"
 	@echo "make bench-engine   the storage engine's figures, beside WiredTiger's (a quarter of an hour)"
+	@echo "make bench-guard    whether the server has become slower since GUARD_BASE (HEAD~1; minutes)"
 
 run: build
 	@mkdir -p $(DBPATH)
@@ -60,6 +61,11 @@ bench-engine:
 	scripts/bootstrap bench
 	cargo build --release --locked -p kauri-server --features wiredtiger
 	scripts/bench_engine
+
+bench-guard: export GUARD_BASE ?= HEAD~1
+bench-guard:
+	scripts/bootstrap guard
+	scripts/guard
 
 fmt:
 	cargo fmt --all

@@ -76,8 +76,16 @@ impl Report {
 
     /// Server CPU a request, in microseconds.
     pub fn server_cpu_us(&self) -> Option<f64> {
-        let cpu = self.server_cpu?.as_secs_f64() * 1e6;
-        Some(cpu / self.latency.count().max(1) as f64)
+        Some(self.a_request_us(self.server_cpu?))
+    }
+
+    /// The client's CPU a request, in microseconds.
+    pub fn client_cpu_us(&self) -> f64 {
+        self.a_request_us(self.client_cpu)
+    }
+
+    fn a_request_us(&self, cpu: Duration) -> f64 {
+        cpu.as_secs_f64() * 1e6 / self.latency.count().max(1) as f64
     }
 }
 

@@ -5,7 +5,7 @@ use crate::uri::{Host, Uri};
 use crate::{ClientError, Result};
 use kauri_transport::shared_memory::sys;
 use kauri_transport::sys as socket;
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -131,16 +131,7 @@ impl Stream {
             buffer.append(&mut self.early);
             return Ok(received);
         }
-        let start = buffer.len();
         reserve(buffer, PIECE_BYTES)?;
-        buffer.resize(start + PIECE_BYTES, 0);
-        let piece = buffer.get_mut(start..).unwrap_or_default();
-        let received = self.receive_piece(piece, beside);
-        buffer.truncate(start + received.as_ref().map_or(0, |received| *received));
-        received
-    }
-
-    fn receive_piece(&mut self, piece: &mut [u8], beside: &mut Vec<OwnedFd>) -> io::Result<usize> {
         let deadline = self.deadline();
         // The socket itself waits as long as the server may be silent, at the cost of one call. It knows nothing
         // of an end, and after a signal it would begin anew.
@@ -149,10 +140,11 @@ impl Stream {
             if !knows {
                 self.wait_readable(deadline)?;
             }
-            let received = match &mut self.socket {
-                Socket::Tcp(stream) => stream.read(piece),
+            // Straight into memory that nobody has cleared: that would cost more than the rest of a reply.
+            let received = match &self.socket {
+                Socket::Tcp(stream) => socket::recv_append_waiting(stream.as_fd(), buffer),
                 Socket::Unix(stream) => {
-                    sys::receive_with_descriptors(stream.as_fd(), piece, beside)
+                    sys::receive_with_descriptors(stream.as_fd(), buffer, beside)
                 }
             };
             match received {

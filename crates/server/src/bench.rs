@@ -189,12 +189,13 @@ fn p50(report: &Report) -> f64 {
 fn print(name: &str, report: &Report) {
     let us = |fraction| report.latency.percentile_ns(fraction) as f64 / 1000.0;
     println!(
-        "  {name:6} {:9.0}/s  p50 {:7.2} us  p95 {:7.2}  p99 {:7.2}  server CPU {:6.2} us  errors {}",
+        "  {name:6} {:9.0}/s  p50 {:7.2} us  p95 {:7.2}  p99 {:7.2}  server CPU {:6.2} us  client CPU {:6.2} us  errors {}",
         report.throughput(),
         us(0.5),
         us(0.95),
         us(0.99),
         report.server_cpu_us().unwrap_or(0.0),
+        report.client_cpu_us(),
         report.errors,
     );
 }
@@ -210,6 +211,8 @@ fn print_comparison(comparison: &Comparison) {
     let cpu = |report: &Report| report.server_cpu_us().unwrap_or(0.0);
     let (server, floor) = comparison.medians(cpu);
     println!("  server CPU a request {server:.2} us, echo {floor:.2} us");
+    let (asking, floor) = comparison.medians(Report::client_cpu_us);
+    println!("  client CPU a request {asking:.2} us, of the echo {floor:.2} us");
 }
 
 fn number(matches: &ArgMatches, name: &str) -> Result<u64> {

@@ -5,6 +5,7 @@ use clap::{Arg, ArgMatches, Command};
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bench::plots;
 use kauri_bench::run::plan::Plan;
+use kauri_bench::run::processes::{self, Program};
 use kauri_bench::run::rounds::{self, Progress, Run};
 use kauri_bench::run::{page, report};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ pub fn command() -> Command {
         .about("Runs a workload of YCSB's on several servers, or several addresses of one, in turns")
         .long_about(
             "Runs the experiment that a run file (TOML) describes: servers by their connection strings, \
-             workloads by YCSB's properties, threads, rounds. Servers take turns in every round. What the \
+             workloads by YCSB's properties, client processes, threads, rounds. Servers take turns in every round. What the \
              file says of a server's transport, topology, engine and medium has to be what is found there. \
              Each workload's collection, ycsb.usertable if it names no other, is dropped and filled anew. \
              Ctrl-C ends it with the results so far.",
@@ -38,6 +39,22 @@ pub fn command() -> Command {
         )
 }
 
+/// The hidden command that is a client process.
+const CLIENT: &str = "bench-run-client";
+
+/// Its form.
+pub fn client_command() -> Command {
+    Command::new(CLIENT).hide(true)
+}
+
+/// A client process.
+pub fn run_client() -> Result<()> {
+    // A terminal interrupts all of its processes; this one ends when it is told to, with what there is.
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::default())
+        .map_err(|why| failed(format!("cannot handle signals: {why}")))?;
+    processes::serve()
+}
+
 /// Runs it and prints what came of it.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
@@ -49,7 +66,9 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|why| failed(format!("cannot handle signals: {why}")))?;
     }
-    let run = rounds::run(&plan, &stop, &mut |progress| tell(&plan, progress))?;
+    let path = std::env::current_exe().map_err(|why| failed(format!("this program: {why}")))?;
+    let program = Program { path, command: CLIENT };
+    let run = rounds::run(&plan, &program, &stop, &mut |progress| tell(&plan, progress))?;
     for (server, observed) in plan.servers.iter().zip(&run.observed) {
         println!(
             "{}: {}, {} {}, {}",
@@ -133,10 +152,14 @@ fn tell(plan: &Plan, progress: Progress<'_>) {
                 label(plan.servers.iter().map(|s| s.label.as_str()).collect(), case.server);
             let (threads, rounds) = (case.threads, plan.rounds);
             let word = if threads == 1 { "thread" } else { "threads" };
+            let processes = match case.processes {
+                1 => String::new(),
+                several => format!("{several} processes of "),
+            };
             let round = round + 1;
             let per_s = figures.per_s();
             eprintln!(
-                "{workload}, {threads} {word}, round {round} of {rounds}: {server} {per_s:.0} op/s"
+                "{workload}, {processes}{threads} {word}, round {round} of {rounds}: {server} {per_s:.0} op/s"
             );
         }
     }

@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         Some(("check", matches)) => check::run(matches),
         Some(("bench", matches)) => bench::run(matches),
         Some(("bench-client", matches)) => bench_standalone::run_client(matches),
+        Some(("bench-run-client", _)) => bench_run::run_client(),
         Some(("echo", matches)) => bench::run_echo(matches),
         _ => Ok(()),
     };

@@ -311,6 +311,7 @@ pub fn command() -> Command {
         .subcommand(crate::bench::command())
         .subcommand(crate::bench::echo_command())
         .subcommand(crate::bench_standalone::client_command())
+        .subcommand(crate::bench_run::client_command())
 }
 
 impl Options {

@@ -222,10 +222,23 @@ fn receive_as(fd: BorrowedFd<'_>, bytes: &mut [u8], flags: libc::c_int) -> io::R
 /// Receives into the part of `buffer` that lies between its length and its capacity, and makes
 /// what came part of it. Never waits.
 pub fn recv_append(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    append_received(fd, buffer, libc::MSG_DONTWAIT)
+}
+
+/// The same, but waits as the socket does.
+pub fn recv_append_waiting(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    append_received(fd, buffer, 0)
+}
+
+fn append_received(
+    fd: BorrowedFd<'_>,
+    buffer: &mut Vec<u8>,
+    flags: libc::c_int,
+) -> io::Result<usize> {
     let spare = buffer.spare_capacity_mut();
     // SAFETY: the kernel writes at most `spare.len()` bytes, all in memory that we own.
     let received = check_len(unsafe {
-        libc::recv(fd.as_raw_fd(), spare.as_mut_ptr().cast(), spare.len(), libc::MSG_DONTWAIT)
+        libc::recv(fd.as_raw_fd(), spare.as_mut_ptr().cast(), spare.len(), flags)
     })?;
     let filled = buffer.len() + received;
     // SAFETY: `received` is at most the spare capacity, and those bytes were just written.

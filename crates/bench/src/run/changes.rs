@@ -27,6 +27,7 @@ const ROUNDS_MIN: usize = 5;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Place {
     workload: String,
+    processes: i64,
     threads: i64,
     server: String,
     figure: String,
@@ -124,7 +125,10 @@ impl Figures {
         let place = |figure| {
             let (workload, server) = (text(row, "workload")?, text(row, "server")?);
             let threads = row.get("threads")?.as_i64()?;
-            Some(Place { workload: workload.into(), threads, server: server.into(), figure })
+            // Results from before there could be several have none.
+            let processes = row.get("processes").map_or(Some(1), Value::as_i64)?;
+            let (workload, server) = (workload.into(), server.into());
+            Some(Place { workload, processes, threads, server, figure })
         };
         for round in list(row, "rounds")? {
             for (figure, value) in figures_of(round) {
@@ -177,8 +181,8 @@ pub fn compare(labels: [&str; 2], before: &Figures, after: &Figures) -> Result<C
         }
     }
     if compared == 0 {
-        let why = "they have no workload, number of threads and server in common; of one result \
-                   two servers are compared with --labels";
+        let why = "they have no workload, number of processes and threads, and server in common; of \
+                   one result two servers are compared with --labels";
         return Err(failed("these can't be compared", why));
     }
     Ok(Comparison { labels: labels.map(str::to_owned), compared, few, changes })
@@ -195,14 +199,25 @@ impl Comparison {
         let mut out = String::new();
         if !self.changes.is_empty() {
             let [before, after] = &self.labels;
-            let head =
-                ["workload", "threads", "server", "figure", before, after, "times", "chance", ""];
+            let head = [
+                "workload",
+                "processes",
+                "threads",
+                "server",
+                "figure",
+                before,
+                after,
+                "times",
+                "chance",
+                "",
+            ];
             let mut lines = vec![head.map(str::to_owned).to_vec()];
             lines.extend(self.changes.iter().map(|change| {
                 let [before, after] = change.medians;
                 let place = &change.place;
                 vec![
                     place.workload.clone(),
+                    place.processes.to_string(),
                     place.threads.to_string(),
                     place.server.clone(),
                     place.figure.clone(),
@@ -213,7 +228,12 @@ impl Comparison {
                     if change.is_worse() { "worse" } else { "better" }.to_owned(),
                 ]
             }));
-            out = aligned(&lines, &[0, 2, 3, 8]) + "\n";
+            let mut left = [0, 3, 4, 9];
+            if self.changes.iter().all(|change| change.place.processes == 1) {
+                lines.iter_mut().for_each(|line| drop(line.remove(1)));
+                left = [0, 2, 3, 8];
+            }
+            out = aligned(&lines, &left) + "\n";
         }
         let told = self.compared - self.few;
         match (self.changes.len(), told) {
@@ -337,6 +357,25 @@ mod tests {
                 assert!(comparison.table().contains("Of 3 figures none has changed"));
             }
         }
+    }
+
+    #[test]
+    fn numbers_of_processes_are_cases_of_their_own() {
+        let of = |processes: i64, speed: f64| {
+            let rounds = result(1, 7, 0.01, speed).rounds.into_iter();
+            rounds.map(move |(place, rounds)| (Place { processes, ..place }, rounds))
+        };
+        let both = |second: f64| Figures {
+            name: "n".to_owned(),
+            rounds: of(1, 1.0).chain(of(2, second)).collect(),
+        };
+        let comparison = compare(["a", "b"], &both(2.0), &both(1.0)).unwrap();
+        let changed: Vec<_> =
+            comparison.changes.iter().map(|change| change.place.processes).collect();
+        assert_eq!((changed, comparison.compared), (vec![2, 2], 6));
+        assert!(comparison.table().contains("processes"));
+        let alone = compare(["a", "b"], &result(1, 7, 0.0, 2.0), &result(1, 7, 0.0, 1.0)).unwrap();
+        assert!(alone.is_worse() && !alone.table().contains("processes"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! - [`observe`]: what is found of each server, and whether it is what was asked for;
 //! - [`subject`]: performs a workload's operations over one connection;
 //! - [`phase`]: loading, and one measurement: threads, their pace, what they count;
+//! - [`processes`]: one measurement by several client processes, [`order`]: what these are told and tell;
 //! - [`rounds`]: the turns;
 //! - [`report`], [`page`]: what came of it, as a table and as JSON; as a page of plots and tables;
 //! - [`changes`]: what differs between two results beyond noise.
@@ -18,10 +19,12 @@
 
 pub mod changes;
 pub mod observe;
+pub mod order;
 pub mod page;
 mod page_plots;
 pub mod phase;
 pub mod plan;
+pub mod processes;
 pub mod report;
 pub mod rounds;
 pub mod subject;

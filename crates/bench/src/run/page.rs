@@ -42,17 +42,12 @@ const WHAT_FIGURES_MEAN: [(&str, &str); 9] = [
     ("count", "operations that counted, in all rounds"),
 ];
 
-/// What plots and tables call a case: the server, and the threads where there are several numbers of them.
+/// What plots and tables call a case: the server, and processes and threads where there are several numbers of
+/// them.
 pub(super) fn case_label(plan: &Plan, row: &Row) -> String {
     let server = plan.servers.get(row.case.server).map_or("", |one| one.label.as_str());
-    match plan.threads.len() {
-        1 => server.to_owned(),
-        _ => format!("{server}, {}", threads_text(row.case.threads)),
-    }
-}
-
-fn threads_text(threads: usize) -> String {
-    format!("{threads} {}", if threads == 1 { "thread" } else { "threads" })
+    let numbers = plan.numbers_text(row.case.numbers());
+    numbers.map_or(server.to_owned(), |numbers| format!("{server}, {numbers}"))
 }
 
 /// The least, the median and the most; none if there are none.
@@ -65,10 +60,7 @@ pub(super) fn spread(of: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
 
 /// This row's throughput beside the first server's, round by round.
 pub(super) fn beside_first<'r>(run: &'r Run, row: &'r Row) -> impl Iterator<Item = f64> + 'r {
-    let first = run.rows.iter().find(|one| {
-        (one.case.workload, one.case.threads, one.case.server)
-            == (row.case.workload, row.case.threads, 0)
-    });
+    let first = run.rows.iter().find(|one| one.case == row.case.of_first_server());
     let firsts = first.map(|first| first.rounds.as_slice()).unwrap_or_default();
     row.rounds.iter().zip(firsts).map(|(own, other)| own.per_s() / other.per_s().max(1e-9))
 }
@@ -243,10 +235,11 @@ fn section(plan: &Plan, run: &Run, place: usize, workload: &Workload) -> String 
 }
 
 fn how(plan: &Plan) -> String {
-    let threads: Vec<String> = plan.threads.iter().map(usize::to_string).collect();
+    let or =
+        |counts: &[usize]| counts.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ");
     format!(
         "<p>{} workload(s) of YCSB on {} server(s), or addresses of one. They take turns: in each of {} rounds each is \
-         measured once for {} s, after {} s that don't count, by {} thread(s), each with a connection of its own and one \
+         measured once for {} s, after {} s that don't count, by {} client process(es) of {} thread(s), each with a connection of its own and one \
          operation at a time; every other round goes the other way round. So what disturbs the machine disturbs all \
          alike, and ratios within a round say most. Whiskers and <i>from, to</i> span all rounds.</p>\n",
         plan.workloads.len(),
@@ -254,7 +247,8 @@ fn how(plan: &Plan) -> String {
         plan.rounds,
         plan.measure.as_secs_f64(),
         plan.warm_up.as_secs_f64(),
-        threads.join(" or "),
+        or(&plan.processes),
+        or(&plan.threads),
     )
 }
 

@@ -27,13 +27,18 @@ pub(super) fn throughput(plan: &Plan, rows: &[&Row]) -> String {
     plots::bars("Throughput", "operations a second; more is better", &bars)
 }
 
-/// Throughput by the number of threads, if there are several.
+/// Throughput by the number of threads, if there are several: a plot for each number of processes.
 pub(super) fn threads_plot(plan: &Plan, rows: &[&Row]) -> String {
     if plan.threads.len() < 2 {
         return String::new();
     }
+    plan.processes.iter().map(|processes| threads_plot_of(plan, rows, *processes)).collect()
+}
+
+fn threads_plot_of(plan: &Plan, rows: &[&Row], processes: usize) -> String {
     let line = |server: usize| {
         let of = rows.iter().filter(|row| row.case.server == server);
+        let of = of.filter(|row| row.case.processes == processes);
         let point = |row: &&Row| {
             let per_s = median(row.rounds.iter().map(Figures::per_s).collect());
             (row.case.threads as f64, per_s)
@@ -46,7 +51,10 @@ pub(super) fn threads_plot(plan: &Plan, rows: &[&Row]) -> String {
     let mut threads = plan.threads.clone();
     threads.sort_unstable();
     plots::lines(&Lines {
-        title: "Throughput by threads".to_owned(),
+        title: match plan.processes.len() {
+            1 => "Throughput by threads".to_owned(),
+            _ => format!("Throughput by threads, processes: {processes}"),
+        },
         x_title: "threads",
         y_title: "operations a second",
         marks: threads.iter().map(|count| (*count as f64, count.to_string())).collect(),
@@ -55,12 +63,12 @@ pub(super) fn threads_plot(plan: &Plan, rows: &[&Row]) -> String {
     })
 }
 
-/// Latencies of one kind of operation: a plot for each number of threads.
+/// Latencies of one kind of operation: a plot for each number of processes and threads.
 pub(super) fn latencies(plan: &Plan, rows: &[&Row], kind: usize) -> String {
     let Some(name) = KINDS.get(kind).map(|kind| kind_name(*kind)) else { return String::new() };
     let mut out = String::new();
-    for threads in &plan.threads {
-        let of = rows.iter().filter(|row| row.case.threads == *threads);
+    for numbers in plan.numbers() {
+        let of = rows.iter().filter(|row| row.case.numbers() == numbers);
         let line = |row: &&Row| {
             let counted = counted_of(row, kind)?;
             let point = |(part, x, _): (f64, f64, &str)| {
@@ -74,9 +82,9 @@ pub(super) fn latencies(plan: &Plan, rows: &[&Row], kind: usize) -> String {
         if lines.is_empty() {
             continue;
         }
-        let title = match plan.threads.len() {
-            1 => format!("{name}, latency"),
-            _ => format!("{name}, latency, threads: {threads}"),
+        let title = match plan.numbers_text(numbers) {
+            None => format!("{name}, latency"),
+            Some(numbers) => format!("{name}, latency, {numbers}"),
         };
         out += &plots::lines(&Lines {
             title,
@@ -96,19 +104,19 @@ pub(super) fn ratios(plan: &Plan, run: &Run, rows: &[&Row]) -> String {
         return String::new();
     }
     let mut out = String::new();
-    for threads in &plan.threads {
+    for numbers in plan.numbers() {
         let line = |row: &&Row| {
             let points = (1..).map(f64::from).zip(beside_first(run, row)).collect();
             Line { colour: colour(row.case.server), dashed: row.case.server == 0, points }
         };
-        let of = rows.iter().filter(|row| row.case.threads == *threads);
+        let of = rows.iter().filter(|row| row.case.numbers() == numbers);
         let lines: Vec<Line> = of.map(line).collect();
         // Of many rounds some are named.
         let step = plan.rounds.div_ceil(10);
         let marks = (1..=plan.rounds).filter(|n| (n - 1) % step == 0 || *n == plan.rounds);
-        let title = match plan.threads.len() {
-            1 => "Times the first server's throughput".to_owned(),
-            _ => format!("Times the first server's throughput, threads: {threads}"),
+        let title = match plan.numbers_text(numbers) {
+            None => "Times the first server's throughput".to_owned(),
+            Some(numbers) => format!("Times the first server's throughput, {numbers}"),
         };
         out += &plots::lines(&Lines {
             title,

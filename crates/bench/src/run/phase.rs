@@ -15,7 +15,7 @@ use crate::workload::{CoreWorkload, Operation, Seeded, Stream};
 use kauri_base::Result;
 use kauri_transport::monotonic_ns;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::sync::{Arc, Barrier, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Nearer than this to an operation's time, a thread waits for it by looking at the clock.
@@ -68,7 +68,7 @@ pub struct Figures {
     pub kinds: [Counted; 5],
     /// CPU time of the server meanwhile, if its process is here.
     pub server_cpu: Option<Duration>,
-    /// CPU time of this process meanwhile.
+    /// CPU time of the client's processes meanwhile.
     pub client_cpu: Duration,
     /// Some of the wrong replies.
     pub shown: Vec<String>,
@@ -90,7 +90,10 @@ impl Figures {
         self.operations() as f64 / self.wall.as_secs_f64().max(1e-9)
     }
 
-    fn merge(&mut self, other: &Figures) {
+    /// Adds what other threads, or another process, have counted in the same time.
+    pub fn merge(&mut self, other: &Figures) {
+        self.wall = self.wall.max(other.wall);
+        self.client_cpu += other.client_cpu;
         for (mine, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
             mine.latency.merge(&theirs.latency);
             mine.intended.merge(&theirs.intended);
@@ -111,9 +114,13 @@ pub struct Measurement<'m> {
     pub transport: &'m str,
     /// Asked for.
     pub workload: &'m Arc<CoreWorkload>,
-    /// Threads, each with a connection.
+    /// Threads of each process, each with a connection.
     pub threads: usize,
-    /// Operations a second of all threads together.
+    /// Processes at once.
+    pub processes: usize,
+    /// Which of them this is, the first being 0.
+    pub process: usize,
+    /// Operations a second of all threads of all processes together.
     pub target: Option<f64>,
     /// How long it goes on before anything counts.
     pub warm_up: Duration,
@@ -162,13 +169,16 @@ pub fn load(
 }
 
 impl Measurement<'_> {
-    /// Makes it. It ends early, with what there is, when `stop` is set.
-    pub fn run(&self, stop: &AtomicBool) -> Result<Figures> {
-        // All threads and this one meet when all are connected.
-        let ready = Barrier::new(self.threads + 1);
-        let connecting = Mutex::new(());
+    /// Makes it: the part of it that is this process's. When all threads are connected `begin` is called, which
+    /// says when they begin. It ends early, with what there is, when `stop` is set.
+    pub fn run(&self, stop: &AtomicBool, begin: impl FnOnce() -> Result<u64>) -> Result<Figures> {
+        // All threads and this one meet when all are connected, and when it is known when they begin.
+        let meeting = Barrier::new(self.threads + 1);
+        let (connecting, unconnected) = (Mutex::new(()), AtomicBool::new(false));
+        let began_ns = OnceLock::new();
         std::thread::scope(|scope| {
-            let (ready, connecting) = (&ready, &connecting);
+            let (meeting, connecting, unconnected) = (&meeting, &connecting, &unconnected);
+            let began = &began_ns;
             let running: Vec<_> = (0..self.threads)
                 .map(|thread| {
                     scope.spawn(move || {
@@ -177,23 +187,27 @@ impl Measurement<'_> {
                             let _turn = connecting.lock().unwrap_or_else(PoisonError::into_inner);
                             self.subject(thread)
                         };
-                        ready.wait();
+                        unconnected.fetch_or(subject.is_err(), Ordering::Relaxed);
+                        meeting.wait();
+                        meeting.wait();
                         let (subject, stream) = subject?;
-                        self.work(thread, subject, stream, stop)
+                        match began.get() {
+                            Some(began_ns) => self.work(thread, subject, stream, *began_ns, stop),
+                            None => Ok(Figures::default()),
+                        }
                     })
                 })
                 .collect();
-            ready.wait();
-            let begin_ns = monotonic_ns() + self.warm_up.as_nanos() as u64;
-            wait_until(begin_ns, stop);
-            let (own, server) = (cpu_time(std::process::id()), self.pid.and_then(cpu_time));
-            wait_until(begin_ns + self.measure.as_nanos() as u64, stop);
-            let since = |pid: u32, then: Option<Duration>| Some(cpu_time(pid)? - then?);
-            let mut figures = Figures {
-                wall: Duration::from_nanos(monotonic_ns().saturating_sub(begin_ns)),
-                server_cpu: self.pid.and_then(|pid| since(pid, server)),
-                client_cpu: since(std::process::id(), own).unwrap_or_default(),
-                ..Figures::default()
+            meeting.wait();
+            let begun = match unconnected.load(Ordering::Relaxed) {
+                true => None,
+                false => Some(begin().map(|at_ns| *began.get_or_init(|| at_ns))),
+            };
+            meeting.wait();
+            let begun = begun.transpose();
+            let mut figures = match &begun {
+                Ok(Some(began_ns)) => self.watch(*began_ns, stop),
+                _ => Figures::default(),
             };
             for thread in running {
                 let counted = thread
@@ -201,12 +215,32 @@ impl Measurement<'_> {
                     .unwrap_or_else(|_| Err(failed(&self.server.label, "a thread panicked")))?;
                 figures.merge(&counted);
             }
-            Ok(figures)
+            begun.map(|_| figures)
         })
     }
 
+    /// Waits until the end. What can be told from beside the threads.
+    fn watch(&self, began_ns: u64, stop: &AtomicBool) -> Figures {
+        let count_from_ns = began_ns + self.warm_up.as_nanos() as u64;
+        wait_until(count_from_ns, stop);
+        let (own, server) = (cpu_time(std::process::id()), self.pid.and_then(cpu_time));
+        wait_until(count_from_ns + self.measure.as_nanos() as u64, stop);
+        let since = |pid: u32, then: Option<Duration>| Some(cpu_time(pid)? - then?);
+        Figures {
+            wall: Duration::from_nanos(monotonic_ns().saturating_sub(count_from_ns)),
+            server_cpu: self.pid.and_then(|pid| since(pid, server)),
+            client_cpu: since(std::process::id(), own).unwrap_or_default(),
+            ..Figures::default()
+        }
+    }
+
+    /// A thread's number among those of all processes.
+    fn number(&self, thread: usize) -> usize {
+        self.process * self.threads + thread
+    }
+
     fn subject(&self, thread: usize) -> Result<(Subject, Stream<Seeded>)> {
-        let (stream, values) = self.workload.thread(self.seed, thread as u64);
+        let (stream, values) = self.workload.thread(self.seed, self.number(thread) as u64);
         let subject = Subject::open(&self.server.uri, Arc::clone(self.workload), values)?;
         // A connection may come out otherwise than the one before.
         if subject.transport() != self.transport {
@@ -216,19 +250,22 @@ impl Measurement<'_> {
         Ok((subject, stream))
     }
 
-    /// One thread's operations.
+    /// One thread's operations. Named in `scripts/client_instructions`.
+    #[inline(never)]
     fn work(
         &self,
         thread: usize,
         mut subject: Subject,
         mut stream: Stream<Seeded>,
+        began_ns: u64,
         stop: &AtomicBool,
     ) -> Result<Figures> {
         let mut figures = Figures::default();
-        let began_ns = monotonic_ns();
         let count_from_ns = began_ns + self.warm_up.as_nanos() as u64;
         let end_ns = count_from_ns + self.measure.as_nanos() as u64;
-        let mut pace = self.target.map(|target| Pace::new(began_ns, target, thread, self.threads));
+        let (number, all) = (self.number(thread), self.threads * self.processes);
+        let mut pace = self.target.map(|target| Pace::new(began_ns, target, number, all));
+        wait_until(began_ns, stop);
         while !stop.load(Ordering::Relaxed) {
             let due_ns = pace.as_mut().map(Pace::next);
             if let Some(due_ns) = due_ns {
@@ -238,7 +275,7 @@ impl Measurement<'_> {
             if start_ns >= end_ns {
                 break;
             }
-            self.workload.set_elapsed(Duration::from_nanos(start_ns - began_ns));
+            self.workload.set_elapsed(Duration::from_nanos(start_ns.saturating_sub(began_ns)));
             let operation = stream.next_operation();
             let outcome = subject.perform(operation)?;
             let done_ns = monotonic_ns();

@@ -3,7 +3,8 @@
 //! ```toml
 //! name = "reads and updates over two transports"
 //! rounds = 5            # default 3
-//! threads = [1, 4]      # default 1; each with a connection of its own
+//! threads = [1, 4]      # default 1; of each process, each with a connection of its own
+//! processes = [1, 2]    # default 1: this one; more are processes beside it
 //! warmUpSeconds = 1     # default 1
 //! seconds = 5           # of each measurement, default 5
 //! seed = 7              # default 1
@@ -42,6 +43,8 @@ const SECONDS_MAX: f64 = 86_400.0;
 const THREADS_MAX: i64 = 4_096;
 /// Most memory of a server to be asked for, in MB.
 const MEMORY_LIMIT_MB_MAX: i64 = 1_000_000_000;
+/// Most client processes at once.
+const PROCESSES_MAX: i64 = 256;
 /// Most operations a second to be asked for.
 const TARGET_MAX: f64 = 1e9;
 
@@ -52,8 +55,10 @@ pub struct Plan {
     pub name: String,
     /// Times that each server is measured in each case.
     pub rounds: usize,
-    /// Each of these numbers of threads is a case.
+    /// Each of these numbers of threads of a process is a case.
     pub threads: Vec<usize>,
+    /// Each of these numbers of client processes is a case.
+    pub processes: Vec<usize>,
     /// How long each measurement goes on before anything counts.
     pub warm_up: Duration,
     /// How long it counts.
@@ -93,14 +98,14 @@ pub struct Workload {
 }
 
 /// A table that is read: whatever nobody takes is a mistake.
-struct Reader {
+pub(super) struct Reader {
     /// Its place, in what is said of mistakes.
     at: String,
     table: Table,
 }
 
 impl Reader {
-    fn new(at: impl Into<String>, table: Table) -> Reader {
+    pub(super) fn new(at: impl Into<String>, table: Table) -> Reader {
         Reader { at: at.into(), table }
     }
 
@@ -117,12 +122,12 @@ impl Reader {
         }
     }
 
-    fn needed(&mut self, name: &str) -> Result<String> {
+    pub(super) fn needed(&mut self, name: &str) -> Result<String> {
         let at = self.at.clone();
         self.text(name)?.ok_or_else(|| Error::bad_value(format!("{at}: '{name}' is missing")))
     }
 
-    fn whole(&mut self, name: &str, otherwise: i64, min: i64, max: i64) -> Result<i64> {
+    pub(super) fn whole(&mut self, name: &str, otherwise: i64, min: i64, max: i64) -> Result<i64> {
         match self.table.remove(name) {
             None => Ok(otherwise),
             Some(Value::Integer(number)) if (min..=max).contains(&number) => Ok(number),
@@ -133,7 +138,7 @@ impl Reader {
         }
     }
 
-    fn number(&mut self, name: &str, min: f64, max: f64) -> Result<Option<f64>> {
+    pub(super) fn number(&mut self, name: &str, min: f64, max: f64) -> Result<Option<f64>> {
         let Some(value) = self.table.remove(name) else { return Ok(None) };
         let number = match value {
             Value::Integer(number) => Some(number as f64),
@@ -167,7 +172,33 @@ impl Reader {
         entries.into_iter().enumerate().map(entry).collect()
     }
 
-    fn finish(self) -> Result<()> {
+    /// A number of these, 1 if none is said, or a list of such numbers.
+    fn counts(&mut self, name: &str, max: i64) -> Result<Vec<usize>> {
+        let right = format!("a number of {name} from 1 to {max}, or a list of such");
+        let count = |value: &Value| {
+            value.as_integer().filter(|count| (1..=max).contains(count)).map(|n| n as usize)
+        };
+        let value = self.table.remove(name).unwrap_or(Value::Integer(1));
+        let counts: Option<Vec<usize>> = match &value {
+            Value::Array(counts) => counts.iter().map(count).collect(),
+            one => count(one).map(|count| vec![count]),
+        };
+        let counts = counts.filter(|counts| !counts.is_empty());
+        counts.ok_or_else(|| self.wrong(name, &value, &right))
+    }
+
+    /// The values of `{ name = value, … }` as text; none if it is not there.
+    pub(super) fn pairs(&mut self, name: &str) -> Result<Vec<(String, String)>> {
+        match self.table.remove(name) {
+            None => Ok(Vec::new()),
+            Some(Value::Table(table)) => {
+                Ok(table.into_iter().map(|(name, value)| (name, plain(value))).collect())
+            }
+            Some(other) => Err(self.wrong(name, &other, "{ name = value, … }")),
+        }
+    }
+
+    pub(super) fn finish(self) -> Result<()> {
         match self.table.keys().next() {
             None => Ok(()),
             Some(name) => Err(Error::bad_value(format!("{}: there is no '{name}'", self.at))),
@@ -176,6 +207,26 @@ impl Reader {
 }
 
 impl Plan {
+    /// The numbers of client processes, and of threads of each, that are measured.
+    pub fn numbers(&self) -> Vec<(usize, usize)> {
+        let threads = |processes| self.threads.iter().map(move |threads| (processes, *threads));
+        self.processes.iter().copied().flat_map(threads).collect()
+    }
+
+    /// What tells these numbers from the others of the plan, if there are others.
+    pub fn numbers_text(&self, (processes, threads): (usize, usize)) -> Option<String> {
+        let text = |count: usize, one: &str, more: &str| {
+            format!("{count} {}", if count == 1 { one } else { more })
+        };
+        let threads = (self.threads.len() > 1).then(|| text(threads, "thread", "threads"));
+        let processes = (self.processes.len() > 1 || processes > 1)
+            .then(|| text(processes, "process", "processes"));
+        match (processes, threads) {
+            (Some(processes), Some(threads)) => Some(format!("{processes} of {threads}")),
+            (processes, threads) => processes.or(threads),
+        }
+    }
+
     /// Reads a run file. Workload files that it names lie where it lies.
     pub fn load(path: &Path) -> Result<Plan> {
         let shown = path.display();
@@ -194,7 +245,8 @@ impl Plan {
         let plan = Plan {
             name: reader.text("name")?.unwrap_or_else(|| name.to_owned()),
             rounds: reader.whole("rounds", 3, 1, ROUNDS_MAX)? as usize,
-            threads: threads(&mut reader)?,
+            threads: reader.counts("threads", THREADS_MAX)?,
+            processes: reader.counts("processes", PROCESSES_MAX)?,
             warm_up: reader.seconds("warmUpSeconds", 1.0, 0.0)?,
             measure: reader.seconds("seconds", 5.0, 0.001)?,
             seed: reader.whole("seed", 1, 0, i64::MAX)? as u64,
@@ -210,20 +262,6 @@ impl Plan {
         distinct(&at, "workload", plan.workloads.iter().map(|workload| &workload.label))?;
         Ok(plan)
     }
-}
-
-fn threads(reader: &mut Reader) -> Result<Vec<usize>> {
-    let right = format!("a number of threads from 1 to {THREADS_MAX}, or a list of such");
-    let count = |value: &Value| {
-        value.as_integer().filter(|count| (1..=THREADS_MAX).contains(count)).map(|n| n as usize)
-    };
-    let value = reader.table.remove("threads").unwrap_or(Value::Integer(1));
-    let counts: Option<Vec<usize>> = match &value {
-        Value::Array(counts) => counts.iter().map(count).collect(),
-        one => count(one).map(|count| vec![count]),
-    };
-    let counts = counts.filter(|counts| !counts.is_empty());
-    counts.ok_or_else(|| reader.wrong("threads", &value, &right))
 }
 
 fn server(mut reader: Reader) -> Result<Server> {
@@ -274,12 +312,8 @@ fn workload(mut reader: Reader, within: &Path) -> Result<Workload> {
         (None, Some(file)) => (properties_of(&within.join(&file), &at)?, file),
         (None, None) => (Properties::new(), "workload".to_owned()),
     };
-    match reader.table.remove("properties") {
-        None => {}
-        Some(Value::Table(table)) => {
-            table.into_iter().for_each(|(name, value)| properties.set(name, plain(value)));
-        }
-        Some(other) => return Err(reader.wrong("properties", &other, "{ name = value, … }")),
+    for (name, value) in reader.pairs("properties")? {
+        properties.set(name, value);
     }
     let placed = |why: Error| Error::bad_value(format!("{at}: {}", why.message()));
     let settings = Settings::of(&properties).map_err(placed)?;
@@ -332,6 +366,7 @@ mod tests {
         name = "both"
         rounds = 2
         threads = [1, 8]
+        processes = 2
         warmUpSeconds = 0
         seconds = 0.5
         [[server]]
@@ -355,7 +390,7 @@ mod tests {
     fn a_run_file_is_an_experiment() {
         let plan = parse(WHOLE).unwrap();
         assert_eq!((plan.name.as_str(), plan.rounds, plan.seed), ("both", 2, 1));
-        assert_eq!(plan.threads, [1, 8]);
+        assert_eq!((&plan.threads[..], &plan.processes[..]), (&[1, 8][..], &[2][..]));
         assert_eq!((plan.warm_up, plan.measure), (Duration::ZERO, Duration::from_millis(500)));
         let [tcp, any] = &plan.servers[..] else { panic!() };
         assert_eq!((tcp.label.as_str(), any.label.as_str()), ("TCP", "mongodb://h:1"));
@@ -378,6 +413,7 @@ mod tests {
             ("rounds = 2", "round = 2", "'x.toml': there is no 'round'"),
             ("[1, 8]", "[]", "'threads' is []"),
             ("[1, 8]", "'8'", "a number of threads"),
+            ("processes = 2", "processes = [2, 0]", "a number of processes from 1 to 256"),
             ("seconds = 0.5", "seconds = -1", "'seconds' is -1"),
             ("mongodb://h:1/?rdma=off", "h:1", "'x.toml', server 1: invalid connection string"),
             ("\"standalone\"", "\"ring\"", "'topology' is \"ring\", but has to be standalone"),

@@ -7,7 +7,7 @@
 //! | `name`, `rounds`, `seed`, `warmUpSeconds`, `seconds`, `stopped` | of the run; `stopped`: before its end |
 //! | `servers` | `label`, `uri`, and what was found: `transport`, `topology`, `version`, `engine`, `medium`, `memoryLimitMB` |
 //! | `workloads` | `label`, `target`, `properties` |
-//! | `rows` | a row for each workload, number of threads and server: `workload`, `threads`, `server`, `rounds` |
+//! | `rows` | a row for each workload, number of client processes, number of threads of each, and server: `workload`, `processes`, `threads`, `server`, `rounds` |
 //! | `rows.rounds` | `seconds`, `operations`, `errors`, `operationsPerSecond`, `serverCpuMicros`, `clientCpuMicros` (of an operation), `wrong` (some of the wrong replies), `kinds` |
 //! | `rows.rounds.kinds` | by YCSB's names: `count`, `errors`, `meanMicros`, `p50Micros`, `p95Micros`, `p99Micros`, `p999Micros`, `maxMicros`, with a pace the same in `intended` |
 
@@ -105,6 +105,7 @@ pub fn document(plan: &Plan, run: &Run, about: &[(&str, String)]) -> DocBuf {
             let mut entry = rows.document();
             let [workload, server] = labels(plan, row);
             entry.put("workload", workload);
+            entry.put("processes", row.case.processes as i32);
             entry.put("threads", row.case.threads as i32);
             entry.put("server", server);
             let mut rounds = entry.array("rounds");
@@ -149,10 +150,11 @@ pub(super) fn median(mut of: Vec<f64>) -> f64 {
 }
 
 /// The report as a table: a line for each case and kind of operation, medians of the rounds, and the ratio to
-/// the first server: the median of the rounds' own ratios.
+/// the first server: the median of the rounds' own ratios. CPU times are an operation's, of whatever kind.
 pub fn table(plan: &Plan, run: &Run) -> String {
     let head = [
         "workload",
+        "processes",
         "threads",
         "server",
         "op/s",
@@ -166,13 +168,11 @@ pub fn table(plan: &Plan, run: &Run) -> String {
         "p50 due",
         "p99 due",
         "server CPU us",
+        "client",
     ];
     let mut lines = vec![head.map(str::to_owned).to_vec()];
     for row in &run.rows {
-        let first = run.rows.iter().find(|one| {
-            (one.case.workload, one.case.threads, one.case.server)
-                == (row.case.workload, row.case.threads, 0)
-        });
+        let first = run.rows.iter().find(|one| one.case == row.case.of_first_server());
         for (at, kind) in KINDS.iter().enumerate() {
             let counted: Vec<&Counted> =
                 row.rounds.iter().filter_map(|figures| figures.kinds.get(at)).collect();
@@ -182,7 +182,13 @@ pub fn table(plan: &Plan, run: &Run) -> String {
             lines.push(line(plan, row, first, kind_name(*kind), &counted));
         }
     }
-    aligned(&lines, &[0, 2, 5])
+    let mut left = [0, 3, 6];
+    // Where there is one process always, nobody asks how many.
+    if plan.processes.iter().all(|processes| *processes == 1) {
+        lines.iter_mut().for_each(|line| drop(line.remove(1)));
+        left = [0, 2, 5];
+    }
+    aligned(&lines, &left)
 }
 
 fn line(
@@ -207,8 +213,10 @@ fn line(
     });
     let cpu: Option<Vec<f64>> =
         row.rounds.iter().map(|one| one.server_cpu.map(|cpu| a_piece(cpu, one))).collect();
+    let own = row.rounds.iter().map(|one| a_piece(one.client_cpu, one));
     vec![
         workload.to_owned(),
+        row.case.processes.to_string(),
         row.case.threads.to_string(),
         server.to_owned(),
         format!("{:.0}", median(row.rounds.iter().map(Figures::per_s).collect())),
@@ -222,5 +230,6 @@ fn line(
         due(0.5),
         due(0.99),
         cpu.map_or("-".to_owned(), |cpu| format!("{:.1}", median(cpu))),
+        format!("{:.1}", median(own.collect())),
     ]
 }

@@ -8,8 +8,10 @@ use super::failed;
 use super::observe::{Observed, observe};
 use super::phase::{Figures, Measurement, load};
 use super::plan::{Plan, Workload};
+use super::processes::Program;
 use crate::workload::CoreWorkload;
 use kauri_base::Result;
+use kauri_transport::monotonic_ns;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -47,10 +49,24 @@ pub enum Progress<'p> {
 pub struct Case {
     /// The workload's place.
     pub workload: usize,
-    /// The number of threads.
+    /// The number of client processes.
+    pub processes: usize,
+    /// The number of threads of each.
     pub threads: usize,
     /// The server's place.
     pub server: usize,
+}
+
+impl Case {
+    /// Client processes, and threads of each.
+    pub fn numbers(&self) -> (usize, usize) {
+        (self.processes, self.threads)
+    }
+
+    /// The first server's of the same workload and numbers.
+    pub fn of_first_server(&self) -> Case {
+        Case { server: 0, ..self.clone() }
+    }
 }
 
 /// A case and its measurements, round by round.
@@ -92,20 +108,27 @@ fn same_servers(observed: &[Observed]) -> Vec<usize> {
     (0..observed.len()).map(first).collect()
 }
 
-/// Runs it all. Ends early, with what there is, when `stop` is set.
-pub fn run(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run> {
+/// Runs it all; client processes beside this one are `program`. Ends early, with what there is, when `stop` is
+/// set.
+pub fn run(
+    plan: &Plan,
+    program: &Program,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Run> {
     let observed = look_at_all(plan)?;
     let same = same_servers(&observed);
     let mut rows = Vec::new();
     for (place, workload) in plan.workloads.iter().enumerate() {
         let loaded = filled(plan, workload, &same, stop, progress)?;
-        for &threads in &plan.threads {
+        for (processes, threads) in plan.numbers() {
             let cases = (0..plan.servers.len()).map(|server| Row {
-                case: Case { workload: place, threads, server },
+                case: Case { workload: place, processes, threads, server },
                 rounds: Vec::new(),
             });
             let mut cases: Vec<Row> = cases.collect();
-            take_turns(plan, &observed, &loaded, &mut cases, stop, progress)?;
+            let servers = Servers { program, observed: &observed, loaded: &loaded };
+            take_turns(plan, &servers, &mut cases, stop, progress)?;
             rows.extend(cases);
         }
     }
@@ -163,10 +186,16 @@ fn caught<T>(f: impl FnOnce() -> T) -> std::thread::Result<T> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
 }
 
+/// By the plan's servers: what was found, and what is asked; and what asks.
+struct Servers<'s> {
+    program: &'s Program,
+    observed: &'s [Observed],
+    loaded: &'s [Arc<CoreWorkload>],
+}
+
 fn take_turns(
     plan: &Plan,
-    observed: &[Observed],
-    loaded: &[Arc<CoreWorkload>],
+    servers: &Servers<'_>,
     cases: &mut [Row],
     stop: &AtomicBool,
     progress: &mut dyn FnMut(Progress<'_>),
@@ -183,8 +212,8 @@ fn take_turns(
             let place = row.case.server;
             let (Some(server), Some(found), Some(asked), Some(workload)) = (
                 plan.servers.get(place),
-                observed.get(place),
-                loaded.get(place),
+                servers.observed.get(place),
+                servers.loaded.get(place),
                 plan.workloads.get(row.case.workload),
             ) else {
                 return Err(failed("the run", "a case that is not in the plan"));
@@ -195,12 +224,17 @@ fn take_turns(
                 transport: &found.transport,
                 workload: asked,
                 threads: row.case.threads,
+                processes: row.case.processes,
+                process: 0,
                 target: workload.target,
                 warm_up: plan.warm_up,
                 measure: plan.measure,
                 seed: plan.seed.wrapping_add(round as u64 + 1),
             };
-            let figures = measurement.run(stop)?;
+            let figures = match row.case.processes {
+                1 => measurement.run(stop, || Ok(monotonic_ns()))?,
+                _ => measurement.run_apart(servers.program, &workload.properties, stop)?,
+            };
             progress(Progress::Measured { case: &row.case, round, figures: &figures });
             row.rounds.push(figures);
         }

@@ -83,10 +83,36 @@ pub enum Phase {
     Transactions,
 }
 
+/// Which of several processes this is that perform a workload together.
+///
+/// Each counts the records that it inserts by itself, one after the other from `inserts_from` on, and their keys
+/// are those of every `of`th number: two processes never insert the same, and none chooses a record of another's
+/// that may not be there yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Of the processes, the first being 0.
+    pub number: u32,
+    /// How many there are.
+    pub of: u32,
+    /// The first number that is not there yet.
+    pub inserts_from: i64,
+}
+
+impl Part {
+    /// The number of a record, by which its key is made, where this process counts `record`.
+    pub fn number_of(&self, record: i64) -> i64 {
+        match record - self.inserts_from {
+            ..0 => record,
+            own => self.inserts_from + own * i64::from(self.of) + i64::from(self.number),
+        }
+    }
+}
+
 /// What the threads of a run share.
 #[derive(Debug)]
 pub struct CoreWorkload {
     settings: Settings,
+    part: Part,
     to_load: Counter,
     inserts: AcknowledgedCounter,
     sequence: Sequential,
@@ -99,10 +125,17 @@ pub struct CoreWorkload {
 impl CoreWorkload {
     /// Of these settings.
     pub fn new(settings: Settings) -> CoreWorkload {
+        let whole = Part { number: 0, of: 1, inserts_from: settings.records };
+        CoreWorkload::part(settings, whole)
+    }
+
+    /// One process's part of it.
+    pub fn part(settings: Settings, part: Part) -> CoreWorkload {
         let last = settings.insert_start + settings.insert_count - 1;
         CoreWorkload {
+            part,
             to_load: Counter::new(settings.insert_start),
-            inserts: AcknowledgedCounter::new(settings.records),
+            inserts: AcknowledgedCounter::new(part.inserts_from),
             sequence: Sequential::new(settings.insert_start, last),
             choice: key_choice(&settings),
             drawn: AtomicU64::new(0),
@@ -171,6 +204,17 @@ impl CoreWorkload {
         self.inserts.newest()
     }
 
+    /// The number of the record that is inserted next.
+    pub fn next_insert(&self) -> i64 {
+        self.inserts.upcoming()
+    }
+
+    /// Says that other processes have inserted all records below this one. Never while an insert is drawn and
+    /// not acknowledged.
+    pub fn insert_from(&self, record: i64) {
+        self.inserts.go_on_at(record);
+    }
+
     /// Says how long the run has taken so far. Only a hot set that moves with time asks for it.
     pub fn set_elapsed(&self, elapsed: Duration) {
         let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
@@ -179,12 +223,12 @@ impl CoreWorkload {
 
     /// A record's key.
     pub fn key(&self, record: i64) -> String {
-        self.settings.keys.name(record)
+        self.settings.keys.name(self.part.number_of(record))
     }
 
     /// Appends a record's key.
     pub fn append_key(&self, record: i64, out: &mut String) {
-        self.settings.keys.append(record, out);
+        self.settings.keys.append(self.part.number_of(record), out);
     }
 
     /// Appends the value that this field of this key has, where values can be verified.
@@ -325,7 +369,9 @@ impl<R: Random> Stream<R> {
                 KeyChoice::Latest(latest) => latest.next(workload.newest(), random),
                 KeyChoice::Hotspot(hotspot) => hotspot.next(random),
                 KeyChoice::MovingHotspot(moving) => {
-                    let drawn = workload.drawn.fetch_add(1, Ordering::Relaxed);
+                    // The other processes perform as many, as far as is known here.
+                    let drawn =
+                        workload.drawn.fetch_add(workload.part.of.into(), Ordering::Relaxed);
                     let elapsed = Duration::from_nanos(workload.elapsed_ns.load(Ordering::Relaxed));
                     moving.next(drawn, elapsed, random)
                 }

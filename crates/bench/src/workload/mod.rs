@@ -25,7 +25,7 @@ pub mod random;
 pub mod record;
 pub mod settings;
 
-pub use self::core::{CoreWorkload, Fields, Operation, Phase, Stream, Values};
+pub use self::core::{CoreWorkload, Fields, Operation, Part, Phase, Stream, Values};
 pub use generator::KeyChoice;
 pub use presets::Preset;
 pub use properties::Properties;

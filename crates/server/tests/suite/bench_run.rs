@@ -3,6 +3,7 @@
 //! anything was is not looked at.
 
 use crate::rig::{self, Server, eventually};
+use kauri_bench::workload::record::{InsertOrder, KeyNames};
 use kauri_bson::{Value as Bson, doc};
 use kauri_client::Connection;
 use serde_yaml_ng::Value;
@@ -163,6 +164,129 @@ fn workloads_run_in_turns_over_two_transports() {
     }
     let mode = |word: &str| told(&output).lines().filter(|line| line.contains(word)).count();
     assert_eq!(mode("has 300 records"), 2, "each workload is loaded once: {}", told(&output));
+}
+
+fn stopped_process(pid: &str) -> bool {
+    // What nobody has waited for yet stays as a zombie.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
+fn children(pid: u32) -> Vec<String> {
+    let all = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().file_name());
+    all.filter_map(|name| name.into_string().ok())
+        .filter(|name| {
+            let stat = std::fs::read_to_string(format!("/proc/{name}/stat")).unwrap_or_default();
+            let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+            rest.split(' ').nth(1) == Some(&pid.to_string())
+        })
+        .collect()
+}
+
+#[test]
+fn several_processes_insert_what_the_next_ones_find() {
+    let server = Server::start("bench-processes", &[]);
+    let place = Place::new("processes");
+    let common = "recordcount = 200, fieldcount = 2, fieldlength = 30, dataintegrity = true, \
+                  readproportion = 0.5, updateproportion = 0, insertproportion = 0.5, \
+                  requestdistribution = 'latest'";
+    let file = format!(
+        "rounds = 2\nthreads = [1, 2]\nprocesses = [1, 2, 3]\nwarmUpSeconds = 0.05\nseconds = 0.2\n{}\
+         [[workload]]\nlabel = 'D'\nproperties = {{ {common} }}\n\
+         [[workload]]\nlabel = 'paced'\ntarget = 300\nproperties = {{ {common} }}\n",
+        servers(&server)
+    );
+    let output = place.bench(&file).output().unwrap();
+    // Each reads what it has chosen, of what is there: were one inserted twice or left out, a reply would tell.
+    assert!(output.status.success(), "{}", told(&output));
+    let words = told(&output);
+    assert!(words.contains("3 processes of 2 threads, round 2 of 2: rings"), "{words}");
+    assert!(words.contains("processes  threads"), "{words}");
+    let figures = place.figures();
+    let rows = list(&figures, "rows");
+    let cases: Vec<_> = rows.iter().map(|row| number(row, "processes") as usize).collect();
+    assert_eq!(cases, [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3].repeat(2));
+    let mut inserted = 0;
+    for row in rows {
+        let paced = text(row, "workload") == "paced";
+        for round in list(row, "rounds") {
+            assert_eq!(number(round, "errors"), 0.0);
+            let operations = number(round, "operations");
+            assert!(operations > 0.0 && number(round, "seconds") > 0.1, "{round:?}");
+            // All threads of all processes together, in 0.25 s.
+            assert!(!paced || operations <= 75.0, "{round:?}");
+            let inserts = round.get("kinds").and_then(|kinds| kinds.get("INSERT"));
+            inserted +=
+                if paced { inserts.map_or(0.0, |one| number(one, "count")) as i64 } else { 0 };
+        }
+    }
+    // The last workload's: all keys of the numbers up to some, and no others.
+    let mut connection = server.connect("");
+    let count = records(&mut connection);
+    assert!(count >= 200 + inserted, "{count} records, {inserted} inserted");
+    let names = KeyNames { order: InsertOrder::Hashed, digits_min: 1 };
+    for record in 0..count {
+        let find = doc! { "count" => "usertable", "query" => doc! { "_id" => names.name(record) } };
+        let found = connection.command("ycsb", &find).unwrap();
+        assert_eq!(found.as_doc().value("n").to_i64_saturating(), Some(1), "record {record}");
+    }
+    let compared = rig::kauri()
+        .args(["bench", "compare", "run.json", "--labels", "socket,rings"])
+        .current_dir(&place.0)
+        .output()
+        .unwrap();
+    // One for each case: two of workloads, six of numbers, with its figures.
+    assert!(told(&compared).contains("figures have fewer than 5 rounds"), "{}", told(&compared));
+}
+
+#[test]
+fn a_process_that_fails_ends_the_run_with_its_words() {
+    let server = Server::start("bench-lost", &[]);
+    let place = Place::new("lost");
+    let file = format!(
+        "rounds = 1\nprocesses = 2\nwarmUpSeconds = 0\nseconds = 3600\n{}\
+         [[workload]]\npreset = 'C'\nproperties = {{ recordcount = 10 }}\n",
+        servers(&server)
+    );
+    let mut bench = place.bench(&file);
+    let child = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("both are there", || children(child.id()).len() == 2);
+    let clients = children(child.id());
+    drop(server);
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    assert!(told(&output).contains("a client process: the connection: "), "{}", told(&output));
+    assert!(clients.iter().all(|client| stopped_process(client)), "{clients:?}");
+}
+
+#[test]
+fn processes_stop_with_what_there_is_and_never_outlive_the_run() {
+    let server = Server::start("bench-orphans", &[]);
+    let place = Place::new("orphans");
+    let file = format!(
+        "rounds = 1\nprocesses = 2\nwarmUpSeconds = 0\nseconds = 3600\n{}\
+         [[workload]]\npreset = 'C'\nproperties = {{ recordcount = 10 }}\n",
+        servers(&server)
+    );
+    for signal in ["-INT", "-KILL"] {
+        let mut child = place.bench(&file).stderr(Stdio::piped()).spawn().unwrap();
+        let busy = || server.status("opcounters.query");
+        let before = busy();
+        eventually("both are there, and at work", || {
+            children(child.id()).len() == 2 && busy() > before + 100
+        });
+        let clients = children(child.id());
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        let status = child.wait().unwrap();
+        assert_eq!(status.success(), signal == "-INT");
+        eventually("none is left", || clients.iter().all(|client| stopped_process(client)));
+    }
+    let figures = place.figures();
+    assert_eq!(figures.get("stopped").and_then(Value::as_bool), Some(true));
+    let rows = list(&figures, "rows");
+    let first = list(&rows[0], "rounds").first().unwrap();
+    assert!(number(first, "operations") > 100.0 && number(first, "clientCpuMicros") >= 0.0);
 }
 
 #[test]

@@ -159,7 +159,7 @@ impl Raw {
     /// What answers the request that ends with these bytes.
     fn answered(&mut self, bytes: &[u8]) -> (SharedEnd, [u8; 8]) {
         self.send(bytes);
-        let (mut bytes, mut beside) = ([0; 4096], Vec::new());
+        let (mut bytes, mut beside) = (Vec::with_capacity(4096), Vec::new());
         let fd = self.socket.as_fd();
         let received = sys::receive_with_descriptors(fd, &mut bytes, &mut beside).unwrap();
         let (_, message) = kauri_wire::Message::parse(&bytes[..received]).unwrap();

@@ -8,7 +8,7 @@
 //! then what it wrote; from one that doesn't come some bytes or others, and no harm. The file is sealed against shrinking, so no access can fault.
 #![allow(unsafe_code)]
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -211,17 +211,19 @@ pub fn send_with_descriptors(
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Receives bytes, and whatever descriptors come beside them. Waits as the socket does.
+/// Receives bytes into the part of `buffer` that lies between its length and its capacity, makes what came part
+/// of it, and takes whatever descriptors come beside them. Waits as the socket does.
 pub fn receive_with_descriptors(
     socket: BorrowedFd<'_>,
-    bytes: &mut [u8],
+    buffer: &mut Vec<u8>,
     descriptors: &mut Vec<OwnedFd>,
 ) -> io::Result<usize> {
     let mut control = Control([0; 64]);
-    let mut slice = IoSliceMut::new(bytes);
+    let spare = buffer.spare_capacity_mut();
+    let mut slice = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: spare.len() };
     // SAFETY: all zero is a valid msghdr.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = (&raw mut slice).cast();
+    message.msg_iov = &raw mut slice;
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut control).cast();
     message.msg_controllen = size_of::<Control>() as _;
@@ -229,6 +231,9 @@ pub fn receive_with_descriptors(
     let received =
         unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
     let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    let filled = buffer.len() + received;
+    // SAFETY: `received` is at most the spare capacity, and those bytes were just written.
+    unsafe { buffer.set_len(filled) };
     // SAFETY: the kernel has filled the control buffer; the macros walk within the length that it gave,
     // and each descriptor in it has just been given to us alone.
     unsafe {

@@ -79,6 +79,19 @@ impl AcknowledgedCounter {
         self.counter.next()
     }
 
+    /// The one that comes next.
+    pub fn upcoming(&self) -> i64 {
+        self.counter.last() + 1
+    }
+
+    /// Says that all below this number are there, and that it is the next one; somebody else has counted.
+    /// Never while a number is drawn and not acknowledged.
+    pub fn go_on_at(&self, next: i64) {
+        let _ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        self.counter.0.store(next, Ordering::Relaxed);
+        self.newest.store(next - 1, Ordering::Release);
+    }
+
     /// The highest number up to which all are acknowledged.
     pub fn newest(&self) -> i64 {
         self.newest.load(Ordering::Acquire)
@@ -154,6 +167,21 @@ mod tests {
             counter.acknowledge(number).expect("in order");
         }
         assert_eq!(counter.newest(), 3 * window - 1);
+    }
+
+    #[test]
+    fn it_goes_on_where_somebody_else_has_come_to() {
+        let counter = AcknowledgedCounter::new(0);
+        for number in 0..3 {
+            counter.acknowledge(counter.next()).expect("in order");
+            assert_eq!(counter.newest(), number);
+        }
+        counter.go_on_at(10);
+        assert_eq!((counter.newest(), counter.next(), counter.next()), (9, 10, 11));
+        counter.acknowledge(11).expect("within the window");
+        assert_eq!(counter.newest(), 9);
+        counter.acknowledge(10).expect("the one that was missing");
+        assert_eq!(counter.newest(), 11);
     }
 
     #[test]

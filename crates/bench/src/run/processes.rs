@@ -1,0 +1,321 @@
+//! One measurement by several client processes at once.
+//!
+//! Such a process is this program with a hidden command. It reads the length of an [`Order`] on a line of its own and
+//! the order, connects, and prints `ready`. `go` and a time of the monotonic clock, which all processes of a host
+//! have in common, let it begin then, and `stop` lets it end early. In the end it prints one line
+//! ([`super::order::told`]).
+//!
+//! Invariants: no process begins before all of them are connected, and all begin at one time. One that fails ends
+//! the measurement with its words. A process ends when its input does, whatever it waits for: so none outlives the
+//! program that has started it, however that ends. What some of them have inserted and others have not is inserted
+//! when the measurement is over: afterwards all numbers below [`CoreWorkload::next_insert`] have a record.
+//!
+//! It must not know which servers take turns.
+
+use super::failed;
+use super::order::{Order, parse_told, told};
+use super::phase::{Figures, Measurement};
+use super::subject::{Outcome, Subject};
+use crate::cpu::cpu_time;
+use crate::workload::{CoreWorkload, Part, Properties, Settings};
+use kauri_base::Result;
+use kauri_transport::monotonic_ns;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::time::Duration;
+
+/// From the word to begin to the beginning: the last one has to have heard it.
+const START_AHEAD: Duration = Duration::from_millis(20);
+/// How often is looked whether one has failed, or all are to stop.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How a client process is started.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// This program.
+    pub path: PathBuf,
+    /// Its command that calls [`serve`].
+    pub command: &'static str,
+}
+
+/// A client process, ended when it is dropped.
+struct Client {
+    label: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    /// Its last line, if that was read already.
+    said: Option<String>,
+}
+
+impl Client {
+    fn start(program: &Program, order: &Order) -> Result<Client> {
+        let lost = |why: io::Error| failed("a client process", why);
+        let mut child = Command::new(&program.path)
+            .arg(program.command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(lost)?;
+        let output = child.stdout.take().ok_or_else(|| failed("a client process", "no output"))?;
+        let (input, output) = (child.stdin.take(), BufReader::new(output));
+        let mut client = Client { label: order.label.clone(), child, input, output, said: None };
+        let text = order.to_text();
+        client.tell(&format!("{}\n{text}", text.len()));
+        Ok(client)
+    }
+
+    /// One that has gone hears nothing; what it said shows why.
+    fn tell(&mut self, text: &str) {
+        if let Some(input) = &mut self.input {
+            let _ = input.write_all(text.as_bytes()).and_then(|()| input.flush());
+        }
+    }
+
+    fn line(&mut self) -> Result<String> {
+        if let Some(said) = self.said.take() {
+            return Ok(said);
+        }
+        let mut line = String::new();
+        self.output.read_line(&mut line).map_err(|why| failed(&self.label, why))?;
+        Ok(line)
+    }
+
+    /// Waits until it is connected.
+    fn ready(&mut self) -> Result<()> {
+        let line = self.line()?;
+        if line.trim_end() == "ready" {
+            return Ok(());
+        }
+        self.outcome_of(&line).map(drop)
+    }
+
+    fn outcome_of(&self, line: &str) -> Result<(Figures, i64)> {
+        parse_told(&self.label, line)
+    }
+
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // After its last line there is nothing left to end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Measurement<'_> {
+    /// Makes it with processes of their own. `properties` are the workload's. Ends early, with what there is, when
+    /// `stop` is set.
+    pub fn run_apart(
+        &self,
+        program: &Program,
+        properties: &Properties,
+        stop: &AtomicBool,
+    ) -> Result<Figures> {
+        let inserts_from = self.workload.next_insert();
+        let mut clients = Vec::new();
+        for number in 0..self.processes {
+            // One after the other, so that every round spreads their connections alike.
+            let order = self.order(number, inserts_from, properties);
+            let mut client = Client::start(program, &order)?;
+            client.ready()?;
+            clients.push(client);
+        }
+        let begin_ns = monotonic_ns() + START_AHEAD.as_nanos() as u64;
+        clients.iter_mut().for_each(|client| client.tell(&format!("go {begin_ns}\n")));
+        let count_from_ns = begin_ns + self.warm_up.as_nanos() as u64;
+        wait(&mut clients, count_from_ns, stop)?;
+        let before = self.pid.and_then(cpu_time);
+        wait(&mut clients, count_from_ns + self.measure.as_nanos() as u64, stop)?;
+        let after = self.pid.and_then(cpu_time);
+        let server_cpu = after.zip(before).map(|(after, before)| after.saturating_sub(before));
+        let mut figures = Figures { server_cpu, ..Figures::default() };
+        let mut inserted = Vec::new();
+        for client in &mut clients {
+            let line = client.line()?;
+            let (counted, own) = client.outcome_of(&line)?;
+            figures.merge(&counted);
+            inserted.push(own);
+        }
+        self.level(inserts_from, &inserted)?;
+        Ok(figures)
+    }
+
+    fn order(&self, number: usize, inserts_from: i64, properties: &Properties) -> Order {
+        Order {
+            label: self.server.label.clone(),
+            uri: self.server.uri_text.clone(),
+            transport: self.transport.to_owned(),
+            properties: properties.clone(),
+            part: Part { number: number as u32, of: self.processes as u32, inserts_from },
+            threads: self.threads,
+            target: self.target,
+            warm_up: self.warm_up,
+            measure: self.measure,
+            seed: self.seed,
+        }
+    }
+
+    /// Inserts what the processes have left out between their records, of which each has inserted so many.
+    fn level(&self, inserts_from: i64, inserted: &[i64]) -> Result<()> {
+        let most = inserted.iter().copied().max().unwrap_or(0);
+        let mut left = left_out(inserts_from, inserted).peekable();
+        if left.peek().is_some() {
+            let (_, values) = self.workload.thread(self.seed, u64::MAX >> 1);
+            let mut subject = Subject::open(&self.server.uri, Arc::clone(self.workload), values)?;
+            while let Some(outcome) = subject.load(&mut left)? {
+                if let Outcome::Wrong(why) = outcome {
+                    return Err(failed(&self.server.label, why));
+                }
+            }
+        }
+        self.workload.insert_from(inserts_from + most * inserted.len() as i64);
+        Ok(())
+    }
+}
+
+/// The numbers below the highest one up to which all processes could have come that none has come to.
+fn left_out(inserts_from: i64, inserted: &[i64]) -> impl Iterator<Item = i64> + '_ {
+    let (of, most) = (inserted.len() as u32, inserted.iter().copied().max().unwrap_or(0));
+    inserted.iter().enumerate().flat_map(move |(number, own)| {
+        let part = Part { number: number as u32, of, inserts_from };
+        (*own..most).map(move |record| part.number_of(inserts_from + record))
+    })
+}
+
+/// Waits for this time, or until all are told to stop. Fails with the words of the first one that has ended.
+fn wait(clients: &mut [Client], until_ns: u64, stop: &AtomicBool) -> Result<()> {
+    loop {
+        let left = Duration::from_nanos(until_ns.saturating_sub(monotonic_ns()));
+        if left.is_zero() {
+            return Ok(());
+        }
+        if stop.load(Ordering::Relaxed) {
+            clients.iter_mut().for_each(|client| client.tell("stop\n"));
+            return Ok(());
+        }
+        for client in clients.iter_mut() {
+            if client.said.is_none() && client.has_ended() {
+                // It may be done: it looks at the clock by itself.
+                let line = client.line()?;
+                client.outcome_of(&line)?;
+                client.said = Some(line);
+            }
+        }
+        std::thread::sleep(left.min(LOOK));
+    }
+}
+
+/// A client process: carries out the order of its input, and tells what came of it.
+pub fn serve() -> Result<()> {
+    let outcome = carry_out();
+    let lost = |why: io::Error| failed("the output", why);
+    writeln!(io::stdout(), "{}", told(&outcome)).map_err(lost)
+}
+
+fn carry_out() -> Result<(Figures, i64)> {
+    let lost = |why: io::Error| failed("the input", why);
+    let mut input = BufReader::new(io::stdin());
+    let (mut line, mut text) = (String::new(), String::new());
+    input.read_line(&mut line).map_err(lost)?;
+    let bytes = line.trim_end().parse().map_err(|_| failed("the input", "no order"))?;
+    input.by_ref().take(bytes).read_to_string(&mut text).map_err(lost)?;
+    let order = Order::parse(&text)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (sender, begins) = mpsc::channel();
+    let told_to = Arc::clone(&stop);
+    std::thread::spawn(move || obey(input, &sender, &told_to));
+    let uri = order.uri.parse().map_err(|why: kauri_client::ClientError| failed("the URI", why))?;
+    let server = super::plan::Server {
+        label: order.label.clone(),
+        uri_text: order.uri.clone(),
+        uri,
+        expected: super::observe::Expected::default(),
+    };
+    let settings = Settings::of(&order.properties)?;
+    let workload = Arc::new(CoreWorkload::part(settings, order.part));
+    let measurement = Measurement {
+        server: &server,
+        pid: None,
+        transport: &order.transport,
+        workload: &workload,
+        threads: order.threads,
+        processes: order.part.of as usize,
+        process: order.part.number as usize,
+        target: order.target,
+        warm_up: order.warm_up,
+        measure: order.measure,
+        seed: order.seed,
+    };
+    let figures = measurement.run(&stop, || {
+        writeln!(io::stdout(), "ready").map_err(lost)?;
+        begins.recv().map_err(|why| failed("the input", why))
+    })?;
+    Ok((figures, workload.next_insert() - order.part.inserts_from))
+}
+
+/// Does what the input says, and ends the process with it.
+fn obey(input: impl BufRead, begins: &Sender<u64>, stop: &AtomicBool) {
+    for line in input.lines().map_while(io::Result::ok) {
+        match line.strip_prefix("go ").map(str::parse) {
+            // Whoever waited for it may have failed meanwhile.
+            Some(Ok(begin_ns)) => drop(begins.send(begin_ns)),
+            _ => stop.store(true, Ordering::Relaxed),
+        }
+    }
+    std::process::exit(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn processes_insert_in_turns_and_nothing_is_left_out() {
+        let inserted = [3, 0, 5];
+        let mut all = BTreeSet::new();
+        for (number, own) in inserted.iter().enumerate() {
+            let part = Part { number: number as u32, of: 3, inserts_from: 100 };
+            // What was there before is the same for all.
+            assert_eq!([0, 99].map(|record| part.number_of(record)), [0, 99]);
+            (100..100 + own).for_each(|record| assert!(all.insert(part.number_of(record))));
+        }
+        let left: Vec<i64> = left_out(100, &inserted).collect();
+        assert_eq!(left, [109, 112, 101, 104, 107, 110, 113]);
+        assert!(left.into_iter().all(|number| all.insert(number)), "inserted twice");
+        assert_eq!(all.into_iter().collect::<Vec<_>>(), (100..115).collect::<Vec<_>>());
+        assert_eq!(left_out(100, &[2, 2]).count() + left_out(100, &[]).count(), 0);
+    }
+
+    #[test]
+    fn a_part_chooses_what_is_there_and_its_own() {
+        let properties = [
+            ("recordcount", "10"),
+            ("insertproportion", "1"),
+            ("readproportion", "0"),
+            ("updateproportion", "0"),
+        ];
+        let settings = Settings::of(&Properties::of(&properties)).unwrap();
+        let part = Part { number: 1, of: 2, inserts_from: 20 };
+        let workload = Arc::new(CoreWorkload::part(settings, part));
+        assert_eq!((workload.newest(), workload.next_insert()), (19, 20));
+        let (mut stream, _) = workload.thread(1, 0);
+        let keys = [(); 3].map(|()| match stream.next_operation() {
+            crate::workload::Operation::Insert { record } => workload.key(record),
+            other => panic!("{other:?}"),
+        });
+        let whole = CoreWorkload::of(&Properties::of(&properties)).unwrap();
+        assert_eq!(keys, [21, 23, 25].map(|number| whole.key(number)));
+        assert_eq!(workload.key(19), whole.key(19));
+        assert_eq!(workload.next_insert(), 23);
+    }
+}

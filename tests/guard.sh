@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# scripts/guard finds a slowdown that is planted in find (tests/guard/slowdown.patch: a twentieth of a request's
+# time), by its counts and by its times, and nothing between a server and itself. Some ten minutes on a machine
+# with nothing else to do; `make test` has only what does not measure times.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+guard=$(realpath -m "${CARGO_TARGET_DIR:-target}")/guard
+mkdir -p "$guard"
+git worktree prune
+[ -e "$guard/tree/.git" ] || git worktree add --force --detach "$guard/tree" HEAD
+# Both servers come from one work tree: cargo looks at the times of its files.
+build() { # NAME
+  (cd "$guard/tree" && CARGO_TARGET_DIR=$guard/build cargo build --release --locked -p kauri-server)
+  cp "$guard/build/release/kauri" "$guard/kauri-$1"
+}
+head=$(git rev-parse HEAD)
+git -C "$guard/tree" checkout --quiet --force --detach "$head"
+build whole
+git -C "$guard/tree" apply "$root/tests/guard/slowdown.patch"
+build planted
+git -C "$guard/tree" checkout --quiet --force --detach "$head"
+expect() { # STATUS BEFORE AFTER WORDS…
+  local status=0 out wanted=$1 before=$2 after=$3
+  shift 3
+  out=$(scripts/guard --before "$guard/kauri-$before" --after "$guard/kauri-$after") || status=$?
+  echo "$out"
+  for words in "$@"; do
+    [ "$status" = "$wanted" ] && grep -q "$words" <<<"$out" || {
+      echo "guard: status $status, expected $wanted and '$words'" >&2
+      exit 1
+    }
+  done
+}
+expect 0 whole whole '^nothing has become worse'
+expect 1 whole planted '^worse: find: .* more instructions' '^worse: find: op/s, twice beyond noise'
+echo "guard: the planted slowdown was found"
