@@ -27,4 +27,4 @@ printf 'load\t%s\t4\t%s\t%s\n' "$pairs" "$(of inserts -n)" "$(of key)" >>"$sampl
 
 out=$("$compare" "$samples") || die "$out"
 sed '$d' <<<"$out"
-exactly 22416 "$(tail -1 <<<"$out")"
+exactly 22436 "$(tail -1 <<<"$out")"

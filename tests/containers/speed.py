@@ -170,6 +170,7 @@ def parsed():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--records", type=int, default=400)
+    parser.add_argument("--segment-mb", type=int, default=64, help="of the servers' logs: smaller where there is little room")
     parser.add_argument("--json", type=pathlib.Path, help="keeps the figures of `kauri bench run` there")
     return parser.parse_args()
 
@@ -181,6 +182,7 @@ def main(arguments):
         after.callback(shutil.rmtree, directory, ignore_errors=True)
         directory.chmod(0o755)
         options = ["--bind_ip", f"127.0.0.1,{RDMA_ADDRESS}", "--rdma", "require"] if RDMA_ADDRESS else []
+        options += ["--segmentSizeMB", str(arguments.segment_mb)]
         servers, limited = [], {}
         found = places(arguments, directory, after)
         for label, way, limit in found:

@@ -1,9 +1,10 @@
 //! `kauri bench run`: an experiment that a run file describes, on servers that run already.
 
 use crate::machine;
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bench::plots;
+use kauri_bench::run::flags::Flags;
 use kauri_bench::run::plan::Plan;
 use kauri_bench::run::processes::{self, Program};
 use kauri_bench::run::rounds::{self, Progress, Run};
@@ -11,6 +12,45 @@ use kauri_bench::run::{page, report};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// Flags, what run files call them, and their help.
+const FLAGS: [(&str, &str, &str); 6] = [
+    (
+        "threads",
+        "threads",
+        "threads of a process, or several numbers of them, separated by commas [default: 1]",
+    ),
+    ("processes", "processes", "client processes, or several numbers of them [default: 1]"),
+    ("rounds", "rounds", "times that each server is measured [default: 3]"),
+    ("seconds", "seconds", "of each measurement [default: 5]"),
+    ("warm-up-seconds", "warmUpSeconds", "before each, that don't count [default: 1]"),
+    ("seed", "seed", "of random numbers [default: 1]"),
+];
+
+/// Those that are not numbers of the whole run.
+const MORE_FLAGS: [&str; 4] = ["uri", "workload", "property", "target"];
+
+fn several(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).action(ArgAction::Append).help(help)
+}
+
+/// The experiment that flags describe.
+fn plan_of_flags(matches: &ArgMatches) -> Result<Plan> {
+    let all = |name: &str| {
+        matches.get_many::<String>(name).map(|all| all.cloned().collect()).unwrap_or_default()
+    };
+    let given = |(flag, name, _): (&str, &'static str, &str)| {
+        Some((name, matches.get_one::<String>(flag)?.clone()))
+    };
+    let flags = Flags {
+        uris: all("uri"),
+        workloads: all("workload"),
+        properties: all("property"),
+        target: matches.get_one("target").copied(),
+        numbers: FLAGS.into_iter().filter_map(given).collect(),
+    };
+    Plan::of_table("the command line", flags.table()?, Path::new(""))
+}
 
 /// The command line's form.
 pub fn command() -> Command {
@@ -21,9 +61,28 @@ pub fn command() -> Command {
              workloads by YCSB's properties, client processes, threads, rounds. Servers take turns in every round. What the \
              file says of a server's transport, topology, engine and medium has to be what is found there. \
              Each workload's collection, ycsb.usertable if it names no other, is dropped and filled anew. \
-             Ctrl-C ends it with the results so far.",
+             Ctrl-C ends it with the results so far. Without a run file flags say the same: kauri bench run --uri \
+             mongodb://127.0.0.1:27017/?sharedMemory=off --uri mongodb://127.0.0.1:27018 --workload B --property \
+             recordcount=10000 --threads 1,8",
         )
-        .arg(Arg::new("file").required(true).value_name("FILE").help("the run file"))
+        .arg(
+            Arg::new("file")
+                .required_unless_present("uri")
+                .conflicts_with_all(FLAGS.map(|flag| flag.0).into_iter().chain(MORE_FLAGS))
+                .value_name("FILE")
+                .help("the run file"),
+        )
+        .arg(several("uri", "URI", "a server's connection string; may be repeated"))
+        .arg(several("workload", "LETTER", "of A to F; may be repeated [default: A]"))
+        .arg(several("property", "NAME=VALUE", "a property of YCSB's, for all workloads; may be repeated"))
+        .arg(
+            Arg::new("target")
+                .long("target")
+                .value_name("N")
+                .value_parser(clap::value_parser!(f64))
+                .help("operations a second of all threads together [default: as many as there can be]"),
+        )
+        .args(FLAGS.map(|(name, _, help)| Arg::new(name).long(name).value_name("N").help(help)))
         .arg(Arg::new("json").long("json").value_name("FILE").help("writes all figures there"))
         .arg(
             Arg::new("html")
@@ -58,7 +117,10 @@ pub fn run_client() -> Result<()> {
 /// Runs it and prints what came of it.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let plan = Plan::load(Path::new(&text("file").unwrap_or_default()))?;
+    let plan = match text("file") {
+        Some(file) => Plan::load(Path::new(&file))?,
+        None => plan_of_flags(matches)?,
+    };
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The second one ends it at once, whatever it waits for.

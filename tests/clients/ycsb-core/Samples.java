@@ -396,6 +396,27 @@ public class Samples {
   }
 
   /** Each argument is a workload's properties: a=b,c=d. */
+  /** What YCSB's measurements say of latencies: its histograms have three digits. */
+  static void latencies() {
+    Random random = new Random(7);
+    for (int sample = 0; sample < 20; sample++) {
+      org.HdrHistogram.Histogram histogram = new org.HdrHistogram.Histogram(3);
+      StringBuilder values = new StringBuilder();
+      for (int n = 0; n < 1 + sample * 97; n++) {
+        // Of all sizes up to an hour, in nanoseconds.
+        long value = (long) Math.exp(random.nextDouble() * Math.log(3.6e12));
+        histogram.recordValue(value);
+        values.append(values.length() == 0 ? "" : " ").append(value);
+      }
+      StringBuilder percentiles = new StringBuilder();
+      for (double percent : new double[] {1, 10, 50, 90, 95, 99, 99.9, 99.99}) {
+        long value = histogram.getValueAtPercentile(percent);
+        percentiles.append(percentiles.length() == 0 ? "" : " ").append(percent / 100).append(':').append(value);
+      }
+      say("latencies", values, percentiles);
+    }
+  }
+
   public static void main(String[] presets) throws Exception {
     seed = Thread.class.getDeclaredField("threadLocalRandomSeed");
     seed.setAccessible(true);
@@ -407,6 +428,7 @@ public class Samples {
     facts();
     sums();
     files();
+    latencies();
     generators();
     for (String pairs : presets) {
       replay(pairs);

@@ -2,6 +2,7 @@
 
 use super::java::Machine;
 use super::{Finding, Wrong, properties};
+use kauri_bench::histogram::Histogram;
 use kauri_bench::workload::generator::{
     SCRAMBLED_ITEM_COUNT, SCRAMBLED_ZETA, ZIPFIAN_CONSTANT, Zipfian, zeta,
 };
@@ -44,6 +45,27 @@ pub fn constant(name: &str, value: &str) -> Result<Finding, Wrong> {
 
 pub fn hash(number: &str, hash: &str) -> Result<Finding, Wrong> {
     same(&hash64(number.parse()?).to_string(), hash)
+}
+
+/// Percentiles of these values, each as its part of all and what the Java histogram says. Its buckets may say more
+/// than the longest of all, ours don't; and its version in YCSB rounds ranks to the nearest, where ours, like its own
+/// later ones, rounds up.
+pub fn latencies(values: &str, percentiles: &str) -> Result<Finding, Wrong> {
+    let mut histogram = Histogram::default();
+    for value in values.split(' ') {
+        histogram.record(value.parse()?);
+    }
+    for percentile in percentiles.split(' ') {
+        let (part, theirs) = percentile.split_once(':').ok_or("a percentile without a value")?;
+        let theirs = theirs.parse::<u64>()?.min(histogram.max_ns());
+        let count = histogram.count() as f64;
+        let rank = (part.parse::<f64>()? * count + 0.5).floor().max(1.0);
+        let ours = histogram.percentile_ns(rank / count);
+        if ours != theirs {
+            return Err(format!("at {part}: ours is {ours}, theirs {theirs}").into());
+        }
+    }
+    Ok(Finding::Equal)
 }
 
 fn workload(pairs: &str) -> Result<CoreWorkload, Wrong> {

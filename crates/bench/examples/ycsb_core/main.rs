@@ -68,6 +68,7 @@ fn compare(fields: &[&str], machine: &mut Option<Machine>) -> Result<Finding, Wr
         ["grown", from, to, zeta, eta] => facts::grown(from, to, zeta, eta),
         ["load", pairs, threads, shares, keys] => facts::load(pairs, threads, shares, keys),
         ["file", bytes, result] => facts::file(bytes, result),
+        ["latencies", values, percentiles] => facts::latencies(values, percentiles),
         ["replay", spec, seed, values] => {
             replay::generator(spec, known()?.at(seed.parse()?), values)
         }

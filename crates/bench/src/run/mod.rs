@@ -1,7 +1,7 @@
 //! Experiments that a run file describes: several servers, or several addresses of one, asked the same in
 //! turns.
 //!
-//! - [`plan`]: what the run file says;
+//! - [`plan`]: what the run file says; [`flags`]: the same from a command line;
 //! - [`observe`]: what is found of each server, and whether it is what was asked for;
 //! - [`subject`]: performs a workload's operations over one connection;
 //! - [`phase`]: loading, and one measurement: threads, their pace, what they count;
@@ -18,6 +18,7 @@
 //! must not know what servers are made of: any server that MongoDB's drivers can use can be measured.
 
 pub mod changes;
+pub mod flags;
 pub mod observe;
 pub mod order;
 pub mod page;

@@ -239,6 +239,11 @@ impl Plan {
     /// names lie `within`.
     pub fn parse(name: &str, text: &str, within: &Path) -> Result<Plan> {
         let table = text.parse().map_err(|why| Error::bad_value(format!("'{name}': {why}")))?;
+        Plan::of_table(name, table, within)
+    }
+
+    /// As [`Plan::parse`], of what the text says.
+    pub fn of_table(name: &str, table: Table, within: &Path) -> Result<Plan> {
         let mut reader = Reader::new(format!("'{name}'"), table);
         let servers = reader.tables("server")?;
         let workloads = reader.tables("workload")?;

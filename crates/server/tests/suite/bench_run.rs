@@ -332,6 +332,30 @@ fn a_server_that_is_not_as_the_file_says_is_not_touched() {
 }
 
 #[test]
+fn flags_do_without_a_file() {
+    let server = Server::start("bench-flags", &[]);
+    let place = Place::new("flags");
+    let socket = server.socket().display().to_string().replace('/', "%2F");
+    let run = |more: &[&str]| {
+        let mut kauri = rig::kauri();
+        kauri.args(["bench", "run", "--uri", &format!("mongodb://{socket}/?sharedMemory=off")]);
+        kauri.args(["--seconds", "0.1", "--warm-up-seconds", "0", "--rounds", "2"]).args(more);
+        kauri.arg("--json").arg(place.0.join("run.json")).output().unwrap()
+    };
+    let output = run(&["--workload", "C", "--property", "recordcount=50", "--threads", "1,2"]);
+    assert!(output.status.success(), "{}", told(&output));
+    let figures = place.figures();
+    let rows = list(&figures, "rows");
+    let cases: Vec<_> =
+        rows.iter().map(|row| (text(row, "workload"), number(row, "threads") as usize)).collect();
+    assert_eq!(cases, [("C", 1), ("C", 2)]);
+    assert!(rows.iter().all(|row| list(row, "rounds").len() == 2));
+    assert_eq!(records(&mut server.connect("")), 50);
+    assert!(told(&run(&["--workload", "X"])).contains("a letter from A to F"));
+    assert!(told(&run(&["file.toml"])).contains("cannot be used with"));
+}
+
+#[test]
 fn an_interrupt_gives_the_results_so_far() {
     let server = Server::start("bench-stop", &[]);
     let place = Place::new("stop");
