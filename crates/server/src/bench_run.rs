@@ -1,20 +1,22 @@
-//! `kauri bench run`: an experiment that a run file describes, on servers that run already.
+//! `kauri bench run`: an experiment that a run file describes, on servers that run already or are started for it.
 
+use crate::bench_own::Running;
 use crate::machine;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bench::plots;
 use kauri_bench::run::flags::Flags;
-use kauri_bench::run::plan::Plan;
+use kauri_bench::run::own::Owned;
+use kauri_bench::run::plan::{self, Plan, Table};
 use kauri_bench::run::processes::{self, Program};
-use kauri_bench::run::rounds::{self, Progress, Run};
-use kauri_bench::run::{page, report};
+use kauri_bench::run::rounds::{self, Case, Progress, Run};
+use kauri_bench::run::{page, phases, report};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Flags, what run files call them, and their help.
-const FLAGS: [(&str, &str, &str); 6] = [
+const FLAGS: [(&str, &str, &str); 8] = [
     (
         "threads",
         "threads",
@@ -23,6 +25,8 @@ const FLAGS: [(&str, &str, &str); 6] = [
     ("processes", "processes", "client processes, or several numbers of them [default: 1]"),
     ("rounds", "rounds", "times that each server is measured [default: 3]"),
     ("seconds", "seconds", "of each measurement [default: 5]"),
+    ("operations", "operations", "of each measurement, instead of seconds"),
+    ("phases", "phases", "of each measurement, reported each [default: 1]"),
     ("warm-up-seconds", "warmUpSeconds", "before each, that don't count [default: 1]"),
     ("seed", "seed", "of random numbers [default: 1]"),
 ];
@@ -35,7 +39,7 @@ fn several(name: &'static str, value: &'static str, help: &'static str) -> Arg {
 }
 
 /// The experiment that flags describe.
-fn plan_of_flags(matches: &ArgMatches) -> Result<Plan> {
+fn table_of_flags(matches: &ArgMatches) -> Result<Table> {
     let all = |name: &str| {
         matches.get_many::<String>(name).map(|all| all.cloned().collect()).unwrap_or_default()
     };
@@ -49,7 +53,14 @@ fn plan_of_flags(matches: &ArgMatches) -> Result<Plan> {
         target: matches.get_one("target").copied(),
         numbers: FLAGS.into_iter().filter_map(given).collect(),
     };
-    Plan::of_table("the command line", flags.table()?, Path::new(""))
+    flags.table()
+}
+
+/// What a run file says.
+fn read(file: &str) -> Result<Table> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|why| Error::bad_value(format!("cannot read '{file}': {why}")))?;
+    plan::table(file, &text)
 }
 
 /// The command line's form.
@@ -117,10 +128,14 @@ pub fn run_client() -> Result<()> {
 /// Runs it and prints what came of it.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let plan = match text("file") {
-        Some(file) => Plan::load(Path::new(&file))?,
-        None => plan_of_flags(matches)?,
+    let (name, mut table) = match text("file") {
+        Some(file) => (file.clone(), read(&file)?),
+        None => ("the command line".to_owned(), table_of_flags(matches)?),
     };
+    let within = Path::new(&name).parent().unwrap_or(Path::new(""));
+    let owned = Owned::take(&name, &mut table)?;
+    // Whatever else is wrong is told before anything is started.
+    Plan::of_table(&name, owned.fill(table.clone(), &owned.nowhere()), within)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The second one ends it at once, whatever it waits for.
@@ -128,9 +143,19 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|why| failed(format!("cannot handle signals: {why}")))?;
     }
+    let own: Vec<Running> = owned
+        .servers
+        .iter()
+        .zip(0..)
+        .map(|(own, number)| Running::start(own, number))
+        .collect::<Result<_>>()?;
+    let listeners: Vec<_> = own.iter().map(|one| one.listener.clone()).collect();
+    let mut plan = Plan::of_table(&name, owned.fill(table, &listeners), within)?;
+    rounds::leave_out(&mut plan);
     let path = std::env::current_exe().map_err(|why| failed(format!("this program: {why}")))?;
     let program = Program { path, command: CLIENT };
     let run = rounds::run(&plan, &program, &stop, &mut |progress| tell(&plan, progress))?;
+    own.into_iter().try_for_each(Running::stop)?;
     for (server, observed) in plan.servers.iter().zip(&run.observed) {
         println!(
             "{}: {}, {} {}, {}",
@@ -143,7 +168,13 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
                 .join(" on "),
         );
     }
+    for one in &plan.left_out {
+        println!("left out: {}", one.why);
+    }
     println!("\n{}", report::table(&plan, &run));
+    if plan.phases > 1 {
+        println!("{}", phases::table(&plan, &run));
+    }
     write_reports(matches, &plan, &run)?;
     let rounds = run.rows.iter().flat_map(|row| &row.rounds);
     let (errors, shown) = rounds.fold((0, None), |(errors, shown), figures| {
@@ -204,25 +235,26 @@ fn tell(plan: &Plan, progress: Progress<'_>) {
             let so_far = if done { "" } else { " so far" };
             eprintln!("{workload}: {server} has {records} records{so_far}");
         }
+        Progress::Measuring { case, round, so_far } => {
+            let (time, operations) = (so_far.time.as_secs_f64(), so_far.operations);
+            let per_s = operations as f64 / time.max(1e-9);
+            let case = case_text(plan, case, round);
+            eprintln!("{case} {per_s:.0} op/s so far, {operations} operations in {time:.0} s");
+        }
         Progress::Measured { case, round, figures } => {
-            let label = |labels: Vec<&str>, at: usize| {
-                labels.get(at).map_or(String::new(), |l| (*l).to_owned())
-            };
-            let workload =
-                label(plan.workloads.iter().map(|w| w.label.as_str()).collect(), case.workload);
-            let server =
-                label(plan.servers.iter().map(|s| s.label.as_str()).collect(), case.server);
-            let (threads, rounds) = (case.threads, plan.rounds);
-            let word = if threads == 1 { "thread" } else { "threads" };
-            let processes = match case.processes {
-                1 => String::new(),
-                several => format!("{several} processes of "),
-            };
-            let round = round + 1;
-            let per_s = figures.per_s();
-            eprintln!(
-                "{workload}, {processes}{threads} {word}, round {round} of {rounds}: {server} {per_s:.0} op/s"
-            );
+            eprintln!("{} {:.0} op/s", case_text(plan, case, round), figures.per_s());
         }
     }
+}
+
+fn case_text(plan: &Plan, case: &Case, round: usize) -> String {
+    let workload = plan.workloads.get(case.workload).map_or("", |workload| &workload.label);
+    let server = plan.servers.get(case.server).map_or("", |server| &server.label);
+    let (threads, rounds, round) = (case.threads, plan.rounds, round + 1);
+    let word = if threads == 1 { "thread" } else { "threads" };
+    let processes = match case.processes {
+        1 => String::new(),
+        several => format!("{several} processes of "),
+    };
+    format!("{workload}, {processes}{threads} {word}, round {round} of {rounds}: {server}")
 }

@@ -6,6 +6,7 @@
 
 use super::page_plots::{latencies, ratios, threads_plot, throughput};
 use super::phase::{Counted, Figures, KINDS, kind_name};
+use super::phases;
 use super::plan::{Plan, Workload};
 use super::report::median;
 use super::rounds::{Row, Run};
@@ -239,13 +240,13 @@ fn how(plan: &Plan) -> String {
         |counts: &[usize]| counts.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ");
     format!(
         "<p>{} workload(s) of YCSB on {} server(s), or addresses of one. They take turns: in each of {} rounds each is \
-         measured once for {} s, after {} s that don't count, by {} client process(es) of {} thread(s), each with a connection of its own and one \
+         measured once for {}, after {} s that don't count, by {} client process(es) of {} thread(s), each with a connection of its own and one \
          operation at a time; every other round goes the other way round. So what disturbs the machine disturbs all \
          alike, and ratios within a round say most. Whiskers and <i>from, to</i> span all rounds.</p>\n",
         plan.workloads.len(),
         plan.servers.len(),
         plan.rounds,
-        plan.measure.as_secs_f64(),
+        plan.length.text(),
         plan.warm_up.as_secs_f64(),
         or(&plan.processes),
         or(&plan.threads),
@@ -278,8 +279,16 @@ pub fn html(plan: &Plan, run: &Run, about: &[(&str, String)]) -> String {
     out += &html::definitions(about.iter().map(|(name, value)| (*name, value.clone())));
     out += "<h2>Servers, as they were found</h2>\n";
     out += &servers(plan, run);
+    for one in &plan.left_out {
+        out += &format!("<p class=\"reason\">Left out: {}</p>\n", escaped(&one.why));
+    }
     for (place, workload) in plan.workloads.iter().enumerate() {
         out += &section(plan, run, place, workload);
+    }
+    let by_phase = phases::lines(plan, run);
+    if !by_phase.is_empty() {
+        out += "<h2>Phase by phase</h2>\n";
+        out += &html::table(&phases::HEAD, phases::LEFT, &by_phase);
     }
     out += "<h2>What the figures mean</h2>\n";
     out += &html::definitions(
@@ -288,7 +297,8 @@ pub fn html(plan: &Plan, run: &Run, about: &[(&str, String)]) -> String {
     out += "<h2>Settings</h2>\n";
     let settings = [
         ("rounds", plan.rounds.to_string()),
-        ("seconds of each", plan.measure.as_secs_f64().to_string()),
+        ("each", plan.length.text()),
+        ("phases of each", plan.phases.to_string()),
         ("warm-up, seconds", plan.warm_up.as_secs_f64().to_string()),
         ("seed", plan.seed.to_string()),
     ];
