@@ -91,6 +91,13 @@ pub fn command() -> Command {
                 .help("writes a page of plots and tables there, which needs nothing else"),
         )
         .arg(
+            Arg::new("append")
+                .long("append")
+                .value_name("FILE")
+                .requires("html")
+                .help("a text that the page ends with, such as another measurement's table"),
+        )
+        .arg(
             Arg::new("svg")
                 .long("svg")
                 .value_name("DIR")
@@ -121,6 +128,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         Some(file) => Plan::load(Path::new(&file))?,
         None => plan_of_flags(matches)?,
     };
+    let appended = text("append").map(|file| {
+        std::fs::read_to_string(&file).map_err(|why| failed(format!("cannot read '{file}': {why}")))
+    });
+    let appended = appended.transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The second one ends it at once, whatever it waits for.
@@ -144,7 +155,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         );
     }
     println!("\n{}", report::table(&plan, &run));
-    write_reports(matches, &plan, &run)?;
+    write_reports(matches, &plan, &run, appended.as_deref())?;
     let rounds = run.rows.iter().flat_map(|row| &row.rounds);
     let (errors, shown) = rounds.fold((0, None), |(errors, shown), figures| {
         (errors + figures.errors(), shown.or(figures.shown.first()))
@@ -169,7 +180,12 @@ fn about() -> [(&'static str, String); 4] {
     ]
 }
 
-fn write_reports(matches: &ArgMatches, plan: &Plan, run: &Run) -> Result<()> {
+fn write_reports(
+    matches: &ArgMatches,
+    plan: &Plan,
+    run: &Run,
+    appended: Option<&str>,
+) -> Result<()> {
     let path = |name: &str| matches.get_one::<String>(name).map(PathBuf::from);
     let write = |path: &Path, text: &str| {
         std::fs::write(path, text)
@@ -179,7 +195,7 @@ fn write_reports(matches: &ArgMatches, plan: &Plan, run: &Run) -> Result<()> {
     if let Some(path) = path("json") {
         write(&path, &report::text(plan, run, &about))?;
     }
-    let page = page::html(plan, run, &about);
+    let page = page::html(plan, run, &about, appended);
     if let Some(path) = path("html") {
         write(&path, &page)?;
     }
