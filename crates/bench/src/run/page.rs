@@ -4,6 +4,7 @@
 //! Invariant: every text that comes from a run file or a server is escaped. It must not know how anything was
 //! measured.
 
+use super::overview;
 use super::page_plots::{latencies, ratios, threads_plot, throughput};
 use super::phase::{Counted, Figures, KINDS, kind_name};
 use super::plan::{Plan, Workload};
@@ -278,6 +279,7 @@ pub fn html(plan: &Plan, run: &Run, about: &[(&str, String)], appended: Option<&
     out += &html::definitions(about.iter().map(|(name, value)| (*name, value.clone())));
     out += "<h2>Servers, as they were found</h2>\n";
     out += &servers(plan, run);
+    out += &overview::section(plan, run);
     for (place, workload) in plan.workloads.iter().enumerate() {
         out += &section(plan, run, place, workload);
     }

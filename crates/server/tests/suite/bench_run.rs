@@ -113,7 +113,8 @@ fn workloads_run_in_turns_over_two_transports() {
     let file = format!(
         "name = '<T> & more'\nrounds = 2\nthreads = [1, 3]\nwarmUpSeconds = 0.05\nseconds = 0.3\n{}\
          [[workload]]\npreset = 'A'\nproperties = {{ {common} }}\n\
-         [[workload]]\npreset = 'E'\ntarget = 200\nproperties = {{ {common} }}\n",
+         [[workload]]\npreset = 'E'\ntarget = 200\nproperties = {{ {common} }}\n\
+         [[reference]]\nlabel = 'a <paper>'\nmicros = {{ A = 314, E = 1592.5 }}\n",
         servers(&server).replace("'socket'", "'socket <&\"'")
     );
     let mut command = place.bench(&file);
@@ -125,7 +126,9 @@ fn workloads_run_in_turns_over_two_transports() {
     assert!(output.status.success(), "{}", told(&output));
     // A workload has throughput, that by threads, latencies of two kinds and ratios for each number of threads;
     // of E's few inserts there may be none.
-    check_page(&place, "&lt;T&gt; &amp; more", 14..=16);
+    check_page(&place, "&lt;T&gt; &amp; more", 15..=17);
+    let page = std::fs::read_to_string(place.0.join("run.html")).unwrap();
+    assert!(page.contains(">a &lt;paper&gt;</td><td>314.0</td><td>1592</td>"), "{page}");
     let figures = place.figures();
     let transports: Vec<_> =
         list(&figures, "servers").iter().map(|one| text(one, "transport")).collect();
