@@ -7,6 +7,7 @@ use std::fmt::{Display, Write as _};
 
 /// What pages look like.
 pub const STYLE: &str = "
+:root { color-scheme: light dark }
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 1440px; margin: 2em auto; padding: 0 1.5em }
 h1 { font-size: 1.7em; margin-bottom: .2em } h2 { margin-top: 2em; border-bottom: 1px solid #ccc } h3 { margin: 1.5em 0 .3em }
 .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(420px, 1fr)); gap: 12px }
@@ -19,6 +20,11 @@ h1 + p { max-width: 70em } .note { color: #555; max-width: 70em; margin: .3em 0 
 .reason { color: #8a1c1c; text-align: left } .scroll { overflow-x: auto; max-height: 640px; overflow-y: auto }
 .legend { margin: .4em 0 } .legend span { margin-right: 1.2em; white-space: nowrap } .legend i { display: inline-block; width: 14px; height: 14px;
 border-radius: 3px; margin-right: 5px; vertical-align: -2px } dt { float: left; clear: left; min-width: 11em; color: #555 } dd { margin-left: 11.5em }
+pre { font-size: 12.5px; line-height: 1.35; overflow-x: auto }
+@media (prefers-color-scheme: dark) {
+body { color: #ddd; background: #17191c } h2 { border-color: #444 } .plots > * { border-color: #363a3f } .note, dt { color: #a5a9ae }
+th, td { border-color: #2c2f33 } th { background: #24272b; border-color: #555 } .reason { color: #ff9d94 }
+.paper { background: #28241a; border-color: #a4863b } .paper th { background: #372f1c } a { color: #8ab8ff } }
 ";
 
 /// Names and their colours.
@@ -50,6 +56,11 @@ pub fn table(head: &[impl Display], left: usize, rows: &[Vec<String>]) -> String
         let _ = writeln!(out, "<tr>{}</tr>", cells("td", row));
     }
     out + "</table></div>\n"
+}
+
+/// Text as a terminal shows it.
+pub fn preformatted(text: &str) -> String {
+    format!("<pre>{}</pre>\n", escaped(text))
 }
 
 /// The beginning of a page, as far as below its heading.

@@ -3,13 +3,15 @@
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::ops::Range;
 
 /// Ink of axes and text.
 const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
 const GRID: RGBColor = RGBColor(0xE2, 0xE2, 0xE2);
 const FONT: &str = "sans-serif";
+/// Width and height of a plot of lines.
+const LINES_PIXELS: (u32, u32) = (460, 300);
 /// Of the transports, in their table's order: told apart by those who don't see all colours, too.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x00, 0x72, 0xB2),
@@ -81,13 +83,55 @@ fn drawn(width: u32, height: u32, draw: impl FnOnce(&Area<'_>) -> Outcome) -> St
     };
     match outcome {
         // It scales with the page.
-        Ok(()) => svg.replacen(
+        Ok(()) => in_ink_of_page(&svg).replacen(
             &format!("width=\"{width}\" height=\"{height}\""),
             "width=\"100%\" role=\"img\"",
             1,
         ),
         Err(why) => format!("<p class=\"reason\">no plot: {why}</p>"),
     }
+}
+
+/// Text, axes and grid in the colour of the text around: readable on a dark page, black where there is no page.
+fn in_ink_of_page(svg: &str) -> String {
+    // The grid's grey on white is this much of the ink.
+    svg.replace("opacity=\"1\" stroke=\"#E2E2E2\"", "opacity=\"0.13\" stroke=\"currentColor\"")
+        .replace("\"#222222\"", "\"currentColor\"")
+}
+
+/// An entry of a legend takes so much, and each letter of its name: the font is not known, so this is rather much.
+const LEGEND_ENTRY_PIXELS: usize = 34;
+const LEGEND_LETTER_PIXELS: usize = 7;
+const LEGEND_ROW_PIXELS: usize = 18;
+
+/// A plot of [`lines`] with the names of its colours below it, for who sees it by itself.
+pub fn with_legend(svg: &str, names: &[(String, RGBColor)]) -> String {
+    let (width, height) = (LINES_PIXELS.0 as usize, LINES_PIXELS.1 as usize);
+    let (mut x, mut y) = (0, height);
+    let mut legend = String::new();
+    for (name, colour) in names {
+        let room = LEGEND_ENTRY_PIXELS + LEGEND_LETTER_PIXELS * name.chars().count();
+        if x > 0 && x + room > width {
+            (x, y) = (0, y + LEGEND_ROW_PIXELS);
+        }
+        let _ = write!(
+            legend,
+            "<rect x=\"{}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n\
+             <text x=\"{}\" y=\"{}\" font-family=\"{FONT}\" font-size=\"11\" fill=\"currentColor\">{}</text>\n",
+            x + 12,
+            css(*colour),
+            x + 29,
+            y + 10,
+            escaped(name),
+        );
+        x += room;
+    }
+    let room = |height: usize| format!("viewBox=\"0 0 {width} {height}\"");
+    svg.replacen(&room(height), &room(y + LEGEND_ROW_PIXELS + 2), 1).replacen(
+        "</svg>",
+        &format!("{legend}</svg>"),
+        1,
+    )
 }
 
 /// An axis with marks of our own: the library's know nothing of sizes, and it names no marks that one chooses.
@@ -183,7 +227,7 @@ pub fn lines(plot: &Lines<'_>) -> String {
     } else {
         Axis::from_zero(most * 1.08)
     };
-    drawn(460, 300, |root| draw_lines(root, plot, x, y))
+    drawn(LINES_PIXELS.0, LINES_PIXELS.1, |root| draw_lines(root, plot, x, y))
 }
 
 fn draw_lines(root: &Area<'_>, plot: &Lines<'_>, x: Axis, y: Axis) -> Outcome {
@@ -345,6 +389,30 @@ mod tests {
         let places = [1.0, 10.0, 100.0, 1000.0].map(|value| axis.map(&value, (300, 0)));
         assert_eq!(places, [300, 200, 100, 0]);
         assert_eq!((axis.format_ext(&10.0), axis.format_ext(&20.0)), ("ten".into(), "".into()));
+    }
+
+    #[test]
+    fn a_plot_by_itself_names_its_lines() {
+        let line = Line { colour: colour(0), dashed: false, points: vec![(1.0, 2.0), (2.0, 3.0)] };
+        let plot = Lines {
+            title: "a <&\" title".to_owned(),
+            x_title: "x",
+            y_title: "y",
+            marks: vec![(1.0, "1".to_owned()), (2.0, "2".to_owned())],
+            log: false,
+            lines: &[line],
+        };
+        let plain = lines(&plot);
+        // No colour of a light page is left, and the grid is fainter than the text.
+        assert!(!plain.contains("#222222") && !plain.contains("#E2E2E2"), "{plain}");
+        assert!(plain.contains("fill=\"currentColor\"") && plain.contains("opacity=\"0.13\""));
+        assert!(plain.contains("a &lt;&amp;&quot; title"), "{plain}");
+        let short = with_legend(&plain, &[("TCP <&\"".to_owned(), colour(0))]);
+        assert!(short.contains(">TCP &lt;&amp;&quot;</text>"), "{short}");
+        assert!(short.contains("viewBox=\"0 0 460 320\"") && short.trim_end().ends_with("</svg>"));
+        // Names that have no room beside each other lie in rows, within the plot.
+        let long = [(); 3].map(|()| ("n".repeat(40), colour(1)));
+        assert!(with_legend(&plain, &long).contains("viewBox=\"0 0 460 356\""));
     }
 
     #[test]

@@ -505,6 +505,7 @@ async fn run_command(
     }
     if command.access == Access::Write {
         wait_for_unlock(server, invocation).await?;
+        wait_for_memory(server, invocation).await?;
     }
     if server.stopping.load(Ordering::Relaxed) && !command.before_auth {
         bail!(ShutdownInProgress, "The server is in quiesce mode and will shut down");
@@ -552,6 +553,27 @@ const UNLOCK_STEP: Duration = Duration::from_millis(5);
 async fn wait_for_unlock(server: &Server, invocation: &Invocation<'_>) -> Result<()> {
     while server.fsync_locks.load(Ordering::Acquire) > 0 {
         invocation.worker.sleep(UNLOCK_STEP).await;
+        invocation.op.check_for_interrupt()?;
+    }
+    Ok(())
+}
+
+/// How often a writer looks whether there is memory again.
+const MEMORY_STEP: Duration = Duration::from_millis(10);
+/// How long it looks, before it is refused. The cache gives way in less.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Waits a while where memory is full, before a command that adds to it: large replies under way fill it for a moment.
+async fn wait_for_memory(server: &Server, invocation: &Invocation<'_>) -> Result<()> {
+    let adds = ["insert", "update", "findAndModify", "bulkWrite", "create", "createIndexes"];
+    let engine = server.catalog.engine();
+    if !engine.is_full() || !adds.contains(&invocation.name) {
+        return Ok(());
+    }
+    server.counters.memory_waits.fetch_add(1, Ordering::Relaxed);
+    let until = server.clock.monotonic() + MEMORY_PATIENCE;
+    while engine.is_full() && server.clock.monotonic() < until {
+        invocation.worker.sleep(MEMORY_STEP).await;
         invocation.op.check_for_interrupt()?;
     }
     Ok(())

@@ -149,12 +149,4 @@ impl<'a> Invocation<'a> {
         }
         Ok(())
     }
-
-    /// Writes `cursor` with a batch that was built aside.
-    pub fn reply_batch(&mut self, batch: &[u8], id: i64, ns: &Namespace) {
-        let mut cursor = self.reply.document("cursor");
-        cursor.put_raw(b"nextBatch", kauri_bson::Type::Array, batch);
-        cursor.put("id", id);
-        cursor.put("ns", ns.as_str());
-    }
 }

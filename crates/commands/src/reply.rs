@@ -9,22 +9,13 @@ use kauri_query::exec::{Ended, Flow, PlanExecutor, Row};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How many documents a batch may hold.
+/// How much a batch may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchLimit {
     /// Documents; `None` for as many as fit.
     pub docs: Option<u64>,
-}
-
-/// Writes `cursor: {firstBatch|nextBatch: […], id, ns}` from a plan. The id is 0 if `keep` says that
-/// no cursor stays.
-pub struct CursorReply<'c> {
-    /// `firstBatch` or `nextBatch`.
-    pub field: &'static str,
-    /// The namespace to name.
-    pub ns: &'c Namespace,
-    /// How much goes into the batch.
-    pub limit: BatchLimit,
+    /// Bytes, unless it is a single document.
+    pub bytes: usize,
 }
 
 /// What came of filling a batch.
@@ -51,7 +42,7 @@ pub async fn fill_batch(
         .for_each(op, &mut |row: &Row<'_>| {
             let doc = row.doc();
             check_size(doc)?;
-            if docs > 0 && array.len() + doc.as_bytes().len() + 16 > limits::REPLY_BYTES_MAX {
+            if docs > 0 && array.len() + doc.as_bytes().len() + 16 > limit.bytes {
                 return Ok(Flow::StopBefore);
             }
             array.push_doc(doc);
@@ -101,7 +92,10 @@ pub async fn open_cursor(
     let mut cursor = invocation.reply.document("cursor");
     let batch = {
         let mut array = cursor.array("firstBatch");
-        let limit = BatchLimit { docs: Some(new.first_batch) };
+        // Nobody can ask for what an only batch leaves out.
+        let bytes =
+            if new.single_batch { limits::REPLY_BYTES_MAX } else { server.reply_bytes_max() };
+        let limit = BatchLimit { docs: Some(new.first_batch), bytes };
         fill_batch(&mut invocation.op, &mut executor, &mut array, limit).await?
     };
     server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);

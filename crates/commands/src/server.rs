@@ -7,7 +7,7 @@ use crate::parameters::Parameters;
 use crate::profiling::Profiling;
 use crate::sessions::Sessions;
 use kauri_base::failpoint::FailPoints;
-use kauri_base::{Clock, RandomSource};
+use kauri_base::{Clock, RandomSource, limits};
 use kauri_bson::DocBuf;
 use kauri_catalog::Catalog;
 pub use kauri_query::plan::PlanCache;
@@ -180,6 +180,7 @@ pub struct Counters {
     pub ttl_deleted: AtomicU64,
     pub ttl_passes: AtomicU64,
     pub asserts_user: AtomicU64,
+    pub memory_waits: AtomicU64,
     pub write_conflicts: AtomicU64,
     /// By [`kauri_wire::Compressor::id`].
     pub compression: [CompressionCounts; 4],
@@ -201,5 +202,34 @@ impl Server {
     /// shutdown.
     pub fn is_special(&self) -> bool {
         self.fail_points.any_active() || self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Most bytes of a batch of a cursor that goes on: as MongoDB's, and less where memory is limited, since a reply is
+    /// held whole.
+    pub fn reply_bytes_max(&self) -> usize {
+        reply_bytes_max(self.start.machine.memory_limit_bytes)
+    }
+}
+
+/// 0 stands for memory of unknown size.
+fn reply_bytes_max(memory: u64) -> usize {
+    const LEAST: u64 = 1 << 20;
+    const DIVISOR: u64 = 32;
+    let most = limits::REPLY_BYTES_MAX as u64;
+    if memory == 0 { most as usize } else { (memory / DIVISOR).clamp(LEAST, most) as usize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_takes_a_small_part_of_little_memory() {
+        let most = limits::REPLY_BYTES_MAX;
+        for (memory, bytes) in
+            [(0, most), (8 << 20, 1 << 20), (160 << 20, 5 << 20), (8 << 30, most)]
+        {
+            assert_eq!(reply_bytes_max(memory), bytes);
+        }
     }
 }

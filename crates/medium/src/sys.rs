@@ -330,21 +330,26 @@ mod tests {
         let (sent, file) = (AtomicBool::new(false), memory_file());
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let allocates = scope.spawn(|| {
                 // SAFETY: always allowed.
                 tell.send(unsafe { libc::pthread_self() }).unwrap();
-                while !sent.load(Ordering::Acquire) {
+                loop {
+                    let is_last = sent.load(Ordering::Acquire);
                     fallocate(&file, 0, LEN).unwrap();
+                    if is_last {
+                        break;
+                    }
                 }
             });
             let thread = told.recv().unwrap();
             for _ in 0..200 {
-                // SAFETY: the thread does not end before `sent` is set.
+                // SAFETY: the thread has not been joined, so its name is its own.
                 assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR2) }, 0);
                 // Room for the allocation to go on.
                 std::thread::yield_now();
             }
             sent.store(true, Ordering::Release);
+            allocates.join().unwrap();
         });
         assert_eq!(file.metadata().unwrap().len(), LEN);
     }

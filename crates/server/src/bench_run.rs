@@ -102,6 +102,13 @@ pub fn command() -> Command {
                 .help("writes a page of plots and tables there, which needs nothing else"),
         )
         .arg(
+            Arg::new("append")
+                .long("append")
+                .value_name("FILE")
+                .requires("html")
+                .help("a text that the page ends with, such as another measurement's table"),
+        )
+        .arg(
             Arg::new("svg")
                 .long("svg")
                 .value_name("DIR")
@@ -125,17 +132,40 @@ pub fn run_client() -> Result<()> {
     processes::serve()
 }
 
+/// Where what came of it goes, besides standard output.
+#[derive(Default)]
+pub struct Outputs {
+    /// All figures, as JSON.
+    pub json: Option<PathBuf>,
+    /// The page.
+    pub html: Option<PathBuf>,
+    /// The page's plots, each as a file in this directory.
+    pub svg: Option<PathBuf>,
+    /// A text that the page ends with.
+    pub appended: Option<String>,
+}
+
 /// Runs it and prints what came of it.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let (name, mut table) = match text("file") {
+    let (name, table) = match text("file") {
         Some(file) => (file.clone(), read(&file)?),
         None => ("the command line".to_owned(), table_of_flags(matches)?),
     };
-    let within = Path::new(&name).parent().unwrap_or(Path::new(""));
-    let owned = Owned::take(&name, &mut table)?;
+    let appended = text("append").map(|file| {
+        std::fs::read_to_string(&file).map_err(|why| failed(format!("cannot read '{file}': {why}")))
+    });
+    let path = |name: &str| text(name).map(PathBuf::from);
+    let (json, html, svg) = (path("json"), path("html"), path("svg"));
+    run_table(&name, table, &Outputs { json, html, svg, appended: appended.transpose()? })
+}
+
+/// The same of what a run file of this name says.
+pub fn run_table(name: &str, mut table: Table, outputs: &Outputs) -> Result<()> {
+    let within = Path::new(name).parent().unwrap_or(Path::new(""));
+    let owned = Owned::take(name, &mut table)?;
     // Whatever else is wrong is told before anything is started.
-    Plan::of_table(&name, owned.fill(table.clone(), &owned.nowhere()), within)?;
+    Plan::of_table(name, owned.fill(table.clone(), &owned.nowhere()), within)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The second one ends it at once, whatever it waits for.
@@ -150,12 +180,28 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         .map(|(own, number)| Running::start(own, number))
         .collect::<Result<_>>()?;
     let listeners: Vec<_> = own.iter().map(|one| one.listener.clone()).collect();
-    let mut plan = Plan::of_table(&name, owned.fill(table, &listeners), within)?;
+    let mut plan = Plan::of_table(name, owned.fill(table, &listeners), within)?;
     rounds::leave_out(&mut plan);
     let path = std::env::current_exe().map_err(|why| failed(format!("this program: {why}")))?;
     let program = Program { path, command: CLIENT };
     let run = rounds::run(&plan, &program, &stop, &mut |progress| tell(&plan, progress))?;
     own.into_iter().try_for_each(Running::stop)?;
+    print(&plan, &run);
+    write_reports(outputs, &plan, &run)?;
+    let rounds = run.rows.iter().flat_map(|row| &row.rounds);
+    let (errors, shown) = rounds.fold((0, None), |(errors, shown), figures| {
+        (errors + figures.errors(), shown.or(figures.shown.first()))
+    });
+    if run.stopped {
+        eprintln!("stopped before its end");
+    }
+    match shown {
+        None => Ok(()),
+        Some(why) => Err(failed(format!("{errors} operations went wrong; one of them: {why}"))),
+    }
+}
+
+fn print(plan: &Plan, run: &Run) {
     for (server, observed) in plan.servers.iter().zip(&run.observed) {
         println!(
             "{}: {}, {} {}, {}",
@@ -171,21 +217,9 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     for one in &plan.left_out {
         println!("left out: {}", one.why);
     }
-    println!("\n{}", report::table(&plan, &run));
+    println!("\n{}", report::table(plan, run));
     if plan.phases > 1 {
-        println!("{}", phases::table(&plan, &run));
-    }
-    write_reports(matches, &plan, &run)?;
-    let rounds = run.rows.iter().flat_map(|row| &row.rounds);
-    let (errors, shown) = rounds.fold((0, None), |(errors, shown), figures| {
-        (errors + figures.errors(), shown.or(figures.shown.first()))
-    });
-    if run.stopped {
-        eprintln!("stopped before its end");
-    }
-    match shown {
-        None => Ok(()),
-        Some(why) => Err(failed(format!("{errors} operations went wrong; one of them: {why}"))),
+        println!("{}", phases::table(plan, run));
     }
 }
 
@@ -200,22 +234,21 @@ fn about() -> [(&'static str, String); 4] {
     ]
 }
 
-fn write_reports(matches: &ArgMatches, plan: &Plan, run: &Run) -> Result<()> {
-    let path = |name: &str| matches.get_one::<String>(name).map(PathBuf::from);
+fn write_reports(outputs: &Outputs, plan: &Plan, run: &Run) -> Result<()> {
     let write = |path: &Path, text: &str| {
         std::fs::write(path, text)
             .map_err(|why| failed(format!("cannot write '{}': {why}", path.display())))
     };
     let about = about();
-    if let Some(path) = path("json") {
-        write(&path, &report::text(plan, run, &about))?;
+    if let Some(path) = &outputs.json {
+        write(path, &report::text(plan, run, &about))?;
     }
-    let page = page::html(plan, run, &about);
-    if let Some(path) = path("html") {
-        write(&path, &page)?;
+    let page = page::html(plan, run, &about, outputs.appended.as_deref());
+    if let Some(path) = &outputs.html {
+        write(path, &page)?;
     }
-    if let Some(directory) = path("svg") {
-        std::fs::create_dir_all(&directory)
+    if let Some(directory) = &outputs.svg {
+        std::fs::create_dir_all(directory)
             .map_err(|why| failed(format!("cannot make '{}': {why}", directory.display())))?;
         for (number, plot) in (1..).zip(plots::on_page(&page)) {
             write(&directory.join(format!("plot-{number}.svg")), &plot)?;

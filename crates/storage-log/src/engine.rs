@@ -133,6 +133,10 @@ impl StorageEngine for PmLog {
         self.core.set_memory(room);
     }
 
+    fn is_full(&self) -> bool {
+        self.core.memory.is_full()
+    }
+
     fn maintenance(&self) -> Vec<Maintenance> {
         // The server is about to work: what was to be attached has been.
         crate::lock(&self.core.images).forget_changes();

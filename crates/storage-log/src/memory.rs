@@ -20,6 +20,13 @@ pub struct Memory {
     refused: Counter,
 }
 
+impl Memory {
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+}
+
 impl Core {
     /// See [`kauri_storage::StorageEngine::set_memory`].
     pub fn set_memory(&self, room: MemoryRoom) {
@@ -38,7 +45,7 @@ impl Core {
     /// Refuses what adds to memory, if there is none left.
     #[inline]
     pub fn check_memory(&self, unit: &WriteUnit<'_>) -> Result<(), StorageError> {
-        if !self.memory.full.load(Ordering::Relaxed) || !unit.ops.iter().any(|op| adds(&op.kind)) {
+        if !self.memory.is_full() || !unit.ops.iter().any(|op| adds(&op.kind)) {
             return Ok(());
         }
         self.memory.refused.add(1);
@@ -49,7 +56,7 @@ impl Core {
     pub fn write_memory(&self, out: &mut DocWriter<'_>) {
         let mut section = out.document("memory");
         section.put("scarcity", f64::from_bits(self.memory.scarcity.load(Ordering::Relaxed)));
-        section.put("full", self.memory.full.load(Ordering::Relaxed));
+        section.put("full", self.memory.is_full());
         section.put("refused", self.memory.refused.get() as i64);
     }
 }

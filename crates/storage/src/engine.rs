@@ -103,6 +103,11 @@ pub trait StorageEngine: Send + Sync {
     /// can't use less ignores it.
     fn set_memory(&self, _room: MemoryRoom) {}
 
+    /// Whether what adds to memory is refused at the moment. Who has not begun yet may wait instead.
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// Work that needs threads: syncing, cleaning, evicting. The server runs each on a thread of
     /// its own; a simulation calls them itself.
     fn maintenance(&self) -> Vec<Maintenance>;

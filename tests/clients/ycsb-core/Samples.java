@@ -395,7 +395,6 @@ public class Samples {
     }
   }
 
-  /** Each argument is a workload's properties: a=b,c=d. */
   /** What YCSB's measurements say of latencies: its histograms have three digits. */
   static void latencies() {
     Random random = new Random(7);
@@ -417,6 +416,7 @@ public class Samples {
     }
   }
 
+  /** Each argument is a workload's properties: a=b,c=d. */
   public static void main(String[] presets) throws Exception {
     seed = Thread.class.getDeclaredField("threadLocalRandomSeed");
     seed.setAccessible(true);

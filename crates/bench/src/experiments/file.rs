@@ -57,13 +57,16 @@ impl RunFile {
             match (name.as_str(), value) {
                 ("properties", Value::Table(properties)) => {
                     for workload in each(&mut table, "workload") {
-                        if let Some(own) = workload.get_mut("properties").and_then(Value::as_table_mut) {
+                        if let Some(own) =
+                            workload.get_mut("properties").and_then(Value::as_table_mut)
+                        {
                             own.extend(properties.clone());
                         }
                     }
                 }
                 ("memoryMB", value) => {
-                    served(&mut table).for_each(|serve| drop(serve.insert(name.clone(), value.clone())));
+                    served(&mut table)
+                        .for_each(|serve| drop(serve.insert(name.clone(), value.clone())));
                 }
                 (_, value) => {
                     let known = table.insert(name.clone(), value);
@@ -86,15 +89,6 @@ pub fn bind(table: &mut Table, address: &str) {
     }
 }
 
-/// Puts a server that is there already beside the others.
-pub fn add_server(table: &mut Table, label: &str, uri: &str) {
-    let server = [("label", label), ("uri", uri)];
-    let server = server.map(|(name, value)| (name.to_owned(), Value::from(value)));
-    if let Some(servers) = table.get_mut("server").and_then(Value::as_array_mut) {
-        servers.push(Value::Table(Table::from_iter(server)));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,7 +105,7 @@ mod tests {
 
     fn files() -> impl Iterator<Item = &'static RunFile> {
         EXPERIMENTS.iter().filter_map(|one| match &one.how {
-            How::File(file) | How::WithoutFlash(file) => Some(*file),
+            How::File(file) | How::Half(file, _) => Some(file),
             _ => None,
         })
     }
@@ -133,7 +127,9 @@ mod tests {
     fn the_flash_papers_runs_have_its_phases_threads_and_memory() {
         for name in ["flash-b", "flash-f"] {
             let file = files().find(|file| file.name.contains(name)).unwrap();
-            for (size, seconds, bytes) in [(Size::Small, 60, 160 << 20), (Size::Full, 3600, 16 << 30)] {
+            for (size, seconds, bytes) in
+                [(Size::Small, 60, 160 << 20), (Size::Full, 3600, 16 << 30)]
+            {
                 let plan = plan(file.of_size(size).unwrap());
                 assert_eq!((plan.length.text(), plan.phases), (format!("{seconds} s"), 6));
                 assert_eq!(plan.threads, [8]);
@@ -153,27 +149,27 @@ mod tests {
             let plan = plan(file.of_size(size).unwrap());
             assert_eq!(plan.length, Length::Operations(10_000));
             let labels: Vec<_> = plan.workloads.iter().map(|one| one.label.as_str()).collect();
-            assert_eq!(labels, ["1 KB", "2 KB", "4 KB", "8 KB", "16 KB", "32 KB", "64 KB", "128 KB"]);
+            assert_eq!(
+                labels,
+                ["1 KB", "2 KB", "4 KB", "8 KB", "16 KB", "32 KB", "64 KB", "128 KB"]
+            );
         }
     }
 
     #[test]
-    fn a_server_is_added_and_an_address_given() {
+    fn servers_listen_where_they_are_told_to() {
         let file = files().find(|file| file.name.contains("singularity")).unwrap();
         let mut table = file.of_size(Size::Quick).unwrap();
         bind(&mut table, "10.0.0.2");
-        add_server(&mut table, "container", "mongodb://h:5/");
         let owned = Owned::take("x", &mut table).unwrap();
         let [own] = &owned.servers[..] else { panic!("{owned:?}") };
         assert_eq!(own.arguments, ["--bind_ip", "10.0.0.2"]);
-        let plan = Plan::of_table("x", owned.fill(table, &owned.nowhere()), Path::new("")).unwrap();
-        let last = plan.servers.last().unwrap();
-        assert_eq!((last.label.as_str(), last.uri_text.as_str()), ("container", "mongodb://h:5/"));
     }
 
     #[test]
     fn what_is_not_in_the_file_is_not_laid_over_it() {
-        let file = RunFile { name: "f", text: "rounds = 1", full: "round = 2", quick: "rounds = 3" };
+        let file =
+            RunFile { name: "f", text: "rounds = 1", full: "round = 2", quick: "rounds = 3" };
         assert_eq!(file.of_size(Size::Quick).unwrap()["rounds"].as_integer(), Some(3));
         let why = file.of_size(Size::Full).unwrap_err();
         assert!(why.message().contains("no 'round' to change"), "{why}");

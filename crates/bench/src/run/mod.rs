@@ -8,7 +8,8 @@
 //! - [`phase`]: loading, and one measurement: threads, their pace, what they count;
 //! - [`processes`]: one measurement by several client processes, [`order`]: what these are told and tell;
 //! - [`rounds`]: the turns;
-//! - [`report`], [`page`]: what came of it, as a table and as JSON; as a page of plots and tables;
+//! - [`report`], [`page`]: what came of it, as a table and as JSON; as a page of plots and tables, all workloads and
+//!   others' figures beside each other (`overview`) first;
 //! - [`phases`]: the same of each phase, as the tables of both;
 //! - [`changes`]: what differs between two results beyond noise.
 //!
@@ -23,6 +24,7 @@ pub mod changes;
 pub mod flags;
 pub mod observe;
 pub mod order;
+mod overview;
 pub mod own;
 pub mod page;
 mod page_plots;

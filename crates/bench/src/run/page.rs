@@ -4,6 +4,7 @@
 //! Invariant: every text that comes from a run file or a server is escaped. It must not know how anything was
 //! measured.
 
+use super::overview;
 use super::page_plots::{latencies, ratios, threads_plot, throughput};
 use super::phase::{Counted, Figures, KINDS, kind_name};
 use super::phases;
@@ -11,7 +12,7 @@ use super::plan::{Plan, Workload};
 use super::report::median;
 use super::rounds::{Row, Run};
 use crate::html;
-use crate::plots::{colour, escaped};
+use crate::plots::escaped;
 use std::time::Duration;
 
 const WHAT_FIGURES_MEAN: [(&str, &str); 9] = [
@@ -221,8 +222,6 @@ fn section(plan: &Plan, run: &Run, place: usize, workload: &Workload) -> String 
     if rows.is_empty() {
         return out + "<p class=\"reason\">not measured: it was stopped before</p>\n";
     }
-    let labels = plan.servers.iter().enumerate().map(|(at, one)| (one.label.clone(), colour(at)));
-    out += &html::legend(labels);
     out += "<div class=\"plots\">\n";
     out += &throughput(plan, &rows);
     out += &threads_plot(plan, &rows);
@@ -235,9 +234,11 @@ fn section(plan: &Plan, run: &Run, place: usize, workload: &Workload) -> String 
     out + &kinds_table(plan, &rows)
 }
 
+fn counts(of: &[usize]) -> String {
+    of.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ")
+}
+
 fn how(plan: &Plan) -> String {
-    let or =
-        |counts: &[usize]| counts.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ");
     format!(
         "<p>{} workload(s) of YCSB on {} server(s), or addresses of one. They take turns: in each of {} rounds each is \
          measured once for {}, after {} s that don't count, by {} client process(es) of {} thread(s), each with a connection of its own and one \
@@ -248,8 +249,8 @@ fn how(plan: &Plan) -> String {
         plan.rounds,
         plan.length.text(),
         plan.warm_up.as_secs_f64(),
-        or(&plan.processes),
-        or(&plan.threads),
+        counts(&plan.processes),
+        counts(&plan.threads),
     )
 }
 
@@ -271,8 +272,8 @@ fn wrong(run: &Run) -> String {
     out
 }
 
-/// The page.
-pub fn html(plan: &Plan, run: &Run, about: &[(&str, String)]) -> String {
+/// The page. It ends with the text that is appended, as a terminal would show it.
+pub fn html(plan: &Plan, run: &Run, about: &[(&str, String)], appended: Option<&str>) -> String {
     let mut out = html::head(&plan.name);
     out += &how(plan);
     out += &wrong(run);
@@ -282,6 +283,7 @@ pub fn html(plan: &Plan, run: &Run, about: &[(&str, String)]) -> String {
     for one in &plan.left_out {
         out += &format!("<p class=\"reason\">Left out: {}</p>\n", escaped(&one.why));
     }
+    out += &overview::section(plan, run);
     for (place, workload) in plan.workloads.iter().enumerate() {
         out += &section(plan, run, place, workload);
     }
@@ -297,11 +299,17 @@ pub fn html(plan: &Plan, run: &Run, about: &[(&str, String)]) -> String {
     out += "<h2>Settings</h2>\n";
     let settings = [
         ("rounds", plan.rounds.to_string()),
+        ("client processes", counts(&plan.processes)),
+        ("threads of each", counts(&plan.threads)),
         ("each", plan.length.text()),
         ("phases of each", plan.phases.to_string()),
         ("warm-up, seconds", plan.warm_up.as_secs_f64().to_string()),
         ("seed", plan.seed.to_string()),
     ];
     out += &html::definitions(settings.into_iter());
+    if let Some(text) = appended {
+        out += "<h2>Measured beside it</h2>\n";
+        out += &html::preformatted(text);
+    }
     out + "</body>\n</html>\n"
 }

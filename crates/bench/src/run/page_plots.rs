@@ -16,6 +16,12 @@ const DRAWN: [(f64, f64, &str); 5] = [
     (0.999, 3.5, "99.9"),
 ];
 
+/// With the servers' names: each plot may be taken from the page.
+fn named(plan: &Plan, plot: &Lines<'_>) -> String {
+    let names = plan.servers.iter().enumerate().map(|(at, one)| (one.label.clone(), colour(at)));
+    plots::with_legend(&plots::lines(plot), &names.collect::<Vec<_>>())
+}
+
 /// Operations a second of each case, with their spread.
 pub(super) fn throughput(plan: &Plan, rows: &[&Row]) -> String {
     let bar = |row: &&Row| {
@@ -50,17 +56,20 @@ fn threads_plot_of(plan: &Plan, rows: &[&Row], processes: usize) -> String {
     let lines: Vec<Line> = (0..plan.servers.len()).map(line).collect();
     let mut threads = plan.threads.clone();
     threads.sort_unstable();
-    plots::lines(&Lines {
-        title: match plan.processes.len() {
-            1 => "Throughput by threads".to_owned(),
-            _ => format!("Throughput by threads, processes: {processes}"),
+    named(
+        plan,
+        &Lines {
+            title: match plan.processes.len() {
+                1 => "Throughput by threads".to_owned(),
+                _ => format!("Throughput by threads, processes: {processes}"),
+            },
+            x_title: "threads",
+            y_title: "operations a second",
+            marks: threads.iter().map(|count| (*count as f64, count.to_string())).collect(),
+            log: false,
+            lines: &lines,
         },
-        x_title: "threads",
-        y_title: "operations a second",
-        marks: threads.iter().map(|count| (*count as f64, count.to_string())).collect(),
-        log: false,
-        lines: &lines,
-    })
+    )
 }
 
 /// Latencies of one kind of operation: a plot for each number of processes and threads.
@@ -86,14 +95,17 @@ pub(super) fn latencies(plan: &Plan, rows: &[&Row], kind: usize) -> String {
             None => format!("{name}, latency"),
             Some(numbers) => format!("{name}, latency, {numbers}"),
         };
-        out += &plots::lines(&Lines {
-            title,
-            x_title: "percent of the operations that took no longer",
-            y_title: "microseconds",
-            marks: DRAWN.map(|(_, x, text)| (x, text.to_owned())).to_vec(),
-            log: true,
-            lines: &lines,
-        });
+        out += &named(
+            plan,
+            &Lines {
+                title,
+                x_title: "percent of the operations that took no longer",
+                y_title: "microseconds",
+                marks: DRAWN.map(|(_, x, text)| (x, text.to_owned())).to_vec(),
+                log: true,
+                lines: &lines,
+            },
+        );
     }
     out
 }
@@ -118,14 +130,17 @@ pub(super) fn ratios(plan: &Plan, run: &Run, rows: &[&Row]) -> String {
             None => "Times the first server's throughput".to_owned(),
             Some(numbers) => format!("Times the first server's throughput, {numbers}"),
         };
-        out += &plots::lines(&Lines {
-            title,
-            x_title: "round",
-            y_title: "times",
-            marks: marks.map(|n| (n as f64, n.to_string())).collect(),
-            log: false,
-            lines: &lines,
-        });
+        out += &named(
+            plan,
+            &Lines {
+                title,
+                x_title: "round",
+                y_title: "times",
+                marks: marks.map(|n| (n as f64, n.to_string())).collect(),
+                log: false,
+                lines: &lines,
+            },
+        );
     }
     out
 }

@@ -27,6 +27,10 @@
 //! sizes = [1024, 131072]       # may be missing; one workload for each, of records of one field of so many bytes
 //! target = 5000                # operations a second of all threads; default: as many as there can be
 //! properties = { recordcount = 100000, requestdistribution = "uniform" }
+//!
+//! [[reference]]                # what others have measured, to stand beside it; may be missing
+//! label = "the paper's TCP"
+//! micros = { "B, uniform" = 657 }   # an operation's mean by workload
 //! ```
 //!
 //! What it is for: text becomes an experiment here, and what is wrong is told with its place and what would be
@@ -84,6 +88,8 @@ pub struct Plan {
     pub left_out: Vec<LeftOut>,
     /// One after the other.
     pub workloads: Vec<Workload>,
+    /// To be shown beside it.
+    pub references: Vec<Reference>,
 }
 
 /// A server, or one of its addresses.
@@ -121,6 +127,15 @@ pub struct Workload {
     pub settings: Settings,
     /// Operations a second of all threads together, if it has a pace.
     pub target: Option<f64>,
+}
+
+/// What others have measured.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    /// Who, and what.
+    pub label: String,
+    /// Workloads' labels, and the mean time of an operation there in microseconds.
+    pub us: Vec<(String, f64)>,
 }
 
 /// A table that is read: whatever nobody takes is a mistake.
@@ -281,7 +296,12 @@ impl Plan {
         let mut reader = Reader::new(format!("'{name}'"), table);
         let servers = reader.tables("server")?;
         let workloads = reader.tables("workload")?;
+        let references = match reader.table.contains_key("reference") {
+            true => reader.tables("reference")?,
+            false => Vec::new(),
+        };
         let plan = Plan {
+            references: references.into_iter().map(reference).collect::<Result<_>>()?,
             name: reader.text("name")?.unwrap_or_else(|| name.to_owned()),
             rounds: reader.whole("rounds", 3, 1, ROUNDS_MAX)? as usize,
             threads: reader.counts("threads", THREADS_MAX)?,
@@ -305,7 +325,14 @@ impl Plan {
         }
         distinct(&at, "server", plan.servers.iter().map(|server| &server.label))?;
         distinct(&at, "workload", plan.workloads.iter().map(|workload| &workload.label))?;
-        Ok(plan)
+        let known = |name: &str| plan.workloads.iter().any(|workload| workload.label == name);
+        let named = plan.references.iter().flat_map(|reference| &reference.us);
+        match named.map(|(name, _)| name).find(|name| !known(name)) {
+            None => Ok(plan),
+            Some(name) => Err(Error::bad_value(format!(
+                "{at}: a reference names a workload '{name}', which there is not"
+            ))),
+        }
     }
 }
 
@@ -324,6 +351,18 @@ fn length(reader: &mut Reader) -> Result<Length> {
         0 => Length::Time(reader.seconds("seconds", 5.0, 0.001)?),
         count => Length::Operations(count as u64),
     })
+}
+
+fn reference(mut reader: Reader) -> Result<Reference> {
+    let label = reader.needed("label")?;
+    let mut us = Vec::new();
+    for (name, text) in reader.pairs("micros")? {
+        let micros = text.parse().ok().filter(|micros: &f64| micros.is_finite() && *micros > 0.0);
+        let right = "numbers of microseconds above 0 by workload";
+        us.push((name, micros.ok_or_else(|| reader.wrong("micros", &Value::String(text), right))?));
+    }
+    reader.finish()?;
+    Ok(Reference { label, us })
 }
 
 fn server(mut reader: Reader) -> Result<Server> {
@@ -552,6 +591,16 @@ mod tests {
             ("[[workload]]", "[workload]", "[[workload]]"),
             ("rounds = 2", "rounds = ", "'x.toml': "),
             ("transport = \"tcp\"", "optional = 1", "'optional' is 1, but has to be true or false"),
+            (
+                "[[workload]]",
+                "[[reference]]\nlabel = 'p'\nmicros = { b = 'x' }\n[[workload]]",
+                "above 0",
+            ),
+            (
+                "[[workload]]",
+                "[[reference]]\nlabel = 'p'\nmicros = { X = 5 }\n[[workload]]",
+                "names a workload 'X'",
+            ),
         ] {
             let message = changed(from, to);
             assert!(message.contains(words), "{to}: {message}");

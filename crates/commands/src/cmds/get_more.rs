@@ -4,7 +4,7 @@ use crate::args::{Args, fields};
 use crate::cursors::{Cursor, Tailing};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
-use crate::reply::{Batch, BatchLimit, fill_batch};
+use crate::reply::{BatchLimit, fill_batch};
 use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::Value;
 use kauri_catalog::{Namespace, Resolved};
@@ -27,7 +27,8 @@ const AWAIT_DATA_STEP: Duration = Duration::from_millis(5);
 struct Request {
     id: i64,
     ns: Namespace,
-    limit: BatchLimit,
+    /// `batchSize`: documents; `None` for as many as fit.
+    docs: Option<u64>,
     wait: Option<Duration>,
 }
 
@@ -35,7 +36,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let request = parse(invocation)?;
         let server = invocation.server;
-        let mut cursor = server.cursors.check_out(request.id, &request.ns, invocation.op.lsid)?;
+        let cursor = server.cursors.check_out(request.id, &request.ns, invocation.op.lsid)?;
         if request.wait.is_some() && cursor.tailing != Tailing::AwaitData {
             server.cursors.check_in(cursor);
             bail!(BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor");
@@ -43,66 +44,66 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         if let Some(left) = cursor.time_left {
             invocation.op.set_deadline(left);
         }
-        let mut bytes = Vec::new();
-        let batch = match next_batch(invocation, &mut cursor, &request, &mut bytes).await {
-            Ok(batch) => batch,
-            Err(error) => {
-                server.cursors.close(request.id);
-                return Err(error);
-            }
-        };
-        server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);
-        cursor.returned += batch.docs;
-        cursor.batches += 1;
-        cursor.time_left = cursor.time_left.and(invocation.op.time_left());
-        let over = batch.ended == Ended::Exhausted && cursor.tailing == Tailing::No;
-        let kept = if over {
+        let result = answer(invocation, cursor, &request).await;
+        if result.is_err() {
             server.cursors.close(request.id);
-            false
-        } else {
-            server.cursors.check_in(cursor)
-        };
-        let id = if kept { request.id } else { 0 };
-        invocation.reply_batch(&bytes, id, &request.ns);
-        invocation.more_to_come = kept && invocation.exhaust_allowed;
-        Ok(())
+        }
+        result
     })
 }
 
-async fn next_batch(
+/// Writes the next batch, and keeps the cursor if there is more.
+async fn answer(
     invocation: &mut Invocation<'_>,
-    cursor: &mut Cursor,
+    mut cursor: Box<Cursor>,
     request: &Request,
-    bytes: &mut Vec<u8>,
-) -> Result<Batch> {
-    check_collection(invocation, cursor)?;
+) -> Result<()> {
+    let server = invocation.server;
     let until = match cursor.tailing {
         Tailing::AwaitData => {
             let wait = request.wait.unwrap_or(AWAIT_DATA_DEFAULT);
-            Some(invocation.server.clock.monotonic() + wait)
+            Some(server.clock.monotonic() + wait)
         }
         _ => None,
     };
-    loop {
-        bytes.clear();
-        let mut array = kauri_bson::ArrayWriter::new(bytes);
+    let limit = BatchLimit { docs: request.docs, bytes: server.reply_bytes_max() };
+    let (mut reply, batch) = loop {
+        check_collection(invocation, &cursor)?;
         if cursor.tailing != Tailing::No {
             cursor.executor.resume();
         }
-        let batch =
-            fill_batch(&mut invocation.op, &mut cursor.executor, &mut array, request.limit).await?;
+        let mut reply = invocation.reply.document("cursor");
+        let mut array = reply.array("nextBatch");
+        let batch = fill_batch(&mut invocation.op, &mut cursor.executor, &mut array, limit).await?;
         drop(array);
-        let now = invocation.server.clock.monotonic();
+        let now = server.clock.monotonic();
         if batch.docs > 0 || until.is_none_or(|until| now >= until) {
-            return Ok(batch);
+            break (reply, batch);
         }
+        drop(reply);
+        invocation.reply.clear();
         // Whoever is to bring the data needs the lock.
         invocation.op.release_lock();
         invocation.worker.sleep(AWAIT_DATA_STEP).await;
         invocation.op.retake_lock().await;
         invocation.op.check_for_interrupt()?;
-        check_collection(invocation, cursor)?;
-    }
+    };
+    server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);
+    cursor.returned += batch.docs;
+    cursor.batches += 1;
+    cursor.time_left = cursor.time_left.and(invocation.op.time_left());
+    let over = batch.ended == Ended::Exhausted && cursor.tailing == Tailing::No;
+    let kept = if over {
+        server.cursors.close(request.id);
+        false
+    } else {
+        server.cursors.check_in(cursor)
+    };
+    reply.put("id", if kept { request.id } else { 0 });
+    reply.put("ns", request.ns.as_str());
+    drop(reply);
+    invocation.more_to_come = kept && invocation.exhaust_allowed;
+    Ok(())
 }
 
 /// Fails if the collection that the cursor reads is gone.
@@ -125,13 +126,13 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
         _ => return Err(args.wrong_type(invocation.target()?, &["long"])),
     };
     let mut collection = None;
-    let mut limit = BatchLimit { docs: None };
+    let mut docs = None;
     let mut wait = None;
     for elem in fields(invocation.body) {
         match elem.key() {
             "collection" => collection = Some(args.string(elem)?),
             "batchSize" => {
-                limit.docs = Some(args.count(elem)?).filter(|n| *n > 0);
+                docs = Some(args.count(elem)?).filter(|n| *n > 0);
             }
             "maxTimeMS" => {
                 let ms = crate::concerns::max_time_ms(elem)?;
@@ -146,5 +147,5 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
     }
     let Some(collection) = collection else { return Err(args.missing("collection")) };
     let ns = Namespace::new(invocation.db, &collection)?;
-    Ok(Request { id, ns, limit, wait })
+    Ok(Request { id, ns, docs, wait })
 }

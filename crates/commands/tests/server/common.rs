@@ -65,6 +65,16 @@ impl TestServer {
         workers: usize,
         parameters: &[(&str, &'static str)],
     ) -> TestServer {
+        TestServer::start_within(0, engine, workers, parameters)
+    }
+
+    /// The same, with so many bytes of memory (0: unknown).
+    pub fn start_within(
+        memory: u64,
+        engine: Arc<dyn StorageEngine>,
+        workers: usize,
+        parameters: &[(&str, &'static str)],
+    ) -> TestServer {
         let clock = Arc::new(TestClock(AtomicU64::new(0)));
         let flushed = engine.clone();
         let committer = Arc::new(LocalCommitter(engine.clone()));
@@ -80,7 +90,7 @@ impl TestServer {
             parameters: Default::default(),
             locks: Default::default(),
             fail_points: Default::default(),
-            start: start_info(),
+            start: start_info(memory),
             clock: clock.clone(),
             random,
             counters: Default::default(),
@@ -135,7 +145,7 @@ impl Drop for TestServer {
     }
 }
 
-fn start_info() -> StartInfo {
+fn start_info(memory: u64) -> StartInfo {
     StartInfo {
         argv: vec!["kauri".to_owned()],
         parsed: DocBuf::new(),
@@ -144,7 +154,7 @@ fn start_info() -> StartInfo {
         dbpath: String::new(),
         started_ms: START_MS,
         pid: 1,
-        machine: Machine::default(),
+        machine: Machine { memory_limit_bytes: memory, ..Machine::default() },
         revision: "test",
     }
 }

@@ -13,6 +13,7 @@ mod find_and_modify;
 mod granularity;
 mod locks;
 mod malformed;
+mod memory;
 mod parameters;
 mod queries;
 mod sessions;

@@ -67,7 +67,13 @@ fn records(connection: &mut Connection) -> i64 {
 fn check_page(place: &Place, name: &str, expected: RangeInclusive<usize>) {
     let page = std::fs::read_to_string(place.0.join("run.html")).unwrap();
     assert!(page.contains(&format!("<h1>{name}</h1>")), "{page}");
-    assert!(!page.contains("<T>") && !page.contains("NaN") && !page.contains("no plot"), "{page}");
+    assert!(
+        !page.contains("<T>")
+            && !page.contains("<&")
+            && !page.contains("NaN")
+            && !page.contains("no plot"),
+        "{page}"
+    );
     for elsewhere in ["src=", "href=", "url(", "<script", "@import"] {
         assert!(!page.contains(elsewhere), "{elsewhere} in the page");
     }
@@ -80,7 +86,12 @@ fn check_page(place: &Place, name: &str, expected: RangeInclusive<usize>) {
             plot.contains("xmlns=\"http://www.w3.org/2000/svg\"") && plot.ends_with("</svg>\n")
         );
         assert!(page.contains(plot.trim_end()));
+        assert!(
+            plot.contains("socket &lt;&amp;&quot;"),
+            "no plot without its servers' names: {plot}"
+        );
     }
+    assert!(page.contains("<pre>an &lt;echo&gt; &amp; more\n</pre>"), "{page}");
 }
 
 /// One server by two of its addresses.
@@ -102,17 +113,22 @@ fn workloads_run_in_turns_over_two_transports() {
     let file = format!(
         "name = '<T> & more'\nrounds = 2\nthreads = [1, 3]\nwarmUpSeconds = 0.05\nseconds = 0.3\n{}\
          [[workload]]\npreset = 'A'\nproperties = {{ {common} }}\n\
-         [[workload]]\npreset = 'E'\ntarget = 200\nproperties = {{ {common} }}\n",
-        servers(&server)
+         [[workload]]\npreset = 'E'\ntarget = 200\nproperties = {{ {common} }}\n\
+         [[reference]]\nlabel = 'a <paper>'\nmicros = {{ A = 314, E = 1592.5 }}\n",
+        servers(&server).replace("'socket'", "'socket <&\"'")
     );
     let mut command = place.bench(&file);
     command.arg("--html").arg(place.0.join("run.html"));
     command.arg("--svg").arg(place.0.join("svg"));
+    std::fs::write(place.0.join("beside.txt"), "an <echo> & more\n").unwrap();
+    command.arg("--append").arg(place.0.join("beside.txt"));
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", told(&output));
     // A workload has throughput, that by threads, latencies of two kinds and ratios for each number of threads;
     // of E's few inserts there may be none.
-    check_page(&place, "&lt;T&gt; &amp; more", 14..=16);
+    check_page(&place, "&lt;T&gt; &amp; more", 15..=17);
+    let page = std::fs::read_to_string(place.0.join("run.html")).unwrap();
+    assert!(page.contains(">a &lt;paper&gt;</td><td>314.0</td><td>1592</td>"), "{page}");
     let figures = place.figures();
     let transports: Vec<_> =
         list(&figures, "servers").iter().map(|one| text(one, "transport")).collect();
@@ -123,9 +139,9 @@ fn workloads_run_in_turns_over_two_transports() {
         .map(|row| (text(row, "workload"), number(row, "threads") as usize, text(row, "server")))
         .collect();
     let of = |workload: &'static str| {
-        [1, 3]
-            .into_iter()
-            .flat_map(move |threads| ["socket", "rings"].map(|server| (workload, threads, server)))
+        [1, 3].into_iter().flat_map(move |threads| {
+            ["socket <&\"", "rings"].map(|server| (workload, threads, server))
+        })
     };
     assert_eq!(cases, of("A").chain(of("E")).collect::<Vec<_>>());
     let mut inserted = 0.0;

@@ -23,6 +23,7 @@ pub fn metrics(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     }
     {
         let mut operation = out.document("operation");
+        operation.put("waitsForMemory", read(&counters.memory_waits));
         operation.put("writeConflicts", read(&counters.write_conflicts));
     }
     let mut ttl = out.document("ttl");
