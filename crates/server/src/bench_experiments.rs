@@ -1,11 +1,12 @@
 //! `kauri bench experiments` and `kauri bench experiment NAME`: the experiments of the documents that the project began
 //! with, each as one command. They are made of the other commands of `kauri bench`.
 
-use crate::bench_server::{Server, free_port};
+use crate::bench_run::{self, Outputs};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use kauri_base::{Error, ErrorCode, Result};
+use kauri_bench::experiments::file::{RunFile, Size, bind};
 use kauri_bench::experiments::{Experiment, How, table};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The command line's form of the list.
 pub fn list_command() -> Command {
@@ -26,6 +27,9 @@ pub fn command() -> Command {
         .arg(Arg::new("name").required(true).value_name("NAME").help("the experiment"))
         .arg(flag("full", "as large and as long as for a real machine").conflicts_with("quick"))
         .arg(flag("quick", "only to see that it runs; the figures mean nothing"))
+        .arg(Arg::new("bind_ip").long("bind_ip").value_name("ADDRESS").help(
+            "where servers listen that are started for it; for RDMA the device's [default: 127.0.0.1]",
+        ))
         .arg(Arg::new("json").long("json").value_name("FILE").help("writes all figures there"))
         .arg(
             Arg::new("html")
@@ -57,7 +61,13 @@ pub fn run(matches: &ArgMatches) -> Result<bool> {
             eprintln!("kauri: '{name}' needs more than this program, and root: run {script}");
             return Ok(false);
         }
-        How::Puts(sizes_kb) => puts(matches, sizes_kb, &place.0)?,
+        How::File(file) => run_file(matches, &file)?,
+        How::Half(file, what) => {
+            run_file(matches, &file)?;
+            eprintln!(
+                "kauri: this was the part without {what}, which this server does not have yet"
+            );
+        }
         How::Command { name, arguments, small, quick } => {
             let of_size = match (matches.get_flag("full"), matches.get_flag("quick")) {
                 (true, _) => &[],
@@ -72,6 +82,11 @@ pub fn run(matches: &ArgMatches) -> Result<bool> {
             }
             if let Some(json) = matches.get_one::<String>("json") {
                 line.extend(["--json", json]);
+            }
+            match (name, matches.get_one::<String>("bind_ip")) {
+                (_, None) => {}
+                ("standalone", Some(address)) => line.extend(["--bind", address]),
+                _ => return Err(Error::bad_value(format!("'kauri bench {name}' takes no address"))),
             }
             match (name, matches.get_one::<String>("html")) {
                 (_, None) => {}
@@ -109,62 +124,20 @@ impl Drop for Place {
     }
 }
 
-/// The paper's first table. It says milliseconds, and means microseconds: its 312 for RDMA are the RDMA paper's 318 us.
-const SINGULARITY_HOST: [(&str, [u32; 8]); 3] = [
-    ("the paper's RDMA", [312, 317, 328, 351, 388, 445, 601, 871]),
-    ("the paper's IPoIB", [661, 693, 742, 768, 940, 1125, 1494, 2368]),
-    ("the paper's TCP/IP", [657, 771, 926, 982, 1076, 1254, 1836, 2788]),
-];
-
-/// 100 % Put on a server of its own over each transport that there is on one host. A Put writes a whole record; the
-/// paper's networks can't be had on one host, so these are what stands for them.
-fn puts(matches: &ArgMatches, sizes_kb: &[u64], place: &Path) -> Result<()> {
-    let port = free_port()?;
-    let folder = place.display().to_string();
-    let arguments = ["--unixSocketPrefix", &folder].map(str::to_owned);
-    let data = place.join("data");
-    std::fs::create_dir_all(&data).map_err(failed)?;
-    let server = Server::start(port, &data, &arguments, &[])?;
-    let socket = format!("{folder}/mongodb-{port}.sock").replace('/', "%2F");
-    let (rounds, seconds) = match (matches.get_flag("full"), matches.get_flag("quick")) {
-        (true, _) => (10, 5.0),
-        (_, true) => (1, 0.05),
-        _ => (5, 0.5),
+/// Runs one of the repository's run files.
+fn run_file(matches: &ArgMatches, file: &RunFile) -> Result<()> {
+    let size = match (matches.get_flag("full"), matches.get_flag("quick")) {
+        (true, _) => Size::Full,
+        (_, true) => Size::Quick,
+        _ => Size::Small,
     };
-    let mut file = format!(
-        "name = '100 % Put by size'\nrounds = {rounds}\nwarmUpSeconds = {}\nseconds = {seconds}\n",
-        seconds / 5.0
-    );
-    for (label, transport, uri) in [
-        ("TCP", "tcp", format!("mongodb://127.0.0.1:{port}/?sharedMemory=off&rdma=off")),
-        ("Unix socket", "unix", format!("mongodb://{socket}/?sharedMemory=off")),
-        ("shared memory", "sharedMemory", format!("mongodb://{socket}/?sharedMemory=require")),
-    ] {
-        file +=
-            &format!("[[server]]\nlabel = '{label}'\ntransport = '{transport}'\nuri = '{uri}'\n");
+    let mut table = file.of_size(size)?;
+    if let Some(address) = matches.get_one::<String>("bind_ip") {
+        bind(&mut table, address);
     }
-    for kb in sizes_kb {
-        file += &format!(
-            "[[workload]]\nlabel = '{kb} KB'\nproperties = {{ recordcount = 200, fieldcount = 1, fieldlength = {}, \
-             writeallfields = true, readproportion = 0, updateproportion = 1, scanproportion = 0, \
-             insertproportion = 0 }}\n",
-            kb << 10
-        );
-    }
-    for (label, us) in SINGULARITY_HOST {
-        let cells = sizes_kb.iter().zip(us).map(|(kb, us)| format!("'{kb} KB' = {us}"));
-        let cells = cells.collect::<Vec<_>>().join(", ");
-        file += &format!("[[reference]]\nlabel = \"{label}\"\nmicros = {{ {cells} }}\n");
-    }
-    let path = place.join("run.toml");
-    std::fs::write(&path, file).map_err(failed)?;
-    let path = path.display().to_string();
-    let mut line = vec!["bench", "run", &path];
-    for (option, name) in [("--json", "json"), ("--html", "html")] {
-        line.extend(matches.get_one::<String>(name).into_iter().flat_map(|file| [option, file]));
-    }
-    made_of(&line)?;
-    server.stop()
+    let path = |name: &str| matches.get_one::<String>(name).map(PathBuf::from);
+    let (json, html) = (path("json"), path("html"));
+    bench_run::run_table(file.name, table, &Outputs { json, html, ..Outputs::default() })
 }
 
 fn failed(why: std::io::Error) -> Error {

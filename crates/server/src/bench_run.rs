@@ -1,20 +1,22 @@
-//! `kauri bench run`: an experiment that a run file describes, on servers that run already.
+//! `kauri bench run`: an experiment that a run file describes, on servers that run already or are started for it.
 
+use crate::bench_own::Running;
 use crate::machine;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bench::plots;
 use kauri_bench::run::flags::Flags;
-use kauri_bench::run::plan::Plan;
+use kauri_bench::run::own::Owned;
+use kauri_bench::run::plan::{self, Plan, Table};
 use kauri_bench::run::processes::{self, Program};
-use kauri_bench::run::rounds::{self, Progress, Run};
-use kauri_bench::run::{page, report};
+use kauri_bench::run::rounds::{self, Case, Progress, Run};
+use kauri_bench::run::{page, phases, report};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Flags, what run files call them, and their help.
-const FLAGS: [(&str, &str, &str); 6] = [
+const FLAGS: [(&str, &str, &str); 8] = [
     (
         "threads",
         "threads",
@@ -23,6 +25,8 @@ const FLAGS: [(&str, &str, &str); 6] = [
     ("processes", "processes", "client processes, or several numbers of them [default: 1]"),
     ("rounds", "rounds", "times that each server is measured [default: 3]"),
     ("seconds", "seconds", "of each measurement [default: 5]"),
+    ("operations", "operations", "of each measurement, instead of seconds"),
+    ("phases", "phases", "of each measurement, reported each [default: 1]"),
     ("warm-up-seconds", "warmUpSeconds", "before each, that don't count [default: 1]"),
     ("seed", "seed", "of random numbers [default: 1]"),
 ];
@@ -35,7 +39,7 @@ fn several(name: &'static str, value: &'static str, help: &'static str) -> Arg {
 }
 
 /// The experiment that flags describe.
-fn plan_of_flags(matches: &ArgMatches) -> Result<Plan> {
+fn table_of_flags(matches: &ArgMatches) -> Result<Table> {
     let all = |name: &str| {
         matches.get_many::<String>(name).map(|all| all.cloned().collect()).unwrap_or_default()
     };
@@ -49,7 +53,14 @@ fn plan_of_flags(matches: &ArgMatches) -> Result<Plan> {
         target: matches.get_one("target").copied(),
         numbers: FLAGS.into_iter().filter_map(given).collect(),
     };
-    Plan::of_table("the command line", flags.table()?, Path::new(""))
+    flags.table()
+}
+
+/// What a run file says.
+fn read(file: &str) -> Result<Table> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|why| Error::bad_value(format!("cannot read '{file}': {why}")))?;
+    plan::table(file, &text)
 }
 
 /// The command line's form.
@@ -121,17 +132,40 @@ pub fn run_client() -> Result<()> {
     processes::serve()
 }
 
+/// Where what came of it goes, besides standard output.
+#[derive(Default)]
+pub struct Outputs {
+    /// All figures, as JSON.
+    pub json: Option<PathBuf>,
+    /// The page.
+    pub html: Option<PathBuf>,
+    /// The page's plots, each as a file in this directory.
+    pub svg: Option<PathBuf>,
+    /// A text that the page ends with.
+    pub appended: Option<String>,
+}
+
 /// Runs it and prints what came of it.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let plan = match text("file") {
-        Some(file) => Plan::load(Path::new(&file))?,
-        None => plan_of_flags(matches)?,
+    let (name, table) = match text("file") {
+        Some(file) => (file.clone(), read(&file)?),
+        None => ("the command line".to_owned(), table_of_flags(matches)?),
     };
     let appended = text("append").map(|file| {
         std::fs::read_to_string(&file).map_err(|why| failed(format!("cannot read '{file}': {why}")))
     });
-    let appended = appended.transpose()?;
+    let path = |name: &str| text(name).map(PathBuf::from);
+    let (json, html, svg) = (path("json"), path("html"), path("svg"));
+    run_table(&name, table, &Outputs { json, html, svg, appended: appended.transpose()? })
+}
+
+/// The same of what a run file of this name says.
+pub fn run_table(name: &str, mut table: Table, outputs: &Outputs) -> Result<()> {
+    let within = Path::new(name).parent().unwrap_or(Path::new(""));
+    let owned = Owned::take(name, &mut table)?;
+    // Whatever else is wrong is told before anything is started.
+    Plan::of_table(name, owned.fill(table.clone(), &owned.nowhere()), within)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The second one ends it at once, whatever it waits for.
@@ -139,9 +173,35 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|why| failed(format!("cannot handle signals: {why}")))?;
     }
+    let own: Vec<Running> = owned
+        .servers
+        .iter()
+        .zip(0..)
+        .map(|(own, number)| Running::start(own, number))
+        .collect::<Result<_>>()?;
+    let listeners: Vec<_> = own.iter().map(|one| one.listener.clone()).collect();
+    let mut plan = Plan::of_table(name, owned.fill(table, &listeners), within)?;
+    rounds::leave_out(&mut plan);
     let path = std::env::current_exe().map_err(|why| failed(format!("this program: {why}")))?;
     let program = Program { path, command: CLIENT };
     let run = rounds::run(&plan, &program, &stop, &mut |progress| tell(&plan, progress))?;
+    own.into_iter().try_for_each(Running::stop)?;
+    print(&plan, &run);
+    write_reports(outputs, &plan, &run)?;
+    let rounds = run.rows.iter().flat_map(|row| &row.rounds);
+    let (errors, shown) = rounds.fold((0, None), |(errors, shown), figures| {
+        (errors + figures.errors(), shown.or(figures.shown.first()))
+    });
+    if run.stopped {
+        eprintln!("stopped before its end");
+    }
+    match shown {
+        None => Ok(()),
+        Some(why) => Err(failed(format!("{errors} operations went wrong; one of them: {why}"))),
+    }
+}
+
+fn print(plan: &Plan, run: &Run) {
     for (server, observed) in plan.servers.iter().zip(&run.observed) {
         println!(
             "{}: {}, {} {}, {}",
@@ -154,18 +214,12 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
                 .join(" on "),
         );
     }
-    println!("\n{}", report::table(&plan, &run));
-    write_reports(matches, &plan, &run, appended.as_deref())?;
-    let rounds = run.rows.iter().flat_map(|row| &row.rounds);
-    let (errors, shown) = rounds.fold((0, None), |(errors, shown), figures| {
-        (errors + figures.errors(), shown.or(figures.shown.first()))
-    });
-    if run.stopped {
-        eprintln!("stopped before its end");
+    for one in &plan.left_out {
+        println!("left out: {}", one.why);
     }
-    match shown {
-        None => Ok(()),
-        Some(why) => Err(failed(format!("{errors} operations went wrong; one of them: {why}"))),
+    println!("\n{}", report::table(plan, run));
+    if plan.phases > 1 {
+        println!("{}", phases::table(plan, run));
     }
 }
 
@@ -180,27 +234,21 @@ fn about() -> [(&'static str, String); 4] {
     ]
 }
 
-fn write_reports(
-    matches: &ArgMatches,
-    plan: &Plan,
-    run: &Run,
-    appended: Option<&str>,
-) -> Result<()> {
-    let path = |name: &str| matches.get_one::<String>(name).map(PathBuf::from);
+fn write_reports(outputs: &Outputs, plan: &Plan, run: &Run) -> Result<()> {
     let write = |path: &Path, text: &str| {
         std::fs::write(path, text)
             .map_err(|why| failed(format!("cannot write '{}': {why}", path.display())))
     };
     let about = about();
-    if let Some(path) = path("json") {
-        write(&path, &report::text(plan, run, &about))?;
+    if let Some(path) = &outputs.json {
+        write(path, &report::text(plan, run, &about))?;
     }
-    let page = page::html(plan, run, &about, appended);
-    if let Some(path) = path("html") {
-        write(&path, &page)?;
+    let page = page::html(plan, run, &about, outputs.appended.as_deref());
+    if let Some(path) = &outputs.html {
+        write(path, &page)?;
     }
-    if let Some(directory) = path("svg") {
-        std::fs::create_dir_all(&directory)
+    if let Some(directory) = &outputs.svg {
+        std::fs::create_dir_all(directory)
             .map_err(|why| failed(format!("cannot make '{}': {why}", directory.display())))?;
         for (number, plot) in (1..).zip(plots::on_page(&page)) {
             write(&directory.join(format!("plot-{number}.svg")), &plot)?;
@@ -220,25 +268,26 @@ fn tell(plan: &Plan, progress: Progress<'_>) {
             let so_far = if done { "" } else { " so far" };
             eprintln!("{workload}: {server} has {records} records{so_far}");
         }
+        Progress::Measuring { case, round, so_far } => {
+            let (time, operations) = (so_far.time.as_secs_f64(), so_far.operations);
+            let per_s = operations as f64 / time.max(1e-9);
+            let case = case_text(plan, case, round);
+            eprintln!("{case} {per_s:.0} op/s so far, {operations} operations in {time:.0} s");
+        }
         Progress::Measured { case, round, figures } => {
-            let label = |labels: Vec<&str>, at: usize| {
-                labels.get(at).map_or(String::new(), |l| (*l).to_owned())
-            };
-            let workload =
-                label(plan.workloads.iter().map(|w| w.label.as_str()).collect(), case.workload);
-            let server =
-                label(plan.servers.iter().map(|s| s.label.as_str()).collect(), case.server);
-            let (threads, rounds) = (case.threads, plan.rounds);
-            let word = if threads == 1 { "thread" } else { "threads" };
-            let processes = match case.processes {
-                1 => String::new(),
-                several => format!("{several} processes of "),
-            };
-            let round = round + 1;
-            let per_s = figures.per_s();
-            eprintln!(
-                "{workload}, {processes}{threads} {word}, round {round} of {rounds}: {server} {per_s:.0} op/s"
-            );
+            eprintln!("{} {:.0} op/s", case_text(plan, case, round), figures.per_s());
         }
     }
+}
+
+fn case_text(plan: &Plan, case: &Case, round: usize) -> String {
+    let workload = plan.workloads.get(case.workload).map_or("", |workload| &workload.label);
+    let server = plan.servers.get(case.server).map_or("", |server| &server.label);
+    let (threads, rounds, round) = (case.threads, plan.rounds, round + 1);
+    let word = if threads == 1 { "thread" } else { "threads" };
+    let processes = match case.processes {
+        1 => String::new(),
+        several => format!("{several} processes of "),
+    };
+    format!("{workload}, {processes}{threads} {word}, round {round} of {rounds}: {server}")
 }

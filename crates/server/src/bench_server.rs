@@ -1,11 +1,15 @@
 //! A server that a benchmark starts as a process of its own, and ends.
+//!
+//! Invariants: it is in its control groups before it runs. A signal to the benchmark's terminal is not one to it, and
+//! it never outlives the benchmark, however that ends.
 
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bench::writelock::command;
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -19,7 +23,31 @@ fn failed(error: io::Error) -> Error {
 /// See the module's head.
 pub struct Server {
     child: Child,
+    /// Ends the server when its input does: with this process.
+    watcher: Child,
     address: SocketAddr,
+}
+
+/// Starts the command in a process group of its own.
+fn apart(command: &mut Command) -> Result<Child> {
+    command.process_group(0).spawn().map_err(failed)
+}
+
+/// The command of a shell that goes into control groups, and is the server then.
+fn inside(cgroups: &[PathBuf], program: &Path) -> Command {
+    let mut command = Command::new("/bin/sh");
+    let script =
+        r#"while [ "$1" != -- ]; do echo $$ >"$1" || exit 1; shift; done; shift; exec "$@""#;
+    command.args(["-c", script, "sh"]);
+    command.args(cgroups.iter().map(|cgroup| cgroup.join("cgroup.procs")));
+    command.arg("--").arg(program);
+    command
+}
+
+fn watcher(of: &Child) -> Result<Child> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", r#"read -r _; kill "$1""#, "sh", &of.id().to_string()]);
+    apart(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
 /// A port that is free now.
@@ -53,7 +81,10 @@ impl Server {
         cgroups: &[PathBuf],
     ) -> Result<Server> {
         let program = std::env::current_exe().map_err(failed)?;
-        let mut command = std::process::Command::new(program);
+        let mut command = match cgroups {
+            [] => Command::new(program),
+            _ => inside(cgroups, &program),
+        };
         command
             .args(["serve", "--slowms", "100000"])
             .args(["--port", &port.to_string()])
@@ -72,16 +103,11 @@ impl Server {
         let host: IpAddr = host.parse().map_err(|_| {
             Error::bad_value(format!("a server listens on an address, not on '{host}'"))
         })?;
-        let mut child = command.spawn().map_err(failed)?;
+        let mut child = apart(&mut command)?;
         let ready = listens(child.stdout.take());
         let address = SocketAddr::new(host, port);
-        let mut server = Server { child, address };
-        for cgroup in cgroups {
-            let file = cgroup.join("cgroup.procs");
-            std::fs::write(&file, server.pid().to_string()).map_err(|error| {
-                Error::new(ErrorCode::OperationFailed, format!("{}: {error}", file.display()))
-            })?;
-        }
+        let watcher = watcher(&child).inspect_err(|_| drop(child.kill()))?;
+        let mut server = Server { child, watcher, address };
         match ready.recv_timeout(START_PATIENCE) {
             Ok(()) => Ok(server),
             Err(RecvTimeoutError::Timeout) => {
@@ -112,6 +138,8 @@ impl Server {
         // It may end before it answers.
         let _ = command(&mut stream, "admin", "shutdown");
         let status = self.child.wait().map_err(failed)?;
+        // Before the number of the server's process is another one's.
+        let _ = self.watcher.kill();
         match status.success() {
             true => Ok(()),
             false => Err(Error::new(ErrorCode::OperationFailed, format!("the server: {status}"))),
@@ -122,6 +150,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // After `stop` there is nothing left to end.
+        let _ = self.watcher.kill();
+        let _ = self.watcher.wait();
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

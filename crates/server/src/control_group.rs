@@ -83,6 +83,12 @@ impl ControlGroups {
         ControlGroups { groups }
     }
 
+    /// The innermost, and its file of the limit.
+    pub fn own(&self) -> Option<(&Path, &'static str)> {
+        let (group, files) = self.groups.first()?;
+        Some((group, files.limits.first()?))
+    }
+
     /// The lowest limit, if there is any.
     pub fn limit(&self) -> Option<u64> {
         self.groups.iter().filter_map(|(group, files)| limit(group, files)).min()

@@ -4,6 +4,10 @@
 //! Invariant: what can't be made yet is in the table all the same, with what it waits for. It must not know how
 //! commands are run.
 
+pub mod file;
+
+use file::RunFile;
+
 /// How an experiment is made.
 #[derive(Clone, Copy, Debug)]
 pub enum How {
@@ -18,8 +22,10 @@ pub enum How {
         /// Instead of these, only to see that it runs.
         quick: &'static [&'static str],
     },
-    /// By 100 % Put of documents of these sizes, in KB, on a server that is started for it.
-    Puts(&'static [u64]),
+    /// By a run file of `kauri bench run`.
+    File(RunFile),
+    /// By one, as far as it can be made; the rest needs this.
+    Half(RunFile, &'static str),
     /// By a script beside the program, since it needs more than that: this command.
     Script(&'static str),
     /// Not yet: it needs this.
@@ -49,6 +55,30 @@ const WRITE_LOCK: &str = "MongoDB's Write Lock";
 
 const REPLICA_SET: &str = "replica sets";
 const FLASH_TIER: &str = "the flash tier in front of disks";
+
+/// A run file of the repository's `bench/experiments`.
+macro_rules! run_file {
+    ($name:literal, full: $full:expr, quick: $quick:expr) => {
+        RunFile {
+            name: concat!("bench/experiments/", $name),
+            text: include_str!(concat!("../../../../bench/experiments/", $name)),
+            full: $full,
+            quick: $quick,
+        }
+    };
+}
+
+const SINGULARITY_HOST: RunFile = run_file!(
+    "singularity-host.toml",
+    full: "rounds = 10",
+    quick: "rounds = 1\noperations = 50\nwarmUpSeconds = 0.01"
+);
+const FLASH_B: RunFile = run_file!("flash-b.toml", full: FLASH_FULL, quick: FLASH_QUICK);
+const FLASH_F: RunFile = run_file!("flash-f.toml", full: FLASH_FULL, quick: FLASH_QUICK);
+/// As the paper's: 100 GB of data and ten minutes for each phase.
+const FLASH_FULL: &str =
+    "seconds = 3600\nmemoryMB = 16384\nproperties = { recordcount = 92000000 }";
+const FLASH_QUICK: &str = "seconds = 1.2\nproperties = { recordcount = 2000 }";
 
 /// A sweep over sizes as the paper's, by `kauri bench standalone`.
 const fn standalone(arguments: &'static [&'static str], small: &'static [&'static str]) -> How {
@@ -174,7 +204,7 @@ pub const EXPERIMENTS: [Experiment; 23] = [
         source: SINGULARITY,
         figure: "table 1",
         shows: "100 % Put, 1 KB to 128 KB, on the host, over each transport that there is",
-        how: How::Puts(&[1, 2, 4, 8, 16, 32, 64, 128]),
+        how: How::File(SINGULARITY_HOST),
     },
     Experiment {
         name: "singularity-container",
@@ -231,14 +261,14 @@ pub const EXPERIMENTS: [Experiment; 23] = [
         source: FLASH,
         figure: "workload B",
         shows: "95 % reads, 5 % updates, uniform, data 100 : flash 44 : memory 16, six phases",
-        how: How::Waits(FLASH_TIER),
+        how: How::Half(FLASH_B, FLASH_TIER),
     },
     Experiment {
         name: "flash-f",
         source: FLASH,
         figure: "workload F",
         shows: "read-modify-write, uniform, data 100 : flash 44 : memory 16, six phases",
-        how: How::Waits(FLASH_TIER),
+        how: How::Half(FLASH_F, FLASH_TIER),
     },
     Experiment {
         name: "write-lock-hot",
@@ -308,6 +338,7 @@ pub fn table() -> String {
     let head = ["name", "from", "figure", "what it shows"].map(str::to_owned).to_vec();
     let line = |one: &Experiment| {
         let shows = match one.how {
+            How::Half(_, what) => format!("{}; the part without {what}", one.shows),
             How::Waits(what) => format!("{}; waits for {what}", one.shows),
             How::Script(script) => format!("{}: {script}", one.shows),
             _ => one.shows.to_owned(),

@@ -93,7 +93,10 @@ mod tests {
     fn flags_are_what_a_run_file_would_say() {
         let numbers = [("rounds", "2"), ("threads", "1,8"), ("seconds", "0.5")];
         let plan = given(&["recordcount=77", "requestdistribution=uniform"], &numbers).unwrap();
-        assert_eq!((plan.rounds, plan.threads, plan.measure.as_millis()), (2, vec![1, 8], 500));
+        assert_eq!(
+            (plan.rounds, plan.threads, plan.length.text().as_str()),
+            (2, vec![1, 8], "0.5 s")
+        );
         let uris: Vec<_> = plan.servers.iter().map(|server| server.uri_text.as_str()).collect();
         assert_eq!(uris, ["mongodb://h:1", "mongodb://h:2/?rdma=off"]);
         let [b, c] = &plan.workloads[..] else { panic!() };

@@ -1,7 +1,8 @@
 //! Experiments that a run file describes: several servers, or several addresses of one, asked the same in
 //! turns.
 //!
-//! - [`plan`]: what the run file says; [`flags`]: the same from a command line;
+//! - [`plan`]: what the run file says; [`flags`]: the same from a command line; [`own`]: the servers that are started
+//!   for it;
 //! - [`observe`]: what is found of each server, and whether it is what was asked for;
 //! - [`subject`]: performs a workload's operations over one connection;
 //! - [`phase`]: loading, and one measurement: threads, their pace, what they count;
@@ -9,6 +10,7 @@
 //! - [`rounds`]: the turns;
 //! - [`report`], [`page`]: what came of it, as a table and as JSON; as a page of plots and tables, all workloads and
 //!   others' figures beside each other (`overview`) first;
+//! - [`phases`]: the same of each phase, as the tables of both;
 //! - [`changes`]: what differs between two results beyond noise.
 //!
 //! Invariants: servers are measured in turns, in the opposite order in every other round. What is not as the
@@ -23,9 +25,11 @@ pub mod flags;
 pub mod observe;
 pub mod order;
 mod overview;
+pub mod own;
 pub mod page;
 mod page_plots;
 pub mod phase;
+pub mod phases;
 pub mod plan;
 pub mod processes;
 pub mod report;

@@ -2,13 +2,14 @@
 //!
 //! An order is TOML; its settings are those of a run file's server and workload, and which part of them the process
 //! has. What came of it is one line of fields separated by tabs: `done`, nanoseconds counted, nanoseconds of CPU,
-//! records inserted, then for each of [`KINDS`] errors, latencies and latencies from when operations were due, then
-//! some of the wrong replies; or `failed` and why. Both are read by the program that wrote them.
+//! records inserted, the number of phases (0 if it is not divided), then for each of [`super::phase::KINDS`], or of each phase,
+//! errors, latencies and latencies from when operations were due, then some of the wrong replies; or `failed` and why.
+//! Before it there may be lines `so far` with the number of operations. Both are read by the program that wrote them.
 //!
 //! It must not know how processes are started.
 
 use super::failed;
-use super::phase::{Counted, Figures, KINDS};
+use super::phase::{Counted, Figures, Kinds, Length};
 use super::plan::Reader;
 use crate::histogram::Histogram;
 use crate::workload::{Part, Properties};
@@ -36,7 +37,9 @@ pub struct Order {
     /// How long it goes on before anything counts.
     pub warm_up: Duration,
     /// How long it counts.
-    pub measure: Duration,
+    pub length: Length,
+    /// Into how many phases that falls.
+    pub phases: usize,
     /// Of its random numbers.
     pub seed: u64,
 }
@@ -64,7 +67,11 @@ impl Order {
             put("target", Value::Float(target));
         }
         put("warmUp", nanos(self.warm_up));
-        put("measure", nanos(self.measure));
+        match self.length {
+            Length::Time(time) => put("measure", nanos(time)),
+            Length::Operations(count) => put("operations", Value::Integer(count as i64)),
+        }
+        put("phases", Value::Integer(self.phases as i64));
         put("seed", Value::Integer(self.seed.cast_signed()));
         table.to_string()
     }
@@ -85,7 +92,12 @@ impl Order {
         };
         let threads = whole("threads")? as usize;
         let mut time = |name| Ok::<_, Error>(Duration::from_nanos(whole(name)? as u64));
-        let (warm_up, measure) = (time("warmUp")?, time("measure")?);
+        let (warm_up, time) = (time("warmUp")?, time("measure")?);
+        let length = match whole("operations")? {
+            0 => Length::Time(time),
+            count => Length::Operations(count as u64),
+        };
+        let phases = whole("phases")? as usize;
         let seed = whole("seed")?.cast_unsigned();
         let read = Order {
             label: order.needed("label")?,
@@ -96,7 +108,8 @@ impl Order {
             threads,
             target: order.number("target", 0.0, f64::MAX)?,
             warm_up,
-            measure,
+            length,
+            phases,
             seed,
         };
         order.finish()?;
@@ -120,8 +133,10 @@ pub fn told(outcome: &Result<(Figures, i64)>) -> String {
         figures.wall.as_nanos().to_string(),
         figures.client_cpu.as_nanos().to_string(),
         inserted.to_string(),
+        figures.phases.len().to_string(),
     ];
-    for counted in &figures.kinds {
+    let whole = figures.phases.is_empty().then_some(&figures.kinds);
+    for counted in whole.into_iter().chain(&figures.phases).flatten() {
         fields.push(counted.errors.to_string());
         fields.push(counted.latency.to_text());
         fields.push(counted.intended.to_text());
@@ -147,17 +162,16 @@ fn parse_done<'l>(mut fields: impl Iterator<Item = &'l str>) -> Option<(Figures,
     let mut time = || Some(Duration::from_nanos(fields.next()?.parse().ok()?));
     let (wall, client_cpu) = (time()?, time()?);
     let inserted = fields.next()?.parse().ok()?;
-    let mut figures = Figures { wall, client_cpu, ..Figures::default() };
-    for counted in figures.kinds.iter_mut() {
+    let mut phases = vec![Kinds::default(); fields.next()?.parse::<usize>().ok()?.max(1)];
+    for counted in phases.iter_mut().flatten() {
         *counted = Counted {
             errors: fields.next()?.parse().ok()?,
             latency: Histogram::from_text(fields.next()?)?,
             intended: Histogram::from_text(fields.next()?)?,
         };
     }
-    figures.shown = fields.map(str::to_owned).collect();
-    debug_assert_eq!(figures.kinds.len(), KINDS.len());
-    Some((figures, inserted))
+    let shown = fields.map(str::to_owned).collect();
+    Some((Figures { wall, client_cpu, shown, ..Figures::of_phases(phases) }, inserted))
 }
 
 #[cfg(test)]
@@ -175,11 +189,16 @@ mod tests {
             threads: 4,
             target: Some(1.5),
             warm_up: Duration::from_nanos(1),
-            measure: Duration::from_secs(86_400),
+            length: Length::Time(Duration::from_secs(86_400)),
+            phases: 6,
             seed: u64::MAX - 1,
         };
-        for target in [Some(1.5), Some(2000.0), None] {
-            let order = Order { target, ..order.clone() };
+        for (target, length) in [
+            (Some(1.5), order.length),
+            (Some(2000.0), Length::Operations(1)),
+            (None, Length::Operations(1 << 50)),
+        ] {
+            let order = Order { target, length, ..order.clone() };
             let back = Order::parse(&order.to_text()).unwrap();
             assert_eq!(format!("{back:?}"), format!("{order:?}"));
         }
@@ -203,6 +222,16 @@ mod tests {
         assert_eq!((inserted, back.operations(), back.errors()), (9, 1, 1));
         assert_eq!(back.kinds[2].intended.max_ns(), 2500);
         assert_eq!(back.shown, ["one of two lines", "other"]);
+        let phase = || {
+            let mut kinds = Kinds::default();
+            kinds[0].latency.record(10);
+            kinds
+        };
+        let divided = Figures::of_phases(vec![phase(), Kinds::default(), phase()]);
+        let (back, _) = parse_told("s", &told(&Ok((divided, 0)))).unwrap();
+        let counts = |kinds: &Kinds| kinds[0].latency.count();
+        assert_eq!(back.phases.iter().map(counts).collect::<Vec<_>>(), [1, 0, 1]);
+        assert_eq!(counts(&back.kinds), 2);
         let refused = told(&Err(failed("the connection", "no\nserver")));
         for (line, words) in [
             (refused.as_str(), "a client process: the connection: no server"),

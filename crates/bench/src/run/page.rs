@@ -7,6 +7,7 @@
 use super::overview;
 use super::page_plots::{latencies, ratios, threads_plot, throughput};
 use super::phase::{Counted, Figures, KINDS, kind_name};
+use super::phases;
 use super::plan::{Plan, Workload};
 use super::report::median;
 use super::rounds::{Row, Run};
@@ -240,13 +241,13 @@ fn counts(of: &[usize]) -> String {
 fn how(plan: &Plan) -> String {
     format!(
         "<p>{} workload(s) of YCSB on {} server(s), or addresses of one. They take turns: in each of {} rounds each is \
-         measured once for {} s, after {} s that don't count, by {} client process(es) of {} thread(s), each with a connection of its own and one \
+         measured once for {}, after {} s that don't count, by {} client process(es) of {} thread(s), each with a connection of its own and one \
          operation at a time; every other round goes the other way round. So what disturbs the machine disturbs all \
          alike, and ratios within a round say most. Whiskers and <i>from, to</i> span all rounds.</p>\n",
         plan.workloads.len(),
         plan.servers.len(),
         plan.rounds,
-        plan.measure.as_secs_f64(),
+        plan.length.text(),
         plan.warm_up.as_secs_f64(),
         counts(&plan.processes),
         counts(&plan.threads),
@@ -279,9 +280,17 @@ pub fn html(plan: &Plan, run: &Run, about: &[(&str, String)], appended: Option<&
     out += &html::definitions(about.iter().map(|(name, value)| (*name, value.clone())));
     out += "<h2>Servers, as they were found</h2>\n";
     out += &servers(plan, run);
+    for one in &plan.left_out {
+        out += &format!("<p class=\"reason\">Left out: {}</p>\n", escaped(&one.why));
+    }
     out += &overview::section(plan, run);
     for (place, workload) in plan.workloads.iter().enumerate() {
         out += &section(plan, run, place, workload);
+    }
+    let by_phase = phases::lines(plan, run);
+    if !by_phase.is_empty() {
+        out += "<h2>Phase by phase</h2>\n";
+        out += &html::table(&phases::HEAD, phases::LEFT, &by_phase);
     }
     out += "<h2>What the figures mean</h2>\n";
     out += &html::definitions(
@@ -292,7 +301,8 @@ pub fn html(plan: &Plan, run: &Run, about: &[(&str, String)], appended: Option<&
         ("rounds", plan.rounds.to_string()),
         ("client processes", counts(&plan.processes)),
         ("threads of each", counts(&plan.threads)),
-        ("seconds of each", plan.measure.as_secs_f64().to_string()),
+        ("each", plan.length.text()),
+        ("phases of each", plan.phases.to_string()),
         ("warm-up, seconds", plan.warm_up.as_secs_f64().to_string()),
         ("seed", plan.seed.to_string()),
     ];

@@ -2,8 +2,8 @@
 //!
 //! Invariants: all threads begin together, once all are connected. What is begun before the warm-up's end
 //! counts nowhere. With a pace an operation's time is also counted from when it was due, whether or not it could
-//! begin then: a server that stalls is not spared what waits meanwhile (coordinated omission). It must not know
-//! which servers take turns.
+//! begin then: a server that stalls is not spared what waits meanwhile (coordinated omission). An operation counts in
+//! the phase that it begins in, and in one only. It must not know which servers take turns.
 
 use super::failed;
 use super::plan::Server;
@@ -14,7 +14,7 @@ use crate::workload::settings::Kind;
 use crate::workload::{CoreWorkload, Operation, Seeded, Stream};
 use kauri_base::Result;
 use kauri_transport::monotonic_ns;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ use std::time::Duration;
 const SPIN_NS: u64 = 100_000;
 /// Wrong replies that are kept to be shown.
 const SHOWN_MAX: usize = 3;
+/// How often who waits for a measurement is told how far it is.
+pub const TOLD_EACH: Duration = Duration::from_secs(5);
 
 /// The kinds of operations, in the order of reports.
 pub const KINDS: [Kind; 5] =
@@ -59,13 +61,46 @@ pub struct Counted {
     pub errors: u64,
 }
 
+/// What was counted by kind, as [`KINDS`] has them.
+pub type Kinds = [Counted; 5];
+
+/// How long a measurement counts.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Length {
+    /// So long.
+    Time(Duration),
+    /// Until all threads of all processes together have performed so many operations.
+    Operations(u64),
+}
+
+impl Length {
+    /// For a reader.
+    pub fn text(self) -> String {
+        match self {
+            Length::Time(time) => format!("{} s", time.as_secs_f64()),
+            Length::Operations(count) => format!("{count} operations"),
+        }
+    }
+}
+
+/// How far a measurement is.
+#[derive(Clone, Copy, Debug)]
+pub struct SoFar {
+    /// How many operations have counted.
+    pub operations: u64,
+    /// Since when operations count.
+    pub time: Duration,
+}
+
 /// What came of one measurement.
 #[derive(Clone, Default)]
 pub struct Figures {
     /// How long it counted.
     pub wall: Duration,
-    /// By kind, as [`KINDS`] has them.
-    pub kinds: [Counted; 5],
+    /// All of it.
+    pub kinds: Kinds,
+    /// The same by phases, which are as long as each other, if there are several.
+    pub phases: Vec<Kinds>,
     /// CPU time of the server meanwhile, if its process is here.
     pub server_cpu: Option<Duration>,
     /// CPU time of the client's processes meanwhile.
@@ -90,17 +125,49 @@ impl Figures {
         self.operations() as f64 / self.wall.as_secs_f64().max(1e-9)
     }
 
+    /// How long each phase was that was begun, with what was counted in it. The last one may have been stopped.
+    pub fn timed_phases(&self, length: Length) -> impl Iterator<Item = (Duration, &Kinds)> {
+        let whole = match length {
+            Length::Time(time) => time / (self.phases.len().max(1) as u32),
+            Length::Operations(_) => self.wall,
+        };
+        let began = self.phases.iter().scan(Duration::ZERO, move |begins, phase| {
+            let left = self.wall.saturating_sub(*begins);
+            *begins += whole;
+            Some((left.min(whole), phase))
+        });
+        began.filter(|(time, _)| !time.is_zero())
+    }
+
     /// Adds what other threads, or another process, have counted in the same time.
     pub fn merge(&mut self, other: &Figures) {
         self.wall = self.wall.max(other.wall);
         self.client_cpu += other.client_cpu;
-        for (mine, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
-            mine.latency.merge(&theirs.latency);
-            mine.intended.merge(&theirs.intended);
-            mine.errors += theirs.errors;
+        merge_kinds(&mut self.kinds, &other.kinds);
+        if self.phases.len() < other.phases.len() {
+            self.phases.resize_with(other.phases.len(), Kinds::default);
+        }
+        for (mine, theirs) in self.phases.iter_mut().zip(&other.phases) {
+            merge_kinds(mine, theirs);
         }
         self.shown.extend(other.shown.iter().cloned());
         self.shown.truncate(SHOWN_MAX);
+    }
+
+    /// What was counted in these phases.
+    pub(super) fn of_phases(phases: Vec<Kinds>) -> Figures {
+        let mut kinds = Kinds::default();
+        phases.iter().for_each(|phase| merge_kinds(&mut kinds, phase));
+        let phases = if phases.len() > 1 { phases } else { Vec::new() };
+        Figures { kinds, phases, ..Figures::default() }
+    }
+}
+
+fn merge_kinds(mine: &mut Kinds, others: &Kinds) {
+    for (mine, theirs) in mine.iter_mut().zip(others) {
+        mine.latency.merge(&theirs.latency);
+        mine.intended.merge(&theirs.intended);
+        mine.errors += theirs.errors;
     }
 }
 
@@ -125,9 +192,25 @@ pub struct Measurement<'m> {
     /// How long it goes on before anything counts.
     pub warm_up: Duration,
     /// How long it counts.
-    pub measure: Duration,
+    pub length: Length,
+    /// Into how many phases of the same length its time falls.
+    pub phases: usize,
     /// Of its random numbers.
     pub seed: u64,
+}
+
+/// What a thread tells while it works. Each has a line of the processor's cache of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Told(AtomicU64);
+
+/// Counts a thread that has ended, however it has.
+struct Ended<'e>(&'e AtomicUsize);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Fills the server's collection anew. `loaded` is told how many records there are so far.
@@ -170,18 +253,27 @@ pub fn load(
 
 impl Measurement<'_> {
     /// Makes it: the part of it that is this process's. When all threads are connected `begin` is called, which
-    /// says when they begin. It ends early, with what there is, when `stop` is set.
-    pub fn run(&self, stop: &AtomicBool, begin: impl FnOnce() -> Result<u64>) -> Result<Figures> {
+    /// says when they begin; then every few seconds `tell`. It ends early, with what there is, when `stop` is set.
+    pub fn run(
+        &self,
+        stop: &AtomicBool,
+        begin: impl FnOnce() -> Result<u64>,
+        tell: &mut dyn FnMut(SoFar),
+    ) -> Result<Figures> {
         // All threads and this one meet when all are connected, and when it is known when they begin.
         let meeting = Barrier::new(self.threads + 1);
         let (connecting, unconnected) = (Mutex::new(()), AtomicBool::new(false));
         let began_ns = OnceLock::new();
+        let told: Vec<Told> = (0..self.threads).map(|_| Told::default()).collect();
+        let ended = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             let (meeting, connecting, unconnected) = (&meeting, &connecting, &unconnected);
-            let began = &began_ns;
+            let (began, ended) = (&began_ns, &ended);
             let running: Vec<_> = (0..self.threads)
-                .map(|thread| {
+                .zip(&told)
+                .map(|(thread, told)| {
                     scope.spawn(move || {
+                        let _ended = Ended(ended);
                         let subject = {
                             // One after the other, so that every round spreads them alike.
                             let _turn = connecting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,7 +284,10 @@ impl Measurement<'_> {
                         meeting.wait();
                         let (subject, stream) = subject?;
                         match began.get() {
-                            Some(began_ns) => self.work(thread, subject, stream, *began_ns, stop),
+                            Some(began_ns) => {
+                                let session = (subject, stream);
+                                self.work(thread, session, *began_ns, stop, &told.0)
+                            }
                             None => Ok(Figures::default()),
                         }
                     })
@@ -206,7 +301,10 @@ impl Measurement<'_> {
             meeting.wait();
             let begun = begun.transpose();
             let mut figures = match &begun {
-                Ok(Some(began_ns)) => self.watch(*began_ns, stop),
+                Ok(Some(began_ns)) => {
+                    let over = || is_set(stop) || ended.load(Ordering::Relaxed) == self.threads;
+                    self.watch(*began_ns, over, &told, tell)
+                }
                 _ => Figures::default(),
             };
             for thread in running {
@@ -220,17 +318,55 @@ impl Measurement<'_> {
     }
 
     /// Waits until the end. What can be told from beside the threads.
-    fn watch(&self, began_ns: u64, stop: &AtomicBool) -> Figures {
+    fn watch(
+        &self,
+        began_ns: u64,
+        over: impl Fn() -> bool,
+        told: &[Told],
+        tell: &mut dyn FnMut(SoFar),
+    ) -> Figures {
         let count_from_ns = began_ns + self.warm_up.as_nanos() as u64;
-        wait_until(count_from_ns, stop);
+        wait_until(count_from_ns, &over);
         let (own, server) = (cpu_time(std::process::id()), self.pid.and_then(cpu_time));
-        wait_until(count_from_ns + self.measure.as_nanos() as u64, stop);
+        let end_ns = self.end_ns(count_from_ns);
+        let counted = || Duration::from_nanos(monotonic_ns().saturating_sub(count_from_ns));
+        let mut next_ns = count_from_ns;
+        while monotonic_ns() < end_ns && !over() {
+            next_ns = next_ns.saturating_add(TOLD_EACH.as_nanos() as u64);
+            wait_until(next_ns.min(end_ns), &over);
+            if next_ns < end_ns && !over() {
+                let operations = told.iter().map(|one| one.0.load(Ordering::Relaxed)).sum();
+                tell(SoFar { operations, time: counted() });
+            }
+        }
         let since = |pid: u32, then: Option<Duration>| Some(cpu_time(pid)? - then?);
+        // How long operations that are counted take is for the last thread to say.
+        let wall = match self.length {
+            Length::Time(_) => counted(),
+            Length::Operations(_) => Duration::ZERO,
+        };
         Figures {
-            wall: Duration::from_nanos(monotonic_ns().saturating_sub(count_from_ns)),
+            wall,
             server_cpu: self.pid.and_then(|pid| since(pid, server)),
             client_cpu: since(std::process::id(), own).unwrap_or_default(),
             ..Figures::default()
+        }
+    }
+
+    /// When operations end to count, if that is a matter of time.
+    pub(super) fn end_ns(&self, count_from_ns: u64) -> u64 {
+        match self.length {
+            Length::Time(time) => count_from_ns.saturating_add(time.as_nanos() as u64),
+            Length::Operations(_) => u64::MAX,
+        }
+    }
+
+    /// How many operations of this thread count at most.
+    fn operations_max(&self, thread: usize) -> u64 {
+        let (number, all) = (self.number(thread) as u64, (self.threads * self.processes) as u64);
+        match self.length {
+            Length::Time(_) => u64::MAX,
+            Length::Operations(count) => count / all + u64::from(number < count % all),
         }
     }
 
@@ -255,21 +391,24 @@ impl Measurement<'_> {
     fn work(
         &self,
         thread: usize,
-        mut subject: Subject,
-        mut stream: Stream<Seeded>,
+        (mut subject, mut stream): (Subject, Stream<Seeded>),
         began_ns: u64,
         stop: &AtomicBool,
+        told: &AtomicU64,
     ) -> Result<Figures> {
-        let mut figures = Figures::default();
+        let mut phases = vec![Kinds::default(); self.phases.max(1)];
+        let mut shown = Vec::new();
         let count_from_ns = began_ns + self.warm_up.as_nanos() as u64;
-        let end_ns = count_from_ns + self.measure.as_nanos() as u64;
+        let end_ns = self.end_ns(count_from_ns);
+        let phase_ns = ((end_ns - count_from_ns) / phases.len() as u64).max(1);
+        let (max, mut count, mut last_ns) = (self.operations_max(thread), 0, count_from_ns);
         let (number, all) = (self.number(thread), self.threads * self.processes);
         let mut pace = self.target.map(|target| Pace::new(began_ns, target, number, all));
-        wait_until(began_ns, stop);
-        while !stop.load(Ordering::Relaxed) {
+        wait_until(began_ns, || is_set(stop));
+        while count < max && !is_set(stop) {
             let due_ns = pace.as_mut().map(Pace::next);
             if let Some(due_ns) = due_ns {
-                wait_until(due_ns.min(end_ns), stop);
+                wait_until(due_ns.min(end_ns), || is_set(stop));
             }
             let start_ns = monotonic_ns();
             if start_ns >= end_ns {
@@ -279,22 +418,33 @@ impl Measurement<'_> {
             let operation = stream.next_operation();
             let outcome = subject.perform(operation)?;
             let done_ns = monotonic_ns();
-            let Some(counted) = figures.kinds.get_mut(kind_of(operation)) else { continue };
             if start_ns < count_from_ns || done_ns > end_ns {
                 continue;
             }
+            // What is left by the division belongs to the last one.
+            let phase = ((start_ns - count_from_ns) / phase_ns).min(phases.len() as u64 - 1);
+            let kinds = phases.get_mut(phase as usize);
+            let Some(counted) = kinds.and_then(|kinds| kinds.get_mut(kind_of(operation))) else {
+                continue;
+            };
             counted.latency.record(done_ns - start_ns);
             if let Some(due_ns) = due_ns {
                 counted.intended.record(done_ns.saturating_sub(due_ns));
             }
             if let Outcome::Wrong(why) = outcome {
                 counted.errors += 1;
-                if figures.shown.len() < SHOWN_MAX {
-                    figures.shown.push(why);
+                if shown.len() < SHOWN_MAX {
+                    shown.push(why);
                 }
             }
+            (count, last_ns) = (count + 1, done_ns);
+            told.store(count, Ordering::Relaxed);
         }
-        Ok(figures)
+        let wall = match self.length {
+            Length::Time(_) => Duration::ZERO,
+            Length::Operations(_) => Duration::from_nanos(last_ns - count_from_ns),
+        };
+        Ok(Figures { wall, shown, ..Figures::of_phases(phases) })
     }
 }
 
@@ -323,12 +473,16 @@ impl Pace {
     }
 }
 
-/// Waits for this time, or until it is to stop.
-fn wait_until(at_ns: u64, stop: &AtomicBool) {
+fn is_set(flag: &AtomicBool) -> bool {
+    flag.load(Ordering::Relaxed)
+}
+
+/// Waits for this time, or until it is over.
+fn wait_until(at_ns: u64, over: impl Fn() -> bool) {
     const LOOK_NS: u64 = 20_000_000;
     loop {
         let left_ns = at_ns.saturating_sub(monotonic_ns());
-        if left_ns == 0 || stop.load(Ordering::Relaxed) {
+        if left_ns == 0 || over() {
             return;
         }
         match left_ns {
@@ -369,5 +523,34 @@ mod tests {
         }
         assert_eq!(latency, [10_000_000, 1_000, 1_000]);
         assert_eq!(intended, [10_000_000, 9_001_000, 8_002_000]);
+    }
+
+    #[test]
+    fn a_stopped_measurement_has_the_phases_that_it_has_begun() {
+        let phases = vec![Kinds::default(); 4];
+        let figures = Figures { wall: Duration::from_millis(2_500), ..Figures::of_phases(phases) };
+        let ms = |length: Duration| -> Vec<u128> {
+            let timed = figures.timed_phases(Length::Time(length));
+            timed.map(|(time, _)| time.as_millis()).collect()
+        };
+        assert_eq!(ms(Duration::from_secs(4)), [1000, 1000, 500]);
+        assert_eq!(ms(Duration::from_secs(2)), [500; 4]);
+        let whole = Figures::of_phases(vec![Kinds::default()]);
+        assert_eq!(whole.timed_phases(Length::Operations(1)).count(), 0);
+    }
+
+    #[test]
+    fn others_phases_are_added_to_their_own() {
+        let phase = |count| {
+            let mut kinds = Kinds::default();
+            (0..count).for_each(|_| kinds[2].latency.record(5));
+            kinds
+        };
+        let mut figures = Figures::default();
+        figures.merge(&Figures::of_phases(vec![phase(1), phase(0)]));
+        figures.merge(&Figures::of_phases(vec![phase(2), phase(4)]));
+        let counts: Vec<u64> =
+            figures.phases.iter().map(|kinds| kinds[2].latency.count()).collect();
+        assert_eq!((counts, figures.operations()), (vec![3, 4], 7));
     }
 }

@@ -7,9 +7,11 @@
 //! processes = [1, 2]    # default 1: this one; more are processes beside it
 //! warmUpSeconds = 1     # default 1
 //! seconds = 5           # of each measurement, default 5
+//! phases = 1            # default 1; of the same length, one after the other, reported each
+//! # operations = 10000  # instead of seconds: until so many have been performed by all threads together
 //! seed = 7              # default 1
 //!
-//! [[server]]
+//! [[server]]                   # one that is started for it has others of these settings: see `own`
 //! label = "TCP"
 //! uri = "mongodb://127.0.0.1:27017/?sharedMemory=off&rdma=off"
 //! transport = "tcp"            # what has to be found; what is not said is not checked
@@ -17,10 +19,12 @@
 //! engine = "pmlog"
 //! medium = "file"
 //! memoryLimitMB = 500          # of its control group, as `hostInfo` tells it
+//! optional = false             # true: if it is not there, or otherwise, the run goes without it and says so
 //!
 //! [[workload]]
 //! label = "B, uniform"         # default: the preset's letter
 //! preset = "B"                 # or file = "my.properties"; with neither CoreWorkload's defaults
+//! sizes = [1024, 131072]       # may be missing; one workload for each, of records of one field of so many bytes
 //! target = 5000                # operations a second of all threads; default: as many as there can be
 //! properties = { recordcount = 100000, requestdistribution = "uniform" }
 //!
@@ -33,20 +37,27 @@
 //! right. It must not know how anything is measured.
 
 use super::observe::{Expected, Topology};
+use super::phase::Length;
 use crate::workload::{Preset, Properties, Settings};
 use kauri_base::{Error, Result};
 use kauri_client::Uri;
 use std::path::Path;
 use std::time::Duration;
-use toml::{Table, Value};
+pub use toml::Table;
+use toml::Value;
 
 /// Most rounds, and seconds of a measurement.
 const ROUNDS_MAX: i64 = 10_000;
 const SECONDS_MAX: f64 = 86_400.0;
+/// Most operations, and phases, of a measurement.
+const OPERATIONS_MAX: i64 = 1 << 50;
+const PHASES_MAX: i64 = 100;
 /// Most threads of one measurement.
 const THREADS_MAX: i64 = 4_096;
 /// Most memory of a server to be asked for, in MB.
 const MEMORY_LIMIT_MB_MAX: i64 = 1_000_000_000;
+/// Most bytes of a record's field.
+const SIZE_MAX: i64 = 15 << 20;
 /// Most client processes at once.
 const PROCESSES_MAX: i64 = 256;
 /// Most operations a second to be asked for.
@@ -66,11 +77,15 @@ pub struct Plan {
     /// How long each measurement goes on before anything counts.
     pub warm_up: Duration,
     /// How long it counts.
-    pub measure: Duration,
+    pub length: Length,
+    /// Phases of the same length, one after the other.
+    pub phases: usize,
     /// Of all random numbers.
     pub seed: u64,
     /// What is measured in turns.
     pub servers: Vec<Server>,
+    /// Those that were optional, and are not there.
+    pub left_out: Vec<LeftOut>,
     /// One after the other.
     pub workloads: Vec<Workload>,
     /// To be shown beside it.
@@ -88,6 +103,17 @@ pub struct Server {
     pub uri: Uri,
     /// What has to be found there.
     pub expected: Expected,
+    /// Whether the run goes without it if that is not found.
+    pub optional: bool,
+}
+
+/// A server that was left out.
+#[derive(Clone, Debug)]
+pub struct LeftOut {
+    /// Its label.
+    pub label: String,
+    /// Why.
+    pub why: String,
 }
 
 /// What servers are asked.
@@ -113,6 +139,7 @@ pub struct Reference {
 }
 
 /// A table that is read: whatever nobody takes is a mistake.
+#[derive(Clone)]
 pub(super) struct Reader {
     /// Its place, in what is said of mistakes.
     at: String,
@@ -129,7 +156,7 @@ impl Reader {
         Error::bad_value(format!("{at}: '{name}' is {value}, but has to be {right}"))
     }
 
-    fn text(&mut self, name: &str) -> Result<Option<String>> {
+    pub(super) fn text(&mut self, name: &str) -> Result<Option<String>> {
         match self.table.remove(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -163,6 +190,14 @@ impl Reader {
         let right = || format!("a number from {min} to {max}");
         let number = number.filter(|number| (min..=max).contains(number));
         number.map(Some).ok_or_else(|| self.wrong(name, &value, &right()))
+    }
+
+    fn flag(&mut self, name: &str) -> Result<bool> {
+        match self.table.remove(name) {
+            None => Ok(false),
+            Some(Value::Boolean(flag)) => Ok(flag),
+            Some(other) => Err(self.wrong(name, &other, "true or false")),
+        }
     }
 
     fn seconds(&mut self, name: &str, otherwise: f64, min: f64) -> Result<Duration> {
@@ -200,6 +235,14 @@ impl Reader {
         };
         let counts = counts.filter(|counts| !counts.is_empty());
         counts.ok_or_else(|| self.wrong(name, &value, &right))
+    }
+
+    /// A list of texts; empty if it is not there.
+    pub(super) fn texts(&mut self, name: &str) -> Result<Vec<String>> {
+        let value = self.table.remove(name).unwrap_or_else(|| Value::Array(Vec::new()));
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let texts = value.as_array().and_then(|all| all.iter().map(text).collect());
+        texts.ok_or_else(|| self.wrong(name, &value, "a list of texts in quotation marks"))
     }
 
     /// The values of `{ name = value, … }` as text; none if it is not there.
@@ -242,19 +285,10 @@ impl Plan {
         }
     }
 
-    /// Reads a run file. Workload files that it names lie where it lies.
-    pub fn load(path: &Path) -> Result<Plan> {
-        let shown = path.display();
-        let text = std::fs::read_to_string(path)
-            .map_err(|why| Error::bad_value(format!("cannot read '{shown}': {why}")))?;
-        Plan::parse(&shown.to_string(), &text, path.parent().unwrap_or(Path::new("")))
-    }
-
-    /// Reads a run file's text; `name` stands for it in what is said of mistakes, and workload files that it
-    /// names lie `within`.
+    /// Reads a run file's text, of servers that run already; `name` stands for it in what is said of mistakes, and
+    /// workload files that it names lie `within`.
     pub fn parse(name: &str, text: &str, within: &Path) -> Result<Plan> {
-        let table = text.parse().map_err(|why| Error::bad_value(format!("'{name}': {why}")))?;
-        Plan::of_table(name, table, within)
+        Plan::of_table(name, table(name, text)?, within)
     }
 
     /// As [`Plan::parse`], of what the text says.
@@ -273,16 +307,22 @@ impl Plan {
             threads: reader.counts("threads", THREADS_MAX)?,
             processes: reader.counts("processes", PROCESSES_MAX)?,
             warm_up: reader.seconds("warmUpSeconds", 1.0, 0.0)?,
-            measure: reader.seconds("seconds", 5.0, 0.001)?,
+            length: length(&mut reader)?,
+            phases: reader.whole("phases", 1, 1, PHASES_MAX)? as usize,
             seed: reader.whole("seed", 1, 0, i64::MAX)? as u64,
             servers: servers.into_iter().map(server).collect::<Result<_>>()?,
+            left_out: Vec::new(),
             workloads: workloads
                 .into_iter()
-                .map(|reader| workload(reader, within))
-                .collect::<Result<_>>()?,
+                .map(|reader| sized(reader, within))
+                .collect::<Result<Vec<_>>>()?
+                .concat(),
         };
         let at = reader.at.clone();
         reader.finish()?;
+        if plan.phases > 1 && matches!(plan.length, Length::Operations(_)) {
+            return Err(Error::bad_value(format!("{at}: 'phases' goes with 'seconds' only")));
+        }
         distinct(&at, "server", plan.servers.iter().map(|server| &server.label))?;
         distinct(&at, "workload", plan.workloads.iter().map(|workload| &workload.label))?;
         let known = |name: &str| plan.workloads.iter().any(|workload| workload.label == name);
@@ -294,6 +334,23 @@ impl Plan {
             ))),
         }
     }
+}
+
+/// What a run file's text says.
+pub fn table(name: &str, text: &str) -> Result<Table> {
+    text.parse().map_err(|why| Error::bad_value(format!("'{name}': {why}")))
+}
+
+fn length(reader: &mut Reader) -> Result<Length> {
+    let counted = reader.table.contains_key("operations");
+    if counted && reader.table.contains_key("seconds") {
+        let at = &reader.at;
+        return Err(Error::bad_value(format!("{at}: either 'seconds' or 'operations', not both")));
+    }
+    Ok(match reader.whole("operations", 0, 1, OPERATIONS_MAX)? {
+        0 => Length::Time(reader.seconds("seconds", 5.0, 0.001)?),
+        count => Length::Operations(count as u64),
+    })
 }
 
 fn reference(mut reader: Reader) -> Result<Reference> {
@@ -330,6 +387,7 @@ fn server(mut reader: Reader) -> Result<Server> {
             medium: reader.text("medium")?,
             memory_limit_mb: memory_limit_mb(&mut reader)?,
         },
+        optional: reader.flag("optional")?,
     };
     reader.finish()?;
     Ok(server)
@@ -340,7 +398,26 @@ fn memory_limit_mb(reader: &mut Reader) -> Result<Option<u64>> {
     Ok(u64::try_from(limit).ok().filter(|mb| *mb > 0))
 }
 
-fn workload(mut reader: Reader, within: &Path) -> Result<Workload> {
+/// A workload, or one for each of its sizes.
+fn sized(mut reader: Reader, within: &Path) -> Result<Vec<Workload>> {
+    if !reader.table.contains_key("sizes") {
+        return Ok(vec![workload(reader, within, None)?]);
+    }
+    let sizes = reader.counts("sizes", SIZE_MAX)?;
+    let of = |size: usize| workload(reader.clone(), within, Some(size as u64));
+    sizes.into_iter().map(of).collect()
+}
+
+/// A number of bytes for a reader.
+fn bytes_text(bytes: u64) -> String {
+    match bytes {
+        _ if bytes.is_multiple_of(1 << 20) => format!("{} MB", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 10) => format!("{} KB", bytes >> 10),
+        _ => format!("{bytes} B"),
+    }
+}
+
+fn workload(mut reader: Reader, within: &Path, size: Option<u64>) -> Result<Workload> {
     let (preset, file) = (reader.text("preset")?, reader.text("file")?);
     let at = reader.at.clone();
     let (mut properties, named) = match (preset, file) {
@@ -357,13 +434,24 @@ fn workload(mut reader: Reader, within: &Path) -> Result<Workload> {
         (None, None) => (Properties::new(), "workload".to_owned()),
     };
     for (name, value) in reader.pairs("properties")? {
+        if size.is_some() && matches!(name.as_str(), "fieldcount" | "fieldlength") {
+            return Err(Error::bad_value(format!("{at}: either 'sizes' or '{name}', not both")));
+        }
         properties.set(name, value);
+    }
+    let mut label = reader.text("label")?;
+    if let Some(size) = size {
+        properties.set("fieldcount", "1");
+        properties.set("fieldlength", size.to_string());
+        let before = label.or_else(|| (named != "workload").then(|| named.clone()));
+        let before = before.map_or(String::new(), |before| before + ", ");
+        label = Some(before + &bytes_text(size));
     }
     let placed = |why: Error| Error::bad_value(format!("{at}: {}", why.message()));
     let settings = Settings::of(&properties).map_err(placed)?;
     properties.expect_all_used().map_err(placed)?;
     let workload = Workload {
-        label: reader.text("label")?.unwrap_or(named),
+        label: label.unwrap_or(named),
         target: reader.number("target", 0.001, TARGET_MAX)?,
         properties,
         settings,
@@ -435,7 +523,8 @@ mod tests {
         let plan = parse(WHOLE).unwrap();
         assert_eq!((plan.name.as_str(), plan.rounds, plan.seed), ("both", 2, 1));
         assert_eq!((&plan.threads[..], &plan.processes[..]), (&[1, 8][..], &[2][..]));
-        assert_eq!((plan.warm_up, plan.measure), (Duration::ZERO, Duration::from_millis(500)));
+        assert_eq!(plan.warm_up, Duration::ZERO);
+        assert_eq!((plan.length, plan.phases), (Length::Time(Duration::from_millis(500)), 1));
         let [tcp, any] = &plan.servers[..] else { panic!() };
         assert_eq!((tcp.label.as_str(), any.label.as_str()), ("TCP", "mongodb://h:1"));
         assert_eq!(tcp.expected.transport.as_deref(), Some("tcp"));
@@ -444,6 +533,32 @@ mod tests {
         let [b] = &plan.workloads[..] else { panic!() };
         assert_eq!((b.label.as_str(), b.target, b.settings.records), ("B", Some(500.0), 77));
         assert!(b.settings.data_integrity);
+    }
+
+    #[test]
+    fn a_workload_of_several_sizes_is_one_for_each() {
+        let sizes = |text: &str| {
+            let plan = parse(&WHOLE.replace("preset = \"b\"", text)).unwrap();
+            let of = |one: &Workload| {
+                (
+                    one.label.clone(),
+                    one.properties.get("fieldlength").map(str::to_owned),
+                    one.target,
+                )
+            };
+            plan.workloads.iter().map(of).collect::<Vec<_>>()
+        };
+        let found = sizes("sizes = [1024, 1048576, 100]");
+        let expected = [("1 KB", "1024"), ("1 MB", "1048576"), ("100 B", "100")];
+        let expected =
+            expected.map(|(label, bytes)| (label.to_owned(), Some(bytes.to_owned()), Some(500.0)));
+        assert_eq!(found, expected);
+        let labels = |text: &str| sizes(text).into_iter().map(|one| one.0).collect::<Vec<_>>();
+        assert_eq!(labels("preset = 'c'\nsizes = [1024]"), ["C, 1 KB"]);
+        assert_eq!(
+            labels("preset = 'c'\nlabel = 'x'\nsizes = [1024, 2048]"),
+            ["x, 1 KB", "x, 2 KB"]
+        );
     }
 
     #[test]
@@ -459,9 +574,15 @@ mod tests {
             ("[1, 8]", "'8'", "a number of threads"),
             ("processes = 2", "processes = [2, 0]", "a number of processes from 1 to 256"),
             ("seconds = 0.5", "seconds = -1", "'seconds' is -1"),
+            ("seconds = 0.5", "operations = 0", "'operations' is 0"),
+            ("seconds = 0.5", "seconds = 1\noperations = 9", "'seconds' or 'operations', not both"),
+            ("seconds = 0.5", "phases = 101", "'phases' is 101"),
+            ("seconds = 0.5", "operations = 9\nphases = 2", "'phases' goes with 'seconds' only"),
             ("mongodb://h:1/?rdma=off", "h:1", "'x.toml', server 1: invalid connection string"),
             ("\"standalone\"", "\"ring\"", "'topology' is \"ring\", but has to be standalone"),
             ("preset = \"b\"", "preset = \"g\"", "a letter from A to F"),
+            ("preset = \"b\"", "preset = 'b'\nsizes = [0]", "'sizes' is [0]"),
+            ("recordcount = 77", "fieldlength = 1 }\nsizes = [1]\n#", "'sizes' or 'fieldlength'"),
             ("preset = \"b\"", "file = \"w\"", "workload 1: cannot read '/nowhere/w'"),
             ("recordcount = 77", "recordcount = -1", "'recordcount' is '-1'"),
             ("recordcount", "recordcounts", "there is no property 'recordcounts'"),
@@ -469,6 +590,7 @@ mod tests {
             ("uri = \"mongodb://h:1\"", "uri = \"mongodb://h\"\nlabel = \"TCP\"", "more than one"),
             ("[[workload]]", "[workload]", "[[workload]]"),
             ("rounds = 2", "rounds = ", "'x.toml': "),
+            ("transport = \"tcp\"", "optional = 1", "'optional' is 1, but has to be true or false"),
             (
                 "[[workload]]",
                 "[[reference]]\nlabel = 'p'\nmicros = { b = 'x' }\n[[workload]]",

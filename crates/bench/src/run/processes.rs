@@ -2,8 +2,8 @@
 //!
 //! Such a process is this program with a hidden command. It reads the length of an [`Order`] on a line of its own and
 //! the order, connects, and prints `ready`. `go` and a time of the monotonic clock, which all processes of a host
-//! have in common, let it begin then, and `stop` lets it end early. In the end it prints one line
-//! ([`super::order::told`]).
+//! have in common, let it begin then, and `stop` lets it end early. Meanwhile it prints `so far` and how many operations
+//! have counted every few seconds, and in the end one line ([`super::order::told`]).
 //!
 //! Invariants: no process begins before all of them are connected, and all begin at one time. One that fails ends
 //! the measurement with its words. A process ends when its input does, whatever it waits for: so none outlives the
@@ -14,7 +14,7 @@
 
 use super::failed;
 use super::order::{Order, parse_told, told};
-use super::phase::{Figures, Measurement};
+use super::phase::{Figures, Measurement, SoFar, TOLD_EACH};
 use super::subject::{Outcome, Subject};
 use crate::cpu::cpu_time;
 use crate::workload::{CoreWorkload, Part, Properties, Settings};
@@ -24,8 +24,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::Duration;
 
 /// From the word to begin to the beginning: the last one has to have heard it.
@@ -47,9 +47,23 @@ struct Client {
     label: String,
     child: Child,
     input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    /// Its lines, but for those that say how far it is.
+    output: Receiver<String>,
+    /// What those have said last.
+    so_far: Arc<AtomicU64>,
     /// Its last line, if that was read already.
     said: Option<String>,
+}
+
+/// Reads to the end.
+fn hear(output: ChildStdout, lines: &Sender<String>, so_far: &AtomicU64) {
+    for line in BufReader::new(output).lines().map_while(io::Result::ok) {
+        match line.strip_prefix("so far ").map(str::parse) {
+            Some(Ok(operations)) => so_far.store(operations, Ordering::Relaxed),
+            // Whoever waited for it may have failed meanwhile.
+            _ => drop(lines.send(line)),
+        }
+    }
 }
 
 impl Client {
@@ -62,8 +76,12 @@ impl Client {
             .spawn()
             .map_err(lost)?;
         let output = child.stdout.take().ok_or_else(|| failed("a client process", "no output"))?;
-        let (input, output) = (child.stdin.take(), BufReader::new(output));
-        let mut client = Client { label: order.label.clone(), child, input, output, said: None };
+        let (sender, lines) = mpsc::channel();
+        let so_far = Arc::new(AtomicU64::new(0));
+        let heard = Arc::clone(&so_far);
+        std::thread::spawn(move || hear(output, &sender, &heard));
+        let (label, input) = (order.label.clone(), child.stdin.take());
+        let mut client = Client { label, child, input, output: lines, so_far, said: None };
         let text = order.to_text();
         client.tell(&format!("{}\n{text}", text.len()));
         Ok(client)
@@ -76,18 +94,27 @@ impl Client {
         }
     }
 
-    fn line(&mut self) -> Result<String> {
-        if let Some(said) = self.said.take() {
-            return Ok(said);
+    /// Its next line, empty if it has gone.
+    fn line(&mut self) -> String {
+        let said = self.said.take();
+        said.unwrap_or_else(|| self.output.recv().unwrap_or_default())
+    }
+
+    /// Whether it has told what came of it, or has gone.
+    fn has_ended(&mut self) -> bool {
+        if self.said.is_none() {
+            self.said = match self.output.try_recv() {
+                Ok(line) => Some(line),
+                Err(TryRecvError::Disconnected) => Some(String::new()),
+                Err(TryRecvError::Empty) => None,
+            };
         }
-        let mut line = String::new();
-        self.output.read_line(&mut line).map_err(|why| failed(&self.label, why))?;
-        Ok(line)
+        self.said.is_some()
     }
 
     /// Waits until it is connected.
     fn ready(&mut self) -> Result<()> {
-        let line = self.line()?;
+        let line = self.line();
         if line.trim_end() == "ready" {
             return Ok(());
         }
@@ -96,10 +123,6 @@ impl Client {
 
     fn outcome_of(&self, line: &str) -> Result<(Figures, i64)> {
         parse_told(&self.label, line)
-    }
-
-    fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
     }
 }
 
@@ -112,13 +135,14 @@ impl Drop for Client {
 }
 
 impl Measurement<'_> {
-    /// Makes it with processes of their own. `properties` are the workload's. Ends early, with what there is, when
-    /// `stop` is set.
+    /// Makes it with processes of their own. `properties` are the workload's. Every few seconds `tell` is called. Ends
+    /// early, with what there is, when `stop` is set.
     pub fn run_apart(
         &self,
         program: &Program,
         properties: &Properties,
         stop: &AtomicBool,
+        tell: &mut dyn FnMut(SoFar),
     ) -> Result<Figures> {
         let inserts_from = self.workload.next_insert();
         let mut clients = Vec::new();
@@ -134,13 +158,24 @@ impl Measurement<'_> {
         let count_from_ns = begin_ns + self.warm_up.as_nanos() as u64;
         wait(&mut clients, count_from_ns, stop)?;
         let before = self.pid.and_then(cpu_time);
-        wait(&mut clients, count_from_ns + self.measure.as_nanos() as u64, stop)?;
+        let end_ns = self.end_ns(count_from_ns);
+        let mut next_ns = count_from_ns;
+        loop {
+            next_ns = next_ns.saturating_add(TOLD_EACH.as_nanos() as u64);
+            if wait(&mut clients, next_ns.min(end_ns), stop)? || next_ns >= end_ns {
+                break;
+            }
+            let operations =
+                clients.iter().map(|client| client.so_far.load(Ordering::Relaxed)).sum();
+            let time = Duration::from_nanos(monotonic_ns().saturating_sub(count_from_ns));
+            tell(SoFar { operations, time });
+        }
         let after = self.pid.and_then(cpu_time);
         let server_cpu = after.zip(before).map(|(after, before)| after.saturating_sub(before));
         let mut figures = Figures { server_cpu, ..Figures::default() };
         let mut inserted = Vec::new();
         for client in &mut clients {
-            let line = client.line()?;
+            let line = client.line();
             let (counted, own) = client.outcome_of(&line)?;
             figures.merge(&counted);
             inserted.push(own);
@@ -159,7 +194,8 @@ impl Measurement<'_> {
             threads: self.threads,
             target: self.target,
             warm_up: self.warm_up,
-            measure: self.measure,
+            length: self.length,
+            phases: self.phases,
             seed: self.seed,
         }
     }
@@ -191,24 +227,28 @@ fn left_out(inserts_from: i64, inserted: &[i64]) -> impl Iterator<Item = i64> + 
     })
 }
 
-/// Waits for this time, or until all are told to stop. Fails with the words of the first one that has ended.
-fn wait(clients: &mut [Client], until_ns: u64, stop: &AtomicBool) -> Result<()> {
+/// Waits for this time, or until all have ended or are told to stop: which of them is told. Fails with the words of
+/// the first one that has failed.
+fn wait(clients: &mut [Client], until_ns: u64, stop: &AtomicBool) -> Result<bool> {
     loop {
         let left = Duration::from_nanos(until_ns.saturating_sub(monotonic_ns()));
         if left.is_zero() {
-            return Ok(());
+            return Ok(false);
         }
         if stop.load(Ordering::Relaxed) {
             clients.iter_mut().for_each(|client| client.tell("stop\n"));
-            return Ok(());
+            return Ok(true);
         }
+        let mut running = 0;
         for client in clients.iter_mut() {
-            if client.said.is_none() && client.has_ended() {
-                // It may be done: it looks at the clock by itself.
-                let line = client.line()?;
-                client.outcome_of(&line)?;
-                client.said = Some(line);
+            match client.has_ended() {
+                // It may be done: it looks at the clock, or counts, by itself.
+                true => drop(client.outcome_of(client.said.as_deref().unwrap_or_default())?),
+                false => running += 1,
             }
+        }
+        if running == 0 {
+            return Ok(true);
         }
         std::thread::sleep(left.min(LOOK));
     }
@@ -239,6 +279,7 @@ fn carry_out() -> Result<(Figures, i64)> {
         uri_text: order.uri.clone(),
         uri,
         expected: super::observe::Expected::default(),
+        optional: false,
     };
     let settings = Settings::of(&order.properties)?;
     let workload = Arc::new(CoreWorkload::part(settings, order.part));
@@ -252,12 +293,17 @@ fn carry_out() -> Result<(Figures, i64)> {
         process: order.part.number as usize,
         target: order.target,
         warm_up: order.warm_up,
-        measure: order.measure,
+        length: order.length,
+        phases: order.phases,
         seed: order.seed,
     };
-    let figures = measurement.run(&stop, || {
+    let begin = || {
         writeln!(io::stdout(), "ready").map_err(lost)?;
         begins.recv().map_err(|why| failed("the input", why))
+    };
+    let figures = measurement.run(&stop, begin, &mut |so_far| {
+        // Where nobody reads it any more, the input has ended as well.
+        let _ = writeln!(io::stdout(), "so far {}", so_far.operations);
     })?;
     Ok((figures, workload.next_insert() - order.part.inserts_from))
 }

@@ -4,14 +4,16 @@
 //! |---|---|
 //! | `schema` | `kauri-bench-run-1` |
 //! | `about` | what it was measured with and on, text by name |
-//! | `name`, `rounds`, `seed`, `warmUpSeconds`, `seconds`, `stopped` | of the run; `stopped`: before its end |
+//! | `name`, `rounds`, `seed`, `warmUpSeconds`, `seconds` or `operations`, `phases`, `stopped` | of the run; `stopped`: before its end |
 //! | `servers` | `label`, `uri`, and what was found: `transport`, `topology`, `version`, `engine`, `medium`, `memoryLimitMB` |
+//! | `leftOut` | `label` and `why` of optional servers that were not there |
 //! | `workloads` | `label`, `target`, `properties` |
 //! | `rows` | a row for each workload, number of client processes, number of threads of each, and server: `workload`, `processes`, `threads`, `server`, `rounds` |
-//! | `rows.rounds` | `seconds`, `operations`, `errors`, `operationsPerSecond`, `serverCpuMicros`, `clientCpuMicros` (of an operation), `wrong` (some of the wrong replies), `kinds` |
-//! | `rows.rounds.kinds` | by YCSB's names: `count`, `errors`, `meanMicros`, `p50Micros`, `p95Micros`, `p99Micros`, `p999Micros`, `maxMicros`, with a pace the same in `intended` |
+//! | `rows.rounds` | `seconds`, `operations`, `errors`, `operationsPerSecond`, `serverCpuMicros`, `clientCpuMicros` (of an operation), `wrong` (some of the wrong replies), `kinds`, and with several phases `phases` |
+//! | `rows.rounds.phases` | for each that was begun `seconds`, `operations`, `operationsPerSecond`, `kinds` |
+//! | `kinds` | by YCSB's names: `count`, `errors`, `meanMicros`, `p50Micros`, `p95Micros`, `p99Micros`, `p999Micros`, `maxMicros`, with a pace the same in `intended` |
 
-use super::phase::{Counted, Figures, KINDS, kind_name};
+use super::phase::{Counted, Figures, KINDS, Kinds, Length, kind_name};
 use super::plan::Plan;
 use super::rounds::{Row, Run};
 use crate::columns::aligned;
@@ -27,7 +29,7 @@ pub const SCHEMA: &str = "kauri-bench-run-1";
 const PERCENTILES: [(&str, f64); 4] =
     [("p50Micros", 0.5), ("p95Micros", 0.95), ("p99Micros", 0.99), ("p999Micros", 0.999)];
 
-fn micros(ns: f64) -> f64 {
+pub(super) fn micros(ns: f64) -> f64 {
     ns / 1000.0
 }
 
@@ -45,7 +47,7 @@ fn a_piece(time: Duration, figures: &Figures) -> f64 {
     time.as_secs_f64() * 1e6 / figures.operations().max(1) as f64
 }
 
-fn round(out: &mut DocWriter<'_>, figures: &Figures) {
+fn round(out: &mut DocWriter<'_>, figures: &Figures, length: Length) {
     out.put("seconds", figures.wall.as_secs_f64());
     out.put("operations", figures.operations() as i64);
     out.put("errors", figures.errors() as i64);
@@ -57,8 +59,29 @@ fn round(out: &mut DocWriter<'_>, figures: &Figures) {
     let mut wrong = out.array("wrong");
     figures.shown.iter().for_each(|why| wrong.push(why.as_str()));
     drop(wrong);
+    kinds(out, &figures.kinds);
+    if figures.phases.is_empty() {
+        return;
+    }
+    let mut phases = out.array("phases");
+    for (time, counted) in figures.timed_phases(length) {
+        let mut phase = phases.document();
+        let operations = count_of(counted);
+        phase.put("seconds", time.as_secs_f64());
+        phase.put("operations", operations as i64);
+        phase.put("operationsPerSecond", operations as f64 / time.as_secs_f64());
+        kinds(&mut phase, counted);
+    }
+}
+
+/// All operations of these.
+pub(super) fn count_of(kinds: &Kinds) -> u64 {
+    kinds.iter().map(|counted| counted.latency.count()).sum()
+}
+
+fn kinds(out: &mut DocWriter<'_>, counted: &Kinds) {
     let mut kinds = out.document("kinds");
-    for (kind, counted) in asked(figures) {
+    for (kind, counted) in asked(counted) {
         let mut entry = kinds.document(kind);
         histogram(&mut entry, &counted.latency);
         entry.put("errors", counted.errors as i64);
@@ -69,8 +92,8 @@ fn round(out: &mut DocWriter<'_>, figures: &Figures) {
 }
 
 /// The kinds of which there were any.
-fn asked(figures: &Figures) -> impl Iterator<Item = (&'static str, &Counted)> {
-    let all = KINDS.iter().map(|kind| kind_name(*kind)).zip(&figures.kinds);
+pub(super) fn asked(kinds: &Kinds) -> impl Iterator<Item = (&'static str, &Counted)> {
+    let all = KINDS.iter().map(|kind| kind_name(*kind)).zip(kinds);
     all.filter(|(_, counted)| counted.latency.count() > 0)
 }
 
@@ -86,9 +109,20 @@ pub fn document(plan: &Plan, run: &Run, about: &[(&str, String)]) -> DocBuf {
         out.put("rounds", plan.rounds as i32);
         out.put("seed", plan.seed as i64);
         out.put("warmUpSeconds", plan.warm_up.as_secs_f64());
-        out.put("seconds", plan.measure.as_secs_f64());
+        match plan.length {
+            Length::Time(time) => out.put("seconds", time.as_secs_f64()),
+            Length::Operations(count) => out.put("operations", count as i64),
+        }
+        out.put("phases", plan.phases as i32);
         out.put("stopped", run.stopped);
         servers(out, plan, run);
+        let mut left_out = out.array("leftOut");
+        for one in &plan.left_out {
+            let mut entry = left_out.document();
+            entry.put("label", one.label.as_str());
+            entry.put("why", one.why.as_str());
+        }
+        drop(left_out);
         let mut workloads = out.array("workloads");
         for workload in &plan.workloads {
             let mut entry = workloads.document();
@@ -109,7 +143,9 @@ pub fn document(plan: &Plan, run: &Run, about: &[(&str, String)]) -> DocBuf {
             entry.put("threads", row.case.threads as i32);
             entry.put("server", server);
             let mut rounds = entry.array("rounds");
-            row.rounds.iter().for_each(|figures| round(&mut rounds.document(), figures));
+            for figures in &row.rounds {
+                round(&mut rounds.document(), figures, plan.length);
+            }
         }
     })
 }
@@ -132,7 +168,7 @@ fn servers(out: &mut DocWriter<'_>, plan: &Plan, run: &Run) {
     }
 }
 
-fn labels<'p>(plan: &'p Plan, row: &Row) -> [&'p str; 2] {
+pub(super) fn labels<'p>(plan: &'p Plan, row: &Row) -> [&'p str; 2] {
     let workload = plan.workloads.get(row.case.workload).map_or("", |one| one.label.as_str());
     let server = plan.servers.get(row.case.server).map_or("", |one| one.label.as_str());
     [workload, server]

@@ -6,18 +6,14 @@
 
 use super::failed;
 use super::observe::{Observed, observe};
-use super::phase::{Figures, Measurement, load};
-use super::plan::{Plan, Workload};
+use super::phase::{Figures, Measurement, SoFar, TOLD_EACH, load};
+use super::plan::{LeftOut, Plan, Server, Workload};
 use super::processes::Program;
 use crate::workload::CoreWorkload;
 use kauri_base::Result;
 use kauri_transport::monotonic_ns;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
-
-/// How often who waits for a server to be filled is told how far that is.
-const TOLD_EACH: Duration = Duration::from_secs(5);
 
 /// What is being done, for who waits.
 #[derive(Clone, Copy)]
@@ -32,6 +28,15 @@ pub enum Progress<'p> {
         records: u64,
         /// Whether these are all.
         done: bool,
+    },
+    /// A measurement goes on. Told every few seconds.
+    Measuring {
+        /// Of this case.
+        case: &'p Case,
+        /// In this round.
+        round: usize,
+        /// How far it is.
+        so_far: SoFar,
     },
     /// A measurement is over.
     Measured {
@@ -88,14 +93,29 @@ pub struct Run {
     pub stopped: bool,
 }
 
+fn look(server: &Server) -> Result<Observed> {
+    let observed = observe(&server.label, &server.uri)?;
+    server.expected.check(&server.label, &observed)?;
+    Ok(observed)
+}
+
 /// What the servers are, each of them as asked for.
 pub fn look_at_all(plan: &Plan) -> Result<Vec<Observed>> {
-    let look = |server: &super::plan::Server| {
-        let observed = observe(&server.label, &server.uri)?;
-        server.expected.check(&server.label, &observed)?;
-        Ok(observed)
-    };
     plan.servers.iter().map(look).collect()
+}
+
+/// Leaves out of the plan what may be missing, and is.
+pub fn leave_out(plan: &mut Plan) {
+    let left_out = &mut plan.left_out;
+    plan.servers.retain(|server| {
+        let missing = server.optional.then(|| look(server).err()).flatten();
+        left_out.extend(
+            missing
+                .iter()
+                .map(|why| LeftOut { label: server.label.clone(), why: why.message().to_owned() }),
+        );
+        missing.is_none()
+    });
 }
 
 /// For each server the place of the first that is the same.
@@ -116,6 +136,9 @@ pub fn run(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Run> {
+    if plan.servers.is_empty() {
+        return Err(failed("the run", "all of its servers were left out"));
+    }
     let observed = look_at_all(plan)?;
     let same = same_servers(&observed);
     let mut rows = Vec::new();
@@ -228,12 +251,18 @@ fn take_turns(
                 process: 0,
                 target: workload.target,
                 warm_up: plan.warm_up,
-                measure: plan.measure,
+                length: plan.length,
+                phases: plan.phases,
                 seed: plan.seed.wrapping_add(round as u64 + 1),
             };
-            let figures = match row.case.processes {
-                1 => measurement.run(stop, || Ok(monotonic_ns()))?,
-                _ => measurement.run_apart(servers.program, &workload.properties, stop)?,
+            let case = &row.case;
+            let mut tell = |so_far| progress(Progress::Measuring { case, round, so_far });
+            let figures = match case.processes {
+                1 => measurement.run(stop, || Ok(monotonic_ns()), &mut tell)?,
+                _ => {
+                    let properties = &workload.properties;
+                    measurement.run_apart(servers.program, properties, stop, &mut tell)?
+                }
             };
             progress(Progress::Measured { case: &row.case, round, figures: &figures });
             row.rounds.push(figures);

@@ -182,6 +182,83 @@ fn workloads_run_in_turns_over_two_transports() {
     assert_eq!(mode("has 300 records"), 2, "each workload is loaded once: {}", told(&output));
 }
 
+/// The counts of a kind in the phases of a round.
+fn by_phase(round: &Value, kind: &str) -> Vec<f64> {
+    let count = |phase: &Value| match phase.get("kinds").and_then(|kinds| kinds.get(kind)) {
+        None => 0.0,
+        Some(counted) => {
+            assert!(number(counted, "meanMicros") <= number(counted, "maxMicros"));
+            assert!(number(counted, "p95Micros") <= number(counted, "p99Micros"));
+            number(counted, "count")
+        }
+    };
+    list(round, "phases").iter().map(count).collect()
+}
+
+#[test]
+fn phases_are_parts_of_their_measurement() {
+    let server = Server::start("bench-phases", &[]);
+    let place = Place::new("phases");
+    let file = format!(
+        "rounds = 2\nprocesses = [1, 2]\nwarmUpSeconds = 0.05\nseconds = 0.6\nphases = 6\n{}\
+         [[workload]]\npreset = 'B'\ntarget = 1000\nproperties = {{ recordcount = 50 }}\n",
+        servers(&server)
+    );
+    let output = place.bench(&file).arg("--html").arg(place.0.join("run.html")).output().unwrap();
+    assert!(output.status.success(), "{}", told(&output));
+    let figures = place.figures();
+    assert_eq!(number(&figures, "phases"), 6.0);
+    let rounds = list(&figures, "rows").iter().flat_map(|row| list(row, "rounds"));
+    let rounds: Vec<_> = rounds.collect();
+    assert_eq!(rounds.len(), 2 * 2 * 2);
+    for round in rounds {
+        for phase in list(round, "phases") {
+            assert!((number(phase, "seconds") - 0.1).abs() < 1e-9, "{phase:?}");
+            // A thousand a second in a tenth of one; what waited before is made up for.
+            assert!(number(phase, "operations") <= 160.0, "{phase:?}");
+        }
+        let kinds = round.get("kinds").unwrap();
+        for kind in ["READ", "UPDATE"] {
+            let whole = kinds.get(kind).map_or(0.0, |kind| number(kind, "count"));
+            let parts = by_phase(round, kind);
+            assert_eq!((parts.len(), parts.iter().sum::<f64>()), (6, whole), "{kind}");
+        }
+        assert!(by_phase(round, "READ").iter().filter(|count| **count > 0.0).count() > 1);
+    }
+    let words = told(&output);
+    assert!(words.contains("phase  op/s  count  mean us"), "{words}");
+    let line = |line: &&str| line.starts_with("B ") && line.contains(" READ ");
+    assert!(words.lines().filter(line).count() >= 4 * (1 + 2), "{words}");
+    let page = std::fs::read_to_string(place.0.join("run.html")).unwrap();
+    assert!(page.contains("<h2>Phase by phase</h2>"));
+}
+
+#[test]
+fn operations_are_counted_instead_of_time() {
+    let server = Server::start("bench-operations", &[]);
+    let place = Place::new("operations");
+    // Not a multiple of any number of threads.
+    let file = format!(
+        "rounds = 2\nthreads = [1, 3]\nprocesses = [1, 2]\nwarmUpSeconds = 0\noperations = 101\n{}\
+         [[workload]]\nlabel = 'puts'\nproperties = {{ recordcount = 10, fieldcount = 1, insertproportion = 1, \
+         readproportion = 0, updateproportion = 0 }}\n",
+        servers(&server)
+    );
+    let output = place.bench(&file).output().unwrap();
+    assert!(output.status.success(), "{}", told(&output));
+    let figures = place.figures();
+    assert_eq!(number(&figures, "operations"), 101.0);
+    let rows = list(&figures, "rows");
+    assert_eq!(rows.len(), 2 * 2 * 2);
+    for round in rows.iter().flat_map(|row| list(row, "rounds")) {
+        assert_eq!((number(round, "operations"), number(round, "errors")), (101.0, 0.0));
+        assert!(number(round, "seconds") > 0.0);
+    }
+    // Two addresses of one server, two rounds, and what processes had left out between their own.
+    let count = records(&mut server.connect(""));
+    assert!((10 + 4 * 4 * 101..10 + 4 * 4 * 101 + 40).contains(&count), "{count} records");
+}
+
 fn stopped_process(pid: &str) -> bool {
     // What nobody has waited for yet stays as a zombie.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -441,5 +518,128 @@ fn results_are_compared() {
         let (status, words) = compare(arguments);
         assert_eq!(status, Some(2), "{words}");
         assert!(words.contains(why), "{words}");
+    }
+}
+
+/// Servers that a run starts.
+const OWN: &str = "
+    [[server]]
+    serve = { arguments = ['--segmentSizeMB', '32'] }
+    [[server]]
+    serve = { arguments = ['--segmentSizeMB', '32'] }
+    over = 'sharedMemory'
+    [[server]]
+    serve = { name = 'another', arguments = ['--segmentSizeMB', '32'] }
+    over = 'unix'
+    [[workload]]
+    sizes = [100, 2048]
+    properties = { recordcount = 20, dataintegrity = true }
+    ";
+
+#[test]
+fn servers_of_its_own_are_there_for_the_run() {
+    let place = Place::new("own");
+    let missing = "[[server]]\nlabel = 'absent'\nuri = 'mongodb://127.0.0.1:1/'\noptional = true\n";
+    let file = format!("rounds = 2\nwarmUpSeconds = 0\noperations = 30\n{missing}{OWN}");
+    let output = place.bench(&file).arg("--html").arg(place.0.join("run.html")).output().unwrap();
+    assert!(output.status.success(), "{}", told(&output));
+    let figures = place.figures();
+    let servers = list(&figures, "servers");
+    let found: Vec<_> =
+        servers.iter().map(|one| (text(one, "label"), text(one, "transport"))).collect();
+    let expected = [("TCP", "tcp"), ("shared memory", "sharedMemory"), ("Unix socket", "unix")];
+    assert_eq!(found, expected);
+    let rows: Vec<_> = list(&figures, "rows")
+        .iter()
+        .map(|row| (text(row, "workload"), text(row, "server")))
+        .collect();
+    let of = |workload| expected.map(|(label, _)| (workload, label));
+    assert_eq!(rows, [of("100 B"), of("2 KB")].concat());
+    for round in list(&figures, "rows").iter().flat_map(|row| list(row, "rounds")) {
+        assert_eq!((number(round, "operations"), number(round, "errors")), (30.0, 0.0));
+    }
+    // Two addresses of one server are filled once; what is not there is said everywhere.
+    let filled = told(&output).lines().filter(|line| line.contains("has 20 records")).count();
+    assert_eq!(filled, 2 * 2, "{}", told(&output));
+    assert!(told(&output).contains("left out: absent: "), "{}", told(&output));
+    assert_eq!(text(&list(&figures, "leftOut")[0], "label"), "absent");
+    let page = std::fs::read_to_string(place.0.join("run.html")).unwrap();
+    assert!(page.contains("Left out: absent: "));
+    for uri in servers.iter().map(|one| text(one, "uri")).filter(|uri| uri.contains("%2F")) {
+        let folder = uri.split("%2F").find(|part| part.starts_with("kauri-run-")).unwrap();
+        assert!(!std::env::temp_dir().join(folder).exists(), "{folder} is left");
+    }
+}
+
+#[test]
+fn all_servers_left_out_is_a_failure() {
+    let place = Place::new("none");
+    let file =
+        "[[server]]\nuri = 'mongodb://127.0.0.1:1/'\noptional = true\n[[workload]]\npreset = 'A'\n";
+    let output = place.bench(file).output().unwrap();
+    assert!(!output.status.success());
+    assert!(told(&output).contains("all of its servers were left out"), "{}", told(&output));
+}
+
+#[test]
+fn servers_of_its_own_never_outlive_the_run() {
+    let place = Place::new("own-orphans");
+    for signal in ["-INT", "-KILL"] {
+        let file = format!("rounds = 1\nwarmUpSeconds = 0\nseconds = 3600\n{OWN}");
+        let mut child = place.bench(&file).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+        let mut lines = lines.map(Result::unwrap);
+        assert_eq!(
+            lines.by_ref().filter(|line| line.contains("has 20 records")).take(2).count(),
+            2
+        );
+        let own = children(child.id());
+        assert_eq!(own.len(), 4, "two servers, and what ends them otherwise");
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().success(), signal == "-INT");
+        eventually("none is left", || own.iter().all(|one| stopped_process(one)));
+    }
+}
+
+#[test]
+fn a_server_of_its_own_has_the_memory_that_the_file_says() {
+    let place = Place::new("own-memory");
+    let file = "rounds = 1\nwarmUpSeconds = 0\noperations = 30\n[[server]]\nserve = { memoryMB = 300 }\n\
+                [[workload]]\npreset = 'A'\nproperties = { recordcount = 20 }\n";
+    let output = place.bench(file).output().unwrap();
+    if output.status.success() {
+        let figures = place.figures();
+        let server = &list(&figures, "servers")[0];
+        assert_eq!(number(server, "memoryLimitMB"), 300.0);
+    } else {
+        // Where no group may be made it is not run without a limit.
+        assert!(told(&output).contains("needs a control group"), "{}", told(&output));
+        assert!(!place.0.join("run.json").exists());
+    }
+}
+
+#[test]
+fn a_long_measurement_tells_how_far_it_is() {
+    let server = Server::start("bench-so-far", &[]);
+    let places = [1, 2].map(|processes| (processes, Place::new(&format!("so-far-{processes}"))));
+    let started = places.each_ref().map(|(processes, place)| {
+        let file = format!(
+            "rounds = 1\nprocesses = {processes}\nwarmUpSeconds = 0\nseconds = 3600\n{}\
+             [[workload]]\npreset = 'C'\nproperties = {{ table = 't{processes}', recordcount = 10 }}\n",
+            servers(&server)
+        );
+        place.bench(&file).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    for mut child in started {
+        let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+        let mut lines = lines.map(Result::unwrap);
+        let line = lines.find(|line| line.contains(" so far, ")).unwrap();
+        let operations = line.split(' ').rev().skip_while(|word| *word != "operations").nth(1);
+        assert!(operations.unwrap().parse::<u64>().unwrap() > 0, "{line}");
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        assert!(lines.any(|line| line.contains("stopped before its end")));
+        assert!(child.wait().unwrap().success());
     }
 }
