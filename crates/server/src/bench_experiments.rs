@@ -86,7 +86,9 @@ pub fn run(matches: &ArgMatches) -> Result<bool> {
             match (name, matches.get_one::<String>("bind_ip")) {
                 (_, None) => {}
                 ("standalone", Some(address)) => line.extend(["--bind", address]),
-                _ => return Err(Error::bad_value(format!("'kauri bench {name}' takes no address"))),
+                _ => {
+                    return Err(Error::bad_value(format!("'kauri bench {name}' takes no address")));
+                }
             }
             match (name, matches.get_one::<String>("html")) {
                 (_, None) => {}

@@ -14,6 +14,7 @@ use kauri_base::Result;
 use kauri_transport::monotonic_ns;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 
 /// What is being done, for who waits.
 #[derive(Clone, Copy)]
@@ -181,21 +182,16 @@ fn filled(
             let records = loaded.load(Ordering::Relaxed);
             progress(Progress::Loading { server, workload, records, done });
         };
-        let (waits, over, seed) = (std::thread::current(), AtomicBool::new(false), plan.seed);
+        let (ends, ended) = mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            let (own, loaded, over) = (&own, &loaded, &over);
+            let (own, loaded, seed) = (&own, &loaded, plan.seed);
             let loading = scope.spawn(move || {
-                let outcome = caught(|| load(server, own, threads, seed, stop, loaded));
-                over.store(true, Ordering::Release);
-                waits.unpark();
-                outcome.unwrap_or_else(|_| Err(failed(&server.label, "a thread panicked")))
+                // Dropped when it ends, however it does.
+                let _ends = ends;
+                load(server, own, threads, seed, stop, loaded)
             });
-            let is_over = || over.load(Ordering::Acquire);
-            while !is_over() {
-                std::thread::park_timeout(TOLD_EACH);
-                if !is_over() {
-                    tell(false);
-                }
+            while ended.recv_timeout(TOLD_EACH) == Err(RecvTimeoutError::Timeout) {
+                tell(false);
             }
             loading.join().unwrap_or_else(|_| Err(failed(&server.label, "a thread panicked")))
         })?;
@@ -203,10 +199,6 @@ fn filled(
         all.push(own);
     }
     Ok(all)
-}
-
-fn caught<T>(f: impl FnOnce() -> T) -> std::thread::Result<T> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
 }
 
 /// By the plan's servers: what was found, and what is asked; and what asks.
