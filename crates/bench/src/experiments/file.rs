@@ -128,7 +128,7 @@ mod tests {
         for name in ["flash-b", "flash-f"] {
             let file = files().find(|file| file.name.contains(name)).unwrap();
             for (size, seconds, bytes) in
-                [(Size::Small, 60, 160 << 20), (Size::Full, 3600, 16 << 30)]
+                [(Size::Small, 60, 640 << 20), (Size::Full, 3600, 16 << 30)]
             {
                 let plan = plan(file.of_size(size).unwrap());
                 assert_eq!((plan.length.text(), plan.phases), (format!("{seconds} s"), 6));

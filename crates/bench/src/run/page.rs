@@ -5,7 +5,7 @@
 //! measured.
 
 use super::overview;
-use super::page_plots::{latencies, ratios, threads_plot, throughput};
+use super::page_plots::{latencies, phases_plot, ratios, threads_plot, throughput};
 use super::phase::{Counted, Figures, KINDS, kind_name};
 use super::phases;
 use super::plan::{Plan, Workload};
@@ -226,6 +226,7 @@ fn section(plan: &Plan, run: &Run, place: usize, workload: &Workload) -> String 
     out += &throughput(plan, &rows);
     out += &threads_plot(plan, &rows);
     for kind in 0..KINDS.len() {
+        out += &phases_plot(plan, &rows, kind);
         out += &latencies(plan, &rows, kind);
     }
     out += &ratios(plan, run, &rows);

@@ -1,7 +1,7 @@
 //! The plots of a run's page: a colour for each server, everywhere the same.
 
 use super::page::{beside_first, case_label, counted_of, spread};
-use super::phase::{Figures, KINDS, kind_name};
+use super::phase::{Counted, Figures, KINDS, kind_name};
 use super::plan::Plan;
 use super::report::median;
 use super::rounds::{Row, Run};
@@ -108,6 +108,58 @@ pub(super) fn latencies(plan: &Plan, rows: &[&Row], kind: usize) -> String {
         );
     }
     out
+}
+
+/// A kind's mean time and 99th percentile (dashed) in each phase, if there are several: a plot for each number of
+/// processes and threads.
+pub(super) fn phases_plot(plan: &Plan, rows: &[&Row], kind: usize) -> String {
+    let Some(name) = KINDS.get(kind).map(|kind| kind_name(*kind)) else { return String::new() };
+    if plan.phases < 2 {
+        return String::new();
+    }
+    let mut out = String::new();
+    for numbers in plan.numbers() {
+        let of = rows.iter().filter(|row| row.case.numbers() == numbers);
+        let lines: Vec<Line> = of.flat_map(|row| by_phase(plan, row, kind)).collect();
+        if lines.iter().all(|line| line.points.is_empty()) {
+            continue;
+        }
+        let title = match plan.numbers_text(numbers) {
+            None => format!("{name} by phase"),
+            Some(numbers) => format!("{name} by phase, {numbers}"),
+        };
+        out += &named(
+            plan,
+            &Lines {
+                title,
+                x_title: "phase",
+                y_title: "microseconds: mean, and 99th percentile (dashed)",
+                marks: (1..=plan.phases).map(|n| (n as f64, n.to_string())).collect(),
+                log: true,
+                lines: &lines,
+            },
+        );
+    }
+    out
+}
+
+/// The two lines of a server, each point the median of the rounds.
+fn by_phase(plan: &Plan, row: &Row, kind: usize) -> [Line; 2] {
+    let line = |dashed: bool, figure: fn(&Counted) -> f64| {
+        let point = |phase: usize| {
+            let begun = row.rounds.iter().filter_map(|round| round.phases.get(phase)?.get(kind));
+            let begun: Vec<f64> =
+                begun.filter(|counted| counted.latency.count() > 0).map(figure).collect();
+            let known = !begun.is_empty();
+            known.then(|| ((phase + 1) as f64, median(begun) / 1000.0))
+        };
+        let points = (0..plan.phases).filter_map(point).collect();
+        Line { colour: colour(row.case.server), dashed, points }
+    };
+    [
+        line(false, |counted| counted.latency.mean_ns()),
+        line(true, |counted| counted.latency.percentile_ns(0.99) as f64),
+    ]
 }
 
 /// Each round's ratio to the first server, if there are several servers and rounds.

@@ -231,6 +231,14 @@ fn phases_are_parts_of_their_measurement() {
     assert!(words.lines().filter(line).count() >= 4 * (1 + 2), "{words}");
     let page = std::fs::read_to_string(place.0.join("run.html")).unwrap();
     assert!(page.contains("<h2>Phase by phase</h2>"));
+    for plot in
+        ["READ by phase, 1 process", "READ by phase, 2 processes", "UPDATE by phase, 1 process"]
+    {
+        assert!(
+            page.contains(&format!(">{plot}</text>")) || page.contains(&format!("{plot}\n")),
+            "no plot {plot}"
+        );
+    }
 }
 
 #[test]
