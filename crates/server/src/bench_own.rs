@@ -6,8 +6,7 @@
 use crate::bench_limit::Limit;
 use crate::bench_server::{Server, free_port};
 use kauri_base::{Error, ErrorCode, Result};
-use kauri_bench::run::own::Own;
-use kauri_bench::standalone::way::Listener;
+use kauri_bench::run::own::{Own, Place};
 use std::path::PathBuf;
 
 /// A directory that goes when it is dropped.
@@ -24,7 +23,7 @@ impl Drop for Scratch {
 pub struct Running {
     server: Server,
     /// Where it listens.
-    pub listener: Listener,
+    pub place: Place,
     _limit: Option<Limit>,
     _scratch: Scratch,
 }
@@ -47,14 +46,12 @@ impl Running {
         arguments.extend(["--unixSocketPrefix".to_owned(), scratch.0.display().to_string()]);
         let groups: Vec<PathBuf> = limit.iter().map(|limit| limit.group().to_owned()).collect();
         let server = Server::start(port, &data, &arguments, &groups)?;
-        let listener = Listener {
+        let place = Place {
             host: server.address().ip().to_string(),
             port,
             socket: scratch.0.join(format!("mongodb-{port}.sock")),
-            spin_micros: 0,
-            ring_bytes: 0,
         };
-        Ok(Running { server, listener, _limit: limit, _scratch: scratch })
+        Ok(Running { server, place, _limit: limit, _scratch: scratch })
     }
 
     /// Ends it as a clean shutdown does.

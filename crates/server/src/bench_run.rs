@@ -179,8 +179,8 @@ pub fn run_table(name: &str, mut table: Table, outputs: &Outputs) -> Result<()> 
         .zip(0..)
         .map(|(own, number)| Running::start(own, number))
         .collect::<Result<_>>()?;
-    let listeners: Vec<_> = own.iter().map(|one| one.listener.clone()).collect();
-    let mut plan = Plan::of_table(name, owned.fill(table, &listeners), within)?;
+    let places: Vec<_> = own.iter().map(|one| one.place.clone()).collect();
+    let mut plan = Plan::of_table(name, owned.fill(table, &places), within)?;
     rounds::leave_out(&mut plan);
     let path = std::env::current_exe().map_err(|why| failed(format!("this program: {why}")))?;
     let program = Program { path, command: CLIENT };

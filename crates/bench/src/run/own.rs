@@ -11,7 +11,7 @@
 //! has a `name`. It must not know how servers are started.
 
 use super::plan::Reader;
-use crate::standalone::way::{Listener, WAYS, Way};
+use crate::standalone::way::{WAYS, Way};
 use kauri_base::{Error, Result};
 use std::path::PathBuf;
 use toml::{Table, Value};
@@ -28,6 +28,17 @@ pub struct Own {
     pub arguments: Vec<String>,
     /// The limit of its memory.
     pub memory_mb: Option<u64>,
+}
+
+/// Where one listens that was started.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The path of its Unix domain socket.
+    pub socket: PathBuf,
 }
 
 /// Which server of a run file is one of those, and how it is gone to.
@@ -99,7 +110,7 @@ impl Owned {
     }
 
     /// What the run file says with their addresses: they listen there, in their order.
-    pub fn fill(&self, mut table: Table, listeners: &[Listener]) -> Table {
+    pub fn fill(&self, mut table: Table, places: &[Place]) -> Table {
         for (at, entry) in tables(&mut table) {
             let Some(address) = self.addresses.iter().find(|address| address.server == at) else {
                 continue;
@@ -107,8 +118,8 @@ impl Owned {
             let mut put = |name: &str, value: Value| {
                 entry.entry(name).or_insert(value);
             };
-            if let Some(listener) = listeners.get(address.own) {
-                put("uri", address.way.connection_string(listener).into());
+            if let Some(Place { host, port, socket }) = places.get(address.own) {
+                put("uri", address.way.address(host, *port, socket).into());
             }
             put("transport", address.way.name.into());
             put("label", address.way.label.into());
@@ -119,16 +130,10 @@ impl Owned {
         table
     }
 
-    /// Addresses before there are any.
-    pub fn nowhere(&self) -> Vec<Listener> {
-        let nowhere = Listener {
-            host: "127.0.0.1".to_owned(),
-            port: 1,
-            socket: PathBuf::from("/nowhere"),
-            spin_micros: 0,
-            ring_bytes: 0,
-        };
-        vec![nowhere; self.servers.len()]
+    /// Places before there are any.
+    pub fn nowhere(&self) -> Vec<Place> {
+        let socket = PathBuf::from("/nowhere");
+        vec![Place { host: "127.0.0.1".to_owned(), port: 1, socket }; self.servers.len()]
     }
 }
 
@@ -161,9 +166,9 @@ mod tests {
         let [one, other] = &owned.servers[..] else { panic!("{owned:?}") };
         assert_eq!(one.arguments, ["--workers", "2"]);
         assert_eq!((one.memory_mb, other.memory_mb), (Some(500), Some(500)));
-        let mut listeners = owned.nowhere();
-        listeners[1].socket = PathBuf::from("/tmp/s");
-        let plan = Plan::of_table("x", owned.fill(table, &listeners), Path::new("")).unwrap();
+        let mut places = owned.nowhere();
+        places[1].socket = PathBuf::from("/tmp/s");
+        let plan = Plan::of_table("x", owned.fill(table, &places), Path::new("")).unwrap();
         let found: Vec<_> = plan
             .servers
             .iter()

@@ -4,7 +4,7 @@
 //! is found out by connecting.
 
 use kauri_client::{ClientError, Uri};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The socket that a session begins on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,15 +67,21 @@ impl Way {
         WAYS.iter().find(|way| way.name == name)
     }
 
-    /// Its connection string.
-    pub fn connection_string(&self, to: &Listener) -> String {
+    /// Its connection string; spinning and the rings' size are the client's own.
+    pub fn address(&self, host: &str, port: u16, socket: &Path) -> String {
         let host = match self.socket {
-            Socket::Tcp if to.host.contains(':') => format!("[{}]:{}", to.host, to.port),
-            Socket::Tcp => format!("{}:{}", to.host, to.port),
-            Socket::Unix => to.socket.display().to_string().replace('/', "%2F"),
+            Socket::Tcp if host.contains(':') => format!("[{host}]:{port}"),
+            Socket::Tcp => format!("{host}:{port}"),
+            Socket::Unix => socket.display().to_string().replace('/', "%2F"),
         };
+        format!("mongodb://{host}/?{}", self.options)
+    }
+
+    /// Its connection string, as the listener's.
+    pub fn connection_string(&self, to: &Listener) -> String {
         let (spin, ring) = (to.spin_micros, to.ring_bytes);
-        format!("mongodb://{host}/?{}&spinMicros={spin}&ringBytes={ring}", self.options)
+        let address = self.address(&to.host, to.port, &to.socket);
+        format!("{address}&spinMicros={spin}&ringBytes={ring}")
     }
 
     /// The same, parsed.
