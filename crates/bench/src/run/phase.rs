@@ -197,6 +197,8 @@ pub struct Measurement<'m> {
     pub phases: usize,
     /// Of its random numbers.
     pub seed: u64,
+    /// How often it is told how far it is.
+    pub told_each: Duration,
 }
 
 /// What a thread tells while it works. Each has a line of the processor's cache of its own.
@@ -253,7 +255,7 @@ pub fn load(
 
 impl Measurement<'_> {
     /// Makes it: the part of it that is this process's. When all threads are connected `begin` is called, which
-    /// says when they begin; then every few seconds `tell`. It ends early, with what there is, when `stop` is set.
+    /// says when they begin; then every now and then `tell`. It ends early, with what there is, when `stop` is set.
     pub fn run(
         &self,
         stop: &AtomicBool,
@@ -332,7 +334,7 @@ impl Measurement<'_> {
         let counted = || Duration::from_nanos(monotonic_ns().saturating_sub(count_from_ns));
         let mut next_ns = count_from_ns;
         while monotonic_ns() < end_ns && !over() {
-            next_ns = next_ns.saturating_add(TOLD_EACH.as_nanos() as u64);
+            next_ns = next_ns.saturating_add(self.told_each.as_nanos() as u64);
             wait_until(next_ns.min(end_ns), &over);
             if next_ns < end_ns && !over() {
                 let operations = told.iter().map(|one| one.0.load(Ordering::Relaxed)).sum();

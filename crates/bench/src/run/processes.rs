@@ -14,7 +14,7 @@
 
 use super::failed;
 use super::order::{Order, parse_told, told};
-use super::phase::{Figures, Measurement, SoFar, TOLD_EACH};
+use super::phase::{Figures, Measurement, SoFar};
 use super::subject::{Outcome, Subject};
 use crate::cpu::cpu_time;
 use crate::workload::{CoreWorkload, Part, Properties, Settings};
@@ -28,6 +28,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::Duration;
 
+/// How often a client process tells how far it is: what is made of that is not much older.
+const HEARD_EACH: Duration = Duration::from_millis(250);
 /// From the word to begin to the beginning: the last one has to have heard it.
 const START_AHEAD: Duration = Duration::from_millis(20);
 /// How often is looked whether one has failed, or all are to stop.
@@ -161,7 +163,7 @@ impl Measurement<'_> {
         let end_ns = self.end_ns(count_from_ns);
         let mut next_ns = count_from_ns;
         loop {
-            next_ns = next_ns.saturating_add(TOLD_EACH.as_nanos() as u64);
+            next_ns = next_ns.saturating_add(self.told_each.as_nanos() as u64);
             if wait(&mut clients, next_ns.min(end_ns), stop)? || next_ns >= end_ns {
                 break;
             }
@@ -296,6 +298,7 @@ fn carry_out() -> Result<(Figures, i64)> {
         length: order.length,
         phases: order.phases,
         seed: order.seed,
+        told_each: HEARD_EACH,
     };
     let begin = || {
         writeln!(io::stdout(), "ready").map_err(lost)?;

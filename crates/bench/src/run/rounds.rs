@@ -246,6 +246,7 @@ fn take_turns(
                 length: plan.length,
                 phases: plan.phases,
                 seed: plan.seed.wrapping_add(round as u64 + 1),
+                told_each: TOLD_EACH,
             };
             let case = &row.case;
             let mut tell = |so_far| progress(Progress::Measuring { case, round, so_far });
