@@ -238,6 +238,8 @@ impl<F: Waits> RingWay<F> {
             if self.look(what)? || self.looks(what)? {
                 return Ok(());
             }
+            // Where there are more threads than processors somebody else, such as the server, goes on meanwhile.
+            std::thread::yield_now();
         }
     }
 
