@@ -124,6 +124,14 @@ mod tests {
     }
 
     #[test]
+    fn the_models_are_files_of_the_papers_sizes() {
+        let text = include_str!("../../../../bench/experiments/models.toml");
+        let plan = plan(crate::run::plan::table("models.toml", text).unwrap());
+        let labels: Vec<_> = plan.workloads.iter().map(|one| one.label.as_str()).collect();
+        assert_eq!(labels, ["read, 91 MB", "read, 219 MB", "read, 528 MB", "write, 91 MB"]);
+    }
+
+    #[test]
     fn the_flash_papers_runs_have_its_phases_threads_and_memory() {
         for name in ["flash-b", "flash-f"] {
             let file = files().find(|file| file.name.contains(name)).unwrap();

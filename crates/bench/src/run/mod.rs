@@ -4,7 +4,7 @@
 //! - [`plan`]: what the run file says; [`flags`]: the same from a command line; [`own`]: the servers that are started
 //!   for it;
 //! - [`observe`]: what is found of each server, and whether it is what was asked for;
-//! - [`subject`]: performs a workload's operations over one connection;
+//! - [`subject`]: performs a workload's operations over one connection ([`link`]), on documents or on [`files`];
 //! - [`phase`]: loading, and one measurement: threads, their pace, what they count;
 //! - [`processes`]: one measurement by several client processes, [`order`]: what these are told and tell;
 //! - [`rounds`]: the turns;
@@ -21,7 +21,9 @@
 //! must not know what servers are made of: any server that MongoDB's drivers can use can be measured.
 
 pub mod changes;
+pub mod files;
 pub mod flags;
+pub mod link;
 pub mod observe;
 pub mod order;
 mod overview;

@@ -24,6 +24,7 @@
 //! [[workload]]
 //! label = "B, uniform"         # default: the preset's letter
 //! preset = "B"                 # or file = "my.properties"; with neither CoreWorkload's defaults
+//! store = "gridfs"             # default "documents"; records are files then
 //! sizes = [1024, 131072]       # may be missing; one workload for each, of records of one field of so many bytes
 //! target = 5000                # operations a second of all threads; default: as many as there can be
 //! properties = { recordcount = 100000, requestdistribution = "uniform" }
@@ -56,8 +57,9 @@ const PHASES_MAX: i64 = 100;
 const THREADS_MAX: i64 = 4_096;
 /// Most memory of a server to be asked for, in MB.
 const MEMORY_LIMIT_MB_MAX: i64 = 1_000_000_000;
-/// Most bytes of a record's field.
+/// Most bytes of a record's field, and of a record that is a file.
 const SIZE_MAX: i64 = 15 << 20;
+const FILE_SIZE_MAX: i64 = i32::MAX as i64;
 /// Most client processes at once.
 const PROCESSES_MAX: i64 = 256;
 /// Most operations a second to be asked for.
@@ -403,7 +405,8 @@ fn sized(mut reader: Reader, within: &Path) -> Result<Vec<Workload>> {
     if !reader.table.contains_key("sizes") {
         return Ok(vec![workload(reader, within, None)?]);
     }
-    let sizes = reader.counts("sizes", SIZE_MAX)?;
+    let are_files = reader.table.get("store").and_then(Value::as_str) == Some("gridfs");
+    let sizes = reader.counts("sizes", if are_files { FILE_SIZE_MAX } else { SIZE_MAX })?;
     let of = |size: usize| workload(reader.clone(), within, Some(size as u64));
     sizes.into_iter().map(of).collect()
 }
@@ -433,6 +436,9 @@ fn workload(mut reader: Reader, within: &Path, size: Option<u64>) -> Result<Work
         (None, Some(file)) => (properties_of(&within.join(&file), &at)?, file),
         (None, None) => (Properties::new(), "workload".to_owned()),
     };
+    if let Some(store) = reader.text("store")? {
+        properties.set("kauri.store", store);
+    }
     for (name, value) in reader.pairs("properties")? {
         if size.is_some() && matches!(name.as_str(), "fieldcount" | "fieldlength") {
             return Err(Error::bad_value(format!("{at}: either 'sizes' or '{name}', not both")));
@@ -553,6 +559,14 @@ mod tests {
         let expected =
             expected.map(|(label, bytes)| (label.to_owned(), Some(bytes.to_owned()), Some(500.0)));
         assert_eq!(found, expected);
+        let files = "store = 'gridfs'\nsizes = [553648128]";
+        let text =
+            WHOLE.replace("preset = \"b\"", files).replace("= 77", "= 77, updateproportion = 0");
+        let file = &parse(&text).unwrap().workloads[0];
+        assert_eq!(
+            (file.label.as_str(), file.settings.store),
+            ("528 MB", crate::workload::Store::Files)
+        );
         let labels = |text: &str| sizes(text).into_iter().map(|one| one.0).collect::<Vec<_>>();
         assert_eq!(labels("preset = 'c'\nsizes = [1024]"), ["C, 1 KB"]);
         assert_eq!(
@@ -568,6 +582,8 @@ mod tests {
             parse(&WHOLE.replacen(from, to, 1)).unwrap_err().message().to_owned()
         };
         for (from, to, words) in [
+            ("preset = \"b\"", "store = 'gridfs'", "a file is read as a whole"),
+            ("preset = \"b\"", "store = 'x'", "'kauri.store'"),
             ("rounds = 2", "rounds = 0", "'rounds' is 0, but has to be a whole number from 1"),
             ("rounds = 2", "round = 2", "'x.toml': there is no 'round'"),
             ("[1, 8]", "[]", "'threads' is []"),

@@ -1,20 +1,18 @@
 //! Performs a workload's operations over one connection, as YCSB's MongoDB binding does: a record is a document
-//! with its key as `_id` and its fields' values as binary data.
+//! with its key as `_id` and its fields' values as binary data; or it is a file, with its key as name.
 //!
-//! Invariants: requests are written into memory that is kept, and replies looked at where they were received:
-//! what a request costs the client is little more than its way. An operation has succeeded only if the reply
-//! says so and holds what was asked for. It must not know when operations are due.
+//! Invariants: what a request costs the client is little more than its way. An operation has succeeded only if the
+//! reply says so and holds what was asked for. It must not know when operations are due.
 
 use super::failed;
-use crate::workload::{CoreWorkload, Fields, Operation, Seeded, Values};
-use kauri_base::{Error, Result};
+use super::files::Bucket;
+use super::link::{Link, brief, succeeded};
+use crate::workload::{CoreWorkload, Fields, Operation, Seeded, Store, Values};
+use kauri_base::Result;
 use kauri_bson::{Doc, DocWriter, Value};
-use kauri_client::{ClientError, Connection, Uri};
-use kauri_wire::MsgWriter;
+use kauri_client::Uri;
 use std::sync::Arc;
 
-/// Where the records are.
-pub const DATABASE: &str = "ycsb";
 /// Bytes of documents that are loaded by one command, and most documents.
 const BATCH_BYTES: usize = 1 << 20;
 const BATCH_RECORDS: usize = 1_000;
@@ -30,13 +28,13 @@ pub enum Outcome {
 
 /// See the module's head.
 pub struct Subject {
-    connection: Connection,
+    link: Link,
     workload: Arc<CoreWorkload>,
     values: Values<Seeded>,
-    id: i32,
+    /// Where records are files.
+    bucket: Option<Bucket>,
     /// Kept, to be used again.
     key: String,
-    message: Vec<u8>,
     written: Vec<u8>,
     scratch: Vec<u8>,
 }
@@ -56,14 +54,14 @@ enum Wanted {
 impl Subject {
     /// Connects.
     pub fn open(uri: &Uri, workload: Arc<CoreWorkload>, values: Values<Seeded>) -> Result<Subject> {
-        let connection = Connection::open(uri).map_err(lost)?;
+        let settings = workload.settings();
+        let bucket = (settings.store == Store::Files).then(|| Bucket::of(&settings.table));
         Ok(Subject {
-            connection,
+            link: Link::open(uri)?,
             workload,
             values,
-            id: 0,
+            bucket,
             key: String::new(),
-            message: Vec::new(),
             written: Vec::new(),
             scratch: Vec::new(),
         })
@@ -71,11 +69,17 @@ impl Subject {
 
     /// What it goes through.
     pub fn transport(&self) -> &'static str {
-        self.connection.transport().name()
+        self.link.transport()
     }
 
     /// Removes all records.
     pub fn clear(&mut self) -> Result<()> {
+        if let Some(bucket) = &self.bucket {
+            return match bucket.clear(&mut self.link)? {
+                Outcome::Wrong(why) => Err(failed("drop", why)),
+                Outcome::Done => Ok(()),
+            };
+        }
         let dropped = self.ask(Wanted::Any, |out, workload, _| {
             out.put("drop", workload.settings().table.as_str());
         })?;
@@ -88,6 +92,9 @@ impl Subject {
 
     /// Adds records, as many as go into one command; `None` if there were none left.
     pub fn load(&mut self, records: &mut impl Iterator<Item = i64>) -> Result<Option<Outcome>> {
+        if self.bucket.is_some() {
+            return records.next().map(|record| self.write_file(record)).transpose();
+        }
         let mut batch = std::mem::take(&mut self.written);
         batch.clear();
         let mut count = 0;
@@ -159,8 +166,38 @@ impl Subject {
         }
     }
 
+    /// A new file. Unless values are verified it has the same bytes as the one before, so that what takes time is not
+    /// to make them.
+    fn write_file(&mut self, record: i64) -> Result<Outcome> {
+        self.choose(record);
+        let Subject { link, workload, values, bucket, key, scratch, .. } = self;
+        if workload.settings().data_integrity || scratch.is_empty() {
+            scratch.clear();
+            values.append(key, 0, scratch);
+        }
+        bucket.as_ref().map_or(Ok(Outcome::Done), |bucket| bucket.write(link, key, scratch))
+    }
+
+    fn read_file(&mut self, bucket: &Bucket) -> Result<Outcome> {
+        let Subject { link, workload, key, written, scratch, .. } = self;
+        let outcome = bucket.read(link, key, written)?;
+        // What is made up to be compared with must not be taken for a value that was made to be written.
+        let verified = workload.settings().data_integrity;
+        match outcome {
+            Outcome::Done if verified && !workload.verify(key, 0, written, scratch) => {
+                Ok(Outcome::Wrong(format!("'{key}' has other bytes than were written")))
+            }
+            outcome => Ok(outcome),
+        }
+    }
+
     fn read(&mut self, record: i64, fields: Fields) -> Result<Outcome> {
         self.choose(record);
+        if let Some(bucket) = self.bucket.take() {
+            let outcome = self.read_file(&bucket);
+            self.bucket = Some(bucket);
+            return outcome;
+        }
         self.ask(Wanted::Record, |out, workload, key| {
             out.put("find", workload.settings().table.as_str());
             out.document("filter").put("_id", key);
@@ -206,28 +243,11 @@ impl Subject {
         wanted: Wanted,
         fill: impl FnOnce(&mut DocWriter<'_>, &CoreWorkload, &str),
     ) -> Result<Outcome> {
-        let Subject { connection, workload, id, key, message, scratch, .. } = self;
-        *id = id.wrapping_add(1);
-        message.clear();
-        let writer = MsgWriter::begin(message, *id, 0, 0);
-        {
-            let mut body = DocWriter::new(message);
-            fill(&mut body, workload, key);
-            body.put("$db", DATABASE);
-        }
-        writer.finish(message)?;
-        connection.send_message(message).map_err(lost)?;
-        let (answers, reply) = connection.receive_borrowed().map_err(lost)?;
-        if answers != *id {
-            return Err(failed("the server", format!("answered request {answers}, not {id}")));
-        }
+        let Subject { link, workload, key, scratch, .. } = self;
+        let reply = link.ask(|out| fill(out, workload, key))?;
         let judged = judge(reply, wanted, workload, key, scratch);
         Ok(judged.map_or_else(Outcome::Wrong, |()| Outcome::Done))
     }
-}
-
-fn lost(why: ClientError) -> Error {
-    failed("the connection", why)
 }
 
 /// The fields that are meant, by their places and names.
@@ -255,9 +275,7 @@ fn judge(
     key: &str,
     scratch: &mut Vec<u8>,
 ) -> std::result::Result<(), String> {
-    if !reply.value("ok").truthy() || reply.get("writeErrors").is_some() {
-        return Err(brief(reply));
-    }
+    succeeded(reply)?;
     match wanted {
         Wanted::Any => Ok(()),
         Wanted::Written(count) => match reply.value("n").to_i64_saturating() {
@@ -302,10 +320,4 @@ fn verify(
         }
     }
     Ok(())
-}
-
-/// A reply, in few words.
-fn brief(reply: Doc<'_>) -> String {
-    let text = format!("{reply:?}");
-    text.chars().take(300).collect()
 }

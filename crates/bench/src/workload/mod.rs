@@ -30,4 +30,4 @@ pub use generator::KeyChoice;
 pub use presets::Preset;
 pub use properties::Properties;
 pub use random::{Random, Seeded};
-pub use settings::Settings;
+pub use settings::{Settings, Store};

@@ -57,9 +57,20 @@ pub enum Request {
     Sequential,
 }
 
+/// What a record is (`kauri.store`, ours).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Store {
+    /// `documents`.
+    Documents,
+    /// `gridfs`: a file of one field's value, which is read as a whole, and written once.
+    Files,
+}
+
 /// A workload's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// What a record is.
+    pub store: Store,
     /// The table, or collection (`table`).
     pub table: String,
     /// The fields' names (`fieldcount`, `fieldnameprefix`).
@@ -122,6 +133,7 @@ impl Settings {
         check_class(properties)?;
         let proportions = proportions(properties)?;
         let insert_proportion = proportions[2].0;
+        let proportions_of_changes = proportions[1].0 + proportions[3].0 + proportions[4].0;
         let mix = Discrete::new(proportions).ok_or_else(|| {
             Error::bad_value(
                 "readproportion, updateproportion, insertproportion, scanproportion and \
@@ -140,6 +152,7 @@ impl Settings {
         let most = records - insert_start;
         let seconds = properties.whole("core_workload_insertion_retry_interval", 3, 0, INT_MAX)?;
         let settings = Settings {
+            store: store(properties, count, proportions_of_changes)?,
             table: properties.text("table", "usertable"),
             fields: (0..count).map(|number| format!("{prefix}{number}")).collect(),
             field_length: field_length(properties, data_integrity)?,
@@ -207,6 +220,19 @@ impl Settings {
             self.hotspot_operation_fraction,
         )
     }
+}
+
+/// Files have one field, and are not changed in place.
+fn store(properties: &Properties, fields: i64, changes: f64) -> Result<Store> {
+    let stores = [("documents", Store::Documents), ("gridfs", Store::Files)];
+    let store = properties.one_of("kauri.store", Store::Documents, &stores)?;
+    if store == Store::Files && (fields != 1 || changes > 0.0) {
+        return Err(Error::bad_value(
+            "kauri.store=gridfs needs fieldcount=1, and updateproportion, scanproportion and \
+             readmodifywriteproportion 0: a file is read as a whole, and written once",
+        ));
+    }
+    Ok(store)
 }
 
 /// The class that YCSB would load.

@@ -414,6 +414,66 @@ fn a_value_that_was_not_written_by_the_workload_is_an_error() {
 }
 
 #[test]
+fn files_are_written_whole_and_read_back() {
+    let server = Server::start("bench-files", &[]);
+    let place = Place::new("files");
+    // Three chunks, one whole one, one byte.
+    let file = format!(
+        "rounds = 2\nthreads = 2\nprocesses = 2\nwarmUpSeconds = 0\noperations = 40\n{}\
+         [[workload]]\nstore = 'gridfs'\nsizes = [700000, 261120, 1]\nproperties = {{ recordcount = 3, \
+         readproportion = 0.6, updateproportion = 0, insertproportion = 0.4, dataintegrity = true }}\n",
+        servers(&server)
+    );
+    let output = place.bench(&file).output().unwrap();
+    assert!(output.status.success(), "{}", told(&output));
+    let figures = place.figures();
+    let rows = list(&figures, "rows");
+    assert_eq!(rows.len(), 2 * 3);
+    for round in rows.iter().flat_map(|row| list(row, "rounds")) {
+        assert_eq!((number(round, "operations"), number(round, "errors")), (40.0, 0.0));
+        for kind in ["READ", "INSERT"] {
+            let kind = round.get("kinds").and_then(|kinds| kinds.get(kind)).unwrap();
+            assert!(number(kind, "count") > 0.0);
+        }
+    }
+    // The last workload's files: of one chunk of one byte each.
+    let mut connection = server.connect("");
+    let mut count = |collection: &str| {
+        let count = connection.command("ycsb", &doc! { "count" => collection }).unwrap();
+        count.as_doc().value("n").to_i64_saturating().unwrap()
+    };
+    let (files, chunks) = (count("usertable.files"), count("usertable.chunks"));
+    assert!(files > 3 && files == chunks, "{files} files, {chunks} chunks");
+}
+
+#[test]
+fn a_file_of_which_a_chunk_is_missing_is_an_error() {
+    let server = Server::start("bench-chunk", &[]);
+    let place = Place::new("chunk");
+    let file = format!(
+        "rounds = 1\nwarmUpSeconds = 0\nseconds = 1.5\n{}\
+         [[workload]]\nstore = 'gridfs'\nsizes = [700000]\nproperties = {{ recordcount = 1, readproportion = 1, \
+         updateproportion = 0 }}\n",
+        servers(&server)
+    );
+    let child = place.bench(&file).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut connection = server.connect("");
+    let lose = doc! { "delete" => "usertable.chunks", "deletes" => kauri_bson::array![
+        doc! { "q" => doc! { "n" => 1 }, "limit" => 1 }
+    ] };
+    eventually("a chunk was lost", || {
+        let file = doc! { "count" => "usertable.files" };
+        let there = connection.command("ycsb", &file).unwrap();
+        there.as_doc().value("n").to_i64_saturating() == Some(1)
+    });
+    let lost = connection.command("ycsb", &lose).unwrap();
+    assert_eq!(lost.as_doc().value("n").to_i64_saturating(), Some(1));
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    assert!(told(&output).contains("chunk 1 of a file is missing"), "{}", told(&output));
+}
+
+#[test]
 fn a_server_that_is_not_as_the_file_says_is_not_touched() {
     let server = Server::start("bench-other", &[]);
     let place = Place::new("other");
