@@ -272,10 +272,12 @@ fn tell(plan: &Plan, progress: Progress<'_>) {
             let (time, operations) = (so_far.time.as_secs_f64(), so_far.operations);
             let per_s = operations as f64 / time.max(1e-9);
             let case = case_text(plan, case, round);
-            eprintln!("{case} {per_s:.0} op/s so far, {operations} operations in {time:.0} s");
+            let per_s = report::rate(per_s);
+            eprintln!("{case} {per_s} op/s so far, {operations} operations in {time:.0} s");
         }
         Progress::Measured { case, round, figures } => {
-            eprintln!("{} {:.0} op/s", case_text(plan, case, round), figures.per_s());
+            let per_s = report::rate(figures.per_s());
+            eprintln!("{} {per_s} op/s", case_text(plan, case, round));
         }
     }
 }

@@ -9,7 +9,7 @@ use super::page_plots::{latencies, phases_plot, ratios, threads_plot, throughput
 use super::phase::{Counted, Figures, KINDS, kind_name};
 use super::phases;
 use super::plan::{Plan, Workload};
-use super::report::median;
+use super::report::{median, rate};
 use super::rounds::{Row, Run};
 use crate::html;
 use crate::plots::escaped;
@@ -91,9 +91,10 @@ fn servers(plan: &Plan, run: &Run) -> String {
     html::table(&head, head.len(), &rows)
 }
 
-fn range(spread: Option<[f64; 3]>, digits: usize) -> [String; 2] {
-    spread.map_or(["-".to_owned(), "-".to_owned()], |[least, middle, most]| {
-        [format!("{middle:.digits$}"), format!("{least:.digits$} to {most:.digits$}")]
+fn range(spread: Option<[f64; 3]>, text: impl Fn(f64) -> String) -> [String; 2] {
+    spread.map_or(["-".to_owned(), "-".to_owned()], |all| {
+        let [least, middle, most] = all.map(text);
+        [middle, format!("{least} to {most}")]
     })
 }
 
@@ -109,8 +110,9 @@ fn micros_each(row: &Row, time: impl Fn(&Figures) -> Option<Duration>) -> String
 
 fn cases_table(plan: &Plan, run: &Run, rows: &[&Row]) -> String {
     let line = |row: &&Row| {
-        let [per_s, per_s_range] = range(spread(row.rounds.iter().map(Figures::per_s)), 0);
-        let [times, times_range] = range(spread(beside_first(run, row)), 2);
+        let [per_s, per_s_range] = range(spread(row.rounds.iter().map(Figures::per_s)), rate);
+        let [times, times_range] =
+            range(spread(beside_first(run, row)), |times| format!("{times:.2}"));
         let errors: u64 = row.rounds.iter().map(Figures::errors).sum();
         let count: u64 = row.rounds.iter().map(Figures::operations).sum();
         let mut cells = vec![case_label(plan, row), per_s, per_s_range, times, times_range];

@@ -6,7 +6,7 @@
 
 use super::phase::{Counted, KINDS, Kinds, kind_name};
 use super::plan::Plan;
-use super::report::{count_of, labels, median, micros};
+use super::report::{count_of, labels, median, micros, rate};
 use super::rounds::{Row, Run};
 use crate::columns::aligned;
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn of_row(plan: &Plan, row: &Row) -> Vec<Vec<String>> {
     for phase in 0..plan.phases {
         let begun: Vec<_> = rounds.iter().filter_map(|phases| phases.get(phase)).collect();
         let per_s = begun.iter().map(|(time, kinds)| count_of(kinds) as f64 / time.as_secs_f64());
-        let per_s = format!("{:.0}", median(per_s.collect()));
+        let per_s = rate(median(per_s.collect()));
         for (at, kind) in KINDS.iter().enumerate() {
             let counted: Vec<&Counted> =
                 begun.iter().filter_map(|(_, kinds)| kinds.get(at)).collect();

@@ -75,6 +75,12 @@ fn round(out: &mut DocWriter<'_>, figures: &Figures, length: Length) {
 }
 
 /// All operations of these.
+/// Operations a second, in three digits or more.
+pub fn rate(per_s: f64) -> String {
+    let digits = if per_s < 9.995 { 2 } else { usize::from(per_s < 99.95) };
+    format!("{per_s:.digits$}")
+}
+
 pub(super) fn count_of(kinds: &Kinds) -> u64 {
     kinds.iter().map(|counted| counted.latency.count()).sum()
 }
@@ -255,7 +261,7 @@ fn line(
         row.case.processes.to_string(),
         row.case.threads.to_string(),
         server.to_owned(),
-        format!("{:.0}", median(row.rounds.iter().map(Figures::per_s).collect())),
+        rate(median(row.rounds.iter().map(Figures::per_s).collect())),
         ratios.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
         kind.to_owned(),
         counted.iter().map(|one| one.latency.count()).sum::<u64>().to_string(),
@@ -268,4 +274,15 @@ fn line(
         cpu.map_or("-".to_owned(), |cpu| format!("{:.1}", median(cpu))),
         format!("{:.1}", median(own.collect())),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_three_digits_at_least() {
+        let rates = [3.14159, 9.999, 42.06, 99.96, 18_441.4].map(rate);
+        assert_eq!(rates, ["3.14", "10.0", "42.1", "100", "18441"]);
+    }
 }
