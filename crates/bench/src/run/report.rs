@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn rates_have_three_digits_at_least() {
-        let rates = [3.14159, 9.999, 42.06, 99.96, 18_441.4].map(rate);
-        assert_eq!(rates, ["3.14", "10.0", "42.1", "100", "18441"]);
+        let rates = [3.256, 9.999, 42.06, 99.96, 18_441.4].map(rate);
+        assert_eq!(rates, ["3.26", "10.0", "42.1", "100", "18441"]);
     }
 }
