@@ -146,7 +146,6 @@ impl Side {
     /// Waits for one completion, busily or asleep.
     fn wait(&self) -> Outcome<Completion> {
         let mut out = [Completion::EMPTY];
-        let mut events = EventList::new(1);
         loop {
             if self.cq.poll(&mut out)? == 1 {
                 break;
@@ -156,7 +155,7 @@ impl Side {
                 if self.cq.poll(&mut out)? == 1 {
                     break;
                 }
-                self.epoll.wait(&mut events, None)?;
+                self.epoll.wait(&mut EventList::new(1), None)?;
                 self.cq.take_event()?;
             }
         }
