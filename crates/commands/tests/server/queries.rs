@@ -1,8 +1,12 @@
 //! How queries are answered and explained: which plans there are, what may be asked to see, index
 //! filters, and that long matching ends when it has to.
 
-use crate::common::{Client, TestServer, at, cursor_id, first_batch, number, show, text, until};
+use crate::common::{
+    Client, TestServer, at, code_of, cursor_id, first_batch, number, show, text, until,
+};
 use kauri_bson::{DocBuf, Value, array, doc};
+use kauri_storage::ephemeral::EphemeralEngine;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn index(client: &Client, key: DocBuf, name: &str) {
@@ -268,4 +272,30 @@ fn a_cursor_ends_with_the_row_that_must_be_the_last() {
     assert!(find(all(), 2, 2, all()), "the limit is reached");
     assert!(!find(all(), 3, 2, all()), "one is missing");
     assert!(!find(all(), 0, 4, all()), "nobody has looked behind the fourth");
+}
+
+#[test]
+fn a_batch_that_was_waited_for_in_vain_is_in_its_reply_once() {
+    // One worker: whoever sees the getMore among the operations sees it wait.
+    let test = TestServer::start_on(Arc::new(EphemeralEngine::new()), 1, &[]);
+    let (client, other) = (test.client(), test.client());
+    client.ok(doc! { "create" => "capped", "capped" => true, "size" => 4096 });
+    other.insert("capped", [doc! { "_id" => 1 }]);
+    let find = doc! { "find" => "capped", "tailable" => true, "awaitData" => true };
+    let id = cursor_id(&client.ok(find));
+    client.send(&doc! { "getMore" => id, "collection" => "capped" });
+    until("there is nothing yet", || {
+        let running = other.admin().ok(doc! { "currentOp" => 1, "op" => "getmore" });
+        let Value::Array(running) = running.as_doc().value("inprog") else { panic!("no inprog") };
+        running.as_doc().first().is_some()
+    });
+    other.insert("capped", [doc! { "_id" => 2 }]);
+    let reply = client.receive().expect("a reply");
+    assert_eq!(code_of(&reply), 0, "{}", show(&reply));
+    let names = reply.as_doc().iter().map(|e| e.key());
+    assert_eq!(names.filter(|name| *name == "cursor").count(), 1, "{}", show(&reply));
+    let cursor = at(&reply, "cursor");
+    let Value::Array(batch) = cursor.as_doc().value("nextBatch") else { panic!("no batch") };
+    let ids = batch.as_doc().iter().map(|e| number(&e.as_doc().unwrap().to_buf(), "_id"));
+    assert_eq!(Vec::from_iter(ids), [2]);
 }
