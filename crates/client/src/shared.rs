@@ -1,7 +1,7 @@
 //! The way through rings, for a client that blocks: it looks for a while, then sleeps.
 
 use crate::deadline::Deadline;
-use crate::stream::{Stream, reserve};
+use crate::stream::{Stream, reserve_early};
 use crate::{ClientError, Result};
 use kauri_transport::rdma::DialedFabric;
 use kauri_transport::ring::{Fabric, LARGE_BYTES, PROBE_BYTES, RingEnd, RingError};
@@ -199,7 +199,7 @@ impl<F: Waits> RingWay<F> {
             For::Credit { blocked } => {
                 // All of it: what stays would earn the server no credit, and nothing would tell of it again.
                 while self.end.is_readable() {
-                    reserve(&mut self.early, 64 << 10)?;
+                    reserve_early(&mut self.early, 64 << 10)?;
                     self.end.receive(&mut self.early);
                 }
                 Ok(event.credit || (blocked && self.end.fabric().has_room(true)))

@@ -31,6 +31,8 @@ enum Socket {
 }
 
 const PIECE_BYTES: usize = 64 << 10;
+/// Most that is kept of what comes while something is sent: three of the largest messages.
+const EARLY_BYTES_MAX: usize = 3 * 48_000_000;
 /// The system's number for having no memory, everywhere on Linux.
 const ENOMEM: i32 = 12;
 /// How long another way to the same server is waited for whose listener has no time for us.
@@ -188,7 +190,7 @@ impl Stream {
             match socket::receive_now(self.fd(), &mut piece) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => {
-                    reserve(&mut self.early, count)?;
+                    reserve_early(&mut self.early, count)?;
                     self.early.extend_from_slice(piece.get(..count).unwrap_or_default());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -248,6 +250,15 @@ pub fn reserve(buffer: &mut Vec<u8>, more: usize) -> io::Result<()> {
     buffer.try_reserve(more).map_err(|_| io::Error::from_raw_os_error(ENOMEM))
 }
 
+/// The same for what comes while something is sent. A server that takes nothing and only ever sends is given up.
+pub fn reserve_early(early: &mut Vec<u8>, more: usize) -> io::Result<()> {
+    if early.len() + more > EARLY_BYTES_MAX {
+        let why = "the server sends more and more, but does not take what is sent to it";
+        return Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
+    }
+    reserve(early, more)
+}
+
 /// A socket that gives up waiting says that it would block.
 fn timed_out(error: io::Error) -> io::Error {
     match error.kind() {
@@ -291,6 +302,7 @@ fn connect_tcp(addresses: &[SocketAddr], end: Deadline) -> Result<TcpStream> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::net::TcpListener;
 
     fn listening() -> (TcpListener, SocketAddr) {
@@ -325,6 +337,28 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
         reserve(&mut buffer, 1000).unwrap();
         assert!(buffer.capacity() > 1000 && buffer == [1]);
+    }
+
+    #[test]
+    fn a_server_that_only_ever_sends_is_given_up() {
+        let (listener, address) = listening();
+        let uri = Uri::new(Host::Tcp(address.ip().to_string(), address.port()));
+        let mut stream = Stream::connect(&uri, Deadline::NEVER).unwrap();
+        let sends = std::thread::spawn(move || {
+            let (mut peer, piece) = (listener.accept().unwrap().0, vec![0; 1 << 20]);
+            let mut pieces = 0;
+            while pieces < 1_000 && peer.write_all(&piece).is_ok() {
+                pieces += 1;
+            }
+            pieces
+        });
+        // More than lies in all the buffers on the way.
+        let error = stream.send(&vec![0; 64 << 20]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted, "{error}");
+        let kept = stream.early.len();
+        assert!(kept <= EARLY_BYTES_MAX && kept + PIECE_BYTES > EARLY_BYTES_MAX, "{kept}");
+        drop(stream);
+        assert!(sends.join().unwrap() < 1_000);
     }
 
     #[test]
