@@ -105,8 +105,12 @@ impl Side {
         self.driver.close()
     }
 
-    /// Reads until its cache is as it will be, or for some slices' time.
-    pub fn warm(&mut self, plan: &Plan) -> Result<()> {
+    /// Reads until its cache is as it will be, or for some slices' time. A cache that can hold all has all then:
+    /// what a workload happens to ask for would leave much out.
+    pub fn warm(&mut self, plan: &Plan, ratio: f64) -> Result<()> {
+        if ratio >= 1.0 {
+            return (0..self.documents).try_for_each(|number| self.driver.read(number));
+        }
         let mut mix = Mix::new(Workload::C, self.documents, plan.seed)?;
         self.run(&mut mix, plan.documents, plan.slice * WARM_SLICES, None).map(drop)
     }
@@ -266,6 +270,22 @@ mod tests {
         driver.perform(Operation::ReadModifyWrite(7, 3)).expect("noting");
         driver.perform(Operation::Scan(1, 2)).expect("noting");
         assert_eq!(*told.borrow(), ["read 7", "update 7 3", "scan 1 2"]);
+    }
+
+    #[test]
+    fn a_cache_that_can_hold_all_is_given_all() {
+        let plan = Plan { documents: 50, ..Plan::quick() };
+        let read = |ratio| {
+            let told = Told::default();
+            let driver = Box::new(Noting { told: told.clone(), takes: Duration::ZERO });
+            Side::new(Kind::PmLog, Medium::Pm, 50, driver).warm(&plan, ratio).expect("warming");
+            let mut read = told.take();
+            read.sort();
+            read.dedup();
+            read.len()
+        };
+        assert_eq!(read(1.0), 50);
+        assert!(read(0.5) < 50);
     }
 
     /// Each as many and the same as the others on its medium, one slice of each in every round.

@@ -244,7 +244,7 @@ pub fn run(plan: &Plan, level: &mut dyn Level, say: &mut dyn FnMut(&str)) -> Res
             sides.push(Side::new(*kind, *medium, count, driver));
         }
         say(&format!("{}: cache {ratio} of the data: warming up", level.name()));
-        sides.iter_mut().try_for_each(|side| side.warm(plan))?;
+        sides.iter_mut().try_for_each(|side| side.warm(plan, *ratio))?;
         set_fast(false)?;
         for workload in &plan.workloads {
             say(&format!("{}: cache {ratio} of the data: {}", level.name(), workload.letter()));
