@@ -45,14 +45,21 @@ pub(crate) fn read_in_memory(file: &File, into: &mut [u8], offset: u64) -> Resul
 pub(crate) fn fallocate(file: &File, offset: u64, len: u64) -> Result<()> {
     let offset = libc::off_t::try_from(offset).map_err(|_| too_large())?;
     let len = libc::off_t::try_from(len).map_err(|_| too_large())?;
-    loop {
+    again_after_signals(|| {
         // SAFETY: no memory is involved.
-        if unsafe { libc::fallocate(file.as_raw_fd(), 0, offset, len) } == 0 {
-            return Ok(());
+        match unsafe { libc::fallocate(file.as_raw_fd(), 0, offset, len) } {
+            0 => Ok(()),
+            _ => Err(Error::last_os_error()),
         }
-        let error = Error::last_os_error();
-        if error.kind() != ErrorKind::Interrupted {
-            return Err(error);
+    })
+}
+
+/// What the call answers when no signal interrupts it.
+fn again_after_signals(mut call: impl FnMut() -> Result<()>) -> Result<()> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            done => return done,
         }
     }
 }
@@ -163,9 +170,27 @@ impl Region {
     }
 }
 
+/// Has the processor fetch the lines of some bytes, the first of them if they are many. A hint.
+#[inline]
+pub fn prefetch_bytes(bytes: &[u8]) {
+    prefetch_lines(bytes.as_ptr(), bytes.len());
+}
+
+/// As [`prefetch_bytes`], wherever the range is.
+#[inline]
+pub(crate) fn prefetch_lines(start: *const u8, len: usize) {
+    const LINE: usize = 64;
+    const LINES_MAX: usize = 20;
+    let before = start.addr() % LINE;
+    let first = start.wrapping_sub(before);
+    for line in 0..(before + len).div_ceil(LINE).min(LINES_MAX) {
+        prefetch(first.wrapping_add(line * LINE));
+    }
+}
+
 /// Asks the processor for a line. A hint, which no address makes fail.
 #[inline]
-pub(crate) fn prefetch(line: *const u8) {
+fn prefetch(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has the instruction, and it neither faults nor changes memory.
     unsafe {
@@ -308,49 +333,16 @@ mod tests {
         }
     }
 
-    /// A file that is nowhere but in memory.
-    fn memory_file() -> File {
-        // SAFETY: the name is a C string; the answer is checked.
-        let fd = unsafe { libc::memfd_create(c"sys".as_ptr(), libc::MFD_CLOEXEC) };
-        assert!(fd >= 0);
-        // SAFETY: the file was opened above, and nobody else has its number.
-        File::from(unsafe { OwnedFd::from_raw_fd(fd) })
-    }
-
     #[test]
-    fn a_signal_does_not_end_an_allocation() {
-        extern "C" fn nothing(_: libc::c_int) {}
-        const LEN: u64 = 16 << 20;
-        let handler: extern "C" fn(libc::c_int) = nothing;
-        // SAFETY: all zeros is a valid sigaction, without SA_RESTART.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = handler as libc::sighandler_t;
-        // SAFETY: the handler does nothing; nothing else in this program uses the signal.
-        assert_eq!(unsafe { libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()) }, 0);
-        let (sent, file) = (AtomicBool::new(false), memory_file());
-        let (tell, told) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            let allocates = scope.spawn(|| {
-                // SAFETY: always allowed.
-                tell.send(unsafe { libc::pthread_self() }).unwrap();
-                loop {
-                    let is_last = sent.load(Ordering::Acquire);
-                    fallocate(&file, 0, LEN).unwrap();
-                    if is_last {
-                        break;
-                    }
-                }
+    fn signals_do_not_end_a_call() {
+        let run = |mut answers: Vec<libc::c_int>| {
+            let done = again_after_signals(|| match answers.pop() {
+                None | Some(0) => Ok(()),
+                Some(number) => Err(Error::from_raw_os_error(number)),
             });
-            let thread = told.recv().unwrap();
-            for _ in 0..200 {
-                // SAFETY: the thread has not been joined, so its name is its own.
-                assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR2) }, 0);
-                // Room for the allocation to go on.
-                std::thread::yield_now();
-            }
-            sent.store(true, Ordering::Release);
-            allocates.join().unwrap();
-        });
-        assert_eq!(file.metadata().unwrap().len(), LEN);
+            (done.map_err(|error| error.raw_os_error()), answers.len())
+        };
+        assert_eq!(run(vec![0, libc::EINTR, libc::EINTR]), (Ok(()), 0));
+        assert_eq!(run(vec![0, libc::ENOSPC, libc::EINTR]), (Err(Some(libc::ENOSPC)), 1));
     }
 }

@@ -222,12 +222,7 @@ impl Segment {
     /// the range is.
     #[inline]
     pub(super) fn prefetch_lines(&self, offset: u32, len: usize) {
-        const LINES_MAX: usize = 20;
-        let first = self.base.as_ptr().wrapping_add(offset as usize & !63);
-        let lines = (offset as usize % 64 + len).div_ceil(64);
-        for line in 0..lines.min(LINES_MAX) {
-            sys::prefetch(first.wrapping_add(line * 64));
-        }
+        sys::prefetch_lines(self.base.as_ptr().wrapping_add(offset as usize), len);
     }
 
     /// # Safety

@@ -311,6 +311,7 @@ impl Node {
         if self.leaf {
             head = cell::head_of(suffix, LEAF_HEAD);
             (low, high) = self.narrow(head);
+            self.fetch_ahead(low, high);
             low = lower_bound(low, high, head, |i| leaf_slot(slots, i).0);
         } else {
             head = cell::head_of(suffix, INNER_HEAD);
@@ -367,6 +368,21 @@ impl Node {
             _ => (not_greater + 1) * distance + usize::from(self.inserted),
         };
         (low, high.min(count))
+    }
+
+    /// Has the processor fetch some of a leaf's slots together with their cells, so that a search waits for
+    /// memory once and not twice. Where a cell is, its slot tells; but in a leaf that was built of items, or
+    /// filled with ascending keys, the cells lie in their order.
+    #[inline]
+    fn fetch_ahead(&self, low: usize, high: usize) {
+        let (start, len) = (self.slots_start(), self.page.len());
+        let cells = (len - usize::from(self.heap)) / self.count().max(1);
+        for (from, to) in [
+            (start + low * LEAF_SLOT, start + high * LEAF_SLOT),
+            (len.saturating_sub(high * cells), len.saturating_sub(low * cells)),
+        ] {
+            kauri_medium::prefetch_bytes(self.page.get(from..to).unwrap_or(&[]));
+        }
     }
 
     fn set_hints(&mut self) {
