@@ -22,6 +22,7 @@ pub mod crud;
 pub mod echo;
 pub mod engine;
 pub mod experiments;
+mod gridfs;
 pub mod histogram;
 mod html;
 pub mod load;

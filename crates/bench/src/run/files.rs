@@ -1,18 +1,14 @@
 //! Records that are files, in GridFS's layout: `TABLE.files` has a document for each, `TABLE.chunks` its bytes in pieces
-//! of 255 KB, found by `{files_id, n}` in the order of `n` (<https://github.com/mongodb/specifications/tree/master/source/gridfs>).
+//! of 255 KB.
 //!
 //! Invariants: a file is in `TABLE.files` only when all of its chunks are there. One that is read is all there, in
 //! order. It must not know what is in it.
 
 use super::link::{Link, brief, succeeded};
 use super::subject::Outcome;
+use crate::gridfs::{self, BATCH_CHUNKS, CHUNK_BYTES};
 use kauri_base::Result;
 use kauri_bson::{Doc, DocWriter, Value};
-
-/// GridFS's default.
-const CHUNK_BYTES: usize = 255 << 10;
-/// Chunks that are inserted by one command: some 8 MB.
-const BATCH_CHUNKS: usize = 32;
 
 /// Where they are.
 pub struct Bucket {
@@ -41,14 +37,7 @@ impl Bucket {
         let reply = link.ask(|out| {
             out.put("createIndexes", self.chunks.as_str());
             let mut indexes = out.array("indexes");
-            let mut index = indexes.document();
-            {
-                let mut key = index.document("key");
-                key.put("files_id", 1);
-                key.put("n", 1);
-            }
-            index.put("name", "files_id_1_n_1");
-            index.put("unique", true);
+            indexes.push(Value::from(gridfs::index()));
         })?;
         Ok(succeeded(reply).map_or_else(Outcome::Wrong, |()| Outcome::Done))
     }
@@ -145,12 +134,7 @@ fn inserted(reply: Doc<'_>, count: usize) -> Judged<()> {
 /// A cursor's documents, and its id.
 fn batch(reply: Doc<'_>) -> Judged<(Doc<'_>, i64)> {
     succeeded(reply)?;
-    let cursor = reply.get("cursor").and_then(|cursor| cursor.as_doc());
-    let found = cursor.and_then(|cursor| {
-        let batch = cursor.get("firstBatch").or_else(|| cursor.get("nextBatch"))?;
-        Some((batch.as_doc()?, cursor.value("id").as_i64_exact()?))
-    });
-    found.ok_or_else(|| brief(reply))
+    gridfs::batch(reply).ok_or_else(|| brief(reply))
 }
 
 fn length_of(reply: Doc<'_>) -> Judged<i64> {
@@ -163,14 +147,7 @@ fn length_of(reply: Doc<'_>) -> Judged<i64> {
 /// Appends the chunks of a reply, which must follow `next`; answers the cursor.
 fn appended(reply: Doc<'_>, next: &mut i64, into: &mut Vec<u8>) -> Judged<i64> {
     let (chunks, cursor) = batch(reply)?;
-    for chunk in chunks {
-        let chunk = chunk.as_doc().ok_or_else(|| brief(reply))?;
-        match (chunk.value("n").as_i64_exact(), chunk.value("data")) {
-            (Some(n), Value::Binary { bytes, .. }) if n == *next => into.extend_from_slice(&bytes),
-            _ => return Err(format!("chunk {next} of a file is missing")),
-        }
-        *next += 1;
-    }
+    gridfs::append(chunks, next, into)?;
     Ok(cursor)
 }
 

@@ -1,22 +1,18 @@
 //! Models: large files in GridFS's layout, read one chunk after the other.
 //!
-//! `fs.files` holds a document for each file, `fs.chunks` its bytes in pieces of 255 KB, found by
-//! `{files_id, n}` in the order of `n`. A reading counts until the last byte lies in the client's memory;
+//! A reading counts until the last byte lies in the client's memory;
 //! then length and checksum are compared with the file's, outside of the time.
 
 use super::requests::{noise, ok_body};
 use super::rows::ModelRound;
 use crate::cpu::busy_time;
+use crate::gridfs::{self, BATCH_CHUNKS, CHUNK_BYTES};
 use kauri_base::clock::SeededRandom;
 use kauri_bson::{Doc, DocBuf, Value, array, doc};
 use kauri_client::{ClientError, Connection, Uri};
 use std::time::Instant;
 
 const DATABASE: &str = "standalone_models";
-/// GridFS's default.
-const CHUNK_BYTES: usize = 255 << 10;
-/// Chunks inserted at once.
-const BATCH: usize = 32;
 
 /// A model.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,9 +41,8 @@ fn command(connection: &mut Connection, command: &DocBuf) -> Result<DocBuf, Clie
 pub fn store(uri: &Uri, models: &[Model], seed: u64) -> Result<(), ClientError> {
     let mut connection = Connection::open(uri)?;
     command(&mut connection, &doc! { "dropDatabase" => 1 })?;
-    let key = doc! { "files_id" => 1, "n" => 1 };
-    let index = doc! { "key" => key, "name" => "files_id_1_n_1", "unique" => true };
-    command(&mut connection, &doc! { "createIndexes" => "fs.chunks", "indexes" => array![index] })?;
+    let indexes = array![gridfs::index()];
+    command(&mut connection, &doc! { "createIndexes" => "fs.chunks", "indexes" => indexes })?;
     for (id, model) in models.iter().enumerate() {
         store_one(&mut connection, id as i64, model, seed)?;
     }
@@ -63,8 +58,8 @@ fn store_one(
     let random = SeededRandom::new(seed ^ id as u64);
     let (mut left, mut n, mut checksum) = (model.bytes as usize, 0i32, 0u32);
     while left > 0 {
-        let mut chunks = Vec::with_capacity(BATCH);
-        while left > 0 && chunks.len() < BATCH {
+        let mut chunks = Vec::with_capacity(BATCH_CHUNKS);
+        while left > 0 && chunks.len() < BATCH_CHUNKS {
             let data = noise(left.min(CHUNK_BYTES), &random);
             checksum = crc32c::crc32c_append(checksum, &data);
             left -= data.len();
@@ -104,12 +99,7 @@ fn protocol(what: impl Into<String>) -> ClientError {
 
 /// The documents of a cursor's batch, and the cursor.
 fn batch(body: Doc<'_>) -> Result<(Doc<'_>, i64), ClientError> {
-    let cursor = body.get("cursor").and_then(|cursor| cursor.as_doc());
-    let cursor = cursor.ok_or_else(|| protocol("a reply without a cursor"))?;
-    let batch = cursor.get("firstBatch").or_else(|| cursor.get("nextBatch"));
-    let batch = batch.and_then(|batch| batch.as_doc());
-    let id = cursor.value("id").as_i64_exact();
-    batch.zip(id).ok_or_else(|| protocol("a cursor without a batch"))
+    gridfs::batch(body).ok_or_else(|| protocol("a cursor without a batch"))
 }
 
 fn find_file(connection: &mut Connection, name: &str) -> Result<File, ClientError> {
@@ -128,22 +118,6 @@ fn find_file(connection: &mut Connection, name: &str) -> Result<File, ClientErro
     })
 }
 
-/// Appends the chunks of a batch, which must follow `next`.
-fn append(chunks: Doc<'_>, next: &mut i64, into: &mut Vec<u8>) -> Result<(), ClientError> {
-    for chunk in chunks {
-        let chunk = chunk.as_doc().ok_or_else(|| protocol("a chunk that is no document"))?;
-        if chunk.value("n").as_i64_exact() != Some(*next) {
-            return Err(protocol(format!("chunk {next} of a model is missing")));
-        }
-        *next += 1;
-        match chunk.value("data") {
-            Value::Binary { bytes, .. } => into.extend_from_slice(&bytes),
-            _ => return Err(protocol("a chunk without bytes")),
-        }
-    }
-    Ok(())
-}
-
 /// The bytes of a file into `into`.
 fn receive(
     connection: &mut Connection,
@@ -156,7 +130,7 @@ fn receive(
     let mut next = 0;
     loop {
         let (chunks, cursor) = batch(ok_body(connection.receive_message()?)?)?;
-        append(chunks, &mut next, into)?;
+        gridfs::append(chunks, &mut next, into).map_err(protocol)?;
         if cursor == 0 {
             return Ok(());
         }
@@ -225,7 +199,7 @@ mod tests {
         let (found, cursor) = batch(body.as_doc())?;
         assert_eq!(cursor, 7);
         let (mut next, mut into) = (4, Vec::new());
-        append(found, &mut next, &mut into)?;
+        gridfs::append(found, &mut next, &mut into).map_err(protocol)?;
         assert_eq!(next, 7);
         Ok(into)
     }
