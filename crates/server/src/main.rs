@@ -1,5 +1,6 @@
 //! The `kauri` binary: one program, a subcommand for each of its roles.
 
+mod allocator;
 mod bench;
 mod bench_compare;
 mod bench_engine;
@@ -25,9 +26,6 @@ mod proxy;
 mod serve;
 
 use std::process::ExitCode;
-
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Its status tells more than success or failure.
 fn compare_results(matches: &clap::ArgMatches) -> ExitCode {

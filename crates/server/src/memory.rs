@@ -1,9 +1,11 @@
 //! Keeps the server within the memory that its control groups let it have, where they limit it: it does not
 //! start with too little, and when memory becomes short the cache is made smaller, then writes are held up,
-//! then what would add to memory is refused. Else the kernel would kill it.
+//! then what would add to memory is refused. Else the kernel would kill it. Limited or not, what has been freed
+//! goes back to the kernel.
 //!
 //! Invariant: all of that ends when there is room again.
 
+use crate::allocator;
 use crate::control_group::{ControlGroups, Memory};
 use kauri_base::log::{self, Attr};
 use kauri_base::{Error, ErrorCode, Result};
@@ -14,7 +16,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const CTX: &str = "memory";
+/// Between two looks where memory is limited.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Between two times that freed memory is given back where it is not.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
 /// What the server needs for itself: program, threads, sessions, what is kept free.
 pub const BASE_BYTES: u64 = 96 << 20;
 /// The smallest cache.
@@ -94,20 +99,22 @@ pub struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Begins, if there is a limit.
+    /// Begins.
     pub fn start(engine: &Arc<dyn StorageEngine>, cache_bytes_max: u64) -> Result<MemoryWatch> {
         let groups = ControlGroups::of_process();
-        let Some(limit) = groups.limit() else {
-            return Ok(MemoryWatch { stop: None, thread: None });
-        };
-        let attr = Attr::new().num("limitBytes", limit).num("cacheBytes", cache_bytes_max);
-        log::info("CONTROL", 6_200_110, CTX, "Memory is limited by a control group", attr);
+        let limit = groups.limit();
+        if let Some(limit) = limit {
+            let attr = Attr::new().num("limitBytes", limit).num("cacheBytes", cache_bytes_max);
+            log::info("CONTROL", 6_200_110, CTX, "Memory is limited by a control group", attr);
+        }
         let (stop, stopped) = mpsc::channel();
         let engine = Arc::clone(engine);
+        let every = if limit.is_some() { LOOK_EVERY } else { GIVE_BACK_EVERY };
         let watch = move || {
             let mut steering = Steering::new(cache_bytes_max);
-            while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                let Some(memory) = groups.memory() else { continue };
+            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                allocator::give_back();
+                let Some(memory) = groups.memory().filter(|_| limit.is_some()) else { continue };
                 let before = steering.room;
                 let room = steering.steer(memory);
                 if room != before {

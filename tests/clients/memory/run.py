@@ -1,9 +1,12 @@
-"""A server whose log is mapped: says so, keeps what it acknowledged, is as slow as it is told.
+"""A server whose log is mapped: says so, keeps what it acknowledged, is as slow as it is told. And one that has
+been idle since a large collection was dropped: the kernel has the memory of its indexes back.
 
 Prints the number of checks as its last line.
 """
 
 import json
+import pathlib
+import random
 import sys
 import time
 
@@ -14,6 +17,7 @@ from pymongo.errors import OperationFailure
 from kauri_server import Server
 
 DEATHS = 8
+GIVE_BACK_SECONDS_MAX = 20
 checks = 0
 
 
@@ -94,7 +98,34 @@ def keeps_what_it_acknowledged():
     life.end()
 
 
+def anonymous_mb(pid):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    [line] = (line for line in status.splitlines() if line.startswith("RssAnon:"))
+    return int(line.split()[1]) / 1024
+
+
+def gives_memory_back():
+    # A small cache, so that most of its memory are indexes.
+    server = Server(("--persistentMemory", "off", "--cacheSizeGB", "0.02"))
+    client = MongoClient(server.uri)
+    docs = client.test.docs
+    docs.create_index("key")
+    for _ in range(60):
+        docs.insert_many({"key": random.randbytes(450).hex()} for _ in range(1000))
+    most = anonymous_mb(server.process.pid)
+    docs.drop()
+    # Nobody asks it for anything meanwhile.
+    client.close()
+    deadline = time.monotonic() + GIVE_BACK_SECONDS_MAX
+    while (now := anonymous_mb(server.process.pid)) > most - 30 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    check(now <= most - 30, f"{most:.0f} MB before 60 MB of an index were dropped, {now:.0f} MB since")
+    check(server.stop() == 0, server.log_end())
+    server.remove()
+
+
 if __name__ == "__main__":
+    gives_memory_back()
     says_what_it_is()
     keeps_what_it_acknowledged()
     print(checks)
