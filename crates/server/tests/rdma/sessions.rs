@@ -157,7 +157,9 @@ fn spent(server: &Server, options: &str) -> impl Fn(&str) -> i64 {
 fn what_a_request_costs() {
     let server = start("costs", &["--spinMicros", "10000000"]);
     let spent = spent(&server, "spinMicros=10000000");
-    assert_eq!((spent("sendsPosted"), spent("sendRequests")), (1600, 1600), "one post a reply");
+    // One post a reply; two that are ready at once may share one.
+    assert_eq!(spent("sendRequests"), 1600);
+    assert!((1584..=1600).contains(&spent("sendsPosted")), "{}", spent("sendsPosted"));
     assert!(spent("sendRequestsSignalled") <= 1600 / 32 + 1);
     assert_eq!(spent("receivesPosted"), 1600 / 16);
     assert!(spent("completions") <= 1600 * 105 / 100, "{}", spent("completions"));
