@@ -17,8 +17,8 @@ use std::time::Instant;
 
 /// Times the directory is opened, or read.
 const TIMES: usize = 5;
-/// Read at once for the device's own speed.
-const CHUNK_BYTES: usize = 1 << 20;
+/// Read at once for the device's own speed: as much as the check does, since devices are faster the more it is.
+const CHUNK_BYTES: usize = 2 << 20;
 /// Requests under way then.
 const REQUESTS: usize = 4;
 /// The log.
@@ -161,8 +161,8 @@ fn read_direct(path: &Path) -> Result<f64> {
     }
 }
 
-/// Times as many documents are checked as other measurements have: of few segments some threads get one
-/// more than others, and wait for nobody at the end.
+/// Times as many documents are checked as other measurements have: 1.6 GB. A log of 400 MB is read in two tenths
+/// of a second, and a device's speed in so short a time varies by half.
 const VERIFIED: u64 = 4;
 
 /// Checking every CRC, against the speed at which the device gives the same log by the faster of two
