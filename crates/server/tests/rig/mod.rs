@@ -221,6 +221,9 @@ impl Drop for Server {
         // Its directory goes after it.
         let _ = self.process.child.kill();
         let _ = self.process.child.wait();
+        if std::thread::panicking() {
+            self.process.show_log();
+        }
         let _ = std::fs::remove_dir_all(&self.place);
     }
 }

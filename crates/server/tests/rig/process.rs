@@ -52,6 +52,14 @@ impl Process {
         self.log.lock().unwrap().matches(words).count()
     }
 
+    /// Prints the end of the log: why a test has failed may stand there.
+    pub fn show_log(&self) {
+        const LINES: usize = 60;
+        let log = self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let lines: Vec<&str> = log.lines().collect();
+        lines.iter().skip(lines.len().saturating_sub(LINES)).for_each(|line| println!("{line}"));
+    }
+
     /// Waits until the log has these words so often.
     pub fn tells(&self, words: &str, times: usize) {
         eventually(words, || self.told(words) >= times);

@@ -471,7 +471,9 @@ impl<F: Fabric> RingEnd<F> {
 
     fn send_kept(&mut self) {
         while let Some(piece) = self.kept.front().copied() {
-            let may = self.may_send(&piece) && self.fabric.has_room_for_kept();
+            // The frame that tells of it needs room as any.
+            let room = self.fabric.has_room(true) && self.fabric.has_room_for_kept();
+            let may = self.may_send(&piece) && room;
             let Some(place) = may.then(|| self.take_piece(&piece)).flatten() else { return };
             self.kept.pop_front();
             self.write_piece(place, &piece, |fabric, frame| {

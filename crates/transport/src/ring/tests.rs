@@ -35,6 +35,8 @@ struct Memory {
     /// Pieces that the second end keeps, and how many it may.
     kept: VecDeque<Vec<u8>>,
     kept_max: usize,
+    /// Frames with bytes that there is room for.
+    room: usize,
 }
 
 impl Memory {
@@ -48,7 +50,14 @@ impl Memory {
 }
 
 impl Fabric for Memory {
+    fn has_room(&mut self, for_bytes: bool) -> bool {
+        self.room > 0 || !for_bytes
+    }
+
     fn write(&mut self, offset: u32, parts: [&[u8]; 3], immediate: u32) {
+        if parts.iter().any(|part| !part.is_empty()) {
+            self.room = self.room.checked_sub(1).expect("a frame that there is no room for");
+        }
         let mut peer = self.peers.borrow_mut();
         let mut at = offset as usize;
         for part in parts {
@@ -157,6 +166,7 @@ fn pair_with(shape: Shape, zones: [usize; 2]) -> [RingEnd<Memory>; 2] {
             fetching: VecDeque::new(),
             kept: VecDeque::new(),
             kept_max: 0,
+            room: usize::MAX,
         };
         RingEnd::new(shape, memory)
     };
@@ -281,6 +291,7 @@ fn large_messages_arrive_in_pieces_among_the_frames() {
             }
             let who = below(2);
             let talker = &mut talkers[who as usize];
+            talker.end.fabric.room = if below(4) == 0 { below(4) as usize } else { usize::MAX };
             let size = 1 + below(1 << below(20)) as usize;
             match below(5) {
                 0 | 1 => drop(talker.send(size, below(1 + size as u64) as usize)),
@@ -293,6 +304,7 @@ fn large_messages_arrive_in_pieces_among_the_frames() {
         let [a, b] = &mut talkers;
         for _ in 0..200 {
             for talker in [&mut *a, &mut *b] {
+                talker.end.fabric.room = usize::MAX;
                 talker.look();
                 talker.send(0, 0);
                 talker.fetch(usize::MAX);
@@ -347,6 +359,10 @@ fn what_is_kept_goes_before_anything_else() {
     client.look();
     assert_eq!(client.receive(1 << 20), 64 << 10);
     server.look();
+    // There is credit for it, and no room for what tells of it.
+    server.end.fabric.room = 0;
+    assert_eq!((server.send(1, 1), server.end.fabric.kept.len()), (0, 5));
+    server.end.fabric.room = usize::MAX;
     assert_eq!((server.send(1, 1), server.end.fabric.kept.len()), (0, 1));
     client.look();
     assert_eq!(client.receive(1 << 20), 64 << 10);
