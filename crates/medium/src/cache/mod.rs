@@ -421,6 +421,11 @@ impl SegmentCache {
         self.shared.table.get(segment).map_or(0, |memory| memory.loads())
     }
 
+    /// Memory for blocks, as was last set.
+    pub fn budget(&self) -> u64 {
+        get(&self.shared.table.counters.budget)
+    }
+
     /// Changes the budget. Eviction follows.
     pub fn set_budget(&self, bytes: u64) {
         self.shared.table.counters.budget.store(bytes, Ordering::Relaxed);

@@ -34,6 +34,17 @@ impl Urgency {
     }
 }
 
+/// What sealed segments hold.
+#[derive(Default)]
+struct SealedUse {
+    /// Segments of index images.
+    images: u64,
+    /// Bytes of the others' records.
+    bytes: u64,
+    /// Of these: of records that count.
+    live: u64,
+}
+
 impl Core {
     /// How badly segments are wanted now.
     pub(super) fn urgency(&self) -> Urgency {
@@ -41,17 +52,37 @@ impl Core {
         if usage.wants_cleaning() {
             return Urgency::Writers;
         }
-        let of_images = |number: &u32| {
-            let segment = self.segments.get(*number);
-            segment.stream() == Stream::Image && segment.state() == State::Sealed
-        };
-        let images = (0..usage.count).filter(of_images).count() as u64;
-        let in_use = u64::from(usage.count - usage.free).saturating_sub(SLACK_SEGMENTS + images);
-        let bytes = in_use * u64::from(self.segments.segment_bytes());
-        if bytes * u64::from(self.options.live_percent_target) / 100 > usage.live_bytes {
+        let use_of = self.sealed_use(usage.count);
+        let in_use = u64::from(usage.count - usage.free).saturating_sub(use_of.images);
+        let segment_bytes = u64::from(self.segments.segment_bytes());
+        let is_sparse =
+            |bytes: u64, live| bytes * u64::from(self.options.live_percent_target) / 100 > live;
+        if is_sparse(in_use.saturating_sub(SLACK_SEGMENTS) * segment_bytes, usage.live_bytes) {
+            return Urgency::Space;
+        }
+        // What is dead has memory, too, that what is live may have to do without.
+        // One segment more may be filled before a round has ended.
+        let soon = (in_use + 1) * segment_bytes;
+        let is_short = !self.cache.is_direct() && soon > self.cache.budget();
+        if is_short && is_sparse(use_of.bytes, use_of.live) {
             return Urgency::Space;
         }
         Urgency::None
+    }
+
+    fn sealed_use(&self, count: u32) -> SealedUse {
+        let mut all = SealedUse::default();
+        for segment in (0..count).map(|number| self.segments.get(number)) {
+            match (segment.state(), segment.stream()) {
+                (State::Sealed, Stream::Image) => all.images += 1,
+                (State::Sealed, _) => {
+                    all.bytes += u64::from(segment.end());
+                    all.live += segment.live();
+                }
+                _ => {}
+            }
+        }
+        all
     }
 
     /// The segments to empty next, best first.

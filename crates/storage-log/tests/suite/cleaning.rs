@@ -5,6 +5,7 @@ use kauri_base::clock::SeededRandom;
 use kauri_base::{RandomSource, RecordId};
 use kauri_storage::conformance::table::{Table, doc};
 use kauri_storage::{CollectionId, OpKind, StorageEngine, StorageError, WriteUnit};
+use kauri_storage_log::Options;
 use std::collections::BTreeMap;
 
 /// So many documents of a kilobyte.
@@ -281,4 +282,27 @@ fn what_changes_seldom_is_kept_apart() {
         assert_eq!(fixture.contents(), model);
         fixture.table.check();
     }
+}
+
+/// Dead records have memory too: a cache of more than twice the documents' bytes keeps all of them, though
+/// the log would have room for more that is dead.
+#[test]
+fn what_is_dead_leaves_memory_to_what_is_live() {
+    const DOCUMENTS: i64 = 116;
+    let cache_bytes = u64::from(SEGMENT_BYTES) * 11 / 2;
+    let fixture = Fixture::new(Options { cache_bytes, ..options() });
+    let random = SeededRandom::new(11);
+    let mut model = fill(&fixture.table, DOCUMENTS);
+    assert!(status(&fixture.engine, "liveBytes") < 2 * i64::from(SEGMENT_BYTES));
+    for round in 0..4000 {
+        let id = RecordId(1 + random.next_u64() % DOCUMENTS as u64);
+        overwrite(&fixture.table, &mut model, id, (round, &random));
+        if round % 8 == 0 {
+            fixture.engine.flush_round().expect("sealing");
+            clean(&fixture.engine);
+        }
+    }
+    assert_eq!(fixture.contents(), model);
+    assert_eq!(status(&fixture.engine, "cache.evictions"), 0);
+    assert_eq!(status(&fixture.engine, "cache.misses"), 0);
 }
