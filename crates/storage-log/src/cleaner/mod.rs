@@ -226,7 +226,12 @@ impl Core {
         for victim in victims {
             self.segments.get(victim).set_state(State::Emptying);
             match self.move_records(cleaner, victim) {
-                Ok(true) => emptied.push(victim),
+                Ok(true) => {
+                    // Its memory goes first if some is wanted before it can be given back.
+                    let end = self.segments.get(victim).end();
+                    self.cache.fade(victim, 0, end as usize);
+                    emptied.push(victim);
+                }
                 Ok(false) => self.segments.get(victim).set_state(State::Damaged),
                 Err(error) => {
                     self.segments.get(victim).set_state(State::Sealed);

