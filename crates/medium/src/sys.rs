@@ -6,10 +6,11 @@
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Most slices that one `pwritev` takes (`IOV_MAX`).
 const SLICES_MAX: usize = 1024;
@@ -97,18 +98,22 @@ fn too_large() -> Error {
 ///
 /// Holds no promise about who looks at it: its users do (`cache/segment.rs`).
 pub(crate) struct Region {
+    mapping: ManuallyDrop<Mapping>,
+}
+
+/// An anonymous mapping of a [`Region`]'s or a spare one; unmapped when it is dropped.
+struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a Region is an address and a length; using the memory behind it is unsafe and argued there.
-unsafe impl Send for Region {}
+// SAFETY: a Mapping is an address and a length; using the memory behind it is unsafe and argued there.
+unsafe impl Send for Mapping {}
 // SAFETY: as above.
-unsafe impl Sync for Region {}
+unsafe impl Sync for Mapping {}
 
-impl Region {
-    /// Reserves `len` bytes of address space (a multiple of the page size).
-    pub(crate) fn reserve(len: usize) -> Result<Region> {
+impl Mapping {
+    fn new(len: usize) -> Result<Mapping> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new anonymous mapping at an address that the kernel picks touches nothing.
@@ -121,24 +126,73 @@ impl Region {
         // SAFETY: the range is the mapping just made.
         unsafe { libc::madvise(base, len, libc::MADV_NOHUGEPAGE) };
         match NonNull::new(base.cast::<u8>()) {
-            Some(base) => Ok(Region { base, len }),
+            Some(base) => Ok(Mapping { base, len }),
             None => Err(Error::from_raw_os_error(libc::ENOMEM)),
         }
     }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this one's own, and whoever could look at it is gone.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Regions shorter than this are *small*: those of logs with small segments.
+const SMALL_BELOW: usize = 512 << 10;
+
+/// Mappings of small regions that nobody has, all zero. Clearing one costs a fraction of mapping,
+/// touching and unmapping it where several threads run: each of these interrupts all processors.
+struct Spares(Vec<Mapping>);
+
+static SPARES: Mutex<Spares> = Mutex::new(Spares(Vec::new()));
+
+impl Spares {
+    /// Bytes that are kept at most.
+    const BYTES_MAX: usize = 8 << 20;
+
+    fn of_all() -> MutexGuard<'static, Spares> {
+        SPARES.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&mut self, len: usize) -> Option<Mapping> {
+        let at = self.0.iter().position(|spare| spare.len == len)?;
+        Some(self.0.swap_remove(at))
+    }
+
+    /// Keeps one, unless there are enough: then it comes back.
+    fn keep(&mut self, mapping: Mapping) -> Option<Mapping> {
+        let bytes: usize = self.0.iter().map(|spare| spare.len).sum();
+        if bytes + mapping.len > Spares::BYTES_MAX {
+            return Some(mapping);
+        }
+        self.0.push(mapping);
+        None
+    }
+}
+
+impl Region {
+    /// Reserves `len` bytes of address space (a multiple of the page size).
+    pub(crate) fn reserve(len: usize) -> Result<Region> {
+        let spare = if len < SMALL_BELOW { Spares::of_all().take(len) } else { None };
+        let mapping = spare.map_or_else(|| Mapping::new(len), Ok)?;
+        Ok(Region { mapping: ManuallyDrop::new(mapping) })
+    }
 
     pub(crate) fn base(&self) -> *mut u8 {
-        self.base.as_ptr()
+        self.mapping.base.as_ptr()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.mapping.len
     }
 
     /// A range of it, to be discarded.
     pub(crate) fn part(&self, offset: usize, len: usize) -> Part {
-        assert!(offset <= self.len && len <= self.len - offset, "a part beyond its region");
+        assert!(offset <= self.len() && len <= self.len() - offset, "a part beyond its region");
         // SAFETY: within the mapping.
-        let start = unsafe { self.base.as_ptr().add(offset) };
+        let start = unsafe { self.base().add(offset) };
         Part(libc::iovec { iov_base: start.cast(), iov_len: len })
     }
 
@@ -146,6 +200,9 @@ impl Region {
     /// the range holds stays. A hint: kernels before Linux 5.14 decline.
     pub(crate) fn populate(&self, offset: usize, len: usize) {
         let part = self.part(offset, len);
+        if self.len() < SMALL_BELOW {
+            return;
+        }
         // Huge pages where the range has whole ones: a random read of a record misses fewer address
         // translations. What is discarded of one later is split off.
         // SAFETY: as below.
@@ -276,8 +333,14 @@ fn own_process() -> Option<&'static OwnedFd> {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this region's own, and whoever could look at it is gone.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        // SAFETY: the region is not used after this.
+        let mapping = unsafe { ManuallyDrop::take(&mut self.mapping) };
+        if mapping.len < SMALL_BELOW {
+            // SAFETY: the mapping was this region's own, and whoever could look at it is gone.
+            unsafe { mapping.base.as_ptr().write_bytes(0, mapping.len) };
+            // What comes back is unmapped without the lock.
+            let _beyond = Spares::of_all().keep(mapping);
+        }
     }
 }
 
@@ -309,6 +372,36 @@ mod tests {
             unsafe { region.base().add(huge * HUGE + HUGE / 2).write(1) };
         }
         assert_eq!(resident_pages(&region), 8);
+    }
+
+    #[test]
+    fn a_small_region_is_zero_when_it_is_used_again() {
+        const LEN: usize = 3 * 4096;
+        for _ in 0..3 {
+            let regions: Vec<Region> = (0..20).map(|_| Region::reserve(LEN).unwrap()).collect();
+            for region in &regions {
+                // SAFETY: the region is this test's alone, and so is the reference.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(region.base(), LEN) };
+                assert!(bytes.iter().all(|byte| *byte == 0));
+                bytes.fill(7);
+            }
+        }
+    }
+
+    #[test]
+    fn spares_are_given_out_once_and_bounded() {
+        let mut spares = Spares(Vec::new());
+        let (small, large) = (Mapping::new(4096).unwrap(), Mapping::new(8192).unwrap());
+        let (small_at, large_at) = (small.base, large.base);
+        assert!(spares.keep(small).is_none() && spares.keep(large).is_none());
+        assert_eq!(spares.take(8192).map(|spare| spare.base), Some(large_at));
+        assert!(spares.take(8192).is_none());
+        assert_eq!(spares.take(4096).map(|spare| spare.base), Some(small_at));
+        let full = (0..=Spares::BYTES_MAX >> 18).find(|_| {
+            let mapping = Mapping::new(256 << 10).unwrap();
+            spares.keep(mapping).is_some()
+        });
+        assert_eq!(full, Some(Spares::BYTES_MAX >> 18));
     }
 
     #[test]
