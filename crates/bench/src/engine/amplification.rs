@@ -18,8 +18,8 @@ pub const SPARSE: &str = "write amplification, 300 updates/s";
 /// segments that the open and the reserved ones matter as little as in a large log.
 const SEGMENTS: u64 = 256;
 /// The same of one that is filled again and again. At 85 % use each percent of the log that is open,
-/// prepared or reserved adds 0.3 to the figure; these are about seven segments.
-const SEGMENTS_OVERWRITTEN: u64 = 1024;
+/// prepared or reserved adds 0.3 to the figure; these are eight to ten segments.
+const SEGMENTS_OVERWRITTEN: u64 = 2048;
 /// What a record takes beside its document: its header, and its entry in the summary, about.
 pub const RECORD_OVERHEAD: u64 = 37;
 /// Inserts in a unit.

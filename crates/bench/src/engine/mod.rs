@@ -131,7 +131,7 @@ pub struct Settings {
     pub kinds: Vec<Kind>,
     /// Documents.
     pub documents: u64,
-    /// Documents of a log that is filled again and again: as many as make 2 GB.
+    /// Documents of a log that is filled again and again: as many as make 3.3 GB.
     pub overwritten: u64,
     /// Their size.
     pub document_bytes: usize,
@@ -160,7 +160,7 @@ impl Settings {
             parts: Part::ALL.to_vec(),
             kinds: kinds(),
             documents: 400_000,
-            overwritten: 1_600_000,
+            overwritten: 3_200_000,
             document_bytes: 1024,
             fill: 0.85,
             rounds: 7,

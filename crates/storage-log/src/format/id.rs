@@ -3,7 +3,8 @@
 //!
 //! A form byte, then: 0 to 12, an ObjectId that shares so many of its first bytes with the one before
 //! in the summary, and the rest of its bytes; 13, an int32, and 14, an int64, as the difference to the
-//! number before, a signed varint.
+//! number before, a signed varint. A number that is as far from its record id as the one before, of the
+//! same type, was from its own takes nothing: the entry's tag says so.
 
 use super::{get_varint, put_varint, unzigzag, zigzag};
 
@@ -99,13 +100,31 @@ impl IdDocument {
 #[derive(Clone, Copy, Default)]
 pub(super) struct IdBefore {
     number: i64,
+    /// Its form; 0 before the first one.
+    form: u8,
+    /// The record id of its document.
+    record: u64,
     object_id: [u8; OBJECT_ID_BYTES],
 }
 
 impl IdBefore {
+    /// The id that a document with this record id has if it *follows*: a number of the same type as the
+    /// one before, as far from its record id as that one was from its own.
+    #[inline]
+    pub(super) fn following(&self, record: u64) -> Option<Id> {
+        number_of(self.form, self.number.wrapping_add(record.wrapping_sub(self.record) as i64))
+    }
+
+    /// Takes the one that follows as the one before.
+    #[inline]
+    pub(super) fn follow(&mut self, record: u64) {
+        self.number = self.number.wrapping_add(record.wrapping_sub(self.record) as i64);
+        self.record = record;
+    }
+
     /// Writes one that is known.
     #[inline]
-    pub(super) fn put(&mut self, id: Id, out: &mut Vec<u8>) {
+    pub(super) fn put(&mut self, id: Id, record: u64, out: &mut Vec<u8>) {
         let (form, number) = match id {
             Id::Unknown => return,
             Id::ObjectId(id) => {
@@ -120,12 +139,12 @@ impl IdBefore {
         };
         out.push(form);
         put_varint(out, zigzag(number.wrapping_sub(self.number)));
-        self.number = number;
+        (self.number, self.form, self.record) = (number, form, record);
     }
 
     /// Reads one; `None` if these bytes are none.
     #[inline]
-    pub(super) fn get(&mut self, bytes: &mut &[u8]) -> Option<Id> {
+    pub(super) fn get(&mut self, record: u64, bytes: &mut &[u8]) -> Option<Id> {
         let (&form, rest) = bytes.split_first()?;
         *bytes = rest;
         if usize::from(form) <= OBJECT_ID_BYTES {
@@ -136,12 +155,16 @@ impl IdBefore {
             return Some(Id::ObjectId(self.object_id));
         }
         let number = self.number.wrapping_add(unzigzag(get_varint(bytes)?));
-        self.number = number;
-        match form {
-            FORM_INT32 => Some(Id::Int32(i32::try_from(number).ok()?)),
-            FORM_INT64 => Some(Id::Int64(number)),
-            _ => None,
-        }
+        (self.number, self.form, self.record) = (number, form, record);
+        number_of(form, number)
+    }
+}
+
+fn number_of(form: u8, number: i64) -> Option<Id> {
+    match form {
+        FORM_INT32 => i32::try_from(number).ok().map(Id::Int32),
+        FORM_INT64 => Some(Id::Int64(number)),
+        _ => None,
     }
 }
 

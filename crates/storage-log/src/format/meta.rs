@@ -243,8 +243,9 @@ mod tests {
     #[test]
     fn other_engines_and_versions_are_named() {
         let mut bytes = meta().encode_contents();
-        put_u32(&mut bytes, 12, 2);
-        assert_eq!(Meta::decode_contents(&bytes, false), Err(MetaError::Version(2)));
+        put_u32(&mut bytes, 12, FORMAT_VERSION + 1);
+        let other = MetaError::Version(FORMAT_VERSION + 1);
+        assert_eq!(Meta::decode_contents(&bytes, false), Err(other));
         bytes[16..21].copy_from_slice(b"other");
         let other = MetaError::Engine("other".to_owned());
         assert_eq!(Meta::decode_contents(&bytes, false), Err(other));

@@ -23,7 +23,7 @@ pub mod segment;
 pub mod summary;
 
 /// The version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// The engine's name, in the metadata file and in `--storageEngine`.
 pub const ENGINE_NAME: &str = "pmlog";
 /// The metadata file.

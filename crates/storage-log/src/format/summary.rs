@@ -12,10 +12,14 @@ const SEQ_SHIFT: u8 = 5;
 const SEQ_SAME: u8 = 0;
 const SEQ_NEXT: u8 = 1;
 const SEQ_OTHER: u8 = 2;
+/// As the one before, with a payload of the same length, which is not told.
+const SEQ_OTHER_LEN_SAME: u8 = 3;
 const RECORD_NEXT: u8 = 1 << 7;
 /// In place of the kinds: a pending put, and a put, whose entries end with the document's `_id`.
 const PENDING_PUT_WITH_ID: u8 = 0;
 const PUT_WITH_ID: u8 = 15;
+/// A put whose `_id` follows from the record id (`id.rs`), so that it takes nothing.
+const PUT_WITH_ID_FOLLOWING: u8 = 2;
 
 /// Most bytes that one entry takes.
 pub const ENTRY_BYTES_MAX: u32 = 1 + 5 + 10 + 10 + 5 + ID_BYTES_MAX;
@@ -67,6 +71,7 @@ struct Before {
     collection: u32,
     record: u64,
     seq: u64,
+    payload_len: u32,
 }
 
 /// Writes the summary of a segment while it is being filled.
@@ -89,21 +94,27 @@ impl SummaryWriter {
     pub fn add(&mut self, header: &RecordHeader, payload: &[u8]) {
         let before = self.before;
         let id = id_of(header, payload);
+        let seq_step = header.seq.wrapping_sub(before.seq);
+        let record_step = header.record.wrapping_sub(before.record);
+        let id_follows = header.kind == Kind::Put
+            && id != Id::Unknown
+            && self.id_before.following(header.record) == Some(id);
         let mut tag = match (header.kind, id) {
             (kind, Id::Unknown) => kind as u8,
             (Kind::PendingPut, _) => PENDING_PUT_WITH_ID,
+            _ if id_follows => PUT_WITH_ID_FOLLOWING,
             _ => PUT_WITH_ID,
         };
-        let seq_step = header.seq.wrapping_sub(before.seq);
-        let record_step = header.record.wrapping_sub(before.record);
         if header.collection != before.collection {
             tag |= COLLECTION_DIFFERS;
         }
-        tag |= match seq_step {
+        let seq_form = match seq_step {
             0 => SEQ_SAME,
             1 => SEQ_NEXT,
+            _ if header.payload_len == before.payload_len => SEQ_OTHER_LEN_SAME,
             _ => SEQ_OTHER,
-        } << SEQ_SHIFT;
+        };
+        tag |= seq_form << SEQ_SHIFT;
         if record_step == 1 {
             tag |= RECORD_NEXT;
         }
@@ -117,11 +128,21 @@ impl SummaryWriter {
         if record_step != 1 {
             put_varint(&mut self.bytes, zigzag(record_step as i64));
         }
-        put_varint(&mut self.bytes, u64::from(header.payload_len));
-        self.id_before.put(id, &mut self.bytes);
+        if seq_form != SEQ_OTHER_LEN_SAME {
+            let step = i64::from(header.payload_len) - i64::from(before.payload_len);
+            put_varint(&mut self.bytes, zigzag(step));
+        }
+        match id_follows {
+            true => self.id_before.follow(header.record),
+            false => self.id_before.put(id, header.record, &mut self.bytes),
+        }
         self.entries += 1;
-        self.before =
-            Before { collection: header.collection, record: header.record, seq: header.seq };
+        self.before = Before {
+            collection: header.collection,
+            record: header.record,
+            seq: header.seq,
+            payload_len: header.payload_len,
+        };
     }
 
     /// The bytes so far.
@@ -169,10 +190,10 @@ impl<'a> SummaryReader<'a> {
     fn entry(&mut self) -> Option<Entry> {
         let (&tag, rest) = self.rest.split_first()?;
         self.rest = rest;
-        let (kind, with_id) = match tag & 15 {
-            PUT_WITH_ID => (Kind::Put, true),
-            PENDING_PUT_WITH_ID => (Kind::PendingPut, true),
-            number => (Kind::from_number(number)?, false),
+        let kind = match tag & 15 {
+            PUT_WITH_ID | PUT_WITH_ID_FOLLOWING => Kind::Put,
+            PENDING_PUT_WITH_ID => Kind::PendingPut,
+            number => Kind::from_number(number)?,
         };
         let mut entry = Entry {
             offset: u32::try_from(self.offset).ok()?,
@@ -180,34 +201,51 @@ impl<'a> SummaryReader<'a> {
             collection: self.before.collection,
             record: self.before.record,
             seq: self.before.seq,
-            payload_len: 0,
+            payload_len: self.before.payload_len,
             id: Id::Unknown,
         };
         if tag & COLLECTION_DIFFERS != 0 {
             entry.collection = u32::try_from(get_varint(&mut self.rest)?).ok()?;
         }
-        let seq_step = match tag >> SEQ_SHIFT & 3 {
+        let seq_form = tag >> SEQ_SHIFT & 3;
+        let seq_step = match seq_form {
             SEQ_SAME => 0,
             SEQ_NEXT => 1,
-            SEQ_OTHER => unzigzag(get_varint(&mut self.rest)?) as u64,
-            _ => return None,
+            _ => unzigzag(get_varint(&mut self.rest)?) as u64,
         };
         entry.seq = entry.seq.wrapping_add(seq_step);
         let record_step =
             if tag & RECORD_NEXT != 0 { 1 } else { unzigzag(get_varint(&mut self.rest)?) as u64 };
         entry.record = entry.record.wrapping_add(record_step);
-        entry.payload_len = u32::try_from(get_varint(&mut self.rest)?).ok()?;
+        if seq_form != SEQ_OTHER_LEN_SAME {
+            let step = unzigzag(get_varint(&mut self.rest)?);
+            let len = i64::from(entry.payload_len).checked_add(step)?;
+            entry.payload_len = u32::try_from(len).ok()?;
+        }
         if entry.payload_len >= self.segment_bytes {
             return None;
         }
-        if with_id {
-            entry.id = self.id_before.get(&mut self.rest)?;
-        }
+        entry.id = match tag & 15 {
+            PUT_WITH_ID | PENDING_PUT_WITH_ID => {
+                self.id_before.get(entry.record, &mut self.rest)?
+            }
+            PUT_WITH_ID_FOLLOWING => {
+                let id = self.id_before.following(entry.record)?;
+                self.id_before.follow(entry.record);
+                id
+            }
+            _ => Id::Unknown,
+        };
         self.offset += u64::from(record_bytes(entry.payload_len));
         if self.offset > u64::from(self.segment_bytes) {
             return None;
         }
-        self.before = Before { collection: entry.collection, record: entry.record, seq: entry.seq };
+        self.before = Before {
+            collection: entry.collection,
+            record: entry.record,
+            seq: entry.seq,
+            payload_len: entry.payload_len,
+        };
         Some(entry)
     }
 }
@@ -257,7 +295,7 @@ mod tests {
         let mut writer = SummaryWriter::new();
         let (mut expected, mut offset) = (Vec::new(), SEGMENT_HEADER_BYTES);
         let mut header = header(0);
-        let (mut id, mut known) = ([0; 12], 0);
+        let (mut id, mut known, mut len) = ([0; 12], 0, 0);
         for _ in 0..2000 {
             let dice = random.next_u64();
             header.kind = kinds[(dice % 7) as usize];
@@ -271,7 +309,13 @@ mod tests {
             let from = (dice >> 45) as usize % 13;
             id[from..].fill((dice >> 52) as u8);
             let kind = [0x07, 0x10, 0x12, 0x02][(dice >> 60 & 3) as usize];
-            let payload = document(kind, id, (dice >> 8) as usize % 1500);
+            if dice & 1 << 30 != 0 {
+                id[..8].copy_from_slice(&(header.record + 7 * (dice >> 33 & 1)).to_le_bytes());
+            }
+            if dice & 1 << 31 != 0 {
+                len = (dice >> 8) as usize % 1500;
+            }
+            let payload = document(kind, id, len);
             header.payload_len = payload.len() as u32;
             writer.add(&header, &payload);
             let entry = Entry::of(&header, &payload, offset);
@@ -300,24 +344,31 @@ mod tests {
     #[test]
     fn documents_take_few_bytes_with_header_and_id() {
         let random = SeededRandom::new(3);
-        let sizes = [0, 1, 2, 3].map(|form| {
+        let sizes = [0, 1, 2, 3, 4].map(|form| {
             let mut writer = SummaryWriter::new();
             for i in 1..=1000u64 {
                 let mut id = [7; 12];
-                let kind = if form < 2 { 0x12 } else { 0x07 };
+                let kind = if form < 2 || form == 4 { 0x12 } else { 0x07 };
+                let mut header = header(i);
                 match form {
                     0 => id[..8].copy_from_slice(&i.to_le_bytes()),
                     1 => id[..8].copy_from_slice(&random.next_u64().to_le_bytes()),
                     2 => id[8..].copy_from_slice(&(i as u32).to_be_bytes()),
+                    // Others' changes, which have been moved: in the order of their commits.
+                    4 => {
+                        header.record = random.next_u64() >> 44;
+                        id[..8].copy_from_slice(&(header.record + 5).to_le_bytes());
+                        header.seq = i * 9;
+                    }
                     _ => id = std::array::from_fn(|_| random.next_u64() as u8),
                 }
-                writer.add(&header(i), &document(kind, id, 1024));
+                writer.add(&header, &document(kind, id, 1024));
             }
             RECORD_HEADER_BYTES as usize + (writer.bytes().len() + 500) / 1000
         });
-        let [numbers, random_numbers, object_ids, random_object_ids] = sizes;
-        assert!(numbers <= 37 && random_numbers <= 48, "{sizes:?}");
-        assert!(object_ids <= 37 && random_object_ids <= 48, "{sizes:?}");
+        let [numbers, random_numbers, object_ids, random_object_ids, moved] = sizes;
+        assert!(numbers <= 34 && random_numbers <= 47, "{sizes:?}");
+        assert!(object_ids <= 36 && random_object_ids <= 47 && moved <= 37, "{sizes:?}");
     }
 
     #[test]
