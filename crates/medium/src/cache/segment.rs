@@ -15,9 +15,9 @@
 //!      don't look;
 //!    - [`Segment::discard`] runs when all guards left that were inside when `close` set `end` to 0,
 //!      and later ones find nothing below it.
-//!    - a segment's memory is unmapped, with its table, by a closure deferred when the last handle
-//!      of the cache was dropped: nobody can begin to read any more, and guards inside are waited
-//!      for.
+//!    - a segment's memory is unmapped (if it is small: cleared, and used for another one), with its
+//!      table, by a closure deferred when the last handle of the cache was dropped: nobody can begin
+//!      to read any more, and guards inside are waited for.
 //! 3. *Loading* a block: inside a guard too, entered before `end` was loaded. So `discard` comes
 //!    after it. It fills only what is below `end`.
 //! 4. *Storing* reads `[stored, end)` under the segment's lock. These bytes are in memory, because
