@@ -36,7 +36,7 @@ check:
 	cargo test --workspace --locked --lib
 
 test:
-	scripts/bootstrap test
+	scripts/bootstrap tools
 	scripts/test
 
 crash:

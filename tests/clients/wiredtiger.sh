@@ -2,12 +2,13 @@
 # The server over WiredTiger: the Python driver's smoke suite, 18 kills with -9, and the comparison of
 # the engines, small.
 #   wiredtiger.sh [SEED]
-# Builds a server with the feature, since the default one is without (Debian's library is GPL).
+# The server is that of the tests, which has the feature: the default one is without (Debian's library is GPL).
 source "$(dirname "$0")/lib.sh"
 built=$target/wiredtiger
-(cd "$root" && cargo build --locked -q --profile dev -p kauri-server --features wiredtiger)
+features=kauri-server/wiredtiger
+(cd "$root" && cargo test --no-run --locked -q --workspace --features $features)
 mkdir -p "$built"
-mv "$target/debug/kauri" "$built/kauri"
+cp "$target/debug/kauri" "$built/kauri"
 export KAURI=$built/kauri KAURI_FLAGS="--storageEngine wiredTiger --wiredTigerCacheSizeGB 0.25"
 
 ran=$(with_server -- "$python" "$here/pymongo/smoke.py" | tail -1)

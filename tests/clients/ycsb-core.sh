@@ -8,8 +8,7 @@ built=$installed/ycsb-core
 rm -rf "$built"
 mkdir -p "$built"
 javac -Xlint:all -Werror -d "$built" -cp "$jars/*" "$here"/ycsb-core/*.java
-(cd "$root" && cargo build --workspace --locked -q --example ycsb_core)
-compare=$target/debug/examples/ycsb_core
+compare=$(cd "$root" && scripts/test_binaries | awk '$1 == "bench/example/ycsb_core" { print $2 }')
 samples=$built/samples
 
 # Random numbers whose state is known are compared one for one, so the state has to be within reach.
