@@ -38,8 +38,15 @@ pub fn missed_by(
         let meets = met.iter().filter(|(.., sites)| sites.contains_key(site));
         let mut asked: Vec<_> = meets.map(|(_, campaign, _)| *campaign).collect();
         asked.sort_by_key(|campaign| !likely.contains(&(&**site, campaign.name)));
-        let fails = |campaign: &&Campaign<'_>| quietly(|| (campaign.run)(Some(site))).is_err();
+        let begun = Instant::now();
+        let mut count = 0;
+        let fails = |campaign: &&Campaign<'_>| {
+            count += 1;
+            quietly(|| (campaign.run)(Some(site))).is_err()
+        };
         let missing = asked.into_iter().find(fails);
+        let by = missing.map_or("none", |campaign| campaign.name);
+        println!("{site}: missed by {by}, the {count}. that was asked, {:?}", begun.elapsed());
         (site.clone(), missing.map(|campaign| campaign.name))
     });
     missed.into_iter().collect()
