@@ -10,6 +10,7 @@ server listens there too, and does not start without RDMA.
 
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -28,9 +29,15 @@ RDMA_ADDRESS = os.environ.get("KAURI_RDMA_ADDRESS")
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port that is free, and that no outgoing connection gets while a server that had it starts again."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 def command(port, body):

@@ -391,7 +391,7 @@ fn every_safeguard_is_missed() {
         summaries(),
         power_losses("plain", Target::new(14), Run { steps: 2000, ..run }, 1..3, 200),
         power_losses("asked for", Target::new(14), Run { medium: asked, ..run }, 1..3, 150),
-        power_losses("writers alone", Target::new(8), alone, 1..3, 150),
+        power_losses("writers alone", Target::new(8), alone, 1..3, 200),
         deaths("deaths", EmulatorConfig::default()),
         power_losses("memory", Target::new(14), Run { medium: memory, ..run }, 1..3, 150),
         deaths("deaths, memory", memory),
