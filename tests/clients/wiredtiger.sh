@@ -5,8 +5,7 @@
 # The server is that of the tests, which has the feature: the default one is without (Debian's library is GPL).
 source "$(dirname "$0")/lib.sh"
 built=$target/wiredtiger
-features=kauri-server/wiredtiger
-(cd "$root" && cargo test --no-run --locked -q --workspace --features $features)
+(cd "$root" && KAURI_TEST_FEATURES=kauri-server/wiredtiger scripts/test_binaries >/dev/null)
 mkdir -p "$built"
 cp "$target/debug/kauri" "$built/kauri"
 export KAURI=$built/kauri KAURI_FLAGS="--storageEngine wiredTiger --wiredTigerCacheSizeGB 0.25"

@@ -45,9 +45,9 @@ pub fn missed_by(
             quietly(|| (campaign.run)(Some(site))).is_err()
         };
         let missing = asked.into_iter().find(fails);
-        let by = missing.map_or("none", |campaign| campaign.name);
-        println!("{site}: missed by {by}, the {count}. that was asked, {:?}", begun.elapsed());
-        (site.clone(), missing.map(|campaign| campaign.name))
+        let missing = missing.map(|campaign| campaign.name);
+        println!("{site}: missed by {missing:?}, {count} asked, {:?}", begun.elapsed());
+        (site.clone(), missing)
     });
     missed.into_iter().collect()
 }

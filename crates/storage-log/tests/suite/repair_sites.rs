@@ -16,9 +16,6 @@ fn every_safeguard_of_a_repair_is_missed() {
         of("memory", EmulatorConfig::persistent_memory(), 1..4),
     ];
     let sites = missed_by(&campaigns, &[]);
-    for (site, campaign) in &sites {
-        println!("{site}: {}", campaign.unwrap_or("not missed"));
-    }
     assert!(sites.values().all(Option::is_some), "{sites:?}");
     let expected = [
         "repair.aside/directory",
