@@ -53,4 +53,4 @@ pub use epoch::{EpochDomain, Guard};
 pub use error::{Error, IoKind, Result};
 pub use faults::{Faults, Site};
 pub use medium::{Medium, MediumKind};
-pub use sys::prefetch_bytes;
+pub use sys::prefetch;

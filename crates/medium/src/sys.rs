@@ -227,13 +227,13 @@ impl Region {
     }
 }
 
-/// Has the processor fetch the lines of some bytes, the first of them if they are many. A hint.
+/// Has the processor fetch the lines of some items, the first of them if they are many. A hint.
 #[inline]
-pub fn prefetch_bytes(bytes: &[u8]) {
-    prefetch_lines(bytes.as_ptr(), bytes.len());
+pub fn prefetch<T>(items: &[T]) {
+    prefetch_lines(items.as_ptr().cast(), size_of_val(items));
 }
 
-/// As [`prefetch_bytes`], wherever the range is.
+/// As [`prefetch`], wherever the range is.
 #[inline]
 pub(crate) fn prefetch_lines(start: *const u8, len: usize) {
     const LINE: usize = 64;
@@ -241,13 +241,13 @@ pub(crate) fn prefetch_lines(start: *const u8, len: usize) {
     let before = start.addr() % LINE;
     let first = start.wrapping_sub(before);
     for line in 0..(before + len).div_ceil(LINE).min(LINES_MAX) {
-        prefetch(first.wrapping_add(line * LINE));
+        prefetch_line(first.wrapping_add(line * LINE));
     }
 }
 
 /// Asks the processor for a line. A hint, which no address makes fail.
 #[inline]
-fn prefetch(line: *const u8) {
+fn prefetch_line(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has the instruction, and it neither faults nor changes memory.
     unsafe {

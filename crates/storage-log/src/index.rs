@@ -88,13 +88,15 @@ impl SortedDataInterface for Index {
         ru: &dyn RecoveryUnit,
         key: &[u8],
     ) -> Result<Access<Option<RecordId>>, StorageError> {
-        if LogUnit::of(ru)?.held().is_some() {
+        let unit = LogUnit::of(ru)?;
+        if unit.held().is_some() {
             return find_by_scan(self, ru, key);
         }
         if self.is_dropped() {
             return Ok(Access::Ready(None));
         }
-        Ok(Access::Ready(self.keys.first(key)))
+        let likely = |records| self.store.slots.prefetch(unit.guard(), records);
+        Ok(Access::Ready(self.keys.first(key, likely)))
     }
 
     fn fill(

@@ -12,6 +12,7 @@ use crate::chunked::{Chunked, PLACES_MAX};
 use kauri_base::sync::Arc;
 use kauri_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use kauri_medium::{EpochCell, EpochDomain, Guard};
+use std::ops::Range;
 
 /// Slots of a page.
 pub const PAGE_SLOTS: u64 = 512;
@@ -67,6 +68,19 @@ impl Slots {
     pub fn load(&self, guard: &Guard, record: u64) -> Slot {
         self.page(guard, record / PAGE_SLOTS)
             .map_or(Slot::NONE, |page| Slot(page.at(record).load(Ordering::Acquire)))
+    }
+
+    /// Has the processor fetch the words of a few records, of those that lie in the first one's page.
+    #[inline]
+    pub fn prefetch(&self, guard: &Guard, records: Range<u64>) {
+        if records.is_empty() {
+            return;
+        }
+        let number = records.start / PAGE_SLOTS;
+        let Some(page) = self.page(guard, number) else { return };
+        let first = records.start % PAGE_SLOTS;
+        let end = (records.end - number * PAGE_SLOTS).min(PAGE_SLOTS);
+        kauri_medium::prefetch(&page.slots[first as usize..end as usize]);
     }
 
     /// Sets a slot that has never been set. `false` if the id is beyond what can be addressed.
@@ -284,6 +298,21 @@ mod tests {
             slots.set_limit(id + 1);
         }
         assert_eq!(slots.pages(), 0);
+    }
+
+    #[test]
+    fn words_are_fetched_wherever_they_are() {
+        let domain = EpochDomain::new();
+        let mut guard = domain.register();
+        guard.enter();
+        let slots = Slots::new(domain.clone());
+        assert!(slots.set_first(&guard, 1000, word(1)));
+        for from in [0, 1, 511, 512, 1000, 1023, 1024, RECORDS_MAX, u64::MAX - 1] {
+            for len in [0, 1, 30, 5000, u64::MAX] {
+                slots.prefetch(&guard, from..from.saturating_add(len));
+            }
+        }
+        assert_eq!(slots.load(&guard, 1000), word(1));
     }
 
     #[test]

@@ -256,12 +256,30 @@ pub(super) fn len(bytes: &[u8], head_len: usize) -> usize {
     }
 }
 
-/// Where the payload of the inline cell at the start of these bytes begins.
-pub(super) fn payload_at(bytes: &[u8], head_len: usize) -> usize {
-    match read(bytes, head_len) {
-        Cell::Inline { payload, .. } => len(bytes, head_len) - payload.len(),
-        Cell::Overflow { .. } => len(bytes, head_len),
+/// Where the payload of the cell at the start of these bytes begins, if it is inline.
+#[inline]
+pub(super) fn payload_start(bytes: &[u8], head_len: usize) -> Option<usize> {
+    let (form, code) = (bytes[0] >> 3, usize::from(bytes[0] & 7));
+    let suffix_len = match form {
+        FORM_ONE => usize::from(bytes[1]),
+        FORM_LONG => u16_at(bytes, 1),
+        FORM_OVERFLOW => return None,
+        direct => usize::from(direct),
+    };
+    Some(1 + extra_len(form) + WIDTHS[code] + suffix_len.saturating_sub(head_len))
+}
+
+/// The record of a cell whose head is this suffix's, if the form tells the suffix's length and it is this
+/// one: so it is with most, and this is faster than to read all of the cell.
+#[inline]
+pub(super) fn record_of_direct(bytes: &[u8], suffix: &[u8], head_len: usize) -> Option<u64> {
+    let (form, code) = (usize::from(bytes[0] >> 3), usize::from(bytes[0] & 7));
+    if form != suffix.len() || form > FORM_DIRECT_MAX {
+        return None;
     }
+    let (record, rest) = (&bytes[1..], rest_of(suffix, head_len));
+    let found = &record[WIDTHS[code]..][..rest.len()];
+    compare_bytes(found, rest).is_eq().then(|| number(record, code))
 }
 
 #[inline]
@@ -280,7 +298,16 @@ mod tests {
         write_inline(&mut out, &suffix, head_len, record, &payload);
         let bytes = len(&out, head_len);
         assert_eq!(bytes, inline_len(suffix_len, head_len, record, payload_len));
-        assert_eq!(payload_at(&out, head_len) + payload_len, bytes);
+        assert_eq!(payload_start(&out, head_len), Some(bytes - payload_len));
+        let direct = payload_len == 0 && suffix_len <= FORM_DIRECT_MAX;
+        assert_eq!(record_of_direct(&out, &suffix, head_len), direct.then_some(record));
+        let mut other = suffix.clone();
+        if let Some(last) = other.get_mut(head_len..).and_then(<[u8]>::last_mut) {
+            *last ^= 1;
+            assert_eq!(record_of_direct(&out, &other, head_len), None);
+        }
+        other.push(0);
+        assert_eq!(record_of_direct(&out, &other, head_len), None);
         // Also at the very end of a page.
         for out in [&out[..], &out[..bytes]] {
             match read(out, head_len) {
@@ -293,7 +320,8 @@ mod tests {
         }
         write_overflow(&mut out, 77, record);
         let out = &out[..overflow_len(record)];
-        assert_eq!(len(out, head_len), out.len());
+        assert_eq!((len(out, head_len), payload_start(out, head_len)), (out.len(), None));
+        assert_eq!(record_of_direct(out, &suffix, head_len), None);
         let read = read(out, head_len);
         assert!(matches!(read, Cell::Overflow { place: 77, record: r } if r == record));
     }

@@ -34,6 +34,7 @@ mod tree;
 use kauri_base::RecordId;
 use kauri_base::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use kauri_storage::IndexScan;
+use std::ops::Range;
 use tree::Tree;
 
 /// See the module's head. Usable from many threads.
@@ -123,10 +124,12 @@ impl BTree {
         self.read().type_bits(key, record.0)
     }
 
-    /// The first record with exactly this key.
+    /// The first record with exactly this key. Where records ascend with keys, `likely` hears before, while
+    /// the tree waits for memory, of a few of which it probably is one; so whoever wants the record can have
+    /// its memory fetched meanwhile.
     #[inline]
-    pub fn first(&self, key: &[u8]) -> Option<RecordId> {
-        self.find_other(key, |_| true)
+    pub fn first(&self, key: &[u8], likely: impl FnOnce(Range<u64>)) -> Option<RecordId> {
+        self.read().find_record(key, |_| true, likely).map(RecordId)
     }
 
     /// The first record with exactly this key that `wanted` accepts.
@@ -136,7 +139,7 @@ impl BTree {
         key: &[u8],
         mut wanted: impl FnMut(RecordId) -> bool,
     ) -> Option<RecordId> {
-        self.read().find_record(key, |record| wanted(RecordId(record))).map(RecordId)
+        self.read().find_record(key, |record| wanted(RecordId(record)), |_| {}).map(RecordId)
     }
 
     /// Fills a scan's batch.

@@ -19,6 +19,7 @@ use super::cell::{self, Cell, INNER_HEAD, LEAF_HEAD};
 use super::items::Items;
 use super::overflow::Overflow;
 use std::cmp::Ordering;
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 /// Bytes of a full-grown page.
@@ -33,6 +34,9 @@ const HINTS: usize = 16;
 const HINTED: usize = 2 * (HINTS + 1);
 /// After so many changes the hints are taken anew.
 const HINTS_CHANGES: u8 = 8;
+/// By so many the last record may be off from one for each key: keys that several clients make at once ascend
+/// not quite as their records do.
+const ASCENT_OFF: u64 = 8;
 const PREFIX_START: usize = 16;
 const LEAF_SLOT: usize = LEAF_HEAD + 2;
 const INNER_SLOT: usize = INNER_HEAD + 2;
@@ -51,12 +55,16 @@ pub(super) struct Node {
     /// Bytes of removed cells.
     garbage: u16,
     leaf: bool,
-    hints: [u32; HINTS],
+    /// In the order of numbers with a sign: only those the processor compares many of at once.
+    hints: [i32; HINTS],
     /// Entries inserted and removed since the hints were taken.
     inserted: u8,
     removed: u8,
     /// The entries that there were then, divided by one more than there are hints.
     distance: u16,
+    /// The record of entry 0, if from there to the last one records ascended by about one for each key
+    /// when the hints were taken.
+    first_record: Option<NonZeroU64>,
     /// What the prefix begins with, so that the page need not be touched for it.
     prefix_start: u128,
     page: Box<[u8]>,
@@ -123,7 +131,7 @@ pub(super) struct Probe<'k> {
     pub(super) key: &'k [u8],
     pub(super) record: u64,
     /// What the key begins with.
-    start: u128,
+    pub(super) start: u128,
 }
 
 impl<'k> Probe<'k> {
@@ -138,6 +146,16 @@ impl<'k> Probe<'k> {
 pub(super) struct EntryRef<'n> {
     pub(super) record: u64,
     pub(super) payload: &'n [u8],
+}
+
+/// What the first of a leaf's entries with at least a key's head says of the key.
+pub(super) enum ByHead {
+    /// It is there: its first entry and that one's record.
+    Found(usize, u64),
+    /// It is nowhere.
+    Absent,
+    /// Nothing.
+    Unknown,
 }
 
 impl Node {
@@ -155,6 +173,7 @@ impl Node {
             inserted: 0,
             removed: 0,
             distance: 0,
+            first_record: None,
             prefix_start: 0,
             page: vec![0; PAGE_MIN].into_boxed_slice(),
         }
@@ -352,11 +371,11 @@ impl Node {
         if distance == 0 {
             return (0, count);
         }
-        let head = head as u32;
-        let (mut less, mut not_greater) = (0, 0);
-        for hint in self.hints {
-            less += usize::from(hint < head);
-            not_greater += usize::from(hint <= head);
+        let head = hint_of(head);
+        let less = self.hints.iter().filter(|hint| **hint < head).count();
+        let mut not_greater = less;
+        while self.hints.get(not_greater) == Some(&head) {
+            not_greater += 1;
         }
         // Where a hint was taken, but for what has come and gone since.
         let low = match less {
@@ -376,18 +395,18 @@ impl Node {
     #[inline]
     fn fetch_ahead(&self, low: usize, high: usize) {
         let (start, len) = (self.slots_start(), self.page.len());
-        let cells = (len - usize::from(self.heap)) / self.count().max(1);
+        let cells = usize::from((len as u16 - self.heap) / self.count.max(1));
         for (from, to) in [
             (start + low * LEAF_SLOT, start + high * LEAF_SLOT),
             (len.saturating_sub(high * cells), len.saturating_sub(low * cells)),
         ] {
-            kauri_medium::prefetch_bytes(self.page.get(from..to).unwrap_or(&[]));
+            kauri_medium::prefetch(self.page.get(from..to).unwrap_or(&[]));
         }
     }
 
     fn set_hints(&mut self) {
         let count = self.count();
-        (self.inserted, self.removed, self.distance) = (0, 0, 0);
+        (self.inserted, self.removed, self.distance, self.first_record) = (0, 0, 0, None);
         if count < HINTED || !self.leaf {
             return;
         }
@@ -395,8 +414,24 @@ impl Node {
         self.distance = distance as u16;
         let slots = &self.page[usize::from(self.prefix_len)..];
         for (hint, at) in self.hints.iter_mut().zip(1..) {
-            *hint = leaf_slot(slots, at * distance).0 as u32;
+            *hint = hint_of(leaf_slot(slots, at * distance).0);
         }
+        let last = count - 1;
+        let record = |i| match self.cell(i) {
+            Cell::Inline { record, .. } | Cell::Overflow { record, .. } => record,
+        };
+        let first = record(0);
+        let ascend = record(last).wrapping_sub(first).abs_diff(last as u64) <= ASCENT_OFF;
+        self.first_record = NonZeroU64::new(first).filter(|_| ascend);
+    }
+
+    /// The records that some of a leaf's entries likely have; none if that can't be said.
+    #[inline]
+    fn likely_records(&self, low: usize, high: usize) -> Range<u64> {
+        self.first_record.map_or(0..0, |first| {
+            let first = first.get();
+            first.saturating_add(low as u64)..first.saturating_add(high as u64)
+        })
     }
 
     /// How the entry of this cell compares to one whose suffix has the same head.
@@ -445,26 +480,81 @@ impl Node {
         }
     }
 
-    /// Whether the entry's key is this one.
+    /// The entry's record, if its key is this one.
     #[inline]
-    pub(super) fn has_key(&self, i: usize, probe: &Probe<'_>, overflow: &Overflow) -> bool {
-        let Some(suffix) = self.suffix(probe) else { return false };
+    pub(super) fn record_of_key(
+        &self,
+        i: usize,
+        probe: &Probe<'_>,
+        overflow: &Overflow,
+    ) -> Option<u64> {
+        let suffix = self.suffix(probe)?;
         let (head, at) = self.slot(i);
+        if head != cell::head_of(suffix, self.head_len()) {
+            return None;
+        }
+        self.record_behind_head(at, probe, suffix, overflow)
+    }
+
+    /// The record of the entry with this cell, whose head is the suffix's, if its key is the probe's.
+    #[inline]
+    fn record_behind_head(
+        &self,
+        cell: usize,
+        probe: &Probe<'_>,
+        suffix: &[u8],
+        overflow: &Overflow,
+    ) -> Option<u64> {
         let head_len = self.head_len();
-        head == cell::head_of(suffix, head_len)
-            && match cell::read(&self.page[at..], head_len) {
-                Cell::Overflow { place, .. } => overflow.key(place) == probe.key,
-                Cell::Inline { suffix_len, rest, .. } => {
-                    let suffix = (suffix.len(), cell::rest_of(suffix, head_len));
-                    cell::compare_behind_head((suffix_len, rest), suffix, head_len).is_eq()
-                }
+        match cell::read(&self.page[cell..], head_len) {
+            Cell::Overflow { place, record } => {
+                (overflow.key(place) == probe.key).then_some(record)
             }
+            Cell::Inline { suffix_len, rest, record, .. } => {
+                let suffix = (suffix.len(), cell::rest_of(suffix, head_len));
+                let order = cell::compare_behind_head((suffix_len, rest), suffix, head_len);
+                order.is_eq().then_some(record)
+            }
+        }
+    }
+
+    /// Looks for a leaf's first entry with this key where it mostly is: first of those with its head. Before
+    /// it waits for memory it tells `likely` what records the entry may have.
+    #[inline]
+    pub(super) fn look_by_head(
+        &self,
+        probe: &Probe<'_>,
+        overflow: &Overflow,
+        likely: impl FnOnce(Range<u64>),
+    ) -> ByHead {
+        let Some(suffix) = self.suffix(probe) else { return ByHead::Unknown };
+        let slots = &self.page[self.slots_start()..];
+        let head = cell::head_of(suffix, LEAF_HEAD);
+        let (low, high) = self.narrow(head);
+        self.fetch_ahead(low, high);
+        likely(self.likely_records(low, high));
+        let at = lower_bound(low, high, head, |i| leaf_slot(slots, i).0);
+        if at == self.count() {
+            return ByHead::Unknown;
+        }
+        let (found, cell) = leaf_slot(slots, at);
+        if found != head {
+            return ByHead::Absent;
+        }
+        let record = cell::record_of_direct(&self.page[cell..], suffix, LEAF_HEAD)
+            .or_else(|| self.record_behind_head(cell, probe, suffix, overflow));
+        record.map_or(ByHead::Unknown, |record| ByHead::Found(at, record))
     }
 
     /// An inner node's child. An entry 0 without child can't be: none are ever made.
     #[inline]
     pub(super) fn child(&self, i: usize, overflow: &Overflow) -> u32 {
-        self.entry(i, overflow).payload.first_chunk().map_or(0, |c| u32::from_le_bytes(*c))
+        let cell = &self.page[inner_slot(&self.page[self.slots_start()..], i).1..];
+        let child = match cell::payload_start(cell, INNER_HEAD) {
+            Some(at) => cell[at..].first_chunk(),
+            None => self.entry(i, overflow).payload.first_chunk(),
+        };
+        child.map_or(0, |child| u32::from_le_bytes(*child))
     }
 
     /// Lets an entry of an inner node point to another child.
@@ -473,7 +563,7 @@ impl Node {
             Cell::Overflow { place, .. } => overflow.set_payload(place, &child.to_le_bytes()),
             Cell::Inline { .. } => {
                 let at = self.slot(i).1;
-                let at = at + cell::payload_at(&self.page[at..], self.head_len());
+                let at = at + cell::payload_start(&self.page[at..], INNER_HEAD).unwrap_or(0);
                 self.page[at..at + 4].copy_from_slice(&child.to_le_bytes());
             }
         }
@@ -539,6 +629,12 @@ impl Node {
             self.set_hints();
         }
     }
+}
+
+/// A leaf's head as a hint.
+#[inline]
+fn hint_of(head: u64) -> i32 {
+    (head as u32 ^ 1 << 31) as i32
 }
 
 #[inline]

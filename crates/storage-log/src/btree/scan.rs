@@ -1,9 +1,10 @@
 //! Reading: exact keys, and batches of a range in either direction.
 
-use super::node::{NONE, Probe};
+use super::node::{ByHead, NONE, Probe};
 use super::tree::Tree;
 use kauri_base::RecordId;
 use kauri_storage::{Direction, IndexBatch, IndexScan};
+use std::ops::Range;
 
 /// A place between two entries: before entry `at` of a leaf (which may be behind its last one).
 #[derive(Clone, Copy)]
@@ -23,24 +24,31 @@ impl Tree {
         Place { leaf, at }
     }
 
-    /// The first record with exactly this key that `wanted` accepts.
+    /// The first record with exactly this key that `wanted` accepts. `likely` hears before which records it
+    /// may be, if that can be said.
     pub(super) fn find_record(
         &self,
         key: &[u8],
         mut wanted: impl FnMut(u64) -> bool,
+        likely: impl FnOnce(Range<u64>),
     ) -> Option<u64> {
         let probe = Probe::new(key, 0);
         if self.is_behind_all(&probe) {
             return None;
         }
-        let Place { mut leaf, mut at } = self.seek(&probe, false);
+        let mut leaf = self.leaf_for(&probe);
+        let mut at = match self.node(leaf).look_by_head(&probe, &self.overflow, likely) {
+            ByHead::Found(_, record) if wanted(record) => return Some(record),
+            ByHead::Found(at, _) => at + 1,
+            ByHead::Absent => return None,
+            ByHead::Unknown => {
+                self.node(leaf).search(&probe, &self.overflow).unwrap_or_else(|at| at)
+            }
+        };
         while leaf != NONE {
             let node = self.node(leaf);
             while at < node.count() {
-                if !node.has_key(at, &probe, &self.overflow) {
-                    return None;
-                }
-                let record = node.entry(at, &self.overflow).record;
+                let record = node.record_of_key(at, &probe, &self.overflow)?;
                 if wanted(record) {
                     return Some(record);
                 }

@@ -111,7 +111,7 @@ impl Run {
             let entries = self.model.range(from..).take_while(|((k, _), _)| *k == key);
             entries.map(|((_, record), _)| RecordId(*record)).nth(skip)
         };
-        assert_eq!(self.tree.first(&key), expected(0), "{key:02x?}");
+        assert_eq!(self.tree.first(&key, |_| {}), expected(0), "{key:02x?}");
         let mut skip = 2;
         let third = self.tree.find_other(&key, |_| {
             skip -= 1;
@@ -203,7 +203,7 @@ fn the_end_moves() {
             match below(&random, 100) {
                 0..70 => {
                     number += 1 + below(&random, 3) * below(&random, 100_000);
-                    assert_eq!(tree.first(&key_of(number)), None);
+                    assert_eq!(tree.first(&key_of(number), |_| {}), None);
                     put(key_of(number), 7, b"");
                 }
                 70..75 => put(key_of(number - below(&random, 1 << 20)), 9, b""),
@@ -224,6 +224,51 @@ fn the_end_moves() {
         }
         check(&tree, &model);
     }
+}
+
+/// What is looked for is among a few records that are told of before, where records ascend with keys: from
+/// the start, after a few changes, and built of items. Where they don't, nothing is said.
+#[test]
+fn records_that_ascend_with_keys_are_told_before() {
+    const KEYS: u64 = 5000;
+    let told = |tree: &BTree, number: u64| {
+        let mut told = 0..0;
+        let found = tree.first(&number.to_be_bytes(), |likely| told = likely);
+        (found, told)
+    };
+    let count_told = |tree: &BTree, record_of: &dyn Fn(u64) -> u64| {
+        let is_told = |number: &u64| {
+            let (found, told) = told(tree, *number);
+            assert_eq!(found, Some(RecordId(record_of(*number))));
+            assert!(told.end - told.start <= 80, "few: {told:?}");
+            told.contains(&record_of(*number))
+        };
+        (0..KEYS).filter(is_told).count() as u64
+    };
+    let ascending = |number: u64| 7 + number;
+    let random = SeededRandom::new(1);
+    let scattered: Vec<u64> = (0..KEYS).map(|_| 1 + below(&random, 1 << 40)).collect();
+    let scattered = |number: u64| scattered[number as usize];
+    let inserted = |record_of: &dyn Fn(u64) -> u64| {
+        let tree = BTree::new();
+        for number in 0..KEYS {
+            tree.insert(&number.to_be_bytes(), RecordId(record_of(number)), b"");
+        }
+        tree
+    };
+    let tree = inserted(&ascending);
+    assert!(count_told(&tree, &ascending) > KEYS * 9 / 10);
+    for number in (150..KEYS).step_by(300) {
+        assert!(tree.remove(&number.to_be_bytes(), RecordId(ascending(number))));
+        tree.insert(&number.to_be_bytes(), RecordId(1), b"");
+        let moved = |n: u64| if n % 300 == 150 && n <= number { 1 } else { ascending(n) };
+        assert!(count_told(&tree, &moved) > KEYS * 8 / 10, "{number}");
+    }
+    let keys: Vec<[u8; 8]> = (0..KEYS).map(u64::to_be_bytes).collect();
+    let entries = keys.iter().zip(0..).map(|(key, n)| (&key[..], RecordId(ascending(n)), &b""[..]));
+    assert!(count_told(&BTree::from_sorted(entries), &ascending) > KEYS * 9 / 10);
+    assert_eq!(count_told(&inserted(&scattered), &scattered), 0);
+    assert_eq!(told(&tree, KEYS).0, None);
 }
 
 #[test]
@@ -272,7 +317,7 @@ fn keys_of_16_mb() {
     }
     tree.read().check();
     for (i, key) in keys.iter().enumerate() {
-        assert_eq!(tree.first(key), Some(RecordId(i as u64)));
+        assert_eq!(tree.first(key, |_| {}), Some(RecordId(i as u64)));
     }
     assert_eq!(scan(&tree, Direction::Backward, b"x", b"").len(), 8);
     for (i, key) in keys.iter().enumerate() {

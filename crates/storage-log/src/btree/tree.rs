@@ -26,6 +26,8 @@ pub(super) struct Tree {
     /// The last leaf, if the last entry that was added came behind all others: then the next one may,
     /// too, and needs no descent. [`NONE`] else.
     tail: u32,
+    /// What the last key begins with that was added there, or 0.
+    tail_start: u128,
     pub(super) len: u64,
     /// Bytes of all pages.
     pages: usize,
@@ -71,6 +73,7 @@ impl Default for Tree {
             free: Vec::new(),
             root: 0,
             tail: NONE,
+            tail_start: 0,
             len: 0,
             pages: 0,
             overflow: Overflow::default(),
@@ -200,6 +203,9 @@ impl Tree {
     /// Whether this entry is known to come behind all that there are.
     #[inline]
     pub(super) fn is_behind_all(&self, probe: &Probe<'_>) -> bool {
+        if probe.start < self.tail_start {
+            return false;
+        }
         // A node that was freed since has no entries; a leaf that has some and no neighbour behind it is
         // the last one, whatever has become of the tree.
         let tail = self.nodes.get(self.tail as usize);
@@ -215,6 +221,9 @@ impl Tree {
         }
         let leaf = &mut self.nodes[self.tail as usize];
         let done = leaf.insert(leaf.count(), probe.key, probe.record, payload, None);
+        if done {
+            self.tail_start = probe.start;
+        }
         self.len += u64::from(done);
         done
     }
@@ -230,7 +239,7 @@ impl Tree {
         let node = self.node(leaf);
         let found = node.search(&probe, &self.overflow);
         let last = found == Err(node.count()) && node.next == NONE;
-        self.tail = if last { leaf } else { NONE };
+        (self.tail, self.tail_start) = if last { (leaf, probe.start) } else { (NONE, 0) };
         let at = match found {
             Err(at) => at,
             Ok(at) if self.node(leaf).entry(at, &self.overflow).payload == payload => {
