@@ -54,6 +54,12 @@ impl Ticket {
         Ticket { source, number }
     }
 
+    /// Has the work begun for somebody who will ask again, though nobody waits now.
+    pub fn begin(&self) {
+        // Whether it is done, or will never be, whoever asks again learns.
+        let _ = self.source.poll_ticket(self.number, Waker::noop());
+    }
+
     /// Blocks this thread until the work is done. For tests, tools and engines that have threads of
     /// their own; a worker awaits the ticket instead.
     pub fn wait(&self) -> crate::Result<()> {

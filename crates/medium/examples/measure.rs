@@ -164,7 +164,7 @@ fn hot(cache: &SegmentCache) {
 fn cold(path: &std::path::Path) {
     let file = std::fs::File::open(path.join("log")).expect("the file");
     let places = addresses(1 << 16, SEGMENTS as usize * SEGMENT, RECORD);
-    let mut block = vec![0; 16 << 10];
+    let mut block = vec![0; 4 << 10];
     for io_threads in [0, 4] {
         // A budget of one segment: nearly every read misses and evicts, all from the page cache.
         let cache = open(path, SEGMENT as u64, io_threads);
@@ -184,8 +184,7 @@ fn cold(path: &std::path::Path) {
                     use std::os::unix::fs::FileExt;
                     two += 1;
                     let (segment, offset) = places[two & 0xffff];
-                    let at =
-                        u64::from(segment) * SEGMENT as u64 + u64::from(offset) / 16384 * 16384;
+                    let at = u64::from(segment) * SEGMENT as u64 + u64::from(offset) / 4096 * 4096;
                     file.read_exact_at(&mut block, at).expect("a read");
                 }),
             ],

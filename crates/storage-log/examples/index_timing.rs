@@ -49,7 +49,7 @@ fn measure(name: &str, keys: &[[u8; 13]], order: &[usize]) {
     // In the order of access, as a server has the key in its hands already.
     let probes: Vec<_> = order.iter().map(|i| keys[*i]).collect();
     let get = time(keys.len(), |i| {
-        assert_eq!(tree.first(black_box(&probes[i])), Some(RecordId(order[i] as u64 + 1)));
+        assert_eq!(tree.first(black_box(&probes[i]), |_| {}), Some(RecordId(order[i] as u64 + 1)));
     });
     let mut scan = IndexScan::new(Direction::Forward, Vec::new(), Vec::new());
     let step = time(keys.len(), |_| {
@@ -88,7 +88,7 @@ fn main() {
     let each = (run_time() - start) as f64 / count as f64;
     let bytes = tree.bytes() as f64 / count as f64;
     let probes: Vec<_> = order.iter().map(|i| sorted[*i]).collect();
-    let get = time(count, |i| assert!(black_box(tree.first(&probes[i])).is_some()));
+    let get = time(count, |i| assert!(black_box(tree.first(&probes[i], |_| {})).is_some()));
     println!("bulk: {each:.0} ns, get {get:.0} ns, {bytes:.1} B an entry");
 
     let mut map = BTreeMap::new();

@@ -13,10 +13,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
 /// The unit in which the cache reads.
-const BLOCK: u64 = 16 << 10;
+const BLOCK: u64 = 4 << 10;
 const SEGMENT: u32 = 1 << 20;
 /// Two segments' worth, since one is written to.
-const CACHE: u64 = 128 * BLOCK;
+const CACHE: u64 = 512 * BLOCK;
 
 /// Which reads wait.
 #[derive(Default)]

@@ -15,10 +15,11 @@ use std::collections::VecDeque;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// Names that one step looks at: some 20 us.
-const STEP_TICKS_MAX: usize = 2048;
-/// Blocks marked in one step: they share one deferral and, as neighbours, system calls.
-const STEP_MARKS_MAX: u64 = 256;
+/// Names that one step looks at: some 40 us.
+const STEP_TICKS_MAX: usize = 4096;
+/// Blocks marked in one step: they share one deferral and, as neighbours, system calls. More than the largest
+/// request brings.
+const STEP_MARKS_MAX: u64 = 1024;
 /// Rounds without a block to take after which the clock is stuck: one clears the signs of use.
 const ROUNDS_FRUITLESS_MAX: usize = 2;
 /// How many later loads a loaded block waits for the reader who asked for it: more than there are

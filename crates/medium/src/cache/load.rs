@@ -8,6 +8,10 @@
 //! Before all that, whoever misses a few blocks takes them himself if the medium has them without
 //! waiting ([`Medium::read_now`]): handing that to a thread and back takes longer than copying.
 //!
+//! A thread that blocks for one request reads it itself, for to hand that over and be woken again costs two
+//! switches. So the latest request that somebody will wait for is told to the threads only when the next one
+//! comes, or when who asked turns out to wait without blocking.
+//!
 //! What somebody waits for is read first, in the order in which it was asked for; what is only read
 //! ahead comes after all of that, and never has all threads. So a miss waits for those who came before
 //! it, and not for what a scan may want later.
@@ -33,6 +37,8 @@ const NOW_BYTES_MAX: usize = 256 << 10;
 const NOT_NOW: Error = Error::Io { kind: IoKind::Read, errno: libc::EAGAIN };
 /// Failures that are remembered for those who haven't asked for their ticket yet.
 const FAILURES_MAX: usize = 1024;
+/// The ticket's number where there is nothing to wait for: no request has it.
+const NOTHING: u64 = 0;
 /// Requests that nobody waits for are not made beyond this many.
 const PREFETCHES_MAX: usize = 256;
 
@@ -47,6 +53,9 @@ struct Request {
     wakers: Vec<Waker>,
 }
 
+/// What a request that was started is to read: blocks of a segment, of which so many are waited for.
+type Started = (SegmentId, Range<usize>, usize);
+
 #[derive(Default)]
 struct Requests {
     last_number: u64,
@@ -58,6 +67,8 @@ struct Requests {
     waiting: VecDeque<u64>,
     /// What is to be read ahead.
     ahead: VecDeque<u64>,
+    /// Whether one request for which somebody will wait is not told to the threads yet.
+    put_off: bool,
     /// Requests that were started for nobody, and are not done.
     reading_ahead: usize,
     failures: BTreeMap<u64, Error>,
@@ -133,8 +144,8 @@ impl Loader {
         blocks: Range<usize>,
         ahead: usize,
     ) -> u64 {
-        let Some(memory) = self.table.get(segment) else { return requests.last_number };
-        let mut answer = requests.last_number;
+        let Some(memory) = self.table.get(segment) else { return NOTHING };
+        let mut answer = NOTHING;
         let in_use = (memory.end() as usize).div_ceil(self.table.block_bytes);
         let wanted_end = blocks.end;
         let end = (blocks.end + ahead).min(in_use);
@@ -163,7 +174,8 @@ impl Loader {
                 answer = number;
             }
             next = last;
-            if self.threaded {
+            // What is put off is put off still: there is a thread for each other one.
+            if self.threaded && (wanted == 0 || requests.put_off()) {
                 self.work.notify_one();
             }
         }
@@ -203,8 +215,10 @@ impl Loader {
                 true
             }
             Err(_) => {
-                requests.start_later(number);
-                self.work.notify_one();
+                // Who came upon it meanwhile may wait already, and not come back before it is done.
+                if requests.start_later(number) || requests.put_off() {
+                    self.work.notify_one();
+                }
                 false
             }
         }
@@ -230,7 +244,12 @@ impl Loader {
 
     /// Reads a request's blocks unless somebody else does.
     fn perform(&self, number: u64) {
-        let Some((segment, blocks, wanted)) = lock(&self.requests).start(number) else { return };
+        let Some(started) = lock(&self.requests).start(number) else { return };
+        self.read(number, started);
+    }
+
+    /// Reads the blocks of a request that the caller has started.
+    fn read(&self, number: u64, (segment, blocks, wanted): Started) {
         self.evictor.make_room();
         let result = self.load(segment, blocks, wanted);
         let wakers = lock(&self.requests).finish(number, result);
@@ -322,26 +341,35 @@ impl Requests {
         number
     }
 
-    /// Gives a request that was started back to the threads.
-    fn start_later(&mut self, number: u64) {
-        if let Some(request) = self.open.get_mut(&number) {
+    /// Puts off telling the threads of a request. Answers whether another one was put off, so that they have to
+    /// be told of one.
+    fn put_off(&mut self) -> bool {
+        std::mem::replace(&mut self.put_off, true)
+    }
+
+    /// Gives a request that was started back to the threads. Answers whether somebody awaits it.
+    fn start_later(&mut self, number: u64) -> bool {
+        self.open.get_mut(&number).is_some_and(|request| {
             request.started = false;
             self.waiting.push_back(number);
-        }
+            !request.wakers.is_empty()
+        })
+    }
+
+    fn is_to_do(&self, number: u64) -> bool {
+        self.open.get(&number).is_some_and(|request| !request.started)
     }
 
     /// The next request for a thread to start.
     fn next(&mut self, ahead_max: usize) -> Option<u64> {
-        let open = &self.open;
-        let is_to_do = |number: &u64| open.get(number).is_some_and(|request| !request.started);
         while let Some(number) = self.waiting.pop_front() {
-            if is_to_do(&number) {
+            if self.is_to_do(number) {
                 return Some(number);
             }
         }
         while self.reading_ahead < ahead_max {
             let number = self.ahead.pop_front()?;
-            if is_to_do(&number) {
+            if self.is_to_do(number) {
                 return Some(number);
             }
         }
@@ -358,7 +386,7 @@ impl Requests {
         }
     }
 
-    fn start(&mut self, number: u64) -> Option<(SegmentId, Range<usize>, usize)> {
+    fn start(&mut self, number: u64) -> Option<Started> {
         let request = self.open.get_mut(&number).filter(|request| !request.started)?;
         request.started = true;
         request.started_ahead = request.wanted == 0;
@@ -390,10 +418,15 @@ impl TicketSource for Loader {
         if self.closed.load(Ordering::Acquire) {
             return Poll::Ready(Err(Error::Closed.into()));
         }
-        let mut requests = lock(&self.requests);
+        let requests = &mut *lock(&self.requests);
         if let Some(request) = requests.open.get_mut(&number) {
             if !request.wakers.iter().any(|known| known.will_wake(waker)) {
                 request.wakers.push(waker.clone());
+            }
+            // Also one that was to be read ahead, which no thread may have been free for.
+            if !request.started {
+                requests.put_off = false;
+                self.work.notify_one();
             }
             return Poll::Pending;
         }
@@ -401,5 +434,17 @@ impl TicketSource for Loader {
             Some(error) => Poll::Ready(Err((*error).into())),
             None => Poll::Ready(Ok(())),
         }
+    }
+
+    fn before_blocking(&self, number: u64) {
+        if !self.threaded {
+            return;
+        }
+        let mut requests = lock(&self.requests);
+        let Some(started) = requests.start(number) else { return };
+        // Of the others the threads have been told.
+        requests.put_off = false;
+        drop(requests);
+        self.read(number, started);
     }
 }

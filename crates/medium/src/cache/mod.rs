@@ -56,7 +56,7 @@ impl Default for CacheConfig {
     fn default() -> Self {
         CacheConfig {
             segment_bytes: 64 << 20,
-            block_bytes: 16 << 10,
+            block_bytes: 4 << 10,
             segments_max: 1 << 20,
             first_byte: 0,
             budget_bytes: 256 << 20,

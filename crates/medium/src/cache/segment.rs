@@ -17,7 +17,7 @@
 //!      and later ones find nothing below it.
 //!    - a segment's memory is unmapped (if it is small: cleared, and used for another one), with its
 //!      table, by a closure deferred when the last handle of the cache was dropped: nobody can begin
-//!      to read any more, and guards inside are waited for.
+//!      to read any more, and guards inside are waited for. Whoever reads for a ticket has the table, too.
 //! 3. *Loading* a block: inside a guard too, entered before `end` was loaded. So `discard` comes
 //!    after it. It fills only what is below `end`.
 //! 4. *Storing* reads `[stored, end)` under the segment's lock. These bytes are in memory, because

@@ -25,8 +25,12 @@ struct Gated {
     arrived: AtomicUsize,
     /// Blocks with which reads began, in the order in which they came to the gate.
     order: Mutex<Vec<usize>>,
+    /// Who read.
+    readers: Mutex<Vec<thread::ThreadId>>,
     /// Whether everything can be read without waiting, past the gate.
     at_hand: AtomicBool,
+    /// What happens while somebody tries that next.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Gated {
@@ -76,6 +80,7 @@ impl Medium for Gated {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.order.lock().unwrap().push(offset as usize / BLOCK);
+        self.readers.lock().unwrap().push(thread::current().id());
         self.arrived.fetch_add(1, Ordering::Release);
         let mut open = self.open.lock().unwrap();
         while !*open {
@@ -85,6 +90,9 @@ impl Medium for Gated {
     }
 
     fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        if let Some(meanwhile) = self.meanwhile.lock().unwrap().take() {
+            meanwhile();
+        }
         self.at_hand.load(Ordering::Acquire) && self.inner.read(offset, into).is_ok()
     }
 }
@@ -104,7 +112,9 @@ fn setup(io_threads: usize) -> (SegmentCache, Arc<Gated>, TempDir) {
         opened: Condvar::new(),
         arrived: AtomicUsize::new(0),
         order: Mutex::default(),
+        readers: Mutex::default(),
         at_hand: AtomicBool::new(false),
+        meanwhile: Mutex::default(),
     });
     let config = CacheConfig {
         segment_bytes: SEGMENT,
@@ -150,6 +160,101 @@ impl Wake for Wakes {
     }
 }
 
+#[derive(Default)]
+struct Woken {
+    woken: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        *self.woken.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Waits as an executor does, which reads nothing itself and asks again only when it is woken. Asks for the first
+/// time at once.
+fn as_an_executor(ticket: Ticket) -> impl FnOnce() -> kauri_base::Result<()> {
+    let woken = Arc::new(Woken::default());
+    let mut future = Box::pin(ticket);
+    let mut ask = {
+        let waker = Waker::from(Arc::clone(&woken));
+        move || future.as_mut().poll(&mut Context::from_waker(&waker))
+    };
+    let mut answer = ask();
+    move || loop {
+        if let Poll::Ready(result) = answer {
+            return result;
+        }
+        let (lock, patience) = (woken.woken.lock().unwrap(), Duration::from_secs(60));
+        let waited = woken.changed.wait_timeout_while(lock, patience, |woken| !*woken).unwrap();
+        assert!(!waited.1.timed_out(), "nobody wakes who waits");
+        let mut lock = waited.0;
+        *lock = false;
+        drop(lock);
+        answer = ask();
+    }
+}
+
+#[test]
+fn who_blocks_for_one_read_does_it() {
+    let (cache, gate, _dir) = setup(2);
+    gate.set(true);
+    for (asked, block) in [0, 3, 6].into_iter().enumerate() {
+        miss(&cache, block * BLOCK, 10, Pattern::Point).wait().unwrap();
+        assert!(is_in_memory(&cache, block * BLOCK, BLOCK));
+        let readers = gate.readers.lock().unwrap();
+        assert_eq!(*readers, vec![thread::current().id(); asked + 1]);
+    }
+    // An executor's is for the threads.
+    as_an_executor(miss(&cache, 9 * BLOCK, 10, Pattern::Point))().unwrap();
+    assert_ne!(gate.readers.lock().unwrap().pop(), Some(thread::current().id()));
+}
+
+#[test]
+fn who_asks_for_many_has_them_read_at_once_however_he_waits() {
+    for blocks in 1..=3 {
+        let (cache, gate, _dir) = setup(3);
+        let all = (0..blocks).map(|n| miss(&cache, 3 * n * BLOCK, 10, Pattern::Point));
+        let mut tickets: Vec<Ticket> = all.collect();
+        // For the first of them only, as those do who come back for all.
+        let first = tickets.swap_remove(0);
+        let waiter = thread::spawn(move || first.wait());
+        gate.wait_for_arrivals(blocks);
+        gate.set(true);
+        waiter.join().unwrap().unwrap();
+        tickets.iter().for_each(|ticket| ticket.wait().unwrap());
+        assert!((0..blocks).all(|n| is_in_memory(&cache, 3 * n * BLOCK, BLOCK)));
+    }
+}
+
+#[test]
+fn who_waits_is_served_whatever_becomes_of_who_asked_first() {
+    // Often, since the cache's thread may happen to look for work just then.
+    for _ in 0..20 {
+        let (cache, gate, _dir) = setup(1);
+        gate.set(true);
+        let cache = Arc::new(cache);
+        as_an_executor(miss(&cache, 8 * BLOCK, 10, Pattern::Point))().unwrap();
+        (0..100).for_each(|_| thread::yield_now());
+        let (waits, waiting) = mpsc::channel();
+        let other = Arc::clone(&cache);
+        // While the first looks whether the medium has it at hand, the second begins to wait.
+        *gate.meanwhile.lock().unwrap() = Some(Box::new(move || {
+            waits.send(as_an_executor(miss(&other, 0, 10, Pattern::Point))).unwrap();
+        }));
+        drop(miss(&cache, 0, 10, Pattern::Point));
+        waiting.recv().unwrap()().unwrap();
+        assert!(is_in_memory(&cache, 0, BLOCK));
+        // Somebody who only wants it begun.
+        miss(&cache, 3 * BLOCK, 10, Pattern::Point).begin();
+        while !is_in_memory(&cache, 3 * BLOCK, 1) {
+            thread::yield_now();
+        }
+    }
+}
+
 #[test]
 fn what_the_medium_has_at_hand_is_read_without_a_ticket() {
     let (cache, gate, _dir) = setup(1);
@@ -183,9 +288,9 @@ fn what_the_medium_has_at_hand_is_read_without_a_ticket() {
 fn everybody_who_waits_for_a_block_is_woken_by_one_read() {
     let (cache, gate, _dir) = setup(2);
     let tickets: Vec<Ticket> = (0..8).map(|i| miss(&cache, i * 500, 100, Pattern::Point)).collect();
-    gate.wait_for_arrivals(1);
     let waiters: Vec<_> =
         tickets.into_iter().map(|ticket| thread::spawn(move || ticket.wait())).collect();
+    gate.wait_for_arrivals(1);
     gate.set(true);
     for waiter in waiters {
         waiter.join().unwrap().unwrap();
@@ -218,11 +323,12 @@ fn a_ticket_is_a_future_that_wakes_its_executor() {
 #[test]
 fn reads_of_different_places_go_on_at_once() {
     let (cache, gate, _dir) = setup(3);
-    let tickets = [0, 5, 10].map(|block| miss(&cache, block * BLOCK, 10, Pattern::Point));
+    let waiters =
+        [0, 5, 10].map(|block| as_an_executor(miss(&cache, block * BLOCK, 10, Pattern::Point)));
     // All three are at the gate together.
     gate.wait_for_arrivals(3);
     gate.set(true);
-    tickets.iter().for_each(|ticket| ticket.wait().unwrap());
+    waiters.into_iter().for_each(|wait| wait().unwrap());
     assert!([0, 5, 10].iter().all(|block| is_in_memory(&cache, block * BLOCK, BLOCK)));
 }
 
@@ -266,9 +372,10 @@ fn what_somebody_waits_for_is_read_before_what_is_fetched_ahead() {
     gate.wait_for_arrivals(1);
     [2, 4, 6].into_iter().for_each(fetch);
     // One that nobody has asked for, and one that is to be fetched already.
-    let tickets = [8, 6].map(|block| miss(&cache, block * BLOCK, 10, Pattern::Point));
+    let waiters =
+        [8, 6].map(|block| as_an_executor(miss(&cache, block * BLOCK, 10, Pattern::Point)));
     gate.set(true);
-    tickets.iter().for_each(|ticket| ticket.wait().unwrap());
+    waiters.into_iter().for_each(|wait| wait().unwrap());
     while !is_in_memory(&cache, 4 * BLOCK, 1) {
         thread::yield_now();
     }
@@ -280,13 +387,22 @@ fn fetching_ahead_leaves_a_thread_for_those_who_wait() {
     let (cache, gate, _dir) = setup(2);
     [0, 2, 4].into_iter().for_each(|block| cache.prefetch(0, block * BLOCK as u32, BLOCK));
     gate.wait_for_arrivals(1);
-    let ticket = miss(&cache, 8 * BLOCK, 10, Pattern::Point);
+    let wait = as_an_executor(miss(&cache, 8 * BLOCK, 10, Pattern::Point));
     // While the first is still at the gate.
     gate.wait_for_arrivals(2);
     assert_eq!(*gate.order.lock().unwrap(), [0, 8]);
     gate.set(true);
-    ticket.wait().unwrap();
-    while !is_in_memory(&cache, 4 * BLOCK, 1) {
+    wait().unwrap();
+    // One that was to be fetched, too, while a thread is free for it.
+    let (cache, gate, _dir) = setup(2);
+    [0, 2, 4].into_iter().for_each(|block| cache.prefetch(0, block * BLOCK as u32, BLOCK));
+    gate.wait_for_arrivals(1);
+    let wait_for_fetched = as_an_executor(miss(&cache, 4 * BLOCK, 10, Pattern::Point));
+    gate.wait_for_arrivals(2);
+    assert_eq!(*gate.order.lock().unwrap(), [0, 4]);
+    gate.set(true);
+    wait_for_fetched().unwrap();
+    while !is_in_memory(&cache, 2 * BLOCK, 1) {
         thread::yield_now();
     }
 }
@@ -294,10 +410,10 @@ fn fetching_ahead_leaves_a_thread_for_those_who_wait() {
 #[test]
 fn those_who_wait_are_told_when_the_cache_closes() {
     let (cache, gate, _dir) = setup(1);
-    let started = miss(&cache, 0, 10, Pattern::Point);
+    let started = as_an_executor(miss(&cache, 0, 10, Pattern::Point));
     gate.wait_for_arrivals(1);
-    let queued = miss(&cache, 8 * BLOCK, 10, Pattern::Point);
-    let waiters = [started, queued].map(|ticket| thread::spawn(move || ticket.wait()));
+    let queued = as_an_executor(miss(&cache, 8 * BLOCK, 10, Pattern::Point));
+    let waiters = [started, queued].map(thread::spawn);
     // Closing waits for its thread, which is at the gate; those who wait needn't.
     let closing = thread::spawn(move || drop(cache));
     for waiter in waiters {

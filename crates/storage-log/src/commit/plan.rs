@@ -295,9 +295,10 @@ impl Plan {
                         (step.seen, step.seen_epoch) = (found.slot, found.epoch);
                     }
                     Access::Ready(_) => {}
-                    Access::WouldBlock(_)
+                    Access::WouldBlock(ticket)
                         if may_conflict && op.collection != CollectionId::CATALOG =>
                     {
+                        ticket.begin();
                         return Err(StorageError::WriteConflict);
                     }
                     Access::WouldBlock(ticket) => {
