@@ -448,3 +448,36 @@ impl TicketSource for Loader {
         self.read(number, started);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CacheConfig, SegmentCache};
+    use super::*;
+    use crate::Directory;
+    use crate::plain::PlainDirectory;
+
+    /// Blocks that have come meanwhile need no ticket, least of all one for what is to be read ahead for others.
+    #[test]
+    fn a_ticket_for_what_is_there_is_for_nothing() {
+        let path = std::env::temp_dir().join(format!("kauri-load-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let medium = PlainDirectory::open(&path).unwrap().create_log("log", "t").unwrap();
+        medium.grow(1 << 16).unwrap();
+        let config = CacheConfig {
+            segment_bytes: 1 << 16,
+            segments_max: 1,
+            io_threads: 1,
+            ..CacheConfig::default()
+        };
+        let cache = SegmentCache::new(medium, EpochDomain::new(), config).unwrap();
+        cache.adopt_segment(0, 1 << 16).unwrap();
+        let loader = &cache.loader;
+        loader.ticket(0, 0..1, Pattern::Point).wait().unwrap();
+        // The thread has not been told of it.
+        let ahead = lock(&loader.requests).add(0, 3..4, 0);
+        loader.ticket(0, 0..1, Pattern::Point).wait().unwrap();
+        assert!(lock(&loader.requests).is_to_do(ahead));
+        drop(cache);
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}

@@ -214,11 +214,10 @@ impl Writer<'_> {
 #[inline]
 pub(super) fn read(bytes: &[u8], head_len: usize) -> Cell<'_> {
     let (form, code) = (bytes[0] >> 3, usize::from(bytes[0] & 7));
-    let (suffix_len, payload_len) = match form {
-        FORM_ONE => (usize::from(bytes[1]), 1),
-        FORM_LONG => (u16_at(bytes, 1), u16_at(bytes, 3)),
-        FORM_OVERFLOW => (0, 0),
-        direct => (usize::from(direct), 0),
+    let payload_len = match form {
+        FORM_ONE => 1,
+        FORM_LONG => u16_at(bytes, 3),
+        _ => 0,
     };
     let at = 1 + extra_len(form);
     let record = number(&bytes[at..], code);
@@ -226,6 +225,7 @@ pub(super) fn read(bytes: &[u8], head_len: usize) -> Cell<'_> {
         let place = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
         return Cell::Overflow { place, record };
     }
+    let suffix_len = suffix_len(bytes, form);
     let rest_start = at + WIDTHS[code];
     let rest_end = rest_start + suffix_len.saturating_sub(head_len);
     Cell::Inline {
@@ -256,17 +256,22 @@ pub(super) fn len(bytes: &[u8], head_len: usize) -> usize {
     }
 }
 
+/// Bytes of the suffix of the inline cell of this form at the start of these bytes.
+#[inline]
+fn suffix_len(bytes: &[u8], form: u8) -> usize {
+    match form {
+        FORM_ONE => usize::from(bytes[1]),
+        FORM_LONG => u16_at(bytes, 1),
+        direct => usize::from(direct),
+    }
+}
+
 /// Where the payload of the cell at the start of these bytes begins, if it is inline.
 #[inline]
 pub(super) fn payload_start(bytes: &[u8], head_len: usize) -> Option<usize> {
     let (form, code) = (bytes[0] >> 3, usize::from(bytes[0] & 7));
-    let suffix_len = match form {
-        FORM_ONE => usize::from(bytes[1]),
-        FORM_LONG => u16_at(bytes, 1),
-        FORM_OVERFLOW => return None,
-        direct => usize::from(direct),
-    };
-    Some(1 + extra_len(form) + WIDTHS[code] + suffix_len.saturating_sub(head_len))
+    let rest_len = suffix_len(bytes, form).saturating_sub(head_len);
+    (form != FORM_OVERFLOW).then(|| 1 + extra_len(form) + WIDTHS[code] + rest_len)
 }
 
 /// The record of a cell whose head is this suffix's, if the form tells the suffix's length and it is this

@@ -559,13 +559,12 @@ impl Node {
 
     /// Lets an entry of an inner node point to another child.
     pub(super) fn set_child(&mut self, i: usize, child: u32, overflow: &mut Overflow) {
-        match self.cell(i) {
-            Cell::Overflow { place, .. } => overflow.set_payload(place, &child.to_le_bytes()),
-            Cell::Inline { .. } => {
-                let at = self.slot(i).1;
-                let at = at + cell::payload_start(&self.page[at..], INNER_HEAD).unwrap_or(0);
-                self.page[at..at + 4].copy_from_slice(&child.to_le_bytes());
-            }
+        if let Cell::Overflow { place, .. } = self.cell(i) {
+            return overflow.set_payload(place, &child.to_le_bytes());
+        }
+        let cell = self.slot(i).1;
+        if let Some(start) = cell::payload_start(&self.page[cell..], INNER_HEAD) {
+            self.page[cell + start..][..4].copy_from_slice(&child.to_le_bytes());
         }
     }
 
