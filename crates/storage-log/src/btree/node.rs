@@ -557,13 +557,13 @@ impl Node {
         child.map_or(0, |child| u32::from_le_bytes(*child))
     }
 
-    /// Lets an entry of an inner node point to another child.
-    pub(super) fn set_child(&mut self, i: usize, child: u32, overflow: &mut Overflow) {
-        if let Cell::Overflow { place, .. } = self.cell(i) {
-            return overflow.set_payload(place, &child.to_le_bytes());
-        }
-        let cell = self.slot(i).1;
-        if let Some(start) = cell::payload_start(&self.page[cell..], INNER_HEAD) {
+    /// Lets entry 0 of an inner node, whose key is not kept and thus never in the overflow store, point to another
+    /// child.
+    pub(super) fn set_first_child(&mut self, child: u32) {
+        let cell = self.slot(0).1;
+        let start = cell::payload_start(&self.page[cell..], INNER_HEAD);
+        debug_assert!(start.is_some(), "entry 0 has a key");
+        if let Some(start) = start {
             self.page[cell + start..][..4].copy_from_slice(&child.to_le_bytes());
         }
     }

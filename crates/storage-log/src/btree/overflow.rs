@@ -54,13 +54,6 @@ impl Overflow {
         self.get(place).map_or(&[], |long| &long.bytes[long.key_len..])
     }
 
-    /// Replaces the payload by one of the same length.
-    pub(super) fn set_payload(&mut self, place: u32, payload: &[u8]) {
-        if let Some(Some(long)) = self.entries.get_mut(place as usize) {
-            long.bytes[long.key_len..].copy_from_slice(payload);
-        }
-    }
-
     /// Entries.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {

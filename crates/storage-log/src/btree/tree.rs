@@ -484,7 +484,7 @@ impl Tree {
             return self.remove_entry(id, at);
         }
         let second = node.child(1, &self.overflow);
-        self.nodes[id as usize].set_child(0, second, &mut self.overflow);
+        self.nodes[id as usize].set_first_child(second);
         self.remove_entry(id, 1);
     }
 
