@@ -36,6 +36,10 @@ pub struct Acks {
 struct Waiters {
     written: Vec<(u64, Waker)>,
     durable: Vec<(u64, Waker)>,
+    /// How many of these there are before the flusher is woken.
+    gathering: usize,
+    /// How many of these there were when durability was last reached.
+    under_way: usize,
 }
 
 impl Acks {
@@ -106,7 +110,11 @@ impl Acks {
     /// Notes that everything up to `seq` is durable.
     pub fn set_durable(&self, seq: u64) {
         if self.durable.fetch_max(seq, Ordering::AcqRel) < seq {
-            let wakers = take_reached(&mut lock(&self.waiters).durable, seq);
+            let wakers = {
+                let mut waiters = lock(&self.waiters);
+                waiters.under_way = waiters.durable.len();
+                take_reached(&mut waiters.durable, seq)
+            };
             wakers.into_iter().for_each(Waker::wake);
             self.set_written(seq);
         }
@@ -172,6 +180,29 @@ impl Acks {
         }
     }
 
+    /// How many waited for durability when it was last reached.
+    pub fn under_way(&self) -> usize {
+        lock(&self.waiters).under_way
+    }
+
+    /// The flusher waits until so many wait for durability, or the time has passed. Answers whether
+    /// they do.
+    pub fn gather(&self, count: usize, timeout: Duration) -> bool {
+        {
+            let mut waiters = lock(&self.waiters);
+            if waiters.durable.len() >= count {
+                return true;
+            }
+            waiters.gathering = count;
+            // What it says, the flusher is about to do.
+            *lock(&self.kick) = false;
+        }
+        self.wait_for_kick(timeout);
+        let mut waiters = lock(&self.waiters);
+        waiters.gathering = 0;
+        waiters.durable.len() >= count
+    }
+
     /// The flusher waits until it is woken or the time has passed.
     pub fn wait_for_kick(&self, timeout: Duration) {
         let mut kick = lock(&self.kick);
@@ -226,10 +257,11 @@ impl TicketSource for Acks {
             Some(_) => {}
             None => list.push((seq, waker.clone())),
         }
-        drop(waiters);
-        if durable {
+        // Under the lock, so that who gathers isn't woken by what came before.
+        if durable && waiters.durable.len() >= waiters.gathering {
             self.kick();
         }
+        drop(waiters);
         Poll::Pending
     }
 

@@ -8,7 +8,7 @@
 
 use crate::acks::Acks;
 use crate::attach::Recovered;
-use crate::cleaner::{Cleaner, Kick};
+use crate::cleaner::Cleaner;
 use crate::collection::{Collection, Registry};
 use crate::commit::Scratch;
 use crate::flush::Flushing;
@@ -17,6 +17,7 @@ use crate::format::meta::Meta;
 use crate::format::segment::{CleanerPositions, Horizon};
 use crate::head::Head;
 use crate::images::Images;
+use crate::kick::Kick;
 use crate::lock;
 use crate::memory::Memory;
 use crate::options::Options;
@@ -82,6 +83,8 @@ pub struct Core {
     pub cleaner: Mutex<Cleaner>,
     /// Wakes the cleaner's thread.
     pub cleaner_kick: Kick,
+    /// Wakes the preparer's thread.
+    pub ahead_kick: Kick,
     /// Wakes writers that wait for free segments.
     pub freed_kick: Kick,
     /// Dropped stores whose records still count as live.

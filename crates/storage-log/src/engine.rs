@@ -50,7 +50,7 @@ impl PmLog {
         self.core.bury_damaged(collection, record)
     }
 
-    /// One round of what the flusher's thread does. For simulations and tests.
+    /// One round of what the flusher's and the preparer's threads do. For simulations and tests.
     pub fn flush_round(&self) -> Result<(), StorageError> {
         self.core.flush_round()
     }
@@ -142,12 +142,18 @@ impl StorageEngine for PmLog {
         crate::lock(&self.core.images).forget_changes();
         *crate::lock(&self.core.recovered) = Arc::default();
         let core = || self.core.clone();
-        let (flusher, flusher_waker, cleaner, cleaner_waker) = (core(), core(), core(), core());
+        let (flusher, flusher_waker, preparer, preparer_waker) = (core(), core(), core(), core());
+        let (cleaner, cleaner_waker) = (core(), core());
         vec![
             Maintenance {
                 name: "log-flusher",
                 run: Box::new(move |stop| flusher.run_flusher(stop)),
                 wake: Box::new(move || flusher_waker.acks.kick()),
+            },
+            Maintenance {
+                name: "log-preparer",
+                run: Box::new(move |stop| preparer.run_preparer(stop)),
+                wake: Box::new(move || preparer_waker.ahead_kick.kick()),
             },
             Maintenance {
                 name: "log-cleaner",

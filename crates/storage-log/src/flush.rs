@@ -1,7 +1,7 @@
 //! Giving bytes to the kernel, making them durable, and the flusher's thread.
 //!
 //! Where the log is memory (`SegmentCache::is_direct`) commits are durable when they are published, so
-//! nothing is stored or drained here; what is left is sealing, preparing and the throttle.
+//! nothing is stored or drained here; what is left is the throttle.
 //!
 //! Invariant: a position is published as written or durable only after the call that made it so
 //! returned, and only as far as was asked for before that call.
@@ -9,6 +9,7 @@
 use crate::core::Core;
 use crate::format::Stream;
 use crate::format::segment::Position;
+use crate::gather::Gather;
 use crate::head::OpenSegment;
 use crate::lock;
 use crate::throttle::Throttle;
@@ -29,6 +30,11 @@ pub struct Flushing {
 }
 
 impl Flushing {
+    /// Full segments that were stored and are to be sealed; `head` may hold more where nobody stores.
+    pub fn full(&mut self) -> &mut Vec<OpenSegment> {
+        &mut self.full
+    }
+
     /// Everything up to this commit and place is with the kernel.
     pub fn new(seq: u64, position: Position) -> Self {
         Flushing { seq, position, full: Vec::new(), throttle: Throttle::default() }
@@ -160,86 +166,51 @@ impl Core {
         Ok(())
     }
 
-    /// Writes the summaries of segments that are full.
-    pub fn seal_full(&self) -> Result<(), StorageError> {
-        // Who wants room and finds nothing to be sealed must not miss what is being sealed just now.
-        let sealing = lock(&self.sealing);
-        let full = {
-            let mut flushing = lock(&self.flushing);
-            if self.cache.is_direct() {
-                // Nobody stores them, so nobody has taken them from the head.
-                lock(&self.head).take_full(&mut flushing.full);
-            }
-            std::mem::take(&mut flushing.full)
-        };
-        full.into_iter().try_for_each(|segment| self.seal(segment))?;
-        drop(sealing);
-        Ok(())
-    }
-
-    /// Writes a full segment's summary and trailer.
-    pub fn seal(&self, segment: OpenSegment) -> Result<(), StorageError> {
-        let number = segment.segment;
-        let failed = |error: StorageError| self.fail("sealing a segment", error);
-        let trailer = segment.seal().map_err(failed)?;
-        self.segments.get(number).sealed(trailer.records_end, trailer.seq_max);
-        let bytes = trailer.summary_bytes + crate::format::TRAILER_BYTES;
-        self.counters.summary_bytes.add(u64::from(bytes));
-        self.cleaner_kick.kick();
-        Ok(())
-    }
-
     /// The flusher's work, until `stop`.
     pub fn run_flusher(&self, stop: &std::sync::atomic::AtomicBool) {
         let interval = Duration::from_millis(self.options.commit_interval_ms.max(1));
         let clock = &self.options.clock;
         let mut synced = clock.monotonic();
+        let mut gather = Gather::default();
         self.acks.set_flusher_runs(true);
         while !stop.load(Ordering::Acquire) {
             let pause = self.release_held();
             self.acks.wait_for_kick(pause.map_or(interval, |pause| interval.min(pause)));
-            let now = clock.monotonic();
-            let due = now.saturating_sub(synced) >= interval || self.acks.is_durability_wanted();
+            let wanted = self.acks.is_durability_wanted();
+            if wanted && let Some((count, patience)) = gather.wanted() {
+                gather.waited(self.acks.gather(count, patience));
+            }
+            let began = clock.monotonic();
+            if !wanted && began.saturating_sub(synced) < interval {
+                continue;
+            }
+            synced = began;
             if self.acks.failure().is_none() {
                 // Failures are kept by `fail`.
-                let _ = if due { self.flush_round() } else { self.keep_ahead() };
+                let _ = self.sync_visible();
             }
-            if due {
-                synced = now;
+            if wanted {
+                gather.synced(clock.monotonic().saturating_sub(began), self.acks.under_way());
             }
         }
         self.acks.set_flusher_runs(false);
-        let _ = self.flush_round();
+        let _ = self.sync_visible();
         // Nobody is left to publish what the throttle holds back.
         self.acks.set_written(self.acks.stored());
     }
 
-    /// What the flusher does every interval, and when somebody waits for durability.
+    /// What the flusher and the preparer do every interval, and when somebody waits for them.
     pub fn flush_round(&self) -> Result<(), StorageError> {
+        self.sync_visible()?;
+        self.keep_ahead()
+    }
+
+    /// Makes what is visible durable, and publishes what the throttle holds back no longer.
+    fn sync_visible(&self) -> Result<(), StorageError> {
         self.release_held();
         let visible = self.visible.load(Ordering::Acquire);
         if self.acks.durable() < visible {
             self.sync_to(visible, "flusher.drain")?;
-        }
-        self.keep_ahead()
-    }
-
-    /// Seals what is full and prepares what will be needed.
-    fn keep_ahead(&self) -> Result<(), StorageError> {
-        self.seal_full()?;
-        let (memory, wanted, prepared) = {
-            let mut head = lock(&self.head);
-            (head.take_memory_range(), head.wants_preparation(), head.prepared_ever())
-        };
-        if let Some((storer, from, to)) = memory {
-            storer.populate(from, to);
-        }
-        if wanted {
-            // No room is the writers' problem: they ask again when they need the segment.
-            match self.prepare(crate::segments::Purpose::Write, prepared) {
-                Ok(()) | Err(StorageError::OutOfDiskSpace) => {}
-                Err(error) => return Err(error),
-            }
         }
         Ok(())
     }

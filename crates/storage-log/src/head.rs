@@ -239,7 +239,7 @@ pub struct Head {
     prepared: VecDeque<OpenSegment>,
     /// How many there have been.
     prepared_ever: u64,
-    /// Whether the flusher was told that another one will be wanted.
+    /// Whether the preparer was told that another one will be wanted.
     asked: bool,
     /// Left behind, to be stored and sealed.
     full: Vec<OpenSegment>,
@@ -309,7 +309,7 @@ impl Head {
         self.prepared_ever
     }
 
-    /// Whether another segment, or memory for this one, should be prepared by now and the flusher has
+    /// Whether another segment, or memory for this one, should be prepared by now and the preparer has
     /// not been told.
     #[inline]
     pub fn asks_for_preparation(&mut self) -> bool {
@@ -319,7 +319,7 @@ impl Head {
         asks
     }
 
-    /// What the flusher is to have memory provided for.
+    /// What the preparer is to have memory provided for.
     pub fn take_memory_range(&mut self) -> Option<(SegmentStorer, u32, u32)> {
         self.asked = false;
         let open = self.open.as_mut()?;

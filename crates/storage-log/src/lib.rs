@@ -10,8 +10,9 @@
 //! | `segments` | which segments are free, how much of each is live |
 //! | `head` | segments being filled |
 //! | `commit` | from a write unit to records in the log |
-//! | `acks`, `flush`, `throttle` | written, durable, and who waits for it |
-//! | `prepare` | opening segments |
+//! | `acks`, `flush`, `gather`, `throttle` | written, durable, and who waits for it |
+//! | `ahead`, `prepare` | sealing and opening segments, memory ahead |
+//! | `kick` | waking threads that wait for work |
 //! | `pending` | a replicated log's units until they are committed |
 //! | `cleaner` | emptying segments |
 //! | `reader`, `recovery` | from the medium back into memory |
@@ -30,6 +31,7 @@ pub mod btree;
 pub mod format;
 
 mod acks;
+mod ahead;
 mod attach;
 
 mod address;
@@ -40,10 +42,12 @@ mod commit;
 mod core;
 mod engine;
 mod flush;
+mod gather;
 mod head;
 mod images;
 mod index;
 mod keys;
+mod kick;
 mod memory;
 mod options;
 mod pending;

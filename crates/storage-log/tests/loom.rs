@@ -57,6 +57,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 use sync::atomic::{AtomicU64, Ordering};
 
 fn lock<T>(mutex: &sync::Mutex<T>) -> sync::MutexGuard<'_, T> {
@@ -167,6 +168,25 @@ fn who_waits_for_a_drain_learns_how_it_ended() {
         model.acks.set_stored(1);
         model.acks.set_durable(1);
         assert!(model.acks.fail("a failure"));
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+    });
+}
+
+/// Who gathers is woken by the last of those it waits for and by nobody before; the model checker knows
+/// no time, so a wake that is missed fails the test.
+#[test]
+fn who_gathers_waits_for_all() {
+    explore(2, || {
+        let model = Model::new();
+        let waiters = [1, 2].map(|seq| {
+            let other = model.clone();
+            thread::spawn(move || assert!(other.wait(seq, Durability::Durable)))
+        });
+        model.acks.wait_for_kick(Duration::MAX);
+        assert!(model.acks.gather(2, Duration::MAX), "woken before both were there");
+        model.truth.store(2, Ordering::Relaxed);
+        model.acks.set_durable(2);
+        assert_eq!(model.acks.under_way(), 2);
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
     });
 }

@@ -7,8 +7,8 @@ use super::workload::{Choice, Collection, Documents, Reader};
 use super::{Kind, Settings};
 use crate::compare::median;
 use crate::histogram::Histogram;
-use kauri_base::{Error, ErrorCode, Result, Ticket};
-use kauri_storage::Durability;
+use kauri_base::{CollectionId, Error, ErrorCode, RecordId, Result, Ticket};
+use kauri_storage::{Durability, OpKind, WriteUnit};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,6 +25,15 @@ const PACE: u64 = 5_000;
 /// Slices are longer there, so that there is something to clean.
 const CLEANER_SLICES: u32 = 4;
 
+/// A collection that comes and goes before.
+const OTHER: CollectionId = CollectionId(11);
+/// So many times the documents are written to it: more than will be measured.
+const USED_TIMES: u64 = 4;
+/// Segments that are open or kept ready.
+const KEPT_SEGMENTS: u64 = 4;
+/// The cleaner gives segments back within this time.
+const GIVEN_BACK_MAX: Duration = Duration::from_secs(60);
+
 /// An engine with an empty collection.
 struct Side {
     kind: Kind,
@@ -40,6 +49,37 @@ impl Side {
         let subject = Subject::open(kind, scratch.path(), opening)?;
         let collection = Collection::create(&subject)?;
         Ok(Side { kind, collection, next_id: AtomicI64::new(0), subject, _scratch: scratch })
+    }
+
+    /// Fills a part of the log and gives it back, so that what follows uses segments again.
+    fn use_log(&self, settings: &Settings) -> Result<()> {
+        const GROUP: u64 = 16;
+        let commit = |unit: &mut WriteUnit<'_>| self.collection.commit(unit).map(drop);
+        let mut docs = Documents::new(settings.document_bytes, settings.seed);
+        let mut unit = WriteUnit::new();
+        unit.push(OTHER, RecordId(0), OpKind::CreateStore);
+        commit(&mut unit)?;
+        for group in 0..USED_TIMES * settings.documents / GROUP {
+            unit.clear();
+            for id in 0..GROUP {
+                unit.insert(OTHER, docs.make((group * GROUP + id) as i64).to_vec());
+            }
+            commit(&mut unit)?;
+        }
+        unit.clear();
+        unit.push(OTHER, RecordId(0), OpKind::DropStore);
+        commit(&mut unit)?;
+        self.subject.engine.sync()?;
+        let began = Instant::now();
+        let total = |name| self.subject.total(name);
+        while total("segmentsFree") + KEPT_SEGMENTS < total("segments") {
+            if began.elapsed() > GIVEN_BACK_MAX {
+                let message = "a dropped collection's segments are not given back";
+                return Err(Error::new(ErrorCode::ExceededTimeLimit, message));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     fn next_id(&self) -> i64 {
@@ -175,6 +215,10 @@ pub fn commit(settings: &Settings) -> Result<Vec<Line>> {
     let mut many = Line::new("durable commits, 64 writers", "1/s", Goal::None);
     let mut threads = Line::new("durable commits, 64 writers on threads", "1/s", Goal::None);
     let mut ratio = Line::new("durable commits, 64 writers / 1 writer", "x", Goal::AtLeast(20.0));
+    let mut one_reused = Line::new("the same in a log used before, 1 writer", "1/s", Goal::None);
+    let mut many_reused = Line::new("the same there, 64 writers", "1/s", Goal::None);
+    let mut ratio_reused =
+        Line::new("the same there, 64 writers / 1 writer", "x", Goal::AtLeast(20.0));
     let open = |kind: &Kind, directory: &Path, persistent_memory: bool| {
         let cache_bytes = settings.cache_bytes();
         let opening = Opening { cache_bytes, persistent_memory, ..Opening::default() };
@@ -182,16 +226,20 @@ pub fn commit(settings: &Settings) -> Result<Vec<Line>> {
     };
     let mut sides = Vec::new();
     for kind in &settings.kinds {
+        let reused = (*kind == Kind::PmLog).then(|| open(kind, &settings.directory, false));
+        let reused = reused.transpose()?;
+        reused.iter().try_for_each(|side| side.use_log(settings))?;
         sides.push((
             open(kind, &settings.memory_directory, true)?,
             open(kind, &settings.directory, false)?,
+            reused,
         ));
     }
-    let mut figures = vec![[const { Vec::new() }; 4]; sides.len()];
+    let mut figures = vec![[const { Vec::new() }; 6]; sides.len()];
     for _ in 0..settings.rounds {
-        for ((memory, disk), figures) in sides.iter().zip(&mut figures) {
+        for ((memory, disk, reused), figures) in sides.iter().zip(&mut figures) {
             let histogram = memory.written(settings)?;
-            let [written, one, many, threads] = figures;
+            let [written, one, many, threads, one_reused, many_reused] = figures;
             written.push(histogram.percentile_ns(0.5) as f64 / 1000.0);
             one.push(disk.durable(settings, 1)?);
             let on_threads = disk.durable(settings, MANY)?;
@@ -200,16 +248,27 @@ pub fn commit(settings: &Settings) -> Result<Vec<Line>> {
                 true => on_threads,
                 false => disk.durable_tasks(settings, MANY)?,
             });
+            if let Some(reused) = reused {
+                one_reused.push(reused.durable(settings, 1)?);
+                many_reused.push(reused.durable_tasks(settings, MANY)?);
+            }
         }
     }
-    for ((memory, disk), figures) in sides.into_iter().zip(figures) {
-        let [first, second, third, fourth] = figures;
+    for ((memory, disk, reused), figures) in sides.into_iter().zip(figures) {
+        let [first, second, third, fourth, fifth, sixth] = figures;
         let (single, multiple) = (median(second), median(third));
         written.set(memory.kind, median(first));
         one.set(memory.kind, single);
         many.set(memory.kind, multiple);
         threads.set(memory.kind, median(fourth));
         ratio.set(memory.kind, multiple / single.max(f64::MIN_POSITIVE));
+        if let Some(side) = reused {
+            let (single, multiple) = (median(fifth), median(sixth));
+            one_reused.set(side.kind, single);
+            many_reused.set(side.kind, multiple);
+            ratio_reused.set(side.kind, multiple / single.max(f64::MIN_POSITIVE));
+            side.close()?;
+        }
         memory.close()?;
         disk.close()?;
     }
@@ -219,7 +278,11 @@ pub fn commit(settings: &Settings) -> Result<Vec<Line>> {
     many.remark("pmlog: tasks of two workers, as in the server; WiredTiger: a thread each");
     let sync = sync_time(&settings.directory)?;
     one.remark(&format!("a sync of one byte there takes {:.3} ms", sync.as_secs_f64() * 1e3));
-    Ok(vec![written, one, many, threads, ratio])
+    one_reused.remark(
+        "a file's first writes take the file system twice as many of its own as later ones: a log that has \
+         reached its size uses its segments again",
+    );
+    Ok(vec![written, one, many, threads, ratio, one_reused, many_reused, ratio_reused])
 }
 
 /// How long a sync of a small write takes in a directory.

@@ -170,14 +170,16 @@ impl Subject {
         }
     }
 
-    /// A number of the engine's section of `serverStatus`; 0 if there is none of that name.
+    /// A number of a section of the engine's part of `serverStatus`; 0 if there is none of that name.
     pub fn figure(&self, section: &str, name: &str) -> u64 {
         let status = DocBuf::build(|out| self.engine.write_status(out));
         let section = status.as_doc().value(section);
-        match section.as_document().map(|section| section.value(name)) {
-            Some(Value::Int64(number)) => number.max(0) as u64,
-            _ => 0,
-        }
+        section.as_document().map_or(0, |section| number(&section.value(name)))
+    }
+
+    /// A number of the engine's part of `serverStatus` itself.
+    pub fn total(&self, name: &str) -> u64 {
+        number(&DocBuf::build(|out| self.engine.write_status(out)).as_doc().value(name))
     }
 
     /// Bytes that the engine says it has given to the medium.
@@ -240,4 +242,11 @@ pub fn device_written_bytes(directory: &Path) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
     let sectors: u64 = stat.split_whitespace().nth(6)?.parse().ok()?;
     Some(sectors * 512)
+}
+
+fn number(value: &Value<'_>) -> u64 {
+    match value {
+        Value::Int64(number) => (*number).max(0) as u64,
+        _ => 0,
+    }
 }

@@ -26,7 +26,7 @@ use crate::head::room_max;
 use crate::lock;
 use crate::segments::{Purpose, State};
 use kauri_base::sync::atomic::Ordering;
-use kauri_base::sync::{self, Arc, Condvar, Mutex, Weak};
+use kauri_base::sync::{Arc, Weak};
 use kauri_medium::Guard;
 use kauri_storage::StorageError;
 use std::time::Duration;
@@ -98,29 +98,6 @@ impl Work {
         let judged = if dense { JUDGED_DENSE_VICTIMS } else { JUDGED_VICTIMS };
         let gained = emptied.saturating_sub(self.moved + self.gaps);
         self.emptied >= judged && gained < emptied / judged
-    }
-}
-
-/// Wakes somebody who waits for work, or for its end.
-#[derive(Default)]
-pub struct Kick {
-    wanted: Mutex<bool>,
-    condition: Condvar,
-}
-
-impl Kick {
-    /// There is something new.
-    pub fn kick(&self) {
-        *lock(&self.wanted) = true;
-        self.condition.notify_all();
-    }
-
-    fn wait(&self, timeout: Duration) {
-        let mut wanted = lock(&self.wanted);
-        if !*wanted {
-            wanted = sync::wait_timeout(&self.condition, &self.wanted, wanted, timeout);
-        }
-        *wanted = false;
     }
 }
 

@@ -254,7 +254,7 @@ impl Core {
             self.acks.reach(seq);
         }
         if head.asks_for_preparation() {
-            self.acks.kick();
+            self.ahead_kick.kick();
         }
         Ok(seq)
     }

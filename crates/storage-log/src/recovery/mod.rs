@@ -19,7 +19,7 @@ mod scan;
 
 use crate::acks::Acks;
 use crate::attach::Recovered;
-use crate::cleaner::{Cleaner, Kick};
+use crate::cleaner::Cleaner;
 use crate::collection::Registry;
 use crate::core::Core;
 use crate::flush::Flushing;
@@ -28,6 +28,7 @@ use crate::format::segment::HEADER_END;
 use crate::format::{META_FILE, SEGMENT_HEADER_BYTES, Stream};
 use crate::head::Head;
 use crate::images::{self, FoundImages, ImageSegment, Images};
+use crate::kick::Kick;
 use crate::lock;
 use crate::options::Options;
 use crate::reader::Contents;
@@ -185,6 +186,7 @@ fn assemble(
         cleaner_written: Mutex::new(horizon.cleaner()),
         cleaner: Mutex::new(Cleaner::default()),
         cleaner_kick: Kick::default(),
+        ahead_kick: Kick::default(),
         freed_kick: Kick::default(),
         reap: Mutex::default(),
         epoch_next: AtomicU64::new(epoch_next),
