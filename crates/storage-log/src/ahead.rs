@@ -53,7 +53,7 @@ impl Core {
         }
     }
 
-    /// Seals what is full and prepares what will be needed.
+    /// Seals what is full, and prepares what will be needed.
     pub fn keep_ahead(&self) -> Result<(), StorageError> {
         self.seal_full()?;
         let (memory, wanted, prepared) = {
@@ -71,5 +71,80 @@ impl Core {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use crate::recovery;
+    use kauri_base::sync::Arc;
+    use kauri_base::{CollectionId, RecordId};
+    use kauri_medium::emulator::{Emulator, EmulatorConfig};
+    use kauri_storage::{OpKind, WriteUnit};
+    use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
+
+    const STORE: CollectionId = CollectionId(10);
+
+    /// Waits for what another thread is about to do.
+    fn until(what: &str, is_so: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(20), "{what}: never");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Ends the preparer, even if the test fails.
+    struct Stop<'c>(&'c Core, &'c AtomicBool);
+
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.1.store(true, Ordering::Release);
+            self.0.ahead_kick.kick();
+        }
+    }
+
+    /// The interval is an hour, so that only commits wake the preparer; no flusher runs.
+    #[test]
+    fn commits_have_the_preparer_seal_and_open_segments() {
+        let options = Options {
+            segment_bytes: 64 << 10,
+            cache_bytes: 1 << 20,
+            read_threads: 0,
+            commit_interval_ms: 3_600_000,
+            ..Options::default()
+        };
+        let emulator = Emulator::new(EmulatorConfig::default());
+        let core = recovery::open(Arc::new(emulator), options).expect("opening");
+        let commit = |change: &dyn Fn(&mut WriteUnit<'static>)| {
+            let mut unit = WriteUnit::new();
+            change(&mut unit);
+            core.commit(&mut unit).expect("a commit");
+            core.flush();
+        };
+        commit(&|unit| {
+            unit.push(STORE, RecordId(0), OpKind::CreateStore);
+        });
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let _stop = Stop(&core, &stop);
+            scope.spawn(|| core.run_preparer(&stop));
+            for _ in 0..4 {
+                let opened = lock(&core.head).prepared_ever();
+                // Half a segment at most, so that no writer opens one for want of room.
+                while lock(&core.head).prepared_ever() == opened
+                    && !lock(&core.head).wants_preparation()
+                {
+                    commit(&|unit| {
+                        unit.insert(STORE, vec![7; 900]);
+                    });
+                }
+                until("opened", || lock(&core.head).prepared_ever() > opened);
+            }
+            until("sealed", || core.counters.summary_bytes.get() > 0);
+        });
     }
 }

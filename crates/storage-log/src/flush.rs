@@ -223,3 +223,22 @@ fn bytes_between(from: Position, to: Position, segment_bytes: u32) -> u64 {
     }
     u64::from(segment_bytes.saturating_sub(from.offset)) + u64::from(to.offset)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::acks::Acks;
+    use kauri_base::sync::Weak;
+    use kauri_storage::Durability;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn who_waits_after_a_gathering_in_vain_wakes_the_flusher() {
+        let acks = Acks::new(Weak::new(), 0);
+        assert!(!acks.gather(2, Duration::ZERO));
+        let tickets = acks.tickets(1);
+        tickets.ticket(Durability::Durable).expect("a ticket").begin();
+        let began = Instant::now();
+        acks.wait_for_kick(Duration::from_secs(60));
+        assert!(began.elapsed() < Duration::from_secs(30), "not woken");
+    }
+}

@@ -178,15 +178,15 @@ fn who_waits_for_a_drain_learns_how_it_ended() {
 fn who_gathers_waits_for_all() {
     explore(2, || {
         let model = Model::new();
-        let waiters = [1, 2].map(|seq| {
+        let waiters = [1, 2, 3].map(|seq| {
             let other = model.clone();
             thread::spawn(move || assert!(other.wait(seq, Durability::Durable)))
         });
         model.acks.wait_for_kick(Duration::MAX);
-        assert!(model.acks.gather(2, Duration::MAX), "woken before both were there");
-        model.truth.store(2, Ordering::Relaxed);
-        model.acks.set_durable(2);
-        assert_eq!(model.acks.under_way(), 2);
+        assert!(model.acks.gather(3, Duration::MAX), "woken before all were there");
+        model.truth.store(3, Ordering::Relaxed);
+        model.acks.set_durable(3);
+        assert_eq!(model.acks.under_way(), 3);
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
     });
 }

@@ -215,10 +215,6 @@ pub fn commit(settings: &Settings) -> Result<Vec<Line>> {
     let mut many = Line::new("durable commits, 64 writers", "1/s", Goal::None);
     let mut threads = Line::new("durable commits, 64 writers on threads", "1/s", Goal::None);
     let mut ratio = Line::new("durable commits, 64 writers / 1 writer", "x", Goal::AtLeast(20.0));
-    let mut one_reused = Line::new("the same in a log used before, 1 writer", "1/s", Goal::None);
-    let mut many_reused = Line::new("the same there, 64 writers", "1/s", Goal::None);
-    let mut ratio_reused =
-        Line::new("the same there, 64 writers / 1 writer", "x", Goal::AtLeast(20.0));
     let open = |kind: &Kind, directory: &Path, persistent_memory: bool| {
         let cache_bytes = settings.cache_bytes();
         let opening = Opening { cache_bytes, persistent_memory, ..Opening::default() };
@@ -226,20 +222,16 @@ pub fn commit(settings: &Settings) -> Result<Vec<Line>> {
     };
     let mut sides = Vec::new();
     for kind in &settings.kinds {
-        let reused = (*kind == Kind::PmLog).then(|| open(kind, &settings.directory, false));
-        let reused = reused.transpose()?;
-        reused.iter().try_for_each(|side| side.use_log(settings))?;
         sides.push((
             open(kind, &settings.memory_directory, true)?,
             open(kind, &settings.directory, false)?,
-            reused,
         ));
     }
-    let mut figures = vec![[const { Vec::new() }; 6]; sides.len()];
+    let mut figures = vec![[const { Vec::new() }; 4]; sides.len()];
     for _ in 0..settings.rounds {
-        for ((memory, disk, reused), figures) in sides.iter().zip(&mut figures) {
+        for ((memory, disk), figures) in sides.iter().zip(&mut figures) {
             let histogram = memory.written(settings)?;
-            let [written, one, many, threads, one_reused, many_reused] = figures;
+            let [written, one, many, threads] = figures;
             written.push(histogram.percentile_ns(0.5) as f64 / 1000.0);
             one.push(disk.durable(settings, 1)?);
             let on_threads = disk.durable(settings, MANY)?;
@@ -248,27 +240,16 @@ pub fn commit(settings: &Settings) -> Result<Vec<Line>> {
                 true => on_threads,
                 false => disk.durable_tasks(settings, MANY)?,
             });
-            if let Some(reused) = reused {
-                one_reused.push(reused.durable(settings, 1)?);
-                many_reused.push(reused.durable_tasks(settings, MANY)?);
-            }
         }
     }
-    for ((memory, disk, reused), figures) in sides.into_iter().zip(figures) {
-        let [first, second, third, fourth, fifth, sixth] = figures;
+    for ((memory, disk), figures) in sides.into_iter().zip(figures) {
+        let [first, second, third, fourth] = figures;
         let (single, multiple) = (median(second), median(third));
         written.set(memory.kind, median(first));
         one.set(memory.kind, single);
         many.set(memory.kind, multiple);
         threads.set(memory.kind, median(fourth));
         ratio.set(memory.kind, multiple / single.max(f64::MIN_POSITIVE));
-        if let Some(side) = reused {
-            let (single, multiple) = (median(fifth), median(sixth));
-            one_reused.set(side.kind, single);
-            many_reused.set(side.kind, multiple);
-            ratio_reused.set(side.kind, multiple / single.max(f64::MIN_POSITIVE));
-            side.close()?;
-        }
         memory.close()?;
         disk.close()?;
     }
@@ -278,11 +259,32 @@ pub fn commit(settings: &Settings) -> Result<Vec<Line>> {
     many.remark("pmlog: tasks of two workers, as in the server; WiredTiger: a thread each");
     let sync = sync_time(&settings.directory)?;
     one.remark(&format!("a sync of one byte there takes {:.3} ms", sync.as_secs_f64() * 1e3));
-    one_reused.remark(
-        "a file's first writes take the file system twice as many of its own as later ones: a log that has \
-         reached its size uses its segments again",
-    );
-    Ok(vec![written, one, many, threads, ratio, one_reused, many_reused, ratio_reused])
+    Ok(vec![written, one, many, threads, ratio])
+}
+
+/// Synced commits in a log whose segments have been written before, as they are once a log has reached its
+/// size.
+pub fn commit_reused(settings: &Settings) -> Result<Vec<Line>> {
+    let mut one = Line::new("durable commits, log used before, 1 writer", "1/s", Goal::None);
+    let mut many = Line::new("durable commits, log used before, 64 writers", "1/s", Goal::None);
+    let mut ratio = Line::new("the same there, 64 writers / 1 writer", "x", Goal::AtLeast(20.0));
+    one.remark("a file's first writes cost the file system more than later ones");
+    if settings.kinds.contains(&Kind::PmLog) {
+        let opening = Opening { cache_bytes: settings.cache_bytes(), ..Opening::default() };
+        let side = Side::open(Kind::PmLog, &settings.directory, &opening)?;
+        side.use_log(settings)?;
+        let (mut ones, mut manies) = (Vec::new(), Vec::new());
+        for _ in 0..settings.rounds {
+            ones.push(side.durable(settings, 1)?);
+            manies.push(side.durable_tasks(settings, MANY)?);
+        }
+        let (single, multiple) = (median(ones), median(manies));
+        one.set(side.kind, single);
+        many.set(side.kind, multiple);
+        ratio.set(side.kind, multiple / single.max(f64::MIN_POSITIVE));
+        side.close()?;
+    }
+    Ok(vec![one, many, ratio])
 }
 
 /// How long a sync of a small write takes in a directory.

@@ -222,7 +222,11 @@ pub fn run(settings: &Settings, say: &mut dyn FnMut(&str)) -> Result<Vec<Line>> 
             Part::Recovery => recovery::measure(settings)?,
             Part::Get => reads::get(settings)?,
             Part::Scan => reads::scan(settings)?,
-            Part::Commit => latency::commit(settings)?,
+            Part::Commit => {
+                let mut lines = latency::commit(settings)?;
+                lines.append(&mut latency::commit_reused(settings)?);
+                lines
+            }
             Part::Cleaner => latency::cleaner(settings)?,
             Part::Verify => recovery::verify(settings)?,
         });
