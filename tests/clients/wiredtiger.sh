@@ -22,7 +22,7 @@ table=$(env -u KAURI_FLAGS "$KAURI" bench engine --quick --json "$built/bench.js
   die "kauri bench engine failed"
 echo "$table"
 grep -q '^check: ' <<<"$table" || die "the table has no check of WiredTiger"
-exactly 33 "$("$python" - "$built/bench.json" <<'PYTHON'
+exactly 36 "$("$python" - "$built/bench.json" <<'PYTHON'
 import json, sys
 lines = json.load(open(sys.argv[1]))
 both = [line for line in lines if line["pmlog"] is not None]
