@@ -423,9 +423,9 @@ impl TicketSource for Loader {
             if !request.wakers.iter().any(|known| known.will_wake(waker)) {
                 request.wakers.push(waker.clone());
             }
-            // Also one that was to be read ahead, which no thread may have been free for.
-            if !request.started {
-                requests.put_off = false;
+            // Also one that was to be read ahead, which no thread may have been free for. Where a thread was
+            // quicker and reads this one, another is put off: who waits here doesn't read that.
+            if std::mem::take(&mut requests.put_off) || !request.started {
                 self.work.notify_one();
             }
             return Poll::Pending;
