@@ -1,6 +1,6 @@
 //! One ordered index, in memory.
 
-use crate::btree::BTree;
+use crate::btree::{BTree, Likely};
 use crate::collection::Collection;
 use crate::unit::{Held, LogUnit};
 use kauri_base::sync::Arc;
@@ -95,7 +95,7 @@ impl SortedDataInterface for Index {
         if self.is_dropped() {
             return Ok(Access::Ready(None));
         }
-        let likely = |records| self.store.slots.prefetch(unit.guard(), records);
+        let likely = |likely: Likely| unit.fetch_ahead(&self.store, likely);
         Ok(Access::Ready(self.keys.first(key, likely)))
     }
 

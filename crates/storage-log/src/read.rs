@@ -76,6 +76,15 @@ fn header_at(
     }
 }
 
+/// Has the processor fetch what a word leads to: a hint.
+#[inline]
+pub fn fetch_lines(core: &Core, slot: Slot) {
+    if slot.is_live() {
+        let address = slot.address();
+        core.cache.prefetch_lines(address.segment, address.offset, slot.size() as usize);
+    }
+}
+
 /// The current version's header and document.
 #[inline]
 pub fn document<'g>(
@@ -96,10 +105,7 @@ pub fn document_at<'g>(
     record: RecordId,
     slot: Slot,
 ) -> Result<Access<Lookup<(RecordHeader, &'g [u8])>>, StorageError> {
-    if slot.is_live() {
-        let address = slot.address();
-        core.cache.prefetch_lines(address.segment, address.offset, slot.size() as usize);
-    }
+    fetch_lines(core, slot);
     let found = match header_at(core, guard, store, record, slot)? {
         Access::Ready(Lookup::Found(found)) => found,
         Access::Ready(Lookup::Nothing) => return Ok(Access::Ready(Lookup::Nothing)),

@@ -1,8 +1,10 @@
 //! The recovery unit: a guard that keeps memory in place, and the sequence number that was visible
 //! when it was entered, or that of the snapshot that it holds.
 
+use crate::btree::Likely;
 use crate::collection::Collection;
 use crate::core::Core;
+use crate::read;
 use crate::snapshots::Hold;
 use kauri_base::CommitSeq;
 use kauri_base::sync::Arc;
@@ -58,6 +60,15 @@ impl LogUnit {
             Some(unit) if unit.guard.is_entered() => Ok(unit),
             Some(_) => Err(StorageError::Io("the recovery unit has not entered".to_owned())),
             None => Err(StorageError::Io("the recovery unit of another engine".to_owned())),
+        }
+    }
+
+    /// Has the processor fetch what a record that is about to be asked for likely needs: without effect but for time.
+    #[inline]
+    pub fn fetch_ahead(&self, store: &Collection, likely: Likely) {
+        store.slots.prefetch(&self.guard, likely.among);
+        if let Some(record) = likely.one {
+            read::fetch_lines(&self.core, store.slots.load(&self.guard, record));
         }
     }
 

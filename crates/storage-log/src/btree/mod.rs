@@ -43,6 +43,15 @@ pub struct BTree {
     tree: RwLock<Tree>,
 }
 
+/// What can be said of an entry's record before the entry has come from memory, where records ascend with keys.
+#[derive(Default)]
+pub struct Likely {
+    /// Probably it is one of these, if there are any: a few.
+    pub among: Range<u64>,
+    /// Of those probably this one, where keys are numbers without gaps, or as good as that.
+    pub one: Option<u64>,
+}
+
 /// Makes a tree of entries that come one by one, in order for it to be fast.
 pub struct BTreeBuilder {
     bulk: bulk::Bulk,
@@ -124,11 +133,10 @@ impl BTree {
         self.read().type_bits(key, record.0)
     }
 
-    /// The first record with exactly this key. Where records ascend with keys, `likely` hears before, while
-    /// the tree waits for memory, of a few of which it probably is one; so whoever wants the record can have
-    /// its memory fetched meanwhile.
+    /// The first record with exactly this key. `likely` hears before, while the tree waits for memory, what can be
+    /// said of it; so whoever wants the record can have its memory fetched meanwhile.
     #[inline]
-    pub fn first(&self, key: &[u8], likely: impl FnOnce(Range<u64>)) -> Option<RecordId> {
+    pub fn first(&self, key: &[u8], likely: impl FnOnce(Likely)) -> Option<RecordId> {
         self.read().find_record(key, |_| true, likely).map(RecordId)
     }
 

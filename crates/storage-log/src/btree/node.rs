@@ -15,11 +15,12 @@
 //! of an inner node, whose key is not kept: its child takes everything below entry 1. Cells, the
 //! garbage between them, slots and prefix together are at most the page.
 
+use super::Likely;
 use super::cell::{self, Cell, INNER_HEAD, LEAF_HEAD};
 use super::items::Items;
 use super::overflow::Overflow;
 use std::cmp::Ordering;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU8, NonZeroU64};
 use std::ops::Range;
 
 /// Bytes of a full-grown page.
@@ -65,6 +66,9 @@ pub(super) struct Node {
     /// The record of entry 0, if from there to the last one records ascended by about one for each key
     /// when the hints were taken.
     first_record: Option<NonZeroU64>,
+    /// If records ascended by exactly one for each key, and heads by the same power of two: its exponent, and one.
+    /// So ascend numbers, and an ObjectId's counter.
+    step: Option<NonZeroU8>,
     /// What the prefix begins with, so that the page need not be touched for it.
     prefix_start: u128,
     page: Box<[u8]>,
@@ -174,6 +178,7 @@ impl Node {
             removed: 0,
             distance: 0,
             first_record: None,
+            step: None,
             prefix_start: 0,
             page: vec![0; PAGE_MIN].into_boxed_slice(),
         }
@@ -406,7 +411,8 @@ impl Node {
 
     fn set_hints(&mut self) {
         let count = self.count();
-        (self.inserted, self.removed, self.distance, self.first_record) = (0, 0, 0, None);
+        (self.inserted, self.removed, self.distance) = (0, 0, 0);
+        (self.first_record, self.step) = (None, None);
         if count < HINTED || !self.leaf {
             return;
         }
@@ -421,17 +427,32 @@ impl Node {
             Cell::Inline { record, .. } | Cell::Overflow { record, .. } => record,
         };
         let first = record(0);
-        let ascend = record(last).wrapping_sub(first).abs_diff(last as u64) <= ASCENT_OFF;
-        self.first_record = NonZeroU64::new(first).filter(|_| ascend);
+        let off = record(last).wrapping_sub(first).abs_diff(last as u64);
+        self.first_record = NonZeroU64::new(first).filter(|_| off <= ASCENT_OFF);
+        self.step = self.step_of_heads().filter(|_| off == 0);
     }
 
-    /// The records that some of a leaf's entries likely have; none if that can't be said.
+    /// What heads ascend by from one entry to the next, if that seems to be the same everywhere and is a power of
+    /// two: its exponent, and one.
+    fn step_of_heads(&self) -> Option<NonZeroU8> {
+        let (from, to) = (self.hints[0], self.hints[HINTS - 1]);
+        let (heads, entries) = (to.abs_diff(from), (HINTS - 1) as u32 * u32::from(self.distance));
+        let step = heads / entries;
+        let even = step.is_power_of_two() && step * entries == heads;
+        NonZeroU8::new(step.trailing_zeros() as u8 + 1).filter(|_| even)
+    }
+
+    /// Which records an entry with this head likely has that is one of these.
     #[inline]
-    fn likely_records(&self, low: usize, high: usize) -> Range<u64> {
-        self.first_record.map_or(0..0, |first| {
-            let first = first.get();
-            first.saturating_add(low as u64)..first.saturating_add(high as u64)
-        })
+    fn likely_records(&self, head: u64, low: usize, high: usize) -> Likely {
+        let Some(first) = self.first_record.map(NonZeroU64::get) else { return Likely::default() };
+        let among = first.saturating_add(low as u64)..first.saturating_add(high as u64);
+        let one = self.step.and_then(|step| {
+            let above = i64::from(hint_of(head)) - i64::from(self.hints[0]);
+            let at = i64::from(self.distance) + (above >> (step.get() - 1));
+            first.checked_add_signed(at).filter(|one| among.contains(one))
+        });
+        Likely { among, one }
     }
 
     /// How the entry of this cell compares to one whose suffix has the same head.
@@ -525,14 +546,14 @@ impl Node {
         &self,
         probe: &Probe<'_>,
         overflow: &Overflow,
-        likely: impl FnOnce(Range<u64>),
+        likely: impl FnOnce(Likely),
     ) -> ByHead {
         let Some(suffix) = self.suffix(probe) else { return ByHead::Unknown };
         let slots = &self.page[self.slots_start()..];
         let head = cell::head_of(suffix, LEAF_HEAD);
         let (low, high) = self.narrow(head);
         self.fetch_ahead(low, high);
-        likely(self.likely_records(low, high));
+        likely(self.likely_records(head, low, high));
         let at = lower_bound(low, high, head, |i| leaf_slot(slots, i).0);
         if at == self.count() {
             return ByHead::Unknown;

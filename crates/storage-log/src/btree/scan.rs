@@ -1,10 +1,10 @@
 //! Reading: exact keys, and batches of a range in either direction.
 
+use super::Likely;
 use super::node::{ByHead, NONE, Probe};
 use super::tree::Tree;
 use kauri_base::RecordId;
 use kauri_storage::{Direction, IndexBatch, IndexScan};
-use std::ops::Range;
 
 /// A place between two entries: before entry `at` of a leaf (which may be behind its last one).
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ impl Tree {
         &self,
         key: &[u8],
         mut wanted: impl FnMut(u64) -> bool,
-        likely: impl FnOnce(Range<u64>),
+        likely: impl FnOnce(Likely),
     ) -> Option<u64> {
         let probe = Probe::new(key, 0);
         if self.is_behind_all(&probe) {

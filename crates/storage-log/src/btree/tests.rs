@@ -233,7 +233,7 @@ fn records_that_ascend_with_keys_are_told_before() {
     const KEYS: u64 = 5000;
     let told = |tree: &BTree, number: u64| {
         let mut told = 0..0;
-        let found = tree.first(&number.to_be_bytes(), |likely| told = likely);
+        let found = tree.first(&number.to_be_bytes(), |likely| told = likely.among);
         (found, told)
     };
     let count_told = |tree: &BTree, record_of: &dyn Fn(u64) -> u64| {
@@ -269,6 +269,44 @@ fn records_that_ascend_with_keys_are_told_before() {
     assert!(count_told(&BTree::from_sorted(entries), &ascending) > KEYS * 9 / 10);
     assert_eq!(count_told(&inserted(&scattered), &scattered), 0);
     assert_eq!(told(&tree, KEYS).0, None);
+}
+
+/// What is looked for is told of exactly where keys are numbers without gaps, whatever one step of them is in
+/// bytes, or ObjectIds of one maker within a second. Where steps differ, or records don't keep up, nothing is.
+#[test]
+fn records_of_numbers_without_gaps_are_told_exactly() {
+    const KEYS: u64 = 5000;
+    let told = |keys: &dyn Fn(u64) -> Vec<u8>, record_of: &dyn Fn(u64) -> u64| {
+        let tree = BTree::new();
+        for number in 0..KEYS {
+            tree.insert(&keys(number), RecordId(record_of(number)), b"");
+        }
+        let (mut right, mut wrong) = (0, 0);
+        for number in 0..KEYS {
+            let mut one = None;
+            let found = tree.first(&keys(number), |likely| {
+                assert!(likely.one.is_none_or(|one| likely.among.contains(&one)));
+                one = likely.one;
+            });
+            assert_eq!(found, Some(RecordId(record_of(number))));
+            right += u64::from(one == Some(record_of(number)));
+            wrong += u64::from(one.is_some_and(|one| one != record_of(number)));
+        }
+        (right, wrong)
+    };
+    let ascending = |number: u64| 7 + number;
+    let mostly = |(right, wrong): (u64, u64)| right > KEYS * 9 / 10 && wrong < KEYS / 50;
+    let object_id = |number: u64| [&b"12345678a"[..], &number.to_be_bytes()[5..]].concat();
+    assert!(mostly(told(&|n| (2 * n).to_be_bytes().to_vec(), &ascending)));
+    assert!(mostly(told(&|n| ((70_000 + n) << 1).to_be_bytes()[4..].to_vec(), &ascending)));
+    assert!(mostly(told(&object_id, &ascending)));
+    let uneven = |n: u64| (8 * n + n * n % 8).to_be_bytes().to_vec();
+    let squares = |n: u64| (n * n).to_be_bytes().to_vec();
+    let skipping = |n: u64| 7 + n + n / 100;
+    assert_eq!(told(&squares, &ascending).0, 0);
+    assert_eq!(told(&|n| n.to_be_bytes().to_vec(), &skipping).0, 0);
+    let (right, wrong) = told(&uneven, &ascending);
+    assert!(wrong <= right, "{right} {wrong}");
 }
 
 #[test]
