@@ -66,9 +66,11 @@ impl LogUnit {
     /// Has the processor fetch what a record that is about to be asked for likely needs: without effect but for time.
     #[inline]
     pub fn fetch_ahead(&self, store: &Collection, likely: Likely) {
-        store.slots.prefetch(&self.guard, likely.among);
-        if let Some(record) = likely.one {
-            read::fetch_lines(&self.core, store.slots.load(&self.guard, record));
+        match likely {
+            Likely::One(record) => {
+                read::fetch_lines(&self.core, store.slots.load(&self.guard, record));
+            }
+            Likely::Among(records) => store.slots.prefetch(&self.guard, records),
         }
     }
 

@@ -34,6 +34,7 @@ mod tree;
 use kauri_base::RecordId;
 use kauri_base::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use kauri_storage::IndexScan;
+use node::Probe;
 use std::ops::Range;
 use tree::Tree;
 
@@ -44,12 +45,11 @@ pub struct BTree {
 }
 
 /// What can be said of an entry's record before the entry has come from memory, where records ascend with keys.
-#[derive(Default)]
-pub struct Likely {
+pub enum Likely {
+    /// Probably it is this one: keys are numbers without gaps, or as good as that.
+    One(u64),
     /// Probably it is one of these, if there are any: a few.
-    pub among: Range<u64>,
-    /// Of those probably this one, where keys are numbers without gaps, or as good as that.
-    pub one: Option<u64>,
+    Among(Range<u64>),
 }
 
 /// Makes a tree of entries that come one by one, in order for it to be fast.
@@ -136,18 +136,22 @@ impl BTree {
     /// The first record with exactly this key. `likely` hears before, while the tree waits for memory, what can be
     /// said of it; so whoever wants the record can have its memory fetched meanwhile.
     #[inline]
-    pub fn first(&self, key: &[u8], likely: impl FnOnce(Likely)) -> Option<RecordId> {
+    pub fn first(&self, key: &[u8], likely: impl FnMut(Likely)) -> Option<RecordId> {
         self.read().find_record(key, |_| true, likely).map(RecordId)
     }
 
-    /// The first record with exactly this key that `wanted` accepts.
+    /// The first record with exactly this key that `wanted` accepts; fast where the key comes behind all.
     #[inline]
     pub fn find_other(
         &self,
         key: &[u8],
         mut wanted: impl FnMut(RecordId) -> bool,
     ) -> Option<RecordId> {
-        self.read().find_record(key, |record| wanted(RecordId(record)), |_| {}).map(RecordId)
+        let tree = self.read();
+        if tree.is_behind_all(&Probe::new(key, 0)) {
+            return None;
+        }
+        tree.find_record(key, |record| wanted(RecordId(record)), |_| {}).map(RecordId)
     }
 
     /// Fills a scan's batch.

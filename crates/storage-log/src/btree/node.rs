@@ -400,10 +400,11 @@ impl Node {
     #[inline]
     fn fetch_ahead(&self, low: usize, high: usize) {
         let (start, len) = (self.slots_start(), self.page.len());
-        let cells = usize::from((len as u16 - self.heap) / self.count.max(1));
+        let cells = len as u32 - u32::from(self.heap);
+        let behind = |i: usize| (cells * i as u32 / u32::from(self.count.max(1))) as usize;
         for (from, to) in [
             (start + low * LEAF_SLOT, start + high * LEAF_SLOT),
-            (len.saturating_sub(high * cells), len.saturating_sub(low * cells)),
+            (len.saturating_sub(behind(high)), len.saturating_sub(behind(low))),
         ] {
             kauri_medium::prefetch(self.page.get(from..to).unwrap_or(&[]));
         }
@@ -442,17 +443,23 @@ impl Node {
         NonZeroU8::new(step.trailing_zeros() as u8 + 1).filter(|_| even)
     }
 
-    /// Which records an entry with this head likely has that is one of these.
+    /// The records that some of a leaf's entries likely have; none if that can't be said.
     #[inline]
-    fn likely_records(&self, head: u64, low: usize, high: usize) -> Likely {
-        let Some(first) = self.first_record.map(NonZeroU64::get) else { return Likely::default() };
-        let among = first.saturating_add(low as u64)..first.saturating_add(high as u64);
-        let one = self.step.and_then(|step| {
-            let above = i64::from(hint_of(head)) - i64::from(self.hints[0]);
-            let at = i64::from(self.distance) + (above >> (step.get() - 1));
-            first.checked_add_signed(at).filter(|one| among.contains(one))
-        });
-        Likely { among, one }
+    fn likely_records(&self, low: usize, high: usize) -> Range<u64> {
+        self.first_record.map_or(0..0, |first| {
+            let first = first.get();
+            first.saturating_add(low as u64)..first.saturating_add(high as u64)
+        })
+    }
+
+    /// Where the entry with this head is, and its record, where heads ascend evenly.
+    #[inline]
+    fn expected(&self, head: u64) -> Option<(usize, u64)> {
+        let (first, step) = (self.first_record?, self.step?);
+        let above = i64::from(hint_of(head)) - i64::from(self.hints[0]);
+        let at = i64::from(self.distance) + (above >> (step.get() - 1));
+        let at = usize::try_from(at).ok().filter(|at| *at < self.count())?;
+        Some((at, first.get().saturating_add(at as u64)))
     }
 
     /// How the entry of this cell compares to one whose suffix has the same head.
@@ -546,15 +553,23 @@ impl Node {
         &self,
         probe: &Probe<'_>,
         overflow: &Overflow,
-        likely: impl FnOnce(Likely),
+        mut likely: impl FnMut(Likely),
     ) -> ByHead {
         let Some(suffix) = self.suffix(probe) else { return ByHead::Unknown };
         let slots = &self.page[self.slots_start()..];
         let head = cell::head_of(suffix, LEAF_HEAD);
-        let (low, high) = self.narrow(head);
-        self.fetch_ahead(low, high);
-        likely(self.likely_records(head, low, high));
-        let at = lower_bound(low, high, head, |i| leaf_slot(slots, i).0);
+        let expected = self.expected(head).and_then(|(at, record)| {
+            self.fetch_ahead(at, at + 1);
+            likely(Likely::One(record));
+            let is_behind_less = at == 0 || leaf_slot(slots, at - 1).0 < head;
+            (is_behind_less && leaf_slot(slots, at).0 >= head).then_some(at)
+        });
+        let at = expected.unwrap_or_else(|| {
+            let (low, high) = self.narrow(head);
+            self.fetch_ahead(low, high);
+            likely(Likely::Among(self.likely_records(low, high)));
+            lower_bound(low, high, head, |i| leaf_slot(slots, i).0)
+        });
         if at == self.count() {
             return ByHead::Unknown;
         }

@@ -30,12 +30,9 @@ impl Tree {
         &self,
         key: &[u8],
         mut wanted: impl FnMut(u64) -> bool,
-        likely: impl FnOnce(Likely),
+        likely: impl FnMut(Likely),
     ) -> Option<u64> {
         let probe = Probe::new(key, 0);
-        if self.is_behind_all(&probe) {
-            return None;
-        }
         let mut leaf = self.leaf_for(&probe);
         let mut at = match self.node(leaf).look_by_head(&probe, &self.overflow, likely) {
             ByHead::Found(_, record) if wanted(record) => return Some(record),

@@ -1,6 +1,6 @@
 //! The tree against a `BTreeMap`, under keys of every shape.
 
-use super::BTree;
+use super::{BTree, Likely};
 use kauri_base::clock::SeededRandom;
 use kauri_base::{RandomSource, RecordId};
 use kauri_storage::{Direction, IndexScan};
@@ -233,7 +233,12 @@ fn records_that_ascend_with_keys_are_told_before() {
     const KEYS: u64 = 5000;
     let told = |tree: &BTree, number: u64| {
         let mut told = 0..0;
-        let found = tree.first(&number.to_be_bytes(), |likely| told = likely.among);
+        let found = tree.first(&number.to_be_bytes(), |likely| {
+            told = match likely {
+                Likely::One(record) => record..record + 1,
+                Likely::Among(records) => records,
+            };
+        });
         (found, told)
     };
     let count_told = |tree: &BTree, record_of: &dyn Fn(u64) -> u64| {
@@ -285,8 +290,9 @@ fn records_of_numbers_without_gaps_are_told_exactly() {
         for number in 0..KEYS {
             let mut one = None;
             let found = tree.first(&keys(number), |likely| {
-                assert!(likely.one.is_none_or(|one| likely.among.contains(&one)));
-                one = likely.one;
+                if let Likely::One(record) = likely {
+                    one = Some(record);
+                }
             });
             assert_eq!(found, Some(RecordId(record_of(number))));
             right += u64::from(one == Some(record_of(number)));
@@ -305,8 +311,29 @@ fn records_of_numbers_without_gaps_are_told_exactly() {
     let skipping = |n: u64| 7 + n + n / 100;
     assert_eq!(told(&squares, &ascending).0, 0);
     assert_eq!(told(&|n| n.to_be_bytes().to_vec(), &skipping).0, 0);
+    assert_eq!(told(&|n| (5 * n / 2).to_be_bytes().to_vec(), &ascending), (0, 0));
     let (right, wrong) = told(&uneven, &ascending);
     assert!(wrong <= right, "{right} {wrong}");
+}
+
+/// Of entries with one key the first is found, also where it is told to be the second: between equal keys here and
+/// there, all others lie as numbers without gaps do.
+#[test]
+fn the_first_of_equal_keys_is_found_among_numbers() {
+    let tree = BTree::new();
+    let key_of = |number: u64| if number % 10 == 5 { number + 1 } else { number }.to_be_bytes();
+    for number in 0..5000 {
+        tree.insert(&key_of(number), RecordId(7 + number), b"");
+    }
+    let mut told = 0;
+    for number in 0..5000 {
+        let first = if number % 10 == 6 { number - 1 } else { number };
+        let found = tree.first(&key_of(number), |likely| {
+            told += u64::from(matches!(likely, Likely::One(record) if record != 7 + first));
+        });
+        assert_eq!(found, Some(RecordId(7 + first)));
+    }
+    assert!(told > 300, "{told}");
 }
 
 #[test]
