@@ -433,14 +433,12 @@ impl Node {
         self.step = self.step_of_heads().filter(|_| off == 0);
     }
 
-    /// What heads ascend by from one entry to the next, if that seems to be the same everywhere and is a power of
-    /// two: its exponent, and one.
+    /// What heads ascend by from one entry to the next on the mean, if that is a power of two: its exponent, and one.
     fn step_of_heads(&self) -> Option<NonZeroU8> {
-        let (from, to) = (self.hints[0], self.hints[HINTS - 1]);
-        let (heads, entries) = (to.abs_diff(from), (HINTS - 1) as u32 * u32::from(self.distance));
-        let step = heads / entries;
-        let even = step.is_power_of_two() && step * entries == heads;
-        NonZeroU8::new(step.trailing_zeros() as u8 + 1).filter(|_| even)
+        let heads = self.hints[HINTS - 1].abs_diff(self.hints[0]);
+        let step = heads / ((HINTS - 1) as u32 * u32::from(self.distance));
+        let power = step.is_power_of_two();
+        NonZeroU8::new(step.trailing_zeros() as u8 + 1).filter(|_| power)
     }
 
     /// The records that some of a leaf's entries likely have; none if that can't be said.

@@ -316,6 +316,36 @@ fn records_of_numbers_without_gaps_are_told_exactly() {
     assert!(wrong <= right, "{right} {wrong}");
 }
 
+/// Numbers with even gaps are found whatever comes between them and goes.
+#[test]
+fn numbers_are_found_after_changes_among_them() {
+    const KEYS: u64 = 2000;
+    let tree = BTree::new();
+    for number in 0..KEYS {
+        tree.insert(&(2 * number).to_be_bytes(), RecordId(7 + number), b"");
+    }
+    let all_found = |changed: u64, record_of: &dyn Fn(u64) -> Option<u64>| {
+        for number in 0..2 * KEYS {
+            let found = tree.first(&number.to_be_bytes(), |_| {});
+            assert_eq!(found, record_of(number).map(RecordId), "{number} after {changed}");
+        }
+    };
+    let of_even = |n: u64| n.is_multiple_of(2).then_some(7 + n / 2);
+    for changed in (15..2 * KEYS).step_by(50) {
+        tree.insert(&changed.to_be_bytes(), RecordId(1), b"");
+        all_found(changed, &|n| of_even(n).or_else(|| (n % 50 == 15 && n <= changed).then_some(1)));
+    }
+    for changed in (15..2 * KEYS).step_by(50) {
+        assert!(tree.remove(&changed.to_be_bytes(), RecordId(1)));
+        assert!(tree.remove(&(changed + 1).to_be_bytes(), RecordId(7 + changed.div_ceil(2))));
+        all_found(changed, &|n| match n % 50 {
+            15 => (n > changed).then_some(1),
+            16 => of_even(n).filter(|_| n > changed + 1),
+            _ => of_even(n),
+        });
+    }
+}
+
 /// Of entries with one key the first is found, also where it is told to be the second: between equal keys here and
 /// there, all others lie as numbers without gaps do.
 #[test]
