@@ -3,7 +3,8 @@
 //!
 //! Commits are not delayed, their acknowledgements are: what a flush has stored is published as
 //! written after a pause that grows with the bytes stored and with how few segments are left. Who
-//! waits for durability, or blocks a thread, is not held back further.
+//! waits for durability, or blocks a thread, is not held back further. Nor is who writes slower than
+//! that: pauses are owed until they add up to one that is worth a thread's waking.
 //!
 //! Invariant: places in the queue ascend in time and in commit sequence.
 
@@ -15,9 +16,15 @@ const PAUSE_NANOS_PER_BYTE: f64 = 50.0;
 /// No pause is longer than this.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
+/// What is owed is waited for when it is more than this. Who waits is woken by another thread, which takes
+/// some 20 microseconds.
+const OWED_MAX: Duration = Duration::from_micros(200);
+
 /// See the module's head.
 #[derive(Default)]
 pub struct Throttle {
+    /// When all pauses so far would have ended.
+    due: Duration,
     held: VecDeque<(Duration, u64)>,
 }
 
@@ -25,14 +32,18 @@ impl Throttle {
     /// Takes a commit that was stored with `bytes` before it at `now`. `scarcity` is from 0 (enough
     /// segments) to 1 (none). Answers the commit up to which may be published now.
     pub fn stored(&mut self, seq: u64, bytes: u64, scarcity: f64, now: Duration) -> Option<u64> {
-        let before = self.held.back().map_or(now, |(until, _)| (*until).max(now));
         if scarcity > 0.0 {
             let nanos = PAUSE_NANOS_PER_BYTE * scarcity * scarcity * bytes as f64;
-            let until = before + Duration::from_nanos(nanos as u64);
-            self.held.push_back((until.min(now + PAUSE_MAX), seq));
+            let due = self.due.max(now) + Duration::from_nanos(nanos as u64);
+            self.due = due.min(now + PAUSE_MAX);
+            if self.held.is_empty() && self.due - now <= OWED_MAX {
+                return Some(seq);
+            }
+            self.held.push_back((self.due, seq));
             return self.release(now);
         }
         self.held.clear();
+        self.due = now;
         Some(seq)
     }
 
@@ -79,8 +90,9 @@ mod tests {
             assert_eq!(throttle.release(until), Some(7));
             until - NOW
         };
-        assert_eq!(pause(1000, 1.0), Duration::from_micros(50));
-        assert!(pause(1000, 0.5) < pause(1000, 1.0) && pause(1000, 1.0) < pause(9000, 1.0));
+        assert_eq!(pause(20_000, 1.0), Duration::from_millis(1));
+        assert!(pause(20_000, 0.5) < pause(20_000, 1.0));
+        assert!(pause(20_000, 1.0) < pause(90_000, 1.0));
         assert_eq!(pause(1 << 30, 1.0), PAUSE_MAX);
     }
 
@@ -95,5 +107,34 @@ mod tests {
         throttle.stored(3, 10_000, 1.0, NOW);
         assert_eq!(throttle.stored(4, 0, 0.0, NOW), Some(4), "there is room again");
         assert!(!throttle.is_holding());
+        assert_eq!(throttle.stored(5, 1000, 1.0, NOW), Some(5), "nothing is owed for what was");
+    }
+
+    #[test]
+    fn who_is_slower_is_not_held() {
+        let mut throttle = Throttle::default();
+        for commit in 0..1000 {
+            // A microsecond more than the pause.
+            let now = NOW + commit * Duration::from_micros(51);
+            assert_eq!(throttle.stored(commit.into(), 1000, 1.0, now), Some(commit.into()));
+        }
+    }
+
+    /// Whatever the pieces: held are those who get ahead of the pace by what may be owed.
+    #[test]
+    fn small_pauses_add_up() {
+        for bytes in [10, 100, 1000] {
+            let mut throttle = Throttle::default();
+            let mut stored = 0;
+            while stored < 100_000 && throttle.stored(7, bytes, 1.0, NOW).is_some() {
+                stored += bytes;
+            }
+            assert_eq!(stored, 4000, "{bytes}");
+            let until = throttle.next().expect("it is held");
+            assert!(until > NOW + OWED_MAX);
+            let before = until - Duration::from_micros(1);
+            assert_eq!(throttle.stored(8, 0, 1.0, before), None, "not before who came earlier");
+            assert_eq!(throttle.release(until), Some(8));
+        }
     }
 }
