@@ -95,8 +95,8 @@ impl SortedDataInterface for Index {
         if self.is_dropped() {
             return Ok(Access::Ready(None));
         }
-        let likely = |likely: Likely| unit.fetch_ahead(&self.store, likely);
-        Ok(Access::Ready(self.keys.first(key, likely)))
+        let fetch = |likely: Likely| unit.fetch_ahead(&self.store, likely);
+        Ok(Access::Ready(self.keys.first(key, fetch)))
     }
 
     fn fill(
