@@ -204,6 +204,7 @@ fn the_end_moves() {
                 0..70 => {
                     number += 1 + below(&random, 3) * below(&random, 100_000);
                     assert_eq!(tree.first(&key_of(number), |_| {}), None);
+                    assert_eq!(tree.find_other(&key_of(number), |_| true), None);
                     put(key_of(number), 7, b"");
                 }
                 70..75 => put(key_of(number - below(&random, 1 << 20)), 9, b""),
@@ -217,6 +218,12 @@ fn the_end_moves() {
                         assert_eq!(tree.find_other(&key, |id| id.0 == record), None);
                     }
                 }
+            }
+            // Not taken for one behind all.
+            if let Some(((last, _), _)) = model.last_key_value() {
+                let first = model.range((last.clone(), 0)..).next();
+                let first = first.map(|((_, record), _)| RecordId(*record));
+                assert_eq!(tree.find_other(last, |_| true), first);
             }
             if step % 3000 == 0 {
                 check(&tree, &model);
