@@ -196,7 +196,10 @@ ssize_t write(int fd, const void *from, size_t length) {
 }
 
 static int slow_sync(int fd, int (*sync)(int)) {
-  if (!is_slow(fd)) return sync(fd);
+  if (!is_slow(fd)) {
+    if (kind_of(fd) == SLOW) atomic_store(&unsynced[fd], 0);
+    return sync(fd);
+  }
   struct timespec began = begin_turn();
   long long bytes = atomic_exchange(&unsynced[fd], 0);
   int result = sync(fd);

@@ -227,6 +227,32 @@ fn a_block_is_discarded_when_nobody_looks_at_it() {
     });
 }
 
+/// Who only peeks revives nothing, and is waited for like any other.
+#[test]
+fn a_block_is_discarded_when_nobody_peeks_at_it() {
+    explore(5, || {
+        let domain = EpochDomain::new();
+        let cached = Cached::resident();
+        let mut guard = domain.register();
+        let reader = {
+            let cached = Arc::clone(&cached);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    guard.enter();
+                    if cached.block.peek() {
+                        cached.bytes.check();
+                    }
+                    guard.leave();
+                }
+            })
+        };
+        cached.tick(&domain);
+        domain.collect();
+        domain.collect();
+        reader.join().unwrap();
+    });
+}
+
 /// A revived block is marked again: the first marking's settling must not count for the second.
 #[test]
 fn a_revived_block_is_settled_once_for_each_marking() {
@@ -288,6 +314,9 @@ fn loaded_bytes_are_seen_whole() {
             let cached = Arc::clone(&cached);
             thread::spawn(move || {
                 guard.enter();
+                if cached.block.peek() {
+                    cached.bytes.check();
+                }
                 if cached.block.look() {
                     cached.bytes.check();
                 }

@@ -18,12 +18,19 @@ pub struct Memory {
     scarcity: AtomicU64,
     full: AtomicBool,
     refused: Counter,
+    /// Whether the cleaner is at work for want of room.
+    cleaning: AtomicBool,
 }
 
 impl Memory {
     #[inline]
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
+    }
+
+    /// Tells whether the cleaner is at work for want of room, and gives some back.
+    pub fn set_cleaning(&self, cleaning: bool) {
+        self.cleaning.store(cleaning, Ordering::Relaxed);
     }
 }
 
@@ -35,11 +42,29 @@ impl Core {
         self.memory.full.store(room.full, Ordering::Relaxed);
     }
 
-    /// How short segments or memory are, whichever is shorter, from 0 to 1.
+    /// How short segments or memory are, whichever is shortest, from 0 to 1.
     #[inline]
     pub fn scarcity(&self) -> f64 {
         let memory = f64::from_bits(self.memory.scarcity.load(Ordering::Relaxed));
-        self.segments.scarcity().max(memory)
+        self.room_scarcity().max(memory)
+    }
+
+    /// How far the cleaner is behind, from 0 to 1: free segments run out, or what is dead fills the cache.
+    #[inline]
+    pub fn room_scarcity(&self) -> f64 {
+        self.segments.scarcity().max(self.garbage_scarcity())
+    }
+
+    #[inline]
+    fn garbage_scarcity(&self) -> f64 {
+        // There the log is in memory as a whole, and stays.
+        if self.cache.is_direct() || !self.memory.cleaning.load(Ordering::Relaxed) {
+            return 0.0;
+        }
+        let live = self.segments.live_bytes();
+        let cleaned = live * 100 / u64::from(self.options.live_percent_target.max(1));
+        let segment_bytes = u64::from(self.segments.segment_bytes());
+        garbage_scarcity(self.cache.resident(), cleaned, segment_bytes, self.cache.budget())
     }
 
     /// Refuses what adds to memory, if there is none left.
@@ -56,9 +81,23 @@ impl Core {
     pub fn write_memory(&self, out: &mut DocWriter<'_>) {
         let mut section = out.document("memory");
         section.put("scarcity", f64::from_bits(self.memory.scarcity.load(Ordering::Relaxed)));
+        section.put("garbageScarcity", self.garbage_scarcity());
         section.put("full", self.memory.is_full());
         section.put("refused", self.memory.refused.get() as i64);
     }
+}
+
+/// How scarce memory is that dead records fill, of which the cleaner gives back all but the `cleaned` bytes and
+/// a segment that is being filled: from 0 (of `budget` bytes a segment is left besides the `resident` ones, as
+/// a round of the cleaner may copy) to 1 (a quarter of one). Where blocks have to go anyway, soon after
+/// cleaning, nobody need wait for it.
+fn garbage_scarcity(resident: u64, cleaned: u64, segment_bytes: u64, budget: u64) -> f64 {
+    let from = budget.saturating_sub(segment_bytes).max(cleaned + segment_bytes);
+    let to = budget.saturating_sub(segment_bytes / 4);
+    if from >= to {
+        return 0.0;
+    }
+    (resident.clamp(from, to) - from) as f64 / (to - from) as f64
 }
 
 fn adds(kind: &OpKind<'_>) -> bool {
@@ -81,6 +120,20 @@ pub fn check_recovery(records: u64, summary_bytes: u64, most: u64) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn garbage_makes_a_cache_scarce_that_could_hold_what_is_left_without() {
+        let scarcity = |resident, cleaned| garbage_scarcity(resident, cleaned, 400, 1600);
+        assert_eq!(scarcity(1200, 800), 0.0);
+        assert_eq!(scarcity(1350, 800), 0.5);
+        assert_eq!(scarcity(1500, 800), 1.0);
+        assert_eq!(scarcity(9999, 0), 1.0);
+        assert_eq!(scarcity(1300, 900), 0.0, "no more than there is after cleaning");
+        assert_eq!(scarcity(1400, 900), 0.5);
+        assert_eq!(scarcity(1500, 1099), 1.0);
+        assert_eq!(scarcity(9999, 1100), 0.0, "blocks have to go anyway");
+        assert_eq!(garbage_scarcity(9999, 1, 400, 300), 0.0, "no room for a round");
+    }
 
     #[test]
     fn what_does_not_fit_is_refused_with_what_it_needs() {

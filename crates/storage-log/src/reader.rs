@@ -1,11 +1,12 @@
-//! Reading segments from the medium, past the cache: for recovery, the cleaner and `kauri check`.
+//! Reading segments from the medium, past the cache: for recovery, the cleaner (which takes from the cache
+//! what is there) and `kauri check`.
 
 use crate::format::record::{HeaderBytes, Kind, RecordHeader, Seed};
 use crate::format::segment::{HEADER_COPY_AT, SegmentHeader, Trailer};
 use crate::format::summary::{Entry, SummaryReader};
 use crate::format::{RECORD_ALIGN, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, TRAILER_BYTES};
 use crate::segments::Segments;
-use kauri_medium::{Buffer, DIRECT_ALIGN, Faults, Medium, Result};
+use kauri_medium::{Buffer, DIRECT_ALIGN, Faults, Guard, Medium, Result, SegmentCache};
 
 /// Bytes that are read at once.
 const CHUNK_BYTES: u32 = 1 << 20;
@@ -209,13 +210,39 @@ pub struct RecordReader<'m> {
     chunk: u32,
     /// Whether what is read is read once, so that the kernel need not keep it.
     once: bool,
+    /// What is in memory need not be read.
+    memory: Option<InMemory<'m>>,
     buffer: Buffer,
     buffer_start: u32,
     next: u32,
     finished: bool,
 }
 
-/// A record as it is on the medium.
+/// A segment in a cache.
+struct InMemory<'m> {
+    cache: &'m SegmentCache,
+    segment: u32,
+    guard: Guard,
+}
+
+impl InMemory<'_> {
+    /// Copies up to `most` bytes that are there, if these are `least` at least.
+    fn copy(&mut self, offset: u32, least: u32, most: u32, into: &mut Buffer) -> Result<bool> {
+        self.guard.enter();
+        let found = self.cache.peek(&self.guard, self.segment, offset, most as usize);
+        let enough = found.map(|bytes| {
+            let enough = bytes.len() >= least as usize;
+            if enough {
+                into.room(bytes.len()).copy_from_slice(bytes);
+            }
+            enough
+        });
+        self.guard.leave();
+        enough
+    }
+}
+
+/// A record as it is on the medium, or in memory.
 pub struct RawRecord<'b> {
     /// Where.
     pub offset: u32,
@@ -269,6 +296,7 @@ impl<'m> RecordReader<'m> {
             ahead: u32::MAX,
             chunk: CHUNK_BYTES,
             once: false,
+            memory: None,
             buffer: Buffer::default(),
             buffer_start: 0,
             next: SEGMENT_HEADER_BYTES,
@@ -292,6 +320,12 @@ impl<'m> RecordReader<'m> {
     pub fn once(mut self, chunk: u32, mut buffer: Buffer) -> Self {
         buffer.clear();
         (self.once, self.chunk, self.buffer, self.buffer_start) = (true, chunk, buffer, 0);
+        self
+    }
+
+    /// Takes what of the segment is in this cache from there. It has been stored.
+    pub fn with_memory(mut self, cache: &'m SegmentCache, segment: u32) -> Self {
+        self.memory = Some(InMemory { cache, segment, guard: cache.domain().register() });
         self
     }
 
@@ -373,6 +407,13 @@ impl<'m> RecordReader<'m> {
     /// Reads `len` bytes at `offset`, and what is to be read ahead with them.
     fn fill(&mut self, offset: u32, len: u32) -> Result<()> {
         const ALIGN: u32 = DIRECT_ALIGN as u32;
+        if let Some(memory) = &mut self.memory {
+            let wanted = len.max(self.chunk).min(self.limit - offset);
+            if memory.copy(offset, len, wanted, &mut self.buffer)? {
+                self.buffer_start = offset;
+                return Ok(());
+            }
+        }
         let start = if self.once { offset - offset % ALIGN } else { offset };
         let at = self.file_offset + u64::from(start);
         let read = if self.once {

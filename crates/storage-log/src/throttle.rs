@@ -1,17 +1,19 @@
-//! Slowing writers down while free segments run out, so that they meet the cleaner's pace gradually
+//! Slowing writers down while room runs out (see [`Core::scarcity`]), so that they meet the cleaner's pace gradually
 //! instead of a wall.
 //!
 //! Commits are not delayed, their acknowledgements are: what a flush has stored is published as
-//! written after a pause that grows with the bytes stored and with how few segments are left. Who
+//! written after a pause that grows with the bytes stored and with how little room is left. Who
 //! waits for durability, or blocks a thread, is not held back further. Nor is who writes slower than
 //! that: pauses are owed until they add up to one that is worth a thread's waking.
+//!
+//! [`Core::scarcity`]: crate::core::Core::scarcity
 //!
 //! Invariant: places in the queue ascend in time and in commit sequence.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The pause for a byte when no segment is left: 20 MB a second.
+/// The pause for a byte when no room is left: 20 MB a second.
 const PAUSE_NANOS_PER_BYTE: f64 = 50.0;
 /// No pause is longer than this.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
@@ -30,7 +32,7 @@ pub struct Throttle {
 
 impl Throttle {
     /// Takes a commit that was stored with `bytes` before it at `now`. `scarcity` is from 0 (enough
-    /// segments) to 1 (none). Answers the commit up to which may be published now.
+    /// room) to 1 (none). Answers the commit up to which may be published now.
     pub fn stored(&mut self, seq: u64, bytes: u64, scarcity: f64, now: Duration) -> Option<u64> {
         if scarcity > 0.0 {
             let nanos = PAUSE_NANOS_PER_BYTE * scarcity * scarcity * bytes as f64;

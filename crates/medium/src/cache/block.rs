@@ -102,6 +102,11 @@ impl Block {
         }
     }
 
+    /// As [`Block::look`], but without a word for its being used: it is as likely to go as before.
+    pub(crate) fn peek(&self) -> bool {
+        self.0.load(Ordering::Acquire) & STATE == RESIDENT
+    }
+
     /// Whether it holds bytes; a hint, since nothing keeps it so.
     pub(crate) fn is_resident(&self) -> bool {
         matches!(self.0.load(Ordering::Relaxed) & STATE, RESIDENT | EVICTING)

@@ -48,6 +48,20 @@ fn a_block_waits_for_its_reader_as_long_as_the_clock_has_patience() {
 }
 
 #[test]
+fn who_peeks_leaves_no_trace() {
+    let block = Block::new();
+    assert!(!block.peek());
+    assert!(block.begin_load());
+    assert!(!block.peek(), "nothing is in it yet");
+    block.finish_load(false);
+    assert!(block.peek());
+    assert_eq!(block.tick(false, yes), Tick::Settle, "nobody has used it");
+    assert!(!block.peek(), "it may go at any time, and must not be kept");
+    assert_eq!(block.settle(true), Settled::Dropping);
+    assert!(!block.peek());
+}
+
+#[test]
 fn a_settle_that_outlives_a_recycling_touches_nothing_of_the_new_contents() {
     let block = Block::new();
     assert!(block.appended());

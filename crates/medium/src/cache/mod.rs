@@ -399,6 +399,23 @@ impl SegmentCache {
         Ok(found)
     }
 
+    /// The bytes of a range from its beginning as far as they are in memory, perhaps none. Never causes
+    /// I/O, and what is looked at like this stays no longer for it: for who reads once and past the cache
+    /// what is not there. Errors: the guard hasn't entered or is of another domain.
+    pub fn peek<'g>(
+        &self,
+        guard: &'g Guard,
+        segment: SegmentId,
+        offset: u32,
+        len: usize,
+    ) -> Result<&'g [u8]> {
+        if !guard.protects(&self.shared.domain) {
+            return Err(Error::Misuse("reading without a guard inside the cache's domain"));
+        }
+        let memory = self.shared.table.get(segment);
+        Ok(memory.map_or(&[], |memory| memory.peek(guard, offset, len)))
+    }
+
     /// Starts reading what of a range is not in memory. With no I/O threads: nothing.
     pub fn prefetch(&self, segment: SegmentId, offset: u32, len: usize) {
         let Some(memory) = self.shared.table.get(segment) else { return };
@@ -424,6 +441,12 @@ impl SegmentCache {
     /// Memory for blocks, as was last set.
     pub fn budget(&self) -> u64 {
         get(&self.shared.table.counters.budget)
+    }
+
+    /// Memory that blocks hold now: [`CacheStats::resident_bytes`].
+    #[inline]
+    pub fn resident(&self) -> u64 {
+        get(&self.shared.table.counters.resident)
     }
 
     /// Changes the budget. Eviction follows.

@@ -6,13 +6,13 @@
 //!    the owner of the segment's [`AppendToken`]. Everybody else keeps below the `end` that they
 //!    loaded (acquire), so they see the bytes and never those that are being written.
 //! 2. *Reading* `[a, b)`: inside a guard, `b <= end`, and every block of the range answered
-//!    [`Block::look`]. The bytes don't change while the guard stays, because:
+//!    [`Block::look`] or [`Block::peek`]. The bytes don't change while the guard stays, because:
 //!    - below `end` nothing is appended, and `end` falls only in [`Segment::close`];
-//!    - loading writes only to blocks that it found EMPTY and made LOADING, and `look` never saw
+//!    - loading writes only to blocks that it found EMPTY and made LOADING, and neither saw
 //!      those resident since;
 //!    - [`Segment::settle`] discards a block only after all guards left that were inside when it was
 //!      marked; later readers see EVICTING and either revive it, so that `settle` lets it be, or
-//!      don't look;
+//!      don't look (who peeks never does);
 //!    - [`Segment::discard`] runs when all guards left that were inside when `close` set `end` to 0,
 //!      and later ones find nothing below it.
 //!    - a segment's memory is unmapped (if it is small: cleared, and used for another one), with its
@@ -216,6 +216,25 @@ impl Segment {
         // SAFETY: within the mapping, since `end` never exceeds it; immutable and mapped for as long
         // as the guard stays inside, and the slice borrows it (module head, 2 and 5).
         Ok(Some(unsafe { self.slice(offset as usize..offset as usize + len) }))
+    }
+
+    /// The bytes of a range from its beginning as far as they are appended and in memory. As for the
+    /// guard see [`Segment::look`].
+    pub(super) fn peek<'g>(&self, _guard: &'g Guard, offset: u32, len: usize) -> &'g [u8] {
+        let start = offset as usize;
+        let mut end = start.saturating_add(len).min(self.end() as usize);
+        if start >= end {
+            return &[];
+        }
+        if !self.direct {
+            let range = self.blocks_of(offset, end - start);
+            let first = range.start;
+            let blocks = self.blocks.get(range).unwrap_or_default();
+            let there = blocks.iter().take_while(|block| block.peek()).count();
+            end = end.min((first + there) << self.block_shift).max(start);
+        }
+        // SAFETY: as in `look`.
+        unsafe { self.slice(start..end) }
     }
 
     /// Has the processor fetch the lines of a range, the first of them if it is long. A hint, wherever

@@ -280,6 +280,41 @@ fn what_is_not_stored_is_not_evicted() {
 }
 
 #[test]
+fn who_peeks_finds_what_is_there_and_keeps_nothing() {
+    let s = setup(4, 1 << 20, 0);
+    let writer = s.fill(0, 0);
+    writer.store_pending("t").unwrap();
+    let found = |offset: usize, len: usize| {
+        let guard = s.guard();
+        let bytes = s.cache.peek(&guard, 0, offset as u32, len).unwrap();
+        assert!(matches_pattern(bytes, 0, 0, offset));
+        bytes.len()
+    };
+    assert_eq!(found(100, 5000), 5000);
+    assert_eq!((found(100, 2 * SEGMENT), found(SEGMENT, 1), found(0, 0)), (SEGMENT - 100, 0, 0));
+    assert_eq!(s.cache.peek(&s.guard(), 3, 0, 10), Ok(&[][..]));
+    assert!(s.cache.peek(&s.domain.register(), 0, 0, 10).is_err(), "not inside");
+    writer.seal("t").unwrap();
+    s.cache.set_budget(0);
+    s.cache.set_budget(1 << 20);
+    s.check(0, 0, BLOCK, 2 * BLOCK);
+    assert_eq!((found(0, BLOCK), found(BLOCK, SEGMENT)), (0, 2 * BLOCK));
+    assert_eq!((found(BLOCK + 50, BLOCK), found(3 * BLOCK - 1, 2)), (BLOCK, 1));
+    // Of two segments that go one after the other, that goes first which was only peeked at.
+    s.fill_and_seal(1);
+    s.fill_and_seal(2);
+    s.check(1, 0, 0, SEGMENT);
+    {
+        let guard = s.guard();
+        assert_eq!(s.cache.peek(&guard, 2, 0, SEGMENT).map(<[u8]>::len), Ok(SEGMENT));
+    }
+    s.cache.set_budget(SEGMENT as u64 + 2 * BLOCK as u64);
+    s.cache.set_budget(SEGMENT as u64 + 2 * BLOCK as u64);
+    assert!(s.is_in_memory(1, 0, SEGMENT) && !s.is_in_memory(2, 0, SEGMENT));
+    assert_eq!(s.cache.stats().misses, 1);
+}
+
+#[test]
 fn the_block_that_is_appended_to_stays() {
     let s = setup(1, 0, 0);
     let mut writer = s.cache.open_segment(0).unwrap();

@@ -195,9 +195,18 @@ impl Core {
     /// Empties some segments. Answers whether there were any.
     fn clean_round(&self, cleaner: &mut Cleaner, urgency: Urgency) -> Result<bool, StorageError> {
         let victims = self.victims(urgency);
+        self.memory.set_cleaning(urgency != Urgency::None && !victims.is_empty());
         if victims.is_empty() {
             return Ok(false);
         }
+        let result = self.empty(cleaner, victims);
+        if result.is_err() {
+            self.memory.set_cleaning(false);
+        }
+        result
+    }
+
+    fn empty(&self, cleaner: &mut Cleaner, victims: Vec<u32>) -> Result<bool, StorageError> {
         let mut emptied = Vec::new();
         let mut result = Ok(());
         for victim in victims {

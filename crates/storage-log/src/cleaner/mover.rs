@@ -21,7 +21,7 @@ const STORE_BYTES: u32 = 8 << 10;
 /// Moved bytes after which the cleaner pauses.
 const PAUSE_BYTES: u32 = 64 << 10;
 /// Longest pause after so many bytes: the cleaner need not be faster than 100 MB a second as long as
-/// segments are not scarce.
+/// room is not scarce.
 const PAUSE_MAX: Duration = Duration::from_micros(500);
 
 /// The flags of a copy.
@@ -62,6 +62,10 @@ impl Core {
             segment.epoch(),
             segment.end(),
         );
+        // Of damaged memory the kernel's answer is an error, a look the end.
+        if !self.cache.is_direct() {
+            reader = reader.with_memory(&self.cache, victim);
+        }
         let resolution = self.pending.resolution();
         let (mut unstored, mut unpaused) = (0, 0);
         loop {
@@ -102,9 +106,9 @@ impl Core {
         }
     }
 
-    /// Leaves processor and device to users, the more the more segments are free.
+    /// Leaves processor and device to users, the more the less room is wanted.
     fn pause(&self, cleaner: &mut Cleaner) {
-        let pause = PAUSE_MAX.mul_f64((1.0 - 2.0 * self.segments.scarcity()).max(0.0));
+        let pause = PAUSE_MAX.mul_f64((1.0 - 2.0 * self.room_scarcity()).max(0.0));
         if !cleaner.paced || pause.is_zero() {
             return;
         }

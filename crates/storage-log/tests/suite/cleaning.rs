@@ -3,6 +3,8 @@
 use crate::common::{Fixture, SEGMENT_BYTES, bounded, clean, dynamic, kilobyte, options, status};
 use kauri_base::clock::SeededRandom;
 use kauri_base::{RandomSource, RecordId};
+use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_medium::{Directory, IoKind};
 use kauri_storage::conformance::table::{Table, doc};
 use kauri_storage::{CollectionId, OpKind, StorageEngine, StorageError, WriteUnit};
 use kauri_storage_log::Options;
@@ -279,6 +281,39 @@ fn what_changes_seldom_is_kept_apart() {
         fixture = fixture.reopen();
         let left = status(&fixture.engine, "segmentsFree");
         assert!(left >= free, "{left} free segments of {free}");
+        assert_eq!(fixture.contents(), model);
+        fixture.table.check();
+    }
+}
+
+/// What the cleaner moves is read from the medium only where it is not in memory; then it is. Where the medium
+/// is memory it is read, too: damage is an error then.
+#[test]
+fn what_is_in_memory_is_moved_without_reading_it() {
+    let memory = EmulatorConfig::persistent_memory;
+    let cases = [
+        (EmulatorConfig::default(), 4 << 20, true),
+        (EmulatorConfig::default(), 128 << 10, false),
+        (memory(), 4 << 20, false),
+    ];
+    for (config, cache_bytes, is_there) in cases {
+        let fixture = Fixture::on(Emulator::new(config), Options { cache_bytes, ..options() });
+        let random = SeededRandom::new(3);
+        let mut model = fill(&fixture.table, 400);
+        for _ in 0..400 {
+            let id = RecordId(1 + random.next_u64() % 400);
+            overwrite(&fixture.table, &mut model, id, (1, &random));
+        }
+        fixture.engine.sync().expect("sync");
+        fixture.engine.flush_round().expect("sealing");
+        let faults = fixture.emulator.faults();
+        faults.watch();
+        clean(&fixture.engine);
+        let of = |what: &str| status(&fixture.engine, &format!("cleaner.{what}")) as u64;
+        let (emptied, moved) = (of("segmentsCleaned"), of("movedRecords"));
+        let read = faults.io_count(IoKind::Read);
+        assert!(moved > 50, "{moved} records were moved");
+        assert!(if is_there { read == 0 } else { read >= emptied }, "{read} reads for {emptied}");
         assert_eq!(fixture.contents(), model);
         fixture.table.check();
     }

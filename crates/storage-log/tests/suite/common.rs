@@ -49,7 +49,10 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn new(options: Options) -> Fixture {
-        let emulator = emulator();
+        Fixture::on(emulator(), options)
+    }
+
+    pub fn on(emulator: Emulator, options: Options) -> Fixture {
         let engine = open(&emulator, options.clone());
         let table = Table::create(&dynamic(&engine), 10, &indexes());
         Fixture { emulator, options, engine, table }
