@@ -6,7 +6,7 @@
 
 use crate::leaks::{used, used_of};
 use crate::rig::process::within;
-use crate::rig::{Server, Way, address, block, eventually, find, found, insert};
+use crate::rig::{Server, Way, address, block, eventually, find, found, insert, status};
 use kauri_bson::{DocBuf, doc};
 use kauri_client::{ClientError, Connection};
 use std::process::Command;
@@ -62,15 +62,6 @@ fn over_rdma() -> Connection {
 
 fn over_tcp() -> Connection {
     connect("rdma=off").unwrap()
-}
-
-fn status(connection: &mut Connection, path: &str) -> i64 {
-    let mut doc = connection.command("admin", &doc! { "serverStatus" => 1 }).unwrap();
-    let (sections, last) = path.rsplit_once('.').unwrap();
-    for part in sections.split('.') {
-        doc = doc.as_doc().get(part).unwrap().as_doc().unwrap().to_buf();
-    }
-    doc.as_doc().value(last).to_i64_saturating().unwrap()
 }
 
 /// What goes wrong with packets of RDMA, in both directions, while it lives.

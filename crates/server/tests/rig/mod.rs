@@ -169,15 +169,9 @@ impl Server {
         self.connect_by(way, "").unwrap()
     }
 
-    /// A number of `serverStatus`, by its dotted path.
+    /// The same as [`status`], by a connection of its own.
     pub fn status(&self, path: &str) -> i64 {
-        let mut connection = self.connect("sharedMemory=off");
-        let mut doc = connection.command("admin", &doc! { "serverStatus" => 1 }).unwrap();
-        let (sections, last) = path.rsplit_once('.').unwrap();
-        for part in sections.split('.') {
-            doc = doc.as_doc().get(part).unwrap().as_doc().unwrap().to_buf();
-        }
-        doc.as_doc().value(last).to_i64_saturating().unwrap()
+        status(&mut self.connect("sharedMemory=off"), path)
     }
 
     /// Frames and credit frames, in and out, through the rings of this way's transport.
@@ -226,6 +220,16 @@ impl Drop for Server {
         }
         let _ = std::fs::remove_dir_all(&self.place);
     }
+}
+
+/// A number of `serverStatus`, by its dotted path.
+pub fn status(connection: &mut Connection, path: &str) -> i64 {
+    let mut doc = connection.command("admin", &doc! { "serverStatus" => 1 }).unwrap();
+    let (sections, last) = path.rsplit_once('.').unwrap();
+    for part in sections.split('.') {
+        doc = doc.as_doc().get(part).unwrap().as_doc().unwrap().to_buf();
+    }
+    doc.as_doc().value(last).to_i64_saturating().unwrap()
 }
 
 pub fn payload(bytes: usize, seed: usize) -> Vec<u8> {

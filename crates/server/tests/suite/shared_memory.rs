@@ -29,6 +29,17 @@ fn documents_of_all_sizes(server: &Server) {
     assert!(server.status("sharedMemory.creditsOut") > 0);
 }
 
+/// By the time that its client knows. The two sessions are of different workers.
+#[test]
+fn a_session_that_has_changed_over_is_counted() {
+    let server = Server::start("counted", &[]);
+    let mut asking = server.connect("sharedMemory=off");
+    for sessions in 1..=50 {
+        let _session = server.open(Way::SharedMemory);
+        assert_eq!(rig::status(&mut asking, "sharedMemory.switched"), sessions);
+    }
+}
+
 #[test]
 fn a_request_and_its_reply_are_one_frame_each() {
     suite::a_request_and_its_reply_are_one_frame_each(

@@ -370,9 +370,10 @@ impl Crossing {
             if self.switched.get() || probe != self.probe {
                 return Err(RingError::Probe);
             }
-            self.socket.counted(|end| end.probe(probe));
-            self.switched.set(true);
+            // Before the client learns of it, who may ask at once, on another worker.
             self.counts().switched.fetch_add(1, Ordering::Relaxed);
+            self.switched.set(true);
+            self.socket.counted(|end| end.probe(probe));
         }
         if event.readable && !self.switched.get() {
             return Err(RingError::Probe);
