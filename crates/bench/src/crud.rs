@@ -132,7 +132,8 @@ struct Asker<'p> {
     operation: Operation,
     plan: &'p Plan,
     random: SeededRandom,
-    next_id: &'p AtomicI64,
+    /// A number that no request had yet: an update that changes nothing would not be written.
+    next: &'p AtomicI64,
     template: DocBuf,
     requests: i32,
 }
@@ -142,7 +143,8 @@ impl Asker<'_> {
         self.requests = self.requests.wrapping_add(1);
         let id = (self.random.next_u64() % self.plan.documents.max(1) as u64) as i64;
         let operation = self.operation;
-        let (next_id, template) = (self.next_id, self.template.as_doc());
+        let template = self.template.as_doc();
+        let next = || self.next.fetch_add(1, Ordering::Relaxed);
         put_message(out, self.requests, |w| match operation {
             Operation::Find => {
                 w.put("find", COLLECTION);
@@ -154,7 +156,7 @@ impl Asker<'_> {
                 {
                     let mut list = w.array("documents");
                     let mut doc = list.document();
-                    doc.put("_id", next_id.fetch_add(1, Ordering::Relaxed));
+                    doc.put("_id", next());
                     template.iter().skip(1).for_each(|e| doc.put_elem(e));
                 }
                 w.put("$db", DATABASE);
@@ -165,7 +167,7 @@ impl Asker<'_> {
                     let mut list = w.array("updates");
                     let mut entry = list.document();
                     entry.document("q").put("_id", id);
-                    entry.document("u").document("$set").put("n", (id & 0xFFFF) as i32);
+                    entry.document("u").document("$set").put("n", next() as i32);
                 }
                 w.put("$db", DATABASE);
             }
@@ -187,9 +189,8 @@ impl Client for Asker<'_> {
                 let batch = cursor.as_doc().value("firstBatch");
                 batch.as_array().is_some_and(|batch| !batch.is_empty())
             }
-            Operation::Insert | Operation::Update => {
-                body.value("n") == Value::Int32(1) && body.get("writeErrors").is_none()
-            }
+            Operation::Insert => body.value("n") == Value::Int32(1),
+            Operation::Update => body.value("nModified") == Value::Int32(1),
         }
     }
 }
@@ -239,13 +240,13 @@ pub fn compare(
     // New ids of inserts continue behind all that earlier runs can have used.
     let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let first_new = since_1970.map_or(1 << 40, |d| d.as_micros() as i64);
-    let next_id = AtomicI64::new(first_new);
+    let next = AtomicI64::new(first_new);
     let template = document(0, plan.document_bytes, &SeededRandom::new(plan.seed));
     let asker = |thread: usize| Asker {
         operation,
         plan,
         random: SeededRandom::new(plan.seed ^ (thread as u64 + 1) << 32 ^ first_new as u64),
-        next_id: &next_id,
+        next: &next,
         template: template.clone(),
         requests: 0,
     };
