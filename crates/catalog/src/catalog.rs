@@ -15,9 +15,10 @@ use crate::index::{Index, IndexDefinition, IndexKeys, IndexUsage};
 use crate::namespace::Namespace;
 use crate::options::CollectionOptions;
 use crate::stored::{self, Stored};
+use crate::ticks::Ticks;
 use kauri_base::{
     Clock, CollectionId, CommitSeq, Error, ErrorCode, IndexId, RandomSource, RecordId, Result,
-    bail, limits,
+    Timestamp, bail, limits,
 };
 use kauri_bson::DocBuf;
 use kauri_storage::{
@@ -91,6 +92,7 @@ pub struct Catalog {
     engine: Arc<dyn StorageEngine>,
     committer: Arc<dyn Committer>,
     clock: Arc<dyn Clock>,
+    ticks: Ticks,
     random: Arc<dyn RandomSource>,
     ddl: Mutex<Ddl>,
     collections: RwLock<HashMap<String, Arc<Collection>>>,
@@ -109,6 +111,7 @@ impl Catalog {
             engine,
             committer,
             clock,
+            ticks: Ticks::default(),
             random,
             ddl: Mutex::new(Ddl {
                 places: HashMap::new(),
@@ -232,6 +235,11 @@ impl Catalog {
     /// The clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
+    }
+
+    /// A timestamp of the server's time, later than all that were given before.
+    pub fn tick(&self) -> Timestamp {
+        self.ticks.next(self.clock.unix_ms())
     }
 
     /// The random source.

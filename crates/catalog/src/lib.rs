@@ -14,6 +14,7 @@ pub mod namespace;
 pub mod options;
 pub mod spec;
 mod stored;
+mod ticks;
 
 pub use build::IndexBuild;
 pub use catalog::{Catalog, Rename, Resolved, View, namespace_not_found, system_views_uuid};

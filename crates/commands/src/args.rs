@@ -50,14 +50,18 @@ pub fn is_generic(field: &str) -> bool {
 }
 
 /// The arguments of a command behind its name. One that is null counts as not given, as MongoDB's
-/// parser has it for all that may be left out.
+/// parser has it for all that may be left out but `hint`, which it reads whatever its type.
 pub fn fields<'d>(body: Doc<'d>) -> impl Iterator<Item = Elem<'d>> {
-    body.iter().skip(1).filter(|elem| elem.ty() != Type::Null)
+    body.iter().skip(1).filter(is_given)
 }
 
-/// The fields of a structure within a command; null counts as not given.
+fn is_given(elem: &Elem<'_>) -> bool {
+    elem.ty() != Type::Null || elem.key() == "hint"
+}
+
+/// The same of a structure within a command.
 pub fn structure<'d>(doc: Doc<'d>) -> impl Iterator<Item = Elem<'d>> {
-    doc.iter().filter(|elem| elem.ty() != Type::Null)
+    doc.iter().filter(is_given)
 }
 
 /// Reads the fields of one command or of one of its embedded structures; knows the path for

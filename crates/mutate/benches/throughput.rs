@@ -53,7 +53,7 @@ fn update(name: &str, document: &DocBuf, spec: DocBuf, filters: &[DocBuf]) {
         println!("{name}: the update is malformed");
         return;
     };
-    let mut cx = UpdateCx::new(0, Timestamp { seconds: 1, increment: 1 });
+    let mut cx = UpdateCx::new(0, &|| Timestamp { seconds: 1, increment: 1 });
     cx.matched_position = Some(3);
     let mut out = Vec::with_capacity(4096);
     let apply = measure(|| {

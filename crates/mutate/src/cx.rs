@@ -34,19 +34,23 @@ pub struct UpdateCx<'a> {
     pub matched_position: Option<u32>,
     /// Milliseconds since 1970, for `$currentDate`.
     pub now_ms: i64,
-    /// The cluster time, for `$currentDate` of type timestamp and for empty timestamps.
-    pub cluster_time: Timestamp,
+    /// Gives a timestamp later than all before, for `$currentDate` of type timestamp and for empty timestamps.
+    pub tick: Option<&'a dyn Fn() -> Timestamp>,
     /// Whether the document is being made by an upsert.
     pub is_insert: bool,
     /// What a pipeline's expressions are evaluated with.
     pub eval: EvalCx<'a>,
 }
 
-impl UpdateCx<'_> {
+impl<'a> UpdateCx<'a> {
     /// The surroundings of an update of a stored document.
-    pub fn new(now_ms: i64, cluster_time: Timestamp) -> Self {
-        let eval = EvalCx { now_ms, cluster_time: Some(cluster_time), ..EvalCx::default() };
-        UpdateCx { now_ms, cluster_time, eval, ..UpdateCx::default() }
+    pub fn new(now_ms: i64, tick: &'a dyn Fn() -> Timestamp) -> Self {
+        let eval = EvalCx { now_ms, ..EvalCx::default() };
+        UpdateCx { now_ms, tick: Some(tick), eval, ..UpdateCx::default() }
+    }
+
+    pub(crate) fn timestamp(&self) -> Timestamp {
+        self.tick.map_or_else(Timestamp::default, |tick| tick())
     }
 }
 

@@ -205,7 +205,7 @@ impl<'a> AggregateRequest<'a> {
                 }
                 "cursor" => request.read_cursor(elem)?,
                 "explain" => request.explain = args.bool(elem)?,
-                "hint" => request.hint = aggregate_hint(args, elem)?,
+                "hint" => request.hint = aggregate_hint(elem)?,
                 "let" => {
                     if let Some(variables) = args.given(elem, Args::object)? {
                         define_let(variables, env)?;
@@ -341,14 +341,14 @@ fn check_api(stages: Doc<'_>) -> Result<()> {
 }
 
 /// `hint`, which is read as `find`'s but for what is no hint at all.
-fn aggregate_hint(args: Args<'_>, elem: Elem<'_>) -> Result<Option<Hint>> {
+fn aggregate_hint(elem: Elem<'_>) -> Result<Option<Hint>> {
     match elem.value() {
         Value::String(name) if name == "$natural" => bail!(
             BadValue,
             "error processing query: planner returned error :: caused by :: hint provided does not \
              correspond to an existing index"
         ),
-        Value::String(_) | Value::Document(_) => hint(args, elem),
+        Value::String(_) | Value::Document(_) => hint(elem),
         _ => bail!(
             FailedToParse,
             "hint must be specified as a string representing an index name, or an object \

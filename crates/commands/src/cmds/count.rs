@@ -43,7 +43,7 @@ impl<'a> CountRequest<'a> {
                 "query" => request.filter = args.object(elem)?,
                 "limit" => request.limit = args.long(elem)?.unsigned_abs(),
                 "skip" => request.skip = args.count(elem)?,
-                "hint" => request.hint = hint(args, elem)?,
+                "hint" => request.hint = hint(elem)?,
                 "collation" => refuse_collation(args.object(elem)?)?,
                 "fields" | "queryOptions" | "collectionUUID" | "mirrored" => {}
                 _ => args.other(elem)?,

@@ -109,7 +109,7 @@ pub(super) async fn run_statement(
         match elem.key() {
             "q" => filter = Some(args.object(elem)?),
             "limit" => limit = Some(args.long(elem)?),
-            "hint" => query.hint = hint(args, elem)?,
+            "hint" => query.hint = hint(elem)?,
             "collation" => refuse_collation(args.object(elem)?)?,
             "sampleId" => {}
             other => return Err(args.unknown(other)),

@@ -10,7 +10,7 @@ use kauri_bson::{Doc, KeyStringBuilder, Type, Value};
 use kauri_query::exec::{Flow, PlanExecutor};
 use kauri_query::pipeline::{self, BuildCx, Input};
 use kauri_query::plan::{self, Query};
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
@@ -38,7 +38,7 @@ impl<'a> DistinctRequest<'a> {
             match elem.key() {
                 "key" => key = Some(args.string(elem)?),
                 "query" => filter = args.object(elem)?,
-                "hint" => use_hint = hint(args, elem)?,
+                "hint" => use_hint = hint(elem)?,
                 "collation" => refuse_collation(args.object(elem)?)?,
                 "collectionUUID" | "mirrored" | "querySettings" => {}
                 _ => args.other(elem)?,
@@ -87,15 +87,15 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             })
             .await?;
         let mut out = invocation.reply.array("values");
-        values.found.iter().for_each(|value| out.push_value(value));
+        values.found.values().for_each(|value| out.push_value(value));
         Ok(())
     })
 }
 
+/// Of values that are equal the first that was found, by their keys, so in the order that they sort in.
 #[derive(Default)]
 struct Values {
-    seen: HashSet<Vec<u8>>,
-    found: Vec<Value<'static>>,
+    found: BTreeMap<Vec<u8>, Value<'static>>,
     bytes: usize,
     key: KeyStringBuilder,
 }
@@ -104,10 +104,9 @@ impl Values {
     fn add(&mut self, value: Value<'_>) {
         self.key.clear();
         self.key.append(&value, false);
-        if !self.seen.contains(self.key.bytes()) {
+        if !self.found.contains_key(self.key.bytes()) {
             self.bytes += self.key.bytes().len() + 8;
-            self.seen.insert(self.key.to_vec());
-            self.found.push(value.into_owned());
+            self.found.insert(self.key.to_vec(), value.into_owned());
         }
     }
 }

@@ -426,7 +426,7 @@ fn of_write(command: Doc<'_>, name: &str, env: &QueryEnv) -> Result<Query> {
     for elem in statement {
         match elem.key() {
             "q" => query.filter = matcher(elem.as_doc().unwrap_or(Doc::EMPTY), env)?,
-            "hint" => query.hint = hint(Args::new(name), elem)?,
+            "hint" => query.hint = hint(elem)?,
             _ => {}
         }
     }
@@ -439,7 +439,7 @@ fn of_find_and_modify(command: Doc<'_>, env: &QueryEnv) -> Result<Query> {
         match elem.key() {
             "query" => query.filter = matcher(elem.as_doc().unwrap_or(Doc::EMPTY), env)?,
             "sort" => query.sort = sort(elem.as_doc().unwrap_or(Doc::EMPTY))?,
-            "hint" => query.hint = hint(Args::new("findAndModify"), elem)?,
+            "hint" => query.hint = hint(elem)?,
             _ => {}
         }
     }

@@ -114,7 +114,7 @@ impl FindRequest {
                 "limit" => request.query.limit = args.count(elem)?,
                 "batchSize" => request.batch_size = Some(args.count(elem)?),
                 "singleBatch" => request.single_batch = args.bool(elem)?,
-                "hint" => request.query.hint = hint(args, elem)?,
+                "hint" => request.query.hint = hint(elem)?,
                 "min" => request.query.min = non_empty(args.object(elem)?),
                 "max" => request.query.max = non_empty(args.object(elem)?),
                 "returnKey" => request.query.return_key = args.bool(elem)?,
@@ -244,7 +244,7 @@ pub fn sort(spec: Doc<'_>) -> Result<Option<SortPattern>> {
 }
 
 /// `hint`: a name, a key pattern or `{$natural: ±1}`.
-pub fn hint(args: Args<'_>, elem: Elem<'_>) -> Result<Option<Hint>> {
+pub fn hint(elem: Elem<'_>) -> Result<Option<Hint>> {
     match elem.value() {
         Value::String(name) if name.is_empty() => {
             Err(Error::new(ErrorCode::BadValue, "hint cannot be an empty string"))
@@ -255,6 +255,9 @@ pub fn hint(args: Args<'_>, elem: Elem<'_>) -> Result<Option<Hint>> {
             let pattern = pattern.into_buf();
             match pattern.as_doc().first() {
                 None => Ok(None),
+                Some(_) if has_natural_and_more(pattern.as_doc()) => {
+                    bail!(BadValue, "$natural hint may not be combined with other fields")
+                }
                 Some(first) if first.key() == "$natural" => match first.value().as_i64_exact() {
                     Some(1) => Ok(Some(Hint::Natural(Direction::Forward))),
                     Some(-1) => Ok(Some(Hint::Natural(Direction::Backward))),
@@ -267,8 +270,12 @@ pub fn hint(args: Args<'_>, elem: Elem<'_>) -> Result<Option<Hint>> {
                 Some(_) => Ok(Some(Hint::Pattern(pattern))),
             }
         }
-        _ => Err(args.wrong_type(elem, &["string", "object"])),
+        _ => bail!(FailedToParse, "Hint must be a string or an object"),
     }
+}
+
+fn has_natural_and_more(hint: Doc<'_>) -> bool {
+    hint.get("$natural").is_some() && hint.iter().count() > 1
 }
 
 fn non_empty(doc: Doc<'_>) -> Option<kauri_bson::DocBuf> {

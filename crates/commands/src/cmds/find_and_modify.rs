@@ -7,7 +7,7 @@ use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use kauri_base::{Result, bail};
-use kauri_bson::{Doc, DocBuf, Type, Value};
+use kauri_bson::{Doc, DocBuf, Value};
 use kauri_mutate::{ParseCx, ProjectCx, Projection, Update};
 use kauri_query::exec::QueryEnv;
 use kauri_query::plan::Query;
@@ -166,9 +166,6 @@ fn read_fields<'d>(body: Doc<'d>, query: &mut Query, env: &mut QueryEnv) -> Resu
         want_new: false,
         bypass_validation: false,
     };
-    if body.get("hint").is_some_and(|e| e.ty() == Type::Null) {
-        bail!(FailedToParse, "Hint must be a string or an object");
-    }
     for elem in fields(body) {
         match elem.key() {
             "query" => given.filter = args.object(elem)?,
@@ -178,12 +175,7 @@ fn read_fields<'d>(body: Doc<'d>, query: &mut Query, env: &mut QueryEnv) -> Resu
             "remove" => given.remove = args.safe_bool(elem)?,
             "upsert" => given.upsert = args.safe_bool(elem)?,
             "new" => given.want_new = args.safe_bool(elem)?,
-            "hint" => {
-                if !matches!(elem.ty(), Type::String | Type::Document) {
-                    bail!(FailedToParse, "Hint must be a string or an object");
-                }
-                query.hint = hint(args, elem)?;
-            }
+            "hint" => query.hint = hint(elem)?,
             "arrayFilters" => {
                 for entry in args.array(elem)? {
                     let filter = Args::new("findAndModify.arrayFilters").object(entry)?;

@@ -172,7 +172,7 @@ fn parse_statement(statement: Doc<'_>, mut env: QueryEnv) -> Result<Statement> {
                     array_filters.push(Args::new("update.updates.arrayFilters").object(entry)?);
                 }
             }
-            "hint" => query.hint = hint(args, elem)?,
+            "hint" => query.hint = hint(elem)?,
             "collation" => refuse_collation(args.object(elem)?)?,
             "sort" => query.sort = sort(args.object(elem)?)?,
             "c" => {

@@ -61,7 +61,7 @@ impl Pair {
                 for sort in [doc! { "_id" => 1 }, doc! { "a" => 1 }, doc! { "u" => 1 }] {
                     let find =
                         doc! { "find" => *collection, "hint" => sort, "batchSize" => 10_000 };
-                    all.push(show(&at(&client.run(&find), "cursor")));
+                    all.push(without_increments(&show(&at(&client.run(&find), "cursor"))));
                 }
             }
             let status = client.ok(doc! { "serverStatus" => 1 });
@@ -79,6 +79,18 @@ impl Pair {
         });
         assert_eq!(states[0], states[1]);
     }
+}
+
+/// A path that gives up may have had a timestamp.
+fn without_increments(shown: &str) -> String {
+    let mut parts = shown.split("Timestamp(");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (seconds, increment) = part.split_once(", ").unwrap();
+        out.push_str(&format!("Timestamp({seconds})"));
+        out.push_str(increment.split_once(')').unwrap().1);
+    }
+    out
 }
 
 const COLLECTIONS: [&str; 6] = ["c", "c", "capped", "checked", "view", "absent"];

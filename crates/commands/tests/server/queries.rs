@@ -104,7 +104,7 @@ fn hints_and_bounds() {
         first_batch(&client.ok(command)).iter().map(|d| number(d, "_id")).collect::<Vec<_>>()
     };
     let bounded = |min: DocBuf, max: DocBuf, hint: &str| {
-        doc! { "find" => "c", "min" => min, "max" => max, "hint" => hint }
+        doc! { "find" => "c", "min" => min, "max" => max, "hint" => hint.clone() }
     };
     let (low, high) = (doc! { "a" => 2, "b" => 50 }, doc! { "a" => 3, "b" => 5 });
     assert_eq!(ids(bounded(low.clone(), high.clone(), "a_b")), [52, 57, 3]);
@@ -138,9 +138,91 @@ fn a_hint_takes_an_incomplete_index_at_its_word() {
     };
     client.ok(doc! { "createIndexes" => "c", "indexes" => array![sparse, partial] });
     for hint in ["sparse", "partial"] {
-        assert_eq!(number(&client.ok(doc! { "count" => "c", "hint" => hint }), "n"), 1, "{hint}");
+        assert_eq!(
+            number(&client.ok(doc! { "count" => "c", "hint" => hint.clone() }), "n"),
+            1,
+            "{hint}"
+        );
     }
     assert_eq!(number(&client.ok(doc! { "count" => "c" }), "n"), 2);
+}
+
+#[test]
+fn what_is_no_hint_is_refused_by_every_command() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", [doc! { "_id" => 1, "a" => 1 }]);
+    let commands = |hint: &Value<'_>| {
+        let all = doc! {};
+        let delete = doc! { "q" => &all, "limit" => 0, "hint" => hint.clone() };
+        let update = doc! { "q" => &all, "u" => doc! { "$set" => doc! { "a" => 2 } }, "hint" => hint.clone() };
+        [
+            doc! { "find" => "c", "hint" => hint.clone() },
+            doc! { "count" => "c", "hint" => hint.clone() },
+            doc! { "distinct" => "c", "key" => "a", "hint" => hint.clone() },
+            doc! { "aggregate" => "c", "pipeline" => array![], "cursor" => &all, "hint" => hint.clone() },
+            doc! { "findAndModify" => "c", "remove" => true, "hint" => hint.clone() },
+            doc! { "delete" => "c", "deletes" => array![delete] },
+            doc! { "update" => "c", "updates" => array![update] },
+        ]
+    };
+    for hint in [Value::Null, Value::Int32(1), Value::Bool(true), array!["a"]] {
+        for command in commands(&hint) {
+            let reply = client.run(&command);
+            let code = match reply.as_doc().value("writeErrors") {
+                Value::Array(errors) => number(
+                    &errors.as_doc().iter().next().unwrap().as_doc().unwrap().to_buf(),
+                    "code",
+                ),
+                _ => code_of(&reply),
+            };
+            assert_eq!(code, 9, "{} -> {}", show(&command), show(&reply));
+        }
+    }
+    let beside = Value::from(doc! { "$natural" => 1, "a" => 1 });
+    assert_eq!(client.fails(doc! { "find" => "c", "hint" => beside.clone() }), 2);
+    assert_eq!(client.fails(doc! { "distinct" => "c", "key" => "a", "hint" => beside.clone() }), 2);
+}
+
+#[test]
+fn distinct_values_come_in_their_order() {
+    let test = TestServer::start();
+    let client = test.client();
+    let values = || {
+        [array!["b", 2.0, true], Value::from("a"), Value::Int32(2), array![doc! {}, Value::Null, 1]]
+    };
+    client.insert("c", values().into_iter().map(|value| doc! { "a" => value }));
+    let distinct = |key: &str| {
+        client.ok(doc! { "distinct" => "c", "key" => key }).as_doc().value("values").into_owned()
+    };
+    // Of 2.0 and 2 the first that was found.
+    assert_eq!(distinct("a"), array![Value::Null, 1, 2.0, "a", "b", doc! {}, true]);
+    let nested = values().into_iter().map(|value| doc! { "x" => array![doc! { "y" => value }] });
+    client.insert("c", nested);
+    assert_eq!(distinct("x.y"), distinct("a"));
+}
+
+#[test]
+fn fields_that_ask_for_the_time_get_one_each() {
+    let test = TestServer::start();
+    let client = test.client();
+    let empty = kauri_base::Timestamp::default();
+    client.insert("c", (0..3).map(|id| doc! { "_id" => id, "t" => empty, "u" => empty }));
+    let replace = doc! { "q" => doc! { "_id" => 0 }, "u" => doc! { "t" => empty, "u" => empty } };
+    let now = doc! { "$currentDate" => doc! { "t" => doc! { "$type" => "timestamp" } } };
+    let touch = doc! { "q" => doc! { "_id" => doc! { "$gt" => 0 } }, "u" => now, "multi" => true };
+    let stamps = || {
+        let found = first_batch(&client.ok(doc! { "find" => "c" }));
+        let stamps = found
+            .iter()
+            .flat_map(|doc| ["t", "u"].map(|field| doc.as_doc().value(field).into_owned()));
+        stamps.map(|stamp| kauri_bson::shell_value(&stamp)).collect::<Vec<_>>()
+    };
+    let distinct =
+        |stamps: Vec<String>| stamps.into_iter().collect::<std::collections::HashSet<_>>().len();
+    assert_eq!(distinct(stamps()), 6);
+    client.ok(doc! { "update" => "c", "updates" => array![replace, touch] });
+    assert_eq!(distinct(stamps()), 6);
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl Leaf {
             }
             (Op::Extreme(_, operand), None) => write(operand, slot, out),
             (Op::CurrentDate, _) => put(&Value::DateTime(applier.cx.now_ms), slot, out),
-            (Op::CurrentTimestamp, _) => put(&Value::Timestamp(applier.cx.cluster_time), slot, out),
+            (Op::CurrentTimestamp, _) => put(&Value::Timestamp(applier.cx.timestamp()), slot, out),
             (Op::RenameFrom(rename), Some(_)) if applier.renamed(*rename).is_some() => {
                 Ok(Change::Removed)
             }

@@ -76,11 +76,12 @@ pub(crate) fn replace(
         );
     }
     // An empty timestamp at the top level asks for the server's time.
-    let now = (u64::from(cx.cluster_time.seconds) << 32 | u64::from(cx.cluster_time.increment))
-        .to_le_bytes();
     let stamp = |elem: Elem<'_>| {
         let empty = elem.ty() == Type::Timestamp && elem.value_bytes() == [0; 8];
-        empty.then_some(now)
+        empty.then(|| {
+            let now = cx.timestamp();
+            (u64::from(now.seconds) << 32 | u64::from(now.increment)).to_le_bytes()
+        })
     };
     put_replacement(doc, replacement, out, stamp)
 }

@@ -70,7 +70,7 @@ fn apply_update(
 ) -> Result<Option<DocBuf>, i32> {
     let filters: Vec<DocBuf> = filters.iter().map(raw).collect();
     let filters: Vec<Doc<'_>> = filters.iter().map(DocBuf::as_doc).collect();
-    let mut cx = UpdateCx::new(0, Timestamp { seconds: 1, increment: 1 });
+    let mut cx = UpdateCx::new(0, &|| Timestamp { seconds: 1, increment: 1 });
     cx.matched_position = position.map(|p| p as u32);
     let mut out = Vec::new();
     let spec = Value::from(raw(spec));

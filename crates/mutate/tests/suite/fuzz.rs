@@ -92,7 +92,7 @@ fn stored(rng: &mut Rng) -> Vec<u8> {
 
 /// Applies an update and checks what it wrote.
 fn apply(update: &Update, doc: Doc<'_>, rng: &mut Rng) -> bool {
-    let mut cx = UpdateCx::new(0, Timestamp { seconds: 1, increment: 1 });
+    let mut cx = UpdateCx::new(0, &|| Timestamp { seconds: 1, increment: 1 });
     cx.matched_position = rng.chance(70).then(|| rng.below(3) as u32);
     let mut out = vec![1, 2, 3];
     let applied = update.apply(doc, &cx, &mut out);

@@ -9,7 +9,7 @@ use kauri_mutate::{ParseCx, Update, UpdateCx};
 const OBJECT_ID: [u8; 12] = [9; 12];
 
 fn cx() -> UpdateCx<'static> {
-    UpdateCx::new(1_000, Timestamp { seconds: 50, increment: 3 })
+    UpdateCx::new(1_000, &|| Timestamp { seconds: 50, increment: 3 })
 }
 
 fn parse_update(update: &str, array_filters: &str) -> Result<Update> {

@@ -3,7 +3,7 @@
 use super::retry::{Attempt, attempt, before_next_attempt};
 use super::{WriteOutcome, collection_for_write};
 use crate::write::capped;
-use kauri_base::{Error, ErrorCode, OperationContext, Result, Timestamp, bail, limits};
+use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits};
 use kauri_bson::{Doc, DocWriter, Elem, Type, Value};
 use kauri_catalog::{Catalog, Collection, KeyScratch, Namespace};
 use kauri_storage::{StorageError, WriteUnit};
@@ -194,8 +194,7 @@ pub fn prepare_document<'d>(catalog: &Catalog, doc: Doc<'d>) -> Result<Cow<'d, [
                 continue;
             }
             if elem.ty() == Type::Timestamp && elem.value_bytes() == [0; 8] {
-                let seconds = (catalog.clock().unix_ms() / 1000) as u32;
-                writer.put(elem.key(), Timestamp { seconds, increment: 1 });
+                writer.put(elem.key(), catalog.tick());
             } else {
                 writer.put_elem(elem);
             }

@@ -6,7 +6,6 @@
 //! is to be run the ordinary way, which also finds the words for an error.
 
 use super::insert::prepare_document;
-use super::update::timestamp;
 use kauri_base::{Access, RecordId};
 use kauri_bson::Doc;
 use kauri_catalog::{Catalog, Collection, KeyScratch};
@@ -58,8 +57,8 @@ pub fn update(
     if !is_simple(collection) || update.needs_matched_position() {
         return None;
     }
-    let now_ms = catalog.clock().unix_ms();
-    let cx = UpdateCx::new(now_ms, timestamp(now_ms));
+    let tick = || catalog.tick();
+    let cx = UpdateCx::new(catalog.clock().unix_ms(), &tick);
     change(catalog, collection, ru, key, |record, found, unit| {
         let mut new = Vec::with_capacity(found.doc.as_bytes().len() + 64);
         if !update.apply(found.doc, &cx, &mut new).ok()?.modified {

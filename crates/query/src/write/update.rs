@@ -4,7 +4,7 @@ use super::insert::check_id;
 use super::retry::{Attempt, attempt};
 use super::targets::{Effect, Reached, Target, Targets};
 use super::{WriteOutcome, capped, collection_for_write};
-use kauri_base::{Error, ErrorCode, OperationContext, Result, Timestamp, bail};
+use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
 use kauri_catalog::KeyScratch;
 use kauri_matcher::{MatchDetails, MatchExpr};
@@ -107,7 +107,8 @@ fn change(
     scratch: &mut KeyScratch,
 ) -> Result<Effect> {
     let env = statement.targets.env;
-    let mut cx = UpdateCx::new(env.now_ms, timestamp(env.now_ms));
+    let tick = || statement.targets.catalog.tick();
+    let mut cx = UpdateCx::new(env.now_ms, &tick);
     cx.eval = env.eval_cx();
     if statement.update.needs_matched_position()
         && let Some(filter) = &statement.targets.query.filter
@@ -175,7 +176,8 @@ async fn upsert(
 fn new_document(statement: &UpdateStatement<'_>) -> Result<DocBuf> {
     let targets = &statement.targets;
     let env = targets.env;
-    let mut cx = UpdateCx::new(env.now_ms, timestamp(env.now_ms));
+    let tick = || targets.catalog.tick();
+    let mut cx = UpdateCx::new(env.now_ms, &tick);
     cx.eval = env.eval_cx();
     cx.is_insert = true;
     let everything = MatchExpr::And(Vec::new());
@@ -200,8 +202,4 @@ fn is_on_filtered_fields(error: &Error, statement: &UpdateStatement<'_>) -> bool
     let Value::Document(pattern) = pattern.value("keyPattern") else { return false };
     let named = filter.expr().equalities();
     pattern.iter().all(|field| named.iter().any(|(path, _)| path.as_str() == field.key()))
-}
-
-pub(super) fn timestamp(now_ms: i64) -> Timestamp {
-    Timestamp { seconds: (now_ms / 1000) as u32, increment: 1 }
 }
