@@ -104,7 +104,7 @@ fn hints_and_bounds() {
         first_batch(&client.ok(command)).iter().map(|d| number(d, "_id")).collect::<Vec<_>>()
     };
     let bounded = |min: DocBuf, max: DocBuf, hint: &str| {
-        doc! { "find" => "c", "min" => min, "max" => max, "hint" => hint.clone() }
+        doc! { "find" => "c", "min" => min, "max" => max, "hint" => hint }
     };
     let (low, high) = (doc! { "a" => 2, "b" => 50 }, doc! { "a" => 3, "b" => 5 });
     assert_eq!(ids(bounded(low.clone(), high.clone(), "a_b")), [52, 57, 3]);
