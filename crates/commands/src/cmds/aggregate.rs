@@ -343,11 +343,6 @@ fn check_api(stages: Doc<'_>) -> Result<()> {
 /// `hint`, which is read as `find`'s but for what is no hint at all.
 fn aggregate_hint(elem: Elem<'_>) -> Result<Option<Hint>> {
     match elem.value() {
-        Value::String(name) if name == "$natural" => bail!(
-            BadValue,
-            "error processing query: planner returned error :: caused by :: hint provided does not \
-             correspond to an existing index"
-        ),
         Value::String(_) | Value::Document(_) => hint(elem),
         _ => bail!(
             FailedToParse,

@@ -6,7 +6,7 @@ use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use kauri_base::{Result, bail};
-use kauri_bson::{Doc, Value};
+use kauri_bson::{Doc, Type, Value, shell_value};
 use kauri_matcher::Matcher;
 use kauri_query::exec::{Flow, PlanExecutor};
 use kauri_query::pipeline::{self, BuildCx, Input};
@@ -38,10 +38,13 @@ impl<'a> CountRequest<'a> {
     pub fn parse(body: Doc<'a>) -> Result<CountRequest<'a>> {
         let args = Args::new("count");
         let mut request = CountRequest { filter: Doc::EMPTY, skip: 0, limit: 0, hint: None };
+        if body.get("limit").is_some_and(|elem| elem.ty() == Type::Null) {
+            limit(&Value::Null)?;
+        }
         for elem in fields(body) {
             match elem.key() {
                 "query" => request.filter = args.object(elem)?,
-                "limit" => request.limit = args.long(elem)?.unsigned_abs(),
+                "limit" => request.limit = limit(&elem.value())?,
                 "skip" => request.skip = args.count(elem)?,
                 "hint" => request.hint = hint(elem)?,
                 "collation" => refuse_collation(args.object(elem)?)?,
@@ -62,6 +65,18 @@ impl<'a> CountRequest<'a> {
             count: true,
             ..Query::default()
         }
+    }
+}
+
+/// A negative one is as one that is not. Null is none, and no number.
+fn limit(value: &Value<'_>) -> Result<u64> {
+    if !value.is_number() {
+        bail!(BadValue, "limit value is not a valid number");
+    }
+    match value.as_i64_exact() {
+        None => bail!(FailedToParse, "Expected an integer: limit: {}", shell_value(value)),
+        Some(i64::MIN) => bail!(BadValue, "limit value for count cannot be min int"),
+        Some(limit) => Ok(limit.unsigned_abs()),
     }
 }
 

@@ -249,7 +249,6 @@ pub fn hint(elem: Elem<'_>) -> Result<Option<Hint>> {
         Value::String(name) if name.is_empty() => {
             Err(Error::new(ErrorCode::BadValue, "hint cannot be an empty string"))
         }
-        Value::String(name) if name == "$natural" => Ok(Some(Hint::Natural(Direction::Forward))),
         Value::String(name) => Ok(Some(Hint::Name(name.into_owned()))),
         Value::Document(pattern) => {
             let pattern = pattern.into_buf();

@@ -138,11 +138,7 @@ fn a_hint_takes_an_incomplete_index_at_its_word() {
     };
     client.ok(doc! { "createIndexes" => "c", "indexes" => array![sparse, partial] });
     for hint in ["sparse", "partial"] {
-        assert_eq!(
-            number(&client.ok(doc! { "count" => "c", "hint" => hint.clone() }), "n"),
-            1,
-            "{hint}"
-        );
+        assert_eq!(number(&client.ok(doc! { "count" => "c", "hint" => hint }), "n"), 1, "{hint}");
     }
     assert_eq!(number(&client.ok(doc! { "count" => "c" }), "n"), 2);
 }
@@ -182,6 +178,31 @@ fn what_is_no_hint_is_refused_by_every_command() {
     let beside = Value::from(doc! { "$natural" => 1, "a" => 1 });
     assert_eq!(client.fails(doc! { "find" => "c", "hint" => beside.clone() }), 2);
     assert_eq!(client.fails(doc! { "distinct" => "c", "key" => "a", "hint" => beside.clone() }), 2);
+    assert_eq!(client.fails(doc! { "count" => "c", "hint" => "$natural" }), 2, "that is no index");
+}
+
+#[test]
+fn a_count_is_limited_by_a_whole_number() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", (0..5).map(|id| doc! { "_id" => id }));
+    let count = |limit: Value<'static>| doc! { "count" => "c", "limit" => limit };
+    for (limit, n) in
+        [(3.into(), 3), (Value::Int64(-2), 2), (4.0.into(), 4), (0.into(), 5), (i64::MAX.into(), 5)]
+    {
+        assert_eq!(number(&client.ok(count(limit)), "n"), n);
+    }
+    for (limit, code) in [
+        (Value::Null, 2),
+        ("3".into(), 2),
+        (true.into(), 2),
+        (i64::MIN.into(), 2),
+        (1.5.into(), 9),
+        (f64::NAN.into(), 9),
+        (f64::INFINITY.into(), 9),
+    ] {
+        assert_eq!(client.fails(count(limit.clone())), code, "{}", kauri_bson::shell_value(&limit));
+    }
 }
 
 #[test]
