@@ -146,7 +146,11 @@ fn serve(what: &str, threads: usize, spin_us: u64) -> Result<(), Box<dyn Error>>
         until_told()?;
         return Ok(());
     }
-    let executor = ServiceExecutor::start(&ExecutorOptions { workers: threads, spin_us })?;
+    let executor = ServiceExecutor::start(&ExecutorOptions {
+        workers: threads,
+        spin_us,
+        ..Default::default()
+    })?;
     let service = Arc::new(FixedReply { document: vec![b'.'; 16 << 20] });
     let manager = SessionManager::new(Arc::clone(&executor), service, 100_000);
     let mut tcp = TcpTransport::new(TcpOptions { port: 0, ..TcpOptions::default() });

@@ -115,7 +115,8 @@ impl ServiceEntryPoint for Echo {
 }
 
 fn serve(address: SocketAddr, spin_us: u64, place: Option<&str>) -> Outcomes<()> {
-    let executor = ServiceExecutor::start(&ExecutorOptions { workers: 1, spin_us })?;
+    let executor =
+        ServiceExecutor::start(&ExecutorOptions { workers: 1, spin_us, ..Default::default() })?;
     let service = Arc::new(Echo { random: SeededRandom::from_entropy() });
     let manager = SessionManager::new(executor, service, 100);
     let options =

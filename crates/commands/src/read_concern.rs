@@ -67,18 +67,22 @@ fn level(concern: Doc<'_>) -> Result<Option<String>> {
 }
 
 fn check_level(command: &Command, level: &str) -> Result<()> {
+    let refuse = |what: &str| {
+        bail!(
+            InvalidOptions,
+            "Command {} does not support {{ readConcern: {{ level: \"{level}\", provenance: \
+             \"clientSupplied\" }} }} :: caused by :: {what} not supported",
+            command.name
+        )
+    };
     match level {
         "local" => Ok(()),
         "available" | "majority" if command.read_concern => Ok(()),
         // Whether its stages go with the level comes first, and the command knows.
         "linearizable" | "snapshot" if command.name == "aggregate" => Ok(()),
+        "snapshot" if command.name == "count" => refuse("read concern snapshot"),
         "linearizable" | "snapshot" if command.read_concern => refuse_outside_replica_set(),
-        "available" | "majority" | "linearizable" | "snapshot" => bail!(
-            InvalidOptions,
-            "Command {} does not support {{ readConcern: {{ level: \"{level}\", provenance: \
-             \"clientSupplied\" }} }} :: caused by :: read concern not supported",
-            command.name
-        ),
+        "available" | "majority" | "linearizable" | "snapshot" => refuse("read concern"),
         other => bail!(
             BadValue,
             "Enumeration value '{other}' for field 'readConcern.level' is not a valid value."

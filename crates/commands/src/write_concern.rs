@@ -44,10 +44,11 @@ fn parse(doc: Doc<'_>) -> Result<WriteConcern> {
     if concern.journal && fsync {
         bail!(FailedToParse, "fsync and j options cannot be used together");
     }
-    if concern.w == WriteConcernW::None && concern.journal {
-        bail!(FailedToParse, "w:0 and j:true cannot be used together");
-    }
     concern.journal |= fsync;
+    if concern.w == WriteConcernW::None && concern.journal {
+        // Who wants the journal wants to hear of it.
+        concern.w = WriteConcernW::Members(1);
+    }
     Ok(concern)
 }
 

@@ -131,6 +131,13 @@ const KNOWN: &[Known] = &[
         Kind::Number,
         "worker threads [default: one per core; with an engine that blocks 64]",
     ),
+    known(
+        "net.workerCores",
+        "workerCores",
+        Kind::Text,
+        "own: with as many workers as cores, each stays on a core of its own; any: the kernel moves them \
+         about [default: own]",
+    ),
     known("systemLog.path", "logpath", Kind::Text, "file for the log [default: standard output]"),
     known(
         "systemLog.logAppend",
@@ -435,6 +442,9 @@ impl Options {
         if !matches!(self.text("net.sharedMemory", "on").as_str(), "on" | "off") {
             return Err(bad("--sharedMemory must be on or off".to_owned()));
         }
+        if !matches!(self.text("net.workerCores", "own").as_str(), "own" | "any") {
+            return Err(bad("--workerCores must be own or any".to_owned()));
+        }
         if !matches!(self.text("net.rdma.mode", "on").as_str(), "on" | "off" | "require") {
             return Err(bad("--rdma must be on, off or require".to_owned()));
         }
@@ -605,6 +615,7 @@ mod tests {
             (&["--segmentSizeMB", "3"], "power of two"),
             (&["--persistentMemory", "yes"], "simulated"),
             (&["--sharedMemory", "yes"], "on or off"),
+            (&["--workerCores", "first"], "own or any"),
             (&["--rdma", "auto"], "on, off or require"),
             (&["--rdmaGidIndex", "256"], "at most 255"),
             (&["--verify", "summaries"], "quick or full"),

@@ -112,7 +112,7 @@ pub struct Damage {
 const CHUNK_BYTES: u32 = 2 << 20;
 /// Segments that are read at the same time, where several threads may: some wait for the device, which
 /// wants several requests to be as fast as it can, while others compute.
-const READS: usize = 4;
+const READS: usize = 8;
 /// Bytes of a damaged payload that are reported.
 const PAYLOAD_START_BYTES: usize = 256;
 

@@ -372,6 +372,32 @@ pub fn shutdown_send(fd: BorrowedFd<'_>) {
     unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) };
 }
 
+/// The cores that this thread may run on, by their numbers.
+pub fn allowed_cores() -> io::Result<Vec<usize>> {
+    // SAFETY: a set of cores is plain bits, and all zero is the empty one.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let bytes = std::mem::size_of_val(&set);
+    // SAFETY: the pointer is to a live set of so many bytes, which is all that the call writes to.
+    check(unsafe { libc::sched_getaffinity(0, bytes, &mut set) })?;
+    let cores = 0..libc::CPU_SETSIZE as usize;
+    // SAFETY: looks at one bit of the set, and the numbers are below its size.
+    Ok(cores.filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect())
+}
+
+/// Keeps this thread, and those that it starts from now on, on one core.
+pub fn stay_on_core(core: usize) -> io::Result<()> {
+    if core >= libc::CPU_SETSIZE as usize {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: as in `allowed_cores`.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: sets one bit of the set, and the number is below its size.
+    unsafe { libc::CPU_SET(core, &mut set) };
+    // SAFETY: the call only reads the live set of so many bytes.
+    check(unsafe { libc::sched_setaffinity(0, std::mem::size_of_val(&set), &set) })?;
+    Ok(())
+}
+
 /// Raises the process's limit of open descriptors as far as it may. What it is then.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -1,13 +1,16 @@
 //! `delete`.
+//!
+//! The statements' fields are looked through before the first statement runs: one of a wrong type or name
+//! fails the command. What they say is parsed statement by statement, and fails that one.
 
-use super::find::{define_let, hint, matcher, refuse_collation};
+use super::find::{define_let, hint, hint_type, matcher, refuse_collation};
 use super::insert::check_batch;
 use crate::args::{Args, fields, structure};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use crate::reply::write_errors;
 use kauri_base::{Result, bail};
-use kauri_bson::Doc;
+use kauri_bson::{Doc, Elem};
 use kauri_catalog::Namespace;
 use kauri_query::plan::Query;
 use kauri_query::write::WriteOutcome;
@@ -23,7 +26,7 @@ pub const COMMAND: Command = Command {
 };
 
 struct Request<'a> {
-    statements: Vec<Doc<'a>>,
+    statements: Vec<Given<'a>>,
     ordered: bool,
     variables: Doc<'a>,
 }
@@ -37,7 +40,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         for (index, statement) in request.statements.iter().enumerate() {
             outcome.pause(&mut invocation.op).await?;
             let variables = request.variables;
-            match run_statement(invocation, &ns, variables, *statement, &mut outcome).await {
+            match run_given(invocation, &ns, variables, statement, &mut outcome).await {
                 Ok(count) => deleted += count,
                 Err(error) if invocation.op.check_for_interrupt().is_err() => return Err(error),
                 Err(error) => {
@@ -67,7 +70,8 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
             "deletes" => {
                 given = true;
                 for statement in args.array(elem)? {
-                    request.statements.push(Args::new("delete.deletes").object(statement)?);
+                    let statement = Args::new("delete.deletes").object(statement)?;
+                    request.statements.push(Given::read(statement)?);
                 }
             }
             "ordered" => request.ordered = args.bool(elem)?,
@@ -80,7 +84,9 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
         match sequence.field {
             "deletes" => {
                 given = true;
-                request.statements.extend(sequence.docs.iter().copied());
+                for statement in &sequence.docs {
+                    request.statements.push(Given::read(*statement)?);
+                }
             }
             other => return Err(args.unknown(other)),
         }
@@ -92,6 +98,44 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
     Ok(request)
 }
 
+/// One statement of `deletes` as it is given: all its fields are known, and of the right types.
+struct Given<'a> {
+    filter: Doc<'a>,
+    multi: bool,
+    hint: Option<Elem<'a>>,
+    collation: Doc<'a>,
+}
+
+impl<'a> Given<'a> {
+    fn read(statement: Doc<'a>) -> Result<Self> {
+        let args = Args::new("delete.deletes");
+        let (mut filter, mut limit, mut hint, mut collation) = (None, None, None, Doc::EMPTY);
+        for elem in structure(statement) {
+            match elem.key() {
+                "q" => filter = Some(args.object(elem)?),
+                "limit" => limit = Some(args.long(elem)?),
+                "hint" => hint = Some(hint_type(elem)?),
+                "collation" => collation = args.object(elem)?,
+                "sampleId" => {}
+                other => return Err(args.unknown(other)),
+            }
+        }
+        let Some(filter) = filter else { return Err(args.missing("q")) };
+        let multi = match limit {
+            Some(0) => true,
+            Some(1) => false,
+            Some(other) => {
+                bail!(
+                    FailedToParse,
+                    "The limit field in delete objects must be 0 or 1. Got {other}"
+                )
+            }
+            None => return Err(args.missing("limit")),
+        };
+        Ok(Given { filter, multi, hint, collation })
+    }
+}
+
 /// Runs one statement, given with the fields that it has in `deletes`.
 pub(super) async fn run_statement(
     invocation: &mut Invocation<'_>,
@@ -100,32 +144,24 @@ pub(super) async fn run_statement(
     statement: Doc<'_>,
     outcome: &mut WriteOutcome,
 ) -> Result<u64> {
+    run_given(invocation, ns, variables, &Given::read(statement)?, outcome).await
+}
+
+async fn run_given(
+    invocation: &mut Invocation<'_>,
+    ns: &Namespace,
+    variables: Doc<'_>,
+    given: &Given<'_>,
+    outcome: &mut WriteOutcome,
+) -> Result<u64> {
     let mut env = invocation.query_env();
     define_let(variables, &mut env)?;
-    let args = Args::new("delete.deletes");
-    let (mut filter, mut limit) = (None, None);
-    let mut query = Query::default();
-    for elem in structure(statement) {
-        match elem.key() {
-            "q" => filter = Some(args.object(elem)?),
-            "limit" => limit = Some(args.long(elem)?),
-            "hint" => query.hint = hint(elem)?,
-            "collation" => refuse_collation(args.object(elem)?)?,
-            "sampleId" => {}
-            other => return Err(args.unknown(other)),
-        }
+    refuse_collation(given.collation)?;
+    let mut query = Query { filter: matcher(given.filter, &env)?, ..Query::default() };
+    if let Some(elem) = given.hint {
+        query.hint = hint(elem)?;
     }
-    let Some(filter) = filter else { return Err(args.missing("q")) };
-    let multi = match limit {
-        Some(0) => true,
-        Some(1) => false,
-        Some(other) => {
-            bail!(FailedToParse, "The limit field in delete objects must be 0 or 1. Got {other}")
-        }
-        None => return Err(args.missing("limit")),
-    };
-    query.filter = matcher(filter, &env)?;
-    let targets =
-        Targets { catalog: &invocation.server.catalog, ns, query: &query, env: &env, multi };
+    let catalog = &invocation.server.catalog;
+    let targets = Targets { catalog, ns, query: &query, env: &env, multi: given.multi };
     delete(&mut invocation.op, &targets, outcome).await
 }

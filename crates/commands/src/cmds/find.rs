@@ -243,9 +243,17 @@ pub fn sort(spec: Doc<'_>) -> Result<Option<SortPattern>> {
     SortPattern::parse(spec).map(Some)
 }
 
+/// Fails if this is no `hint` by its type.
+pub fn hint_type(elem: Elem<'_>) -> Result<Elem<'_>> {
+    match elem.ty() {
+        Type::String | Type::Document => Ok(elem),
+        _ => bail!(FailedToParse, "Hint must be a string or an object"),
+    }
+}
+
 /// `hint`: a name, a key pattern or `{$natural: ±1}`.
 pub fn hint(elem: Elem<'_>) -> Result<Option<Hint>> {
-    match elem.value() {
+    match hint_type(elem)?.value() {
         Value::String(name) if name.is_empty() => {
             Err(Error::new(ErrorCode::BadValue, "hint cannot be an empty string"))
         }
@@ -269,7 +277,7 @@ pub fn hint(elem: Elem<'_>) -> Result<Option<Hint>> {
                 Some(_) => Ok(Some(Hint::Pattern(pattern))),
             }
         }
-        _ => bail!(FailedToParse, "Hint must be a string or an object"),
+        _ => Ok(None),
     }
 }
 

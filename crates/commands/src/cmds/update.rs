@@ -1,13 +1,16 @@
 //! `update`.
+//!
+//! The statements' fields are looked through before the first statement runs: one of a wrong type or name
+//! fails the command. What they say is parsed statement by statement, and fails that one.
 
-use super::find::{define_let, hint, matcher, refuse_collation, sort};
+use super::find::{define_let, hint, hint_type, matcher, refuse_collation, sort};
 use super::insert::check_batch;
 use crate::args::{Args, fields, structure};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use crate::reply::write_errors;
 use kauri_base::{Result, bail};
-use kauri_bson::{Doc, Value};
+use kauri_bson::{Doc, Elem, Type, Value};
 use kauri_catalog::Namespace;
 use kauri_mutate::{ParseCx, Update, UpdateKind};
 use kauri_query::exec::QueryEnv;
@@ -25,7 +28,7 @@ pub const COMMAND: Command = Command {
 };
 
 struct Request<'a> {
-    statements: Vec<Doc<'a>>,
+    statements: Vec<Given<'a>>,
     ordered: bool,
     bypass_validation: bool,
     variables: Doc<'a>,
@@ -41,8 +44,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let mut upserted: Vec<(usize, Value<'static>)> = Vec::new();
         for (index, statement) in request.statements.iter().enumerate() {
             outcome.pause(&mut invocation.op).await?;
-            match run_statement(invocation, &ns, variables, bypass, *statement, &mut outcome).await
-            {
+            match run_given(invocation, &ns, variables, bypass, statement, &mut outcome).await {
                 Ok(done) => {
                     n += done.matched + u64::from(done.upserted.is_some());
                     modified += done.modified;
@@ -92,7 +94,7 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
                 given = true;
                 let args_of = Args::new("update.updates");
                 for statement in args.array(elem)? {
-                    request.statements.push(args_of.object(statement)?);
+                    request.statements.push(Given::read(args_of.object(statement)?)?);
                 }
             }
             "ordered" => request.ordered = args.bool(elem)?,
@@ -106,7 +108,9 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
         match sequence.field {
             "updates" => {
                 given = true;
-                request.statements.extend(sequence.docs.iter().copied());
+                for statement in &sequence.docs {
+                    request.statements.push(Given::read(*statement)?);
+                }
             }
             other => return Err(args.unknown(other)),
         }
@@ -118,7 +122,62 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
     Ok(request)
 }
 
-/// One statement of `updates`.
+/// One statement of `updates` as it is given: all its fields are known, and of the right types.
+struct Given<'a> {
+    filter: Doc<'a>,
+    update: Elem<'a>,
+    multi: bool,
+    upsert: bool,
+    array_filters: Doc<'a>,
+    hint: Option<Elem<'a>>,
+    collation: Doc<'a>,
+    sort: Doc<'a>,
+    constants: Option<Doc<'a>>,
+}
+
+impl<'a> Given<'a> {
+    fn read(statement: Doc<'a>) -> Result<Self> {
+        let args = Args::new("update.updates");
+        let (mut filter, mut update, mut constants) = (None, None, None);
+        let (mut multi, mut upsert, mut hint) = (false, false, None);
+        let (mut array_filters, mut collation, mut sort) = (Doc::EMPTY, Doc::EMPTY, Doc::EMPTY);
+        for elem in structure(statement) {
+            match elem.key() {
+                "q" => filter = Some(args.object(elem)?),
+                "u" => update = Some(update_type(elem)?),
+                "multi" => multi = args.safe_bool(elem)?,
+                "upsert" => upsert = args.safe_bool(elem)?,
+                "arrayFilters" => {
+                    array_filters = args.array(elem)?;
+                    for entry in array_filters {
+                        Args::new("update.updates.arrayFilters").object(entry)?;
+                    }
+                }
+                "hint" => hint = Some(hint_type(elem)?),
+                "collation" => collation = args.object(elem)?,
+                "sort" => sort = args.object(elem)?,
+                "c" => constants = Some(args.object(elem)?),
+                "sampleId"
+                | "upsertSupplied"
+                | "allowShardKeyUpdatesWithoutFullShardKeyInQuery" => {}
+                other => return Err(args.unknown(other)),
+            }
+        }
+        let Some(filter) = filter else { return Err(args.missing("q")) };
+        let Some(update) = update else { return Err(args.missing("u")) };
+        Ok(Given { filter, update, multi, upsert, array_filters, hint, collation, sort, constants })
+    }
+}
+
+/// Fails if this is no update by its type.
+pub(super) fn update_type(elem: Elem<'_>) -> Result<Elem<'_>> {
+    match elem.ty() {
+        Type::Document | Type::Array => Ok(elem),
+        _ => bail!(FailedToParse, "Update argument must be either an object or an array"),
+    }
+}
+
+/// The statement, parsed.
 struct Statement {
     query: Query,
     update: Update,
@@ -136,9 +195,21 @@ pub(super) async fn run_statement(
     statement: Doc<'_>,
     outcome: &mut WriteOutcome,
 ) -> Result<Updated> {
+    let given = Given::read(statement)?;
+    run_given(invocation, ns, variables, bypass_validation, &given, outcome).await
+}
+
+async fn run_given(
+    invocation: &mut Invocation<'_>,
+    ns: &Namespace,
+    variables: Doc<'_>,
+    bypass_validation: bool,
+    given: &Given<'_>,
+    outcome: &mut WriteOutcome,
+) -> Result<Updated> {
     let mut env = invocation.query_env();
     define_let(variables, &mut env)?;
-    let statement = parse_statement(statement, env)?;
+    let statement = parse_statement(given, env)?;
     let targets = Targets {
         catalog: &invocation.server.catalog,
         ns,
@@ -155,48 +226,28 @@ pub(super) async fn run_statement(
     update(&mut invocation.op, &parsed, Shown::None, outcome).await
 }
 
-fn parse_statement(statement: Doc<'_>, mut env: QueryEnv) -> Result<Statement> {
-    let args = Args::new("update.updates");
-    let (mut filter, mut spec) = (None, None);
-    let mut array_filters = Vec::new();
-    let (mut multi, mut upsert, mut constants) = (false, false, false);
-    let mut query = Query::default();
-    for elem in structure(statement) {
-        match elem.key() {
-            "q" => filter = Some(args.object(elem)?),
-            "u" => spec = Some(elem.value()),
-            "multi" => multi = args.safe_bool(elem)?,
-            "upsert" => upsert = args.safe_bool(elem)?,
-            "arrayFilters" => {
-                for entry in args.array(elem)? {
-                    array_filters.push(Args::new("update.updates.arrayFilters").object(entry)?);
-                }
-            }
-            "hint" => query.hint = hint(elem)?,
-            "collation" => refuse_collation(args.object(elem)?)?,
-            "sort" => query.sort = sort(args.object(elem)?)?,
-            "c" => {
-                constants = true;
-                define_let(args.object(elem)?, &mut env)?;
-            }
-            "sampleId" | "upsertSupplied" | "allowShardKeyUpdatesWithoutFullShardKeyInQuery" => {}
-            other => return Err(args.unknown(other)),
-        }
+fn parse_statement(given: &Given<'_>, mut env: QueryEnv) -> Result<Statement> {
+    refuse_collation(given.collation)?;
+    let mut query = Query { sort: sort(given.sort)?, ..Query::default() };
+    if let Some(elem) = given.hint {
+        query.hint = hint(elem)?;
     }
-    let Some(filter) = filter else { return Err(args.missing("q")) };
-    let Some(spec) = spec else { return Err(args.missing("u")) };
+    if let Some(constants) = given.constants {
+        define_let(constants, &mut env)?;
+    }
+    let array_filters: Vec<_> = given.array_filters.iter().filter_map(|e| e.as_doc()).collect();
     let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
     let cx = ParseCx::new().with_expressions(&expressions);
-    let update = Update::parse(&spec, &array_filters, &cx)?;
-    if constants && !matches!(update.kind(), UpdateKind::Pipeline) {
+    let update = Update::parse(&given.update.value(), &array_filters, &cx)?;
+    if given.constants.is_some() && !matches!(update.kind(), UpdateKind::Pipeline) {
         bail!(51198, "Constant values may only be specified for pipeline updates");
     }
-    if multi && matches!(update.kind(), UpdateKind::Replacement) {
+    if given.multi && matches!(update.kind(), UpdateKind::Replacement) {
         bail!(FailedToParse, "multi update is not supported for replacement-style update");
     }
-    if multi && query.sort.is_some() {
+    if given.multi && query.sort.is_some() {
         bail!(FailedToParse, "Cannot specify sort with multi=true");
     }
-    query.filter = matcher(filter, &env)?;
-    Ok(Statement { query, update, multi, upsert, env })
+    query.filter = matcher(given.filter, &env)?;
+    Ok(Statement { query, update, multi: given.multi, upsert: given.upsert, env })
 }

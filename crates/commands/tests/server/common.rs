@@ -109,7 +109,7 @@ impl TestServer {
             server.parameters.set_at_startup(name, Value::from(*value)).unwrap();
         }
         server.locks.set_up(&server.parameters).unwrap();
-        let options = ExecutorOptions { workers, spin_us: 0 };
+        let options = ExecutorOptions { workers, ..Default::default() };
         let executor = ServiceExecutor::start(&options).unwrap();
         executor.on_tick_end(Arc::new(move || flushed.flush()));
         let service = Arc::new(CommandService::new(server.clone()));

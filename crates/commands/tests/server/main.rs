@@ -17,4 +17,5 @@ mod memory;
 mod parameters;
 mod queries;
 mod sessions;
+mod statements;
 mod status;

@@ -164,21 +164,25 @@ fn what_is_no_hint_is_refused_by_every_command() {
     };
     for hint in [Value::Null, Value::Int32(1), Value::Bool(true), array!["a"]] {
         for command in commands(&hint) {
-            let reply = client.run(&command);
-            let code = match reply.as_doc().value("writeErrors") {
-                Value::Array(errors) => number(
-                    &errors.as_doc().iter().next().unwrap().as_doc().unwrap().to_buf(),
-                    "code",
-                ),
-                _ => code_of(&reply),
-            };
-            assert_eq!(code, 9, "{} -> {}", show(&command), show(&reply));
+            let shown = show(&command);
+            assert_eq!(client.fails(command), 9, "{shown}");
         }
     }
     let beside = Value::from(doc! { "$natural" => 1, "a" => 1 });
     assert_eq!(client.fails(doc! { "find" => "c", "hint" => beside.clone() }), 2);
     assert_eq!(client.fails(doc! { "distinct" => "c", "key" => "a", "hint" => beside.clone() }), 2);
     assert_eq!(client.fails(doc! { "count" => "c", "hint" => "$natural" }), 2, "that is no index");
+}
+
+#[test]
+fn a_count_has_no_snapshot_and_others_want_a_replica_set_for_it() {
+    let test = TestServer::start();
+    let client = test.client();
+    let snapshot = doc! { "level" => "snapshot" };
+    assert_eq!(client.fails(doc! { "count" => "c", "readConcern" => &snapshot }), 72);
+    assert_eq!(client.fails(doc! { "find" => "c", "readConcern" => &snapshot }), 123);
+    let distinct = doc! { "distinct" => "c", "key" => "a", "readConcern" => &snapshot };
+    assert_eq!(client.fails(distinct), 123);
 }
 
 #[test]

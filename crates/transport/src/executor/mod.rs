@@ -18,7 +18,7 @@ mod worker;
 pub use timer::Sleep;
 
 use crate::stats::WorkerSnapshot;
-use crate::sys::monotonic_ns;
+use crate::sys::{self, monotonic_ns};
 use kauri_base::{Error, ErrorCode, Result};
 use local::{Local, LocalFuture};
 use shared::{Start, WorkerShared};
@@ -41,6 +41,10 @@ pub struct ExecutorOptions {
     pub workers: usize,
     /// How long a worker looks for events before it sleeps, in microseconds.
     pub spin_us: u64,
+    /// Each worker stays on a core of its own, if there are as many workers as cores that the process
+    /// may use. Left to the kernel, two workers end up on one core and their clients on the other, and
+    /// every message crosses between them.
+    pub stay_on_cores: bool,
 }
 
 pub(crate) struct ExecutorShared {
@@ -82,19 +86,24 @@ impl ServiceExecutor {
             workers: (0..count).map(WorkerHandle::new).collect::<Result<_>>()?,
             threads: Mutex::default(),
         });
+        let cores = sys::allowed_cores().unwrap_or_default();
+        let own = options.stay_on_cores && cores.len() == count;
         for worker in &executor.workers {
-            executor.start_thread(worker)?;
+            let core = cores.get(worker.id()).copied().filter(|_| own);
+            executor.start_thread(worker, core)?;
         }
         Ok(executor)
     }
 
-    fn start_thread(&self, worker: &WorkerHandle) -> Result<()> {
+    fn start_thread(&self, worker: &WorkerHandle, core: Option<usize>) -> Result<()> {
         let (shared, executor) = (Arc::clone(&worker.shared), Arc::clone(&self.shared));
         let (report, started) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new()
             .name(format!("worker{}", worker.id()))
             .spawn(move || match worker::Worker::new(shared, executor) {
                 Ok(worker) => {
+                    // Who may not say where it runs runs anywhere.
+                    let _ = core.map(sys::stay_on_core);
                     let _ = report.send(Ok(()));
                     worker.run();
                 }

@@ -286,7 +286,7 @@ mod tests {
     }
 
     fn hears_beside_a_busy_ring(each: u32, spin_us: u64) {
-        let options = ExecutorOptions { workers: 1, spin_us };
+        let options = ExecutorOptions { workers: 1, spin_us, ..Default::default() };
         let executor = ServiceExecutor::start(&options).unwrap();
         let (mut tells, socket) = UnixStream::pair().unwrap();
         let (report, reported) = channel();

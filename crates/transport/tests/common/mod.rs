@@ -245,7 +245,8 @@ impl Server {
         workers: usize,
         connections_max: usize,
     ) -> Self {
-        let executor = ServiceExecutor::start(&ExecutorOptions { workers, spin_us: 0 }).unwrap();
+        let executor =
+            ServiceExecutor::start(&ExecutorOptions { workers, ..Default::default() }).unwrap();
         let manager = SessionManager::new(Arc::clone(&executor), service, connections_max);
         let mut tcp = TcpTransport::new(TcpOptions { port: 0, ..TcpOptions::default() });
         tcp.setup().unwrap();

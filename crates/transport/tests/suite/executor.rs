@@ -1,7 +1,7 @@
 //! Tasks, timers, wakes across threads, and the end of a tick.
 
 use crate::common::PATIENCE;
-use kauri_transport::{ExecutorOptions, ServiceExecutor, yield_now};
+use kauri_transport::{ExecutorOptions, ServiceExecutor, sys, yield_now};
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 fn executor(workers: usize) -> Arc<ServiceExecutor> {
-    ServiceExecutor::start(&ExecutorOptions { workers, spin_us: 0 }).unwrap()
+    ServiceExecutor::start(&ExecutorOptions { workers, ..Default::default() }).unwrap()
 }
 
 #[test]
@@ -32,6 +32,30 @@ fn tasks_run_on_the_worker_that_they_were_given_to() {
     assert!(threads.iter().all(|(outer, inner)| outer == inner));
     let distinct: std::collections::HashSet<_> = threads.iter().map(|(outer, _)| outer).collect();
     assert_eq!(distinct.len(), 3);
+}
+
+/// On which cores each of an executor's workers may run.
+fn cores_of_workers(workers: usize, stay_on_cores: bool) -> Vec<Vec<usize>> {
+    let options = ExecutorOptions { workers, stay_on_cores, ..Default::default() };
+    let executor = ServiceExecutor::start(&options).unwrap();
+    let (report, reported) = channel();
+    for worker in executor.workers() {
+        let (report, id) = (report.clone(), worker.id());
+        worker.spawn(async move { report.send((id, sys::allowed_cores().unwrap())).unwrap() });
+    }
+    let mut all: Vec<_> = (0..workers).map(|_| reported.recv_timeout(PATIENCE).unwrap()).collect();
+    all.sort();
+    all.into_iter().map(|(_, cores)| cores).collect()
+}
+
+#[test]
+fn workers_stay_on_cores_of_their_own_where_there_are_as_many() {
+    let cores = sys::allowed_cores().unwrap();
+    let count = cores.len();
+    let each_alone: Vec<_> = cores.iter().map(|&core| vec![core]).collect();
+    assert_eq!(cores_of_workers(count, true), each_alone);
+    assert_eq!(cores_of_workers(count, false), vec![cores.clone(); count]);
+    assert_eq!(cores_of_workers(count + 1, true), vec![cores; count + 1]);
 }
 
 #[test]

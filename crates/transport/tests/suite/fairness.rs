@@ -55,7 +55,8 @@ impl ServiceEntryPoint for Recorder {
 /// same time.
 fn greedy_before_modest(greedy_sends: &[u8]) -> usize {
     let recorder = Arc::new(Recorder::default());
-    let executor = ServiceExecutor::start(&ExecutorOptions { workers: 1, spin_us: 0 }).unwrap();
+    let executor =
+        ServiceExecutor::start(&ExecutorOptions { workers: 1, ..Default::default() }).unwrap();
     let service: Arc<dyn ServiceEntryPoint> = recorder.clone();
     let manager = SessionManager::new(Arc::clone(&executor), service, 10);
     let mut transport = FakeTransport::default();

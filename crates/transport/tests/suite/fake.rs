@@ -17,7 +17,7 @@ impl Server {
     fn start() -> Self {
         let echo = Echo::default();
         let seen = Arc::clone(&echo.seen);
-        let options = ExecutorOptions { workers: 1, spin_us: 0 };
+        let options = ExecutorOptions { workers: 1, ..Default::default() };
         let executor = ServiceExecutor::start(&options).unwrap();
         let manager = SessionManager::new(Arc::clone(&executor), Arc::new(echo), 2);
         let mut transport = FakeTransport::default();

@@ -2,8 +2,10 @@
 
 use crate::args::{Args, fields, structure};
 use crate::cmds::ddl;
+use crate::cmds::find::hint_type;
 use crate::cmds::insert::check_batch;
 use crate::cmds::list_rows;
+use crate::cmds::update::update_type;
 use crate::invocation::Invocation;
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
@@ -206,22 +208,12 @@ fn update(doc: Doc<'_>) -> Result<Kind<'_>> {
 fn check_update(args: &Args<'_>, elem: Elem<'_>) -> Result<()> {
     match elem.key() {
         "filter" | "constants" | "collation" | "sort" => args.object(elem).map(drop),
-        "updateMods" if matches!(elem.ty(), Type::Document | Type::Array) => Ok(()),
-        "updateMods" => {
-            bail!(FailedToParse, "Update argument must be either an object or an array")
-        }
+        "updateMods" => update_type(elem).map(drop),
         "arrayFilters" => args.array(elem).map(drop),
         "multi" | "upsert" | "upsertSupplied" => args.bool(elem).map(drop),
-        "hint" => check_hint(elem),
+        "hint" => hint_type(elem).map(drop),
         other => Err(args.unknown(other)),
     }
-}
-
-fn check_hint(elem: Elem<'_>) -> Result<()> {
-    if !matches!(elem.ty(), Type::String | Type::Document) {
-        bail!(FailedToParse, "Hint must be a string or an object");
-    }
-    Ok(())
 }
 
 fn delete(doc: Doc<'_>) -> Result<Kind<'_>> {
@@ -232,10 +224,7 @@ fn delete(doc: Doc<'_>) -> Result<Kind<'_>> {
         match elem.key() {
             "filter" => filter = Some(args.object(elem)?),
             "multi" => multi = args.bool(elem)?,
-            "hint" => {
-                check_hint(elem)?;
-                hint = elem.value();
-            }
+            "hint" => hint = hint_type(elem)?.value(),
             "collation" => {
                 args.object(elem)?;
                 collation = elem.value();
