@@ -86,7 +86,10 @@ impl ServiceExecutor {
             workers: (0..count).map(WorkerHandle::new).collect::<Result<_>>()?,
             threads: Mutex::default(),
         });
-        let cores = sys::allowed_cores().unwrap_or_default();
+        let mut cores = sys::allowed_cores().unwrap_or_default();
+        // Of several servers on one machine, each with little to do, not all have it on the same core.
+        let first = std::process::id() as usize % cores.len().max(1);
+        cores.rotate_left(first);
         let own = options.stay_on_cores && cores.len() == count;
         for worker in &executor.workers {
             let core = cores.get(worker.id()).copied().filter(|_| own);
