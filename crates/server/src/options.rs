@@ -135,8 +135,8 @@ const KNOWN: &[Known] = &[
         "net.workerCores",
         "workerCores",
         Kind::Text,
-        "own: with as many workers as cores, each stays on a core of its own; any: the kernel moves them \
-         about [default: own]",
+        "own: with as many workers as cores, each stays on a core of its own while it has several requests \
+         at a time; any: the kernel moves them about [default: own]",
     ),
     known("systemLog.path", "logpath", Kind::Text, "file for the log [default: standard output]"),
     known(

@@ -51,7 +51,7 @@ pub fn run(options: Options) -> Result<()> {
     let executor = ServiceExecutor::start(&ExecutorOptions {
         workers: engine.workers(&options),
         spin_us: options.number("net.spinMicros", 0),
-        stay_on_cores: options.text("net.workerCores", "own") == "own",
+        own_cores: options.text("net.workerCores", "own") == "own",
     })?;
     engine.define_parameters(&server.parameters);
     server.parameters.define("spinMicros", spin_parameter(&executor));

@@ -384,15 +384,17 @@ pub fn allowed_cores() -> io::Result<Vec<usize>> {
     Ok(cores.filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect())
 }
 
-/// Keeps this thread, and those that it starts from now on, on one core.
-pub fn stay_on_core(core: usize) -> io::Result<()> {
-    if core >= libc::CPU_SETSIZE as usize {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
+/// Keeps this thread, and those that it starts from now on, on these cores.
+pub fn run_on_cores(cores: &[usize]) -> io::Result<()> {
     // SAFETY: as in `allowed_cores`.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: sets one bit of the set, and the number is below its size.
-    unsafe { libc::CPU_SET(core, &mut set) };
+    for &core in cores {
+        if core >= libc::CPU_SETSIZE as usize {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: sets one bit of the set, and the number is below its size.
+        unsafe { libc::CPU_SET(core, &mut set) };
+    }
     // SAFETY: the call only reads the live set of so many bytes.
     check(unsafe { libc::sched_setaffinity(0, std::mem::size_of_val(&set), &set) })?;
     Ok(())

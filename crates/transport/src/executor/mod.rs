@@ -7,6 +7,7 @@
 pub(crate) mod completions;
 pub(crate) mod io;
 pub(crate) mod local;
+mod placement;
 pub(crate) mod rings;
 pub(crate) mod shared;
 pub(crate) mod slab;
@@ -21,6 +22,7 @@ use crate::stats::WorkerSnapshot;
 use crate::sys::{self, monotonic_ns};
 use kauri_base::{Error, ErrorCode, Result};
 use local::{Local, LocalFuture};
+use placement::{Cores, Placement};
 use shared::{Start, WorkerShared};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,10 +43,9 @@ pub struct ExecutorOptions {
     pub workers: usize,
     /// How long a worker looks for events before it sleeps, in microseconds.
     pub spin_us: u64,
-    /// Each worker stays on a core of its own, if there are as many workers as cores that the process
-    /// may use. Left to the kernel, two workers end up on one core and their clients on the other, and
-    /// every message crosses between them.
-    pub stay_on_cores: bool,
+    /// Each worker stays on a core of its own while it has several requests at a time
+    /// (`placement`), if there are as many workers as cores that the process may use.
+    pub own_cores: bool,
 }
 
 pub(crate) struct ExecutorShared {
@@ -86,27 +87,23 @@ impl ServiceExecutor {
             workers: (0..count).map(WorkerHandle::new).collect::<Result<_>>()?,
             threads: Mutex::default(),
         });
-        let mut cores = sys::allowed_cores().unwrap_or_default();
-        // Of several servers on one machine, each with little to do, not all have it on the same core.
-        let first = std::process::id() as usize % cores.len().max(1);
-        cores.rotate_left(first);
-        let own = options.stay_on_cores && cores.len() == count;
+        let all = sys::allowed_cores().unwrap_or_default();
+        let own = options.own_cores && all.len() == count;
         for worker in &executor.workers {
-            let core = cores.get(worker.id()).copied().filter(|_| own);
-            executor.start_thread(worker, core)?;
+            let core = all.get(worker.id()).filter(|_| own);
+            let cores = core.map(|&own| Cores { own, all: all.clone() });
+            executor.start_thread(worker, Placement::new(cores))?;
         }
         Ok(executor)
     }
 
-    fn start_thread(&self, worker: &WorkerHandle, core: Option<usize>) -> Result<()> {
+    fn start_thread(&self, worker: &WorkerHandle, placement: Placement) -> Result<()> {
         let (shared, executor) = (Arc::clone(&worker.shared), Arc::clone(&self.shared));
         let (report, started) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new()
             .name(format!("worker{}", worker.id()))
-            .spawn(move || match worker::Worker::new(shared, executor) {
+            .spawn(move || match worker::Worker::new(shared, executor, placement) {
                 Ok(worker) => {
-                    // Who may not say where it runs runs anywhere.
-                    let _ = core.map(sys::stay_on_core);
                     let _ = report.send(Ok(()));
                     worker.run();
                 }

@@ -6,6 +6,7 @@
 //! always ready therefore costs the others one poll a turn, no more.
 
 use super::local::Local;
+use super::placement::Placement;
 use super::shared::WorkerShared;
 use super::spin::SpinTime;
 use super::{ExecutorShared, slab::Key};
@@ -33,6 +34,7 @@ pub(super) struct Worker {
     executor: Arc<ExecutorShared>,
     events: EventList,
     spin_time: SpinTime,
+    placement: Placement,
     /// When there was nothing left to do; 0: there was something all along.
     idle_since_ns: u64,
     /// Looks into rings since epoll was asked.
@@ -49,7 +51,11 @@ enum Found {
 }
 
 impl Worker {
-    pub fn new(shared: Arc<WorkerShared>, executor: Arc<ExecutorShared>) -> io::Result<Self> {
+    pub fn new(
+        shared: Arc<WorkerShared>,
+        executor: Arc<ExecutorShared>,
+        placement: Placement,
+    ) -> io::Result<Self> {
         let local = Local::new(shared)?;
         local.epoll.add_readable(local.shared.event.as_fd(), EVENTFD_KEY)?;
         Ok(Worker {
@@ -57,6 +63,7 @@ impl Worker {
             executor,
             events: EventList::new(EVENTS_MAX),
             spin_time: SpinTime::new(0),
+            placement,
             idle_since_ns: 0,
             looks: 0,
         })
@@ -203,7 +210,7 @@ impl Worker {
         Ok(Found::Nothing)
     }
 
-    fn run_ready(&self) {
+    fn run_ready(&mut self) {
         let shared = &self.local.shared;
         for _ in 0..TICKS_MAX {
             let ready = self.local.runnable();
@@ -215,6 +222,7 @@ impl Worker {
             }
             shared.stats.ticks.add(1);
             shared.stats.polls.add(ready as u64);
+            self.placement.note_tick(ready);
             if !shared.tick_end_wanted.load(Ordering::Relaxed)
                 || !shared.tick_end_wanted.swap(false, Ordering::AcqRel)
             {

@@ -34,30 +34,36 @@ fn tasks_run_on_the_worker_that_they_were_given_to() {
     assert_eq!(distinct.len(), 3);
 }
 
-/// On which cores each of an executor's workers may run.
-fn cores_of_workers(workers: usize, stay_on_cores: bool) -> Vec<Vec<usize>> {
-    let options = ExecutorOptions { workers, stay_on_cores, ..Default::default() };
+/// On which cores each of an executor's workers may run once it has had a few tasks to poll at a time.
+fn cores_of_busy_workers(workers: usize, own_cores: bool) -> Vec<Vec<usize>> {
+    let options = ExecutorOptions { workers, own_cores, ..Default::default() };
     let executor = ServiceExecutor::start(&options).unwrap();
     let (report, reported) = channel();
     for worker in executor.workers() {
-        let (report, id) = (report.clone(), worker.id());
-        worker.spawn(async move { report.send((id, sys::allowed_cores().unwrap())).unwrap() });
+        for task in 0..3 {
+            let (report, id) = (report.clone(), worker.id());
+            worker.spawn(async move {
+                for _ in 0..10_000 {
+                    yield_now().await;
+                }
+                report.send((id, task, sys::allowed_cores().unwrap())).unwrap();
+            });
+        }
     }
-    let mut all: Vec<_> = (0..workers).map(|_| reported.recv_timeout(PATIENCE).unwrap()).collect();
+    let mut all: Vec<_> =
+        (0..3 * workers).map(|_| reported.recv_timeout(PATIENCE).unwrap()).collect();
     all.sort();
-    all.into_iter().map(|(_, cores)| cores).collect()
+    all.into_iter().filter(|(_, task, _)| *task == 0).map(|(_, _, cores)| cores).collect()
 }
 
 #[test]
-fn workers_stay_on_cores_of_their_own_where_there_are_as_many() {
+fn busy_workers_stay_on_cores_of_their_own_where_there_are_as_many() {
     let cores = sys::allowed_cores().unwrap();
     let count = cores.len();
     let each_alone: Vec<_> = cores.iter().map(|&core| vec![core]).collect();
-    let mut alone = cores_of_workers(count, true);
-    alone.sort();
-    assert_eq!(alone, each_alone);
-    assert_eq!(cores_of_workers(count, false), vec![cores.clone(); count]);
-    assert_eq!(cores_of_workers(count + 1, true), vec![cores; count + 1]);
+    assert_eq!(cores_of_busy_workers(count, true), each_alone);
+    assert_eq!(cores_of_busy_workers(count, false), vec![cores.clone(); count]);
+    assert_eq!(cores_of_busy_workers(count + 1, true), vec![cores; count + 1]);
 }
 
 #[test]

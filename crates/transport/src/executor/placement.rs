@@ -1,0 +1,93 @@
+//! Where a worker runs: wherever the kernel puts it while it serves a request at a time, on a core of its
+//! own while it serves several.
+//!
+//! A client that waits for each reply and its worker do best next to each other, on one core, and the
+//! kernel brings them there by and by. Under load it does what it can to keep cores equally busy, which
+//! leaves two workers on one core and their clients on the other for seconds: every message crosses.
+
+use crate::sys;
+
+/// Ticks from one decision to the next.
+const TICKS: u32 = 4096;
+/// A worker that polls at least so many tasks for each two ticks moves to its core.
+const STAYS_FROM: u32 = 4;
+/// And one that polls at most so many for each two ticks leaves it.
+const LEAVES_AT: u32 = 3;
+
+/// The placement of one worker. Used on its own thread.
+pub(super) struct Placement {
+    /// Its own core, and all that it may use; none if it never stays on one.
+    cores: Option<Cores>,
+    stays: bool,
+    ticks: u32,
+    polls: u32,
+}
+
+/// The cores of a worker.
+#[derive(Clone)]
+pub(super) struct Cores {
+    pub own: usize,
+    pub all: Vec<usize>,
+}
+
+impl Placement {
+    pub fn new(cores: Option<Cores>) -> Self {
+        Placement { cores, stays: false, ticks: 0, polls: 0 }
+    }
+
+    /// Notes a tick in which so many tasks were polled.
+    #[inline]
+    pub fn note_tick(&mut self, polls: usize) {
+        self.ticks += 1;
+        self.polls = self.polls.saturating_add(polls as u32);
+        if self.ticks == TICKS {
+            self.decide();
+        }
+    }
+
+    #[cold]
+    fn decide(&mut self) {
+        let each_two = self.polls / (TICKS / 2);
+        (self.ticks, self.polls) = (0, 0);
+        let Some(cores) = &self.cores else { return };
+        let stays = match self.stays {
+            false => each_two >= STAYS_FROM,
+            true => each_two > LEAVES_AT,
+        };
+        if stays != self.stays {
+            let own = [cores.own];
+            // Who may not say where it runs runs anywhere.
+            let _ = sys::run_on_cores(if stays { &own } else { &cores.all });
+            self.stays = stays;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On how many cores this thread may run after a while of so many polls in two ticks.
+    fn after(placement: &mut Placement, each_two: usize) -> usize {
+        for tick in 0..TICKS as usize {
+            placement.note_tick(each_two / 2 + (each_two * tick) % 2);
+        }
+        sys::allowed_cores().unwrap().len()
+    }
+
+    #[test]
+    fn a_worker_stays_on_its_core_while_it_has_several_requests_at_a_time() {
+        let all = sys::allowed_cores().unwrap();
+        let (count, own) = (all.len(), *all.last().unwrap());
+        let mut placement = Placement::new(Some(Cores { own, all }));
+        assert_eq!(after(&mut placement, 2), count, "one at a time");
+        assert_eq!(after(&mut placement, 3), count, "hardly more");
+        assert_eq!(after(&mut placement, 4), 1);
+        assert_eq!(sys::allowed_cores().unwrap(), [own]);
+        assert_eq!(after(&mut placement, 20), 1);
+        assert_eq!(after(&mut placement, 4), 1, "as before");
+        assert_eq!(after(&mut placement, 3), count);
+        let mut placement = Placement::new(None);
+        assert_eq!(after(&mut placement, 20), count, "it has none");
+    }
+}
