@@ -138,6 +138,13 @@ const KNOWN: &[Known] = &[
         "own: with as many workers as cores, each stays on a core of its own while it has several requests \
          at a time; any: the kernel moves them about [default: own]",
     ),
+    known(
+        "net.ioUring",
+        "ioUring",
+        Kind::Text,
+        "on: replies that become ready together are sent in one system call, where the kernel lets io_uring \
+         be used; off: one by one [default: on]",
+    ),
     known("systemLog.path", "logpath", Kind::Text, "file for the log [default: standard output]"),
     known(
         "systemLog.logAppend",
@@ -445,6 +452,9 @@ impl Options {
         if !matches!(self.text("net.workerCores", "own").as_str(), "own" | "any") {
             return Err(bad("--workerCores must be own or any".to_owned()));
         }
+        if !matches!(self.text("net.ioUring", "on").as_str(), "on" | "off") {
+            return Err(bad("--ioUring must be on or off".to_owned()));
+        }
         if !matches!(self.text("net.rdma.mode", "on").as_str(), "on" | "off" | "require") {
             return Err(bad("--rdma must be on, off or require".to_owned()));
         }
@@ -615,6 +625,7 @@ mod tests {
             (&["--segmentSizeMB", "3"], "power of two"),
             (&["--persistentMemory", "yes"], "simulated"),
             (&["--sharedMemory", "yes"], "on or off"),
+            (&["--ioUring", "yes"], "on or off"),
             (&["--workerCores", "first"], "own or any"),
             (&["--rdma", "auto"], "on, off or require"),
             (&["--rdmaGidIndex", "256"], "at most 255"),

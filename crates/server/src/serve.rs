@@ -51,6 +51,7 @@ pub fn run(options: Options) -> Result<()> {
     let executor = ServiceExecutor::start(&ExecutorOptions {
         workers: engine.workers(&options),
         spin_us: options.number("net.spinMicros", 0),
+        io_uring: options.text("net.ioUring", "on") == "on",
         own_cores: options.text("net.workerCores", "own") == "own",
     })?;
     engine.define_parameters(&server.parameters);

@@ -29,13 +29,15 @@ pub struct ReplyBuf {
     /// The message's length by its header, noted when its first bytes left.
     announced: Option<usize>,
     early: Option<Arc<dyn SendNow>>,
+    /// Others are likely to become ready at the same time.
+    together: bool,
 }
 
 impl ReplyBuf {
     /// An empty reply over `memory`; with `early` if the transport takes parts of a message.
     pub fn new(mut memory: Vec<u8>, early: Option<Arc<dyn SendNow>>) -> Self {
         memory.clear();
-        ReplyBuf { bytes: memory, start: 0, departed: 0, announced: None, early }
+        ReplyBuf { bytes: memory, start: 0, departed: 0, announced: None, early, together: false }
     }
 
     /// Where to append. What is there already may be patched, but not shortened or reordered, and
@@ -123,6 +125,28 @@ impl ReplyBuf {
     pub fn note_sent(&mut self, count: usize) {
         self.announced = self.header_length();
         self.start = (self.start + count).min(self.bytes.len());
+    }
+
+    /// It may be sent together with others that become ready at the same time, a moment later.
+    pub fn may_go_together(&mut self) {
+        self.together = true;
+    }
+
+    /// For transports: see [`ReplyBuf::may_go_together`].
+    pub fn goes_together(&self) -> bool {
+        self.together
+    }
+
+    /// For transports: the memory, and from where on it is to be sent, until [`ReplyBuf::restore`]. What is
+    /// not sent then goes alone.
+    pub fn lend(&mut self) -> (Vec<u8>, usize) {
+        self.together = false;
+        (std::mem::take(&mut self.bytes), self.start)
+    }
+
+    /// For transports: what [`ReplyBuf::lend`] gave.
+    pub fn restore(&mut self, memory: Vec<u8>) {
+        self.bytes = memory;
     }
 
     /// For transports: takes the memory back, the reply being sent or not wanted.

@@ -93,6 +93,7 @@ pub(crate) struct WorkerStats {
     pub spin_hits: Counter,
     pub receives: Counter,
     pub sends: Counter,
+    pub sends_together: Counter,
     pub bytes_in: Counter,
     pub bytes_out: Counter,
     pub logical_in: Counter,
@@ -114,6 +115,7 @@ impl WorkerStats {
             spin_hits: Counter::default(),
             receives: Counter::default(),
             sends: Counter::default(),
+            sends_together: Counter::default(),
             bytes_in: Counter::default(),
             bytes_out: Counter::default(),
             logical_in: Counter::default(),
@@ -152,6 +154,7 @@ impl WorkerStats {
             spin_hits: self.spin_hits.get(),
             receives: self.receives.get(),
             sends: self.sends.get(),
+            sends_together: self.sends_together.get(),
             bytes_in: self.bytes_in.get(),
             bytes_out: self.bytes_out.get(),
         }
@@ -181,8 +184,10 @@ pub struct WorkerSnapshot {
     pub spin_hits: u64,
     /// Calls of receive.
     pub receives: u64,
-    /// Calls of send.
+    /// Sends.
     pub sends: u64,
+    /// Of these, those that went with others in one system call.
+    pub sends_together: u64,
     /// Bytes received.
     pub bytes_in: u64,
     /// Bytes sent.

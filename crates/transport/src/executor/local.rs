@@ -2,6 +2,7 @@
 
 use super::completions::Completions;
 use super::io::IoSource;
+use super::outbox::Outbox;
 use super::rings::HotRings;
 use super::shared::WorkerShared;
 use super::slab::{Key, Slab};
@@ -38,6 +39,7 @@ pub(crate) struct Local {
     pub pool: BufferPool,
     pub rings: HotRings,
     pub completions: Completions,
+    pub outbox: Outbox,
 }
 
 thread_local! {
@@ -55,6 +57,7 @@ impl Local {
             pool: BufferPool::new(),
             rings: HotRings::default(),
             completions: Completions::default(),
+            outbox: Outbox::new(),
         }))
     }
 

@@ -7,6 +7,7 @@
 pub(crate) mod completions;
 pub(crate) mod io;
 pub(crate) mod local;
+pub(crate) mod outbox;
 mod placement;
 pub(crate) mod rings;
 pub(crate) mod shared;
@@ -46,10 +47,14 @@ pub struct ExecutorOptions {
     /// Each worker stays on a core of its own while it has several requests at a time
     /// (`placement`), if there are as many workers as cores that the process may use.
     pub own_cores: bool,
+    /// Replies that become ready together are sent in one system call, where the kernel lets io_uring
+    /// be used.
+    pub io_uring: bool,
 }
 
 pub(crate) struct ExecutorShared {
     spin_us: AtomicU64,
+    io_uring: bool,
     tick_end_hooks: RwLock<Arc<[TickEndHook]>>,
 }
 
@@ -80,6 +85,7 @@ impl ServiceExecutor {
         };
         let shared = Arc::new(ExecutorShared {
             spin_us: AtomicU64::new(options.spin_us),
+            io_uring: options.io_uring,
             tick_end_hooks: RwLock::new(Arc::from([])),
         });
         let executor = Arc::new(ServiceExecutor {

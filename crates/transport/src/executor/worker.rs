@@ -1,7 +1,7 @@
 //! A worker's loop: wait for events, run what is ready, end the tick, wait again.
 //!
-//! A *tick* polls each task that was ready when it began once. At its end, if a task asked for that,
-//! the tick-end hooks run; what they wake runs in a further tick before the next look at epoll, so
+//! A *tick* polls each task that was ready when it began once. At its end the replies in the outbox are
+//! sent and, if a task asked for that, the tick-end hooks run; what they wake runs in a further tick before the next look at epoll, so
 //! that a deferred reply leaves in the same turn as the write that completed it. A task that is
 //! always ready therefore costs the others one poll a turn, no more.
 
@@ -58,6 +58,9 @@ impl Worker {
     ) -> io::Result<Self> {
         let local = Local::new(shared)?;
         local.epoll.add_readable(local.shared.event.as_fd(), EVENTFD_KEY)?;
+        if executor.io_uring {
+            local.outbox.open();
+        }
         Ok(Worker {
             local,
             executor,
@@ -223,12 +226,14 @@ impl Worker {
             shared.stats.ticks.add(1);
             shared.stats.polls.add(ready as u64);
             self.placement.note_tick(ready);
-            if !shared.tick_end_wanted.load(Ordering::Relaxed)
-                || !shared.tick_end_wanted.swap(false, Ordering::AcqRel)
-            {
+            let sent = self.local.outbox.flush();
+            let wanted = shared.tick_end_wanted.load(Ordering::Relaxed)
+                && shared.tick_end_wanted.swap(false, Ordering::AcqRel);
+            if wanted {
+                self.executor.run_tick_end_hooks();
+            } else if !sent {
                 return;
             }
-            self.executor.run_tick_end_hooks();
         }
     }
 }

@@ -4,4 +4,4 @@ mod crossing;
 pub(crate) mod listener;
 mod preamble;
 pub(crate) mod session;
-mod socket;
+pub(crate) mod socket;

@@ -14,6 +14,7 @@ use super::socket::StreamSocket;
 use crate::contract::{Lease, Session, SessionEnd, SessionInfo};
 use crate::executor::io::{IoSource, READ, WRITE};
 use crate::executor::local::Local;
+use crate::executor::outbox::Slot;
 use crate::executor::slab::Key;
 use crate::liveness::Liveness;
 use crate::pool::RECEIVE_BYTES;
@@ -29,7 +30,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 /// Least capacity of the memory that an incomplete message moves into.
 const PARTIAL_BYTES_MIN: usize = 1024;
@@ -37,6 +38,8 @@ const PARTIAL_BYTES_MIN: usize = 1024;
 const PARTIAL_GROWTH: usize = 4;
 /// Requests at most this long move out of a pooled buffer when those run short.
 const MOVED_BYTES_MAX: usize = 16 * 1024;
+/// Replies longer than this are not worth waiting for others.
+const POSTED_BYTES_MAX: usize = 16 * 1024;
 
 pub(crate) struct StreamSession {
     info: Arc<SessionInfo>,
@@ -52,6 +55,9 @@ pub(crate) struct StreamSession {
     learned_ns: u64,
     /// The ring, once the client was offered one.
     crossing: Option<Crossing>,
+    /// Where a reply that lies in the outbox comes back, and whether one does.
+    slot: Option<Rc<Slot>>,
+    posted: bool,
 }
 
 /// Where there is something to receive.
@@ -150,7 +156,51 @@ impl StreamSession {
             first_byte_ns: 0,
             learned_ns: 0,
             crossing: None,
+            slot: None,
+            posted: false,
         })
+    }
+
+    /// Puts a short reply into the outbox, if others are there or will follow. Whether it did.
+    fn post(&mut self, cx: &Context<'_>, reply: &mut ReplyBuf) -> bool {
+        let outbox = &self.local.outbox;
+        let fits = reply.goes_together() && reply.unsent().len() <= POSTED_BYTES_MAX;
+        let company = outbox.has_some() || self.local.runnable() > 0;
+        if !fits || !company || !outbox.is_open() || self.crossing.is_some() {
+            return false;
+        }
+        let slot = self.slot.get_or_insert_default();
+        outbox.post(&self.socket, reply.lend(), slot, cx.waker());
+        self.posted = true;
+        true
+    }
+
+    /// What became of the reply in the outbox: its memory is back in `reply`.
+    fn poll_posted(&mut self, reply: &mut ReplyBuf) -> Poll<io::Result<usize>> {
+        match self.slot.as_ref().and_then(|slot| slot.take()) {
+            Some((memory, sent)) => {
+                self.posted = false;
+                reply.restore(memory);
+                Poll::Ready(sent)
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    /// Notes what a send of `wanted` bytes came to. False: the connection is broken.
+    fn note_sent(&self, wanted: usize, sent: io::Result<usize>, reply: &mut ReplyBuf) -> bool {
+        match sent {
+            Ok(count) => {
+                reply.note_sent(count);
+                if count < wanted {
+                    self.io.exhausted(WRITE);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.io.exhausted(WRITE),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+        true
     }
 
     /// Ready when there is something to receive, or the end of it.
@@ -435,8 +485,18 @@ impl Session for StreamSession {
         cx: &mut Context<'_>,
         reply: &mut ReplyBuf,
     ) -> Poll<Result<(), SessionEnd>> {
-        if !reply.is_whole() {
+        if self.posted {
+            if self.liveness.is_dropped() {
+                return Poll::Ready(Err(SessionEnd::Cancelled));
+            }
+            let sent = ready!(self.poll_posted(reply));
+            if !self.note_sent(reply.unsent().len(), sent, reply) {
+                return Poll::Ready(Err(SessionEnd::PeerClosed));
+            }
+        } else if !reply.is_whole() {
             return Poll::Ready(Err(SessionEnd::ReplyLength));
+        } else if self.io.is_ready(WRITE) && self.post(cx, reply) {
+            return Poll::Pending;
         }
         while !reply.unsent().is_empty() || self.crossing.as_ref().is_some_and(Crossing::keeps) {
             if self.liveness.is_dropped() {
@@ -461,18 +521,8 @@ impl Session for StreamSession {
                 Some(offer) => self.send_offer(offer, reply.unsent()),
                 None => self.socket.send(reply.unsent()),
             };
-            match sent {
-                Ok(count) => {
-                    reply.note_sent(count);
-                    if count < wanted {
-                        self.io.exhausted(WRITE);
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.io.exhausted(WRITE);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Poll::Ready(Err(SessionEnd::PeerClosed)),
+            if !self.note_sent(wanted, sent, reply) {
+                return Poll::Ready(Err(SessionEnd::PeerClosed));
             }
         }
         Poll::Ready(Ok(()))
@@ -506,7 +556,7 @@ mod tests {
     use super::*;
     use crate::executor::shared::WorkerShared;
     use crate::sys::Event;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
     use std::task::Waker;
 
@@ -519,16 +569,7 @@ mod tests {
     impl Bench {
         fn new() -> Self {
             let local = Local::new(Arc::new(WorkerShared::new(0).unwrap())).unwrap();
-            let (peer, ours) = UnixStream::pair().unwrap();
-            let info = Arc::new(SessionInfo {
-                id: 1,
-                remote: String::new(),
-                local: String::new(),
-                transport: "unix",
-                worker: 0,
-                upgrade: Default::default(),
-            });
-            let session = StreamSession::open(ours.into(), &local, info, Arc::default()).unwrap();
+            let (session, peer) = session_on(&local);
             Bench { local, session, peer }
         }
 
@@ -539,6 +580,21 @@ mod tests {
             self.session.io.dispatch(event, monotonic_ns());
             self.session.poll_source(&mut Context::from_waker(Waker::noop()))
         }
+    }
+
+    fn session_on(local: &Rc<Local>) -> (StreamSession, UnixStream) {
+        let (peer, ours) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let info = Arc::new(SessionInfo {
+            id: 1,
+            remote: String::new(),
+            local: String::new(),
+            transport: "unix",
+            worker: 0,
+            upgrade: Default::default(),
+        });
+        let session = StreamSession::open(ours.into(), local, info, Arc::default()).unwrap();
+        (session, peer)
     }
 
     fn message(length: i32) -> Vec<u8> {
@@ -567,6 +623,74 @@ mod tests {
         assert_eq!(bench.session.request(&lease), message(40));
         bench.session.release(lease);
         assert_eq!(bench.session.inbox.bytes.capacity(), 0, "all is given back");
+    }
+
+    /// A reply of so many bytes that may go with others.
+    fn reply(session: &mut StreamSession, length: i32) -> ReplyBuf {
+        let mut reply = session.reply_buf(0);
+        reply.buffer().extend_from_slice(&message(length));
+        reply.may_go_together();
+        reply
+    }
+
+    fn sink(session: &mut StreamSession, reply: &mut ReplyBuf) -> Poll<Result<(), SessionEnd>> {
+        session.poll_sink(&mut Context::from_waker(Waker::noop()), reply)
+    }
+
+    #[test]
+    fn replies_in_the_outbox_come_to_what_they_would_by_themselves() {
+        const LENGTH: i32 = 10_000;
+        let Bench { local, session: mut first, peer: mut first_peer } = Bench::new();
+        local.outbox.open();
+        let (mut full, mut full_peer) = session_on(&local);
+        let (mut gone, gone_peer) = session_on(&local);
+        drop(gone_peer);
+        full_peer.set_nonblocking(true).unwrap();
+        let mut filled = 0;
+        while let Ok(sent) = full.socket.send(&[9; 1000]) {
+            filled += sent;
+        }
+        let mut alone = reply(&mut first, LENGTH);
+        assert!(
+            matches!(sink(&mut first, &mut alone), Poll::Ready(Ok(()))),
+            "nobody else is there"
+        );
+        // From now on others are.
+        local.push(0);
+        let mut long = reply(&mut first, POSTED_BYTES_MAX as i32 + 1);
+        assert!(matches!(sink(&mut first, &mut long), Poll::Ready(Ok(()))), "too long to wait");
+        let (mut a, mut b, mut c) =
+            (reply(&mut first, LENGTH), reply(&mut full, LENGTH), reply(&mut gone, LENGTH));
+        assert!(sink(&mut first, &mut a).is_pending());
+        assert!(sink(&mut full, &mut b).is_pending());
+        assert!(sink(&mut gone, &mut c).is_pending());
+        assert!(sink(&mut first, &mut a).is_pending(), "not yet tried");
+        assert!(local.outbox.flush());
+        assert!(!local.outbox.flush(), "all is sent");
+        assert!(matches!(sink(&mut first, &mut a), Poll::Ready(Ok(()))));
+        assert!(matches!(sink(&mut gone, &mut c), Poll::Ready(Err(SessionEnd::PeerClosed))));
+        assert!(sink(&mut full, &mut b).is_pending(), "it is full");
+        let mut received = Vec::new();
+        let writable = Event { key: 0, readable: false, writable: true, closed: false };
+        loop {
+            let _ = full_peer.read_to_end(&mut received);
+            full.io.dispatch(writable, 1);
+            match sink(&mut full, &mut b) {
+                Poll::Ready(result) => break result.unwrap(),
+                Poll::Pending => {}
+            }
+        }
+        let _ = full_peer.read_to_end(&mut received);
+        assert_eq!(received.split_off(filled), message(LENGTH));
+        // A session that ends meanwhile leaves its reply, which is sent all the same.
+        let mut last = reply(&mut first, LENGTH);
+        assert!(sink(&mut first, &mut last).is_pending());
+        drop((first, last, alone, long, a));
+        assert!(local.outbox.flush());
+        let mut received = Vec::new();
+        first_peer.read_to_end(&mut received).unwrap();
+        let long = POSTED_BYTES_MAX as i32 + 1;
+        assert_eq!(received, [LENGTH, long, LENGTH, LENGTH].map(message).concat());
     }
 
     #[test]

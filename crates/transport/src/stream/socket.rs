@@ -31,9 +31,21 @@ impl StreamSocket {
 
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.worker.stats.sends.add(1);
-        let sent = sys::send(self.fd(), bytes)?;
-        self.worker.stats.bytes_out.add(sent as u64);
-        Ok(sent)
+        self.note_sent(sys::send(self.fd(), bytes))
+    }
+
+    /// Counts a send that is about to be made with others.
+    pub fn note_send_together(&self) {
+        self.worker.stats.sends.add(1);
+        self.worker.stats.sends_together.add(1);
+    }
+
+    /// Counts what a send came to.
+    pub fn note_sent(&self, sent: io::Result<usize>) -> io::Result<usize> {
+        if let Ok(sent) = &sent {
+            self.worker.stats.bytes_out.add(*sent as u64);
+        }
+        sent
     }
 
     /// Ends the sending half; the peer reads what was sent, and then the end.

@@ -245,8 +245,17 @@ impl Server {
         workers: usize,
         connections_max: usize,
     ) -> Self {
-        let executor =
-            ServiceExecutor::start(&ExecutorOptions { workers, ..Default::default() }).unwrap();
+        let options = ExecutorOptions { workers, ..Default::default() };
+        Server::with_executor(&options, service, seen, connections_max)
+    }
+
+    pub fn with_executor(
+        options: &ExecutorOptions,
+        service: Arc<dyn ServiceEntryPoint>,
+        seen: Arc<Seen>,
+        connections_max: usize,
+    ) -> Self {
+        let executor = ServiceExecutor::start(options).unwrap();
         let manager = SessionManager::new(Arc::clone(&executor), service, connections_max);
         let mut tcp = TcpTransport::new(TcpOptions { port: 0, ..TcpOptions::default() });
         tcp.setup().unwrap();

@@ -5,7 +5,8 @@ use crate::common::{self, Seen, Server, answer};
 use kauri_base::ticket::TicketSource;
 use kauri_base::{Result, Ticket};
 use kauri_transport::{
-    ClientState, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint, SessionInfo, Tried,
+    ClientState, ExecutorOptions, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint,
+    SessionInfo, Tried,
 };
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
@@ -147,13 +148,26 @@ fn no_further_wait(request: &[u8]) {
 
 #[test]
 fn requests_of_one_tick_share_their_flush() {
-    const CLIENTS: usize = 20;
+    assert_eq!(one_tick(false, 20), (1, 0));
+}
+
+#[test]
+fn their_replies_leave_in_one_system_call_where_that_is_wanted() {
+    assert_eq!(one_tick(true, 20), (1, 20));
+    // More than a call takes.
+    assert_eq!(one_tick(true, 99), (1, 99));
+    assert_eq!(one_tick(true, 1), (1, 0), "one is alone");
+}
+
+/// Has so many clients ask in one tick. How often was flushed, and how many replies went together.
+fn one_tick(io_uring: bool, clients: usize) -> (u64, u64) {
     let log = Arc::new(Log::default());
     let service = Arc::new(Writes { log: Arc::clone(&log) });
-    let server = Server::with_service(service, Arc::new(Seen::default()), 1, 100);
+    let options = ExecutorOptions { workers: 1, io_uring, ..Default::default() };
+    let server = Server::with_executor(&options, service, Arc::new(Seen::default()), 100);
     let flushed = Arc::clone(&log);
     server.executor.on_tick_end(Arc::new(move || flushed.flush()));
-    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+    let mut clients: Vec<_> = (0..clients).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| assert_eq!(client.ask(b"w"), b"durable"));
     let before = log.state.lock().unwrap().flushes;
     // The worker is held until all have sent.
@@ -169,7 +183,8 @@ fn requests_of_one_tick_share_their_flush() {
     }
     release.send(()).unwrap();
     clients.iter_mut().for_each(|client| assert_eq!(client.receive(), b"durable"));
-    assert_eq!(log.state.lock().unwrap().flushes - before, 1);
+    let flushes = log.state.lock().unwrap().flushes - before;
+    (flushes, server.manager.stats().workers().remove(0).sends_together)
 }
 
 #[test]

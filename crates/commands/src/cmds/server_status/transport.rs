@@ -161,5 +161,6 @@ pub fn workers(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
         entry.put("spinHits", worker.spin_hits as i64);
         entry.put("receives", worker.receives as i64);
         entry.put("sends", worker.sends as i64);
+        entry.put("sendsTogether", worker.sends_together as i64);
     }
 }

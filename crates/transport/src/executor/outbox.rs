@@ -1,0 +1,171 @@
+//! Replies that become ready together leave together.
+//!
+//! After a tick's commits have been handed to the kernel, all the sessions that waited for that answer
+//! at once. Each send of its own wakes its client there and then, which takes the core, asks for one thing
+//! more, and gives the core back for the next reply. So those replies are put here, and at the end of the
+//! tick go out in one system call; then their sessions go on.
+//!
+//! The memory of a reply is the outbox's from [`Outbox::post`] until its session takes it back from the
+//! [`Slot`]; a session that ends meanwhile leaves it here.
+
+use crate::send_ring::SendRing;
+use crate::stream::socket::StreamSocket;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// Where a session finds its reply's memory again, and how many bytes of it were sent.
+#[derive(Default)]
+pub(crate) struct Slot(RefCell<Option<(Vec<u8>, io::Result<usize>)>>);
+
+impl Slot {
+    /// What became of the reply; `None`: it has not been tried yet.
+    pub fn take(&self) -> Option<(Vec<u8>, io::Result<usize>)> {
+        self.0.borrow_mut().take()
+    }
+}
+
+/// A reply to be sent.
+struct Parcel {
+    socket: Arc<StreamSocket>,
+    memory: Vec<u8>,
+    start: usize,
+    slot: Rc<Slot>,
+    waker: Waker,
+}
+
+impl Parcel {
+    fn unsent(&self) -> &[u8] {
+        self.memory.get(self.start..).unwrap_or_default()
+    }
+
+    fn finish(self, sent: io::Result<usize>) {
+        *self.slot.0.borrow_mut() = Some((self.memory, sent));
+        self.waker.wake();
+    }
+}
+
+enum Ring {
+    NotYet,
+    Open(Box<SendRing>),
+    /// The kernel won't have it, or it has failed.
+    Not,
+}
+
+pub(crate) struct Outbox {
+    parcels: RefCell<Vec<Parcel>>,
+    ring: RefCell<Ring>,
+    open: Cell<bool>,
+}
+
+impl Outbox {
+    /// Closed, until it is opened.
+    pub fn new() -> Self {
+        Outbox {
+            parcels: RefCell::default(),
+            ring: RefCell::new(Ring::NotYet),
+            open: Cell::new(false),
+        }
+    }
+
+    /// Takes replies from now on, if the kernel lets several be sent at once.
+    pub fn open(&self) {
+        self.open.set(true);
+    }
+
+    /// Whether replies may be posted.
+    pub fn is_open(&self) -> bool {
+        self.open.get()
+    }
+
+    /// Whether a reply lies here.
+    pub fn has_some(&self) -> bool {
+        !self.parcels.borrow().is_empty()
+    }
+
+    /// Takes a reply that is to be sent from `start` on. When it was tried, `slot` has it and the task is
+    /// woken.
+    pub fn post(
+        &self,
+        socket: &Arc<StreamSocket>,
+        (memory, start): (Vec<u8>, usize),
+        slot: &Rc<Slot>,
+        waker: &Waker,
+    ) {
+        let (socket, slot) = (Arc::clone(socket), Rc::clone(slot));
+        let parcel = Parcel { socket, memory, start, slot, waker: waker.clone() };
+        self.parcels.borrow_mut().push(parcel);
+    }
+
+    /// Sends all that lies here. Whether there was anything.
+    pub fn flush(&self) -> bool {
+        let mut parcels = self.parcels.borrow_mut();
+        let mut results = Vec::new();
+        if parcels.len() > 1 {
+            self.send_together(&parcels, &mut results);
+        }
+        let some = !parcels.is_empty();
+        let mut results = results.into_iter();
+        for parcel in parcels.drain(..) {
+            let sent = match results.next() {
+                Some(result) => parcel.socket.note_sent(result),
+                None => parcel.socket.send(parcel.unsent()),
+            };
+            parcel.finish(sent);
+        }
+        some
+    }
+
+    /// What was not tried is `Interrupted`; nothing is, where there is no ring.
+    fn send_together(&self, parcels: &[Parcel], results: &mut Vec<io::Result<usize>>) {
+        let mut ring = self.ring.borrow_mut();
+        if let Ring::NotYet = *ring {
+            *ring = SendRing::new().map_or(Ring::Not, |ring| Ring::Open(Box::new(ring)));
+        }
+        if let Ring::Open(open) = &mut *ring {
+            parcels.iter().for_each(|parcel| parcel.socket.note_send_together());
+            let sends: Vec<_> = parcels.iter().map(|p| (p.socket.fd(), p.unsent())).collect();
+            if open.send_all(&sends, results).is_err() {
+                *ring = Ring::Not;
+            }
+        }
+        if let Ring::Not = *ring {
+            self.open.set(false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::shared::WorkerShared;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn without_io_uring_replies_go_one_by_one_and_no_more_are_taken() {
+        let outbox = Outbox::new();
+        outbox.open();
+        *outbox.ring.borrow_mut() = Ring::Not;
+        let worker = Arc::new(WorkerShared::new(0).unwrap());
+        let mut peers = Vec::new();
+        for n in 0..3u8 {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let socket = Arc::new(StreamSocket::new(ours.into(), Arc::clone(&worker)));
+            let slot = Rc::new(Slot::default());
+            outbox.post(&socket, (vec![8, n, n], 1), &slot, Waker::noop());
+            peers.push((slot, theirs));
+        }
+        assert!(outbox.flush());
+        assert!(!outbox.is_open());
+        for (n, (slot, mut peer)) in peers.into_iter().enumerate() {
+            let (memory, sent) = slot.take().unwrap();
+            assert_eq!((memory, sent.unwrap()), (vec![8, n as u8, n as u8], 2));
+            let mut received = Vec::new();
+            peer.read_to_end(&mut received).unwrap();
+            assert_eq!(received, [n as u8; 2]);
+        }
+    }
+}
