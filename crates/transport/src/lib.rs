@@ -18,7 +18,6 @@ mod pool;
 pub mod rdma;
 mod reply;
 pub mod ring;
-mod send_ring;
 pub mod shared_memory;
 mod state_machine;
 mod stats;

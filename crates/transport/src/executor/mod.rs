@@ -13,6 +13,7 @@ pub(crate) mod rings;
 pub(crate) mod shared;
 pub(crate) mod slab;
 mod spin;
+mod sys;
 mod task;
 mod timer;
 mod worker;
@@ -20,7 +21,7 @@ mod worker;
 pub use timer::Sleep;
 
 use crate::stats::WorkerSnapshot;
-use crate::sys::{self, monotonic_ns};
+use crate::sys::{allowed_cores, monotonic_ns};
 use kauri_base::{Error, ErrorCode, Result};
 use local::{Local, LocalFuture};
 use placement::{Cores, Placement};
@@ -93,7 +94,7 @@ impl ServiceExecutor {
             workers: (0..count).map(WorkerHandle::new).collect::<Result<_>>()?,
             threads: Mutex::default(),
         });
-        let all = sys::allowed_cores().unwrap_or_default();
+        let all = allowed_cores().unwrap_or_default();
         let own = options.own_cores && all.len() == count;
         for worker in &executor.workers {
             let core = all.get(worker.id()).filter(|_| own);

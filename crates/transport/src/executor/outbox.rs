@@ -8,7 +8,7 @@
 //! The memory of a reply is the outbox's from [`Outbox::post`] until its session takes it back from the
 //! [`Slot`]; a session that ends meanwhile leaves it here.
 
-use crate::send_ring::SendRing;
+use super::sys::SendRing;
 use crate::stream::socket::StreamSocket;
 use std::cell::{Cell, RefCell};
 use std::io;
