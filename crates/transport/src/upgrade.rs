@@ -222,6 +222,11 @@ impl UpgradePoint {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the next reply is one that makes an offer, which goes in a way of its own.
+    pub(crate) fn is_prepared(&self) -> bool {
+        self.is_prepared.load(Ordering::Relaxed)
+    }
+
     /// What the server does with requests for RDMA.
     pub fn rdma(&self) -> &Arc<RdmaService> {
         &self.rdma

@@ -247,13 +247,17 @@ pub fn sort(spec: Doc<'_>) -> Result<Option<SortPattern>> {
 pub fn hint_type(elem: Elem<'_>) -> Result<Elem<'_>> {
     match elem.ty() {
         Type::String | Type::Document => Ok(elem),
-        _ => bail!(FailedToParse, "Hint must be a string or an object"),
+        _ => Err(no_hint()),
     }
+}
+
+fn no_hint() -> Error {
+    Error::new(ErrorCode::FailedToParse, "Hint must be a string or an object")
 }
 
 /// `hint`: a name, a key pattern or `{$natural: ±1}`.
 pub fn hint(elem: Elem<'_>) -> Result<Option<Hint>> {
-    match hint_type(elem)?.value() {
+    match elem.value() {
         Value::String(name) if name.is_empty() => {
             Err(Error::new(ErrorCode::BadValue, "hint cannot be an empty string"))
         }
@@ -277,7 +281,7 @@ pub fn hint(elem: Elem<'_>) -> Result<Option<Hint>> {
                 Some(_) => Ok(Some(Hint::Pattern(pattern))),
             }
         }
-        _ => Ok(None),
+        _ => Err(no_hint()),
     }
 }
 
