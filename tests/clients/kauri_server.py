@@ -8,6 +8,7 @@ KAURI_FLAGS holds flags that every server gets, separated by spaces. If KAURI_RD
 server listens there too, and does not start without RDMA.
 """
 
+import contextlib
 import os
 import pathlib
 import random
@@ -49,6 +50,17 @@ def command(port, body):
         connection.sendall(struct.pack("<iiiiIB", 21 + len(document), 1, 0, 2013, 0, 0) + document)
         header = replies.read(21)
         return bson.decode(replies.read(int.from_bytes(header[:4], "little") - 21))
+
+
+def threads(pid):
+    """A line for each thread of a process: its name, its state and where in the kernel it is."""
+    lines = []
+    for task in sorted(pathlib.Path(f"/proc/{pid}/task").iterdir()):
+        with contextlib.suppress(OSError):
+            name, wait, call = ((task / f).read_text().strip() for f in ("comm", "wchan", "syscall"))
+            state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+            lines.append(f"{task.name} {name} {state} {wait} {call}")
+    return "\n".join(lines)
 
 
 class Server:
@@ -104,9 +116,9 @@ class Server:
         ready = threading.Event()
         threading.Thread(target=self._copy_log, args=(self.process.stdout, ready), daemon=True).start()
         if not ready.wait(READY_SECONDS_MAX) or not self.is_ready:
-            self.process.kill()
-            self.process.wait()
-            raise RuntimeError("the server did not start:\n" + self.log_end())
+            outcome = self.outcome()
+            self.kill()
+            raise RuntimeError(f"the server did not start: {outcome}\n{self.log_end()}")
 
     def _copy_log(self, stream, ready):
         with open(self.log, "ab") as log:
@@ -117,6 +129,14 @@ class Server:
                     self.is_ready = True
                     ready.set()
         ready.set()
+
+    def outcome(self):
+        """How the process has ended, or what each of its threads waits for."""
+        try:
+            # What closes its output is about to end.
+            return f"it ended with {self.process.wait(1)}"
+        except subprocess.TimeoutExpired:
+            return "it goes on, with these threads:\n" + threads(self.process.pid)
 
     def log_end(self):
         return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""

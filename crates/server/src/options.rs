@@ -136,14 +136,14 @@ const KNOWN: &[Known] = &[
         "workerCores",
         Kind::Text,
         "own: with as many workers as cores, each stays on a core of its own while it has several requests \
-         at a time; any: the kernel moves them about [default: own]",
+         at a time, and lets who runs there finish; any: all that is left to the kernel [default: own]",
     ),
     known(
         "net.ioUring",
         "ioUring",
         Kind::Text,
-        "on: replies that become ready together are sent in one system call, where the kernel lets io_uring \
-         be used; off: one by one [default: on]",
+        "on: replies that become ready together, within 0.1 ms, are sent in one system call, where the kernel \
+         lets io_uring be used; off: one by one [default: on]",
     ),
     known("systemLog.path", "logpath", Kind::Text, "file for the log [default: standard output]"),
     known(

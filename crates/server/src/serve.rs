@@ -27,6 +27,10 @@ use std::time::Duration;
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
 const CTX: &str = "initandlisten";
 
+/// How long a reply may be held back for others: less than what a command may take before it lets others
+/// run, and several times what it takes to make all the replies of a usual tick.
+const REPLIES_HELD_US: u64 = 100;
+
 /// Runs the server until it is told to end.
 pub fn run(options: Options) -> Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -51,7 +55,11 @@ pub fn run(options: Options) -> Result<()> {
     let executor = ServiceExecutor::start(&ExecutorOptions {
         workers: engine.workers(&options),
         spin_us: options.number("net.spinMicros", 0),
-        io_uring: options.text("net.ioUring", "on") == "on",
+        replies_held_us: if options.text("net.ioUring", "on") == "on" {
+            REPLIES_HELD_US
+        } else {
+            0
+        },
         own_cores: options.text("net.workerCores", "own") == "own",
     })?;
     engine.define_parameters(&server.parameters);

@@ -29,7 +29,7 @@ pub struct ReplyBuf {
     /// The message's length by its header, noted when its first bytes left.
     announced: Option<usize>,
     early: Option<Arc<dyn SendNow>>,
-    /// Others are likely to become ready at the same time.
+    /// It may be sent together with others, a moment later.
     together: bool,
 }
 
@@ -37,7 +37,7 @@ impl ReplyBuf {
     /// An empty reply over `memory`; with `early` if the transport takes parts of a message.
     pub fn new(mut memory: Vec<u8>, early: Option<Arc<dyn SendNow>>) -> Self {
         memory.clear();
-        ReplyBuf { bytes: memory, start: 0, departed: 0, announced: None, early, together: false }
+        ReplyBuf { bytes: memory, start: 0, departed: 0, announced: None, early, together: true }
     }
 
     /// Where to append. What is there already may be patched, but not shortened or reordered, and
@@ -127,12 +127,8 @@ impl ReplyBuf {
         self.start = (self.start + count).min(self.bytes.len());
     }
 
-    /// It may be sent together with others that become ready at the same time, a moment later.
-    pub fn may_go_together(&mut self) {
-        self.together = true;
-    }
-
-    /// For transports: see [`ReplyBuf::may_go_together`].
+    /// For transports: whether it may be sent together with others that become ready at the same time, a
+    /// moment later.
     pub fn goes_together(&self) -> bool {
         self.together
     }

@@ -198,7 +198,6 @@ impl ServiceStateMachine {
         let processed_ns = monotonic_ns();
         stats.record(Stage::Process, processed_ns.saturating_sub(began_ns));
         if self.turn.waited {
-            reply.may_go_together();
             self.turn.begin(processed_ns);
         }
         self.turn.requests += 1;

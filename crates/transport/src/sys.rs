@@ -400,6 +400,22 @@ pub fn run_on_cores(cores: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether this thread, when it is woken, lets who runs on its core go on for a while (`SCHED_BATCH`).
+pub fn let_others_finish(does: bool) -> io::Result<()> {
+    let policy = if does { libc::SCHED_BATCH } else { libc::SCHED_OTHER };
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call only reads the live parameters.
+    check(unsafe { libc::sched_setscheduler(0, policy, &parameters) })?;
+    Ok(())
+}
+
+/// Whether it does.
+#[cfg(test)]
+pub fn lets_others_finish() -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::sched_getscheduler(0) == libc::SCHED_BATCH }
+}
+
 /// Raises the process's limit of open descriptors as far as it may. What it is then.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

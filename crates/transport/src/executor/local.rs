@@ -8,7 +8,7 @@ use super::shared::WorkerShared;
 use super::slab::{Key, Slab};
 use super::task::TaskHeader;
 use crate::pool::BufferPool;
-use crate::sys::{Epoll, Event};
+use crate::sys::{Epoll, Event, monotonic_ns};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -28,6 +28,8 @@ struct Task {
     future: LocalFuture,
     header: Arc<TaskHeader>,
     waker: Waker,
+    /// Its last poll took longer than replies may be held back.
+    is_long: bool,
 }
 
 pub(crate) struct Local {
@@ -117,7 +119,7 @@ impl Local {
         let worker = Arc::clone(&self.shared);
         let header = Arc::new(TaskHeader { worker, key, queued: AtomicBool::new(true) });
         let waker = Waker::from(Arc::clone(&header));
-        self.tasks.borrow_mut().put(key, Task { future, header, waker });
+        self.tasks.borrow_mut().put(key, Task { future, header, waker, is_long: false });
         self.push(key);
     }
 
@@ -127,8 +129,16 @@ impl Local {
         // Taken out while it runs, so that it may start and wake other tasks.
         let Some(mut task) = self.tasks.borrow_mut().take(key) else { return true };
         task.header.queued.store(false, Ordering::Release);
+        let timed = task.is_long || self.outbox.has_some();
+        if task.is_long {
+            self.outbox.flush();
+        }
+        let began_ns = if timed { monotonic_ns() } else { 0 };
         let mut context = Context::from_waker(&task.waker);
         let polled = catch_unwind(AssertUnwindSafe(|| task.future.as_mut().poll(&mut context)));
+        if timed {
+            task.is_long = self.outbox.note_poll(monotonic_ns().saturating_sub(began_ns));
+        }
         match polled {
             Ok(Poll::Pending) => self.tasks.borrow_mut().put(key, task),
             Ok(Poll::Ready(())) => {
@@ -179,5 +189,72 @@ impl Local {
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::outbox::Slot;
+    use crate::stream::socket::StreamSocket;
+    use std::future::poll_fn;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    const HELD_NS: u64 = 100_000;
+
+    /// Posts a reply of one byte whenever the last one has been sent.
+    async fn posts(local: Rc<Local>, socket: Arc<StreamSocket>) {
+        loop {
+            let slot = Rc::new(Slot::default());
+            poll_fn(|cx| {
+                local.outbox.post(&socket, (vec![1], 0), &slot, cx.waker());
+                Poll::Ready(())
+            })
+            .await;
+            let sent = poll_fn(|_| slot.take().map_or(Poll::Pending, Poll::Ready)).await;
+            assert_eq!(sent.1.unwrap(), 1);
+        }
+    }
+
+    /// Notes at each poll what has arrived, and takes longer than replies are held back.
+    async fn is_long(mut peer: UnixStream, seen: Rc<RefCell<Vec<usize>>>) {
+        peer.set_nonblocking(true).unwrap();
+        let mut arrived = 0;
+        poll_fn(|cx| {
+            arrived += peer.read(&mut [0; 8]).unwrap_or(0);
+            seen.borrow_mut().push(arrived);
+            let end_ns = monotonic_ns() + 2 * HELD_NS;
+            while monotonic_ns() < end_ns {
+                std::hint::spin_loop();
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await
+    }
+
+    #[test]
+    fn no_reply_is_held_back_for_long() {
+        let shared = Arc::new(WorkerShared::new(0).unwrap());
+        let local = Local::new(Arc::clone(&shared)).unwrap();
+        local.outbox.open(HELD_NS);
+        Local::set_current(Some(Rc::clone(&local)));
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let socket = Arc::new(StreamSocket::new(ours.into(), shared));
+        let seen = Rc::default();
+        local.start(Box::pin(posts(Rc::clone(&local), socket)));
+        local.start(Box::pin(is_long(theirs, Rc::clone(&seen))));
+        // A reply, which one poll of unknown length holds back.
+        assert!(local.run_one() && local.outbox.has_some());
+        assert!(local.run_one() && !local.outbox.has_some());
+        // Another, which one known to be long does not.
+        assert!(local.run_one() && local.run_one() && local.outbox.has_some());
+        assert!(local.run_one());
+        assert_eq!(*seen.borrow(), [0, 1, 2]);
+        assert!(local.outbox.end_tick(), "replies were sent");
+        assert!(!local.outbox.end_tick());
+        local.drop_tasks();
+        Local::set_current(None);
     }
 }

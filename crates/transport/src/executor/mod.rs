@@ -49,13 +49,13 @@ pub struct ExecutorOptions {
     /// (`placement`), if there are as many workers as cores that the process may use.
     pub own_cores: bool,
     /// Replies that become ready together are sent in one system call, where the kernel lets io_uring
-    /// be used.
-    pub io_uring: bool,
+    /// be used: how long one may be held back for others, in microseconds; 0: each is sent by itself.
+    pub replies_held_us: u64,
 }
 
 pub(crate) struct ExecutorShared {
     spin_us: AtomicU64,
-    io_uring: bool,
+    replies_held_ns: u64,
     tick_end_hooks: RwLock<Arc<[TickEndHook]>>,
 }
 
@@ -86,7 +86,7 @@ impl ServiceExecutor {
         };
         let shared = Arc::new(ExecutorShared {
             spin_us: AtomicU64::new(options.spin_us),
-            io_uring: options.io_uring,
+            replies_held_ns: options.replies_held_us.saturating_mul(1000),
             tick_end_hooks: RwLock::new(Arc::from([])),
         });
         let executor = Arc::new(ServiceExecutor {

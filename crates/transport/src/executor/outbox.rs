@@ -1,9 +1,13 @@
 //! Replies that become ready together leave together.
 //!
-//! After a tick's commits have been handed to the kernel, all the sessions that waited for that answer
-//! at once. Each send of its own wakes its client there and then, which takes the core, asks for one thing
-//! more, and gives the core back for the next reply. So those replies are put here, and at the end of the
-//! tick go out in one system call; then their sessions go on.
+//! Each send of its own wakes its client there and then, which takes the core, asks for one thing more, and
+//! gives the core back for the next reply. So the replies of a tick are put here, those to requests that
+//! arrived together and those that a commit has let go, and at its end go out in one system call; then
+//! their sessions go on.
+//!
+//! None waits for long: those that lie here leave as soon as what came after them has taken as long as they
+//! may be held back, and before a task is polled whose last poll took as long. So one is held back for that
+//! time, and for one poll of a task that had been quick before.
 //!
 //! The memory of a reply is the outbox's from [`Outbox::post`] until its session takes it back from the
 //! [`Slot`]; a session that ends meanwhile leaves it here.
@@ -57,7 +61,11 @@ enum Ring {
 pub(crate) struct Outbox {
     parcels: RefCell<Vec<Parcel>>,
     ring: RefCell<Ring>,
-    open: Cell<bool>,
+    /// How long replies may be held back; 0: none is taken.
+    held_max_ns: Cell<u64>,
+    held_ns: Cell<u64>,
+    /// Whether replies have left in this tick.
+    has_sent: Cell<bool>,
 }
 
 impl Outbox {
@@ -66,18 +74,20 @@ impl Outbox {
         Outbox {
             parcels: RefCell::default(),
             ring: RefCell::new(Ring::NotYet),
-            open: Cell::new(false),
+            held_max_ns: Cell::new(0),
+            held_ns: Cell::new(0),
+            has_sent: Cell::new(false),
         }
     }
 
-    /// Takes replies from now on, if the kernel lets several be sent at once.
-    pub fn open(&self) {
-        self.open.set(true);
+    /// Takes replies from now on, to hold them back so long, if the kernel lets several be sent at once.
+    pub fn open(&self, held_max_ns: u64) {
+        self.held_max_ns.set(held_max_ns);
     }
 
     /// Whether replies may be posted.
     pub fn is_open(&self) -> bool {
-        self.open.get()
+        self.held_max_ns.get() > 0
     }
 
     /// Whether a reply lies here.
@@ -99,23 +109,38 @@ impl Outbox {
         self.parcels.borrow_mut().push(parcel);
     }
 
-    /// Sends all that lies here. Whether there was anything.
-    pub fn flush(&self) -> bool {
+    /// A task's poll has held replies back for so long. Whether that is too long.
+    pub fn note_poll(&self, took_ns: u64) -> bool {
+        self.held_ns.set(self.held_ns.get() + took_ns);
+        if self.held_ns.get() > self.held_max_ns.get() {
+            self.flush();
+        }
+        took_ns > self.held_max_ns.get()
+    }
+
+    /// Sends what is left. Whether any replies were sent in this tick.
+    pub fn end_tick(&self) -> bool {
+        self.flush();
+        self.has_sent.take()
+    }
+
+    /// Sends all that lies here.
+    pub fn flush(&self) {
+        self.held_ns.set(0);
         let mut parcels = self.parcels.borrow_mut();
         let mut results = Vec::new();
         if parcels.len() > 1 {
             self.send_together(&parcels, &mut results);
         }
-        let some = !parcels.is_empty();
         let mut results = results.into_iter();
         for parcel in parcels.drain(..) {
+            self.has_sent.set(true);
             let sent = match results.next() {
                 Some(result) => parcel.socket.note_sent(result),
                 None => parcel.socket.send(parcel.unsent()),
             };
             parcel.finish(sent);
         }
-        some
     }
 
     /// What was not tried is `Interrupted`; nothing is, where there is no ring.
@@ -132,7 +157,7 @@ impl Outbox {
             }
         }
         if let Ring::Not = *ring {
-            self.open.set(false);
+            self.held_max_ns.set(0);
         }
     }
 }
@@ -147,7 +172,7 @@ mod tests {
     #[test]
     fn without_io_uring_replies_go_one_by_one_and_no_more_are_taken() {
         let outbox = Outbox::new();
-        outbox.open();
+        outbox.open(u64::MAX);
         *outbox.ring.borrow_mut() = Ring::Not;
         let worker = Arc::new(WorkerShared::new(0).unwrap());
         let mut peers = Vec::new();
@@ -158,7 +183,7 @@ mod tests {
             outbox.post(&socket, (vec![8, n, n], 1), &slot, Waker::noop());
             peers.push((slot, theirs));
         }
-        assert!(outbox.flush());
+        assert!(outbox.end_tick());
         assert!(!outbox.is_open());
         for (n, (slot, mut peer)) in peers.into_iter().enumerate() {
             let (memory, sent) = slot.take().unwrap();

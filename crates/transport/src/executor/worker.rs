@@ -58,9 +58,7 @@ impl Worker {
     ) -> io::Result<Self> {
         let local = Local::new(shared)?;
         local.epoll.add_readable(local.shared.event.as_fd(), EVENTFD_KEY)?;
-        if executor.io_uring {
-            local.outbox.open();
-        }
+        local.outbox.open(executor.replies_held_ns);
         Ok(Worker {
             local,
             executor,
@@ -226,7 +224,7 @@ impl Worker {
             shared.stats.ticks.add(1);
             shared.stats.polls.add(ready as u64);
             self.placement.note_tick(ready);
-            let sent = self.local.outbox.flush();
+            let sent = self.local.outbox.end_tick();
             let wanted = shared.tick_end_wanted.load(Ordering::Relaxed)
                 && shared.tick_end_wanted.swap(false, Ordering::AcqRel);
             if wanted {

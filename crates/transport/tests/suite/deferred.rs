@@ -71,13 +71,17 @@ impl ServiceEntryPoint for Writes {
         Box::new(NoState)
     }
 
-    /// `t…`: without a future.
+    /// `t…`: without a future; `n…`: writes nothing.
     fn try_handle(
         &self,
         cx: &mut RequestContext<'_>,
         request: &[u8],
         reply: &mut ReplyBuf,
     ) -> Tried {
+        if request[16] == b'n' {
+            answer(request, b"durable", reply);
+            return Tried::Done(Outcome::Reply);
+        }
         if request[16] != b't' {
             return Tried::No;
         }
@@ -148,22 +152,25 @@ fn no_further_wait(request: &[u8]) {
 
 #[test]
 fn requests_of_one_tick_share_their_flush() {
-    assert_eq!(one_tick(false, 20), (1, 0));
+    assert_eq!(one_tick(0, [b"w", b"t"], 20), (1, 0));
 }
 
 #[test]
-fn their_replies_leave_in_one_system_call_where_that_is_wanted() {
-    assert_eq!(one_tick(true, 20), (1, 20));
+fn replies_of_one_tick_leave_in_one_system_call_where_that_is_wanted() {
+    assert_eq!(one_tick(u64::MAX, [b"w", b"t"], 20), (1, 20));
     // More than a call takes.
-    assert_eq!(one_tick(true, 99), (1, 99));
-    assert_eq!(one_tick(true, 1), (1, 0), "one is alone");
+    assert_eq!(one_tick(u64::MAX, [b"w", b"t"], 99), (1, 99));
+    assert_eq!(one_tick(u64::MAX, [b"w", b"t"], 2), (1, 0), "two are too few");
+    assert_eq!(one_tick(u64::MAX, [b"n", b"n"], 20), (0, 20), "nobody has to wait");
+    assert_eq!(one_tick(u64::MAX, [b"n", b"n"], 2), (0, 0));
 }
 
-/// Has so many clients ask in one tick. How often was flushed, and how many replies went together.
-fn one_tick(io_uring: bool, clients: usize) -> (u64, u64) {
+/// Has so many clients ask in one tick, one for the first and the next for the second. How often was
+/// flushed, and how many replies went together.
+fn one_tick(replies_held_us: u64, requests: [&[u8]; 2], clients: usize) -> (u64, u64) {
     let log = Arc::new(Log::default());
     let service = Arc::new(Writes { log: Arc::clone(&log) });
-    let options = ExecutorOptions { workers: 1, io_uring, ..Default::default() };
+    let options = ExecutorOptions { workers: 1, replies_held_us, ..Default::default() };
     let server = Server::with_executor(&options, service, Arc::new(Seen::default()), 100);
     let flushed = Arc::clone(&log);
     server.executor.on_tick_end(Arc::new(move || flushed.flush()));
@@ -179,7 +186,7 @@ fn one_tick(io_uring: bool, clients: usize) -> (u64, u64) {
     });
     holding.recv_timeout(common::PATIENCE).unwrap();
     for (n, client) in clients.iter_mut().enumerate() {
-        client.send(if n % 2 == 0 { b"w" } else { b"t" });
+        client.send(requests[n % 2]);
     }
     release.send(()).unwrap();
     clients.iter_mut().for_each(|client| assert_eq!(client.receive(), b"durable"));

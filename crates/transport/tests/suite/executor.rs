@@ -40,15 +40,19 @@ fn cores_of_busy_workers(workers: usize, own_cores: bool) -> Vec<Vec<usize>> {
     let executor = ServiceExecutor::start(&options).unwrap();
     let (report, reported) = channel();
     for worker in executor.workers() {
-        for task in 0..3 {
-            let (report, id) = (report.clone(), worker.id());
-            worker.spawn(async move {
-                for _ in 0..10_000 {
-                    yield_now().await;
-                }
-                report.send((id, task, sys::allowed_cores().unwrap())).unwrap();
-            });
-        }
+        let (report, home) = (report.clone(), worker.clone());
+        // All three begin in one tick: one alone would not make the worker a busy one.
+        worker.spawn(async move {
+            for task in 0..3 {
+                let (report, id) = (report.clone(), home.id());
+                home.spawn(async move {
+                    for _ in 0..10_000 {
+                        yield_now().await;
+                    }
+                    report.send((id, task, sys::allowed_cores().unwrap())).unwrap();
+                });
+            }
+        });
     }
     let mut all: Vec<_> =
         (0..3 * workers).map(|_| reported.recv_timeout(PATIENCE).unwrap()).collect();
