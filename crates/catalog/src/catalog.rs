@@ -237,6 +237,11 @@ impl Catalog {
         &self.clock
     }
 
+    /// The server's time, in milliseconds since 1970.
+    pub fn now_ms(&self) -> i64 {
+        self.clock.unix_ms()
+    }
+
     /// A timestamp of the server's time, later than all that were given before.
     pub fn tick(&self) -> Timestamp {
         self.ticks.next(self.clock.unix_ms())

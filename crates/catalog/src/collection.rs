@@ -160,17 +160,18 @@ impl Collection {
         Ok(())
     }
 
-    /// Fails if the validator refuses the document. `old` is the document it replaces.
-    pub fn check_valid(&self, doc: Doc<'_>, old: Option<Doc<'_>>) -> Result<()> {
+    /// Fails if the validator refuses the document. `old` is the document it replaces; `now_ms` is `$$NOW`.
+    pub fn check_valid(&self, doc: Doc<'_>, old: Option<Doc<'_>>, now_ms: i64) -> Result<()> {
         let Some(validator) = &self.options.validator_expr else { return Ok(()) };
-        if self.options.level() == ValidationLevel::Off
-            || validator.matches(doc, &MatchCx::new())?
-        {
+        // Without the variables of the statement's `let`.
+        let mut cx = MatchCx::new();
+        cx.eval.now_ms = now_ms;
+        if self.options.level() == ValidationLevel::Off || validator.matches(doc, &cx)? {
             return Ok(());
         }
         if self.options.level() == ValidationLevel::Moderate
             && let Some(old) = old
-            && !validator.matches(old, &MatchCx::new())?
+            && !validator.matches(old, &cx)?
         {
             return Ok(());
         }

@@ -274,7 +274,7 @@ impl TicketSource for Acks {
             }
             let _ = core.sync_to(number & !DURABLE, "commit.drain");
         } else {
-            core.flush();
+            let _ = core.try_flush();
             // A thread that blocks holds up more than the throttle would.
             self.set_written(self.stored());
         }

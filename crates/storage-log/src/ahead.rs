@@ -16,14 +16,13 @@ impl Core {
     pub fn seal_full(&self) -> Result<(), StorageError> {
         // Who wants room and finds nothing to be sealed must not miss what is being sealed just now.
         let sealing = lock(&self.sealing);
-        let full = {
-            let mut flushing = lock(&self.flushing);
+        let full = self.with_flushing(|flushing| {
             if self.cache.is_direct() {
                 // Nobody stores them, so nobody has taken them from the head.
                 lock(&self.head).take_full(flushing.full());
             }
             std::mem::take(flushing.full())
-        };
+        });
         full.into_iter().try_for_each(|segment| self.seal(segment))?;
         drop(sealing);
         Ok(())

@@ -71,6 +71,8 @@ pub struct Core {
     pub preparing: Mutex<()>,
     /// Held while bytes are given to the kernel.
     pub flushing: Mutex<Flushing>,
+    /// Up to which commit that was asked for by who did not wait for it.
+    pub flush_asked: AtomicU64,
     /// Held while full segments are sealed.
     pub sealing: Mutex<()>,
     /// Held while a drain runs for those who wait.

@@ -3,17 +3,20 @@
 //! Where the log is memory (`SegmentCache::is_direct`) commits are durable when they are published, so
 //! nothing is stored or drained here; what is left is the throttle.
 //!
-//! Invariant: a position is published as written or durable only after the call that made it so
-//! returned, and only as far as was asked for before that call.
+//! Invariants:
+//! - A position is published as written or durable only after the call that made it so returned, and only
+//!   as far as was asked for before that call.
+//! - Whoever has held `flushing` looks, once it is free again, for what others have asked for meanwhile
+//!   ([`Core::flush`]): they don't wait for it, which may take as long as the kernel lets a write wait.
 
 use crate::core::Core;
 use crate::format::Stream;
 use crate::format::segment::Position;
 use crate::gather::Gather;
 use crate::head::OpenSegment;
-use crate::lock;
 use crate::throttle::Throttle;
-use kauri_base::sync::atomic::Ordering;
+use crate::{lock, try_lock};
+use kauri_base::sync::atomic::{Ordering, fence};
 use kauri_medium::Site;
 use kauri_storage::StorageError;
 use std::time::Duration;
@@ -42,29 +45,55 @@ impl Flushing {
 }
 
 impl Core {
-    /// Gives everything appended so far to the kernel.
+    /// Gives everything appended so far to the kernel, or leaves that to who is at it.
     pub fn flush(&self) {
-        // A failure is kept by `fail`; whoever waits for a ticket learns of it.
-        let _ = self.try_flush();
+        let wanted = self.visible.load(Ordering::Acquire);
+        if self.acks.stored() < wanted {
+            self.flush_asked.fetch_max(wanted, Ordering::Relaxed);
+            self.store_what_is_asked();
+        }
     }
 
-    /// As [`Core::flush`], with its failure.
+    /// Gives what [`Core::flush`] was called for to the kernel, unless somebody else is at it, who looks here
+    /// when that is done.
+    fn store_what_is_asked(&self) {
+        loop {
+            // Between asking and trying the lock, and between freeing the lock and looking for who has
+            // asked: either the one finds it free, or the other sees what is asked.
+            fence(Ordering::SeqCst);
+            if self.acks.stored() >= self.flush_asked.load(Ordering::Relaxed) {
+                return;
+            }
+            let Some(mut flushing) = try_lock(&self.flushing) else { return };
+            // A failure is kept by `fail`; whoever waits for a ticket learns of it.
+            if self.store_all(&mut flushing).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Works with `flushing` held.
+    pub fn with_flushing<R>(&self, work: impl FnOnce(&mut Flushing) -> R) -> R {
+        let result = work(&mut lock(&self.flushing));
+        self.store_what_is_asked();
+        result
+    }
+
+    /// Gives everything appended so far to the kernel. When this returns, it is there.
     pub fn try_flush(&self) -> Result<(), StorageError> {
         let wanted = self.visible.load(Ordering::Acquire);
         if self.acks.stored() >= wanted {
             return self.check_alive();
         }
-        let mut flushing = lock(&self.flushing);
-        // Whoever had the lock may have stored what we want.
-        if flushing.seq >= wanted {
-            return self.check_alive();
-        }
-        self.store_all(&mut flushing)
+        self.with_flushing(|flushing| {
+            // Whoever had the lock may have stored what we want.
+            if flushing.seq >= wanted { self.check_alive() } else { self.store_all(flushing) }
+        })
     }
 
     /// As [`Core::try_flush`], whether there seems to be something new or not.
     pub fn flush_now(&self) -> Result<(), StorageError> {
-        self.store_all(&mut lock(&self.flushing))
+        self.with_flushing(|flushing| self.store_all(flushing))
     }
 
     fn store_all(&self, flushing: &mut Flushing) -> Result<(), StorageError> {
@@ -106,15 +135,16 @@ impl Core {
 
     /// Publishes what the throttle holds back no longer. Answers how long until there is more.
     fn release_held(&self) -> Option<Duration> {
-        let mut flushing = lock(&self.flushing);
-        if !flushing.throttle.is_holding() {
-            return None;
-        }
-        let now = self.options.clock.monotonic();
-        if let Some(seq) = flushing.throttle.release(now) {
-            self.acks.set_written(seq);
-        }
-        flushing.throttle.next().map(|until| until.saturating_sub(now))
+        self.with_flushing(|flushing| {
+            if !flushing.throttle.is_holding() {
+                return None;
+            }
+            let now = self.options.clock.monotonic();
+            if let Some(seq) = flushing.throttle.release(now) {
+                self.acks.set_written(seq);
+            }
+            flushing.throttle.next().map(|until| until.saturating_sub(now))
+        })
     }
 
     /// Returns when everything up to this commit is durable. Those who wait while a drain runs share
@@ -144,10 +174,7 @@ impl Core {
     /// With `syncing` held.
     fn drain(&self, site: Site) -> Result<(), StorageError> {
         self.flush_now()?;
-        let (seq, user) = {
-            let flushing = lock(&self.flushing);
-            (flushing.seq, flushing.position)
-        };
+        let (seq, user) = self.with_flushing(|flushing| (flushing.seq, flushing.position));
         let cleaner = *lock(&self.cleaner_written);
         // What is published in the medium's own memory is durable already.
         if !self.cache.is_direct() {

@@ -75,13 +75,22 @@ pub use repair::{Repaired, repair};
 pub use salvage::{Mended, salvage};
 pub use verify::{CollectionSize, Damage, Extent, Report, verify, verify_with};
 
-use kauri_base::sync::{self, Mutex, MutexGuard, PoisonError};
+use kauri_base::sync::{self, Mutex, MutexGuard, PoisonError, TryLockError};
 use kauri_storage::StorageError;
 
 /// A lock whose holder panicked is taken all the same: what it guards is changed in steps that each
 /// leave it whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As [`lock`], if nobody has it.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// The medium's failure as storage reports it.

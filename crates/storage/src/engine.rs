@@ -91,9 +91,10 @@ pub trait StorageEngine: Send + Sync {
         Err(StorageError::Unsupported("pending units of a replicated log"))
     }
 
-    /// Hands everything committed so far to the operating system, so that it outlives the process.
-    /// Called at the end of a worker's tick; one call serves all commits before it. Must be quick
-    /// when there is nothing to do.
+    /// Hands everything committed so far to the operating system, so that it outlives the process, or
+    /// leaves that to another thread that is at it: a commit's ticket tells when it is there. Called at
+    /// the end of a worker's tick; one call serves all commits before it. Must be quick when there is
+    /// nothing to do.
     fn flush(&self);
 
     /// Blocks until everything committed so far is durable (`fsync`, shutdown).

@@ -1,12 +1,12 @@
 //! Data several times the cache: whoever misses waits alone. A read of one block is held back, with one
-//! worker for all sessions, and everybody else goes on.
+//! worker for all sessions, and everybody else goes on; and so does another worker when a write is.
 
 use crate::cold_disk::ColdEngine;
-use crate::common::{Client, TestServer, code_of, first_batch, number, show, until};
+use crate::common::{Client, PATIENCE, TestServer, code_of, first_batch, number, show, until};
 use kauri_base::{Access, RecordId};
 use kauri_bson::{DocBuf, Value, array, doc};
 use kauri_storage::{StorageEngine, StorageError, WriteUnit};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Some 16 MB, eight times the cache.
 const DOCS: i32 = 4_000;
@@ -236,4 +236,42 @@ fn a_definition_that_is_not_in_memory_is_waited_for_alone() {
     assert!(waiting.receive_within(Duration::ZERO).is_none());
     cold.disk.gate.release(place);
     assert_eq!(code_of(&waiting.receive().unwrap()), 0);
+}
+
+/// The kernel may let a write wait, for memory or for the disk.
+#[test]
+fn a_worker_does_not_wait_for_what_another_one_writes() {
+    let disk = ColdEngine::open();
+    let test = TestServer::start_on(disk.engine.clone(), 2, &[]);
+    let clients: Vec<_> = (0..4).map(|_| test.client()).collect();
+    clients[0].insert("c", [doc! { "_id" => 1 }]);
+    let id = test.server.catalog.collection("test.c").unwrap().id;
+    let store = disk.engine.record_store(id).unwrap();
+    let insert = |id: i32| doc! { "insert" => "c", "documents" => array![doc! { "_id" => id }] };
+    disk.gate.hold_stores(true);
+    clients[0].send(&insert(2));
+    until("it is being written", || disk.gate.waiting_stores() > 0);
+    clients[1].send(&insert(3));
+    until("it is committed", || store.stats().records == 3);
+    // One of these is on the worker that writes.
+    let mut replies = [None, None];
+    clients[2..].iter().for_each(|client| client.send(&find(1)));
+    let deadline = Instant::now() + PATIENCE;
+    while replies.iter().all(Option::is_none) && Instant::now() < deadline {
+        for (client, reply) in clients[2..].iter().zip(&mut replies) {
+            *reply = reply.take().or_else(|| client.receive_within(Duration::ZERO));
+        }
+    }
+    let waits = |client: &Client| client.receive_within(Duration::ZERO).is_none();
+    let (first, second) = (waits(&clients[0]), waits(&clients[1]));
+    // Before anything may fail: the workers could not end.
+    disk.gate.hold_stores(false);
+    assert!(replies.iter().any(Option::is_some), "both workers wait");
+    assert!(first && second, "nothing is acknowledged");
+    for client in &clients[..2] {
+        assert_eq!(number(&client.receive().unwrap(), "n"), 1);
+    }
+    for (client, reply) in clients[2..].iter().zip(replies) {
+        found(&reply.or_else(|| client.receive()).unwrap(), 1);
+    }
 }

@@ -1,4 +1,5 @@
-//! A `pmlog` engine with a cache far smaller than its data, on a disk whose reads the test holds back.
+//! A `pmlog` engine with a cache far smaller than its data, on a disk whose reads, or all of whose writes to
+//! the log, the test holds back.
 
 use crate::common::{PATIENCE, until};
 use kauri_bson::{DocBuf, Value};
@@ -18,13 +19,21 @@ const SEGMENT: u32 = 1 << 20;
 /// Two segments' worth, since one is written to.
 const CACHE: u64 = 512 * BLOCK;
 
-/// Which reads wait.
+/// Which reads wait, and whether writes do.
 #[derive(Default)]
 pub struct Gate {
     held: Mutex<Vec<u64>>,
     changed: Condvar,
     /// Reads that have come to a held place, ever.
     arrivals: Mutex<Vec<u64>>,
+    stores: Mutex<Stores>,
+    changed_stores: Condvar,
+}
+
+#[derive(Default)]
+struct Stores {
+    held: bool,
+    waiting: usize,
 }
 
 impl Gate {
@@ -42,6 +51,25 @@ impl Gate {
     /// How many reads have come for this place since it was held.
     pub fn arrivals(&self, at: u64) -> usize {
         self.arrivals.lock().unwrap().iter().filter(|came| **came == at).count()
+    }
+
+    /// Lets writes to the log wait, or go on.
+    pub fn hold_stores(&self, held: bool) {
+        self.stores.lock().unwrap().held = held;
+        self.changed_stores.notify_all();
+    }
+
+    /// How many wait.
+    pub fn waiting_stores(&self) -> usize {
+        self.stores.lock().unwrap().waiting
+    }
+
+    fn pass_store(&self) {
+        let mut stores = self.stores.lock().unwrap();
+        stores.waiting += 1;
+        let held = |stores: &mut Stores| stores.held;
+        stores = self.changed_stores.wait_timeout_while(stores, PATIENCE * 2, held).unwrap().0;
+        stores.waiting -= 1;
     }
 
     fn pass(&self, offset: u64, len: u64) {
@@ -119,6 +147,7 @@ impl Medium for HeldMedium {
         self.inner.grow(new_len)
     }
     fn store(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        self.gate.pass_store();
         self.inner.store(offset, parts)
     }
     fn persist(&self, offset: u64, len: u64, site: Site) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Collections, views and indexes: made, listed, changed, renamed, dropped.
 
-use crate::common::{Client, TestServer, at, code_of, first_batch, number, show, text};
+use crate::common::{Client, START_MS, TestServer, at, code_of, first_batch, number, show, text};
 use kauri_bson::{DocBuf, Value, array, doc};
 
 fn names(client: &Client) -> Vec<String> {
@@ -235,4 +235,34 @@ fn a_view_reads_through_its_pipeline_and_takes_no_writes() {
     assert_eq!(client.all_ids("both"), [3, 5]);
     client.ok(doc! { "drop" => "even" });
     assert_eq!(client.all_ids("both"), []);
+}
+
+/// `$$NOW` in a validator is the time of the write.
+#[test]
+fn a_validator_knows_the_time() {
+    let test = TestServer::start();
+    let client = test.client();
+    let is_past = doc! { "$expr" => doc! { "$lt" => array!["$at", "$$NOW"] } };
+    client.ok(doc! { "create" => "c", "validator" => is_past });
+    let document = |at_ms: i64| doc! { "_id" => at_ms, "at" => Value::DateTime(at_ms) };
+    let refused = |command: DocBuf| {
+        let reply = client.ok(command);
+        let errors = reply.as_doc().value("writeErrors");
+        let error = errors.as_array().and_then(|errors| errors.first()?.as_doc());
+        number(&error.unwrap_or_else(|| panic!("{}", show(&reply))).to_buf(), "code")
+    };
+    let (past, future) = (START_MS - 1000, START_MS + 1000);
+    let insert = |one: DocBuf| doc! { "insert" => "c", "documents" => array![one] };
+    assert_eq!(number(&client.ok(insert(document(past))), "n"), 1);
+    assert_eq!(refused(insert(document(future))), 121);
+    let set = |to: i64, upsert: bool| {
+        // A variable of its own is none of the validator's.
+        let change = doc! { "q" => doc! { "_id" => if upsert { 7 } else { past } }, "upsert" => upsert,
+        "u" => array![doc! { "$set" => doc! { "at" => "$$to" } }], "c" => doc! { "to" => Value::DateTime(to) } };
+        doc! { "update" => "c", "updates" => array![change] }
+    };
+    for upsert in [false, true] {
+        assert_eq!(refused(set(future, upsert)), 121);
+        assert_eq!(number(&client.ok(set(past - 5, upsert)), "n"), 1);
+    }
 }

@@ -409,3 +409,40 @@ fn a_batch_that_was_waited_for_in_vain_is_in_its_reply_once() {
     let ids = batch.as_doc().iter().map(|e| number(&e.as_doc().unwrap().to_buf(), "_id"));
     assert_eq!(Vec::from_iter(ids), [2]);
 }
+
+#[test]
+fn a_lookup_joins_with_documents_that_are_written_in_it() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", [doc! { "_id" => 1, "v" => "a" }, doc! { "_id" => 2, "v" => "b" }]);
+    let joined = |documents: DocBuf| {
+        let pipeline = array![
+            documents,
+            doc! { "$match" => doc! { "n" => doc! { "$gt" => 5 } } },
+            doc! { "$group" => doc! { "_id" => Value::Null, "n" => doc! { "$sum" => "$n" } } },
+        ];
+        let lookup = doc! { "localField" => "v", "foreignField" => "f", "as" => "j",
+        "let" => doc! { "me" => "$_id" }, "pipeline" => pipeline };
+        let reply = client.ok(doc! { "aggregate" => "c", "cursor" => doc! {},
+        "pipeline" => array![doc! { "$lookup" => lookup }] });
+        let sums = first_batch(&reply).into_iter().map(|row| {
+            let sums = row.as_doc().value("j");
+            let sum = sums.as_array().and_then(|sums| sums.first()?.as_doc());
+            sum.map(|sum| number(&sum.to_buf(), "n"))
+        });
+        sums.collect::<Vec<_>>()
+    };
+    let written = |v: &str, n: DocBuf| doc! { "f" => v, "n" => n.as_doc().value("n") };
+    let ten = || doc! { "n" => 10 };
+    let documents = array![
+        written("a", ten()),
+        written("a", doc! { "n" => 7 }),
+        written("b", doc! { "n" => 2 }),
+        written("c", ten())
+    ];
+    assert_eq!(joined(doc! { "$documents" => documents }), [Some(17), None]);
+    // With what depends on the row.
+    let own = doc! { "f" => "b", "n" => doc! { "$multiply" => array!["$$me", 10] } };
+    let documents = array![written("a", ten()), own];
+    assert_eq!(joined(doc! { "$documents" => documents }), [Some(10), Some(20)]);
+}

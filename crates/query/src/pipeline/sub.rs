@@ -27,6 +27,13 @@ pub struct ResolvedSub {
     pub of_views: usize,
 }
 
+impl ResolvedSub {
+    /// Whether its documents are written in it.
+    pub fn begins_with_documents(&self) -> bool {
+        self.stages.first().is_some_and(|stage| stage.name() == "$documents")
+    }
+}
+
 impl SubPipeline {
     /// Parses the stages; `cx` has the variables that they may use.
     pub fn parse(

@@ -137,7 +137,7 @@ fn prepare_group<'d>(
         bytes += size;
         let added = prepare_document(catalog, *doc).and_then(|prepared| {
             if !options.bypass_validation {
-                collection.check_valid(Doc::from_bytes(&prepared)?, None)?;
+                collection.check_valid(Doc::from_bytes(&prepared)?, None, catalog.now_ms())?;
             }
             collection.insert(&mut unit, prepared, scratch)
         });

@@ -125,7 +125,7 @@ fn change(
     }
     let new_doc = Doc::from_bytes(&new)?;
     if !statement.bypass_validation {
-        target.collection.check_valid(new_doc, Some(target.doc))?;
+        target.collection.check_valid(new_doc, Some(target.doc), env.now_ms)?;
     }
     let effect = Effect {
         changed: true,
@@ -153,7 +153,7 @@ async fn upsert(
     loop {
         let collection = collection_for_write(op, targets.catalog, targets.ns).await?;
         if !statement.bypass_validation {
-            collection.check_valid(doc.as_doc(), None)?;
+            collection.check_valid(doc.as_doc(), None, targets.env.now_ms)?;
         }
         let mut unit = WriteUnit::new();
         collection.insert(&mut unit, Cow::Borrowed(doc.as_bytes()), scratch)?;

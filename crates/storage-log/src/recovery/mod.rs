@@ -180,6 +180,7 @@ fn assemble(
         claims: Default::default(),
         preparing: Mutex::new(()),
         flushing: Mutex::new(Flushing::new(scan.cut.seq, user)),
+        flush_asked: AtomicU64::new(0),
         sealing: Mutex::new(()),
         syncing: Mutex::new(()),
         durable: Mutex::new(horizon),

@@ -6,8 +6,12 @@ use kauri_base::sync::thread;
 use kauri_medium::faults::Fault;
 use kauri_medium::{Directory, Emulator, IoKind};
 use kauri_storage::conformance::table::{Table, doc};
-use kauri_storage::{Durability, StorageEngine, WriteUnit, conformance::inspect};
+use kauri_storage::{CommitTicket, Durability, StorageEngine, WriteUnit, conformance::inspect};
+use kauri_storage_log::PmLog;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Mutex;
+use std::task::{Context, Poll, Waker};
 
 /// An acknowledgement: the document, and how many events of the medium there had been.
 type Acked = (Vec<u8>, usize);
@@ -84,6 +88,46 @@ fn model(fail: Option<u64>) {
     if let Some((_, at)) = written.get(written.len() / 2) {
         check(&emulator.process_death_at(*at, usize::MAX), &written, *at);
     }
+}
+
+/// Whether a ticket can be waited for no longer, without anybody else's doing.
+fn is_ready(ticket: &CommitTicket) -> bool {
+    let Some(ticket) = ticket.ticket(Durability::Written) else { return true };
+    let mut context = Context::from_waker(Waker::noop());
+    matches!(Pin::new(&mut ticket.clone()).poll(&mut context), Poll::Ready(Ok(())))
+}
+
+/// Who flushes does not wait for others that are at it. When all have returned nothing is left, whoever
+/// has had the lock for whatever reason.
+fn flushes(other: fn(&PmLog)) {
+    let emulator = On::Disk.emulator();
+    let engine = open(&emulator);
+    let table = table(&engine, 10);
+    engine.sync().expect("syncing");
+    let tickets = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        let (table, engine, tickets) = (&table, &engine, &tickets);
+        for n in 0..2 {
+            scope.spawn(move || {
+                for document in [doc(n, n, ""), doc(n, 10 + n, "")] {
+                    let mut unit = WriteUnit::new();
+                    table.insert_in(&mut unit, &document);
+                    let ticket = engine.commit(&mut unit).expect("committing");
+                    tickets.lock().expect("tickets").push(ticket);
+                    engine.flush();
+                }
+            });
+        }
+        scope.spawn(move || other(engine));
+    });
+    let tickets = tickets.into_inner().expect("tickets");
+    assert_eq!(tickets.iter().filter(|ticket| is_ready(ticket)).count(), 4);
+}
+
+#[test]
+fn what_is_flushed_beside_others_is_not_forgotten() {
+    explore(700, || flushes(PmLog::flush));
+    explore(700, || flushes(|engine| engine.flush_round().expect("flushing")));
 }
 
 #[test]

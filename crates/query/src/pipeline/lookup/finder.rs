@@ -61,8 +61,10 @@ pub struct Finder {
     /// The field that documents are found by.
     path: Option<String>,
     resolved: ResolvedSub,
-    /// How many of the stages are run once for all rows, and come before what finds by the field.
+    /// How many of the stages come before what finds by the field.
     fixed: usize,
+    /// Whether these give the same for every row, and are run once for all.
+    same: bool,
     inner: BuildCx,
     source: Source,
 }
@@ -76,9 +78,16 @@ pub enum Start {
 }
 
 impl Finder {
-    /// Of this pipeline, by a field if one is given.
-    pub fn new(path: Option<String>, resolved: ResolvedSub, fixed: usize, inner: BuildCx) -> Self {
-        Finder { path, resolved, fixed, inner, source: Source::Start }
+    /// Of this pipeline, by a field if one is given. Variables from `base` on are the row's.
+    pub fn new(
+        path: Option<String>,
+        resolved: ResolvedSub,
+        fixed: usize,
+        base: usize,
+        inner: BuildCx,
+    ) -> Self {
+        let same = fixed_stages(&resolved, base) >= fixed;
+        Finder { path, resolved, fixed, same, inner, source: Source::Start }
     }
 
     /// Brings the source to where rows can be asked for. `Row`: it is there.
@@ -113,7 +122,7 @@ impl Finder {
             Some(path) => self.resolved.of_views == 0 && self.has_index(path),
             None => self.fixed == 0 && !self.resolved.stages.is_empty(),
         };
-        if reads_each_time {
+        if reads_each_time || !self.same {
             return Ok(Source::Query);
         }
         let stages = self.resolved.stages[..self.fixed].to_vec();
@@ -153,7 +162,7 @@ impl Finder {
             }
             (Source::Table(table), None) => Found::All(table.docs.clone()),
             (Source::Kept(docs), _) => Found::All(docs.clone()),
-            (_, wanted) => return self.query(wanted).map(Start::Run),
+            (_, wanted) => return self.query(wanted, env).map(Start::Run),
         };
         if rest.is_empty() {
             return Ok(Start::Found(found));
@@ -164,14 +173,20 @@ impl Finder {
     }
 
     /// The tree that reads the other side for this row alone.
-    fn query(&self, wanted: Option<&[Value<'_>]>) -> Result<Box<dyn Stage>> {
+    fn query(&self, wanted: Option<&[Value<'_>]>, env: &QueryEnv) -> Result<Box<dyn Stage>> {
         let mut stages: Vec<Arc<dyn StageSpec>> = self.resolved.stages[..self.fixed].to_vec();
         if let (Some(path), Some(wanted)) = (&self.path, wanted) {
             let filter = values::filter(path, wanted)?;
             stages.push(Arc::new(Match::all(vec![filter])));
         }
         stages.extend(self.resolved.stages[self.fixed..].iter().cloned());
-        build(&Pipeline { stages }, Input::Collection(None), &self.inner)
+        let pipeline = Pipeline { stages };
+        if self.resolved.begins_with_documents() {
+            // They are made when the tree is built, with the row's variables.
+            let inner = BuildCx { env: env.clone(), ..self.inner.clone() };
+            return build(&pipeline, Input::Collection(None), &inner);
+        }
+        build(&pipeline, Input::Collection(None), &self.inner)
     }
 }
 

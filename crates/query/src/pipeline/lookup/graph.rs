@@ -176,7 +176,7 @@ impl StageSpec for GraphLookup {
             child,
             spec: self.spec.clone(),
             plan: self.plan.clone(),
-            finder: Finder::new(path, resolved, fixed, inner),
+            finder: Finder::new(path, resolved, fixed, 0, inner),
             fields: cx.needed.fields.clone(),
             current: None,
             scratch: Vec::new(),

@@ -21,13 +21,13 @@ pub fn build_stage(lookup: &Lookup, child: Box<dyn Stage>, cx: &BuildCx) -> Resu
     let fields = cx.needed.fields.clone();
     let unwinder = lookup.unwind.as_ref().map(|u| Unwinder::new(u.clone(), fields.clone()));
     let fixed = match plan.path() {
-        Some(_) => resolved.of_views,
+        Some(_) => resolved.of_views + usize::from(resolved.begins_with_documents()),
         None => fixed_stages(&resolved, plan.base),
     };
     Ok(Box::new(LookupStage {
         child,
         spec: lookup.spec.clone(),
-        finder: Finder::new(plan.path().map(str::to_owned), resolved, fixed, inner),
+        finder: Finder::new(plan.path().map(str::to_owned), resolved, fixed, plan.base, inner),
         plan,
         unwinder,
         fields,
