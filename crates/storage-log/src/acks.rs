@@ -171,6 +171,11 @@ impl Acks {
         self.flusher_runs.store(runs, Ordering::SeqCst);
     }
 
+    /// Whether the flusher's thread is there.
+    pub fn flusher_runs(&self) -> bool {
+        self.flusher_runs.load(Ordering::SeqCst)
+    }
+
     /// Wakes the flusher.
     pub fn kick(&self) {
         let mut kick = lock(&self.kick);
@@ -269,7 +274,7 @@ impl TicketSource for Acks {
         let Some(core) = self.core.upgrade() else { return };
         // A failure is what the ticket answers then.
         if number & DURABLE != 0 {
-            if self.flusher_runs.load(Ordering::SeqCst) {
+            if self.flusher_runs() {
                 return;
             }
             let _ = core.sync_to(number & !DURABLE, "commit.drain");

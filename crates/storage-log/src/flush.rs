@@ -44,6 +44,9 @@ impl Flushing {
     }
 }
 
+/// So often a thread stores what others ask for: its own work waits meanwhile.
+const ROUNDS_FOR_OTHERS: u32 = 4;
+
 impl Core {
     /// Gives everything appended so far to the kernel, or leaves that to who is at it.
     pub fn flush(&self) {
@@ -55,14 +58,17 @@ impl Core {
     }
 
     /// Gives what [`Core::flush`] was called for to the kernel, unless somebody else is at it, who looks here
-    /// when that is done.
+    /// when that is done. Not for ever: the flusher goes on for those who keep asking.
     fn store_what_is_asked(&self) {
-        loop {
+        for round in 0u32.. {
             // Between asking and trying the lock, and between freeing the lock and looking for who has
             // asked: either the one finds it free, or the other sees what is asked.
             fence(Ordering::SeqCst);
             if self.acks.stored() >= self.flush_asked.load(Ordering::Relaxed) {
                 return;
+            }
+            if round >= ROUNDS_FOR_OTHERS && self.acks.flusher_runs() {
+                return self.acks.kick();
             }
             let Some(mut flushing) = try_lock(&self.flushing) else { return };
             // A failure is kept by `fail`; whoever waits for a ticket learns of it.
@@ -203,6 +209,10 @@ impl Core {
         while !stop.load(Ordering::Acquire) {
             let pause = self.release_held();
             self.acks.wait_for_kick(pause.map_or(interval, |pause| interval.min(pause)));
+            if self.acks.stored() < self.flush_asked.load(Ordering::Relaxed) {
+                // Its failure is kept by `fail`.
+                let _ = self.try_flush();
+            }
             let wanted = self.acks.is_durability_wanted();
             if wanted && let Some((count, patience)) = gather.wanted() {
                 gather.waited(self.acks.gather(count, patience));

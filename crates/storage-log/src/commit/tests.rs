@@ -177,3 +177,23 @@ fn units_keep_versions_for_the_snapshots_before_them() {
     assert_eq!(core.snapshots.stats().kept, 0);
     assert_eq!(live_record(&core, 1), Some(3));
 }
+
+#[test]
+fn who_flushes_does_not_do_so_for_others_for_ever() {
+    let emulator = Emulator::new(EmulatorConfig::default());
+    let core = open(&emulator);
+    commit(&core, |unit| {
+        unit.push(STORE, RecordId(0), OpKind::CreateStore);
+    });
+    // As if somebody asked for more whenever something has been stored.
+    core.flush_asked.store(u64::MAX, Ordering::Relaxed);
+    core.acks.set_flusher_runs(true);
+    let before = core.counters.flushes.get();
+    core.flush();
+    assert!(core.acks.stored() >= core.visible.load(Ordering::Acquire));
+    assert!((1..10).contains(&(core.counters.flushes.get() - before)));
+    // The flusher has been told.
+    let began = std::time::Instant::now();
+    core.acks.wait_for_kick(std::time::Duration::from_secs(60));
+    assert!(began.elapsed() < std::time::Duration::from_secs(30));
+}
