@@ -207,12 +207,9 @@ impl Core {
         let mut gather = Gather::default();
         self.acks.set_flusher_runs(true);
         while !stop.load(Ordering::Acquire) {
+            // And stores what others have asked for.
             let pause = self.release_held();
             self.acks.wait_for_kick(pause.map_or(interval, |pause| interval.min(pause)));
-            if self.acks.stored() < self.flush_asked.load(Ordering::Relaxed) {
-                // Its failure is kept by `fail`.
-                let _ = self.try_flush();
-            }
             let wanted = self.acks.is_durability_wanted();
             if wanted && let Some((count, patience)) = gather.wanted() {
                 gather.waited(self.acks.gather(count, patience));

@@ -400,20 +400,17 @@ pub fn run_on_cores(cores: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this thread, when it is woken, lets who runs on its core go on for a while (`SCHED_BATCH`).
-pub fn let_others_finish(does: bool) -> io::Result<()> {
-    let policy = if does { libc::SCHED_BATCH } else { libc::SCHED_OTHER };
+/// From now on this thread, when it is woken, lets who runs on its core go on for a while (`SCHED_BATCH`), or
+/// not (`SCHED_OTHER`). False, and nothing has changed, where it did already, or where whoever started the
+/// process has given it another policy.
+pub fn let_others_finish(does: bool) -> bool {
+    let (batch, other) = (libc::SCHED_BATCH, libc::SCHED_OTHER);
+    let (from, to) = if does { (other, batch) } else { (batch, other) };
     let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the call only reads the live parameters.
-    check(unsafe { libc::sched_setscheduler(0, policy, &parameters) })?;
-    Ok(())
-}
-
-/// Whether it does.
-#[cfg(test)]
-pub fn lets_others_finish() -> bool {
-    // SAFETY: no memory is involved.
-    unsafe { libc::sched_getscheduler(0) == libc::SCHED_BATCH }
+    // SAFETY: no memory is involved; the second call only reads the live parameters.
+    unsafe {
+        libc::sched_getscheduler(0) == from && libc::sched_setscheduler(0, to, &parameters) == 0
+    }
 }
 
 /// Raises the process's limit of open descriptors as far as it may. What it is then.

@@ -13,6 +13,8 @@ fn open(emulator: &Emulator) -> Arc<Core> {
         segment_bytes: 64 << 10,
         cache_bytes: 256 << 10,
         read_threads: 0,
+        // Nothing happens by itself.
+        commit_interval_ms: 1 << 30,
         ..Options::default()
     };
     recovery::open(Arc::new(emulator.clone()), options).expect("opening")
@@ -196,4 +198,21 @@ fn who_flushes_does_not_do_so_for_others_for_ever() {
     let began = std::time::Instant::now();
     core.acks.wait_for_kick(std::time::Duration::from_secs(60));
     assert!(began.elapsed() < std::time::Duration::from_secs(30));
+    // And does what is left: here a commit that nobody else will store.
+    let CommitSeq(seq) = commit(&core, |unit| {
+        unit.insert(STORE, document(1));
+    });
+    core.flush_asked.store(seq, Ordering::Relaxed);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    std::thread::scope(|scope| {
+        scope.spawn(|| core.run_flusher(&stop));
+        while core.acks.stored() < seq && std::time::Instant::now() < end {
+            std::thread::yield_now();
+        }
+        let stored = core.acks.stored();
+        stop.store(true, Ordering::Release);
+        core.acks.kick();
+        assert!(stored >= seq, "the flusher stores for nobody");
+    });
 }

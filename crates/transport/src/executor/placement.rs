@@ -23,6 +23,8 @@ pub(super) struct Placement {
     /// Its own core, and all that it may use; none if it never stays on one.
     cores: Option<Cores>,
     stays: bool,
+    /// It lets others finish because of that.
+    lets_finish: bool,
     ticks: u32,
     polls: u32,
 }
@@ -36,7 +38,7 @@ pub(super) struct Cores {
 
 impl Placement {
     pub fn new(cores: Option<Cores>) -> Self {
-        Placement { cores, stays: false, ticks: 0, polls: 0 }
+        Placement { cores, stays: false, lets_finish: false, ticks: 0, polls: 0 }
     }
 
     /// Notes a tick in which so many tasks were polled.
@@ -62,7 +64,10 @@ impl Placement {
             let own = [cores.own];
             // Who may not say where and when it runs runs as the kernel likes.
             let _ = sys::run_on_cores(if stays { &own } else { &cores.all });
-            let _ = sys::let_others_finish(stays);
+            // One that was started with another policy keeps that.
+            if stays || self.lets_finish {
+                self.lets_finish = sys::let_others_finish(stays) && stays;
+            }
             self.stays = stays;
         }
     }
@@ -89,11 +94,15 @@ mod tests {
         assert_eq!(after(&mut placement, 3), count, "hardly more");
         assert_eq!(after(&mut placement, 4), 1);
         assert_eq!(sys::allowed_cores().unwrap(), [own]);
-        assert!(sys::lets_others_finish());
+        assert!(!sys::let_others_finish(true), "it does");
         assert_eq!(after(&mut placement, 20), 1);
         assert_eq!(after(&mut placement, 4), 1, "as before");
         assert_eq!(after(&mut placement, 3), count);
-        assert!(!sys::lets_others_finish());
+        assert!(!sys::let_others_finish(false), "no longer");
+        // One that was started so stays so.
+        assert!(sys::let_others_finish(true));
+        assert_eq!((after(&mut placement, 4), after(&mut placement, 3)), (1, count));
+        assert!(!sys::let_others_finish(true));
         let mut placement = Placement::new(None);
         assert_eq!(after(&mut placement, 20), count, "it has none");
     }
