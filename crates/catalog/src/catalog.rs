@@ -16,6 +16,7 @@ use crate::namespace::Namespace;
 use crate::options::CollectionOptions;
 use crate::stored::{self, Stored};
 use crate::ticks::Ticks;
+use crate::usage::OperationUsage;
 use kauri_base::{
     Clock, CollectionId, CommitSeq, Error, ErrorCode, IndexId, RandomSource, RecordId, Result,
     Timestamp, bail, limits,
@@ -39,6 +40,8 @@ pub struct View {
     pub pipeline: DocBuf,
     /// The options as `listCollections` shows them.
     pub options: DocBuf,
+    /// What it has served.
+    pub usage: Arc<OperationUsage>,
 }
 
 /// A collection's new name, and what goes with it.
@@ -468,8 +471,9 @@ impl Catalog {
         unit.update(CollectionId::CATALOG, place.record, place.version, text.into_vec());
         unit.push(source.id, RecordId(0), OpKind::ChangeDefinition);
         let ticket = self.committer.commit(&mut unit)?;
-        let renamed =
+        let mut renamed =
             self.assemble(source.id, to.clone(), source.uuid, options, source.indexes.clone())?;
+        renamed.usage = source.usage.clone();
         // Readers must not find a moment in which neither name is there.
         let mut collections = write(&self.collections);
         for name in [Some(from), rename.also_drop.map(|(name, _)| name)].into_iter().flatten() {
@@ -534,7 +538,8 @@ impl Catalog {
         if let Some(place) = ddl.places.get_mut(old.ns.as_str()) {
             place.version = ticket.seq;
         }
-        let collection = self.assemble(old.id, old.ns.clone(), old.uuid, options, indexes)?;
+        let mut collection = self.assemble(old.id, old.ns.clone(), old.uuid, options, indexes)?;
+        collection.usage = old.usage.clone();
         write(&self.collections).insert(old.ns.as_str().to_owned(), Arc::new(collection));
         Ok(())
     }
@@ -550,7 +555,8 @@ impl Catalog {
         let gone = || Error::new(ErrorCode::InternalError, format!("no store for {ns}"));
         let store = self.engine.record_store(id).ok_or_else(gone)?;
         let definition = self.engine.definition_number(id).ok_or_else(gone)?;
-        Ok(Collection { id, ns, uuid, options, definition, store, indexes, frozen: false })
+        let (frozen, usage) = (false, Arc::default());
+        Ok(Collection { id, ns, uuid, options, definition, store, indexes, frozen, usage })
     }
 
     fn index(&self, id: IndexId, keys: Arc<IndexKeys>, ready: bool) -> Result<Arc<Index>> {

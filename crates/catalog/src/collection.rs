@@ -6,6 +6,7 @@
 use crate::index::Index;
 use crate::namespace::Namespace;
 use crate::options::{CollectionOptions, ValidationAction, ValidationLevel};
+use crate::usage::OperationUsage;
 use kauri_base::{CollectionId, CommitSeq, Error, ErrorCode, RecordId, Result, limits};
 use kauri_bson::keygen::Keys;
 use kauri_bson::{Doc, DocBuf, doc};
@@ -32,6 +33,8 @@ pub struct Collection {
     pub indexes: Vec<Arc<Index>>,
     /// Whether its documents are being copied elsewhere, so that it takes no writes.
     pub frozen: bool,
+    /// What it has served. All its definitions share it.
+    pub usage: Arc<OperationUsage>,
 }
 
 /// Scratch memory for key generation, reused from write to write.

@@ -15,6 +15,7 @@ pub mod options;
 pub mod spec;
 mod stored;
 mod ticks;
+pub mod usage;
 
 pub use build::IndexBuild;
 pub use catalog::{Catalog, Rename, Resolved, View, namespace_not_found, system_views_uuid};
@@ -23,3 +24,4 @@ pub use index::{Index, IndexDefinition, IndexKeys, IndexUsage, MultikeyPaths};
 pub use namespace::{Namespace, check_database_name};
 pub use options::{Capped, CollectionOptions, ValidationAction, ValidationLevel};
 pub use stored::collection_of;
+pub use usage::{OperationKind, OperationUsage};

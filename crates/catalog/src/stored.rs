@@ -143,7 +143,8 @@ fn parse(doc: Doc<'_>) -> Result<Stored> {
                 Value::Array(stages) => stages.into_buf(),
                 _ => DocBuf::new(),
             };
-            Ok(Stored::View(View { ns: namespace(doc)?, view_on, pipeline, options }))
+            let (ns, usage) = (namespace(doc)?, Default::default());
+            Ok(Stored::View(View { ns, view_on, pipeline, options, usage }))
         }
         "collection" => {
             let uuid = match doc.value("uuid") {

@@ -518,6 +518,7 @@ async fn run_command(
     }
     let result = (command.run)(invocation).await;
     invocation.op.release_lock();
+    crate::usage::record(invocation, command, started_ns);
     log_if_slow(invocation, command, started_ns, result.as_ref().err());
     result?;
     injected.after(invocation);

@@ -25,6 +25,7 @@ pub mod reply;
 pub mod server;
 pub mod sessions;
 pub mod startup;
+mod usage;
 mod write_concern;
 
 pub use entry_point::CommandService;

@@ -9,7 +9,7 @@ use crate::sessions::Sessions;
 use kauri_base::failpoint::FailPoints;
 use kauri_base::{Clock, RandomSource, limits};
 use kauri_bson::DocBuf;
-use kauri_catalog::Catalog;
+use kauri_catalog::{Catalog, OperationUsage};
 pub use kauri_query::plan::PlanCache;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -113,6 +113,8 @@ pub struct Server {
     pub memory: MemoryProbe,
     /// Counts commands and documents.
     pub counters: Counters,
+    /// Counts operations and their times.
+    pub usage: OperationUsage,
     /// Asks the process to end.
     pub shutdown: ShutdownHook,
     /// Whether `fsync` with `lock` is in force, and how often.

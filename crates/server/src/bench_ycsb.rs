@@ -21,7 +21,8 @@ pub fn command() -> Command {
              read-modify-write; Zipf .99; documents of ten fields of 100 letters, updates of one \
              field), one thread, on pmlog and (in a build with --features wiredtiger) on WiredTiger. \
              All engines on all media are open at once and take turns, slice by slice; on one medium \
-             they do the same operations. Level `engine` drives the storage interface, level `server` \
+             they do the same operations, and where the cache is smaller than the data some seconds of the \
+             workload unmeasured before. Level `engine` drives the storage interface, level `server` \
              starts `kauri serve` for each engine and medium and asks over one connection. Media: pm \
              (a directory in memory, which pmlog takes for persistent memory), flash (a directory on \
              the disk), disk (a directory that tests/disk/slow_disk.c holds up; scripts/ycsb prepares \

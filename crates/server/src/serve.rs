@@ -192,6 +192,7 @@ fn assemble(
         clock,
         random,
         counters: Default::default(),
+        usage: Default::default(),
         memory: Box::new(crate::machine::process_memory),
         sessions: Default::default(),
         profiling: Default::default(),

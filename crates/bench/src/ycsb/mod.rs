@@ -3,7 +3,8 @@
 //! with caches larger and smaller than the data.
 //!
 //! All engines on all media are open at once and measured in turns, slice by slice; on one medium
-//! they do the same operations. A figure is void if there were too few operations or no turns.
+//! they do the same operations. A figure is void if there were too few operations or no turns. A cache
+//! smaller than the data is first made what the workload makes it.
 //!
 //! | module | |
 //! |---|---|
@@ -146,6 +147,11 @@ impl Plan {
         }
     }
 
+    /// The seed of a workload's choices.
+    fn seed_of(&self, workload: Workload) -> u64 {
+        self.seed ^ u64::from(u32::from(workload.letter())) << 32
+    }
+
     /// A cache that is this part of the data.
     pub fn cache_bytes(&self, ratio: f64) -> u64 {
         let data = (self.documents * DOCUMENT_BYTES) as f64;
@@ -243,11 +249,11 @@ pub fn run(plan: &Plan, level: &mut dyn Level, say: &mut dyn FnMut(&str)) -> Res
             let count = documents.get(&(*kind, *medium)).copied().unwrap_or(plan.documents);
             sides.push(Side::new(*kind, *medium, count, driver));
         }
-        say(&format!("{}: cache {ratio} of the data: warming up", level.name()));
-        sides.iter_mut().try_for_each(|side| side.warm(plan, *ratio))?;
-        set_fast(false)?;
-        for workload in &plan.workloads {
+        for (at, workload) in plan.workloads.iter().enumerate() {
             say(&format!("{}: cache {ratio} of the data: {}", level.name(), workload.letter()));
+            set_fast(true)?;
+            driver::warm(plan, *ratio, *workload, &mut sides, at == 0)?;
+            set_fast(false)?;
             let figures = driver::measure(plan, *workload, &mut sides)?;
             all.extend(rows(plan, level.name(), *ratio, *workload, &figures));
         }

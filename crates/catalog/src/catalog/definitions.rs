@@ -144,6 +144,7 @@ impl Catalog {
             indexes,
         )?;
         changed.frozen = frozen;
+        changed.usage = collection.usage.clone();
         let changed = Arc::new(changed);
         write(&self.collections).insert(collection.ns.as_str().to_owned(), changed.clone());
         Ok(changed)

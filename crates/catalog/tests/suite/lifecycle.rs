@@ -7,7 +7,8 @@ use kauri_catalog::{Capped, Catalog, CollectionOptions, Rename, Resolved, View};
 
 fn view(name: &str, on: &str) -> View {
     let options = doc! { "viewOn" => on };
-    View { ns: ns(name), view_on: on.to_owned(), pipeline: DocBuf::new(), options }
+    let (view_on, pipeline, usage) = (on.to_owned(), DocBuf::new(), Default::default());
+    View { ns: ns(name), view_on, pipeline, options, usage }
 }
 
 fn names(catalog: &Catalog) -> Vec<String> {

@@ -57,6 +57,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                          tailable cursor requested on non capped collection"
                     );
                 }
+                collection.usage.count_tailing_scan();
                 request.tailing
             }
             _ => Tailing::No,

@@ -1,7 +1,9 @@
-//! `top`: time and counts by collection. They are not kept by collection, so all are zero.
+//! `top`: time and counts of the operations on each collection and view.
 
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
+use kauri_catalog::OperationKind;
+use kauri_catalog::usage::LatencyClass;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
@@ -10,34 +12,42 @@ pub const COMMAND: Command = Command {
     ..Command::new("top", "tells time and counts by collection", run)
 };
 
-const KINDS: &[&str] = &[
-    "total",
-    "readLock",
-    "writeLock",
-    "queries",
-    "getmore",
-    "insert",
-    "update",
-    "remove",
-    "commands",
+/// Whether operations of a kind count for an entry.
+type Counts = fn(OperationKind) -> bool;
+
+const ENTRIES: &[(&str, Counts)] = &[
+    ("total", |_| true),
+    ("readLock", |kind| kind.class() == LatencyClass::Reads),
+    ("writeLock", |kind| kind.class() == LatencyClass::Writes),
+    ("queries", |kind| kind == OperationKind::Query),
+    ("getmore", |kind| kind == OperationKind::GetMore),
+    ("insert", |kind| kind == OperationKind::Insert),
+    ("update", |kind| kind == OperationKind::Update),
+    ("remove", |kind| kind == OperationKind::Remove),
+    ("commands", |kind| {
+        matches!(kind, OperationKind::Read | OperationKind::Write | OperationKind::Other)
+    }),
 ];
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let catalog = &invocation.server.catalog;
-        let mut names = Vec::new();
+        let mut all = Vec::new();
         for database in catalog.databases().keys() {
-            names.extend(catalog.collections_of(database).iter().map(|c| c.ns.clone()));
-            names.extend(catalog.views_of(database).iter().map(|v| v.ns.clone()));
+            let collections = catalog.collections_of(database);
+            all.extend(collections.iter().map(|c| (c.ns.clone(), c.usage.clone())));
+            let views = catalog.views_of(database);
+            all.extend(views.iter().map(|v| (v.ns.clone(), v.usage.clone())));
         }
         let mut totals = invocation.reply.document("totals");
         totals.put("note", "all times in microseconds");
-        for name in names {
-            let mut entry = totals.document(name.as_str());
-            for kind in KINDS {
-                let mut figures = entry.document(kind);
-                figures.put("time", 0i64);
-                figures.put("count", 0i64);
+        for (name, usage) in all {
+            let mut out = totals.document(name.as_str());
+            for (entry, counts) in ENTRIES {
+                let total = usage.total(counts);
+                let mut figures = out.document(entry);
+                figures.put("time", total.micros as i64);
+                figures.put("count", total.count as i64);
             }
         }
         Ok(())

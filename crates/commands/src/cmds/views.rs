@@ -48,6 +48,7 @@ pub fn define(invocation: &Invocation<'_>, ns: &Namespace, request: &ViewRequest
         view_on: request.view_on.clone(),
         pipeline: request.pipeline.clone(),
         options,
+        usage: Default::default(),
     })
 }
 

@@ -3,10 +3,11 @@
 use super::{Common, Request, id_of, next_reply_id, numbers};
 use crate::client::Client;
 use crate::server::Server;
+use crate::usage;
 use kauri_base::rw_lock::LockMode;
 use kauri_base::{Access, Result};
 use kauri_bson::{Doc, DocWriter, Elem, KeyStringBuilder, Type};
-use kauri_catalog::Collection;
+use kauri_catalog::{Collection, OperationKind};
 use kauri_storage::Record;
 use kauri_transport::{Outcome, ReplyBuf, RequestContext, SPLICE_BYTES_MIN, Tried};
 use kauri_wire::{MsgWriter, begin_msg_of};
@@ -39,6 +40,7 @@ pub(super) fn try_find(
     counters.query.fetch_add(1, Ordering::Relaxed);
     counters.docs_returned.fetch_add(1, Ordering::Relaxed);
     counters.commands.count(numbers().find, false);
+    usage::record_express(server, cx, &collection, OperationKind::Query);
     Some(Tried::Done(Outcome::Reply))
 }
 

@@ -3,9 +3,10 @@
 use super::{Common, Request, id_of, next_reply_id, numbers};
 use crate::client::Client;
 use crate::server::Server;
+use crate::usage;
 use kauri_base::rw_lock::LockMode;
 use kauri_bson::{Doc, DocWriter, Elem, Type};
-use kauri_catalog::Collection;
+use kauri_catalog::{Collection, OperationKind};
 use kauri_mutate::{ParseCx, Update};
 use kauri_query::write::single;
 use kauri_storage::{CommitTicket, Durability};
@@ -19,6 +20,16 @@ enum Statement<'r> {
     Insert(Doc<'r>),
     Update { id: Elem<'r>, update: Elem<'r> },
     Delete { id: Elem<'r> },
+}
+
+impl Statement<'_> {
+    fn kind(&self) -> OperationKind {
+        match self {
+            Statement::Insert(_) => OperationKind::Insert,
+            Statement::Update { .. } => OperationKind::Update,
+            Statement::Delete { .. } => OperationKind::Remove,
+        }
+    }
 }
 
 /// What it came to.
@@ -44,6 +55,7 @@ pub(super) fn try_write(
     let done = run(server, client, &collection, &statement)?;
     drop(lock);
     count(server, &statement, &done);
+    usage::record_express(server, cx, &collection, statement.kind());
     write(reply, request.id, &done);
     let ticket = done.ticket.as_ref().and_then(|t| t.ticket(Durability::Written));
     Some(match ticket {

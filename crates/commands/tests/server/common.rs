@@ -94,6 +94,7 @@ impl TestServer {
             clock: clock.clone(),
             random,
             counters: Default::default(),
+            usage: Default::default(),
             memory: Box::new(ProcessMemory::default),
             sessions: Default::default(),
             profiling: Default::default(),

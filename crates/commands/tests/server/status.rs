@@ -1,6 +1,8 @@
 //! What the server tells about itself and about its operations.
 
-use crate::common::{Client, START_MS, TestServer, at, code_of, number, show, text, until};
+use crate::common::{
+    Client, START_MS, TestServer, at, code_of, first_batch, number, show, text, until,
+};
 use kauri_bson::{DocBuf, Value, array, doc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +44,118 @@ fn operations_and_documents_are_counted() {
     assert_eq!(counted("metrics.cursor.open", &["total"]), [1]);
     client.ok(doc! { "killCursors" => "c", "cursors" => array![id] });
     assert_eq!(counted("metrics.cursor.open", &["total"]), [0]);
+}
+
+/// The counts of `top` for a collection.
+fn top_counts<const N: usize>(client: &Client, name: &str, entries: [&str; N]) -> [i64; N] {
+    let top = client.admin().ok(doc! { "top" => 1 });
+    let all = at(&at(&top, "totals"), &format!("test.{name}"));
+    entries.map(|entry| number(&at(&all, entry), "count"))
+}
+
+#[test]
+fn operations_are_told_by_collection() {
+    let test = TestServer::start();
+    let client = test.client();
+    let entries =
+        ["queries", "getmore", "insert", "update", "remove", "commands", "readLock", "writeLock"];
+    let counts = |name: &str| top_counts(&client, name, entries);
+    let id = |n: i32| doc! { "_id" => n };
+    // One document each goes the express way, more the ordinary one.
+    client.insert("c", [id(-1)]);
+    client.insert("c", (0..50).map(id));
+    assert_eq!(counts("c"), [0, 0, 2, 0, 0, 0, 0, 2]);
+    client.ok(doc! { "find" => "c", "filter" => id(3) });
+    let find = client.ok(doc! { "find" => "c", "batchSize" => 10 });
+    let cursor = number(&at(&find, "cursor"), "id");
+    client.ok(doc! { "getMore" => cursor, "collection" => "c" });
+    assert_eq!(counts("c"), [2, 1, 2, 0, 0, 0, 3, 2]);
+    let set = || doc! { "$set" => doc! { "b" => 1 } };
+    let updates = |filter: DocBuf| array![doc! { "q" => filter, "u" => set() }];
+    client.ok(doc! { "update" => "c", "updates" => updates(id(3)) });
+    client.ok(doc! { "update" => "c", "updates" => updates(doc! { "a" => 1 }) });
+    for (filter, limit) in [(id(3), 1), (doc! { "a" => 1 }, 0)] {
+        let deletes = array![doc! { "q" => filter, "limit" => limit }];
+        client.ok(doc! { "delete" => "c", "deletes" => deletes });
+    }
+    assert_eq!(counts("c"), [2, 1, 2, 2, 2, 0, 3, 6]);
+    client.ok(doc! { "count" => "c" });
+    client.ok(doc! { "findAndModify" => "c", "query" => id(4), "update" => set() });
+    let index = doc! { "key" => doc! { "b" => 1 }, "name" => "b_1" };
+    client.ok(doc! { "createIndexes" => "c", "indexes" => array![index] });
+    assert_eq!(counts("c"), [2, 1, 2, 2, 2, 3, 4, 7]);
+    assert_eq!(top_counts(&client, "c", ["total"]), [12]);
+    // A new definition or name changes nothing; nobody else's operations count, nor those on nothing.
+    client.admin().ok(doc! { "renameCollection" => "test.c", "to" => "test.d" });
+    client.ok(doc! { "create" => "c" });
+    client.ok(doc! { "find" => "e" });
+    assert_eq!(counts("d"), [2, 1, 2, 2, 2, 3, 4, 7]);
+    assert_eq!(counts("c"), [0, 0, 0, 0, 0, 1, 0, 0]);
+    client.ok(doc! { "create" => "v", "viewOn" => "d", "pipeline" => array![] });
+    client.ok(doc! { "find" => "v" });
+    assert_eq!(counts("v"), [1, 0, 0, 0, 0, 1, 1, 0]);
+    assert_eq!(counts("d"), [2, 1, 2, 2, 2, 3, 4, 7]);
+}
+
+#[test]
+fn latencies_and_scans_are_told_by_collection_and_for_the_server() {
+    let test = TestServer::start();
+    let client = test.client();
+    let stats = |name: &str| {
+        let wanted = doc! { "latencyStats" => doc! { "histograms" => true },
+        "queryExecStats" => doc! {} };
+        let pipeline = array![doc! { "$collStats" => wanted }];
+        let cursor = DocBuf::new();
+        let aggregate = doc! { "aggregate" => name, "pipeline" => pipeline, "cursor" => cursor };
+        first_batch(&client.ok(aggregate)).remove(0)
+    };
+    let of = |latencies: &DocBuf, class: &str| {
+        let class = at(latencies, class);
+        let Value::Array(histogram) = class.as_doc().value("histogram") else { panic!("none") };
+        let counts = histogram.as_doc().iter().map(|entry| {
+            let entry = entry.as_doc().unwrap().to_buf();
+            assert!(number(&entry, "micros") >= 0);
+            number(&entry, "count")
+        });
+        (number(&class, "ops"), counts.sum::<i64>())
+    };
+    let server = || {
+        at(
+            &client.ok(doc! { "serverStatus" => 1,
+            "opLatencies" => doc! { "histograms" => true } }),
+            "opLatencies",
+        )
+    };
+    let scans = |doc: &DocBuf| {
+        let scans = at(&at(doc, "queryExecStats"), "collectionScans");
+        ["total", "nonTailable"].map(|name| number(&scans, name))
+    };
+    let before = server();
+    client.ok(doc! { "create" => "c", "capped" => true, "size" => 100_000 });
+    client.insert("c", [doc! { "_id" => 1 }]);
+    client.insert("c", [doc! { "_id" => 2 }, doc! { "_id" => 3 }]);
+    client.ok(doc! { "find" => "c", "filter" => doc! { "_id" => 1 } });
+    assert_eq!(scans(&stats("c")), [0, 0], "by the index");
+    client.ok(doc! { "find" => "c", "filter" => doc! { "a" => 1 } });
+    client.ok(doc! { "find" => "c", "tailable" => true });
+    let after = stats("c");
+    assert_eq!(scans(&after), [2, 1]);
+    // However long one is.
+    client.insert("d", (0..20_000).map(|n| doc! { "_id" => n }));
+    client.ok(doc! { "find" => "d", "batchSize" => 100_000 });
+    assert_eq!(scans(&stats("d")), [1, 1]);
+    let latencies = at(&after, "latencyStats");
+    // Two looks at the statistics, of which the second had not ended.
+    assert_eq!(of(&latencies, "reads"), (4, 4));
+    assert_eq!(of(&latencies, "writes"), (2, 2));
+    assert_eq!(of(&latencies, "commands"), (1, 1));
+    assert_eq!(of(&latencies, "transactions"), (0, 0));
+    let all = server();
+    let grown = |class| of(&all, class).0 - of(&before, class).0;
+    assert_eq!((grown("reads"), grown("writes")), (7, 3));
+    assert_eq!(of(&all, "reads").0, of(&all, "reads").1);
+    let plain = at(&at(&status(&client), "opLatencies"), "reads");
+    assert!(plain.as_doc().get("histogram").is_none() && number(&plain, "latency") > 0);
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub struct CollScan {
     filter: Option<Arc<Matcher>>,
     stats: StageStats,
     docs_examined: u64,
+    /// It has begun.
+    used: bool,
 }
 
 impl CollScan {
@@ -36,6 +38,7 @@ impl CollScan {
             filter,
             stats: StageStats::default(),
             docs_examined: 0,
+            used: false,
         }
     }
 
@@ -69,6 +72,10 @@ impl CollScan {
                     // A tailable cursor comes back for what has been added since.
                     self.scan.resume();
                     return Ok(Step::Done);
+                }
+                if !self.used {
+                    self.used = true;
+                    self.collection.usage.count_scan();
                 }
                 if let Some(ticket) = self.check_position(cx)? {
                     return Ok(Step::Blocked(ticket));

@@ -4,8 +4,8 @@ use super::source::Source;
 use super::spec::Spec;
 use super::{BuildCx, Constraints, ParseCx};
 use kauri_base::{Error, ErrorCode, Result, bail};
-use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value};
-use kauri_catalog::{Namespace, Resolved};
+use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
+use kauri_catalog::{Namespace, OperationUsage, Resolved};
 use std::sync::atomic::Ordering;
 
 fn host(cx: &BuildCx) -> String {
@@ -146,7 +146,13 @@ fn scale(options: Doc<'_>) -> Result<i64> {
 
 fn coll_stats_rows(ns: &Namespace, wanted: CollStats, cx: &BuildCx) -> Result<Vec<DocBuf>> {
     let of_collection = wanted.storage_scale.is_some() || wanted.count || wanted.query_exec;
-    let collection = match cx.catalog.resolve(ns.as_str()) {
+    let resolved = cx.catalog.resolve(ns.as_str());
+    let usage = match &resolved {
+        Resolved::Collection(collection) => Some(collection.usage.clone()),
+        Resolved::View(view) => Some(view.usage.clone()),
+        Resolved::Nothing => None,
+    };
+    let collection = match resolved {
         Resolved::Collection(collection) => Some(collection),
         Resolved::View(_) if of_collection => {
             bail!(CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection")
@@ -166,7 +172,11 @@ fn coll_stats_rows(ns: &Namespace, wanted: CollStats, cx: &BuildCx) -> Result<Ve
         out.put("host", host(cx));
         out.put_value("localTime", &Value::DateTime(cx.env.now_ms));
         if let Some(histograms) = wanted.latency {
-            write_latency(&mut out.document("latencyStats"), histograms);
+            let mut out = out.document("latencyStats");
+            match &usage {
+                Some(usage) => usage.write_latencies(&mut out, histograms),
+                None => OperationUsage::default().write_latencies(&mut out, histograms),
+            }
         }
         if let (Some(scale), Some(collection)) = (wanted.storage_scale, &collection) {
             let out = &mut out.document("storageStats");
@@ -184,24 +194,12 @@ fn coll_stats_rows(ns: &Namespace, wanted: CollStats, cx: &BuildCx) -> Result<Ve
         if wanted.query_exec {
             let mut stats = out.document("queryExecStats");
             let mut scans = stats.document("collectionScans");
-            scans.put("total", 0i64);
-            scans.put("nonTailable", 0i64);
+            let (all, tailing) = collection.as_ref().map_or((0, 0), |c| c.usage.scans());
+            scans.put("total", all as i64);
+            scans.put("nonTailable", all.saturating_sub(tailing) as i64);
         }
     });
     failed.map_or(Ok(vec![row]), Err)
-}
-
-/// Times of operations are kept for the whole server, not by collection.
-fn write_latency(out: &mut DocWriter<'_>, histograms: bool) {
-    for kind in ["reads", "writes", "commands", "transactions"] {
-        let mut kind = out.document(kind);
-        if histograms {
-            kind.array("histogram");
-        }
-        kind.put("latency", 0i64);
-        kind.put("ops", 0i64);
-        kind.put("queryableEncryptionLatencyMicros", 0i64);
-    }
 }
 
 /// `$planCacheStats: {allHosts}`.

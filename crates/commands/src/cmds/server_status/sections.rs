@@ -84,12 +84,11 @@ pub fn mirrored_reads(_invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     out.put("sent", 0i64);
 }
 
-/// Latencies are kept by stage, not by kind of operation; see `transportStages`.
+/// `{opLatencies: {histograms: true}}` asks for histograms.
 pub fn op_latencies(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let process = invocation.transport.stage(kauri_transport::Stage::Process);
-    let mut commands = out.document("commands");
-    commands.put("latency", (process.sum_ns() / 1000) as i64);
-    commands.put("ops", process.count() as i64);
+    let asked = invocation.body.get("opLatencies").and_then(|elem| elem.as_doc());
+    let histograms = asked.is_some_and(|options| options.value("histograms").truthy());
+    invocation.server.usage.write_latencies(out, histograms);
 }
 
 pub fn op_counters(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
