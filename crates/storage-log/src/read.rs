@@ -85,6 +85,15 @@ pub fn fetch_lines(core: &Core, slot: Slot) {
     }
 }
 
+/// As [`fetch_lines`], of the record's header alone: most of the rest's time is its address's translation.
+#[inline]
+pub fn fetch_header(core: &Core, slot: Slot) {
+    if slot.is_live() {
+        let address = slot.address();
+        core.cache.prefetch_lines(address.segment, address.offset, 1);
+    }
+}
+
 /// The current version's header and document.
 #[inline]
 pub fn document<'g>(

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `cell` | an entry as bytes |
 //! | `node` | a page of entries |
+//! | `course` | guesses of a key's record |
 //! | `items` | entries on their way from nodes to nodes |
 //! | `overflow` | long keys |
 //! | `tree` | nodes as a tree |
@@ -23,6 +24,7 @@
 
 mod bulk;
 mod cell;
+mod course;
 mod items;
 mod node;
 mod overflow;
@@ -31,6 +33,7 @@ mod scan;
 mod tests;
 mod tree;
 
+use course::Courses;
 use kauri_base::RecordId;
 use kauri_base::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use kauri_storage::IndexScan;
@@ -41,6 +44,7 @@ use tree::Tree;
 /// See the module's head. Usable from many threads.
 #[derive(Default)]
 pub struct BTree {
+    courses: Courses,
     tree: RwLock<Tree>,
 }
 
@@ -48,6 +52,8 @@ pub struct BTree {
 pub enum Likely {
     /// Probably it is this one: keys are numbers without gaps, or as good as that.
     One(u64),
+    /// Probably it is this one, but the tree has not been searched yet, and what that needs comes first.
+    Later(u64),
     /// Probably it is one of these, if there are any: a few.
     Among(Range<u64>),
 }
@@ -78,7 +84,7 @@ impl BTreeBuilder {
 
     /// The tree.
     pub fn finish(self) -> BTree {
-        BTree { tree: RwLock::new(self.bulk.finish()) }
+        BTree { courses: Courses::default(), tree: RwLock::new(self.bulk.finish()) }
     }
 }
 
@@ -136,8 +142,14 @@ impl BTree {
     /// The first record with exactly this key. `likely` hears before, while the tree waits for memory, what can be
     /// said of it; so whoever wants the record can have its memory fetched meanwhile.
     #[inline]
-    pub fn first(&self, key: &[u8], likely: impl FnMut(Likely)) -> Option<RecordId> {
-        self.read().find_record(key, |_| true, likely).map(RecordId)
+    pub fn first(&self, key: &[u8], mut likely: impl FnMut(Likely)) -> Option<RecordId> {
+        let guess = self.courses.guess(key);
+        if let Some(record) = guess {
+            likely(Likely::Later(record));
+        }
+        let record = self.read().find_record(key, |_| true, likely)?;
+        self.courses.learn(key, record, guess);
+        Some(RecordId(record))
     }
 
     /// The first record with exactly this key that `wanted` accepts; fast where the key comes behind all.

@@ -244,6 +244,7 @@ fn records_that_ascend_with_keys_are_told_before() {
             told = match likely {
                 Likely::One(record) => record..record + 1,
                 Likely::Among(records) => records,
+                Likely::Later(_) => return,
             };
         });
         (found, told)
@@ -283,7 +284,7 @@ fn records_that_ascend_with_keys_are_told_before() {
     assert_eq!(told(&tree, KEYS).0, None);
 }
 
-/// What is looked for is told of exactly where keys are numbers without gaps, whatever one step of them is in
+/// What is looked for is told of exactly by leaves where keys are numbers without gaps, whatever one step of them is in
 /// bytes, or ObjectIds of one maker within a second. Where steps grow or are no power of two, or records don't keep
 /// up, no record is told rightly.
 #[test]
@@ -297,12 +298,13 @@ fn records_of_numbers_without_gaps_are_told_exactly() {
         let (mut right, mut wrong) = (0, 0);
         for number in 0..KEYS {
             let mut one = None;
-            let found = tree.first(&keys(number), |likely| {
+            let likely = |likely| {
                 if let Likely::One(record) = likely {
                     one = Some(record);
                 }
-            });
-            assert_eq!(found, Some(RecordId(record_of(number))));
+            };
+            let found = tree.read().find_record(&keys(number), |_| true, likely);
+            assert_eq!(found, Some(record_of(number)));
             right += u64::from(one == Some(record_of(number)));
             wrong += u64::from(one.is_some_and(|one| one != record_of(number)));
         }
@@ -319,6 +321,37 @@ fn records_of_numbers_without_gaps_are_told_exactly() {
     assert_eq!(told(&squares, &ascending).0, 0);
     assert_eq!(told(&|n| n.to_be_bytes().to_vec(), &skipping).0, 0);
     assert_eq!(told(&|n| (5 * n / 2).to_be_bytes().to_vec(), &ascending), (0, 0));
+}
+
+/// Where keys have been found to tell their records, a record is told before the tree is searched; what is found is
+/// what is there, whatever was guessed.
+#[test]
+fn a_record_is_told_before_the_tree_is_searched() {
+    const KEYS: u64 = 5000;
+    let told = |record_of: &dyn Fn(u64) -> u64| {
+        let tree = BTree::new();
+        for number in 0..KEYS {
+            tree.insert(&(2 * number).to_be_bytes(), RecordId(record_of(number)), b"");
+        }
+        let mut right = 0;
+        for number in (0..KEYS).map(|n| n * 7 % KEYS) {
+            let mut told = None;
+            let key = (2 * number).to_be_bytes();
+            let found = tree.first(&key, |likely| {
+                if let Likely::Later(record) = likely {
+                    assert!(tree.tree.try_write().is_ok());
+                    told = Some(record);
+                }
+            });
+            assert_eq!(found, Some(RecordId(record_of(number))));
+            right += u64::from(told == Some(record_of(number)));
+        }
+        right
+    };
+    assert!(told(&|n| 7 + n) > KEYS * 9 / 10);
+    // In short runs.
+    told(&|n| 7 + n + n / 10);
+    assert_eq!(told(&|n| 7 + n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (1 << 30)), 0);
 }
 
 /// Numbers with even gaps are found whatever comes between them and goes.
