@@ -567,8 +567,11 @@ impl Catalog {
             .engine
             .index(id)
             .ok_or_else(|| Error::new(ErrorCode::InternalError, format!("no index {}", id.0)))?;
-        let usage = IndexUsage { accesses: AtomicU64::new(0), since_ms: self.clock.unix_ms() };
-        Ok(Arc::new(Index { id, keys, ready, data, usage: Arc::new(usage) }))
+        Ok(Arc::new(Index { id, keys, ready, data, usage: Arc::new(self.new_usage()) }))
+    }
+
+    fn new_usage(&self) -> IndexUsage {
+        IndexUsage { accesses: AtomicU64::new(0), since_ms: self.clock.unix_ms() }
     }
 
     fn add_drop(&self, unit: &mut WriteUnit<'_>, ddl: &Ddl, name: &str) -> bool {

@@ -14,7 +14,8 @@ impl Catalog {
         self.commit_definition(&mut unit, collection, options, collection.indexes.clone())
     }
 
-    /// Replaces the definition of one index without touching its keys (`collMod`: expiry, hidden).
+    /// Replaces the definition of one index without touching its keys (`collMod`: expiry, hidden). Its uses are
+    /// counted anew.
     pub fn change_index(
         &self,
         collection: &Collection,
@@ -30,7 +31,7 @@ impl Catalog {
                     keys: keys.clone(),
                     ready: index.ready,
                     data: index.data.clone(),
-                    usage: index.usage.clone(),
+                    usage: Arc::new(self.new_usage()),
                 });
             }
         }

@@ -31,7 +31,8 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let started = invocation.server.clock.monotonic();
         let args = Args::new("dataSize");
-        let name = args.string(invocation.target()?)?;
+        let name = args.given(invocation.target()?, Args::string)?;
+        let name = name.ok_or_else(|| args.missing("dataSize"))?;
         let request = parse(invocation)?;
         let ns = Namespace::parse(&name)?;
         let (mut bytes, mut docs, mut max_reached) = (0, 0, false);

@@ -63,10 +63,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 
 fn unlock<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
-        let args = Args::new("fsyncUnlock");
-        for elem in invocation.body.iter().skip(1) {
-            args.other(elem)?;
-        }
+        // Not strict, as in MongoDB: who wants to unlock is let.
         let locks = &invocation.server.fsync_locks;
         let take = |n: i64| (n > 0).then(|| n - 1);
         let Ok(before) = locks.fetch_update(Ordering::AcqRel, Ordering::Acquire, take) else {

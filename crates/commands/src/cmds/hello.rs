@@ -77,6 +77,7 @@ impl Request {
                     topology_version = true;
                 }
                 "maxAwaitTimeMS" => request.max_await_ms = Some(args.count(elem)?),
+                "saslSupportedMechs" => check_user(&args, elem)?,
                 // Not strict, as in MongoDB: newer drivers announce what older servers don't know.
                 _ => {}
             }
@@ -92,6 +93,22 @@ impl Request {
         invocation.client.hello_ok |= request.hello_ok;
         Ok(request)
     }
+}
+
+/// The user whose mechanisms are asked for: `db.user`, or a document with both. (There are no users.)
+fn check_user(args: &Args<'_>, elem: Elem<'_>) -> Result<()> {
+    let is_user = match elem.value() {
+        Value::String(name) => name.contains('.'),
+        Value::Document(user) => {
+            let has = |field: &str| matches!(user.as_doc().value(field), Value::String(_));
+            has("user") && has("db")
+        }
+        _ => return Err(args.wrong_type(elem, &["object", "string"])),
+    };
+    if !is_user {
+        bail!(BadValue, "UserName must contain a '.' separated database.user pair");
+    }
+    Ok(())
 }
 
 fn write(invocation: &mut Invocation<'_>, request: &Request) {

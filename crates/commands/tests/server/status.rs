@@ -158,6 +158,54 @@ fn latencies_and_scans_are_told_by_collection_and_for_the_server() {
     assert!(plain.as_doc().get("histogram").is_none() && number(&plain, "latency") > 0);
 }
 
+/// Hiding it and showing it again are changes, too.
+#[test]
+fn uses_of_an_index_are_counted_anew_when_it_is_changed() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", (0..10).map(|n| doc! { "_id" => n, "a" => n }));
+    let index = doc! { "key" => doc! { "a" => 1 }, "name" => "a_1" };
+    client.ok(doc! { "createIndexes" => "c", "indexes" => array![index] });
+    let uses = || {
+        let pipeline = array![
+            doc! { "$indexStats" => doc! {} },
+            doc! { "$match" => doc! { "name" => "a_1" } }
+        ];
+        let cursor = DocBuf::new();
+        let reply =
+            client.ok(doc! { "aggregate" => "c", "pipeline" => pipeline, "cursor" => cursor });
+        number(&at(&first_batch(&reply).remove(0), "accesses"), "ops")
+    };
+    let find = || client.ok(doc! { "find" => "c", "filter" => doc! { "a" => 3 } });
+    find();
+    assert_eq!(uses(), 1);
+    for hidden in [true, false] {
+        let change = doc! { "name" => "a_1", "hidden" => hidden };
+        client.ok(doc! { "collMod" => "c", "index" => change });
+        assert_eq!(uses(), 0);
+    }
+    find();
+    assert_eq!(uses(), 1);
+}
+
+#[test]
+fn wrong_arguments_of_small_commands() {
+    let test = TestServer::start();
+    let client = test.client();
+    let who = |user: Value<'static>| doc! { "hello" => 1, "saslSupportedMechs" => user };
+    client.ok(who("admin.user".into()));
+    client.ok(who(doc! { "user" => "u", "db" => "admin" }.into()));
+    assert_eq!(client.fails(who("user".into())), 2);
+    assert_eq!(client.fails(who(doc! { "db" => "admin" }.into())), 2);
+    assert_eq!(client.fails(who(1.into())), 14);
+    assert_eq!(client.fails(who(Value::Null)), 14);
+    client.ok(doc! { "ping" => 1, "comment" => "a" });
+    assert_eq!(client.fails(doc! { "ping" => 1, "a" => 1 }), 40415);
+    assert_eq!(client.fails(doc! { "dataSize" => Value::Null }), 40414);
+    client.admin().ok(doc! { "fsync" => 1, "lock" => true });
+    client.admin().ok(doc! { "fsyncUnlock" => 1, "a" => 1 });
+}
+
 #[test]
 fn compressed_messages_are_counted_as_they_were_and_as_they_came() {
     let test = TestServer::start();
