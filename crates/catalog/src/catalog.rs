@@ -76,6 +76,17 @@ pub enum Resolved {
     Nothing,
 }
 
+impl Resolved {
+    /// What it has served.
+    pub fn usage(&self) -> Option<&Arc<OperationUsage>> {
+        match self {
+            Resolved::Collection(collection) => Some(&collection.usage),
+            Resolved::View(view) => Some(&view.usage),
+            Resolved::Nothing => None,
+        }
+    }
+}
+
 /// Where a catalog document lies.
 #[derive(Clone, Copy)]
 struct Place {

@@ -6,9 +6,8 @@ use crate::invocation::Invocation;
 use crate::registry::{Access, Command};
 use crate::server::Server;
 use kauri_bson::Value;
-use kauri_catalog::{Collection, OperationKind, OperationUsage, Resolved};
+use kauri_catalog::{Collection, OperationKind};
 use kauri_transport::{RequestContext, monotonic_ns};
-use std::sync::Arc;
 
 /// What a command counts as.
 fn kind_of(command: &Command) -> OperationKind {
@@ -29,22 +28,14 @@ pub fn record(invocation: &Invocation<'_>, command: &Command, started_ns: u64) {
     let (worker, time_ns) = (invocation.worker.id(), monotonic_ns().saturating_sub(started_ns));
     let kind = kind_of(command);
     invocation.server.usage.record(worker, kind, time_ns);
-    if let Some(usage) = usage_of(invocation, command) {
-        usage.record(worker, kind, time_ns);
-    }
-}
-
-/// That of the collection or view that a command is for.
-fn usage_of(invocation: &Invocation<'_>, command: &Command) -> Option<Arc<OperationUsage>> {
     let target = match command.name {
-        "getMore" => invocation.body.value("collection"),
-        _ => invocation.body.first()?.value(),
+        "getMore" => invocation.body.get("collection"),
+        _ => invocation.body.first(),
     };
-    let Value::String(name) = target else { return None };
-    match invocation.server.catalog.resolve(&format!("{}.{name}", invocation.db)) {
-        Resolved::Collection(collection) => Some(collection.usage.clone()),
-        Resolved::View(view) => Some(view.usage.clone()),
-        Resolved::Nothing => None,
+    let Some(Value::String(name)) = target.map(|elem| elem.value()) else { return };
+    let resolved = invocation.server.catalog.resolve(&format!("{}.{name}", invocation.db));
+    if let Some(usage) = resolved.usage() {
+        usage.record(worker, kind, time_ns);
     }
 }
 

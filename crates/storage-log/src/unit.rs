@@ -70,7 +70,7 @@ impl LogUnit {
             Likely::One(record) => {
                 read::fetch_lines(&self.core, store.slots.load(&self.guard, record));
             }
-            Likely::Later(record) => {
+            Likely::Guess(record) => {
                 read::fetch_header(&self.core, store.slots.load(&self.guard, record));
             }
             Likely::Among(records) => store.slots.prefetch(&self.guard, records),

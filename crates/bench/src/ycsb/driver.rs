@@ -328,6 +328,53 @@ mod tests {
         (told[0].0.take(), sides[0].documents)
     }
 
+    /// Is held up at its first operation.
+    struct Stalling {
+        by: Duration,
+    }
+
+    impl Stalling {
+        fn perform_one(&mut self) -> Result<()> {
+            let (began, by) = (Instant::now(), std::mem::take(&mut self.by));
+            while began.elapsed() < by {
+                std::hint::spin_loop();
+            }
+            Ok(())
+        }
+    }
+
+    impl Driver for Stalling {
+        fn read(&mut self, _number: u64) -> Result<()> {
+            self.perform_one()
+        }
+
+        fn update(&mut self, _number: u64, _field: usize) -> Result<()> {
+            self.perform_one()
+        }
+
+        fn insert(&mut self, _number: u64) -> Result<()> {
+            self.perform_one()
+        }
+
+        fn scan(&mut self, _number: u64, _length: u64) -> Result<()> {
+            self.perform_one()
+        }
+
+        fn close(self: Box<Self>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_was_held_up_while_operations_were_counted_is_asked_again() {
+        let slice = Duration::from_millis(5);
+        let plan = Plan { slice, operations_min: 30, ..Plan::quick() };
+        let driver = Box::new(Stalling { by: 4 * slice });
+        let mut sides = [Side::new(Kind::PmLog, Medium::Pm, 50, driver)];
+        let figures = measure(&plan, Workload::C, &mut sides).expect("measuring");
+        assert!(figures[0].latency.count() >= 30, "{}", figures[0].latency.count());
+    }
+
     #[test]
     fn a_cache_that_can_hold_all_is_given_all_once() {
         let (mut read, _) = warmed(Workload::C, 1.0, true, 0);

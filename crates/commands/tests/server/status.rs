@@ -153,6 +153,12 @@ fn latencies_and_scans_are_told_by_collection_and_for_the_server() {
     let all = server();
     let grown = |class| of(&all, class).0 - of(&before, class).0;
     assert_eq!((grown("reads"), grown("writes")), (7, 3));
+    // What is for no collection counts for the server: this, and the look before.
+    client.ok(doc! { "ping" => 1 });
+    client.ok(doc! { "find" => "none" });
+    let more = server();
+    assert_eq!(of(&more, "commands").0 - of(&all, "commands").0, 2);
+    assert_eq!(of(&more, "reads").0 - of(&all, "reads").0, 1);
     assert_eq!(of(&all, "reads").0, of(&all, "reads").1);
     let plain = at(&at(&status(&client), "opLatencies"), "reads");
     assert!(plain.as_doc().get("histogram").is_none() && number(&plain, "latency") > 0);

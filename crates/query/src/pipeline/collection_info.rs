@@ -5,7 +5,7 @@ use super::spec::Spec;
 use super::{BuildCx, Constraints, ParseCx};
 use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
-use kauri_catalog::{Namespace, OperationUsage, Resolved};
+use kauri_catalog::{Namespace, Resolved};
 use std::sync::atomic::Ordering;
 
 fn host(cx: &BuildCx) -> String {
@@ -147,11 +147,7 @@ fn scale(options: Doc<'_>) -> Result<i64> {
 fn coll_stats_rows(ns: &Namespace, wanted: CollStats, cx: &BuildCx) -> Result<Vec<DocBuf>> {
     let of_collection = wanted.storage_scale.is_some() || wanted.count || wanted.query_exec;
     let resolved = cx.catalog.resolve(ns.as_str());
-    let usage = match &resolved {
-        Resolved::Collection(collection) => Some(collection.usage.clone()),
-        Resolved::View(view) => Some(view.usage.clone()),
-        Resolved::Nothing => None,
-    };
+    let usage = resolved.usage().cloned().unwrap_or_default();
     let collection = match resolved {
         Resolved::Collection(collection) => Some(collection),
         Resolved::View(_) if of_collection => {
@@ -172,11 +168,7 @@ fn coll_stats_rows(ns: &Namespace, wanted: CollStats, cx: &BuildCx) -> Result<Ve
         out.put("host", host(cx));
         out.put_value("localTime", &Value::DateTime(cx.env.now_ms));
         if let Some(histograms) = wanted.latency {
-            let mut out = out.document("latencyStats");
-            match &usage {
-                Some(usage) => usage.write_latencies(&mut out, histograms),
-                None => OperationUsage::default().write_latencies(&mut out, histograms),
-            }
+            usage.write_latencies(&mut out.document("latencyStats"), histograms);
         }
         if let (Some(scale), Some(collection)) = (wanted.storage_scale, &collection) {
             let out = &mut out.document("storageStats");

@@ -53,7 +53,7 @@ pub enum Likely {
     /// Probably it is this one: keys are numbers without gaps, or as good as that.
     One(u64),
     /// Probably it is this one, but the tree has not been searched yet, and what that needs comes first.
-    Later(u64),
+    Guess(u64),
     /// Probably it is one of these, if there are any: a few.
     Among(Range<u64>),
 }
@@ -145,7 +145,7 @@ impl BTree {
     pub fn first(&self, key: &[u8], mut likely: impl FnMut(Likely)) -> Option<RecordId> {
         let guess = self.courses.guess(key);
         if let Some(record) = guess {
-            likely(Likely::Later(record));
+            likely(Likely::Guess(record));
         }
         let record = self.read().find_record(key, |_| true, likely)?;
         self.courses.learn(key, record, guess);

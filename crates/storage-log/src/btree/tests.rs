@@ -244,7 +244,7 @@ fn records_that_ascend_with_keys_are_told_before() {
             told = match likely {
                 Likely::One(record) => record..record + 1,
                 Likely::Among(records) => records,
-                Likely::Later(_) => return,
+                Likely::Guess(_) => return,
             };
         });
         (found, told)
@@ -338,7 +338,7 @@ fn a_record_is_told_before_the_tree_is_searched() {
             let mut told = None;
             let key = (2 * number).to_be_bytes();
             let found = tree.first(&key, |likely| {
-                if let Likely::Later(record) = likely {
+                if let Likely::Guess(record) = likely {
                     assert!(tree.tree.try_write().is_ok());
                     told = Some(record);
                 }
