@@ -1,7 +1,7 @@
 //! [`Directory`]: what a data directory is to an engine: log files, a few small files that are
 //! replaced whole, and a lock that keeps a second server out.
 
-use crate::{Error, Faults, Medium, Result, Site};
+use crate::{Error, Faults, Medium, Result, Site, Staging};
 use kauri_base::sync::Arc;
 
 /// The name of the lock file, as in MongoDB's data directories.
@@ -38,6 +38,13 @@ pub trait Directory: Send + Sync {
 
     /// Opens a log file, or answers [`crate::Error::NotFound`].
     fn open_log(&self, name: &str) -> Result<Arc<dyn Medium>>;
+
+    /// A new file of `len` zeros in place of `name`, as memory: from then on, whatever happens, nothing that
+    /// an earlier one held comes back.
+    /// [`Error::Unsupported`] where that can't be had.
+    fn create_staging(&self, _name: &str, _len: usize) -> Result<Box<dyn Staging>> {
+        Err(Error::Unsupported)
+    }
 
     /// Size of the file system and what is used of it by anybody, in bytes; None if nobody knows.
     fn space(&self) -> Option<(u64, u64)> {

@@ -78,6 +78,8 @@ pub enum Error {
     },
     /// The caller broke the protocol: the text says which rule.
     Misuse(&'static str),
+    /// There is no such thing here.
+    Unsupported,
     /// The object has been shut down.
     Closed,
 }
@@ -111,6 +113,7 @@ impl fmt::Display for Error {
             Error::AlreadyLocked { pid: Some(pid) } => write!(f, "locked by process {pid}"),
             Error::AlreadyLocked { pid: None } => write!(f, "locked by another process"),
             Error::Misuse(rule) => write!(f, "misuse of the medium: {rule}"),
+            Error::Unsupported => write!(f, "not to be had here"),
             Error::Closed => write!(f, "closed"),
         }
     }
@@ -128,7 +131,7 @@ impl From<Error> for kauri_base::Error {
             Error::NotFound => ErrorCode::FileNotOpen,
             Error::InvalidName => ErrorCode::InvalidPath,
             Error::AlreadyLocked { .. } => ErrorCode::DBPathInUse,
-            Error::OutOfBounds | Error::Misuse(_) => ErrorCode::InternalError,
+            Error::OutOfBounds | Error::Misuse(_) | Error::Unsupported => ErrorCode::InternalError,
             Error::Closed => ErrorCode::InterruptedAtShutdown,
         };
         kauri_base::Error::new(code, error.to_string())

@@ -13,6 +13,7 @@
 //! | [`epoch`] | guards and deferred reclamation |
 //! | [`buffer`] | aligned memory for bytes read at once |
 //! | [`cache`] | [`SegmentCache`]: log segments in memory, read by address |
+//! | [`staging`] | bytes that outlive the process without a system call |
 //! | [`parallel`] | work in parts, on several threads |
 //!
 //! Invariants:
@@ -39,6 +40,7 @@ pub mod faults;
 pub mod medium;
 pub mod parallel;
 pub mod plain;
+pub mod staging;
 mod sync;
 mod sys;
 
@@ -53,4 +55,5 @@ pub use epoch::{EpochDomain, Guard};
 pub use error::{Error, IoKind, Result};
 pub use faults::{Faults, Site};
 pub use medium::{Medium, MediumKind};
+pub use staging::Staging;
 pub use sys::prefetch;

@@ -1,7 +1,7 @@
 //! The system calls that std lacks, and the memory that the cache's segments live in.
 //!
-//! Every `unsafe` of this crate is here, in `dax/`, in `cache/segment.rs`, in `cell.rs`, or in the
-//! emulator's `mapped.rs`.
+//! Every `unsafe` of this crate is here, in `dax/`, in `plain/staging.rs`, in `cache/segment.rs`, in
+//! `cell.rs`, or in the emulator's `mapped.rs`.
 #![allow(unsafe_code)]
 
 use std::fs::File;

@@ -3,6 +3,9 @@
 //! Where the log is memory (`SegmentCache::is_direct`) commits are durable when they are published, so
 //! nothing is stored or drained here; what is left is the throttle.
 //!
+//! What is given to the kernel goes into the staging file, if there is one and it has room
+//! ([`crate::staging`]), else to the log's. What is stored is in the log's.
+//!
 //! Invariants:
 //! - A position is published as written or durable only after the call that made it so returned, and only
 //!   as far as was asked for before that call.
@@ -51,7 +54,7 @@ impl Core {
     /// Gives everything appended so far to the kernel, or leaves that to who is at it.
     pub fn flush(&self) {
         let wanted = self.visible.load(Ordering::Acquire);
-        if self.acks.stored() < wanted {
+        if self.acks.stored() < wanted && !self.stage() {
             self.flush_asked.fetch_max(wanted, Ordering::Relaxed);
             self.store_what_is_asked();
         }
@@ -85,10 +88,10 @@ impl Core {
         result
     }
 
-    /// Gives everything appended so far to the kernel. When this returns, it is there.
+    /// Stores everything appended so far. When this returns, it is in the log's file, or staged.
     pub fn try_flush(&self) -> Result<(), StorageError> {
         let wanted = self.visible.load(Ordering::Acquire);
-        if self.acks.stored() >= wanted {
+        if self.acks.stored() >= wanted || self.stage() {
             return self.check_alive();
         }
         self.with_flushing(|flushing| {
@@ -97,7 +100,7 @@ impl Core {
         })
     }
 
-    /// As [`Core::try_flush`], whether there seems to be something new or not.
+    /// Stores everything appended so far in the log's file.
     pub fn flush_now(&self) -> Result<(), StorageError> {
         self.with_flushing(|flushing| self.store_all(flushing))
     }
@@ -105,6 +108,7 @@ impl Core {
     fn store_all(&self, flushing: &mut Flushing) -> Result<(), StorageError> {
         self.check_alive()?;
         let before = flushing.full.len();
+        let mark = self.staging_mark();
         let (seq, position, storer) = {
             let mut head = lock(&self.head);
             let storer = head.take_full(&mut flushing.full);
@@ -124,6 +128,7 @@ impl Core {
         let bytes = bytes_between(flushing.position, position, self.segments.segment_bytes());
         flushing.seq = seq;
         flushing.position = position;
+        self.unstage(mark, position);
         self.counters.flushes.add(1);
         self.acks.set_stored(seq);
         let scarcity = self.scarcity();
@@ -216,6 +221,10 @@ impl Core {
             }
             let began = clock.monotonic();
             if !wanted && began.saturating_sub(synced) < interval {
+                if self.staging_fills() {
+                    // A failure is kept by `fail`.
+                    let _ = self.flush_now();
+                }
                 continue;
             }
             synced = began;

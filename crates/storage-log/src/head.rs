@@ -231,8 +231,17 @@ impl Counts {
     }
 }
 
+/// A segment that has been appended to.
+pub struct Appended {
+    /// For its bytes.
+    pub storer: SegmentStorer,
+    /// Its epoch.
+    pub epoch: u64,
+}
+
 /// Where user writes go.
 #[derive(Default)]
+
 pub struct Head {
     open: Option<OpenSegment>,
     /// Opened and still empty, in the order of their epochs.
@@ -433,6 +442,15 @@ impl Head {
             self.bytes_since_mark = 0;
         }
         Ok(())
+    }
+
+    /// Adds the segments that are appended to from this place on, one after the other. Answers false if that
+    /// place is in none of those that nobody has taken to store them.
+    pub fn appended_since(&self, place: Position, segments: &mut Vec<Appended>) -> bool {
+        let all = self.full.iter().chain(&self.open);
+        let since = all.skip_while(|segment| segment.epoch != place.epoch);
+        segments.extend(since.map(|s| Appended { storer: s.storer.clone(), epoch: s.epoch }));
+        !segments.is_empty()
     }
 
     /// Segments left behind since this was last called, and the open one's storer.

@@ -10,6 +10,7 @@
 //! | `segments` | which segments are free, how much of each is live |
 //! | `head` | segments being filled |
 //! | `commit` | from a write unit to records in the log |
+//! | `staging` | commits that are not in the log's file yet |
 //! | `acks`, `flush`, `gather`, `throttle` | written, durable, and who waits for it |
 //! | `ahead`, `prepare` | sealing and opening segments, memory ahead |
 //! | `kick` | waking threads that wait for work |
@@ -61,6 +62,7 @@ mod salvage;
 mod segments;
 mod slots;
 mod snapshots;
+mod staging;
 mod status;
 mod store;
 mod throttle;

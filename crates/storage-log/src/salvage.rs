@@ -95,6 +95,7 @@ impl<'d> Salvage<'d> {
             let segments = self.segments();
             let (medium, faults) = (&*self.medium, self.directory.faults());
             let log = Log { medium, faults, segments: &segments, meta: &self.meta };
+            crate::staging::replay(log, self.directory)?;
             let threads = options.open_threads.max(1);
             let Err(stop) = Scan::new(log, threads, &*options.clock).run() else {
                 return Ok(self.mended);

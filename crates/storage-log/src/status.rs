@@ -33,6 +33,7 @@ impl Counter {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Counters {
     pub flushes: Counter,
+    pub staged: Counter,
     pub syncs: Counter,
     pub synced_commits: Counter,
     pub segments_opened: Counter,
@@ -78,6 +79,7 @@ impl Core {
         medium.put("kind", kind.name());
         medium.put("description", self.medium.describe().as_str());
         medium.put("mapSync", kind == MediumKind::Dax);
+        medium.put("staging", self.staging.is_some());
         medium.put("durableBy", kind.durable_by());
         medium.put("survivesPowerLoss", kind.power_loss());
         if let Some(latency) = self.cache.latency() {
@@ -129,6 +131,7 @@ impl Core {
         let stored = cache.stored_bytes as f64;
         log.put("writeAmplification", stored / counts.document_bytes.max(1) as f64);
         put(&mut log, "flushes", counters.flushes.get());
+        put(&mut log, "staged", counters.staged.get());
         put(&mut log, "syncs", counters.syncs.get());
         let syncs = counters.syncs.get().max(1) as f64;
         log.put("commitsPerSync", counters.synced_commits.get() as f64 / syncs);

@@ -13,6 +13,7 @@ use crate::reader::{
 };
 use crate::recovery::{Builder, FoundPending, Kept, Log, Outcome, Place, Scan, Stop};
 use crate::segments::Segments;
+use crate::staging::Overlay;
 use kauri_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use kauri_base::sync::{Arc, Mutex};
 use kauri_base::{CollectionId, Error, ErrorCode, RecordId, Result};
@@ -182,6 +183,8 @@ fn verify_locked(
     let segments = Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
     let faults = directory.faults();
     let log = Log { medium: &*medium, faults, segments: &segments, meta: &meta };
+    let overlay = Overlay::new(medium.clone(), log, directory)?;
+    let log = Log { medium: &overlay, ..log };
     let threads = if threads > 1 { threads.max(READS) } else { threads };
     report.segments = (medium.len() / u64::from(meta.segment_bytes)) as u32;
     report.segment_bytes = meta.segment_bytes;

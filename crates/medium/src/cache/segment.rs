@@ -438,6 +438,20 @@ impl Segment {
         Ok((to, to.saturating_sub(from)))
     }
 
+    /// The bytes from `from` on that are appended and not stored yet, and the offset of the first.
+    pub(super) fn unstored<'g>(&self, _guard: &'g Guard, from: u32) -> (u32, &'g [u8]) {
+        debug_assert!(_guard.is_entered());
+        let start = self.stored().max(from);
+        let end = self.end();
+        if start >= end || self.direct {
+            return (start, &[]);
+        }
+        // SAFETY: below `end`, so immutable; in memory, since a block is marked for eviction only when it is
+        // stored, which came after the guard entered, so that `settle` waits for it, as `discard` does
+        // (module head, 2).
+        (start, unsafe { self.slice(start as usize..end as usize) })
+    }
+
     /// Whether every byte of a block is on the medium and none will be added.
     fn is_stored(&self, block: usize) -> bool {
         let stored = self.stored();

@@ -7,7 +7,7 @@
 use super::segment::AppendToken;
 use super::table::{Table, add};
 use super::{SegmentId, Shared};
-use crate::{Error, Result, Site};
+use crate::{Error, Guard, Result, Site};
 use kauri_base::sync::Arc;
 use std::io::IoSlice;
 
@@ -209,6 +209,16 @@ impl SegmentStorer {
             add(&counters.stored_bytes, u64::from(bytes));
         }
         Ok(stored)
+    }
+
+    /// The bytes from `from` on that are appended and not stored yet, and the offset of the first. They stay
+    /// in memory for the guard, if the segment was not given back before the guard entered.
+    pub fn unstored<'g>(&self, guard: &'g Guard, from: u32) -> Result<(u32, &'g [u8])> {
+        if !guard.protects(&self.shared.domain) {
+            return Err(Error::Misuse("unstored bytes are looked at without a guard"));
+        }
+        let memory = self.table().get(self.segment).ok_or(Error::OutOfBounds)?;
+        Ok(memory.unstored(guard, from))
     }
 
     /// Has the kernel provide memory for the segment's bytes from `from` to `to` now, so that appending

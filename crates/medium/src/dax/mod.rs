@@ -17,7 +17,7 @@ mod file;
 mod latency;
 pub(crate) mod lines;
 mod mapping;
-mod sigbus;
+pub(crate) mod sigbus;
 
 pub use file::DaxFile;
 pub use latency::{Delayed, Latency};

@@ -37,10 +37,10 @@ static KNOWN: [Known; KNOWN_MAX] = [const {
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// A range that is watched until this is dropped.
-pub(super) struct Watched(Option<&'static Known>);
+pub(crate) struct Watched(Option<&'static Known>);
 
 /// From now on the file is named when its memory, these addresses, can't be reached.
-pub(super) fn watch(start: usize, len: usize, path: &Path) -> Watched {
+pub(crate) fn watch(start: usize, len: usize, path: &Path) -> Watched {
     install();
     let free = |known: &&Known| {
         let taken = known.start.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);

@@ -4,8 +4,9 @@ use super::disk::Disk;
 use super::trace::{Event, FileId};
 use super::{EmulatedLog, Emulator, State, World};
 use crate::directory::{LockHolder, check_name};
+use crate::staging::fits;
 use crate::sync::lock;
-use crate::{Directory, DirectoryLock, Error, Faults, IoKind, Medium, Result, Site};
+use crate::{Directory, DirectoryLock, Error, Faults, IoKind, Medium, Result, Site, Staging};
 use kauri_base::sync::Arc;
 
 impl Emulator {
@@ -123,8 +124,52 @@ impl Directory for Emulator {
         Ok(self.log(name, file))
     }
 
+    fn create_staging(&self, name: &str, len: usize) -> Result<Box<dyn Staging>> {
+        const SITE: Site = "staging.create";
+        if !self.world.config.staging {
+            return Err(Error::Unsupported);
+        }
+        check_name(name)?;
+        let file = self.state().new_file();
+        for (kind, event) in [
+            (IoKind::FileWrite, Event::FileWrite { file, bytes: vec![0; len].into() }),
+            (IoKind::FileSync, Event::FileSync { file, site: SITE }),
+            (IoKind::FileRename, Event::Rename { name: name.to_owned(), file }),
+            (IoKind::DirectorySync, Event::DirectorySync { site: SITE }),
+        ] {
+            self.faults().before_io(kind)?;
+            self.state().record(event);
+        }
+        Ok(Box::new(EmulatedStaging { world: Arc::clone(&self.world), file, len }))
+    }
+
     fn faults(&self) -> &Arc<Faults> {
         &self.world.faults
+    }
+}
+
+/// Its file is stored to and never synced.
+struct EmulatedStaging {
+    world: Arc<World>,
+    file: FileId,
+    len: usize,
+}
+
+impl Staging for EmulatedStaging {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn put(&mut self, at: usize, parts: &[&[u8]]) -> bool {
+        let fits = fits(self.len, at, parts);
+        if fits {
+            let (offset, bytes) = (at as u64, parts.concat().into());
+            let mut state = lock(&self.world.state);
+            state.record(Event::Store { file: self.file, offset, bytes });
+            // What is promised from now on is not promised while the process may die in the midst of it.
+            state.record(Event::Mark { text: "put".to_owned() });
+        }
+        fits
     }
 }
 

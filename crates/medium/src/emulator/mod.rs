@@ -49,6 +49,8 @@ pub struct EmulatorConfig {
     pub persist_required: bool,
     /// Whether the log files are memory ([`Medium::mapped`]).
     pub mapped: bool,
+    /// Whether there is memory that outlives the process ([`crate::Staging`]).
+    pub staging: bool,
     /// Bytes that the files may have together; log files that would need more can't grow.
     pub capacity_bytes: u64,
 }
@@ -60,6 +62,7 @@ impl Default for EmulatorConfig {
             tear_bytes: usize::MAX,
             persist_required: false,
             mapped: false,
+            staging: false,
             capacity_bytes: u64::MAX,
         }
     }

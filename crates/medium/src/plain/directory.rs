@@ -1,9 +1,10 @@
 //! A data directory on a file system.
 
 use super::PlainFile;
+use super::staging::MappedStaging;
 use crate::dax::{Dax, DaxFile, Latency};
 use crate::directory::{LOCK_FILE, LockHolder, TEMPORARY_SUFFIX, check_name};
-use crate::{Directory, DirectoryLock, Error, Faults, IoKind, Medium, Result, Site, sys};
+use crate::{Directory, DirectoryLock, Error, Faults, IoKind, Medium, Result, Site, Staging, sys};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -179,6 +180,23 @@ impl Directory for PlainDirectory {
     fn open_log(&self, name: &str) -> Result<Arc<dyn Medium>> {
         let path = self.file_path(name)?;
         self.open_log_file(path, false)
+    }
+
+    fn create_staging(&self, name: &str, len: usize) -> Result<Box<dyn Staging>> {
+        let path = self.file_path(name)?;
+        let temporary = self.path.join(format!("{name}{TEMPORARY_SUFFIX}"));
+        let failed = |kind| move |e: std::io::Error| Error::from_io(kind, &e);
+        self.options.faults.before_io(IoKind::FileWrite)?;
+        let mut file = options().create(true).truncate(true).open(&temporary);
+        let file = file.as_mut().map_err(|e| Error::from_io(IoKind::FileWrite, e))?;
+        file.write_all(&vec![0; len]).map_err(failed(IoKind::FileWrite))?;
+        self.options.faults.before_io(IoKind::FileSync)?;
+        file.sync_all().map_err(failed(IoKind::FileSync))?;
+        self.options.faults.before_io(IoKind::FileRename)?;
+        fs::rename(&temporary, &path).map_err(failed(IoKind::FileRename))?;
+        self.options.faults.before_io(IoKind::DirectorySync)?;
+        self.directory.sync_all().map_err(failed(IoKind::DirectorySync))?;
+        Ok(Box::new(MappedStaging::map(file, len, &path).map_err(failed(IoKind::Open))?))
     }
 
     fn faults(&self) -> &Arc<Faults> {

@@ -185,6 +185,31 @@ fn small_files_are_replaced_whole() {
 }
 
 #[test]
+fn what_is_staged_is_in_the_file_at_once() {
+    let dir = TempDir::new("staging");
+    let directory = directory(&dir);
+    directory.replace_file("staging", b"older, and longer than the new one", "t").unwrap();
+    let mut staging = directory.create_staging("staging", 4096).unwrap();
+    assert_eq!((staging.len(), directory.read_file("staging")), (4096, Ok(Some(vec![0; 4096]))));
+    assert!(staging.put(100, &[b"one", b"", b"two"]));
+    assert!(staging.put(4093, &[b"end"]));
+    let mut expected = vec![0; 4096];
+    expected[100..106].copy_from_slice(b"onetwo");
+    expected[4093..].copy_from_slice(b"end");
+    for (at, parts) in
+        [(4094, [&b"end"[..], b""]), (4090, [b"four", b"five"]), (usize::MAX, [b"x", b"y"])]
+    {
+        assert!(!staging.put(at, &parts), "{at}");
+    }
+    assert_eq!(directory.read_file("staging"), Ok(Some(expected.clone())));
+    drop(staging);
+    assert_eq!(directory.read_file("staging"), Ok(Some(expected)));
+    let again = directory.create_staging("staging", 8192).unwrap();
+    assert_eq!((again.len(), directory.read_file("staging")), (8192, Ok(Some(vec![0; 8192]))));
+    assert_eq!(directory.create_staging("../staging", 1).err(), Some(Error::InvalidName));
+}
+
+#[test]
 fn names_that_lead_elsewhere_are_refused() {
     let dir = TempDir::new("names");
     let directory = directory(&dir);
@@ -246,6 +271,9 @@ fn every_failure_of_the_file_system_is_handed_on() {
     failing(IoKind::DirectorySync, &|| directory.replace_file("meta", b"new", "t"));
     assert_eq!(directory.read_file("meta"), Ok(Some(b"new".to_vec())));
     assert_eq!(log.len(), 4096);
+    for kind in [IoKind::FileWrite, IoKind::FileSync, IoKind::FileRename, IoKind::DirectorySync] {
+        failing(kind, &|| directory.create_staging("staging", 64).map(drop));
+    }
 }
 
 #[test]

@@ -161,7 +161,7 @@ impl Core {
                 return Err(StorageError::OutOfDiskSpace);
             }
             // What is full but was not synced yet can be cleaned only after that.
-            self.try_flush()?;
+            self.flush_now()?;
             self.seal_full()?;
             self.sync_all("clean.room.drain")?;
             let (changed, work) = {

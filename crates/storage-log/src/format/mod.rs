@@ -9,6 +9,7 @@
 //! | [`id`] | the `_id` of documents in them |
 //! | [`resolution`] | what became of pending units |
 //! | [`image`] | index images |
+//! | [`staging`] | entries of the staging file |
 //! | [`meta`] | the metadata file and its cuts |
 //!
 //! Invariant: decoders accept any bytes and answer `None` (or a [`meta::MetaError`]) for what they
@@ -20,6 +21,7 @@ pub mod meta;
 pub mod record;
 pub mod resolution;
 pub mod segment;
+pub mod staging;
 pub mod summary;
 
 /// The version of the format that this code reads and writes.
@@ -30,6 +32,8 @@ pub const ENGINE_NAME: &str = "pmlog";
 pub const META_FILE: &str = "kauri.meta";
 /// The log file of tier 0.
 pub const LOG_FILE: &str = "pmlog.0";
+/// What commits are in before they are in the log.
+pub const STAGING_FILE: &str = "pmlog.staging";
 /// Bytes of a segment before its first record.
 pub const SEGMENT_HEADER_BYTES: u32 = 4096;
 /// Bytes at the end of a segment that the trailer takes.

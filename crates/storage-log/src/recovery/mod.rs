@@ -33,6 +33,7 @@ use crate::lock;
 use crate::options::Options;
 use crate::reader::Contents;
 use crate::segments::Segments;
+use crate::staging::{self, StagingArea};
 use crate::status::Counters;
 use crate::verified::Verified;
 use kauri_base::Clock;
@@ -70,6 +71,7 @@ fn recover(mut opened: Opened, mut options: Options) -> Result<Arc<Core>, Storag
     let faults = opened.directory.faults().clone();
     let segments = Segments::new(medium.clone(), options.segment_bytes, options.segments_max());
     let log = Log { medium: &*medium, faults: &faults, segments: &segments, meta: &opened.meta };
+    staging::replay(log, &*opened.directory)?;
     let mut scan = Scan::new(log, options.open_threads.max(1), &*options.clock).run()?;
     let mut pending = FoundPending::find(log, &scan.kept)?;
     let tables = build_tables(log, &mut scan, &mut pending, &options)?;
@@ -79,8 +81,16 @@ fn recover(mut opened: Opened, mut options: Options) -> Result<Arc<Core>, Storag
     opened.meta = note_cut(&*opened.directory, &*medium, &opened.meta, &scan)?;
     let cache = open_cache(&medium, &tables.domain, &options)?;
     adopt_segments(&segments, &cache, &scan, &tables.image_segments)?;
+    let staging = match cache.is_direct() {
+        true => None,
+        false => {
+            let user = scan.horizon.stream(Stream::User);
+            let of = (&opened.meta, options.cache_bytes);
+            StagingArea::create(&*opened.directory, of, (tables.domain.register(), user))?
+        }
+    };
     let segments_kept = scan.kept.len();
-    let core = assemble(opened, options, segments, cache, tables, &mut scan);
+    let core = assemble(opened, options, segments, cache, (tables, staging), &mut scan);
     core.pending.recovered(pending.resolution, pending.at);
     pending.units.into_iter().for_each(|unit| core.adopt_pending(unit));
     let elapsed = core.options.clock.monotonic().saturating_sub(started);
@@ -153,7 +163,7 @@ fn assemble(
     options: Options,
     segments: Segments,
     cache: SegmentCache,
-    tables: Tables,
+    (tables, staging): (Tables, Option<StagingArea>),
     scan: &mut Outcome,
 ) -> Arc<Core> {
     let Opened { directory, lock: directory_lock, meta, medium } = opened;
@@ -181,6 +191,7 @@ fn assemble(
         preparing: Mutex::new(()),
         flushing: Mutex::new(Flushing::new(scan.cut.seq, user)),
         flush_asked: AtomicU64::new(0),
+        staging: staging.map(Mutex::new),
         sealing: Mutex::new(()),
         syncing: Mutex::new(()),
         durable: Mutex::new(horizon),

@@ -53,9 +53,10 @@ fn check(found: &Emulator, acked: &[Acked], events: usize) {
 }
 
 /// Writers that wait, and somebody who flushes and syncs. With `fail` that many drains succeed, and then
-/// none does.
-fn model(fail: Option<u64>) {
-    let emulator = On::Disk.emulator();
+/// none does. Documents have so many bytes of text.
+fn model(on: On, fail: Option<u64>, text: usize) {
+    let emulator = on.emulator();
+    let text = &"x".repeat(text)[..];
     let engine = open(&emulator);
     let table = table(&engine, 10);
     engine.sync().expect("syncing");
@@ -67,8 +68,8 @@ fn model(fail: Option<u64>) {
         let (table, engine, emulator, notes) = (&table, &engine, &emulator, &notes);
         for n in 0..3 {
             scope.spawn(move || {
-                insert(table, emulator, doc(n, n, ""), notes);
-                insert(table, emulator, doc(n, 10 + n, ""), notes);
+                insert(table, emulator, doc(n, n, text), notes);
+                insert(table, emulator, doc(n, 10 + n, text), notes);
             });
         }
         scope.spawn(move || {
@@ -85,8 +86,39 @@ fn model(fail: Option<u64>) {
     if let Some((_, at)) = durable.get(durable.len() / 2) {
         check(&emulator.crash_at(*at, &mut |_| 0), &durable, *at);
     }
-    if let Some((_, at)) = written.get(written.len() / 2) {
+    for (_, at) in written.get(written.len() / 2).into_iter().chain(written.last()) {
         check(&emulator.process_death_at(*at, usize::MAX), &written, *at);
+    }
+}
+
+/// One who commits documents with so many bytes of text, the first of which wait to be flushed, and one who
+/// stores: whenever the process dies, all that was acknowledged is there.
+fn staged_beside_storing(text: usize, waiting: i64, acknowledged: i64) {
+    let emulator = On::Staged.emulator();
+    let engine = open(&emulator);
+    let table = table(&engine, 10);
+    engine.sync().expect("syncing");
+    let text = &"x".repeat(text)[..];
+    let commit = |n| {
+        let (mut unit, document) = (WriteUnit::new(), doc(n, n, text));
+        table.insert_in(&mut unit, &document);
+        (engine.commit(&mut unit).expect("committing"), document)
+    };
+    let before: Vec<_> = (0..waiting).map(|n| commit(n).1).collect();
+    let mut acked: Vec<Acked> = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(|| (0..2).for_each(|_| engine.flush_round().expect("flushing")));
+        for n in waiting..waiting + acknowledged {
+            let (ticket, document) = commit(n);
+            ticket.wait(Durability::Written).expect("written");
+            acked.push((document, emulator.events()));
+        }
+    });
+    // What was committed before the first that was acknowledged was so with it.
+    let first = acked.first().map_or(0, |(_, at)| *at);
+    acked.extend(before.into_iter().map(|document| (document, first)));
+    for (_, at) in &acked {
+        check(&emulator.process_death_at(*at, usize::MAX), &acked, *at);
     }
 }
 
@@ -99,8 +131,8 @@ fn is_ready(ticket: &CommitTicket) -> bool {
 
 /// Who flushes does not wait for others that are at it. When all have returned nothing is left, whoever
 /// has had the lock for whatever reason.
-fn flushes(other: fn(&PmLog)) {
-    let emulator = On::Disk.emulator();
+fn flushes(on: On, other: fn(&PmLog)) {
+    let emulator = on.emulator();
     let engine = open(&emulator);
     let table = table(&engine, 10);
     engine.sync().expect("syncing");
@@ -126,16 +158,38 @@ fn flushes(other: fn(&PmLog)) {
 
 #[test]
 fn what_is_flushed_beside_others_is_not_forgotten() {
-    explore(700, || flushes(PmLog::flush));
-    explore(700, || flushes(|engine| engine.flush_round().expect("flushing")));
+    for on in [On::Disk, On::Staged] {
+        explore(700, move || flushes(on, PmLog::flush));
+        explore(700, move || flushes(on, |engine| engine.flush_round().expect("flushing")));
+    }
 }
 
 #[test]
 fn acknowledged_is_what_is_there() {
-    explore(700, || model(None));
+    explore(700, || model(On::Disk, None, 0));
+    explore(700, || model(On::Staged, None, 0));
+}
+
+#[test]
+fn what_another_is_about_to_store_is_not_forgotten() {
+    // Two fill a segment.
+    explore(700, || staged_beside_storing(24 << 10, 3, 1));
+}
+
+#[test]
+fn what_is_staged_while_another_stores_is_not_given_up() {
+    // Two fill the staging file, five a segment.
+    explore(700, || staged_beside_storing(11 << 10, 0, 4));
+}
+
+/// They go round the staging file, and over the ends of segments.
+#[test]
+fn acknowledged_is_what_is_there_of_large_documents() {
+    explore(700, || model(On::Staged, None, 11 << 10));
 }
 
 #[test]
 fn a_failed_drain_is_what_tickets_answer() {
-    explore(700, || model(Some(1)));
+    explore(700, || model(On::Disk, Some(1), 0));
+    explore(700, || model(On::Staged, Some(1), 0));
 }

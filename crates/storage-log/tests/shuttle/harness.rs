@@ -57,6 +57,8 @@ impl Clock for NoTime {
 #[derive(Clone, Copy)]
 pub enum On {
     Disk,
+    /// A disk with a staging file.
+    Staged,
     PersistentMemory,
 }
 
@@ -64,6 +66,7 @@ impl On {
     pub fn emulator(self) -> Emulator {
         Emulator::new(match self {
             On::Disk => EmulatorConfig::default(),
+            On::Staged => EmulatorConfig { staging: true, ..EmulatorConfig::default() },
             On::PersistentMemory => EmulatorConfig::persistent_memory(),
         })
     }
@@ -80,7 +83,7 @@ pub fn open(emulator: &Emulator) -> Arc<PmLog> {
 pub fn open_with(emulator: &Emulator, segments: u64) -> Arc<PmLog> {
     let options = Options {
         segment_bytes: SEGMENT_BYTES as u32,
-        cache_bytes: 1 << 20,
+        cache_bytes: 512 << 10,
         bytes_max: segments * SEGMENT_BYTES,
         read_threads: 0,
         open_threads: 1,

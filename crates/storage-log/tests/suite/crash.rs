@@ -122,6 +122,54 @@ fn power_losses_of_persistent_memory_among_threads() {
     among_threads(&Run { medium: memory(), ..Run::default() });
 }
 
+/// Commits are acknowledged when they are in the staging file, any part of which a power loss may keep.
+fn staged() -> EmulatorConfig {
+    EmulatorConfig { staging: true, ..EmulatorConfig::default() }
+}
+
+#[test]
+fn power_losses_with_a_staging_file() {
+    let run = Run { medium: staged(), ..Run::default() };
+    check("sectors of 512 bytes, staged", 16, &run, 900);
+    let sectors = EmulatorConfig { sector_bytes: 4096, ..staged() };
+    check("sectors of 4096 bytes, staged", 16, &Run { medium: sectors, ..run }, 300);
+}
+
+#[test]
+fn power_losses_with_a_staging_file_among_threads() {
+    among_threads(&Run { medium: staged(), ..Run::default() });
+}
+
+#[test]
+fn deaths_of_the_process_with_a_staging_file() {
+    deaths(&Run { medium: staged(), ..Run::default() });
+}
+
+/// Who stages, who stores and who gives entries up are different threads here.
+#[test]
+fn deaths_of_the_process_with_a_staging_file_among_threads() {
+    let run = Run { threads: true, sessions: 4, steps: 4000, medium: staged(), ..Run::default() };
+    let seed = kauri_testkit::seed(20_261_126);
+    let target = Target::new(14);
+    let crashes = Crashes::new(&target);
+    for seed in seed..seed + 3 {
+        let report = crashes.process_deaths(&crashes.record(seed, &run), seed, 600);
+        println!("{report:?}");
+        assert!(report.images > 550 && report.with_losses > 50, "{report:?}");
+    }
+}
+
+#[test]
+fn commits_are_staged_and_stored() {
+    let crashes = Target::new(16);
+    let crashes = Crashes::new(&crashes);
+    let recording = crashes.record(1, &Run { medium: staged(), ..Run::default() });
+    let number = |name| recording.status_number("log", name);
+    let (staged, flushes, bytes) = (number("staged"), number("flushes"), number("recordBytes"));
+    // The file is too small for all, so it is used again and again.
+    assert!(staged > 100 && flushes > 20 && bytes > 20 * (16 << 10), "{staged} {flushes} {bytes}");
+}
+
 #[test]
 fn power_losses_among_threads() {
     among_threads(&Run::default());

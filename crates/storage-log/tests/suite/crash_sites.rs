@@ -344,7 +344,7 @@ fn labels_in_source() -> BTreeSet<String> {
 
 fn is_label(text: &str) -> bool {
     let word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
-    let files = ["kauri.meta", "storage.bson"];
+    let files = ["kauri.meta", "pmlog.staging", "storage.bson"];
     let of_repair = text.starts_with("repair.");
     !of_repair && text.contains('.') && text.split('.').all(word) && !files.contains(&text)
 }
@@ -380,6 +380,7 @@ fn every_safeguard_is_missed() {
     let run = Run::default();
     let asked = EmulatorConfig { persist_required: true, ..EmulatorConfig::default() };
     let memory = EmulatorConfig::persistent_memory();
+    let staged = EmulatorConfig { staging: true, ..EmulatorConfig::default() };
     let creation = Run { steps: 4, ..run };
     let shutdown = Run { steps: 200, close: true, ..run };
     // Nobody flushes, syncs or cleans but the writers themselves, when they have no room.
@@ -398,6 +399,8 @@ fn every_safeguard_is_missed() {
         power_losses("asked for", Target::new(14), Run { medium: asked, ..run }, 1..3, 150),
         power_losses("writers alone", Target::new(8), alone, 1..3, 200),
         deaths("deaths", EmulatorConfig::default()),
+        power_losses("staged", Target::new(14), Run { medium: staged, ..run }, 1..4, 200),
+        deaths("deaths, staged", staged),
         power_losses("memory", Target::new(14), Run { medium: memory, ..run }, 1..3, 150),
         deaths("deaths, memory", memory),
         headers(memory),

@@ -3,7 +3,7 @@
 
 use crate::common::{self, Fixture, SEGMENT_BYTES, dynamic, emulator, kilobyte, open, options};
 use kauri_base::{Access, CollectionId, ErrorCode, RecordId};
-use kauri_medium::emulator::Emulator;
+use kauri_medium::emulator::{Emulator, EmulatorConfig};
 use kauri_medium::faults::Fault;
 use kauri_medium::{Directory, IoKind};
 use kauri_storage::conformance::table::{Table, doc};
@@ -284,14 +284,16 @@ fn an_error_at_any_io_loses_nothing_that_was_acknowledged() {
     for kind in [IoKind::Store, IoKind::Drain, IoKind::Grow, IoKind::Read] {
         for fault in [Fault::Eio, Fault::Enospc] {
             for skip in (0..60).step_by(3) {
-                one_error(kind, fault, skip);
+                one_error(emulator(), kind, fault, skip);
+                let staging = EmulatorConfig { staging: true, ..EmulatorConfig::default() };
+                one_error(Emulator::new(staging), kind, fault, skip);
             }
         }
     }
 }
 
-fn one_error(kind: IoKind, fault: Fault, skip: u64) {
-    let fixture = Fixture::new(common::bounded(12));
+fn one_error(emulator: Emulator, kind: IoKind, fault: Fault, skip: u64) {
+    let fixture = Fixture::on(emulator, common::bounded(12));
     fixture.emulator.faults().inject(kind, skip, 1, fault);
     let mut acknowledged = Vec::new();
     for u in 0..400 {

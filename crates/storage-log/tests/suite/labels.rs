@@ -165,6 +165,10 @@ fn where_the_medium_makes_durable_is_known() {
         // metadata file. So no crash can miss these.
         ("plain/directory.rs", "lock", "sync_all(", 2),
         ("plain/directory.rs", "mark_clean", "sync_all(", 1),
+        // What an older staging file holds hurts only if a backup was restored beside it.
+        ("plain/directory.rs", "create_staging", "sync_all(", 2),
+        ("emulator/directory.rs", "create_staging", "Event::FileSync {", 1),
+        ("emulator/directory.rs", "create_staging", "Event::DirectorySync {", 1),
         // The instructions, and `DaxFile`'s and its memory's use of them. Real memory can't lose its power
         // in a test: what crash tests switch off is the emulator's, at the same calls of the cache.
         ("dax/lines.rs", "fence", "_mm_sfence(", 1),
@@ -222,6 +226,8 @@ fn every_crc_is_made_or_compared_under_a_label() {
         ("format/record.rs", "encode", 1, MADE),
         ("format/record.rs", "unit_crc", 1, MADE),
         ("format/segment.rs", "encode", 2, MADE),
+        ("format/staging.rs", "new", 1, MADE),
+        ("format/staging.rs", "encode", 2, MADE),
         ("format/record.rs", "new", 1, MADE),
         ("format/meta.rs", "encode_contents", 1, MADE),
         ("head.rs", "mark", 1, MADE),
@@ -235,6 +241,7 @@ fn every_crc_is_made_or_compared_under_a_label() {
         ("format/record.rs", "decode", 1, "record.header.crc read.header.crc"),
         ("format/segment.rs", "decode", 2, "segment.header.crc segment.trailer.crc"),
         ("format/meta.rs", "decode_contents", 1, "meta.crc"),
+        ("format/staging.rs", "decode", 2, "staging.crc"),
         ("reader.rs", "read_summary", 1, "segment.summary.crc"),
         ("reader.rs", "next", 1, "record.payload.crc"),
         ("read.rs", "is_whole", 1, "read.payload.crc"),

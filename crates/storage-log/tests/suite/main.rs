@@ -37,4 +37,5 @@ mod repair_sites;
 mod room;
 mod salvage;
 mod snapshots;
+mod staging;
 mod stress;

@@ -1,0 +1,93 @@
+//! Entries of the staging file: bytes of the user stream, and the place of the log that they belong to.
+
+use super::{get_u32, get_u64, put_u32, put_u64};
+
+/// Entries begin at multiples of this.
+pub const STAGED_ALIGN: usize = 64;
+/// Bytes of an entry before those of the log.
+pub const STAGED_HEADER_BYTES: usize = 32;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"STGD");
+
+/// Where an entry's bytes belong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StagedAt {
+    /// The segment's number.
+    pub segment: u32,
+    /// Its epoch.
+    pub epoch: u64,
+    /// The offset in it.
+    pub offset: u32,
+}
+
+/// What binds entries to their directory.
+#[derive(Clone, Copy)]
+pub struct StagedSeed(u32);
+
+impl StagedSeed {
+    /// For the directory of this id.
+    pub fn new(directory: &[u8; 16]) -> Self {
+        StagedSeed(crc32c::crc32c(directory))
+    }
+}
+
+impl StagedAt {
+    /// The header of an entry of these bytes.
+    #[inline]
+    pub fn encode(&self, seed: StagedSeed, bytes: &[u8]) -> [u8; STAGED_HEADER_BYTES] {
+        let mut header = [0; STAGED_HEADER_BYTES];
+        put_u32(&mut header, 0, MAGIC);
+        put_u64(&mut header, 8, self.epoch);
+        put_u32(&mut header, 16, self.segment);
+        put_u32(&mut header, 20, self.offset);
+        put_u32(&mut header, 24, bytes.len() as u32);
+        let crc = crc32c::crc32c_append(crc32c::crc32c_append(seed.0, &header[8..]), bytes);
+        put_u32(&mut header, 4, crc);
+        header
+    }
+
+    /// The entry that these bytes begin with, if they do. `check` is false only in tests that show what the
+    /// CRC is for.
+    pub fn decode(file: &[u8], seed: StagedSeed, check: bool) -> Option<(StagedAt, &[u8])> {
+        let (header, rest) = file.split_at_checked(STAGED_HEADER_BYTES)?;
+        if get_u32(header, 0) != MAGIC {
+            return None;
+        }
+        let bytes = rest.get(..get_u32(header, 24) as usize)?;
+        let crc = crc32c::crc32c_append(crc32c::crc32c_append(seed.0, &header[8..]), bytes);
+        if check && get_u32(header, 4) != crc {
+            return None;
+        }
+        let epoch = get_u64(header, 8);
+        Some((StagedAt { segment: get_u32(header, 16), epoch, offset: get_u32(header, 20) }, bytes))
+    }
+
+    /// All entries of a staging file, wherever they begin: older ones may be there in part.
+    pub fn all(file: &[u8], seed: StagedSeed, check: bool) -> Vec<(StagedAt, &[u8])> {
+        let starts = (0..file.len()).step_by(STAGED_ALIGN);
+        starts.filter_map(|at| StagedAt::decode(file.get(at..)?, seed, check)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_found_whole_or_not_at_all() {
+        let seed = StagedSeed::new(&[7; 16]);
+        let at = StagedAt { segment: 3, epoch: 9, offset: 4096 };
+        let mut file = vec![0; 512];
+        file[128..160].copy_from_slice(&at.encode(seed, b"of the log"));
+        file[160..170].copy_from_slice(b"of the log");
+        assert_eq!(StagedAt::all(&file, seed, true), [(at, &b"of the log"[..])]);
+        assert_eq!(StagedAt::all(&file, StagedSeed::new(&[8; 16]), true), []);
+        for bit in (128 * 8..170 * 8).filter(|bit| !(156 * 8..160 * 8).contains(bit)) {
+            let mut torn = file.clone();
+            torn[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(StagedAt::all(&torn, seed, true), [], "bit {bit}");
+        }
+        let long = StagedAt::decode(&file[128..169], seed, true);
+        assert_eq!(long, None, "bytes that are not there");
+    }
+}

@@ -1,0 +1,216 @@
+//! Staging beside storing, step by step.
+
+use crate::core::Core;
+use crate::options::Options;
+use crate::recovery;
+use kauri_base::sync::Arc;
+use kauri_base::{CollectionId, RecordId};
+use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_medium::{Directory, DirectoryLock, Faults, Medium, MediumKind, Result, Site, Staging};
+use kauri_storage::{OpKind, WriteUnit};
+use std::io::IoSlice;
+use std::sync::Mutex;
+
+const STORE: CollectionId = CollectionId(10);
+
+/// What is done once, when the log has been stored to.
+type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+struct Hooked {
+    emulator: Emulator,
+    hook: Hook,
+}
+
+struct HookedLog {
+    log: Arc<dyn Medium>,
+    hook: Hook,
+}
+
+impl Directory for Hooked {
+    fn describe(&self) -> String {
+        self.emulator.describe()
+    }
+
+    fn lock(&self) -> Result<DirectoryLock> {
+        self.emulator.lock()
+    }
+
+    fn list(&self) -> Result<Vec<String>> {
+        self.emulator.list()
+    }
+
+    fn read_file(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        self.emulator.read_file(name)
+    }
+
+    fn replace_file(&self, name: &str, bytes: &[u8], site: Site) -> Result<()> {
+        self.emulator.replace_file(name, bytes, site)
+    }
+
+    fn remove_file(&self, name: &str, site: Site) -> Result<()> {
+        self.emulator.remove_file(name, site)
+    }
+
+    fn create_log(&self, name: &str, site: Site) -> Result<Arc<dyn Medium>> {
+        let log = self.emulator.create_log(name, site)?;
+        Ok(Arc::new(HookedLog { log, hook: self.hook.clone() }))
+    }
+
+    fn open_log(&self, name: &str) -> Result<Arc<dyn Medium>> {
+        self.emulator.open_log(name)
+    }
+
+    fn create_staging(&self, name: &str, len: usize) -> Result<Box<dyn Staging>> {
+        self.emulator.create_staging(name, len)
+    }
+
+    fn faults(&self) -> &Arc<Faults> {
+        self.emulator.faults()
+    }
+}
+
+impl Medium for HookedLog {
+    fn kind(&self) -> MediumKind {
+        self.log.kind()
+    }
+
+    fn describe(&self) -> String {
+        self.log.describe()
+    }
+
+    fn len(&self) -> u64 {
+        self.log.len()
+    }
+
+    fn grow(&self, new_len: u64) -> Result<()> {
+        self.log.grow(new_len)
+    }
+
+    fn store(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        self.log.store(offset, parts)?;
+        let hook = self.hook.lock().expect("the hook").take();
+        hook.into_iter().for_each(|hook| hook());
+        Ok(())
+    }
+
+    fn persist(&self, offset: u64, len: u64, site: Site) -> Result<()> {
+        self.log.persist(offset, len, site)
+    }
+
+    fn drain(&self, site: Site) -> Result<()> {
+        self.log.drain(site)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.log.read(offset, into)
+    }
+}
+
+fn open(directory: Arc<dyn Directory>) -> Arc<Core> {
+    let options = Options {
+        segment_bytes: 256 << 10,
+        cache_bytes: 512 << 10,
+        read_threads: 0,
+        ..Options::default()
+    };
+    recovery::open(directory, options).expect("opening")
+}
+
+fn open_hooked() -> (Arc<Core>, Emulator, Hook) {
+    let emulator = Emulator::new(EmulatorConfig { staging: true, ..EmulatorConfig::default() });
+    let hook = Hook::default();
+    let core = open(Arc::new(Hooked { emulator: emulator.clone(), hook: hook.clone() }));
+    let mut unit = WriteUnit::new();
+    unit.push(STORE, RecordId(0), OpKind::CreateStore);
+    core.commit(&mut unit).expect("creating");
+    core.flush_now().expect("storing");
+    (core, emulator, hook)
+}
+
+fn insert(core: &Core, bytes: usize) {
+    let mut unit = WriteUnit::new();
+    unit.insert(STORE, vec![7; bytes]);
+    core.commit(&mut unit).expect("a commit");
+}
+
+/// The last commit that is there when the process dies now.
+fn left(emulator: &Emulator) -> u64 {
+    open(Arc::new(emulator.process_death_image())).visible().0
+}
+
+#[test]
+fn what_is_staged_is_there_when_the_process_dies() {
+    let (core, emulator, _) = open_hooked();
+    let before = core.visible().0;
+    insert(&core, 900);
+    assert_eq!(left(&emulator), before, "it is nowhere but in memory");
+    assert!(core.stage());
+    assert_eq!((left(&emulator), core.acks.written()), (before + 1, before + 1));
+}
+
+#[test]
+fn entries_that_are_put_while_the_log_is_stored_to_are_kept() {
+    let (core, emulator, hook) = open_hooked();
+    insert(&core, 900);
+    let beside = core.clone();
+    *hook.lock().expect("the hook") = Some(Box::new(move || {
+        insert(&beside, 4000);
+        assert!(beside.stage());
+    }));
+    core.flush_now().expect("storing");
+    assert!(hook.lock().expect("the hook").is_none(), "stored");
+    // Round the file, as long as there is room.
+    let mut staged = 0;
+    while core.stage() && staged < 100 {
+        assert_eq!(left(&emulator), core.acks.written());
+        insert(&core, 2000);
+        staged += 1;
+    }
+    assert!((5..20).contains(&staged), "{staged} times 2 KB in 32 KB");
+    // Storing makes room.
+    core.flush_now().expect("storing");
+    insert(&core, 2000);
+    assert!(core.stage());
+    assert_eq!(left(&emulator), core.visible().0);
+}
+
+#[test]
+fn after_a_segment_that_another_is_about_to_store_nothing_is_staged() {
+    let (core, emulator, _) = open_hooked();
+    let epoch = |core: &Core| crate::lock(&core.head).position().epoch;
+    let first = epoch(&core);
+    while epoch(&core) == first {
+        insert(&core, 30 << 10);
+    }
+    // As who stores does it first.
+    let mut taken = Vec::new();
+    crate::lock(&core.head).take_full(&mut taken);
+    assert_eq!(taken.len(), 1);
+    assert!(!core.stage(), "what is in the full segment is not with the kernel");
+    for full in &taken {
+        full.storer().store_pending("commit.persist").expect("storing");
+    }
+    core.flush_now().expect("storing");
+    insert(&core, 900);
+    assert!(core.stage());
+    assert_eq!(left(&emulator), core.visible().0);
+}
+
+#[test]
+fn staging_goes_on_in_the_next_segment() {
+    let (core, emulator, _) = open_hooked();
+    let epoch = |core: &Core| crate::lock(&core.head).position().epoch;
+    let first = epoch(&core);
+    let mut staged_over_the_end = 0;
+    for _ in 0..200 {
+        let before = epoch(&core);
+        insert(&core, 3000);
+        if core.stage() {
+            staged_over_the_end += usize::from(epoch(&core) != before);
+        } else {
+            core.flush_now().expect("storing");
+        }
+        assert_eq!(left(&emulator), core.visible().0);
+    }
+    assert!(epoch(&core) > first + 1 && staged_over_the_end > 0, "{staged_over_the_end}");
+}

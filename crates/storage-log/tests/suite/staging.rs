@@ -1,0 +1,120 @@
+//! What is in the staging file when a process dies, for who opens, checks or mends the directory then, and on
+//! a file system.
+
+use crate::common::{self, Fixture, dynamic, open, options};
+use kauri_base::CollectionId;
+use kauri_bson::{DocBuf, Value};
+use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_medium::plain::PlainDirectory;
+use kauri_medium::{Directory, Medium};
+use kauri_storage::StorageEngine;
+use kauri_storage::conformance::table::{Table, TableIndex, doc};
+use kauri_storage_log::{Options, PmLog, salvage, verify};
+use std::io::IoSlice;
+use std::sync::Arc;
+
+fn staged() -> Emulator {
+    Emulator::new(EmulatorConfig { staging: true, ..EmulatorConfig::default() })
+}
+
+/// A collection of ten durable documents, and three that are staged: what a dead process left.
+fn left() -> Emulator {
+    let fixture = Fixture::on(staged(), options());
+    let insert = |u| {
+        fixture.table.insert(&doc(0, u, &common::kilobyte(u as u64)));
+    };
+    (0..10).for_each(insert);
+    fixture.engine.sync().expect("syncing");
+    (10..13).for_each(insert);
+    fixture.engine.flush();
+    fixture.emulator.process_death_image()
+}
+
+fn documents(image: &Emulator) -> usize {
+    let engine = open(image, options());
+    let table = Table::new(&dynamic(&engine), 10, &[TableIndex::new(20, true, "u")]);
+    table.attach();
+    table.check();
+    table.records().len()
+}
+
+/// What a check finds of the collection.
+fn checked(image: &Emulator) -> u64 {
+    let report = verify(image, &mut |_, _| {}).expect("the check");
+    assert_eq!(report.damage, []);
+    report.collections.iter().find(|size| size.id == CollectionId(10)).map_or(0, |s| s.records)
+}
+
+#[test]
+fn a_check_tells_what_an_opening_will_find_and_changes_nothing() {
+    let image = left();
+    let before = image.open_log("pmlog.0").map(|log| bytes_of(&*log)).expect("the log");
+    assert_eq!(checked(&image), 13);
+    let after = image.open_log("pmlog.0").map(|log| bytes_of(&*log)).expect("the log");
+    assert!(before == after, "the log was changed");
+    assert_eq!(documents(&image), 13);
+}
+
+fn bytes_of(log: &dyn Medium) -> Vec<u8> {
+    let mut bytes = vec![0; log.len() as usize];
+    log.read(0, &mut bytes).expect("reading");
+    bytes
+}
+
+#[test]
+fn without_the_file_what_was_not_stored_is_gone() {
+    let image = left();
+    image.remove_file("pmlog.staging", "test").expect("removing");
+    assert_eq!((checked(&image), documents(&image)), (10, 10));
+}
+
+#[test]
+fn another_directorys_file_is_not_used() {
+    let image = left();
+    let other = left().read_file("pmlog.staging").expect("reading").expect("the file");
+    let mine = image.read_file("pmlog.staging").expect("reading").expect("the file");
+    assert!(mine != other);
+    image.replace_file("pmlog.staging", &other, "test").expect("replacing");
+    assert_eq!(documents(&image), 10);
+}
+
+#[test]
+fn a_log_that_is_mended_has_what_was_staged() {
+    let image = left();
+    let log = image.open_log("pmlog.0").expect("the log");
+    // Both copies of the only header.
+    log.store(0, &[IoSlice::new(&[0xee; 4096])]).expect("storing");
+    assert!(PmLog::open(Arc::new(image.clone()), options()).is_err());
+    let mended = salvage(&image, &options()).expect("salvaging");
+    assert_eq!(mended.len(), 1);
+    assert_eq!(documents(&image), 13);
+}
+
+#[test]
+fn commits_of_a_process_that_died_are_found_in_a_directory() {
+    let path = std::env::temp_dir().join(format!("kauri-staging-{}", std::process::id()));
+    std::fs::create_dir_all(&path).expect("a temporary directory");
+    let open = || {
+        let directory = PlainDirectory::open(&path).expect("the directory");
+        Arc::new(PmLog::open(Arc::new(directory), Options::default()).expect("the engine"))
+    };
+    let engine = open();
+    let status = DocBuf::build(|out| engine.write_status(out));
+    let medium = status.as_doc().value("medium");
+    let has = medium.as_document().map(|doc| doc.value("staging").into_owned());
+    assert_eq!(has, Some(Value::Bool(true)), "4 MB of locked memory are allowed here");
+    let table = Table::create(&dynamic(&engine), 10, &[]);
+    table.insert(&doc(1, 1, "durable"));
+    engine.sync().expect("syncing");
+    table.insert(&doc(2, 2, "only staged"));
+    engine.flush();
+    // Nobody stores it, and the process does not shut down.
+    drop((table, engine));
+    let file = std::fs::read(path.join("pmlog.0")).expect("the log");
+    let holds = |text: &[u8]| file.windows(text.len()).any(|window| window == text);
+    assert!(holds(b"durable") && !holds(b"only staged"));
+    let engine = open();
+    assert_eq!(Table::new(&dynamic(&engine), 10, &[]).records().len(), 2);
+    engine.close().expect("closing");
+    std::fs::remove_dir_all(&path).expect("removing");
+}
