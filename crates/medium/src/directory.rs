@@ -39,10 +39,11 @@ pub trait Directory: Send + Sync {
     /// Opens a log file, or answers [`crate::Error::NotFound`].
     fn open_log(&self, name: &str) -> Result<Arc<dyn Medium>>;
 
-    /// A new file of `len` zeros in place of `name`, as memory: from then on, whatever happens, nothing that
-    /// an earlier one held comes back.
-    /// [`Error::Unsupported`] where that can't be had.
-    fn create_staging(&self, _name: &str, _len: usize) -> Result<Box<dyn Staging>> {
+    /// A new file of these contents in place of `name`, as memory; of none: without one. From then on, also
+    /// if it fails but for [`Error::Io`] of another kind than [`crate::IoKind::Open`], nothing that an earlier one held comes
+    /// back. [`Error::Unsupported`] if there is to be none, or never is any here; [`Error::NoSpace`]; of
+    /// kind `Open` where it can't be kept in memory.
+    fn create_staging(&self, _name: &str, _contents: &[u8]) -> Result<Box<dyn Staging>> {
         Err(Error::Unsupported)
     }
 

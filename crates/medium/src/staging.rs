@@ -9,7 +9,7 @@
 //! system, and perhaps waiting for it. So an engine acknowledges by this, and stores to the log later and
 //! more at once.
 
-/// See the module's head. Made by [`crate::Directory::create_staging`]. All zeros at first.
+/// See the module's head. Made by [`crate::Directory::create_staging`].
 pub trait Staging: Send {
     /// How many bytes it has.
     fn len(&self) -> usize;

@@ -88,6 +88,17 @@ pub(crate) fn file_system_space(file: &File) -> Result<(u64, u64)> {
     }
 }
 
+/// Of which kind the file's file system is (`statfs.f_type`).
+pub(crate) fn file_system_type(file: &File) -> Result<u32> {
+    // SAFETY: all zeros is a valid statfs: it holds integers only.
+    let mut answer: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills the struct, which lives until after the call.
+    match unsafe { libc::fstatfs(file.as_raw_fd(), &mut answer) } {
+        0 => Ok(answer.f_type as u32),
+        _ => Err(Error::last_os_error()),
+    }
+}
+
 fn too_large() -> Error {
     Error::from_raw_os_error(libc::EFBIG)
 }

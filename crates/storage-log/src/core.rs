@@ -1,8 +1,8 @@
 //! What all parts of an open engine share.
 //!
 //! Locks, in the order in which they may be taken: `pending.order`, `registry.ddl`, collections'
-//! latches by id, `cleaner`, `preparing`, `sealing`, `syncing`, `flushing`, `staging`, `head`, then the short ones that take no other
-//! (`durable`, the registry's maps, segments, waiters); the list of held snapshots, then a collection's
+//! latches by id, `cleaner`, `preparing`, `sealing`, `syncing`, `flushing`, `head`, then the short ones that take no other
+//! (`durable`, what is staged, the registry's maps, segments, waiters); the list of held snapshots, then a collection's
 //! old versions, also come behind `head`. I/O happens under `cleaner`, `preparing`,
 //! `sealing`, `syncing` and `flushing` only, never under a latch or the head's mutex.
 
@@ -75,7 +75,7 @@ pub struct Core {
     /// Up to which commit that was asked for by who did not wait for it.
     pub flush_asked: AtomicU64,
     /// What commits are in before they are in the log's file; none where that can't be had.
-    pub staging: Option<Mutex<StagingArea>>,
+    pub staging: Option<StagingArea>,
     /// Held while full segments are sealed.
     pub sealing: Mutex<()>,
     /// Held while a drain runs for those who wait.

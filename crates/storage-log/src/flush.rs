@@ -54,15 +54,17 @@ impl Core {
     /// Gives everything appended so far to the kernel, or leaves that to who is at it.
     pub fn flush(&self) {
         let wanted = self.visible.load(Ordering::Acquire);
-        if self.acks.stored() < wanted && !self.stage() {
+        if self.acks.stored() < wanted {
             self.flush_asked.fetch_max(wanted, Ordering::Relaxed);
-            self.store_what_is_asked();
+            if !self.stage_what_is_asked() {
+                self.store_what_is_asked();
+            }
         }
     }
 
     /// Gives what [`Core::flush`] was called for to the kernel, unless somebody else is at it, who looks here
     /// when that is done. Not for ever: the flusher goes on for those who keep asking.
-    fn store_what_is_asked(&self) {
+    pub fn store_what_is_asked(&self) {
         for round in 0u32.. {
             // Between asking and trying the lock, and between freeing the lock and looking for who has
             // asked: either the one finds it free, or the other sees what is asked.

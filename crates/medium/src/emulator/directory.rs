@@ -124,15 +124,15 @@ impl Directory for Emulator {
         Ok(self.log(name, file))
     }
 
-    fn create_staging(&self, name: &str, len: usize) -> Result<Box<dyn Staging>> {
+    fn create_staging(&self, name: &str, contents: &[u8]) -> Result<Box<dyn Staging>> {
         const SITE: Site = "staging.create";
-        if !self.world.config.staging {
+        if !self.world.config.staging || contents.is_empty() {
             return Err(Error::Unsupported);
         }
         check_name(name)?;
         let file = self.state().new_file();
         for (kind, event) in [
-            (IoKind::FileWrite, Event::FileWrite { file, bytes: vec![0; len].into() }),
+            (IoKind::FileWrite, Event::FileWrite { file, bytes: contents.into() }),
             (IoKind::FileSync, Event::FileSync { file, site: SITE }),
             (IoKind::FileRename, Event::Rename { name: name.to_owned(), file }),
             (IoKind::DirectorySync, Event::DirectorySync { site: SITE }),
@@ -140,6 +140,7 @@ impl Directory for Emulator {
             self.faults().before_io(kind)?;
             self.state().record(event);
         }
+        let len = contents.len();
         Ok(Box::new(EmulatedStaging { world: Arc::clone(&self.world), file, len }))
     }
 

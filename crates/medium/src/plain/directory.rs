@@ -77,6 +77,20 @@ impl PlainDirectory {
         Ok(())
     }
 
+    fn write_staging(&self, path: &Path, contents: &[u8]) -> Result<File> {
+        if contents.is_empty() {
+            return Err(Error::Unsupported);
+        }
+        let failed = |kind| move |e: std::io::Error| Error::from_io(kind, &e);
+        self.options.faults.before_io(IoKind::FileWrite)?;
+        let file = options().create(true).truncate(true).open(path);
+        let mut file = file.map_err(failed(IoKind::FileWrite))?;
+        file.write_all(contents).map_err(failed(IoKind::FileWrite))?;
+        self.options.faults.before_io(IoKind::FileSync)?;
+        file.sync_all().map_err(failed(IoKind::FileSync))?;
+        Ok(file)
+    }
+
     fn open_log_file(&self, path: PathBuf, create: bool) -> Result<Arc<dyn Medium>> {
         self.options.faults.before_io(IoKind::Open)?;
         let file =
@@ -182,21 +196,24 @@ impl Directory for PlainDirectory {
         self.open_log_file(path, false)
     }
 
-    fn create_staging(&self, name: &str, len: usize) -> Result<Box<dyn Staging>> {
+    fn create_staging(&self, name: &str, contents: &[u8]) -> Result<Box<dyn Staging>> {
         let path = self.file_path(name)?;
-        let temporary = self.path.join(format!("{name}{TEMPORARY_SUFFIX}"));
         let failed = |kind| move |e: std::io::Error| Error::from_io(kind, &e);
-        self.options.faults.before_io(IoKind::FileWrite)?;
-        let mut file = options().create(true).truncate(true).open(&temporary);
-        let file = file.as_mut().map_err(|e| Error::from_io(IoKind::FileWrite, e))?;
-        file.write_all(&vec![0; len]).map_err(failed(IoKind::FileWrite))?;
-        self.options.faults.before_io(IoKind::FileSync)?;
-        file.sync_all().map_err(failed(IoKind::FileSync))?;
         self.options.faults.before_io(IoKind::FileRename)?;
-        fs::rename(&temporary, &path).map_err(failed(IoKind::FileRename))?;
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed(IoKind::FileRename)(e)),
+            _ => {}
+        }
+        let made = self.write_staging(&path, contents);
+        if made.is_err() {
+            // What there is of it takes room that others need more.
+            let _ = fs::remove_file(&path);
+        }
         self.options.faults.before_io(IoKind::DirectorySync)?;
         self.directory.sync_all().map_err(failed(IoKind::DirectorySync))?;
-        Ok(Box::new(MappedStaging::map(file, len, &path).map_err(failed(IoKind::Open))?))
+        let file = made?;
+        let staging = MappedStaging::map(&file, contents.len(), &path);
+        Ok(Box::new(staging.map_err(failed(IoKind::Open))?))
     }
 
     fn faults(&self) -> &Arc<Faults> {

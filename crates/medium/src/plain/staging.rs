@@ -2,18 +2,24 @@
 //!
 //! Its memory is locked, so that putting never waits for a page that has been taken away and has to be read
 //! again, nor fails for it; and its bytes are written before they are mapped, so that the file system need
-//! not find room for them when they are put.
+//! not find room for them when they are put. File systems that write nothing where it was before would have to
+//! (and a failure then is a signal), so there is none on them. A page that the kernel has written back is
+//! asked for once more when it is put to, which may take a while: who puts holds no lock that others wait for.
 #![allow(unsafe_code)]
 
 use crate::Staging;
 use crate::dax::sigbus::{self, Watched};
 use crate::staging::fits;
+use crate::sys;
 use std::fs::File;
 use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
+
+/// File systems (`statfs.f_type`) that write nothing in place: btrfs, ZFS, bcachefs.
+const COPY_ON_WRITE: [u32; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
 
 /// See the module's head. The file must not become shorter: the directory's lock keeps other servers out.
 pub(super) struct MappedStaging {
@@ -28,6 +34,9 @@ unsafe impl Send for MappedStaging {}
 impl MappedStaging {
     /// The first `len` bytes of a file, which have been written.
     pub(super) fn map(file: &File, len: usize, path: &Path) -> Result<Self> {
+        if COPY_ON_WRITE.contains(&sys::file_system_type(file)?) {
+            return Err(Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let (null, flags) = (std::ptr::null_mut(), libc::MAP_SHARED);
         // SAFETY: a new mapping at an address that the kernel picks touches nothing.

@@ -189,7 +189,7 @@ fn what_is_staged_is_in_the_file_at_once() {
     let dir = TempDir::new("staging");
     let directory = directory(&dir);
     directory.replace_file("staging", b"older, and longer than the new one", "t").unwrap();
-    let mut staging = directory.create_staging("staging", 4096).unwrap();
+    let mut staging = directory.create_staging("staging", &[0; 4096]).unwrap();
     assert_eq!((staging.len(), directory.read_file("staging")), (4096, Ok(Some(vec![0; 4096]))));
     assert!(staging.put(100, &[b"one", b"", b"two"]));
     assert!(staging.put(4093, &[b"end"]));
@@ -204,9 +204,11 @@ fn what_is_staged_is_in_the_file_at_once() {
     assert_eq!(directory.read_file("staging"), Ok(Some(expected.clone())));
     drop(staging);
     assert_eq!(directory.read_file("staging"), Ok(Some(expected)));
-    let again = directory.create_staging("staging", 8192).unwrap();
-    assert_eq!((again.len(), directory.read_file("staging")), (8192, Ok(Some(vec![0; 8192]))));
-    assert_eq!(directory.create_staging("../staging", 1).err(), Some(Error::InvalidName));
+    let again = directory.create_staging("staging", &[1; 8192]).unwrap();
+    assert_eq!((again.len(), directory.read_file("staging")), (8192, Ok(Some(vec![1; 8192]))));
+    assert_eq!(directory.create_staging("staging", &[]).err(), Some(Error::Unsupported));
+    assert_eq!(directory.read_file("staging"), Ok(None));
+    assert_eq!(directory.create_staging("../staging", &[0]).err(), Some(Error::InvalidName));
 }
 
 #[test]
@@ -272,7 +274,7 @@ fn every_failure_of_the_file_system_is_handed_on() {
     assert_eq!(directory.read_file("meta"), Ok(Some(b"new".to_vec())));
     assert_eq!(log.len(), 4096);
     for kind in [IoKind::FileWrite, IoKind::FileSync, IoKind::FileRename, IoKind::DirectorySync] {
-        failing(kind, &|| directory.create_staging("staging", 64).map(drop));
+        failing(kind, &|| directory.create_staging("staging", &[0; 64]).map(drop));
     }
 }
 

@@ -6,7 +6,8 @@
 //! 4. Make what was kept durable, note the cut, and go on in new segments.
 //!
 //! Invariants:
-//! - Nothing is changed on the medium before the decision of step 2, and then only by replacing the
+//! - What the staging file has is put into the log before anything else. Otherwise nothing is changed on the
+//!   medium before the decision of step 2, and then only by replacing the
 //!   metadata file, and copies of headers that are not as the one that was gone by. So a crash in a
 //!   recovery changes nothing that counts, and a later one decides the same.
 //! - Segments that existed are never appended to.
@@ -81,13 +82,12 @@ fn recover(mut opened: Opened, mut options: Options) -> Result<Arc<Core>, Storag
     opened.meta = note_cut(&*opened.directory, &*medium, &opened.meta, &scan)?;
     let cache = open_cache(&medium, &tables.domain, &options)?;
     adopt_segments(&segments, &cache, &scan, &tables.image_segments)?;
-    let staging = match cache.is_direct() {
-        true => None,
-        false => {
-            let user = scan.horizon.stream(Stream::User);
-            let of = (&opened.meta, options.cache_bytes);
-            StagingArea::create(&*opened.directory, of, (tables.domain.register(), user))?
-        }
+    let staging = {
+        // A log in memory has none, and an older file goes.
+        let cache_bytes = if cache.is_direct() { 0 } else { options.cache_bytes };
+        let of = (&opened.meta, options.random.next_u64());
+        let at = (tables.domain.register(), scan.horizon.stream(Stream::User));
+        StagingArea::create(&*opened.directory, of, cache_bytes, at)?
     };
     let segments_kept = scan.kept.len();
     let core = assemble(opened, options, segments, cache, (tables, staging), &mut scan);
@@ -191,7 +191,7 @@ fn assemble(
         preparing: Mutex::new(()),
         flushing: Mutex::new(Flushing::new(scan.cut.seq, user)),
         flush_asked: AtomicU64::new(0),
-        staging: staging.map(Mutex::new),
+        staging,
         sealing: Mutex::new(()),
         syncing: Mutex::new(()),
         durable: Mutex::new(horizon),

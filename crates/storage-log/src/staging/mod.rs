@@ -14,6 +14,9 @@
 //!   after a loss of power the file may hold any of them, or parts, which their CRCs tell.
 //! - Durability never rests on it: it is not synced.
 //!
+//! - Who puts may have to wait for the kernel, which asks for a page again that it has written back. Nobody waits
+//!   for him: whoever finds the ring taken leaves word ([`Core::flush`]), and all else is read without it.
+//!
 //! A log in persistent memory has none.
 
 mod replay;
@@ -24,10 +27,14 @@ use crate::core::Core;
 use crate::format::STAGING_FILE;
 use crate::format::meta::Meta;
 use crate::format::segment::Position;
-use crate::format::staging::{STAGED_ALIGN, StagedAt, StagedSeed};
+use crate::format::staging::{
+    STAGED_ALIGN, STAGED_BYTES_MAX, STAGING_HEADER_BYTES, StagedAt, StagedSeed,
+};
 use crate::head::Appended;
-use crate::lock;
+use crate::{lock, try_lock};
 use kauri_base::log::{self, Attr};
+use kauri_base::sync::Mutex;
+use kauri_base::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use kauri_medium::{Directory, Error, Guard, IoKind, Staging};
 use kauri_storage::StorageError;
 
@@ -42,50 +49,31 @@ const STORE_BYTES: u64 = 128 << 10;
 const CACHE_PART: u64 = 16;
 /// Fewer are not worth it.
 const BYTES_MIN: u64 = 16 << 10;
-/// More at once are stored: to copy them first would gain nothing.
-const AT_ONCE_MAX: usize = 64 << 10;
 
 /// The file while the engine is open.
 pub struct StagingArea {
-    ring: Ring,
+    putting: Mutex<Putting>,
+    /// Where the next entry goes. Places count on for ever.
+    tail: AtomicU64,
+    /// Before this nothing is needed.
+    freed: AtomicU64,
+    /// Everything before this is stored.
+    stored: Mutex<Position>,
+    /// Bytes for entries.
+    len: u64,
+    /// Whether the flusher has been told that it fills.
+    told: AtomicBool,
+}
+
+/// What one thread at a time puts with.
+struct Putting {
+    memory: Box<dyn Staging>,
     seed: StagedSeed,
     guard: Guard,
     /// Everything before this is staged or stored.
     staged: Position,
     /// What is to be staged, kept for its memory.
     appended: Vec<Appended>,
-    /// Whether the flusher has been told that it fills.
-    told: bool,
-}
-
-/// The file's bytes, used round and round. Places count on for ever.
-struct Ring {
-    memory: Box<dyn Staging>,
-    /// Where the next entry goes.
-    tail: u64,
-    /// Before this nothing is needed.
-    freed: u64,
-}
-
-impl Ring {
-    fn put(&mut self, header: &[u8], bytes: &[u8]) -> bool {
-        let len = self.memory.len() as u64;
-        let taken = (header.len() + bytes.len()).next_multiple_of(STAGED_ALIGN) as u64;
-        let to_end = len - self.tail % len;
-        // Entries lie in one piece.
-        let start = if taken <= to_end { self.tail } else { self.tail + to_end };
-        let end = start + taken;
-        let put =
-            end - self.freed <= len && self.memory.put((start % len) as usize, &[header, bytes]);
-        if put {
-            self.tail = end;
-        }
-        put
-    }
-
-    fn fills(&self) -> bool {
-        self.tail - self.freed > STORE_BYTES.min(self.memory.len() as u64 / 4)
-    }
 }
 
 impl StagingArea {
@@ -93,77 +81,137 @@ impl StagingArea {
     /// stored to the log before they are acknowledged. What an older file holds is in the log by now.
     pub fn create(
         directory: &dyn Directory,
-        (meta, cache_bytes): (&Meta, u64),
+        (meta, number): (&Meta, u64),
+        cache_bytes: u64,
         (guard, staged): (Guard, Position),
     ) -> Result<Option<Self>, StorageError> {
         let bytes = BYTES.min(cache_bytes / CACHE_PART) / BYTES_MIN * BYTES_MIN;
-        let memory = match directory.create_staging(STAGING_FILE, bytes as usize) {
+        let mut contents = vec![0; bytes as usize];
+        if let Some(header) = contents.first_chunk_mut() {
+            *header = StagedSeed::header(&meta.directory, number);
+        }
+        let memory = match directory.create_staging(STAGING_FILE, &contents) {
             Ok(memory) => memory,
             Err(Error::Unsupported) => return Ok(None),
-            // It is there, empty, and can't be had in memory.
-            Err(error @ Error::Io { kind: IoKind::Open, .. }) => {
+            Err(error @ (Error::NoSpace | Error::Io { kind: IoKind::Open, .. })) => {
                 let message = "Every tick's commits are written to the log by themselves: its \
-                               staging file can't be kept in memory. That needs a file system that \
-                               maps files, and 4 MB of locked memory (ulimit -l)";
+                               staging file can't be had. That takes 4 MB of the disk and of locked \
+                               memory (ulimit -l), on a file system that maps files and writes \
+                               them in place";
                 let attr = Attr::new().str("error", error.to_string());
                 log::info("STORAGE", 6_200_022, "initandlisten", message, attr);
                 return Ok(None);
             }
             Err(error) => return Err(crate::io_error(error)),
         };
+        let seed = StagedSeed::new(&meta.directory, number);
+        let len = memory.len().saturating_sub(STAGING_HEADER_BYTES) as u64;
         Ok(Some(StagingArea {
-            ring: Ring { memory, tail: 0, freed: 0 },
-            seed: StagedSeed::new(&meta.directory),
-            guard,
-            staged,
-            appended: Vec::new(),
-            told: false,
+            putting: Mutex::new(Putting { memory, seed, guard, staged, appended: Vec::new() }),
+            tail: AtomicU64::new(0),
+            freed: AtomicU64::new(0),
+            stored: Mutex::new(staged),
+            len,
+            told: AtomicBool::new(false),
         }))
     }
 
+    /// Puts an entry behind the others, if there is room for it.
+    fn put(&self, memory: &mut dyn Staging, header: &[u8], bytes: &[u8]) -> bool {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let taken = (header.len() + bytes.len()).next_multiple_of(STAGED_ALIGN) as u64;
+        let to_end = self.len - tail % self.len;
+        // Entries lie in one piece.
+        let start = if taken <= to_end { tail } else { tail + to_end };
+        let end = start + taken;
+        let at = STAGING_HEADER_BYTES + (start % self.len) as usize;
+        let has_room = end - self.freed.load(Ordering::Acquire) <= self.len;
+        let put = has_room && memory.put(at, &[header, bytes]);
+        if put {
+            self.tail.store(end, Ordering::Release);
+        }
+        put
+    }
+
     /// Puts what `appended` tells of, all of it or nothing that counts.
-    fn put_all(&mut self) -> bool {
-        let mut bytes_left = AT_ONCE_MAX;
-        let mut from = self.staged;
-        for appended in &self.appended {
+    fn put_all(&self, putting: &mut Putting) -> bool {
+        let Putting { memory, seed, guard, staged, appended } = putting;
+        let mut bytes_left = STAGED_BYTES_MAX;
+        let mut from = *staged;
+        for appended in &*appended {
             // The next segment's header was stored when it was opened.
             let offset = if appended.epoch == from.epoch { from.offset } else { 0 };
-            let Ok((offset, bytes)) = appended.storer.unstored(&self.guard, offset) else {
+            let Ok((offset, bytes)) = appended.storer.unstored(guard, offset) else {
                 return false;
             };
+            // More at once are stored: to copy them first would gain nothing.
             if bytes.len() > bytes_left {
                 return false;
             }
             bytes_left -= bytes.len();
             from = Position { epoch: appended.epoch, offset: offset + bytes.len() as u32 };
             let at = StagedAt { segment: appended.storer.segment(), epoch: appended.epoch, offset };
-            if !bytes.is_empty() && !self.ring.put(&at.encode(self.seed, bytes), bytes) {
+            if !bytes.is_empty() && !self.put(&mut **memory, &at.encode(*seed, bytes), bytes) {
                 return false;
             }
         }
-        self.staged = from;
+        *staged = from;
         true
+    }
+
+    /// Whether storing should make room, and nobody has been told so.
+    fn begins_to_fill(&self) -> bool {
+        let used = self.tail.load(Ordering::Relaxed) - self.freed.load(Ordering::Relaxed);
+        used > STORE_BYTES.min(self.len / 4) && !self.told.swap(true, Ordering::Relaxed)
     }
 }
 
 impl Core {
+    /// Stages what [`Core::flush`] was called for, unless somebody else is at it, who looks here when that is
+    /// done. Answers false if it has to be stored instead: there is no file, it is full, or that is too much.
+    pub fn stage_what_is_asked(&self) -> bool {
+        let Some(area) = &self.staging else { return false };
+        loop {
+            // As in `store_what_is_asked`.
+            fence(Ordering::SeqCst);
+            if self.acks.stored() >= self.flush_asked.load(Ordering::Relaxed) {
+                return true;
+            }
+            let Some(mut putting) = try_lock(&area.putting) else { return true };
+            if !self.stage_with(area, &mut putting) {
+                return false;
+            }
+        }
+    }
+
     /// Puts everything that has been appended so far into the staging file, and counts it as written. Answers
-    /// false if it has to be stored instead: there is no file, it is full, or that is too much.
+    /// false if that can't be done now.
     pub fn stage(&self) -> bool {
         let Some(area) = &self.staging else { return false };
+        let putting = try_lock(&area.putting);
+        let staged = putting.is_some_and(|mut putting| self.stage_with(area, &mut putting));
+        // For those who have found it taken.
+        if staged && !self.stage_what_is_asked() {
+            self.store_what_is_asked();
+        }
+        staged
+    }
+
+    fn stage_with(&self, area: &StagingArea, putting: &mut Putting) -> bool {
         if self.scarcity() > 0.0 || self.check_alive().is_err() {
             return false;
         }
-        let mut area = lock(area);
+        putting.staged = putting.staged.max(*lock(&area.stored));
         // Before the segments are asked for: so they stay.
-        area.guard.enter();
-        let seq = self.stage_into(&mut area);
-        area.guard.leave();
-        area.appended.clear();
-        let tell = area.ring.fills() && !area.told;
-        area.told |= tell;
-        drop(area);
-        if tell {
+        putting.guard.enter();
+        let seq = {
+            let head = lock(&self.head);
+            head.appended_since(putting.staged, &mut putting.appended).then(|| head.seq())
+        };
+        let seq = seq.filter(|_| area.put_all(putting));
+        putting.guard.leave();
+        putting.appended.clear();
+        if area.begins_to_fill() {
             self.acks.kick();
         }
         let Some(seq) = seq else { return false };
@@ -173,30 +221,23 @@ impl Core {
         true
     }
 
-    fn stage_into(&self, area: &mut StagingArea) -> Option<u64> {
-        let seq = {
-            let head = lock(&self.head);
-            head.appended_since(area.staged, &mut area.appended).then(|| head.seq())
-        };
-        seq.filter(|_| area.put_all())
-    }
-
     /// Whether storing should make room.
     pub fn staging_fills(&self) -> bool {
-        self.staging.as_ref().is_some_and(|area| lock(area).told)
+        self.staging.as_ref().is_some_and(|area| area.told.load(Ordering::Relaxed))
     }
 
     /// Before the head is asked how far it goes: what is needed no longer when that has been stored.
     pub fn staging_mark(&self) -> u64 {
-        self.staging.as_ref().map_or(0, |area| lock(area).ring.tail)
+        self.staging.as_ref().map_or(0, |area| area.tail.load(Ordering::Acquire))
     }
 
     /// Everything before `position` is stored, and so is what entries before `mark` hold.
     pub fn unstage(&self, mark: u64, position: Position) {
         let Some(area) = &self.staging else { return };
-        let mut area = lock(area);
-        area.ring.freed = area.ring.freed.max(mark);
-        area.staged = area.staged.max(position);
-        area.told = false;
+        let mut stored = lock(&area.stored);
+        *stored = (*stored).max(position);
+        drop(stored);
+        area.freed.fetch_max(mark, Ordering::AcqRel);
+        area.told.store(false, Ordering::Relaxed);
     }
 }

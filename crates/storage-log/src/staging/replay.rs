@@ -37,13 +37,15 @@ fn lacking(log: Log<'_>, directory: &dyn Directory) -> Result<Lacking, StorageEr
         return Ok(Vec::new());
     };
     let Log { medium, faults, segments, meta } = log;
-    let seed = StagedSeed::new(&meta.directory);
+    let Some(seed) = StagedSeed::of_file(&file, &meta.directory) else { return Ok(Vec::new()) };
     let (mut epochs, mut lacking) = (HashMap::new(), Vec::new());
     for (at, bytes) in StagedAt::all(&file, seed, faults.enabled("staging.crc")) {
         let segment_bytes = segments.segment_bytes();
         let end = u64::from(at.offset) + bytes.len() as u64;
         let start = segments.file_offset(at.segment);
-        let fits = at.offset >= SEGMENT_HEADER_BYTES
+        // Segments of earlier openings were made durable by this one's.
+        let fits = at.epoch >= meta.epoch_next
+            && at.offset >= SEGMENT_HEADER_BYTES
             && end <= u64::from(segment_bytes - TRAILER_BYTES)
             && start + u64::from(segment_bytes) <= medium.len();
         let check = faults.enabled("staging.epoch");
@@ -52,8 +54,8 @@ fn lacking(log: Log<'_>, directory: &dyn Directory) -> Result<Lacking, StorageEr
         }
         let offset = start + u64::from(at.offset);
         let mut there = vec![0; bytes.len()];
-        medium.read(offset, &mut there).map_err(crate::io_error)?;
-        if there != bytes {
+        // What can't be read may become so when it is stored.
+        if medium.read(offset, &mut there).is_err() || there != bytes {
             lacking.push((offset, bytes.to_vec()));
         }
     }

@@ -60,8 +60,8 @@ impl Directory for Hooked {
         self.emulator.open_log(name)
     }
 
-    fn create_staging(&self, name: &str, len: usize) -> Result<Box<dyn Staging>> {
-        self.emulator.create_staging(name, len)
+    fn create_staging(&self, name: &str, contents: &[u8]) -> Result<Box<dyn Staging>> {
+        self.emulator.create_staging(name, contents)
     }
 
     fn faults(&self) -> &Arc<Faults> {

@@ -5,8 +5,9 @@ use crate::common::{self, Fixture, dynamic, open, options};
 use kauri_base::CollectionId;
 use kauri_bson::{DocBuf, Value};
 use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_medium::faults::Fault;
 use kauri_medium::plain::PlainDirectory;
-use kauri_medium::{Directory, Medium};
+use kauri_medium::{Directory, IoKind, Medium};
 use kauri_storage::StorageEngine;
 use kauri_storage::conformance::table::{Table, TableIndex, doc};
 use kauri_storage_log::{Options, PmLog, salvage, verify};
@@ -28,6 +29,13 @@ fn left() -> Emulator {
     (10..13).for_each(insert);
     fixture.engine.flush();
     fixture.emulator.process_death_image()
+}
+
+fn has_staging(engine: &PmLog) -> bool {
+    let status = DocBuf::build(|out| engine.write_status(out));
+    let medium = status.as_doc().value("medium");
+    let has = medium.as_document().map(|doc| doc.value("staging").into_owned());
+    has == Some(Value::Bool(true))
 }
 
 fn documents(image: &Emulator) -> usize {
@@ -79,6 +87,32 @@ fn another_directorys_file_is_not_used() {
 }
 
 #[test]
+fn without_room_for_the_file_the_engine_opens_and_stores() {
+    let image = left();
+    // The metadata file is replaced before.
+    image.faults().inject(IoKind::FileWrite, 1, 1, Fault::Enospc);
+    let engine = open(&image, options());
+    assert!(!has_staging(&engine));
+    let table = Table::new(&dynamic(&engine), 10, &[TableIndex::new(20, true, "u")]);
+    table.attach();
+    table.insert(&doc(0, 100, "one more"));
+    engine.flush();
+    let after = image.process_death_image();
+    after
+        .remove_file("pmlog.staging", "test")
+        .expect("the old one, or what there is of the new one");
+    assert_eq!((documents(&after), checked(&after)), (14, 14));
+}
+
+#[test]
+fn a_place_that_cannot_be_read_is_stored_again() {
+    let image = left();
+    // The first is the header's.
+    image.faults().inject(IoKind::Read, 1, 1, Fault::Eio);
+    assert_eq!(documents(&image), 13);
+}
+
+#[test]
 fn a_log_that_is_mended_has_what_was_staged() {
     let image = left();
     let log = image.open_log("pmlog.0").expect("the log");
@@ -99,10 +133,7 @@ fn commits_of_a_process_that_died_are_found_in_a_directory() {
         Arc::new(PmLog::open(Arc::new(directory), Options::default()).expect("the engine"))
     };
     let engine = open();
-    let status = DocBuf::build(|out| engine.write_status(out));
-    let medium = status.as_doc().value("medium");
-    let has = medium.as_document().map(|doc| doc.value("staging").into_owned());
-    assert_eq!(has, Some(Value::Bool(true)), "4 MB of locked memory are allowed here");
+    assert!(has_staging(&engine), "4 MB of locked memory are allowed here");
     let table = Table::create(&dynamic(&engine), 10, &[]);
     table.insert(&doc(1, 1, "durable"));
     engine.sync().expect("syncing");
