@@ -131,7 +131,7 @@ fn is_ready(ticket: &CommitTicket) -> bool {
 
 /// Who flushes does not wait for others that are at it. When all have returned nothing is left, whoever
 /// has had the lock for whatever reason.
-fn flushes(on: On, other: fn(&PmLog)) {
+fn flushes(on: On, other: fn(&PmLog, &Table)) {
     let emulator = on.emulator();
     let engine = open(&emulator);
     let table = table(&engine, 10);
@@ -150,17 +150,26 @@ fn flushes(on: On, other: fn(&PmLog)) {
                 }
             });
         }
-        scope.spawn(move || other(engine));
+        scope.spawn(move || other(engine, table));
     });
     let tickets = tickets.into_inner().expect("tickets");
     assert_eq!(tickets.iter().filter(|ticket| is_ready(ticket)).count(), 4);
 }
 
+/// As an engine's threads do that block.
+fn wait_for_one(engine: &PmLog, table: &Table) {
+    let mut unit = WriteUnit::new();
+    table.insert_in(&mut unit, &doc(7, 7, ""));
+    let ticket = engine.commit(&mut unit).expect("committing");
+    ticket.wait(Durability::Written).expect("written");
+}
+
 #[test]
 fn what_is_flushed_beside_others_is_not_forgotten() {
     for on in [On::Disk, On::Staged] {
-        explore(700, move || flushes(on, PmLog::flush));
-        explore(700, move || flushes(on, |engine| engine.flush_round().expect("flushing")));
+        explore(700, move || flushes(on, |engine, _| engine.flush()));
+        explore(700, move || flushes(on, |engine, _| engine.flush_round().expect("flushing")));
+        explore(700, move || flushes(on, wait_for_one));
     }
 }
 
