@@ -14,6 +14,7 @@
 //! | [`buffer`] | aligned memory for bytes read at once |
 //! | [`cache`] | [`SegmentCache`]: log segments in memory, read by address |
 //! | [`parallel`] | work in parts, on several threads |
+//! | [`temporary`] | what queries spill: files without names, gone with the process |
 //!
 //! Invariants:
 //! - What [`Medium::store`] returned for survives the death of the process; what a
@@ -41,6 +42,7 @@ pub mod parallel;
 pub mod plain;
 mod sync;
 mod sys;
+pub mod temporary;
 
 pub use buffer::{Buffer, DIRECT_ALIGN};
 pub use cache::{CacheConfig, SegmentCache, SegmentStorer, SegmentWriter};
