@@ -1,7 +1,9 @@
 //! What `$push`, `$addToSet`, `$setUnion` and `$concatArrays` gather.
 
+use super::saved::{array, int};
+use kauri_base::Result;
 use kauri_bson::writer::put_value_bytes;
-use kauri_bson::{Doc, DocBuf, Value, equal, hash_value};
+use kauri_bson::{Doc, DocBuf, DocWriter, Value, equal, hash_value};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{Hash, Hasher};
@@ -39,6 +41,19 @@ impl Elements {
 
     pub fn extend(&mut self, items: Doc<'_>) {
         items.iter().for_each(|elem| self.push(&elem.value()));
+    }
+
+    /// See `saved`.
+    pub fn save(&self, out: &mut DocWriter<'_>) {
+        out.put("count", self.count as i64);
+        out.put_value("elements", &self.value());
+    }
+
+    pub fn restore(doc: Doc<'_>) -> Result<Elements> {
+        let framed = array(doc, "elements")?.as_bytes();
+        // Without the length and the end.
+        let bytes = framed.get(4..framed.len().saturating_sub(1)).unwrap_or_default().to_vec();
+        Ok(Elements { bytes, count: int(doc, "count")? as u64 })
     }
 
     pub fn merge(&mut self, other: &Elements) {
@@ -95,6 +110,13 @@ impl Distinct {
             entry.insert(place);
             self.bytes += bytes;
         }
+    }
+
+    /// Of these values, which are all different.
+    pub fn restore(values: Doc<'_>) -> Distinct {
+        let mut set = Distinct::default();
+        values.iter().for_each(|elem| set.insert(elem.value().into_owned()));
+        set
     }
 
     pub fn merge(&mut self, other: Distinct) {
