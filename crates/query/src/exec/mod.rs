@@ -30,6 +30,7 @@ pub use entry::Entry;
 pub use executor::{Ended, Flow, PlanExecutor};
 pub use fields::Fields;
 
+use crate::spill::Spilling;
 use kauri_base::{CommitSeq, Interrupt, RandomSource, RecordId, Result, Ticket, Timestamp};
 use kauri_bson::{Doc, DocCow, DocWriter, Value};
 use kauri_expr::{EvalCx, VariableScope};
@@ -53,6 +54,8 @@ pub struct QueryEnv {
     pub interrupt: Option<Interrupt>,
     /// Plans that were found good, and index filters.
     pub plans: Option<Arc<crate::plan::PlanCache>>,
+    /// What blocking stages may hold, and where the rest goes.
+    pub spilling: Spilling,
 }
 
 impl QueryEnv {
@@ -66,6 +69,7 @@ impl QueryEnv {
             random,
             interrupt: None,
             plans: None,
+            spilling: Spilling::default(),
         }
     }
 
