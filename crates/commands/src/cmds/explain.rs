@@ -81,8 +81,9 @@ pub async fn explain(
     command: Doc<'_>,
     verbosity: Verbosity,
 ) -> Result<()> {
-    let subject = subject(invocation, command)?;
+    let mut subject = subject(invocation, command)?;
     let catalog = invocation.server.catalog.clone();
+    subject.query.sort_bytes_max = Some(subject.env.spilling.sort_bytes_max);
     let (root, rest) = planned(invocation, &subject).await?;
     let mut executor =
         PlanExecutor::new(root, catalog.engine().recovery_unit(), subject.env.clone());
@@ -178,7 +179,10 @@ fn write_around(invocation: &mut Invocation<'_>, subject: &Subject, command: Doc
     }
     let mut parameters = out.document("serverParameters");
     for (name, value) in SERVER_PARAMETERS {
-        parameters.put(name, *value);
+        match invocation.server.parameters.get(name) {
+            Some(parameter) => parameters.put_value(name, &parameter.value),
+            None => parameters.put(name, *value),
+        }
     }
 }
 

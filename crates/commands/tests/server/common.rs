@@ -2,11 +2,13 @@
 //! and clients that send it commands.
 
 use kauri_base::clock::SeededRandom;
+use kauri_base::temporary::MemoryStore;
 use kauri_base::{Clock, RandomSource};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value, doc};
 use kauri_catalog::Catalog;
 use kauri_commands::cursors::CursorManager;
 use kauri_commands::server::{Machine, ProcessMemory};
+use kauri_commands::spilling::SpillSettings;
 use kauri_commands::{CommandService, Server, StartInfo};
 use kauri_storage::ephemeral::EphemeralEngine;
 use kauri_storage::{LocalCommitter, StorageEngine};
@@ -50,6 +52,8 @@ pub struct TestServer {
     pub executor: Arc<ServiceExecutor>,
     /// What `shutdown` asked for.
     pub shutdowns: Mutex<mpsc::Receiver<u64>>,
+    /// Where operations spill to.
+    pub temporary: Arc<MemoryStore>,
     manager: Arc<SessionManager>,
     transport: FakeTransport,
 }
@@ -76,6 +80,8 @@ impl TestServer {
         parameters: &[(&str, &'static str)],
     ) -> TestServer {
         let clock = Arc::new(TestClock(AtomicU64::new(0)));
+        let store = Arc::new(MemoryStore::new());
+        let temporary = store.clone();
         let flushed = engine.clone();
         let committer = Arc::new(LocalCommitter(engine.clone()));
         let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::new(11));
@@ -92,6 +98,7 @@ impl TestServer {
             fail_points: Default::default(),
             start: start_info(memory),
             clock: clock.clone(),
+            spilling: SpillSettings::new(store),
             random,
             counters: Default::default(),
             usage: Default::default(),
@@ -105,6 +112,7 @@ impl TestServer {
             slow_ms: AtomicI64::new(1_000_000),
             stopping: Default::default(),
         });
+        server.spilling.follow(&server.parameters);
         server.parameters.set_at_startup("enableTestCommands", Value::Bool(true)).unwrap();
         for (name, value) in parameters {
             server.parameters.set_at_startup(name, Value::from(*value)).unwrap();
@@ -119,7 +127,7 @@ impl TestServer {
         transport.setup().unwrap();
         transport.start(&manager).unwrap();
         let shutdowns = Mutex::new(shutdowns);
-        TestServer { server, clock, executor, shutdowns, manager, transport }
+        TestServer { server, clock, executor, shutdowns, temporary, manager, transport }
     }
 
     pub fn client(&self) -> Client {
