@@ -2,7 +2,7 @@
 //! and clients that send it commands.
 
 use kauri_base::clock::SeededRandom;
-use kauri_base::temporary::MemoryStore;
+use kauri_base::temporary::{MemoryStore, TemporaryStore};
 use kauri_base::{Clock, RandomSource};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value, doc};
 use kauri_catalog::Catalog;
@@ -52,8 +52,6 @@ pub struct TestServer {
     pub executor: Arc<ServiceExecutor>,
     /// What `shutdown` asked for.
     pub shutdowns: Mutex<mpsc::Receiver<u64>>,
-    /// Where operations spill to.
-    pub temporary: Arc<MemoryStore>,
     manager: Arc<SessionManager>,
     transport: FakeTransport,
 }
@@ -79,9 +77,19 @@ impl TestServer {
         workers: usize,
         parameters: &[(&str, &'static str)],
     ) -> TestServer {
-        let clock = Arc::new(TestClock(AtomicU64::new(0)));
         let store = Arc::new(MemoryStore::new());
-        let temporary = store.clone();
+        TestServer::start_with(memory, engine, workers, parameters, store)
+    }
+
+    /// The same, whose operations spill to this store.
+    pub fn start_with(
+        memory: u64,
+        engine: Arc<dyn StorageEngine>,
+        workers: usize,
+        parameters: &[(&str, &'static str)],
+        store: Arc<dyn TemporaryStore>,
+    ) -> TestServer {
+        let clock = Arc::new(TestClock(AtomicU64::new(0)));
         let flushed = engine.clone();
         let committer = Arc::new(LocalCommitter(engine.clone()));
         let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::new(11));
@@ -127,7 +135,7 @@ impl TestServer {
         transport.setup().unwrap();
         transport.start(&manager).unwrap();
         let shutdowns = Mutex::new(shutdowns);
-        TestServer { server, clock, executor, shutdowns, temporary, manager, transport }
+        TestServer { server, clock, executor, shutdowns, manager, transport }
     }
 
     pub fn client(&self) -> Client {

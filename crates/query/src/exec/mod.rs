@@ -24,6 +24,7 @@ pub mod or;
 pub mod project;
 pub mod rows;
 pub mod scan;
+pub mod shared;
 pub mod sort;
 
 pub use entry::Entry;

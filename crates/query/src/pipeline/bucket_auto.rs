@@ -542,6 +542,7 @@ impl Stage for BucketAutoStage {
         out.put("stage", "BUCKET_AUTO");
         out.put("spec", &self.spec);
         if verbosity > Verbosity::QueryPlanner {
+            self.stats.write(out);
             self.spilled().write(out);
         }
         self.child.explain(&mut out.document("inputStage"), verbosity);

@@ -638,6 +638,7 @@ impl Stage for GroupStage {
         out.put("stage", "GROUP");
         out.put("spec", &self.spec);
         if verbosity > Verbosity::QueryPlanner {
+            self.stats.write(out);
             self.spilled().write(out);
         }
         let mut input = out.document("inputStage");

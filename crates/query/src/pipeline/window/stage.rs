@@ -492,6 +492,7 @@ impl Stage for WindowStage {
         out.put("stage", "SET_WINDOW_FIELDS");
         out.put("spec", &self.spec);
         if verbosity > Verbosity::QueryPlanner {
+            self.stats.write(out);
             self.spilled().write(out);
         }
         self.child.explain(&mut out.document("inputStage"), verbosity);
