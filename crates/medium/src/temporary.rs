@@ -268,12 +268,17 @@ impl Job {
         match self {
             Job::Write { file, offset, bytes, done } => {
                 if done.is_wanted() {
-                    done.complete(told(file.write(offset, &bytes)).map(|()| bytes));
+                    let result = told(file.write(offset, &bytes)).map(|()| bytes);
+                    // Whoever has the buffer back is the only one who holds the file.
+                    drop(file);
+                    done.complete(result);
                 }
             }
             Job::Read { file, offset, mut buffer, done } => {
                 if done.is_wanted() {
-                    done.complete(told(file.read(offset, &mut buffer)).map(|()| buffer));
+                    let result = told(file.read(offset, &mut buffer)).map(|()| buffer);
+                    drop(file);
+                    done.complete(result);
                 }
             }
             Job::Close(file) => drop(file),
