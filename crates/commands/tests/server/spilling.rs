@@ -5,6 +5,7 @@ use kauri_base::temporary::{MemoryStore, TemporaryFile, TemporaryStore, Transfer
 use kauri_base::{Error, ErrorCode};
 use kauri_bson::{DocBuf, Value, array, doc};
 use kauri_storage::ephemeral::EphemeralEngine;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 const LIMITS: &[(&str, &str)] = &[
@@ -136,15 +137,41 @@ fn a_full_disk_is_told_and_harms_nobody_else() {
     }
 }
 
-/// A store whose transfers are done when the test says so.
+/// Transfers that are done when the test says so. At its end they fail, so that nobody waits for ever.
+#[derive(Default)]
+struct Held {
+    jobs: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+    over: AtomicBool,
+}
+
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.jobs.lock().unwrap().is_empty()
+    }
+
+    fn do_all(&self) {
+        let jobs = std::mem::take(&mut *self.jobs.lock().unwrap());
+        jobs.into_iter().for_each(|job| job());
+    }
+}
+
+struct HeldUntilEnd(Arc<Held>);
+
+impl Drop for HeldUntilEnd {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::SeqCst);
+        self.0.jobs.lock().unwrap().clear();
+    }
+}
+
 struct HeldStore {
     memory: MemoryStore,
-    held: Arc<Mutex<Vec<Box<dyn FnOnce() + Send>>>>,
+    held: Arc<Held>,
 }
 
 struct HeldFile {
     file: Arc<dyn TemporaryFile>,
-    held: Arc<Mutex<Vec<Box<dyn FnOnce() + Send>>>>,
+    held: Arc<Held>,
 }
 
 impl HeldFile {
@@ -153,7 +180,11 @@ impl HeldFile {
         work: impl FnOnce(&dyn TemporaryFile) -> Transfer + Send + 'static,
     ) -> Transfer {
         let ((transfer, completion), file) = (Transfer::new(), self.file.clone());
-        self.held.lock().unwrap().push(Box::new(move || match work(&*file).take() {
+        let mut jobs = self.held.jobs.lock().unwrap();
+        if self.held.over.load(Ordering::SeqCst) {
+            return transfer;
+        }
+        jobs.push(Box::new(move || match work(&*file).take() {
             Ok(kauri_base::Access::Ready(bytes)) => completion.complete(Ok(bytes)),
             _ => drop(completion),
         }));
@@ -183,28 +214,28 @@ impl TemporaryFile for HeldFile {
 
 #[test]
 fn a_slow_disk_holds_up_nobody_on_the_same_worker() {
-    let held = Arc::new(Mutex::new(Vec::new()));
+    let held = Arc::new(Held::default());
     let store = Arc::new(HeldStore { memory: MemoryStore::new(), held: held.clone() });
     let test = start(store.clone(), 1);
+    let _until_end = HeldUntilEnd(held.clone());
     let (client, other) = (test.client(), test.client());
     fill(&client);
     for command in commands() {
         client.send(&command);
-        until("something is spilled", || !held.lock().unwrap().is_empty());
+        until("something is spilled", || !held.is_empty());
         // The only worker answers while the disk does not.
         other.ok(doc! { "ping" => 1 });
         other.insert("other", [doc! { "a" => 1 }]);
         let mut reply = None;
         while reply.is_none() {
-            let jobs = std::mem::take(&mut *held.lock().unwrap());
-            jobs.into_iter().for_each(|job| job());
+            held.do_all();
             reply = client.receive_within(std::time::Duration::from_millis(1));
         }
         assert_eq!(code_of(&reply.unwrap()), 0, "{}", show(&command));
     }
     // One that is killed goes when the disk has answered, and leaves nothing.
     client.send(&find());
-    until("something is spilled", || !held.lock().unwrap().is_empty());
+    until("something is spilled", || !held.is_empty());
     let mut id = None;
     until("the operation is shown", || {
         let reply = other.admin().ok(doc! { "currentOp" => 1, "ns" => "test.c" });
@@ -213,10 +244,9 @@ fn a_slow_disk_holds_up_nobody_on_the_same_worker() {
         id.is_some()
     });
     other.admin().ok(doc! { "killOp" => 1, "op" => id.unwrap() });
-    let jobs = std::mem::take(&mut *held.lock().unwrap());
-    jobs.into_iter().for_each(|job| job());
+    held.do_all();
     assert_eq!(code_of(&client.receive().unwrap()), 11601);
-    held.lock().unwrap().clear();
+    held.jobs.lock().unwrap().clear();
     assert_eq!((store.memory.files(), store.bytes_used()), (0, 0));
 }
 
