@@ -172,6 +172,7 @@ struct Gathered {
 
 impl Gathered {
     /// Takes a row. False: there is no room for another.
+    #[inline]
     fn take(&mut self, row: &Row<'_>) -> Result<bool> {
         self.rows_sorted += 1;
         self.scratch.clear();
@@ -251,6 +252,7 @@ impl Gathered {
     }
 
     /// A row of this record with a document that is lent.
+    #[inline]
     fn row<'d>(
         &self,
         (record, version): (RecordId, CommitSeq),
@@ -477,6 +479,29 @@ impl Sort {
         Ok(Access::Ready(is_there))
     }
 
+    /// `feed` where all rows are in memory, which is most often.
+    fn lend_from_memory(
+        &mut self,
+        cx: &mut ExecCx<'_>,
+        lent: &mut u64,
+        take: &mut Take<'_>,
+    ) -> Result<Step<()>> {
+        let Sort { gathered, given, keep_sort_key, .. } = self;
+        while let Some(kept) = gathered.rows.get(*given) {
+            *given += 1;
+            *lent += 1;
+            let doc = &gathered.data[kept.doc.clone()];
+            let row = gathered.row((kept.record, kept.version), doc, *keep_sort_key)?;
+            if take(&row)? != Flow::Continue {
+                return Ok(Step::Row(()));
+            }
+            if !cx.spend() {
+                return Ok(Step::Again);
+            }
+        }
+        Ok(Step::Done)
+    }
+
     /// The row that it is at, its document lent.
     fn row(&self) -> Result<Row<'_>> {
         let gathered = &self.gathered;
@@ -517,6 +542,10 @@ impl Stage for Sort {
     fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
         let mut step = self.gather(cx)?;
         let mut lent = 0;
+        if self.external.is_none() && matches!(step, Step::Row(())) {
+            step = self.lend_from_memory(cx, &mut lent, take)?;
+            return Ok(self.stats.count_lent(lent, step));
+        }
         while matches!(step, Step::Row(())) {
             match self.advance()? {
                 Access::Ready(true) => {}
