@@ -52,7 +52,10 @@ impl Elements {
     pub fn restore(doc: Doc<'_>) -> Result<Elements> {
         let framed = array(doc, "elements")?.as_bytes();
         // Without the length and the end.
-        let bytes = framed.get(4..framed.len().saturating_sub(1)).unwrap_or_default().to_vec();
+        let framed = framed.get(4..framed.len().saturating_sub(1)).unwrap_or_default();
+        // With room as what has grown has, so that it does not take more than that would as it grows on.
+        let mut bytes = Vec::with_capacity(framed.len().next_power_of_two());
+        bytes.extend_from_slice(framed);
         Ok(Elements { bytes, count: int(doc, "count")? as u64 })
     }
 

@@ -4,7 +4,8 @@
 //! `_id` that a group shows is the first one that was seen.
 //!
 //! Groups that don't fit into memory are divided into parts that do (`group_parts`), if they may go to a
-//! disk. One group alone is not divided: its accumulators have limits of their own.
+//! disk. One group alone is not divided: its accumulators have limits of their own, and all of them
+//! together have one.
 
 use super::group_parts::{Parts, id_of};
 use super::group_table::{GroupTable, Vacant};
@@ -15,7 +16,7 @@ use super::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec};
 use crate::exec::sort::SortPattern;
 use crate::exec::{ExecCx, Fields, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use crate::spill::{SpillStats, damaged};
-use kauri_base::{Access, Error, ErrorCode, RandomSource, Result, bail};
+use kauri_base::{Access, Error, ErrorCode, RandomSource, Result, bail, limits};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, doc};
 use kauri_expr::{Accumulator, AccumulatorSpec};
 use kauri_expr::{EvalCx, Expression};
@@ -391,6 +392,38 @@ fn memory_exceeded() -> Error {
     )
 }
 
+/// One group alone, which cannot be divided.
+fn group_too_large(bytes: usize) -> Error {
+    Error::new(
+        ErrorCode::ExceededMemoryLimit,
+        format!("one group of $group used too much memory and cannot spill to disk: {bytes} bytes"),
+    )
+}
+
+/// What groups may take.
+#[derive(Clone, Copy)]
+struct Memory {
+    bytes_max: usize,
+    /// What one group alone may take.
+    one_bytes_max: usize,
+}
+
+impl Memory {
+    fn of(cx: &ExecCx<'_>) -> Memory {
+        let bytes_max = cx.env.spilling.group_bytes_max;
+        let more = match cx.env.spilling.place() {
+            Some(_) => limits::EXPRESSION_VALUE_BYTES_MAX,
+            None => 0,
+        };
+        Memory { bytes_max, one_bytes_max: bytes_max.saturating_add(more) }
+    }
+
+    #[inline]
+    fn is_used_up(self, groups: &Groups) -> bool {
+        groups.bytes > self.bytes_max && (groups.len() > 1 || groups.bytes > self.one_bytes_max)
+    }
+}
+
 impl GroupStage {
     fn new(source: RowSource, spec: &DocBuf, groups: Groups) -> GroupStage {
         let reads = |beside_element: bool| {
@@ -440,7 +473,7 @@ impl GroupStage {
                 return self.gather_part(cx);
             }
         }
-        let (eval, bytes_max) = (cx.env.eval_cx(), cx.env.spilling.group_bytes_max);
+        let (eval, memory) = (cx.env.eval_cx(), Memory::of(cx));
         let GroupStage { source, groups, parts, fields, scratch, .. } = self;
         let mut is_full = false;
         let mut take = |row: Incoming<'_>| {
@@ -448,7 +481,7 @@ impl GroupStage {
                 Some(parts) => divide_row(parts, &groups.plan, row, (fields, scratch), &eval)?,
                 None => {
                     groups.take(row, &eval)?;
-                    groups.bytes > bytes_max
+                    memory.is_used_up(groups)
                 }
             };
             Ok(if is_full { Flow::Stop } else { Flow::Continue })
@@ -467,7 +500,7 @@ impl GroupStage {
 
     /// As `gather_some`, of the records of a part.
     fn gather_part(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        let (eval, bytes_max) = (cx.env.eval_cx(), cx.env.spilling.group_bytes_max);
+        let (eval, memory) = (cx.env.eval_cx(), Memory::of(cx));
         let GroupStage { groups, parts, .. } = self;
         let Some(parts) = parts else { return Ok(Step::Row(())) };
         loop {
@@ -478,11 +511,11 @@ impl GroupStage {
             }
             if parts.is_dividing() {
                 if parts.pass_on()? {
-                    return Ok(Step::Row(()));
+                    return self.give_way(cx);
                 }
             } else {
                 groups.take_record(parts.record(), &eval)?;
-                if groups.bytes > bytes_max {
+                if memory.is_used_up(groups) {
                     return self.give_way(cx);
                 }
             }
@@ -502,19 +535,22 @@ impl GroupStage {
         Ok(Step::Row(()))
     }
 
-    /// The groups take more memory than they may: begins to divide them.
-    fn give_way(&mut self, cx: &ExecCx<'_>) -> Result<Step<()>> {
+    /// Either a piece is to be handed over, or the groups take more memory than they may: begins to divide
+    /// them.
+    fn give_way(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
         if self.parts.as_ref().is_some_and(|parts| parts.is_dividing()) {
-            return Ok(Step::Row(()));
+            // Whoever stops the source spends nothing there, and large rows are a piece each.
+            return Ok(if cx.spend() { Step::Row(()) } else { Step::Again });
         }
         let Some(place) = cx.env.spilling.place() else { return Err(memory_exceeded()) };
-        if self.groups.len() > 1 {
-            let parts = self.parts.get_or_insert_with(|| Box::new(Parts::new(cx, place)));
-            if !parts.divide(self.groups.bytes) {
-                return Err(memory_exceeded());
-            }
-            self.phase = Phase::Evicting;
+        if self.groups.len() <= 1 {
+            return Err(group_too_large(self.groups.bytes));
         }
+        let parts = self.parts.get_or_insert_with(|| Box::new(Parts::new(cx, place)));
+        if !parts.divide(self.groups.bytes) {
+            return Err(memory_exceeded());
+        }
+        self.phase = Phase::Evicting;
         Ok(Step::Row(()))
     }
 

@@ -236,7 +236,10 @@ impl WindowStage {
             Ok(if is_full { Flow::Stop } else { Flow::Continue })
         })?;
         if is_full {
-            let Some(place) = cx.env.spilling.place() else {
+            // One partition must fit, so what is only one goes nowhere.
+            let plan = &self.gathered.plan;
+            let place = cx.env.spilling.place().filter(|_| plan.has_partitions());
+            let Some(place) = place else {
                 return Err(memory_exceeded(self.gathered.bytes_held(), bytes_max));
             };
             let new = || Box::new(ExternalSort::new(place, SpillKind::Windows, bytes_max, by_key));

@@ -1,11 +1,14 @@
 //! Groups.
 
-use super::run::{Means, executor, rows, run};
+use super::run::{Means, executor, executor_over, rows, run};
 use super::{Choice, cases, no_files, show};
 use kauri_base::temporary::{MemoryStore, TemporaryStore};
 use kauri_base::{Error, ErrorCode, Result};
-use kauri_bson::{DocBuf, Value, array, doc};
+use kauri_bson::{DocBuf, DocWriter, Value, array, doc};
+use kauri_query::exec::rows::Rows;
+use kauri_query::exec::{ExecCx, Row, Stage, Step, Take, Totals, Verbosity};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Every accumulator that there is.
 fn accumulators() -> Vec<DocBuf> {
@@ -181,4 +184,51 @@ fn files_go_with_the_plan_and_failures_come_through() {
         drop(executor);
         assert_eq!((store.bytes_used(), store.files()), (0, 0));
     }
+}
+
+/// Rows, and how often they were asked for.
+struct Asked(Rows, Arc<AtomicUsize>);
+
+impl Stage for Asked {
+    fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
+        self.0.work(cx)
+    }
+
+    fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.feed(cx, take)
+    }
+
+    fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
+        self.0.explain(out, verbosity);
+    }
+
+    fn add_totals(&self, totals: &mut Totals) {
+        self.0.add_totals(totals);
+    }
+}
+
+/// Such a group would have its worker for ever if each row was asked for alone.
+#[test]
+fn one_group_alone_takes_rows_as_they_come() {
+    let docs: Vec<DocBuf> = (0..20_000).map(|n| doc! { "_id" => n }).collect();
+    let stages = [doc! { "$group" => doc! { "_id" => 1, "p" => doc! { "$push" => "$_id" } } }];
+    let asked = Arc::new(AtomicUsize::new(0));
+    let source = Asked(Rows::new(docs), asked.clone());
+    let mut executor = executor_over(Box::new(source), &stages, &Means::in_memory(100)).unwrap();
+    assert_eq!(rows(&mut executor, usize::MAX).unwrap().len(), 1);
+    assert!(asked.load(Ordering::Relaxed) < 2000, "asked {asked:?} times");
+}
+
+#[test]
+fn what_one_group_takes_is_bounded() {
+    let docs: Vec<DocBuf> =
+        (0..20).map(|n| doc! { "_id" => n, "pad" => "z".repeat(1 << 20) }).collect();
+    let group = DocBuf::build(|out| {
+        out.put("_id", 1);
+        (0..8).for_each(|n| out.put(&format!("f{n}"), doc! { "$push" => "$pad" }));
+    });
+    let stages = [doc! { "$group" => group }];
+    let mut executor = executor(&docs, &stages, &Means::in_memory(1000)).unwrap();
+    assert_eq!(failed(rows(&mut executor, usize::MAX)), Some(ErrorCode::ExceededMemoryLimit));
 }

@@ -4,6 +4,7 @@ use super::run::{Means, executor, rows, run};
 use super::{Choice, cases, no_files, show};
 use kauri_base::ErrorCode;
 use kauri_bson::{DocBuf, Value, array, doc};
+use kauri_query::spill::SpillStats;
 
 fn buckets(choice: &Choice) -> DocBuf {
     let by = choice.of(&["$a", "$b", "$n", "$_id", "$pad"]);
@@ -111,5 +112,21 @@ fn what_may_not_spill_is_refused() {
         assert_eq!(code, Err(ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed));
         let (_, told) = run(&docs, &[stage], &Means::in_memory(5000)).unwrap();
         assert_eq!(told.as_doc().value("usedDisk"), Value::Bool(true));
+    }
+}
+
+#[test]
+fn one_partition_that_does_not_fit_is_refused_before_it_is_written() {
+    let docs = Choice::new(3).docs(500);
+    let output = doc! { "at" => doc! { "$documentNumber" => doc! {} } };
+    let by = doc! { "_id" => 1 };
+    let all = doc! { "sortBy" => by.clone(), "output" => output.clone() };
+    let constant = doc! { "partitionBy" => 1, "sortBy" => by, "output" => output };
+    for windows in [all, constant] {
+        let means = Means::in_memory(5000);
+        let found = run(&docs, &[doc! { "$setWindowFields" => windows }], &means);
+        let code = found.map(|_| ()).map_err(|error| error.code());
+        assert_eq!(code, Err(ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed));
+        assert_eq!(means.place.unwrap().counters.windows.read(), SpillStats::default());
     }
 }

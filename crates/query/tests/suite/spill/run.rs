@@ -9,7 +9,7 @@ use kauri_bson::{DocBuf, Value};
 use kauri_catalog::{Catalog, Namespace};
 use kauri_expr::VariableScope;
 use kauri_query::exec::rows::Rows;
-use kauri_query::exec::{Ended, Flow, PlanExecutor, QueryEnv, Verbosity};
+use kauri_query::exec::{Ended, Flow, PlanExecutor, QueryEnv, Stage, Verbosity};
 use kauri_query::pipeline::{BuildCx, Input, ParseCx, Place, build, parse};
 use kauri_query::spill::{SpillPlace, Spilling};
 use kauri_storage::ephemeral::EphemeralEngine;
@@ -49,6 +49,15 @@ impl Means {
 
 /// An executor of this pipeline over these documents.
 pub fn executor(docs: &[DocBuf], stages: &[DocBuf], means: &Means) -> Result<PlanExecutor> {
+    executor_over(Box::new(Rows::new(docs.iter().cloned())), stages, means)
+}
+
+/// An executor of this pipeline over the rows of this stage.
+pub fn executor_over(
+    rows: Box<dyn Stage>,
+    stages: &[DocBuf],
+    means: &Means,
+) -> Result<PlanExecutor> {
     let engine: Arc<dyn StorageEngine> = Arc::new(EphemeralEngine::new());
     let random = Arc::new(SeededRandom::new(7));
     let clock = Arc::new(SystemClock::new());
@@ -69,7 +78,6 @@ pub fn executor(docs: &[DocBuf], stages: &[DocBuf], means: &Means) -> Result<Pla
         ..Spilling::default()
     };
     let cx = BuildCx::new(catalog.clone(), "db", None, env.clone());
-    let rows = Box::new(Rows::new(docs.iter().cloned()));
     let root = build(&pipeline, Input::Rows(rows), &cx)?;
     Ok(PlanExecutor::new(root, catalog.engine().recovery_unit(), env))
 }
