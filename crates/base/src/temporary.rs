@@ -89,8 +89,8 @@ impl Completion {
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        let error = Error::new(ErrorCode::InterruptedAtShutdown, "interrupted at shutdown");
-        self.slot.finish(Err(error));
+        let message = "a temporary file's transfer was given up";
+        self.slot.finish(Err(Error::new(ErrorCode::FileStreamFailed, message)));
     }
 }
 
@@ -260,7 +260,7 @@ mod tests {
         drop(completion);
         assert_eq!(
             transfer.take().map(|_| ()).map_err(|e| e.code()),
-            Err(ErrorCode::InterruptedAtShutdown)
+            Err(ErrorCode::FileStreamFailed)
         );
         let (transfer, completion) = Transfer::new();
         drop(transfer);

@@ -1,19 +1,20 @@
 //! Temporary files in a directory: where queries put what does not fit into memory.
 //!
 //! A few threads do all the work, so that nobody who asks for it waits: they open, write, read and close.
-//! They begin with the first transfer.
+//! They begin when the directory is opened, since threads take over the cores and the scheduling of those
+//! that begin them.
 //!
 //! Invariants:
 //! - A file has its name only while it is being made: what a process leaves behind when it dies has no
-//!   name, or is one that [`TemporaryDirectory::open`] removes. So only who holds the data directory's lock
-//!   may open its directory of temporary files.
+//!   name, or is one that [`remove_files`] removes, which only who holds the data directory's lock may ask
+//!   for.
 //! - A write that would leave less of the file system free than is to stay free is refused before it is
 //!   made: what spills never takes the room that the log needs.
 //! - What is written is not synced, ever: nobody reads it after a crash.
 
 use crate::{Error, IoKind, sys};
 use kauri_base::temporary::{Completion, TemporaryFile, TemporaryStore, Transfer};
-use kauri_base::{Result, limits};
+use kauri_base::{ErrorCode, Result, limits};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
@@ -48,7 +49,6 @@ struct Shared {
 struct Queue {
     jobs: VecDeque<Job>,
     threads: Vec<JoinHandle<()>>,
-    idle: usize,
     closed: bool,
 }
 
@@ -59,15 +59,9 @@ enum Job {
 }
 
 impl TemporaryDirectory {
-    /// The directory of this path, which need not be there yet. Removes the files of processes that died.
+    /// The directory of this path, which need not be there yet. What processes that died have left there
+    /// is [`remove_files`]' business.
     pub fn open(path: impl Into<PathBuf>) -> crate::Result<TemporaryDirectory> {
-        let path = path.into();
-        remove_files(&path)?;
-        Ok(TemporaryDirectory::shared_with_others(path))
-    }
-
-    /// A directory that is not this process's own, such as the system's for temporary files.
-    pub fn shared_with_others(path: impl Into<PathBuf>) -> TemporaryDirectory {
         let shared = Shared {
             path: path.into(),
             free_min: AtomicU64::new(limits::SPILL_FREE_BYTES_MIN),
@@ -76,7 +70,18 @@ impl TemporaryDirectory {
             queue: Mutex::default(),
             work: Condvar::new(),
         };
-        TemporaryDirectory { shared: Arc::new(shared) }
+        let directory = TemporaryDirectory { shared: Arc::new(shared) };
+        for number in 0..limits::SPILL_THREADS_MAX {
+            let shared = directory.shared.clone();
+            let builder = thread::Builder::new().name(format!("spill{number}"));
+            match builder.spawn(move || shared.work()) {
+                Ok(thread) => directory.shared.lock().threads.push(thread),
+                // Those that there are do it.
+                Err(_) if number > 0 => break,
+                Err(error) => return Err(Error::from_io(IoKind::Open, &error)),
+            }
+        }
+        Ok(directory)
     }
 
     /// Sets what is to stay free of the file system, in bytes.
@@ -85,16 +90,22 @@ impl TemporaryDirectory {
     }
 }
 
-/// Removes what other processes left: files only, whatever else there is.
-fn remove_files(path: &Path) -> crate::Result<()> {
+/// Removes the files that processes which died have left in a directory that nobody uses now. Others'
+/// files stay; so does all that is in a directory that is a symbolic link.
+pub fn remove_files(path: &Path) -> crate::Result<()> {
     let failed = |e: std::io::Error| Error::from_io(IoKind::FileRead, &e);
-    let entries = match fs::read_dir(path) {
+    match fs::symlink_metadata(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(failed)?,
-    };
-    for entry in entries {
+        metadata => {
+            if !metadata.map_err(failed)?.is_dir() {
+                return Ok(());
+            }
+        }
+    }
+    for entry in fs::read_dir(path).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        if entry.file_type().map_err(failed)?.is_file() {
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        if is_ours && entry.file_type().map_err(failed)?.is_file() {
             fs::remove_file(entry.path()).map_err(failed)?;
         }
     }
@@ -122,7 +133,7 @@ impl Drop for TemporaryDirectory {
             queue.closed = true;
             (std::mem::take(&mut queue.jobs), std::mem::take(&mut queue.threads))
         };
-        drop(jobs);
+        jobs.into_iter().for_each(Job::give_up);
         self.shared.work.notify_all();
         for thread in threads {
             // One that panicked has said so.
@@ -206,38 +217,33 @@ impl Shared {
     /// A new file whose name is gone already.
     fn create(&self) -> crate::Result<File> {
         let failed = |e: std::io::Error| Error::from_io(IoKind::Open, &e);
-        let number = self.next_name.fetch_add(1, Ordering::Relaxed);
-        let path = self.path.join(format!("{PREFIX}{}-{number}", std::process::id()));
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
-        let file = match options.open(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                let mut directory = fs::DirBuilder::new();
-                directory.recursive(true).mode(0o700).create(&self.path).map_err(failed)?;
-                options.open(&path).map_err(failed)?
+        let mut is_made = false;
+        let (path, file) = loop {
+            let number = self.next_name.fetch_add(1, Ordering::Relaxed);
+            let path = self.path.join(format!("{PREFIX}{}-{number}", std::process::id()));
+            match options.open(&path) {
+                // A process of the same number, elsewhere or before, has left it.
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound && !is_made => {
+                    let mut directory = fs::DirBuilder::new();
+                    directory.recursive(true).mode(0o700).create(&self.path).map_err(failed)?;
+                    is_made = true;
+                }
+                file => break (path, file.map_err(failed)?),
             }
-            file => file.map_err(failed)?,
         };
         fs::remove_file(&path).map_err(failed)?;
         Ok(file)
     }
 
-    fn submit(self: &Arc<Self>, job: Job) {
+    fn submit(&self, job: Job) {
         let mut queue = self.lock();
         if queue.closed {
-            // Fails the transfer.
+            drop(queue);
+            job.give_up();
             return;
-        }
-        if queue.idle <= queue.jobs.len() && queue.threads.len() < limits::SPILL_THREADS_MAX {
-            let shared = self.clone();
-            let name = format!("spill{}", queue.threads.len());
-            let builder = thread::Builder::new().name(name);
-            match builder.spawn(move || shared.work()) {
-                Ok(thread) => queue.threads.push(thread),
-                // Those that there are do it; without any the transfer fails.
-                Err(_) if queue.threads.is_empty() => return,
-                Err(_) => {}
-            }
         }
         queue.jobs.push_back(job);
         drop(queue);
@@ -255,9 +261,7 @@ impl Shared {
             } else if queue.closed {
                 return;
             } else {
-                queue.idle += 1;
                 queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
-                queue.idle -= 1;
             }
         }
     }
@@ -284,6 +288,14 @@ impl Job {
             Job::Close(file) => drop(file),
         }
     }
+
+    /// Nobody does it any more.
+    fn give_up(self) {
+        if let Job::Write { done, .. } | Job::Read { done, .. } = self {
+            let message = "interrupted at shutdown";
+            done.complete(Err(kauri_base::Error::new(ErrorCode::InterruptedAtShutdown, message)));
+        }
+    }
 }
 
 /// As the client is told.
@@ -294,7 +306,7 @@ fn told(result: crate::Result<()>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kauri_base::{Access, ErrorCode};
+    use kauri_base::Access;
 
     /// A directory of a test's own, gone with it.
     struct Scratch(PathBuf);
@@ -315,7 +327,9 @@ mod tests {
         }
 
         fn open(&self) -> TemporaryDirectory {
-            let directory = TemporaryDirectory::open(self.0.join(TEMPORARY_DIRECTORY)).unwrap();
+            let path = self.0.join(TEMPORARY_DIRECTORY);
+            remove_files(&path).unwrap();
+            let directory = TemporaryDirectory::open(path).unwrap();
             directory.keep_free(0);
             directory
         }
@@ -360,9 +374,42 @@ mod tests {
         let path = scratch.0.join(TEMPORARY_DIRECTORY);
         fs::create_dir(&path).unwrap();
         fs::write(path.join("kauri-spill-1-0"), "left").unwrap();
-        fs::write(path.join("extsort-doc-group.1"), "left").unwrap();
+        fs::write(path.join("others"), "kept").unwrap();
         drop(scratch.open());
-        assert_eq!(scratch.names(), [""; 0]);
+        assert_eq!(scratch.names(), ["others"]);
+    }
+
+    #[test]
+    fn files_behind_a_link_stay() {
+        let scratch = Scratch::new("temporary-link");
+        let elsewhere = scratch.0.join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        fs::write(elsewhere.join("kauri-spill-1-0"), "another's").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, scratch.0.join(TEMPORARY_DIRECTORY)).unwrap();
+        let file = scratch.open().file();
+        assert_eq!(scratch.names(), ["kauri-spill-1-0"]);
+        drop(file);
+    }
+
+    #[test]
+    fn names_that_are_taken_are_passed_over() {
+        let scratch = Scratch::new("temporary-taken");
+        let store = scratch.open();
+        let path = scratch.0.join(TEMPORARY_DIRECTORY);
+        fs::create_dir(&path).unwrap();
+        for number in 0..3 {
+            let name = format!("{PREFIX}{}-{number}", std::process::id());
+            fs::write(path.join(name), "another's").unwrap();
+        }
+        wait(&store.file().write(0, vec![1; 10])).unwrap();
+        assert_eq!(scratch.names().len(), 3);
+    }
+
+    #[test]
+    fn threads_are_those_of_who_opens() {
+        let scratch = Scratch::new("temporary-threads");
+        let store = scratch.open();
+        assert_eq!(store.shared.lock().threads.len(), limits::SPILL_THREADS_MAX);
     }
 
     #[test]
@@ -385,7 +432,8 @@ mod tests {
         let file = store.file();
         wait(&file.write(0, vec![1; 10])).unwrap();
         drop(store);
-        assert!(wait(&file.read(0, vec![0; 10])).is_err());
-        assert!(wait(&file.write(10, vec![1; 10])).is_err());
+        let closed = Err(ErrorCode::InterruptedAtShutdown);
+        assert_eq!(wait(&file.read(0, vec![0; 10])).map_err(|e| e.code()), closed);
+        assert_eq!(wait(&file.write(10, vec![1; 10])).map_err(|e| e.code()), closed);
     }
 }

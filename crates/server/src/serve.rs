@@ -53,7 +53,7 @@ pub fn run(options: Options) -> Result<()> {
     check_memory(&options, &rdma)?;
     let mut engine = Engine::open(&options)?;
     let memory = engine.watch_memory(&options)?;
-    let temporary = Arc::new(crate::temporary::open(&options));
+    let temporary = Arc::new(crate::temporary::open(&options)?);
     let server = assemble(&options, &engine, clock, temporary.clone(), stop)?;
     let executor = ServiceExecutor::start(&ExecutorOptions {
         workers: engine.workers(&options),

@@ -3,21 +3,21 @@
 //! An engine without a data directory takes the system's directory for temporary files.
 
 use crate::options::Options;
-use kauri_base::limits;
 use kauri_base::log::{self, Attr};
+use kauri_base::{Result, limits};
 use kauri_bson::Value;
 use kauri_commands::parameters::{Kind, Parameter, Parameters};
-use kauri_medium::temporary::{TEMPORARY_DIRECTORY, TemporaryDirectory};
+use kauri_medium::temporary::{TEMPORARY_DIRECTORY, TemporaryDirectory, remove_files};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Opens it; the data directory's lock must be held, since what a server that died has left is removed.
-pub fn open(options: &Options) -> TemporaryDirectory {
+pub fn open(options: &Options) -> Result<TemporaryDirectory> {
     if options.text("storage.engine", "pmlog") == "ephemeralForTest" {
-        return TemporaryDirectory::shared_with_others(std::env::temp_dir());
+        return Ok(TemporaryDirectory::open(std::env::temp_dir())?);
     }
     let path = PathBuf::from(options.text("storage.dbPath", "/data/db")).join(TEMPORARY_DIRECTORY);
-    TemporaryDirectory::open(&path).unwrap_or_else(|error| {
+    if let Err(error) = remove_files(&path) {
         // A server whose queries fit into memory does not need it.
         let attr = Attr::new().str("path", path.display().to_string());
         let attr = attr.str("error", error.to_string());
@@ -28,8 +28,8 @@ pub fn open(options: &Options) -> TemporaryDirectory {
             "Cannot empty the directory of temporary files",
             attr,
         );
-        TemporaryDirectory::shared_with_others(path)
-    })
+    }
+    Ok(TemporaryDirectory::open(path)?)
 }
 
 /// What temporary files leave free of their file system.

@@ -158,6 +158,7 @@ struct Gathered {
     limit: Option<usize>,
     fields: Fields,
     bytes_max: usize,
+    may_spill: bool,
     /// Keys and documents of the rows kept.
     data: Vec<u8>,
     rows: Vec<Kept>,
@@ -206,7 +207,11 @@ impl Gathered {
             && self.rows.len() > limit
         {
             self.compact(limit);
-            return Ok(self.data.len() <= self.bytes_max / 2);
+            // Compacting for every few rows would take longer than a disk does.
+            return Ok(match self.may_spill {
+                true => self.bytes() <= self.bytes_max / 4 * 3,
+                false => self.data.len() <= self.bytes_max / 2,
+            });
         }
         Ok(false)
     }
@@ -320,6 +325,7 @@ impl Sort {
             limit: usize::try_from(limit).ok().filter(|l| *l > 0),
             fields: Fields::All,
             bytes_max: limits::SORT_BYTES_MAX,
+            may_spill: false,
             data: Vec::new(),
             rows: Vec::new(),
             cutoff: None,
@@ -388,6 +394,7 @@ impl Sort {
     fn gather_rows(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
         let Sort { child, gathered, .. } = self;
         gathered.bytes_max = cx.env.spilling.sort_bytes_max;
+        gathered.may_spill = cx.env.spilling.place().is_some();
         let mut is_full = false;
         let step = child.feed(cx, &mut |row| {
             is_full = !gathered.take(row)?;

@@ -106,7 +106,11 @@ impl ExternalSort {
                     Step::Row(()) => {}
                     other => return Ok(other),
                 }
-            } else if self.together(0) == self.runs.len() {
+                continue;
+            }
+            // Nothing more is written to it: it goes with the last of its runs.
+            self.file = SpillFile::new(&*self.place.store);
+            if self.together(0) == self.runs.len() {
                 let runs = std::mem::take(&mut self.runs);
                 self.merge = Some(Merge::new(runs, self.piece_bytes, self.compare));
             } else {
@@ -127,6 +131,8 @@ impl ExternalSort {
         fits.count().max(2).min(self.runs.len().saturating_sub(from))
     }
 
+    /// Begins to merge the next neighbours: no more of them than it takes to be able to read the rest
+    /// side by side.
     fn begin_merging(&mut self) {
         let mut count = self.together(self.at);
         if count < 2 {
@@ -134,6 +140,7 @@ impl ExternalSort {
             self.at = 0;
             count = self.together(0);
         }
+        count = count.min(self.runs.len() - count + 1).max(2);
         let runs: Vec<Run> = self.runs.drain(self.at..self.at + count).collect();
         let file = SpillFile::new(&*self.place.store);
         self.merging = Some(Merging {

@@ -69,6 +69,7 @@ impl RunWriter {
     pub fn push(&mut self, key: &[u8], rest: &[&[u8]]) {
         let start = self.piece.len();
         let rest_bytes: usize = rest.iter().map(|part| part.len()).sum();
+        self.make_room(HEADER_BYTES + key.len() + rest_bytes);
         self.piece.extend_from_slice(&(key.len() as u32).to_le_bytes());
         self.piece.extend_from_slice(&(rest_bytes as u32).to_le_bytes());
         self.piece.extend_from_slice(key);
@@ -79,34 +80,55 @@ impl RunWriter {
         self.run.largest = self.run.largest.max(bytes);
     }
 
+    /// Grows as a vector would, but not far beyond a piece.
+    fn make_room(&mut self, bytes: usize) {
+        let (length, capacity) = (self.piece.len(), self.piece.capacity());
+        if capacity - length < bytes {
+            let most = self.piece_bytes.max(length) + bytes;
+            self.piece.reserve_exact((2 * capacity).clamp(length + bytes, most) - length);
+        }
+    }
+
+    /// Whether a buffer of a piece is much larger than pieces are, as large records make it.
+    fn is_large(&self, piece: &Vec<u8>) -> bool {
+        piece.capacity() > 2 * self.piece_bytes
+    }
+
     /// Whether there is a piece to hand over.
     pub fn is_full(&self) -> bool {
         self.piece.len() >= self.piece_bytes
     }
 
-    /// Hands the piece over, full or not; only one is under way at a time.
+    /// Hands the piece over, full or not; only one is under way at a time. A large one has to be written
+    /// before this is ready, so that of many writers no more than one holds such a buffer.
     pub fn flush(&mut self, file: &mut SpillFile) -> Result<Access<()>> {
-        let mut buffer = Vec::new();
-        if let Some(transfer) = &self.under_way {
-            match transfer.take()? {
-                Access::Ready(bytes) => buffer = bytes,
-                Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
+        loop {
+            let mut buffer = Vec::new();
+            if let Some(transfer) = &self.under_way {
+                match transfer.take()? {
+                    Access::Ready(bytes) if self.is_large(&bytes) => {}
+                    Access::Ready(bytes) => buffer = bytes,
+                    Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
+                }
+                self.under_way = None;
             }
-            self.under_way = None;
+            if self.piece.is_empty() {
+                return Ok(Access::Ready(()));
+            }
+            buffer.clear();
+            let piece = std::mem::replace(&mut self.piece, buffer);
+            let is_large = self.is_large(&piece);
+            let place = file.end..file.end + piece.len() as u64;
+            file.end = place.end;
+            match self.run.pieces.back_mut().filter(|last| last.end == place.start) {
+                Some(last) => last.end = place.end,
+                None => self.run.pieces.push_back(place.clone()),
+            }
+            self.under_way = Some(self.run.file.write(place.start, piece));
+            if !is_large {
+                return Ok(Access::Ready(()));
+            }
         }
-        if self.piece.is_empty() {
-            return Ok(Access::Ready(()));
-        }
-        buffer.clear();
-        let piece = std::mem::replace(&mut self.piece, buffer);
-        let place = file.end..file.end + piece.len() as u64;
-        file.end = place.end;
-        match self.run.pieces.back_mut().filter(|last| last.end == place.start) {
-            Some(last) => last.end = place.end,
-            None => self.run.pieces.push_back(place.clone()),
-        }
-        self.under_way = Some(self.run.file.write(place.start, piece));
-        Ok(Access::Ready(()))
     }
 
     /// Writes what is left. Ready: all of it is written.
@@ -248,5 +270,21 @@ mod tests {
         }
         drop(file);
         assert_eq!((store.files(), store.bytes_used()), (0, 0));
+    }
+
+    #[test]
+    fn buffers_of_large_records_are_given_back() {
+        let store = MemoryStore::new();
+        let mut file = SpillFile::new(&store);
+        let mut writer = RunWriter::new(&file, 64);
+        for bytes in [1, 30, 100_000, 0, 50, 60, 90_000, 10] {
+            writer.push(b"k", &[&vec![7; bytes]]);
+            if writer.is_full() {
+                ready(writer.flush(&mut file));
+            }
+            let under_way = writer.under_way.take().map(|transfer| ready(transfer.take()));
+            let held = writer.piece.capacity() + under_way.map_or(0, |bytes| bytes.capacity());
+            assert!(held <= 4 * 64, "{held} bytes are held");
+        }
     }
 }

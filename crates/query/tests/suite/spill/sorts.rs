@@ -137,3 +137,43 @@ fn files_go_with_the_plan_and_failures_come_through() {
         assert_eq!((store.bytes_used(), store.files()), (0, 0));
     }
 }
+
+fn number(told: &DocBuf, field: &str) -> i64 {
+    told.as_doc().value(field).as_i64_exact().unwrap_or(-1)
+}
+
+#[test]
+fn no_more_runs_are_merged_than_needed() {
+    let docs: Vec<DocBuf> =
+        (0..39_000).map(|n| doc! { "_id" => n * 7919 % 39_019, "pad" => "z".repeat(1000) }).collect();
+    let means = Means::in_memory(650_000);
+    let (found, told) = run(&docs, &[doc! { "$sort" => doc! { "_id" => 1 } }], &means).unwrap();
+    assert!(found.is_sorted_by_key(|row| number(row, "_id")) && found.len() == 39_000);
+    assert!(number(&told, "spills") > 64);
+    let (written, held) =
+        (number(&told, "spilledDataStorageSize"), number(&told, "spilledBytes"));
+    assert!(written > held && written < held / 4 * 5, "{written} of {held} bytes");
+}
+
+#[test]
+fn what_was_merged_gives_its_space_back() {
+    let store = Arc::new(MemoryStore::new());
+    let means = Means::little(2000, store.clone());
+    let mut sort = executor(&many(), &[doc! { "$sort" => doc! { "k" => 1 } }], &means).unwrap();
+    rows(&mut sort, 1).unwrap();
+    let bytes: usize = many().iter().map(|doc| doc.as_doc().as_bytes().len()).sum();
+    let used = store.bytes_used() as usize;
+    assert!(used > bytes && used < bytes / 2 * 3, "{used} for {bytes} bytes");
+}
+
+/// The best rows alone take nearly all that there is, and every row is better than those before.
+#[test]
+fn little_room_beside_the_best_is_not_made_again_and_again() {
+    let docs: Vec<DocBuf> = (0..4000).map(|n| doc! { "_id" => n, "k" => -n }).collect();
+    let stages = [doc! { "$sort" => doc! { "k" => 1 } }, doc! { "$limit" => 2000 }];
+    let (expected, _) = run(&docs, &stages, &Means::ample()).unwrap();
+    let means = Means::in_memory(200_000);
+    let (found, _) = run(&docs, &stages, &means).unwrap();
+    assert!(found == expected);
+    assert!(means.place.unwrap().counters.sort.read().spills > 0);
+}
