@@ -4,7 +4,7 @@
 
 use crate::options::Options;
 use kauri_base::log::{self, Attr};
-use kauri_base::{Result, limits};
+use kauri_base::{Error, Result, limits};
 use kauri_bson::Value;
 use kauri_commands::parameters::{Kind, Parameter, Parameters};
 use kauri_medium::temporary::{TEMPORARY_DIRECTORY, TemporaryDirectory, remove_files};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Opens it; the data directory's lock must be held, since what a server that died has left is removed.
 pub fn open(options: &Options) -> Result<TemporaryDirectory> {
     if options.text("storage.engine", "pmlog") == "ephemeralForTest" {
-        return Ok(TemporaryDirectory::open(std::env::temp_dir())?);
+        return begin(std::env::temp_dir());
     }
     let path = PathBuf::from(options.text("storage.dbPath", "/data/db")).join(TEMPORARY_DIRECTORY);
     if let Err(error) = remove_files(&path) {
@@ -29,7 +29,13 @@ pub fn open(options: &Options) -> Result<TemporaryDirectory> {
             attr,
         );
     }
-    Ok(TemporaryDirectory::open(path)?)
+    begin(path)
+}
+
+/// Begins its threads: before there are workers, whose cores they must not share.
+fn begin(path: PathBuf) -> Result<TemporaryDirectory> {
+    TemporaryDirectory::open(path)
+        .map_err(|error| Error::from(error).context("Cannot begin the threads that spill to disk"))
 }
 
 /// What temporary files leave free of their file system.

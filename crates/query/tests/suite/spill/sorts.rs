@@ -144,14 +144,14 @@ fn number(told: &DocBuf, field: &str) -> i64 {
 
 #[test]
 fn no_more_runs_are_merged_than_needed() {
-    let docs: Vec<DocBuf> =
-        (0..39_000).map(|n| doc! { "_id" => n * 7919 % 39_019, "pad" => "z".repeat(1000) }).collect();
+    let docs: Vec<DocBuf> = (0..39_000)
+        .map(|n| doc! { "_id" => n * 7919 % 39_019, "pad" => "z".repeat(1000) })
+        .collect();
     let means = Means::in_memory(650_000);
     let (found, told) = run(&docs, &[doc! { "$sort" => doc! { "_id" => 1 } }], &means).unwrap();
     assert!(found.is_sorted_by_key(|row| number(row, "_id")) && found.len() == 39_000);
     assert!(number(&told, "spills") > 64);
-    let (written, held) =
-        (number(&told, "spilledDataStorageSize"), number(&told, "spilledBytes"));
+    let (written, held) = (number(&told, "spilledDataStorageSize"), number(&told, "spilledBytes"));
     assert!(written > held && written < held / 4 * 5, "{written} of {held} bytes");
 }
 
