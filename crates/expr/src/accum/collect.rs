@@ -46,6 +46,7 @@ impl Elements {
     /// See `saved`.
     pub fn save(&self, out: &mut DocWriter<'_>) {
         out.put("count", self.count as i64);
+        out.put("capacity", self.bytes.capacity() as i64);
         out.put_value("elements", &self.value());
     }
 
@@ -53,8 +54,9 @@ impl Elements {
         let framed = array(doc, "elements")?.as_bytes();
         // Without the length and the end.
         let framed = framed.get(4..framed.len().saturating_sub(1)).unwrap_or_default();
-        // With room as what has grown has, so that it does not take more than that would as it grows on.
-        let mut bytes = Vec::with_capacity(framed.len().next_power_of_two());
+        // With as much room as there was, so that it goes on to take what it would have taken.
+        let capacity = usize::try_from(int(doc, "capacity")?).unwrap_or(0);
+        let mut bytes = Vec::with_capacity(capacity.max(framed.len()));
         bytes.extend_from_slice(framed);
         Ok(Elements { bytes, count: int(doc, "count")? as u64 })
     }
@@ -136,5 +138,22 @@ impl Distinct {
         let mut entries: Vec<_> = self.places.iter().collect();
         entries.sort_by_key(|(_, place)| **place);
         Value::array(entries.into_iter().map(|(key, _)| key.0.borrow()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_restored_takes_what_was_saved() {
+        let mut elements = Elements::default();
+        for bytes in [1, 1000, 1, 70, 5000, 3] {
+            elements.push(&Value::from("x".repeat(bytes)));
+            let saved = DocBuf::build(|out| elements.save(out));
+            let restored = Elements::restore(saved.as_doc()).unwrap();
+            assert_eq!(restored.memory_bytes(), elements.memory_bytes());
+            assert_eq!(restored.value(), elements.value());
+        }
     }
 }
