@@ -1,6 +1,6 @@
 //! What every layer shares: ids, times, error codes with MongoDB's numbers and names, limits,
 //! clocks and random sources as parameters, tickets for work that is not done yet, a lock to wait for
-//! as a future, the primitives of threads, log lines.
+//! as a future, temporary files as a parameter, the primitives of threads, log lines.
 //!
 //! Invariants: no I/O and no global state but the log sink; nothing here knows of BSON, of the wire
 //! or of storage.
@@ -15,6 +15,7 @@ pub mod log;
 pub mod operation;
 pub mod rw_lock;
 pub mod sync;
+pub mod temporary;
 pub mod ticket;
 
 pub use clock::{Clock, RandomSource};

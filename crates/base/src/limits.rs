@@ -51,10 +51,23 @@ pub const CURSOR_IDLE_MS: u64 = 10 * 60 * 1000;
 pub const LOGICAL_SESSION_IDLE_MINUTES: i32 = 30;
 /// Logical sessions of the whole server.
 pub const LOGICAL_SESSIONS_MAX: usize = 1_000_000;
-/// Memory of one blocking sort before it fails (`allowDiskUse` is not there yet).
+/// Memory of one blocking sort before it spills, or fails if it may not.
 pub const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;
-/// Memory of one `$group` before it fails.
+/// Memory of one `$group` before it spills, or fails if it may not.
 pub const GROUP_BYTES_MAX: usize = 100 * 1024 * 1024;
+/// Bytes that are handed to a temporary file, or asked of it, at a time; one record may take more.
+pub const SPILL_PIECE_BYTES_MAX: usize = 1024 * 1024;
+/// The least that it is, however little memory there is.
+pub const SPILL_PIECE_BYTES_MIN: usize = 4 * 1024;
+/// Most runs that are merged at a time.
+pub const SPILL_RUNS_MERGED_MAX: usize = 64;
+/// Most parts that groups are divided into at a time.
+pub const SPILL_PARTS_MAX: usize = 64;
+/// What temporary files leave free of their file system
+/// (`internalQuerySpillingMinAvailableDiskSpaceBytes`).
+pub const SPILL_FREE_BYTES_MIN: u64 = 500 * 1024 * 1024;
+/// Threads that write and read temporary files.
+pub const SPILL_THREADS_MAX: usize = 2;
 /// Memory of what one transaction stages, before it fails with `TransactionTooLarge`; also the longest
 /// unit that is committed as a whole.
 pub const TRANSACTION_BYTES_MAX: usize = 256 * 1024 * 1024;

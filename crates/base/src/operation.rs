@@ -31,6 +31,8 @@ pub struct OperationState {
     yields: AtomicU64,
     /// Whether it waits for a lock (`lockGranularity`).
     waiting_for_lock: AtomicBool,
+    /// Whether it has put something into temporary files.
+    used_disk: AtomicBool,
 }
 
 impl Default for OperationState {
@@ -48,6 +50,7 @@ impl OperationState {
             deadline_ns: AtomicU64::new(u64::MAX),
             yields: AtomicU64::new(0),
             waiting_for_lock: AtomicBool::new(false),
+            used_disk: AtomicBool::new(false),
         }
     }
 
@@ -69,6 +72,16 @@ impl OperationState {
     /// Whether it waits for a lock.
     pub fn waits_for_lock(&self) -> bool {
         self.waiting_for_lock.load(Ordering::Relaxed)
+    }
+
+    /// Notes that something went into temporary files (`usedDisk`).
+    pub fn note_disk_use(&self) {
+        self.used_disk.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether something did.
+    pub fn used_disk(&self) -> bool {
+        self.used_disk.load(Ordering::Relaxed)
     }
 
     fn time_left(&self, clock: &dyn Clock) -> Option<Duration> {

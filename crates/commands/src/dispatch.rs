@@ -657,6 +657,9 @@ fn log_if_slow(
     let kind = if command.access == Access::Write { "update" } else { "command" };
     let mut attr = about_slow(kind, invocation.db, &invocation.client.app_name, invocation.body)
         .num("numYields", invocation.op.state().yields());
+    if invocation.op.state().used_disk() {
+        attr = attr.num("usedDisk", true);
+    }
     if let Some(error) = error {
         attr = attr
             .num("ok", 0)

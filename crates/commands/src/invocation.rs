@@ -129,6 +129,7 @@ impl<'a> Invocation<'a> {
         let mut env = QueryEnv::new(self.server.clock.unix_ms(), self.server.random.clone());
         env.plans = Some(self.server.plans.clone());
         env.interrupt = Some(self.op.interrupt());
+        env.spilling = self.server.spilling.of_operation(self.op.state());
         env
     }
 

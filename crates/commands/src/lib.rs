@@ -24,6 +24,7 @@ pub mod registry;
 pub mod reply;
 pub mod server;
 pub mod sessions;
+pub mod spilling;
 pub mod startup;
 mod usage;
 mod write_concern;

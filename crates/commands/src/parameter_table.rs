@@ -72,12 +72,24 @@ pub fn all() -> BTreeMap<&'static str, Parameter> {
         ("disableLogicalSessionCacheRefresh", p(false.into(), Kind::Bool).startup_only()),
         ("enableTestCommands", p(false.into(), Kind::Bool).startup_only()),
         ("featureCompatibilityVersion", p(doc! { "version" => "7.0" }.into(), Kind::Fixed)),
+        (
+            "internalDocumentSourceBucketAutoMaxMemoryBytes",
+            p((limits::SORT_BYTES_MAX as i64).into(), Kind::Long(1, LONG)),
+        ),
+        (
+            "internalDocumentSourceGroupMaxMemoryBytes",
+            p((limits::GROUP_BYTES_MAX as i64).into(), Kind::Long(1, LONG)),
+        ),
+        (
+            "internalDocumentSourceSetWindowFieldsMaxMemoryBytes",
+            p((limits::SORT_BYTES_MAX as i64).into(), Kind::Long(1, LONG)),
+        ),
         ("internalQueryExecYieldIterations", p(1000.into(), Kind::Int(-1, INT))),
         ("internalQueryExecYieldPeriodMS", p(10.into(), Kind::Int(0, INT))),
         ("internalQueryFrameworkControl", p("trySbeRestricted".into(), Kind::Fixed)),
         (
             "internalQueryMaxBlockingSortMemoryUsageBytes",
-            p((limits::SORT_BYTES_MAX as i64).into(), Kind::Fixed),
+            p((limits::SORT_BYTES_MAX as i64).into(), Kind::Long(0, LONG)),
         ),
         ("journalCommitInterval", p(100.into(), Kind::Fixed)),
         ("KeysRotationIntervalSec", p(7_776_000.into(), Kind::Int(1, INT)).startup_only()),

@@ -6,6 +6,7 @@ use crate::ops::Operations;
 use crate::parameters::Parameters;
 use crate::profiling::Profiling;
 use crate::sessions::Sessions;
+use crate::spilling::SpillSettings;
 use kauri_base::failpoint::FailPoints;
 use kauri_base::{Clock, RandomSource, limits};
 use kauri_bson::DocBuf;
@@ -101,6 +102,8 @@ pub struct Server {
     pub fail_points: FailPoints,
     /// The clock.
     pub clock: Arc<dyn Clock>,
+    /// What operations may put into temporary files.
+    pub spilling: SpillSettings,
     /// Randomness.
     pub random: Arc<dyn RandomSource>,
     /// Logical sessions.

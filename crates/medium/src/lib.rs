@@ -15,6 +15,7 @@
 //! | [`cache`] | [`SegmentCache`]: log segments in memory, read by address |
 //! | [`staging`] | bytes that outlive the process without a system call |
 //! | [`parallel`] | work in parts, on several threads |
+//! | [`temporary`] | what queries spill: files without names, gone with the process |
 //!
 //! Invariants:
 //! - What [`Medium::store`] returned for survives the death of the process; what a
@@ -43,6 +44,7 @@ pub mod plain;
 pub mod staging;
 mod sync;
 mod sys;
+pub mod temporary;
 
 pub use buffer::{Buffer, DIRECT_ALIGN};
 pub use cache::{CacheConfig, SegmentCache, SegmentStorer, SegmentWriter};

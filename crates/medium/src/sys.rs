@@ -99,6 +99,17 @@ pub(crate) fn file_system_type(file: &File) -> Result<u32> {
     }
 }
 
+/// What this process may still use of the file's file system, in bytes.
+pub(crate) fn file_system_available(file: &File) -> Result<u64> {
+    // SAFETY: all zeros is a valid statvfs: it holds integers only.
+    let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills the struct, which lives until after the call.
+    match unsafe { libc::fstatvfs(file.as_raw_fd(), &mut answer) } {
+        0 => Ok(answer.f_bavail.saturating_mul(answer.f_frsize)),
+        _ => Err(Error::last_os_error()),
+    }
+}
+
 fn too_large() -> Error {
     Error::from_raw_os_error(libc::EFBIG)
 }

@@ -2,12 +2,14 @@
 //! the way.
 //!
 //! Knows collections and indexes by the catalog and storage by its interface; nothing of commands,
-//! sessions, replication or the wire.
+//! sessions, replication or the wire. What does not fit into memory goes to a place that comes with the
+//! operation (`spill`).
 
 pub mod exec;
 pub mod explain;
 pub mod pipeline;
 pub mod plan;
+pub mod spill;
 pub mod write;
 
 use exec::QueryEnv;

@@ -11,7 +11,9 @@ use kauri_catalog::Catalog;
 use kauri_commands::cursors::CursorManager;
 use kauri_commands::parameters::{Kind, Parameter};
 use kauri_commands::server::VERSION;
+use kauri_commands::spilling::SpillSettings;
 use kauri_commands::{CommandService, Server, StartInfo};
+use kauri_medium::temporary::TemporaryDirectory;
 use kauri_storage::LocalCommitter;
 use kauri_transport::rdma::{RdmaHost, RdmaOptions};
 use kauri_transport::tcp::{TcpOptions, TcpTransport};
@@ -51,7 +53,8 @@ pub fn run(options: Options) -> Result<()> {
     check_memory(&options, &rdma)?;
     let mut engine = Engine::open(&options)?;
     let memory = engine.watch_memory(&options)?;
-    let server = assemble(&options, &engine, clock, stop)?;
+    let temporary = Arc::new(crate::temporary::open(&options)?);
+    let server = assemble(&options, &engine, clock, temporary.clone(), stop)?;
     let executor = ServiceExecutor::start(&ExecutorOptions {
         workers: engine.workers(&options),
         spin_us: options.number("net.spinMicros", 0),
@@ -64,6 +67,8 @@ pub fn run(options: Options) -> Result<()> {
     })?;
     engine.define_parameters(&server.parameters);
     server.parameters.define("spinMicros", spin_parameter(&executor));
+    crate::temporary::define_parameters(&server.parameters, &temporary);
+    server.spilling.follow(&server.parameters);
     for (name, value) in options.parameters() {
         server.parameters.set_at_startup(name, value.clone().into())?;
     }
@@ -161,6 +166,7 @@ fn assemble(
     options: &Options,
     engine: &Engine,
     clock: Arc<dyn Clock>,
+    temporary: Arc<TemporaryDirectory>,
     stop: mpsc::Sender<Option<Duration>>,
 ) -> Result<Arc<Server>> {
     let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::from_entropy());
@@ -190,6 +196,7 @@ fn assemble(
             revision: option_env!("KAURI_REVISION").unwrap_or("unknown"),
         },
         clock,
+        spilling: SpillSettings::new(temporary),
         random,
         counters: Default::default(),
         usage: Default::default(),

@@ -214,7 +214,7 @@ impl<'a> AggregateRequest<'a> {
                 "collation" => {
                     args.given(elem, Args::object)?.map_or(Ok(()), refuse_collation)?;
                 }
-                "allowDiskUse" => drop(args.bool(elem)?),
+                "allowDiskUse" => env.spilling.allowed = args.bool(elem)?,
                 "bypassDocumentValidation" => {
                     let flag = args.given(elem, Args::safe_bool)?;
                     request.bypass_validation = flag.unwrap_or(false);

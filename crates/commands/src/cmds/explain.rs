@@ -3,6 +3,7 @@
 use super::aggregate::{AggregateRequest, prepare, resolve_views};
 use super::count::CountRequest;
 use super::distinct::DistinctRequest;
+use super::explain_stages;
 use super::find::{FindRequest, hint, matcher, sort};
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
@@ -12,8 +13,9 @@ use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, DocWriter, Type, Value};
 use kauri_catalog::{Collection, Namespace};
 use kauri_matcher::Matcher;
+use kauri_query::exec::shared::Shared;
 use kauri_query::exec::{Flow, PlanExecutor, QueryEnv, Stage, Totals, Verbosity};
-use kauri_query::pipeline::{self, Input, Pipeline};
+use kauri_query::pipeline::{self, BuildCx, Input, Pipeline};
 use kauri_query::plan::{self, Planned, Query, Trial, shape};
 use std::sync::Arc;
 
@@ -35,6 +37,8 @@ struct Subject {
     env: QueryEnv,
     /// The field whose distinct values are asked for.
     distinct: Option<String>,
+    /// What stages of the pipeline behind the plan are built with, if they can be executed.
+    behind: Option<BuildCx>,
     /// The stage that a statement that writes adds on top (`UPDATE`, `DELETE`).
     write: Option<&'static str>,
 }
@@ -81,35 +85,46 @@ pub async fn explain(
     command: Doc<'_>,
     verbosity: Verbosity,
 ) -> Result<()> {
-    let subject = subject(invocation, command)?;
+    let mut subject = subject(invocation, command)?;
     let catalog = invocation.server.catalog.clone();
+    subject.query.sort_bytes_max = Some(subject.env.spilling.sort_bytes_max);
     let (root, rest) = planned(invocation, &subject).await?;
+    let root = Shared::new(root);
+    let stages = subject.pipeline.as_ref().map(|p| p.stages.as_slice()).unwrap_or(&[]);
+    let whole = match &subject.behind {
+        Some(cx) if verbosity > Verbosity::QueryPlanner => {
+            let written = stages.iter().filter(|stage| stage.sink().is_none()).cloned();
+            pipeline::build_stages(&written.collect::<Vec<_>>(), Box::new(root.clone()), cx)?
+        }
+        _ => Box::new(root.clone()),
+    };
     let mut executor =
-        PlanExecutor::new(root, catalog.engine().recovery_unit(), subject.env.clone());
-    let mut returned = 0u64;
+        PlanExecutor::new(whole, catalog.engine().recovery_unit(), subject.env.clone());
     let started = kauri_transport::monotonic_ns();
     if verbosity > Verbosity::QueryPlanner {
         let one_is_enough = subject.write.is_some() && subject.query.limit == 1;
         executor
             .for_each(&mut invocation.op, &mut |_| {
-                returned += 1;
                 Ok(if one_is_enough { Flow::Stop } else { Flow::Continue })
             })
             .await?;
     }
-    if subject.query.count {
-        returned = 0;
-    }
+    let returned = if subject.query.count { 0 } else { root.rows() };
     let ms = (kauri_transport::monotonic_ns() - started) / 1_000_000;
     let plan = Plan { subject: &subject, planned: &rest, verbosity, stages: stage_names(command) };
-    let stages = subject.pipeline.as_ref().map(|p| p.stages.as_slice()).unwrap_or(&[]);
+    let told = match &subject.behind {
+        Some(_) if verbosity > Verbosity::QueryPlanner => {
+            explain_stages::executed(executor.root(), stages)
+        }
+        _ => Vec::new(),
+    };
     let out = &mut invocation.reply;
     out.put("explainVersion", "1");
     let write_plan = |out: &mut DocWriter<'_>| {
-        plan.write_planner(&mut out.document("queryPlanner"), executor.root());
+        plan.write_planner(&mut out.document("queryPlanner"), &root);
         if verbosity > Verbosity::QueryPlanner {
             let mut stats = out.document("executionStats");
-            plan.write_stats(&mut stats, executor.root(), returned, ms);
+            plan.write_stats(&mut stats, &root, returned, ms);
         }
     };
     if stages.is_empty() {
@@ -121,8 +136,8 @@ pub async fn explain(
             let mut cursor = first.document("$cursor");
             write_plan(&mut cursor);
         }
-        for stage in stages {
-            stage.explain(&mut list.document());
+        for (at, stage) in stages.iter().enumerate() {
+            explain_stages::write(&mut list.document(), &**stage, told.get(at));
         }
     }
     write_around(invocation, &subject, command);
@@ -178,7 +193,10 @@ fn write_around(invocation: &mut Invocation<'_>, subject: &Subject, command: Doc
     }
     let mut parameters = out.document("serverParameters");
     for (name, value) in SERVER_PARAMETERS {
-        parameters.put(name, *value);
+        match invocation.server.parameters.get(name) {
+            Some(parameter) => parameters.put_value(name, &parameter.value),
+            None => parameters.put(name, *value),
+        }
     }
 }
 
@@ -365,11 +383,13 @@ fn subject(invocation: &Invocation<'_>, command: Doc<'_>) -> Result<Subject> {
             pipeline,
             env,
             distinct,
+            behind: None,
             write,
         });
     }
     let filter = query.filter.clone();
-    Ok(Subject { ns, collection, query, filter, pipeline: None, env, distinct, write })
+    let (pipeline, behind) = (None, None);
+    Ok(Subject { ns, collection, query, filter, pipeline, env, distinct, behind, write })
 }
 
 fn of_aggregate(
@@ -391,6 +411,7 @@ fn of_aggregate(
             pipeline: Some(pipeline),
             env,
             distinct: None,
+            behind: None,
             write: None,
         });
     }
@@ -400,12 +421,13 @@ fn of_aggregate(
     let filter = query.filter.clone();
     Ok(Subject {
         ns: request.ns,
-        collection: cx.collection,
+        collection: cx.collection.clone(),
         query,
         filter,
         pipeline: Some(rest),
         env,
         distinct: None,
+        behind: Some(cx),
         write: None,
     })
 }

@@ -123,7 +123,8 @@ impl FindRequest {
                 "tailable" => tailable = args.bool(elem)?,
                 "awaitData" => await_data = args.bool(elem)?,
                 "noCursorTimeout" => request.no_timeout = args.bool(elem)?,
-                "oplogReplay" | "allowDiskUse" | "allowPartialResults" | "mirrored" => {
+                "allowDiskUse" => env.spilling.allowed = args.bool(elem)?,
+                "oplogReplay" | "allowPartialResults" | "mirrored" => {
                     args.bool(elem)?;
                 }
                 "let" => define_let(args.object(elem)?, env)?,

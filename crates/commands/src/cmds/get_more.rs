@@ -76,6 +76,9 @@ async fn answer(
         let mut array = reply.array("nextBatch");
         let batch = fill_batch(&mut invocation.op, &mut cursor.executor, &mut array, limit).await?;
         drop(array);
+        if cursor.executor.used_disk() {
+            invocation.op.state().note_disk_use();
+        }
         let now = server.clock.monotonic();
         if batch.docs > 0 || until.is_none_or(|until| now >= until) {
             break (reply, batch);

@@ -30,6 +30,7 @@ pub mod drop_database;
 pub mod drop_indexes;
 pub mod end_sessions;
 pub mod explain;
+mod explain_stages;
 pub mod features;
 pub mod find;
 pub mod find_and_modify;

@@ -2,11 +2,13 @@
 //! and clients that send it commands.
 
 use kauri_base::clock::SeededRandom;
+use kauri_base::temporary::{MemoryStore, TemporaryStore};
 use kauri_base::{Clock, RandomSource};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value, doc};
 use kauri_catalog::Catalog;
 use kauri_commands::cursors::CursorManager;
 use kauri_commands::server::{Machine, ProcessMemory};
+use kauri_commands::spilling::SpillSettings;
 use kauri_commands::{CommandService, Server, StartInfo};
 use kauri_storage::ephemeral::EphemeralEngine;
 use kauri_storage::{LocalCommitter, StorageEngine};
@@ -75,6 +77,18 @@ impl TestServer {
         workers: usize,
         parameters: &[(&str, &'static str)],
     ) -> TestServer {
+        let store = Arc::new(MemoryStore::new());
+        TestServer::start_with(memory, engine, workers, parameters, store)
+    }
+
+    /// The same, whose operations spill to this store.
+    pub fn start_with(
+        memory: u64,
+        engine: Arc<dyn StorageEngine>,
+        workers: usize,
+        parameters: &[(&str, &'static str)],
+        store: Arc<dyn TemporaryStore>,
+    ) -> TestServer {
         let clock = Arc::new(TestClock(AtomicU64::new(0)));
         let flushed = engine.clone();
         let committer = Arc::new(LocalCommitter(engine.clone()));
@@ -92,6 +106,7 @@ impl TestServer {
             fail_points: Default::default(),
             start: start_info(memory),
             clock: clock.clone(),
+            spilling: SpillSettings::new(store),
             random,
             counters: Default::default(),
             usage: Default::default(),
@@ -105,6 +120,7 @@ impl TestServer {
             slow_ms: AtomicI64::new(1_000_000),
             stopping: Default::default(),
         });
+        server.spilling.follow(&server.parameters);
         server.parameters.set_at_startup("enableTestCommands", Value::Bool(true)).unwrap();
         for (name, value) in parameters {
             server.parameters.set_at_startup(name, Value::from(*value)).unwrap();

@@ -17,5 +17,6 @@ mod memory;
 mod parameters;
 mod queries;
 mod sessions;
+mod spilling;
 mod statements;
 mod status;

@@ -1,9 +1,10 @@
 //! The N first, last, least, greatest, and those on top of a sort order.
 
+use super::saved::{array, damaged, int, put};
 use crate::ops::compare;
 use kauri_base::{Result, bail};
-use kauri_bson::Value;
 use kauri_bson::keygen::{KeyPattern, Keys};
+use kauri_bson::{Doc, DocWriter, Value};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -56,6 +57,18 @@ impl Ends {
         let value = if value.is_missing() { Value::Null } else { value.clone().into_owned() };
         self.bytes += super::value_bytes(&value);
         self.values.push_back(value);
+    }
+
+    /// See `saved`.
+    pub fn save(&self, out: &mut DocWriter<'_>) {
+        out.put("n", self.n as i64);
+        out.put_value("values", &self.value());
+    }
+
+    pub fn restore(doc: Doc<'_>, last: bool) -> Result<Ends> {
+        let mut ends = Ends::new(int(doc, "n")? as usize, last);
+        array(doc, "values")?.iter().for_each(|elem| ends.add(&elem.value()));
+        Ok(ends)
     }
 
     pub fn merge(&mut self, other: Ends) {
@@ -164,6 +177,45 @@ impl Best {
         }
         self.bytes += ranked.bytes();
         self.heap.push(ranked);
+    }
+
+    /// See `saved`.
+    pub fn save(&self, out: &mut DocWriter<'_>) {
+        out.put("n", self.n as i64);
+        out.put("turn", self.turn);
+        let mut kept = out.array("kept");
+        for ranked in &self.heap {
+            let mut one = kept.document();
+            one.put("turn", ranked.turn);
+            if let Key::Bytes { bytes, .. } = &ranked.key {
+                one.put_value("key", &Value::Binary { subtype: 0, bytes: bytes.as_slice().into() });
+            }
+            put(&mut one, "v", &ranked.value);
+        }
+    }
+
+    /// Of `$minN` and `$maxN`.
+    pub fn restore_extremes(doc: Doc<'_>, greatest: bool) -> Result<Best> {
+        Best::restore(doc, |_| Ok(Key::Value { greatest }))
+    }
+
+    /// Of `$top` and `$bottom`.
+    pub fn restore_keyed(doc: Doc<'_>, reversed: bool) -> Result<Best> {
+        Best::restore(doc, |one| match one.value("key") {
+            Value::Binary { bytes, .. } => Ok(Key::Bytes { bytes: bytes.into_owned(), reversed }),
+            _ => Err(damaged()),
+        })
+    }
+
+    fn restore(doc: Doc<'_>, key: impl Fn(Doc<'_>) -> Result<Key>) -> Result<Best> {
+        let mut best = Best::new(int(doc, "n")? as usize);
+        for elem in array(doc, "kept")? {
+            let one = elem.as_doc().ok_or_else(damaged)?;
+            let value = one.value("v").into_owned();
+            best.insert(Ranked { key: key(one)?, turn: int(one, "turn")?, value });
+        }
+        best.turn = int(doc, "turn")?;
+        Ok(best)
     }
 
     pub fn merge(&mut self, other: Best) {

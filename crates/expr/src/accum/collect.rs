@@ -1,7 +1,9 @@
 //! What `$push`, `$addToSet`, `$setUnion` and `$concatArrays` gather.
 
+use super::saved::{array, int};
+use kauri_base::Result;
 use kauri_bson::writer::put_value_bytes;
-use kauri_bson::{Doc, DocBuf, Value, equal, hash_value};
+use kauri_bson::{Doc, DocBuf, DocWriter, Value, equal, hash_value};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{Hash, Hasher};
@@ -39,6 +41,24 @@ impl Elements {
 
     pub fn extend(&mut self, items: Doc<'_>) {
         items.iter().for_each(|elem| self.push(&elem.value()));
+    }
+
+    /// See `saved`.
+    pub fn save(&self, out: &mut DocWriter<'_>) {
+        out.put("count", self.count as i64);
+        out.put("capacity", self.bytes.capacity() as i64);
+        out.put_value("elements", &self.value());
+    }
+
+    pub fn restore(doc: Doc<'_>) -> Result<Elements> {
+        let framed = array(doc, "elements")?.as_bytes();
+        // Without the length and the end.
+        let framed = framed.get(4..framed.len().saturating_sub(1)).unwrap_or_default();
+        // With as much room as there was, so that it goes on to take what it would have taken.
+        let capacity = usize::try_from(int(doc, "capacity")?).unwrap_or(0);
+        let mut bytes = Vec::with_capacity(capacity.max(framed.len()));
+        bytes.extend_from_slice(framed);
+        Ok(Elements { bytes, count: int(doc, "count")? as u64 })
     }
 
     pub fn merge(&mut self, other: &Elements) {
@@ -97,6 +117,13 @@ impl Distinct {
         }
     }
 
+    /// Of these values, which are all different.
+    pub fn restore(values: Doc<'_>) -> Distinct {
+        let mut set = Distinct::default();
+        values.iter().for_each(|elem| set.insert(elem.value().into_owned()));
+        set
+    }
+
     pub fn merge(&mut self, other: Distinct) {
         let mut entries: Vec<_> = other.places.into_iter().collect();
         entries.sort_by_key(|(_, place)| *place);
@@ -111,5 +138,22 @@ impl Distinct {
         let mut entries: Vec<_> = self.places.iter().collect();
         entries.sort_by_key(|(_, place)| **place);
         Value::array(entries.into_iter().map(|(key, _)| key.0.borrow()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_restored_takes_what_was_saved() {
+        let mut elements = Elements::default();
+        for bytes in [1, 1000, 1, 70, 5000, 3] {
+            elements.push(&Value::from("x".repeat(bytes)));
+            let saved = DocBuf::build(|out| elements.save(out));
+            let restored = Elements::restore(saved.as_doc()).unwrap();
+            assert_eq!(restored.memory_bytes(), elements.memory_bytes());
+            assert_eq!(restored.value(), elements.value());
+        }
     }
 }

@@ -3,12 +3,13 @@
 //! An [`AccumulatorSpec`] is parsed once; each group has an [`Accumulator`] of it. Values go in by
 //! [`AccumulatorSpec::add`] (which evaluates the argument for a document), partial results by
 //! [`Accumulator::merge`]. What an accumulator holds owns its bytes and can be counted by
-//! [`Accumulator::memory_bytes`].
+//! [`Accumulator::memory_bytes`]; its state can be put aside as a document and restored (`saved`).
 
 mod best;
 mod collect;
 mod parse;
 pub(crate) mod percentile;
+mod saved;
 pub(crate) mod sum;
 
 pub(crate) use best::check_n;

@@ -3,8 +3,9 @@
 //! MongoDB's `approximate` is a digest; the exact discrete percentile is one of the answers that it
 //! may give, and the one it gives for few values.
 
+use super::saved::damaged;
 use kauri_base::{Error, Result, bail};
-use kauri_bson::Value;
+use kauri_bson::{Doc, DocWriter, Value};
 
 /// How percentiles fall between values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,6 +78,18 @@ impl Numbers {
         {
             self.values.push(number);
         }
+    }
+
+    /// See `saved`.
+    pub fn save(&self, out: &mut DocWriter<'_>) {
+        let bytes: Vec<u8> = self.values.iter().flat_map(|number| number.to_le_bytes()).collect();
+        out.put_value("numbers", &Value::Binary { subtype: 0, bytes: bytes.into() });
+    }
+
+    pub fn restore(doc: Doc<'_>) -> Result<Numbers> {
+        let Value::Binary { bytes, .. } = doc.value("numbers") else { return Err(damaged()) };
+        let numbers = bytes.chunks_exact(8).filter_map(|number| number.try_into().ok());
+        Ok(Numbers { values: numbers.map(f64::from_le_bytes).collect() })
     }
 
     pub fn merge(&mut self, mut other: Numbers) {

@@ -4,8 +4,10 @@
 //! one rounded away), decimals apart from both; the widest type seen decides the result's. Values
 //! that are no numbers don't count.
 
+use super::saved::{double, int};
 use crate::numeric::{Num, int_or_long};
-use kauri_bson::{Decimal128, Value};
+use kauri_base::Result;
+use kauri_bson::{Decimal128, Doc, DocWriter, Value};
 
 /// The widest type seen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -68,6 +70,45 @@ impl Sum {
         if let Some(decimals) = &other.decimals {
             self.add(Num::Decimal(**decimals));
         }
+    }
+
+    /// See `saved`.
+    pub fn save(&self, out: &mut DocWriter<'_>) {
+        out.put("width", self.width as i64);
+        out.put("high", (self.whole >> 64) as i64);
+        out.put("low", self.whole as i64);
+        if let Some(doubles) = &self.doubles {
+            out.put("sum", doubles.sum);
+            out.put("lost", doubles.lost);
+            out.put("plain", doubles.plain);
+        }
+        if let Some(decimals) = &self.decimals {
+            out.put_value("decimals", &Value::Decimal128(**decimals));
+        }
+    }
+
+    pub fn restore(doc: Doc<'_>) -> Result<Sum> {
+        let width = match int(doc, "width")? {
+            0 => Width::Int,
+            1 => Width::Long,
+            2 => Width::Double,
+            _ => Width::Decimal,
+        };
+        let low = u128::from(int(doc, "low")? as u64);
+        let whole = i128::from(int(doc, "high")?) << 64 | low as i128;
+        let doubles = match doc.get("sum") {
+            None => None,
+            Some(_) => Some(DoubleSum {
+                sum: double(doc, "sum")?,
+                lost: double(doc, "lost")?,
+                plain: double(doc, "plain")?,
+            }),
+        };
+        let decimals = match doc.value("decimals") {
+            Value::Decimal128(decimals) => Some(Box::new(decimals)),
+            _ => None,
+        };
+        Ok(Sum { width, whole, doubles, decimals })
     }
 
     /// All but the decimals, as one double.
@@ -203,6 +244,23 @@ impl Deviation {
         let delta = v - self.mean;
         self.mean += delta / self.count as f64;
         self.squares += delta * (v - self.mean);
+    }
+
+    /// See `saved`.
+    pub fn save(&self, out: &mut DocWriter<'_>) {
+        out.put("count", self.count as i64);
+        out.put("mean", self.mean);
+        out.put("squares", self.squares);
+        out.put("odd", self.odd);
+    }
+
+    pub fn restore(doc: Doc<'_>) -> Result<Deviation> {
+        Ok(Deviation {
+            count: int(doc, "count")? as u64,
+            mean: double(doc, "mean")?,
+            squares: double(doc, "squares")?,
+            odd: doc.value("odd").truthy(),
+        })
     }
 
     pub fn merge(&mut self, other: &Deviation) {

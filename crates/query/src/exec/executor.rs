@@ -67,6 +67,11 @@ impl PlanExecutor {
         &self.env
     }
 
+    /// Whether it has put something into temporary files.
+    pub fn used_disk(&self) -> bool {
+        self.env.spilling.operation.as_ref().is_some_and(|operation| operation.used_disk())
+    }
+
     /// Whether nothing is left, stashed rows included.
     pub fn is_exhausted(&self) -> bool {
         self.exhausted && self.stash.is_none()

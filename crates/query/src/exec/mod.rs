@@ -24,12 +24,14 @@ pub mod or;
 pub mod project;
 pub mod rows;
 pub mod scan;
+pub mod shared;
 pub mod sort;
 
 pub use entry::Entry;
 pub use executor::{Ended, Flow, PlanExecutor};
 pub use fields::Fields;
 
+use crate::spill::Spilling;
 use kauri_base::{CommitSeq, Interrupt, RandomSource, RecordId, Result, Ticket, Timestamp};
 use kauri_bson::{Doc, DocCow, DocWriter, Value};
 use kauri_expr::{EvalCx, VariableScope};
@@ -53,6 +55,8 @@ pub struct QueryEnv {
     pub interrupt: Option<Interrupt>,
     /// Plans that were found good, and index filters.
     pub plans: Option<Arc<crate::plan::PlanCache>>,
+    /// What blocking stages may hold, and where the rest goes.
+    pub spilling: Spilling,
 }
 
 impl QueryEnv {
@@ -66,6 +70,7 @@ impl QueryEnv {
             random,
             interrupt: None,
             plans: None,
+            spilling: Spilling::default(),
         }
     }
 

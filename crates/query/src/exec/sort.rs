@@ -4,14 +4,20 @@
 //! pattern would hold for the document, which is what MongoDB sorts by. With a limit only the best
 //! rows are kept, and a row that is worse than all of them is not copied at all; of a row that is
 //! kept, only the fields that somebody still reads.
+//!
+//! What does not fit into memory goes into sorted runs (`spill`), if that is allowed. Ties keep their
+//! order there, too, so nobody sees a difference.
 
 use super::{ExecCx, Fields, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
-use kauri_base::{CommitSeq, Error, ErrorCode, RecordId, Result, bail, limits};
+use crate::spill::{ExternalSort, SliceOrder, SpillKind, SpillStats};
+use kauri_base::{Access, CommitSeq, Error, ErrorCode, RecordId, Result, bail, limits};
 use kauri_bson::keygen::{KeyPattern, Keys};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Value};
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A parsed sort specification.
 #[derive(Clone)]
@@ -126,6 +132,7 @@ fn check_meta(meta: Doc<'_>) -> Result<()> {
     }
 }
 
+/// A row that was kept: where its key and its document lie, and when it came.
 struct Kept {
     /// The key's first bytes: most comparisons end with them.
     prefix: u64,
@@ -136,12 +143,22 @@ struct Kept {
     order: u64,
 }
 
+/// Which of two rows comes first; rows with equal keys come as they came.
+#[inline]
+fn before(data: &[u8], a: &Kept, b: &Kept) -> Ordering {
+    a.prefix
+        .cmp(&b.prefix)
+        .then_with(|| data[a.key.clone()].cmp(&data[b.key.clone()]))
+        .then(a.order.cmp(&b.order))
+}
+
 /// The rows that were kept, and how they are gathered.
 struct Gathered {
     pattern: SortPattern,
     limit: Option<usize>,
     fields: Fields,
     bytes_max: usize,
+    may_spill: bool,
     /// Keys and documents of the rows kept.
     data: Vec<u8>,
     rows: Vec<Kept>,
@@ -155,12 +172,14 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn take(&mut self, row: &Row<'_>) -> Result<()> {
+    /// Takes a row. False: there is no room for another.
+    #[inline]
+    fn take(&mut self, row: &Row<'_>) -> Result<bool> {
         self.rows_sorted += 1;
         self.scratch.clear();
         self.pattern.key_into(row.doc(), &mut self.keys, &mut self.scratch)?;
         if self.cutoff.as_ref().is_some_and(|cutoff| self.scratch >= *cutoff) {
-            return Ok(());
+            return Ok(true);
         }
         let start = self.data.len();
         self.data.extend_from_slice(&self.scratch);
@@ -181,36 +200,30 @@ impl Gathered {
         {
             self.compact(limit);
         }
-        let bytes = self.data.len() + self.rows.len() * size_of::<Kept>();
-        if bytes <= self.bytes_max {
-            return Ok(());
+        if self.bytes() <= self.bytes_max {
+            return Ok(true);
         }
         if let Some(limit) = self.limit
             && self.rows.len() > limit
         {
             self.compact(limit);
-            if self.data.len() <= self.bytes_max / 2 {
-                return Ok(());
-            }
+            // Compacting for every few rows would take longer than a disk does.
+            return Ok(match self.may_spill {
+                true => self.bytes() <= self.bytes_max / 4 * 3,
+                false => self.data.len() <= self.bytes_max / 2,
+            });
         }
-        Err(Error::new(
-            ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
-            format!(
-                "Executor error during find command :: caused by :: Sort exceeded memory limit of \
-                 {} bytes, but did not opt in to external sorting.",
-                self.bytes_max
-            ),
-        ))
+        Ok(false)
+    }
+
+    /// What is held.
+    fn bytes(&self) -> usize {
+        self.data.len() + self.rows.len() * size_of::<Kept>()
     }
 
     fn sort_rows(&mut self) {
         let data = &self.data;
-        self.rows.sort_unstable_by(|a, b| {
-            a.prefix
-                .cmp(&b.prefix)
-                .then_with(|| data[a.key.clone()].cmp(&data[b.key.clone()]))
-                .then(a.order.cmp(&b.order))
-        });
+        self.rows.sort_unstable_by(|a, b| before(data, a, b));
     }
 
     /// Keeps the best `limit` rows, and their bytes only.
@@ -237,16 +250,26 @@ impl Gathered {
         }
     }
 
-    /// The row at this place, its document lent.
-    fn row(&self, at: usize, with_key: bool) -> Result<Option<Row<'_>>> {
-        let Some(kept) = self.rows.get(at) else { return Ok(None) };
-        let doc = Doc::from_bytes(&self.data[kept.doc.clone()])?;
+    /// Lets all rows go, which are in a run now.
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.data.clear();
+    }
+
+    /// A row of this record with a document that is lent.
+    #[inline]
+    fn row<'d>(
+        &self,
+        (record, version): (RecordId, CommitSeq),
+        doc: &'d [u8],
+        with_key: bool,
+    ) -> Result<Row<'d>> {
+        let doc = Doc::from_bytes(doc)?;
         let sort_key = match with_key {
             true => Some(Box::new(self.pattern.meta_key(doc)?)),
             false => None,
         };
-        let doc = doc.into();
-        Ok(Some(Row { record: kept.record, version: kept.version, doc, entry: None, sort_key }))
+        Ok(Row { record, version, doc: doc.into(), entry: None, sort_key })
     }
 }
 
@@ -259,13 +282,33 @@ fn prefix(key: &[u8]) -> u64 {
     u64::from_be_bytes(word)
 }
 
+/// Where the stage is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Gathering,
+    /// What was gathered goes into a run; `last`: nothing more comes.
+    Spilling {
+        last: bool,
+    },
+    /// Runs are merged until few enough are left.
+    Merging,
+    Giving,
+}
+
 /// See the module's head.
 pub struct Sort {
     child: Box<dyn Stage>,
     gathered: Gathered,
     keep_sort_key: bool,
-    sorted: bool,
-    next: usize,
+    phase: Phase,
+    /// Rows that were given.
+    given: usize,
+    /// The runs, if memory was too little.
+    external: Option<Box<ExternalSort>>,
+    /// What is gathered on its way into a run.
+    ordering: SliceOrder,
+    /// Whether the run's next piece is to be handed over.
+    piece_is_full: bool,
     stats: StageStats,
 }
 
@@ -282,6 +325,7 @@ impl Sort {
             limit: usize::try_from(limit).ok().filter(|l| *l > 0),
             fields: Fields::All,
             bytes_max: limits::SORT_BYTES_MAX,
+            may_spill: false,
             data: Vec::new(),
             rows: Vec::new(),
             cutoff: None,
@@ -291,8 +335,17 @@ impl Sort {
             rows_sorted: 0,
             bytes_sorted: 0,
         };
-        let stats = StageStats::default();
-        Sort { child, gathered, keep_sort_key, sorted: false, next: 0, stats }
+        Sort {
+            child,
+            gathered,
+            keep_sort_key,
+            phase: Phase::Gathering,
+            given: 0,
+            external: None,
+            ordering: SliceOrder::default(),
+            piece_is_full: false,
+            stats: StageStats::default(),
+        }
     }
 
     /// Keeps only these fields of the documents; with sort keys, those that they are made of must be
@@ -302,33 +355,189 @@ impl Sort {
         self
     }
 
-    /// Gathers all rows. `Row`: they are there, sorted.
+    /// Shows this limit of memory before it runs.
+    pub fn within(mut self, bytes_max: usize) -> Self {
+        self.gathered.bytes_max = bytes_max;
+        self
+    }
+
+    /// Gathers all rows. `Row`: they can be given in order.
     fn gather(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        while !self.sorted {
-            let Sort { child, gathered, .. } = self;
-            match child.feed(cx, &mut |row| gathered.take(row).map(|()| Flow::Continue))? {
-                Step::Row(()) => {}
-                Step::Again => return Ok(Step::Again),
-                Step::Blocked(ticket) => return Ok(Step::Blocked(ticket)),
-                Step::Done => {
-                    gathered.finish();
-                    self.sorted = true;
+        loop {
+            let step = match self.phase {
+                Phase::Giving => return Ok(Step::Row(())),
+                Phase::Gathering => self.gather_rows(cx)?,
+                Phase::Spilling { last } => {
+                    let step = self.spill(cx)?;
+                    if matches!(step, Step::Row(())) {
+                        self.phase = if last { Phase::Merging } else { Phase::Gathering };
+                    }
+                    step
                 }
+                Phase::Merging => {
+                    (self.gathered.data, self.gathered.rows) = (Vec::new(), Vec::new());
+                    let external = self.external.as_mut();
+                    let step = external.map_or(Ok(Step::Row(())), |runs| runs.merge(cx))?;
+                    if matches!(step, Step::Row(())) {
+                        self.phase = Phase::Giving;
+                    }
+                    step
+                }
+            };
+            if !matches!(step, Step::Row(())) {
+                return Ok(step);
             }
+        }
+    }
+
+    /// `Row`: the next phase has begun, or more can be gathered.
+    fn gather_rows(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        let Sort { child, gathered, .. } = self;
+        gathered.bytes_max = cx.env.spilling.sort_bytes_max;
+        gathered.may_spill = cx.env.spilling.place().is_some();
+        let mut is_full = false;
+        let step = child.feed(cx, &mut |row| {
+            is_full = !gathered.take(row)?;
+            Ok(if is_full { Flow::Stop } else { Flow::Continue })
+        })?;
+        if is_full {
+            self.begin_spill(cx, false)?;
+            return Ok(Step::Row(()));
+        }
+        if !matches!(step, Step::Done) {
+            return Ok(step);
+        }
+        if let Some(place) = &cx.env.spilling.place {
+            let counters = &place.counters;
+            counters.rows_sorted.fetch_add(self.gathered.rows_sorted, Relaxed);
+            counters.bytes_sorted.fetch_add(self.gathered.bytes_sorted, Relaxed);
+        }
+        match self.external {
+            None => {
+                self.gathered.finish();
+                self.phase = Phase::Giving;
+            }
+            Some(_) => self.begin_spill(cx, true)?,
         }
         Ok(Step::Row(()))
     }
+
+    fn begin_spill(&mut self, cx: &ExecCx<'_>, last: bool) -> Result<()> {
+        let bytes_max = self.gathered.bytes_max;
+        let Some(place) = cx.env.spilling.place() else {
+            return Err(Error::new(
+                ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
+                format!(
+                    "Executor error during find command :: caused by :: Sort exceeded memory limit of \
+                     {bytes_max} bytes, but did not opt in to external sorting.",
+                ),
+            ));
+        };
+        let new = || Box::new(ExternalSort::new(place, SpillKind::Sort, bytes_max, <[u8]>::cmp));
+        self.external.get_or_insert_with(new);
+        self.ordering = SliceOrder::default();
+        self.phase = Phase::Spilling { last };
+        Ok(())
+    }
+
+    /// Writes what was gathered as a run. `Row`: it is written, and its memory free.
+    fn spill(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        let Sort { gathered, external, ordering, piece_is_full, .. } = self;
+        let Some(external) = external else { return Ok(Step::Row(())) };
+        let Gathered { rows, data, .. } = gathered;
+        let by = |a: &Kept, b: &Kept| before(data, a, b);
+        if !ordering.sort_some(rows, by) {
+            return Ok(Step::Again);
+        }
+        loop {
+            if *piece_is_full {
+                if let Access::WouldBlock(ticket) = external.flush()? {
+                    return Ok(Step::Blocked(ticket));
+                }
+                *piece_is_full = false;
+            }
+            let Some(at) = ordering.next(rows, by) else { break };
+            let row = &rows[at];
+            let (record, version) = (row.record.0.to_le_bytes(), row.version.0.to_le_bytes());
+            let rest = [record.as_slice(), &version, &data[row.doc.clone()]];
+            *piece_is_full = external.push(&data[row.key.clone()], &rest);
+            if !cx.spend() {
+                return Ok(Step::Again);
+            }
+        }
+        if let Access::WouldBlock(ticket) = external.end_run(cx, gathered.bytes())? {
+            return Ok(Step::Blocked(ticket));
+        }
+        gathered.clear();
+        Ok(Step::Row(()))
+    }
+
+    /// Moves on to the next row. False: there is none.
+    fn advance(&mut self) -> Result<Access<bool>> {
+        let is_there = match &mut self.external {
+            None => self.given < self.gathered.rows.len(),
+            Some(_) if self.gathered.limit.is_some_and(|limit| self.given >= limit) => false,
+            Some(external) => match external.next()? {
+                Access::Ready(is_there) => is_there,
+                Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
+            },
+        };
+        self.given += usize::from(is_there);
+        Ok(Access::Ready(is_there))
+    }
+
+    /// `feed` where all rows are in memory, which is most often.
+    fn lend_from_memory(
+        &mut self,
+        cx: &mut ExecCx<'_>,
+        lent: &mut u64,
+        take: &mut Take<'_>,
+    ) -> Result<Step<()>> {
+        let Sort { gathered, given, keep_sort_key, .. } = self;
+        while let Some(kept) = gathered.rows.get(*given) {
+            *given += 1;
+            *lent += 1;
+            let doc = &gathered.data[kept.doc.clone()];
+            let row = gathered.row((kept.record, kept.version), doc, *keep_sort_key)?;
+            if take(&row)? != Flow::Continue {
+                return Ok(Step::Row(()));
+            }
+            if !cx.spend() {
+                return Ok(Step::Again);
+            }
+        }
+        Ok(Step::Done)
+    }
+
+    /// The row that it is at, its document lent.
+    fn row(&self) -> Result<Row<'_>> {
+        let gathered = &self.gathered;
+        if let Some(external) = &self.external {
+            let rest = external.record().map_or(&[] as &[u8], |record| record.rest());
+            let (record, rest) = number(rest)?;
+            let (version, doc) = number(rest)?;
+            let from = (RecordId(record), CommitSeq(version));
+            return gathered.row(from, doc, self.keep_sort_key);
+        }
+        let kept = &gathered.rows[self.given - 1];
+        let doc = &gathered.data[kept.doc.clone()];
+        gathered.row((kept.record, kept.version), doc, self.keep_sort_key)
+    }
+}
+
+/// A number of eight bytes, and what follows it.
+fn number(bytes: &[u8]) -> Result<(u64, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk().ok_or_else(crate::spill::damaged)?;
+    Ok((u64::from_le_bytes(*number), rest))
 }
 
 impl Stage for Sort {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
         let step = match self.gather(cx)? {
-            Step::Row(()) => match self.gathered.row(self.next, self.keep_sort_key)? {
-                Some(row) => {
-                    self.next += 1;
-                    Step::Row(row.into_owned())
-                }
-                None => Step::Done,
+            Step::Row(()) => match self.advance()? {
+                Access::Ready(true) => Step::Row(self.row()?.into_owned()),
+                Access::Ready(false) => Step::Done,
+                Access::WouldBlock(ticket) => Step::Blocked(ticket),
             },
             Step::Again => Step::Again,
             Step::Blocked(ticket) => Step::Blocked(ticket),
@@ -340,14 +549,24 @@ impl Stage for Sort {
     fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
         let mut step = self.gather(cx)?;
         let mut lent = 0;
+        if self.external.is_none() && matches!(step, Step::Row(())) {
+            step = self.lend_from_memory(cx, &mut lent, take)?;
+            return Ok(self.stats.count_lent(lent, step));
+        }
         while matches!(step, Step::Row(())) {
-            let Some(row) = self.gathered.row(self.next, self.keep_sort_key)? else {
-                step = Step::Done;
-                break;
-            };
-            self.next += 1;
+            match self.advance()? {
+                Access::Ready(true) => {}
+                Access::Ready(false) => {
+                    step = Step::Done;
+                    break;
+                }
+                Access::WouldBlock(ticket) => {
+                    step = Step::Blocked(ticket);
+                    break;
+                }
+            }
             lent += 1;
-            if take(&row)? != Flow::Continue {
+            if take(&self.row()?)? != Flow::Continue {
                 break;
             }
             if !cx.spend() {
@@ -370,14 +589,19 @@ impl Stage for Sort {
         out.put("type", "simple");
         if verbosity > Verbosity::QueryPlanner {
             out.put("totalDataSizeSorted", self.gathered.bytes_sorted as i64);
-            out.put("usedDisk", false);
-            out.put("spills", 0i64);
+            self.spilled().write(out);
         }
         self.child.explain(&mut out.document("inputStage"), verbosity);
     }
 
     fn add_totals(&self, totals: &mut Totals) {
         self.child.add_totals(totals);
+    }
+}
+
+impl Sort {
+    fn spilled(&self) -> SpillStats {
+        self.external.as_ref().map_or_else(SpillStats::default, |external| external.stats)
     }
 }
 

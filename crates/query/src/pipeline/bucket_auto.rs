@@ -1,4 +1,6 @@
 //! `$bucketAuto`: rows in order of a value, cut into buckets of about the same size.
+//!
+//! Rows that don't fit into memory are sorted outside (`spill`); buckets are made one at a time.
 
 use super::bucket::is_expression;
 use super::granularity::Granularity;
@@ -6,11 +8,12 @@ use super::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec};
 use crate::exec::{
     ExecCx, Fields, Flow, QueryEnv, Row, Stage, StageStats, Step, Totals, Verbosity,
 };
-use kauri_base::{Error, ErrorCode, Result, bail, limits};
+use crate::spill::{ExternalSort, SliceOrder, SpillKind, SpillStats, damaged};
+use kauri_base::{Access, Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, compare, doc};
 use kauri_expr::{Accumulator, AccumulatorSpec, Expression};
 use std::any::Any;
-use std::collections::VecDeque;
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 struct Plan {
@@ -156,8 +159,14 @@ impl StageSpec for BucketAuto {
                 fields: kept.reads,
                 rows: Vec::new(),
                 bytes: 0,
+                count: 0,
             },
-            buckets: None,
+            phase: Phase::Gathering,
+            external: None,
+            ordering: SliceOrder::default(),
+            piece_is_full: false,
+            next: 0,
+            buckets: Buckets::default(),
             stats: StageStats::default(),
         }))
     }
@@ -171,18 +180,43 @@ impl StageSpec for BucketAuto {
     }
 }
 
-/// The rows: the value that they are put in order by, and what the accumulators read of them.
+/// A row: the value that it is put in order by, and what the accumulators read of it.
+type Kept = (Value<'static>, DocBuf);
+
+fn by_value(a: &Kept, b: &Kept) -> Ordering {
+    compare(&a.0, &b.0)
+}
+
+/// The value in a record's key.
+fn value_of(key: &[u8]) -> Result<Value<'_>> {
+    Doc::from_bytes(key)?.first().map(|elem| elem.value()).ok_or_else(damaged)
+}
+
+/// Orders records as `by_value` does rows.
+fn by_key(a: &[u8], b: &[u8]) -> Ordering {
+    match (value_of(a), value_of(b)) {
+        (Ok(a), Ok(b)) => compare(&a, &b),
+        _ => Ordering::Equal,
+    }
+}
+
+/// The rows in memory.
 struct Gathered {
     plan: Arc<Plan>,
     fields: Fields,
-    rows: Vec<(Value<'static>, DocBuf)>,
+    rows: Vec<Kept>,
     bytes: usize,
+    /// All that came, spilled or not.
+    count: usize,
 }
 
 struct Bucket {
     min: Value<'static>,
     max: Value<'static>,
     states: Vec<Accumulator>,
+    rows: usize,
+    /// What rows beyond the bucket's size are compared with.
+    boundary: Option<Value<'static>>,
 }
 
 impl Gathered {
@@ -194,51 +228,57 @@ impl Gathered {
         };
         let mut bytes = Vec::new();
         self.fields.copy(row.doc(), &mut bytes);
-        self.bytes +=
-            bytes.len() + super::heap_bytes(&value) + size_of::<(Value<'static>, DocBuf)>();
-        if self.bytes > limits::SORT_BYTES_MAX {
-            return Err(Error::new(
-                ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
-                "Exceeded memory limit for $bucketAuto, but did not allow external sort. Pass \
-                 allowDiskUse:true to opt in.",
-            ));
-        }
+        self.bytes += bytes.len() + super::heap_bytes(&value) + size_of::<Kept>();
         self.rows.push((value, DocBuf::from_vec(bytes)?));
+        self.count += 1;
         Ok(())
     }
+}
 
-    fn buckets(&mut self, env: &QueryEnv) -> Result<VecDeque<DocBuf>> {
-        self.rows.sort_by(|a, b| compare(&a.0, &b.0));
-        let rows = std::mem::take(&mut self.rows);
-        let plan = &*self.plan;
-        let size = (rows.len() as f64 / plan.buckets as f64).round().max(1.0) as usize;
-        let mut buckets: Vec<Bucket> = Vec::new();
-        let mut next = 0;
-        while let Some((first, _)) = rows.get(next) {
-            let mut bucket = Bucket::new(plan, first.clone(), env)?;
-            let is_last = buckets.len() + 1 == plan.buckets;
-            let end = if is_last { rows.len() } else { rows.len().min(next + size) };
-            for row in rows.get(next..end).unwrap_or(&[]) {
-                bucket.add(plan, row, env)?;
+/// Buckets in the making, one at a time.
+#[derive(Default)]
+struct Buckets {
+    current: Option<Bucket>,
+    /// How many have been ended, and the upper bound of the last one.
+    ended: usize,
+    last_max: Option<Value<'static>>,
+}
+
+impl Buckets {
+    /// Adds the next row in order, of `count`. The bucket that it ends, if it does.
+    fn add(
+        &mut self,
+        plan: &Plan,
+        count: usize,
+        (value, doc): (&Value<'_>, Doc<'_>),
+        env: &QueryEnv,
+    ) -> Result<Option<DocBuf>> {
+        let size = (count as f64 / plan.buckets as f64).round().max(1.0) as usize;
+        let is_last = self.ended + 1 == plan.buckets;
+        let mut ended = None;
+        if let Some(bucket) = self.current.as_mut().filter(|b| !is_last && b.rows >= size) {
+            let order = compare(value, bucket.boundary(plan)?);
+            let belongs = if plan.granularity.is_some() { order.is_lt() } else { order.is_eq() };
+            if !belongs {
+                ended = self.end(plan, Some(value))?;
             }
-            next = end;
-            let boundary = match plan.granularity {
-                Some(granularity) => granularity.round_up(&bucket.max)?,
-                None => bucket.max.clone(),
-            };
-            let belongs = |value: &Value<'_>| {
-                let order = compare(value, &boundary);
-                if plan.granularity.is_some() { order.is_lt() } else { order.is_eq() }
-            };
-            while let Some(row) = rows.get(next).filter(|(value, _)| belongs(value)) {
-                bucket.add(plan, row, env)?;
-                next += 1;
-            }
-            let following = rows.get(next).map(|(value, _)| value);
-            bound(plan, &mut bucket, boundary, following, buckets.last())?;
-            buckets.push(bucket);
         }
-        buckets.iter().map(|bucket| bucket.document(plan)).collect()
+        let bucket = match &mut self.current {
+            Some(bucket) => bucket,
+            None => self.current.insert(Bucket::new(plan, value.clone().into_owned(), env)?),
+        };
+        bucket.add(plan, value, doc, env)?;
+        Ok(ended)
+    }
+
+    /// Ends the bucket, which this value follows.
+    fn end(&mut self, plan: &Plan, following: Option<&Value<'_>>) -> Result<Option<DocBuf>> {
+        let Some(mut bucket) = self.current.take() else { return Ok(None) };
+        let boundary = bucket.boundary(plan)?.clone();
+        bound(plan, &mut bucket, boundary, following, self.last_max.as_ref())?;
+        self.ended += 1;
+        self.last_max = Some(bucket.max.clone());
+        bucket.document(plan).map(Some)
     }
 }
 
@@ -247,18 +287,18 @@ fn bound(
     plan: &Plan,
     bucket: &mut Bucket,
     boundary: Value<'static>,
-    following: Option<&Value<'static>>,
-    before: Option<&Bucket>,
+    following: Option<&Value<'_>>,
+    before_max: Option<&Value<'static>>,
 ) -> Result<()> {
     let Some(granularity) = plan.granularity else {
         if let Some(following) = following {
-            bucket.max = following.clone();
+            bucket.max = following.clone().into_owned();
         }
         return Ok(());
     };
     let is_zero = bucket.max.as_f64_lossy() == Some(0.0);
-    bucket.min = match before {
-        Some(before) => before.max.clone(),
+    bucket.min = match before_max {
+        Some(max) => max.clone(),
         None => granularity.round_down(&bucket.min)?,
     };
     bucket.max = match following {
@@ -274,21 +314,28 @@ impl Bucket {
         let cx = env.eval_cx();
         let states: Result<Vec<_>> =
             plan.fields.iter().map(|(_, spec)| spec.start(&cx, Doc::EMPTY)).collect();
-        Ok(Bucket { min: first.clone(), max: first, states: states? })
+        let (min, max) = (first.clone(), first);
+        Ok(Bucket { min, max, states: states?, rows: 0, boundary: None })
     }
 
-    fn add(
-        &mut self,
-        plan: &Plan,
-        (value, doc): &(Value<'static>, DocBuf),
-        env: &QueryEnv,
-    ) -> Result<()> {
-        self.max = value.clone();
+    fn add(&mut self, plan: &Plan, value: &Value<'_>, doc: Doc<'_>, env: &QueryEnv) -> Result<()> {
+        self.max = value.clone().into_owned();
+        self.rows += 1;
         let cx = env.eval_cx();
         for ((_, spec), state) in plan.fields.iter().zip(&mut self.states) {
-            spec.add(state, &cx, doc.as_doc())?;
+            spec.add(state, &cx, doc)?;
         }
         Ok(())
+    }
+
+    /// The bound as it was when the bucket had its size.
+    fn boundary(&mut self, plan: &Plan) -> Result<&Value<'static>> {
+        let boundary = match (self.boundary.take(), plan.granularity) {
+            (Some(boundary), _) => boundary,
+            (None, Some(granularity)) => granularity.round_up(&self.max)?,
+            (None, None) => self.max.clone(),
+        };
+        Ok(self.boundary.insert(boundary))
     }
 
     fn document(&self, plan: &Plan) -> Result<DocBuf> {
@@ -307,30 +354,181 @@ impl Bucket {
     }
 }
 
+/// Where the stage is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Gathering,
+    /// What was gathered goes into a run; `last`: nothing more comes.
+    Spilling {
+        last: bool,
+    },
+    Merging,
+    Giving,
+    Done,
+}
+
 struct BucketAutoStage {
     child: Box<dyn Stage>,
     spec: DocBuf,
     gathered: Gathered,
-    buckets: Option<VecDeque<DocBuf>>,
+    phase: Phase,
+    external: Option<Box<ExternalSort>>,
+    ordering: SliceOrder,
+    /// Whether the run's next piece is to be handed over.
+    piece_is_full: bool,
+    /// The next row in memory.
+    next: usize,
+    buckets: Buckets,
     stats: StageStats,
 }
 
 impl BucketAutoStage {
     fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        let env = cx.env;
         loop {
-            if let Some(buckets) = &mut self.buckets {
-                let row = buckets.pop_front();
-                return Ok(row.map_or(Step::Done, |doc| Step::Row(Row::computed(doc))));
-            }
-            let BucketAutoStage { child, gathered, .. } = self;
-            match child.feed(cx, &mut |row| gathered.take(row, env).map(|()| Flow::Continue))? {
+            let step = match self.phase {
+                Phase::Done => return Ok(Step::Done),
+                Phase::Giving => match self.bucket(cx)? {
+                    Step::Row(doc) => return Ok(Step::Row(Row::computed(doc))),
+                    Step::Again => Step::Again,
+                    Step::Blocked(ticket) => Step::Blocked(ticket),
+                    Step::Done => Step::Done,
+                },
+                Phase::Gathering => self.gather(cx)?,
+                Phase::Spilling { last } => {
+                    let step = self.spill(cx)?;
+                    if matches!(step, Step::Row(())) {
+                        self.phase = if last { Phase::Merging } else { Phase::Gathering };
+                    }
+                    step
+                }
+                Phase::Merging => {
+                    self.gathered.rows = Vec::new();
+                    let external = self.external.as_mut();
+                    let step = external.map_or(Ok(Step::Row(())), |runs| runs.merge(cx))?;
+                    if matches!(step, Step::Row(())) {
+                        self.phase = Phase::Giving;
+                    }
+                    step
+                }
+            };
+            match step {
                 Step::Row(()) => {}
                 Step::Again => return Ok(Step::Again),
                 Step::Blocked(ticket) => return Ok(Step::Blocked(ticket)),
-                Step::Done => self.buckets = Some(self.gathered.buckets(env)?),
+                Step::Done => return Ok(Step::Done),
             }
         }
+    }
+
+    /// `Row`: the next phase has begun, or more can be gathered.
+    fn gather(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        let (env, bytes_max) = (cx.env, cx.env.spilling.bucket_auto_bytes_max);
+        let BucketAutoStage { child, gathered, .. } = self;
+        let mut is_full = false;
+        let step = child.feed(cx, &mut |row| {
+            gathered.take(row, env)?;
+            is_full = gathered.bytes > bytes_max;
+            Ok(if is_full { Flow::Stop } else { Flow::Continue })
+        })?;
+        if is_full {
+            let Some(place) = env.spilling.place() else {
+                return Err(Error::new(
+                    ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
+                    "Exceeded memory limit for $bucketAuto, but did not allow external sort. Pass \
+                     allowDiskUse:true to opt in.",
+                ));
+            };
+            let new =
+                || Box::new(ExternalSort::new(place, SpillKind::BucketAuto, bytes_max, by_key));
+            self.external.get_or_insert_with(new);
+            self.phase = Phase::Spilling { last: false };
+            return Ok(Step::Row(()));
+        }
+        if !matches!(step, Step::Done) {
+            return Ok(step);
+        }
+        self.phase = match self.external {
+            Some(_) => Phase::Spilling { last: true },
+            None => {
+                self.gathered.rows.sort_by(by_value);
+                Phase::Giving
+            }
+        };
+        Ok(Step::Row(()))
+    }
+
+    /// Writes what was gathered as a run. `Row`: it is written, and its memory free.
+    fn spill(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        let BucketAutoStage { gathered, external, ordering, piece_is_full, .. } = self;
+        let Some(external) = external else { return Ok(Step::Row(())) };
+        if !ordering.sort_some(&mut gathered.rows, by_value) {
+            return Ok(Step::Again);
+        }
+        loop {
+            if *piece_is_full {
+                if let Access::WouldBlock(ticket) = external.flush()? {
+                    return Ok(Step::Blocked(ticket));
+                }
+                *piece_is_full = false;
+            }
+            let Some(at) = ordering.next(&gathered.rows, by_value) else { break };
+            let (value, doc) = &gathered.rows[at];
+            let key = DocBuf::build(|out| out.put_value("", value));
+            *piece_is_full = external.push(key.as_doc().as_bytes(), &[doc.as_doc().as_bytes()]);
+            if !cx.spend() {
+                return Ok(Step::Again);
+            }
+        }
+        if let Access::WouldBlock(ticket) = external.end_run(cx, gathered.bytes)? {
+            return Ok(Step::Blocked(ticket));
+        }
+        gathered.rows.clear();
+        gathered.bytes = 0;
+        *ordering = SliceOrder::default();
+        Ok(Step::Row(()))
+    }
+
+    /// The next bucket.
+    fn bucket(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<DocBuf>> {
+        let BucketAutoStage { gathered, external, buckets, next, phase, .. } = self;
+        let (plan, count, env) = (&*gathered.plan, gathered.count, cx.env);
+        loop {
+            let ended = match external {
+                Some(external) => match external.next()? {
+                    Access::WouldBlock(ticket) => return Ok(Step::Blocked(ticket)),
+                    Access::Ready(_) => match external.record() {
+                        Some(record) => {
+                            let row = (&value_of(record.key())?, Doc::from_bytes(record.rest())?);
+                            buckets.add(plan, count, row, env)?
+                        }
+                        None => {
+                            *phase = Phase::Done;
+                            buckets.end(plan, None)?
+                        }
+                    },
+                },
+                None => match gathered.rows.get(*next) {
+                    Some((value, doc)) => {
+                        *next += 1;
+                        buckets.add(plan, count, (value, doc.as_doc()), env)?
+                    }
+                    None => {
+                        *phase = Phase::Done;
+                        buckets.end(plan, None)?
+                    }
+                },
+            };
+            match ended {
+                Some(doc) => return Ok(Step::Row(doc)),
+                None if *phase == Phase::Done => return Ok(Step::Done),
+                None if !cx.spend() => return Ok(Step::Again),
+                None => {}
+            }
+        }
+    }
+
+    fn spilled(&self) -> SpillStats {
+        self.external.as_ref().map_or_else(SpillStats::default, |external| external.stats)
     }
 }
 
@@ -343,6 +541,10 @@ impl Stage for BucketAutoStage {
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
         out.put("stage", "BUCKET_AUTO");
         out.put("spec", &self.spec);
+        if verbosity > Verbosity::QueryPlanner {
+            self.stats.write(out);
+            self.spilled().write(out);
+        }
         self.child.explain(&mut out.document("inputStage"), verbosity);
     }
 

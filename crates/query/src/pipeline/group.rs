@@ -2,15 +2,21 @@
 //!
 //! Groups are told apart by the comparison order, in which numbers of different types are equal. The
 //! `_id` that a group shows is the first one that was seen.
+//!
+//! Groups that don't fit into memory are divided into parts that do (`group_parts`), if they may go to a
+//! disk. One group alone is not divided: its accumulators have limits of their own, and all of them
+//! together have one.
 
+use super::group_parts::{Parts, id_of};
 use super::group_table::{GroupTable, Vacant};
 use super::simple::SortStage;
 use super::unwind::Unwind;
 use super::unwind_group::{UnwindReads, UnwoundRows};
 use super::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec};
 use crate::exec::sort::SortPattern;
-use crate::exec::{ExecCx, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
-use kauri_base::{Error, ErrorCode, RandomSource, Result, bail, limits};
+use crate::exec::{ExecCx, Fields, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
+use crate::spill::{SpillStats, damaged};
+use kauri_base::{Access, Error, ErrorCode, RandomSource, Result, bail, limits};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, doc};
 use kauri_expr::{Accumulator, AccumulatorSpec};
 use kauri_expr::{EvalCx, Expression};
@@ -37,6 +43,8 @@ struct Field {
     spec: Arc<AccumulatorSpec>,
     /// Whether it gathers the elements that rows are unwound to.
     of_element: bool,
+    /// Whether what it gathers may grow with each row.
+    grows: bool,
 }
 
 impl Group {
@@ -70,7 +78,8 @@ impl Group {
             } else {
                 let accumulator = AccumulatorSpec::parse_field(name, &field.value(), &expressions)?;
                 let spec = Arc::new(accumulator);
-                fields.push(Field { name: name.to_owned(), spec, of_element: false });
+                let (name, grows) = (name.to_owned(), spec.grows());
+                fields.push(Field { name, spec, of_element: false, grows });
             }
         }
         let Some(id) = id else { bail!(15955, "a group specification must include an _id") };
@@ -179,8 +188,8 @@ struct Groups {
     only: Option<usize>,
     /// The accumulators of all groups, one group after the other.
     states: Vec<Accumulator>,
+    /// Memory that they take.
     bytes: usize,
-    rows: u64,
 }
 
 /// Where the rows come from.
@@ -190,19 +199,38 @@ enum RowSource {
     Unwound(Box<UnwoundRows>),
 }
 
+/// Where the stage is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Rows of the source, or of a part, are taken in.
+    Gathering,
+    /// The states of groups go into parts.
+    Evicting,
+    /// What is left of the parts is written.
+    Ending,
+    /// The groups are complete.
+    Giving,
+}
+
 struct GroupStage {
     source: RowSource,
     spec: DocBuf,
     groups: Groups,
-    gathered: bool,
+    phase: Phase,
     next: usize,
-    /// Where documents that are lent lie.
+    /// Parts that groups were divided into.
+    parts: Option<Box<Parts>>,
+    /// What accumulators read of documents, to be kept with a row in a part: beside its element if it has one.
+    fields: [Fields; 2],
+    /// Where documents that are lent lie, and rows on their way into a part.
     scratch: Vec<u8>,
     stats: StageStats,
 }
 
-/// Rows between two counts of what the accumulators hold.
-const MEMORY_CHECK_ROWS: u64 = 16 * 1024;
+/// What a record of a part is.
+const STATE: u8 = 0;
+const ROW: u8 = 1;
+const ROW_WITH_ELEMENT: u8 = 2;
 
 /// A row as it comes to a group.
 #[derive(Clone, Copy)]
@@ -221,12 +249,16 @@ impl<'r> Incoming<'r> {
 }
 
 impl Groups {
-    pub(super) fn new(plan: Arc<Plan>, random: &dyn RandomSource) -> Groups {
+    fn new(plan: Arc<Plan>, random: &dyn RandomSource) -> Groups {
         let table = GroupTable::new(random);
-        Groups { plan, table, only: None, states: Vec::new(), bytes: 0, rows: 0 }
+        Groups { plan, table, only: None, states: Vec::new(), bytes: 0 }
     }
 
-    pub(super) fn take(&mut self, row: Incoming<'_>, cx: &EvalCx<'_>) -> Result<()> {
+    fn len(&self) -> usize {
+        self.table.values().len()
+    }
+
+    fn take(&mut self, row: Incoming<'_>, cx: &EvalCx<'_>) -> Result<()> {
         let group = match self.only {
             Some(group) => group,
             None => {
@@ -247,48 +279,93 @@ impl Groups {
                 }
             }
         };
+        self.add(group, row, cx)
+    }
+
+    #[inline]
+    fn add(&mut self, group: usize, row: Incoming<'_>, cx: &EvalCx<'_>) -> Result<()> {
         let fields = &self.plan.fields;
         let states = &mut self.states[group * fields.len()..(group + 1) * fields.len()];
         for (field, state) in fields.iter().zip(states) {
+            let before = if field.grows { state.memory_bytes() } else { 0 };
             match row.element_for(field.of_element) {
                 Some(element) => field.spec.add_value(state, element)?,
                 None => field.spec.add(state, cx, row.doc)?,
             }
-        }
-        self.rows += 1;
-        if self.rows.is_multiple_of(MEMORY_CHECK_ROWS) {
-            let held: usize = self.states.iter().map(Accumulator::memory_bytes).sum();
-            self.check_memory(held)?;
+            if field.grows {
+                self.bytes = (self.bytes + state.memory_bytes()).saturating_sub(before);
+            }
         }
         Ok(())
     }
 
     fn begin(&mut self, vacant: Vacant, id: Value<'static>, cx: &EvalCx<'_>) -> Result<usize> {
-        let plan = &*self.plan;
         let start = match &id {
             Value::Document(doc) => doc.as_doc(),
             _ => Doc::EMPTY,
         };
-        for field in &plan.fields {
-            self.states.push(field.spec.start(cx, start)?);
+        for field in &self.plan.fields {
+            let state = field.spec.start(cx, start)?;
+            self.bytes += state.memory_bytes();
+            self.states.push(state);
         }
-        self.bytes += super::heap_bytes(&id)
-            + size_of::<Value<'_>>()
-            + GroupTable::SLOT_BYTES
-            + plan.fields.len() * size_of::<Accumulator>();
-        let is_constant = plan.id.as_constant().is_some();
-        self.check_memory(0)?;
+        self.insert(vacant, id)
+    }
+
+    fn insert(&mut self, vacant: Vacant, id: Value<'static>) -> Result<usize> {
+        self.bytes += super::heap_bytes(&id) + size_of::<Value<'_>>() + GroupTable::SLOT_BYTES;
         let Some(group) = self.table.insert(vacant, id) else {
             return Err(memory_exceeded());
         };
-        if is_constant {
+        if self.plan.id.as_constant().is_some() {
             self.only = Some(group);
         }
         Ok(group)
     }
 
-    fn check_memory(&self, held: usize) -> Result<()> {
-        if self.bytes + held > limits::GROUP_BYTES_MAX { Err(memory_exceeded()) } else { Ok(()) }
+    /// Takes a record of a part in.
+    fn take_record(&mut self, (key, rest): (&[u8], &[u8]), cx: &EvalCx<'_>) -> Result<()> {
+        let id = id_of(key)?;
+        let (kind, rest) = rest.split_first().ok_or_else(damaged)?;
+        let (doc, rest) = Doc::split_prefix(rest)?;
+        if *kind == STATE {
+            let Err(vacant) = self.table.find(&id) else { return Err(damaged()) };
+            for (field, saved) in self.plan.fields.iter().zip(doc) {
+                let state = field.spec.restore(saved.as_doc().ok_or_else(damaged)?)?;
+                self.bytes += state.memory_bytes();
+                self.states.push(state);
+            }
+            return self.insert(vacant, id.into_owned()).map(|_| ());
+        }
+        let element = match *kind {
+            ROW_WITH_ELEMENT => Some(Doc::from_bytes(rest)?.value("")),
+            _ => None,
+        };
+        let group = match self.table.find(&id) {
+            Ok(group) => group,
+            Err(vacant) => self.begin(vacant, id.clone().into_owned(), cx)?,
+        };
+        self.add(group, Incoming { doc, element: element.as_ref() }, cx)
+    }
+
+    /// Takes the last group out: its `_id`, and its state put at the end of `out`.
+    fn pop(&mut self, out: &mut Vec<u8>) -> Option<Value<'static>> {
+        let id = self.table.pop()?;
+        let width = self.plan.fields.len();
+        let states = self.states.split_off(self.states.len().saturating_sub(width));
+        let mut saved = DocWriter::new(out);
+        for (field, state) in self.plan.fields.iter().zip(&states) {
+            field.spec.save(state, &mut saved.document(&field.name));
+        }
+        Some(id)
+    }
+
+    /// Lets all groups go.
+    fn clear(&mut self) {
+        self.table.clear();
+        self.states.clear();
+        self.only = None;
+        self.bytes = 0;
     }
 
     /// Puts the document of a group at the end of `out`; false if there is no such group.
@@ -315,54 +392,258 @@ fn memory_exceeded() -> Error {
     )
 }
 
+/// One group alone, which cannot be divided.
+fn group_too_large(bytes: usize) -> Error {
+    Error::new(
+        ErrorCode::ExceededMemoryLimit,
+        format!("one group of $group used too much memory and cannot spill to disk: {bytes} bytes"),
+    )
+}
+
+/// What groups may take.
+#[derive(Clone, Copy)]
+struct Memory {
+    bytes_max: usize,
+    /// What one group alone may take.
+    one_bytes_max: usize,
+}
+
+impl Memory {
+    fn of(cx: &ExecCx<'_>) -> Memory {
+        let bytes_max = cx.env.spilling.group_bytes_max;
+        let more = match cx.env.spilling.place() {
+            Some(_) => limits::EXPRESSION_VALUE_BYTES_MAX,
+            None => 0,
+        };
+        Memory { bytes_max, one_bytes_max: bytes_max.saturating_add(more) }
+    }
+
+    #[inline]
+    fn is_used_up(self, groups: &Groups) -> bool {
+        groups.bytes > self.bytes_max && (groups.len() > 1 || groups.bytes > self.one_bytes_max)
+    }
+}
+
 impl GroupStage {
     fn new(source: RowSource, spec: &DocBuf, groups: Groups) -> GroupStage {
+        let reads = |beside_element: bool| {
+            let mut field_use = FieldUse::passing();
+            let fields = groups.plan.fields.iter();
+            fields
+                .filter(|field| !beside_element || !field.of_element)
+                .for_each(|field| field_use.add(&field.spec.dependencies()));
+            field_use.reads
+        };
+        let fields = [reads(false), reads(true)];
         GroupStage {
             source,
             spec: spec.clone(),
             groups,
-            gathered: false,
+            phase: Phase::Gathering,
             next: 0,
+            parts: None,
+            fields,
             scratch: Vec::new(),
             stats: StageStats::default(),
         }
     }
 
-    /// Gathers all rows. `Row`: the groups are complete.
+    /// Gathers rows until there are groups to give. `Row`: they are complete.
     fn gather(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        let eval = cx.env.eval_cx();
-        while !self.gathered {
-            let GroupStage { source, groups, .. } = self;
-            let step = match source {
-                RowSource::Rows(child) => child.feed(cx, &mut |row| {
-                    let row = Incoming { doc: row.doc(), element: None };
-                    groups.take(row, &eval).map(|()| Flow::Continue)
-                })?,
-                RowSource::Unwound(rows) => rows.feed(cx, &mut |row| groups.take(row, &eval))?,
+        loop {
+            let step = match self.phase {
+                Phase::Giving => return Ok(Step::Row(())),
+                Phase::Gathering => self.gather_some(cx)?,
+                Phase::Evicting => self.evict(cx)?,
+                Phase::Ending => self.end_division(cx)?,
             };
-            match step {
-                Step::Row(()) => {}
-                Step::Again => return Ok(Step::Again),
-                Step::Blocked(ticket) => return Ok(Step::Blocked(ticket)),
-                Step::Done => self.gathered = true,
+            if !matches!(step, Step::Row(())) {
+                return Ok(step);
             }
         }
+    }
+
+    /// `Row`: the next phase has begun, or more can be gathered.
+    fn gather_some(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        if let Some(parts) = &mut self.parts {
+            if let Access::WouldBlock(ticket) = parts.flush()? {
+                return Ok(Step::Blocked(ticket));
+            }
+            if parts.is_reading() {
+                return self.gather_part(cx);
+            }
+        }
+        let (eval, memory) = (cx.env.eval_cx(), Memory::of(cx));
+        let GroupStage { source, groups, parts, fields, scratch, .. } = self;
+        let mut is_full = false;
+        let mut take = |row: Incoming<'_>| {
+            is_full = match parts.as_mut().filter(|parts| parts.is_dividing()) {
+                Some(parts) => divide_row(parts, &groups.plan, row, (fields, scratch), &eval)?,
+                None => {
+                    groups.take(row, &eval)?;
+                    memory.is_used_up(groups)
+                }
+            };
+            Ok(if is_full { Flow::Stop } else { Flow::Continue })
+        };
+        let step = match source {
+            RowSource::Rows(child) => {
+                child.feed(cx, &mut |row| take(Incoming { doc: row.doc(), element: None }))?
+            }
+            RowSource::Unwound(rows) => rows.feed(cx, &mut take)?,
+        };
+        if is_full {
+            return self.give_way(cx);
+        }
+        self.after(step)
+    }
+
+    /// As `gather_some`, of the records of a part.
+    fn gather_part(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        let (eval, memory) = (cx.env.eval_cx(), Memory::of(cx));
+        let GroupStage { groups, parts, .. } = self;
+        let Some(parts) = parts else { return Ok(Step::Row(())) };
+        loop {
+            match parts.next()? {
+                Access::Ready(true) => {}
+                Access::Ready(false) => return self.after(Step::Done),
+                Access::WouldBlock(ticket) => return Ok(Step::Blocked(ticket)),
+            }
+            if parts.is_dividing() {
+                if parts.pass_on()? {
+                    return self.give_way(cx);
+                }
+            } else {
+                groups.take_record(parts.record(), &eval)?;
+                if memory.is_used_up(groups) {
+                    return self.give_way(cx);
+                }
+            }
+            if !cx.spend() {
+                return Ok(Step::Again);
+            }
+        }
+    }
+
+    /// What follows when the rows have come to this.
+    fn after(&mut self, step: Step<()>) -> Result<Step<()>> {
+        if !matches!(step, Step::Done) {
+            return Ok(step);
+        }
+        let is_dividing = self.parts.as_ref().is_some_and(|parts| parts.is_dividing());
+        self.phase = if is_dividing { Phase::Ending } else { Phase::Giving };
         Ok(Step::Row(()))
     }
+
+    /// Either a piece is to be handed over, or the groups take more memory than they may: begins to divide
+    /// them.
+    fn give_way(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        if self.parts.as_ref().is_some_and(|parts| parts.is_dividing()) {
+            // Whoever stops the source spends nothing there, and large rows are a piece each.
+            return Ok(if cx.spend() { Step::Row(()) } else { Step::Again });
+        }
+        let Some(place) = cx.env.spilling.place() else { return Err(memory_exceeded()) };
+        if self.groups.len() <= 1 {
+            return Err(group_too_large(self.groups.bytes));
+        }
+        let parts = self.parts.get_or_insert_with(|| Box::new(Parts::new(cx, place)));
+        if !parts.divide(self.groups.bytes) {
+            return Err(memory_exceeded());
+        }
+        self.phase = Phase::Evicting;
+        Ok(Step::Row(()))
+    }
+
+    /// Puts the states of all groups into their parts. `Row`: they are there.
+    fn evict(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        let GroupStage { groups, parts, scratch, .. } = self;
+        let Some(parts) = parts else { return Ok(Step::Row(())) };
+        loop {
+            if let Access::WouldBlock(ticket) = parts.flush()? {
+                return Ok(Step::Blocked(ticket));
+            }
+            scratch.clear();
+            scratch.push(STATE);
+            let Some(id) = groups.pop(scratch) else { break };
+            parts.push(&id, &[scratch]);
+            if !cx.spend() {
+                return Ok(Step::Again);
+            }
+        }
+        groups.clear();
+        self.phase = Phase::Gathering;
+        Ok(Step::Row(()))
+    }
+
+    /// `Row`: all is in parts, the first of which can be gathered.
+    fn end_division(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        let Some(parts) = &mut self.parts else { return Ok(Step::Row(())) };
+        if let Access::WouldBlock(ticket) = parts.end_division(cx)? {
+            return Ok(Step::Blocked(ticket));
+        }
+        parts.begin_next();
+        self.phase = Phase::Gathering;
+        Ok(Step::Row(()))
+    }
+
+    /// Puts the next group's document into `scratch`. `Done`: there is none.
+    fn write_next(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        loop {
+            match self.gather(cx)? {
+                Step::Row(()) => {}
+                other => return Ok(other),
+            }
+            self.scratch.clear();
+            if self.groups.write(self.next, &mut self.scratch)? {
+                self.next += 1;
+                return Ok(Step::Row(()));
+            }
+            if !self.parts.as_mut().is_some_and(|parts| parts.begin_next()) {
+                return Ok(Step::Done);
+            }
+            self.groups.clear();
+            self.next = 0;
+            self.phase = Phase::Gathering;
+        }
+    }
+
+    fn spilled(&self) -> SpillStats {
+        self.parts.as_ref().map_or_else(SpillStats::default, |parts| parts.stats)
+    }
+}
+
+/// Puts a row into its group's part. True: a piece is to be handed over.
+fn divide_row(
+    parts: &mut Parts,
+    plan: &Plan,
+    row: Incoming<'_>,
+    (fields, scratch): (&[Fields; 2], &mut Vec<u8>),
+    cx: &EvalCx<'_>,
+) -> Result<bool> {
+    scratch.clear();
+    match row.element {
+        None => {
+            scratch.push(ROW);
+            fields[0].copy(row.doc, scratch);
+        }
+        Some(element) => {
+            scratch.push(ROW_WITH_ELEMENT);
+            fields[1].copy(row.doc, scratch);
+            DocWriter::new(scratch).put_value("", element);
+        }
+    }
+    if let Some(element) = row.element_for(plan.id_of_element) {
+        return Ok(parts.push(element, &[scratch]));
+    }
+    let id = plan.id.eval(cx, row.doc)?;
+    Ok(parts.push(if id.is_missing() { &Value::Null } else { &id }, &[scratch]))
 }
 
 impl Stage for GroupStage {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        let step = match self.gather(cx)? {
+        let step = match self.write_next(cx)? {
             Step::Row(()) => {
-                let mut bytes = Vec::with_capacity(64);
-                match self.groups.write(self.next, &mut bytes)? {
-                    true => {
-                        self.next += 1;
-                        Step::Row(Row::computed(DocBuf::from_vec(bytes)?))
-                    }
-                    false => Step::Done,
-                }
+                Step::Row(Row::computed(DocBuf::from_vec(std::mem::take(&mut self.scratch))?))
             }
             Step::Again => Step::Again,
             Step::Blocked(ticket) => Step::Blocked(ticket),
@@ -372,29 +653,30 @@ impl Stage for GroupStage {
     }
 
     fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
-        let mut step = self.gather(cx)?;
         let mut lent = 0;
-        while matches!(step, Step::Row(())) {
-            self.scratch.clear();
-            if !self.groups.write(self.next, &mut self.scratch)? {
-                step = Step::Done;
-                break;
+        let step = loop {
+            match self.write_next(cx)? {
+                Step::Row(()) => {}
+                other => break other,
             }
-            self.next += 1;
             lent += 1;
             if take(&Row::computed(Doc::from_bytes(&self.scratch)?))? != Flow::Continue {
-                break;
+                break Step::Row(());
             }
             if !cx.spend() {
-                step = Step::Again;
+                break Step::Again;
             }
-        }
+        };
         Ok(self.stats.count_lent(lent, step))
     }
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
         out.put("stage", "GROUP");
         out.put("spec", &self.spec);
+        if verbosity > Verbosity::QueryPlanner {
+            self.stats.write(out);
+            self.spilled().write(out);
+        }
         let mut input = out.document("inputStage");
         match &self.source {
             RowSource::Rows(child) => child.explain(&mut input, verbosity),

@@ -69,6 +69,17 @@ impl GroupTable {
         Some(number as usize - 1)
     }
 
+    /// Takes the last value out. Until the table is cleared no value may be looked for.
+    pub fn pop(&mut self) -> Option<Value<'static>> {
+        self.values.pop()
+    }
+
+    /// Forgets all values.
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.slots = Vec::new();
+    }
+
     fn grow(&mut self) {
         let mut slots = vec![Slot::default(); (self.slots.len() * 2).max(64)];
         for slot in self.slots.iter().filter(|slot| slot.number != 0) {

@@ -22,6 +22,7 @@ pub mod field_use;
 pub mod filter;
 mod granularity;
 pub mod group;
+mod group_parts;
 mod group_table;
 mod hash;
 pub mod lookup;

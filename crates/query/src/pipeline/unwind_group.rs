@@ -62,46 +62,54 @@ impl UnwoundRows {
         UnwoundRows { child, spec: unwind.clone(), unwinder, makes_rows, pending: None }
     }
 
-    /// Gives rows to `take`, and answers as a stage's `feed` does.
+    /// Gives rows to `take` until that wants no more now, and answers as a stage's `feed` does.
     pub fn feed(
         &mut self,
         cx: &mut ExecCx<'_>,
-        take: &mut dyn FnMut(Incoming<'_>) -> Result<()>,
+        take: &mut dyn FnMut(Incoming<'_>) -> Result<Flow>,
     ) -> Result<Step<()>> {
-        self.give_pending(take)?;
+        if self.give_pending(take)? != Flow::Continue {
+            return Ok(Step::Row(()));
+        }
         if self.pending.is_some() {
             return Ok(Step::Again);
         }
         let UnwoundRows { child, unwinder, makes_rows, pending, .. } = self;
+        let mut flow = Flow::Continue;
         let step = child.feed(cx, &mut |row| {
-            match unwinder.unwind(row.doc()) {
+            flow = match unwinder.unwind(row.doc()) {
                 Unwound::Elements(array) => {
-                    *pending = give(unwinder, *makes_rows, row, array, take)?;
+                    let (flow, rest) = give(unwinder, *makes_rows, row, array, take)?;
+                    *pending = rest;
+                    flow
                 }
                 Unwound::Same => take(Incoming { doc: row.doc(), element: None })?,
                 Unwound::Emptied => {
                     let doc = unwinder.row(row.doc(), Some(&Value::Missing), None);
-                    take(Incoming { doc, element: None })?;
+                    take(Incoming { doc, element: None })?
                 }
                 Unwound::WithIndex => {
                     let doc = unwinder.row(row.doc(), None, None);
-                    take(Incoming { doc, element: None })?;
+                    take(Incoming { doc, element: None })?
                 }
-                Unwound::Nothing => {}
-            }
-            Ok(if pending.is_some() { Flow::Stop } else { Flow::Continue })
+                Unwound::Nothing => Flow::Continue,
+            };
+            Ok(if pending.is_some() { Flow::Stop } else { flow })
         })?;
+        if flow != Flow::Continue {
+            return Ok(Step::Row(()));
+        }
         Ok(if self.pending.is_some() { Step::Again } else { step })
     }
 
     /// Gives some of what is left of a document.
-    fn give_pending(&mut self, take: &mut dyn FnMut(Incoming<'_>) -> Result<()>) -> Result<()> {
-        let Some(pending) = &mut self.pending else { return Ok(()) };
+    fn give_pending(&mut self, take: &mut dyn FnMut(Incoming<'_>) -> Result<Flow>) -> Result<Flow> {
+        let Some(pending) = &mut self.pending else { return Ok(Flow::Continue) };
         let doc = pending.row.doc();
         for _ in 0..LENT_MAX {
             let Some((ty, place)) = pending.elements.get(pending.next) else {
                 self.pending = None;
-                return Ok(());
+                return Ok(Flow::Continue);
             };
             let value = Value::from_raw(*ty, &doc.as_bytes()[place.clone()]);
             let index = pending.next as i64;
@@ -110,9 +118,12 @@ impl UnwoundRows {
                 true => self.unwinder.row(doc, Some(&value), Some(index)),
                 false => doc,
             };
-            take(Incoming { doc, element: Some(&value) })?;
+            let flow = take(Incoming { doc, element: Some(&value) })?;
+            if flow != Flow::Continue {
+                return Ok(flow);
+            }
         }
-        Ok(())
+        Ok(Flow::Continue)
     }
 
     /// As a stage of its own would explain itself.
@@ -127,22 +138,27 @@ impl UnwoundRows {
     }
 }
 
-/// Gives a row for each element; if there are very many, the rest is returned.
+/// Gives a row for each element; if there are very many, or no more are wanted now, the rest is returned.
 fn give(
     unwinder: &mut Unwinder,
     makes_rows: bool,
     row: &Row<'_>,
     array: Doc<'_>,
-    take: &mut dyn FnMut(Incoming<'_>) -> Result<()>,
-) -> Result<Option<Pending>> {
+    take: &mut dyn FnMut(Incoming<'_>) -> Result<Flow>,
+) -> Result<(Flow, Option<Pending>)> {
     let doc = row.doc();
-    for (index, elem) in array.iter().enumerate() {
+    let mut elements = array.iter().enumerate();
+    while let Some((index, elem)) = elements.next() {
         if index as u64 >= LENT_MAX {
-            return Ok(Some(Pending::new(row, array, index)));
+            return Ok((Flow::Continue, Some(Pending::new(row, array, index))));
         }
-        give_one(unwinder, makes_rows, doc, (index, elem), take)?;
+        let flow = give_one(unwinder, makes_rows, doc, (index, elem), take)?;
+        if flow != Flow::Continue {
+            let rest = elements.next().map(|_| Pending::new(row, array, index + 1));
+            return Ok((flow, rest));
+        }
     }
-    Ok(None)
+    Ok((Flow::Continue, None))
 }
 
 #[inline]
@@ -151,8 +167,8 @@ fn give_one(
     makes_rows: bool,
     doc: Doc<'_>,
     (index, elem): (usize, Elem<'_>),
-    take: &mut dyn FnMut(Incoming<'_>) -> Result<()>,
-) -> Result<()> {
+    take: &mut dyn FnMut(Incoming<'_>) -> Result<Flow>,
+) -> Result<Flow> {
     let value = elem.value();
     let doc = match makes_rows {
         true => unwinder.row(doc, Some(&value), Some(index as i64)),

@@ -49,6 +49,8 @@ pub struct Query {
     pub show_record_id: bool,
     /// Only the number of rows is asked for, which comes as one row.
     pub count: bool,
+    /// The memory that a sort may take, as a plan shows it that has not run.
+    pub sort_bytes_max: Option<usize>,
     /// The indexes that may be used, where an index filter says so.
     pub allowed: Option<Arc<Vec<Hint>>>,
 }

@@ -42,6 +42,9 @@ fn finish_from(
         if query.projection.is_none() && !query.keep_sort_key {
             stage = stage.keeping(query.fields.clone());
         }
+        if let Some(bytes_max) = query.sort_bytes_max {
+            stage = stage.within(bytes_max);
+        }
         root = Box::new(stage);
     }
     if query.skip > 0 {

@@ -14,3 +14,4 @@ mod world;
 mod pipelines;
 mod plan_cache;
 mod plans;
+mod spill;

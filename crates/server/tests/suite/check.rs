@@ -11,10 +11,10 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-struct Place(PathBuf);
+pub struct Place(pub PathBuf);
 
 impl Place {
-    fn new(name: &str) -> Place {
+    pub fn new(name: &str) -> Place {
         let path = std::env::temp_dir().join(format!("kauri-check-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Place(path)
@@ -64,15 +64,15 @@ fn run(command: &str, place: &Path, args: &[&str]) -> (String, bool) {
     (told.into_owned(), output.status.success())
 }
 
-struct Server {
+pub struct Server {
     child: Child,
     client: TcpStream,
     /// What it said until it listened.
-    told: String,
+    pub told: String,
 }
 
 impl Server {
-    fn start(place: &Path, args: &[&str]) -> Server {
+    pub fn start(place: &Path, args: &[&str]) -> Server {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut child = kauri("serve", place, args)
             .args(["--nounixsocket", "--segmentSizeMB", "1", "--port", &port.to_string()])
@@ -100,7 +100,7 @@ impl Server {
         self.client.write_all(&message).unwrap();
     }
 
-    fn ask(&mut self, command: DocBuf) -> DocBuf {
+    pub fn ask(&mut self, command: DocBuf) -> DocBuf {
         self.send(&command);
         let mut head = [0; 21];
         self.client.read_exact(&mut head).unwrap();
@@ -111,7 +111,7 @@ impl Server {
     }
 
     /// Inserts documents with these numbers.
-    fn insert(&mut self, ids: std::ops::Range<i32>) {
+    pub fn insert(&mut self, ids: std::ops::Range<i32>) {
         for id in ids {
             let text = format!("<{id}>{}", "x".repeat(1000));
             let documents = kauri_bson::array![doc! { "_id" => id, "text" => text.as_str() }];
@@ -126,7 +126,11 @@ impl Server {
         self.ask(doc! { "find" => "c", "filter" => filter, "$db" => "test" })
     }
 
-    fn stop(mut self) {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn stop(mut self) {
         self.send(&doc! { "shutdown" => 1, "$db" => "admin" });
         assert!(self.child.wait().unwrap().success());
     }
@@ -139,7 +143,7 @@ impl Drop for Server {
     }
 }
 
-fn number(doc: &DocBuf, path: &str) -> f64 {
+pub fn number(doc: &DocBuf, path: &str) -> f64 {
     let (first, rest) = path.split_once('.').map_or((path, None), |(a, b)| (a, Some(b)));
     match (doc.as_doc().value(first), rest) {
         (Value::Document(inner), Some(rest)) => number(&inner.into_buf(), rest),

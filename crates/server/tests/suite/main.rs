@@ -7,4 +7,5 @@ mod bench_run;
 mod check;
 mod proxy;
 mod shared_memory;
+mod spilling;
 mod writelock;

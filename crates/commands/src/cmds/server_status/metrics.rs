@@ -4,6 +4,7 @@ use crate::cmds;
 use crate::invocation::Invocation;
 use crate::server::Counters;
 use kauri_bson::DocWriter;
+use kauri_query::spill::{SpillCounter, SpillCounters};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 fn read(counter: &AtomicU64) -> i64 {
@@ -26,9 +27,29 @@ pub fn metrics(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
         operation.put("waitsForMemory", read(&counters.memory_waits));
         operation.put("writeConflicts", read(&counters.write_conflicts));
     }
+    query(&invocation.server.spilling.place.counters, &mut out.document("query"));
     let mut ttl = out.document("ttl");
     ttl.put("deletedDocuments", read(&counters.ttl_deleted));
     ttl.put("passes", read(&counters.ttl_passes));
+}
+
+/// What blocking stages have sorted and spilled.
+fn query(counters: &SpillCounters, out: &mut DocWriter<'_>) {
+    let spilled = |out: &mut DocWriter<'_>, name: &str, counter: &SpillCounter| {
+        let (spilled, mut out) = (counter.read(), out.document(name));
+        out.put("spilledBytes", spilled.bytes as i64);
+        out.put("spilledDataStorageSize", spilled.storage_bytes as i64);
+        out.put("spilledRecords", spilled.records as i64);
+        out.put("spills", spilled.spills as i64);
+    };
+    spilled(out, "bucketAuto", &counters.bucket_auto);
+    spilled(out, "group", &counters.group);
+    spilled(out, "setWindowFields", &counters.windows);
+    let (sorts, mut sort) = (counters.sort.read(), out.document("sort"));
+    sort.put("spillToDisk", sorts.spills as i64);
+    sort.put("spillToDiskBytes", sorts.storage_bytes as i64);
+    sort.put("totalBytesSorted", read(&counters.bytes_sorted));
+    sort.put("totalKeysSorted", read(&counters.rows_sorted));
 }
 
 fn commands(counters: &Counters, out: &mut DocWriter<'_>) {

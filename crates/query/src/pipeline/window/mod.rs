@@ -184,6 +184,13 @@ impl StageSpec for SetWindowFields {
     }
 }
 
+impl Plan {
+    /// Whether rows may be of different partitions.
+    fn has_partitions(&self) -> bool {
+        self.partition.as_ref().is_some_and(|partition| partition.as_constant().is_none())
+    }
+}
+
 /// The value as what a partition is told apart by.
 fn partition_value<'v>(value: Value<'v>) -> Result<Value<'v>> {
     match value {

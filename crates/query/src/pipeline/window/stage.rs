@@ -1,4 +1,7 @@
-//! `$setWindowFields` at work.
+//! `$setWindowFields` at work: rows are sorted by partition and order, and looked at a partition at a time.
+//!
+//! Rows that don't fit into memory are sorted outside (`spill`). Then partitions are taken into memory one
+//! after the other; one that does not fit is refused.
 
 use super::function::{self, Function, State};
 use super::{Output, Plan, partition_value};
@@ -6,11 +9,13 @@ use crate::exec::{
     ExecCx, Fields, Flow, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity,
 };
 use crate::pipeline::heap_bytes;
-use kauri_base::{Error, ErrorCode, Result, limits};
+use crate::spill::{ExternalSort, SliceOrder, SpillKind, SpillStats};
+use kauri_base::{Access, Error, ErrorCode, Result};
 use kauri_bson::keygen::Keys;
 use kauri_bson::{Doc, DocBuf, DocWriter, Value, compare};
 use kauri_expr::EvalCx;
 use kauri_mutate::ProjectCx;
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,11 +46,31 @@ struct Progress {
     carried: Value<'static>,
 }
 
+/// Where the stage is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Gathering,
+    /// What was gathered goes into a run; `last`: nothing more comes.
+    Spilling {
+        last: bool,
+    },
+    Merging,
+    /// The next partition is taken into memory.
+    Loading,
+    Giving,
+}
+
 struct WindowStage {
     child: Box<dyn Stage>,
     spec: DocBuf,
     gathered: Gathered,
-    done: bool,
+    phase: Phase,
+    external: Option<Box<ExternalSort>>,
+    ordering: SliceOrder,
+    /// Whether the run's next piece is to be handed over.
+    piece_is_full: bool,
+    /// Whether the sorted records are at the first one of a partition that has not been taken.
+    is_at_next: bool,
     next: usize,
     /// The rows of the partition that the next one is of.
     partition: Range<usize>,
@@ -66,7 +91,11 @@ pub fn build(
         child,
         spec: spec.clone(),
         gathered: Gathered { plan, fields, bytes: Vec::new(), rows: Vec::new(), keys, held: 0 },
-        done: false,
+        phase: Phase::Gathering,
+        external: None,
+        ordering: SliceOrder::default(),
+        piece_is_full: false,
+        is_at_next: false,
         next: 0,
         partition: 0..0,
         progress: Vec::new(),
@@ -89,22 +118,36 @@ impl Gathered {
         self.fields.copy(row.doc(), &mut self.bytes);
         self.held += heap_bytes(&partition) + size_of::<Kept>();
         self.rows.push(Kept { partition, key: start..middle, doc: middle..self.bytes.len() });
-        if self.held + self.bytes.len() > limits::SORT_BYTES_MAX {
-            return Err(Error::new(
-                ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
-                "Exceeded memory limit in DocumentSourceSetWindowFields, used more than \
-                 104857600 bytes but max allowed is 104857600 bytes",
-            ));
-        }
         Ok(())
+    }
+
+    /// Memory that is held.
+    fn bytes_held(&self) -> usize {
+        self.held + self.bytes.len()
+    }
+
+    /// Takes a record of the sorted ones.
+    fn take_record(&mut self, key: &[u8], doc: &[u8]) -> Result<()> {
+        let (partition, key) = Doc::split_prefix(key)?;
+        let partition = partition.value("").into_owned();
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let middle = self.bytes.len();
+        self.bytes.extend_from_slice(doc);
+        self.held += heap_bytes(&partition) + size_of::<Kept>();
+        self.rows.push(Kept { partition, key: start..middle, doc: middle..self.bytes.len() });
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.bytes.clear();
+        self.held = 0;
     }
 
     fn sort(&mut self) {
         let bytes = &self.bytes;
-        self.rows.sort_by(|a, b| {
-            compare(&a.partition, &b.partition)
-                .then_with(|| bytes[a.key.clone()].cmp(&bytes[b.key.clone()]))
-        });
+        self.rows.sort_by(|a, b| in_order(bytes, a, b));
     }
 
     fn doc(&self, at: usize) -> Doc<'_> {
@@ -126,23 +169,175 @@ impl Gathered {
     }
 }
 
+fn in_order(bytes: &[u8], a: &Kept, b: &Kept) -> Ordering {
+    compare(&a.partition, &b.partition)
+        .then_with(|| bytes[a.key.clone()].cmp(&bytes[b.key.clone()]))
+}
+
+/// Orders records as `in_order` does rows: their keys are the partition in a document, and a sort key.
+fn by_key(a: &[u8], b: &[u8]) -> Ordering {
+    match (Doc::split_prefix(a), Doc::split_prefix(b)) {
+        (Ok((a, a_key)), Ok((b, b_key))) => {
+            compare(&a.value(""), &b.value("")).then_with(|| a_key.cmp(b_key))
+        }
+        _ => Ordering::Equal,
+    }
+}
+
+fn memory_exceeded(bytes: usize, bytes_max: usize) -> Error {
+    Error::new(
+        ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
+        format!(
+            "Exceeded memory limit in DocumentSourceSetWindowFields, used {bytes} bytes but max \
+             allowed is {bytes_max} bytes"
+        ),
+    )
+}
+
 impl WindowStage {
-    /// Gathers all rows. `Row`: they are there, sorted.
+    /// Gathers rows until some can be given. `Row`: they are there, sorted.
     fn gather(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        let eval = cx.env.eval_cx();
-        while !self.done {
-            let WindowStage { child, gathered, .. } = self;
-            match child.feed(cx, &mut |row| gathered.take(row, &eval).map(|()| Flow::Continue))? {
-                Step::Row(()) => {}
-                Step::Again => return Ok(Step::Again),
-                Step::Blocked(ticket) => return Ok(Step::Blocked(ticket)),
-                Step::Done => {
-                    self.gathered.sort();
-                    self.done = true;
+        loop {
+            let step = match self.phase {
+                Phase::Giving => return Ok(Step::Row(())),
+                Phase::Gathering => self.gather_rows(cx)?,
+                Phase::Spilling { last } => {
+                    let step = self.spill(cx)?;
+                    if matches!(step, Step::Row(())) {
+                        self.phase = if last { Phase::Merging } else { Phase::Gathering };
+                    }
+                    step
                 }
+                Phase::Merging => {
+                    (self.gathered.bytes, self.gathered.rows) = (Vec::new(), Vec::new());
+                    let external = self.external.as_mut();
+                    let step = external.map_or(Ok(Step::Row(())), |runs| runs.merge(cx))?;
+                    if matches!(step, Step::Row(())) {
+                        self.phase = Phase::Loading;
+                    }
+                    step
+                }
+                Phase::Loading => self.load(cx)?,
+            };
+            if !matches!(step, Step::Row(())) {
+                return Ok(step);
             }
         }
+    }
+
+    /// `Row`: the next phase has begun, or more can be gathered.
+    fn gather_rows(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        let (eval, bytes_max) = (cx.env.eval_cx(), cx.env.spilling.window_bytes_max);
+        let WindowStage { child, gathered, .. } = self;
+        let mut is_full = false;
+        let step = child.feed(cx, &mut |row| {
+            gathered.take(row, &eval)?;
+            is_full = gathered.bytes_held() > bytes_max;
+            Ok(if is_full { Flow::Stop } else { Flow::Continue })
+        })?;
+        if is_full {
+            // One partition must fit, so what is only one goes nowhere.
+            let plan = &self.gathered.plan;
+            let place = cx.env.spilling.place().filter(|_| plan.has_partitions());
+            let Some(place) = place else {
+                return Err(memory_exceeded(self.gathered.bytes_held(), bytes_max));
+            };
+            let new = || Box::new(ExternalSort::new(place, SpillKind::Windows, bytes_max, by_key));
+            self.external.get_or_insert_with(new);
+            self.phase = Phase::Spilling { last: false };
+            return Ok(Step::Row(()));
+        }
+        if !matches!(step, Step::Done) {
+            return Ok(step);
+        }
+        self.phase = match self.external {
+            Some(_) => Phase::Spilling { last: true },
+            None => {
+                self.gathered.sort();
+                Phase::Giving
+            }
+        };
         Ok(Step::Row(()))
+    }
+
+    /// Writes what was gathered as a run. `Row`: it is written, and its memory free.
+    fn spill(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        let WindowStage { gathered, external, ordering, piece_is_full, .. } = self;
+        let Some(external) = external else { return Ok(Step::Row(())) };
+        let Gathered { rows, bytes, .. } = gathered;
+        let by = |a: &Kept, b: &Kept| in_order(bytes, a, b);
+        if !ordering.sort_some(rows, by) {
+            return Ok(Step::Again);
+        }
+        loop {
+            if *piece_is_full {
+                if let Access::WouldBlock(ticket) = external.flush()? {
+                    return Ok(Step::Blocked(ticket));
+                }
+                *piece_is_full = false;
+            }
+            let Some(at) = ordering.next(rows, by) else { break };
+            let row = &rows[at];
+            let mut key = Vec::new();
+            DocWriter::new(&mut key).put_value("", &row.partition);
+            key.extend_from_slice(&bytes[row.key.clone()]);
+            *piece_is_full = external.push(&key, &[&bytes[row.doc.clone()]]);
+            if !cx.spend() {
+                return Ok(Step::Again);
+            }
+        }
+        if let Access::WouldBlock(ticket) = external.end_run(cx, gathered.bytes_held())? {
+            return Ok(Step::Blocked(ticket));
+        }
+        gathered.clear();
+        *ordering = SliceOrder::default();
+        Ok(Step::Row(()))
+    }
+
+    /// Takes the next partition into memory. `Row`: it is there, or there is none.
+    fn load(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        let WindowStage { gathered, external, is_at_next, .. } = self;
+        let Some(external) = external else { return Ok(Step::Row(())) };
+        loop {
+            if !*is_at_next {
+                match external.next()? {
+                    Access::Ready(is_there) => *is_at_next = is_there,
+                    Access::WouldBlock(ticket) => return Ok(Step::Blocked(ticket)),
+                }
+            }
+            let Some(record) = external.record() else { break };
+            let (partition, _) = Doc::split_prefix(record.key())?;
+            let first = gathered.rows.first();
+            if first.is_some_and(|row| compare(&row.partition, &partition.value("")).is_ne()) {
+                break;
+            }
+            gathered.take_record(record.key(), record.rest())?;
+            *is_at_next = false;
+            let bytes_max = cx.env.spilling.window_bytes_max;
+            if gathered.bytes_held() > bytes_max && gathered.rows.len() > 1 {
+                return Err(memory_exceeded(gathered.bytes_held(), bytes_max));
+            }
+            if !cx.spend() {
+                return Ok(Step::Again);
+            }
+        }
+        self.phase = Phase::Giving;
+        Ok(Step::Row(()))
+    }
+
+    /// Goes on to the next partition of the sorted records. False: there is none.
+    fn next_partition(&mut self) -> bool {
+        if !self.is_at_next {
+            return false;
+        }
+        self.gathered.clear();
+        (self.next, self.partition) = (0, 0..0);
+        self.phase = Phase::Loading;
+        true
+    }
+
+    fn spilled(&self) -> SpillStats {
+        self.external.as_ref().map_or_else(SpillStats::default, |external| external.stats)
     }
 
     /// Writes the next row; false if there is none.
@@ -179,12 +374,15 @@ impl WindowStage {
         lent: &mut u64,
         take: &mut Take<'_>,
     ) -> Result<Step<()>> {
-        match self.gather(cx)? {
-            Step::Row(()) => {}
-            other => return Ok(other),
-        }
         loop {
+            match self.gather(cx)? {
+                Step::Row(()) => {}
+                other => return Ok(other),
+            }
             if !self.write(cx.env)? {
+                if self.next_partition() {
+                    continue;
+                }
                 return Ok(Step::Done);
             }
             *lent += 1;
@@ -296,6 +494,10 @@ impl Stage for WindowStage {
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
         out.put("stage", "SET_WINDOW_FIELDS");
         out.put("spec", &self.spec);
+        if verbosity > Verbosity::QueryPlanner {
+            self.stats.write(out);
+            self.spilled().write(out);
+        }
         self.child.explain(&mut out.document("inputStage"), verbosity);
     }
 

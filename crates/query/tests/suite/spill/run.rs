@@ -1,0 +1,117 @@
+//! Runs pipelines over documents with little memory, or with enough.
+
+use super::stores::SlowStore;
+use kauri_base::clock::{SeededRandom, SystemClock};
+use kauri_base::operation::block_on;
+use kauri_base::temporary::{MemoryStore, TemporaryStore};
+use kauri_base::{OperationContext, Result};
+use kauri_bson::{DocBuf, Value};
+use kauri_catalog::{Catalog, Namespace};
+use kauri_expr::VariableScope;
+use kauri_query::exec::rows::Rows;
+use kauri_query::exec::{Ended, Flow, PlanExecutor, QueryEnv, Stage, Verbosity};
+use kauri_query::pipeline::{BuildCx, Input, ParseCx, Place, build, parse};
+use kauri_query::spill::{SpillPlace, Spilling};
+use kauri_storage::ephemeral::EphemeralEngine;
+use kauri_storage::{LocalCommitter, StorageEngine};
+use std::sync::Arc;
+
+/// What a pipeline may use.
+#[derive(Clone)]
+pub struct Means {
+    pub bytes_max: usize,
+    pub place: Option<Arc<SpillPlace>>,
+    pub allowed: bool,
+    /// Whether it stops after each row, as a client with batches of one would.
+    pub row_by_row: bool,
+}
+
+impl Means {
+    /// Enough memory.
+    pub fn ample() -> Means {
+        Means { bytes_max: 1 << 30, place: None, allowed: false, row_by_row: false }
+    }
+
+    /// So much, and this store for the rest.
+    pub fn little(bytes_max: usize, store: Arc<dyn TemporaryStore>) -> Means {
+        let place = Some(Arc::new(SpillPlace::new(store)));
+        Means { bytes_max, place, allowed: true, row_by_row: false }
+    }
+
+    pub fn in_memory(bytes_max: usize) -> Means {
+        Means::little(bytes_max, Arc::new(MemoryStore::new()))
+    }
+
+    pub fn slow(bytes_max: usize) -> Means {
+        Means::little(bytes_max, Arc::new(SlowStore::new()))
+    }
+}
+
+/// An executor of this pipeline over these documents.
+pub fn executor(docs: &[DocBuf], stages: &[DocBuf], means: &Means) -> Result<PlanExecutor> {
+    executor_over(Box::new(Rows::new(docs.iter().cloned())), stages, means)
+}
+
+/// An executor of this pipeline over the rows of this stage.
+pub fn executor_over(
+    rows: Box<dyn Stage>,
+    stages: &[DocBuf],
+    means: &Means,
+) -> Result<PlanExecutor> {
+    let engine: Arc<dyn StorageEngine> = Arc::new(EphemeralEngine::new());
+    let random = Arc::new(SeededRandom::new(7));
+    let clock = Arc::new(SystemClock::new());
+    let committer = Arc::new(LocalCommitter(engine.clone()));
+    let catalog = Arc::new(Catalog::open(engine, committer, clock, random.clone())?);
+    let parse_cx = ParseCx::new(&Namespace::new("db", "c")?, VariableScope::new(), Place::Command);
+    let stages = Value::array(stages.iter().map(|stage| Value::from(stage.clone())));
+    let stages = stages.as_array().map(|stages| stages.to_buf()).unwrap_or_default();
+    let pipeline = parse::parse(stages.as_doc(), &parse_cx)?;
+    let mut env = QueryEnv::new(0, random);
+    env.spilling = Spilling {
+        place: means.place.clone(),
+        allowed: means.allowed,
+        sort_bytes_max: means.bytes_max,
+        group_bytes_max: means.bytes_max,
+        window_bytes_max: means.bytes_max,
+        bucket_auto_bytes_max: means.bytes_max,
+        ..Spilling::default()
+    };
+    let cx = BuildCx::new(catalog.clone(), "db", None, env.clone());
+    let root = build(&pipeline, Input::Rows(rows), &cx)?;
+    Ok(PlanExecutor::new(root, catalog.engine().recovery_unit(), env))
+}
+
+/// The next `most` rows.
+pub fn rows(executor: &mut PlanExecutor, most: usize) -> Result<Vec<DocBuf>> {
+    let mut op = OperationContext::detached(Arc::new(SystemClock::new()));
+    let mut rows = Vec::new();
+    while rows.len() < most {
+        let ended = block_on(executor.for_each(&mut op, &mut |row| {
+            rows.push(row.doc().to_buf());
+            Ok(Flow::Stop)
+        }))?;
+        if ended == Ended::Exhausted {
+            break;
+        }
+    }
+    Ok(rows)
+}
+
+/// All rows, and how the pipeline explains itself then.
+pub fn run(docs: &[DocBuf], stages: &[DocBuf], means: &Means) -> Result<(Vec<DocBuf>, DocBuf)> {
+    let mut executor = executor(docs, stages, means)?;
+    let all = if means.row_by_row {
+        rows(&mut executor, usize::MAX)?
+    } else {
+        let mut op = OperationContext::detached(Arc::new(SystemClock::new()));
+        let mut all = Vec::new();
+        block_on(executor.for_each(&mut op, &mut |row| {
+            all.push(row.doc().to_buf());
+            Ok(Flow::Continue)
+        }))?;
+        all
+    };
+    let told = DocBuf::build(|out| executor.root().explain(out, Verbosity::ExecutionStats));
+    Ok((all, told))
+}
