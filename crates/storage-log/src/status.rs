@@ -128,7 +128,8 @@ impl Core {
         put(&mut log, "summaryBytes", counters.summary_bytes.get());
         put(&mut log, "segmentsOpened", counters.segments_opened.get());
         put(&mut log, "storedBytes", cache.stored_bytes);
-        let stored = cache.stored_bytes as f64;
+        // What waits to be stored, staged or not, will be.
+        let stored = (cache.stored_bytes + cache.unstored_bytes) as f64;
         log.put("writeAmplification", stored / counts.document_bytes.max(1) as f64);
         put(&mut log, "flushes", counters.flushes.get());
         put(&mut log, "staged", counters.staged.get());

@@ -1,9 +1,9 @@
 //! The staging file: commits are with the kernel by a copy, and stored to the log later and many at once.
 //!
 //! It is used round and round. At the end of a worker's tick the bytes that have been appended since the
-//! last time go into it as one entry for each segment ([`Core::stage`]). The flusher stores to the log before it is
-//! full, and whatever is stored makes room ([`Core::store_all`]). If the process dies, opening the directory puts into the log what
-//! entries hold and it lacks ([`replay`]).
+//! last time go into it as one entry for each segment ([`Core::stage_what_is_asked`]). The flusher
+//! stores to the log before it is full, and whatever is stored makes room ([`Core::unstage`]). If the process dies,
+//! opening the directory puts into the log what entries hold and it lacks ([`replay`]).
 //!
 //! Invariants:
 //! - What is acknowledged as written is in the log's file, or in entries that are not overwritten before it is:
@@ -13,7 +13,6 @@
 //!   segment a place gets its bytes once, so an old entry changes nothing, however often it is put there; and
 //!   after a loss of power the file may hold any of them, or parts, which their CRCs tell.
 //! - Durability never rests on it: it is not synced.
-//!
 //! - Who puts may have to wait for the kernel, which asks for a page again that it has written back. Nobody waits
 //!   for him: whoever finds the ring taken leaves word ([`Core::flush`]), and all else is read without it.
 //!
