@@ -87,6 +87,25 @@ fn another_directorys_file_is_not_used() {
 }
 
 #[test]
+fn a_file_of_an_earlier_opening_is_not_used() {
+    let image = left();
+    let file = image.read_file("pmlog.staging").expect("reading").expect("the file");
+    let bytes = |image: &Emulator| bytes_of(&*image.open_log("pmlog.0").expect("the log"));
+    let before = bytes(&image);
+    drop(open(&image, options()));
+    let image = image.process_death_image();
+    let after = bytes(&image);
+    let staged = (0..before.len()).find(|at| before[*at] != after[*at]).expect("what was staged");
+    // Something else is there since, as in a log that was restored.
+    let log = image.open_log("pmlog.0").expect("the log");
+    log.store(staged as u64, &[IoSlice::new(&[0xee; 64])]).expect("storing");
+    image.replace_file("pmlog.staging", &file, "test").expect("replacing");
+    // Whether that can be followed does not matter here.
+    let _ = PmLog::open(Arc::new(image.clone()), options());
+    assert_eq!(bytes(&image)[staged..staged + 64], [0xee; 64]);
+}
+
+#[test]
 fn without_room_for_the_file_the_engine_opens_and_stores() {
     let image = left();
     // The metadata file is replaced before.
