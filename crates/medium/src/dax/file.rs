@@ -138,7 +138,7 @@ impl Direct for Memory {
         // What is not mapped can't be stored to; the caller has promised that it is.
         let Some(start) = self.mapping.address(offset, len) else { return };
         // SAFETY: mapped for writing, and the caller's alone until its fence.
-        unsafe { lines::store(Some(self.how), start.as_ptr(), len, parts) };
+        unsafe { lines::store(self.how, start.as_ptr(), len, parts) };
         self.latency.take(Delayed::Line, lines_of(start.as_ptr() as usize, len) as u64);
     }
 

@@ -156,16 +156,11 @@ mod x86 {
         }
     }
 
-    /// Stores some bytes of one line as usual, and has it written back if that is asked.
+    /// Stores some bytes of one line as usual, and has it written back.
     ///
     /// # Safety
     /// As for [`store`]; the bytes lie in one line.
-    unsafe fn store_part(
-        how: Option<WriteBack>,
-        to: *mut u8,
-        len: usize,
-        source: &mut Source<'_, '_>,
-    ) {
+    unsafe fn store_part(how: WriteBack, to: *mut u8, len: usize, source: &mut Source<'_, '_>) {
         let mut done = 0;
         while done < len {
             let bytes = source.take(len - done);
@@ -177,20 +172,18 @@ mod x86 {
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.add(done), bytes.len()) };
             done += bytes.len();
         }
-        if let (Some(how), true) = (how, len > 0) {
+        if len > 0 {
             // SAFETY: mapped, as the caller says.
             unsafe { write_back_line(how, to) };
         }
     }
 
-    /// Stores `parts`, which have `len` bytes together, at `to`, on their way to the medium. Without a way
-    /// to write lines back those that are written in part stay in the cache: for memory that is not
-    /// persistent, but is not looked at again soon.
+    /// Stores `parts`, which have `len` bytes together, at `to`, on their way to the medium.
     ///
     /// # Safety
     /// The range is mapped for writing. Until this thread has executed [`fence`] nobody else, nor this
     /// thread by ordinary means, reads or writes it.
-    pub(crate) unsafe fn store(how: Option<WriteBack>, to: *mut u8, len: usize, parts: &[&[u8]]) {
+    pub(crate) unsafe fn store(how: WriteBack, to: *mut u8, len: usize, parts: &[&[u8]]) {
         let mut source = Source::new(parts);
         let head = (LINE_BYTES - to as usize % LINE_BYTES) % LINE_BYTES;
         let head = head.min(len);
@@ -250,7 +243,7 @@ mod elsewhere {
 
     /// # Safety
     /// The range is mapped for writing, and nobody else reads or writes it.
-    pub(crate) unsafe fn store(_how: Option<WriteBack>, to: *mut u8, len: usize, parts: &[&[u8]]) {
+    pub(crate) unsafe fn store(_how: WriteBack, to: *mut u8, len: usize, parts: &[&[u8]]) {
         let mut source = Source::new(parts);
         let mut done = 0;
         while done < len {
@@ -279,9 +272,9 @@ mod tests {
         let region = Region::reserve(8192).unwrap();
         let source: Vec<u8> = (0..600u32).map(|n| (n * 7 % 251) as u8 + 1).collect();
         // The others are there where the best one is.
-        let mut ways = vec![None, Some(best), Some(WriteBack::Clflush)];
+        let mut ways = vec![best, WriteBack::Clflush];
         if best == WriteBack::Clwb {
-            ways.push(Some(WriteBack::ClflushOpt));
+            ways.push(WriteBack::ClflushOpt);
         }
         for how in ways {
             for offset in [0, 1, 8, 32, 63, 64, 100] {
@@ -292,9 +285,7 @@ mod tests {
                     unsafe {
                         std::ptr::write_bytes(region.base(), 0, 8192);
                         store(how, region.base().add(offset), len, &parts);
-                        if let Some(how) = how {
-                            write_back(how, region.base().add(offset), len);
-                        }
+                        write_back(how, region.base().add(offset), len);
                     }
                     fence();
                     // SAFETY: as above, and fenced.

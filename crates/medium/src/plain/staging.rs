@@ -5,11 +5,9 @@
 //! not find room for them when they are put. File systems that write nothing where it was before would have to
 //! (and a failure then is a signal), so there is none on them. A page that the kernel has written back is
 //! asked for once more when it is put to, which may take a while: who puts holds no lock that others wait for.
-//! Bytes go past the processor's cache, which has better uses: nobody reads them while the process lives.
 #![allow(unsafe_code)]
 
 use crate::Staging;
-use crate::dax::lines;
 use crate::dax::sigbus::{self, Watched};
 use crate::staging::fits;
 use crate::sys;
@@ -18,6 +16,7 @@ use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// File systems (`statfs.f_type`) that write nothing in place: btrfs, ZFS, bcachefs.
 const COPY_ON_WRITE: [u32; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
@@ -65,12 +64,18 @@ impl Staging for MappedStaging {
         if !fits(self.len, at, parts) {
             return false;
         }
-        let len = parts.iter().map(|part| part.len()).sum();
-        // SAFETY: within the mapping, as just checked. Nobody else has a reference into it: it is reached
-        // through `&mut self` alone, and the kernel, which may read it at any time, copes with that.
-        unsafe { lines::store(None, self.base.as_ptr().add(at), len, parts) };
+        let mut at = at;
+        for part in parts {
+            // SAFETY: within the mapping, as just checked. Nobody else has a reference into it: it is reached
+            // through `&mut self` alone, and the kernel, which may read it at any time, copes with that.
+            unsafe {
+                let to = self.base.as_ptr().add(at);
+                std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+            }
+            at += part.len();
+        }
         // What tells of the bytes comes behind them. The processor keeps a process's stores when it dies.
-        lines::fence();
+        compiler_fence(Ordering::SeqCst);
         true
     }
 }
