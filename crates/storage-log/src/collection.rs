@@ -11,7 +11,7 @@ use kauri_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kauri_base::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use kauri_base::{CollectionId, IndexId};
 use kauri_medium::EpochDomain;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// See the module's head.
 pub struct Collection {
@@ -85,11 +85,11 @@ pub struct Registry {
 #[derive(Default)]
 pub struct Maps {
     /// Record stores.
-    pub stores: HashMap<CollectionId, Arc<Collection>>,
+    pub stores: BTreeMap<CollectionId, Arc<Collection>>,
     /// Dropped ones, records of which are still in the log.
-    pub graves: HashMap<CollectionId, Arc<Collection>>,
+    pub graves: BTreeMap<CollectionId, Arc<Collection>>,
     /// Indexes.
-    pub indexes: HashMap<IndexId, Arc<Index>>,
+    pub indexes: BTreeMap<IndexId, Arc<Index>>,
 }
 
 impl Registry {

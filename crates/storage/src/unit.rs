@@ -129,6 +129,15 @@ impl<'a> WriteUnit<'a> {
         Self::default()
     }
 
+    /// An empty unit that is likely to have one operation.
+    pub fn of_one() -> Self {
+        WriteUnit {
+            ops: Vec::with_capacity(1),
+            definitions: Vec::with_capacity(1),
+            ..Self::default()
+        }
+    }
+
     /// Whether nothing has been added.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()

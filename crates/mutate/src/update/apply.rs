@@ -62,8 +62,6 @@ pub(crate) struct Applier<'a> {
     pub(crate) root: Doc<'a>,
     /// What each `$rename` moves, if it is there.
     pub(crate) renames: Vec<Option<Elem<'a>>>,
-    /// The leaves that changed something, the last bit for all from 63 on.
-    pub(crate) touched: u64,
     /// Where in the output the new document begins.
     pub(crate) base: usize,
     /// Nodes met so far, to ask now and then whether to go on.
@@ -206,9 +204,6 @@ impl<'a> Applier<'a> {
                 String::from_utf8_lossy(slot.key),
                 at.to(slot.key)
             );
-        }
-        if change != Change::Keep {
-            self.touched |= 1 << leaf.min(63);
         }
         Ok(change)
     }

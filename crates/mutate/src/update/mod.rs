@@ -55,12 +55,10 @@ pub enum UpdateKind {
 pub struct Applied {
     /// Whether it counts as modified. If not, nothing was written.
     pub modified: bool,
-    /// The operators that changed something, a bit each.
-    touched: u64,
 }
 
 impl Applied {
-    const NOTHING: Applied = Applied { modified: false, touched: 0 };
+    const NOTHING: Applied = Applied { modified: false };
 }
 
 impl Update {
@@ -108,13 +106,14 @@ impl Update {
         matches!(&self.form, Form::Operators(operators) if operators.positional)
     }
 
-    /// Whether what was applied may have changed index keys on this dotted path.
-    pub fn may_touch(&self, applied: Applied, path: &str) -> bool {
+    /// Whether what it makes of a document may depend on [`UpdateCx::now_ms`].
+    pub fn tells_time(&self) -> bool {
         match &self.form {
-            Form::Operators(operators) => operators.leaves.iter().enumerate().any(|(i, leaf)| {
-                applied.touched & (1 << i.min(63)) != 0 && path::overlap(&leaf.canonical, path)
-            }),
-            _ => applied.touched != 0,
+            Form::Operators(operators) => {
+                !operators.filters.is_empty() || operators.leaves.iter().any(|l| l.op.tells_time())
+            }
+            Form::Replacement(_) => false,
+            Form::Pipeline(_) => true,
         }
     }
 
@@ -175,7 +174,6 @@ impl Operators {
             cx,
             root: doc,
             renames,
-            touched: 0,
             base,
             steps: 0,
         };
@@ -190,7 +188,6 @@ impl Operators {
                 "The positional operator did not find the match needed from the query."
             ),
         };
-        let touched = applier.touched;
         if !modified {
             return Ok(Applied::NOTHING);
         }
@@ -198,6 +195,6 @@ impl Operators {
             let new = out.get(base..).unwrap_or_default();
             check::same_id(doc, Doc::from_bytes(new)?)?;
         }
-        Ok(Applied { modified, touched })
+        Ok(Applied { modified })
     }
 }

@@ -17,8 +17,6 @@ pub(crate) struct Leaf {
     pub(crate) op: Op,
     /// The path as the update wrote it.
     pub(crate) path: Box<str>,
-    /// The path as index keys see it.
-    pub(crate) canonical: Box<str>,
 }
 
 /// What an operator does.
@@ -84,6 +82,11 @@ impl Op {
             Op::RenameTo(rename) => applier.renamed(*rename).is_none(),
             _ => false,
         }
+    }
+
+    /// Whether it looks at the time, or has conditions that may.
+    pub(crate) fn tells_time(&self) -> bool {
+        matches!(self, Op::CurrentDate | Op::Pull(_))
     }
 
     /// Whether the operator makes the field if it is missing.

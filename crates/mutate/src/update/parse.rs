@@ -7,7 +7,7 @@ use crate::update::arithmetic::{Arithmetic, BitOp};
 use crate::update::array::{Push, PushSort, ValueSet};
 use crate::update::condition::{self, ElementFilter};
 use crate::update::ops::{Leaf, Op, Operand};
-use crate::update::path::{Component, Name, canonical, parse_path};
+use crate::update::path::{Component, Name, parse_path};
 use crate::update::tree::{Entry, Fields, build};
 use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, Elem, Type, Value};
@@ -147,7 +147,7 @@ impl Parser<'_> {
 
     fn add(&mut self, path: &str, components: Vec<Component>, op: Op) {
         let leaf = self.leaves.len();
-        self.leaves.push(Leaf { op, path: path.into(), canonical: canonical(&components) });
+        self.leaves.push(Leaf { op, path: path.into() });
         self.entries.push(Entry { components, leaf });
     }
 

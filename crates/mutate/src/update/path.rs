@@ -143,29 +143,6 @@ pub(crate) fn parse_path(path: &str) -> Result<Vec<Component>> {
     Ok(components)
 }
 
-/// The path without array positions, as index keys see it.
-pub(crate) fn canonical(components: &[Component]) -> Box<str> {
-    let fields = components.iter().filter_map(|c| match c {
-        Component::Field(name) if !is_number(name.as_bytes()) => Some(name.as_str()),
-        _ => None,
-    });
-    fields.collect::<Vec<_>>().join(".").into()
-}
-
-/// Whether a change at one of the two paths can change what the other sees: one is a prefix of the
-/// other, array positions left aside. `changed` is [`canonical`].
-pub(crate) fn overlap(changed: &str, other: &str) -> bool {
-    let mut left = changed.split('.').filter(|p| !p.is_empty());
-    let mut right = other.split('.').filter(|p| !is_number(p.as_bytes()));
-    loop {
-        match (left.next(), right.next()) {
-            (Some(a), Some(b)) if a == b => {}
-            (Some(_), Some(_)) => return false,
-            _ => return true,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,7 +164,6 @@ mod tests {
         assert_eq!(zero.index(), Some(0));
         let Some(Component::Field(padded)) = path.get(7) else { panic!("a field") };
         assert_eq!(padded.index(), None);
-        assert_eq!(&*canonical(&path), "a.b.$y");
     }
 
     #[test]
@@ -200,20 +176,5 @@ mod tests {
         }
         let deep = vec!["a"; 201].join(".");
         assert_eq!(parse_path(&deep).err().map(|e| e.code().number()), Some(15));
-    }
-
-    #[test]
-    fn overlaps() {
-        for (changed, index, expected) in [
-            ("a", "a", true),
-            ("a", "a.b", true),
-            ("a.b", "a", true),
-            ("a.b", "a.0.b.c", true),
-            ("a.b", "a.c", false),
-            ("ab", "a", false),
-            ("", "a", true),
-        ] {
-            assert_eq!(overlap(changed, index), expected, "{changed} {index}");
-        }
     }
 }

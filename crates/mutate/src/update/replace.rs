@@ -122,6 +122,5 @@ fn put_replacement(
         }
     }
     raw::end(out, start);
-    let same = out.get(start..) == Some(old.as_bytes());
-    Ok(Applied { modified: true, touched: if same { 0 } else { u64::MAX } })
+    Ok(Applied { modified: true })
 }

@@ -77,6 +77,11 @@ pub(crate) struct Entry {
 
 /// Builds the tree of these paths, whose order is that of the update; two that meet are a conflict.
 pub(crate) fn build(mut entries: Vec<Entry>) -> Result<Fields> {
+    if entries.len() == 1
+        && let Some(Node::Fields(fields)) = entries.pop().map(chain)
+    {
+        return Ok(fields);
+    }
     // The sort is stable, so of two equal paths the earlier stands first.
     entries.sort_by(|a, b| a.components.cmp(&b.components));
     match build_node(&entries, 0)? {
@@ -84,6 +89,20 @@ pub(crate) fn build(mut entries: Vec<Entry>) -> Result<Fields> {
         // Paths begin with a field, so only an empty update has no fields at the root.
         _ => Ok(Fields::default()),
     }
+}
+
+/// The node of a path that no other meets.
+fn chain(entry: Entry) -> Node {
+    let leaf = Node::Leaf(entry.leaf);
+    entry.components.into_iter().rev().fold(leaf, |child, component| match component {
+        Component::Field(name) => {
+            Node::Fields(Fields { children: vec![(name, child)], positional: None })
+        }
+        Component::Positional => {
+            Node::Fields(Fields { children: Vec::new(), positional: Some(Box::new(child)) })
+        }
+        Component::Filtered(id) => Node::Elements(vec![(id, child)]),
+    })
 }
 
 /// The node of entries that share their first `depth` components.

@@ -94,41 +94,6 @@ fn replacements_pipelines_upserts() {
 }
 
 #[test]
-fn tells_which_index_keys_may_have_changed() {
-    let doc = parse_doc("{_id: 1, a: 1, b: {c: 2, d: 3}, e: [{f: 1}, {f: 2}]}");
-    let touched = |update: &str| -> Vec<&'static str> {
-        let update = parse_update(update, "[]").unwrap();
-        let applied = update.apply(doc.as_doc(), &cx(), &mut Vec::new()).unwrap();
-        let paths = ["_id", "a", "b", "b.c", "b.d", "e", "e.f", "e.1.f", "e.g", "x"];
-        paths.into_iter().filter(|p| update.may_touch(applied, p)).collect()
-    };
-    assert_eq!(touched("{$set: {a: 2}}"), ["a"]);
-    // What a $set leaves as it is does not count.
-    assert_eq!(touched("{$set: {a: 1, x: 1}}"), ["x"]);
-    assert_eq!(touched("{$inc: {\"b.c\": 1}}"), ["b", "b.c"]);
-    assert_eq!(touched("{$set: {\"e.1.f\": 9}}"), ["e", "e.f", "e.1.f"]);
-    assert_eq!(touched("{$set: {\"e.$[].g\": 9}}"), ["e", "e.g"]);
-    assert_eq!(touched("{$rename: {a: \"b.d\"}}"), ["a", "b", "b.d"]);
-    assert_eq!(touched("{$set: {b: 1}}"), ["b", "b.c", "b.d"]);
-    assert_eq!(touched("{a: 5}").len(), 10);
-    assert!(touched("{a: 1, b: {c: 2, d: 3}, e: [{f: 1}, {f: 2}]}").is_empty());
-}
-
-#[test]
-fn more_operators_than_bits_still_tell_index_keys() {
-    let doc = parse_doc("{_id: 1}");
-    let fields: Vec<String> = (0..100).map(|i| format!("f{i}: {i}")).collect();
-    let update = parse_update(&format!("{{$set: {{{}}}}}", fields.join(", ")), "[]").unwrap();
-    let mut out = Vec::new();
-    let applied = update.apply(doc.as_doc(), &cx(), &mut out).unwrap();
-    for i in 0..100 {
-        assert!(update.may_touch(applied, &format!("f{i}")));
-    }
-    assert!(!update.may_touch(applied, "g"));
-    assert_eq!(DocBuf::from_vec(out).unwrap().as_doc().count(), 101);
-}
-
-#[test]
 fn sizes_at_the_limit() {
     let text = "x".repeat(16 * 1024 * 1024 - 40);
     let grow = |extra: usize| {

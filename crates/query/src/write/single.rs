@@ -12,6 +12,7 @@ use kauri_catalog::{Catalog, Collection, KeyScratch};
 use kauri_mutate::{Update, UpdateCx};
 use kauri_storage::{CommitTicket, Record, RecoveryUnit, WriteUnit};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 /// What a write found and did.
@@ -40,7 +41,7 @@ pub fn insert(
     if !is_simple(collection) {
         return None;
     }
-    let mut unit = WriteUnit::new();
+    let mut unit = WriteUnit::of_one();
     collection.insert(&mut unit, prepare_document(catalog, doc).ok()?, scratch).ok()?;
     catalog.committer().commit(&mut unit).ok()
 }
@@ -58,16 +59,45 @@ pub fn update(
         return None;
     }
     let tick = || catalog.tick();
-    let cx = UpdateCx::new(catalog.clock().unix_ms(), &tick);
+    let now_ms = if update.tells_time() { catalog.clock().unix_ms() } else { 0 };
+    let cx = UpdateCx::new(now_ms, &tick);
+    let mut kept = Kept::take();
+    let new = &mut kept.0;
     change(catalog, collection, ru, key, |record, found, unit| {
-        let mut new = Vec::with_capacity(found.doc.as_bytes().len() + 64);
-        if !update.apply(found.doc, &cx, &mut new).ok()?.modified {
+        new.reserve(found.doc.as_bytes().len() + 64);
+        if !update.apply(found.doc, &cx, new).ok()?.modified {
             return Some(false);
         }
-        let new = Cow::Owned(new);
+        let new = Cow::Borrowed(&new[..]);
         collection.update(unit, record, found.version, found.doc, new, scratch).ok()?;
         Some(true)
     })
+}
+
+thread_local! {
+    static KEPT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Memory for a document that is kept from one update to the next of this thread: memory that was used a
+/// moment ago is in the processor's cache.
+struct Kept(Vec<u8>);
+
+impl Kept {
+    /// More is given back.
+    const BYTES_MAX: usize = 64 << 10;
+
+    fn take() -> Kept {
+        Kept(KEPT.take())
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.0.capacity() <= Kept::BYTES_MAX {
+            self.0.clear();
+            KEPT.set(std::mem::take(&mut self.0));
+        }
+    }
 }
 
 /// Deletes the document whose `_id` has this key.
@@ -89,14 +119,14 @@ pub fn delete(
 
 /// Has `compute` add the change of a document to a unit, and commits it. `compute` answers whether
 /// there is one.
-fn change(
+fn change<'a>(
     catalog: &Catalog,
     collection: &Collection,
     ru: &mut dyn RecoveryUnit,
     key: &[u8],
-    compute: impl FnOnce(RecordId, Record<'_>, &mut WriteUnit<'static>) -> Option<bool>,
+    compute: impl FnOnce(RecordId, Record<'_>, &mut WriteUnit<'a>) -> Option<bool>,
 ) -> Option<Single> {
-    let mut unit = WriteUnit::new();
+    let mut unit = WriteUnit::of_one();
     ru.enter();
     let changed = match find(collection, ru, key) {
         Some(Some((record, found))) => compute(record, found, &mut unit).map(Some),

@@ -130,10 +130,12 @@ fn update(
     }
     store.physical.fetch_add(1, Ordering::AcqRel);
     let (new, old) = (step.payload_len, step.seen_len);
-    store.bytes.fetch_add(u64::from(new), Ordering::Relaxed);
-    store.bytes.fetch_sub(u64::from(old), Ordering::Relaxed);
-    store.storage_bytes.fetch_add(u64::from(record_bytes(new)), Ordering::Relaxed);
-    store.storage_bytes.fetch_sub(u64::from(record_bytes(old)), Ordering::Relaxed);
+    if new != old {
+        let more = |new: u32, old: u32| u64::from(new).wrapping_sub(u64::from(old));
+        store.bytes.fetch_add(more(new, old), Ordering::Relaxed);
+        let more = more(record_bytes(new), record_bytes(old));
+        store.storage_bytes.fetch_add(more, Ordering::Relaxed);
+    }
 }
 
 fn delete(

@@ -20,7 +20,6 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-use crate::collection::Collection;
 use crate::core::Core;
 use crate::format::record::{
     COMMIT_PAYLOAD_BYTES, CommitPayload, FLAG_ALONE, Kind, RecordHeader, unit_crc,
@@ -29,7 +28,6 @@ use crate::format::segment::HORIZON_BYTES;
 use crate::lock;
 use crate::segments::Purpose;
 use kauri_base::sync::atomic::Ordering;
-use kauri_base::sync::{Arc, MutexGuard};
 use kauri_medium::Guard;
 use kauri_storage::{CommitTicket, LogPosition, OpKind, StorageError, WriteUnit};
 use plan::Plan;
@@ -101,8 +99,8 @@ impl Core {
         plan.make(self, unit)?;
         loop {
             plan.look_up(self, unit, guard)?;
-            let stores: Vec<Arc<Collection>> = plan.latched().cloned().collect();
-            let latches: Vec<_> = stores.iter().map(|store| lock(&store.latch)).collect();
+            let latched = plan.latched();
+            let latches = latched.latch();
             let checked = plan.check(self, unit, guard);
             drop(latches);
             match checked {
@@ -167,9 +165,8 @@ impl Core {
         plan: &mut Plan,
         guard: &Guard,
     ) -> Result<u64, Again> {
-        let stores: Vec<Arc<Collection>> = plan.latched().cloned().collect();
-        let latches: Vec<MutexGuard<'_, ()>> =
-            stores.iter().map(|store| lock(&store.latch)).collect();
+        let latched = plan.latched();
+        let latches = latched.latch();
         plan.check(self, unit, guard)?;
         if plan.pending.is_some() {
             self.claims.claim(unit)?;

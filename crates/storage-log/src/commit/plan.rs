@@ -7,9 +7,10 @@ use crate::core::Core;
 use crate::format::record::{Kind, RecordHeader};
 use crate::head::payload_bytes_max;
 use crate::index::Index;
+use crate::lock;
 use crate::read::{self, Lookup};
 use crate::segments::Purpose;
-use kauri_base::sync::Arc;
+use kauri_base::sync::{Arc, MutexGuard};
 use kauri_base::{Access, CollectionId, IndexId};
 use kauri_medium::Guard;
 use kauri_storage::{LogPosition, OpKind, StorageError, WriteOp, WriteUnit};
@@ -80,6 +81,28 @@ pub(super) struct PlannedIndex {
     pub(super) exists: bool,
 }
 
+/// Stores in the order of their ids. Nearly always it is one.
+pub(super) struct Latched {
+    first: Option<Arc<Collection>>,
+    others: Vec<Arc<Collection>>,
+}
+
+/// The latches of [`Latched`].
+pub(super) struct Latches<'l> {
+    _first: Option<MutexGuard<'l, ()>>,
+    _others: Vec<MutexGuard<'l, ()>>,
+}
+
+impl Latched {
+    /// Takes the latches in order.
+    pub(super) fn latch(&self) -> Latches<'_> {
+        Latches {
+            _first: self.first.as_ref().map(|store| lock(&store.latch)),
+            _others: self.others.iter().map(|store| lock(&store.latch)).collect(),
+        }
+    }
+}
+
 /// See the module's head.
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
@@ -139,9 +162,10 @@ impl Plan {
         if self.purpose_write { Purpose::Write } else { Purpose::Delete }
     }
 
-    /// The stores whose latches are taken, in order.
-    pub(super) fn latched(&self) -> impl Iterator<Item = &Arc<Collection>> {
-        self.stores.iter().filter_map(|planned| planned.store.as_ref())
+    /// The stores whose latches are taken.
+    pub(super) fn latched(&self) -> Latched {
+        let mut stores = self.stores.iter().filter_map(|planned| planned.store.as_ref()).cloned();
+        Latched { first: stores.next(), others: stores.collect() }
     }
 
     /// Payload lengths of the records that are logged.

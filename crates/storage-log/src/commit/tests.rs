@@ -3,6 +3,7 @@
 use super::*;
 use crate::options::Options;
 use crate::recovery;
+use kauri_base::sync::Arc;
 use kauri_base::{CollectionId, CommitSeq, RecordId};
 use kauri_medium::emulator::{Emulator, EmulatorConfig};
 
@@ -37,8 +38,8 @@ fn commit_unpublished(core: &Core, unit: &mut WriteUnit<'static>, scratch: &mut 
     guard.enter();
     plan.make(core, unit).expect("a plan");
     plan.look_up(core, unit, guard).expect("known records");
-    let stores: Vec<_> = plan.latched().cloned().collect();
-    let _latches: Vec<_> = stores.iter().map(|store| lock(&store.latch)).collect();
+    let latched = plan.latched();
+    let _latches = latched.latch();
     assert!(plan.check(core, unit, guard).is_ok());
     let Ok(seq) = core.append(unit, plan) else { panic!("no room") };
     plan.apply(core, unit, guard, seq);

@@ -39,8 +39,8 @@ use kauri_storage::StorageError;
 
 pub use replay::{Overlay, replay};
 
-/// Bytes of the file: few, since they are locked in memory; some ten milliseconds' nevertheless, which the
-/// flusher may take to get a processor where all have work.
+/// Bytes of the file: few, so that they stay in the processor's cache; some ten milliseconds' nevertheless,
+/// which the flusher may take to get a processor where all have work.
 const BYTES: u64 = 4 << 20;
 /// So much is stored at once, if the flusher gets a processor in time: longer it would keep a worker from its own.
 const STORE_BYTES: u64 = 128 << 10;
