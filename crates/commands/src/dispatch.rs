@@ -15,7 +15,10 @@ use kauri_base::log::{self, Attr};
 use kauri_base::operation::{ClientPresence, OperationState};
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits};
 use kauri_bson::{Doc, DocWriter, Value};
-use kauri_transport::{Liveness, Outcome, ReplyBuf, RequestContext, SessionInfo, WorkerHandle};
+use kauri_transport::{
+    COARSE_NS_MAX, Liveness, Outcome, ReplyBuf, RequestContext, SessionInfo, WorkerHandle,
+    monotonic_coarse_ns, monotonic_ns,
+};
 use kauri_wire::{
     Compressor, Header, Message, MsgWriter, ReplyWriter, flags, is_connection_fatal, opcode,
 };
@@ -640,8 +643,13 @@ fn keep_command(body: Doc<'_>, out: &mut Vec<u8>) {
 
 /// The operation's time in milliseconds if it is one to be logged.
 fn slow_ms(server: &Server, started_ns: u64) -> Option<u64> {
-    let elapsed_ms = kauri_transport::monotonic_ns().saturating_sub(started_ns) / 1_000_000;
-    (elapsed_ms as i64 >= server.slow_ms.load(Ordering::Relaxed)).then_some(elapsed_ms)
+    let slow_ms = server.slow_ms.load(Ordering::Relaxed);
+    let elapsed_ms = |now_ns: u64| (now_ns.saturating_sub(started_ns) / 1_000_000) as i64;
+    if elapsed_ms(monotonic_coarse_ns() + COARSE_NS_MAX) < slow_ms {
+        return None;
+    }
+    let elapsed_ms = elapsed_ms(monotonic_ns());
+    (elapsed_ms >= slow_ms).then_some(elapsed_ms as u64)
 }
 
 fn log_if_slow(
@@ -701,8 +709,9 @@ pub(crate) fn settle(
         }
         return refuse(cx, request, &error, reply);
     }
-    let slow = slow_ms(server, cx.received_ns);
-    if let (Some(elapsed_ms), Ok((_, Message::Msg(msg)))) = (slow, Message::parse(request)) {
+    if let Some(elapsed_ms) = slow_ms(server, cx.received_ns)
+        && let Ok((_, Message::Msg(msg))) = Message::parse(request)
+    {
         let app_name = cx.state.downcast_mut::<Client>().map_or("", |c| &c.app_name);
         let body = Doc::from_bytes(msg.body).unwrap_or(Doc::EMPTY);
         let db = body.get("$db").map(|e| e.value());

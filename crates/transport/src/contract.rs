@@ -22,6 +22,7 @@
 //! readiness does: `poll_*` only say "woken when worth asking again".
 
 use crate::executor::WorkerHandle;
+use crate::executor::local::Local;
 use crate::liveness::Liveness;
 use crate::manager::SessionManager;
 use crate::reply::ReplyBuf;
@@ -30,9 +31,12 @@ use crate::upgrade::UpgradePoint;
 use kauri_base::{Result, Ticket};
 use std::any::Any;
 use std::future::Future;
+use std::io;
 use std::ops::Range;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 
 /// One way for clients to reach the server: TCP, Unix domain sockets, RDMA.
@@ -61,8 +65,8 @@ pub struct SessionInfo {
     pub local: String,
     /// The name of the transport that accepted it.
     pub transport: &'static str,
-    /// The worker that it lives on.
-    pub worker: usize,
+    /// The worker that it lives on; it may move to another.
+    pub worker: AtomicUsize,
     /// Its way to shared memory.
     pub upgrade: UpgradePoint,
 }
@@ -92,9 +96,23 @@ pub trait Session {
     ) -> Poll<Result<(), SessionEnd>>;
     /// Takes the memory of a reply back, once it was sunk or is not wanted.
     fn recycle(&mut self, reply: ReplyBuf);
+    /// The core on which the kernel takes its packets in, if that is known.
+    fn arrives_on(&self) -> Option<usize> {
+        None
+    }
+    /// Between requests: what opens it on another worker, if it can leave now. Then it is dropped without
+    /// being closed.
+    fn depart(&mut self) -> Option<Departure> {
+        None
+    }
     /// Ends the connection; what was sunk before is still delivered.
     fn close(&mut self);
 }
+
+/// Opens a session on the worker that it moves to.
+pub struct Departure(pub(crate) Open);
+
+pub(crate) type Open = Box<dyn FnOnce(&Rc<Local>) -> io::Result<Box<dyn Session>> + Send>;
 
 /// One received message on loan: where it lies in its session, and when it came.
 #[derive(Debug)]

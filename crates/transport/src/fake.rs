@@ -1,7 +1,7 @@
 //! A transport in memory, for tests of what lies above: no sockets, and the test decides how much
 //! the peer takes at a time.
 
-use crate::contract::{Lease, Session, SessionEnd, SessionInfo, TransportLayer};
+use crate::contract::{Departure, Lease, Session, SessionEnd, SessionInfo, TransportLayer};
 use crate::liveness::Liveness;
 use crate::manager::{Origin, SessionManager};
 use crate::reply::ReplyBuf;
@@ -82,6 +82,8 @@ struct PipeState {
     to_client: Vec<u8>,
     /// How many bytes the client lets lie unread.
     window: usize,
+    /// Where the client's packets arrive.
+    core: Option<usize>,
     client_closed: bool,
     server_closed: bool,
     waker: Option<Waker>,
@@ -94,6 +96,7 @@ impl Default for PipeState {
             to_server: Vec::new(),
             to_client: Vec::new(),
             window: usize::MAX,
+            core: None,
             client_closed: false,
             server_closed: false,
             waker: None,
@@ -155,6 +158,11 @@ impl FakeClient {
     /// Lets at most so many bytes of replies lie unread.
     pub fn set_window(&self, bytes: usize) {
         self.pipe.act(|state| state.window = bytes);
+    }
+
+    /// Packets arrive on this core from now on.
+    pub fn arrive_on(&self, core: usize) {
+        self.pipe.lock().core = Some(core);
     }
 
     /// Waits until the session has ended. False if `patience` is over first.
@@ -262,6 +270,17 @@ impl Session for FakeSession {
     }
 
     fn recycle(&mut self, _reply: ReplyBuf) {}
+
+    fn arrives_on(&self) -> Option<usize> {
+        self.pipe.lock().core
+    }
+
+    fn depart(&mut self) -> Option<Departure> {
+        let (info, liveness) = (Arc::clone(&self.info), Arc::clone(&self.liveness));
+        let pipe = Arc::clone(&self.pipe);
+        let session = FakeSession { info, liveness, pipe, message: Vec::new() };
+        Some(Departure(Box::new(move |_| Ok(Box::new(session) as Box<dyn Session>))))
+    }
 
     fn close(&mut self) {
         self.pipe.lock().server_closed = true;

@@ -21,6 +21,7 @@ pub mod ring;
 pub mod shared_memory;
 mod state_machine;
 mod stats;
+mod steering;
 mod stream;
 pub mod sys;
 pub mod tcp;
@@ -28,8 +29,8 @@ pub mod unix;
 pub mod upgrade;
 
 pub use contract::{
-    ClientState, Handling, Lease, Outcome, RequestContext, ServiceEntryPoint, Session, SessionEnd,
-    SessionInfo, TransportLayer, Tried,
+    ClientState, Departure, Handling, Lease, Outcome, RequestContext, ServiceEntryPoint, Session,
+    SessionEnd, SessionInfo, TransportLayer, Tried,
 };
 pub use executor::{
     ExecutorOptions, ServiceExecutor, Sleep, TickEndHook, WorkerHandle, YieldNow, yield_now,
@@ -42,4 +43,4 @@ pub use state_machine::SessionState;
 pub use stats::{
     ConnectionCounts, FastTransportCounts, NetworkCounts, ServiceStats, Stage, WorkerSnapshot,
 };
-pub use sys::{monotonic_ns, raise_descriptor_limit};
+pub use sys::{COARSE_NS_MAX, monotonic_coarse_ns, monotonic_ns, raise_descriptor_limit};

@@ -14,7 +14,7 @@ use kauri_base::log::{self, Attr};
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -158,7 +158,7 @@ impl SessionManager {
                 remote: origin.remote,
                 local: origin.local,
                 transport: origin.transport,
-                worker: worker.id(),
+                worker: AtomicUsize::new(worker.id()),
                 upgrade,
             });
             sessions.insert(info.id, Arc::clone(&liveness));
@@ -219,7 +219,7 @@ impl SessionManager {
             sessions.remove(&info.id);
             self.stats.connections.store(sessions.len(), Ordering::Relaxed);
         }
-        if let Some(worker) = self.executor.workers().get(info.worker) {
+        if let Some(worker) = self.executor.workers().get(info.worker.load(Ordering::Relaxed)) {
             worker.shared.sessions.fetch_sub(1, Ordering::Relaxed);
         }
         self.log_change(22_944, &format!("conn{}", info.id), "Connection ended", info);

@@ -12,8 +12,8 @@
 //! at the borders of the stages: about one look at the clock for each.
 
 use crate::contract::{
-    ClientState, Handling, Lease, Outcome, RequestContext, ServiceEntryPoint, Session, SessionEnd,
-    Tried,
+    ClientState, Departure, Handling, Lease, Outcome, RequestContext, ServiceEntryPoint, Session,
+    SessionEnd, SessionInfo, Tried,
 };
 use crate::executor::{WorkerHandle, yield_now};
 use crate::liveness::Liveness;
@@ -21,6 +21,7 @@ use crate::manager::SessionManager;
 use crate::panics::log_panic;
 use crate::reply::ReplyBuf;
 use crate::stats::{Stage, WorkerStats};
+use crate::steering::{Moving, Whereabouts};
 use crate::sys::monotonic_ns;
 use kauri_base::Ticket;
 use kauri_base::log::{self, Attr};
@@ -35,6 +36,8 @@ use std::task::Poll;
 const REQUESTS_A_TURN_MAX: u32 = 16;
 /// Time of one session in a row before others get their turn.
 const TURN_NS_MAX: u64 = 2_000_000;
+
+const PANICKED: &str = "A request panicked; its session is ended";
 
 /// The states that MongoDB 4.0's ServiceStateMachine has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,9 +81,19 @@ pub(crate) struct ServiceStateMachine {
     manager: Arc<SessionManager>,
     worker: WorkerHandle,
     client: Option<Box<dyn ClientState>>,
+    whereabouts: Whereabouts,
+    /// It goes on on another worker: what ends here is not the session.
+    moved: bool,
     /// When the session last had nothing to do with a request; the idle wait begins here.
     idle_since_ns: u64,
     turn: Turn,
+}
+
+/// Why a session is no longer served here.
+enum Left {
+    Ended(SessionEnd),
+    /// It goes on on that worker.
+    For(Departure, WorkerHandle),
 }
 
 /// What the session has used of its turn: since it last waited, or let others run.
@@ -109,9 +122,24 @@ impl ServiceStateMachine {
             manager,
             worker,
             client: None,
+            whereabouts: Whereabouts::default(),
+            moved: false,
             idle_since_ns: monotonic_ns(),
             turn: Turn { requests: 0, began_ns: 0, waited: false },
         }
+    }
+
+    /// For a session that has begun on another worker.
+    pub fn going_on(
+        session: Box<dyn Session>,
+        manager: Arc<SessionManager>,
+        worker: WorkerHandle,
+        client: Box<dyn ClientState>,
+        idle_since_ns: u64,
+    ) -> Self {
+        let mut machine = ServiceStateMachine::new(session, manager, worker);
+        (machine.client, machine.idle_since_ns) = (Some(client), idle_since_ns);
+        machine
     }
 
     fn enter(&mut self, next: SessionState) {
@@ -129,18 +157,20 @@ impl ServiceStateMachine {
         .await;
         let entry = Arc::clone(self.manager.entry_point());
         let info = Arc::clone(self.session.info());
-        match caught(|| entry.start_session(&info)) {
-            Ok(client) => {
-                self.client = Some(client);
-                self.enter(SessionState::Source);
-                let end = self.serve().await;
-                self.log_end(&end);
+        if self.client.is_none() {
+            match caught(|| entry.start_session(&info)) {
+                Ok(client) => self.client = Some(client),
+                Err(panic) => return self.log_panic(&*panic),
             }
-            Err(panic) => self.log_panic(&*panic),
+        }
+        self.enter(SessionState::Source);
+        match self.serve().await {
+            Left::Ended(end) => self.log_end(&end),
+            Left::For(departure, worker) => self.go_on_elsewhere(departure, worker),
         }
     }
 
-    async fn serve(&mut self) -> SessionEnd {
+    async fn serve(&mut self) -> Left {
         loop {
             self.enter(SessionState::SourceWait);
             let mut waited = false;
@@ -151,17 +181,42 @@ impl ServiceStateMachine {
             });
             let lease = match sourced.await {
                 Ok(lease) => lease,
-                Err(end) => return end,
+                Err(end) => return Left::Ended(end),
             };
             if waited {
                 self.turn.begin(lease.last_byte_ns);
             }
             if let Err(end) = self.answer(lease).await {
-                return end;
+                return Left::Ended(end);
             }
             self.enter(SessionState::Source);
+            if let Some(left) = self.steer() {
+                return left;
+            }
             self.end_turn_if_due().await;
         }
+    }
+
+    /// Between requests: leaves for another worker if the session is to be there.
+    fn steer(&mut self) -> Option<Left> {
+        if self.whereabouts.note_request() {
+            let core = self.session.arrives_on();
+            self.whereabouts.look(&self.manager, &self.worker, core);
+        }
+        let worker = self.whereabouts.leaves_for?;
+        let worker = self.manager.executor().workers().get(worker)?.clone();
+        Some(Left::For(self.session.depart()?, worker))
+    }
+
+    fn go_on_elsewhere(&mut self, departure: Departure, worker: WorkerHandle) {
+        self.moved = true;
+        let moving = Moving {
+            manager: Arc::clone(&self.manager),
+            info: Arc::clone(self.session.info()),
+            client: self.client.take(),
+            idle_since_ns: self.idle_since_ns,
+        };
+        moving.start(departure, &self.worker, worker);
     }
 
     /// Processes one request and sinks its reply, or its replies.
@@ -273,7 +328,7 @@ impl ServiceStateMachine {
     }
 
     fn log_panic(&self, panic: &(dyn Any + Send)) {
-        log_panic(&self.ctx(), "A request panicked; its session is ended", panic);
+        log_panic(&self.ctx(), PANICKED, panic);
     }
 
     fn log_end(&self, end: &SessionEnd) {
@@ -358,17 +413,29 @@ impl Drop for Active<'_> {
 /// Runs however the session ends, also when its task is dropped where it waits.
 impl Drop for ServiceStateMachine {
     fn drop(&mut self) {
+        self.whereabouts.leave(&self.manager, &self.worker);
+        if self.moved {
+            return;
+        }
         self.enter(SessionState::EndSession);
         self.session.close();
         let info = Arc::clone(self.session.info());
         if let Some(client) = self.client.take() {
-            let entry = Arc::clone(self.manager.entry_point());
-            if let Err(panic) = caught(|| entry.end_session(&info, client)) {
-                self.log_panic(&*panic);
-            }
+            end_client(&self.manager, &info, client);
         }
         self.enter(SessionState::Ended);
         self.manager.session_ended(&info);
+    }
+}
+
+/// Lets the service clean up behind a session that has ended.
+pub(crate) fn end_client(
+    manager: &SessionManager,
+    info: &Arc<SessionInfo>,
+    client: Box<dyn ClientState>,
+) {
+    if let Err(panic) = caught(|| manager.entry_point().end_session(info, client)) {
+        log_panic(&format!("conn{}", info.id), PANICKED, &*panic);
     }
 }
 

@@ -94,6 +94,8 @@ pub(crate) struct WorkerStats {
     pub receives: Counter,
     pub sends: Counter,
     pub sends_together: Counter,
+    /// Sessions that went on elsewhere.
+    pub moved: Counter,
     pub bytes_in: Counter,
     pub bytes_out: Counter,
     pub logical_in: Counter,
@@ -116,6 +118,7 @@ impl WorkerStats {
             receives: Counter::default(),
             sends: Counter::default(),
             sends_together: Counter::default(),
+            moved: Counter::default(),
             bytes_in: Counter::default(),
             bytes_out: Counter::default(),
             logical_in: Counter::default(),
@@ -155,6 +158,7 @@ impl WorkerStats {
             receives: self.receives.get(),
             sends: self.sends.get(),
             sends_together: self.sends_together.get(),
+            moved: self.moved.get(),
             bytes_in: self.bytes_in.get(),
             bytes_out: self.bytes_out.get(),
         }
@@ -188,6 +192,8 @@ pub struct WorkerSnapshot {
     pub sends: u64,
     /// Of these, those that went with others in one system call.
     pub sends_together: u64,
+    /// Sessions that went on on another worker, where their packets arrive.
+    pub moved: u64,
     /// Bytes received.
     pub bytes_in: u64,
     /// Bytes sent.

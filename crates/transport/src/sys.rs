@@ -23,9 +23,21 @@ fn check_len(result: libc::ssize_t) -> io::Result<usize> {
 
 /// Nanoseconds of the monotonic clock.
 pub fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// By how much [`monotonic_coarse_ns`] may be behind: the kernel's tick at its slowest.
+pub const COARSE_NS_MAX: u64 = 10_000_000;
+
+/// The same as of the kernel's last tick, for a fraction of the time.
+pub fn monotonic_coarse_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC_COARSE)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a live timespec, which is all that the call writes to.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    unsafe { libc::clock_gettime(clock, &mut time) };
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
@@ -306,6 +318,18 @@ pub fn set_tcp_options(fd: BorrowedFd<'_>, keepalive: &KeepAlive) -> io::Result<
     set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, keepalive.idle_s as libc::c_int)?;
     set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, keepalive.interval_s as libc::c_int)?;
     set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, keepalive.probes_max as libc::c_int)
+}
+
+/// The core on which the kernel has taken in the newest packet of a socket (`SO_INCOMING_CPU`); None if there
+/// was none, as on Unix domain sockets.
+pub fn incoming_core(fd: BorrowedFd<'_>) -> Option<usize> {
+    let mut core: libc::c_int = -1;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    let value = std::ptr::from_mut(&mut core).cast();
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_INCOMING_CPU);
+    // SAFETY: the pointers are to a live integer of the given length, and to that length.
+    check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, value, &mut len) }).ok()?;
+    usize::try_from(core).ok()
 }
 
 /// A listening TCP socket. An IPv6 one takes no IPv4 connections, so that `::` and `0.0.0.0` can

@@ -129,15 +129,20 @@ impl Local {
         // Taken out while it runs, so that it may start and wake other tasks.
         let Some(mut task) = self.tasks.borrow_mut().take(key) else { return true };
         task.header.queued.store(false, Ordering::Release);
-        let timed = task.is_long || self.outbox.has_some();
         if task.is_long {
             self.outbox.flush();
         }
-        let began_ns = if timed { monotonic_ns() } else { 0 };
+        // Where replies lie the poll before has looked at the clock.
+        let began_ns = match self.outbox.looked_ns() {
+            0 if task.is_long => monotonic_ns(),
+            looked_ns => looked_ns,
+        };
         let mut context = Context::from_waker(&task.waker);
         let polled = catch_unwind(AssertUnwindSafe(|| task.future.as_mut().poll(&mut context)));
-        if timed {
-            task.is_long = self.outbox.note_poll(monotonic_ns().saturating_sub(began_ns));
+        if began_ns > 0 || self.outbox.has_some() {
+            let now_ns = monotonic_ns();
+            let held_max_ns = self.outbox.note_time(now_ns);
+            task.is_long = began_ns > 0 && now_ns.saturating_sub(began_ns) > held_max_ns;
         }
         match polled {
             Ok(Poll::Pending) => self.tasks.borrow_mut().put(key, task),
@@ -164,6 +169,11 @@ impl Local {
         }
         self.io.borrow_mut().put(key, source);
         Ok(key)
+    }
+
+    /// Watches a descriptor no longer that goes on elsewhere. Its source is told of nothing more after `unwatch`.
+    pub fn give_up(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.epoll.remove(fd)
     }
 
     /// Forgets a descriptor that is about to be closed.

@@ -21,6 +21,7 @@ mod worker;
 pub use timer::Sleep;
 
 use crate::stats::WorkerSnapshot;
+use crate::steering::Exchange;
 use crate::sys::{allowed_cores, monotonic_ns};
 use kauri_base::{Error, ErrorCode, Result};
 use local::{Local, LocalFuture};
@@ -74,6 +75,9 @@ impl ExecutorShared {
 pub struct ServiceExecutor {
     shared: Arc<ExecutorShared>,
     workers: Vec<WorkerHandle>,
+    /// The core of each worker, if they have some.
+    cores: Vec<usize>,
+    exchange: Exchange,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -89,15 +93,18 @@ impl ServiceExecutor {
             replies_held_ns: options.replies_held_us.saturating_mul(1000),
             tick_end_hooks: RwLock::new(Arc::from([])),
         });
+        let all = allowed_cores().unwrap_or_default();
+        let own = options.own_cores && all.len() == count;
         let executor = Arc::new(ServiceExecutor {
             shared,
             workers: (0..count).map(WorkerHandle::new).collect::<Result<_>>()?,
+            cores: if own { all } else { Vec::new() },
+            exchange: Exchange::default(),
             threads: Mutex::default(),
         });
-        let all = allowed_cores().unwrap_or_default();
-        let own = options.own_cores && all.len() == count;
+        let all = &executor.cores;
         for worker in &executor.workers {
-            let core = all.get(worker.id()).filter(|_| own);
+            let core = all.get(worker.id());
             let cores = core.map(|&own| Cores { own, all: all.clone() });
             executor.start_thread(worker, Placement::new(cores))?;
         }
@@ -135,6 +142,16 @@ impl ServiceExecutor {
     pub fn least_loaded(&self) -> Option<&WorkerHandle> {
         let sessions = |w: &&WorkerHandle| w.shared.sessions.load(Ordering::Relaxed);
         self.workers.iter().min_by_key(sessions)
+    }
+
+    /// The worker whose own core this is.
+    pub(crate) fn at_home_on(&self, core: usize) -> Option<usize> {
+        self.cores.iter().position(|own| *own == core)
+    }
+
+    /// Where sessions change places.
+    pub(crate) fn exchange(&self) -> &Exchange {
+        &self.exchange
     }
 
     /// Calls `hook` at the end of every tick in which a task called `WorkerHandle::want_tick_end`,

@@ -63,7 +63,9 @@ pub(crate) struct Outbox {
     ring: RefCell<Ring>,
     /// How long replies may be held back; 0: none is taken.
     held_max_ns: Cell<u64>,
-    held_ns: Cell<u64>,
+    /// Since when some lie here, and when the clock was looked at last since; 0: none do.
+    held_since_ns: Cell<u64>,
+    looked_ns: Cell<u64>,
     /// Whether replies have left in this tick.
     has_sent: Cell<bool>,
 }
@@ -75,7 +77,8 @@ impl Outbox {
             parcels: RefCell::default(),
             ring: RefCell::new(Ring::NotYet),
             held_max_ns: Cell::new(0),
-            held_ns: Cell::new(0),
+            held_since_ns: Cell::new(0),
+            looked_ns: Cell::new(0),
             has_sent: Cell::new(false),
         }
     }
@@ -109,13 +112,24 @@ impl Outbox {
         self.parcels.borrow_mut().push(parcel);
     }
 
-    /// A task's poll has held replies back for so long. Whether that is too long.
-    pub fn note_poll(&self, took_ns: u64) -> bool {
-        self.held_ns.set(self.held_ns.get() + took_ns);
-        if self.held_ns.get() > self.held_max_ns.get() {
-            self.flush();
+    /// When the clock was looked at last; 0: no reply lies here.
+    pub fn looked_ns(&self) -> u64 {
+        self.looked_ns.get()
+    }
+
+    /// After each poll with replies here: they leave if that is too late already. How late that is.
+    pub fn note_time(&self, now_ns: u64) -> u64 {
+        let held_max_ns = self.held_max_ns.get();
+        if self.has_some() {
+            if self.held_since_ns.get() == 0 {
+                self.held_since_ns.set(now_ns);
+            }
+            self.looked_ns.set(now_ns);
+            if now_ns.saturating_sub(self.held_since_ns.get()) > held_max_ns {
+                self.flush();
+            }
         }
-        took_ns > self.held_max_ns.get()
+        held_max_ns
     }
 
     /// Sends what is left. Whether any replies were sent in this tick.
@@ -126,7 +140,8 @@ impl Outbox {
 
     /// Sends all that lies here.
     pub fn flush(&self) {
-        self.held_ns.set(0);
+        self.held_since_ns.set(0);
+        self.looked_ns.set(0);
         let mut parcels = self.parcels.borrow_mut();
         let mut results = Vec::new();
         if parcels.len() > 1 {

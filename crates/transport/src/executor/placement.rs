@@ -41,14 +41,21 @@ impl Placement {
         Placement { cores, stays: false, lets_finish: false, ticks: 0, polls: 0 }
     }
 
-    /// Notes a tick in which so many tasks were polled.
+    /// Notes a tick in which so many tasks were polled. Whether it was decided where the worker runs.
     #[inline]
-    pub fn note_tick(&mut self, polls: usize) {
+    pub fn note_tick(&mut self, polls: usize) -> bool {
         self.ticks += 1;
         self.polls = self.polls.saturating_add(polls as u32);
-        if self.ticks == TICKS {
+        let due = self.ticks == TICKS;
+        if due {
             self.decide();
         }
+        due
+    }
+
+    /// Whether the worker stays on its core.
+    pub fn stays(&self) -> bool {
+        self.stays
     }
 
     #[cold]

@@ -35,6 +35,8 @@ pub(crate) struct WorkerShared {
     pub stop: AtomicBool,
     /// Sessions that live here, for choosing the worker of a new one.
     pub sessions: AtomicUsize,
+    /// It stays on its own core for now.
+    pub stays: AtomicBool,
     pub stats: WorkerStats,
 }
 
@@ -51,6 +53,7 @@ impl WorkerShared {
             tick_end_wanted: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             sessions: AtomicUsize::new(0),
+            stays: AtomicBool::new(false),
             stats: WorkerStats::new(),
         })
     }

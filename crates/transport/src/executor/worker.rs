@@ -223,7 +223,9 @@ impl Worker {
             }
             shared.stats.ticks.add(1);
             shared.stats.polls.add(ready as u64);
-            self.placement.note_tick(ready);
+            if self.placement.note_tick(ready) {
+                shared.stays.store(self.placement.stays(), Ordering::Relaxed);
+            }
             let sent = self.local.outbox.end_tick();
             let wanted = shared.tick_end_wanted.load(Ordering::Relaxed)
                 && shared.tick_end_wanted.swap(false, Ordering::AcqRel);

@@ -11,7 +11,7 @@
 use super::crossing::Crossing;
 use super::preamble::Stranger;
 use super::socket::StreamSocket;
-use crate::contract::{Lease, Session, SessionEnd, SessionInfo};
+use crate::contract::{Departure, Lease, Session, SessionEnd, SessionInfo};
 use crate::executor::io::{IoSource, READ, WRITE};
 use crate::executor::local::Local;
 use crate::executor::outbox::Slot;
@@ -21,7 +21,7 @@ use crate::pool::RECEIVE_BYTES;
 use crate::reply::ReplyBuf;
 use crate::ring::RingError;
 use crate::shared_memory::sys::send_with_descriptors;
-use crate::sys::{SIGN_OF_LIFE, monotonic_ns, peek, set_tcp_options};
+use crate::sys::{SIGN_OF_LIFE, incoming_core, monotonic_ns, peek, set_tcp_options};
 use crate::upgrade::{FastTransport, Offer};
 use kauri_base::limits::MESSAGE_BYTES_MAX;
 use kauri_base::log::{self, Attr};
@@ -539,6 +539,24 @@ impl Session for StreamSession {
         self.local.pool.give_reply(reply.into_memory());
     }
 
+    fn arrives_on(&self) -> Option<usize> {
+        incoming_core(self.socket.fd())
+    }
+
+    fn depart(&mut self) -> Option<Departure> {
+        let plain = self.crossing.is_none() && !self.info.upgrade.is_prepared();
+        let ending = self.liveness.is_peer_closed() || self.liveness.is_draining();
+        if !plain || ending || self.posted || !self.inbox.is_empty() {
+            return None;
+        }
+        let fd = self.socket.fd().try_clone_to_owned().ok()?;
+        self.local.give_up(self.socket.fd()).ok()?;
+        let (info, liveness) = (Arc::clone(&self.info), Arc::clone(&self.liveness));
+        Some(Departure(Box::new(move |local| {
+            Ok(Box::new(StreamSession::open(fd, local, info, liveness)?) as Box<dyn Session>)
+        })))
+    }
+
     fn close(&mut self) {
         match &mut self.crossing {
             Some(crossing) if !self.liveness.is_peer_closed() => crossing.close(&self.socket),
@@ -593,7 +611,7 @@ mod tests {
             remote: String::new(),
             local: String::new(),
             transport: "unix",
-            worker: 0,
+            worker: Default::default(),
             upgrade: Default::default(),
         });
         let session = StreamSession::open(ours.into(), local, info, Arc::default()).unwrap();
@@ -697,6 +715,66 @@ mod tests {
         first_peer.read_to_end(&mut received).unwrap();
         let long = POSTED_BYTES_MAX as i32 + 1;
         assert_eq!(received, [LENGTH, LENGTH, long, LENGTH, LENGTH].map(message).concat());
+    }
+
+    /// Tells the sessions of a worker what epoll reports.
+    fn dispatch(local: &Local) -> usize {
+        let mut events = crate::sys::EventList::new(8);
+        local.epoll.wait(&mut events, Some(std::time::Duration::ZERO)).unwrap();
+        events.iter().for_each(|event| local.dispatch(event, monotonic_ns()));
+        events.iter().count()
+    }
+
+    #[test]
+    fn a_session_that_departs_leaves_nothing_and_misses_nothing() {
+        let Bench { local, session, mut peer } = Bench::new();
+        let elsewhere = Local::new(Arc::new(WorkerShared::new(1).unwrap())).unwrap();
+        let mut session: Box<dyn Session> = Box::new(session);
+        let mut cx = Context::from_waker(Waker::noop());
+        for (from, to) in [(&local, &elsewhere), (&elsewhere, &local)] {
+            dispatch(from);
+            peer.write_all(&message(40)).unwrap();
+            assert_eq!(dispatch(from), 1);
+            // What nobody has received yet goes along; what comes meanwhile, too.
+            let departure = session.depart().expect("nothing is under way");
+            peer.write_all(&message(50)[..10]).unwrap();
+            assert_eq!(dispatch(from), 0);
+            drop(session);
+            session = (departure.0)(to).unwrap();
+            peer.write_all(&message(50)[10..]).unwrap();
+            assert_eq!(dispatch(to), 1);
+            for length in [40, 50] {
+                let Poll::Ready(Ok(lease)) = session.poll_source(&mut cx) else {
+                    panic!("{length}")
+                };
+                assert_eq!(session.request(&lease), message(length));
+                session.release(lease);
+            }
+            assert!(session.poll_source(&mut cx).is_pending());
+        }
+    }
+
+    #[test]
+    fn a_session_with_something_under_way_stays() {
+        let mut bench = Bench::new();
+        bench.local.outbox.open(u64::MAX);
+        assert!(bench.source(&message(40)[..20]).is_pending());
+        assert!(bench.session.depart().is_none(), "half a message");
+        let Poll::Ready(Ok(lease)) = bench.source(&message(40)[20..]) else { panic!("no message") };
+        bench.session.release(lease);
+        (0..COMPANY_MIN).for_each(|_| bench.local.push(0));
+        let mut posted = reply(&mut bench.session, 100);
+        assert!(sink(&mut bench.session, &mut posted).is_pending());
+        assert!(bench.session.depart().is_none(), "a reply to be sent");
+        assert!(bench.local.outbox.end_tick());
+        assert!(matches!(sink(&mut bench.session, &mut posted), Poll::Ready(Ok(()))));
+        let wanted = [1u32, 0].map(u32::to_le_bytes).concat();
+        let random = kauri_base::clock::SeededRandom::new(1);
+        bench.session.info.upgrade.prepare("sharedMemory", &wanted, &random).unwrap();
+        assert!(bench.session.depart().is_none(), "about to change its transport");
+        bench.session.info.upgrade.withdraw();
+        bench.session.liveness.note_peer_closed();
+        assert!(bench.session.depart().is_none(), "at its end");
     }
 
     #[test]

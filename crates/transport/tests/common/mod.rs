@@ -47,6 +47,8 @@ pub mod op {
     pub const SLEEP: u8 = b's';
     /// Answer as if the request were 100 bytes longer uncompressed, and the reply 10 shorter.
     pub const COMPRESS: u8 = b'z';
+    /// Answer the worker's number, and how many such requests the session has made.
+    pub const WHERE: u8 = b'W';
     /// Answer with a header that lies about the length.
     pub const BAD_LENGTH: u8 = b'B';
 }
@@ -87,6 +89,7 @@ pub struct Echo {
 
 pub struct EchoClient {
     exhausted: u32,
+    wheres: u32,
 }
 
 impl ClientState for EchoClient {}
@@ -121,7 +124,7 @@ impl ServiceEntryPoint for Echo {
     fn start_session(&self, _session: &Arc<SessionInfo>) -> Box<dyn ClientState> {
         self.seen.started.fetch_add(1, Ordering::SeqCst);
         self.seen.note("start");
-        Box::new(EchoClient { exhausted: 0 })
+        Box::new(EchoClient { exhausted: 0, wheres: 0 })
     }
 
     fn try_handle(
@@ -166,6 +169,13 @@ impl ServiceEntryPoint for Echo {
             Some(op::COMPRESS) => {
                 cx.worker.adjust_logical_bytes(100, -10);
                 answer(request, body(request), reply);
+                Tried::Done(Outcome::Reply)
+            }
+            Some(op::WHERE) => {
+                let client = cx.state.downcast_mut::<EchoClient>().unwrap();
+                client.wheres += 1;
+                let body = [cx.worker.id() as u32, client.wheres].map(u32::to_le_bytes).concat();
+                answer(request, &body, reply);
                 Tried::Done(Outcome::Reply)
             }
             Some(op::CLOSE) => Tried::Done(Outcome::Close),

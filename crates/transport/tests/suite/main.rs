@@ -12,4 +12,5 @@ mod fairness;
 mod fake;
 mod pieces;
 mod requests;
+mod steering;
 mod system_calls;

@@ -162,5 +162,6 @@ pub fn workers(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
         entry.put("receives", worker.receives as i64);
         entry.put("sends", worker.sends as i64);
         entry.put("sendsTogether", worker.sends_together as i64);
+        entry.put("sessionsMoved", worker.moved as i64);
     }
 }
