@@ -213,8 +213,76 @@ impl Drop for Moving {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::{Handling, Outcome, RequestContext, ServiceEntryPoint};
+    use crate::executor::{ExecutorOptions, ServiceExecutor};
+    use crate::reply::ReplyBuf;
     use kauri_base::RandomSource;
     use kauri_base::clock::SeededRandom;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::{Duration, Instant};
+
+    struct Ends(AtomicUsize);
+
+    struct Kept;
+
+    impl ClientState for Kept {}
+
+    impl ServiceEntryPoint for Ends {
+        fn start_session(&self, _session: &Arc<SessionInfo>) -> Box<dyn ClientState> {
+            Box::new(Kept)
+        }
+
+        fn handle_request<'a>(
+            &'a self,
+            _cx: RequestContext<'a>,
+            _request: &'a [u8],
+            _reply: &'a mut ReplyBuf,
+        ) -> Handling<'a> {
+            Box::pin(async { Outcome::Close })
+        }
+
+        fn end_session(&self, _session: &Arc<SessionInfo>, _state: Box<dyn ClientState>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_session_that_is_lost_on_the_way_has_ended() {
+        let options = ExecutorOptions { workers: 2, ..Default::default() };
+        let executor = ServiceExecutor::start(&options).unwrap();
+        let entry = Arc::new(Ends(AtomicUsize::new(0)));
+        let manager = SessionManager::new(Arc::clone(&executor), entry.clone(), 10);
+        let sessions = || [0, 1].map(|n| executor.workers()[n].stats().sessions);
+        for (round, stopped) in [false, true].into_iter().enumerate() {
+            if stopped {
+                executor.shutdown();
+            }
+            let info = SessionInfo {
+                id: 1,
+                remote: String::new(),
+                local: String::new(),
+                transport: "tcp",
+                worker: AtomicUsize::new(0),
+                upgrade: Default::default(),
+            };
+            let [from, to] = executor.workers() else { panic!("two workers") };
+            from.shared.sessions.fetch_add(1, Ordering::SeqCst);
+            let moving = Moving {
+                manager: Arc::clone(&manager),
+                info: Arc::new(info),
+                client: Some(Box::new(Kept)),
+                idle_since_ns: 0,
+            };
+            let fails = Departure(Box::new(|_| Err(std::io::ErrorKind::OutOfMemory.into())));
+            moving.start(fails, from, to.clone());
+            let patience = Instant::now() + Duration::from_secs(30);
+            while sessions() != [0, 0] && Instant::now() < patience {
+                std::thread::yield_now();
+            }
+            assert_eq!(sessions(), [0, 0]);
+            assert_eq!(entry.0.load(Ordering::SeqCst), round + 1);
+        }
+    }
 
     #[derive(Clone, Default)]
     struct Place {
