@@ -709,15 +709,20 @@ pub(crate) fn settle(
         }
         return refuse(cx, request, &error, reply);
     }
-    if let Some(elapsed_ms) = slow_ms(server, cx.received_ns)
-        && let Ok((_, Message::Msg(msg))) = Message::parse(request)
-    {
-        let app_name = cx.state.downcast_mut::<Client>().map_or("", |c| &c.app_name);
-        let body = Doc::from_bytes(msg.body).unwrap_or(Doc::EMPTY);
-        let db = body.get("$db").map(|e| e.value());
-        let db = if let Some(Value::String(db)) = &db { db.as_ref() } else { "" };
-        let attr = about_slow("update", db, app_name, body).num("numYields", 0);
-        log_slow(cx.session, attr, elapsed_ms);
-    }
+    log_if_slow_express(server, cx, request);
     Outcome::Reply
+}
+
+/// The same of an operation of the express path, which is done.
+pub(crate) fn log_if_slow_express(server: &Server, cx: &mut RequestContext<'_>, request: &[u8]) {
+    let Some(elapsed_ms) = slow_ms(server, cx.received_ns) else { return };
+    let Ok((_, Message::Msg(msg))) = Message::parse(request) else { return };
+    let app_name = cx.state.downcast_mut::<Client>().map_or("", |c| &c.app_name);
+    let body = Doc::from_bytes(msg.body).unwrap_or(Doc::EMPTY);
+    let db = body.get("$db").map(|e| e.value());
+    let db = if let Some(Value::String(db)) = &db { db.as_ref() } else { "" };
+    let is_find = body.first().is_some_and(|first| first.key_bytes() == b"find");
+    let kind = if is_find { "command" } else { "update" };
+    let attr = about_slow(kind, db, app_name, body).num("numYields", 0);
+    log_slow(cx.session, attr, elapsed_ms);
 }

@@ -33,21 +33,25 @@ struct Request<'r> {
 pub fn try_handle(
     server: &Arc<Server>,
     cx: &mut RequestContext<'_>,
-    request: &[u8],
+    message: &[u8],
     reply: &mut ReplyBuf,
 ) -> Tried {
     if server.is_special() {
         return Tried::No;
     }
-    let Some(request) = parse(request) else { return Tried::No };
+    let Some(request) = parse(message) else { return Tried::No };
     let Some(first) = request.body.first() else { return Tried::No };
-    match first.key_bytes() {
+    let tried = match first.key_bytes() {
         b"find" => find::try_find(server, cx, &request, reply).unwrap_or(Tried::No),
         b"insert" | b"update" | b"delete" => {
             write::try_write(server, cx, &request, reply).unwrap_or(Tried::No)
         }
         _ => Tried::No,
+    };
+    if let Tried::Done(_) = tried {
+        crate::dispatch::log_if_slow_express(server, cx, message);
     }
+    tried
 }
 
 fn parse(request: &[u8]) -> Option<Request<'_>> {

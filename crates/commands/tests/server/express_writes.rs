@@ -333,3 +333,58 @@ fn an_insert_without_an_id_gets_one() {
     let id = found[0].as_doc().first().map(|e| (e.key().to_owned(), e.ty()));
     assert_eq!(id, Some(("_id".to_owned(), kauri_bson::Type::ObjectId)));
 }
+
+/// Which update there was of a document, and that it took the express path.
+fn updated(test: &TestServer, client: &Client, update: DocBuf) -> DocBuf {
+    client.insert("c", [doc! { "_id" => 1, "list" => array![1, 2] }]);
+    let before = test.server.operations.next_id();
+    let statement = doc! { "q" => doc! { "_id" => 1 }, "u" => update };
+    client.ok(doc! { "update" => "c", "updates" => array![statement] });
+    assert_eq!(test.server.operations.next_id(), before + 1, "took the ordinary path");
+    let found = client.ok(doc! { "find" => "c" });
+    client.ok(doc! { "delete" => "c", "deletes" => array![doc! { "q" => doc! {}, "limit" => 0 }] });
+    crate::common::first_batch(&found).remove(0)
+}
+
+#[test]
+fn what_tells_the_time_tells_it() {
+    let test = TestServer::start();
+    let client = test.client();
+    test.clock.advance(std::time::Duration::from_millis(1234));
+    let now = Value::DateTime(crate::common::START_MS + 1234);
+    let date = doc! { "$set" => doc! { "a" => 1 }, "$currentDate" => doc! { "d" => true } };
+    assert_eq!(updated(&test, &client, date).as_doc().value("d"), now);
+    let after = doc! { "$currentDate" => doc! { "x.d" => doc! { "$type" => "date" } } };
+    let found = updated(&test, &client, after);
+    assert_eq!(at(&found, "x").as_doc().value("d"), now);
+}
+
+#[test]
+fn a_slow_one_is_logged() {
+    let slow = std::sync::Arc::new(std::sync::Mutex::new(Vec::<String>::new()));
+    let sink = slow.clone();
+    let keep = move |_, line: &str| {
+        if line.contains("Slow query") {
+            sink.lock().unwrap().push(line.to_owned());
+        }
+    };
+    kauri_base::log::install(Box::new(keep), Box::new(|| 0));
+    let test = TestServer::start();
+    let client = test.client();
+    let insert = |slow_ms: i32| {
+        client.admin().ok(doc! { "profile" => 0, "slowms" => slow_ms });
+        let name = format!("slower_than_{}", slow_ms.unsigned_abs());
+        let before = test.server.operations.next_id();
+        client.insert(&name, [doc! { "_id" => 1 }]);
+        client.insert(&name, [doc! { "_id" => 2 }]);
+        assert_eq!(test.server.operations.next_id(), before + 2, "the second by the express path");
+        slow.lock().unwrap().iter().filter(|line| line.contains(&name)).count()
+    };
+    // Each takes less than an hour, and not less than nothing.
+    assert_eq!(insert(3_600_000), 0);
+    assert_eq!(insert(0), 2);
+    assert_eq!(insert(-1), 2);
+    client.ok(doc! { "find" => "slower_than_0", "filter" => doc! { "_id" => 1 } });
+    let lines = slow.lock().unwrap();
+    assert!(lines.iter().any(|line| line.contains("{ find: \\\"slower_than_0")), "{lines:?}");
+}
