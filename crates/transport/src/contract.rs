@@ -2,9 +2,10 @@
 //! owns which buffer when.
 //!
 //! A [`TransportLayer`] accepts connections and hands each to the `SessionManager` as a [`Session`].
-//! The session lives on one worker of the `ServiceExecutor` until it ends; there the
-//! `ServiceStateMachine` drives it: source a message, have the [`ServiceEntryPoint`] process it, sink
-//! the reply. Nothing on this path changes threads.
+//! The session lives on one worker of the `ServiceExecutor`; there the `ServiceStateMachine` drives it:
+//! source a message, have the [`ServiceEntryPoint`] process it, sink the reply. Nothing on this path
+//! changes threads. Between two requests a session may be opened anew on another worker
+//! ([`Session::depart`]).
 //!
 //! Buffers:
 //! - The *request* is the session's. [`Session::poll_source`] lends it as a [`Lease`]; its bytes stay

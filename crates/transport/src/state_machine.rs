@@ -186,10 +186,16 @@ impl ServiceStateMachine {
             if waited {
                 self.turn.begin(lease.last_byte_ns);
             }
+            // Before the reply, whose acknowledgement may be taken in elsewhere.
+            let looks = self.whereabouts.note_request();
+            let core = if looks { self.session.arrives_on() } else { None };
             if let Err(end) = self.answer(lease).await {
                 return Left::Ended(end);
             }
             self.enter(SessionState::Source);
+            if looks {
+                self.whereabouts.look(&self.manager, &self.worker, core);
+            }
             if let Some(left) = self.steer() {
                 return left;
             }
@@ -199,17 +205,18 @@ impl ServiceStateMachine {
 
     /// Between requests: leaves for another worker if the session is to be there.
     fn steer(&mut self) -> Option<Left> {
-        if self.whereabouts.note_request() {
-            let core = self.session.arrives_on();
-            self.whereabouts.look(&self.manager, &self.worker, core);
+        let worker = self.whereabouts.leaves_for()?;
+        let worker = self.manager.executor().workers().get(worker)?;
+        if !worker.works() {
+            return None;
         }
-        let worker = self.whereabouts.leaves_for?;
-        let worker = self.manager.executor().workers().get(worker)?.clone();
-        Some(Left::For(self.session.depart()?, worker))
+        let departure = self.session.depart()?;
+        Some(Left::For(departure, worker.clone()))
     }
 
     fn go_on_elsewhere(&mut self, departure: Departure, worker: WorkerHandle) {
         self.moved = true;
+        self.whereabouts.leave(&self.manager, &self.worker);
         let moving = Moving {
             manager: Arc::clone(&self.manager),
             info: Arc::clone(self.session.info()),

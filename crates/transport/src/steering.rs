@@ -9,8 +9,10 @@
 //! where the workers' numbers of sessions are as even afterwards ([`Exchange`]). So a client that has one core
 //! crowds no worker.
 //!
-//! Invariant: `offers + grants` of a lane is the number of sessions that have an offer there, so each grant
-//! is taken by a session that asked for it, at its next look.
+//! Two change places in three steps, each at a look of its own, so that none moves for one that has nothing to do
+//! any more: one offers to move, the other meets the offer, the first moves, and the other follows.
+//!
+//! Invariant: [`Board::pending`] holds what all moves that are decided, and not begun, will change.
 
 use crate::contract::{ClientState, Departure, SessionInfo};
 use crate::executor::WorkerHandle;
@@ -18,7 +20,7 @@ use crate::executor::local::LocalFuture;
 use crate::manager::SessionManager;
 use crate::state_machine::ServiceStateMachine;
 use kauri_base::log::{self, Attr};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,92 +28,165 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const REQUESTS_A_LOOK: u32 = 256;
 /// So many looks in a row have to find the same.
 const LOOKS_ALIKE_MIN: u32 = 3;
+/// After so many looks who has met an offer waits for that session no longer.
+const LOOKS_MET_MAX: u32 = 8;
 
 /// From one worker to another.
 type Lane = (usize, usize);
 
-#[derive(Default)]
-struct Lanes(HashMap<Lane, Wishes>);
+/// What has come of a session's wish to be elsewhere.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+enum Wish {
+    #[default]
+    None,
+    /// It has offered to move there.
+    Offers { offer: u64, to: usize },
+    /// It has met the offer of a session there, so many looks ago.
+    Meets { offer: u64, to: usize, looks: u32 },
+    /// It is decided that it moves there.
+    Leaves(usize),
+}
+
+struct Offer {
+    id: u64,
+    met: bool,
+}
 
 #[derive(Default)]
-struct Wishes {
-    /// Sessions that would move if another came for them.
-    offers: u32,
-    /// Sessions for which another came.
-    grants: u32,
+struct Board {
+    offers: HashMap<Lane, VecDeque<Offer>>,
+    /// The offers whose sessions have moved, with the way of those that met them, which are to follow.
+    taken: HashMap<u64, Lane>,
+    /// How many more sessions workers have when all have moved that are to.
+    pending: HashMap<usize, isize>,
+    last_id: u64,
 }
 
 /// Where sessions of different workers change places.
 #[derive(Default)]
 pub(crate) struct Exchange {
-    lanes: Mutex<Lanes>,
+    board: Mutex<Board>,
 }
 
 impl Exchange {
-    fn lock(&self) -> MutexGuard<'_, Lanes> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a session of worker `from` that would rather be on worker `wanted`: where it moves now, if it
-    /// does. `offered` is its offer, if it has one; `sessions` tells how many a worker has.
+    /// For a session of worker `from` that would rather be on worker `wanted`. Where it is to move, if it is
+    /// decided that it does. `sessions` tells how many a worker has.
     fn look(
         &self,
         from: usize,
         wanted: Option<usize>,
-        offered: &mut Option<usize>,
+        wish: &mut Wish,
         sessions: impl Fn(usize) -> usize,
     ) -> Option<usize> {
-        let mut lanes = self.lock();
-        if let Some(to) = *offered {
-            let lane = lanes.0.entry((from, to)).or_default();
-            if lane.grants > 0 {
-                lane.grants -= 1;
-                *offered = None;
-                return Some(to);
-            }
-            if wanted != Some(to) {
-                lanes.withdraw(from, offered);
-            }
-        }
-        let to = wanted?;
-        let opposite = lanes.0.entry((to, from)).or_default();
-        let swaps = opposite.offers > 0;
-        if swaps {
-            opposite.offers -= 1;
-            opposite.grants += 1;
-        }
-        let evens_out = |lanes: &Lanes| lanes.to_be(from, &sessions) > lanes.to_be(to, &sessions);
-        if swaps || evens_out(&lanes) {
-            lanes.withdraw(from, offered);
+        let mut board = self.lock();
+        if let Some(to) = board.hear(from, wanted, wish) {
             return Some(to);
         }
-        if offered.is_none() {
-            lanes.0.entry((from, to)).or_default().offers += 1;
-            *offered = Some(to);
+        let to = wanted.filter(|_| !matches!(wish, Wish::Meets { .. }))?;
+        if let Some(offer) = board.meet((to, from)) {
+            board.forget(from, wish);
+            *wish = Wish::Meets { offer, to, looks: 0 };
+        } else if board.to_be(from, sessions(from)) > board.to_be(to, sessions(to)) {
+            board.forget(from, wish);
+            board.decide((from, to), 1);
+            *wish = Wish::Leaves(to);
+            return Some(to);
+        } else if *wish == Wish::None {
+            *wish = Wish::Offers { offer: board.offer((from, to)), to };
         }
         None
     }
 }
 
-impl Lanes {
-    /// How many sessions a worker has when all have moved that are to.
-    fn to_be(&self, worker: usize, sessions: impl Fn(usize) -> usize) -> usize {
-        let granted = |is_there: fn(&Lane, usize) -> bool| -> usize {
-            let lanes = self.0.iter().filter(|(lane, _)| is_there(lane, worker));
-            lanes.map(|(_, wishes)| wishes.grants as usize).sum()
-        };
-        let coming = granted(|lane, worker| lane.1 == worker);
-        (sessions(worker) + coming).saturating_sub(granted(|lane, worker| lane.0 == worker))
+impl Board {
+    /// What has come of a wish since the last look. One that is over is forgotten.
+    fn hear(&mut self, from: usize, wanted: Option<usize>, wish: &mut Wish) -> Option<usize> {
+        match *wish {
+            Wish::None => return None,
+            Wish::Leaves(to) => return Some(to),
+            Wish::Offers { offer, to } if self.is_met((from, to), offer) => {
+                self.remove((from, to), offer);
+                self.taken.insert(offer, (to, from));
+                self.decide((from, to), 1);
+                self.decide((to, from), 1);
+                *wish = Wish::Leaves(to);
+                return Some(to);
+            }
+            Wish::Meets { offer, to, .. } if self.taken.remove(&offer).is_some() => {
+                *wish = Wish::Leaves(to);
+                return Some(to);
+            }
+            Wish::Meets { offer, to, looks } if wanted == Some(to) && looks < LOOKS_MET_MAX => {
+                *wish = Wish::Meets { offer, to, looks: looks + 1 };
+            }
+            Wish::Offers { to, .. } if wanted == Some(to) => {}
+            Wish::Offers { .. } | Wish::Meets { .. } => self.forget(from, wish),
+        }
+        None
     }
 
-    /// Takes an offer back, or what it was granted.
-    fn withdraw(&mut self, from: usize, offered: &mut Option<usize>) {
-        let Some(to) = offered.take() else { return };
-        let lane = self.0.entry((from, to)).or_default();
-        match lane.offers {
-            0 => lane.grants = lane.grants.saturating_sub(1),
-            _ => lane.offers -= 1,
+    /// Gives a wish up. A move that was decided takes place no more.
+    fn forget(&mut self, from: usize, wish: &mut Wish) {
+        match std::mem::take(wish) {
+            Wish::None => {}
+            Wish::Offers { offer, to } => self.remove((from, to), offer),
+            Wish::Meets { offer, to, .. } => match self.taken.remove(&offer) {
+                Some(lane) => self.decide(lane, -1),
+                None => self.let_go((to, from), offer),
+            },
+            Wish::Leaves(to) => self.decide((from, to), -1),
         }
+    }
+
+    fn offer(&mut self, lane: Lane) -> u64 {
+        self.last_id += 1;
+        let offer = Offer { id: self.last_id, met: false };
+        self.offers.entry(lane).or_default().push_back(offer);
+        self.last_id
+    }
+
+    /// Meets the oldest offer on this lane that nobody has met.
+    fn meet(&mut self, lane: Lane) -> Option<u64> {
+        let offer = self.offers.get_mut(&lane)?.iter_mut().find(|offer| !offer.met)?;
+        offer.met = true;
+        Some(offer.id)
+    }
+
+    /// Meets an offer no longer. Others come first now: its session may have nothing to do.
+    fn let_go(&mut self, lane: Lane, id: u64) {
+        let Some(offers) = self.offers.get_mut(&lane) else { return };
+        if let Some(at) = offers.iter().position(|offer| offer.id == id) {
+            offers.remove(at);
+            offers.push_back(Offer { id, met: false });
+        }
+    }
+
+    fn is_met(&self, lane: Lane, id: u64) -> bool {
+        let mut offers = self.offers.get(&lane).into_iter().flatten();
+        offers.any(|offer| offer.id == id && offer.met)
+    }
+
+    fn remove(&mut self, lane: Lane, id: u64) {
+        let Some(offers) = self.offers.get_mut(&lane) else { return };
+        offers.retain(|offer| offer.id != id);
+        if offers.is_empty() {
+            self.offers.remove(&lane);
+        }
+    }
+
+    /// So many sessions more are to move that way.
+    fn decide(&mut self, (from, to): Lane, count: isize) {
+        *self.pending.entry(from).or_default() -= count;
+        *self.pending.entry(to).or_default() += count;
+    }
+
+    /// How many sessions a worker has when all have moved that are to, if it has so many now.
+    fn to_be(&self, worker: usize, sessions: usize) -> isize {
+        sessions as isize + self.pending.get(&worker).copied().unwrap_or_default()
     }
 }
 
@@ -122,9 +197,7 @@ pub(crate) struct Whereabouts {
     /// What the last looks found, and how many of them.
     arrives_at: Option<usize>,
     alike: u32,
-    offered: Option<usize>,
-    /// It leaves for there as soon as it can.
-    pub leaves_for: Option<usize>,
+    wish: Wish,
 }
 
 impl Whereabouts {
@@ -133,6 +206,12 @@ impl Whereabouts {
     pub fn note_request(&mut self) -> bool {
         self.requests = self.requests.wrapping_add(1);
         self.requests.is_multiple_of(REQUESTS_A_LOOK)
+    }
+
+    /// The worker for which the session leaves as soon as it can.
+    #[inline]
+    pub fn leaves_for(&self) -> Option<usize> {
+        if let Wish::Leaves(to) = self.wish { Some(to) } else { None }
     }
 
     /// Looks; `core` is where the session's packets arrive.
@@ -144,20 +223,19 @@ impl Whereabouts {
         self.alike = if at == self.arrives_at { self.alike.saturating_add(1) } else { 1 };
         self.arrives_at = at;
         let wanted = at.filter(|at| *at != here.id() && self.alike >= LOOKS_ALIKE_MIN);
-        if wanted.is_some() || self.offered.is_some() {
+        if wanted.is_some() || self.wish != Wish::None {
             let sessions = |worker: usize| {
                 let worker = executor.workers().get(worker);
                 worker.map_or(0, |worker| worker.shared.sessions.load(Ordering::Relaxed))
             };
-            let exchange = executor.exchange();
-            self.leaves_for = exchange.look(here.id(), wanted, &mut self.offered, sessions);
+            executor.exchange().look(here.id(), wanted, &mut self.wish, sessions);
         }
     }
 
-    /// The session ends here, or has moved.
+    /// The session ends here, or moves now.
     pub fn leave(&mut self, manager: &SessionManager, here: &WorkerHandle) {
-        if self.offered.is_some() {
-            manager.executor().exchange().lock().withdraw(here.id(), &mut self.offered);
+        if self.wish != Wish::None {
+            manager.executor().exchange().lock().forget(here.id(), &mut self.wish);
         }
     }
 }
@@ -288,105 +366,146 @@ mod tests {
     struct Place {
         worker: usize,
         wanted: Option<usize>,
-        offered: Option<usize>,
+        wish: Wish,
+    }
+
+    fn place(worker: usize, wanted: usize) -> Place {
+        Place { worker, wanted: Some(wanted), wish: Wish::None }
     }
 
     fn sessions(places: &[Place], worker: usize) -> usize {
         places.iter().filter(|place| place.worker == worker).count()
     }
 
-    /// A session looks, and moves if it may. Whether it did.
+    /// A session looks. Whether it is to move.
     fn look(exchange: &Exchange, places: &mut [Place], at: usize) -> bool {
-        let Place { worker, wanted, mut offered } = places[at];
+        let Place { worker, wanted, mut wish } = places[at];
         let wanted = wanted.filter(|wanted| *wanted != worker);
-        let to = exchange.look(worker, wanted, &mut offered, |worker| sessions(places, worker));
-        assert!(to.is_none() || offered.is_none() && to != Some(worker));
-        places[at].offered = offered;
-        places[at].worker = to.unwrap_or(worker);
+        let to = exchange.look(worker, wanted, &mut wish, |worker| sessions(places, worker));
+        assert_eq!(to.map(Wish::Leaves), Some(wish).filter(|wish| matches!(wish, Wish::Leaves(_))));
+        places[at].wish = wish;
         to.is_some()
     }
 
-    /// Offers and grants of all lanes are those of sessions that have an offer.
-    fn check(exchange: &Exchange, places: &[Place]) {
-        for (lane, wishes) in &exchange.lock().0 {
-            let has_offer =
-                |place: &&Place| (place.worker, place.offered) == (lane.0, Some(lane.1));
-            let offers = places.iter().filter(has_offer).count();
-            assert_eq!((wishes.offers + wishes.grants) as usize, offers, "{lane:?}");
-        }
+    /// A session that is to move does.
+    fn depart(exchange: &Exchange, places: &mut [Place], at: usize) {
+        let Wish::Leaves(to) = places[at].wish else { return };
+        exchange.lock().forget(places[at].worker, &mut places[at].wish);
+        places[at].worker = to;
     }
 
-    fn place(worker: usize, wanted: usize) -> Place {
-        Place { worker, wanted: Some(wanted), offered: None }
+    fn looks_and_departs(exchange: &Exchange, places: &mut [Place], at: usize) -> bool {
+        let moves = look(exchange, places, at);
+        depart(exchange, places, at);
+        moves
+    }
+
+    /// How many sessions each worker is to have; and that the board holds what the sessions say, no more.
+    fn to_be(exchange: &Exchange, places: &[Place], workers: usize) -> Vec<isize> {
+        let board = exchange.lock();
+        let count = |is: fn(&Wish) -> bool| places.iter().filter(|place| is(&place.wish)).count();
+        let offers = board.offers.values().flatten();
+        assert_eq!(offers.clone().count(), count(|wish| matches!(wish, Wish::Offers { .. })));
+        let met = offers.filter(|offer| offer.met).count() + board.taken.len();
+        assert!(met <= count(|wish| matches!(wish, Wish::Meets { .. })));
+        assert!(board.offers.values().all(|offers| !offers.is_empty()));
+        (0..workers).map(|worker| board.to_be(worker, sessions(places, worker))).collect()
     }
 
     #[test]
     fn two_that_want_the_opposite_change_places() {
         let exchange = Exchange::default();
         let mut places = [place(0, 1), place(1, 1), place(0, 0), place(1, 0)];
-        assert!(!look(&exchange, &mut places, 0), "nobody comes for it");
-        assert!(look(&exchange, &mut places, 3));
-        check(&exchange, &places);
-        // Even if it would rather not any more.
+        assert!(!look(&exchange, &mut places, 0), "it offers");
+        assert!(!look(&exchange, &mut places, 3), "it meets the offer");
+        assert!(!look(&exchange, &mut places, 3), "and waits");
+        assert!(look(&exchange, &mut places, 0));
+        // Who cannot leave yet is counted on, and trades with nobody else.
         places[0].wanted = None;
         assert!(look(&exchange, &mut places, 0));
-        check(&exchange, &places);
-        assert_eq!(places.map(|place| place.worker), [1, 1, 0, 0]);
+        assert_eq!(to_be(&exchange, &places, 2), [2, 2]);
+        depart(&exchange, &mut places, 0);
+        assert_eq!(to_be(&exchange, &places, 2), [2, 2]);
+        // It follows, even if it would rather not any more.
+        places[3].wanted = None;
+        assert!(looks_and_departs(&exchange, &mut places, 3));
+        assert_eq!(to_be(&exchange, &places, 2), [2, 2]);
+        assert_eq!(places.each_ref().map(|place| place.worker), [1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn nobody_moves_for_one_that_has_nothing_to_do_any_more() {
+        let exchange = Exchange::default();
+        let mut places = [place(0, 1), place(0, 1), place(1, 0), place(1, 0)];
+        // They have offered, and never look again.
+        assert!(!look(&exchange, &mut places, 0) && !look(&exchange, &mut places, 1));
+        for _ in 0..100 {
+            assert!(!look(&exchange, &mut places, 2) && !look(&exchange, &mut places, 3));
+        }
+        // One of them does after all: the other two have not waited for the same one for ever.
+        assert!((0..100).any(|_| {
+            look(&exchange, &mut places, 2);
+            look(&exchange, &mut places, 3);
+            look(&exchange, &mut places, 1)
+        }));
+        assert_eq!(to_be(&exchange, &places, 2), [2, 2]);
     }
 
     #[test]
     fn one_moves_alone_to_where_there_are_fewer() {
         let exchange = Exchange::default();
-        let mut places = [place(0, 1), place(0, 0), place(1, 1)];
+        let mut places = [place(0, 1), place(0, 1), place(0, 0), place(1, 1), place(1, 1)];
         assert!(look(&exchange, &mut places, 0));
-        let mut even = [place(1, 0), place(0, 0)];
-        assert!(!look(&exchange, &mut even, 0));
-        let mut more_there = [place(1, 0), place(0, 0), place(0, 0)];
-        assert!(!look(&Exchange::default(), &mut more_there, 0));
-        check(&exchange, &even);
+        // Before it has left there are as many as there would be.
+        assert!(!look(&exchange, &mut places, 1));
+        depart(&exchange, &mut places, 0);
+        assert!(!look(&exchange, &mut places, 1));
+        assert_eq!(to_be(&exchange, &places, 2), [2, 3]);
     }
 
     #[test]
     fn a_wish_that_is_over_is_forgotten() {
         let exchange = Exchange::default();
-        let mut even = [place(0, 1), place(1, 1)];
-        assert!(!look(&exchange, &mut even, 0));
-        even[0].wanted = Some(0);
-        assert!(!look(&exchange, &mut even, 0));
-        check(&exchange, &even);
-        even[1].wanted = Some(0);
-        assert!(!look(&exchange, &mut even, 1), "nobody to change with");
+        let mut places = [place(0, 1), place(1, 0)];
+        assert!(!look(&exchange, &mut places, 0));
+        places[0].wanted = Some(0);
+        assert!(!look(&exchange, &mut places, 0));
+        assert!(!look(&exchange, &mut places, 1), "nobody to change with: it offers");
+        places[0].wanted = Some(1);
+        assert!(!look(&exchange, &mut places, 0), "it meets the offer");
+        places[1].wanted = Some(1);
+        assert!(look(&exchange, &mut places, 1), "which counts");
+        // Who was to follow has ended.
+        exchange.lock().forget(0, &mut places[0].wish);
+        assert_eq!(to_be(&exchange, &places, 2), [2, 0]);
     }
 
     #[test]
     fn wishes_that_come_and_go_leave_workers_even() {
-        const WORKERS: u64 = 3;
+        const WORKERS: usize = 3;
+        const SESSIONS: usize = 13;
         for seed in 0..200 {
             let random = SeededRandom::new(seed);
-            let below = |n: u64| random.next_u64() % n;
+            let below = |n: usize| (random.next_u64() % n as u64) as usize;
             let exchange = Exchange::default();
             let mut places: Vec<Place> =
-                (0..13).map(|n| place(n % WORKERS as usize, n % WORKERS as usize)).collect();
-            for _ in 0..300 {
-                let at = below(13) as usize;
-                match below(4) {
-                    0 => places[at].wanted = Some(below(WORKERS) as usize),
+                (0..SESSIONS).map(|n| place(n % WORKERS, n % WORKERS)).collect();
+            for _ in 0..600 {
+                let at = below(SESSIONS);
+                match below(6) {
+                    0 => places[at].wanted = Some(below(WORKERS)),
+                    1 => depart(&exchange, &mut places, at),
                     _ => {
                         look(&exchange, &mut places, at);
                     }
                 }
-                check(&exchange, &places);
-                let to_be =
-                    |worker| exchange.lock().to_be(worker, |worker| sessions(&places, worker));
-                let all = [0, 1, 2].map(to_be);
-                assert!(all.iter().all(|count| (4..=5).contains(count)), "seed {seed}: {all:?}");
+                let to_be = to_be(&exchange, &places, WORKERS);
+                assert!(to_be.iter().all(|n| (4..=5).contains(n)), "seed {seed}: {to_be:?}");
             }
             // When wishes stay as they are, nobody is left who could change places.
-            (0..5).for_each(|_| {
-                (0..13).for_each(|at| {
-                    look(&exchange, &mut places, at);
-                })
-            });
+            for at in (0..20).flat_map(|_| 0..SESSIONS) {
+                looks_and_departs(&exchange, &mut places, at);
+            }
             for a in &places {
                 let opposite = |b: &Place| {
                     a.wanted == Some(b.worker) && b.wanted == Some(a.worker) && a.worker != b.worker

@@ -26,8 +26,9 @@ pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// By how much [`monotonic_coarse_ns`] may be behind: the kernel's tick at its slowest.
-pub const COARSE_NS_MAX: u64 = 10_000_000;
+/// By how much [`monotonic_coarse_ns`] may be behind: some ticks of the kernel's at their slowest, one of which
+/// may come late.
+pub const COARSE_NS_MAX: u64 = 50_000_000;
 
 /// The same as of the kernel's last tick, for a fraction of the time.
 pub fn monotonic_coarse_ns() -> u64 {

@@ -141,12 +141,13 @@ impl ServiceExecutor {
     /// The worker that has the fewest sessions.
     pub fn least_loaded(&self) -> Option<&WorkerHandle> {
         let sessions = |w: &&WorkerHandle| w.shared.sessions.load(Ordering::Relaxed);
-        self.workers.iter().min_by_key(sessions)
+        self.workers.iter().filter(|worker| worker.works()).min_by_key(sessions)
     }
 
-    /// The worker whose own core this is.
+    /// The worker whose own core this is, if it works.
     pub(crate) fn at_home_on(&self, core: usize) -> Option<usize> {
-        self.cores.iter().position(|own| *own == core)
+        let worker = self.cores.iter().position(|own| *own == core)?;
+        self.workers.get(worker).filter(|worker| worker.works()).map(|_| worker)
     }
 
     /// Where sessions change places.
@@ -223,6 +224,11 @@ impl WorkerHandle {
         } else {
             self.start_with(Box::new(move |_| Some(Box::pin(future))));
         }
+    }
+
+    /// Whether it has not ended.
+    pub(crate) fn works(&self) -> bool {
+        !self.shared.stop.load(Ordering::Acquire)
     }
 
     pub(crate) fn start_with(&self, start: Start) {

@@ -70,10 +70,22 @@ impl WorkerShared {
 
     /// Has the worker start a task. Without a worker any more, the task never starts.
     pub fn post_start(&self, start: Start) {
-        if !self.stop.load(Ordering::Acquire) {
-            self.lock_mail().starts.push(start);
-            self.call();
+        let mut mail = self.lock_mail();
+        if self.stop.load(Ordering::Acquire) {
+            // Not under the lock: what it holds may want to tell somebody.
+            drop(mail);
+            return drop(start);
         }
+        mail.starts.push(start);
+        drop(mail);
+        self.call();
+    }
+
+    /// The worker ends: what came last, after which nothing is taken any more.
+    pub fn take_last_mail(&self) -> Mail {
+        let mut mail = self.lock_mail();
+        self.stop.store(true, Ordering::Release);
+        std::mem::take(&mut *mail)
     }
 
     /// Makes the worker look at its mail, timers and orders soon.

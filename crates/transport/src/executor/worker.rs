@@ -80,8 +80,7 @@ impl Worker {
             }
             self.run_ready();
         }
-        self.local.shared.stop.store(true, Ordering::Release);
-        drop(self.local.shared.take_mail());
+        drop(self.local.shared.take_last_mail());
         self.local.drop_tasks();
         self.local.completions.let_all_go();
         Local::set_current(None);

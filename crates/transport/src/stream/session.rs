@@ -540,7 +540,8 @@ impl Session for StreamSession {
     }
 
     fn arrives_on(&self) -> Option<usize> {
-        incoming_core(self.socket.fd())
+        let plain = self.crossing.is_none();
+        if plain { incoming_core(self.socket.fd()) } else { None }
     }
 
     fn depart(&mut self) -> Option<Departure> {
