@@ -216,7 +216,6 @@ impl ServiceStateMachine {
 
     fn go_on_elsewhere(&mut self, departure: Departure, worker: WorkerHandle) {
         self.moved = true;
-        self.whereabouts.leave(&self.manager, &self.worker);
         let moving = Moving {
             manager: Arc::clone(&self.manager),
             info: Arc::clone(self.session.info()),

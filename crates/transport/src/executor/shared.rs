@@ -146,3 +146,26 @@ impl WorkerShared {
         result
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_comes_after_the_last_mail_is_dropped() {
+        let worker = WorkerShared::new(0).unwrap();
+        let held = Arc::new(());
+        let start = |held: Arc<()>| -> Start {
+            Box::new(move |_| {
+                drop(held);
+                None
+            })
+        };
+        worker.post_start(start(Arc::clone(&held)));
+        assert_eq!(worker.take_last_mail().starts.len(), 1);
+        assert_eq!(Arc::strong_count(&held), 1);
+        worker.post_start(start(Arc::clone(&held)));
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+}
