@@ -334,6 +334,7 @@ mod tests {
         for (round, stopped) in [false, true].into_iter().enumerate() {
             if stopped {
                 executor.shutdown();
+                assert!(executor.least_loaded().is_none(), "nobody is sent there any more");
             }
             let info = SessionInfo {
                 id: 1,

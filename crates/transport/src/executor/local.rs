@@ -171,11 +171,6 @@ impl Local {
         Ok(key)
     }
 
-    /// Watches a descriptor no longer that goes on elsewhere. Its source is told of nothing more after `unwatch`.
-    pub fn give_up(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.epoll.remove(fd)
-    }
-
     /// Forgets a descriptor that is about to be closed.
     pub fn unwatch(&self, key: Key) {
         self.io.borrow_mut().remove(key);

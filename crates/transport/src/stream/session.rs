@@ -551,7 +551,7 @@ impl Session for StreamSession {
             return None;
         }
         let fd = self.socket.fd().try_clone_to_owned().ok()?;
-        self.local.give_up(self.socket.fd()).ok()?;
+        self.local.epoll.remove(self.socket.fd()).ok()?;
         let (info, liveness) = (Arc::clone(&self.info), Arc::clone(&self.liveness));
         Some(Departure(Box::new(move |local| {
             Ok(Box::new(StreamSession::open(fd, local, info, liveness)?) as Box<dyn Session>)

@@ -108,3 +108,17 @@ fn a_client_on_one_core_crowds_no_worker() {
     assert_eq!(counts(&server), ([CONNECTIONS as u64 / 2; 2], 0));
     run_on_cores(&cores).unwrap();
 }
+
+#[test]
+fn where_clients_and_workers_meet_one_by_one_nobody_moves() {
+    // More than sessions take to look, and to find the same often enough.
+    const ROUNDS: usize = 2000;
+    let (server, cores) = server_on_two_cores();
+    let mut thread = Thread { clients: vec![server.connect()], asked: 0 };
+    let worker = thread.ask()[0];
+    // It would be at home on the other, where there is nobody.
+    run_on_cores(&cores[1 - worker..][..1]).unwrap();
+    (0..ROUNDS).for_each(|_| assert_eq!(thread.ask(), [worker]));
+    assert_eq!(counts(&server).1, 0);
+    run_on_cores(&cores).unwrap();
+}
