@@ -10,6 +10,7 @@
 //! | `cell` | an entry as bytes |
 //! | `node` | a page of entries |
 //! | `course` | guesses of a key's record |
+//! | `places` | guesses of a record's leaf |
 //! | `items` | entries on their way from nodes to nodes |
 //! | `overflow` | long keys |
 //! | `tree` | nodes as a tree |
@@ -28,6 +29,7 @@ mod course;
 mod items;
 mod node;
 mod overflow;
+mod places;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -147,7 +149,7 @@ impl BTree {
         if let Some(record) = guess {
             likely(Likely::Guess(record));
         }
-        let record = self.read().find_record(key, |_| true, likely)?;
+        let record = self.read().first(key, guess, likely)?;
         self.courses.learn(key, record, guess);
         Some(RecordId(record))
     }
@@ -163,7 +165,7 @@ impl BTree {
         if tree.is_behind_all(&Probe::new(key, 0)) {
             return None;
         }
-        tree.find_record(key, |record| wanted(RecordId(record)), |_| {}).map(RecordId)
+        tree.find_other(key, |record| wanted(RecordId(record))).map(RecordId)
     }
 
     /// Fills a scan's batch.

@@ -24,28 +24,72 @@ impl Tree {
         Place { leaf, at }
     }
 
-    /// The first record with exactly this key that `wanted` accepts. `likely` hears before which records it
-    /// may be, if that can be said.
-    pub(super) fn find_record(
+    /// The first record with exactly this key; `guess` is which it may be. `likely` hears before, while there is
+    /// something to wait for, what can be said of it.
+    #[inline]
+    pub(super) fn first(
         &self,
         key: &[u8],
+        guess: Option<u64>,
+        mut likely: impl FnMut(Likely),
+    ) -> Option<u64> {
+        let probe = Probe::new(key, 0);
+        let place = guess.and_then(|record| self.places.look_up(record));
+        if let Some(record) = place.and_then(|leaf| self.first_at(leaf, &probe, &mut likely)) {
+            return Some(record);
+        }
+        let leaf = self.leaf_for(&probe);
+        let record = self.find_from(leaf, &probe, |_| true, likely)?;
+        if guess == Some(record) {
+            self.places.learn(record, leaf, self.nodes());
+        }
+        Some(record)
+    }
+
+    /// The first record with exactly this key, if this node is a leaf that tells.
+    #[inline]
+    fn first_at(&self, node: u32, probe: &Probe<'_>, likely: impl FnMut(Likely)) -> Option<u64> {
+        let node = self.node_if_any(node).filter(|node| node.is_leaf())?;
+        match node.look_by_head(probe, &self.overflow, likely) {
+            // What is before it has a smaller head, so no leaf before this one has the key.
+            ByHead::Found(1.., record) => Some(record),
+            _ => None,
+        }
+    }
+
+    /// Whether the place where a record's neighbours were found tells that it is this key's first one.
+    #[cfg(test)]
+    pub(super) fn is_at_its_place(&self, key: &[u8], record: u64) -> bool {
+        let place = self.places.look_up(record);
+        place.and_then(|leaf| self.first_at(leaf, &Probe::new(key, 0), |_| {})) == Some(record)
+    }
+
+    /// The first record with exactly this key that `wanted` accepts.
+    pub(super) fn find_other(&self, key: &[u8], wanted: impl FnMut(u64) -> bool) -> Option<u64> {
+        let probe = Probe::new(key, 0);
+        self.find_from(self.leaf_for(&probe), &probe, wanted, |_| {})
+    }
+
+    /// The first record with exactly this key that `wanted` accepts, from the leaf on that the key belongs to.
+    fn find_from(
+        &self,
+        mut leaf: u32,
+        probe: &Probe<'_>,
         mut wanted: impl FnMut(u64) -> bool,
         likely: impl FnMut(Likely),
     ) -> Option<u64> {
-        let probe = Probe::new(key, 0);
-        let mut leaf = self.leaf_for(&probe);
-        let mut at = match self.node(leaf).look_by_head(&probe, &self.overflow, likely) {
+        let mut at = match self.node(leaf).look_by_head(probe, &self.overflow, likely) {
             ByHead::Found(_, record) if wanted(record) => return Some(record),
             ByHead::Found(at, _) => at + 1,
             ByHead::Absent => return None,
             ByHead::Unknown => {
-                self.node(leaf).search(&probe, &self.overflow).unwrap_or_else(|at| at)
+                self.node(leaf).search(probe, &self.overflow).unwrap_or_else(|at| at)
             }
         };
         while leaf != NONE {
             let node = self.node(leaf);
             while at < node.count() {
-                let record = node.record_of_key(at, &probe, &self.overflow)?;
+                let record = node.record_of_key(at, probe, &self.overflow)?;
                 if wanted(record) {
                     return Some(record);
                 }

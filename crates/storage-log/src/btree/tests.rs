@@ -303,7 +303,7 @@ fn records_of_numbers_without_gaps_are_told_exactly() {
                     one = Some(record);
                 }
             };
-            let found = tree.read().find_record(&keys(number), |_| true, likely);
+            let found = tree.read().first(&keys(number), None, likely);
             assert_eq!(found, Some(record_of(number)));
             right += u64::from(one == Some(record_of(number)));
             wrong += u64::from(one.is_some_and(|one| one != record_of(number)));
@@ -482,4 +482,75 @@ fn an_empty_index_is_small() {
         tree.insert(&i.to_be_bytes(), RecordId(i), b"");
     }
     assert!(tree.bytes() < 2048, "{}", tree.bytes());
+}
+
+/// Entries are looked for first where others of their records' group were found, so that no descent is needed; what
+/// the tree has become since decides, not the place: leaves split, were given up, and have become other nodes;
+/// keys got earlier records, and entries before them in other leaves.
+#[test]
+fn entries_are_found_where_their_neighbours_were() {
+    const KEYS: u64 = 20_000;
+    let key = |number: u64| (4 * number).to_be_bytes();
+    let random = SeededRandom::new(5);
+    let tree = BTree::new();
+    let mut model = Model::new();
+    let add = |model: &mut Model, key: &[u8], record: u64| {
+        tree.insert(key, RecordId(record), b"");
+        model.insert((key.to_vec(), record), vec![]);
+    };
+    let look_up = |model: &Model, number: u64| {
+        for key in [4 * number, 4 * number + 1].map(u64::to_be_bytes) {
+            let first = model.range((key.to_vec(), 0)..).next().filter(|((k, _), _)| *k == key);
+            let first = first.map(|((_, record), _)| RecordId(*record));
+            assert_eq!(tree.first(&key, |_| {}), first, "{number}");
+        }
+    };
+    (1..=KEYS).for_each(|number| add(&mut model, &key(number), number));
+    for phase in 0..4 {
+        (0..8 * KEYS).for_each(|_| look_up(&model, 1 + below(&random, KEYS)));
+        let known = |number: &u64| tree.read().is_at_its_place(&key(*number), *number);
+        let known = (1..=KEYS).filter(known).count() as u64;
+        println!("phase {phase}: {known} of {KEYS} known");
+        assert!(known > KEYS * [9, 6, 1, 1][phase] / 10, "phase {phase}: {known}");
+        for _ in 0..KEYS {
+            let number = 1 + below(&random, KEYS);
+            match phase {
+                // Leaves are split between neighbours.
+                0 => add(&mut model, &(4 * number + 1).to_be_bytes(), below(&random, 1 << 50)),
+                // Some keys get many records, earlier ones too, so that they fill leaves of their own.
+                1 => add(&mut model, &key(number / 64 * 64), below(&random, 1 << 16)),
+                // Runs of entries go, with their leaves; the nodes are used for what comes behind.
+                _ if below(&random, 60) > 0 => {}
+                _ => {
+                    for number in number..number + 40 {
+                        let from = (key(number).to_vec(), 0);
+                        let Some(((key, record), _)) = model.range(from..).next() else { break };
+                        let (key, record) = (key.clone(), *record);
+                        assert!(tree.remove(&key, RecordId(record)));
+                        model.remove(&(key, record));
+                    }
+                    let behind = KEYS + below(&random, KEYS * 1000);
+                    (0..30).for_each(|n| add(&mut model, &key(behind * 30 + n), behind + n));
+                }
+            }
+        }
+        check(&tree, &model);
+        (1..=KEYS).for_each(|number| look_up(&model, number));
+    }
+}
+
+/// The first of a key's entries may be in a leaf before the one where its neighbours are.
+#[test]
+fn the_first_of_a_key_is_not_taken_from_a_later_leaf() {
+    let tree = BTree::new();
+    (1..=2000u64).for_each(|n| tree.insert(&n.to_be_bytes(), RecordId(n), b""));
+    let look_up_all = || {
+        for number in (1..=2000u64).chain(1..=2000) {
+            assert_eq!(tree.first(&number.to_be_bytes(), |_| {}), Some(RecordId(number)));
+        }
+    };
+    look_up_all();
+    (0..2000).for_each(|n| tree.insert(&1000u64.to_be_bytes(), RecordId(1 << 30 | n), b""));
+    look_up_all();
+    assert!(tree.read().is_at_its_place(&1001u64.to_be_bytes(), 1001));
 }

@@ -11,6 +11,7 @@ use super::cell::Cell;
 use super::items::{Items, is_long};
 use super::node::{Layout, NONE, Node, PAGE, PAGE_MIN, PREFIX_MAX, Probe, common_prefix, head_len};
 use super::overflow::Overflow;
+use super::places::Places;
 
 /// A page is not packed anew if this little would be gained: it is split, or left alone.
 const GAIN_MIN: usize = PAGE / 16;
@@ -32,6 +33,7 @@ pub(super) struct Tree {
     /// Bytes of all pages.
     pages: usize,
     pub(super) overflow: Overflow,
+    pub(super) places: Places,
     items: Items,
     path: Vec<Step>,
 }
@@ -77,6 +79,7 @@ impl Default for Tree {
             len: 0,
             pages: 0,
             overflow: Overflow::default(),
+            places: Places::default(),
             items: Items::default(),
             path: Vec::new(),
         };
@@ -94,6 +97,19 @@ impl Tree {
             + (self.nodes.len() - self.free.len()) * ALLOCATION
             + self.free.capacity() * size_of::<u32>()
             + self.overflow.bytes()
+            + self.places.bytes()
+    }
+
+    /// Nodes, those that have been given up included.
+    #[inline]
+    pub(super) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// As [`Tree::node`], for a number that may be of a tree that was.
+    #[inline]
+    pub(super) fn node_if_any(&self, id: u32) -> Option<&Node> {
+        self.nodes.get(id as usize)
     }
 
     #[inline]
@@ -110,6 +126,7 @@ impl Tree {
             }
             None => {
                 self.nodes.push(node);
+                self.places.fit(self.nodes.len());
                 (self.nodes.len() - 1) as u32
             }
         }
