@@ -64,14 +64,41 @@ impl SeededRandom {
         use std::hash::{BuildHasher, Hasher};
         Self::new(std::collections::hash_map::RandomState::new().build_hasher().finish())
     }
+
+    /// As [`RandomSource::next_u64`], for who has it for himself: a fifth of the time.
+    #[inline]
+    pub fn next_own(&mut self) -> u64 {
+        let state = self.state.get_mut();
+        *state = state.wrapping_add(STEP);
+        mix(*state)
+    }
+}
+
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
+#[inline]
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
 }
 
 impl RandomSource for SeededRandom {
     fn next_u64(&self) -> u64 {
-        const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
-        let mut z = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        mix(self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_gets_the_same_numbers() {
+        let (shared, mut own) = (SeededRandom::new(7), SeededRandom::new(7));
+        for _ in 0..5 {
+            assert_eq!(shared.next_u64(), own.next_own());
+            assert_eq!(own.next_u64(), shared.next_u64());
+        }
     }
 }

@@ -52,20 +52,20 @@ impl Seeded {
 
 impl Random for Seeded {
     fn bits64(&mut self) -> u64 {
-        self.source.next_u64()
+        self.source.next_own()
     }
 
     fn bits32(&mut self) -> u32 {
         if let Some(half) = self.half.take() {
             return half;
         }
-        let bits = self.source.next_u64();
+        let bits = self.source.next_own();
         self.half = Some(bits as u32);
         (bits >> 32) as u32
     }
 
     fn unit(&mut self) -> f64 {
-        (self.source.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+        (self.source.next_own() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
