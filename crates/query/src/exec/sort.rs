@@ -8,8 +8,10 @@
 //! What does not fit into memory goes into sorted runs (`spill`), if that is allowed. Ties keep their
 //! order there, too, so nobody sees a difference.
 
-use super::{ExecCx, Fields, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
-use crate::spill::{ExternalSort, SliceOrder, SpillKind, SpillStats};
+use super::{
+    ExecCx, Fields, Flow, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity,
+};
+use crate::spill::{ExternalSort, RowBuffer, SpillKind, Spilling, SpillingSort};
 use kauri_base::{Access, CommitSeq, Error, ErrorCode, RecordId, Result, bail, limits};
 use kauri_bson::keygen::{KeyPattern, Keys};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Value};
@@ -171,10 +173,19 @@ struct Gathered {
     bytes_sorted: u64,
 }
 
-impl Gathered {
-    /// Takes a row. False: there is no room for another.
+impl RowBuffer for Gathered {
+    type Row = Kept;
+    const KIND: SpillKind = SpillKind::Sort;
+    const BY_KEY: fn(&[u8], &[u8]) -> Ordering = <[u8]>::cmp;
+
+    fn limit(&mut self, spilling: &Spilling) -> usize {
+        self.bytes_max = spilling.sort_bytes_max;
+        self.may_spill = spilling.place().is_some();
+        self.bytes_max
+    }
+
     #[inline]
-    fn take(&mut self, row: &Row<'_>) -> Result<bool> {
+    fn take(&mut self, row: &Row<'_>, _env: &QueryEnv) -> Result<bool> {
         self.rows_sorted += 1;
         self.scratch.clear();
         self.pattern.key_into(row.doc(), &mut self.keys, &mut self.scratch)?;
@@ -216,11 +227,57 @@ impl Gathered {
         Ok(false)
     }
 
-    /// What is held.
+    fn too_many(&self, bytes_max: usize) -> Error {
+        Error::new(
+            ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
+            format!(
+                "Executor error during find command :: caused by :: Sort exceeded memory limit of \
+                 {bytes_max} bytes, but did not opt in to external sorting.",
+            ),
+        )
+    }
+
+    fn ended(&self, spilling: &Spilling) {
+        if let Some(place) = &spilling.place {
+            place.counters.rows_sorted.fetch_add(self.rows_sorted, Relaxed);
+            place.counters.bytes_sorted.fetch_add(self.bytes_sorted, Relaxed);
+        }
+    }
+
+    fn sort(&mut self) {
+        self.sort_rows();
+        if let Some(limit) = self.limit {
+            self.rows.truncate(limit);
+        }
+    }
+
+    fn rows(&mut self) -> (&mut Vec<Kept>, impl Fn(&Kept, &Kept) -> Ordering + Copy) {
+        let data = &self.data;
+        (&mut self.rows, |a: &Kept, b: &Kept| before(data, a, b))
+    }
+
+    fn push(&self, at: usize, external: &mut ExternalSort) -> bool {
+        let (row, data) = (&self.rows[at], &self.data);
+        let (record, version) = (row.record.0.to_le_bytes(), row.version.0.to_le_bytes());
+        let rest = [record.as_slice(), &version, &data[row.doc.clone()]];
+        external.push(&data[row.key.clone()], &rest)
+    }
+
     fn bytes(&self) -> usize {
         self.data.len() + self.rows.len() * size_of::<Kept>()
     }
 
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.data.clear();
+    }
+
+    fn give_back(&mut self) {
+        (self.data, self.rows) = (Vec::new(), Vec::new());
+    }
+}
+
+impl Gathered {
     fn sort_rows(&mut self) {
         let data = &self.data;
         self.rows.sort_unstable_by(|a, b| before(data, a, b));
@@ -241,19 +298,6 @@ impl Gathered {
         }
         self.data = data;
         self.cutoff = self.rows.last().map(|row| self.data[row.key.clone()].to_vec());
-    }
-
-    fn finish(&mut self) {
-        self.sort_rows();
-        if let Some(limit) = self.limit {
-            self.rows.truncate(limit);
-        }
-    }
-
-    /// Lets all rows go, which are in a run now.
-    fn clear(&mut self) {
-        self.rows.clear();
-        self.data.clear();
     }
 
     /// A row of this record with a document that is lent.
@@ -282,33 +326,13 @@ fn prefix(key: &[u8]) -> u64 {
     u64::from_be_bytes(word)
 }
 
-/// Where the stage is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Gathering,
-    /// What was gathered goes into a run; `last`: nothing more comes.
-    Spilling {
-        last: bool,
-    },
-    /// Runs are merged until few enough are left.
-    Merging,
-    Giving,
-}
-
 /// See the module's head.
 pub struct Sort {
     child: Box<dyn Stage>,
-    gathered: Gathered,
+    sort: SpillingSort<Gathered>,
     keep_sort_key: bool,
-    phase: Phase,
     /// Rows that were given.
     given: usize,
-    /// The runs, if memory was too little.
-    external: Option<Box<ExternalSort>>,
-    /// What is gathered on its way into a run.
-    ordering: SliceOrder,
-    /// Whether the run's next piece is to be handed over.
-    piece_is_full: bool,
     stats: StageStats,
 }
 
@@ -337,13 +361,9 @@ impl Sort {
         };
         Sort {
             child,
-            gathered,
+            sort: SpillingSort::new(gathered),
             keep_sort_key,
-            phase: Phase::Gathering,
             given: 0,
-            external: None,
-            ordering: SliceOrder::default(),
-            piece_is_full: false,
             stats: StageStats::default(),
         }
     }
@@ -351,132 +371,22 @@ impl Sort {
     /// Keeps only these fields of the documents; with sort keys, those that they are made of must be
     /// among them.
     pub fn keeping(mut self, fields: Fields) -> Self {
-        self.gathered.fields = fields;
+        self.sort.buffer.fields = fields;
         self
     }
 
     /// Shows this limit of memory before it runs.
     pub fn within(mut self, bytes_max: usize) -> Self {
-        self.gathered.bytes_max = bytes_max;
+        self.sort.buffer.bytes_max = bytes_max;
         self
-    }
-
-    /// Gathers all rows. `Row`: they can be given in order.
-    fn gather(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        loop {
-            let step = match self.phase {
-                Phase::Giving => return Ok(Step::Row(())),
-                Phase::Gathering => self.gather_rows(cx)?,
-                Phase::Spilling { last } => {
-                    let step = self.spill(cx)?;
-                    if matches!(step, Step::Row(())) {
-                        self.phase = if last { Phase::Merging } else { Phase::Gathering };
-                    }
-                    step
-                }
-                Phase::Merging => {
-                    (self.gathered.data, self.gathered.rows) = (Vec::new(), Vec::new());
-                    let external = self.external.as_mut();
-                    let step = external.map_or(Ok(Step::Row(())), |runs| runs.merge(cx))?;
-                    if matches!(step, Step::Row(())) {
-                        self.phase = Phase::Giving;
-                    }
-                    step
-                }
-            };
-            if !matches!(step, Step::Row(())) {
-                return Ok(step);
-            }
-        }
-    }
-
-    /// `Row`: the next phase has begun, or more can be gathered.
-    fn gather_rows(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        let Sort { child, gathered, .. } = self;
-        gathered.bytes_max = cx.env.spilling.sort_bytes_max;
-        gathered.may_spill = cx.env.spilling.place().is_some();
-        let mut is_full = false;
-        let step = child.feed(cx, &mut |row| {
-            is_full = !gathered.take(row)?;
-            Ok(if is_full { Flow::Stop } else { Flow::Continue })
-        })?;
-        if is_full {
-            self.begin_spill(cx, false)?;
-            return Ok(Step::Row(()));
-        }
-        if !matches!(step, Step::Done) {
-            return Ok(step);
-        }
-        if let Some(place) = &cx.env.spilling.place {
-            let counters = &place.counters;
-            counters.rows_sorted.fetch_add(self.gathered.rows_sorted, Relaxed);
-            counters.bytes_sorted.fetch_add(self.gathered.bytes_sorted, Relaxed);
-        }
-        match self.external {
-            None => {
-                self.gathered.finish();
-                self.phase = Phase::Giving;
-            }
-            Some(_) => self.begin_spill(cx, true)?,
-        }
-        Ok(Step::Row(()))
-    }
-
-    fn begin_spill(&mut self, cx: &ExecCx<'_>, last: bool) -> Result<()> {
-        let bytes_max = self.gathered.bytes_max;
-        let Some(place) = cx.env.spilling.place() else {
-            return Err(Error::new(
-                ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
-                format!(
-                    "Executor error during find command :: caused by :: Sort exceeded memory limit of \
-                     {bytes_max} bytes, but did not opt in to external sorting.",
-                ),
-            ));
-        };
-        let new = || Box::new(ExternalSort::new(place, SpillKind::Sort, bytes_max, <[u8]>::cmp));
-        self.external.get_or_insert_with(new);
-        self.ordering = SliceOrder::default();
-        self.phase = Phase::Spilling { last };
-        Ok(())
-    }
-
-    /// Writes what was gathered as a run. `Row`: it is written, and its memory free.
-    fn spill(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        let Sort { gathered, external, ordering, piece_is_full, .. } = self;
-        let Some(external) = external else { return Ok(Step::Row(())) };
-        let Gathered { rows, data, .. } = gathered;
-        let by = |a: &Kept, b: &Kept| before(data, a, b);
-        if !ordering.sort_some(rows, by) {
-            return Ok(Step::Again);
-        }
-        loop {
-            if *piece_is_full {
-                if let Access::WouldBlock(ticket) = external.flush()? {
-                    return Ok(Step::Blocked(ticket));
-                }
-                *piece_is_full = false;
-            }
-            let Some(at) = ordering.next(rows, by) else { break };
-            let row = &rows[at];
-            let (record, version) = (row.record.0.to_le_bytes(), row.version.0.to_le_bytes());
-            let rest = [record.as_slice(), &version, &data[row.doc.clone()]];
-            *piece_is_full = external.push(&data[row.key.clone()], &rest);
-            if !cx.spend() {
-                return Ok(Step::Again);
-            }
-        }
-        if let Access::WouldBlock(ticket) = external.end_run(cx, gathered.bytes())? {
-            return Ok(Step::Blocked(ticket));
-        }
-        gathered.clear();
-        Ok(Step::Row(()))
     }
 
     /// Moves on to the next row. False: there is none.
     fn advance(&mut self) -> Result<Access<bool>> {
-        let is_there = match &mut self.external {
-            None => self.given < self.gathered.rows.len(),
-            Some(_) if self.gathered.limit.is_some_and(|limit| self.given >= limit) => false,
+        let SpillingSort { buffer, external, .. } = &mut self.sort;
+        let is_there = match external {
+            None => self.given < buffer.rows.len(),
+            Some(_) if buffer.limit.is_some_and(|limit| self.given >= limit) => false,
             Some(external) => match external.next()? {
                 Access::Ready(is_there) => is_there,
                 Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
@@ -493,7 +403,7 @@ impl Sort {
         lent: &mut u64,
         take: &mut Take<'_>,
     ) -> Result<Step<()>> {
-        let Sort { gathered, given, keep_sort_key, .. } = self;
+        let Sort { sort: SpillingSort { buffer: gathered, .. }, given, keep_sort_key, .. } = self;
         while let Some(kept) = gathered.rows.get(*given) {
             *given += 1;
             *lent += 1;
@@ -511,8 +421,8 @@ impl Sort {
 
     /// The row that it is at, its document lent.
     fn row(&self) -> Result<Row<'_>> {
-        let gathered = &self.gathered;
-        if let Some(external) = &self.external {
+        let SpillingSort { buffer: gathered, external, .. } = &self.sort;
+        if let Some(external) = external {
             let rest = external.record().map_or(&[] as &[u8], |record| record.rest());
             let (record, rest) = number(rest)?;
             let (version, doc) = number(rest)?;
@@ -533,7 +443,7 @@ fn number(bytes: &[u8]) -> Result<(u64, &[u8])> {
 
 impl Stage for Sort {
     fn work<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        let step = match self.gather(cx)? {
+        let step = match self.sort.gather(&mut *self.child, cx)? {
             Step::Row(()) => match self.advance()? {
                 Access::Ready(true) => Step::Row(self.row()?.into_owned()),
                 Access::Ready(false) => Step::Done,
@@ -547,9 +457,9 @@ impl Stage for Sort {
     }
 
     fn feed(&mut self, cx: &mut ExecCx<'_>, take: &mut Take<'_>) -> Result<Step<()>> {
-        let mut step = self.gather(cx)?;
+        let mut step = self.sort.gather(&mut *self.child, cx)?;
         let mut lent = 0;
-        if self.external.is_none() && matches!(step, Step::Row(())) {
+        if self.sort.external.is_none() && matches!(step, Step::Row(())) {
             step = self.lend_from_memory(cx, &mut lent, take)?;
             return Ok(self.stats.count_lent(lent, step));
         }
@@ -581,27 +491,21 @@ impl Stage for Sort {
         if verbosity > Verbosity::QueryPlanner {
             self.stats.write(out);
         }
-        out.put("sortPattern", self.gathered.pattern.spec());
-        out.put("memLimit", self.gathered.bytes_max as i64);
-        if let Some(limit) = self.gathered.limit {
+        out.put("sortPattern", self.sort.buffer.pattern.spec());
+        out.put("memLimit", self.sort.buffer.bytes_max as i64);
+        if let Some(limit) = self.sort.buffer.limit {
             out.put("limitAmount", limit as i64);
         }
         out.put("type", "simple");
         if verbosity > Verbosity::QueryPlanner {
-            out.put("totalDataSizeSorted", self.gathered.bytes_sorted as i64);
-            self.spilled().write(out);
+            out.put("totalDataSizeSorted", self.sort.buffer.bytes_sorted as i64);
+            self.sort.spilled().write(out);
         }
         self.child.explain(&mut out.document("inputStage"), verbosity);
     }
 
     fn add_totals(&self, totals: &mut Totals) {
         self.child.add_totals(totals);
-    }
-}
-
-impl Sort {
-    fn spilled(&self) -> SpillStats {
-        self.external.as_ref().map_or_else(SpillStats::default, |external| external.stats)
     }
 }
 

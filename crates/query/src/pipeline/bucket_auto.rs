@@ -5,10 +5,8 @@
 use super::bucket::is_expression;
 use super::granularity::Granularity;
 use super::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec};
-use crate::exec::{
-    ExecCx, Fields, Flow, QueryEnv, Row, Stage, StageStats, Step, Totals, Verbosity,
-};
-use crate::spill::{ExternalSort, SliceOrder, SpillKind, SpillStats, damaged};
+use crate::exec::{ExecCx, Fields, QueryEnv, Row, Stage, StageStats, Step, Totals, Verbosity};
+use crate::spill::{ExternalSort, RowBuffer, SpillKind, Spilling, SpillingSort, damaged};
 use kauri_base::{Access, Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, compare, doc};
 use kauri_expr::{Accumulator, AccumulatorSpec, Expression};
@@ -154,18 +152,16 @@ impl StageSpec for BucketAuto {
         Ok(Box::new(BucketAutoStage {
             child,
             spec: self.spec.clone(),
-            gathered: Gathered {
+            sort: SpillingSort::new(Gathered {
                 plan: self.plan.clone(),
                 fields: kept.reads,
                 rows: Vec::new(),
                 bytes: 0,
+                bytes_max: 0,
                 count: 0,
-            },
-            phase: Phase::Gathering,
-            external: None,
-            ordering: SliceOrder::default(),
-            piece_is_full: false,
+            }),
             next: 0,
+            is_done: false,
             buckets: Buckets::default(),
             stats: StageStats::default(),
         }))
@@ -206,6 +202,7 @@ struct Gathered {
     fields: Fields,
     rows: Vec<Kept>,
     bytes: usize,
+    bytes_max: usize,
     /// All that came, spilled or not.
     count: usize,
 }
@@ -219,8 +216,17 @@ struct Bucket {
     boundary: Option<Value<'static>>,
 }
 
-impl Gathered {
-    fn take(&mut self, row: &Row<'_>, env: &QueryEnv) -> Result<()> {
+impl RowBuffer for Gathered {
+    type Row = Kept;
+    const KIND: SpillKind = SpillKind::BucketAuto;
+    const BY_KEY: fn(&[u8], &[u8]) -> Ordering = by_key;
+
+    fn limit(&mut self, spilling: &Spilling) -> usize {
+        self.bytes_max = spilling.bucket_auto_bytes_max;
+        self.bytes_max
+    }
+
+    fn take(&mut self, row: &Row<'_>, env: &QueryEnv) -> Result<bool> {
         let cx = env.eval_cx();
         let value = match self.plan.group_by.eval(&cx, row.doc())? {
             Value::Missing => Value::Null,
@@ -231,7 +237,42 @@ impl Gathered {
         self.bytes += bytes.len() + super::heap_bytes(&value) + size_of::<Kept>();
         self.rows.push((value, DocBuf::from_vec(bytes)?));
         self.count += 1;
-        Ok(())
+        Ok(self.bytes <= self.bytes_max)
+    }
+
+    fn too_many(&self, _bytes_max: usize) -> Error {
+        Error::new(
+            ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
+            "Exceeded memory limit for $bucketAuto, but did not allow external sort. Pass \
+             allowDiskUse:true to opt in.",
+        )
+    }
+
+    fn sort(&mut self) {
+        self.rows.sort_by(by_value);
+    }
+
+    fn rows(&mut self) -> (&mut Vec<Kept>, impl Fn(&Kept, &Kept) -> Ordering + Copy) {
+        (&mut self.rows, by_value)
+    }
+
+    fn push(&self, at: usize, external: &mut ExternalSort) -> bool {
+        let (value, doc) = &self.rows[at];
+        let key = DocBuf::build(|out| out.put_value("", value));
+        external.push(key.as_doc().as_bytes(), &[doc.as_doc().as_bytes()])
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.bytes = 0;
+    }
+
+    fn give_back(&mut self) {
+        self.rows = Vec::new();
     }
 }
 
@@ -354,143 +395,38 @@ impl Bucket {
     }
 }
 
-/// Where the stage is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Gathering,
-    /// What was gathered goes into a run; `last`: nothing more comes.
-    Spilling {
-        last: bool,
-    },
-    Merging,
-    Giving,
-    Done,
-}
-
 struct BucketAutoStage {
     child: Box<dyn Stage>,
     spec: DocBuf,
-    gathered: Gathered,
-    phase: Phase,
-    external: Option<Box<ExternalSort>>,
-    ordering: SliceOrder,
-    /// Whether the run's next piece is to be handed over.
-    piece_is_full: bool,
+    sort: SpillingSort<Gathered>,
     /// The next row in memory.
     next: usize,
     buckets: Buckets,
+    is_done: bool,
     stats: StageStats,
 }
 
 impl BucketAutoStage {
     fn next<'g>(&mut self, cx: &mut ExecCx<'g>) -> Result<Step<Row<'g>>> {
-        loop {
-            let step = match self.phase {
-                Phase::Done => return Ok(Step::Done),
-                Phase::Giving => match self.bucket(cx)? {
-                    Step::Row(doc) => return Ok(Step::Row(Row::computed(doc))),
-                    Step::Again => Step::Again,
-                    Step::Blocked(ticket) => Step::Blocked(ticket),
-                    Step::Done => Step::Done,
-                },
-                Phase::Gathering => self.gather(cx)?,
-                Phase::Spilling { last } => {
-                    let step = self.spill(cx)?;
-                    if matches!(step, Step::Row(())) {
-                        self.phase = if last { Phase::Merging } else { Phase::Gathering };
-                    }
-                    step
-                }
-                Phase::Merging => {
-                    self.gathered.rows = Vec::new();
-                    let external = self.external.as_mut();
-                    let step = external.map_or(Ok(Step::Row(())), |runs| runs.merge(cx))?;
-                    if matches!(step, Step::Row(())) {
-                        self.phase = Phase::Giving;
-                    }
-                    step
-                }
-            };
-            match step {
-                Step::Row(()) => {}
-                Step::Again => return Ok(Step::Again),
-                Step::Blocked(ticket) => return Ok(Step::Blocked(ticket)),
-                Step::Done => return Ok(Step::Done),
-            }
-        }
-    }
-
-    /// `Row`: the next phase has begun, or more can be gathered.
-    fn gather(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        let (env, bytes_max) = (cx.env, cx.env.spilling.bucket_auto_bytes_max);
-        let BucketAutoStage { child, gathered, .. } = self;
-        let mut is_full = false;
-        let step = child.feed(cx, &mut |row| {
-            gathered.take(row, env)?;
-            is_full = gathered.bytes > bytes_max;
-            Ok(if is_full { Flow::Stop } else { Flow::Continue })
-        })?;
-        if is_full {
-            let Some(place) = env.spilling.place() else {
-                return Err(Error::new(
-                    ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
-                    "Exceeded memory limit for $bucketAuto, but did not allow external sort. Pass \
-                     allowDiskUse:true to opt in.",
-                ));
-            };
-            let new =
-                || Box::new(ExternalSort::new(place, SpillKind::BucketAuto, bytes_max, by_key));
-            self.external.get_or_insert_with(new);
-            self.phase = Phase::Spilling { last: false };
-            return Ok(Step::Row(()));
-        }
-        if !matches!(step, Step::Done) {
-            return Ok(step);
-        }
-        self.phase = match self.external {
-            Some(_) => Phase::Spilling { last: true },
-            None => {
-                self.gathered.rows.sort_by(by_value);
-                Phase::Giving
-            }
+        let step = match self.sort.gather(&mut *self.child, cx)? {
+            Step::Row(()) if self.is_done => Step::Done,
+            Step::Row(()) => self.bucket(cx)?,
+            Step::Again => Step::Again,
+            Step::Blocked(ticket) => Step::Blocked(ticket),
+            Step::Done => Step::Done,
         };
-        Ok(Step::Row(()))
-    }
-
-    /// Writes what was gathered as a run. `Row`: it is written, and its memory free.
-    fn spill(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        let BucketAutoStage { gathered, external, ordering, piece_is_full, .. } = self;
-        let Some(external) = external else { return Ok(Step::Row(())) };
-        if !ordering.sort_some(&mut gathered.rows, by_value) {
-            return Ok(Step::Again);
-        }
-        loop {
-            if *piece_is_full {
-                if let Access::WouldBlock(ticket) = external.flush()? {
-                    return Ok(Step::Blocked(ticket));
-                }
-                *piece_is_full = false;
-            }
-            let Some(at) = ordering.next(&gathered.rows, by_value) else { break };
-            let (value, doc) = &gathered.rows[at];
-            let key = DocBuf::build(|out| out.put_value("", value));
-            *piece_is_full = external.push(key.as_doc().as_bytes(), &[doc.as_doc().as_bytes()]);
-            if !cx.spend() {
-                return Ok(Step::Again);
-            }
-        }
-        if let Access::WouldBlock(ticket) = external.end_run(cx, gathered.bytes)? {
-            return Ok(Step::Blocked(ticket));
-        }
-        gathered.rows.clear();
-        gathered.bytes = 0;
-        *ordering = SliceOrder::default();
-        Ok(Step::Row(()))
+        Ok(match step {
+            Step::Row(doc) => Step::Row(Row::computed(doc)),
+            Step::Again => Step::Again,
+            Step::Blocked(ticket) => Step::Blocked(ticket),
+            Step::Done => Step::Done,
+        })
     }
 
     /// The next bucket.
     fn bucket(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<DocBuf>> {
-        let BucketAutoStage { gathered, external, buckets, next, phase, .. } = self;
+        let BucketAutoStage { sort, buckets, next, is_done, .. } = self;
+        let SpillingSort { buffer: gathered, external, .. } = sort;
         let (plan, count, env) = (&*gathered.plan, gathered.count, cx.env);
         loop {
             let ended = match external {
@@ -502,7 +438,7 @@ impl BucketAutoStage {
                             buckets.add(plan, count, row, env)?
                         }
                         None => {
-                            *phase = Phase::Done;
+                            *is_done = true;
                             buckets.end(plan, None)?
                         }
                     },
@@ -513,22 +449,18 @@ impl BucketAutoStage {
                         buckets.add(plan, count, (value, doc.as_doc()), env)?
                     }
                     None => {
-                        *phase = Phase::Done;
+                        *is_done = true;
                         buckets.end(plan, None)?
                     }
                 },
             };
             match ended {
                 Some(doc) => return Ok(Step::Row(doc)),
-                None if *phase == Phase::Done => return Ok(Step::Done),
+                None if *is_done => return Ok(Step::Done),
                 None if !cx.spend() => return Ok(Step::Again),
                 None => {}
             }
         }
-    }
-
-    fn spilled(&self) -> SpillStats {
-        self.external.as_ref().map_or_else(SpillStats::default, |external| external.stats)
     }
 }
 
@@ -543,7 +475,7 @@ impl Stage for BucketAutoStage {
         out.put("spec", &self.spec);
         if verbosity > Verbosity::QueryPlanner {
             self.stats.write(out);
-            self.spilled().write(out);
+            self.sort.spilled().write(out);
         }
         self.child.explain(&mut out.document("inputStage"), verbosity);
     }

@@ -1,5 +1,6 @@
 //! What blocking stages do when their rows don't fit into memory: they put them into temporary files, in
-//! runs of records, and take them back, merged in order ([`ExternalSort`]) or one run after the other.
+//! runs of records, and take them back, merged in order ([`ExternalSort`]; [`SpillingSort`] is all of a stage that
+//! sorts) or one run after the other.
 //!
 //! Nothing here waits, and no file is touched here: a [`TemporaryStore`] does that, elsewhere, and what is
 //! not done yet comes up as a ticket. Pieces on their way count as memory: what a stage holds while it
@@ -13,11 +14,13 @@ mod least;
 mod merge;
 mod run;
 mod slice_order;
+mod sort;
 
 pub(crate) use external::ExternalSort;
 pub(crate) use least::Least;
 pub(crate) use run::{Run, RunReader, RunWriter, SpillFile};
-pub(crate) use slice_order::SliceOrder;
+use slice_order::SliceOrder;
+pub(crate) use sort::{RowBuffer, SpillingSort};
 
 use kauri_base::operation::OperationState;
 use kauri_base::temporary::TemporaryStore;

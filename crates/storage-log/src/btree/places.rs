@@ -3,7 +3,8 @@
 //!
 //! Hints only. What a leaf says of a key counts, and it is asked under the tree's lock; so a leaf may have been
 //! split since, given up, or become another node. A group of records has one place; a few of each teach it,
-//! so that what is read by all is written seldom, also where two leaves share a group.
+//! so that what is read by all is written seldom, also where two neighbours share a group. A group whose
+//! entries lie apart has no place, but for a while now and then.
 
 use kauri_base::sync::OnceLock;
 use kauri_base::sync::atomic::{AtomicU32, Ordering};
@@ -17,11 +18,18 @@ const TEACHES_EACH: u64 = 4;
 const WORDS_PER_NODE: usize = 16;
 /// With fewer the table is given up for a larger one.
 const WORDS_PER_NODE_MIN: usize = 12;
+/// Words at most: 16 MB, for 128 Mi records at a time.
+const WORDS_MAX: usize = 1 << 22;
 /// In a tree of fewer nodes a descent is as fast.
 const NODES_MIN: usize = 4;
-/// Bits of a node's number in a word; those above tell groups from each other that share it. Nodes beyond
-/// (16 GB of pages) are no places.
+/// Bits of a word that have a node's number and one. Those above tell groups from each other that share the
+/// word. Nodes beyond (16 GB of pages) are no places.
 const NODE_BITS: u32 = 22;
+const NODE_MASK: u32 = (1 << NODE_BITS) - 1;
+/// Instead of a node's number and one: nothing is known.
+const UNKNOWN: u32 = 0;
+/// The group's entries lie apart.
+const APART: u32 = NODE_MASK;
 
 /// See the module's head.
 #[derive(Default)]
@@ -35,24 +43,46 @@ impl Places {
     #[inline]
     pub(super) fn look_up(&self, record: u64) -> Option<u32> {
         let (word, tag) = place_of(self.table.get()?, record);
-        let word = word.load(Ordering::Relaxed);
-        (word & !NODE_MASK == tag).then_some(word & NODE_MASK)
+        let seen = word.load(Ordering::Relaxed);
+        match seen & NODE_MASK {
+            UNKNOWN | APART => None,
+            node => (seen & !NODE_MASK == tag).then_some(node - 1),
+        }
     }
 
-    /// This record's entry was found in this leaf of a tree of so many nodes.
+    /// This record's entry was found in this leaf of a tree of so many nodes. `is_near` answers whether another node
+    /// is a neighbour of the leaf's.
     #[inline]
-    pub(super) fn learn(&self, record: u64, leaf: u32, nodes: usize) {
-        if record.is_multiple_of(TEACHES_EACH) && nodes >= NODES_MIN && leaf <= NODE_MASK {
-            let words = nodes.saturating_mul(WORDS_PER_NODE).next_power_of_two();
-            let table = self.table.get_or_init(|| (0..words).map(|_| AtomicU32::new(0)).collect());
-            let (word, tag) = place_of(table, record);
-            word.store(tag | leaf, Ordering::Relaxed);
+    pub(super) fn learn(
+        &self,
+        record: u64,
+        leaf: u32,
+        nodes: usize,
+        is_near: impl FnOnce(u32) -> bool,
+    ) {
+        if !record.is_multiple_of(TEACHES_EACH) || nodes < NODES_MIN || leaf + 1 >= APART {
+            return;
+        }
+        let words = words_for(nodes, WORDS_PER_NODE).next_power_of_two();
+        let table = self.table.get_or_init(|| (0..words).map(|_| AtomicU32::new(0)).collect());
+        let (word, tag) = place_of(table, record);
+        let (seen, here) = (word.load(Ordering::Relaxed), leaf + 1);
+        let place = match seen & NODE_MASK {
+            UNKNOWN => here,
+            _ if seen & !NODE_MASK != tag => here,
+            APART if !record.is_multiple_of(GROUP) => APART,
+            APART => here,
+            other if other == here || is_near(other - 1) => here,
+            _ => APART,
+        };
+        if seen != tag | place {
+            word.store(tag | place, Ordering::Relaxed);
         }
     }
 
     /// The tree has so many nodes now: forgets all if that is too many.
     pub(super) fn fit(&mut self, nodes: usize) {
-        if self.words().is_some_and(|words| words < nodes.saturating_mul(WORDS_PER_NODE_MIN)) {
+        if self.words().is_some_and(|words| words < words_for(nodes, WORDS_PER_NODE_MIN)) {
             self.table.take();
         }
     }
@@ -67,7 +97,9 @@ impl Places {
     }
 }
 
-const NODE_MASK: u32 = (1 << NODE_BITS) - 1;
+fn words_for(nodes: usize, per_node: usize) -> usize {
+    nodes.saturating_mul(per_node).min(WORDS_MAX)
+}
 
 /// The word of a record's group, and what is above a node's number there if it is this group's.
 #[inline]
@@ -80,38 +112,75 @@ fn place_of(table: &[AtomicU32], record: u64) -> (&AtomicU32, u32) {
 mod tests {
     use super::*;
 
+    impl Places {
+        fn learned(&self, record: u64, leaf: u32, nodes: usize) {
+            self.learn(record, leaf, nodes, |_| false);
+        }
+    }
+
     #[test]
     fn groups_that_share_a_word_are_told_from_each_other() {
         let places = Places::default();
         assert_eq!(places.look_up(0), None);
-        places.learn(8, 3, NODES_MIN - 1);
+        places.learned(8, 3, NODES_MIN - 1);
         assert_eq!(places.look_up(8), None, "too small a tree");
-        places.learn(9, 3, 10);
+        places.learned(9, 3, 10);
         assert_eq!(places.look_up(9), None, "one that does not teach");
-        places.learn(40, 3, 10);
+        places.learned(40, 3, 10);
         let words = places.words().expect("a table") as u64;
         assert_eq!((words, places.bytes()), (256, 1024));
         assert_eq!((places.look_up(33), places.look_up(63)), (Some(3), Some(3)));
+        assert_eq!(places.look_up(0), None, "not taught yet");
         for round in 1..1024 {
             let record = 40 + round * words * GROUP;
             assert_eq!(places.look_up(record), None);
-            places.learn(record, NODE_MASK - 1, 10);
-            assert_eq!((places.look_up(record), places.look_up(40)), (Some(NODE_MASK - 1), None));
-            places.learn(40, 3, 10);
+            places.learned(record, APART - 2, 10);
+            assert_eq!((places.look_up(record), places.look_up(40)), (Some(APART - 2), None));
+            places.learned(40, 3, 10);
         }
-        places.learn(40, NODE_MASK + 1, 10);
-        assert_eq!(places.look_up(40), Some(3), "no such node can be told of");
+        places.learned(72, APART - 1, 10);
+        places.learned(72, NODE_MASK + 3, 10);
+        assert_eq!(places.look_up(72), None, "no such nodes can be told of");
+    }
+
+    #[test]
+    fn groups_that_lie_apart_have_no_place() {
+        let places = Places::default();
+        let (near, far) = (|node: u32| node == 3, |_: u32| false);
+        places.learn(36, 3, 10, far);
+        places.learn(40, 4, 10, near);
+        assert_eq!(places.look_up(36), Some(4), "the leaf beside it");
+        places.learn(44, 9, 10, near);
+        assert_eq!(places.look_up(36), None);
+        places.learn(48, 9, 10, near);
+        assert_eq!(places.look_up(36), None, "still");
+        // The group's first record tries again.
+        places.learn(32, 3, 10, far);
+        assert_eq!(places.look_up(36), Some(3));
+        places.learn(40, 3, 10, far);
+        assert_eq!(places.look_up(36), Some(3));
+        places.learn(40, 9, 10, far);
+        assert_eq!(places.look_up(36), None);
     }
 
     #[test]
     fn a_tree_that_has_grown_gets_a_larger_table() {
         let mut places = Places::default();
-        places.learn(4, 1, 16);
+        places.learned(4, 1, 16);
         places.fit(21);
         assert_eq!(places.look_up(4), Some(1));
         places.fit(22);
         assert_eq!((places.look_up(4), places.bytes()), (None, 0));
-        places.learn(4, 2, 22);
+        places.learned(4, 2, 22);
         assert_eq!((places.look_up(4), places.words()), (Some(2), Some(512)));
+    }
+
+    #[test]
+    fn a_table_has_a_largest_size() {
+        let mut places = Places::default();
+        places.learned(4, 1, 1 << 30);
+        assert_eq!(places.bytes(), 16 << 20);
+        places.fit(usize::MAX);
+        assert_eq!(places.look_up(4), Some(1));
     }
 }

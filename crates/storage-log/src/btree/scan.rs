@@ -41,7 +41,8 @@ impl Tree {
         let leaf = self.leaf_for(&probe);
         let record = self.find_from(leaf, &probe, |_| true, likely)?;
         if guess == Some(record) {
-            self.places.learn(record, leaf, self.nodes());
+            let (nodes, found) = (self.nodes(), self.node(leaf));
+            self.places.learn(record, leaf, nodes, |node| [found.prev, found.next].contains(&node));
         }
         Some(record)
     }

@@ -84,10 +84,10 @@ fn recover(mut opened: Opened, mut options: Options) -> Result<Arc<Core>, Storag
     adopt_segments(&segments, &cache, &scan, &tables.image_segments)?;
     let staging = {
         // A log in memory has none, and an older file goes.
-        let cache_bytes = if cache.is_direct() { 0 } else { options.cache_bytes };
+        let bytes = if cache.is_direct() { 0 } else { staging::bytes_for(&options) };
         let of = (&opened.meta, options.random.next_u64());
         let at = (tables.domain.register(), scan.horizon.stream(Stream::User));
-        StagingArea::create(&*opened.directory, of, cache_bytes, at)?
+        StagingArea::create(&*opened.directory, of, bytes, at)?
     };
     let segments_kept = scan.kept.len();
     let core = assemble(opened, options, segments, cache, (tables, staging), &mut scan);

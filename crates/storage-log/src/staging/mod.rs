@@ -30,6 +30,7 @@ use crate::format::staging::{
     STAGED_ALIGN, STAGED_BYTES_MAX, STAGING_HEADER_BYTES, StagedAt, StagedSeed,
 };
 use crate::head::Appended;
+use crate::options::Options;
 use crate::{lock, try_lock};
 use kauri_base::log::{self, Attr};
 use kauri_base::sync::Mutex;
@@ -46,6 +47,9 @@ const BYTES: u64 = 4 << 20;
 const STORE_BYTES: u64 = 128 << 10;
 /// It takes at most this part of the memory for documents, which can't give back what is not stored.
 const CACHE_PART: u64 = 16;
+/// Of a log with a limit it takes at most this part beside it, or [`BYTES_OF_SMALL`] if that is more.
+const LOG_PART: u64 = 2048;
+const BYTES_OF_SMALL: u64 = 1 << 20;
 /// Fewer are not worth it.
 const BYTES_MIN: u64 = 16 << 10;
 
@@ -75,16 +79,24 @@ struct Putting {
     appended: Vec<Appended>,
 }
 
+/// How large a file there should be beside a log with these options; 0: none.
+pub fn bytes_for(options: &Options) -> u64 {
+    let of_log = match options.bytes_max {
+        0 => BYTES,
+        bytes => (bytes / LOG_PART).clamp(BYTES_OF_SMALL, BYTES),
+    };
+    of_log.min(options.cache_bytes / CACHE_PART) / BYTES_MIN * BYTES_MIN
+}
+
 impl StagingArea {
-    /// A new file, if there can be one: a log in memory needs none, and where there is none commits are
+    /// A new file of so many bytes, if there can be one: a log in memory needs none, and where there is none commits are
     /// stored to the log before they are acknowledged. What an older file holds is in the log by now.
     pub fn create(
         directory: &dyn Directory,
         (meta, number): (&Meta, u64),
-        cache_bytes: u64,
+        bytes: u64,
         (guard, staged): (Guard, Position),
     ) -> Result<Option<Self>, StorageError> {
-        let bytes = BYTES.min(cache_bytes / CACHE_PART) / BYTES_MIN * BYTES_MIN;
         let mut contents = vec![0; bytes as usize];
         if let Some(header) = contents.first_chunk_mut() {
             *header = StagedSeed::header(&meta.directory, number);

@@ -3,6 +3,7 @@
 use crate::core::Core;
 use crate::options::Options;
 use crate::recovery;
+use crate::staging::bytes_for;
 use kauri_base::sync::Arc;
 use kauri_base::{CollectionId, RecordId};
 use kauri_medium::emulator::{Emulator, EmulatorConfig};
@@ -213,4 +214,17 @@ fn staging_goes_on_in_the_next_segment() {
         assert_eq!(left(&emulator), core.visible().0);
     }
     assert!(epoch(&core) > first + 1 && staged_over_the_end > 0, "{staged_over_the_end}");
+}
+
+#[test]
+fn its_size_follows_from_the_log_and_the_memory() {
+    let bytes = |bytes_max, cache_bytes| {
+        bytes_for(&Options { bytes_max, cache_bytes, ..Options::default() })
+    };
+    assert_eq!(bytes(0, 1 << 30), 4 << 20);
+    assert_eq!(bytes(4 << 30, 1 << 30), 2 << 20);
+    assert_eq!(bytes(100 << 30, 1 << 30), 4 << 20);
+    assert_eq!(bytes(100 << 20, 1 << 30), 1 << 20);
+    assert_eq!(bytes(100 << 20, 8 << 20), 512 << 10);
+    assert_eq!(bytes(0, 200 << 10), 0);
 }

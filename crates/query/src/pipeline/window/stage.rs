@@ -9,7 +9,7 @@ use crate::exec::{
     ExecCx, Fields, Flow, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity,
 };
 use crate::pipeline::heap_bytes;
-use crate::spill::{ExternalSort, SliceOrder, SpillKind, SpillStats};
+use crate::spill::{ExternalSort, RowBuffer, SpillKind, Spilling, SpillingSort};
 use kauri_base::{Access, Error, ErrorCode, Result};
 use kauri_bson::keygen::Keys;
 use kauri_bson::{Doc, DocBuf, DocWriter, Value, compare};
@@ -33,6 +33,7 @@ struct Gathered {
     rows: Vec<Kept>,
     keys: Keys,
     held: usize,
+    bytes_max: usize,
 }
 
 /// What an output has come to in the partition at hand.
@@ -46,29 +47,13 @@ struct Progress {
     carried: Value<'static>,
 }
 
-/// Where the stage is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Gathering,
-    /// What was gathered goes into a run; `last`: nothing more comes.
-    Spilling {
-        last: bool,
-    },
-    Merging,
-    /// The next partition is taken into memory.
-    Loading,
-    Giving,
-}
-
 struct WindowStage {
     child: Box<dyn Stage>,
     spec: DocBuf,
-    gathered: Gathered,
-    phase: Phase,
-    external: Option<Box<ExternalSort>>,
-    ordering: SliceOrder,
-    /// Whether the run's next piece is to be handed over.
-    piece_is_full: bool,
+    /// The rows; if they were spilled, those of the partition at hand.
+    sort: SpillingSort<Gathered>,
+    /// Whether a partition's rows are there to be given.
+    is_loaded: bool,
     /// Whether the sorted records are at the first one of a partition that has not been taken.
     is_at_next: bool,
     next: usize,
@@ -86,15 +71,13 @@ pub fn build(
     fields: Fields,
     spec: &DocBuf,
 ) -> Box<dyn Stage> {
-    let keys = Keys::default();
+    let (bytes, rows, keys) = (Vec::new(), Vec::new(), Keys::default());
+    let gathered = Gathered { plan, fields, bytes, rows, keys, held: 0, bytes_max: 0 };
     Box::new(WindowStage {
         child,
         spec: spec.clone(),
-        gathered: Gathered { plan, fields, bytes: Vec::new(), rows: Vec::new(), keys, held: 0 },
-        phase: Phase::Gathering,
-        external: None,
-        ordering: SliceOrder::default(),
-        piece_is_full: false,
+        sort: SpillingSort::new(gathered),
+        is_loaded: false,
         is_at_next: false,
         next: 0,
         partition: 0..0,
@@ -104,10 +87,21 @@ pub fn build(
     })
 }
 
-impl Gathered {
-    fn take(&mut self, row: &Row<'_>, cx: &EvalCx<'_>) -> Result<()> {
+impl RowBuffer for Gathered {
+    type Row = Kept;
+    const KIND: SpillKind = SpillKind::Windows;
+    const BY_KEY: fn(&[u8], &[u8]) -> Ordering = by_key;
+
+    fn limit(&mut self, spilling: &Spilling) -> usize {
+        self.bytes_max = spilling.window_bytes_max;
+        self.bytes_max
+    }
+
+    fn take(&mut self, row: &Row<'_>, env: &QueryEnv) -> Result<bool> {
         let partition = match &self.plan.partition {
-            Some(expression) => partition_value(expression.eval(cx, row.doc())?)?.into_owned(),
+            Some(expression) => {
+                partition_value(expression.eval(&env.eval_cx(), row.doc())?)?.into_owned()
+            }
             None => Value::Null,
         };
         let start = self.bytes.len();
@@ -118,14 +112,59 @@ impl Gathered {
         self.fields.copy(row.doc(), &mut self.bytes);
         self.held += heap_bytes(&partition) + size_of::<Kept>();
         self.rows.push(Kept { partition, key: start..middle, doc: middle..self.bytes.len() });
-        Ok(())
+        Ok(self.bytes() <= self.bytes_max)
     }
 
-    /// Memory that is held.
-    fn bytes_held(&self) -> usize {
+    /// One partition must fit, so what is only one goes nowhere.
+    fn may_spill(&self) -> bool {
+        self.plan.has_partitions()
+    }
+
+    fn too_many(&self, bytes_max: usize) -> Error {
+        Error::new(
+            ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
+            format!(
+                "Exceeded memory limit in DocumentSourceSetWindowFields, used {} bytes but max \
+                 allowed is {bytes_max} bytes",
+                self.bytes()
+            ),
+        )
+    }
+
+    fn sort(&mut self) {
+        let bytes = &self.bytes;
+        self.rows.sort_by(|a, b| in_order(bytes, a, b));
+    }
+
+    fn rows(&mut self) -> (&mut Vec<Kept>, impl Fn(&Kept, &Kept) -> Ordering + Copy) {
+        let bytes = &self.bytes;
+        (&mut self.rows, |a: &Kept, b: &Kept| in_order(bytes, a, b))
+    }
+
+    fn push(&self, at: usize, external: &mut ExternalSort) -> bool {
+        let row = &self.rows[at];
+        let mut key = Vec::new();
+        DocWriter::new(&mut key).put_value("", &row.partition);
+        key.extend_from_slice(&self.bytes[row.key.clone()]);
+        external.push(&key, &[&self.bytes[row.doc.clone()]])
+    }
+
+    fn bytes(&self) -> usize {
         self.held + self.bytes.len()
     }
 
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.bytes.clear();
+        self.held = 0;
+    }
+
+    fn give_back(&mut self) {
+        (self.bytes, self.rows) = (Vec::new(), Vec::new());
+    }
+}
+
+impl Gathered {
     /// Takes a record of the sorted ones.
     fn take_record(&mut self, key: &[u8], doc: &[u8]) -> Result<()> {
         let (partition, key) = Doc::split_prefix(key)?;
@@ -137,17 +176,6 @@ impl Gathered {
         self.held += heap_bytes(&partition) + size_of::<Kept>();
         self.rows.push(Kept { partition, key: start..middle, doc: middle..self.bytes.len() });
         Ok(())
-    }
-
-    fn clear(&mut self) {
-        self.rows.clear();
-        self.bytes.clear();
-        self.held = 0;
-    }
-
-    fn sort(&mut self) {
-        let bytes = &self.bytes;
-        self.rows.sort_by(|a, b| in_order(bytes, a, b));
     }
 
     fn doc(&self, at: usize) -> Doc<'_> {
@@ -184,120 +212,26 @@ fn by_key(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
-fn memory_exceeded(bytes: usize, bytes_max: usize) -> Error {
-    Error::new(
-        ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
-        format!(
-            "Exceeded memory limit in DocumentSourceSetWindowFields, used {bytes} bytes but max \
-             allowed is {bytes_max} bytes"
-        ),
-    )
-}
-
 impl WindowStage {
     /// Gathers rows until some can be given. `Row`: they are there, sorted.
     fn gather(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        loop {
-            let step = match self.phase {
-                Phase::Giving => return Ok(Step::Row(())),
-                Phase::Gathering => self.gather_rows(cx)?,
-                Phase::Spilling { last } => {
-                    let step = self.spill(cx)?;
-                    if matches!(step, Step::Row(())) {
-                        self.phase = if last { Phase::Merging } else { Phase::Gathering };
-                    }
-                    step
-                }
-                Phase::Merging => {
-                    (self.gathered.bytes, self.gathered.rows) = (Vec::new(), Vec::new());
-                    let external = self.external.as_mut();
-                    let step = external.map_or(Ok(Step::Row(())), |runs| runs.merge(cx))?;
-                    if matches!(step, Step::Row(())) {
-                        self.phase = Phase::Loading;
-                    }
-                    step
-                }
-                Phase::Loading => self.load(cx)?,
-            };
-            if !matches!(step, Step::Row(())) {
-                return Ok(step);
-            }
-        }
-    }
-
-    /// `Row`: the next phase has begun, or more can be gathered.
-    fn gather_rows(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        let (eval, bytes_max) = (cx.env.eval_cx(), cx.env.spilling.window_bytes_max);
-        let WindowStage { child, gathered, .. } = self;
-        let mut is_full = false;
-        let step = child.feed(cx, &mut |row| {
-            gathered.take(row, &eval)?;
-            is_full = gathered.bytes_held() > bytes_max;
-            Ok(if is_full { Flow::Stop } else { Flow::Continue })
-        })?;
-        if is_full {
-            // One partition must fit, so what is only one goes nowhere.
-            let plan = &self.gathered.plan;
-            let place = cx.env.spilling.place().filter(|_| plan.has_partitions());
-            let Some(place) = place else {
-                return Err(memory_exceeded(self.gathered.bytes_held(), bytes_max));
-            };
-            let new = || Box::new(ExternalSort::new(place, SpillKind::Windows, bytes_max, by_key));
-            self.external.get_or_insert_with(new);
-            self.phase = Phase::Spilling { last: false };
+        if self.is_loaded {
             return Ok(Step::Row(()));
         }
-        if !matches!(step, Step::Done) {
-            return Ok(step);
+        match self.sort.gather(&mut *self.child, cx)? {
+            Step::Row(()) => self.load(cx),
+            step => Ok(step),
         }
-        self.phase = match self.external {
-            Some(_) => Phase::Spilling { last: true },
-            None => {
-                self.gathered.sort();
-                Phase::Giving
-            }
-        };
-        Ok(Step::Row(()))
-    }
-
-    /// Writes what was gathered as a run. `Row`: it is written, and its memory free.
-    fn spill(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        let WindowStage { gathered, external, ordering, piece_is_full, .. } = self;
-        let Some(external) = external else { return Ok(Step::Row(())) };
-        let Gathered { rows, bytes, .. } = gathered;
-        let by = |a: &Kept, b: &Kept| in_order(bytes, a, b);
-        if !ordering.sort_some(rows, by) {
-            return Ok(Step::Again);
-        }
-        loop {
-            if *piece_is_full {
-                if let Access::WouldBlock(ticket) = external.flush()? {
-                    return Ok(Step::Blocked(ticket));
-                }
-                *piece_is_full = false;
-            }
-            let Some(at) = ordering.next(rows, by) else { break };
-            let row = &rows[at];
-            let mut key = Vec::new();
-            DocWriter::new(&mut key).put_value("", &row.partition);
-            key.extend_from_slice(&bytes[row.key.clone()]);
-            *piece_is_full = external.push(&key, &[&bytes[row.doc.clone()]]);
-            if !cx.spend() {
-                return Ok(Step::Again);
-            }
-        }
-        if let Access::WouldBlock(ticket) = external.end_run(cx, gathered.bytes_held())? {
-            return Ok(Step::Blocked(ticket));
-        }
-        gathered.clear();
-        *ordering = SliceOrder::default();
-        Ok(Step::Row(()))
     }
 
     /// Takes the next partition into memory. `Row`: it is there, or there is none.
     fn load(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        let WindowStage { gathered, external, is_at_next, .. } = self;
-        let Some(external) = external else { return Ok(Step::Row(())) };
+        let WindowStage { sort, is_at_next, is_loaded, .. } = self;
+        let SpillingSort { buffer: gathered, external, .. } = sort;
+        let Some(external) = external else {
+            *is_loaded = true;
+            return Ok(Step::Row(()));
+        };
         loop {
             if !*is_at_next {
                 match external.next()? {
@@ -314,14 +248,14 @@ impl WindowStage {
             gathered.take_record(record.key(), record.rest())?;
             *is_at_next = false;
             let bytes_max = cx.env.spilling.window_bytes_max;
-            if gathered.bytes_held() > bytes_max && gathered.rows.len() > 1 {
-                return Err(memory_exceeded(gathered.bytes_held(), bytes_max));
+            if gathered.bytes() > bytes_max && gathered.rows.len() > 1 {
+                return Err(gathered.too_many(bytes_max));
             }
             if !cx.spend() {
                 return Ok(Step::Again);
             }
         }
-        self.phase = Phase::Giving;
+        *is_loaded = true;
         Ok(Step::Row(()))
     }
 
@@ -330,35 +264,31 @@ impl WindowStage {
         if !self.is_at_next {
             return false;
         }
-        self.gathered.clear();
+        self.sort.buffer.clear();
         (self.next, self.partition) = (0, 0..0);
-        self.phase = Phase::Loading;
+        self.is_loaded = false;
         true
-    }
-
-    fn spilled(&self) -> SpillStats {
-        self.external.as_ref().map_or_else(SpillStats::default, |external| external.stats)
     }
 
     /// Writes the next row; false if there is none.
     fn write(&mut self, env: &QueryEnv) -> Result<bool> {
         let at = self.next;
-        if at >= self.gathered.rows.len() {
+        if at >= self.sort.buffer.rows.len() {
             return Ok(false);
         }
-        let plan = self.gathered.plan.clone();
+        let plan = self.sort.buffer.plan.clone();
         if !self.partition.contains(&at) {
-            self.partition = self.gathered.partition_at(at);
+            self.partition = self.sort.buffer.partition_at(at);
             self.progress = plan.outputs.iter().map(|_| Progress::new()).collect();
         }
         let mut vars = function::variables(env, plan.base);
         for (output, progress) in plan.outputs.iter().zip(&mut self.progress) {
-            let rows = Rows { gathered: &self.gathered, partition: self.partition.clone(), env };
+            let rows = Rows { gathered: &self.sort.buffer, partition: self.partition.clone(), env };
             vars.push(progress.value(output, at - self.partition.start, &rows)?);
         }
         self.scratch.clear();
         let eval = EvalCx { vars: &vars, ..env.eval_cx() };
-        let doc = self.gathered.doc(at);
+        let doc = self.sort.buffer.doc(at);
         match &plan.set {
             Some(set) => set.apply(doc, &ProjectCx::new(eval), &mut self.scratch)?,
             None => self.scratch.extend_from_slice(doc.as_bytes()),
@@ -496,7 +426,7 @@ impl Stage for WindowStage {
         out.put("spec", &self.spec);
         if verbosity > Verbosity::QueryPlanner {
             self.stats.write(out);
-            self.spilled().write(out);
+            self.sort.spilled().write(out);
         }
         self.child.explain(&mut out.document("inputStage"), verbosity);
     }

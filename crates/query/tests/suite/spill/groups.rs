@@ -1,7 +1,7 @@
 //! Groups.
 
-use super::run::{Means, executor, executor_over, rows, run};
-use super::{Choice, cases, no_files, show};
+use super::run::{Means, executor, executor_over, gives_the_same, rows, run};
+use super::{Choice, cases, show};
 use kauri_base::temporary::{MemoryStore, TemporaryStore};
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bson::{DocBuf, DocWriter, Value, array, doc};
@@ -95,26 +95,9 @@ fn spilled_groups_give_what_others_give() {
         let docs = choice.docs(choice.of(&[0, 3, 60, 400, 400]));
         let stages = stages(&choice);
         let bytes_max = choice.of(&[1, 500, 5000, 20_000, 100_000]);
-        let mut means = match choice.below(4) {
-            0 => Means::slow(bytes_max),
-            _ => Means::in_memory(bytes_max),
-        };
-        means.row_by_row = choice.below(3) == 0;
-        let expected = run(&docs, &stages, &Means::ample()).map(|(rows, _)| in_order(rows));
-        let found = run(&docs, &stages, &means).map(|(rows, _)| in_order(rows));
-        let place = means.place.clone().unwrap();
-        spilled.set(spilled.get() + u64::from(place.counters.group.read().spills > 0));
-        no_files(&*place.store, seed);
-        match (expected, found) {
-            (Ok(expected), Ok(found)) if expected == found => {}
-            (Err(expected), Err(found)) if expected == found => {}
-            (expected, found) => panic!(
-                "KAURI_SEED={seed}: {}\n  of {bytes_max} bytes gives\n  {}\nnot\n  {}",
-                show(&stages),
-                found.map_or_else(|e| format!("{e:?}"), |rows| show(&rows)),
-                expected.map_or_else(|e| format!("{e:?}"), |rows| show(&rows)),
-            ),
-        }
+        let place = gives_the_same((seed, &choice), &docs, &stages, bytes_max, in_order);
+        let has_spilled = place.is_some_and(|place| place.counters.group.read().spills > 0);
+        spilled.set(spilled.get() + u64::from(has_spilled));
     });
     if std::env::var("KAURI_SEED").is_err() {
         assert!(spilled.get() > 300, "{} cases spilled", spilled.get());

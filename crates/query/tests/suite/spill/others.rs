@@ -1,7 +1,7 @@
 //! `$bucketAuto` and `$setWindowFields`.
 
-use super::run::{Means, executor, rows, run};
-use super::{Choice, cases, no_files, show};
+use super::run::{Means, executor, gives_the_same, rows, run};
+use super::{Choice, cases};
 use kauri_base::ErrorCode;
 use kauri_bson::{DocBuf, Value, array, doc};
 use kauri_query::spill::SpillStats;
@@ -52,32 +52,11 @@ fn check(seed: u64, stage: impl Fn(&Choice) -> DocBuf) -> bool {
     let docs = choice.docs(choice.of(&[0, 3, 60, 400]));
     let stages = [stage(&choice)];
     let bytes_max = choice.of(&[1, 500, 5000, 20_000, 100_000]);
-    let mut means = match choice.below(4) {
-        0 => Means::slow(bytes_max),
-        _ => Means::in_memory(bytes_max),
-    };
-    means.row_by_row = choice.below(3) == 0;
-    let expected = run(&docs, &stages, &Means::ample()).map(|(rows, _)| rows);
-    let found = run(&docs, &stages, &means).map(|(rows, _)| rows);
-    let place = means.place.clone().unwrap();
-    no_files(&*place.store, seed);
-    let counters = &place.counters;
-    let spilled = counters.windows.read().spills + counters.bucket_auto.read().spills > 1;
-    match (expected, found) {
-        (Ok(expected), Ok(found)) if expected == found => spilled,
-        (Err(expected), Err(found)) if expected == found => false,
-        // A partition that does not fit.
-        (_, Err(found)) if found.code() == ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed => {
-            assert!(stages[0].as_doc().get("$setWindowFields").is_some());
-            false
-        }
-        (expected, found) => panic!(
-            "KAURI_SEED={seed}: {}\n  of {bytes_max} bytes gives\n  {}\nnot\n  {}",
-            show(&stages),
-            found.map_or_else(|e| format!("{e:?}"), |rows| show(&rows)),
-            expected.map_or_else(|e| format!("{e:?}"), |rows| show(&rows)),
-        ),
-    }
+    let place = gives_the_same((seed, &choice), &docs, &stages, bytes_max, |rows| rows);
+    place.is_some_and(|place| {
+        let counters = &place.counters;
+        counters.windows.read().spills + counters.bucket_auto.read().spills > 1
+    })
 }
 
 fn check_all(stage: impl Fn(&Choice) -> DocBuf) {

@@ -1,10 +1,11 @@
 //! Runs pipelines over documents with little memory, or with enough.
 
 use super::stores::SlowStore;
+use super::{Choice, no_files, show};
 use kauri_base::clock::{SeededRandom, SystemClock};
 use kauri_base::operation::block_on;
 use kauri_base::temporary::{MemoryStore, TemporaryStore};
-use kauri_base::{OperationContext, Result};
+use kauri_base::{ErrorCode, OperationContext, Result};
 use kauri_bson::{DocBuf, Value};
 use kauri_catalog::{Catalog, Namespace};
 use kauri_expr::VariableScope;
@@ -114,4 +115,40 @@ pub fn run(docs: &[DocBuf], stages: &[DocBuf], means: &Means) -> Result<(Vec<Doc
     };
     let told = DocBuf::build(|out| executor.root().explain(out, Verbosity::ExecutionStats));
     Ok((all, told))
+}
+
+/// Runs a case with so much memory, and somehow else, and with enough: it gives the same, once rows are `in_order`.
+/// Only one partition of windows may be refused for want of memory. Answers what has been spilled if there were
+/// rows.
+pub fn gives_the_same(
+    (seed, choice): (u64, &Choice),
+    docs: &[DocBuf],
+    stages: &[DocBuf],
+    bytes_max: usize,
+    in_order: fn(Vec<DocBuf>) -> Vec<DocBuf>,
+) -> Option<Arc<SpillPlace>> {
+    let mut means = match choice.below(4) {
+        0 => Means::slow(bytes_max),
+        _ => Means::in_memory(bytes_max),
+    };
+    means.row_by_row = choice.below(3) == 0;
+    let expected = run(docs, stages, &Means::ample()).map(|(rows, _)| in_order(rows));
+    let found = run(docs, stages, &means).map(|(rows, _)| in_order(rows));
+    let place = means.place?;
+    no_files(&*place.store, seed);
+    let refused = ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed;
+    match (expected, found) {
+        (Ok(expected), Ok(found)) if expected == found => Some(place),
+        (Err(expected), Err(found)) if expected == found => None,
+        (_, Err(found)) if found.code() == refused => {
+            assert!(stages[0].as_doc().get("$setWindowFields").is_some(), "KAURI_SEED={seed}");
+            None
+        }
+        (expected, found) => panic!(
+            "KAURI_SEED={seed}: {}\n  of {bytes_max} bytes gives\n  {}\nnot\n  {}",
+            show(stages),
+            found.map_or_else(|e| format!("{e:?}"), |rows| show(&rows)),
+            expected.map_or_else(|e| format!("{e:?}"), |rows| show(&rows)),
+        ),
+    }
 }

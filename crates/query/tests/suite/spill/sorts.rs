@@ -1,7 +1,7 @@
 //! Sorts.
 
-use super::run::{Means, executor, rows, run};
-use super::{Choice, cases, no_files, show};
+use super::run::{Means, executor, gives_the_same, rows, run};
+use super::{Choice, cases, show};
 use kauri_base::ErrorCode;
 use kauri_base::temporary::{MemoryStore, TemporaryStore};
 use kauri_base::{Error, Result};
@@ -45,26 +45,9 @@ fn spilled_sorts_give_what_others_give() {
         let docs = choice.docs(choice.of(&[0, 1, 5, 60, 400]));
         let stages = stages(&choice);
         let bytes_max = choice.of(&[0, 100, 1000, 10_000, 30_000]);
-        let mut means = match choice.below(4) {
-            0 => Means::slow(bytes_max),
-            _ => Means::in_memory(bytes_max),
-        };
-        means.row_by_row = choice.below(3) == 0;
-        let expected = run(&docs, &stages, &Means::ample());
-        let found = run(&docs, &stages, &means);
-        let place = means.place.clone().unwrap();
-        spilled.set(spilled.get() + u64::from(place.counters.sort.read().spills > 1));
-        no_files(&*place.store, seed);
-        match (expected, found) {
-            (Ok((expected, _)), Ok((found, _))) if expected == found => {}
-            (Err(expected), Err(found)) if expected == found => {}
-            (expected, found) => panic!(
-                "KAURI_SEED={seed}: {}\n  of {bytes_max} bytes gives\n  {}\nnot\n  {}",
-                show(&stages),
-                found.map_or_else(|e| format!("{e:?}"), |(rows, _)| show(&rows)),
-                expected.map_or_else(|e| format!("{e:?}"), |(rows, _)| show(&rows)),
-            ),
-        }
+        let place = gives_the_same((seed, &choice), &docs, &stages, bytes_max, |rows| rows);
+        let has_spilled = place.is_some_and(|place| place.counters.sort.read().spills > 1);
+        spilled.set(spilled.get() + u64::from(has_spilled));
     });
     if std::env::var("KAURI_SEED").is_err() {
         assert!(spilled.get() > 200, "{} cases spilled", spilled.get());
