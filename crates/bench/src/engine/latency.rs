@@ -413,9 +413,13 @@ pub fn cleaner(settings: &Settings) -> Result<Vec<Line>> {
     };
     let moved = on.side.subject.figure("cleaner", "movedRecords");
     let time = settings.slice * CLEANER_SLICES;
-    for _ in 0..settings.rounds {
-        on.slice(time)?;
-        off.slice(time)?;
+    for round in 0..settings.rounds {
+        // What WiredTiger leaves to be written meets each of them.
+        let mut sides = [&mut on, &mut off];
+        if round % 2 == 1 {
+            sides.reverse();
+        }
+        sides.into_iter().try_for_each(|side| side.slice(time))?;
         wiredtiger.as_mut().map_or(Ok(()), |paced| paced.slice(time))?;
     }
     let moved = on.side.subject.figure("cleaner", "movedRecords") - moved;
