@@ -17,7 +17,7 @@ help:
 	@echo "make shuttle the log's threads in many more orders (minutes; SHUTTLE_ITERATIONS, SHUTTLE_SEED)"
 	@echo "make lab     persistent memory, power cuts and RDMA, in an emulated machine (minutes)"
 	@echo "make bench   YCSB over three transports, and an echo server: target/bench/index.html (five minutes)"
-	@echo "make bench-engine   the storage engine's figures, beside WiredTiger's (a quarter of an hour)"
+	@echo "make bench-engine   the storage engine's figures, beside WiredTiger's (half an hour)"
 	@echo "make bench-guard    whether the server has become slower since GUARD_BASE (HEAD~1; minutes)"
 
 run: build
