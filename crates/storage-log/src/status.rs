@@ -171,6 +171,7 @@ impl Core {
         put(&mut cache, "reads", stats.reads);
         put(&mut cache, "readBytes", stats.read_bytes);
         put(&mut cache, "readErrors", stats.read_errors);
+        put(&mut cache, "readersIdle", stats.readers_idle);
         cache.put("pressure", format!("{:?}", self.cache.pressure()).as_str());
     }
 }

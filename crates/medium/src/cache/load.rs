@@ -71,6 +71,8 @@ struct Requests {
     put_off: bool,
     /// Requests that were started for nobody, and are not done.
     reading_ahead: usize,
+    /// Threads that wait for work: one that doesn't looks for it before it does, and needs no telling.
+    idle: usize,
     failures: BTreeMap<u64, Error>,
 }
 
@@ -176,7 +178,7 @@ impl Loader {
             next = last;
             // What is put off is put off still: there is a thread for each other one.
             if self.threaded && (wanted == 0 || requests.put_off()) {
-                self.work.notify_one();
+                self.tell(requests);
             }
         }
         answer
@@ -217,7 +219,7 @@ impl Loader {
             Err(_) => {
                 // Who came upon it meanwhile may wait already, and not come back before it is done.
                 if requests.start_later(number) || requests.put_off() {
-                    self.work.notify_one();
+                    self.tell(&requests);
                 }
                 false
             }
@@ -237,9 +239,27 @@ impl Loader {
                     self.perform(number);
                     lock(&self.requests)
                 }
-                None => self.work.wait(requests).unwrap_or_else(PoisonError::into_inner),
+                None => {
+                    requests.idle += 1;
+                    let mut requests =
+                        self.work.wait(requests).unwrap_or_else(PoisonError::into_inner);
+                    requests.idle -= 1;
+                    requests
+                }
             };
         }
+    }
+
+    /// Tells a thread that there is work.
+    fn tell(&self, requests: &Requests) {
+        if requests.idle > 0 {
+            self.work.notify_one();
+        }
+    }
+
+    /// Threads that wait for work.
+    pub(super) fn idle(&self) -> usize {
+        lock(&self.requests).idle
     }
 
     /// Reads a request's blocks unless somebody else does.
@@ -425,8 +445,9 @@ impl TicketSource for Loader {
             }
             // Also one that was to be read ahead, which no thread may have been free for. Where a thread was
             // quicker and reads this one, another is put off: who waits here doesn't read that.
-            if std::mem::take(&mut requests.put_off) || !request.started {
-                self.work.notify_one();
+            let tell = std::mem::take(&mut requests.put_off) || !request.started;
+            if tell {
+                self.tell(requests);
             }
             return Poll::Pending;
         }

@@ -103,6 +103,8 @@ pub struct CacheStats {
     pub read_bytes: u64,
     /// Reads of the medium that failed.
     pub read_errors: u64,
+    /// Threads that read and have nothing to do just now.
+    pub readers_idle: u64,
     /// Stores to the medium.
     pub stores: u64,
     /// Bytes of these.
@@ -480,6 +482,7 @@ impl SegmentCache {
             reads: get(&counters.reads),
             read_bytes: get(&counters.read_bytes),
             read_errors: get(&counters.read_errors),
+            readers_idle: self.loader.idle() as u64,
             stores: get(&counters.stores),
             // Appending stores where the segments are the file's own memory.
             stored_bytes: get(&counters.stored_bytes)

@@ -155,6 +155,13 @@ fn is_in_memory(cache: &SegmentCache, offset: usize, len: usize) -> bool {
     }
 }
 
+/// Waits until no thread of the cache does or seeks anything: what it isn't told of then it doesn't read.
+fn wait_for_idle(cache: &SegmentCache, io_threads: u64) {
+    while cache.stats().readers_idle < io_threads {
+        thread::yield_now();
+    }
+}
+
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
@@ -206,7 +213,11 @@ fn who_blocks_for_one_read_does_it() {
     let (cache, gate, _dir) = setup(2);
     gate.set(true);
     for (asked, block) in [0, 3, 6].into_iter().enumerate() {
-        miss(&cache, block * BLOCK, 10, Pattern::Point).wait().unwrap();
+        wait_for_idle(&cache, 2);
+        let ticket = miss(&cache, block * BLOCK, 10, Pattern::Point);
+        // Time for a thread, had it been told.
+        (0..100).for_each(|_| thread::yield_now());
+        ticket.wait().unwrap();
         assert!(is_in_memory(&cache, block * BLOCK, BLOCK));
         let readers = gate.readers.lock().unwrap();
         assert_eq!(*readers, vec![thread::current().id(); asked + 1]);
@@ -218,24 +229,21 @@ fn who_blocks_for_one_read_does_it() {
 
 #[test]
 fn who_asks_for_many_has_them_read_at_once_however_he_waits() {
-    // With `late`, threads have begun all reads but one before anybody waits. Often, since one that is just
-    // looking for work needs no telling.
+    // With `late`, threads have begun all reads but one before anybody waits. Often, since a thread may
+    // be as quick as who waits.
     let cases = [(1, false), (2, false), (3, false), (2, true), (3, true)];
     for (blocks, late) in cases.into_iter().cycle().take(20 * cases.len()) {
         let (cache, gate, _dir) = setup(3);
-        gate.set(true);
-        as_an_executor(miss(&cache, 12 * BLOCK, 10, Pattern::Point))().unwrap();
-        (0..100).for_each(|_| thread::yield_now());
-        gate.set(false);
+        wait_for_idle(&cache, 3);
         let all = (0..blocks).map(|n| miss(&cache, 3 * n * BLOCK, 10, Pattern::Point));
         let mut tickets: Vec<Ticket> = all.collect();
         if late {
-            gate.wait_for_arrivals(blocks);
+            gate.wait_for_arrivals(blocks - 1);
         }
         // For the first of them only, as those do who come back for all.
         let first = tickets.swap_remove(0);
         let waiter = thread::spawn(move || first.wait());
-        gate.wait_for_arrivals(1 + blocks);
+        gate.wait_for_arrivals(blocks);
         gate.set(true);
         waiter.join().unwrap().unwrap();
         tickets.iter().for_each(|ticket| ticket.wait().unwrap());
@@ -245,13 +253,12 @@ fn who_asks_for_many_has_them_read_at_once_however_he_waits() {
 
 #[test]
 fn who_waits_is_served_whatever_becomes_of_who_asked_first() {
-    // Often, since the cache's thread may happen to look for work just then.
+    // Often, since the cache's thread may or may not be quicker than who waits.
     for _ in 0..20 {
         let (cache, gate, _dir) = setup(1);
         gate.set(true);
         let cache = Arc::new(cache);
-        as_an_executor(miss(&cache, 8 * BLOCK, 10, Pattern::Point))().unwrap();
-        (0..100).for_each(|_| thread::yield_now());
+        wait_for_idle(&cache, 1);
         let (waits, waiting) = mpsc::channel();
         let other = Arc::clone(&cache);
         // While the first looks whether the medium has it at hand, the second begins to wait.
