@@ -212,10 +212,14 @@ fn phases_are_parts_of_their_measurement() {
     let rounds: Vec<_> = rounds.collect();
     assert_eq!(rounds.len(), 2 * 2 * 2);
     for round in rounds {
+        // A thousand a second, a tenth of one each; what waited before, at most since the warm-up began, is
+        // made up for.
+        let (mut allowed, mut operations) = (60.0, 0.0);
         for phase in list(round, "phases") {
             assert!((number(phase, "seconds") - 0.1).abs() < 1e-9, "{phase:?}");
-            // A thousand a second in a tenth of one; what waited before is made up for.
-            assert!(number(phase, "operations") <= 160.0, "{phase:?}");
+            allowed += 100.0;
+            operations += number(phase, "operations");
+            assert!(operations <= allowed, "{operations} of {allowed}: {phase:?}");
         }
         let kinds = round.get("kinds").unwrap();
         for kind in ["READ", "UPDATE"] {
