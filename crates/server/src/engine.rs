@@ -204,7 +204,7 @@ fn open_log(options: &Options, latency: &Arc<Latency>) -> Result<PmLog> {
         cache_bytes: cache_bytes(options),
         memory_bytes_max: memory_bytes_max(),
         commit_interval_ms: options.number("storage.journal.commitIntervalMs", 100),
-        segment_bytes: (options.number("storage.pmlog.segmentSizeMB", 64) << 20) as u32,
+        segment_bytes: segment_bytes(options, directory.space()),
         bytes_max: options.gigabytes("storage.maxSizeGB").unwrap_or(0),
         open_threads: match options.number("storage.pmlog.recoveryThreads", 0) {
             0 => kauri_medium::parallel::cores(),
@@ -217,6 +217,16 @@ fn open_log(options: &Options, latency: &Arc<Latency>) -> Result<PmLog> {
         .num("cacheBytes", engine_options.cache_bytes);
     log::info("STORAGE", 22315, "initandlisten", "Opening storage engine", attr);
     PmLog::open(directory, engine_options)
+}
+
+/// Bytes of a new directory's segments. Some five are being filled or kept back, so they are smaller where there is
+/// little room; the largest document fits into those, too. `space` is the file system's size and what is used of it.
+pub(crate) fn segment_bytes(options: &Options, space: Option<(u64, u64)>) -> u32 {
+    const MUCH_ROOM: u64 = 4 << 30;
+    let limit = options.gigabytes("storage.maxSizeGB").unwrap_or(u64::MAX);
+    let free = space.map_or(u64::MAX, |(size, used)| size.saturating_sub(used));
+    let default = if limit.min(free) < MUCH_ROOM { 32 } else { 64 };
+    (options.number("storage.pmlog.segmentSizeMB", default) << 20) as u32
 }
 
 fn cache_bytes(options: &Options) -> u64 {

@@ -189,7 +189,8 @@ const KNOWN: &[Known] = &[
         "storage.pmlog.segmentSizeMB",
         "segmentSizeMB",
         Kind::Number,
-        "size of a new data directory's segments, in MB, a power of two up to 128 [default: 64]",
+        "size of a new data directory's segments, in MB, a power of two up to 128, where \
+         documents larger than that are refused [default: 64, 32 with less than 4 GB of room]",
     ),
     known(
         "storage.pmlog.recoveryThreads",
@@ -611,6 +612,21 @@ mod tests {
         assert_eq!(options.parameters(), [("a".to_owned(), "1".to_owned())]);
         let doc = options.to_doc();
         assert_eq!(doc.as_doc().value("net").as_document().unwrap().value("port"), Value::Int32(2));
+    }
+
+    #[test]
+    fn segments_are_smaller_where_there_is_little_room() {
+        let mb =
+            |args: &[&str], space| crate::engine::segment_bytes(&parse(args).unwrap(), space) >> 20;
+        const GB: u64 = 1 << 30;
+        assert_eq!((mb(&[], None), mb(&[], Some((9 * GB, 5 * GB)))), (64, 64));
+        assert_eq!(mb(&[], Some((9 * GB, 5 * GB + 1))), 32);
+        assert_eq!(mb(&["--maxSizeGB", "4"], Some((100 * GB, 0))), 64);
+        assert_eq!(mb(&["--maxSizeGB", "3.9"], Some((100 * GB, 0))), 32);
+        for given in ["4", "128"] {
+            let args = ["--maxSizeGB", "1", "--segmentSizeMB", given];
+            assert_eq!(mb(&args, Some((GB, 0))).to_string(), given);
+        }
     }
 
     #[test]

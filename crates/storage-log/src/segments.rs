@@ -24,6 +24,9 @@ pub const CLEANER_RESERVE: u32 = 2;
 /// Segments that beside it only units without new documents take.
 pub const DELETE_RESERVE: u32 = 1;
 
+/// Without so many there is never one for documents.
+pub const SEGMENTS_MIN: u32 = CLEANER_RESERVE + DELETE_RESERVE + 1;
+
 /// Segments that are being filled where they are few.
 const OPEN_SEGMENTS: u32 = 2;
 /// Where the log can't grow: free segments for user writes below which the cleaner works.

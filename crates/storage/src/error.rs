@@ -35,6 +35,13 @@ pub enum StorageError {
         /// What was found where.
         message: String,
     },
+    /// A document is longer than one can be here.
+    DocumentTooLarge {
+        /// Its bytes.
+        bytes: usize,
+        /// What one may have, as the directory was made.
+        max: usize,
+    },
     /// Memory is so short that nothing is added. Deletes are still admitted.
     OutOfMemory,
     /// What is stored can't be opened with the memory that there is: so many bytes are needed.
@@ -61,6 +68,11 @@ impl fmt::Display for StorageError {
             StorageError::StaleCatalog(id) => write!(f, "collection {} has changed", id.0),
             StorageError::DuplicateKey { index, .. } => write!(f, "duplicate key in {index:?}"),
             StorageError::OutOfDiskSpace => f.write_str("no space left for data"),
+            StorageError::DocumentTooLarge { bytes, max } => write!(
+                f,
+                "object to store too large. size in bytes: {bytes}, max size in the segments of this data \
+                 directory: {max}; one made with a larger --segmentSizeMB takes it"
+            ),
             StorageError::OutOfMemory => f.write_str(
                 "the server has nearly used up the memory that it may have, so nothing is added: delete \
                  documents or drop indexes, or raise the limit of its control group",
@@ -99,6 +111,7 @@ impl From<StorageError> for Error {
             StorageError::WriteConflict | StorageError::StaleCatalog(_) => ErrorCode::WriteConflict,
             StorageError::DuplicateKey { .. } => ErrorCode::DuplicateKey,
             StorageError::OutOfDiskSpace => ErrorCode::OutOfDiskSpace,
+            StorageError::DocumentTooLarge { .. } => ErrorCode::BSONObjectTooLarge,
             StorageError::OutOfMemory | StorageError::NeedsMemory(_) => {
                 ErrorCode::ExceededMemoryLimit
             }

@@ -7,7 +7,7 @@ line.
 
 import pymongo
 from kauri_server import Server
-from pymongo.errors import OperationFailure
+from pymongo.errors import BulkWriteError
 
 FLAGS = ["--segmentSizeMB", "4", "--maxSizeGB", "0.06"]
 BATCH = 500
@@ -22,15 +22,17 @@ def check(what, condition):
 
 
 def fill(docs, first):
-    """Inserts until there is no space; answers the id behind the last acknowledged one."""
+    """Inserts until there is no space; answers the id behind the last one that went in."""
     next_id = first
     while True:
         batch = [{"_id": next_id + n, "text": "x" * 1000} for n in range(BATCH)]
         try:
             docs.insert_many(batch)
-        except OperationFailure as error:
-            check("the error of a full disk", error.code == OUT_OF_DISK_SPACE)
-            return next_id
+        except BulkWriteError as error:
+            told, went_in = error.details["writeErrors"], error.details["nInserted"]
+            check("the error of a full disk", [e["code"] for e in told] == [OUT_OF_DISK_SPACE])
+            check("who it is of", told[0]["index"] == went_in)
+            return next_id + went_in
         next_id += BATCH
         assert next_id - first < 1_000_000, "the disk is never full"
 

@@ -173,6 +173,11 @@ pub struct ColdEngine {
 
 impl ColdEngine {
     pub fn open() -> ColdEngine {
+        ColdEngine::open_within(0)
+    }
+
+    /// With a log of so many bytes at most.
+    pub fn open_within(bytes_max: u64) -> ColdEngine {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("kauri-cold-{}-{number}", std::process::id());
@@ -181,7 +186,8 @@ impl ColdEngine {
         let gate: Arc<Gate> = Arc::default();
         let inner = PlainDirectory::open(&path).unwrap();
         let directory = HeldDirectory { inner, gate: gate.clone() };
-        let options = Options { segment_bytes: SEGMENT, cache_bytes: CACHE, ..Options::default() };
+        let (segment_bytes, cache_bytes) = (SEGMENT, CACHE);
+        let options = Options { segment_bytes, cache_bytes, bytes_max, ..Options::default() };
         let engine = Arc::new(PmLog::open(Arc::new(directory), options).unwrap());
         let stop = Arc::new(AtomicBool::new(false));
         let start = |mut m: kauri_storage::Maintenance| {

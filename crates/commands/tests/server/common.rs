@@ -307,6 +307,13 @@ pub fn code_of(reply: &DocBuf) -> i64 {
     }
 }
 
+/// The positions of the statements that failed, and their codes.
+pub fn write_errors(reply: &DocBuf) -> Vec<(i64, i64)> {
+    let Value::Array(errors) = reply.as_doc().value("writeErrors") else { return Vec::new() };
+    let error = |error: DocBuf| (number(&error, "index"), number(&error, "code"));
+    errors.as_doc().iter().map(|e| error(e.as_doc().unwrap().to_buf())).collect()
+}
+
 /// The documents of a cursor's first batch.
 pub fn first_batch(reply: &DocBuf) -> Vec<DocBuf> {
     let cursor = at(reply, "cursor");

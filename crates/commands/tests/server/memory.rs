@@ -1,7 +1,7 @@
 //! Little memory: what adds to it waits a while when it is full, and is refused only then; replies are small.
 
 use crate::cold_disk::ColdEngine;
-use crate::common::{TestServer, at, code_of, cursor_id, first_batch, number, until};
+use crate::common::{TestServer, at, cursor_id, first_batch, number, until, write_errors};
 use kauri_bson::{DocBuf, array, doc};
 use kauri_storage::{MemoryRoom, StorageEngine};
 use std::time::Duration;
@@ -53,7 +53,9 @@ fn who_would_add_to_full_memory_waits_for_room_a_second_long() {
     fill(true);
     let waiting = send(&insert(3));
     test.clock.advance(Duration::from_millis(1_100));
-    assert_eq!(code_of(&waiting.receive().expect("a reply")), EXCEEDED_MEMORY_LIMIT);
+    let reply = waiting.receive().expect("a reply");
+    let refused = [(0, EXCEEDED_MEMORY_LIMIT)];
+    assert_eq!((number(&reply, "n"), &write_errors(&reply)[..]), (0, &refused[..]));
     fill(false);
     client.ok(insert(3));
 }

@@ -1,6 +1,7 @@
 //! What fails a whole write command and what only one of its statements, and what is acknowledged.
 
-use crate::common::{Client, TestServer, at, number, show};
+use crate::cold_disk::ColdEngine;
+use crate::common::{Client, TestServer, at, number, show, write_errors};
 use kauri_bson::{DocBuf, Value, array, doc};
 
 fn update_of(statement: DocBuf) -> DocBuf {
@@ -102,6 +103,56 @@ fn what_a_statement_says_fails_that_statement_alone() {
             show(&error)
         );
     }
+}
+
+/// Inserts documents of so many bytes, numbered from `first` on. Answers how many went in, and the positions and codes
+/// of those that did not.
+fn insert_sizes(
+    client: &Client,
+    first: i32,
+    sizes: &[usize],
+    ordered: bool,
+) -> (i64, Vec<(i64, i64)>) {
+    let docs = (first..).zip(sizes).map(|(id, bytes)| {
+        let padding = "x".repeat(*bytes);
+        Value::from(doc! { "_id" => id, "x" => padding })
+    });
+    let docs = Value::array(docs);
+    let reply = client.ok(doc! { "insert" => "c", "documents" => docs, "ordered" => ordered });
+    (number(&reply, "n"), write_errors(&reply))
+}
+
+#[test]
+fn documents_that_no_segment_takes_fail_alone() {
+    let disk = ColdEngine::open();
+    let test = TestServer::start_on(disk.engine.clone(), 1, &[]);
+    let client = test.client();
+    let mut sizes = [10; 20];
+    (sizes[7], sizes[12]) = (2 << 20, 2 << 20);
+    assert_eq!(insert_sizes(&client, 100, &sizes, true), (7, vec![(7, 10334)]));
+    assert_eq!(client.all_ids("c"), (100..107).collect::<Vec<_>>());
+    assert_eq!(insert_sizes(&client, 200, &sizes, false), (18, vec![(7, 10334), (12, 10334)]));
+    assert_eq!(client.ids("c", doc! { "_id" => doc! { "$gte" => 200 } }).len(), 18);
+}
+
+#[test]
+fn a_full_log_tells_how_many_documents_went_in() {
+    const OUT_OF_DISK_SPACE: i64 = 14031;
+    let disk = ColdEngine::open_within(16 << 20);
+    let test = TestServer::start_on(disk.engine.clone(), 1, &[]);
+    let client = test.client();
+    let (n, errors) = insert_sizes(&client, 0, &[10_000; 1500], true);
+    assert!(n > 500, "{n}");
+    assert_eq!(errors, [(n, OUT_OF_DISK_SPACE)]);
+    assert_eq!(client.all_ids("c"), (0..n).collect::<Vec<_>>());
+    let (n, errors) = insert_sizes(&client, 2000, &[10_000; 30], false);
+    assert!(errors.len() > 10 && errors.iter().all(|(_, code)| *code == OUT_OF_DISK_SPACE));
+    assert_eq!(n + errors.len() as i64, 30);
+    assert_eq!(client.ids("c", doc! { "_id" => doc! { "$gte" => 2000 } }).len() as i64, n);
+    client.ok(doc! { "delete" => "c", "deletes" => array![
+        doc! { "q" => doc! { "_id" => doc! { "$lt" => 500 } }, "limit" => 0 }
+    ] });
+    assert_eq!(insert_sizes(&client, 3000, &[10_000; 100], true), (100, vec![]));
 }
 
 #[test]

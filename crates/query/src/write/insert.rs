@@ -47,36 +47,32 @@ pub async fn insert(
             most = 1;
         }
         let group = prepare_group(catalog, &collection, &docs[next..], most, options, &mut scratch);
-        let (mut unit, count, failed) = group;
+        let (mut unit, count, mut failed) = group;
         if count > 0 {
-            if collection.options.capped.is_some() {
-                capped::make_room(op, catalog, &collection, &mut unit, &mut scratch).await?;
-            }
-            match attempt_insert(catalog, &collection, &mut unit)? {
-                Inserted::All(ticket) => {
+            match attempt_insert(op, catalog, &collection, &mut unit, &mut scratch).await {
+                Ok(Inserted::All(ticket)) => {
                     let bytes = docs[next..next + count].iter().map(|d| d.as_bytes().len()).sum();
                     outcome.committed(ticket, bytes);
                     inserted += count as u64;
                     next += count;
                     most = (most * 2).min(UNIT_DOCS_MAX);
                 }
-                Inserted::Again => {
+                Ok(Inserted::Again) => {
                     before_next_attempt(op).await?;
                     continue;
                 }
-                Inserted::Failed(0, error) => {
-                    outcome.errors.push((next, error));
-                    next += 1;
-                    if options.ordered {
-                        return Ok(inserted);
-                    }
+                Err(error) if op.check_for_interrupt().is_err() => return Err(error),
+                // Which one it is shows when each goes in by itself.
+                Err(_) if count > 1 => {
+                    most = 1;
                     continue;
                 }
-                Inserted::Failed(position, _) => {
-                    // The documents before it go in by themselves first.
+                // The documents before it go in by themselves first.
+                Ok(Inserted::Failed(position @ 1.., _)) => {
                     most = position;
                     continue;
                 }
+                Err(error) | Ok(Inserted::Failed(_, error)) => failed = Some(error),
             }
         }
         if let Some(error) = failed {
@@ -100,11 +96,16 @@ enum Inserted {
     Failed(usize, Error),
 }
 
-fn attempt_insert(
+async fn attempt_insert(
+    op: &mut OperationContext,
     catalog: &Catalog,
     collection: &Collection,
     unit: &mut WriteUnit<'_>,
+    scratch: &mut KeyScratch,
 ) -> Result<Inserted> {
+    if collection.options.capped.is_some() {
+        capped::make_room(op, catalog, collection, unit, scratch).await?;
+    }
     match catalog.committer().commit(unit) {
         Err(error @ StorageError::DuplicateKey { .. }) => {
             let StorageError::DuplicateKey { op, .. } = &error else { return Ok(Inserted::Again) };

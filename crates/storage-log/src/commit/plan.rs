@@ -199,11 +199,8 @@ impl Plan {
                 _ => (None, &[][..]),
             };
             if payload.len() > payload_max as usize {
-                return Err(StorageError::Io(format!(
-                    "a document of {} bytes does not fit a segment of {} bytes",
-                    payload.len(),
-                    core.segments.segment_bytes()
-                )));
+                let (bytes, max) = (payload.len(), payload_max as usize);
+                return Err(StorageError::DocumentTooLarge { bytes, max });
             }
             self.purpose_write |= matches!(kind, Some(Kind::Put | Kind::CreateStore));
             self.records += usize::from(kind.is_some());

@@ -3,6 +3,7 @@
 use crate::format::meta::Meta;
 use crate::format::{ENGINE_NAME, LOG_FILE, META_FILE, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::options::Options;
+use crate::segments::SEGMENTS_MIN;
 use kauri_base::sync::Arc;
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_medium::{Directory, DirectoryLock, Medium};
@@ -72,19 +73,13 @@ fn create(directory: &dyn Directory, options: &Options) -> Result<Meta> {
             ),
         ));
     }
-    let bytes = options.segment_bytes;
-    if !bytes.is_power_of_two() || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&bytes) {
-        return Err(Error::new(
-            ErrorCode::InvalidOptions,
-            format!("a segment of {bytes} bytes: it must be a power of two from 64 KB to 128 MB"),
-        ));
-    }
+    check_sizes(options)?;
     let mut id = [0; 16];
     id[..8].copy_from_slice(&options.random.next_u64().to_le_bytes());
     id[8..].copy_from_slice(&options.random.next_u64().to_le_bytes());
     let meta = Meta {
         directory: id,
-        segment_bytes: bytes,
+        segment_bytes: options.segment_bytes,
         clean: true,
         epoch_next: 1,
         horizon: Default::default(),
@@ -92,6 +87,28 @@ fn create(directory: &dyn Directory, options: &Options) -> Result<Meta> {
     };
     directory.replace_file(META_FILE, &meta.encode(), "create.meta")?;
     Ok(meta)
+}
+
+/// Fails for a new directory that nothing could be put in.
+fn check_sizes(options: &Options) -> Result<()> {
+    let bytes = options.segment_bytes;
+    if !bytes.is_power_of_two() || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&bytes) {
+        return Err(Error::new(
+            ErrorCode::InvalidOptions,
+            format!("a segment of {bytes} bytes: it must be a power of two from 64 KB to 128 MB"),
+        ));
+    }
+    if options.bytes_max != 0 && options.bytes_max / u64::from(bytes) < u64::from(SEGMENTS_MIN) {
+        return Err(Error::new(
+            ErrorCode::InvalidOptions,
+            format!(
+                "a log of {} bytes at most has no room for data: it needs {SEGMENTS_MIN} segments, of {bytes} \
+                 bytes each; raise --maxSizeGB or choose a smaller --segmentSizeMB",
+                options.bytes_max
+            ),
+        ));
+    }
+    Ok(())
 }
 
 fn refusal(directory: &dyn Directory, what: &str) -> Error {

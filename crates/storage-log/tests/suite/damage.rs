@@ -260,6 +260,25 @@ fn a_second_server_is_refused() {
 }
 
 #[test]
+fn a_log_that_could_hold_nothing_is_refused() {
+    let emulator = common::emulator();
+    let Err(error) = PmLog::open(Arc::new(emulator.clone()), common::bounded(3)) else {
+        panic!("it was opened");
+    };
+    assert_eq!(error.code(), ErrorCode::InvalidOptions);
+    assert!(error.message().contains("it needs 4 segments"), "{}", error.message());
+    // Nothing is left of it.
+    let fixture = Fixture::on(emulator, common::bounded(4));
+    fixture.table.insert(&doc(0, 1, ""));
+    // What is there already is opened all the same.
+    fixture.engine.close().expect("close");
+    let Fixture { emulator, engine, table, .. } = fixture;
+    drop((engine, table));
+    let engine = open(&emulator, common::bounded(3));
+    assert_eq!(get(&engine, 1), Ok(true));
+}
+
+#[test]
 fn after_a_failed_sync_nothing_is_acknowledged() {
     let fixture = Fixture::new(options());
     fixture.table.insert(&doc(0, 1, ""));
