@@ -72,9 +72,18 @@ impl History {
         assert!(commits.is_sorted_by(|a, b| a.seq < b.seq), "a commit number was given twice");
         let mut model = base.clone();
         let mut by_hash: HashMap<u64, Vec<usize>> = HashMap::from([(model.hash(), vec![0])]);
+        let mut positions = model.pending_positions();
         for (n, commit) in commits.iter().enumerate() {
             for change in &commit.changes {
                 assert!(!model.is_reused(change), "an id is given a second time: {change:?}");
+                // What a pending unit comes to can't be read: by its place it is known.
+                if let Change::Append(position, _) = change {
+                    let known = (position.term, position.index);
+                    assert!(
+                        positions.insert(known),
+                        "a place is given a second time: {position:?}"
+                    );
+                }
                 model.apply(change);
             }
             by_hash.entry(model.hash()).or_default().push(n + 1);

@@ -3,7 +3,7 @@
 use kauri_base::{CollectionId, RecordId};
 use kauri_storage::conformance::inspect;
 use kauri_storage::{LogPosition, StorageEngine, StorageError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -129,6 +129,16 @@ impl Model {
         !store.records.contains_key(record)
             && (record.0 <= store.last
                 || self.pending.iter().any(|unit| unit.changes.iter().any(is_it)))
+    }
+
+    /// The last term of the replicated log.
+    pub fn last_term(&self) -> u64 {
+        self.pending.iter().map(|unit| unit.position.term).fold(self.committed.term, u64::max)
+    }
+
+    /// Terms and indexes of the units that are pending.
+    pub fn pending_positions(&self) -> BTreeSet<(u64, u64)> {
+        self.pending.iter().map(|unit| (unit.position.term, unit.position.index)).collect()
     }
 
     /// Equal for equal contents, different for nearly all others.

@@ -32,8 +32,9 @@ pub struct World {
     history: History,
     /// The last commit whose acknowledgement has to be waited for.
     last: Mutex<Option<CommitTicket>>,
-    /// Held while the replicated log grows or is resolved: somebody else does that in one order.
-    replicated: Mutex<()>,
+    /// Held while the replicated log grows or is resolved: somebody else does that in one order. Its term, which ends
+    /// when pending units are dropped, so that no two have the same place.
+    replicated: Mutex<u64>,
     next_store: AtomicU32,
     next_unique: AtomicI64,
     /// With more bytes of documents than this, new ones are short and deletes frequent.
@@ -100,6 +101,7 @@ struct Past {
     counts: Counts,
     next_store: u32,
     next_unique: i64,
+    term: u64,
 }
 
 impl World {
@@ -116,6 +118,7 @@ impl World {
         let past = Past {
             next_store: base.last_store.max(9) + 1,
             next_unique,
+            term: base.last_term() + 1,
             base,
             history: History::default(),
             counts: Counts::default(),
@@ -140,7 +143,7 @@ impl World {
             base: past.base,
             history: past.history,
             last: Mutex::default(),
-            replicated: Mutex::default(),
+            replicated: Mutex::new(past.term),
             counts: past.counts,
         }
     }
@@ -152,7 +155,8 @@ impl World {
         drop((opened, engine, catalog));
         let (next_store, next_unique) =
             (self.next_store.into_inner(), self.next_unique.into_inner());
-        let past = Past { base, history, counts, next_store, next_unique };
+        let term = self.replicated.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let past = Past { base, history, counts, next_store, next_unique, term };
         let opened = match closed.and_then(|()| target.open(&emulator)) {
             Ok(opened) => opened,
             Err(error) => return Err(Box::new((error, past.history.timeline(past.base)))),
@@ -277,11 +281,11 @@ impl World {
         unit: &mut WriteUnit<'_>,
         changes: impl FnOnce(&WriteUnit<'_>) -> Vec<Change>,
     ) -> Result<CommitTicket, StorageError> {
-        let _order = self.replicated.lock().unwrap_or_else(PoisonError::into_inner);
+        let term = self.replicated.lock().unwrap_or_else(PoisonError::into_inner);
         let log = self.engine.pending_log()?;
         let last = log.pending().last().map_or(log.committed(), |unit| unit.position);
         let index = last.index + 1;
-        let position = LogPosition { term: index / 7, index };
+        let position = LogPosition { term: *term, index };
         let began_at = self.emulator.events();
         let result = log.append(unit, position);
         self.note(began_at, &result, || vec![Change::Append(position, changes(unit).into())]);
@@ -293,7 +297,7 @@ impl World {
 
     /// Commits pending units, or drops some; `None` if there is none.
     pub fn resolve(&self, commit: bool, choice: u64) -> Result<Option<CommitTicket>, StorageError> {
-        let _order = self.replicated.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut term = self.replicated.lock().unwrap_or_else(PoisonError::into_inner);
         let log = self.engine.pending_log()?;
         let pending = log.pending();
         let Some(unit) = pending.get(choice as usize % pending.len().max(1)) else {
@@ -308,6 +312,7 @@ impl World {
         self.note(began_at, &result, || vec![change]);
         if result.is_ok() {
             self.counts.resolved.one();
+            *term += u64::from(!commit);
         }
         result.map(Some)
     }
