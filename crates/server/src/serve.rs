@@ -171,7 +171,8 @@ fn assemble(
 ) -> Result<Arc<Server>> {
     let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::from_entropy());
     let committer = Arc::new(LocalCommitter(engine.storage.clone()));
-    let catalog = Catalog::open(engine.storage.clone(), committer, clock.clone(), random.clone())?;
+    let catalog = Catalog::open(engine.storage.clone(), committer, clock.clone(), random.clone())
+        .map_err(|error| told_of_room(options, error))?;
     let port = options.number("net.port", 27017) as u16;
     let machine = crate::machine::look();
     let process_id = kauri_bson::new_object_id((clock.unix_ms() / 1000) as u32, &*random);
@@ -210,6 +211,18 @@ fn assemble(
         slow_ms: AtomicI64::new(options.number("operationProfiling.slowOpThresholdMs", 100) as i64),
         stopping: Default::default(),
     }))
+}
+
+/// A start that found no room says what it needs.
+fn told_of_room(options: &Options, error: Error) -> Error {
+    if error.code() != ErrorCode::OutOfDiskSpace {
+        return error;
+    }
+    let path = options.text("storage.dbPath", "/data/db");
+    error.context(format!(
+        "Cannot start server. {path} has too little room for a first document, which takes four segments: make \
+         room there, raise --maxSizeGB, or choose a smaller --segmentSizeMB for a new directory"
+    ))
 }
 
 /// The transports, listening but not accepting yet.
