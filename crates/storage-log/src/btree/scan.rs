@@ -58,17 +58,11 @@ impl Tree {
         }
     }
 
-    /// What a node tells of a key's first record.
-    #[cfg(test)]
-    pub(super) fn told_by(&self, node: u32, key: &[u8]) -> Option<u64> {
-        self.first_at(node, &Probe::new(key, 0), |_| {})
-    }
-
     /// Whether the place where a record's neighbours were found tells that it is this key's first one.
     #[cfg(test)]
     pub(super) fn is_at_its_place(&self, key: &[u8], record: u64) -> bool {
         let place = self.places.look_up(record);
-        place.and_then(|leaf| self.told_by(leaf, key)) == Some(record)
+        place.and_then(|leaf| self.first_at(leaf, &Probe::new(key, 0), |_| {})) == Some(record)
     }
 
     /// The first record with exactly this key that `wanted` accepts.

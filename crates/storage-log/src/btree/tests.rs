@@ -539,25 +539,6 @@ fn entries_are_found_where_their_neighbours_were() {
     }
 }
 
-/// A place may have become an inner node, or nothing, since.
-#[test]
-fn only_leaves_tell_of_records() {
-    const KEYS: u64 = 20_000;
-    let tree = BTree::new();
-    (1..=KEYS).for_each(|number| tree.insert(&number.to_be_bytes(), RecordId(number), b""));
-    let tree = tree.read();
-    let nodes = 0..tree.nodes() as u32;
-    let (leaves, others): (Vec<_>, Vec<_>) = nodes.partition(|&node| tree.node(node).is_leaf());
-    assert!(leaves.len() > 20 && !others.is_empty(), "{} and {others:?}", leaves.len());
-    let told = |nodes: &[u32], number: u64| {
-        nodes.iter().filter_map(|&node| tree.told_by(node, &number.to_be_bytes())).count()
-    };
-    let sum = |nodes: &[u32]| (1..=KEYS).map(|number| told(nodes, number)).sum::<usize>();
-    assert_eq!((sum(&others), told(&[tree.nodes() as u32, u32::MAX], 1)), (0, 0));
-    // But for those at leaves' beginnings.
-    assert!(sum(&leaves[..20]) > 0);
-}
-
 /// The first of a key's entries may be in a leaf before the one where its neighbours are, which begins with others
 /// of the key.
 #[test]
