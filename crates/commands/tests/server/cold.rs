@@ -238,6 +238,28 @@ fn a_definition_that_is_not_in_memory_is_waited_for_alone() {
     assert_eq!(code_of(&waiting.receive().unwrap()), 0);
 }
 
+/// An insert into a full capped collection reads the oldest document.
+#[test]
+fn an_insert_whose_time_is_up_fails_as_a_whole() {
+    let disk = ColdEngine::open();
+    let test = TestServer::start_on(disk.engine.clone(), 1, &[]);
+    let client = test.client();
+    client.ok(doc! { "create" => "log", "capped" => true, "size" => 1_000_000, "max" => 3 });
+    load(&client, "log", 0..3);
+    load(&client, "c", 0..DOCS / 2);
+    disk.wait_for_eviction();
+    let place = disk.place_of(marker("log", 0).as_bytes());
+    disk.gate.hold(place);
+    let docs = array![document("log", 3), document("log", 4)];
+    client.send(&doc! { "insert" => "log", "documents" => docs, "maxTimeMS" => 500 });
+    until("the place is read", || disk.gate.arrivals(place) > 0);
+    test.clock.advance(Duration::from_millis(600));
+    disk.gate.release(place);
+    let reply = client.receive().unwrap();
+    assert_eq!(code_of(&reply), 50, "{}", show(&reply));
+    assert_eq!(test.client().all_ids("log"), [0, 1, 2]);
+}
+
 /// The kernel may let a write wait, for memory or for the disk.
 #[test]
 fn a_worker_does_not_wait_for_what_another_one_writes() {
