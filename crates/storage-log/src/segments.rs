@@ -387,10 +387,15 @@ impl Segments {
         allocation.can_grow() || allocation.free.len() as u32 > CLEANER_RESERVE
     }
 
-    /// Whether segments were emptied that readers still hold.
-    pub fn is_emptying(&self) -> bool {
+    /// Segments that are being emptied, or were and readers may still hold.
+    pub fn emptying(&self) -> u32 {
         let count = lock(&self.allocation).count;
-        (0..count).any(|segment| self.get(segment).state() == State::Emptying)
+        (0..count).filter(|segment| self.get(*segment).state() == State::Emptying).count() as u32
+    }
+
+    /// Whether there are such.
+    pub fn is_emptying(&self) -> bool {
+        self.emptying() > 0
     }
 
     /// See [`Usage::scarcity`].

@@ -96,6 +96,7 @@ impl Core {
         put(out, "segmentBytes", segment_bytes);
         put(out, "segments", u64::from(usage.count));
         put(out, "segmentsFree", u64::from(usage.free));
+        put(out, "segmentsEmptying", u64::from(self.segments.emptying()));
         put(out, "segmentsMax", u64::from(usage.limit));
         put(out, "liveBytes", usage.live_bytes);
         let used = u64::from(usage.count - usage.free) * segment_bytes;

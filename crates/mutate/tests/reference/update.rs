@@ -5,7 +5,7 @@ use super::matching::{matches, single, value_matches};
 use super::order::{compare, equal, number};
 use bson::{Bson, Document};
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The new document, or the codes of which an error must have one.
 pub type Outcome = Result<Document, BTreeSet<i32>>;
@@ -40,14 +40,13 @@ pub fn apply(
         return Err(BTreeSet::from([40]));
     }
     let mut errors = BTreeSet::new();
-    let mut steps = Vec::new();
     let mut concrete: Vec<(Vec<String>, Action<'_>)> = Vec::new();
-    // What is claimed, by renames that find nothing to move too.
-    let mut paths: Vec<Vec<String>> = Vec::new();
+    let mut claims = Claims::new();
     let root = Bson::Document(doc.clone());
     for op in &ops {
         if op.name == "$rename" {
-            paths.extend([op.path.clone(), split(op.operand)]);
+            claim(&mut claims, &op.path);
+            claim(&mut claims, &split(op.operand));
             rename(doc, op, &mut concrete, &mut errors);
             continue;
         }
@@ -55,18 +54,15 @@ pub fn apply(
             filters,
             position,
             paths: Vec::new(),
-            steps: &mut steps,
+            claims: &mut claims,
             errors: &mut errors,
         };
         expansion.expand(Some(&root), &op.path, Vec::new());
         for path in expansion.paths {
-            paths.push(path.clone());
             concrete.push((path, Action::Operator(op.name, op.operand)));
         }
     }
-    // A path may be claimed although the one that goes on from there then finds nothing.
-    let crossed = paths.iter().any(|p| steps.iter().any(|(place, _)| place == p));
-    if conflicting(&paths) || crossed || mixed(&steps) {
+    if claims.values().any(|rests| conflicting(rests)) {
         errors.insert(40);
     }
     for (path, action) in &concrete {
@@ -104,9 +100,16 @@ fn conflicting(paths: &[Vec<String>]) -> bool {
     })
 }
 
-/// Whether a concrete place is both named and filtered further down.
-fn mixed(steps: &[(Vec<String>, bool)]) -> bool {
-    steps.iter().any(|(place, filtered)| steps.iter().any(|(p, f)| p == place && f != filtered))
+/// What is left of the paths at every concrete place that they reach. Those of one place must not
+/// conflict, whether or not a filter in them finds anything there.
+type Claims = BTreeMap<Vec<String>, Vec<Vec<String>>>;
+
+/// Claims what a path of names reaches, by a rename that finds nothing to move too.
+fn claim(claims: &mut Claims, path: &[String]) {
+    for length in 0..=path.len() {
+        let (place, rest) = path.split_at(length);
+        claims.entry(place.to_vec()).or_default().push(rest.to_vec());
+    }
 }
 
 /// What a path with `$`, `$[]` and `$[id]` means in a document.
@@ -114,20 +117,18 @@ struct Expansion<'e> {
     filters: &'e [Document],
     position: Option<usize>,
     paths: Vec<Vec<String>>,
-    /// Every place that was passed and whether it went on by filter.
-    steps: &'e mut Vec<(Vec<String>, bool)>,
+    claims: &'e mut Claims,
     errors: &'e mut BTreeSet<i32>,
 }
 
 impl Expansion<'_> {
     fn expand(&mut self, value: Option<&Bson>, path: &[String], so_far: Vec<String>) {
+        self.claims.entry(so_far.clone()).or_default().push(path.to_vec());
         let Some((part, rest)) = path.split_first() else {
             self.paths.push(so_far);
             return;
         };
-        let filtered = part.starts_with("$[");
-        self.steps.push((so_far.clone(), filtered));
-        if !filtered {
+        if !part.starts_with("$[") {
             let name = match (part.as_str(), self.position) {
                 ("$", Some(position)) => position.to_string(),
                 ("$", None) => {

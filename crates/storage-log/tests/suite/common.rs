@@ -87,9 +87,16 @@ pub fn kilobyte(seed: u64) -> String {
     format!("{seed:016x}").repeat(60)
 }
 
-/// Cleans until there is nothing to do.
+/// Cleans until there is nothing to do, and what was emptied is free. No reader may be at work: what is
+/// waited for is the cache's thread, which frees as others do.
 pub fn clean(engine: &PmLog) {
-    while engine.clean_once().expect("cleaning") {}
+    loop {
+        let changed = engine.clean_once().expect("cleaning");
+        if !changed && status(engine, "segmentsEmptying") == 0 {
+            return;
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// A number of the engine's status, by its dotted path.

@@ -395,7 +395,7 @@ fn churn(engine: &Arc<PmLog>, table: &Table, ids: &[RecordId]) {
             table.update(id, &doc(k, k, &"z".repeat(900)));
         }
         engine.flush_round().expect("flushing");
-        while engine.clean_once().expect("cleaning") {}
+        common::clean(engine);
     }
 }
 

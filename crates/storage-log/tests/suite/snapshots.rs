@@ -1,6 +1,7 @@
 //! Held snapshots in a log of small segments, little memory and a busy cleaner: what old versions
 //! cost, when they go, and that they are never lost before.
 
+use crate::common;
 use kauri_bson::{DocBuf, Value};
 use kauri_medium::emulator::{Emulator, EmulatorConfig};
 use kauri_storage::conformance::Subject;
@@ -65,11 +66,7 @@ fn read(reader: &mut Reader, table: &Table) -> BTreeMap<RecordId, Stored> {
 /// Until there is nothing more to clean.
 fn clean(engine: &PmLog) {
     engine.flush_round().expect("syncing");
-    for _ in 0..200 {
-        if !engine.clean_once().expect("cleaning") {
-            return;
-        }
-    }
+    common::clean(engine);
 }
 
 #[test]
