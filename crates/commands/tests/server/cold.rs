@@ -238,6 +238,15 @@ fn a_definition_that_is_not_in_memory_is_waited_for_alone() {
     assert_eq!(code_of(&waiting.receive().unwrap()), 0);
 }
 
+/// Kills the one operation on this collection.
+fn kill_write(test: &TestServer, ns: &str) {
+    let other = test.client().admin();
+    let running = other.ok(doc! { "currentOp" => 1, "ns" => ns });
+    let Value::Array(running) = running.as_doc().value("inprog") else { panic!("no list") };
+    let opid = number(&at(&running.into_buf(), "0"), "opid");
+    other.ok(doc! { "killOp" => 1, "op" => opid });
+}
+
 /// An insert into a full capped collection reads the oldest document.
 #[test]
 fn an_insert_that_is_killed_fails_as_a_whole() {
@@ -253,15 +262,27 @@ fn an_insert_that_is_killed_fails_as_a_whole() {
     let docs = array![document("log", 3), document("log", 4)];
     client.send(&doc! { "insert" => "log", "documents" => docs });
     until("the place is read", || disk.gate.arrivals(place) > 0);
-    let other = test.client().admin();
-    let running = other.ok(doc! { "currentOp" => 1, "ns" => "test.log" });
-    let Value::Array(running) = running.as_doc().value("inprog") else { panic!("no list") };
-    let opid = number(&at(&running.into_buf(), "0"), "opid");
-    other.ok(doc! { "killOp" => 1, "op" => opid });
+    kill_write(&test, "test.log");
     disk.gate.release(place);
     let reply = client.receive().unwrap();
     assert_eq!(code_of(&reply), 11601, "{}", show(&reply));
     assert_eq!(test.client().all_ids("log"), [0, 1, 2]);
+}
+
+/// A new collection's definition counts up the catalog's counters.
+#[test]
+fn an_insert_that_is_killed_before_its_collection_is_there_fails_as_a_whole() {
+    let cold = Cold::start(&[]);
+    let counters = *cold.disk.places_of(b"counters\0").last().unwrap();
+    let waiting = cold.send_and_miss(
+        &doc! { "insert" => "new", "documents" => array![document("new", 1)] },
+        counters,
+    );
+    kill_write(&cold.test, "test.new");
+    cold.disk.gate.release(counters);
+    let reply = waiting.receive().unwrap();
+    assert_eq!(code_of(&reply), 11601, "{}", show(&reply));
+    assert!(cold.test.server.catalog.collection("test.new").is_none());
 }
 
 /// The kernel may let a write wait, for memory or for the disk.

@@ -200,6 +200,13 @@ impl ColdEngine {
 
     /// Where in the log file these bytes, which are there once, lie.
     pub fn place_of(&self, bytes: &[u8]) -> u64 {
+        let found = self.places_of(bytes);
+        assert_eq!(found.len(), 1, "not one place");
+        found[0]
+    }
+
+    /// All such places in the order of the file.
+    pub fn places_of(&self, bytes: &[u8]) -> Vec<u64> {
         self.engine.sync().unwrap();
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.path).unwrap() {
@@ -207,8 +214,7 @@ impl ColdEngine {
             let windows = file.windows(bytes.len()).enumerate();
             found.extend(windows.filter(|(_, w)| *w == bytes).map(|(at, _)| at as u64));
         }
-        assert_eq!(found.len(), 1, "not one place");
-        found[0]
+        found
     }
 
     /// A figure of the cache.

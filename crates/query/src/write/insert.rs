@@ -38,6 +38,7 @@ pub async fn insert(
     while next < docs.len() {
         let collection = match collection_for_write(op, catalog, ns).await {
             Ok(collection) => collection,
+            Err(error) if op.check_for_interrupt().is_err() => return Err(error),
             Err(error) => {
                 outcome.errors.push((next, error));
                 return Ok(inserted);
