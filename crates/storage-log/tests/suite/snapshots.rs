@@ -106,6 +106,29 @@ fn old_versions_outlive_the_segments_they_were_in() {
 }
 
 #[test]
+fn what_was_emptied_is_free_when_readers_have_left() {
+    let engine = open(options());
+    let table = table(&engine, 10);
+    let text = "x".repeat(400);
+    let id = table.insert(&doc(0, 0, &text));
+    let mut reader = engine.recovery_unit();
+    reader.enter();
+    for i in 1..800 {
+        table.update(id, &doc(i, i, &text));
+    }
+    engine.flush_round().expect("syncing");
+    while engine.clean_once().expect("cleaning") {}
+    let count = |name: &str| common::status(&engine, name);
+    let emptying = count("segmentsEmptying");
+    assert!(emptying > 2, "{emptying} segments");
+    assert_eq!(count("cleaner.segmentsCleaned"), 0);
+    reader.leave();
+    common::clean(&engine);
+    assert_eq!(count("segmentsEmptying"), 0);
+    assert!(count("cleaner.segmentsCleaned") >= emptying);
+}
+
+#[test]
 fn only_what_somebody_needs_is_kept() {
     let engine = open(options());
     let table = table(&engine, 10);
