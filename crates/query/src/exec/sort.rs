@@ -1,4 +1,4 @@
-//! SORT: gathers all rows, gives them in order.
+//! SORT: gathers all rows, gives them in order. SAMPLE does so in the order of random numbers.
 //!
 //! Rows are compared by the bytes of one KeyString each: the least key that an index of the sort
 //! pattern would hold for the document, which is what MongoDB sorts by. With a limit only the best
@@ -154,9 +154,16 @@ fn before(data: &[u8], a: &Kept, b: &Kept) -> Ordering {
         .then(a.order.cmp(&b.order))
 }
 
+/// What rows are sorted by.
+enum By {
+    Pattern(SortPattern),
+    /// A number that is drawn for each: the best `limit` rows are a sample.
+    Random,
+}
+
 /// The rows that were kept, and how they are gathered.
 struct Gathered {
-    pattern: SortPattern,
+    by: By,
     limit: Option<usize>,
     fields: Fields,
     bytes_max: usize,
@@ -185,10 +192,15 @@ impl RowBuffer for Gathered {
     }
 
     #[inline]
-    fn take(&mut self, row: &Row<'_>, _env: &QueryEnv) -> Result<bool> {
+    fn take(&mut self, row: &Row<'_>, env: &QueryEnv) -> Result<bool> {
         self.rows_sorted += 1;
         self.scratch.clear();
-        self.pattern.key_into(row.doc(), &mut self.keys, &mut self.scratch)?;
+        match &self.by {
+            By::Pattern(pattern) => {
+                pattern.key_into(row.doc(), &mut self.keys, &mut self.scratch)?;
+            }
+            By::Random => self.scratch.extend_from_slice(&env.random.next_u64().to_be_bytes()),
+        }
         if self.cutoff.as_ref().is_some_and(|cutoff| self.scratch >= *cutoff) {
             return Ok(true);
         }
@@ -228,11 +240,15 @@ impl RowBuffer for Gathered {
     }
 
     fn too_many(&self, bytes_max: usize) -> Error {
+        let whose = match self.by {
+            By::Pattern(_) => "Executor error during find command :: caused by :: ",
+            By::Random => "",
+        };
         Error::new(
             ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
             format!(
-                "Executor error during find command :: caused by :: Sort exceeded memory limit of \
-                 {bytes_max} bytes, but did not opt in to external sorting.",
+                "{whose}Sort exceeded memory limit of {bytes_max} bytes, but did not opt in to \
+                 external sorting.",
             ),
         )
     }
@@ -309,9 +325,9 @@ impl Gathered {
         with_key: bool,
     ) -> Result<Row<'d>> {
         let doc = Doc::from_bytes(doc)?;
-        let sort_key = match with_key {
-            true => Some(Box::new(self.pattern.meta_key(doc)?)),
-            false => None,
+        let sort_key = match &self.by {
+            By::Pattern(pattern) if with_key => Some(Box::new(pattern.meta_key(doc)?)),
+            _ => None,
         };
         Ok(Row { record, version, doc: doc.into(), entry: None, sort_key })
     }
@@ -344,8 +360,17 @@ impl Sort {
         limit: u64,
         keep_sort_key: bool,
     ) -> Self {
+        Sort::by(child, By::Pattern(pattern), limit, keep_sort_key)
+    }
+
+    /// So many rows of `child` at random, one at least, in random order.
+    pub fn sample(child: Box<dyn Stage>, size: u64) -> Self {
+        Sort::by(child, By::Random, size, false)
+    }
+
+    fn by(child: Box<dyn Stage>, by: By, limit: u64, keep_sort_key: bool) -> Self {
         let gathered = Gathered {
-            pattern,
+            by,
             limit: usize::try_from(limit).ok().filter(|l| *l > 0),
             fields: Fields::All,
             bytes_max: limits::SORT_BYTES_MAX,
@@ -487,11 +512,14 @@ impl Stage for Sort {
     }
 
     fn explain(&self, out: &mut DocWriter<'_>, verbosity: Verbosity) {
-        out.put("stage", "SORT");
+        let by = &self.sort.buffer.by;
+        out.put("stage", if matches!(by, By::Random) { "SAMPLE" } else { "SORT" });
         if verbosity > Verbosity::QueryPlanner {
             self.stats.write(out);
         }
-        out.put("sortPattern", self.sort.buffer.pattern.spec());
+        if let By::Pattern(pattern) = by {
+            out.put("sortPattern", pattern.spec());
+        }
         out.put("memLimit", self.sort.buffer.bytes_max as i64);
         if let Some(limit) = self.sort.buffer.limit {
             out.put("limitAmount", limit as i64);

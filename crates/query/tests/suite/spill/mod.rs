@@ -4,6 +4,7 @@
 mod groups;
 mod others;
 mod run;
+mod samples;
 mod sorts;
 mod stores;
 
