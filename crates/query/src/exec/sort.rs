@@ -260,8 +260,7 @@ impl RowBuffer for Gathered {
         }
     }
 
-    fn sort(&mut self) {
-        self.sort_rows();
+    fn sorted(&mut self) {
         if let Some(limit) = self.limit {
             self.rows.truncate(limit);
         }
@@ -294,14 +293,12 @@ impl RowBuffer for Gathered {
 }
 
 impl Gathered {
-    fn sort_rows(&mut self) {
-        let data = &self.data;
-        self.rows.sort_unstable_by(|a, b| before(data, a, b));
-    }
-
-    /// Keeps the best `limit` rows, and their bytes only.
+    /// Keeps the best `limit` rows, and their bytes only. There are as many.
     fn compact(&mut self, limit: usize) {
-        self.sort_rows();
+        let lines = &self.data;
+        let by = |a: &Kept, b: &Kept| before(lines, a, b);
+        let (_, worst, _) = self.rows.select_nth_unstable_by(limit - 1, by);
+        self.cutoff = Some(lines[worst.key.clone()].to_vec());
         self.rows.truncate(limit);
         let mut data = Vec::with_capacity(self.data.len() / 2);
         for row in &mut self.rows {
@@ -313,7 +310,6 @@ impl Gathered {
             row.doc = middle..data.len();
         }
         self.data = data;
-        self.cutoff = self.rows.last().map(|row| self.data[row.key.clone()].to_vec());
     }
 
     /// A row of this record with a document that is lent.

@@ -176,11 +176,11 @@ impl StageSpec for BucketAuto {
     }
 }
 
-/// A row: the value that it is put in order by, and what the accumulators read of it.
-type Kept = (Value<'static>, DocBuf);
+/// A row: the value that it is put in order by, what the accumulators read of it, and how many came before.
+type Kept = (Value<'static>, DocBuf, u32);
 
 fn by_value(a: &Kept, b: &Kept) -> Ordering {
-    compare(&a.0, &b.0)
+    compare(&a.0, &b.0).then(a.2.cmp(&b.2))
 }
 
 /// The value in a record's key.
@@ -235,7 +235,7 @@ impl RowBuffer for Gathered {
         let mut bytes = Vec::new();
         self.fields.copy(row.doc(), &mut bytes);
         self.bytes += bytes.len() + super::heap_bytes(&value) + size_of::<Kept>();
-        self.rows.push((value, DocBuf::from_vec(bytes)?));
+        self.rows.push((value, DocBuf::from_vec(bytes)?, self.rows.len() as u32));
         self.count += 1;
         Ok(self.bytes <= self.bytes_max)
     }
@@ -248,16 +248,12 @@ impl RowBuffer for Gathered {
         )
     }
 
-    fn sort(&mut self) {
-        self.rows.sort_by(by_value);
-    }
-
     fn rows(&mut self) -> (&mut Vec<Kept>, impl Fn(&Kept, &Kept) -> Ordering + Copy) {
         (&mut self.rows, by_value)
     }
 
     fn push(&self, at: usize, external: &mut ExternalSort) -> bool {
-        let (value, doc) = &self.rows[at];
+        let (value, doc, _) = &self.rows[at];
         let key = DocBuf::build(|out| out.put_value("", value));
         external.push(key.as_doc().as_bytes(), &[doc.as_doc().as_bytes()])
     }
@@ -444,7 +440,7 @@ impl BucketAutoStage {
                     },
                 },
                 None => match gathered.rows.get(*next) {
-                    Some((value, doc)) => {
+                    Some((value, doc, _)) => {
                         *next += 1;
                         buckets.add(plan, count, (value, doc.as_doc()), env)?
                     }

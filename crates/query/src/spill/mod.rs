@@ -14,12 +14,14 @@ mod least;
 mod merge;
 mod run;
 mod slice_order;
+mod slice_sort;
 mod sort;
 
 pub(crate) use external::ExternalSort;
 pub(crate) use least::Least;
 pub(crate) use run::{Run, RunReader, RunWriter, SpillFile};
 use slice_order::SliceOrder;
+use slice_sort::SliceSort;
 pub(crate) use sort::{RowBuffer, SpillingSort};
 
 use kauri_base::operation::OperationState;

@@ -1,7 +1,7 @@
 //! Gathered rows put in order a slice of time after the other, for those that go into a run: blocks are
 //! sorted, one a call, and then merged while they are taken.
 //!
-//! Rows that stay in memory are sorted at once instead, which is cheaper.
+//! For rows that stay in memory [`super::SliceSort`] is cheaper.
 
 use super::Least;
 use std::cmp::Ordering;
@@ -10,7 +10,7 @@ use std::ops::Range;
 /// Rows of a block: sorting it takes less than a slice of time.
 const BLOCK_ROWS: usize = 4096;
 
-/// See the module's head. Rows that compare as equal come as they came.
+/// See the module's head. No two rows may compare as equal.
 #[derive(Default)]
 pub(crate) struct SliceOrder {
     /// What is left of each block that has been sorted.
@@ -30,7 +30,7 @@ impl SliceOrder {
         }
         let start = self.blocks.last().map_or(0, |block| block.end);
         let end = (start + BLOCK_ROWS).min(rows.len());
-        rows[start..end].sort_by(compare);
+        rows[start..end].sort_unstable_by(compare);
         if start < end {
             self.blocks.push(start..end);
         }
@@ -78,7 +78,7 @@ mod tests {
     fn blocks_are_sorted_and_merged() {
         for count in [0, 1, BLOCK_ROWS, BLOCK_ROWS + 1, 3 * BLOCK_ROWS + 7] {
             let mut rows: Vec<(usize, usize)> = (0..count).map(|n| (n * 7919 % 100, n)).collect();
-            let by = |a: &(usize, usize), b: &(usize, usize)| a.0.cmp(&b.0);
+            let by = |a: &(usize, usize), b: &(usize, usize)| a.cmp(b);
             let mut order = SliceOrder::default();
             let mut calls = 1;
             while !order.sort_some(&mut rows, by) {

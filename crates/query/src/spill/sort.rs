@@ -5,7 +5,7 @@
 //! that are in order is its business, too.
 
 use super::merge::Compare;
-use super::{ExternalSort, SliceOrder, SpillKind, SpillStats, Spilling};
+use super::{ExternalSort, SliceOrder, SliceSort, SpillKind, SpillStats, Spilling};
 use crate::exec::{ExecCx, Flow, QueryEnv, Row, Stage, Step};
 use kauri_base::{Access, Error, Result};
 use std::cmp::Ordering;
@@ -36,10 +36,10 @@ pub(crate) trait RowBuffer {
     /// All have come.
     fn ended(&self, _spilling: &Spilling) {}
 
-    /// Puts all of them in order: they stay in memory.
-    fn sort(&mut self);
+    /// All of them are in order, and stay in memory.
+    fn sorted(&mut self) {}
 
-    /// The rows, and how they are ordered; those that are equal stay as they came.
+    /// The rows, and how they are ordered: no two are equal, but the one that came first comes first.
     fn rows(&mut self)
     -> (&mut Vec<Self::Row>, impl Fn(&Self::Row, &Self::Row) -> Ordering + Copy);
 
@@ -60,6 +60,8 @@ pub(crate) trait RowBuffer {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Gathering,
+    /// What was gathered is all, and put in order where it is.
+    Sorting,
     /// What was gathered goes into a run; `last`: nothing more comes.
     Spilling {
         last: bool,
@@ -76,6 +78,8 @@ pub(crate) struct SpillingSort<B> {
     /// The runs, if memory was too little. Once all rows are in order, they are here then.
     pub external: Option<Box<ExternalSort>>,
     phase: Phase,
+    /// What is gathered, if it stays in memory.
+    sorting: SliceSort,
     /// What is gathered on its way into a run.
     ordering: SliceOrder,
     /// Whether the run's next piece is to be handed over.
@@ -89,6 +93,7 @@ impl<B: RowBuffer> SpillingSort<B> {
             buffer,
             external: None,
             phase: Phase::Gathering,
+            sorting: SliceSort::default(),
             ordering: SliceOrder::default(),
             piece_is_full: false,
         }
@@ -110,6 +115,7 @@ impl<B: RowBuffer> SpillingSort<B> {
     fn go_on(&mut self, child: &mut dyn Stage, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
         let (step, next) = match self.phase {
             Phase::Gathering => return self.take_rows(child, cx),
+            Phase::Sorting => (self.sort_in_memory(), Phase::Sorted),
             Phase::Spilling { last: false } => (self.spill(cx)?, Phase::Gathering),
             Phase::Spilling { last: true } => (self.spill(cx)?, Phase::Merging),
             Phase::Merging => {
@@ -147,12 +153,19 @@ impl<B: RowBuffer> SpillingSort<B> {
         buffer.ended(&env.spilling);
         self.phase = match self.external {
             Some(_) => Phase::Spilling { last: true },
-            None => {
-                buffer.sort();
-                Phase::Sorted
-            }
+            None => Phase::Sorting,
         };
         Ok(Step::Row(()))
+    }
+
+    /// `Row`: all is in order.
+    fn sort_in_memory(&mut self) -> Step<()> {
+        let (rows, by) = self.buffer.rows();
+        if !self.sorting.sort_some(rows, by) {
+            return Step::Again;
+        }
+        self.buffer.sorted();
+        Step::Row(())
     }
 
     /// Writes what was gathered as a run. `Row`: it is written, and its memory free.

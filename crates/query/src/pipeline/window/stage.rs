@@ -131,11 +131,6 @@ impl RowBuffer for Gathered {
         )
     }
 
-    fn sort(&mut self) {
-        let bytes = &self.bytes;
-        self.rows.sort_by(|a, b| in_order(bytes, a, b));
-    }
-
     fn rows(&mut self) -> (&mut Vec<Kept>, impl Fn(&Kept, &Kept) -> Ordering + Copy) {
         let bytes = &self.bytes;
         (&mut self.rows, |a: &Kept, b: &Kept| in_order(bytes, a, b))
@@ -200,6 +195,7 @@ impl Gathered {
 fn in_order(bytes: &[u8], a: &Kept, b: &Kept) -> Ordering {
     compare(&a.partition, &b.partition)
         .then_with(|| bytes[a.key.clone()].cmp(&bytes[b.key.clone()]))
+        .then(a.doc.start.cmp(&b.doc.start))
 }
 
 /// Orders records as `in_order` does rows: their keys are the partition in a document, and a sort key.

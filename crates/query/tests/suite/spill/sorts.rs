@@ -3,9 +3,15 @@
 use super::run::{Means, executor, gives_the_same, rows, run};
 use super::{Choice, cases, show};
 use kauri_base::ErrorCode;
+use kauri_base::clock::SeededRandom;
 use kauri_base::temporary::{MemoryStore, TemporaryStore};
 use kauri_base::{Error, Result};
 use kauri_bson::{DocBuf, Value, doc};
+use kauri_query::exec::rows::Rows;
+use kauri_query::exec::sort::{Sort, SortPattern};
+use kauri_query::exec::{ExecCx, QueryEnv, Stage, Step};
+use kauri_storage::StorageEngine;
+use kauri_storage::ephemeral::EphemeralEngine;
 use std::sync::Arc;
 
 fn pattern(choice: &Choice) -> DocBuf {
@@ -159,4 +165,28 @@ fn little_room_beside_the_best_is_not_made_again_and_again() {
     let (found, _) = run(&docs, &stages, &means).unwrap();
     assert!(found == expected);
     assert!(means.place.unwrap().counters.sort.read().spills > 0);
+}
+
+/// Others are to have turns while many rows are put in order in memory: the sort says `Again` and again.
+#[test]
+fn many_rows_are_sorted_in_slices() {
+    const ROWS: i32 = 60_000;
+    let docs = (0..ROWS).map(|n| doc! { "_id" => n * 7919 % 60_013, "pad" => "z" });
+    let pattern = SortPattern::parse(doc! { "_id" => 1 }.as_doc()).unwrap();
+    let mut sort = Sort::new(Box::new(Rows::new(docs)), pattern, 0, false);
+    let (unit, env) =
+        (EphemeralEngine::new().recovery_unit(), QueryEnv::new(0, Arc::new(SeededRandom::new(7))));
+    let mut cx = ExecCx { ru: &*unit, env: &env, budget: u32::MAX };
+    let mut again = 0;
+    let mut found = Vec::new();
+    loop {
+        match sort.work(&mut cx).unwrap() {
+            Step::Row(row) => found.push(row.doc().value("_id").as_i64_exact().unwrap()),
+            Step::Again => again += 1,
+            Step::Blocked(_) => panic!("nothing to wait for"),
+            Step::Done => break,
+        }
+    }
+    assert!(found.is_sorted() && found.len() == ROWS as usize);
+    assert!(again > ROWS / 8192, "{again} times");
 }

@@ -79,15 +79,28 @@ fn a_session_that_may_remember_more_is_not_given_to_others() {
     stand.until("sharedMemory.sessions", 0);
 }
 
-#[test]
-fn sessions_rest_in_bounds() {
-    let stand = Stand::start("bounds", &["--maxIdleSessions", "3", "--maxIdleSeconds", "2"]);
-    let mut drivers: Vec<_> = (0..8).map(|_| stand.driver()).collect();
+/// Drivers that have asked something.
+fn known(stand: &Stand, count: i64) -> Vec<Connection> {
+    let mut drivers: Vec<_> = (0..count).map(|_| stand.driver()).collect();
     drivers.iter_mut().for_each(ping);
-    assert_eq!(stand.status("sharedMemory.sessions"), 8);
+    assert_eq!(stand.status("sharedMemory.sessions"), count);
+    drivers
+}
+
+#[test]
+fn no_more_sessions_rest_than_may() {
+    let stand = Stand::start("bounds", &["--maxIdleSessions", "3", "--maxIdleSeconds", "600"]);
+    drop(known(&stand, 8));
+    stand.until("sharedMemory.sessions", 3);
+    ping(&mut stand.driver());
+}
+
+#[test]
+fn sessions_rest_no_longer_than_they_may() {
+    let stand = Stand::start("rest", &["--maxIdleSeconds", "2"]);
+    let drivers = known(&stand, 3);
     let rest = std::time::Instant::now();
     drop(drivers);
-    stand.until("sharedMemory.sessions", 3);
     stand.until("sharedMemory.sessions", 0);
     assert!(rest.elapsed() >= std::time::Duration::from_secs(2));
     ping(&mut stand.driver());
