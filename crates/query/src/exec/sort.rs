@@ -293,7 +293,7 @@ impl RowBuffer for Gathered {
 }
 
 impl Gathered {
-    /// Keeps the best `limit` rows, and their bytes only. There are as many.
+    /// Keeps the best `limit` rows, in no order, and their bytes only. There are that many.
     fn compact(&mut self, limit: usize) {
         let lines = &self.data;
         let by = |a: &Kept, b: &Kept| before(lines, a, b);

@@ -1,5 +1,5 @@
-//! Gathered rows sorted where they are, a slice of time after the other, for those that stay in memory: Hoare's
-//! quicksort, whose partitions can be left in the middle, down to ranges that are sorted at once. Rows that came in
+//! Gathered rows sorted where they are, a slice of time after the other, for those that stay in memory: a quicksort
+//! whose partitions (Lomuto's) can be left in the middle, down to ranges that are sorted at once. Rows that came in
 //! order are only looked at.
 //!
 //! A partition that splits badly again and again (rows may be made for that) ends in sorting what is left at

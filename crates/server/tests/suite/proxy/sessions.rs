@@ -80,7 +80,7 @@ fn a_session_that_may_remember_more_is_not_given_to_others() {
 }
 
 /// Drivers that have asked something.
-fn known(stand: &Stand, count: i64) -> Vec<Connection> {
+fn drivers_at_work(stand: &Stand, count: i64) -> Vec<Connection> {
     let mut drivers: Vec<_> = (0..count).map(|_| stand.driver()).collect();
     drivers.iter_mut().for_each(ping);
     assert_eq!(stand.status("sharedMemory.sessions"), count);
@@ -90,7 +90,7 @@ fn known(stand: &Stand, count: i64) -> Vec<Connection> {
 #[test]
 fn no_more_sessions_rest_than_may() {
     let stand = Stand::start("bounds", &["--maxIdleSessions", "3", "--maxIdleSeconds", "600"]);
-    drop(known(&stand, 8));
+    drop(drivers_at_work(&stand, 8));
     stand.until("sharedMemory.sessions", 3);
     ping(&mut stand.driver());
 }
@@ -98,7 +98,7 @@ fn no_more_sessions_rest_than_may() {
 #[test]
 fn sessions_rest_no_longer_than_they_may() {
     let stand = Stand::start("rest", &["--maxIdleSeconds", "2"]);
-    let drivers = known(&stand, 3);
+    let drivers = drivers_at_work(&stand, 3);
     let rest = std::time::Instant::now();
     drop(drivers);
     stand.until("sharedMemory.sessions", 0);
