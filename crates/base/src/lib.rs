@@ -17,6 +17,7 @@ pub mod rw_lock;
 pub mod sync;
 pub mod temporary;
 pub mod ticket;
+pub mod work;
 
 pub use clock::{Clock, RandomSource};
 pub use codes::ErrorCode;

@@ -79,7 +79,7 @@ pub const PIPELINE_STAGES_MAX: usize = 1000;
 /// How deep pipelines nest (`$lookup` within `$lookup`, views on views).
 pub const PIPELINE_DEPTH_MAX: usize = 20;
 /// How long an operation runs before it lets others on its worker run.
-pub const TIME_SLICE_MS: u64 = 5;
+pub const TIME_SLICE_MS: u64 = 2;
 /// Steps between two looks at the clock in a long operation.
 pub const TIME_SLICE_STEPS: u32 = 128;
 /// Client metadata of a handshake, in bytes.

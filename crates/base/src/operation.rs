@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::limits;
 use crate::rw_lock::OperationLock;
 use crate::ticket::Ticket;
+use crate::work::{self, MemoryAccount, Meter};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -84,6 +85,11 @@ impl OperationState {
         self.used_disk.load(Ordering::Relaxed)
     }
 
+    /// Counts that it let others run.
+    pub(crate) fn note_yield(&self) {
+        self.yields.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn time_left(&self, clock: &dyn Clock) -> Option<Duration> {
         match self.deadline_ns.load(Ordering::Acquire) {
             u64::MAX => None,
@@ -92,7 +98,7 @@ impl OperationState {
     }
 
     /// Fails if the operation was killed or is out of time.
-    fn check(&self, clock: &dyn Clock) -> Result<()> {
+    pub(crate) fn check(&self, clock: &dyn Clock) -> Result<()> {
         match self.killed.load(Ordering::Acquire) {
             0 => {}
             code => {
@@ -124,6 +130,7 @@ pub struct OperationContext {
     slice_start: Duration,
     steps: u32,
     lock: Option<OperationLock>,
+    account: Arc<MemoryAccount>,
     /// The logical session (`lsid.id`), if the command named one.
     pub lsid: Option<[u8; 16]>,
     /// `txnNumber`.
@@ -141,6 +148,7 @@ impl OperationContext {
             slice_start,
             steps: 0,
             lock: None,
+            account: MemoryAccount::unlimited(),
             lsid: None,
             txn_number: None,
         }
@@ -155,6 +163,22 @@ impl OperationContext {
     /// asked to do is done, whether or not somebody still waits for the answer.
     pub fn watch_client(&mut self, presence: Arc<dyn ClientPresence>) {
         self.presence = Some(presence);
+    }
+
+    /// Counts the operation's memory in this account from the next [`OperationContext::meter`] on.
+    pub fn set_account(&mut self, account: Arc<MemoryAccount>) {
+        self.account = account;
+    }
+
+    /// The account of the operation's memory.
+    pub fn account(&self) -> &Arc<MemoryAccount> {
+        &self.account
+    }
+
+    /// What the operation's work is measured by.
+    pub fn meter(&self) -> Arc<Meter> {
+        let presence = self.presence.clone();
+        Meter::new(self.state.clone(), self.clock.clone(), presence, self.account.clone())
     }
 
     /// What others may see and change.
@@ -201,10 +225,7 @@ impl OperationContext {
     pub fn check_for_interrupt(&self) -> Result<()> {
         self.state.check(&*self.clock)?;
         if self.presence.as_ref().is_some_and(|p| !p.is_connected()) {
-            return Err(Error::new(
-                ErrorCode::ClientDisconnect,
-                "operation was interrupted because a client disconnected",
-            ));
+            return Err(work::client_disconnected());
         }
         Ok(())
     }
@@ -229,7 +250,7 @@ impl OperationContext {
 
     /// Lets the other tasks of this worker run, then fails if the operation is to end.
     pub async fn yield_now(&mut self) -> Result<()> {
-        self.state.yields.fetch_add(1, Ordering::Relaxed);
+        self.state.note_yield();
         let gave_way = self.give_way();
         YieldOnce { yielded: false }.await;
         if gave_way {
@@ -307,6 +328,7 @@ impl Future for YieldOnce {
             return Poll::Ready(());
         }
         self.yielded = true;
+        work::note_gave_way();
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -13,7 +13,7 @@ use crate::registry::{self, Access, Command};
 use crate::server::Server;
 use kauri_base::log::{self, Attr};
 use kauri_base::operation::{ClientPresence, OperationState};
-use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits};
+use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits, work};
 use kauri_bson::{Doc, DocWriter, Value};
 use kauri_transport::{
     COARSE_NS_MAX, Liveness, Outcome, ReplyBuf, RequestContext, SessionInfo, WorkerHandle,
@@ -519,7 +519,8 @@ async fn run_command(
     if command.access == Access::Write {
         fetch_definitions(invocation).await?;
     }
-    let result = (command.run)(invocation).await;
+    let meter = invocation.op.meter();
+    let result = work::metered(meter, (command.run)(invocation)).await;
     invocation.op.release_lock();
     crate::usage::record(invocation, command, started_ns);
     log_if_slow(invocation, command, started_ns, result.as_ref().err());

@@ -9,6 +9,7 @@ use super::slab::{Key, Slab};
 use super::task::TaskHeader;
 use crate::pool::BufferPool;
 use crate::sys::{Epoll, Event, monotonic_ns};
+use kauri_base::work;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -30,6 +31,25 @@ struct Task {
     waker: Waker,
     /// Its last poll took longer than replies may be held back.
     is_long: bool,
+    /// Its last poll ended because its slice of time was over: it has more to do at once.
+    gave_way: bool,
+}
+
+/// Whether a task that has used up a slice may have another one. Between two looks at events one may: what
+/// comes meanwhile waits for one slice, however many such tasks there are.
+#[derive(Default)]
+pub(crate) struct LongTurn {
+    taken: bool,
+}
+
+/// What `run_one` did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ran {
+    /// The run queue is empty.
+    Nothing,
+    /// The task's turn comes later.
+    Deferred,
+    Polled,
 }
 
 pub(crate) struct Local {
@@ -119,15 +139,25 @@ impl Local {
         let worker = Arc::clone(&self.shared);
         let header = Arc::new(TaskHeader { worker, key, queued: AtomicBool::new(true) });
         let waker = Waker::from(Arc::clone(&header));
-        self.tasks.borrow_mut().put(key, Task { future, header, waker, is_long: false });
+        self.tasks
+            .borrow_mut()
+            .put(key, Task { future, header, waker, is_long: false, gave_way: false });
         self.push(key);
     }
 
-    /// Polls the task at the head of the run queue. False if there is none.
-    pub fn run_one(&self) -> bool {
-        let Some(key) = self.run_queue.borrow_mut().pop_front() else { return false };
+    /// Polls the task at the head of the run queue.
+    pub fn run_one(&self, long: &mut LongTurn) -> Ran {
+        let Some(key) = self.run_queue.borrow_mut().pop_front() else { return Ran::Nothing };
         // Taken out while it runs, so that it may start and wake other tasks.
-        let Some(mut task) = self.tasks.borrow_mut().take(key) else { return true };
+        let Some(mut task) = self.tasks.borrow_mut().take(key) else { return Ran::Polled };
+        if task.gave_way {
+            if long.taken {
+                self.tasks.borrow_mut().put(key, task);
+                self.push(key);
+                return Ran::Deferred;
+            }
+            long.taken = true;
+        }
         task.header.queued.store(false, Ordering::Release);
         if task.is_long {
             self.outbox.flush();
@@ -139,6 +169,7 @@ impl Local {
         };
         let mut context = Context::from_waker(&task.waker);
         let polled = catch_unwind(AssertUnwindSafe(|| task.future.as_mut().poll(&mut context)));
+        task.gave_way = work::take_gave_way();
         if began_ns > 0 || self.outbox.has_some() {
             let now_ns = monotonic_ns();
             let held_max_ns = self.outbox.note_time(now_ns);
@@ -157,7 +188,7 @@ impl Local {
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
             }
         }
-        true
+        Ran::Polled
     }
 
     /// Watches a stream's descriptor; `source` is told of each change until `unwatch`.
@@ -202,6 +233,7 @@ mod tests {
     use super::*;
     use crate::executor::outbox::Slot;
     use crate::stream::socket::StreamSocket;
+    use std::cell::Cell;
     use std::future::poll_fn;
     use std::io::Read;
     use std::os::unix::net::UnixStream;
@@ -250,15 +282,48 @@ mod tests {
         let seen = Rc::default();
         local.start(Box::pin(posts(Rc::clone(&local), socket)));
         local.start(Box::pin(is_long(theirs, Rc::clone(&seen))));
+        let run_one = || local.run_one(&mut LongTurn::default()) == Ran::Polled;
         // A reply, which one poll of unknown length holds back.
-        assert!(local.run_one() && local.outbox.has_some());
-        assert!(local.run_one() && !local.outbox.has_some());
+        assert!(run_one() && local.outbox.has_some());
+        assert!(run_one() && !local.outbox.has_some());
         // Another, which one known to be long does not.
-        assert!(local.run_one() && local.run_one() && local.outbox.has_some());
-        assert!(local.run_one());
+        assert!(run_one() && run_one() && local.outbox.has_some());
+        assert!(run_one());
         assert_eq!(*seen.borrow(), [0, 1, 2]);
         assert!(local.outbox.end_tick(), "replies were sent");
         assert!(!local.outbox.end_tick());
+        local.drop_tasks();
+        Local::set_current(None);
+    }
+
+    /// Uses up a slice at each poll, and notes its number.
+    async fn gives_way(number: u32, polls: Rc<RefCell<Vec<u32>>>) {
+        let clock: Arc<dyn kauri_base::Clock> = Arc::new(kauri_base::clock::SystemClock::new());
+        let mut op = kauri_base::OperationContext::detached(clock);
+        loop {
+            polls.borrow_mut().push(number);
+            op.yield_now().await.unwrap();
+        }
+    }
+
+    #[test]
+    fn one_slice_of_long_work_goes_between_two_looks_at_events() {
+        let local = Local::new(Arc::new(WorkerShared::new(0).unwrap())).unwrap();
+        Local::set_current(Some(Rc::clone(&local)));
+        let polls = Rc::new(RefCell::new(Vec::new()));
+        (0..3).for_each(|number| local.start(Box::pin(gives_way(number, Rc::clone(&polls)))));
+        for _ in 0..3 {
+            assert_eq!(local.run_one(&mut LongTurn::default()), Ran::Polled);
+        }
+        for round in 0..3 {
+            let (mut long, short) = (LongTurn::default(), Rc::new(Cell::new(false)));
+            let ran = Rc::clone(&short);
+            local.start(Box::pin(async move { ran.set(true) }));
+            let outcomes: Vec<_> = (0..4).map(|_| local.run_one(&mut long)).collect();
+            let polled = outcomes.iter().filter(|ran| **ran == Ran::Polled).count();
+            assert!(polled == 2 && short.get(), "{round}: {outcomes:?}");
+        }
+        assert_eq!(*polls.borrow(), [0, 1, 2, 0, 1, 2]);
         local.drop_tasks();
         Local::set_current(None);
     }
