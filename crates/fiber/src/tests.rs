@@ -1,3 +1,5 @@
+//! Polls that are left, resumed, dropped and that panic.
+
 use super::*;
 use kauri_base::operation::OperationState;
 use kauri_base::work::{MemoryAccount, Meter, check_stack, metered, tick};

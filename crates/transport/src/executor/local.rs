@@ -35,19 +35,12 @@ struct Task {
     gave_way: bool,
 }
 
-/// Whether a task that has used up a slice may have another one. Between two looks at events one may: what
-/// comes meanwhile waits for one slice, however many such tasks there are.
-#[derive(Default)]
-pub(crate) struct LongTurn {
-    taken: bool,
-}
-
 /// What `run_one` did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ran {
     /// The run queue is empty.
     Nothing,
-    /// The task's turn comes later.
+    /// The task has used up a slice: it waits for its turn among those that have.
     Deferred,
     Polled,
 }
@@ -55,6 +48,8 @@ pub(crate) enum Ran {
 pub(crate) struct Local {
     pub shared: Arc<WorkerShared>,
     run_queue: RefCell<VecDeque<Key>>,
+    /// Tasks that have used up a slice of time, and have more to do.
+    long_queue: RefCell<VecDeque<Key>>,
     tasks: RefCell<Slab<Task>>,
     io: RefCell<Slab<Rc<IoSource>>>,
     pub epoll: Epoll,
@@ -73,6 +68,7 @@ impl Local {
         Ok(Rc::new(Local {
             shared,
             run_queue: RefCell::default(),
+            long_queue: RefCell::default(),
             tasks: RefCell::new(Slab::new()),
             io: RefCell::new(Slab::new()),
             epoll: Epoll::new()?,
@@ -130,7 +126,7 @@ impl Local {
     }
 
     pub fn runnable(&self) -> usize {
-        self.run_queue.borrow().len()
+        self.run_queue.borrow().len() + self.long_queue.borrow().len()
     }
 
     /// Adds a task; it is polled in this turn or the next.
@@ -145,19 +141,29 @@ impl Local {
         self.push(key);
     }
 
-    /// Polls the task at the head of the run queue.
-    pub fn run_one(&self, long: &mut LongTurn) -> Ran {
+    /// Polls the task at the head of the run queue, unless it has used up a slice.
+    pub fn run_one(&self) -> Ran {
         let Some(key) = self.run_queue.borrow_mut().pop_front() else { return Ran::Nothing };
         // Taken out while it runs, so that it may start and wake other tasks.
-        let Some(mut task) = self.tasks.borrow_mut().take(key) else { return Ran::Polled };
+        let Some(task) = self.tasks.borrow_mut().take(key) else { return Ran::Polled };
         if task.gave_way {
-            if long.taken {
-                self.tasks.borrow_mut().put(key, task);
-                self.push(key);
-                return Ran::Deferred;
-            }
-            long.taken = true;
+            self.tasks.borrow_mut().put(key, task);
+            self.long_queue.borrow_mut().push_back(key);
+            return Ran::Deferred;
         }
+        self.poll(key, task);
+        Ran::Polled
+    }
+
+    /// Gives the task that has waited longest of those that have used up a slice another one.
+    pub fn run_long(&self) -> Ran {
+        let Some(key) = self.long_queue.borrow_mut().pop_front() else { return Ran::Nothing };
+        let task = self.tasks.borrow_mut().take(key);
+        task.into_iter().for_each(|task| self.poll(key, task));
+        Ran::Polled
+    }
+
+    fn poll(&self, key: Key, mut task: Task) {
         task.header.queued.store(false, Ordering::Release);
         if task.is_long {
             self.outbox.flush();
@@ -188,7 +194,6 @@ impl Local {
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
             }
         }
-        Ran::Polled
     }
 
     /// Watches a stream's descriptor; `source` is told of each change until `unwatch`.
@@ -282,7 +287,7 @@ mod tests {
         let seen = Rc::default();
         local.start(Box::pin(posts(Rc::clone(&local), socket)));
         local.start(Box::pin(is_long(theirs, Rc::clone(&seen))));
-        let run_one = || local.run_one(&mut LongTurn::default()) == Ran::Polled;
+        let run_one = || local.run_one() == Ran::Polled;
         // A reply, which one poll of unknown length holds back.
         assert!(run_one() && local.outbox.has_some());
         assert!(run_one() && !local.outbox.has_some());
@@ -307,21 +312,21 @@ mod tests {
     }
 
     #[test]
-    fn one_slice_of_long_work_goes_between_two_looks_at_events() {
+    fn long_work_takes_turns_and_comes_after_the_rest() {
         let local = Local::new(Arc::new(WorkerShared::new(0).unwrap())).unwrap();
         Local::set_current(Some(Rc::clone(&local)));
         let polls = Rc::new(RefCell::new(Vec::new()));
         (0..3).for_each(|number| local.start(Box::pin(gives_way(number, Rc::clone(&polls)))));
         for _ in 0..3 {
-            assert_eq!(local.run_one(&mut LongTurn::default()), Ran::Polled);
+            assert_eq!(local.run_one(), Ran::Polled);
         }
-        for round in 0..3 {
-            let (mut long, short) = (LongTurn::default(), Rc::new(Cell::new(false)));
+        for _ in 0..3 {
+            let short = Rc::new(Cell::new(false));
             let ran = Rc::clone(&short);
             local.start(Box::pin(async move { ran.set(true) }));
-            let outcomes: Vec<_> = (0..4).map(|_| local.run_one(&mut long)).collect();
-            let polled = outcomes.iter().filter(|ran| **ran == Ran::Polled).count();
-            assert!(polled == 2 && short.get(), "{round}: {outcomes:?}");
+            while local.run_one() != Ran::Nothing {}
+            assert!(short.get());
+            assert_eq!(local.run_long(), Ran::Polled);
         }
         assert_eq!(*polls.borrow(), [0, 1, 2, 0, 1, 2]);
         local.drop_tasks();

@@ -6,7 +6,7 @@
 //! always ready therefore costs the others one poll a turn, no more. Of the tasks that use up whole slices of
 //! time (`work::take_gave_way`) one has a slice between two looks at events.
 
-use super::local::{Local, LongTurn, Ran};
+use super::local::{Local, Ran};
 use super::placement::Placement;
 use super::shared::WorkerShared;
 use super::spin::SpinTime;
@@ -213,15 +213,17 @@ impl Worker {
 
     fn run_ready(&mut self) {
         let shared = &self.local.shared;
-        let mut long = LongTurn::default();
-        for _ in 0..TICKS_MAX {
+        for tick in 0..TICKS_MAX {
             let ready = self.local.runnable();
             if ready == 0 {
                 return;
             }
             let mut polls = 0;
             for _ in 0..ready {
-                polls += u64::from(self.local.run_one(&mut long) == Ran::Polled);
+                polls += u64::from(self.local.run_one() == Ran::Polled);
+            }
+            if tick == 0 {
+                polls += u64::from(self.local.run_long() == Ran::Polled);
             }
             shared.stats.ticks.add(1);
             shared.stats.polls.add(polls);
