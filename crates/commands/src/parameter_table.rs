@@ -119,6 +119,13 @@ pub fn all() -> BTreeMap<&'static str, Parameter> {
         Ok(())
     }));
     all.insert("logLevel", level);
+    let kb = (limits::LOG_ATTRIBUTE_BYTES_MAX / 1024) as i32;
+    let log_size = p(kb.into(), Kind::Int(0, INT)).with_hook(Arc::new(|value| {
+        let kb = value.to_i64_saturating().and_then(|kb| usize::try_from(kb).ok()).unwrap_or(0);
+        kauri_base::log::set_attribute_bytes_max(kb.saturating_mul(1024));
+        Ok(())
+    }));
+    all.insert("maxLogSizeKB", log_size);
     all.insert("logComponentVerbosity", p(default_verbosity().into(), Kind::Verbosity));
     all
 }

@@ -142,6 +142,12 @@ impl TestServer {
         Client { pipe: Arc::new(self.transport.connect().unwrap()), database: "test".to_owned() }
     }
 
+    /// A client with this address.
+    pub fn client_from(&self, remote: &str) -> Client {
+        let pipe = self.transport.connect_from(remote).unwrap();
+        Client { pipe: Arc::new(pipe), database: "test".to_owned() }
+    }
+
     /// Runs a future on a worker until it ends.
     pub fn run(&self, future: impl Future<Output = ()> + Send + 'static) {
         let (done, ended) = mpsc::channel();

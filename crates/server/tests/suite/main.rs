@@ -5,6 +5,7 @@ mod rig;
 
 mod bench_run;
 mod check;
+mod log_lines;
 mod proxy;
 mod shared_memory;
 mod spilling;
