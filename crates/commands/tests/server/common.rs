@@ -116,6 +116,7 @@ impl TestServer {
             shutdown: Box::new(move |seconds| {
                 let _ = shutdown.send(seconds);
             }),
+            rotate_log: Box::new(|| Ok(())),
             fsync_locks: AtomicI64::new(0),
             slow_ms: AtomicI64::new(1_000_000),
             stopping: Default::default(),
