@@ -34,8 +34,17 @@ const CTX: &str = "initandlisten";
 /// run, and several times what it takes to make all the replies of a usual tick.
 const REPLIES_HELD_US: u64 = 100;
 
-/// Runs the server until it is told to end.
+/// Runs the server until it is told to end. Why it can't is in the log, too.
 pub fn run(options: Options) -> Result<()> {
+    let path = options.text("storage.dbPath", "/data/db");
+    let outcome = serve(options);
+    outcome.inspect_err(|error| {
+        let attr = Attr::new().str("error", error.to_string()).str("dbPath", path);
+        log::error("CONTROL", 20557, CTX, "DBException in initAndListen, terminating", attr);
+    })
+}
+
+fn serve(options: Options) -> Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let log = crate::logging::install(&options, &clock)?;
     let (stop, stopped) = mpsc::channel();
@@ -174,7 +183,7 @@ fn assemble(
     let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::from_entropy());
     let committer = Arc::new(LocalCommitter(engine.storage.clone()));
     let catalog = Catalog::open(engine.storage.clone(), committer, clock.clone(), random.clone())
-        .map_err(|error| told_of_room(options, error))?;
+        .map_err(|error| crate::engine::explain_start(options, error))?;
     let port = options.number("net.port", 27017) as u16;
     let machine = crate::machine::look();
     let process_id = kauri_bson::new_object_id((clock.unix_ms() / 1000) as u32, &*random);
@@ -214,18 +223,6 @@ fn assemble(
         slow_ms: AtomicI64::new(options.number("operationProfiling.slowOpThresholdMs", 100) as i64),
         stopping: Default::default(),
     }))
-}
-
-/// A start that found no room says what it needs.
-fn told_of_room(options: &Options, error: Error) -> Error {
-    if error.code() != ErrorCode::OutOfDiskSpace {
-        return error;
-    }
-    let path = options.text("storage.dbPath", "/data/db");
-    error.context(format!(
-        "Cannot start server. {path} has too little room for a first document, which takes four segments: make \
-         room there, raise --maxSizeGB, or choose a smaller --segmentSizeMB for a new directory"
-    ))
 }
 
 /// The transports, listening but not accepting yet.

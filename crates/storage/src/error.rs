@@ -66,7 +66,9 @@ impl fmt::Display for StorageError {
         match self {
             StorageError::WriteConflict => f.write_str("write conflict"),
             StorageError::StaleCatalog(id) => write!(f, "collection {} has changed", id.0),
-            StorageError::DuplicateKey { index, .. } => write!(f, "duplicate key in {index:?}"),
+            StorageError::DuplicateKey { index, .. } => {
+                write!(f, "duplicate key in index {}", index.0)
+            }
             StorageError::OutOfDiskSpace => f.write_str("no space left for data"),
             StorageError::DocumentTooLarge { bytes, max } => write!(
                 f,
@@ -84,7 +86,14 @@ impl fmt::Display for StorageError {
                 bytes.div_ceil(1 << 20)
             ),
             StorageError::Corruption { collection, record, message } => {
-                write!(f, "corrupt data (collection {collection:?}, {record:?}): {message}")
+                f.write_str("corrupt data")?;
+                if let Some(collection) = collection {
+                    write!(f, " in collection {}", collection.0)?;
+                }
+                if let Some(record) = record {
+                    write!(f, ", record {}", record.0)?;
+                }
+                write!(f, ": {message}")
             }
             StorageError::Io(message) => write!(f, "I/O error: {message}"),
             StorageError::SnapshotUnavailable(_) => f.write_str(
