@@ -24,9 +24,17 @@ pub const DATABASE_NAME_BYTES_MAX: usize = 63;
 pub const INDEXES_PER_COLLECTION_MAX: usize = 64;
 /// Most fields of one compound index.
 pub const INDEX_FIELDS_MAX: usize = 32;
-/// Bytes of all the keys that one document may have in one index (a long string beside a long array
-/// multiplies).
-pub const INDEX_KEYS_BYTES_PER_DOCUMENT_MAX: usize = 256 * 1024 * 1024;
+/// Keys that a document which is written may have in one index, unless `indexMaxNumGeneratedKeysPerDocument`
+/// says otherwise.
+pub const INDEX_KEYS_PER_DOCUMENT_MAX: usize = 100_000;
+/// Bytes of these keys: twice the largest document. A long string beside a long array in a compound index
+/// multiplies, and indexes are in memory.
+pub const INDEX_KEYS_BYTES_PER_DOCUMENT_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
+/// Bytes of the keys that a document which is written may have in all indexes of its collection.
+pub const INDEX_KEYS_BYTES_ALL_INDEXES_MAX: usize = 8 * DOCUMENT_BYTES_MAX;
+/// Bytes of the keys of a stored document in one index. It may have been written under a larger limit, and has
+/// to be deleted, checked and indexed at the start all the same.
+pub const INDEX_KEYS_BYTES_STORED_MAX: usize = 256 * 1024 * 1024;
 /// Longest index key, in bytes of KeyString.
 pub const INDEX_KEY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Deepest nesting of a filter's logical operators (and `$elemMatch`, `$jsonSchema`).

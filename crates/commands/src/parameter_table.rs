@@ -126,6 +126,13 @@ pub fn all() -> BTreeMap<&'static str, Parameter> {
         Ok(())
     }));
     all.insert("maxLogSizeKB", log_size);
+    let keys = limits::INDEX_KEYS_PER_DOCUMENT_MAX as i32;
+    let keys = p(keys.into(), Kind::Int(0, INT)).with_hook(Arc::new(|value| {
+        let keys = value.to_i64_saturating().and_then(|keys| usize::try_from(keys).ok());
+        kauri_catalog::set_keys_per_document_max(keys.unwrap_or(usize::MAX));
+        Ok(())
+    }));
+    all.insert("indexMaxNumGeneratedKeysPerDocument", keys);
     all.insert("logComponentVerbosity", p(default_verbosity().into(), Kind::Verbosity));
     all
 }

@@ -282,8 +282,9 @@ fn default_cache_bytes() -> u64 {
     crate::memory::default_cache_bytes(crate::machine::look().memory_limit_bytes)
 }
 
-/// What a control group leaves for opening the log.
+/// What the control group and the machine leave for opening the log.
 fn memory_bytes_max() -> u64 {
-    let limit = ControlGroups::of_process().limit();
-    limit.map_or(u64::MAX, |limit| limit.saturating_sub(BASE_BYTES))
+    let limit = ControlGroups::of_process().limit().unwrap_or(u64::MAX);
+    let left = crate::machine::memory().map_or(u64::MAX, |memory| memory.left());
+    limit.min(left).saturating_sub(BASE_BYTES)
 }

@@ -12,7 +12,7 @@ const BUDGET: u64 = 1 << 20;
 #[test]
 fn what_adds_to_full_memory_is_refused_and_deletes_are_not() {
     let fixture = Fixture::new(options());
-    let room = |full| MemoryRoom { cache_bytes: BUDGET, scarcity: 0.0, full };
+    let room = |full| MemoryRoom { cache_bytes: BUDGET, scarcity: 0.0, full, free_bytes: u64::MAX };
     for number in 0..2 {
         fixture.table.insert(&doc(0, number, "x"));
     }
