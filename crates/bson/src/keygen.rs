@@ -127,6 +127,27 @@ impl KeyPattern {
     }
 }
 
+/// How much the keys of one document may come to.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyBounds {
+    /// Keys, equal ones included.
+    pub keys: usize,
+    /// Bytes of all keys.
+    pub bytes: usize,
+}
+
+impl KeyBounds {
+    /// Of a document that is stored.
+    pub const STORED: KeyBounds =
+        KeyBounds { keys: usize::MAX, bytes: limits::INDEX_KEYS_BYTES_STORED_MAX };
+}
+
+impl Default for KeyBounds {
+    fn default() -> Self {
+        KeyBounds::STORED
+    }
+}
+
 /// The keys of one document, and the buffers for the next one's.
 #[derive(Clone, Default, Debug)]
 pub struct Keys {
@@ -135,6 +156,7 @@ pub struct Keys {
     spans: Vec<Span>,
     multikey: Vec<u64>,
     bits: TypeBits,
+    bounds: KeyBounds,
 }
 
 #[derive(Clone, Debug)]
@@ -161,9 +183,19 @@ impl Keys {
         self.bits.clear();
     }
 
+    /// How much the keys of the next documents may come to.
+    pub fn set_bounds(&mut self, bounds: KeyBounds) {
+        self.bounds = bounds;
+    }
+
     /// The number of keys.
     pub fn len(&self) -> usize {
         self.spans.len()
+    }
+
+    /// Bytes of the keys and their type bits.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Whether there is no key.
@@ -387,12 +419,17 @@ impl Expansion<'_, '_> {
             }
         }
         self.keys.finish_key(start);
-        if self.keys.bytes.len() > limits::INDEX_KEYS_BYTES_PER_DOCUMENT_MAX {
-            let message = "Maximum number of generated keys exceeded.";
-            return Err(Error::new(ErrorCode::CannotBuildIndexKeys, message));
+        let KeyBounds { keys, bytes } = self.keys.bounds;
+        if self.keys.spans.len() > keys || self.keys.bytes.len() > bytes {
+            return Err(too_many_keys());
         }
         Ok(())
     }
+}
+
+/// The error for a document whose keys exceed the bounds.
+pub fn too_many_keys() -> Error {
+    Error::new(ErrorCode::CannotBuildIndexKeys, "Maximum number of generated keys exceeded.")
 }
 
 /// The element that the component names by its position, and where the path leads from there.

@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Records whose keys go into one unit.
 const UNIT_RECORDS: usize = 128;
+/// Bytes of keys with which a unit is long enough.
+const UNIT_KEY_BYTES: usize = 4 * 1024 * 1024;
 
 /// What a step came to.
 pub enum BuildStep {
@@ -107,7 +109,7 @@ impl IndexBuild {
         };
         let one_by_one = !self.again.is_empty();
         let limit = if one_by_one { 1 } else { UNIT_RECORDS };
-        while records.len() < limit {
+        while records.len() < limit && unit.all_key_bytes() < UNIT_KEY_BYTES {
             let id = match self.again.pop() {
                 Some(id) => id,
                 None if self.ended => break,
@@ -190,7 +192,7 @@ impl IndexBuild {
     ) -> Result<()> {
         unit.push(collection.id, id, OpKind::Backfill { seen });
         for index in indexes {
-            index.keys.generate_into(doc, &mut self.keys)?;
+            index.keys.generate_new(doc, &mut self.keys)?;
             for key in self.keys.iter() {
                 unit.key(index.id, true, index.definition().unique, key.bytes, key.type_bits);
             }

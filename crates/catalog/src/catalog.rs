@@ -179,6 +179,9 @@ impl Catalog {
                 for ((index_id, keys, ready), built) in known.into_iter().zip(built) {
                     match built {
                         Ok(()) => {}
+                        Err(error @ kauri_storage::StorageError::NeedsMemory { .. }) => {
+                            return Err(error.into());
+                        }
                         // A unique index whose build had not ended may still meet duplicates.
                         Err(_) if !ready => continue,
                         Err(error) => return Err(error.into()),

@@ -73,13 +73,15 @@ impl Collection {
         self.check_writable()?;
         unit.expect_definition(self.id, self.definition);
         let op = unit.insert(self.id, doc);
+        let mut key_bytes = 0;
         for index in &self.indexes {
             // The document moved into the unit; it is read from there.
             let bytes = match unit.ops.get(op).map(|op| &op.kind) {
                 Some(kauri_storage::OpKind::Insert { doc }) => doc,
                 _ => break,
             };
-            index.keys.generate_into(Doc::from_bytes(bytes)?, &mut scratch.new)?;
+            index.keys.generate_new(Doc::from_bytes(bytes)?, &mut scratch.new)?;
+            check_key_bytes(&mut key_bytes, &scratch.new)?;
             let unique = index.definition().refuses_duplicates();
             for key in scratch.new.iter() {
                 unit.key(index.id, true, unique, key.bytes, key.type_bits);
@@ -104,13 +106,15 @@ impl Collection {
         self.check_writable()?;
         unit.expect_definition(self.id, self.definition);
         let mut changes: Vec<(usize, bool, Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut key_bytes = 0;
         let new_doc = Doc::from_bytes(&new)?;
         for (position, index) in self.indexes.iter().enumerate() {
             if index.definition().is_id() {
                 continue;
             }
             index.keys.generate_into(old, &mut scratch.old)?;
-            index.keys.generate_into(new_doc, &mut scratch.new)?;
+            index.keys.generate_new(new_doc, &mut scratch.new)?;
+            check_key_bytes(&mut key_bytes, &scratch.new)?;
             for key in scratch.old.iter() {
                 if !scratch.new.contains(key.bytes) {
                     changes.push((position, false, key.bytes.to_vec(), key.type_bits.to_vec()));
@@ -237,6 +241,15 @@ impl Collection {
         };
         (excess_bytes > 0 || excess_records > 0).then_some((excess_records, excess_bytes))
     }
+}
+
+/// Adds up the keys that a document has in all indexes.
+fn check_key_bytes(sum: &mut usize, keys: &Keys) -> Result<()> {
+    *sum += keys.bytes();
+    if *sum > limits::INDEX_KEYS_BYTES_ALL_INDEXES_MAX {
+        return Err(kauri_bson::keygen::too_many_keys());
+    }
+    Ok(())
 }
 
 fn too_large(bytes: usize) -> Error {

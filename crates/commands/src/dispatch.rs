@@ -65,11 +65,7 @@ pub async fn handle(
     };
     count_request(server, &mut cx, form, request.len());
     let (db, body, sequences) = match &message {
-        Message::Msg(msg) => {
-            let sequences: Vec<(&str, Vec<&[u8]>)> =
-                msg.sequences().map(|s| (s.identifier, s.documents().collect())).collect();
-            (None, msg.body, sequences)
-        }
+        Message::Msg(msg) => (None, msg.body, msg.sequences().collect()),
         Message::Query(query) => match query.command_database() {
             Some(db) => (Some(db), query.command(), Vec::new()),
             None => {
@@ -280,16 +276,15 @@ async fn run(
     form: Form,
     db: Option<&str>,
     body: &[u8],
-    sequences: Vec<(&str, Vec<&[u8]>)>,
+    sequences: Vec<&kauri_wire::Sequence<'_>>,
     reply: &mut ReplyBuf,
 ) -> Outcome {
     let started_ns = cx.received_ns;
     let session = cx.session;
     let Some(client) = cx.state.downcast_mut::<Client>() else { return Outcome::Close };
-    let response_to = match client.exhaust_reply_id.take() {
-        Some((request, last)) if request == form.header.request_id => last,
-        _ => form.header.request_id,
-    };
+    let before = client.exhaust_reply_id.take();
+    let before = before.filter(|(request, _)| *request == form.header.request_id);
+    let response_to = before.map_or(form.header.request_id, |(_, last)| last);
     let (reply_id, open) = begin_reply(form, response_to, reply.buffer());
     let mut after = After::default();
     {
@@ -316,6 +311,7 @@ async fn run(
                     db,
                     write_concern: Default::default(),
                     exhaust_allowed: form.exhaust_allowed && !form.legacy,
+                    in_exhaust: before.is_some(),
                     more_to_come: false,
                     close_after: false,
                     hang_up: false,
@@ -437,16 +433,21 @@ type Parsed<'r> = (&'r str, Doc<'r>, Vec<Sequence<'r>>);
 fn parse<'r>(
     db: Option<&'r str>,
     body: &'r [u8],
-    sequences: &[(&'r str, Vec<&'r [u8]>)],
+    sequences: &[&kauri_wire::Sequence<'r>],
 ) -> Result<Parsed<'r>> {
     let body = kauri_bson::validate(body, limits::DOCUMENT_DEPTH_MAX)?;
     let mut parsed = Vec::with_capacity(sequences.len());
-    for (field, docs) in sequences {
+    for sequence in sequences {
+        let field = sequence.identifier;
         if body.get(field).is_some() {
             return Err(kauri_wire::duplicate_field(field));
         }
-        let docs = docs
-            .iter()
+        // Before each of them costs something.
+        if sequence.count > limits::WRITE_BATCH_MAX {
+            return Err(crate::cmds::insert::wrong_batch(sequence.count));
+        }
+        let docs = sequence
+            .documents()
             .map(|bytes| kauri_bson::validate(bytes, limits::DOCUMENT_DEPTH_MAX))
             .collect::<Result<Vec<_>>>()?;
         parsed.push(Sequence { field, docs });
@@ -615,9 +616,6 @@ fn count(server: &Server, command: &Command) {
     }
 }
 
-/// Most of a command that is kept for `currentOp`.
-const COMMAND_BYTES_KEPT: usize = 1024;
-
 fn enter(
     invocation: &Invocation<'_>,
     command: &Command,
@@ -633,25 +631,12 @@ fn enter(
         running.db.clear();
         running.db.push_str(invocation.db);
         running.command.clear();
-        keep_command(invocation.body, &mut running.command);
+        let bytes_max = limits::COMMAND_BYTES_KEPT_MAX;
+        crate::ops::keep_command(invocation.body, bytes_max, &mut running.command);
         running.name = command.name;
         running.started_ns = started_ns;
         running.lsid = invocation.op.lsid;
     })
-}
-
-fn keep_command(body: Doc<'_>, out: &mut Vec<u8>) {
-    if body.as_bytes().len() <= COMMAND_BYTES_KEPT {
-        out.extend_from_slice(body.as_bytes());
-        return;
-    }
-    let mut writer = DocWriter::new(out);
-    for elem in body.iter().filter(|e| e.value_bytes().len() < 256) {
-        if writer.len() < COMMAND_BYTES_KEPT {
-            writer.put_elem(elem);
-        }
-    }
-    writer.put("$truncated", true);
 }
 
 /// The operation's time in milliseconds if it is one to be logged.
@@ -695,11 +680,8 @@ fn about_slow(kind: &'static str, db: &str, app_name: &str, body: Doc<'_>) -> At
         Some(Value::String(name)) => format!("{db}.{name}"),
         _ => format!("{db}.$cmd"),
     };
-    Attr::new()
-        .str("type", kind)
-        .str("ns", ns)
-        .str("appName", app_name)
-        .str("command", kauri_bson::shell_text(body))
+    let attr = Attr::new().str("type", kind).str("ns", ns).str("appName", app_name);
+    kauri_bson::log_doc(attr, "command", body)
 }
 
 fn log_slow(session: &SessionInfo, attr: Attr, elapsed_ms: u64) {

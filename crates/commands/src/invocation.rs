@@ -82,6 +82,8 @@ pub struct Invocation<'a> {
     pub write_concern: WriteConcern,
     /// Whether the client asked for the exhaust protocol.
     pub exhaust_allowed: bool,
+    /// Whether this is a further reply of an exhaust: the request has been answered before.
+    pub in_exhaust: bool,
     /// Set by a command whose reply is followed by another to the same request.
     pub more_to_come: bool,
     /// Set by a command after whose reply the connection ends.

@@ -3,7 +3,7 @@
 use crate::cursors::{Cursor, Tailing};
 use crate::invocation::Invocation;
 use kauri_base::{Error, OperationContext, Result, bail, limits};
-use kauri_bson::{ArrayWriter, Doc, DocBuf, DocWriter};
+use kauri_bson::{ArrayWriter, Doc, DocWriter};
 use kauri_catalog::{Collection, Namespace};
 use kauri_query::exec::{Ended, Flow, PlanExecutor, Row};
 use std::sync::Arc;
@@ -108,7 +108,7 @@ pub async fn open_cursor(
     cursor.put("ns", new.ns.as_str());
     drop(cursor);
     if keep {
-        server.cursors.insert(Cursor {
+        let cursor = Cursor {
             id,
             ns: new.ns,
             collection: new.collection,
@@ -117,28 +117,17 @@ pub async fn open_cursor(
             lsid: invocation.op.lsid,
             no_timeout: new.no_timeout,
             time_left: invocation.op.time_left(),
-            command: bounded(invocation.body),
+            command: crate::ops::command_of_cursor(invocation.body),
             returned: batch.docs,
             batches: 1,
             created_ms: server.clock.unix_ms(),
             single_batch: false,
             account: invocation.op.account().clone(),
-        })?;
+            holders: None,
+        };
+        server.cursors.insert(cursor, &invocation.client.cursors)?;
     }
     Ok(())
-}
-
-/// A command document of bounded size.
-pub fn bounded(doc: Doc<'_>) -> DocBuf {
-    if doc.as_bytes().len() <= 16 * 1024 {
-        return doc.to_buf();
-    }
-    DocBuf::build(|w| {
-        for elem in doc.iter().filter(|e| e.value_bytes().len() < 1024) {
-            w.put_elem(elem);
-        }
-        w.put("$truncated", true);
-    })
 }
 
 /// `writeErrors: […]`, if there are any.

@@ -83,6 +83,9 @@ pub type MemoryProbe = Box<dyn Fn() -> ProcessMemory + Send + Sync>;
 /// Asks the process to end (`shutdown`); the argument is the time to wait for operations in seconds.
 pub type ShutdownHook = Box<dyn Fn(u64) + Send + Sync>;
 
+/// Goes on in a new log file (`logRotate`).
+pub type RotateHook = Box<dyn Fn() -> kauri_base::Result<()> + Send + Sync>;
+
 /// See the module's head.
 pub struct Server {
     /// Databases, collections, indexes.
@@ -123,6 +126,8 @@ pub struct Server {
     pub usage: OperationUsage,
     /// Asks the process to end.
     pub shutdown: ShutdownHook,
+    /// Goes on in a new log file.
+    pub rotate_log: RotateHook,
     /// Whether `fsync` with `lock` is in force, and how often.
     pub fsync_locks: AtomicI64,
     /// Operations that take at least so many milliseconds are logged (`slowms`).

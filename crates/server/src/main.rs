@@ -24,6 +24,7 @@ mod memory;
 mod options;
 mod proxy;
 mod serve;
+mod startup_warnings;
 mod temporary;
 
 use std::process::ExitCode;

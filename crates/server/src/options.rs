@@ -152,6 +152,13 @@ const KNOWN: &[Known] = &[
         Kind::Flag,
         "append to the log file instead of moving it aside",
     ),
+    known(
+        "systemLog.logRotate",
+        "logRotate",
+        Kind::Text,
+        "what logRotate and SIGUSR1 do with the log file. rename: it is moved aside, by the time; reopen: it is opened \
+         anew, after another program has moved it; needs --logappend [default: rename]",
+    ),
     known("systemLog.quiet", "quiet", Kind::Flag, "log less"),
     known("systemLog.verbosity", "verbosity", Kind::Number, "log more, 1 to 5"),
     known(
@@ -446,6 +453,13 @@ impl Options {
         let interval = self.number("storage.journal.commitIntervalMs", 100);
         if !(1..=500).contains(&interval) {
             return Err(bad("--journalCommitInterval must be between 1 and 500".to_owned()));
+        }
+        let rotation = self.text("systemLog.logRotate", "rename");
+        if !matches!(rotation.as_str(), "rename" | "reopen") {
+            return Err(bad(format!("unsupported value for logRotate: {rotation}")));
+        }
+        if rotation == "reopen" && !self.flag("systemLog.logAppend", false) {
+            return Err(bad("logAppend must equal true if logRotate is set to reopen".to_owned()));
         }
         if !matches!(self.text("net.sharedMemory", "on").as_str(), "on" | "off") {
             return Err(bad("--sharedMemory must be on or off".to_owned()));

@@ -129,6 +129,9 @@ pub struct MemoryRoom {
     pub scarcity: f64,
     /// Nothing that adds to what is in memory is admitted.
     pub full: bool,
+    /// Bytes that indexes may grow by until the engine is told of memory again; `u64::MAX` for no limit. What would
+    /// take more at once is refused, so that it can't fill memory between two looks at it.
+    pub free_bytes: u64,
 }
 
 /// Space on the medium, in bytes.

@@ -45,7 +45,12 @@ pub enum StorageError {
     /// Memory is so short that nothing is added. Deletes are still admitted.
     OutOfMemory,
     /// What is stored can't be opened with the memory that there is: so many bytes are needed.
-    NeedsMemory(u64),
+    NeedsMemory {
+        /// So many bytes at least.
+        bytes: u64,
+        /// What for.
+        what: &'static str,
+    },
     /// The medium failed. After a failed sync nothing more is acknowledged.
     Io(String),
     /// A held snapshot cannot show this collection: its definition has changed since it was taken,
@@ -66,7 +71,9 @@ impl fmt::Display for StorageError {
         match self {
             StorageError::WriteConflict => f.write_str("write conflict"),
             StorageError::StaleCatalog(id) => write!(f, "collection {} has changed", id.0),
-            StorageError::DuplicateKey { index, .. } => write!(f, "duplicate key in {index:?}"),
+            StorageError::DuplicateKey { index, .. } => {
+                write!(f, "duplicate key in index {}", index.0)
+            }
             StorageError::OutOfDiskSpace => f.write_str("no space left for data"),
             StorageError::DocumentTooLarge { bytes, max } => write!(
                 f,
@@ -77,14 +84,21 @@ impl fmt::Display for StorageError {
                 "the server has nearly used up the memory that it may have, so nothing is added: delete \
                  documents or drop indexes, or raise the limit of its control group",
             ),
-            StorageError::NeedsMemory(bytes) => write!(
+            StorageError::NeedsMemory { bytes, what } => write!(
                 f,
-                "the data needs {} MB of memory at least, which is more than the limit of the server's \
-                 control group: raise the limit",
+                "{what} need {} MB of memory at least, which is more than the server may have: give it more \
+                 memory (the limit of its control group, or a larger machine), or lower --cacheSizeGB",
                 bytes.div_ceil(1 << 20)
             ),
             StorageError::Corruption { collection, record, message } => {
-                write!(f, "corrupt data (collection {collection:?}, {record:?}): {message}")
+                f.write_str("corrupt data")?;
+                if let Some(collection) = collection {
+                    write!(f, " in collection {}", collection.0)?;
+                }
+                if let Some(record) = record {
+                    write!(f, ", record {}", record.0)?;
+                }
+                write!(f, ": {message}")
             }
             StorageError::Io(message) => write!(f, "I/O error: {message}"),
             StorageError::SnapshotUnavailable(_) => f.write_str(
@@ -112,7 +126,7 @@ impl From<StorageError> for Error {
             StorageError::DuplicateKey { .. } => ErrorCode::DuplicateKey,
             StorageError::OutOfDiskSpace => ErrorCode::OutOfDiskSpace,
             StorageError::DocumentTooLarge { .. } => ErrorCode::BSONObjectTooLarge,
-            StorageError::OutOfMemory | StorageError::NeedsMemory(_) => {
+            StorageError::OutOfMemory | StorageError::NeedsMemory { .. } => {
                 ErrorCode::ExceededMemoryLimit
             }
             StorageError::Corruption { .. } => ErrorCode::DataCorruptionDetected,

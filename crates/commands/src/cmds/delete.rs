@@ -4,7 +4,7 @@
 //! fails the command. What they say is parsed statement by statement, and fails that one.
 
 use super::find::{define_let, hint, hint_type, matcher, refuse_collation};
-use super::insert::check_batch;
+use super::insert::{check_batch, statements};
 use crate::args::{Args, fields, structure};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
@@ -69,7 +69,7 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
         match elem.key() {
             "deletes" => {
                 given = true;
-                for statement in args.array(elem)? {
+                for statement in statements(&args, elem)? {
                     let statement = Args::new("delete.deletes").object(statement)?;
                     request.statements.push(Given::read(statement)?);
                 }

@@ -4,7 +4,7 @@
 //! fails the command. What they say is parsed statement by statement, and fails that one.
 
 use super::find::{define_let, hint, hint_type, matcher, refuse_collation, sort};
-use super::insert::check_batch;
+use super::insert::{check_batch, statements};
 use crate::args::{Args, fields, structure};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
@@ -93,7 +93,7 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
             "updates" => {
                 given = true;
                 let args_of = Args::new("update.updates");
-                for statement in args.array(elem)? {
+                for statement in statements(&args, elem)? {
                     request.statements.push(Given::read(args_of.object(statement)?)?);
                 }
             }

@@ -117,6 +117,7 @@ impl TestServer {
             shutdown: Box::new(move |seconds| {
                 let _ = shutdown.send(seconds);
             }),
+            rotate_log: Box::new(|| Ok(())),
             fsync_locks: AtomicI64::new(0),
             slow_ms: AtomicI64::new(1_000_000),
             stopping: Default::default(),
@@ -141,6 +142,12 @@ impl TestServer {
 
     pub fn client(&self) -> Client {
         Client { pipe: Arc::new(self.transport.connect().unwrap()), database: "test".to_owned() }
+    }
+
+    /// A client with this address.
+    pub fn client_from(&self, remote: &str) -> Client {
+        let pipe = self.transport.connect_from(remote).unwrap();
+        Client { pipe: Arc::new(pipe), database: "test".to_owned() }
     }
 
     /// Runs a future on a worker until it ends.

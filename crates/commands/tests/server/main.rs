@@ -4,6 +4,7 @@ mod aggregate;
 mod cold;
 mod cold_disk;
 mod common;
+mod cursor_limits;
 mod definitions;
 mod expiry;
 mod express;

@@ -133,7 +133,7 @@ fn prepare_group<'d>(
     let mut bytes = 0;
     for (position, doc) in docs.iter().take(most.max(1)).enumerate() {
         let size = doc.as_bytes().len();
-        if position > 0 && bytes + size > UNIT_BYTES_MAX {
+        if position > 0 && bytes + unit.all_key_bytes() + size > UNIT_BYTES_MAX {
             return (unit, position, None);
         }
         bytes += size;

@@ -5,6 +5,8 @@ mod rig;
 
 mod bench_run;
 mod check;
+mod log_lines;
+mod operations;
 mod proxy;
 mod shared_memory;
 mod spilling;

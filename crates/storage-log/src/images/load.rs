@@ -4,7 +4,7 @@ use super::{Image, Part};
 use crate::btree::{BTree, BTreeBuilder};
 use crate::collection::Collection;
 use crate::core::Core;
-use crate::format::image::{ImageEnd, read_chunk};
+use crate::format::image::{CHUNK_BYTES, ImageEnd, read_chunk};
 use crate::format::record::Kind;
 use crate::keys::{Keys, Merge};
 use crate::lock;
@@ -18,23 +18,27 @@ use std::slice;
 
 /// With a larger share of changed records, in percent, an image is not worth its while.
 const CHANGED_PERCENT_MAX: u64 = 50;
+/// What a tree takes for the entries of a chunk, at most: they are shortened in both.
+const CHUNK_TREE_BYTES: u64 = 2 * CHUNK_BYTES as u64;
 
 impl Core {
     /// The index as its image and the records that have changed since make it. `None` if there is no
-    /// image that can be used.
+    /// image that can be used; an error if there is too little memory for it.
     pub fn load_image(
         &self,
         store: &Collection,
         spec: IndexSpec,
         generator: &dyn KeyGenerator,
-    ) -> Option<BTree> {
-        let tag = generator.image_tag()?;
-        let (image, changed) = self.image_of(store, spec)?;
+    ) -> Result<Option<BTree>, StorageError> {
+        let Some(tag) = generator.image_tag() else { return Ok(None) };
+        let Some((image, changed)) = self.image_of(store, spec) else { return Ok(None) };
         match self.try_load(store, spec, generator, tag, &image, &changed) {
             Ok(keys) => {
                 lock(&self.images).loaded += 1;
-                Some(keys)
+                Ok(Some(keys))
             }
+            // The index would need as much if it were built.
+            Err(Unusable::Documents(error @ StorageError::NeedsMemory { .. })) => Err(error),
             Err(what) => {
                 let attr = Attr::new()
                     .num("collection", store.id.0)
@@ -42,7 +46,7 @@ impl Core {
                     .str("reason", what.to_string());
                 let message = "An index's image is not used; the index is built from the documents";
                 log::info("INDEX", 6_200_011, log::STARTUP_CTX, message, attr);
-                None
+                Ok(None)
             }
         }
     }
@@ -87,6 +91,8 @@ impl Core {
         let mut guard = self.domain.register();
         let mut entries = 0;
         for part in &image.chunks {
+            let all = image.chunks.len() as u64 * CHUNK_TREE_BYTES;
+            self.take_for_start(CHUNK_TREE_BYTES, || all)?;
             guard.enter();
             let read = self.read_part(*part, Kind::Image, |bytes| {
                 read_chunk(bytes, |key, record, bits| {
