@@ -3,7 +3,7 @@
 //! A cursor is taken out of the table while a `getMore` works on it, so that two can't; what is in
 //! the table holds nothing of the engine.
 
-use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result, limits};
+use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result, limits, work};
 use kauri_bson::DocBuf;
 use kauri_catalog::{Collection, Namespace};
 use kauri_query::exec::PlanExecutor;
@@ -234,6 +234,7 @@ impl CursorManager {
 
     /// Looks at each idle cursor (`currentOp` with idle cursors).
     pub fn for_each_idle(&self, mut look: impl FnMut(&Cursor)) {
+        let _staying = work::stay();
         for slot in self.lock().values() {
             if let Slot::Idle { cursor, .. } = slot {
                 look(cursor);

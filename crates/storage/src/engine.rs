@@ -6,7 +6,7 @@ use crate::pending::PendingLog;
 use crate::scan::{IndexScan, RecordScan};
 use crate::staged::Staged;
 use crate::unit::WriteUnit;
-use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId, Ticket};
+use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId, Ticket, work};
 use kauri_bson::{Doc, DocWriter};
 use std::any::Any;
 use std::sync::Arc;
@@ -372,6 +372,7 @@ pub struct LocalCommitter(pub Arc<dyn StorageEngine>);
 
 impl Committer for LocalCommitter {
     fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
-        self.0.commit(unit)
+        // An engine takes locks, and keeps what it is given.
+        work::unmetered(|| self.0.commit(unit))
     }
 }
