@@ -109,6 +109,12 @@ impl MemoryBudget {
         (self.operation_max.load(Ordering::Relaxed), self.all_max.load(Ordering::Relaxed))
     }
 
+    /// Whether less than a quarter of it is left.
+    fn is_short(&self) -> bool {
+        let all_max = self.all_max.load(Ordering::Relaxed);
+        all_max > 0 && self.used() > all_max / 4 * 3
+    }
+
     /// How many operations were ended because they held too much.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
@@ -164,6 +170,13 @@ impl MemoryAccount {
     /// Bytes held; negative if more was freed than allocated under it.
     pub fn bytes(&self) -> i64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes over what another account holds: the operation goes on with what another began.
+    pub fn take_over(&self, other: &MemoryAccount) {
+        let bytes = other.bytes();
+        other.add(-bytes);
+        self.add(bytes);
     }
 
     fn add(&self, bytes: i64) {
@@ -291,6 +304,12 @@ pub fn reserve(bytes: usize) -> Result<()> {
     let Some(meter) = METER.with_borrow(Clone::clone) else { return Ok(()) };
     settle(&meter.account);
     meter.account.budget.admit(meter.account.bytes(), bytes)
+}
+
+/// Whether the memory of all operations is nearly used up: whoever can put something into temporary files does
+/// so now. False without a meter.
+pub fn memory_is_short() -> bool {
+    METER.with_borrow(|meter| meter.as_ref().is_some_and(|meter| meter.account.budget.is_short()))
 }
 
 /// Does something outside of the operation's measure: it is not suspended, not ended, and its memory is not
@@ -508,8 +527,12 @@ mod tests {
         });
         note_allocated(9999);
         assert_eq!((one.account.bytes(), other.account.bytes(), budget.used()), (100, 500, 600));
+        one.account.take_over(&other.account);
+        assert_eq!((one.account.bytes(), other.account.bytes(), budget.used()), (600, 0, 600));
         drop(other);
-        assert_eq!((budget.used(), budget.refused()), (100, 3));
+        assert_eq!((budget.used(), budget.refused()), (600, 3));
+        drop(one);
+        assert_eq!(budget.used(), 0);
     }
 
     #[test]
@@ -525,7 +548,10 @@ mod tests {
             assert!(reserve(100).is_ok() && reserve(101).is_err());
             note_allocated(90);
             assert!(reserve(10).is_ok() && reserve(11).is_err());
+            assert!(memory_is_short());
         });
+        drop(large);
+        with_meter(&small, || assert!(!memory_is_short()));
     }
 
     thread_local! {

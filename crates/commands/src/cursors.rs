@@ -3,7 +3,8 @@
 //! A cursor is taken out of the table while a `getMore` works on it, so that two can't; what is in
 //! the table holds nothing of the engine.
 
-use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result, limits, work};
+use kauri_base::work::{self, MemoryAccount, unmetered};
+use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result, limits};
 use kauri_bson::DocBuf;
 use kauri_catalog::{Collection, Namespace};
 use kauri_query::exec::PlanExecutor;
@@ -50,6 +51,8 @@ pub struct Cursor {
     pub created_ms: i64,
     /// Whether a limit on the number of results ends it here.
     pub single_batch: bool,
+    /// What its memory is counted in.
+    pub account: Arc<MemoryAccount>,
 }
 
 enum Slot {
@@ -182,7 +185,8 @@ impl CursorManager {
         match slots.get_mut(&id) {
             None => false,
             Some(Slot::Idle { .. }) => {
-                slots.remove(&id);
+                // Its memory is in its own account, not in that of whoever kills it.
+                unmetered(|| slots.remove(&id));
                 true
             }
             Some(Slot::Pinned { killed, .. }) => {
@@ -194,13 +198,15 @@ impl CursorManager {
 
     /// Closes all cursors for which `doomed` holds, given namespace and session.
     pub fn kill_where(&self, doomed: impl Fn(&Namespace, Option<[u8; 16]>) -> bool) {
-        self.lock().retain(|_, slot| match slot {
+        let mut slots = self.lock();
+        let stays = |_: &i64, slot: &mut Slot| match slot {
             Slot::Idle { cursor, .. } => !doomed(&cursor.ns, cursor.lsid),
             Slot::Pinned { ns, lsid, killed } => {
                 *killed |= doomed(ns, *lsid);
                 true
             }
-        });
+        };
+        unmetered(|| slots.retain(stays));
     }
 
     /// Closes cursors that nobody asked for too long. Returns how many.

@@ -13,6 +13,7 @@ use crate::registry::{self, Access, Command};
 use crate::server::Server;
 use kauri_base::log::{self, Attr};
 use kauri_base::operation::{ClientPresence, OperationState};
+use kauri_base::work::MemoryAccount;
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits, work};
 use kauri_bson::{Doc, DocWriter, Value};
 use kauri_transport::{
@@ -299,7 +300,9 @@ async fn run(
             Err(error) => failed = Some((error, writer, None)),
             Ok((db, body, sequences)) => {
                 let state = Arc::new(OperationState::new(server.operations.next_id()));
-                let op = OperationContext::new(state.clone(), server.clock.clone());
+                let mut op = OperationContext::new(state.clone(), server.clock.clone());
+                op.set_account(MemoryAccount::new(server.operation_memory.clone()));
+                after.account = Some(op.account().clone());
                 let mut invocation = Invocation {
                     server,
                     client,
@@ -373,6 +376,11 @@ fn conclude(
             client.exhaust_reply_id = Some((form.header.request_id, reply_id));
         }
     }
+    if let Some(account) = &after.account
+        && reply.buffer().len() >= COUNTED_REPLY_BYTES_MIN
+    {
+        reply.count_in(account.clone());
+    }
     if let Some(sent) = finish_reply(open, form, reply) {
         count_reply(server, cx.worker, sent);
     }
@@ -388,7 +396,11 @@ struct After {
     more_to_come: bool,
     close: bool,
     unacknowledged: bool,
+    account: Option<Arc<MemoryAccount>>,
 }
+
+/// Replies from this length on are counted as memory of their operation until they are sent.
+const COUNTED_REPLY_BYTES_MIN: usize = 64 * 1024;
 
 /// What a failpoint made of the command.
 #[derive(PartialEq)]

@@ -122,6 +122,7 @@ pub async fn open_cursor(
             batches: 1,
             created_ms: server.clock.unix_ms(),
             single_batch: false,
+            account: invocation.op.account().clone(),
         })?;
     }
     Ok(())

@@ -5,12 +5,13 @@ use crate::engine::Engine;
 use crate::options::Options;
 use kauri_base::clock::{SeededRandom, SystemClock};
 use kauri_base::log::{self, Attr};
+use kauri_base::work::MemoryBudget;
 use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result};
 use kauri_bson::Value;
 use kauri_catalog::Catalog;
 use kauri_commands::cursors::CursorManager;
 use kauri_commands::parameters::{Kind, Parameter};
-use kauri_commands::server::VERSION;
+use kauri_commands::server::{VERSION, operation_memory_limits};
 use kauri_commands::spilling::SpillSettings;
 use kauri_commands::{CommandService, Server, StartInfo};
 use kauri_medium::temporary::TemporaryDirectory;
@@ -25,8 +26,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long a shutdown waits for operations unless it's told otherwise.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
+/// How long a shutdown lets operations finish before it ends them, unless it's told otherwise.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 const CTX: &str = "initandlisten";
 
 /// How long a reply may be held back for others: less than what a command may take before it lets others
@@ -176,7 +177,9 @@ fn assemble(
     let port = options.number("net.port", 27017) as u16;
     let machine = crate::machine::look();
     let process_id = kauri_bson::new_object_id((clock.unix_ms() / 1000) as u32, &*random);
+    let (one_max, all_max) = operation_memory_limits(machine.memory_limit_bytes);
     Ok(Arc::new(Server {
+        operation_memory: MemoryBudget::new(one_max, all_max),
         cursors: CursorManager::new(clock.clone(), random.clone()),
         plans: Default::default(),
         catalog: Arc::new(catalog),

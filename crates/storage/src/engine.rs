@@ -372,7 +372,7 @@ pub struct LocalCommitter(pub Arc<dyn StorageEngine>);
 
 impl Committer for LocalCommitter {
     fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
-        // An engine takes locks, and keeps what it is given.
+        // Under the engine's locks, and for memory that is the engine's.
         work::unmetered(|| self.0.commit(unit))
     }
 }

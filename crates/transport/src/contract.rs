@@ -237,6 +237,9 @@ pub trait ServiceEntryPoint: Send + Sync + 'static {
         reply: &'a mut ReplyBuf,
     ) -> Handling<'a>;
 
+    /// The process ends: has all operations end that are running.
+    fn end_operations(&self) {}
+
     /// Called once when the session has ended, however it ended.
     fn end_session(&self, session: &Arc<SessionInfo>, state: Box<dyn ClientState>);
 }

@@ -36,7 +36,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let request = parse(invocation)?;
         let server = invocation.server;
-        let cursor = server.cursors.check_out(request.id, &request.ns, invocation.op.lsid)?;
+        let mut cursor = server.cursors.check_out(request.id, &request.ns, invocation.op.lsid)?;
+        invocation.op.account().take_over(&cursor.account);
+        cursor.account = invocation.op.account().clone();
         if request.wait.is_some() && cursor.tailing != Tailing::AwaitData {
             server.cursors.check_in(cursor);
             bail!(BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor");

@@ -107,6 +107,7 @@ impl TestServer {
         let catalog = Catalog::open(engine, committer, clock.clone(), random.clone()).unwrap();
         let (shutdown, shutdowns) = mpsc::channel();
         let server = Arc::new(Server {
+            operation_memory: Default::default(),
             cursors: CursorManager::new(clock.clone(), random.clone()),
             plans: Default::default(),
             catalog: Arc::new(catalog),

@@ -15,7 +15,7 @@ use super::unwind_group::{UnwindReads, UnwoundRows};
 use super::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec};
 use crate::exec::sort::SortPattern;
 use crate::exec::{ExecCx, Fields, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
-use crate::spill::{SpillStats, damaged};
+use crate::spill::{SpillStats, damaged, spills_early};
 use kauri_base::{Access, Error, ErrorCode, RandomSource, Result, bail, limits, work};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, doc};
 use kauri_expr::{Accumulator, AccumulatorSpec};
@@ -413,21 +413,22 @@ struct Memory {
     bytes_max: usize,
     /// What one group alone may take.
     one_bytes_max: usize,
+    may_spill: bool,
 }
 
 impl Memory {
     fn of(cx: &ExecCx<'_>) -> Memory {
         let bytes_max = cx.env.spilling.group_bytes_max;
-        let more = match cx.env.spilling.place() {
-            Some(_) => limits::EXPRESSION_VALUE_BYTES_MAX,
-            None => 0,
-        };
-        Memory { bytes_max, one_bytes_max: bytes_max.saturating_add(more) }
+        let may_spill = cx.env.spilling.place().is_some();
+        let more = if may_spill { limits::EXPRESSION_VALUE_BYTES_MAX } else { 0 };
+        Memory { bytes_max, one_bytes_max: bytes_max.saturating_add(more), may_spill }
     }
 
     #[inline]
     fn is_used_up(self, groups: &Groups) -> bool {
-        groups.bytes > self.bytes_max && (groups.len() > 1 || groups.bytes > self.one_bytes_max)
+        let is_over = groups.bytes > self.bytes_max;
+        is_over && (groups.len() > 1 || groups.bytes > self.one_bytes_max)
+            || self.may_spill && groups.len() > 1 && spills_early(groups.bytes)
     }
 }
 
