@@ -15,7 +15,7 @@ use crate::work::{self, MemoryAccount, Meter};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -113,9 +113,6 @@ impl OperationState {
     }
 }
 
-/// See [`OperationContext::interrupt`].
-pub type Interrupt = Arc<dyn Fn() -> Result<()> + Send + Sync>;
-
 /// Says whether the client that waits for the answer is still there.
 pub trait ClientPresence: Send + Sync {
     /// False once the connection has broken.
@@ -202,23 +199,6 @@ impl OperationContext {
     /// The time left, if there is a deadline.
     pub fn time_left(&self) -> Option<Duration> {
         self.state.time_left(&*self.clock)
-    }
-
-    /// For work that cannot suspend but may be long: fails once the operation was killed or is out
-    /// of time. Cheap, so that it can be asked at each step.
-    pub fn interrupt(&self) -> Interrupt {
-        let (state, clock) = (self.state.clone(), self.clock.clone());
-        let steps = AtomicU32::new(0);
-        Arc::new(move || {
-            // Only this operation counts: a step that is lost does no harm.
-            let step = steps.load(Ordering::Relaxed).wrapping_add(1);
-            steps.store(step, Ordering::Relaxed);
-            if step.is_multiple_of(limits::TIME_SLICE_STEPS) {
-                state.check(&*clock)
-            } else {
-                Ok(())
-            }
-        })
     }
 
     /// Fails if the operation was killed, is out of time, or has lost its client.
@@ -364,11 +344,7 @@ mod tests {
     fn killed_and_late_operations_end() {
         let mut op = OperationContext::detached(Arc::new(SystemClock::new()));
         assert!(block_on(op.yield_now()).is_ok());
-        let interrupt = op.interrupt();
-        let asked = |times| (0..times).find_map(|_| interrupt().err()).map(|e| e.code());
-        assert_eq!(asked(limits::TIME_SLICE_STEPS), None);
         op.set_deadline(Duration::ZERO);
-        assert_eq!(asked(limits::TIME_SLICE_STEPS), Some(ErrorCode::MaxTimeMSExpired));
         assert_eq!(
             op.check_for_interrupt().map_err(|e| e.code()),
             Err(ErrorCode::MaxTimeMSExpired)

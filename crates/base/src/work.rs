@@ -25,6 +25,7 @@ use crate::limits;
 use crate::operation::{ClientPresence, OperationState};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -205,6 +206,8 @@ thread_local! {
     static SLICE_START_NS: Cell<u64> = const { Cell::new(0) };
     static SUSPENDER: Cell<Option<fn()>> = const { Cell::new(None) };
     static GAVE_WAY: Cell<bool> = const { Cell::new(false) };
+    /// Guards that keep the operation from being suspended.
+    static STAYING: Cell<u32> = const { Cell::new(0) };
     static METER: RefCell<Option<Arc<Meter>>> = const { RefCell::new(None) };
 }
 
@@ -242,7 +245,10 @@ fn look() -> Result<()> {
     meter.account.budget.admit(meter.account.bytes(), 0)?;
     let slice_is_over =
         elapsed_in_slice(&*meter.clock) >= Duration::from_millis(limits::TIME_SLICE_MS);
-    if slice_is_over && let Some(suspend) = SUSPENDER.get() {
+    if slice_is_over
+        && STAYING.get() == 0
+        && let Some(suspend) = SUSPENDER.get()
+    {
         meter.state.note_yield();
         suspend_here(suspend);
         SLICE_START_NS.set(now_ns(&*meter.clock));
@@ -310,17 +316,42 @@ pub fn memory_is_short() -> bool {
 /// the operation's. For what holds locks, and for what the engine, a cache or a registry keeps. The work must
 /// be bounded.
 pub fn unmetered<T>(work: impl FnOnce() -> T) -> T {
-    let _outside = Unmetered(Some(Installed::take()));
+    let _outside = leave_meter();
     work()
 }
 
-struct Unmetered(Option<Installed>);
+/// As [`unmetered`], until what it answers is dropped: to be kept beside the guard of a lock.
+pub fn leave_meter() -> Unmetered {
+    Unmetered(Some(Installed::take()))
+}
+
+/// See [`leave_meter`].
+#[must_use]
+pub struct Unmetered(Option<Installed>);
 
 impl Drop for Unmetered {
     fn drop(&mut self) {
         if let Some(installed) = self.0.take() {
             installed.put_back();
         }
+    }
+}
+
+/// Keeps the operation from being suspended until what it answers is dropped: to be kept beside the guard of
+/// a lock that others on the worker take. The work must be bounded; it may be ended, and its memory is the
+/// operation's.
+pub fn stay() -> Staying {
+    STAYING.set(STAYING.get() + 1);
+    Staying(PhantomData)
+}
+
+/// See [`stay`]. It is its thread's.
+#[must_use]
+pub struct Staying(PhantomData<*const ()>);
+
+impl Drop for Staying {
+    fn drop(&mut self) {
+        STAYING.set(STAYING.get() - 1);
     }
 }
 
@@ -521,6 +552,46 @@ mod tests {
         });
         drop(large);
         with_meter(&small, || assert!(!memory_is_short()));
+    }
+
+    thread_local! {
+        static SUSPENDED: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// Each look at it takes three milliseconds.
+    struct SlowClock(AtomicU64);
+
+    impl Clock for SlowClock {
+        fn unix_ms(&self) -> i64 {
+            0
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::from_millis(3 * self.0.fetch_add(1, Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn an_operation_that_stays_is_ended_but_not_suspended() {
+        let state = Arc::new(OperationState::new(1));
+        let clock = Arc::new(SlowClock(AtomicU64::new(0)));
+        let meter = Meter::new(state.clone(), clock, None, MemoryAccount::unlimited());
+        let outer = enter_stack(0, || SUSPENDED.set(SUSPENDED.get() + 1));
+        with_meter(&meter, || {
+            assert_eq!(ticks(STEPS_PER_LOOK + 1), Ok(()));
+            assert_eq!(SUSPENDED.get(), 1);
+            let outside = stay();
+            let inside = stay();
+            assert_eq!(ticks(STEPS_PER_LOOK + 1), Ok(()));
+            drop(inside);
+            state.kill(ErrorCode::Interrupted);
+            assert!(ticks(STEPS_PER_LOOK + 1).is_err());
+            assert_eq!(SUSPENDED.get(), 1);
+            drop(outside);
+            assert!(ticks(STEPS_PER_LOOK + 1).is_err());
+            assert_eq!(SUSPENDED.get(), 2);
+        });
+        restore_stack(outer);
     }
 
     fn descend(levels: usize) -> Result<usize> {

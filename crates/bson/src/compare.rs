@@ -12,6 +12,7 @@ use crate::doc::{Doc, Elem};
 use crate::number::Number;
 use crate::types::Type;
 use crate::value::{Decimal128, Value};
+use kauri_base::work;
 use std::cmp::Ordering;
 use std::hash::Hasher;
 
@@ -70,6 +71,7 @@ fn compare_elems(a: Doc<'_>, b: Doc<'_>, names: bool, depth: u32) -> Ordering {
     }
     let (mut left, mut right) = (a.iter(), b.iter());
     loop {
+        work::tick_infallible(1);
         let (l, r) = match (left.next(), right.next()) {
             (None, None) => return Ordering::Equal,
             (None, Some(_)) => return Ordering::Less,
@@ -304,6 +306,7 @@ fn hash_elems(doc: Doc<'_>, names: bool, hasher: &mut impl Hasher, depth: u32) {
         return;
     }
     for elem in doc {
+        work::tick_infallible(1);
         if names {
             hash_bytes(elem.key_bytes(), hasher);
         }

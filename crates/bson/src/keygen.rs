@@ -15,7 +15,7 @@ use crate::path::{FieldPath, array_position};
 use crate::shell;
 use crate::types::Type;
 use crate::value::Value;
-use kauri_base::{Error, ErrorCode, Result, limits};
+use kauri_base::{Error, ErrorCode, Result, limits, sort, work};
 use std::ops::Range;
 
 /// An index's or a sort's key pattern, parsed.
@@ -94,8 +94,7 @@ impl KeyPattern {
             self.fields.iter().map(|_| State { next: 0, done: false, slot: Slot::Null }).collect();
         let mut expansion = Expansion { pattern: self, sparse, keys };
         expansion.expand(doc, &mut states, &[], 0)?;
-        keys.sort();
-        Ok(())
+        keys.sort()
     }
 
     /// The only key of a document that has no arrays on the indexed paths. Answers whether it has
@@ -261,10 +260,14 @@ impl Keys {
     }
 
     /// Orders the keys, and of equal ones keeps the one that the document has first.
-    fn sort(&mut self) {
+    fn sort(&mut self) -> Result<()> {
         let bytes = &self.bytes;
-        self.spans.sort_by(|a, b| bytes[a.key.clone()].cmp(&bytes[b.key.clone()]));
-        self.spans.dedup_by(|later, first| bytes[later.key.clone()] == bytes[first.key.clone()]);
+        sort::sort_by(&mut self.spans, |a, b| bytes[a.key.clone()].cmp(&bytes[b.key.clone()]))?;
+        self.spans.dedup_by(|later, first| {
+            work::tick_infallible(1);
+            bytes[later.key.clone()] == bytes[first.key.clone()]
+        });
+        Ok(())
     }
 
     fn mark_multikey(&mut self, field: usize, component: usize) {
@@ -403,7 +406,7 @@ impl Expansion<'_, '_> {
         if content.is_empty() {
             return each(self, None);
         }
-        content.iter().try_for_each(|entry| each(self, Some(entry)))
+        content.ticked().try_for_each(|entry| each(self, Some(entry?)))
     }
 
     fn add_key(&mut self, states: &[State<'_>], missing: usize) -> Result<()> {
@@ -419,6 +422,7 @@ impl Expansion<'_, '_> {
             }
         }
         self.keys.finish_key(start);
+        work::tick_bytes(64 + self.keys.bytes.len() - start)?;
         let KeyBounds { keys, bytes } = self.keys.bounds;
         if self.keys.spans.len() > keys || self.keys.bytes.len() > bytes {
             return Err(too_many_keys());

@@ -6,6 +6,7 @@
 
 use crate::doc::{Doc, Elem};
 use crate::value::Value;
+use kauri_base::work;
 use std::fmt::Write as _;
 
 /// Levels of nesting that are printed.
@@ -73,6 +74,7 @@ fn write_members(out: &mut String, doc: Doc<'_>, names: bool, length: Length, de
     }
     out.push_str(open);
     for (i, elem) in doc.iter().enumerate() {
+        work::tick_infallible(2);
         out.push_str(if i == 0 { " " } else { ", " });
         if names {
             out.push_str(elem.key());

@@ -19,7 +19,7 @@ use crate::ticks::Ticks;
 use crate::usage::OperationUsage;
 use kauri_base::{
     Clock, CollectionId, CommitSeq, Error, ErrorCode, IndexId, RandomSource, RecordId, Result,
-    Timestamp, bail, limits,
+    Timestamp, bail, limits, work,
 };
 use kauri_bson::DocBuf;
 use kauri_storage::{
@@ -671,8 +671,32 @@ impl Catalog {
         uuid
     }
 
-    fn lock_ddl(&self) -> MutexGuard<'_, Ddl> {
-        self.ddl.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes the lock of definitions. What is done under it is not suspended: others on the worker may want
+    /// the lock.
+    fn lock_ddl(&self) -> DdlGuard<'_> {
+        let outside = work::leave_meter();
+        let ddl = self.ddl.lock().unwrap_or_else(PoisonError::into_inner);
+        DdlGuard { ddl, _outside: outside }
+    }
+}
+
+/// See [`Catalog::lock_ddl`].
+struct DdlGuard<'c> {
+    ddl: MutexGuard<'c, Ddl>,
+    _outside: work::Unmetered,
+}
+
+impl std::ops::Deref for DdlGuard<'_> {
+    type Target = Ddl;
+
+    fn deref(&self) -> &Ddl {
+        &self.ddl
+    }
+}
+
+impl std::ops::DerefMut for DdlGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Ddl {
+        &mut self.ddl
     }
 }
 

@@ -1,6 +1,6 @@
 //! An index of a collection: its definition, its keys, and what is learned of it as it is used.
 
-use kauri_base::{Error, ErrorCode, IndexId, Result, limits};
+use kauri_base::{Error, ErrorCode, IndexId, Result, limits, work};
 use kauri_bson::keygen::{KeyBounds, KeyPattern, Keys};
 use kauri_bson::{Doc, DocBuf, Value};
 use kauri_matcher::{MatchCx, MatchExpr, ParseCx, Place};
@@ -238,8 +238,9 @@ impl IndexKeys {
 
 impl KeyGenerator for IndexKeys {
     fn generate(&self, doc: Doc<'_>, emit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+        // The engine calls this under its locks. The keys of one document are bounded.
         let mut keys = Keys::default();
-        self.generate_into(doc, &mut keys)?;
+        work::unmetered(|| self.generate_into(doc, &mut keys))?;
         for key in keys.iter() {
             emit(key.bytes, key.type_bits);
         }

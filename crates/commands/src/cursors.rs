@@ -6,7 +6,7 @@
 //! Invariants: neither a connection nor a logical session has more open cursors than its limit. A cursor ends
 //! with its session, or soon after its connection where it has no session.
 
-use kauri_base::work::{MemoryAccount, unmetered};
+use kauri_base::work::{self, MemoryAccount, unmetered};
 use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result, limits};
 use kauri_bson::DocBuf;
 use kauri_catalog::{Collection, Namespace};
@@ -332,6 +332,7 @@ impl CursorManager {
 
     /// Looks at each idle cursor (`currentOp` with idle cursors).
     pub fn for_each_idle(&self, mut look: impl FnMut(&Cursor)) {
+        let _staying = work::stay();
         for slot in self.lock().values() {
             if let Slot::Idle { cursor, .. } = slot {
                 look(cursor);

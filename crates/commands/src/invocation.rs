@@ -130,7 +130,6 @@ impl<'a> Invocation<'a> {
     pub fn query_env(&self) -> QueryEnv {
         let mut env = QueryEnv::new(self.server.clock.unix_ms(), self.server.random.clone());
         env.plans = Some(self.server.plans.clone());
-        env.interrupt = Some(self.op.interrupt());
         env.spilling = self.server.spilling.of_operation(self.op.state());
         env
     }

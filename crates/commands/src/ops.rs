@@ -1,6 +1,7 @@
 //! The operations that are running, for `currentOp` and `killOp`.
 
 use kauri_base::operation::OperationState;
+use kauri_base::work;
 use kauri_base::{limits, log};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -200,6 +201,8 @@ impl Operations {
             seats.all.iter().filter_map(Weak::upgrade).collect()
         };
         for seat in seats {
+            // An operation of the same worker leaves its seat by this lock.
+            let _staying = work::stay();
             let occupant = seat.lock();
             if occupant.is_running {
                 look(&occupant.running);

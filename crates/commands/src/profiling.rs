@@ -2,7 +2,7 @@
 //!
 //! Nothing is written to `system.profile`; `slowms` and `sampleRate` decide what is logged.
 
-use kauri_base::{Result, bail, limits};
+use kauri_base::{Result, bail, limits, work};
 use kauri_bson::DocBuf;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -75,6 +75,7 @@ impl Default for Profiling {
 impl Profiling {
     /// Looks at the settings, or changes them.
     pub fn with<R>(&self, f: impl FnOnce(&mut Settings) -> R) -> R {
+        let _staying = work::stay();
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,12 +1,15 @@
 //! Variables: which names may be read and bound, and those that come from outside an expression.
 
 use kauri_base::{Result, bail};
+use std::collections::HashMap;
 
 /// Names that are bound outside the expression: a command's or `$lookup`'s `let`, `$redact`'s
 /// `KEEP`, `PRUNE` and `DESCEND`. Their values are given at evaluation, by position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VariableScope {
     names: Vec<String>,
+    /// The position of the last variable of a name.
+    by_name: HashMap<String, usize>,
 }
 
 impl VariableScope {
@@ -17,13 +20,15 @@ impl VariableScope {
 
     /// Adds a variable, which hides an earlier one of the same name; gives its position.
     pub fn define(&mut self, name: impl Into<String>) -> usize {
-        self.names.push(name.into());
-        self.names.len() - 1
+        let (name, position) = (name.into(), self.names.len());
+        self.by_name.insert(name.clone(), position);
+        self.names.push(name);
+        position
     }
 
     /// The position of the variable of this name.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.names.iter().rposition(|n| n == name)
+        self.by_name.get(name).copied()
     }
 
     /// The names by position.

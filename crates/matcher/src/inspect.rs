@@ -2,7 +2,7 @@
 
 use crate::path::Path;
 use crate::tree::{CompareOp, Leaf, MatchExpr, Predicate};
-use kauri_base::{Result, bail};
+use kauri_base::{Result, bail, work};
 use kauri_bson::Value;
 use std::collections::BTreeSet;
 
@@ -44,6 +44,7 @@ impl MatchExpr {
     }
 
     fn add_dependencies(&self, found: &mut Dependencies) {
+        work::tick_infallible(1);
         match self {
             MatchExpr::Leaf(leaf) => {
                 found.paths.insert(leaf.path.as_str().to_owned());

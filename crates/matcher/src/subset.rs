@@ -79,7 +79,8 @@ fn leaf_is_subset(narrow: &Leaf, wide: &Leaf) -> bool {
 }
 
 fn holds(list: &InList, value: &Value<'_>) -> bool {
-    value.ty() != Some(Type::Regex) && list.values().iter().any(|v| equal(v, value))
+    value.ty() != Some(Type::Regex)
+        && list.values().binary_search_by(|probe| compare(probe, value)).is_ok()
 }
 
 /// Whether all values in one comparison's range are in the other's.

@@ -12,6 +12,8 @@ mod express_writes;
 mod fail_points;
 mod find_and_modify;
 mod granularity;
+mod hostile;
+mod hostile_requests;
 mod locks;
 mod malformed;
 mod memory;

@@ -156,7 +156,7 @@ impl MapOver {
         };
         value::array(|out| {
             for item in items.iter() {
-                env.check_interrupt()?;
+                item.tick()?;
                 let frame = Frame { id: self.id, value: item.value(), parent: env.frame };
                 out.push_value(&self.body.eval(env.with(&frame))?);
                 value::check_size(out.len())?;
@@ -212,7 +212,7 @@ impl Filter {
         let limit = filter_limit(&self.limit.eval(env)?)?;
         value::array(|out| {
             for item in items.iter() {
-                env.check_interrupt()?;
+                item.tick()?;
                 let frame = Frame { id: self.id, value: item.value(), parent: env.frame };
                 if self.cond.eval(env.with(&frame))?.truthy() {
                     out.push_elem(item);
@@ -282,7 +282,7 @@ impl Reduce {
         };
         let mut value = self.initial.eval(env)?.into_owned();
         for item in items.iter() {
-            env.check_interrupt()?;
+            item.tick()?;
             let this = Frame { id: self.this, value: item.value(), parent: env.frame };
             let with_this = env.with(&this);
             let both = Frame { id: self.value, value: value.borrow(), parent: with_this.frame };

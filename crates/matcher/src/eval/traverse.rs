@@ -80,7 +80,8 @@ where
     let ends = at >= path.len();
     match elem.ty() {
         Type::Array if ends && expand == Expand::Elements => {
-            for (position, item) in elem.as_doc().unwrap_or(Doc::EMPTY).iter().enumerate() {
+            for (position, item) in elem.as_doc().unwrap_or(Doc::EMPTY).ticked().enumerate() {
+                let item = item?;
                 if visit(Some(item), Some(position as u32))? {
                     return Ok(true);
                 }
@@ -106,8 +107,8 @@ where
     F: FnMut(Option<Elem<'a>>, Option<u32>) -> Result<bool>,
 {
     let wanted = path.index_at(at);
-    for (position, item) in array.as_doc().unwrap_or(Doc::EMPTY).iter().enumerate() {
-        let position = position as u32;
+    for (position, item) in array.as_doc().unwrap_or(Doc::EMPTY).ticked().enumerate() {
+        let (position, item) = (position as u32, item?);
         if item.ty() == Type::Document {
             // The closure's type would grow with each level if it weren't behind a reference.
             let inner: &mut dyn FnMut(Option<Elem<'a>>, Option<u32>) -> Result<bool> =

@@ -6,7 +6,8 @@
 
 use crate::places::same_name;
 use crate::update::path::{Component, Name};
-use kauri_base::{Error, ErrorCode, Result};
+use kauri_base::{Error, ErrorCode, Result, sort, work};
+use std::cmp::Ordering;
 use std::fmt;
 
 /// Where a walk over the tree stands, for error messages: made of stack frames, free until shown.
@@ -83,7 +84,7 @@ pub(crate) fn build(mut entries: Vec<Entry>) -> Result<Fields> {
         return Ok(fields);
     }
     // The sort is stable, so of two equal paths the earlier stands first.
-    entries.sort_by(|a, b| a.components.cmp(&b.components));
+    sort::sort_by(&mut entries, |a, b| a.components.cmp(&b.components))?;
     match build_node(&entries, 0)? {
         Node::Fields(fields) => Ok(fields),
         // Paths begin with a field, so only an empty update has no fields at the root.
@@ -118,6 +119,7 @@ fn build_node(entries: &[Entry], depth: usize) -> Result<Node> {
     let mut fields = Fields::default();
     let mut elements = Vec::new();
     for group in entries.chunk_by(|a, b| a.components.get(depth) == b.components.get(depth)) {
+        work::tick(1)?;
         let Some(entry) = group.first() else { continue };
         let child = build_node(group, depth + 1)?;
         match entry.components.get(depth) {
@@ -153,6 +155,7 @@ fn join(components: &[Component]) -> String {
 pub(crate) fn resolve(fields: &Fields, position: u32, at: &Trail<'_>) -> Result<Fields> {
     let mut children = Vec::with_capacity(fields.children.len() + 1);
     for (name, child) in &fields.children {
+        work::tick(1)?;
         children.push((name.clone(), resolve_node(child, position, &at.to(name.as_bytes()))?));
     }
     if let Some(positional) = &fields.positional {
@@ -213,18 +216,26 @@ fn merge_lists<K: Ord + Clone>(
     at: &Trail<'_>,
     text: impl Fn(&K) -> String,
 ) -> Result<Vec<(K, Node)>> {
-    let mut merged: Vec<(K, Node)> = a.to_vec();
-    for (key, node) in b {
-        match merged.binary_search_by(|(k, _)| k.cmp(key)) {
-            Ok(place) => {
-                if let Some((key, existing)) = merged.get_mut(place) {
-                    *existing = merge(existing, node, &at.to(text(key).as_bytes()))?;
+    let mut merged: Vec<(K, Node)> = Vec::with_capacity(a.len() + b.len());
+    let (mut left, mut right) = (a.iter().peekable(), b.iter().peekable());
+    loop {
+        work::tick(1)?;
+        let order = match (left.peek(), right.peek()) {
+            (Some((a, _)), Some((b, _))) => a.cmp(b),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => return Ok(merged),
+        };
+        match order {
+            Ordering::Less => merged.extend(left.next().cloned()),
+            Ordering::Greater => merged.extend(right.next().cloned()),
+            Ordering::Equal => {
+                if let (Some((key, a)), Some((_, b))) = (left.next(), right.next()) {
+                    merged.push((key.clone(), merge(a, b, &at.to(text(key).as_bytes()))?));
                 }
             }
-            Err(place) => merged.insert(place, (key.clone(), node.clone())),
         }
     }
-    Ok(merged)
 }
 
 #[cfg(test)]

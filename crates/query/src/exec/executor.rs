@@ -108,10 +108,7 @@ impl PlanExecutor {
         if self.exhausted {
             return Ok(Ended::Exhausted);
         }
-        self.env.interrupt = Some(op.interrupt());
-        let ended = self.run(op, receive).await;
-        self.env.interrupt = None;
-        ended
+        self.run(op, receive).await
     }
 
     async fn run(

@@ -32,7 +32,7 @@ pub use executor::{Ended, Flow, PlanExecutor};
 pub use fields::Fields;
 
 use crate::spill::Spilling;
-use kauri_base::{CommitSeq, Interrupt, RandomSource, RecordId, Result, Ticket, Timestamp};
+use kauri_base::{CommitSeq, RandomSource, RecordId, Result, Ticket, Timestamp};
 use kauri_bson::{Doc, DocCow, DocWriter, Value};
 use kauri_expr::{EvalCx, VariableScope};
 use kauri_storage::RecoveryUnit;
@@ -51,8 +51,6 @@ pub struct QueryEnv {
     pub values: Vec<Value<'static>>,
     /// For `$rand` and `$sample`.
     pub random: Arc<dyn RandomSource>,
-    /// Ends expressions that take long, while an operation is at work.
-    pub interrupt: Option<Interrupt>,
     /// Plans that were found good, and index filters.
     pub plans: Option<Arc<crate::plan::PlanCache>>,
     /// What blocking stages may hold, and where the rest goes.
@@ -68,7 +66,6 @@ impl QueryEnv {
             scope: VariableScope::new(),
             values: Vec::new(),
             random,
-            interrupt: None,
             plans: None,
             spilling: Spilling::default(),
         }
@@ -81,7 +78,6 @@ impl QueryEnv {
             cluster_time: self.cluster_time,
             vars: &self.values,
             random: Some(&*self.random),
-            interrupt: self.interrupt.as_deref().map(|interrupt| interrupt as _),
             ..EvalCx::default()
         }
     }

@@ -108,7 +108,8 @@ impl Redaction<'_> {
     }
 
     fn document(&self, doc: Doc<'_>, out: &mut DocWriter<'_>) -> Result<()> {
-        for elem in doc {
+        for elem in doc.ticked() {
+            let elem = elem?;
             match (elem.ty(), elem.as_doc()) {
                 (Type::Document, Some(inner)) => match self.verdict(inner)? {
                     Verdict::Keep => out.put_elem(elem),
@@ -123,7 +124,8 @@ impl Redaction<'_> {
     }
 
     fn array(&self, items: Doc<'_>, out: &mut ArrayWriter<'_>) -> Result<()> {
-        for elem in items {
+        for elem in items.ticked() {
+            let elem = elem?;
             match (elem.ty(), elem.as_doc()) {
                 (Type::Document, Some(inner)) => match self.verdict(inner)? {
                     Verdict::Keep => out.push_elem(elem),

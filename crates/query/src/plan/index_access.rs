@@ -3,7 +3,7 @@
 
 use super::bounds::{IndexBounds, KeyRange};
 use super::interval::{Interval, IntervalList, is_exact_for_complement, of_predicate};
-use kauri_base::{Result, bail};
+use kauri_base::{Result, bail, work};
 use kauri_bson::{Discriminator, Doc, KeyStringBuilder, Value};
 use kauri_catalog::Index;
 use kauri_matcher::{Leaf, MatchExpr, Predicate};
@@ -449,6 +449,7 @@ fn ranges_of(index: &Index, lists: &[IntervalList]) -> (Vec<KeyRange>, usize) {
         let mut next = Vec::with_capacity(prefixes.len() * list.intervals.len());
         for prefix in &prefixes {
             for interval in &list.intervals {
+                work::tick_infallible(1);
                 let mut key = prefix.clone();
                 key.append(&interval.low, descending);
                 next.push(key);
@@ -467,7 +468,10 @@ fn ranges_of(index: &Index, lists: &[IntervalList]) -> (Vec<KeyRange>, usize) {
             _ => ranges.push(range_of_prefix(prefix)),
         }
     }
-    ranges.sort_by(|a, b| a.low.cmp(&b.low));
+    ranges.sort_by(|a, b| {
+        work::tick_infallible(1);
+        a.low.cmp(&b.low)
+    });
     ranges.dedup();
     let express = match lists.get(used) {
         Some(list) if prefixes.len() * list.intervals.len().max(1) <= RANGES_MAX => used + 1,

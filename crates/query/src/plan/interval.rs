@@ -3,6 +3,7 @@
 //! A list is ascending in comparison order and disjoint. It may allow more than the predicate does
 //! (then it is not *exact*, and the document has to be looked at), never less.
 
+use kauri_base::work;
 use kauri_bson::{DocBuf, Type, Value, compare};
 use kauri_matcher::{CompareOp, InList, Leaf, MatchExpr, Predicate};
 use std::cmp::Ordering;
@@ -131,6 +132,7 @@ impl IntervalList {
         let mut intervals = Vec::new();
         let (mut a, mut b) = (0, 0);
         while let (Some(x), Some(y)) = (self.intervals.get(a), other.intervals.get(b)) {
+            work::tick_infallible(1);
             let both = x.intersect(y);
             if !both.is_empty() {
                 intervals.push(both);
@@ -147,8 +149,10 @@ impl IntervalList {
 
     fn from_unsorted(mut intervals: Vec<Interval>, exact: bool) -> IntervalList {
         intervals.retain(|i| !i.is_empty());
-        intervals
-            .sort_by(|a, b| compare(&a.low, &b.low).then(b.low_inclusive.cmp(&a.low_inclusive)));
+        intervals.sort_by(|a, b| {
+            work::tick_infallible(1);
+            compare(&a.low, &b.low).then(b.low_inclusive.cmp(&a.low_inclusive))
+        });
         let mut merged: Vec<Interval> = Vec::with_capacity(intervals.len());
         for interval in intervals {
             if let Some(last) = merged.last_mut() {

@@ -11,7 +11,7 @@ use crate::pipeline::group_table::GroupTable;
 use crate::pipeline::sub::{self, SubPipeline};
 use crate::pipeline::unwind::replace;
 use crate::pipeline::{BuildCx, FieldUse, Keeps, Needed, ParseCx, StageSpec, field_path};
-use kauri_base::{Result, bail, limits};
+use kauri_base::{Result, bail, limits, work};
 use kauri_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Elem, Type, Value};
 use kauri_catalog::Namespace;
 use kauri_expr::{Expression, FieldPath};
@@ -228,7 +228,9 @@ impl Walk {
             }
             None => out.extend_from_slice(doc.as_bytes()),
         });
+        work::tick_bytes(64 + doc.as_bytes().len())?;
         for value in values::found_at(doc, &plan.connect_from) {
+            work::tick(1)?;
             self.ask(value);
         }
         self.check_memory()
@@ -306,7 +308,11 @@ impl GraphStage {
         };
         let eval = cx.env.eval_cx();
         match self.plan.start_with.eval(&eval, row.doc())? {
-            Value::Array(items) => items.iter().for_each(|item| walk.ask(item.value())),
+            Value::Array(items) => {
+                for item in items.as_doc().ticked() {
+                    walk.ask(item?.value());
+                }
+            }
             Value::Missing => {}
             value => walk.ask(value),
         }
@@ -359,7 +365,10 @@ impl GraphStage {
         {
             let mut array = ArrayWriter::new(&mut self.array);
             let docs = &current.walk.docs;
-            (0..docs.len()).filter_map(|at| docs.get(at)).for_each(|doc| array.push_doc(doc));
+            for doc in (0..docs.len()).filter_map(|at| docs.get(at)) {
+                work::tick_bytes(64 + doc.as_bytes().len())?;
+                array.push_doc(doc);
+            }
         }
         let array = Value::Array(Doc::from_bytes(&self.array)?.into());
         self.scratch.clear();

@@ -9,7 +9,7 @@ use crate::exec::{
 };
 use crate::pipeline::unwind::{Unwinder, replace};
 use crate::pipeline::{BuildCx, Needed, sub};
-use kauri_base::{Result, bail, limits};
+use kauri_base::{Result, bail, limits, work};
 use kauri_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Value};
 use std::sync::Arc;
 
@@ -96,10 +96,6 @@ impl LookupStage {
         lent: &mut u64,
         take: &mut Take<'_>,
     ) -> Result<Step<()>> {
-        // That of the operation at hand: a cursor outlives the one that it began with.
-        if let Some(inner) = &mut self.env {
-            inner.interrupt.clone_from(&cx.env.interrupt);
-        }
         loop {
             if self.current.is_none() {
                 let row = match self.child.work(cx)? {
@@ -157,6 +153,7 @@ impl LookupStage {
         let Found::Docs(docs) = &mut current.found else { return Ok(Step::Row(())) };
         let mut inner = ExecCx { ru: cx.ru, env, budget: cx.budget };
         let step = run.feed(&mut inner, &mut |row| {
+            work::tick_bytes(64 + row.doc().as_bytes().len())?;
             docs.push(|out| out.extend_from_slice(row.doc().as_bytes()));
             check_bytes(docs.memory_bytes(), &self.plan)?;
             Ok(Flow::Continue)
@@ -183,6 +180,7 @@ impl LookupStage {
             let mut array = ArrayWriter::new(&mut self.array);
             let mut next = 0;
             while let Some(doc) = current.found.get(next) {
+                work::tick_bytes(64 + doc.as_bytes().len())?;
                 array.push_doc(doc);
                 check_bytes(array.len(), &self.plan)?;
                 next += 1;
@@ -214,6 +212,7 @@ impl LookupStage {
             return take(&current.row.lent(made));
         }
         while let Some(doc) = current.found.get(current.next) {
+            work::tick_bytes(64 + doc.as_bytes().len())?;
             let index = current.next as i64;
             let made = unwinder.row(current.row.doc(), Some(&doc.into()), Some(index));
             current.next += 1;
