@@ -15,7 +15,7 @@ use crate::path::{FieldPath, array_position};
 use crate::shell;
 use crate::types::Type;
 use crate::value::Value;
-use kauri_base::{Error, ErrorCode, Result, limits};
+use kauri_base::{Error, ErrorCode, Result, limits, work};
 use std::ops::Range;
 
 /// An index's or a sort's key pattern, parsed.
@@ -294,6 +294,7 @@ impl Expansion<'_, '_> {
         positions: &[Option<Position<'a>>],
         mut missing: usize,
     ) -> Result<()> {
+        work::check_stack()?;
         let mut array: Option<ArrayAt<'a>> = None;
         for (i, state) in states.iter_mut().enumerate().filter(|(_, state)| !state.done) {
             let path = &self.pattern.fields[i].path;

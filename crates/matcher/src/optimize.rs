@@ -7,12 +7,16 @@
 
 use crate::path::Path;
 use crate::tree::{CompareOp, InList, Leaf, MatchExpr, Predicate};
+use kauri_base::work;
 use kauri_bson::{Type, compare};
 use std::cmp::Ordering;
 
 impl MatchExpr {
-    /// Simplifies the tree and puts its children in order.
+    /// Simplifies the tree and puts its children in order; where the stack ends, it stays as it is.
     pub fn optimize(self) -> MatchExpr {
+        if work::check_stack().is_err() {
+            return self;
+        }
         match self {
             MatchExpr::And(children) => and(children),
             MatchExpr::Or(children) => or(children),

@@ -57,6 +57,7 @@ pub fn run(options: Options) -> Result<()> {
     let server = assemble(&options, &engine, clock, temporary.clone(), stop)?;
     let executor = ServiceExecutor::start(&ExecutorOptions {
         workers: engine.workers(&options),
+        stack_bytes: options.number("net.stackKB", 1024) as usize * 1024,
         spin_us: options.number("net.spinMicros", 0),
         replies_held_us: if options.text("net.ioUring", "on") == "on" {
             REPLIES_HELD_US

@@ -8,7 +8,7 @@ mod traverse;
 
 use crate::cx::{MatchCx, MatchDetails};
 use crate::tree::{CompareOp, Leaf, MatchExpr, Predicate};
-use kauri_base::Result;
+use kauri_base::{Result, work};
 use kauri_bson::{Doc, Elem};
 
 pub(crate) use leaf::{matches_elem, matches_missing};
@@ -70,6 +70,7 @@ impl MatchExpr {
                 return all_with_details(children, target, cx, details);
             }
             MatchExpr::And(children) => {
+                work::check_stack()?;
                 for (step, child) in children.iter().enumerate() {
                     cx.check_interrupt(step, STEPS_BRANCHES)?;
                     if !child.eval(target, cx, details.as_deref_mut())? {
@@ -86,7 +87,10 @@ impl MatchExpr {
             }
             MatchExpr::Or(children) => any(children, target, cx)?,
             MatchExpr::Nor(children) => !any(children, target, cx)?,
-            MatchExpr::Not(child) => !child.eval(target, cx, None)?,
+            MatchExpr::Not(child) => {
+                work::check_stack()?;
+                !child.eval(target, cx, None)?
+            }
             MatchExpr::AlwaysTrue => true,
             MatchExpr::AlwaysFalse => false,
             MatchExpr::SampleRate(rate) => cx.random_unit() < *rate,
@@ -110,6 +114,7 @@ fn all_with_details(
     cx: &MatchCx<'_>,
     mut details: Option<&mut MatchDetails>,
 ) -> Result<bool> {
+    work::check_stack()?;
     let mut ordered: Vec<&MatchExpr> = children.iter().collect();
     ordered.sort_by(|a, b| order_of(a).cmp(&order_of(b)));
     for (step, child) in ordered.into_iter().enumerate() {
@@ -184,6 +189,7 @@ fn first_equal(
 }
 
 fn any(children: &[MatchExpr], target: Target<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+    work::check_stack()?;
     for (step, child) in children.iter().enumerate() {
         cx.check_interrupt(step, STEPS_BRANCHES)?;
         if child.eval(target, cx, None)? {

@@ -8,7 +8,7 @@ use crate::places::PlaceSet;
 use crate::project::tree::{Child, Mode, Node};
 use crate::raw;
 use kauri_base::limits::EXPRESSION_VALUE_BYTES_MAX;
-use kauri_base::{Result, bail};
+use kauri_base::{Result, bail, work};
 use kauri_bson::{Doc, Elem, Type, writer::put_value_bytes};
 use kauri_matcher::{MatchCx, MatchDetails, Predicate};
 use std::cell::OnceCell;
@@ -95,6 +95,7 @@ impl<'a> Applier<'a> {
     }
 
     fn document(&self, node: &Node, doc: Doc<'_>, place: Place, out: &mut Vec<u8>) -> Result<()> {
+        work::check_stack()?;
         let start = raw::begin(out);
         let inclusion = self.mode == Mode::Inclusion;
         let mut left = if inclusion { node.passing() } else { node.len() };
@@ -225,6 +226,7 @@ impl<'a> Applier<'a> {
         place: Place,
         out: &mut Vec<u8>,
     ) -> Result<()> {
+        work::check_stack()?;
         let below = place.below()?;
         let start = raw::begin(out);
         let mut next = 0;

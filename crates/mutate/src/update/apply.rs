@@ -12,7 +12,7 @@ use crate::update::condition::ElementFilter;
 use crate::update::ops::Leaf;
 use crate::update::tree::{Fields, Node, Trail, merge};
 use kauri_base::limits::DOCUMENT_DEPTH_STORED_MAX;
-use kauri_base::{Result, bail};
+use kauri_base::{Result, bail, work};
 use kauri_bson::{Doc, Elem, Type};
 
 /// Most nulls that are put before an element beyond an array's end.
@@ -155,6 +155,7 @@ impl<'a> Applier<'a> {
             Node::Leaf(leaf) => return self.leaf(*leaf, Some(elem), slot, at, out),
             _ => elem.as_doc(),
         };
+        work::check_stack()?;
         let at = at.to(slot.key);
         let depth = slot.depth + 1;
         let modified = match (node, elem.ty(), doc) {
@@ -216,6 +217,7 @@ impl<'a> Applier<'a> {
         at: &Trail<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
+        work::check_stack()?;
         self.step()?;
         let before = out.len();
         let created = match node {

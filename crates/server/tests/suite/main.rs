@@ -6,6 +6,7 @@ mod rig;
 mod bench_run;
 mod check;
 mod proxy;
+mod shapes;
 mod shared_memory;
 mod spilling;
 mod writelock;
