@@ -92,8 +92,11 @@ pub const TRANSACTION_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Memory and log space of old versions that held snapshots keep, before the oldest snapshot is
 /// given up with `SnapshotTooOld`.
 pub const SNAPSHOT_VERSIONS_BYTES_MAX: u64 = 1024 * 1024 * 1024;
-/// Most stages of one pipeline.
+/// Most stages of one pipeline: as it is written, and again with what its stages stand for and the stages of
+/// views counted.
 pub const PIPELINE_STAGES_MAX: usize = 1000;
+/// Most bytes of the stages of a view and of the views below it.
+pub const VIEW_PIPELINE_BYTES_MAX: usize = 16_000_000;
 /// How deep pipelines nest (`$lookup` within `$lookup`, views on views).
 pub const PIPELINE_DEPTH_MAX: usize = 20;
 /// How long an operation runs before it lets others on its worker run.

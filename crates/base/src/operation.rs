@@ -314,6 +314,9 @@ impl Future for YieldOnce {
     }
 }
 
+/// Stack that a thread of a test has left at least, of the 2 MiB that Rust gives it.
+const TEST_STACK_BYTES: usize = 1024 * 1024;
+
 /// Runs a future to its end on this thread. For tests, tools and background threads.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     use std::task::{Wake, Waker};
@@ -324,6 +327,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
             self.0.unpark();
         }
     }
+    work::note_stack_if_unknown(TEST_STACK_BYTES);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut cx = Context::from_waker(&waker);
     let mut future = std::pin::pin!(future);

@@ -363,14 +363,21 @@ pub fn note_allocated(bytes: i64) {
 }
 
 /// Stack that is kept for what does not look: leaf functions, system calls, signal handlers.
-const STACK_RESERVE_BYTES: usize = 96 * 1024;
+const STACK_RESERVE_BYTES: usize = 128 * 1024;
 
 /// Fails if little of the thread's stack is left. For each level of a recursion over what a client or a
 /// stored document sizes.
 #[inline]
 pub fn check_stack() -> Result<()> {
+    check_stack_for(0)
+}
+
+/// As [`check_stack`], for code that does not look itself and may take so many bytes beyond what is kept for
+/// leaf functions.
+#[inline]
+pub fn check_stack_for(bytes: usize) -> Result<()> {
     let here = 0u8;
-    if std::ptr::from_ref(&here).addr() < STACK_END.get() {
+    if std::ptr::from_ref(&here).addr().saturating_sub(bytes) < STACK_END.get() {
         return Err(stack_exhausted());
     }
     Ok(())
@@ -390,6 +397,37 @@ pub fn note_stack(bytes: usize) {
     let here = 0u8;
     let low = std::ptr::from_ref(&here).addr().saturating_sub(bytes);
     STACK_END.set(low + STACK_RESERVE_BYTES.min(bytes / 2));
+}
+
+/// As [`note_stack`], where nothing is known of the thread's stack yet.
+pub fn note_stack_if_unknown(bytes: usize) {
+    if STACK_END.get() == 0 {
+        note_stack(bytes);
+    }
+}
+
+/// Stack of the threads that [`thread`] starts, in bytes.
+pub const THREAD_STACK_BYTES: usize = 2 * 1024 * 1024;
+
+/// Starts a thread whose stack [`check_stack`] knows: every thread that evaluates or parses what a client or a
+/// stored document sizes.
+pub fn thread<T: Send + 'static>(
+    name: impl Into<String>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<std::thread::JoinHandle<T>> {
+    thread_with_stack(name, THREAD_STACK_BYTES, work)
+}
+
+/// As [`thread`], with a stack of so many bytes.
+pub fn thread_with_stack<T: Send + 'static>(
+    name: impl Into<String>,
+    stack_bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<std::thread::JoinHandle<T>> {
+    std::thread::Builder::new().name(name.into()).stack_size(stack_bytes).spawn(move || {
+        note_stack(stack_bytes);
+        work()
+    })
 }
 
 /// For an executor that runs polls on stacks of their own: that stack's lowest address, and how to leave it

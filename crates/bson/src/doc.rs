@@ -395,7 +395,11 @@ fn value_size(ty: Type, bytes: &[u8]) -> Option<usize> {
 }
 
 impl std::fmt::Debug for Doc<'_> {
+    /// Cut where the stack ends: this is for messages.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if kauri_base::work::check_stack().is_err() {
+            return f.write_str("...");
+        }
         f.debug_map().entries(self.iter().map(|e| (e.key(), e.value()))).finish()
     }
 }

@@ -1,8 +1,9 @@
 //! MongoDB Extended JSON v2, written: for log lines, diagnostics and tools.
 //!
 //! Canonical keeps every type; relaxed prints numbers and dates as JSON readers expect them, and
-//! UUIDs by their name, as MongoDB's log does. What is nested deeper than [`DEPTH_MAX`] prints as
-//! `"..."`. A document in a log line is written as far as the line's limit lets it be ([`log_doc`]).
+//! UUIDs by their name, as MongoDB's log does. What is nested deeper than [`DEPTH_MAX`], or than the stack
+//! allows, prints as `"..."`. A document in a log line is written as far as the line's limit lets it be
+//! ([`log_doc`]).
 
 use crate::doc::{Doc, Elem};
 use crate::shell::{write_hex, write_uuid};
@@ -66,7 +67,7 @@ struct Writer<'o> {
 
 impl Writer<'_> {
     fn members(&mut self, doc: Doc<'_>, names: bool, depth: u32) -> Option<Cut> {
-        if depth > DEPTH_MAX {
+        if depth > DEPTH_MAX || kauri_base::work::check_stack().is_err() {
             self.out.push_str("\"...\"");
             return None;
         }

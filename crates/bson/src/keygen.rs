@@ -329,6 +329,7 @@ impl Expansion<'_, '_> {
         positions: &[Option<Position<'a>>],
         mut missing: usize,
     ) -> Result<()> {
+        work::check_stack()?;
         let mut array: Option<ArrayAt<'a>> = None;
         for (i, state) in states.iter_mut().enumerate().filter(|(_, state)| !state.done) {
             let path = &self.pattern.fields[i].path;

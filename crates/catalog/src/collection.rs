@@ -170,15 +170,27 @@ impl Collection {
     /// Fails if the validator refuses the document. `old` is the document it replaces; `now_ms` is `$$NOW`.
     pub fn check_valid(&self, doc: Doc<'_>, old: Option<Doc<'_>>, now_ms: i64) -> Result<()> {
         let Some(validator) = &self.options.validator_expr else { return Ok(()) };
+        if self.options.level() == ValidationLevel::Off {
+            return Ok(());
+        }
+        let validator =
+            validator.as_ref().map_err(|error| self.unusable_validator(error.clone()))?;
         // Without the variables of the statement's `let`.
         let mut cx = MatchCx::new();
         cx.eval.now_ms = now_ms;
-        if self.options.level() == ValidationLevel::Off || validator.matches(doc, &cx)? {
+        let matches = |doc| {
+            let matched = validator.matches(doc, &cx);
+            matched.map_err(|error| match error.code() {
+                ErrorCode::Overflow => self.unusable_validator(error),
+                _ => error,
+            })
+        };
+        if matches(doc)? {
             return Ok(());
         }
         if self.options.level() == ValidationLevel::Moderate
             && let Some(old) = old
-            && !validator.matches(old, &cx)?
+            && !matches(old)?
         {
             return Ok(());
         }
@@ -204,6 +216,12 @@ impl Collection {
         let extra = doc! { "errInfo" => details };
         Err(Error::new(ErrorCode::DocumentValidationFailure, "Document failed validation")
             .with_extra(extra.into_vec()))
+    }
+
+    /// The error of a stored validator that can't be used, with the way out of it.
+    fn unusable_validator(&self, error: Error) -> Error {
+        let way_out = "change it, or set validationLevel to off, with collMod";
+        error.context(format!("The validator of '{}' can't be used; {way_out}", self.ns))
     }
 
     /// What a client is told when a commit failed: a duplicate key is named as MongoDB names it.

@@ -38,10 +38,11 @@ pub(crate) struct Env<'t> {
     pub cx: &'t EvalCx<'t>,
 }
 
-/// One bound variable and what was bound before it.
+/// Variables that were bound together, and what was bound before them.
 pub(crate) struct Frame<'t> {
-    pub id: u32,
-    pub value: Value<'t>,
+    /// The id of the first; those of the others follow.
+    pub first: u32,
+    pub values: &'t [Value<'t>],
     pub parent: Option<&'t Frame<'t>>,
 }
 
@@ -50,8 +51,10 @@ impl<'t> Env<'t> {
     pub fn local(self, id: u32) -> Option<&'t Value<'t>> {
         let mut frame = self.frame;
         while let Some(here) = frame {
-            if here.id == id {
-                return Some(&here.value);
+            if let Some(at) = id.checked_sub(here.first)
+                && let Some(value) = here.values.get(at as usize)
+            {
+                return Some(value);
             }
             frame = here.parent;
         }

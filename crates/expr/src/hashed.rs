@@ -3,7 +3,7 @@
 
 use kauri_base::work;
 use kauri_bson::writer::put_value_bytes;
-use kauri_bson::{Doc, Number, Type, Value};
+use kauri_bson::{Doc, DocCow, Number, Type, Value};
 use std::sync::LazyLock;
 
 /// The hash of a value (`convertShardKeyToHashed`, hashed indexes, `$toHashedIndexKey`).
@@ -51,16 +51,30 @@ fn whole(number: Number) -> i64 {
     if number.is_nan() { 0 } else { number.to_i64_saturating() }
 }
 
+/// With a list of the open documents: intermediate values nest as deep as a pipeline makes them.
 fn append_elements(bytes: &mut Vec<u8>, doc: Doc<'_>) {
-    for elem in doc {
+    let mut open = vec![doc.iter()];
+    while let Some(elems) = open.last_mut() {
         work::tick_infallible(1);
+        let Some(elem) = elems.next() else {
+            // The end of the document counts as an element without type and name.
+            bytes.extend_from_slice(&0i32.to_le_bytes());
+            open.pop();
+            continue;
+        };
         bytes.extend_from_slice(&class(elem.ty()).to_le_bytes());
         bytes.extend_from_slice(elem.key_bytes());
         bytes.push(0);
-        append_content(bytes, &elem.value());
+        match (elem.as_doc(), elem.value()) {
+            (Some(inner), _) => open.push(inner.iter()),
+            (None, Value::CodeWithScope { code, scope: DocCow::Borrowed(scope) }) => {
+                bytes.extend_from_slice(code.as_bytes());
+                bytes.push(0);
+                open.push(scope.iter());
+            }
+            (None, value) => append_content(bytes, &value),
+        }
     }
-    // The end of the document counts as an element without type and name.
-    bytes.extend_from_slice(&0i32.to_le_bytes());
 }
 
 /// MD5's constants: floor(2^32 · |sin(step + 1)|).

@@ -128,7 +128,10 @@ impl Node {
             Node::Absent => Ok(Value::Missing),
             Node::Field(path) => Ok(path.get(env.root)),
             Node::Root => Ok(env.root.into()),
-            Node::Call(call) => (call.op.eval)(call, env),
+            Node::Call(call) => {
+                work::check_stack()?;
+                (call.op.eval)(call, env)
+            }
             Node::Variable(variable, path) => eval_variable(variable, path.as_ref(), env),
             Node::Object(fields) => eval_object(fields, env),
             Node::Array(items) => eval_array(items, env),
@@ -177,6 +180,7 @@ fn write_fields<'t>(
     fields: &'t [(String, Node)],
     env: Env<'t>,
 ) -> Result<()> {
+    work::check_stack()?;
     for (name, node) in fields {
         match node {
             // Nested literals go straight into the outer one's bytes.
@@ -189,6 +193,7 @@ fn write_fields<'t>(
 }
 
 fn eval_array<'t>(items: &'t [Node], env: Env<'t>) -> Result<Value<'t>> {
+    work::check_stack()?;
     value::array(|out| {
         for node in items {
             out.push_value(&node.eval(env)?);

@@ -9,6 +9,7 @@ use kauri_bson::{Doc, Value};
 
 /// Folds what is constant.
 pub(crate) fn optimize(node: Node) -> Result<Node> {
+    work::check_stack()?;
     work::tick(1)?;
     Ok(match node {
         Node::Object(fields) => {

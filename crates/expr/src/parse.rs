@@ -9,7 +9,7 @@ use crate::ops::registry::{self, Arity, Op};
 use crate::path::{self, FieldPath};
 use crate::value;
 use crate::variables::{self, VariableScope};
-use kauri_base::{Error, Result, bail};
+use kauri_base::{Error, Result, bail, work};
 use kauri_bson::{Doc, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -40,6 +40,7 @@ impl<'p> Parser<'p> {
 
     /// Parses a value wherever an expression may stand.
     pub fn operand(&mut self, value: &Value<'_>) -> Result<Node> {
+        work::check_stack()?;
         match value {
             Value::String(text) if text.starts_with('$') => self.path(text),
             Value::String(text) => {

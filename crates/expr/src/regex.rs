@@ -55,6 +55,8 @@ pub enum RegexError {
     NulByte,
     /// PCRE's (or the length limit's) complaint.
     Syntax(String),
+    /// Too little stack is left to compile it.
+    Stack(Error),
 }
 
 impl From<RegexError> for Error {
@@ -70,6 +72,7 @@ impl From<RegexError> for Error {
             RegexError::Syntax(message) => {
                 Error::location(51091, format!("Regular expression is invalid: {message}"))
             }
+            RegexError::Stack(error) => error,
         }
     }
 }
@@ -91,6 +94,7 @@ impl Regex {
         if pattern.len() > limits::REGEX_PATTERN_BYTES_MAX {
             return Err(RegexError::Syntax("regular expression is too large".into()));
         }
+        check_stack(pattern).map_err(RegexError::Stack)?;
         let inner = build(&limited(pattern, None), options)
             .map_err(|e| RegexError::Syntax(e.to_string()))?;
         Ok(Regex {
@@ -159,7 +163,7 @@ impl Regex {
 
     /// The matcher of windows, for a text that is long enough to need it.
     fn windowed(&self, text: &str) -> Option<&pcre2::bytes::Regex> {
-        if text.len() < LONG_TEXT_BYTES {
+        if text.len() < LONG_TEXT_BYTES || check_stack(&self.pattern).is_err() {
             return None;
         }
         let windowed = self.windowed.get_or_init(|| {
@@ -207,6 +211,24 @@ fn count_search(bytes: usize) -> Result<()> {
 fn searched(text: &str, start: usize, found: Option<&Option<Captures>>) -> usize {
     let end = found.and_then(Option::as_ref).map_or(text.len(), |found| found.span.1);
     end.saturating_sub(start)
+}
+
+/// Stack that PCRE's compilers take for each level of parentheses, of which it allows 250, in bytes.
+const LEVEL_STACK_BYTES: usize = 1536;
+const LEVELS_MAX: usize = 250;
+
+/// Fails if too little stack is left to compile the pattern.
+fn check_stack(pattern: &str) -> Result<()> {
+    let (mut open, mut levels) = (0usize, 0usize);
+    for byte in pattern.bytes() {
+        match byte {
+            b'(' => open += 1,
+            b')' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        levels = levels.max(open);
+    }
+    work::check_stack_for(levels.min(LEVELS_MAX) * LEVEL_STACK_BYTES)
 }
 
 fn build(pattern: &str, options: &str) -> Result<pcre2::bytes::Regex, pcre2::Error> {

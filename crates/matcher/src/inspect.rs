@@ -1,3 +1,6 @@
+//! Walks here recurse without a look at the stack: the parser bounds a tree's depth
+//! ([`kauri_base::limits::MATCH_DEPTH_MAX`]), and their frames are small.
+//!
 //! What other layers ask of a tree without evaluating it.
 
 use crate::path::Path;

@@ -12,9 +12,12 @@ use kauri_bson::{Type, compare};
 use std::cmp::Ordering;
 
 impl MatchExpr {
-    /// Simplifies the tree and puts its children in order.
+    /// Simplifies the tree and puts its children in order; where the stack ends, it stays as it is.
     pub fn optimize(self) -> MatchExpr {
         work::tick_infallible(1);
+        if work::check_stack().is_err() {
+            return self;
+        }
         match self {
             MatchExpr::And(children) => and(children),
             MatchExpr::Or(children) => or(children),

@@ -6,10 +6,14 @@
 
 use crate::eval::matches_missing;
 use crate::tree::{CompareOp, InList, Leaf, MatchExpr, Predicate};
+use kauri_base::work;
 use kauri_bson::{Type, Value, compare, equal};
 
 /// Whether every document that matches `narrow` matches `wide`.
 pub fn is_subset_of(narrow: &MatchExpr, wide: &MatchExpr) -> bool {
+    if work::check_stack().is_err() {
+        return false;
+    }
     match (narrow, wide) {
         (_, MatchExpr::AlwaysTrue) | (MatchExpr::AlwaysFalse, _) => true,
         (_, MatchExpr::And(all)) => all.iter().all(|w| is_subset_of(narrow, w)),

@@ -4,7 +4,7 @@ use crate::control_group::ControlGroups;
 use crate::memory::{BASE_BYTES, MemoryWatch};
 use crate::options::{Options, PM_LATENCIES, PM_LATENCY_NANOS_MAX};
 use kauri_base::log::{self, Attr};
-use kauri_base::{Error, ErrorCode, Result};
+use kauri_base::{Error, ErrorCode, Result, work};
 use kauri_bson::Value;
 use kauri_commands::parameters::{Kind, Parameter, Parameters};
 use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
@@ -105,12 +105,9 @@ impl Engine {
     pub fn start_maintenance(&mut self) -> Result<()> {
         for Maintenance { name, mut run, wake } in self.storage.maintenance() {
             let stop = self.stop.clone();
-            let thread = std::thread::Builder::new()
-                .name(name.to_owned())
-                .spawn(move || run(&stop))
-                .map_err(|e| {
-                    Error::new(ErrorCode::InternalError, format!("cannot start a thread: {e}"))
-                })?;
+            let thread = work::thread(name, move || run(&stop)).map_err(|e| {
+                Error::new(ErrorCode::InternalError, format!("cannot start a thread: {e}"))
+            })?;
             self.threads.push((thread, wake));
         }
         Ok(())

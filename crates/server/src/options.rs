@@ -132,6 +132,13 @@ const KNOWN: &[Known] = &[
         "worker threads [default: one per core; with an engine that blocks 64]",
     ),
     known(
+        "net.stackKB",
+        "stackKB",
+        Kind::Number,
+        "stack of a request, in KB, 256 to 65536; more lets requests nest deeper before they fail with \
+         Overflow [default: 1024]",
+    ),
+    known(
         "net.workerCores",
         "workerCores",
         Kind::Text,
@@ -463,6 +470,9 @@ impl Options {
         }
         if !matches!(self.text("net.sharedMemory", "on").as_str(), "on" | "off") {
             return Err(bad("--sharedMemory must be on or off".to_owned()));
+        }
+        if !(256..=65_536).contains(&self.number("net.stackKB", 1024)) {
+            return Err(bad("--stackKB must be between 256 and 65536".to_owned()));
         }
         if !matches!(self.text("net.workerCores", "own").as_str(), "own" | "any") {
             return Err(bad("--workerCores must be own or any".to_owned()));

@@ -69,6 +69,7 @@ fn serve(options: Options) -> Result<()> {
     let server = assemble(&options, &engine, clock, temporary.clone(), (stop, log))?;
     let executor = ServiceExecutor::start(&ExecutorOptions {
         workers: engine.workers(&options),
+        stack_bytes: options.number("net.stackKB", 1024) as usize * 1024,
         spin_us: options.number("net.spinMicros", 0),
         replies_held_us: if options.text("net.ioUring", "on") == "on" {
             REPLIES_HELD_US

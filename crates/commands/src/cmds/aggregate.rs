@@ -146,10 +146,11 @@ pub fn prepare(
         if !stages.stages.is_empty() {
             stages.stages.append(&mut pipeline.stages);
             pipeline = stages;
+            pipeline::check_length(&pipeline.stages)?;
             pipeline::parse::check(&pipeline, Place::Command)?;
         }
     }
-    pipeline.optimize();
+    pipeline.optimize()?;
     let mut cx = BuildCx::new(catalog.clone(), invocation.db, collection, env);
     cx.bypass_validation = request.bypass_validation;
     cx.server = Some(Arc::new(ServerFacts(invocation.server.clone())));

@@ -275,6 +275,9 @@ impl Plan<'_> {
         out.put("executionTimeMillis", ms as i32);
         out.put("totalKeysExamined", totals.keys_examined as i32);
         out.put("totalDocsExamined", totals.docs_examined as i32);
+        if totals.are_cut {
+            out.put("warning", "the plan is too deep to be counted whole");
+        }
         let mut stages = out.document("executionStages");
         self.write_stage(&mut stages, root, self.verbosity, returned);
         drop(stages);

@@ -82,6 +82,7 @@ fn compile(
     check_options(name, options)?;
     match cache.get(pattern, options) {
         Ok(regex) => Ok(Some(regex)),
+        Err(RegexError::Stack(error)) => Err(error),
         Err(RegexError::Syntax(message)) => bail!(51111, "Invalid Regex in {name}: {message}"),
         Err(other) => Err(other.into()),
     }

@@ -66,6 +66,7 @@ impl MatchExpr {
                 return all_with_details(children, target, cx, details);
             }
             MatchExpr::And(children) => {
+                work::check_stack()?;
                 for child in children {
                     work::tick(1)?;
                     if !child.eval(target, cx, details.as_deref_mut())? {
@@ -82,7 +83,10 @@ impl MatchExpr {
             }
             MatchExpr::Or(children) => any(children, target, cx)?,
             MatchExpr::Nor(children) => !any(children, target, cx)?,
-            MatchExpr::Not(child) => !child.eval(target, cx, None)?,
+            MatchExpr::Not(child) => {
+                work::check_stack()?;
+                !child.eval(target, cx, None)?
+            }
             MatchExpr::AlwaysTrue => true,
             MatchExpr::AlwaysFalse => false,
             MatchExpr::SampleRate(rate) => cx.random_unit() < *rate,
@@ -106,6 +110,7 @@ fn all_with_details(
     cx: &MatchCx<'_>,
     mut details: Option<&mut MatchDetails>,
 ) -> Result<bool> {
+    work::check_stack()?;
     let mut ordered: Vec<&MatchExpr> = children.iter().collect();
     sort::sort_by(&mut ordered, |a, b| order_of(a).cmp(&order_of(b)))?;
     for child in ordered {
@@ -182,6 +187,7 @@ fn first_equal(
 }
 
 fn any(children: &[MatchExpr], target: Target<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+    work::check_stack()?;
     for child in children {
         work::tick(1)?;
         if child.eval(target, cx, None)? {

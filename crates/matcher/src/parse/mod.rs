@@ -139,6 +139,7 @@ impl<'a, 'c> Parser<'a, 'c> {
 
     /// Runs `parse` one level deeper; too deep is an error.
     pub(crate) fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        work::check_stack()?;
         if self.depth >= limits::MATCH_DEPTH_MAX {
             bail!(BadValue, "exceeded maximum query tree depth of {}", limits::MATCH_DEPTH_MAX);
         }

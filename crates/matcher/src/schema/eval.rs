@@ -17,6 +17,7 @@ impl Schema {
 
 impl Rules {
     pub(super) fn allow(&self, value: &Value<'_>) -> Result<bool> {
+        work::check_stack()?;
         if let (Some(types), Some(ty)) = (self.types, value.ty())
             && !types.contains(ty)
         {
@@ -325,7 +326,7 @@ fn elements(doc: Doc<'_>, by_name: bool) -> Vec<Elem<'_>> {
 
 fn compare_unordered(a: &Value<'_>, b: &Value<'_>, depth: usize) -> Ordering {
     let (names, left, right) = match (a, b) {
-        _ if depth > DEPTH_MAX => return compare(a, b),
+        _ if depth > DEPTH_MAX || work::check_stack().is_err() => return compare(a, b),
         (Value::Document(a), Value::Document(b)) => (true, a.as_doc(), b.as_doc()),
         (Value::Array(a), Value::Array(b)) => (false, a.as_doc(), b.as_doc()),
         _ => return compare(a, b),

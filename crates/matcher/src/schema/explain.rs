@@ -7,7 +7,7 @@ use super::eval::{self, equal_unordered};
 use super::{Additional, Dependency, Items, Rules, Schema};
 use crate::explain::{DETAILS_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::tree::TypeSet;
-use kauri_base::Result;
+use kauri_base::{Result, work};
 use kauri_bson::{ArrayWriter, Doc, DocWriter, Elem, Value};
 
 impl Schema {
@@ -125,6 +125,7 @@ fn under<'d>(source: Doc<'d>, keyword: &str) -> Doc<'d> {
 impl Broken<'_> {
     /// Adds what the value breaks of these rules.
     fn all(&mut self, rules: &Rules, source: Doc<'_>, value: &Value<'_>) -> Result<()> {
+        work::check_stack()?;
         for keyword in source {
             if self.rules.len() > DETAILS_BYTES_MAX {
                 break;

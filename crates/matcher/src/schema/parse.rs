@@ -3,7 +3,7 @@
 use super::{Additional, ArrayRules, Bound, Dependency, Items, ObjectRules, Rules, Schema};
 use crate::parse::{Parser, number};
 use crate::tree::{MatchExpr, TypeSet};
-use kauri_base::{Error, Result, bail};
+use kauri_base::{Error, Result, bail, work};
 use kauri_bson::{Doc, Elem, Type, Value};
 use kauri_expr::regex::Regex;
 use std::collections::HashSet;
@@ -26,6 +26,7 @@ impl Parser<'_, '_> {
     }
 
     fn keywords(&mut self, doc: Doc<'_>) -> Result<Rules> {
+        work::check_stack()?;
         let mut rules = Rules::default();
         let mut bson_types: Option<TypeSet> = None;
         let (mut exclusive_min, mut exclusive_max) = (None, None);

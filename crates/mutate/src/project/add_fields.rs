@@ -4,7 +4,7 @@ use crate::cx::ParseCx;
 use crate::project::Projection;
 use crate::project::tree::{Child, Meeting, Mode, Node, parse_path};
 use crate::text;
-use kauri_base::{Error, Result, bail};
+use kauri_base::{Error, Result, bail, work};
 use kauri_bson::{Doc, Elem, Type, Value};
 use kauri_expr::Expression;
 
@@ -29,6 +29,7 @@ fn field(
     cx: &ParseCx<'_>,
     depth: usize,
 ) -> Result<()> {
+    work::check_stack()?;
     if depth > DEPTH_MAX {
         bail!(Overflow, "specification nests too deep");
     }

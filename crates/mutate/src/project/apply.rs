@@ -92,6 +92,7 @@ impl<'a> Applier<'a> {
     }
 
     fn document(&self, node: &Node, doc: Doc<'_>, place: Place, out: &mut Vec<u8>) -> Result<()> {
+        work::check_stack()?;
         let start = raw::begin(out);
         let inclusion = self.mode == Mode::Inclusion;
         let mut left = if inclusion { node.passing() } else { node.len() };
@@ -226,6 +227,7 @@ impl<'a> Applier<'a> {
         place: Place,
         out: &mut Vec<u8>,
     ) -> Result<()> {
+        work::check_stack()?;
         let below = place.below()?;
         let start = raw::begin(out);
         let mut next = 0;

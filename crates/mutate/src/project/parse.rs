@@ -4,7 +4,7 @@ use crate::cx::ParseCx;
 use crate::project::Projection;
 use crate::project::tree::{Child, Mode, Node, Slice, collision, parse_path};
 use crate::text;
-use kauri_base::{Error, Result, bail};
+use kauri_base::{Error, Result, bail, work};
 use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
 use kauri_expr::{Expression, is_expression_name};
 use kauri_matcher::{MatchExpr, Place, Predicate};
@@ -142,6 +142,7 @@ impl<'p> Parser<'p> {
 
     /// Parses one entry of the specification, whose full path is `path`.
     fn field(&mut self, path: &str, elem: Elem<'_>, depth: usize) -> Result<()> {
+        work::check_stack()?;
         if depth > DEPTH_MAX {
             bail!(Overflow, "projection specification nests too deep");
         }

@@ -140,6 +140,7 @@ impl<'a> Applier<'a> {
             Node::Leaf(leaf) => return self.leaf(*leaf, Some(elem), slot, at, out),
             _ => elem.as_doc(),
         };
+        work::check_stack()?;
         let at = at.to(slot.key);
         let depth = slot.depth + 1;
         let modified = match (node, elem.ty(), doc) {
@@ -201,6 +202,7 @@ impl<'a> Applier<'a> {
         at: &Trail<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
+        work::check_stack()?;
         work::tick(1)?;
         let before = out.len();
         let created = match node {

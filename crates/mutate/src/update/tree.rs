@@ -2,7 +2,8 @@
 //!
 //! Invariants: no leaf has a sibling of the same name or a child (that is a conflict, found here);
 //! children stand in the order in which they are processed; the children of one node are either all
-//! fields (and `$`) or all array filters.
+//! fields (and `$`) or all array filters. The tree is no deeper than a path has components (`path`), so that
+//! it is cloned and dropped by recursion.
 
 use crate::places::same_name;
 use crate::update::path::{Component, Name};
@@ -29,11 +30,14 @@ impl Trail<'_> {
 
 impl fmt::Display for Trail<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.parent {
-            None => Ok(()),
-            Some(Trail { parent: None, .. }) => f.write_str(&String::from_utf8_lossy(self.name)),
-            Some(parent) => write!(f, "{parent}.{}", String::from_utf8_lossy(self.name)),
+        let mut names = Vec::new();
+        let mut at = self;
+        while let Some(parent) = at.parent {
+            names.push(String::from_utf8_lossy(at.name));
+            at = parent;
         }
+        names.reverse();
+        f.write_str(&names.join("."))
     }
 }
 
@@ -108,6 +112,7 @@ fn chain(entry: Entry) -> Node {
 
 /// The node of entries that share their first `depth` components.
 fn build_node(entries: &[Entry], depth: usize) -> Result<Node> {
+    work::check_stack()?;
     let Some(first) = entries.first() else { return Ok(Node::Fields(Fields::default())) };
     if first.components.len() == depth {
         // Shorter paths sort first, so all others go through or equal this one.
@@ -153,6 +158,7 @@ fn join(components: &[Component]) -> String {
 
 /// The tree with each `$` replaced by the position that the query matched.
 pub(crate) fn resolve(fields: &Fields, position: u32, at: &Trail<'_>) -> Result<Fields> {
+    work::check_stack()?;
     let mut children = Vec::with_capacity(fields.children.len() + 1);
     for (name, child) in &fields.children {
         work::tick(1)?;
@@ -175,6 +181,7 @@ pub(crate) fn resolve(fields: &Fields, position: u32, at: &Trail<'_>) -> Result<
 }
 
 fn resolve_node(node: &Node, position: u32, at: &Trail<'_>) -> Result<Node> {
+    work::check_stack()?;
     Ok(match node {
         Node::Leaf(leaf) => Node::Leaf(*leaf),
         Node::Fields(fields) => Node::Fields(resolve(fields, position, at)?),
@@ -190,6 +197,7 @@ fn resolve_node(node: &Node, position: u32, at: &Trail<'_>) -> Result<Node> {
 
 /// The union of two nodes that turned out to stand at the same place.
 pub(crate) fn merge(a: &Node, b: &Node, at: &Trail<'_>) -> Result<Node> {
+    work::check_stack()?;
     match (a, b) {
         (Node::Fields(a), Node::Fields(b)) => {
             let positional = match (&a.positional, &b.positional) {

@@ -17,6 +17,7 @@ pub mod entry;
 pub mod executor;
 pub mod fetch;
 pub mod fields;
+pub mod guard;
 pub mod idhack;
 pub mod limit;
 pub mod merge_sort;
@@ -238,6 +239,8 @@ pub struct Totals {
     pub keys_examined: u64,
     /// `totalDocsExamined`.
     pub docs_examined: u64,
+    /// Whether part of the plan is not in them, since the stack ended ([`guard`]).
+    pub are_cut: bool,
 }
 
 /// Counters that each stage keeps for `executionStats`.

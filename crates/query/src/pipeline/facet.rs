@@ -50,7 +50,7 @@ impl Facet {
                 );
             }
             let mut pipeline = parse::parse(stages, &within)?;
-            pipeline.optimize();
+            pipeline.optimize()?;
             facets.push((field.key().to_owned(), pipeline));
         }
         Ok(Facet { spec: spec.to_buf(), facets })

@@ -5,7 +5,7 @@ use super::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec};
 use crate::exec::{
     ExecCx, Fields, Flow, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity,
 };
-use kauri_base::{Result, bail};
+use kauri_base::{Result, bail, work};
 use kauri_bson::{ArrayWriter, Doc, DocWriter, Elem, Type, Value};
 use kauri_expr::{EvalCx, Expression};
 use std::any::Any;
@@ -108,6 +108,7 @@ impl Redaction<'_> {
     }
 
     fn document(&self, doc: Doc<'_>, out: &mut DocWriter<'_>) -> Result<()> {
+        work::check_stack()?;
         for elem in doc.ticked() {
             let elem = elem?;
             match (elem.ty(), elem.as_doc()) {
@@ -124,6 +125,7 @@ impl Redaction<'_> {
     }
 
     fn array(&self, items: Doc<'_>, out: &mut ArrayWriter<'_>) -> Result<()> {
+        work::check_stack()?;
         for elem in items.ticked() {
             let elem = elem?;
             match (elem.ty(), elem.as_doc()) {

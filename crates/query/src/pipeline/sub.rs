@@ -48,7 +48,7 @@ impl SubPipeline {
             within = within.on(ns);
         }
         let mut pipeline = parse::parse(stages, &within)?;
-        pipeline.optimize();
+        pipeline.optimize()?;
         Ok(SubPipeline { from, stages: pipeline.stages })
     }
 
@@ -68,6 +68,7 @@ impl SubPipeline {
         let of_views = view.stages.len();
         let mut stages = view.stages;
         stages.extend(self.stages.iter().cloned());
+        super::check_length(&stages)?;
         Ok(ResolvedSub { collection, stages, of_views })
     }
 

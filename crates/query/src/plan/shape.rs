@@ -108,6 +108,9 @@ fn write_predicate(pred: &Predicate, as_written: bool, out: &mut String) {
 
 /// An expression's operators and fields.
 fn write_without_literals(doc: Doc<'_>, out: &mut String) {
+    if kauri_base::work::check_stack().is_err() {
+        return;
+    }
     for elem in doc {
         let _ = write!(out, "{}:", elem.key());
         match elem.as_doc() {

@@ -8,6 +8,7 @@ mod check;
 mod log_lines;
 mod operations;
 mod proxy;
+mod shapes;
 mod shared_memory;
 mod spilling;
 mod writelock;

@@ -25,7 +25,7 @@ use crate::stats::WorkerSnapshot;
 use crate::steering::Exchange;
 use crate::sys::{allowed_cores, monotonic_ns};
 use kauri_base::log::{self, Attr};
-use kauri_base::{Error, ErrorCode, Result};
+use kauri_base::{Error, ErrorCode, Result, work};
 use local::{Local, LocalFuture};
 use placement::{Cores, Placement};
 use shared::{Start, WorkerShared};
@@ -47,6 +47,8 @@ pub type TickEndHook = Arc<dyn Fn() + Send + Sync>;
 pub struct ExecutorOptions {
     /// Worker threads; 0 for one per core.
     pub workers: usize,
+    /// Stack of a request at work, in bytes; 0: [`kauri_fiber::STACK_BYTES`].
+    pub stack_bytes: usize,
     /// How long a worker looks for events before it sleeps, in microseconds.
     pub spin_us: u64,
     /// Each worker stays on a core of its own while it has several requests at a time
@@ -114,20 +116,27 @@ impl ServiceExecutor {
         for worker in &executor.workers {
             let core = all.get(worker.id());
             let cores = core.map(|&own| Cores { own, all: all.clone() });
-            executor.start_thread(worker, Placement::new(cores))?;
+            executor.start_thread(worker, Placement::new(cores), options.stack_bytes)?;
         }
-        executor.start_thread(&executor.spare, Placement::new(None))?;
+        executor.start_thread(&executor.spare, Placement::new(None), options.stack_bytes)?;
         let watch = Watch::start(executor.workers.clone()).map_err(start_error)?;
         *executor.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch);
         Ok(executor)
     }
 
-    fn start_thread(&self, worker: &WorkerHandle, placement: Placement) -> Result<()> {
+    fn start_thread(
+        &self,
+        worker: &WorkerHandle,
+        placement: Placement,
+        stack_bytes: usize,
+    ) -> Result<()> {
         let (shared, executor) = (Arc::clone(&worker.shared), Arc::clone(&self.shared));
         let (report, started) = std::sync::mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name(format!("worker{}", worker.id()))
-            .spawn(move || match worker::Worker::new(shared, executor, placement) {
+        let thread = work::thread(format!("worker{}", worker.id()), move || {
+            if stack_bytes > 0 {
+                kauri_fiber::set_stack_bytes(stack_bytes);
+            }
+            match worker::Worker::new(shared, executor, placement) {
                 Ok(worker) => {
                     let _ = report.send(Ok(()));
                     worker.run();
@@ -135,8 +144,9 @@ impl ServiceExecutor {
                 Err(error) => {
                     let _ = report.send(Err(error));
                 }
-            })
-            .map_err(start_error)?;
+            }
+        })
+        .map_err(start_error)?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         match started.recv() {
             Ok(result) => result.map_err(start_error),

@@ -62,7 +62,7 @@ pub fn run(case: &Case, mode: Mode) -> Result<Vec<DocBuf>> {
     let stages = Value::array(case.pipeline.iter().map(|stage| Value::from(raw(stage))));
     let mut pipeline = parse::parse(stages.as_array().unwrap_or(Doc::EMPTY), &parse_cx)?;
     if mode != Mode::AsWritten {
-        pipeline.optimize();
+        pipeline.optimize().unwrap();
     }
     let (collection, _) = views::resolve(&catalog, &ns)?;
     let cx = BuildCx::new(catalog.clone(), "db", collection, QueryEnv::new(0, random));
