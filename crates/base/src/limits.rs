@@ -71,6 +71,8 @@ pub const LOGICAL_SESSIONS_MAX: usize = 1_000_000;
 pub const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;
 /// Memory of one `$group` before it spills, or fails if it may not.
 pub const GROUP_BYTES_MAX: usize = 100 * 1024 * 1024;
+/// Bytes of a cursor's batch where the memory of all operations is short.
+pub const SHORT_BATCH_BYTES: usize = 256 * 1024;
 /// What a blocking stage may hold before it spills where the memory of all operations is short.
 pub const SPILL_EARLY_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes that are handed to a temporary file, or asked of it, at a time; one record may take more.

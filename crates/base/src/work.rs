@@ -28,7 +28,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -80,6 +80,8 @@ pub struct MemoryBudget {
     all_max: AtomicU64,
     used: AtomicI64,
     refused: AtomicU64,
+    /// The process has little memory left, whoever has it.
+    is_scarce: AtomicBool,
 }
 
 /// Of the budget of all operations, the part that an operation may hold even when the budget is used up.
@@ -112,7 +114,12 @@ impl MemoryBudget {
     /// Whether less than a quarter of it is left.
     fn is_short(&self) -> bool {
         let all_max = self.all_max.load(Ordering::Relaxed);
-        all_max > 0 && self.used() > all_max / 4 * 3
+        all_max > 0 && (self.used() > all_max / 4 * 3 || self.is_scarce.load(Ordering::Relaxed))
+    }
+
+    /// Says whether the process has little memory left: then it is as if the budget of all were used up.
+    pub fn set_scarce(&self, is_scarce: bool) {
+        self.is_scarce.store(is_scarce, Ordering::Relaxed);
     }
 
     /// How many operations were ended because they held too much.
@@ -135,13 +142,16 @@ impl MemoryBudget {
             ));
         }
         let all = self.used().saturating_add(more as u64);
-        if all_max > 0 && all > all_max && wanted > all_max / SHARE_DIVISOR {
+        // The further the operations are beyond their limit, the smaller is the part of one that is let be.
+        let share = all_max / SHARE_DIVISOR / (1 + all / (all_max + 1)).pow(2);
+        let is_over = all > all_max || self.is_scarce.load(Ordering::Relaxed);
+        if all_max > 0 && is_over && wanted > share {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(Error::new(
                 ErrorCode::ExceededMemoryLimit,
                 format!(
                     "operation needs {wanted} bytes of memory, and all operations together {all} \
-                     bytes, more than their limit of {all_max} bytes; try again"
+                     bytes: their limit is {all_max} bytes, or the server is short of memory; try again"
                 ),
             ));
         }
@@ -177,6 +187,14 @@ impl MemoryAccount {
         let bytes = other.bytes();
         other.add(-bytes);
         self.add(bytes);
+    }
+
+    /// Moves so many bytes to an account of their own: what outlives the operation.
+    pub fn split_off(&self, bytes: usize) -> Arc<MemoryAccount> {
+        let other = MemoryAccount::new(Arc::clone(&self.budget));
+        self.add(-(bytes as i64));
+        other.add(bytes as i64);
+        other
     }
 
     fn add(&self, bytes: i64) {
@@ -355,9 +373,17 @@ impl Drop for Staying {
     }
 }
 
-/// For the allocator: this thread allocated so many bytes, or freed them if negative.
+/// Allocations from this size on are work, too.
+const LARGE_ALLOCATION_BYTES: i64 = 4096;
+
+/// For the allocator: this thread allocated so many bytes, or freed them if negative. A large allocation counts as
+/// work, so that the next tick looks at the account before much more is allocated.
 #[inline]
 pub fn note_allocated(bytes: i64) {
+    if bytes >= LARGE_ALLOCATION_BYTES {
+        let steps = u32::try_from(bytes / 64).unwrap_or(u32::MAX);
+        let _ = STEPS_LEFT.try_with(|left| left.set(left.get().saturating_sub(steps)));
+    }
     // No value is lost but while the thread ends.
     let _ = ALLOCATED.try_with(|allocated| allocated.set(allocated.get() + bytes));
 }
@@ -560,15 +586,23 @@ mod tests {
             assert!(reserve(400).is_ok() && reserve(401).is_err());
             note_allocated(500);
             assert!(ticks(STEPS_PER_LOOK + 1).is_err());
+            // A large allocation is looked at by the next tick.
+            assert!(ticks(1).is_ok());
+            note_allocated(1 << 20);
+            assert!(ticks(1).is_err());
+            note_allocated(-(1 << 20));
             note_allocated(-1000);
             assert!(ticks(STEPS_PER_LOOK + 1).is_ok());
         });
         note_allocated(9999);
         assert_eq!((one.account.bytes(), other.account.bytes(), budget.used()), (100, 500, 600));
+        let part = other.account.split_off(200);
+        assert_eq!((part.bytes(), other.account.bytes(), budget.used()), (200, 300, 600));
+        other.account.take_over(&part);
         one.account.take_over(&other.account);
         assert_eq!((one.account.bytes(), other.account.bytes(), budget.used()), (600, 0, 600));
         drop(other);
-        assert_eq!((budget.used(), budget.refused()), (600, 3));
+        assert_eq!((budget.used(), budget.refused()), (600, 4));
         drop(one);
         assert_eq!(budget.used(), 0);
     }
@@ -583,11 +617,14 @@ mod tests {
             assert!(reserve(101).is_err());
         });
         with_meter(&small, || {
-            assert!(reserve(100).is_ok() && reserve(101).is_err());
+            assert!(reserve(25).is_ok() && reserve(101).is_err());
             note_allocated(90);
             assert!(reserve(10).is_ok() && reserve(11).is_err());
             assert!(memory_is_short());
         });
+        budget.set_scarce(true);
+        with_meter(&small, || assert!(reserve(0).is_ok() && reserve(100).is_err()));
+        budget.set_scarce(false);
         drop(large);
         with_meter(&small, || assert!(!memory_is_short()));
     }

@@ -375,7 +375,8 @@ fn conclude(
     if let Some(account) = &after.account
         && reply.buffer().len() >= COUNTED_REPLY_BYTES_MIN
     {
-        reply.count_in(account.clone());
+        let bytes = reply.buffer().capacity();
+        reply.count_in(account.split_off(bytes));
     }
     if let Some(sent) = finish_reply(open, form, reply) {
         count_reply(server, cx.worker, sent);

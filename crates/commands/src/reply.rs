@@ -2,7 +2,7 @@
 
 use crate::cursors::{Cursor, Tailing};
 use crate::invocation::Invocation;
-use kauri_base::{Error, OperationContext, Result, bail, limits};
+use kauri_base::{Error, OperationContext, Result, bail, limits, work};
 use kauri_bson::{ArrayWriter, Doc, DocWriter};
 use kauri_catalog::{Collection, Namespace};
 use kauri_query::exec::{Ended, Flow, PlanExecutor, Row};
@@ -16,6 +16,16 @@ pub struct BatchLimit {
     pub docs: Option<u64>,
     /// Bytes, unless it is a single document.
     pub bytes: usize,
+    /// Whether the client can ask for more, so that a batch ends early where the memory of operations is short.
+    pub more: bool,
+}
+
+impl BatchLimit {
+    /// Whether a batch that has so many bytes takes no document of `next` bytes.
+    fn is_reached(&self, bytes: usize, next: usize) -> bool {
+        bytes + next > self.bytes
+            || self.more && bytes + next > limits::SHORT_BATCH_BYTES && work::memory_is_short()
+    }
 }
 
 /// What came of filling a batch.
@@ -42,7 +52,7 @@ pub async fn fill_batch(
         .for_each(op, &mut |row: &Row<'_>| {
             let doc = row.doc();
             check_size(doc)?;
-            if docs > 0 && array.len() + doc.as_bytes().len() + 16 > limit.bytes {
+            if docs > 0 && limit.is_reached(array.len(), doc.as_bytes().len() + 16) {
                 return Ok(Flow::StopBefore);
             }
             array.push_doc(doc);
@@ -95,7 +105,8 @@ pub async fn open_cursor(
         // Nobody can ask for what an only batch leaves out.
         let bytes =
             if new.single_batch { limits::REPLY_BYTES_MAX } else { server.reply_bytes_max() };
-        let limit = BatchLimit { docs: Some(new.first_batch), bytes };
+        let more = !new.single_batch;
+        let limit = BatchLimit { docs: Some(new.first_batch), bytes, more };
         fill_batch(&mut invocation.op, &mut executor, &mut array, limit).await?
     };
     server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);

@@ -231,8 +231,8 @@ pub fn operation_memory_limits(memory: u64) -> (u64, u64) {
     if memory == 0 {
         return (0, 0);
     }
-    let one = (memory / 8).max((memory / 4).min(256 * MB)).max(64 * MB);
-    (one, one.max(memory / 8 * 3))
+    let one = (memory / 8).max(64 * MB);
+    (one, one.max(memory / 4))
 }
 
 /// 0 stands for memory of unknown size.
@@ -261,7 +261,7 @@ mod tests {
     fn operations_may_hold_a_part_of_the_memory() {
         const MB: u64 = 1 << 20;
         for (memory, one, all) in
-            [(0, 0, 0), (160, 64, 64), (1024, 256, 384), (4096, 512, 1536), (24_576, 3072, 9216)]
+            [(0, 0, 0), (160, 64, 64), (1024, 128, 256), (4096, 512, 1024), (24_576, 3072, 6144)]
         {
             assert_eq!(operation_memory_limits(memory * MB), (one * MB, all * MB), "{memory}");
         }

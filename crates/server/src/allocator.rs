@@ -9,6 +9,7 @@
 use kauri_base::work::note_allocated;
 use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout};
+use std::time::Duration;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -44,6 +45,15 @@ unsafe impl GlobalAlloc for Counting {
         // SAFETY: as the caller's.
         unsafe { MiMalloc.realloc(memory, layout, size) }
     }
+}
+
+/// `mi_option_purge_delay` of mimalloc 2 and 3, which the crate has no name for.
+const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
+
+/// Has memory given back when it has been free for so long, rather than for a second.
+pub fn give_back_after(delay: Duration) {
+    // SAFETY: any thread may set an option at any time; mimalloc reads it when it frees.
+    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, delay.as_millis() as i64) }
 }
 
 /// Gives the kernel what has been free for a second, whichever thread has freed it.

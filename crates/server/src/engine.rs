@@ -4,6 +4,7 @@ use crate::control_group::ControlGroups;
 use crate::memory::{BASE_BYTES, MemoryWatch};
 use crate::options::{Options, PM_LATENCIES, PM_LATENCY_NANOS_MAX};
 use kauri_base::log::{self, Attr};
+use kauri_base::work::MemoryBudget;
 use kauri_base::{Error, ErrorCode, Result, work};
 use kauri_bson::Value;
 use kauri_commands::parameters::{Kind, Parameter, Parameters};
@@ -97,8 +98,12 @@ impl Engine {
     }
 
     /// Begins to keep it within the memory that there is.
-    pub fn watch_memory(&self, options: &Options) -> Result<MemoryWatch> {
-        MemoryWatch::start(&self.storage, cache_bytes(options))
+    pub fn watch_memory(
+        &self,
+        options: &Options,
+        operations: Arc<MemoryBudget>,
+    ) -> Result<MemoryWatch> {
+        MemoryWatch::start(&self.storage, cache_bytes(options), operations)
     }
 
     /// Starts the maintenance threads.

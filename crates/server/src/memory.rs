@@ -8,6 +8,7 @@
 use crate::allocator;
 use crate::control_group::{ControlGroups, Memory};
 use kauri_base::log::{self, Attr};
+use kauri_base::work::MemoryBudget;
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_storage::{MemoryRoom, StorageEngine};
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use std::time::Duration;
 const CTX: &str = "memory";
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The same in a control group, whose memory a few operations can use up within that time.
+const LOOK_EVERY_LIMITED: Duration = Duration::from_millis(20);
 /// What the server needs for itself: program, threads, sessions, what is kept free.
 pub const BASE_BYTES: u64 = 96 << 20;
 /// The smallest cache.
@@ -138,7 +141,11 @@ pub struct MemoryWatch {
 
 impl MemoryWatch {
     /// Begins.
-    pub fn start(engine: &Arc<dyn StorageEngine>, cache_bytes_max: u64) -> Result<MemoryWatch> {
+    pub fn start(
+        engine: &Arc<dyn StorageEngine>,
+        cache_bytes_max: u64,
+        operations: Arc<MemoryBudget>,
+    ) -> Result<MemoryWatch> {
         let groups = ControlGroups::of_process();
         let limit = groups.limit();
         if let Some(limit) = limit {
@@ -153,12 +160,17 @@ impl MemoryWatch {
             let before = steering.room;
             let room = steering.steer(watched);
             engine.set_memory(room);
+            operations.set_scarce(room.scarcity > 0.0);
             tell(before, room, watched.memory);
         };
         // Indexes are made before the next look.
         see();
+        let every = if limit.is_some() { LOOK_EVERY_LIMITED } else { LOOK_EVERY };
+        if limit.is_some() {
+            allocator::give_back_after(LOOK_EVERY_LIMITED);
+        }
         let watch = move || {
-            while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 allocator::give_back();
                 see();
             }

@@ -64,9 +64,13 @@ fn serve(options: Options) -> Result<()> {
     let rdma = open_rdma(&options)?;
     check_memory(&options, &rdma)?;
     let mut engine = Engine::open(&options)?;
-    let memory = engine.watch_memory(&options)?;
+    let memory_limit = crate::machine::look().memory_limit_bytes;
+    let (one_max, all_max) = operation_memory_limits(memory_limit);
+    let operation_memory = MemoryBudget::new(one_max, all_max);
+    let memory = engine.watch_memory(&options, operation_memory.clone())?;
     let temporary = Arc::new(crate::temporary::open(&options)?);
-    let server = assemble(&options, &engine, clock, temporary.clone(), (stop, log))?;
+    let server =
+        assemble(&options, &engine, clock, temporary.clone(), operation_memory, (stop, log))?;
     let executor = ServiceExecutor::start(&ExecutorOptions {
         workers: engine.workers(&options),
         stack_bytes: options.number("net.stackKB", 1024) as usize * 1024,
@@ -180,6 +184,7 @@ fn assemble(
     engine: &Engine,
     clock: Arc<dyn Clock>,
     temporary: Arc<TemporaryDirectory>,
+    operation_memory: Arc<MemoryBudget>,
     (stop, log): (mpsc::Sender<Option<Duration>>, Log),
 ) -> Result<Arc<Server>> {
     let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::from_entropy());
@@ -189,9 +194,8 @@ fn assemble(
     let port = options.number("net.port", 27017) as u16;
     let machine = crate::machine::look();
     let process_id = kauri_bson::new_object_id((clock.unix_ms() / 1000) as u32, &*random);
-    let (one_max, all_max) = operation_memory_limits(machine.memory_limit_bytes);
     Ok(Arc::new(Server {
-        operation_memory: MemoryBudget::new(one_max, all_max),
+        operation_memory,
         cursors: CursorManager::new(clock.clone(), random.clone()),
         plans: Default::default(),
         catalog: Arc::new(catalog),

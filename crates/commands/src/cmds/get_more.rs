@@ -68,7 +68,7 @@ async fn answer(
         }
         _ => None,
     };
-    let limit = BatchLimit { docs: request.docs, bytes: server.reply_bytes_max() };
+    let limit = BatchLimit { docs: request.docs, bytes: server.reply_bytes_max(), more: true };
     let (mut reply, batch) = loop {
         check_collection(invocation, &cursor)?;
         if cursor.tailing != Tailing::No {
