@@ -60,11 +60,7 @@ fn is_sorted<T>(items: &[T], compare: impl Fn(&T, &T) -> Ordering) -> Result<boo
     Ok(true)
 }
 
-fn merge<T>(
-    first: Vec<T>,
-    second: Vec<T>,
-    compare: impl Fn(&T, &T) -> Ordering,
-) -> Result<Vec<T>> {
+fn merge<T>(first: Vec<T>, second: Vec<T>, compare: impl Fn(&T, &T) -> Ordering) -> Result<Vec<T>> {
     let mut merged = Vec::with_capacity(first.len() + second.len());
     let (mut first, mut second) = (first.into_iter(), second.into_iter());
     let (mut left, mut right) = (first.next(), second.next());

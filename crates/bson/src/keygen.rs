@@ -230,9 +230,7 @@ impl Keys {
     /// Orders the keys, and of equal ones keeps the one that the document has first.
     fn sort(&mut self) -> Result<()> {
         let bytes = &self.bytes;
-        sort::sort_by(&mut self.spans, |a, b| {
-            bytes[a.key.clone()].cmp(&bytes[b.key.clone()])
-        })?;
+        sort::sort_by(&mut self.spans, |a, b| bytes[a.key.clone()].cmp(&bytes[b.key.clone()]))?;
         self.spans.dedup_by(|later, first| {
             work::tick_infallible(1);
             bytes[later.key.clone()] == bytes[first.key.clone()]

@@ -1,8 +1,8 @@
 //! The operations that are running, for `currentOp` and `killOp`.
 
 use kauri_base::log;
-use kauri_base::work;
 use kauri_base::operation::OperationState;
+use kauri_base::work;
 use kauri_bson::{Doc, DocBuf, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

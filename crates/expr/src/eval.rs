@@ -65,5 +65,4 @@ impl<'t> Env<'t> {
     {
         Env { root: self.root, frame: Some(frame), cx: self.cx }
     }
-
 }

@@ -125,7 +125,6 @@ impl Regex {
         }
     }
 
-
     /// Start and end in bytes of the first match at or behind `start`.
     pub fn find_at(&self, text: &str, start: usize) -> Result<Option<(usize, usize)>> {
         if start > text.len() {
@@ -145,7 +144,8 @@ impl Regex {
             return by_windows(text, start, |at| captures(windowed, &mut places, text, at));
         }
         if self.inner.capture_names().len() <= 1 {
-            let found = self.find_at(text, start)?.map(|span| Captures { span, groups: Vec::new() });
+            let found =
+                self.find_at(text, start)?.map(|span| Captures { span, groups: Vec::new() });
             count_search(searched(text, start, Some(&found)))?;
             return Ok(found);
         }
@@ -192,8 +192,8 @@ pub fn is_option(flag: char) -> bool {
 const LONG_TEXT_BYTES: usize = 16 * 1024;
 /// Starting positions of a window, in characters.
 const WINDOW: usize = 16;
-/// What a window counts as. Each of its positions may look at all the rest of the text.
-const WINDOW_STEPS: u32 = 64;
+/// What a window counts as, beside the rest of the text, which each of its positions may go through.
+const WINDOW_STEPS: u32 = 32;
 /// What a search counts as, beside the text that it goes through.
 const SEARCH_STEPS: u32 = 4;
 
@@ -245,6 +245,7 @@ fn by_windows<T>(
     let mut at = start;
     loop {
         work::tick(WINDOW_STEPS)?;
+        work::tick_bytes(text.len() - at)?;
         if let Some(found) = search(at)? {
             return Ok(Some(found));
         }

@@ -176,11 +176,9 @@ impl PassLeaf {
         if self.whole && elem.ty() != Type::Array {
             return eval::matches_elem(pred, elem, cx, None);
         }
-        eval::from_elem(elem, &leaf.path, 1, pred.expand(), |elem, _| {
-            match elem {
-                Some(elem) => eval::matches_elem(pred, elem, cx, None),
-                None => Ok(pred.matches_missing()),
-            }
+        eval::from_elem(elem, &leaf.path, 1, pred.expand(), |elem, _| match elem {
+            Some(elem) => eval::matches_elem(pred, elem, cx, None),
+            None => Ok(pred.matches_missing()),
         })
     }
 }

@@ -250,7 +250,9 @@ impl Accumulator {
             (State::First(Some(_)), State::First(_)) => {}
             (State::Last(a), State::Last(b @ Some(_))) => *a = b,
             (State::Last(_), State::Last(None)) => {}
-            (State::Push(a), State::Push(b)) | (State::Concat(a), State::Concat(b)) => a.merge(&b)?,
+            (State::Push(a), State::Push(b)) | (State::Concat(a), State::Concat(b)) => {
+                a.merge(&b)?
+            }
             (State::Set(a), State::Set(b)) | (State::Union(a), State::Union(b)) => a.merge(b)?,
             (State::Merge(a), State::Merge(b)) => a.overlay(b.into_doc()?.as_doc())?,
             (State::Count(a), State::Count(b)) => *a += b,

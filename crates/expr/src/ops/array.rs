@@ -222,7 +222,9 @@ fn check_range_size(start: i64, end: i64, step: i64) -> Result<()> {
     let distance = if step > 0 { end - start } else { start - end };
     let count = u64::try_from(distance).unwrap_or(0).div_ceil(step.unsigned_abs());
     let bytes = count * VALUE_BYTES;
-    work::reserve(usize::try_from(bytes.min(limits::EXPRESSION_VALUE_BYTES_MAX as u64)).unwrap_or(0))?;
+    work::reserve(
+        usize::try_from(bytes.min(limits::EXPRESSION_VALUE_BYTES_MAX as u64)).unwrap_or(0),
+    )?;
     if bytes > limits::EXPRESSION_VALUE_BYTES_MAX as u64 {
         bail!(
             ExceededMemoryLimit,

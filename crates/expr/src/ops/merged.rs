@@ -203,7 +203,9 @@ impl Indexed {
     fn memory_bytes(&self) -> usize {
         // A field's name is there twice, the second time with the map's entry.
         let field = size_of::<Field>() + size_of::<(Box<[u8]>, usize)>();
-        self.bytes.capacity() + self.live_bytes.min(self.fields.len() * 16) + self.fields.len() * field
+        self.bytes.capacity()
+            + self.live_bytes.min(self.fields.len() * 16)
+            + self.fields.len() * field
     }
 
     fn write(&self, out: &mut DocWriter<'_>) -> Result<()> {
@@ -244,7 +246,8 @@ mod tests {
                 for _ in 0..next(fields + 1) {
                     let name = format!("f{}", next(names));
                     match next(3) {
-                        0 => out.put(&name, "x".repeat(next(value_bytes as u64 + 1) as usize).as_str()),
+                        0 => out
+                            .put(&name, "x".repeat(next(value_bytes as u64 + 1) as usize).as_str()),
                         1 => out.put(&name, next(100) as i64),
                         _ => out.put(&name, Value::Null),
                     }
@@ -256,7 +259,9 @@ mod tests {
 
     #[test]
     fn indexed_documents_merge_as_small_ones_do() {
-        for (fields, names, value_bytes) in [(3, 4, 5), (10, 8, 900), (200, 150, 30), (400, 4000, 60)] {
+        for (fields, names, value_bytes) in
+            [(3, 4, 5), (10, 8, 900), (200, 150, 30), (400, 4000, 60)]
+        {
             let docs = documents(30, fields, names, value_bytes);
             assert_eq!(merged(&docs), by_copies(&docs), "{fields} of {names}, {value_bytes}");
         }

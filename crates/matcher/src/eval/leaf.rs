@@ -37,12 +37,10 @@ pub(crate) fn matches_elem(
         Predicate::Exists => true,
         Predicate::Type(types) => types.contains(elem.ty()),
         Predicate::Mod(modulo) => modulo.matches(elem),
-        Predicate::Size(size) => {
-            match elem.as_doc().filter(|_| elem.ty() == Type::Array) {
-                Some(items) => items.count_ticked()? as i64 == *size,
-                None => false,
-            }
-        }
+        Predicate::Size(size) => match elem.as_doc().filter(|_| elem.ty() == Type::Array) {
+            Some(items) => items.count_ticked()? as i64 == *size,
+            None => false,
+        },
         Predicate::Bits(test) => test.matches(elem),
         Predicate::ElemMatchObject(filter) => return elem_match(filter, true, elem, cx, details),
         Predicate::ElemMatchValue(filter) => return elem_match(filter, false, elem, cx, details),

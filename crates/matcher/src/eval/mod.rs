@@ -148,7 +148,9 @@ fn order_of(expr: &MatchExpr) -> (u8, &str) {
 fn is_list_of_equalities(children: &[MatchExpr]) -> bool {
     fn path(child: &MatchExpr) -> Option<&Path> {
         match child {
-            MatchExpr::Leaf(Leaf { path, pred: Predicate::Compare(CompareOp::Eq, _) }) => Some(path),
+            MatchExpr::Leaf(Leaf { path, pred: Predicate::Compare(CompareOp::Eq, _) }) => {
+                Some(path)
+            }
             _ => None,
         }
     }

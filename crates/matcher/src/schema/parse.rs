@@ -5,8 +5,8 @@ use crate::parse::{Parser, number};
 use crate::tree::{MatchExpr, TypeSet};
 use kauri_base::{Error, Result, bail};
 use kauri_bson::{Doc, Elem, Type, Value};
-use std::collections::HashSet;
 use kauri_expr::regex::Regex;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Keywords of draft 4 that MongoDB knows of and refuses, and encryption's, which need a driver and

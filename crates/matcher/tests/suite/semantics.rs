@@ -1,8 +1,8 @@
 //! What filters mean, case by case.
 
+use kauri_base::Timestamp;
 use kauri_base::clock::SystemClock;
 use kauri_base::{ErrorCode, OperationContext, work};
-use kauri_base::Timestamp;
 use kauri_bson::{Decimal128, DocBuf, Value, array, doc};
 use kauri_matcher::{MatchCx, MatchDetails, MatchExpr, Matcher, ParseCx, Place};
 use std::sync::Arc;
@@ -350,9 +350,9 @@ fn all_of_a_long_list() {
 
 #[test]
 fn long_matches_can_be_interrupted() {
-    let op = OperationContext::detached(Arc::new(SystemClock::new()));
-    op.state().kill(ErrorCode::Interrupted);
-    let (meter, cx) = (op.meter(), MatchCx::new());
+    let killed = OperationContext::detached(Arc::new(SystemClock::new()));
+    killed.state().kill(ErrorCode::Interrupted);
+    let (meter, cx) = (killed.meter(), MatchCx::new());
     let long = doc! { "a" => Value::array((0..1000).map(Value::Int32)) };
     let branches = Value::array((0..600).map(|n| Value::from(doc! { "b" => doc! { "$lt" => n } })));
     for filter in [

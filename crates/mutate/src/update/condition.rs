@@ -80,10 +80,7 @@ fn matcher_cx<'a>(cx: &ParseCx<'a>) -> kauri_matcher::ParseCx<'a> {
 }
 
 /// Parses `arrayFilters`.
-pub(crate) fn parse_array_filters(
-    specs: &[Doc<'_>],
-    cx: &ParseCx<'_>,
-) -> Result<ArrayFilters> {
+pub(crate) fn parse_array_filters(specs: &[Doc<'_>], cx: &ParseCx<'_>) -> Result<ArrayFilters> {
     let mut filters = ArrayFilters::default();
     for spec in specs {
         let expr = MatchExpr::parse(*spec, &matcher_cx(cx))

@@ -179,14 +179,8 @@ impl Operators {
         } else {
             rename::sources(&self.renames, doc, cx)?
         };
-        let mut applier = Applier {
-            leaves: &self.leaves,
-            filters: &self.filters,
-            cx,
-            root: doc,
-            renames,
-            base,
-        };
+        let mut applier =
+            Applier { leaves: &self.leaves, filters: &self.filters, cx, root: doc, renames, base };
         let modified = match (self.positional, cx.matched_position) {
             (false, _) => applier.fields(&self.tree, doc, &Trail::ROOT, 1, out)?,
             (true, Some(position)) => {

@@ -356,9 +356,7 @@ fn pop(elem: Elem<'_>) -> Result<Op> {
 
 fn pull_all(elem: Elem<'_>) -> Result<Op> {
     match (elem.ty(), elem.as_doc()) {
-        (Type::Array, Some(items)) => {
-            Ok(Op::PullAll(ValueSet::new(raw_values(items)?)?))
-        }
+        (Type::Array, Some(items)) => Ok(Op::PullAll(ValueSet::new(raw_values(items)?)?)),
         _ => bail!(
             BadValue,
             "$pullAll requires an array argument but was given a {}",

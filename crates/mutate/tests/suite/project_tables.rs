@@ -1,9 +1,9 @@
 //! Projections and document transforms, by tables of cases.
 
-use kauri_base::clock::SystemClock;
-use kauri_base::{ErrorCode, OperationContext, work};
 use crate::common::{cases, check_outcome, parse_doc, parse_value, split_case};
 use kauri_base::Result;
+use kauri_base::clock::SystemClock;
+use kauri_base::{ErrorCode, OperationContext, work};
 use kauri_bson::{DocBuf, Value};
 use kauri_expr::{EvalCx, MetaSource};
 use kauri_matcher::{MatchExpr, Place};

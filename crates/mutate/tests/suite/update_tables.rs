@@ -1,8 +1,8 @@
 //! Updates, by tables of cases.
 
+use crate::common::{Outcome, cases, check_outcome, parse_doc, parse_value, split_case};
 use kauri_base::clock::SystemClock;
 use kauri_base::{ErrorCode, OperationContext, work};
-use crate::common::{Outcome, cases, check_outcome, parse_doc, parse_value, split_case};
 use kauri_base::{Result, Timestamp};
 use kauri_bson::{Doc, DocBuf, Value};
 use kauri_matcher::{MatchCx, MatchDetails, MatchExpr, Place};
