@@ -14,6 +14,7 @@ pub mod ids;
 pub mod limits;
 pub mod log;
 pub mod operation;
+pub mod probe;
 pub mod rw_lock;
 pub mod sort;
 pub mod sync;

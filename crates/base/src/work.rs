@@ -224,6 +224,8 @@ thread_local! {
     static SLICE_START_NS: Cell<u64> = const { Cell::new(0) };
     static SUSPENDER: Cell<Option<fn()>> = const { Cell::new(None) };
     static GAVE_WAY: Cell<bool> = const { Cell::new(false) };
+    /// Whether a tick that can't fail was told that the operation is to end: the next one that can looks at once.
+    static ENDING: Cell<bool> = const { Cell::new(false) };
     /// Guards that keep the operation from being suspended.
     static STAYING: Cell<u32> = const { Cell::new(0) };
     static METER: RefCell<Option<Arc<Meter>>> = const { RefCell::new(None) };
@@ -248,16 +250,29 @@ pub fn tick_bytes(bytes: usize) -> Result<()> {
 }
 
 /// As [`tick`] for work that can't fail, as a comparison within a sort: it suspends, and leaves the order to
-/// end for a later tick.
+/// end to the next tick that can.
 #[inline]
 pub fn tick_infallible(steps: u32) {
-    let _ = tick(steps);
+    STEPS_LEFT.with(|left| match left.get().checked_sub(steps) {
+        Some(rest) => left.set(rest),
+        None => look_infallibly(),
+    });
+}
+
+#[cold]
+#[inline(never)]
+fn look_infallibly() {
+    if !ENDING.get() && look().is_err() {
+        ENDING.set(true);
+        STEPS_LEFT.set(0);
+    }
 }
 
 #[cold]
 #[inline(never)]
 fn look() -> Result<()> {
     STEPS_LEFT.set(STEPS_PER_LOOK);
+    ENDING.set(false);
     let Some(meter) = METER.with_borrow(Clone::clone) else { return Ok(()) };
     settle(&meter.account);
     meter.account.budget.admit(meter.account.bytes(), 0)?;
@@ -524,6 +539,7 @@ impl MeterScope {
         let outer = Installed::take().meter;
         SLICE_START_NS.set(now_ns(&*meter.clock));
         STEPS_LEFT.set(STEPS_PER_LOOK);
+        ENDING.set(false);
         Installed { meter: Some(meter) }.put_back();
         MeterScope { outer }
     }
@@ -560,6 +576,19 @@ mod tests {
         let ended = with_meter(&meter, || ticks(STEPS_PER_LOOK + 1));
         assert_eq!(ended.map_err(|e| e.code()), Err(ErrorCode::Interrupted));
         assert_eq!(ticks(10 * STEPS_PER_LOOK), Ok(()));
+    }
+
+    #[test]
+    fn what_a_tick_that_cannot_fail_is_told_the_next_one_answers() {
+        let (state, meter) = meter(&Arc::default());
+        state.kill(ErrorCode::Interrupted);
+        let ended = with_meter(&meter, || {
+            (0..10 * STEPS_PER_LOOK + 5).for_each(|_| tick_infallible(1));
+            tick(1)
+        });
+        assert_eq!(ended.map_err(|e| e.code()), Err(ErrorCode::Interrupted));
+        tick_infallible(STEPS_PER_LOOK + 1);
+        assert_eq!(tick(1), Ok(()));
     }
 
     #[test]

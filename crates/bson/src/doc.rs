@@ -322,6 +322,28 @@ impl<'a> Iterator for Ticked<'a> {
         let elem = self.0.next()?;
         Some(elem.tick().map(|()| elem))
     }
+
+    // As `next` would again and again, but an order to end is not passed over.
+    fn nth(&mut self, n: usize) -> Option<Result<Elem<'a>>> {
+        for _ in 0..n {
+            if let Err(ended) = self.next()? {
+                return Some(Err(ended));
+            }
+        }
+        self.next()
+    }
+
+    fn last(self) -> Option<Result<Elem<'a>>> {
+        let mut last = None;
+        for elem in self {
+            let ended = elem.is_err();
+            last = Some(elem);
+            if ended {
+                break;
+            }
+        }
+        last
+    }
 }
 
 // Called, it would return its halves through memory, and reading them back as one stalls the loop.

@@ -196,8 +196,8 @@ pub fn is_option(flag: char) -> bool {
 const LONG_TEXT_BYTES: usize = 16 * 1024;
 /// Starting positions of a window, in characters.
 const WINDOW: usize = 16;
-/// What a window counts as. Each of its positions may look at all the rest of the text.
-const WINDOW_STEPS: u32 = 64;
+/// What a window counts as, beside the rest of the text, which each of its positions may go through.
+const WINDOW_STEPS: u32 = 32;
 /// What a search counts as, beside the text that it goes through.
 const SEARCH_STEPS: u32 = 4;
 
@@ -267,6 +267,7 @@ fn by_windows<T>(
     let mut at = start;
     loop {
         work::tick(WINDOW_STEPS)?;
+        work::tick_bytes(text.len() - at)?;
         if let Some(found) = search(at)? {
             return Ok(Some(found));
         }

@@ -60,11 +60,13 @@ fn long() -> DocBuf {
 
 /// `{$range: [0, to]}`
 fn range(to: impl Into<Value<'static>>) -> Value<'static> {
-    doc! { "$range" => array![0, to.into()] }.into()
+    let bounds = Value::array([Value::Int32(0), to.into()]);
+    call("$range", bounds)
 }
 
 fn map(input: impl Into<Value<'static>>, body: impl Into<Value<'static>>) -> Value<'static> {
-    doc! { "$map" => doc! { "input" => input.into(), "in" => body.into() } }.into()
+    let (input, body): (Value<'static>, Value<'static>) = (input.into(), body.into());
+    call("$map", doc! { "input" => input, "in" => body })
 }
 
 fn call(name: &str, argument: impl Into<Value<'static>>) -> Value<'static> {
@@ -77,7 +79,8 @@ fn aggregate(collection: &str, stages: Vec<Value<'static>>) -> DocBuf {
 
 /// The expression evaluated for the document of long things.
 fn evaluate(expression: impl Into<Value<'static>>) -> DocBuf {
-    aggregate("long", vec![call("$project", doc! { "x" => expression.into() })])
+    let expression: Value<'static> = expression.into();
+    aggregate("long", vec![call("$project", doc! { "x" => expression })])
 }
 
 fn find(collection: &str, filter: DocBuf) -> DocBuf {
@@ -85,7 +88,8 @@ fn find(collection: &str, filter: DocBuf) -> DocBuf {
 }
 
 fn update(collection: &str, q: DocBuf, u: impl Into<Value<'static>>) -> DocBuf {
-    let statement = doc! { "q" => q, "u" => u.into(), "multi" => true };
+    let change: Value<'static> = u.into();
+    let statement = doc! { "q" => q, "u" => change, "multi" => true };
     doc! { "update" => collection, "updates" => array![statement] }
 }
 
@@ -93,7 +97,7 @@ fn update(collection: &str, q: DocBuf, u: impl Into<Value<'static>>) -> DocBuf {
 fn branches(count: i32, field: &str, operator: &str) -> Value<'static> {
     Value::array((0..count).map(|at| {
         let value = call(operator, Value::Double(-1.5 - f64::from(at)));
-        DocBuf::build(|out| out.put_value(field, &value)).into()
+        Value::from(DocBuf::build(|out| out.put_value(field, &value)))
     }))
 }
 
@@ -325,6 +329,25 @@ fn pipelines(add: Add<'_>) {
             ],
         ),
     );
+    let long = || map(range(20_000), call("$add", array!["$$this", "$a"]));
+    add("$sortByCount", aggregate("many", vec![call("$sortByCount", long())]));
+    let bucket =
+        doc! { "groupBy" => call("$size", long()), "boundaries" => array![0, 5], "default" => 5 };
+    add("$bucket", aggregate("many", vec![call("$bucket", bucket)]));
+    let documents = map(range(10_000_000), doc! { "x" => "$$this" });
+    add(
+        "$documents",
+        doc! {
+            "aggregate" => 1, "pipeline" => array![call("$documents", documents), call("$count", "n")],
+            "cursor" => doc! {},
+        },
+    );
+    let and = |stage: Value<'static>| {
+        let project = call("$project", doc! { "_id" => array!["$_id", "$all._id"] });
+        aggregate("many", vec![everything(), unwind(), project, stage])
+    };
+    add("$out of a product", and(call("$out", "product")));
+    add("$merge of a product", and(call("$merge", doc! { "into" => "merged" })));
     add(
         "distinct of a product",
         aggregate(
@@ -336,8 +359,10 @@ fn pipelines(add: Add<'_>) {
 
 fn filters(add: Add<'_>) {
     add("$or of 20,000", find("many", doc! { "$or" => branches(20_000, "tags", "$lt") }));
-    add("$nor of 20,000", find("many", doc! { "$nor" => branches(20_000, "tags", "$gt") }));
-    let all = Value::array((0..20_000).map(|at| call("$elemMatch", doc! { "$gte" => at % 3 })));
+    add("$nor of 20,000", find("many", doc! { "$nor" => branches(20_000, "tags", "$lt") }));
+    let all = Value::array(
+        (0..20_000).map(|at| call("$elemMatch", doc! { "$gte" => LONG - 9 + at % 3 })),
+    );
     add("$all of 20,000 $elemMatch", find("long", doc! { "n" => doc! { "$all" => all } }));
     let items = branches(20_000, "x", "$lt");
     let any = doc! { "$elemMatch" => doc! { "$or" => items.clone() } };

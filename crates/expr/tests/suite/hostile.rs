@@ -3,15 +3,11 @@
 
 use crate::shell;
 use kauri_base::clock::SeededRandom;
-use kauri_base::operation::OperationState;
-use kauri_base::work::{self, MemoryAccount, Meter};
-use kauri_base::{Clock, ErrorCode, Result};
-use kauri_bson::{DocBuf, Value, doc};
-use kauri_expr::{EvalCx, Expression, ParseCx, expression_names};
+use kauri_base::probe::{assert_linear, killed_at};
+use kauri_base::{ErrorCode, Result};
+use kauri_bson::{Doc, DocBuf, Value, doc};
+use kauri_expr::{AccumulatorSpec, EvalCx, Expression, ParseCx, expression_names};
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 /// Looks at the clock that work of a whole document must make, and after which it is killed.
 const LOOKS_MIN: u64 = 8;
@@ -62,8 +58,8 @@ const LONG: &[(&str, &str)] = &[
     ("$split", "{$split: ['$text', ' ']}"),
     ("$replaceAll", "{$replaceAll: {input: '$text', find: 'm', replacement: 'nn'}}"),
     ("$regexFindAll", "{$regexFindAll: {input: '$text', regex: 'm'}}"),
-    ("$regexFind", "{$regexFind: {input: '$text', regex: '(?=.*x)(?=.*y)'}}"),
-    ("$regexMatch", "{$regexMatch: {input: '$text', regex: '(?=.*x)(?=.*y)'}}"),
+    ("$regexFind", "{$regexFind: {input: '$line', regex: '(?=.*x)(?=.*y)'}}"),
+    ("$regexMatch", "{$regexMatch: {input: '$line', regex: '(?=.*x)(?=.*y)'}}"),
     ("$add", "{$add: ARGUMENTS}"),
     ("$multiply", "{$multiply: ARGUMENTS}"),
     ("$and", "{$and: ARGUMENTS}"),
@@ -187,35 +183,6 @@ const SHORT: &[&str] = &[
     "$year",
 ];
 
-/// A clock that counts the looks at it, and may kill an operation at one of them.
-struct CountingClock {
-    looks: AtomicU64,
-    kill_at: u64,
-    state: Arc<OperationState>,
-}
-
-impl Clock for CountingClock {
-    fn unix_ms(&self) -> i64 {
-        0
-    }
-
-    fn monotonic(&self) -> Duration {
-        if self.looks.fetch_add(1, Ordering::Relaxed) == self.kill_at {
-            self.state.kill(ErrorCode::Interrupted);
-        }
-        Duration::ZERO
-    }
-}
-
-/// What work comes to, and how many looks at the clock it makes, killed at one of them.
-fn metered<T>(kill_at: u64, work: impl FnOnce() -> Result<T>) -> (Result<T>, u64) {
-    let state = Arc::new(OperationState::new(1));
-    let clock = Arc::new(CountingClock { looks: AtomicU64::new(0), kill_at, state: state.clone() });
-    let meter = Meter::new(state, clock.clone(), None, MemoryAccount::unlimited());
-    let result = work::with_meter(&meter, work);
-    (result, clock.looks.load(Ordering::Relaxed))
-}
-
 /// A document of long things.
 fn document() -> DocBuf {
     const COUNT: i32 = 30_000;
@@ -238,6 +205,7 @@ fn document() -> DocBuf {
         out.put("objects", objects(0));
         out.put("objects2", objects(1));
         out.put("text", text.as_str());
+        out.put("line", "lorem ipsum ".repeat(1500).as_str());
         out.put("base64", "Zm9v".repeat(100_000).as_str());
         out.put("date", Value::DateTime(0));
         out.put("count", COUNT);
@@ -264,7 +232,7 @@ fn evaluate(text: &str, doc: &DocBuf, kill_at: u64) -> (Result<()>, u64) {
     let word = [Value::from("a word")];
     let cx = EvalCx { random: Some(&random), vars: &word, ..EvalCx::default() };
     let expression = expression(text);
-    metered(kill_at, || expression.eval(&cx, doc.as_doc()).map(drop))
+    killed_at(kill_at, || expression.eval(&cx, doc.as_doc()).map(drop))
 }
 
 #[test]
@@ -317,32 +285,33 @@ fn short_work_in_a_loop_ends_when_it_is_killed() {
     }
 }
 
-/// Twice the size takes about twice the looks, not four times.
 #[test]
-fn work_grows_with_the_size() {
-    let fields = |count: i32| {
-        Value::array((0..count).map(|at| {
-            Value::from(DocBuf::build(|out| {
-                out.put(&format!("field{at}"), at);
-            }))
-        }))
+fn work_grows_with_the_size_not_with_its_square() {
+    let one_field = |at: u32| Value::from(DocBuf::build(|out| out.put(&format!("field{at}"), 1)));
+    let evaluate = |text: &str, doc: &DocBuf| {
+        let expression = expression(text);
+        expression.eval(&EvalCx::default(), doc.as_doc()).map(drop)
     };
-    let looks = |count: i32| {
-        let doc = doc! { "objects" => fields(count), "list" => Value::array((0..count).map(Value::Int32)) };
-        let of = |text: &str| evaluate(text, &doc, u64::MAX).1;
-        let parse_object = || {
-            let object = Value::from(DocBuf::build(|out| {
-                (0..count).for_each(|at| out.put(&format!("f{at}"), "$list"));
-            }));
-            metered(u64::MAX, || Expression::parse(&object, &ParseCx::default()).map(drop)).1
-        };
-        let constant = format!(
-            "{{$filter: {{input: '$list', cond: {{$in: ['$$this', {{$range: [0, {count}]}}]}}}}}}"
-        );
-        let merge = "{$mergeObjects: '$objects'}";
-        [of(merge), of(&constant), parse_object()]
-    };
-    for (small, large) in looks(10_000).into_iter().zip(looks(40_000)) {
-        assert!(large < 6 * small.max(20), "{small} looks, then {large}");
-    }
+    assert_linear("$mergeObjects", 4000, |size| {
+        let doc = doc! { "objects" => Value::array((0..size).map(one_field)) };
+        evaluate("{$mergeObjects: '$objects'}", &doc)
+    });
+    assert_linear("$mergeObjects as an accumulator", 4000, |size| {
+        let spec = AccumulatorSpec::parse("$mergeObjects", &"$o".into(), &ParseCx::default())?;
+        let mut state = spec.start(&EvalCx::default(), Doc::EMPTY)?;
+        for at in 0..size {
+            let doc = doc! { "o" => one_field(at) };
+            spec.add(&mut state, &EvalCx::default(), doc.as_doc())?;
+        }
+        spec.result(&state)
+    });
+    assert_linear("$in over a constant", 4000, |size| {
+        let doc = doc! { "list" => Value::array((0..size as i32).map(|at| Value::Int32(-1 - at))) };
+        let cond = format!("{{$in: ['$$this', {{$range: [0, {size}]}}]}}");
+        evaluate(&format!("{{$filter: {{input: '$list', cond: {cond}}}}}"), &doc)
+    });
+    assert_linear("an object of many fields", 4000, |size| {
+        let object = DocBuf::build(|out| (0..size).for_each(|at| out.put(&format!("f{at}"), "$a")));
+        Expression::parse(&object.into(), &ParseCx::default())
+    });
 }

@@ -350,9 +350,9 @@ fn all_of_a_long_list() {
 
 #[test]
 fn long_matches_can_be_interrupted() {
-    let op = OperationContext::detached(Arc::new(SystemClock::new()));
-    op.state().kill(ErrorCode::Interrupted);
-    let (meter, cx) = (op.meter(), MatchCx::new());
+    let killed = OperationContext::detached(Arc::new(SystemClock::new()));
+    killed.state().kill(ErrorCode::Interrupted);
+    let (meter, cx) = (killed.meter(), MatchCx::new());
     let long = doc! { "a" => Value::array((0..1000).map(Value::Int32)) };
     let branches = Value::array((0..600).map(|n| Value::from(doc! { "b" => doc! { "$lt" => n } })));
     for filter in [

@@ -221,6 +221,20 @@ pub fn of_predicate(pred: &Predicate) -> Option<IntervalList> {
     })
 }
 
+/// What all of them allow. Two by two, since each may be long: one after the other would go through what is
+/// left again and again.
+pub fn intersect_all(mut lists: Vec<IntervalList>) -> Option<IntervalList> {
+    while lists.len() > 1 {
+        let pairs = lists.chunks(2).map(|pair| match pair {
+            [a, b] => a.intersect(b),
+            [a, ..] => a.clone(),
+            [] => IntervalList::all(),
+        });
+        lists = pairs.collect();
+    }
+    lists.pop()
+}
+
 /// The intervals of `$elemMatch`'s predicates on the element itself: one element satisfies them all,
 /// so they intersect however many keys a document has.
 fn of_value_tree(expr: &MatchExpr) -> Option<IntervalList> {
@@ -232,7 +246,7 @@ fn of_value_tree(expr: &MatchExpr) -> Option<IntervalList> {
         MatchExpr::Leaf(leaf) if leaf.path.is_self() => of_predicate(&leaf.pred),
         MatchExpr::Leaf(_) => None,
         MatchExpr::And(children) => {
-            children.iter().filter_map(of_value_tree).reduce(|a, b| a.intersect(&b))
+            intersect_all(children.iter().filter_map(of_value_tree).collect())
         }
         MatchExpr::Not(child) => Some(match &**child {
             MatchExpr::Leaf(leaf) if is_exact_for_complement(&leaf.pred) => {
