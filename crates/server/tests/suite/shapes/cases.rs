@@ -60,7 +60,7 @@ fn stages() -> Vec<DocBuf> {
         lookup("$lookup", doc! { "localField" => "_id", "foreignField" => "_id" }),
         lookup("$lookup", doc! { "pipeline" => array![doc! { "$limit" => 1 }] }),
         doc! { "$group" => doc! { "_id" => "$_id" } },
-        doc! { "$bucketAuto" => doc! { "groupBy" => "$_id", "buckets" => 2 } },
+        doc! { "$bucketAuto" => doc! { "groupBy" => "$none", "buckets" => 1 } },
         doc! { "$addFields" => doc! { "x" => doc! { "$add" => array!["$n", 1] } } },
         doc! { "$project" => doc! { "_id" => 1, "n" => 1 } },
         doc! { "$replaceWith" => "$$ROOT" },
