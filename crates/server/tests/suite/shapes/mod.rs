@@ -9,7 +9,7 @@ mod cases;
 mod fuzz;
 mod generate;
 
-use crate::rig::{self, Server};
+use crate::rig::Server;
 use kauri_base::{Error, ErrorCode};
 use kauri_bson::{DocBuf, Value, doc};
 use kauri_client::{ClientError, Connection};
