@@ -96,6 +96,7 @@ fn compare_elems(a: Doc<'_>, b: Doc<'_>, names: bool, depth: u32) -> Ordering {
 fn compare_deep(a: Doc<'_>, b: Doc<'_>, names: bool) -> Ordering {
     let mut open = vec![(a.iter(), b.iter(), names)];
     while let Some((left, right, names)) = open.last_mut() {
+        kauri_base::work::tick_infallible(1);
         let (l, r) = match (left.next(), right.next()) {
             (None, None) => {
                 open.pop();
@@ -365,6 +366,7 @@ const ELEMS_END: u8 = 0xFE;
 fn hash_deep(doc: Doc<'_>, names: bool, hasher: &mut impl Hasher) {
     let mut open: Vec<(Iter<'_>, bool)> = vec![(doc.iter(), names)];
     while let Some((elems, names)) = open.last_mut() {
+        kauri_base::work::tick_infallible(1);
         let Some(elem) = elems.next() else {
             hasher.write_u8(ELEMS_END);
             open.pop();

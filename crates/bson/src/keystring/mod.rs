@@ -289,6 +289,7 @@ fn put_name(out: &mut Vec<u8>, elem: Elem<'_>) {
 fn put_members_deep(out: &mut Vec<u8>, bits: &mut TypeBits, doc: Doc<'_>, names: bool) {
     let mut open = vec![(doc.iter(), names)];
     while let Some((elems, names)) = open.last_mut() {
+        kauri_base::work::tick_infallible(1);
         let Some(elem) = elems.next() else {
             out.push(tag::END);
             open.pop();

@@ -60,7 +60,7 @@ fn stages() -> Vec<DocBuf> {
         lookup("$lookup", doc! { "localField" => "_id", "foreignField" => "_id" }),
         lookup("$lookup", doc! { "pipeline" => array![doc! { "$limit" => 1 }] }),
         doc! { "$group" => doc! { "_id" => "$_id" } },
-        doc! { "$bucketAuto" => doc! { "groupBy" => "$_id", "buckets" => 2 } },
+        doc! { "$bucketAuto" => doc! { "groupBy" => "$none", "buckets" => 1 } },
         doc! { "$addFields" => doc! { "x" => doc! { "$add" => array!["$n", 1] } } },
         doc! { "$project" => doc! { "_id" => 1, "n" => 1 } },
         doc! { "$replaceWith" => "$$ROOT" },
@@ -172,11 +172,8 @@ fn expressions_as_deep_as_a_message_may_nest() {
         for levels in [10, 45, 60, 90, 150, 180] {
             let expression = nested(levels, "$n".into(), wrap);
             let command = aggregate("c", [field("$project", field("x", expression))]);
-            if let Err(error) = victim.ask(&command) {
-                let codes = [ErrorCode::Overflow.number(), 22];
-                assert!(codes.contains(&error.code().number()), "{name} {levels}: {error:?}");
-                assert!(levels > 10, "{name}: {error:?}");
-            }
+            let works = victim.works_or_is_too_deep(command);
+            assert!(works || levels > 10, "{name} {levels}");
         }
     }
     victim.is_alive();

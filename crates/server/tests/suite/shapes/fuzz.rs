@@ -29,7 +29,7 @@ fn random_shapes_are_answered() {
     let mut generator = Generator::new(seed);
     let (mut sent, mut failed) = (0u64, 0u64);
     while sent < REQUESTS || Instant::now() < ends {
-        let (name, commands) = generator.next();
+        let (name, commands) = generator.shape();
         println!("seed {seed}, request {sent}: {name}");
         for command in &commands {
             failed += u64::from(victim.ask(&bounded(command)).is_err());

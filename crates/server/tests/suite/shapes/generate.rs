@@ -51,7 +51,7 @@ impl Generator {
     }
 
     /// The next shape, all kinds in turn.
-    pub fn next(&mut self) -> (&'static str, Commands) {
+    pub fn shape(&mut self) -> (&'static str, Commands) {
         let (name, make) = KINDS[self.made as usize % KINDS.len()];
         self.made += 1;
         (name, make(self))
