@@ -3,7 +3,7 @@
 use super::PlainFile;
 use super::staging::MappedStaging;
 use crate::dax::{Dax, DaxFile, Latency};
-use crate::directory::{LOCK_FILE, LockHolder, TEMPORARY_SUFFIX, check_name};
+use crate::directory::{LOCK_FILE, LockHolder, SPARE_FILE, TEMPORARY_SUFFIX, check_name};
 use crate::{Directory, DirectoryLock, Error, Faults, IoKind, Medium, Result, Site, Staging, sys};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -11,9 +11,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A file whose blocks are for replacing a small file on a full disk: else no server could start there, and
-/// nothing be deleted.
-const SPARE_FILE: &str = "kauri.spare";
 const SPARE_BLOCK_BYTES: usize = 4096;
 /// What is longer is not replaced at a start.
 const SPARE_BYTES_MAX: usize = 64 * 1024;
