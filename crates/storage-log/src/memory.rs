@@ -46,11 +46,11 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Takes so many bytes from what indexes may still grow by, if there are as many.
-    fn take(&self, bytes: u64) -> bool {
+    /// Takes so many bytes from what indexes may still grow by, if there are as many and `spare` are left.
+    fn take(&self, bytes: u64, spare: u64) -> bool {
         let take = |free: u64| match free {
             u64::MAX => Some(u64::MAX),
-            free => free.checked_sub(bytes),
+            free => free.checked_sub(bytes).filter(|left| *left >= spare),
         };
         self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
@@ -108,7 +108,7 @@ impl Core {
             return Ok(());
         }
         let bytes = tree_bytes(unit.all_key_bytes() as u64, unit.key_count() as u64);
-        if !self.memory.is_full() && (!is_long || self.memory.take(bytes)) {
+        if !self.memory.is_full() && (!is_long || self.memory.take(bytes, 0)) {
             return Ok(());
         }
         self.memory.refused.add(1);
@@ -130,16 +130,22 @@ pub fn tree_bytes(key_bytes: u64, keys: u64) -> u64 {
     key_bytes * TREE_BYTES_A_KEY_BYTE + keys * TREE_BYTES_A_KEY
 }
 
+/// The same for one key in a tree whose pages are full.
+pub fn packed_tree_bytes(key_bytes: usize) -> u64 {
+    key_bytes as u64 + TREE_BYTES_A_KEY
+}
+
 impl Core {
-    /// Takes memory for an index that is made at the start. Blocks a while for the cache to give way. `needed`
-    /// tells what all of it will need.
+    /// Takes memory for an index that is made at the start, and leaves `spare`. Blocks a while for the cache to give
+    /// way. `needed` tells what all of it will need.
     pub fn take_for_start(
         &self,
         bytes: u64,
+        spare: u64,
         needed: impl FnOnce() -> u64,
     ) -> Result<(), StorageError> {
         let until = Instant::now() + START_PATIENCE;
-        while !self.memory.take(bytes) {
+        while !self.memory.take(bytes, spare) {
             if Instant::now() >= until {
                 return Err(StorageError::NeedsMemory { bytes: needed(), what: "the indexes" });
             }

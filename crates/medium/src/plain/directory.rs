@@ -3,7 +3,7 @@
 use super::PlainFile;
 use super::staging::MappedStaging;
 use crate::dax::{Dax, DaxFile, Latency};
-use crate::directory::{LOCK_FILE, LockHolder, TEMPORARY_SUFFIX, check_name};
+use crate::directory::{LOCK_FILE, LockHolder, SPARE_FILE, TEMPORARY_SUFFIX, check_name};
 use crate::{Directory, DirectoryLock, Error, Faults, IoKind, Medium, Result, Site, Staging, sys};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -11,10 +11,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Of a file whose blocks are for replacing a small file on a full disk: else no server could start there, and
-/// nothing be deleted.
-const SPARE_SUFFIX: &str = ".spare";
 const SPARE_BLOCK_BYTES: usize = 4096;
+/// What is longer is not replaced at a start.
+const SPARE_BYTES_MAX: usize = 64 * 1024;
 
 /// A [`Directory`] over a directory.
 pub struct PlainDirectory {
@@ -136,6 +135,9 @@ fn write_over(spare: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<File> 
 /// replacing needs room then.
 fn keep_spare(spare: &Path, bytes: usize) {
     let wanted = bytes.next_multiple_of(SPARE_BLOCK_BYTES) + SPARE_BLOCK_BYTES;
+    if wanted > SPARE_BYTES_MAX {
+        return;
+    }
     if fs::metadata(spare).is_ok_and(|found| found.len() >= wanted as u64) {
         return;
     }
@@ -216,7 +218,7 @@ impl Directory for PlainDirectory {
     fn replace_file(&self, name: &str, bytes: &[u8], site: Site) -> Result<()> {
         let path = self.file_path(name)?;
         let temporary = self.path.join(format!("{name}{TEMPORARY_SUFFIX}"));
-        let spare = self.path.join(format!("{name}{SPARE_SUFFIX}"));
+        let spare = self.path.join(SPARE_FILE);
         self.write_temporary(&temporary, bytes, &spare, site)?;
         self.options.faults.before_io(IoKind::FileRename)?;
         fs::rename(&temporary, &path).map_err(|e| Error::from_io(IoKind::FileRename, &e))?;

@@ -112,7 +112,7 @@ fn signals_that_are_no_order_to_stop_are_logged() {
 #[test]
 fn startup_warnings_are_in_the_log_and_in_get_log() {
     let place = Place::new("warnings");
-    let mut server = Server::start(&place.0, &["--bind_ip", "127.0.0.1,0.0.0.0"]);
+    let mut server = Server::start(&place.0, &["--bind_ip", "0.0.0.0"]);
     let access = "Access control is not enabled for the database. Read and write access to data and \
                   configuration is unrestricted";
     let beyond = "This server listens beyond localhost without access control";

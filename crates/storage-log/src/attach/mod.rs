@@ -159,6 +159,8 @@ struct Part {
     records: u64,
     /// Bytes that have been taken from memory for the keys.
     taken: u64,
+    /// The most that the keys of one document took.
+    largest: u64,
 }
 
 /// Keys are made up to so many bytes before memory is asked for.
@@ -167,7 +169,7 @@ const TAKEN_BYTES_STEP: u64 = 1 << 20;
 impl Pass<'_> {
     fn part(&self) -> Part {
         let keys = self.generators.iter().map(|_| Ok(Keys::default())).collect();
-        Part { keys, records: 0, taken: 0 }
+        Part { keys, records: 0, taken: 0, largest: 0 }
     }
 
     /// Adds the keys of a document, by the generators that are `wanted`.
@@ -180,6 +182,7 @@ impl Pass<'_> {
     ) -> Result<()> {
         let corrupt = |error: kauri_base::Error| corrupt(self.store, record, error.message());
         let doc = Doc::from_bytes(bytes).map_err(corrupt)?;
+        let before = part.tree_bytes();
         for (generator, keys) in self.generators.iter().zip(&mut part.keys) {
             let Ok(into) = keys else { continue };
             if wanted(*generator)
@@ -189,25 +192,35 @@ impl Pass<'_> {
                 *keys = Err(corrupt(error));
             }
         }
-        self.take_memory(part)
+        part.largest = part.largest.max(part.tree_bytes().saturating_sub(before));
+        Ok(())
     }
 
-    /// Takes memory for the keys that have been made since it was last taken.
+    /// Takes memory for the keys that have been made since it was last taken. With no guard entered, so that the cache
+    /// can give way.
     fn take_memory(&self, part: &mut Part) -> Result<()> {
-        let bytes = part.keys.iter().flatten().map(Keys::tree_bytes).sum::<u64>();
+        let bytes = part.tree_bytes();
         let new = bytes.saturating_sub(part.taken);
-        if new < TAKEN_BYTES_STEP {
-            return Ok(());
-        }
         part.taken = bytes;
-        // For the keys in order of documents, which a tree is made of then: half of it each.
         let records = self.store.records.load(Ordering::Relaxed);
-        let share = records as f64 / part.records.max(1) as f64;
-        self.core.take_for_start(new + new / 2, || (bytes as f64 * 1.5 * share.max(1.0)) as u64)
+        let share = (records as f64 / part.records.max(1) as f64).max(1.0);
+        // Keys in the order of documents first, and then a tree besides.
+        let needed = || (bytes as f64 * 1.5 * share) as u64;
+        // Another document as large may be made before memory is asked for again.
+        self.core.take_for_start(new + new / 2, part.largest, needed)
     }
 }
 
 impl Part {
+    /// Whether memory is to be taken.
+    fn is_due(&self) -> bool {
+        self.tree_bytes().saturating_sub(self.taken) >= TAKEN_BYTES_STEP
+    }
+
+    fn tree_bytes(&self) -> u64 {
+        self.keys.iter().flatten().map(Keys::tree_bytes).sum()
+    }
+
     fn sort(&mut self) {
         self.keys.iter_mut().flatten().for_each(Keys::sort);
     }

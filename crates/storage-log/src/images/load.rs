@@ -4,7 +4,7 @@ use super::{Image, Part};
 use crate::btree::{BTree, BTreeBuilder};
 use crate::collection::Collection;
 use crate::core::Core;
-use crate::format::image::{CHUNK_BYTES, ImageEnd, read_chunk};
+use crate::format::image::{ImageEnd, read_chunk};
 use crate::format::record::Kind;
 use crate::keys::{Keys, Merge};
 use crate::lock;
@@ -18,8 +18,6 @@ use std::slice;
 
 /// With a larger share of changed records, in percent, an image is not worth its while.
 const CHANGED_PERCENT_MAX: u64 = 50;
-/// What a tree takes for the entries of a chunk, at most: they are shortened in both.
-const CHUNK_TREE_BYTES: u64 = 2 * CHUNK_BYTES as u64;
 
 impl Core {
     /// The index as its image and the records that have changed since make it. `None` if there is no
@@ -90,20 +88,31 @@ impl Core {
         let mut build = Build::new(spec.unique, &newer);
         let mut guard = self.domain.register();
         let mut entries = 0;
+        let (mut payload, mut made) = (Vec::new(), 0);
         for part in &image.chunks {
-            let all = image.chunks.len() as u64 * CHUNK_TREE_BYTES;
-            self.take_for_start(CHUNK_TREE_BYTES, || all)?;
+            self.read_part(*part, Kind::Image, |bytes| {
+                payload.clear();
+                payload.extend_from_slice(bytes);
+                Some(())
+            })?;
+            // Its keys are shortened, so it may be much longer than it is on the medium.
+            let mut bytes = 0;
+            read_chunk(&payload, |key, _, bits| {
+                entries += 1;
+                bytes += crate::memory::packed_tree_bytes(key.len() + bits.len());
+            })
+            .ok_or(Unusable::Damaged)?;
+            made += bytes;
+            // While no guard is entered: the cache has to be able to give way.
+            self.take_for_start(bytes, 0, || made * end.entries.max(entries) / entries.max(1))?;
             guard.enter();
-            let read = self.read_part(*part, Kind::Image, |bytes| {
-                read_chunk(bytes, |key, record, bits| {
-                    entries += 1;
-                    if !changed.contains(&record) && store.slots.load(&guard, record).is_live() {
-                        build.push(key, RecordId(record), bits);
-                    }
-                })
+            let read = read_chunk(&payload, |key, record, bits| {
+                if !changed.contains(&record) && store.slots.load(&guard, record).is_live() {
+                    build.push(key, RecordId(record), bits);
+                }
             });
             guard.leave();
-            read?;
+            read.ok_or(Unusable::Damaged)?;
         }
         if entries != end.entries {
             return Err(Unusable::Damaged);

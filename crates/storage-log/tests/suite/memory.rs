@@ -126,7 +126,7 @@ fn a_log_that_needs_more_memory_than_there_is_is_not_opened() {
     };
     let error = open(1000).err().expect("it was opened");
     assert_eq!(error.code(), ErrorCode::ExceededMemoryLimit);
-    assert!(error.to_string().contains("needs 1 MB of memory at least"), "{error}");
+    assert!(error.to_string().contains("need 1 MB of memory at least"), "{error}");
     assert!(open(1 << 20).is_ok());
 }
 
