@@ -8,7 +8,7 @@ use super::merge::Compare;
 use super::spills_early;
 use super::{ExternalSort, SliceOrder, SliceSort, SpillKind, SpillStats, Spilling};
 use crate::exec::{ExecCx, Flow, QueryEnv, Row, Stage, Step};
-use kauri_base::{Access, Error, Result, limits};
+use kauri_base::{Access, Error, Result, limits, work};
 use std::cmp::Ordering;
 
 /// Rows in memory.
@@ -138,6 +138,7 @@ impl<B: RowBuffer> SpillingSort<B> {
         let place = env.spilling.place().filter(|_| buffer.may_spill());
         let mut is_full = false;
         let step = child.feed(cx, &mut |row| {
+            work::tick_bytes(64 + row.doc().as_bytes().len())?;
             is_full = !buffer.take(row, env)?;
             if place.is_some() && spills_early(buffer.bytes()) {
                 (is_full, bytes_max) = (true, bytes_max.min(limits::SPILL_EARLY_BYTES));
