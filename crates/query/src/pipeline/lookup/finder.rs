@@ -7,7 +7,7 @@ use crate::pipeline::filter::Match;
 use crate::pipeline::hash::HashKey;
 use crate::pipeline::sub::ResolvedSub;
 use crate::pipeline::{BuildCx, Input, Pipeline, StageSpec, build};
-use kauri_base::{Result, limits};
+use kauri_base::{Result, limits, work};
 use kauri_bson::{Doc, DocWriter, Value};
 use std::sync::Arc;
 
@@ -98,6 +98,7 @@ impl Finder {
                 Source::Gathering(root, docs) => {
                     let mut over = false;
                     let step = root.feed(cx, &mut |row| {
+                        work::tick_bytes(64 + row.doc().as_bytes().len())?;
                         docs.push(|out| out.extend_from_slice(row.doc().as_bytes()));
                         over = docs.memory_bytes() > TABLE_BYTES_MAX;
                         Ok(if over { Flow::Stop } else { Flow::Continue })
