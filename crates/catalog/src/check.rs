@@ -6,8 +6,9 @@
 //! proceeds in steps and holds nothing between two of them.
 
 use crate::collection::Collection;
+use crate::dropped::is_dropped;
 use crate::index::Index;
-use kauri_base::{Access, Error, RecordId, Result, Ticket, limits};
+use kauri_base::{Access, RecordId, Result, Ticket, limits};
 use kauri_bson::keygen::Keys;
 use kauri_bson::{Doc, DocBuf};
 use kauri_storage::{Direction, IndexScan, RecordScan, RecoveryUnit, StorageError};
@@ -185,6 +186,9 @@ impl CollectionCheck {
             Err(StorageError::SnapshotUnavailable(_) | StorageError::SnapshotTooOld)
                 if suspect.lost < LOST_MAX =>
             {
+                // No snapshot can show what is gone.
+                self.collection.stats()?;
+                self.indexes[suspect.index].bytes()?;
                 suspect.lost += 1;
                 self.again.push(suspect);
             }
@@ -242,12 +246,12 @@ impl CollectionCheck {
                 if scan.ended() {
                     return Ok(CheckStep::Done);
                 }
-                if let Access::WouldBlock(ticket) = collection.store.fill(ru, scan)? {
+                if let Access::WouldBlock(ticket) = collection.fill(ru, scan)? {
                     return Ok(CheckStep::Blocked(ticket));
                 }
                 continue;
             };
-            match collection.store.get(ru, id) {
+            match collection.get(ru, id) {
                 Ok(Access::Ready(Some(record))) => {
                     self.record(ru, id, record.doc)?;
                     if !self.again.is_empty() {
@@ -259,9 +263,10 @@ impl CollectionCheck {
                     scan.put_back();
                     return Ok(CheckStep::Blocked(ticket));
                 }
+                Err(error) if is_dropped(&error) => return Err(error),
                 Err(error) => {
                     self.report.invalid += 1;
-                    self.corrupt(id, Error::from(error).message());
+                    self.corrupt(id, error.message());
                 }
             }
         }
@@ -318,17 +323,18 @@ impl CollectionCheck {
                 if scan.ended() {
                     return Ok(CheckStep::Done);
                 }
-                if let Access::WouldBlock(ticket) = index.data.fill(ru, scan)? {
+                if let Access::WouldBlock(ticket) = index.fill(ru, scan)? {
                     return Ok(CheckStep::Blocked(ticket));
                 }
                 continue;
             };
-            let found = match collection.store.get(ru, entry.record) {
+            let found = match collection.get(ru, entry.record) {
                 Ok(Access::WouldBlock(ticket)) => {
                     scan.put_back();
                     return Ok(CheckStep::Blocked(ticket));
                 }
                 Ok(Access::Ready(found)) => found,
+                Err(error) if is_dropped(&error) => return Err(error),
                 // Reported with the records.
                 Err(_) => continue,
             };

@@ -10,8 +10,10 @@ use kauri_catalog::{Collection, Resolved};
 use std::sync::Arc;
 
 /// See the module's head.
-pub const COMMAND: Command =
-    Command::new("validate", "checks the documents and indexes of a collection", run);
+pub const COMMAND: Command = Command {
+    replans: true,
+    ..Command::new("validate", "checks the documents and indexes of a collection", run)
+};
 
 #[derive(Default)]
 struct Request {
