@@ -9,9 +9,10 @@
 //! and [`EntrySums`] tell whether the index has others. Only then entries are compared with their records.
 
 use crate::collection::Collection;
+use crate::dropped::is_dropped;
 use crate::entry_sums::EntrySums;
 use crate::index::Index;
-use kauri_base::{Access, Error, RecordId, Result, Ticket, limits};
+use kauri_base::{Access, RecordId, Result, Ticket, limits};
 use kauri_bson::keygen::Keys;
 use kauri_bson::{Doc, DocBuf};
 use kauri_storage::{Direction, IndexScan, RecordScan, RecoveryUnit, StorageError};
@@ -187,13 +188,17 @@ impl CollectionCheck {
         let entries = |position: usize, name| {
             let done = self.report.indexes.get(position).map_or(0, |index| index.keys);
             let index = self.indexes.get(position);
-            Progress { name, done, total: index.map_or(0, |index| index.data.entries()) }
+            Progress {
+                name,
+                done,
+                total: index.map_or(0, |index| index.data.entries().unwrap_or(0)),
+            }
         };
         match &self.phase {
             Phase::Records(_) => Some(Progress {
                 name: "Validate: scanning collection",
                 done: self.report.records,
-                total: self.collection.store.stats().records,
+                total: self.collection.store.stats().map_or(0, |stats| stats.records),
             }),
             Phase::Entries(position, ..) => {
                 Some(entries(*position, "Validate: scanning index entries"))
@@ -231,6 +236,9 @@ impl CollectionCheck {
             Err(StorageError::SnapshotUnavailable(_) | StorageError::SnapshotTooOld)
                 if suspect.lost < LOST_MAX =>
             {
+                // No snapshot can show what is gone.
+                self.collection.stats()?;
+                self.indexes[suspect.index].bytes()?;
                 suspect.lost += 1;
                 self.again.push(suspect);
             }
@@ -298,12 +306,12 @@ impl CollectionCheck {
                 if scan.ended() {
                     return Ok(CheckStep::Done);
                 }
-                if let Access::WouldBlock(ticket) = collection.store.fill(ru, scan)? {
+                if let Access::WouldBlock(ticket) = collection.fill(ru, scan)? {
                     return Ok(CheckStep::Blocked(ticket));
                 }
                 continue;
             };
-            match collection.store.get(ru, id) {
+            match collection.get(ru, id) {
                 Ok(Access::Ready(Some(record))) => {
                     self.record(ru, id, record.doc)?;
                     if !self.again.is_empty() {
@@ -315,9 +323,10 @@ impl CollectionCheck {
                     scan.put_back();
                     return Ok(CheckStep::Blocked(ticket));
                 }
+                Err(error) if is_dropped(&error) => return Err(error),
                 Err(error) => {
                     self.report.invalid += 1;
-                    self.corrupt(id, Error::from(error).message());
+                    self.corrupt(id, error.message());
                 }
             }
         }
@@ -376,7 +385,7 @@ impl CollectionCheck {
                 if scan.ended() {
                     return Ok(CheckStep::Done);
                 }
-                if let Access::WouldBlock(ticket) = index.data.fill(ru, scan)? {
+                if let Access::WouldBlock(ticket) = index.fill(ru, scan)? {
                     return Ok(CheckStep::Blocked(ticket));
                 }
                 continue;
@@ -410,7 +419,7 @@ impl CollectionCheck {
                 if scan.ended() {
                     return Ok(CheckStep::Done);
                 }
-                if let Access::WouldBlock(ticket) = index.data.fill(ru, scan)? {
+                if let Access::WouldBlock(ticket) = index.fill(ru, scan)? {
                     return Ok(CheckStep::Blocked(ticket));
                 }
                 continue;
@@ -419,11 +428,12 @@ impl CollectionCheck {
                 continue;
             }
             compared += 1;
-            let agrees = match collection.store.get(ru, entry.record) {
+            let agrees = match collection.get(ru, entry.record) {
                 Ok(Access::WouldBlock(ticket)) => {
                     scan.put_back();
                     return Ok(CheckStep::Blocked(ticket));
                 }
+                Err(error) if is_dropped(&error) => return Err(error),
                 Ok(Access::Ready(None)) => false,
                 Ok(Access::Ready(Some(found))) => {
                     // One that has no keys, or can't be read, is reported with the records.

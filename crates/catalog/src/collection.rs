@@ -249,15 +249,16 @@ impl Collection {
 
     /// How many bytes and records a capped collection holds too much once `bytes` and `records`
     /// more have been added.
-    pub fn capped_excess(&self, records: u64, bytes: u64) -> Option<(u64, u64)> {
-        let capped = self.options.capped?;
-        let stats = self.store.stats();
+    pub fn capped_excess(&self, records: u64, bytes: u64) -> Result<Option<(u64, u64)>> {
+        let Some(capped) = self.options.capped else { return Ok(None) };
+        let stats = self.stats()?;
         let excess_bytes = (stats.bytes + bytes).saturating_sub(capped.bytes_max);
         let excess_records = match capped.records_max {
             0 => 0,
             max => (stats.records + records).saturating_sub(max),
         };
-        (excess_bytes > 0 || excess_records > 0).then_some((excess_records, excess_bytes))
+        let is_over = excess_bytes > 0 || excess_records > 0;
+        Ok(is_over.then_some((excess_records, excess_bytes)))
     }
 }
 

@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod check;
 pub mod collation;
 pub mod collection;
+pub mod dropped;
 mod entry_sums;
 mod fetch;
 pub mod index;

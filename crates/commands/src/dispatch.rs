@@ -16,6 +16,7 @@ use kauri_base::operation::{ClientPresence, OperationState};
 use kauri_base::work::MemoryAccount;
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits, work};
 use kauri_bson::{Doc, DocWriter, Value};
+use kauri_catalog::dropped::{REPLANS_MAX, is_dropped};
 use kauri_transport::{
     COARSE_NS_MAX, Liveness, Outcome, ReplyBuf, RequestContext, SessionInfo, WorkerHandle,
     monotonic_coarse_ns, monotonic_ns,
@@ -312,6 +313,7 @@ async fn run(
                     write_concern: Default::default(),
                     exhaust_allowed: form.exhaust_allowed && !form.legacy,
                     in_exhaust: before.is_some(),
+                    has_effect: false,
                     more_to_come: false,
                     close_after: false,
                     hang_up: false,
@@ -534,13 +536,28 @@ async fn run_command(
         fetch_definitions(invocation).await?;
     }
     let meter = invocation.op.meter();
-    let result = work::metered(meter, (command.run)(invocation)).await;
+    let result = work::metered(meter, Box::pin(run_or_replan(invocation, command))).await;
     invocation.op.release_lock();
     crate::usage::record(invocation, command, started_ns);
     log_if_slow(invocation, command, started_ns, result.as_ref().err());
     result?;
     injected.after(invocation);
     Ok(Injected::No)
+}
+
+/// Runs the command; one that reads is planned anew where what it reads is dropped meanwhile.
+async fn run_or_replan(invocation: &mut Invocation<'_>, command: &'static Command) -> Result<()> {
+    for _ in 0..REPLANS_MAX {
+        match (command.run)(invocation).await {
+            Err(error) if command.replans && !invocation.has_effect && is_dropped(&error) => {
+                invocation.reply.clear();
+                invocation.server.catalog.catch_up();
+                invocation.op.yield_now().await?;
+            }
+            result => return result,
+        }
+    }
+    (command.run)(invocation).await
 }
 
 /// Has the definitions in memory that a command may change: those that its fields name.

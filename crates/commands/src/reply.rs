@@ -111,8 +111,11 @@ pub async fn open_cursor(
     };
     server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);
     // A tailable cursor on an empty collection has no place to go on from: it is dead from the start.
-    let is_empty = || new.collection.as_ref().is_none_or(|c| c.store.stats().records == 0);
-    let over = batch.ended == Ended::Exhausted && (new.tailing == Tailing::No || is_empty());
+    let is_dead = match &new.collection {
+        Some(collection) if new.tailing != Tailing::No => collection.stats()?.records == 0,
+        _ => true,
+    };
+    let over = batch.ended == Ended::Exhausted && is_dead;
     let keep = !over && !new.single_batch;
     let id = if keep { server.cursors.new_id() } else { 0 };
     cursor.put("id", id);
@@ -160,17 +163,4 @@ pub fn write_errors(out: &mut DocWriter<'_>, errors: &[(usize, Error)]) {
         entry
             .put("errmsg", if bytes <= limits::REPLY_BYTES_MAX / 4 { error.message() } else { "" });
     }
-}
-
-/// A UUID as text: `xxxxxxxx-xxxx-…`.
-pub fn uuid_text(uuid: &[u8; 16]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(36);
-    for (position, byte) in uuid.iter().enumerate() {
-        if matches!(position, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }

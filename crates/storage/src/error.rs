@@ -11,6 +11,14 @@ pub enum StorageError {
     WriteConflict,
     /// The collection's definition has changed, or it is gone. Resolve it again and compute anew.
     StaleCatalog(CollectionId),
+    /// The collection or index that is read was dropped. What was read of it is not all that there was:
+    /// resolve the name again and begin anew.
+    Dropped {
+        /// The collection, or the one that the index belonged to.
+        collection: CollectionId,
+        /// The index, if it is an index that is read.
+        index: Option<IndexId>,
+    },
     /// A unique index holds this key already.
     DuplicateKey {
         /// The index.
@@ -71,6 +79,12 @@ impl fmt::Display for StorageError {
         match self {
             StorageError::WriteConflict => f.write_str("write conflict"),
             StorageError::StaleCatalog(id) => write!(f, "collection {} has changed", id.0),
+            StorageError::Dropped { collection, index: None } => {
+                write!(f, "collection {} was dropped", collection.0)
+            }
+            StorageError::Dropped { collection, index: Some(index) } => {
+                write!(f, "index {} of collection {} was dropped", index.0, collection.0)
+            }
             StorageError::DuplicateKey { index, .. } => {
                 write!(f, "duplicate key in index {}", index.0)
             }
@@ -123,6 +137,7 @@ impl From<StorageError> for Error {
     fn from(error: StorageError) -> Error {
         let code = match &error {
             StorageError::WriteConflict | StorageError::StaleCatalog(_) => ErrorCode::WriteConflict,
+            StorageError::Dropped { .. } => ErrorCode::QueryPlanKilled,
             StorageError::DuplicateKey { .. } => ErrorCode::DuplicateKey,
             StorageError::OutOfDiskSpace => ErrorCode::OutOfDiskSpace,
             StorageError::DocumentTooLarge { .. } => ErrorCode::BSONObjectTooLarge,

@@ -58,7 +58,7 @@ fn a_sound_collection_has_no_findings_and_right_counts() {
     let counts: Vec<_> =
         report.indexes.iter().map(|i| (i.name.as_str(), i.keys, i.valid)).collect();
     assert_eq!(counts, [("_id_", 200, true), ("x_1", 200, true), ("u_1", 200, true)]);
-    assert_eq!(report.bytes, collection.store.stats().bytes);
+    assert_eq!(report.bytes, collection.store.stats().unwrap().bytes);
 }
 
 #[test]

@@ -51,6 +51,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 }
             }
         }
+        deleted += outcome.cut_short.changed;
         let counters = &invocation.server.counters;
         counters.delete.fetch_add(request.statements.len() as u64, Ordering::Relaxed);
         counters.docs_deleted.fetch_add(deleted, Ordering::Relaxed);
@@ -162,6 +163,6 @@ async fn run_given(
         query.hint = hint(elem)?;
     }
     let catalog = &invocation.server.catalog;
-    let targets = Targets { catalog, ns, query: &query, env: &env, multi: given.multi };
+    let targets = Targets { catalog, ns, query: &query, env: &env, multi: given.multi, only: None };
     delete(&mut invocation.op, &targets, outcome).await
 }

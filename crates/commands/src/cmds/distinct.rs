@@ -8,12 +8,14 @@ use crate::registry::{Access, Command, Run};
 use kauri_base::{Result, bail, limits, work};
 use kauri_bson::{Doc, KeyStringBuilder, Type, Value};
 use kauri_query::exec::{Flow, PlanExecutor};
+use kauri_query::pipeline::views::Found;
 use kauri_query::pipeline::{self, BuildCx, Input};
 use kauri_query::plan::{self, Query};
 use std::collections::BTreeMap;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
+    replans: true,
     access: Access::Read,
     read_concern: true,
     ..Command::new("distinct", "finds the distinct values of a field", run)
@@ -58,7 +60,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let request = DistinctRequest::parse(invocation.body)?;
         let env = invocation.query_env();
         let filter = matcher(request.filter, &env)?;
-        let (collection, view) = resolve_views(invocation, &ns)?;
+        let Found { collection, pipeline: view, .. } = resolve_views(invocation, &ns)?;
         let catalog = &invocation.server.catalog;
         let query = Query { filter, hint: request.hint, ..Query::default() };
         let root = if view.stages.is_empty() {

@@ -36,7 +36,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 
 fn parse<'a>(invocation: &Invocation<'a>) -> Result<(Vec<Doc<'a>>, InsertOptions)> {
     let args = Args::new("insert");
-    let mut options = InsertOptions { ordered: true, bypass_validation: false };
+    let mut options = InsertOptions::ordered(false);
     let mut docs = None;
     for elem in fields(invocation.body) {
         match elem.key() {

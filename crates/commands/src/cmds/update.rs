@@ -59,6 +59,8 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 }
             }
         }
+        n += outcome.cut_short.matched;
+        modified += outcome.cut_short.changed;
         let counters = &invocation.server.counters;
         counters.update.fetch_add(request.statements.len() as u64, Ordering::Relaxed);
         counters.docs_updated.fetch_add(modified, Ordering::Relaxed);
@@ -216,6 +218,7 @@ async fn run_given(
         query: &statement.query,
         env: &statement.env,
         multi: statement.multi,
+        only: None,
     };
     let parsed = UpdateStatement {
         targets,

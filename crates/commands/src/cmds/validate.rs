@@ -12,8 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// See the module's head.
-pub const COMMAND: Command =
-    Command::new("validate", "checks the documents and indexes of a collection", run);
+pub const COMMAND: Command = Command {
+    replans: true,
+    ..Command::new("validate", "checks the documents and indexes of a collection", run)
+};
 
 /// How often the log tells how far a check has come.
 const PROGRESS_EVERY: Duration = Duration::from_secs(3);

@@ -35,7 +35,7 @@ pub fn define(invocation: &Invocation<'_>, ns: &Namespace, request: &ViewRequest
     let parsed = pipeline::parse::parse(stages, &cx)?;
     let mut graph = Graph { catalog: &invocation.server.catalog, view: ns };
     graph.follow(&below, stages, 1, definition_bytes(stages))?;
-    let (_, mut whole) = pipeline::views::resolve(&invocation.server.catalog, &below)?;
+    let mut whole = pipeline::views::resolve(&invocation.server.catalog, &below)?.pipeline;
     whole.stages.extend(parsed.stages);
     pipeline::check_length(&whole.stages)?;
     let options = DocBuf::build(|out| {

@@ -517,6 +517,7 @@ impl Merging<'_> {
                 query: &query,
                 env,
                 multi: false,
+                only: None,
             },
             update: update_,
             upsert,
@@ -531,7 +532,7 @@ impl Merging<'_> {
     }
 
     async fn insert(&mut self, row: Doc<'_>) -> Result<()> {
-        let options = InsertOptions { ordered: true, bypass_validation: self.cx.bypass_validation };
+        let options = InsertOptions::ordered(self.cx.bypass_validation);
         let mut outcome = WriteOutcome::default();
         let ns = &self.merge.target;
         insert(self.op, &self.cx.catalog, ns, &[row], &options, &mut outcome).await?;

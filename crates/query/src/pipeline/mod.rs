@@ -57,7 +57,7 @@ use kauri_storage::CommitTicket;
 use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use build::{Input, build, build_by_trial, build_stages};
 pub use field_use::{FieldUse, Keeps};
@@ -319,6 +319,20 @@ impl BuildCx {
 
     /// Notes a commit.
     pub fn committed(&self, ticket: CommitTicket) {
-        *self.written.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(ticket);
+        *self.lock_written() = Some(ticket);
+    }
+
+    /// Whether anything has been committed.
+    pub fn has_written(&self) -> bool {
+        self.lock_written().is_some()
+    }
+
+    /// The last commit.
+    pub fn take_written(&self) -> Option<CommitTicket> {
+        self.lock_written().take()
+    }
+
+    fn lock_written(&self) -> MutexGuard<'_, Option<CommitTicket>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

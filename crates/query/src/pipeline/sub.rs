@@ -64,9 +64,9 @@ impl SubPipeline {
         let Some(from) = &self.from else {
             return Ok(ResolvedSub { collection: None, stages: self.stages.clone(), of_views: 0 });
         };
-        let (collection, view) = views::resolve(&cx.catalog, from)?;
-        let of_views = view.stages.len();
-        let mut stages = view.stages;
+        let views::Found { collection, pipeline, .. } = views::resolve(&cx.catalog, from)?;
+        let of_views = pipeline.stages.len();
+        let mut stages = pipeline.stages;
         stages.extend(self.stages.iter().cloned());
         super::check_length(&stages)?;
         Ok(ResolvedSub { collection, stages, of_views })

@@ -8,21 +8,28 @@ use kauri_catalog::{Catalog, Collection, Namespace, Resolved, View};
 use kauri_expr::VariableScope;
 use std::sync::Arc;
 
-/// The collection behind a name (none if it does not exist), and the stages of the views in
-/// between.
+/// What a name led to, in one look: whoever reads by it asks the name nothing more.
+pub struct Found {
+    /// The collection behind the name; none if it does not exist.
+    pub collection: Option<Arc<Collection>>,
+    /// The stages of the views in between.
+    pub pipeline: Pipeline,
+    /// Whether the name is a view's.
+    pub is_view: bool,
+}
+
+/// Looks a name up.
 ///
 /// What is stored is checked again: views below may have changed since, and an older version may have stored
 /// what is refused today. The error says which view can't be read.
-pub fn resolve(catalog: &Catalog, ns: &Namespace) -> Result<(Option<Arc<Collection>>, Pipeline)> {
+pub fn resolve(catalog: &Catalog, ns: &Namespace) -> Result<Found> {
     work::check_stack()?;
     let mut ns = ns.clone();
     let mut definitions = Vec::new();
     loop {
         match catalog.resolve(ns.as_str()) {
-            Resolved::Collection(collection) => {
-                return Ok((Some(collection), stages(definitions)?));
-            }
-            Resolved::Nothing => return Ok((None, stages(definitions)?)),
+            Resolved::Collection(collection) => return found(Some(collection), definitions),
+            Resolved::Nothing => return found(None, definitions),
             Resolved::View(view) => {
                 if definitions.len() >= limits::PIPELINE_DEPTH_MAX {
                     bail!(
@@ -36,6 +43,14 @@ pub fn resolve(catalog: &Catalog, ns: &Namespace) -> Result<(Option<Arc<Collecti
             }
         }
     }
+}
+
+fn found(
+    collection: Option<Arc<Collection>>,
+    definitions: Vec<Arc<kauri_catalog::View>>,
+) -> Result<Found> {
+    let is_view = !definitions.is_empty();
+    Ok(Found { collection, pipeline: stages(definitions)?, is_view })
 }
 
 /// The stages of the views, the one next to the collection first. A command's variables mean

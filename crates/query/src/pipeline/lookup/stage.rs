@@ -1,33 +1,30 @@
 //! `$lookup` at work: for each row the other side's documents, however they are found.
 
 use super::equality::Derived;
-use super::finder::{Finder, Found, Start, fixed_stages};
+use super::finder::{Asked, Finder, Found, Start};
 use super::table::Docs;
 use super::{Lookup, Plan, values};
 use crate::exec::{
     ExecCx, Fields, Flow, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity,
 };
+use crate::pipeline::BuildCx;
 use crate::pipeline::unwind::{Unwinder, replace};
-use crate::pipeline::{BuildCx, Needed, sub};
 use kauri_base::{Result, bail, limits, work};
 use kauri_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Value};
+use kauri_catalog::dropped::is_dropped;
 use std::sync::Arc;
 
 /// Builds the stage.
 pub fn build_stage(lookup: &Lookup, child: Box<dyn Stage>, cx: &BuildCx) -> Result<Box<dyn Stage>> {
     let plan = lookup.plan.clone();
-    let resolved = plan.sub.resolve(cx)?;
-    let inner = BuildCx { needed: Needed::default(), ..sub::build_cx(cx, &resolved) };
+    let path = plan.path().map(str::to_owned);
+    let asked = Asked { path, whole: false, base: plan.base };
     let fields = cx.needed.fields.clone();
     let unwinder = lookup.unwind.as_ref().map(|u| Unwinder::new(u.clone(), fields.clone()));
-    let fixed = match plan.path() {
-        Some(_) => resolved.of_views + usize::from(resolved.begins_with_documents()),
-        None => fixed_stages(&resolved, plan.base),
-    };
     Ok(Box::new(LookupStage {
         child,
         spec: lookup.spec.clone(),
-        finder: Finder::new(plan.path().map(str::to_owned), resolved, fixed, plan.base, inner),
+        finder: Finder::new(plan.sub.clone(), asked, cx)?,
         plan,
         unwinder,
         fields,
@@ -108,7 +105,7 @@ impl LookupStage {
                 let found = Found::Docs(Docs::default());
                 self.current = Some(Current { row, run: None, found, next: usize::MAX });
             }
-            match self.find(cx)? {
+            match self.find_or_begin_anew(cx)? {
                 Step::Row(()) => {}
                 other => return Ok(other),
             }
@@ -130,6 +127,22 @@ impl LookupStage {
             inner.values.push(variable.eval(&env.eval_cx(), row.doc())?.into_owned());
         }
         Ok(())
+    }
+
+    /// As [`LookupStage::find`]; where the other side is dropped, the row is begun with anew.
+    fn find_or_begin_anew(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        match self.find(cx) {
+            Err(error) if is_dropped(&error) => {
+                self.finder.look_up_again(error)?;
+                if let Some(current) = &mut self.current {
+                    current.run = None;
+                    current.found = Found::Docs(Docs::default());
+                    current.next = usize::MAX;
+                }
+                Ok(Step::Again)
+            }
+            step => step,
+        }
     }
 
     /// Finds the current row's documents. `Row`: they are all there.

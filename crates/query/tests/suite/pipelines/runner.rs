@@ -39,7 +39,7 @@ fn fill(op: &mut OperationContext, catalog: &Catalog, name: &str, docs: &[Docume
     let docs: Vec<DocBuf> = docs.iter().map(raw).collect();
     let docs: Vec<Doc<'_>> = docs.iter().map(DocBuf::as_doc).collect();
     let ns = Namespace::new("db", name).unwrap();
-    let options = InsertOptions { ordered: true, bypass_validation: false };
+    let options = InsertOptions::ordered(false);
     let mut outcome = WriteOutcome::default();
     block_on(insert(op, catalog, &ns, &docs, &options, &mut outcome)).unwrap();
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
