@@ -21,6 +21,7 @@ pub mod guard;
 pub mod idhack;
 pub mod limit;
 pub mod merge_sort;
+pub mod nesting;
 pub mod or;
 pub mod project;
 pub mod rows;

@@ -5,6 +5,7 @@ use super::simple::{LimitStage, SkipStage, SortStage};
 use super::unwind::Unwind;
 use super::{BuildCx, Needed, Pipeline, StageSpec};
 use crate::exec::guard::{self, Guard};
+use crate::exec::nesting::Nesting;
 use crate::exec::{Eof, Stage};
 use crate::plan::{self, Hint, Query};
 use kauri_base::{OperationContext, Result, work};
@@ -89,7 +90,8 @@ pub fn build_stages(
         cx.most = most.get(position).copied().unwrap_or(0);
         root = stage.build(root, &cx)?;
     }
-    Ok(if cx.depth > 0 { Box::new(Guard::new(root)) } else { root })
+    // What a pipeline within a stage gives is part of what the stage gives.
+    Ok(if cx.depth > 0 { Box::new(Guard::new(root)) } else { Box::new(Nesting::new(root)) })
 }
 
 /// What is read behind each of the stages, if `last` is read behind the last one.

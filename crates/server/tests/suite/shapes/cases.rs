@@ -97,6 +97,19 @@ fn a_thousand_stages_of_each_kind_work_or_are_too_deep() {
 }
 
 #[test]
+fn what_a_pipeline_gives_nests_no_deeper_than_a_message() {
+    let mut victim = Victim::start("nesting", &[]);
+    let facets = |times: usize| vec![doc! { "$facet" => doc! { "f" => array![] } }; times];
+    assert_eq!(rows(&victim.works(aggregate("c", facets(20)))).len(), 1);
+    let code = victim.fails(aggregate("c", facets(110)));
+    assert_eq!(code, ErrorCode::Overflow.number());
+    // Within the pipeline any depth is served.
+    let mut stages = facets(60);
+    stages.extend([doc! { "$sort" => doc! { "f" => 1 } }, doc! { "$count" => "n" }]);
+    assert_eq!(rows(&victim.works(aggregate("c", stages))), [doc! { "n" => 1 }]);
+}
+
+#[test]
 fn views_on_views_are_as_long_as_all_their_stages() {
     let mut victim = Victim::start("views", &[]);
     let add = |n: i32| Value::from(doc! { "$addFields" => doc! { "x" => n } });

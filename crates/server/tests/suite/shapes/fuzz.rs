@@ -27,11 +27,12 @@ fn random_shapes_are_answered() {
     let ends = Instant::now() + Duration::from_secs(seconds.unwrap_or(0));
     let mut victim = Victim::start("fuzz", &[]);
     let mut generator = Generator::new(seed);
-    let (mut sent, mut failed) = (0u64, 0u64);
+    let (mut sent, mut commands_sent, mut failed) = (0u64, 0u64, 0u64);
     while sent < REQUESTS || Instant::now() < ends {
         let (name, commands) = generator.shape();
         println!("seed {seed}, request {sent}: {name}");
         for command in &commands {
+            commands_sent += 1;
             failed += u64::from(victim.ask(&bounded(command)).is_err());
         }
         sent += 1;
@@ -46,7 +47,7 @@ fn random_shapes_are_answered() {
     }
     victim.is_alive();
     victim.restart();
-    println!("{sent} shapes, {failed} commands refused");
+    println!("{sent} shapes, {failed} of {commands_sent} commands refused");
     // Shapes that are all refused would show nothing.
-    assert!(failed < sent);
+    assert!(2 * failed < commands_sent);
 }
