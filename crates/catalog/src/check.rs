@@ -609,12 +609,12 @@ mod tests {
             Ok(Access::Ready(()))
         }
 
-        fn entries(&self) -> u64 {
-            RECORDS
+        fn entries(&self) -> Result<u64, StorageError> {
+            Ok(RECORDS)
         }
 
-        fn bytes(&self) -> u64 {
-            0
+        fn bytes(&self) -> Result<u64, StorageError> {
+            Ok(0)
         }
     }
 

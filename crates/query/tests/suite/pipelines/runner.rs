@@ -64,7 +64,7 @@ pub fn run(case: &Case, mode: Mode) -> Result<Vec<DocBuf>> {
     if mode != Mode::AsWritten {
         pipeline.optimize().unwrap();
     }
-    let (collection, _) = views::resolve(&catalog, &ns)?;
+    let collection = views::resolve(&catalog, &ns)?.collection;
     let cx = BuildCx::new(catalog.clone(), "db", collection, QueryEnv::new(0, random));
     let root = block_on(build_by_trial(op, &pipeline, None, &cx))?;
     let ru = catalog.engine().recovery_unit();

@@ -21,7 +21,7 @@ fn what_stages_of_many_fields_read() {
     let check = |name: &str, of: &dyn Fn(u32) -> DocBuf| {
         assert_linear(name, 1000, |size| {
             let stage = DocBuf::build(|out| out.put(name, of(size)));
-            let parsed = parse(array![stage].as_array().unwrap_or(Doc::EMPTY), &cx)?;
+            let parsed = parse::parse(array![stage].as_array().unwrap_or(Doc::EMPTY), &cx)?;
             parsed.stages.iter().for_each(|stage| drop(stage.field_use()));
             Ok(())
         });
