@@ -108,7 +108,7 @@ mod tests {
             assert_eq!(items, expected, "{count}, sorted before");
             expected.reverse();
             sort_by(&mut items, |a, b| b.1.cmp(&a.1)).unwrap();
-            expected.sort_by(|a, b| b.1.cmp(&a.1));
+            expected.sort_by_key(|item| std::cmp::Reverse(item.1));
             assert_eq!(items, expected, "{count}, descending");
         }
     }

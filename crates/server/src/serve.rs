@@ -283,11 +283,7 @@ pub fn handle_signals(stop: mpsc::Sender<Option<Duration>>, log: Log) -> Result<
                     // A failure is in the log that goes on.
                     let _ = log.rotate();
                 }
-                SIGTERM | SIGINT | SIGQUIT => {
-                    if stop.send(None).is_err() {
-                        return;
-                    }
-                }
+                SIGTERM | SIGINT | SIGQUIT if stop.send(None).is_err() => return,
                 SIGXFSZ => {
                     let msg =
                         "A file has reached the limit of file sizes (ulimit -f): writes to it fail";

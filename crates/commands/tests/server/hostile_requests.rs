@@ -334,7 +334,7 @@ fn pipelines(add: Add<'_>) {
     let bucket =
         doc! { "groupBy" => call("$size", long()), "boundaries" => array![0, 5], "default" => 5 };
     add("$bucket", aggregate("many", vec![call("$bucket", bucket)]));
-    let documents = map(range(10_000_000), doc! { "x" => "$$this" });
+    let documents = map(range(5_000_000), doc! { "x" => "$$this" });
     add(
         "$documents",
         doc! {

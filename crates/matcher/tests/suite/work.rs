@@ -66,7 +66,7 @@ fn every_predicate_ends_when_its_operation_is_killed() {
         on("n.x", "$exists", true),
         on("objects", "$elemMatch", doc! { "x" => -1 }),
         on("objects.x", "$eq", -1),
-        on("objects.y", "$ne", Value::Null),
+        on("objects.x", "$ne", -1),
         on("texts", "$regex", "none"),
         on("texts", "$in", regexes),
         on("bits", "$bitsAllSet", 1),

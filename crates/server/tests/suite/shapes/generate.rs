@@ -454,7 +454,7 @@ impl Generator {
         let path = self.path();
         let paths = DocBuf::build(|out| match operator {
             "$rename" => out.put(&path, "elsewhere"),
-            _ if width % 2 == 0 => out.put(&path, 1),
+            _ if width.is_multiple_of(2) => out.put(&path, 1),
             _ => (0..width).for_each(|n| out.put(&format!("{path}.f{n}"), 1)),
         });
         self.update(field(operator, paths), array![])
