@@ -97,7 +97,8 @@ impl Dropping {
                 true
             }
         });
-        matches!(is_first, Ok(true)).then_some(Dropping { first: stage })
+        // Not `then_some`: what that makes in vain would be dropped, and end the other's work.
+        matches!(is_first, Ok(true)).then(|| Dropping { first: stage })
     }
 
     fn next(&mut self) -> Option<Box<dyn Stage>> {
