@@ -287,7 +287,7 @@ async fn run(
     let before = before.filter(|(request, _)| *request == form.header.request_id);
     let response_to = before.map_or(form.header.request_id, |(_, last)| last);
     let (reply_id, open) = begin_reply(form, response_to, reply.buffer());
-    let mut after = After::default();
+    let mut after = After { memory_at_start: reply.buffer().capacity(), ..After::default() };
     {
         let writer = DocWriter::new(reply.buffer());
         let parsed = parse(db, body, &sequences);
@@ -377,8 +377,9 @@ fn conclude(
     if let Some(account) = &after.account
         && reply.buffer().len() >= COUNTED_REPLY_BYTES_MIN
     {
-        let bytes = reply.buffer().capacity();
-        reply.count_in(account.split_off(bytes));
+        // A buffer that was there before is not of the operation's making.
+        let grown = reply.buffer().capacity().saturating_sub(after.memory_at_start);
+        reply.count_in(account.split_off(grown));
     }
     if let Some(sent) = finish_reply(open, form, reply) {
         count_reply(server, cx.worker, sent);
@@ -396,6 +397,8 @@ struct After {
     close: bool,
     unacknowledged: bool,
     account: Option<Arc<MemoryAccount>>,
+    /// Bytes of the reply's buffer before the operation began.
+    memory_at_start: usize,
 }
 
 /// Replies from this length on are counted as memory of their operation until they are sent.

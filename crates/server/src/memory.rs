@@ -11,8 +11,8 @@ use kauri_base::log::{self, Attr};
 use kauri_base::work::MemoryBudget;
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_storage::{MemoryRoom, StorageEngine};
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -133,8 +133,43 @@ pub fn default_cache_bytes(limit: u64) -> u64 {
     (limit.saturating_sub(GB) / 2).max((256 << 20).min(limit / 2))
 }
 
+/// Has each worker give back what its own heap keeps of what was freed.
+type GiveBack = Box<dyn Fn() + Send + Sync>;
+/// So much less than before must operations hold.
+const FREED_BYTES: u64 = 16 << 20;
+
+/// Not more often than this: busy operations want again what they have freed.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
+
+/// When workers have freed much: each keeps free pages for itself, which no other thread can give back.
+struct Freed {
+    most: u64,
+    looks: u32,
+    looks_between: u32,
+}
+
+impl Freed {
+    fn new(look_every: Duration) -> Freed {
+        let looks_between = GIVE_BACK_EVERY.div_duration_f64(look_every) as u32;
+        Freed { most: 0, looks: 0, looks_between }
+    }
+
+    /// Whether operations, which hold so much at this look, have freed much since this was true, which is some
+    /// time ago.
+    fn is_due(&mut self, used: u64) -> bool {
+        self.most = self.most.max(used);
+        self.looks = self.looks.saturating_add(1);
+        let is_due = self.most - used >= FREED_BYTES && self.looks >= self.looks_between;
+        if is_due {
+            (self.most, self.looks) = (used, 0);
+        }
+        is_due
+    }
+}
+
 /// Looks after an engine's memory until it is dropped.
 pub struct MemoryWatch {
+    workers: Arc<OnceLock<GiveBack>>,
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -153,7 +188,7 @@ impl MemoryWatch {
             log::info("CONTROL", 6_200_110, CTX, "Memory is limited by a control group", attr);
         }
         let (stop, stopped) = mpsc::channel();
-        let engine = Arc::clone(engine);
+        let (engine, held) = (Arc::clone(engine), Arc::clone(&operations));
         let mut steering = Steering::new(cache_bytes_max);
         let mut see = move || {
             let Some(watched) = look(&groups) else { return };
@@ -169,8 +204,16 @@ impl MemoryWatch {
         if limit.is_some() {
             allocator::give_back_after(LOOK_EVERY_LIMITED);
         }
+        let workers = Arc::new(OnceLock::<GiveBack>::new());
+        let told = Arc::clone(&workers);
+        let mut freed = Freed::new(every);
         let watch = move || {
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                if freed.is_due(held.used())
+                    && let Some(give_back) = told.get()
+                {
+                    give_back();
+                }
                 allocator::give_back();
                 see();
             }
@@ -179,7 +222,12 @@ impl MemoryWatch {
         let thread = thread.map_err(|error| {
             Error::new(ErrorCode::InternalError, format!("cannot start a thread: {error}"))
         })?;
-        Ok(MemoryWatch { stop: Some(stop), thread: Some(thread) })
+        Ok(MemoryWatch { workers, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Calls this whenever operations have freed much.
+    pub fn on_freed(&self, give_back: impl Fn() + Send + Sync + 'static) {
+        let _ = self.workers.set(Box::new(give_back));
     }
 }
 
@@ -224,6 +272,14 @@ mod tests {
 
     fn memory(used_mb: u64) -> Watched {
         Watched::of_group(Memory { limit: 512 * MB, used: used_mb * MB })
+    }
+
+    #[test]
+    fn workers_give_back_once_after_operations_have_freed_much() {
+        let mut freed = Freed::new(GIVE_BACK_EVERY / 4);
+        let due = |used: &u64| freed.is_due(used * MB);
+        let seen: Vec<_> = [0, 20, 4, 4, 4, 0, 20, 0, 0].iter().map(due).collect();
+        assert_eq!(seen, [false, false, false, true, false, false, false, true, false]);
     }
 
     #[test]

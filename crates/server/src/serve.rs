@@ -92,6 +92,8 @@ fn serve(options: Options) -> Result<()> {
     server.locks.set_up(&server.parameters)?;
     engine.start_maintenance()?;
     prepare(&server)?;
+    let all = executor.clone();
+    memory.on_freed(move || all.on_every_worker(crate::allocator::give_back_own));
     let flushed = engine.storage.clone();
     executor.on_tick_end(Arc::new(move || flushed.flush()));
     let connections_max = options.number("net.maxIncomingConnections", 65_536) as usize;

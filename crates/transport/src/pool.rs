@@ -14,7 +14,7 @@ const KEPT_MAX: usize = 16;
 const OUT_COMFORTABLE: usize = 64;
 /// First capacity of a reply buffer.
 const REPLY_BYTES: usize = 16 * 1024;
-/// A reply buffer that grew beyond this is freed rather than kept.
+/// Reply buffers that a worker keeps take so much together at most.
 const REPLY_KEPT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 pub(crate) struct BufferPool {
@@ -69,7 +69,8 @@ impl BufferPool {
     pub fn give_reply(&self, mut buffer: Vec<u8>) {
         self.reply_out.set(self.reply_out.get().saturating_sub(1));
         let mut kept = self.reply.borrow_mut();
-        if kept.len() < KEPT_MAX && buffer.capacity() <= REPLY_KEPT_BYTES_MAX {
+        let bytes = buffer.capacity() + kept.iter().map(Vec::capacity).sum::<usize>();
+        if kept.len() < KEPT_MAX && bytes <= REPLY_KEPT_BYTES_MAX {
             buffer.clear();
             kept.push(buffer);
         }

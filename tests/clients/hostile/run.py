@@ -187,15 +187,16 @@ def control_group():
 
 def be_hungry(uri, worker, seconds):
     """What became of hungry requests: how many succeeded, and how many ended with each code."""
-    db = MongoClient(uri, retryReads=False, retryWrites=False, socketTimeoutMS=120_000).test
     chosen = random.Random(worker)
     end = time.monotonic() + seconds
     codes = {}
-    while time.monotonic() < end:
-        name, body = chosen.choice(HUNGRY)
-        code = command(db, body, maxTimeMS=30_000)
-        assert code in EXPECTED | {0}, f"{name}: {code}"
-        codes[code] = codes.get(code, 0) + 1
+    # Its cursors end with its session.
+    with MongoClient(uri, retryReads=False, retryWrites=False, socketTimeoutMS=120_000) as of_this:
+        while time.monotonic() < end:
+            name, body = chosen.choice(HUNGRY)
+            code = command(of_this.test, body, maxTimeMS=30_000)
+            assert code in EXPECTED | {0}, f"{name}: {code}"
+            codes[code] = codes.get(code, 0) + 1
     return codes
 
 

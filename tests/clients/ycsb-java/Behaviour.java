@@ -3,6 +3,7 @@ package dev.kauri.ycsb;
 import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
@@ -11,8 +12,7 @@ import java.util.Objects;
 import java.util.Properties;
 import java.util.Set;
 import java.util.Vector;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
+import org.bson.BsonArray;
 import org.bson.BsonDocument;
 import org.bson.BsonString;
 import org.bson.BsonValue;
@@ -325,21 +325,21 @@ final class Behaviour {
       client.cleanup();
     }
     command("ycsb", BsonDocument.parse("{profile: 0, slowms: 100}"));
-    StringBuilder seen = new StringBuilder();
+    List<BsonValue> seen = new ArrayList<>();
     BsonDocument answer = command("admin", log);
     List<BsonValue> lines = answer.getArray("log").getValues();
     int since = answer.getNumber("totalLinesWritten").intValue() - before;
     for (BsonValue line : lines.subList(Math.max(0, lines.size() - since), lines.size())) {
       BsonDocument logged = BsonDocument.parse(line.asString().getValue());
       if (logged.getString("msg").getValue().equals("Slow query")) {
-        String ran = logged.getDocument("attr").getString("command").getValue();
-        Matcher concern = Pattern.compile("insert: .*writeConcern: (\\{.*?\\})").matcher(ran);
-        if (concern.find()) {
-          seen.append(concern.group(1));
+        BsonDocument ran = logged.getDocument("attr").getDocument("command");
+        if (ran.containsKey("insert")) {
+          seen.add(ran.get("writeConcern"));
         }
       }
     }
-    equal(seen.toString(), "{ w: 1 }{ w: 1, j: true }{ w: \"majority\" }");
+    String wanted = "[{w: 1}, {w: 1, j: true}, {w: 'majority'}]";
+    equal(seen, BsonArray.parse(wanted).getValues());
   }
 
   private static void refused(Told told, String why) throws Exception {

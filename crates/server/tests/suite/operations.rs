@@ -268,3 +268,40 @@ fn running_out_of_disk_is_told_once_an_episode() {
     assert_eq!((told("There is room for data again"), told(out)), (1, 2));
     server.stop();
 }
+
+#[test]
+fn open_cursors_are_memory_of_operations_until_they_are_closed() {
+    const OPEN: i64 = 10;
+    const BYTES: usize = 1_000_000;
+    let place = Place::new("cursor-memory");
+    let mut server = Server::start(&place.0, &[]);
+    let filler = "y".repeat(BYTES);
+    for id in 0..20 {
+        let documents = kauri_bson::array![doc! { "_id" => id, "v" => filler.as_str() }];
+        server.ask(doc! { "insert" => "c", "documents" => documents, "$db" => "test" });
+    }
+    let used = |server: &mut Server| {
+        let status = server.ask(doc! { "serverStatus" => 1, "$db" => "admin" });
+        let memory = status.as_doc().value("operationMemory").into_owned();
+        memory.as_document().unwrap().value("bytesUsed").to_i64_saturating().unwrap()
+    };
+    let before = used(&mut server);
+    let mut ids = Vec::new();
+    for _ in 0..OPEN {
+        // Its buffer of 1 MB is used again for the reply of the next.
+        server.ask(doc! { "find" => "c", "limit" => 1, "$db" => "test" });
+        let reply = server.ask(doc! { "find" => "c", "batchSize" => 100, "$db" => "test" });
+        let cursor = reply.as_doc().value("cursor").into_owned();
+        ids.push(cursor.as_document().unwrap().value("id").to_i64_saturating().unwrap());
+    }
+    // The document that no longer fits into a reply waits in the cursor.
+    let held = used(&mut server) - before;
+    assert!(held >= OPEN * BYTES as i64, "{held} bytes in {OPEN} cursors");
+    for id in ids {
+        let ids = kauri_bson::array![id];
+        server.ask(doc! { "killCursors" => "c", "cursors" => ids, "$db" => "test" });
+    }
+    let left = used(&mut server) - before;
+    assert!(left < BYTES as i64, "{left} bytes");
+    server.stop();
+}

@@ -159,6 +159,13 @@ impl ServiceExecutor {
         &self.workers
     }
 
+    /// Runs this on each worker's thread soon, on the spare one's, too.
+    pub fn on_every_worker(&self, run: fn()) {
+        for worker in self.workers.iter().chain([&self.spare]) {
+            worker.spawn(async move { run() });
+        }
+    }
+
     /// The worker of this number, the spare one included.
     pub(crate) fn worker(&self, id: usize) -> Option<&WorkerHandle> {
         self.workers.iter().chain([&self.spare]).find(|worker| worker.id() == id)
