@@ -79,11 +79,15 @@ pub struct MemoryBudget {
     /// Most bytes of all operations.
     all_max: AtomicU64,
     used: AtomicI64,
+    /// Most that was used since somebody last asked, but for steps smaller than [`NOTED_BYTES`].
+    most: AtomicI64,
     refused: AtomicU64,
     /// The process has little memory left, whoever has it.
     is_scarce: AtomicBool,
 }
 
+/// An operation that takes less at a time does not cost the others a look at the most that was used.
+const NOTED_BYTES: i64 = 64 * 1024;
 /// Of the budget of all operations, the part that an operation may hold even when the budget is used up.
 const SHARE_DIVISOR: u64 = 64;
 
@@ -104,6 +108,12 @@ impl MemoryBudget {
     /// Bytes that operations hold now.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Most bytes that operations have held since this was last asked.
+    pub fn take_most_used(&self) -> u64 {
+        let used = self.used.load(Ordering::Relaxed);
+        self.most.swap(used, Ordering::Relaxed).max(used).max(0) as u64
     }
 
     /// The limits: of one operation, of all.
@@ -200,7 +210,10 @@ impl MemoryAccount {
     fn add(&self, bytes: i64) {
         if bytes != 0 {
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
-            self.budget.used.fetch_add(bytes, Ordering::Relaxed);
+            let before = self.budget.used.fetch_add(bytes, Ordering::Relaxed);
+            if bytes >= NOTED_BYTES {
+                self.budget.most.fetch_max(before + bytes, Ordering::Relaxed);
+            }
         }
     }
 }

@@ -136,7 +136,7 @@ pub fn default_cache_bytes(limit: u64) -> u64 {
 /// Has each worker give back what its own heap keeps of what was freed.
 type GiveBack = Box<dyn Fn() + Send + Sync>;
 /// So much less than before must operations hold.
-const FREED_BYTES: u64 = 16 << 20;
+const FREED_BYTES: u64 = 4 << 20;
 
 /// Not more often than this: busy operations want again what they have freed.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
@@ -154,10 +154,10 @@ impl Freed {
         Freed { most: 0, looks: 0, looks_between }
     }
 
-    /// Whether operations, which hold so much at this look, have freed much since this was true, which is some
-    /// time ago.
-    fn is_due(&mut self, used: u64) -> bool {
-        self.most = self.most.max(used);
+    /// Whether operations, which held `most` since the last look and hold `used` now, have freed much since this
+    /// was true, which is some time ago.
+    fn is_due(&mut self, most: u64, used: u64) -> bool {
+        self.most = self.most.max(most).max(used);
         self.looks = self.looks.saturating_add(1);
         let is_due = self.most - used >= FREED_BYTES && self.looks >= self.looks_between;
         if is_due {
@@ -209,7 +209,7 @@ impl MemoryWatch {
         let mut freed = Freed::new(every);
         let watch = move || {
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                if freed.is_due(held.used())
+                if freed.is_due(held.take_most_used(), held.used())
                     && let Some(give_back) = told.get()
                 {
                     give_back();
@@ -277,8 +277,9 @@ mod tests {
     #[test]
     fn workers_give_back_once_after_operations_have_freed_much() {
         let mut freed = Freed::new(GIVE_BACK_EVERY / 4);
-        let due = |used: &u64| freed.is_due(used * MB);
-        let seen: Vec<_> = [0, 20, 4, 4, 4, 0, 20, 0, 0].iter().map(due).collect();
+        let due = |&(most, used): &(u64, u64)| freed.is_due(most * MB, used * MB);
+        let looks = [(0, 0), (20, 20), (4, 4), (4, 4), (4, 4), (4, 3), (20, 3), (3, 3), (3, 3)];
+        let seen: Vec<_> = looks.iter().map(due).collect();
         assert_eq!(seen, [false, false, false, true, false, false, false, true, false]);
     }
 
