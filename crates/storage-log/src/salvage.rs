@@ -21,6 +21,7 @@ use crate::format::{
     LOG_FILE, META_FILE, RECORD_ALIGN, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream,
     TRAILER_BYTES,
 };
+use crate::marks::FoundMarks;
 use crate::options::Options;
 use crate::reader::{Found, Next, RecordReader, read_header};
 use crate::recovery::{Log, Place, Scan};
@@ -94,7 +95,8 @@ impl<'d> Salvage<'d> {
         loop {
             let segments = self.segments();
             let (medium, faults) = (&*self.medium, self.directory.faults());
-            let log = Log { medium, faults, segments: &segments, meta: &self.meta };
+            let marks = FoundMarks::read(self.directory, &self.meta.directory);
+            let log = Log { medium, faults, segments: &segments, meta: &self.meta, marks: &marks };
             crate::staging::replay(log, self.directory)?;
             let threads = options.open_threads.max(1);
             let Err(stop) = Scan::new(log, threads, &*options.clock).run() else {
@@ -133,7 +135,8 @@ impl<'d> Salvage<'d> {
         let last = next + count;
         let epochs = (last.saturating_sub(EPOCHS_MAX).max(1)..last).rev();
         let (medium, faults) = (&*self.medium, self.directory.faults());
-        let log = Log { medium, faults, segments, meta: &self.meta };
+        let marks = FoundMarks::default();
+        let log = Log { medium, faults, segments, meta: &self.meta, marks: &marks };
         let unknown = epochs.filter(|epoch| !known.contains(epoch));
         let found = log.epoch_of_records(segment, unknown)?;
         // As an empty segment of images it is free.

@@ -7,6 +7,7 @@ use crate::format::record::Kind;
 use crate::format::segment::{SegmentHeader, Trailer};
 use crate::format::summary::{Entry, SummaryReader};
 use crate::format::{LOG_FILE, META_FILE, SEGMENT_HEADER_BYTES, TRAILER_BYTES};
+use crate::marks::FoundMarks;
 use crate::options::Options;
 use crate::reader::{
     Contents, Found, Next, OtherCopy, RecordReader, read_header, read_summary, read_trailer,
@@ -182,7 +183,8 @@ fn verify_locked(
     let options = Options { segment_bytes: meta.segment_bytes, ..Options::default() };
     let segments = Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
     let faults = directory.faults();
-    let log = Log { medium: &*medium, faults, segments: &segments, meta: &meta };
+    let marks = FoundMarks::read(directory, &meta.directory);
+    let log = Log { medium: &*medium, faults, segments: &segments, meta: &meta, marks: &marks };
     let overlay = Overlay::new(medium.clone(), log, directory)?;
     let log = Log { medium: &overlay, ..log };
     let threads = if threads > 1 { threads.max(READS) } else { threads };
@@ -411,7 +413,7 @@ impl Check<'_> {
     /// Checks a segment whose records end at `end` (`u32::MAX`: where they say), and hold what the scan has
     /// `told`: a summary of the scan's need not be read again.
     fn segment(&mut self, segment: u32, end: u32, told: Option<&Contents>) -> Result<()> {
-        let Log { medium, faults, segments, meta } = self.log;
+        let Log { medium, faults, segments, meta, .. } = self.log;
         let found = read_header(medium, faults, segments, segment, &meta.directory)?;
         let (header, mut damaged) = match found {
             Found::Header(header, copy) => {

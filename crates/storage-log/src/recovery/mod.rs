@@ -31,6 +31,7 @@ use crate::head::Head;
 use crate::images::{self, FoundImages, ImageSegment, Images};
 use crate::kick::Kick;
 use crate::lock;
+use crate::marks::{FoundMarks, MarkFile};
 use crate::options::Options;
 use crate::reader::Contents;
 use crate::segments::Segments;
@@ -71,7 +72,15 @@ fn recover(mut opened: Opened, mut options: Options) -> Result<Arc<Core>, Storag
     let medium = opened.medium.clone();
     let faults = opened.directory.faults().clone();
     let segments = Segments::new(medium.clone(), options.segment_bytes, options.segments_max());
-    let log = Log { medium: &*medium, faults: &faults, segments: &segments, meta: &opened.meta };
+    let id = opened.meta.directory;
+    let found = FoundMarks::read(&*opened.directory, &id);
+    let log = Log {
+        medium: &*medium,
+        faults: &faults,
+        segments: &segments,
+        meta: &opened.meta,
+        marks: &found,
+    };
     staging::replay(log, &*opened.directory)?;
     let mut scan = Scan::new(log, options.open_threads.max(1), &*options.clock).run()?;
     let mut pending = FoundPending::find(log, &scan.kept)?;
@@ -79,7 +88,11 @@ fn recover(mut opened: Opened, mut options: Options) -> Result<Arc<Core>, Storag
 
     mend_headers(&*medium, &segments, &scan)?;
     persist_kept(&*medium, &segments, &scan)?;
+    let mut marks = MarkFile::open(&*opened.directory, id, &found);
     opened.meta = note_cut(&*opened.directory, &*medium, &opened.meta, &scan)?;
+    if let Some(marks) = &mut marks {
+        marks.begin(scan.cut.epoch_next, scan.horizon, &scan.epochs, &found);
+    }
     let cache = open_cache(&medium, &tables.domain, &options)?;
     adopt_segments(&segments, &cache, &scan, &tables.image_segments)?;
     let staging = {
@@ -90,7 +103,7 @@ fn recover(mut opened: Opened, mut options: Options) -> Result<Arc<Core>, Storag
         StagingArea::create(&*opened.directory, of, bytes, at)?
     };
     let segments_kept = scan.kept.len();
-    let core = assemble(opened, options, segments, cache, (tables, staging), &mut scan);
+    let core = assemble(opened, options, segments, cache, (tables, staging, marks), &mut scan);
     core.pending.recovered(pending.resolution, pending.at);
     pending.units.into_iter().for_each(|unit| core.adopt_pending(unit));
     let elapsed = core.options.clock.monotonic().saturating_sub(started);
@@ -163,7 +176,7 @@ fn assemble(
     options: Options,
     segments: Segments,
     cache: SegmentCache,
-    (tables, staging): (Tables, Option<StagingArea>),
+    (tables, staging, marks): (Tables, Option<StagingArea>, Option<MarkFile>),
     scan: &mut Outcome,
 ) -> Arc<Core> {
     let Opened { directory, lock: directory_lock, meta, medium } = opened;
@@ -192,6 +205,7 @@ fn assemble(
         flushing: Mutex::new(Flushing::new(scan.cut.seq, user)),
         flush_asked: AtomicU64::new(0),
         staging,
+        marks,
         sealing: Mutex::new(()),
         syncing: Mutex::new(()),
         durable: Mutex::new(horizon),
@@ -373,6 +387,7 @@ impl Core {
         self.sync_all("close.drain")?;
         self.write_images()?;
         self.sync_all("close.drain")?;
+        self.sync_marks();
         let mut horizon = self.horizon();
         horizon.streams[Stream::User as usize] = lock(&self.head).position();
         let mut meta = lock(&self.meta);

@@ -344,7 +344,7 @@ fn labels_in_source() -> BTreeSet<String> {
 
 fn is_label(text: &str) -> bool {
     let word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
-    let files = ["kauri.meta", "pmlog.staging", "storage.bson"];
+    let files = ["kauri.meta", "pmlog.marks", "pmlog.staging", "storage.bson"];
     let of_repair = text.starts_with("repair.");
     !of_repair && text.contains('.') && text.split('.').all(word) && !files.contains(&text)
 }
