@@ -18,8 +18,7 @@
 use crate::core::Core;
 use crate::format::MARK_FILE;
 use crate::format::marks::{
-    MARK_EPOCH_BYTES, MARK_EPOCHS_AT, MARK_SLOT_BYTES, MARK_SLOTS, Mark, decode_epoch,
-    encode_epoch,
+    MARK_EPOCH_BYTES, MARK_EPOCHS_AT, MARK_SLOT_BYTES, MARK_SLOTS, Mark, decode_epoch, encode_epoch,
 };
 use crate::format::segment::Horizon;
 use crate::lock;
@@ -83,6 +82,18 @@ impl FoundMarks {
         found
     }
 
+    /// Why it can't serve, if that is so and there was one.
+    pub fn missing(&self, expected: bool) -> Option<String> {
+        match &self.unreadable {
+            Some(error) => Some(format!("{MARK_FILE} can't be read: {error}")),
+            None if expected && !self.exists => Some(format!("{MARK_FILE} is missing")),
+            None if expected && self.mark.number == 0 => {
+                Some(format!("{MARK_FILE} holds no mark of this directory"))
+            }
+            None => None,
+        }
+    }
+
     /// The epoch that a segment had, at least; 0: not known.
     pub fn epoch(&self, segment: u32) -> u64 {
         self.epochs.get(segment as usize).copied().unwrap_or(0)
@@ -127,12 +138,7 @@ impl MarkFile {
     pub fn open(directory: &dyn Directory, id: [u8; 16], found: &FoundMarks) -> Option<MarkFile> {
         let open = || -> Result<Arc<dyn Medium>> {
             let file = directory.create_log(MARK_FILE, "marks.create")?;
-            if file.len() < MARK_EPOCHS_AT as u64 {
-                let old = file.len();
-                file.grow(MARK_EPOCHS_AT as u64)?;
-                let zeros = vec![0; MARK_EPOCHS_AT - old as usize];
-                file.store(old, &[IoSlice::new(&zeros)])?;
-            }
+            file.grow(MARK_EPOCHS_AT as u64)?;
             Ok(file)
         };
         let file = open().inspect_err(|error| report_failure(&error.to_string())).ok()?;
@@ -140,24 +146,25 @@ impl MarkFile {
         let next = (found.slot + 1) % MARK_SLOTS;
         let synced = found.mark.number;
         let slots = Slots { last: found.mark, next, synced, ..Slots::default() };
-        Some(MarkFile {
+        let marks = MarkFile {
             file,
             directory: id,
-            cut: 0,
+            cut: found.mark.cut,
             slots: Mutex::new(slots),
             syncing: Mutex::new(()),
             failed: AtomicBool::new(false),
-        })
+        };
+        if found.mark.number == 0 {
+            // From then on a file without a mark is one that was lost.
+            marks.store(found.mark.horizon);
+            marks.sync(Duration::ZERO);
+        }
+        Some(marks)
     }
 
-    /// The directory has a new cut, and segments of these epochs, all of which is durable.
-    pub fn begin(
-        &mut self,
-        cut: u64,
-        horizon: Horizon,
-        epochs: &[(u32, u64)],
-        found: &FoundMarks,
-    ) {
+    /// The directory has a new cut, and segments of these epochs, all of which is durable. So is what is told of
+    /// that then.
+    pub fn begin(&mut self, cut: u64, horizon: Horizon, epochs: &[(u32, u64)], found: &FoundMarks) {
         self.cut = cut;
         for (segment, epoch) in epochs {
             if found.epoch(*segment) != *epoch {
@@ -165,6 +172,7 @@ impl MarkFile {
             }
         }
         self.store(horizon);
+        self.sync(Duration::ZERO);
     }
 
     /// All of this is durable. Stores the mark that tells so, unless the last one did.
@@ -173,6 +181,7 @@ impl MarkFile {
         // What another thread has told meanwhile stays told.
         horizon.raise(&slots.last.horizon);
         let is_told = slots.last.cut == self.cut && slots.last.horizon == horizon;
+        let is_told = is_told && slots.last.number > 0;
         if is_told || self.failed.load(Ordering::Acquire) {
             return;
         }

@@ -3,10 +3,12 @@
 use crate::address::{Address, Slot};
 use crate::collection::Registry;
 use crate::format::meta::Meta;
-use crate::format::record::Kind;
+use crate::format::record::{HeaderBytes, Kind, RecordHeader, Seed};
 use crate::format::segment::{SegmentHeader, Trailer};
 use crate::format::summary::{Entry, SummaryReader};
-use crate::format::{LOG_FILE, META_FILE, SEGMENT_HEADER_BYTES, TRAILER_BYTES};
+use crate::format::{
+    LOG_FILE, META_FILE, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, TRAILER_BYTES,
+};
 use crate::marks::FoundMarks;
 use crate::options::Options;
 use crate::reader::{
@@ -184,6 +186,9 @@ fn verify_locked(
     let segments = Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
     let faults = directory.faults();
     let marks = FoundMarks::read(directory, &meta.directory);
+    if let Some(why) = marks.missing(meta.marks) {
+        report.damage.push(Damage::harmless(0, 0, why));
+    }
     let log = Log { medium: &*medium, faults, segments: &segments, meta: &meta, marks: &marks };
     let overlay = Overlay::new(medium.clone(), log, directory)?;
     let log = Log { medium: &overlay, ..log };
@@ -201,7 +206,7 @@ fn verify_locked(
             }
         }
         Err(stop) => {
-            report.damage.push(where_it_stopped(&stop));
+            report.damage.push(where_it_stopped(log, &stop));
             if let Some(progress) = progress {
                 check_unfollowed(log, threads, progress, &mut report)?;
             }
@@ -225,14 +230,39 @@ fn read_meta(directory: &dyn Directory, report: &mut Report) -> Result<Meta> {
     Ok(meta)
 }
 
-/// Why the log can't be followed.
-fn where_it_stopped(stop: &Stop) -> Damage {
+/// Why the log can't be followed, and whose record is there, as far as that is known.
+fn where_it_stopped(log: Log<'_>, stop: &Stop) -> Damage {
     let (segment, offset) = match stop.place {
         Some(Place::Header(segment)) => (segment, 0),
         Some(Place::Record { segment, offset, .. }) => (segment, offset),
         None => (0, 0),
     };
-    Damage::at(segment, offset, stop.error.to_string())
+    let mut damage = Damage::at(segment, offset, stop.error.to_string());
+    if let Some(Place::Record { epoch, .. }) = stop.place {
+        name_record(log, epoch, &mut damage);
+    }
+    damage
+}
+
+/// Names the record of a damaged header if one bit is wrong in it: its CRC tells which.
+fn name_record(log: Log<'_>, epoch: u64, damage: &mut Damage) {
+    let Log { medium, segments, .. } = log;
+    let at = segments.file_offset(damage.segment) + u64::from(damage.offset);
+    let mut bytes = HeaderBytes::default();
+    if medium.read(at, &mut bytes).is_err() {
+        return;
+    }
+    let seed = Seed::new(damage.segment, epoch);
+    let Some(header) = RecordHeader::decode_but_one_bit(&bytes, seed, damage.offset) else {
+        return;
+    };
+    damage.collection = (header.collection != 0).then_some(CollectionId(header.collection));
+    damage.record = (header.record != 0).then_some(RecordId(header.record));
+    damage.payload_len = header.payload_len;
+    let mut start = vec![0; PAYLOAD_START_BYTES.min(header.payload_len as usize)];
+    if medium.read(at + u64::from(RECORD_HEADER_BYTES), &mut start).is_ok() {
+        damage.payload_start = start;
+    }
 }
 
 /// Checks all segments of a log that can't be followed: where records end nobody knows.

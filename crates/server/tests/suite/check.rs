@@ -391,3 +391,59 @@ fn what_a_repair_cannot_mend_is_no_success() {
         assert!(!told.contains("has been repaired"), "{told}");
     }
 }
+
+/// What a server left that was killed a while after an `fsync`, of so many documents.
+fn killed(name: &str, documents: i32, persistent_memory: &str) -> Place {
+    let place = Place::new(name);
+    let mut server = Server::start(&place.0, &["--persistentMemory", persistent_memory]);
+    server.insert(0..documents);
+    assert_eq!(number(&server.ask(doc! { "fsync" => 1, "$db" => "admin" }), "ok"), 1.0);
+    // Kill -9.
+    drop(server);
+    place
+}
+
+#[test]
+fn what_was_synced_before_a_kill_and_cannot_be_read_is_reported() {
+    for memory in ["off", "simulated"] {
+        let place = killed(&format!("killed-{memory}"), 200, memory);
+        let path = place.0.as_path();
+        let log = path.join("pmlog.0");
+        let whole = std::fs::read(&log).unwrap();
+        let (told, well) = run("check", path, &[]);
+        assert!(well && !told.contains("\"Damaged"), "{told}");
+        // A document.
+        damage(path, "<150>");
+        let (told, well) = run("check", path, &[]);
+        assert!(!well && is_named(&told, "150"), "{memory}: {told}");
+        assert!(told.contains("is damaged in 1 places, 1 of which matter"), "{memory}: {told}");
+        // The header of its record: 32 bytes before the document, which begins 29 bytes before its text.
+        std::fs::write(&log, &whole).unwrap();
+        let text = b"<150>";
+        let at = whole.windows(text.len()).position(|bytes| bytes == text).unwrap();
+        let id = whole[..at].windows(4).rposition(|bytes| bytes == b"_id\0").unwrap();
+        let mut bytes = whole.clone();
+        bytes[id - 5 - 32 + 16] ^= 2;
+        std::fs::write(&log, &bytes).unwrap();
+        let (told, well) = run("check", path, &[]);
+        assert!(!well && is_told(&told, "150"), "{memory}: {told}");
+        let (told, well) = run("serve", path, &["--nounixsocket", "--port", "0"]);
+        assert!(!well && told.contains("though it was durable"), "{memory}: {told}");
+        // A log that was shortened, anywhere.
+        for len in [0, 4096, at, 1 << 20] {
+            std::fs::write(&log, &whole[..len]).unwrap();
+            let (told, well) = run("check", path, &[]);
+            assert!(!well && told.contains("truncate -s"), "{memory}, {len} bytes: {told}");
+            let (told, well) = run("serve", path, &["--nounixsocket", "--port", "0"]);
+            assert!(!well && told.contains("truncate -s"), "{memory}, {len} bytes: {told}");
+        }
+        // As it was, it is all there; and a document that is damaged is served around.
+        std::fs::write(&log, &whole).unwrap();
+        let mut server = Server::start(path, &["--persistentMemory", memory]);
+        let count = server.ask(doc! { "count" => "c", "$db" => "test" });
+        assert_eq!(number(&count, "n"), 200.0);
+        server.stop();
+        let (told, well) = run("check", path, &[]);
+        assert!(well, "{told}");
+    }
+}

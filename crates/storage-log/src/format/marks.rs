@@ -72,12 +72,7 @@ pub fn encode_epoch(directory: &[u8; 16], segment: u32, epoch: u64) -> [u8; MARK
 }
 
 /// The epoch that an entry tells, if it is whole. `check` as for [`Mark::decode`].
-pub fn decode_epoch(
-    bytes: &[u8],
-    directory: &[u8; 16],
-    segment: u32,
-    check: bool,
-) -> Option<u64> {
+pub fn decode_epoch(bytes: &[u8], directory: &[u8; 16], segment: u32, check: bool) -> Option<u64> {
     let bytes: &[u8; MARK_EPOCH_BYTES] = bytes.first_chunk()?;
     let epoch = get_u64(bytes, 0);
     let whole = !check || get_u32(bytes, 8) == epoch_crc(directory, segment, epoch);

@@ -74,6 +74,7 @@ fn recover(mut opened: Opened, mut options: Options) -> Result<Arc<Core>, Storag
     let segments = Segments::new(medium.clone(), options.segment_bytes, options.segments_max());
     let id = opened.meta.directory;
     let found = FoundMarks::read(&*opened.directory, &id);
+    report_marks(&found, opened.meta.marks);
     let log = Log {
         medium: &*medium,
         faults: &faults,
@@ -89,6 +90,7 @@ fn recover(mut opened: Opened, mut options: Options) -> Result<Arc<Core>, Storag
     mend_headers(&*medium, &segments, &scan)?;
     persist_kept(&*medium, &segments, &scan)?;
     let mut marks = MarkFile::open(&*opened.directory, id, &found);
+    opened.meta.marks = marks.is_some();
     opened.meta = note_cut(&*opened.directory, &*medium, &opened.meta, &scan)?;
     if let Some(marks) = &mut marks {
         marks.begin(scan.cut.epoch_next, scan.horizon, &scan.epochs, &found);
@@ -355,6 +357,15 @@ fn report_medium(medium: &dyn Medium) {
             log::warning("STORAGE", 6_200_021, CTX, message, attr);
         }
         _ => log::info("STORAGE", 6_200_020, CTX, "Log medium", attr),
+    }
+}
+
+/// Says so if the mark file can't serve, though there was one.
+fn report_marks(found: &FoundMarks, expected: bool) {
+    if let Some(why) = found.missing(expected) {
+        let message = "The mark file can't be used. Damage of what was synced before the last process ended may \
+                       be taken for the end of the log. It is made anew";
+        log::warning("STORAGE", 6_200_025, "initandlisten", message, Attr::new().str("why", why));
     }
 }
 

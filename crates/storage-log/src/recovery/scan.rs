@@ -308,15 +308,21 @@ impl<'m> Scan<'m> {
         let Log { meta, marks, .. } = self.log;
         let had = self.outcome.horizon.segments.max(marks.segments());
         if had > count {
+            let bytes = u64::from(had) * u64::from(self.log.segments.segment_bytes());
             let missing = format!(
-                "the log file {LOG_FILE} has {count} of {had} segments, though all of them were durable; \
-                 it is shorter than it was"
+                "the log file {LOG_FILE} has {count} of {had} segments, though all of them were durable: \
+                 {} of {bytes} bytes. Restore the directory from a backup. To save what is left, make \
+                 the file as long as it was (truncate -s {bytes} {LOG_FILE}), then run kauri check --repair",
+                self.log.medium.len()
             );
             return Err(corrupt(missing).into());
         }
         let cut = meta.cuts.last().map_or(0, |cut| cut.epoch_next);
         if marks.mark.cut > cut {
-            let older = format!("{META_FILE} is older than {MARK_FILE}: a copy of an earlier time");
+            let older = format!(
+                "{META_FILE} is of an earlier start than {MARK_FILE}; restore all files of the directory \
+                 from the same backup"
+            );
             return Err(corrupt(older).into());
         }
         for (segment, found) in (0..).zip(headers) {

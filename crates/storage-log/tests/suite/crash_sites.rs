@@ -5,6 +5,12 @@ use crate::crash_target::{SEGMENT, Target};
 use kauri_bson::{DocBuf, Value};
 use kauri_medium::Directory;
 use kauri_medium::emulator::{About, Emulator, EmulatorConfig};
+use kauri_storage::conformance::inspect::Reader;
+use kauri_storage::conformance::table::{Table, doc};
+use kauri_storage_log::format::marks::{
+    MARK_BYTES, MARK_EPOCH_BYTES, MARK_EPOCHS_AT, MARK_SLOT_BYTES, MARK_SLOTS, Mark,
+};
+use kauri_storage_log::format::meta::Meta;
 use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};
 use kauri_storage_log::format::segment::{HEADER_COPY_AT, SegmentHeader, Trailer};
 use kauri_storage_log::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream, TRAILER_BYTES};
@@ -18,6 +24,7 @@ use std::path::Path;
 
 const LOG: &str = "pmlog.0";
 const META: &str = "kauri.meta";
+const MARKS: &str = "pmlog.marks";
 const HEADER: usize = SEGMENT_HEADER_BYTES as usize;
 
 type Sites = BTreeMap<String, u64>;
@@ -171,6 +178,7 @@ fn forge(image: &Emulator, which: usize) -> bool {
     let headers = || bytes.chunks(SEGMENT).filter_map(|b| SegmentHeader::decode(b, true));
     // What was known to be durable is not looked at so closely.
     let durable = headers().map(|header| header.horizon.seq).max().unwrap_or(0);
+    let durable = durable.max(marked_seq(image));
     let users = headers().filter(|header| header.stream == Stream::User);
     // Segments may have been prepared that nothing was written to.
     let used = users.filter(|header| !records(&bytes, header).is_empty());
@@ -198,6 +206,16 @@ fn forge(image: &Emulator, which: usize) -> bool {
     let at = start as u64 + u64::from(offset);
     log.store(at, &[IoSlice::new(&encoded), IoSlice::new(payload)]).expect("storing");
     true
+}
+
+/// Up to which commit all is durable, by the mark file.
+fn marked_seq(image: &Emulator) -> u64 {
+    let meta = image.read_file(META).ok().flatten().expect("the metadata");
+    let id = Meta::decode(&meta, true).expect("the metadata").directory;
+    let marks = image.read_file(MARKS).ok().flatten().expect("the mark file");
+    let slots = marks.chunks(MARK_SLOT_BYTES).take(MARK_SLOTS);
+    let marks = slots.filter_map(|slot| Mark::decode(slot, &id, true));
+    marks.map(|mark| mark.horizon.seq).max().unwrap_or(0)
 }
 
 /// The records of a segment of the log's bytes, with their offsets in it.
@@ -320,6 +338,54 @@ fn sealed<'c>(medium: EmulatorConfig) -> Campaign<'c> {
     })
 }
 
+/// Behind each sync a power loss leaves only what is durable, and the last record rots: that is reported. And
+/// each bit of the mark file is flipped: all is there.
+fn marks<'c>(name: &'static str, medium: EmulatorConfig) -> Campaign<'c> {
+    campaign(name, unmarked(16), move |crashes, target| {
+        let emulator = Emulator::new(medium);
+        crashes.equip(&emulator);
+        let opened = target.open(&emulator).expect("opening");
+        let table = Table::create(&opened.engine(), 10, &[]);
+        for u in 0..12 {
+            let id = table.insert(&doc(0, u, &format!("<{u}>")));
+            opened.engine().sync().expect("sync");
+            let image = emulator.crash_at(emulator.events(), &mut |_| 0);
+            let mut log = log_of(&image).expect("the log");
+            let text = format!("<{u}>");
+            let at = log.windows(text.len()).rposition(|bytes| bytes == text.as_bytes());
+            let at = at.expect("the document");
+            log[at] ^= 1;
+            let medium = image.open_log(LOG).expect("the log");
+            medium.store(at as u64, &[IoSlice::new(&log[at..=at])]).expect("storing");
+            crashes.equip(&image);
+            if let Ok(opened) = target.open(&image) {
+                let table = Table::new(&opened.engine(), 10, &[]);
+                let found = Reader::new(&*opened.engine()).get(&*table.store(), id);
+                assert!(found.is_err(), "{id} is {found:?}");
+            }
+            crashes.note_sites(&image);
+        }
+        crashes.note_sites(&emulator);
+        let whole = emulator.process_death_image();
+        let bytes = whole.read_file(MARKS).ok().flatten().expect("the mark file");
+        let slots = (0..MARK_SLOTS).flat_map(|slot| {
+            let start = slot * MARK_SLOT_BYTES;
+            start..start + MARK_BYTES
+        });
+        let entries = MARK_EPOCHS_AT..MARK_EPOCHS_AT + 4 * MARK_EPOCH_BYTES;
+        for (at, bit) in slots.chain(entries).flat_map(|at| [(at, 0), (at, 3), (at, 7)]) {
+            let image = emulator.process_death_image();
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1 << bit;
+            image.replace_file(MARKS, &bytes, "test").expect("replacing");
+            crashes.equip(&image);
+            let opened = target.open(&image).expect("opening");
+            assert_eq!(Table::new(&opened.engine(), 10, &[]).records().len(), 12);
+            crashes.note_sites(&image);
+        }
+    })
+}
+
 /// The labels that the engine's code asks about: what is named as labels are, files excepted. There is
 /// no drain, no persisting and no file operation without a label, since the medium wants one. Those of
 /// repairs are for `repair_sites.rs`.
@@ -350,7 +416,7 @@ fn is_label(text: &str) -> bool {
 }
 
 /// Which campaign misses a site that others meet too and don't miss: to save their time, no more.
-const LIKELY: [(&str, &str); 22] = [
+const LIKELY: [(&str, &str); 26] = [
     ("clean.copy.fence", "deaths, memory"),
     ("clean.moved.drain", "shutdown"),
     ("clean.moved.lines", "memory"),
@@ -359,6 +425,10 @@ const LIKELY: [(&str, &str); 22] = [
     ("close.drain", "shutdown"),
     ("close.meta/directory", "rot"),
     ("commit.fence", "memory"),
+    ("marks.crc", "marks"),
+    ("marks.create/directory", "marks"),
+    ("marks.drain", "marks"),
+    ("marks.epoch.crc", "marks"),
     ("meta.crc", "metadata"),
     ("read.header.crc", "rot"),
     ("read.payload.crc", "rot"),
@@ -410,6 +480,8 @@ fn every_safeguard_is_missed() {
         metadata(),
         trailers(),
         summary_bits(),
+        marks("marks", EmulatorConfig::default()),
+        marks("marks, asked for", asked),
     ];
     let sites = missed_by(&campaigns, &LIKELY);
     for label in labels_in_source() {
