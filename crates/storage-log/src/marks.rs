@@ -8,7 +8,8 @@
 //!
 //! Invariants:
 //! - A mark tells of nothing that was not durable when it was stored. Horizons only grow, so a mark that is
-//!   outdated, or lost, tells less and nothing wrong. The same holds for the segments' epochs.
+//!   outdated, or lost, tells less and nothing wrong. The same holds for the segments' epochs. A mark counts
+//!   until the next cut: behind that the metadata file tells more.
 //! - One slot holds the last mark that was synced and is left alone; all marks since go to the other one, until
 //!   that holds a mark that was synced and not stored over since. So a store that is torn, and a sync that
 //!   fails, leave the mark of the sync before, whatever the medium's unit is.
@@ -178,10 +179,12 @@ impl MarkFile {
     /// All of this is durable. Stores the mark that tells so, unless the last one did.
     pub fn store(&self, mut horizon: Horizon) {
         let mut slots = lock(&self.slots);
-        // What another thread has told meanwhile stays told.
-        horizon.raise(&slots.last.horizon);
-        let is_told = slots.last.cut == self.cut && slots.last.horizon == horizon;
-        let is_told = is_told && slots.last.number > 0;
+        if slots.last.cut == self.cut {
+            // What another thread has told meanwhile stays told.
+            horizon.raise(&slots.last.horizon);
+        }
+        let told = Mark { cut: self.cut, horizon, ..slots.last };
+        let is_told = slots.last == told && told.number > 0;
         if is_told || self.failed.load(Ordering::Acquire) {
             return;
         }

@@ -172,6 +172,11 @@ impl Meta {
         })
     }
 
+    /// The first epoch after the newest cut.
+    pub fn last_cut(&self) -> u64 {
+        self.cuts.last().map_or(0, |cut| cut.epoch_next)
+    }
+
     /// The first cut behind this epoch.
     pub fn cut_after(&self, epoch: u64) -> Option<&Cut> {
         self.cuts.iter().find(|cut| epoch < cut.epoch_next)

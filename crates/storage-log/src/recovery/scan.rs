@@ -156,7 +156,10 @@ impl<'m> Scan<'m> {
     pub fn new(log: Log<'m>, threads: usize, clock: &'m dyn Clock) -> Self {
         let meta = log.meta;
         let mut horizon = meta.horizon;
-        horizon.raise(&log.marks.mark.horizon);
+        // A mark of an earlier start tells nothing that the metadata file doesn't.
+        if log.marks.mark.cut == meta.last_cut() {
+            horizon.raise(&log.marks.mark.horizon);
+        }
         let cut = Cut { epoch_next: 0, seq: 0, streams: [Position::default(); STREAMS_MAX] };
         Scan {
             log,
@@ -317,8 +320,7 @@ impl<'m> Scan<'m> {
             );
             return Err(corrupt(missing).into());
         }
-        let cut = meta.cuts.last().map_or(0, |cut| cut.epoch_next);
-        if marks.mark.cut > cut {
+        if marks.mark.cut > meta.last_cut() {
             let older = format!(
                 "{META_FILE} is of an earlier start than {MARK_FILE}; restore all files of the directory \
                  from the same backup"

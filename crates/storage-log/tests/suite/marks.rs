@@ -328,6 +328,42 @@ fn a_directory_without_marks_opens_and_has_them_from_then_on() {
     meta.marks = true;
 }
 
+/// Whatever a crash makes of the marks that follow a sync: what was synced stays told.
+#[test]
+fn a_mark_that_is_torn_leaves_the_one_of_the_sync_before() {
+    for (name, medium) in media() {
+        let fixture = Fixture::on(Emulator::new(medium), options());
+        for u in 0..5 {
+            fixture.table.insert(&doc(0, u, &format!("<{u}>")));
+        }
+        fixture.engine.sync().expect("sync");
+        let synced: Documents =
+            fixture.contents().into_iter().map(|(id, doc)| (id, Some(doc))).collect();
+        let emulator = &fixture.emulator;
+        let begin = emulator.events();
+        for u in 5..9 {
+            fixture.table.insert(&doc(0, u, "later"));
+            fixture.engine.flush_round().expect("a round");
+        }
+        for at in begin..=emulator.events() {
+            for seed in 0..12 {
+                let image = match seed {
+                    0 => emulator.process_death_at(at, usize::MAX),
+                    1 => emulator.process_death_at(at, 64),
+                    2 => emulator.crash_at(at, &mut |_| 0),
+                    _ => emulator.crash_seeded(at, seed),
+                };
+                let mut files = Files::of(&image);
+                let log = &files.0[LOG];
+                let place = log.windows(3).position(|bytes| bytes == b"<4>").expect("a document");
+                files.flip(LOG, place, 0);
+                let what = format!("{name}, event {at} of {begin}.., seed {seed}");
+                assert_eq!(judge(&files, medium, &synced, &what), Found::Reported, "{what}");
+            }
+        }
+    }
+}
+
 /// A workload with syncs, and what its directory was at earlier ones.
 struct Work {
     dice: Dice,
@@ -399,9 +435,15 @@ impl Work {
 
     /// What follows a sync may be lost, and may be there.
     fn work_on(&mut self) -> Files {
+        let (engine, emulator) = (&self.fixture.engine, &self.fixture.emulator);
+        let synced = emulator.events();
         self.fixture.table.insert(&doc(0, self.dice.bits() as i64 >> 1, "not synced"));
-        self.fixture.engine.flush();
-        Files::of(&self.fixture.emulator.process_death_image())
+        engine.flush();
+        if self.dice.percent(50) {
+            engine.flush_round().expect("a round");
+        }
+        let at = synced + self.dice.below((emulator.events() - synced + 1) as u64) as usize;
+        Files::of(&emulator.process_death_at(at, self.dice.below(300) as usize))
     }
 }
 
