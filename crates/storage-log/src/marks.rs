@@ -188,7 +188,7 @@ impl MarkFile {
         if is_told || self.failed.load(Ordering::Acquire) {
             return;
         }
-        let mark = Mark { number: slots.last.number + 1, cut: self.cut, horizon };
+        let mark = Mark { number: slots.last.number.saturating_add(1), cut: self.cut, horizon };
         let at = (slots.next * MARK_SLOT_BYTES) as u64;
         if self.put(at, &mark.encode(&self.directory)) {
             (slots.last, slots.unsynced) = (mark, true);

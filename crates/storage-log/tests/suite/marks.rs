@@ -185,6 +185,23 @@ fn every_flipped_bit_of_what_was_synced_is_found() {
     }
 }
 
+/// What the mark file is for: without it the same damage is taken for the end of the log.
+#[test]
+fn without_the_mark_file_the_same_damage_is_silent() {
+    for (name, medium) in media() {
+        let (mut files, synced) = small(medium);
+        let (_, end) = extent(&files);
+        files.flip(LOG, end - 8, 1);
+        assert_ne!(judge(&files, medium, &synced, name), Found::Whole);
+        files.0.remove(MARKS);
+        let report = verify(&files.directory(medium), &mut |_, _| {}).expect("the check");
+        assert!(report.damage.iter().all(|damage| damage.current == Some(false)), "{name}");
+        let engine = open(&files.directory(medium), options());
+        let table = Table::new(&dynamic(&engine), TABLE.0, &[]);
+        assert!(table.records().len() < synced.len(), "{name}");
+    }
+}
+
 #[test]
 fn every_shorter_log_is_found() {
     for (name, medium) in media() {
