@@ -34,7 +34,7 @@ def running(arguments):
         for line in process.stdout:
             lines.append(line)
             entry = json.loads(line) if line.startswith("{") else {"msg": "", "attr": {}}
-            logged[entry["msg"]] = entry["attr"]
+            logged[entry["msg"]] = entry.get("attr", {})
             if entry["msg"] == "Waiting for connections":
                 break
         else:

@@ -24,9 +24,17 @@ pub const DATABASE_NAME_BYTES_MAX: usize = 63;
 pub const INDEXES_PER_COLLECTION_MAX: usize = 64;
 /// Most fields of one compound index.
 pub const INDEX_FIELDS_MAX: usize = 32;
-/// Bytes of all the keys that one document may have in one index (a long string beside a long array
-/// multiplies).
-pub const INDEX_KEYS_BYTES_PER_DOCUMENT_MAX: usize = 256 * 1024 * 1024;
+/// Keys that a document which is written may have in one index, unless `indexMaxNumGeneratedKeysPerDocument`
+/// says otherwise.
+pub const INDEX_KEYS_PER_DOCUMENT_MAX: usize = 100_000;
+/// Bytes of these keys: twice the largest document. A long string beside a long array in a compound index
+/// multiplies, and indexes are in memory.
+pub const INDEX_KEYS_BYTES_PER_DOCUMENT_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
+/// Bytes of the keys that a document which is written may have in all indexes of its collection.
+pub const INDEX_KEYS_BYTES_ALL_INDEXES_MAX: usize = 8 * DOCUMENT_BYTES_MAX;
+/// Bytes of the keys of a stored document in one index. It may have been written under a larger limit, and has
+/// to be deleted, checked and indexed at the start all the same.
+pub const INDEX_KEYS_BYTES_STORED_MAX: usize = 256 * 1024 * 1024;
 /// Longest index key, in bytes of KeyString.
 pub const INDEX_KEY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Deepest nesting of a filter's logical operators (and `$elemMatch`, `$jsonSchema`).
@@ -45,6 +53,14 @@ pub const EXPRESSION_VALUE_BYTES_MAX: usize = 100 * 1024 * 1024;
 pub const REGEX_JIT_STACK_BYTES_MAX: usize = 512 * 1024;
 /// Open cursors of the whole server.
 pub const CURSORS_MAX: usize = 100_000;
+/// Open cursors of one connection, so that one client can't take all of the server's: a hundredth of them. A
+/// driver has a few, and a proxy's connections those of a few clients.
+pub const CURSORS_PER_CONNECTION_MAX: usize = 1_000;
+/// Open cursors of one logical session, on however many connections.
+pub const CURSORS_PER_SESSION_MAX: usize = 1_000;
+/// A cursor that no session holds and whose connection has gone is closed when it is idle for this long: a
+/// client may go on with it on another connection.
+pub const CURSOR_ORPHAN_MS: u64 = 10 * 1000;
 /// A cursor that nobody asked for this long is closed.
 pub const CURSOR_IDLE_MS: u64 = 10 * 60 * 1000;
 /// A logical session that nobody used this long ends.
@@ -55,6 +71,10 @@ pub const LOGICAL_SESSIONS_MAX: usize = 1_000_000;
 pub const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;
 /// Memory of one `$group` before it spills, or fails if it may not.
 pub const GROUP_BYTES_MAX: usize = 100 * 1024 * 1024;
+/// Bytes of a cursor's batch where the memory of all operations is short.
+pub const SHORT_BATCH_BYTES: usize = 256 * 1024;
+/// What a blocking stage may hold before it spills where the memory of all operations is short.
+pub const SPILL_EARLY_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes that are handed to a temporary file, or asked of it, at a time; one record may take more.
 pub const SPILL_PIECE_BYTES_MAX: usize = 1024 * 1024;
 /// The least that it is, however little memory there is.
@@ -74,15 +94,30 @@ pub const TRANSACTION_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Memory and log space of old versions that held snapshots keep, before the oldest snapshot is
 /// given up with `SnapshotTooOld`.
 pub const SNAPSHOT_VERSIONS_BYTES_MAX: u64 = 1024 * 1024 * 1024;
-/// Most stages of one pipeline.
+/// Most stages of one pipeline: as it is written, and again with what its stages stand for and the stages of
+/// views counted.
 pub const PIPELINE_STAGES_MAX: usize = 1000;
+/// Most bytes of the stages of a view and of the views below it.
+pub const VIEW_PIPELINE_BYTES_MAX: usize = 16_000_000;
 /// How deep pipelines nest (`$lookup` within `$lookup`, views on views).
 pub const PIPELINE_DEPTH_MAX: usize = 20;
 /// How long an operation runs before it lets others on its worker run.
-pub const TIME_SLICE_MS: u64 = 5;
+pub const TIME_SLICE_MS: u64 = 2;
 /// Steps between two looks at the clock in a long operation.
 pub const TIME_SLICE_STEPS: u32 = 128;
 /// Client metadata of a handshake, in bytes.
 pub const CLIENT_METADATA_BYTES_MAX: usize = 512;
 /// `appName` of a handshake, in bytes.
 pub const APP_NAME_BYTES_MAX: usize = 128;
+/// An attribute of a log line, in bytes, unless `maxLogSizeKB` says otherwise.
+pub const LOG_ATTRIBUTE_BYTES_MAX: usize = 10 * 1024;
+/// Log lines that `getLog` gives.
+pub const LOG_LINES_KEPT_MAX: usize = 1024;
+/// Bytes of these lines: half of what a reply takes.
+pub const LOG_BYTES_KEPT_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of a running command that are kept for `currentOp`.
+pub const COMMAND_BYTES_KEPT_MAX: usize = 1024;
+/// Bytes of the command that opened a cursor, kept with the cursor.
+pub const CURSOR_COMMAND_BYTES_KEPT_MAX: usize = 4 * 1024;
+/// Bytes of all the filters that `profile` keeps, of all databases.
+pub const PROFILE_FILTERS_BYTES_MAX: usize = 16 * 1024 * 1024;

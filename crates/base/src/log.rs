@@ -3,10 +3,16 @@
 //! `{"t":{"$date":"…"},"s":"I","c":"NETWORK","id":22943,"ctx":"listener","msg":"…","attr":{…}}`
 //! (manual, "Log Messages"). Attributes are given as JSON text by [`Attr`]. Where lines go is the
 //! server's business: it installs a sink; until then they are dropped.
+//!
+//! Invariant: no line is longer than its attributes' limit (`maxLogSizeKB`) times their number. What a
+//! longer attribute loses is named in the line's `truncated` and `size`, as in mongod's. The lines that
+//! are kept for `getLog` have a limit in number and in bytes.
 
+use crate::limits;
+use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 /// Severity: `F`, `E`, `W`, `I`, or `D1`…`D5`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,12 +36,12 @@ pub type Sink = Box<dyn Fn(Severity, &str) + Send + Sync>;
 pub type TimeSource = Box<dyn Fn() -> i64 + Send + Sync>;
 
 static SINK: RwLock<Option<(Sink, TimeSource)>> = RwLock::new(None);
-static RAMLOG: OnceLock<std::sync::Mutex<std::collections::VecDeque<String>>> = OnceLock::new();
-const RAMLOG_LINES_MAX: usize = 1024;
+static RECENT: Mutex<Recent> = Mutex::new(Recent { lines: VecDeque::new(), bytes: 0 });
+static ATTRIBUTE_BYTES_MAX: AtomicUsize = AtomicUsize::new(limits::LOG_ATTRIBUTE_BYTES_MAX);
 
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
 /// Warnings of the start, which `getLog: "startupWarnings"` shows however much came after.
-static STARTUP_WARNINGS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+static STARTUP_WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const STARTUP_WARNINGS_MAX: usize = 128;
 /// The context of lines of the start.
 pub const STARTUP_CTX: &str = "initandlisten";
@@ -60,6 +66,19 @@ pub fn install(sink: Sink, now: TimeSource) {
     *SINK.write().unwrap_or_else(PoisonError::into_inner) = Some((sink, now));
 }
 
+/// The length beyond which attributes are cut, in bytes. 0 stands for no limit.
+pub fn set_attribute_bytes_max(bytes: usize) {
+    ATTRIBUTE_BYTES_MAX.store(bytes, Ordering::Relaxed);
+}
+
+/// The length beyond which attributes are cut, in bytes.
+pub fn attribute_bytes_max() -> usize {
+    match ATTRIBUTE_BYTES_MAX.load(Ordering::Relaxed) {
+        0 => usize::MAX,
+        bytes => bytes,
+    }
+}
+
 /// How many lines were ever written.
 pub fn lines_written() -> u64 {
     WRITTEN.load(Ordering::Relaxed)
@@ -72,14 +91,35 @@ pub fn startup_warnings() -> Vec<String> {
 
 /// The newest lines, oldest first (`getLog: "global"`).
 pub fn recent_lines() -> Vec<String> {
-    let ring = RAMLOG.get_or_init(Default::default);
-    ring.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    RECENT.lock().unwrap_or_else(PoisonError::into_inner).lines.iter().cloned().collect()
+}
+
+/// The newest lines.
+struct Recent {
+    lines: VecDeque<String>,
+    bytes: usize,
+}
+
+impl Recent {
+    /// Adds a line and drops the oldest ones beyond the limits. A line beyond the limit of all is dropped itself.
+    fn push(&mut self, line: String) {
+        self.bytes += line.len();
+        self.lines.push_back(line);
+        while self.lines.len() > limits::LOG_LINES_KEPT_MAX
+            || self.bytes > limits::LOG_BYTES_KEPT_MAX
+        {
+            self.bytes -= self.lines.pop_front().map_or(0, |line| line.len());
+        }
+    }
 }
 
 /// Attributes of a line, in order.
 #[derive(Default)]
 pub struct Attr {
     json: String,
+    /// Members of the line's `truncated` and `size`.
+    truncated: String,
+    size: String,
 }
 
 impl Attr {
@@ -88,10 +128,16 @@ impl Attr {
         Self::default()
     }
 
-    /// Adds a string.
+    /// Adds a string, cut to the limit of attributes.
     pub fn str(mut self, key: &str, value: impl AsRef<str>) -> Self {
+        let value = value.as_ref();
+        let kept = &value[..value.floor_char_boundary(attribute_bytes_max())];
         self.key(key);
-        write_json_string(&mut self.json, value.as_ref());
+        write_json_string(&mut self.json, kept);
+        if kept.len() < value.len() {
+            let what = format!("{{\"type\":\"string\",\"size\":{}}}", value.len());
+            self.cut(key, &what, value.len());
+        }
         self
     }
 
@@ -109,13 +155,27 @@ impl Attr {
         self
     }
 
-    fn key(&mut self, key: &str) {
-        if !self.json.is_empty() {
-            self.json.push(',');
-        }
-        write_json_string(&mut self.json, key);
-        self.json.push(':');
+    /// Notes what an attribute lost to the limit: `truncated` is JSON that names the first value that is missing,
+    /// `size` the attribute's length in bytes.
+    pub fn cut(&mut self, key: &str, truncated: &str, size: usize) {
+        write_key(&mut self.truncated, key);
+        self.truncated.push_str(truncated);
+        write_key(&mut self.size, key);
+        let _ = write!(self.size, "{size}");
     }
+
+    fn key(&mut self, key: &str) {
+        write_key(&mut self.json, key);
+    }
+}
+
+/// A member's name, behind those that are there.
+fn write_key(members: &mut String, key: &str) {
+    if !members.is_empty() {
+        members.push(',');
+    }
+    write_json_string(members, key);
+    members.push(':');
 }
 
 /// Writes one line. `component` is MongoDB's (`NETWORK`, `STORAGE`, `COMMAND`, `QUERY`, `INDEX`,
@@ -146,26 +206,29 @@ pub fn line(severity: Severity, component: &str, id: u32, ctx: &str, msg: &str, 
     write_json_string(&mut text, ctx);
     text.push_str(",\"msg\":");
     write_json_string(&mut text, msg);
-    if !attr.json.is_empty() {
-        text.push_str(",\"attr\":{");
-        text.push_str(&attr.json);
-        text.push('}');
+    let is_of_start = severity == Severity::Warning && ctx == STARTUP_CTX;
+    write_members(&mut text, "attr", &attr.json);
+    if is_of_start {
+        text.push_str(",\"tags\":[\"startupWarnings\"]");
     }
+    write_members(&mut text, "truncated", &attr.truncated);
+    write_members(&mut text, "size", &attr.size);
     text.push('}');
     sink(severity, &text);
     WRITTEN.fetch_add(1, Ordering::Relaxed);
-    if severity == Severity::Warning && ctx == STARTUP_CTX {
+    if is_of_start {
         let mut warnings = STARTUP_WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
         if warnings.len() < STARTUP_WARNINGS_MAX {
             warnings.push(text.clone());
         }
     }
-    let mut ring =
-        RAMLOG.get_or_init(Default::default).lock().unwrap_or_else(PoisonError::into_inner);
-    if ring.len() == RAMLOG_LINES_MAX {
-        ring.pop_front();
+    RECENT.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+}
+
+fn write_members(line: &mut String, name: &str, members: &str) {
+    if !members.is_empty() {
+        let _ = write!(line, ",\"{name}\":{{{members}}}");
     }
-    ring.push_back(text);
 }
 
 /// An information line.
@@ -244,6 +307,37 @@ mod tests {
         text.clear();
         write_iso_date(&mut text, -1);
         assert_eq!(text, "1969-12-31T23:59:59.999+00:00");
+    }
+
+    #[test]
+    fn a_long_attribute_is_cut_and_named() {
+        let long = "é".repeat(limits::LOG_ATTRIBUTE_BYTES_MAX);
+        let attr = Attr::new().str("a", "x").str("b", &long).num("c", 1).str("d", &long[2..]);
+        let kept = "é".repeat(limits::LOG_ATTRIBUTE_BYTES_MAX / 2);
+        assert_eq!(attr.json, format!("\"a\":\"x\",\"b\":\"{kept}\",\"c\":1,\"d\":\"{kept}\""));
+        let (size, size_of_d) = (long.len(), long.len() - 2);
+        assert_eq!(
+            attr.truncated,
+            format!(
+                "\"b\":{{\"type\":\"string\",\"size\":{size}}},\"d\":{{\"type\":\"string\",\"size\":{size_of_d}}}"
+            )
+        );
+        assert_eq!(attr.size, format!("\"b\":{size},\"d\":{size_of_d}"));
+    }
+
+    #[test]
+    fn the_kept_lines_have_a_limit_in_number_and_in_bytes() {
+        let mut recent = Recent { lines: VecDeque::new(), bytes: 0 };
+        for n in 0..3 * limits::LOG_LINES_KEPT_MAX {
+            recent.push(n.to_string());
+        }
+        assert_eq!(recent.lines.len(), limits::LOG_LINES_KEPT_MAX);
+        assert_eq!(recent.lines[0], (2 * limits::LOG_LINES_KEPT_MAX).to_string());
+        let long = "x".repeat(limits::LOG_BYTES_KEPT_MAX / 3);
+        (0..7).for_each(|_| recent.push(long.clone()));
+        assert_eq!((recent.lines.len(), recent.bytes), (3, 3 * long.len()));
+        recent.push("y".repeat(limits::LOG_BYTES_KEPT_MAX + 1));
+        assert_eq!((recent.lines.len(), recent.bytes), (0, 0));
     }
 
     #[test]

@@ -11,10 +11,11 @@ use crate::error::{Error, Result};
 use crate::limits;
 use crate::rw_lock::OperationLock;
 use crate::ticket::Ticket;
+use crate::work::{self, MemoryAccount, Meter};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -84,6 +85,11 @@ impl OperationState {
         self.used_disk.load(Ordering::Relaxed)
     }
 
+    /// Counts that it let others run.
+    pub(crate) fn note_yield(&self) {
+        self.yields.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn time_left(&self, clock: &dyn Clock) -> Option<Duration> {
         match self.deadline_ns.load(Ordering::Acquire) {
             u64::MAX => None,
@@ -92,7 +98,7 @@ impl OperationState {
     }
 
     /// Fails if the operation was killed or is out of time.
-    fn check(&self, clock: &dyn Clock) -> Result<()> {
+    pub(crate) fn check(&self, clock: &dyn Clock) -> Result<()> {
         match self.killed.load(Ordering::Acquire) {
             0 => {}
             code => {
@@ -106,9 +112,6 @@ impl OperationState {
         Ok(())
     }
 }
-
-/// See [`OperationContext::interrupt`].
-pub type Interrupt = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// Says whether the client that waits for the answer is still there.
 pub trait ClientPresence: Send + Sync {
@@ -124,6 +127,7 @@ pub struct OperationContext {
     slice_start: Duration,
     steps: u32,
     lock: Option<OperationLock>,
+    account: Arc<MemoryAccount>,
     /// The logical session (`lsid.id`), if the command named one.
     pub lsid: Option<[u8; 16]>,
     /// `txnNumber`.
@@ -141,6 +145,7 @@ impl OperationContext {
             slice_start,
             steps: 0,
             lock: None,
+            account: MemoryAccount::unlimited(),
             lsid: None,
             txn_number: None,
         }
@@ -155,6 +160,22 @@ impl OperationContext {
     /// asked to do is done, whether or not somebody still waits for the answer.
     pub fn watch_client(&mut self, presence: Arc<dyn ClientPresence>) {
         self.presence = Some(presence);
+    }
+
+    /// Counts the operation's memory in this account from the next [`OperationContext::meter`] on.
+    pub fn set_account(&mut self, account: Arc<MemoryAccount>) {
+        self.account = account;
+    }
+
+    /// The account of the operation's memory.
+    pub fn account(&self) -> &Arc<MemoryAccount> {
+        &self.account
+    }
+
+    /// What the operation's work is measured by.
+    pub fn meter(&self) -> Arc<Meter> {
+        let presence = self.presence.clone();
+        Meter::new(self.state.clone(), self.clock.clone(), presence, self.account.clone())
     }
 
     /// What others may see and change.
@@ -180,31 +201,11 @@ impl OperationContext {
         self.state.time_left(&*self.clock)
     }
 
-    /// For work that cannot suspend but may be long: fails once the operation was killed or is out
-    /// of time. Cheap, so that it can be asked at each step.
-    pub fn interrupt(&self) -> Interrupt {
-        let (state, clock) = (self.state.clone(), self.clock.clone());
-        let steps = AtomicU32::new(0);
-        Arc::new(move || {
-            // Only this operation counts: a step that is lost does no harm.
-            let step = steps.load(Ordering::Relaxed).wrapping_add(1);
-            steps.store(step, Ordering::Relaxed);
-            if step.is_multiple_of(limits::TIME_SLICE_STEPS) {
-                state.check(&*clock)
-            } else {
-                Ok(())
-            }
-        })
-    }
-
     /// Fails if the operation was killed, is out of time, or has lost its client.
     pub fn check_for_interrupt(&self) -> Result<()> {
         self.state.check(&*self.clock)?;
         if self.presence.as_ref().is_some_and(|p| !p.is_connected()) {
-            return Err(Error::new(
-                ErrorCode::ClientDisconnect,
-                "operation was interrupted because a client disconnected",
-            ));
+            return Err(work::client_disconnected());
         }
         Ok(())
     }
@@ -229,7 +230,7 @@ impl OperationContext {
 
     /// Lets the other tasks of this worker run, then fails if the operation is to end.
     pub async fn yield_now(&mut self) -> Result<()> {
-        self.state.yields.fetch_add(1, Ordering::Relaxed);
+        self.state.note_yield();
         let gave_way = self.give_way();
         YieldOnce { yielded: false }.await;
         if gave_way {
@@ -307,10 +308,14 @@ impl Future for YieldOnce {
             return Poll::Ready(());
         }
         self.yielded = true;
+        work::note_gave_way();
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 }
+
+/// Stack that a thread of a test has left at least, of the 2 MiB that Rust gives it.
+const TEST_STACK_BYTES: usize = 1024 * 1024;
 
 /// Runs a future to its end on this thread. For tests, tools and background threads.
 pub fn block_on<F: Future>(future: F) -> F::Output {
@@ -322,6 +327,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
             self.0.unpark();
         }
     }
+    work::note_stack_if_unknown(TEST_STACK_BYTES);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut cx = Context::from_waker(&waker);
     let mut future = std::pin::pin!(future);
@@ -342,11 +348,7 @@ mod tests {
     fn killed_and_late_operations_end() {
         let mut op = OperationContext::detached(Arc::new(SystemClock::new()));
         assert!(block_on(op.yield_now()).is_ok());
-        let interrupt = op.interrupt();
-        let asked = |times| (0..times).find_map(|_| interrupt().err()).map(|e| e.code());
-        assert_eq!(asked(limits::TIME_SLICE_STEPS), None);
         op.set_deadline(Duration::ZERO);
-        assert_eq!(asked(limits::TIME_SLICE_STEPS), Some(ErrorCode::MaxTimeMSExpired));
         assert_eq!(
             op.check_for_interrupt().map_err(|e| e.code()),
             Err(ErrorCode::MaxTimeMSExpired)

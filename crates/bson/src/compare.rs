@@ -4,19 +4,20 @@
 //! value equals undefined, both stand between MinKey and null. What equals hashes alike
 //! ([`hash_value`]).
 //!
-//! Embedded values are compared as raw bytes, without building [`Value`]s, beyond
-//! [`DEPTH_MAX`] levels by their bytes alone: no stored document is that deep, and no input may
-//! exhaust the stack.
+//! Embedded values are compared as raw bytes, without building [`Value`]s. Recursion ends at
+//! [`RECURSION_MAX`] levels; what is deeper is walked with a list of the open documents, so that no input
+//! exhausts the stack.
 
-use crate::doc::{Doc, Elem};
+use crate::doc::{Doc, Elem, Iter};
 use crate::number::Number;
 use crate::types::Type;
 use crate::value::{Decimal128, Value};
+use kauri_base::work;
 use std::cmp::Ordering;
 use std::hash::Hasher;
 
-/// Levels of nesting that are compared by value.
-const DEPTH_MAX: u32 = 512;
+/// Levels of nesting that comparison and hashing recurse into.
+const RECURSION_MAX: u32 = 24;
 
 /// Compares two values.
 #[inline]
@@ -65,11 +66,12 @@ fn compare_elems(a: Doc<'_>, b: Doc<'_>, names: bool, depth: u32) -> Ordering {
     if a.as_bytes() == b.as_bytes() {
         return Ordering::Equal;
     }
-    if depth > DEPTH_MAX {
-        return a.as_bytes().cmp(b.as_bytes());
+    if depth > RECURSION_MAX {
+        return compare_deep(a, b, names);
     }
     let (mut left, mut right) = (a.iter(), b.iter());
     loop {
+        work::tick_infallible(1);
         let (l, r) = match (left.next(), right.next()) {
             (None, None) => return Ordering::Equal,
             (None, Some(_)) => return Ordering::Less,
@@ -87,6 +89,49 @@ fn compare_elems(a: Doc<'_>, b: Doc<'_>, names: bool, depth: u32) -> Ordering {
             return order;
         }
     }
+}
+
+/// As [`compare_elems`], without recursion.
+#[cold]
+fn compare_deep(a: Doc<'_>, b: Doc<'_>, names: bool) -> Ordering {
+    let mut open = vec![(a.iter(), b.iter(), names)];
+    while let Some((left, right, names)) = open.last_mut() {
+        kauri_base::work::tick_infallible(1);
+        let (l, r) = match (left.next(), right.next()) {
+            (None, None) => {
+                open.pop();
+                continue;
+            }
+            (None, Some(_)) => return Ordering::Less,
+            (Some(_), None) => return Ordering::Greater,
+            (Some(l), Some(r)) => (l, r),
+        };
+        let mut order = l.ty().canonical().cmp(&r.ty().canonical());
+        if order.is_eq() && *names {
+            order = l.key_bytes().cmp(r.key_bytes());
+        }
+        if order.is_eq() {
+            order = match (View::of_elem(l), View::of_elem(r)) {
+                (View::Document(l), View::Document(r)) => {
+                    open.push((l.iter(), r.iter(), true));
+                    Ordering::Equal
+                }
+                (View::Array(l), View::Array(r)) => {
+                    open.push((l.iter(), r.iter(), false));
+                    Ordering::Equal
+                }
+                (View::CodeWithScope(lc, ls), View::CodeWithScope(rc, rs)) => {
+                    open.push((ls.iter(), rs.iter(), true));
+                    lc.cmp(rc)
+                }
+                (l, r) => compare_views(l, r, 0),
+            };
+        }
+        if order.is_ne() {
+            return order;
+        }
+    }
+    Ordering::Equal
 }
 
 /// Compares the values of two elements of one canonical type: the commonest types straight away.
@@ -300,17 +345,50 @@ fn hash_bytes(bytes: &[u8], hasher: &mut impl Hasher) {
 }
 
 fn hash_elems(doc: Doc<'_>, names: bool, hasher: &mut impl Hasher, depth: u32) {
-    if depth > DEPTH_MAX {
-        return;
+    if depth > RECURSION_MAX {
+        return hash_deep(doc, names, hasher);
     }
     for elem in doc {
+        work::tick_infallible(1);
         if names {
             hash_bytes(elem.key_bytes(), hasher);
         }
         hash_view(View::of_elem(elem), hasher, depth + 1);
     }
-    // So that what follows a shorter array isn't taken for its elements.
-    hasher.write_u8(0xFE);
+    hasher.write_u8(ELEMS_END);
+}
+
+/// So that what follows a shorter array isn't taken for its elements.
+const ELEMS_END: u8 = 0xFE;
+
+/// As [`hash_elems`], without recursion.
+#[cold]
+fn hash_deep(doc: Doc<'_>, names: bool, hasher: &mut impl Hasher) {
+    let mut open: Vec<(Iter<'_>, bool)> = vec![(doc.iter(), names)];
+    while let Some((elems, names)) = open.last_mut() {
+        kauri_base::work::tick_infallible(1);
+        let Some(elem) = elems.next() else {
+            hasher.write_u8(ELEMS_END);
+            open.pop();
+            continue;
+        };
+        if *names {
+            hash_bytes(elem.key_bytes(), hasher);
+        }
+        let view = View::of_elem(elem);
+        match view {
+            View::Document(inner) | View::Array(inner) => {
+                hasher.write_u8(view.canonical());
+                open.push((inner.iter(), matches!(view, View::Document(_))));
+            }
+            View::CodeWithScope(code, scope) => {
+                hasher.write_u8(view.canonical());
+                hash_bytes(code, hasher);
+                open.push((scope.iter(), true));
+            }
+            _ => hash_view(view, hasher, 0),
+        }
+    }
 }
 
 /// Equal numbers have the same long, or if none then the same nearest double.
@@ -574,6 +652,28 @@ mod tests {
         let doc = Doc::from_bytes(&bytes).unwrap();
         assert_eq!(compare_docs(doc, doc), Ordering::Equal);
         assert_eq!(hash(&doc.into()), hash(&doc.into()));
+    }
+
+    #[test]
+    fn what_is_deeper_than_the_recursion_is_compared_and_hashed_alike() {
+        let wrap = |value: &Value<'static>, levels: u32| {
+            (0..levels).fold(value.clone(), |value, level| match level % 3 {
+                0 => doc! { "a" => value, "z" => 1 }.into(),
+                1 => array![value],
+                _ => Value::CodeWithScope { code: "c".into(), scope: doc! { "s" => value }.into() },
+            })
+        };
+        for seed in 0..3000 {
+            let mut random = Random::new(seed);
+            let (a, b) = (random.value(3), random.value(3));
+            for levels in [RECURSION_MAX - 1, RECURSION_MAX, RECURSION_MAX + 1, 40, 61] {
+                let (deep_a, deep_b) = (wrap(&a, levels), wrap(&b, levels));
+                let order = compare(&a, &b);
+                assert_eq!(compare(&deep_a, &deep_b), order, "seed {seed}, {levels} levels");
+                let same = hash(&deep_a) == hash(&deep_b);
+                assert_eq!(same, hash(&a) == hash(&b), "seed {seed}, {levels} levels");
+            }
+        }
     }
 
     #[test]

@@ -7,10 +7,13 @@
 use crate::types::Type;
 use crate::value::Value;
 use crate::writer::DocWriter;
-use kauri_base::{Error, ErrorCode, Result};
+use kauri_base::{Error, ErrorCode, Result, work};
 
 /// Bytes of the smallest document.
 const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
+
+/// Documents below this size are walked at once.
+const LONG_BYTES: usize = 16 * 1024;
 
 /// A borrowed raw document (or array: an array is a document whose keys don't matter).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,9 +57,30 @@ impl<'a> Doc<'a> {
         Iter { rest: self.0.get(4..self.0.len() - 1).unwrap_or(&[]) }
     }
 
-    /// The first element of this name.
+    /// The elements in order, each counted as work of the operation: for loops over what a client or a stored
+    /// document sizes.
+    #[inline]
+    pub fn ticked(self) -> Ticked<'a> {
+        Ticked(self.iter())
+    }
+
+    /// As [`Doc::count`], counted as work.
+    pub fn count_ticked(self) -> Result<usize> {
+        if self.0.len() < LONG_BYTES {
+            return Ok(self.count());
+        }
+        self.ticked().try_fold(0, |count, elem| elem.map(|_| count + 1))
+    }
+
+    /// The first element of this name. The search through a long document is counted as work.
     pub fn get(self, key: &str) -> Option<Elem<'a>> {
-        self.iter().find(|e| e.key_bytes() == key.as_bytes())
+        if self.0.len() < LONG_BYTES {
+            return self.iter().find(|e| e.key_bytes() == key.as_bytes());
+        }
+        self.iter().find(|e| {
+            work::tick_infallible(1);
+            e.key_bytes() == key.as_bytes()
+        })
     }
 
     /// The value of the first element of this name, `Missing` if there is none.
@@ -218,6 +242,12 @@ pub struct Elem<'a> {
 }
 
 impl<'a> Elem<'a> {
+    /// Counts a look at the element, or a copy of it, as work of the operation.
+    #[inline]
+    pub fn tick(self) -> Result<()> {
+        work::tick(1 + (self.value.len() / 64) as u32)
+    }
+
     /// The name; empty if it is not UTF-8 (which validation refuses).
     pub fn key(self) -> &'a str {
         std::str::from_utf8(self.key).unwrap_or_default()
@@ -277,6 +307,42 @@ impl<'a> Iterator for Iter<'a> {
                 None
             }
         }
+    }
+}
+
+/// See [`Doc::ticked`].
+#[derive(Clone)]
+pub struct Ticked<'a>(Iter<'a>);
+
+impl<'a> Iterator for Ticked<'a> {
+    type Item = Result<Elem<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Result<Elem<'a>>> {
+        let elem = self.0.next()?;
+        Some(elem.tick().map(|()| elem))
+    }
+
+    // As `next` would again and again, but an order to end is not passed over.
+    fn nth(&mut self, n: usize) -> Option<Result<Elem<'a>>> {
+        for _ in 0..n {
+            if let Err(ended) = self.next()? {
+                return Some(Err(ended));
+            }
+        }
+        self.next()
+    }
+
+    fn last(self) -> Option<Result<Elem<'a>>> {
+        let mut last = None;
+        for elem in self {
+            let ended = elem.is_err();
+            last = Some(elem);
+            if ended {
+                break;
+            }
+        }
+        last
     }
 }
 
@@ -351,7 +417,11 @@ fn value_size(ty: Type, bytes: &[u8]) -> Option<usize> {
 }
 
 impl std::fmt::Debug for Doc<'_> {
+    /// Cut where the stack ends: this is for messages.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if kauri_base::work::check_stack().is_err() {
+            return f.write_str("...");
+        }
         f.debug_map().entries(self.iter().map(|e| (e.key(), e.value()))).finish()
     }
 }

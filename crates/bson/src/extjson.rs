@@ -1,17 +1,20 @@
 //! MongoDB Extended JSON v2, written: for log lines, diagnostics and tools.
 //!
 //! Canonical keeps every type; relaxed prints numbers and dates as JSON readers expect them, and
-//! UUIDs by their name, as MongoDB's log does. What is nested deeper than [`DEPTH_MAX`] prints as
-//! `"..."`.
+//! UUIDs by their name, as MongoDB's log does. What is nested deeper than [`DEPTH_MAX`], or than the stack
+//! allows, prints as `"..."`. A document in a log line is written as far as the line's limit lets it be
+//! ([`log_doc`]).
 
-use crate::doc::Doc;
+use crate::doc::{Doc, Elem};
 use crate::shell::{write_hex, write_uuid};
 use crate::value::Value;
-use kauri_base::log::{civil_from_days, write_json_string};
+use kauri_base::log::{Attr, attribute_bytes_max, civil_from_days, write_json_string};
 use std::fmt::Write as _;
 
 /// Levels of nesting that are printed.
 const DEPTH_MAX: u32 = 512;
+/// Bytes of the longest value of fixed size.
+const DECIMAL_BYTES: usize = 16;
 
 /// Which of the two formats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,27 +34,47 @@ pub fn doc_to_json(doc: Doc<'_>, format: Format) -> String {
 
 /// Appends the document as JSON text.
 pub fn write_doc(out: &mut String, doc: Doc<'_>, format: Format) {
-    Writer { out, format }.members(doc, true, 0);
+    Writer { out, format, end: usize::MAX }.members(doc, true, 0);
+}
+
+/// Adds the document to a log line, up to the limit of attributes. What begins beyond it is left out, and
+/// the first such value named by its path, type and size.
+pub fn log_doc(attr: Attr, key: &str, doc: Doc<'_>) -> Attr {
+    let mut json = String::new();
+    let end = attribute_bytes_max();
+    let cut = Writer { out: &mut json, format: Format::Relaxed, end }.members(doc, true, 0);
+    let mut attr = attr.json(key, json);
+    if let Some(cut) = cut {
+        attr.cut(key, &cut, doc.as_bytes().len());
+    }
+    attr
 }
 
 /// Appends the value as JSON text; a missing one as `null`.
 pub fn write_value(out: &mut String, value: &Value<'_>, format: Format) {
-    Writer { out, format }.value(value, 0);
+    Writer { out, format, end: usize::MAX }.value(value, 0);
 }
+
+/// A JSON object that names the first value that was left out.
+type Cut = String;
 
 struct Writer<'o> {
     out: &'o mut String,
     format: Format,
+    /// Values that would end beyond this length are left out.
+    end: usize,
 }
 
 impl Writer<'_> {
-    fn members(&mut self, doc: Doc<'_>, names: bool, depth: u32) {
-        if depth > DEPTH_MAX {
+    fn members(&mut self, doc: Doc<'_>, names: bool, depth: u32) -> Option<Cut> {
+        if depth > DEPTH_MAX || kauri_base::work::check_stack().is_err() {
             self.out.push_str("\"...\"");
-            return;
+            return None;
         }
         self.out.push(if names { '{' } else { '[' });
+        let mut cut = None;
         for (i, elem) in doc.iter().enumerate() {
+            let start = self.out.len();
             if i > 0 {
                 self.out.push(',');
             }
@@ -59,9 +82,40 @@ impl Writer<'_> {
                 write_json_string(self.out, elem.key());
                 self.out.push(':');
             }
-            self.value(&elem.value(), depth + 1);
+            cut = match self.member(elem, depth + 1) {
+                Ok(inner) => inner,
+                Err(left_out) => {
+                    self.out.truncate(start);
+                    Some(left_out)
+                }
+            };
+            if let Some(inner) = &mut cut {
+                let mut path = String::from("{");
+                write_json_string(&mut path, elem.key());
+                *inner = format!("{path}:{inner}}}");
+                break;
+            }
         }
         self.out.push(if names { '}' } else { ']' });
+        cut
+    }
+
+    /// The member's value. Where there is no room for any of it, an error that tells its type and size.
+    fn member(&mut self, elem: Elem<'_>, depth: u32) -> Result<Option<Cut>, Cut> {
+        let size = elem.value_bytes().len();
+        let left_out = || format!("{{\"type\":\"{}\",\"size\":{size}}}", elem.ty().alias());
+        if self.out.len() > self.end {
+            return Err(left_out());
+        }
+        let value = elem.value();
+        match &value {
+            Value::Document(inner) => return Ok(self.members(inner.as_doc(), true, depth)),
+            Value::Array(inner) => return Ok(self.members(inner.as_doc(), false, depth)),
+            // Text is never shorter than the bytes of what can be long.
+            _ if size > DECIMAL_BYTES && size > self.end - self.out.len() => return Err(left_out()),
+            _ => self.value(&value, depth),
+        }
+        if self.out.len() > self.end { Err(left_out()) } else { Ok(None) }
     }
 
     fn value(&mut self, value: &Value<'_>, depth: u32) {
@@ -81,8 +135,8 @@ impl Writer<'_> {
             Value::String(v) => write_json_string(self.out, v),
             Value::Symbol(v) => self.text_under("$symbol", v),
             Value::Code(v) => self.text_under("$code", v),
-            Value::Document(v) => self.members(v.as_doc(), true, depth),
-            Value::Array(v) => self.members(v.as_doc(), false, depth),
+            Value::Document(v) => drop(self.members(v.as_doc(), true, depth)),
+            Value::Array(v) => drop(self.members(v.as_doc(), false, depth)),
             Value::Binary { subtype, bytes } => self.binary(*subtype, bytes),
             Value::ObjectId(v) => self.object_id(v),
             Value::DateTime(v) => self.date(*v),
@@ -108,7 +162,7 @@ impl Writer<'_> {
                 self.out.push_str("{\"$code\":");
                 write_json_string(self.out, code);
                 self.out.push_str(",\"$scope\":");
-                self.members(scope.as_doc(), true, depth);
+                drop(self.members(scope.as_doc(), true, depth));
                 self.out.push('}');
             }
         }
@@ -197,8 +251,34 @@ fn write_base64(out: &mut String, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doc::DocBuf;
     use crate::value::Decimal128;
     use crate::{array, doc};
+
+    #[test]
+    fn a_document_is_written_up_to_the_limit_and_the_first_missing_value_named() {
+        let cut_at = |end: usize, doc: &DocBuf| {
+            let mut out = String::new();
+            let mut writer = Writer { out: &mut out, format: Format::Relaxed, end };
+            let cut = writer.members(doc.as_doc(), true, 0);
+            (out, cut)
+        };
+        let doc =
+            doc! { "a" => 1, "b" => array!["xx", doc! { "c" => "y".repeat(50) }, 3], "d" => 4 };
+        let whole = format!(r#"{{"a":1,"b":["xx",{{"c":"{}"}},3],"d":4}}"#, "y".repeat(50));
+        assert_eq!(cut_at(usize::MAX, &doc), (whole, None));
+        let cut = |text: &str, path: &str| (text.to_owned(), Some(path.to_owned()));
+        let of_c = r#"{"b":{"1":{"c":{"type":"string","size":55}}}}"#;
+        assert_eq!(cut_at(40, &doc), cut(r#"{"a":1,"b":["xx",{}]}"#, of_c));
+        let of_xx = r#"{"b":{"0":{"type":"string","size":7}}}"#;
+        assert_eq!(cut_at(14, &doc), cut(r#"{"a":1,"b":[]}"#, of_xx));
+        assert_eq!(cut_at(1, &doc), cut("{}", r#"{"a":{"type":"int","size":4}}"#));
+        // However many values there are, what is written is a little longer than the limit at most.
+        let many = DocBuf::build(|out| (0..100_000).for_each(|n| out.put(&format!("f{n}"), n)));
+        let (text, path) = cut_at(1000, &many);
+        assert!((990..1010).contains(&text.len()), "{}", text.len());
+        assert_eq!(path.as_deref(), Some(r#"{"f110":{"type":"int","size":4}}"#));
+    }
 
     #[test]
     fn every_type_in_both_formats() {

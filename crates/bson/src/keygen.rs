@@ -15,7 +15,7 @@ use crate::path::{FieldPath, array_position};
 use crate::shell;
 use crate::types::Type;
 use crate::value::Value;
-use kauri_base::{Error, ErrorCode, Result, limits};
+use kauri_base::{Error, ErrorCode, Result, limits, sort, work};
 use std::ops::Range;
 
 /// An index's or a sort's key pattern, parsed.
@@ -94,8 +94,7 @@ impl KeyPattern {
             self.fields.iter().map(|_| State { next: 0, done: false, slot: Slot::Null }).collect();
         let mut expansion = Expansion { pattern: self, sparse, keys };
         expansion.expand(doc, &mut states, &[], 0)?;
-        keys.sort();
-        Ok(())
+        keys.sort()
     }
 
     /// The only key of a document that has no arrays on the indexed paths. Answers whether it has
@@ -127,6 +126,27 @@ impl KeyPattern {
     }
 }
 
+/// How much the keys of one document may come to.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyBounds {
+    /// Keys, equal ones included.
+    pub keys: usize,
+    /// Bytes of all keys.
+    pub bytes: usize,
+}
+
+impl KeyBounds {
+    /// Of a document that is stored.
+    pub const STORED: KeyBounds =
+        KeyBounds { keys: usize::MAX, bytes: limits::INDEX_KEYS_BYTES_STORED_MAX };
+}
+
+impl Default for KeyBounds {
+    fn default() -> Self {
+        KeyBounds::STORED
+    }
+}
+
 /// The keys of one document, and the buffers for the next one's.
 #[derive(Clone, Default, Debug)]
 pub struct Keys {
@@ -135,6 +155,7 @@ pub struct Keys {
     spans: Vec<Span>,
     multikey: Vec<u64>,
     bits: TypeBits,
+    bounds: KeyBounds,
 }
 
 #[derive(Clone, Debug)]
@@ -161,9 +182,19 @@ impl Keys {
         self.bits.clear();
     }
 
+    /// How much the keys of the next documents may come to.
+    pub fn set_bounds(&mut self, bounds: KeyBounds) {
+        self.bounds = bounds;
+    }
+
     /// The number of keys.
     pub fn len(&self) -> usize {
         self.spans.len()
+    }
+
+    /// Bytes of the keys and their type bits.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Whether there is no key.
@@ -229,10 +260,14 @@ impl Keys {
     }
 
     /// Orders the keys, and of equal ones keeps the one that the document has first.
-    fn sort(&mut self) {
+    fn sort(&mut self) -> Result<()> {
         let bytes = &self.bytes;
-        self.spans.sort_by(|a, b| bytes[a.key.clone()].cmp(&bytes[b.key.clone()]));
-        self.spans.dedup_by(|later, first| bytes[later.key.clone()] == bytes[first.key.clone()]);
+        sort::sort_by(&mut self.spans, |a, b| bytes[a.key.clone()].cmp(&bytes[b.key.clone()]))?;
+        self.spans.dedup_by(|later, first| {
+            work::tick_infallible(1);
+            bytes[later.key.clone()] == bytes[first.key.clone()]
+        });
+        Ok(())
     }
 
     fn mark_multikey(&mut self, field: usize, component: usize) {
@@ -294,6 +329,7 @@ impl Expansion<'_, '_> {
         positions: &[Option<Position<'a>>],
         mut missing: usize,
     ) -> Result<()> {
+        work::check_stack()?;
         let mut array: Option<ArrayAt<'a>> = None;
         for (i, state) in states.iter_mut().enumerate().filter(|(_, state)| !state.done) {
             let path = &self.pattern.fields[i].path;
@@ -371,7 +407,7 @@ impl Expansion<'_, '_> {
         if content.is_empty() {
             return each(self, None);
         }
-        content.iter().try_for_each(|entry| each(self, Some(entry)))
+        content.ticked().try_for_each(|entry| each(self, Some(entry?)))
     }
 
     fn add_key(&mut self, states: &[State<'_>], missing: usize) -> Result<()> {
@@ -387,12 +423,18 @@ impl Expansion<'_, '_> {
             }
         }
         self.keys.finish_key(start);
-        if self.keys.bytes.len() > limits::INDEX_KEYS_BYTES_PER_DOCUMENT_MAX {
-            let message = "Maximum number of generated keys exceeded.";
-            return Err(Error::new(ErrorCode::CannotBuildIndexKeys, message));
+        work::tick_bytes(64 + self.keys.bytes.len() - start)?;
+        let KeyBounds { keys, bytes } = self.keys.bounds;
+        if self.keys.spans.len() > keys || self.keys.bytes.len() > bytes {
+            return Err(too_many_keys());
         }
         Ok(())
     }
+}
+
+/// The error for a document whose keys exceed the bounds.
+pub fn too_many_keys() -> Error {
+    Error::new(ErrorCode::CannotBuildIndexKeys, "Maximum number of generated keys exceeded.")
 }
 
 /// The element that the component names by its position, and where the path leads from there.

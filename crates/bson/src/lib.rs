@@ -32,7 +32,8 @@ pub mod value;
 pub mod writer;
 
 pub use compare::{compare, compare_docs, equal, hash_value};
-pub use doc::{Doc, DocBuf, DocCow, Elem, Iter};
+pub use doc::{Doc, DocBuf, DocCow, Elem, Iter, Ticked};
+pub use extjson::log_doc;
 pub use keystring::{Discriminator, KeyStringBuilder, TypeBits};
 pub use number::Number;
 pub use object_id::new_object_id;

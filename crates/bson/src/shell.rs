@@ -2,10 +2,11 @@
 //! `new Date(0)`, `[ 1, 2 ]`.
 //!
 //! Long strings, code and binary data are cut unless the whole is asked for; what is nested deeper
-//! than [`DEPTH_MAX`] prints as `...`.
+//! than [`DEPTH_MAX`], or than the stack allows, prints as `...`.
 
 use crate::doc::{Doc, Elem};
 use crate::value::Value;
+use kauri_base::work;
 use std::fmt::Write as _;
 
 /// Levels of nesting that are printed.
@@ -67,12 +68,13 @@ fn write_members(out: &mut String, doc: Doc<'_>, names: bool, length: Length, de
         out.push_str(close);
         return;
     }
-    if depth > DEPTH_MAX {
+    if depth > DEPTH_MAX || kauri_base::work::check_stack().is_err() {
         out.push_str("...");
         return;
     }
     out.push_str(open);
     for (i, elem) in doc.iter().enumerate() {
+        work::tick_infallible(2);
         out.push_str(if i == 0 { " " } else { ", " });
         if names {
             out.push_str(elem.key());

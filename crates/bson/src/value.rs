@@ -301,6 +301,7 @@ impl std::fmt::Debug for Value<'_> {
             Value::Symbol(v) => write!(f, "Symbol({v:?})"),
             Value::Code(v) => write!(f, "Code({v:?})"),
             Value::Document(v) => v.fmt(f),
+            Value::Array(_) if kauri_base::work::check_stack().is_err() => f.write_str("..."),
             Value::Array(v) => f.debug_list().entries(v.iter().map(|e| e.value())).finish(),
             Value::Binary { subtype, bytes } => write!(f, "BinData({subtype}, {bytes:02x?})"),
             Value::ObjectId(v) => {

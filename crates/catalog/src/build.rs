@@ -9,6 +9,7 @@
 //! The build holds nothing between two steps. Whoever drives it waits for tickets and yields.
 
 use crate::collection::Collection;
+use crate::dropped::is_dropped;
 use crate::index::Index;
 use kauri_base::{Access, CommitSeq, IndexId, RecordId, Result, Ticket};
 use kauri_bson::keygen::Keys;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 
 /// Records whose keys go into one unit.
 const UNIT_RECORDS: usize = 128;
+/// Bytes of keys with which a unit is long enough.
+const UNIT_KEY_BYTES: usize = 4 * 1024 * 1024;
 
 /// What a step came to.
 pub enum BuildStep {
@@ -26,7 +29,7 @@ pub enum BuildStep {
     Again,
     /// Wait for the ticket, then go on.
     Blocked(Ticket),
-    /// The collection's definition changed: resolve it again and go on with that.
+    /// The collection's definition changed, or it is gone: resolve it again and go on with that.
     Stale,
     /// All records have been indexed.
     Done,
@@ -83,9 +86,11 @@ impl IndexBuild {
         let gathered = self.gather(collection, &indexes, ru, &mut unit, &mut records);
         ru.leave();
         // A commit may wait for room that readers hold back, so none is inside any more.
-        match gathered? {
-            Some(ticket) => Ok(BuildStep::Blocked(ticket)),
-            None => self.commit(collection, committer, unit, records),
+        match gathered {
+            Ok(Some(ticket)) => Ok(BuildStep::Blocked(ticket)),
+            Ok(None) => self.commit(collection, committer, unit, records),
+            Err(error) if is_dropped(&error) => Ok(BuildStep::Stale),
+            Err(error) => Err(error),
         }
     }
 
@@ -107,7 +112,7 @@ impl IndexBuild {
         };
         let one_by_one = !self.again.is_empty();
         let limit = if one_by_one { 1 } else { UNIT_RECORDS };
-        while records.len() < limit {
+        while records.len() < limit && unit.all_key_bytes() < UNIT_KEY_BYTES {
             let id = match self.again.pop() {
                 Some(id) => id,
                 None if self.ended => break,
@@ -121,7 +126,7 @@ impl IndexBuild {
                         self.ended = true;
                         break;
                     }
-                    None => match collection.store.fill(ru, &mut self.scan)? {
+                    None => match collection.fill(ru, &mut self.scan)? {
                         Access::Ready(()) => continue,
                         Access::WouldBlock(ticket) => {
                             self.again.append(records);
@@ -130,7 +135,7 @@ impl IndexBuild {
                     },
                 },
             };
-            match collection.store.get(ru, id)? {
+            match collection.get(ru, id)? {
                 Access::Ready(Some(record)) if record.version > self.since => {}
                 Access::Ready(Some(record)) => {
                     self.add_keys(unit, collection, indexes, id, record.version, record.doc)?;
@@ -190,7 +195,7 @@ impl IndexBuild {
     ) -> Result<()> {
         unit.push(collection.id, id, OpKind::Backfill { seen });
         for index in indexes {
-            index.keys.generate_into(doc, &mut self.keys)?;
+            index.keys.generate_new(doc, &mut self.keys)?;
             for key in self.keys.iter() {
                 unit.key(index.id, true, index.definition().unique, key.bytes, key.type_bits);
             }
@@ -202,6 +207,6 @@ impl IndexBuild {
 /// The last record that there is; 0 if there is none.
 fn last_record(collection: &Collection, ru: &dyn RecoveryUnit) -> Result<Access<RecordId>> {
     let mut scan = RecordScan::new(Direction::Backward);
-    let filled = collection.store.fill(ru, &mut scan)?;
+    let filled = collection.fill(ru, &mut scan)?;
     Ok(filled.map(|()| scan.next_buffered().unwrap_or(RecordId(0))))
 }

@@ -19,7 +19,7 @@ use crate::ticks::Ticks;
 use crate::usage::OperationUsage;
 use kauri_base::{
     Clock, CollectionId, CommitSeq, Error, ErrorCode, IndexId, RandomSource, RecordId, Result,
-    Timestamp, bail, limits,
+    Timestamp, bail, limits, work,
 };
 use kauri_bson::DocBuf;
 use kauri_storage::{
@@ -50,6 +50,8 @@ pub struct Rename<'n> {
     pub from: &'n Namespace,
     /// The new name.
     pub to: &'n Namespace,
+    /// The collection that has to have the old name still.
+    pub source: Option<CollectionId>,
     /// Whether a collection of the new name is dropped.
     pub drop_target: bool,
     /// The collection that has to be there under the new name (and is dropped).
@@ -61,7 +63,7 @@ pub struct Rename<'n> {
 impl<'n> Rename<'n> {
     /// Nothing but the renaming.
     pub fn new(from: &'n Namespace, to: &'n Namespace) -> Self {
-        Rename { from, to, drop_target: false, replaces: None, also_drop: None }
+        Rename { from, to, source: None, drop_target: false, replaces: None, also_drop: None }
     }
 }
 
@@ -94,7 +96,7 @@ struct Place {
     version: CommitSeq,
 }
 
-struct Ddl {
+pub(crate) struct Ddl {
     places: HashMap<String, Place>,
     counters: Option<Place>,
     next_collection: u32,
@@ -179,6 +181,9 @@ impl Catalog {
                 for ((index_id, keys, ready), built) in known.into_iter().zip(built) {
                     match built {
                         Ok(()) => {}
+                        Err(error @ kauri_storage::StorageError::NeedsMemory { .. }) => {
+                            return Err(error.into());
+                        }
                         // A unique index whose build had not ended may still meet duplicates.
                         Err(_) if !ready => continue,
                         Err(error) => return Err(error.into()),
@@ -402,6 +407,19 @@ impl Catalog {
         Ok(ticket)
     }
 
+    /// Drops this collection, if it has the name still.
+    pub fn drop_collection_of(&self, ns: &Namespace, id: CollectionId) -> Result<CommitTicket> {
+        let mut ddl = self.lock_ddl();
+        let mut unit = WriteUnit::new();
+        let is_it = self.collection(ns.as_str()).is_some_and(|found| found.id == id);
+        if !is_it || !self.add_drop(&mut unit, &ddl, ns.as_str()) {
+            return Err(namespace_not_found(ns));
+        }
+        let ticket = self.committer.commit(&mut unit)?;
+        self.forget(&mut ddl, ns.as_str());
+        Ok(ticket)
+    }
+
     /// Drops all views of a database. `None` if it has none.
     pub fn drop_views(&self, database: &str) -> Result<Option<CommitTicket>> {
         let mut ddl = self.lock_ddl();
@@ -452,6 +470,9 @@ impl Catalog {
         let Some(source) = self.collection(from.as_str()) else {
             bail!(NamespaceNotFound, "Source collection {from} does not exist");
         };
+        if rename.source.is_some_and(|id| id != source.id) {
+            return Err(gone(from));
+        }
         let mut unit = WriteUnit::new();
         match self.resolve(to.as_str()) {
             Resolved::Nothing if rename.replaces.is_none() => {}
@@ -668,8 +689,32 @@ impl Catalog {
         uuid
     }
 
-    fn lock_ddl(&self) -> MutexGuard<'_, Ddl> {
-        self.ddl.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes the lock of definitions. What is done under it is not suspended: others on the worker may want
+    /// the lock.
+    pub(crate) fn lock_ddl(&self) -> DdlGuard<'_> {
+        let outside = work::leave_meter();
+        let ddl = self.ddl.lock().unwrap_or_else(PoisonError::into_inner);
+        DdlGuard { ddl, _outside: outside }
+    }
+}
+
+/// See [`Catalog::lock_ddl`].
+pub(crate) struct DdlGuard<'c> {
+    ddl: MutexGuard<'c, Ddl>,
+    _outside: work::Unmetered,
+}
+
+impl std::ops::Deref for DdlGuard<'_> {
+    type Target = Ddl;
+
+    fn deref(&self) -> &Ddl {
+        &self.ddl
+    }
+}
+
+impl std::ops::DerefMut for DdlGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Ddl {
+        &mut self.ddl
     }
 }
 

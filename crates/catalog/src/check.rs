@@ -4,10 +4,15 @@
 //! Writers go on meanwhile. What looks wrong is looked at again in a held snapshot, which shows records and
 //! entries of one moment, and counts only if it is so there. Like a build ([`crate::IndexBuild`]) a check
 //! proceeds in steps and holds nothing between two of them.
+//!
+//! Its time is linear in records and entries: each record's keys are made once and looked up in the index,
+//! and [`EntrySums`] tell whether the index has others. Only then entries are compared with their records.
 
 use crate::collection::Collection;
+use crate::dropped::is_dropped;
+use crate::entry_sums::EntrySums;
 use crate::index::Index;
-use kauri_base::{Access, Error, RecordId, Result, Ticket, limits};
+use kauri_base::{Access, RecordId, Result, Ticket, limits};
 use kauri_bson::keygen::Keys;
 use kauri_bson::{Doc, DocBuf};
 use kauri_storage::{Direction, IndexScan, RecordScan, RecoveryUnit, StorageError};
@@ -15,6 +20,8 @@ use std::sync::Arc;
 
 /// Records or entries that one step looks at.
 const STEP_ITEMS: usize = 64;
+/// Entries whose sums are right that one step passes.
+const STEP_ENTRIES_PASSED: usize = 1024;
 /// Most findings of a kind that are kept one by one.
 pub const FINDINGS_MAX: usize = 100;
 
@@ -94,9 +101,22 @@ pub enum CheckStep {
     Done,
 }
 
+/// How far a check has come.
+pub struct Progress {
+    /// What is looked at.
+    pub name: &'static str,
+    /// Records or entries of it so far.
+    pub done: u64,
+    /// Of so many.
+    pub total: u64,
+}
+
 enum Phase {
     Records(RecordScan),
-    Index(usize, IndexScan, Option<(Vec<u8>, RecordId)>),
+    /// The entries of an index are counted and their order is checked.
+    Entries(usize, IndexScan, Option<(Vec<u8>, RecordId)>),
+    /// Those are compared with their records that may be of no record.
+    Extra(usize, IndexScan),
     Done,
 }
 
@@ -106,6 +126,8 @@ pub struct CollectionCheck {
     indexes: Vec<Arc<Index>>,
     phase: Phase,
     keys: Keys,
+    /// For each index.
+    sums: Vec<EntrySums>,
     report: Report,
     /// What is to be looked at again before the scan goes on.
     again: Vec<Suspect>,
@@ -144,11 +166,13 @@ impl CollectionCheck {
             valid: true,
         });
         let report = Report { indexes: reports.collect(), ..Report::default() };
+        let sums = indexes.iter().map(|_| EntrySums::default()).collect();
         CollectionCheck {
             collection,
             indexes,
             phase: Phase::Records(RecordScan::new(Direction::Forward)),
             keys: Keys::default(),
+            sums,
             report,
             again: Vec::new(),
         }
@@ -157,6 +181,33 @@ impl CollectionCheck {
     /// What was found out so far.
     pub fn report(&self) -> &Report {
         &self.report
+    }
+
+    /// How far it has come; nothing once it is over.
+    pub fn progress(&self) -> Option<Progress> {
+        let entries = |position: usize, name| {
+            let done = self.report.indexes.get(position).map_or(0, |index| index.keys);
+            let index = self.indexes.get(position);
+            Progress {
+                name,
+                done,
+                total: index.map_or(0, |index| index.data.entries().unwrap_or(0)),
+            }
+        };
+        match &self.phase {
+            Phase::Records(_) => Some(Progress {
+                name: "Validate: scanning collection",
+                done: self.report.records,
+                total: self.collection.store.stats().map_or(0, |stats| stats.records),
+            }),
+            Phase::Entries(position, ..) => {
+                Some(entries(*position, "Validate: scanning index entries"))
+            }
+            Phase::Extra(position, _) => {
+                Some(entries(*position, "Validate: comparing index entries with documents"))
+            }
+            Phase::Done => None,
+        }
     }
 
     /// Looks at the next records or entries. `ru` is not entered, before or after.
@@ -185,6 +236,9 @@ impl CollectionCheck {
             Err(StorageError::SnapshotUnavailable(_) | StorageError::SnapshotTooOld)
                 if suspect.lost < LOST_MAX =>
             {
+                // No snapshot can show what is gone.
+                self.collection.stats()?;
+                self.indexes[suspect.index].bytes()?;
                 suspect.lost += 1;
                 self.again.push(suspect);
             }
@@ -207,11 +261,22 @@ impl CollectionCheck {
                 };
                 Ok(self.unless_over(step))
             }
-            Phase::Index(position, mut scan, mut last) => {
+            Phase::Entries(position, mut scan, mut last) => {
                 let step = self.entries(ru, position, &mut scan, &mut last)?;
                 self.phase = match step {
+                    CheckStep::Done if self.sums[position].differs() => {
+                        Phase::Extra(position, all_entries())
+                    }
                     CheckStep::Done => self.index_phase(position + 1),
-                    _ => Phase::Index(position, scan, last),
+                    _ => Phase::Entries(position, scan, last),
+                };
+                Ok(self.unless_over(step))
+            }
+            Phase::Extra(position, mut scan) => {
+                let step = self.extra(ru, position, &mut scan)?;
+                self.phase = match step {
+                    CheckStep::Done => self.index_phase(position + 1),
+                    _ => Phase::Extra(position, scan),
                 };
                 Ok(self.unless_over(step))
             }
@@ -221,8 +286,7 @@ impl CollectionCheck {
 
     fn index_phase(&self, position: usize) -> Phase {
         if position < self.indexes.len() {
-            let scan = IndexScan::new(Direction::Forward, Vec::new(), Vec::new());
-            Phase::Index(position, scan, None)
+            Phase::Entries(position, all_entries(), None)
         } else {
             Phase::Done
         }
@@ -242,12 +306,12 @@ impl CollectionCheck {
                 if scan.ended() {
                     return Ok(CheckStep::Done);
                 }
-                if let Access::WouldBlock(ticket) = collection.store.fill(ru, scan)? {
+                if let Access::WouldBlock(ticket) = collection.fill(ru, scan)? {
                     return Ok(CheckStep::Blocked(ticket));
                 }
                 continue;
             };
-            match collection.store.get(ru, id) {
+            match collection.get(ru, id) {
                 Ok(Access::Ready(Some(record))) => {
                     self.record(ru, id, record.doc)?;
                     if !self.again.is_empty() {
@@ -259,9 +323,10 @@ impl CollectionCheck {
                     scan.put_back();
                     return Ok(CheckStep::Blocked(ticket));
                 }
+                Err(error) if is_dropped(&error) => return Err(error),
                 Err(error) => {
                     self.report.invalid += 1;
-                    self.corrupt(id, Error::from(error).message());
+                    self.corrupt(id, error.message());
                 }
             }
         }
@@ -280,6 +345,8 @@ impl CollectionCheck {
             if !matches!(self.has_all_keys(ru, index, id, doc)?, Access::Ready(true)) {
                 self.suspect(position, id, SuspectKind::Missing);
             }
+            let sums = &mut self.sums[position];
+            self.keys.iter().for_each(|key| sums.add(key.bytes, id));
         }
         Ok(())
     }
@@ -293,6 +360,7 @@ impl CollectionCheck {
     ) -> std::result::Result<Access<bool>, StorageError> {
         // A document without keys of its own is refused when it is written.
         if index.keys.generate_into(doc, &mut self.keys).is_err() {
+            self.keys = Keys::default();
             return Ok(Access::Ready(false));
         }
         for key in self.keys.iter() {
@@ -311,42 +379,72 @@ impl CollectionCheck {
         scan: &mut IndexScan,
         last: &mut Option<(Vec<u8>, RecordId)>,
     ) -> Result<CheckStep> {
-        let collection = self.collection.clone();
         let index = self.indexes[position].clone();
         for _ in 0..STEP_ITEMS {
             let Some(entry) = scan.next_buffered() else {
                 if scan.ended() {
                     return Ok(CheckStep::Done);
                 }
-                if let Access::WouldBlock(ticket) = index.data.fill(ru, scan)? {
+                if let Access::WouldBlock(ticket) = index.fill(ru, scan)? {
                     return Ok(CheckStep::Blocked(ticket));
                 }
                 continue;
             };
-            let found = match collection.store.get(ru, entry.record) {
+            let (key, record) = (entry.key.to_vec(), entry.record);
+            self.report.indexes[position].keys += 1;
+            self.sums[position].subtract(&key, record);
+            self.order(position, &index, last.as_ref(), &key, record);
+            *last = Some((key, record));
+            if !self.again.is_empty() {
+                return Ok(CheckStep::Again);
+            }
+        }
+        Ok(CheckStep::Again)
+    }
+
+    fn extra(
+        &mut self,
+        ru: &dyn RecoveryUnit,
+        position: usize,
+        scan: &mut IndexScan,
+    ) -> Result<CheckStep> {
+        let collection = self.collection.clone();
+        let index = self.indexes[position].clone();
+        let mut compared = 0;
+        for _ in 0..STEP_ENTRIES_PASSED {
+            if compared == STEP_ITEMS {
+                break;
+            }
+            let Some(entry) = scan.next_buffered() else {
+                if scan.ended() {
+                    return Ok(CheckStep::Done);
+                }
+                if let Access::WouldBlock(ticket) = index.fill(ru, scan)? {
+                    return Ok(CheckStep::Blocked(ticket));
+                }
+                continue;
+            };
+            if !self.sums[position].differs_at(entry.key, entry.record) {
+                continue;
+            }
+            compared += 1;
+            let agrees = match collection.get(ru, entry.record) {
                 Ok(Access::WouldBlock(ticket)) => {
                     scan.put_back();
                     return Ok(CheckStep::Blocked(ticket));
                 }
-                Ok(Access::Ready(found)) => found,
-                // Reported with the records.
-                Err(_) => continue,
-            };
-            let (key, record) = (entry.key.to_vec(), entry.record);
-            self.report.indexes[position].keys += 1;
-            self.order(position, &index, last.as_ref(), &key, record);
-            let agrees = match &found {
-                Some(found) => {
-                    index.keys.generate_into(found.doc, &mut self.keys)?;
-                    self.keys.contains(&key)
+                Err(error) if is_dropped(&error) => return Err(error),
+                Ok(Access::Ready(None)) => false,
+                Ok(Access::Ready(Some(found))) => {
+                    // One that has no keys, or can't be read, is reported with the records.
+                    let made = index.keys.generate_into(found.doc, &mut self.keys);
+                    made.is_err() || self.keys.contains(entry.key)
                 }
-                None => false,
+                Err(_) => true,
             };
             if !agrees {
-                self.suspect(position, record, SuspectKind::Extra(key.clone()));
-            }
-            *last = Some((key, record));
-            if !self.again.is_empty() {
+                let (key, record) = (entry.key.to_vec(), entry.record);
+                self.suspect(position, record, SuspectKind::Extra(key));
                 return Ok(CheckStep::Again);
             }
         }
@@ -439,6 +537,11 @@ impl CollectionCheck {
     }
 }
 
+/// A scan of an index as a whole.
+fn all_entries() -> IndexScan {
+    IndexScan::new(Direction::Forward, Vec::new(), Vec::new())
+}
+
 /// Whether the index has this key for this record.
 fn has_entry(
     ru: &dyn RecoveryUnit,
@@ -446,20 +549,90 @@ fn has_entry(
     key: &[u8],
     record: RecordId,
 ) -> std::result::Result<Access<bool>, StorageError> {
-    let mut high = key.to_vec();
-    high.push(0);
-    let mut scan = IndexScan::new(Direction::Forward, key.to_vec(), high);
+    let mut scan = IndexScan::of_entry(key, record);
     loop {
-        while let Some(entry) = scan.next_buffered() {
-            if entry.key == key && entry.record == record {
-                return Ok(Access::Ready(true));
-            }
+        if let Some(entry) = scan.next_buffered() {
+            return Ok(Access::Ready(entry.key == key && entry.record == record));
         }
         if scan.ended() {
             return Ok(Access::Ready(false));
         }
         if let Access::WouldBlock(ticket) = index.data.fill(ru, &mut scan)? {
             return Ok(Access::WouldBlock(ticket));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{IndexDefinition, IndexKeys, IndexUsage};
+    use kauri_base::IndexId;
+    use kauri_storage::ephemeral::EphemeralEngine;
+    use kauri_storage::{SortedDataInterface, StorageEngine};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    const KEY: &[u8] = b"k";
+    const RECORDS: u64 = 80_000;
+
+    /// An index with one key of all records, which counts the entries that it gives.
+    #[derive(Default)]
+    struct Equal {
+        given: AtomicU64,
+    }
+
+    impl SortedDataInterface for Equal {
+        fn id(&self) -> IndexId {
+            IndexId(1)
+        }
+
+        fn find(
+            &self,
+            _: &dyn RecoveryUnit,
+            _: &[u8],
+        ) -> std::result::Result<Access<Option<RecordId>>, StorageError> {
+            Ok(Access::Ready(Some(RecordId(0))))
+        }
+
+        fn fill(
+            &self,
+            _: &dyn RecoveryUnit,
+            scan: &mut IndexScan,
+        ) -> std::result::Result<Access<()>, StorageError> {
+            let next = scan.position().map_or(0, |(_, record)| record.0 + 1);
+            scan.refill(|batch, wanted| {
+                for record in (next..RECORDS).take(wanted) {
+                    self.given.fetch_add(1, Ordering::Relaxed);
+                    batch.push(KEY, &[], RecordId(record));
+                }
+            });
+            Ok(Access::Ready(()))
+        }
+
+        fn entries(&self) -> Result<u64, StorageError> {
+            Ok(RECORDS)
+        }
+
+        fn bytes(&self) -> Result<u64, StorageError> {
+            Ok(0)
+        }
+    }
+
+    #[test]
+    fn an_entry_among_many_of_its_key_is_found_without_reading_the_others() {
+        let data = Arc::new(Equal::default());
+        let spec = IndexDefinition::id_index_spec();
+        let keys = IndexKeys::new(IndexDefinition::from_spec(spec.as_doc()).unwrap());
+        let usage = Arc::new(IndexUsage { accesses: AtomicU64::new(0), since_ms: 0 });
+        let index = Index { id: IndexId(1), keys, ready: true, data: data.clone(), usage };
+        let mut ru = EphemeralEngine::new().recovery_unit();
+        ru.enter();
+        for (record, is_there) in [(0, true), (1, true), (RECORDS - 1, true), (RECORDS, false)] {
+            let before = data.given.load(Ordering::Relaxed);
+            let found = has_entry(&*ru, &index, KEY, RecordId(record)).unwrap();
+            assert!(matches!(found, Access::Ready(there) if there == is_there), "{record}");
+            let given = data.given.load(Ordering::Relaxed) - before;
+            assert!(given <= 4, "{given} entries for record {record}");
         }
     }
 }

@@ -73,13 +73,15 @@ impl Collection {
         self.check_writable()?;
         unit.expect_definition(self.id, self.definition);
         let op = unit.insert(self.id, doc);
+        let mut key_bytes = 0;
         for index in &self.indexes {
             // The document moved into the unit; it is read from there.
             let bytes = match unit.ops.get(op).map(|op| &op.kind) {
                 Some(kauri_storage::OpKind::Insert { doc }) => doc,
                 _ => break,
             };
-            index.keys.generate_into(Doc::from_bytes(bytes)?, &mut scratch.new)?;
+            index.keys.generate_new(Doc::from_bytes(bytes)?, &mut scratch.new)?;
+            check_key_bytes(&mut key_bytes, &scratch.new)?;
             let unique = index.definition().refuses_duplicates();
             for key in scratch.new.iter() {
                 unit.key(index.id, true, unique, key.bytes, key.type_bits);
@@ -104,13 +106,15 @@ impl Collection {
         self.check_writable()?;
         unit.expect_definition(self.id, self.definition);
         let mut changes: Vec<(usize, bool, Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut key_bytes = 0;
         let new_doc = Doc::from_bytes(&new)?;
         for (position, index) in self.indexes.iter().enumerate() {
             if index.definition().is_id() {
                 continue;
             }
             index.keys.generate_into(old, &mut scratch.old)?;
-            index.keys.generate_into(new_doc, &mut scratch.new)?;
+            index.keys.generate_new(new_doc, &mut scratch.new)?;
+            check_key_bytes(&mut key_bytes, &scratch.new)?;
             for key in scratch.old.iter() {
                 if !scratch.new.contains(key.bytes) {
                     changes.push((position, false, key.bytes.to_vec(), key.type_bits.to_vec()));
@@ -166,15 +170,27 @@ impl Collection {
     /// Fails if the validator refuses the document. `old` is the document it replaces; `now_ms` is `$$NOW`.
     pub fn check_valid(&self, doc: Doc<'_>, old: Option<Doc<'_>>, now_ms: i64) -> Result<()> {
         let Some(validator) = &self.options.validator_expr else { return Ok(()) };
+        if self.options.level() == ValidationLevel::Off {
+            return Ok(());
+        }
+        let validator =
+            validator.as_ref().map_err(|error| self.unusable_validator(error.clone()))?;
         // Without the variables of the statement's `let`.
         let mut cx = MatchCx::new();
         cx.eval.now_ms = now_ms;
-        if self.options.level() == ValidationLevel::Off || validator.matches(doc, &cx)? {
+        let matches = |doc| {
+            let matched = validator.matches(doc, &cx);
+            matched.map_err(|error| match error.code() {
+                ErrorCode::Overflow => self.unusable_validator(error),
+                _ => error,
+            })
+        };
+        if matches(doc)? {
             return Ok(());
         }
         if self.options.level() == ValidationLevel::Moderate
             && let Some(old) = old
-            && !validator.matches(old, &cx)?
+            && !matches(old)?
         {
             return Ok(());
         }
@@ -202,6 +218,12 @@ impl Collection {
             .with_extra(extra.into_vec()))
     }
 
+    /// The error of a stored validator that can't be used, with the way out of it.
+    fn unusable_validator(&self, error: Error) -> Error {
+        let way_out = "change it, or set validationLevel to off, with collMod";
+        error.context(format!("The validator of '{}' can't be used; {way_out}", self.ns))
+    }
+
     /// What a client is told when a commit failed: a duplicate key is named as MongoDB names it.
     pub fn explain_commit_error(&self, error: StorageError) -> Error {
         let StorageError::DuplicateKey { index, key, type_bits, .. } = &error else {
@@ -227,16 +249,26 @@ impl Collection {
 
     /// How many bytes and records a capped collection holds too much once `bytes` and `records`
     /// more have been added.
-    pub fn capped_excess(&self, records: u64, bytes: u64) -> Option<(u64, u64)> {
-        let capped = self.options.capped?;
-        let stats = self.store.stats();
+    pub fn capped_excess(&self, records: u64, bytes: u64) -> Result<Option<(u64, u64)>> {
+        let Some(capped) = self.options.capped else { return Ok(None) };
+        let stats = self.stats()?;
         let excess_bytes = (stats.bytes + bytes).saturating_sub(capped.bytes_max);
         let excess_records = match capped.records_max {
             0 => 0,
             max => (stats.records + records).saturating_sub(max),
         };
-        (excess_bytes > 0 || excess_records > 0).then_some((excess_records, excess_bytes))
+        let is_over = excess_bytes > 0 || excess_records > 0;
+        Ok(is_over.then_some((excess_records, excess_bytes)))
     }
+}
+
+/// Adds up the keys that a document has in all indexes.
+fn check_key_bytes(sum: &mut usize, keys: &Keys) -> Result<()> {
+    *sum += keys.bytes();
+    if *sum > limits::INDEX_KEYS_BYTES_ALL_INDEXES_MAX {
+        return Err(kauri_bson::keygen::too_many_keys());
+    }
+    Ok(())
 }
 
 fn too_large(bytes: usize) -> Error {

@@ -1,12 +1,20 @@
 //! An index of a collection: its definition, its keys, and what is learned of it as it is used.
 
-use kauri_base::{Error, ErrorCode, IndexId, Result};
-use kauri_bson::keygen::{KeyPattern, Keys};
+use kauri_base::{Error, ErrorCode, IndexId, Result, limits, work};
+use kauri_bson::keygen::{KeyBounds, KeyPattern, Keys};
 use kauri_bson::{Doc, DocBuf, Value};
 use kauri_matcher::{MatchCx, MatchExpr, ParseCx, Place};
 use kauri_storage::{KeyGenerator, SortedDataInterface};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// `indexMaxNumGeneratedKeysPerDocument`.
+static KEYS_PER_DOCUMENT_MAX: AtomicUsize = AtomicUsize::new(limits::INDEX_KEYS_PER_DOCUMENT_MAX);
+
+/// Most keys that a document which is written may have in one index.
+pub fn set_keys_per_document_max(keys: usize) {
+    KEYS_PER_DOCUMENT_MAX.store(keys, Ordering::Relaxed);
+}
 
 /// What a user defined.
 pub struct IndexDefinition {
@@ -199,8 +207,25 @@ impl IndexKeys {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// Puts the document's keys into `keys` (emptied first), and notes multikey paths.
+    /// Puts the keys of a document that is about to be written, or indexed anew, into `keys` (emptied first). Fails if
+    /// they are too many.
+    pub fn generate_new(&self, doc: Doc<'_>, keys: &mut Keys) -> Result<()> {
+        keys.set_bounds(KeyBounds {
+            keys: KEYS_PER_DOCUMENT_MAX.load(Ordering::Relaxed),
+            bytes: limits::INDEX_KEYS_BYTES_PER_DOCUMENT_MAX,
+        });
+        let generated = self.generate(doc, keys);
+        keys.set_bounds(KeyBounds::STORED);
+        generated
+    }
+
+    /// Puts the keys of a stored document into `keys` (emptied first), and notes multikey paths.
     pub fn generate_into(&self, doc: Doc<'_>, keys: &mut Keys) -> Result<()> {
+        keys.set_bounds(KeyBounds::STORED);
+        self.generate(doc, keys)
+    }
+
+    fn generate(&self, doc: Doc<'_>, keys: &mut Keys) -> Result<()> {
         keys.clear();
         if !self.definition.includes(doc)? {
             return Ok(());
@@ -213,8 +238,9 @@ impl IndexKeys {
 
 impl KeyGenerator for IndexKeys {
     fn generate(&self, doc: Doc<'_>, emit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+        // The engine calls this under its locks. The keys of one document are bounded.
         let mut keys = Keys::default();
-        self.generate_into(doc, &mut keys)?;
+        work::unmetered(|| self.generate_into(doc, &mut keys))?;
         for key in keys.iter() {
             emit(key.bytes, key.type_bits);
         }

@@ -8,6 +8,8 @@ pub mod catalog;
 pub mod check;
 pub mod collation;
 pub mod collection;
+pub mod dropped;
+mod entry_sums;
 mod fetch;
 pub mod index;
 pub mod namespace;
@@ -20,7 +22,9 @@ pub mod usage;
 pub use build::IndexBuild;
 pub use catalog::{Catalog, Rename, Resolved, View, namespace_not_found, system_views_uuid};
 pub use collection::{Collection, KeyScratch};
-pub use index::{Index, IndexDefinition, IndexKeys, IndexUsage, MultikeyPaths};
+pub use index::{
+    Index, IndexDefinition, IndexKeys, IndexUsage, MultikeyPaths, set_keys_per_document_max,
+};
 pub use namespace::{Namespace, check_database_name};
 pub use options::{Capped, CollectionOptions, ValidationAction, ValidationLevel};
 pub use stored::collection_of;

@@ -41,8 +41,8 @@ pub struct CollectionOptions {
     pub capped: Option<Capped>,
     /// The validator as given.
     pub validator: Option<DocBuf>,
-    /// The validator, parsed.
-    pub validator_expr: Option<Arc<MatchExpr>>,
+    /// The validator, parsed, or why one that is stored can't be: then writes that it would look at fail.
+    pub validator_expr: Option<Result<Arc<MatchExpr>>>,
     /// Which writes it looks at, where that was said.
     pub validation_level: Option<ValidationLevel>,
     /// What happens to a document that fails, where that was said.
@@ -88,7 +88,11 @@ impl CollectionOptions {
                         records_max = max.to_i64_saturating().unwrap_or(0).max(0) as u64
                     }
                     ("validator", Value::Document(validator)) => {
-                        options.set_validator(Some(validator.into_buf()))?;
+                        let validator = validator.into_buf();
+                        if let Err(error) = options.set_validator(Some(validator.clone())) {
+                            options.validator = Some(validator);
+                            options.validator_expr = Some(Err(error));
+                        }
                     }
                     ("validationLevel", level) => {
                         options.validation_level =
@@ -115,7 +119,7 @@ impl CollectionOptions {
         self.validator_expr = match &validator {
             Some(doc) => {
                 let cx = kauri_matcher::ParseCx::new(kauri_matcher::Place::Validator);
-                Some(Arc::new(MatchExpr::parse(doc.as_doc(), &cx)?))
+                Some(Ok(Arc::new(MatchExpr::parse(doc.as_doc(), &cx)?)))
             }
             None => None,
         };
@@ -212,5 +216,28 @@ fn action_name(action: ValidationAction) -> &'static str {
         ValidationAction::Error => "error",
         ValidationAction::Warn => "warn",
         ValidationAction::ErrorAndLog => "errorAndLog",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kauri_bson::doc;
+
+    #[test]
+    fn a_stored_validator_that_cannot_be_parsed_is_kept_with_its_error() {
+        let stored = doc! { "validator" => doc! { "$noSuchOperator" => 1 }, "size" => 5 };
+        let options = CollectionOptions::from_stored(stored.as_doc()).unwrap();
+        let error = options.validator_expr.clone().unwrap().err().unwrap();
+        assert_eq!(error.code(), ErrorCode::BadValue);
+        assert_eq!(options.validator, Some(doc! { "$noSuchOperator" => 1 }));
+        assert_eq!(
+            options.to_doc().as_doc().value("validator"),
+            stored.as_doc().value("validator")
+        );
+        let mut options = options;
+        options.set_validator(Some(doc! { "a" => 1 })).unwrap();
+        assert!(matches!(options.validator_expr, Some(Ok(_))));
+        assert!(options.set_validator(Some(doc! { "$noSuchOperator" => 1 })).is_err());
     }
 }

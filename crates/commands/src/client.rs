@@ -1,5 +1,6 @@
 //! What the service keeps of one connection.
 
+use crate::cursors::ConnectionCursors;
 use crate::ops::Seat;
 use kauri_bson::{DocBuf, KeyStringBuilder};
 use kauri_catalog::KeyScratch;
@@ -23,6 +24,8 @@ pub struct Client {
     pub exhaust_reply_id: Option<(i32, i32)>,
     /// Where its operations run.
     pub seat: Arc<Seat>,
+    /// The cursors that were opened on it.
+    pub cursors: ConnectionCursors,
     /// The reader of the express path. Never locked; a mutex, since a reader is not `Sync`.
     pub reader: Mutex<Option<Box<dyn RecoveryUnit>>>,
     /// Scratch memory of the express path.

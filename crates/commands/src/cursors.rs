@@ -2,13 +2,18 @@
 //!
 //! A cursor is taken out of the table while a `getMore` works on it, so that two can't; what is in
 //! the table holds nothing of the engine.
+//!
+//! Invariants: neither a connection nor a logical session has more open cursors than its limit. A cursor ends
+//! with its session, or soon after its connection where it has no session.
 
+use kauri_base::work::{self, MemoryAccount, unmetered};
 use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result, limits};
 use kauri_bson::DocBuf;
 use kauri_catalog::{Collection, Namespace};
 use kauri_query::exec::PlanExecutor;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// How a cursor behaves at the end of its data.
@@ -20,6 +25,45 @@ pub enum Tailing {
     Tailable,
     /// It stays open, and `getMore` waits for data.
     AwaitData,
+}
+
+/// The open cursors of a connection, which has gone when this is dropped.
+#[derive(Default)]
+pub struct ConnectionCursors(Arc<Holder>);
+
+impl Drop for ConnectionCursors {
+    fn drop(&mut self) {
+        self.0.has_gone.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A connection or a logical session that has open cursors.
+#[derive(Default)]
+struct Holder {
+    open: AtomicUsize,
+    has_gone: AtomicBool,
+}
+
+/// Counts a cursor as its holder's until it is dropped.
+struct Held(Arc<Holder>);
+
+impl Held {
+    fn new(holder: &Arc<Holder>) -> Held {
+        holder.open.fetch_add(1, Ordering::Relaxed);
+        Held(holder.clone())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a cursor is counted for.
+pub struct Holders {
+    connection: Held,
+    _session: Option<Held>,
 }
 
 /// A cursor.
@@ -50,6 +94,10 @@ pub struct Cursor {
     pub created_ms: i64,
     /// Whether a limit on the number of results ends it here.
     pub single_batch: bool,
+    /// What its memory is counted in.
+    pub account: Arc<MemoryAccount>,
+    /// What it is counted for, once it is kept.
+    pub holders: Option<Holders>,
 }
 
 enum Slot {
@@ -65,13 +113,39 @@ enum Slot {
     },
 }
 
+/// The logical sessions that have open cursors.
+#[derive(Default)]
+struct SessionHolders {
+    all: HashMap<[u8; 16], Weak<Holder>>,
+    /// How many there may be before those without cursors are removed.
+    clear_at: usize,
+}
+
+impl SessionHolders {
+    fn of(&mut self, id: [u8; 16]) -> Arc<Holder> {
+        const KEPT_MIN: usize = 64;
+        if let Some(holder) = self.all.get(&id).and_then(Weak::upgrade) {
+            return holder;
+        }
+        if self.all.len() >= self.clear_at.max(KEPT_MIN) {
+            self.all.retain(|_, holder| holder.strong_count() > 0);
+            self.clear_at = 2 * self.all.len();
+        }
+        let holder = Arc::default();
+        self.all.insert(id, Arc::downgrade(&holder));
+        holder
+    }
+}
+
 /// All open cursors of the server.
 pub struct CursorManager {
     slots: Mutex<HashMap<i64, Slot>>,
+    /// Locked after `slots`.
+    sessions: Mutex<SessionHolders>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn RandomSource>,
-    timed_out: std::sync::atomic::AtomicU64,
-    opened: std::sync::atomic::AtomicU64,
+    timed_out: AtomicU64,
+    opened: AtomicU64,
 }
 
 impl CursorManager {
@@ -79,6 +153,7 @@ impl CursorManager {
     pub fn new(clock: Arc<dyn Clock>, random: Arc<dyn RandomSource>) -> Self {
         CursorManager {
             slots: Mutex::default(),
+            sessions: Mutex::default(),
             clock,
             random,
             timed_out: Default::default(),
@@ -100,16 +175,28 @@ impl CursorManager {
         }
     }
 
-    /// Keeps a new cursor.
-    pub fn insert(&self, cursor: Cursor) -> Result<()> {
+    /// Keeps a new cursor, which a command on this connection opened.
+    pub fn insert(&self, mut cursor: Cursor, connection: &ConnectionCursors) -> Result<()> {
         let mut slots = self.lock();
         if slots.len() >= limits::CURSORS_MAX {
-            return Err(Error::new(
-                ErrorCode::ExceededMemoryLimit,
-                format!("too many open cursors: {}", slots.len()),
-            ));
+            return Err(too_many("on the server", limits::CURSORS_MAX));
         }
-        self.opened.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if connection.0.open.load(Ordering::Relaxed) >= limits::CURSORS_PER_CONNECTION_MAX {
+            return Err(too_many("of this connection", limits::CURSORS_PER_CONNECTION_MAX));
+        }
+        let session = match cursor.lsid {
+            None => None,
+            Some(id) => {
+                let holder = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).of(id);
+                if holder.open.load(Ordering::Relaxed) >= limits::CURSORS_PER_SESSION_MAX {
+                    return Err(too_many("of this session", limits::CURSORS_PER_SESSION_MAX));
+                }
+                Some(Held::new(&holder))
+            }
+        };
+        let connection = Held::new(&connection.0);
+        cursor.holders = Some(Holders { connection, _session: session });
+        self.opened.fetch_add(1, Ordering::Relaxed);
         let since = self.clock.monotonic();
         slots.insert(cursor.id, Slot::Idle { cursor: Box::new(cursor), since });
         Ok(())
@@ -182,7 +269,8 @@ impl CursorManager {
         match slots.get_mut(&id) {
             None => false,
             Some(Slot::Idle { .. }) => {
-                slots.remove(&id);
+                // Its memory is in its own account, not in that of whoever kills it.
+                unmetered(|| slots.remove(&id));
                 true
             }
             Some(Slot::Pinned { killed, .. }) => {
@@ -194,26 +282,33 @@ impl CursorManager {
 
     /// Closes all cursors for which `doomed` holds, given namespace and session.
     pub fn kill_where(&self, doomed: impl Fn(&Namespace, Option<[u8; 16]>) -> bool) {
-        self.lock().retain(|_, slot| match slot {
+        let mut slots = self.lock();
+        let stays = |_: &i64, slot: &mut Slot| match slot {
             Slot::Idle { cursor, .. } => !doomed(&cursor.ns, cursor.lsid),
             Slot::Pinned { ns, lsid, killed } => {
                 *killed |= doomed(ns, *lsid);
                 true
             }
-        });
+        };
+        unmetered(|| slots.retain(stays));
     }
 
-    /// Closes cursors that nobody asked for too long. Returns how many.
+    /// Closes cursors that nobody asked for too long, and those that nobody holds. Returns how many.
     pub fn expire(&self, idle: Duration) -> usize {
         let now = self.clock.monotonic();
+        let orphaned = Duration::from_millis(limits::CURSOR_ORPHAN_MS);
         let mut slots = self.lock();
         let before = slots.len();
         slots.retain(|_, slot| match slot {
-            Slot::Idle { cursor, since } => cursor.no_timeout || now.saturating_sub(*since) < idle,
+            Slot::Idle { cursor, since } => {
+                let age = now.saturating_sub(*since);
+                let keeps = cursor.no_timeout || age < idle;
+                keeps && (age < orphaned || !cursor.is_orphan())
+            }
             Slot::Pinned { .. } => true,
         });
         let closed = before - slots.len();
-        self.timed_out.fetch_add(closed as u64, std::sync::atomic::Ordering::Relaxed);
+        self.timed_out.fetch_add(closed as u64, Ordering::Relaxed);
         closed
     }
 
@@ -223,17 +318,21 @@ impl CursorManager {
         let mut counts = CursorCounts { open: slots.len() as u64, ..CursorCounts::default() };
         for slot in slots.values() {
             match slot {
-                Slot::Idle { cursor, .. } => counts.no_timeout += u64::from(cursor.no_timeout),
+                Slot::Idle { cursor, .. } => {
+                    counts.no_timeout += u64::from(cursor.no_timeout);
+                    counts.orphaned += u64::from(cursor.is_orphan());
+                }
                 Slot::Pinned { .. } => counts.pinned += 1,
             }
         }
-        counts.timed_out = self.timed_out.load(std::sync::atomic::Ordering::Relaxed);
-        counts.opened = self.opened.load(std::sync::atomic::Ordering::Relaxed);
+        counts.timed_out = self.timed_out.load(Ordering::Relaxed);
+        counts.opened = self.opened.load(Ordering::Relaxed);
         counts
     }
 
     /// Looks at each idle cursor (`currentOp` with idle cursors).
     pub fn for_each_idle(&self, mut look: impl FnMut(&Cursor)) {
+        let _staying = work::stay();
         for slot in self.lock().values() {
             if let Slot::Idle { cursor, .. } = slot {
                 look(cursor);
@@ -249,8 +348,23 @@ pub struct CursorCounts {
     pub open: u64,
     pub pinned: u64,
     pub no_timeout: u64,
+    pub orphaned: u64,
     pub timed_out: u64,
     pub opened: u64,
+}
+
+impl Cursor {
+    /// Whether it has no session, and the connection that opened it has gone.
+    fn is_orphan(&self) -> bool {
+        let connection = self.holders.as_ref().map(|holders| &holders.connection.0);
+        self.lsid.is_none() && connection.is_some_and(|c| c.has_gone.load(Ordering::Relaxed))
+    }
+}
+
+fn too_many(whose: &str, limit: usize) -> Error {
+    let message =
+        format!("Too many open cursors {whose}: the limit is {limit}; exhaust or kill some first");
+    Error::new(ErrorCode::ExceededMemoryLimit, message)
 }
 
 fn not_found(id: i64) -> Error {

@@ -13,8 +13,10 @@ use crate::registry::{self, Access, Command};
 use crate::server::Server;
 use kauri_base::log::{self, Attr};
 use kauri_base::operation::{ClientPresence, OperationState};
-use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits};
+use kauri_base::work::MemoryAccount;
+use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits, work};
 use kauri_bson::{Doc, DocWriter, Value};
+use kauri_catalog::dropped::{REPLANS_MAX, is_dropped};
 use kauri_transport::{
     COARSE_NS_MAX, Liveness, Outcome, ReplyBuf, RequestContext, SessionInfo, WorkerHandle,
     monotonic_coarse_ns, monotonic_ns,
@@ -64,11 +66,7 @@ pub async fn handle(
     };
     count_request(server, &mut cx, form, request.len());
     let (db, body, sequences) = match &message {
-        Message::Msg(msg) => {
-            let sequences: Vec<(&str, Vec<&[u8]>)> =
-                msg.sequences().map(|s| (s.identifier, s.documents().collect())).collect();
-            (None, msg.body, sequences)
-        }
+        Message::Msg(msg) => (None, msg.body, msg.sequences().collect()),
         Message::Query(query) => match query.command_database() {
             Some(db) => (Some(db), query.command(), Vec::new()),
             None => {
@@ -279,16 +277,15 @@ async fn run(
     form: Form,
     db: Option<&str>,
     body: &[u8],
-    sequences: Vec<(&str, Vec<&[u8]>)>,
+    sequences: Vec<&kauri_wire::Sequence<'_>>,
     reply: &mut ReplyBuf,
 ) -> Outcome {
     let started_ns = cx.received_ns;
     let session = cx.session;
     let Some(client) = cx.state.downcast_mut::<Client>() else { return Outcome::Close };
-    let response_to = match client.exhaust_reply_id.take() {
-        Some((request, last)) if request == form.header.request_id => last,
-        _ => form.header.request_id,
-    };
+    let before = client.exhaust_reply_id.take();
+    let before = before.filter(|(request, _)| *request == form.header.request_id);
+    let response_to = before.map_or(form.header.request_id, |(_, last)| last);
     let (reply_id, open) = begin_reply(form, response_to, reply.buffer());
     let mut after = After::default();
     {
@@ -299,7 +296,9 @@ async fn run(
             Err(error) => failed = Some((error, writer, None)),
             Ok((db, body, sequences)) => {
                 let state = Arc::new(OperationState::new(server.operations.next_id()));
-                let op = OperationContext::new(state.clone(), server.clock.clone());
+                let mut op = OperationContext::new(state.clone(), server.clock.clone());
+                op.set_account(MemoryAccount::new(server.operation_memory.clone()));
+                after.account = Some(op.account().clone());
                 let mut invocation = Invocation {
                     server,
                     client,
@@ -313,6 +312,8 @@ async fn run(
                     db,
                     write_concern: Default::default(),
                     exhaust_allowed: form.exhaust_allowed && !form.legacy,
+                    in_exhaust: before.is_some(),
+                    has_effect: false,
                     more_to_come: false,
                     close_after: false,
                     hang_up: false,
@@ -373,6 +374,12 @@ fn conclude(
             client.exhaust_reply_id = Some((form.header.request_id, reply_id));
         }
     }
+    if let Some(account) = &after.account
+        && reply.buffer().len() >= COUNTED_REPLY_BYTES_MIN
+    {
+        let bytes = reply.buffer().capacity();
+        reply.count_in(account.split_off(bytes));
+    }
     if let Some(sent) = finish_reply(open, form, reply) {
         count_reply(server, cx.worker, sent);
     }
@@ -388,7 +395,11 @@ struct After {
     more_to_come: bool,
     close: bool,
     unacknowledged: bool,
+    account: Option<Arc<MemoryAccount>>,
 }
+
+/// Replies from this length on are counted as memory of their operation until they are sent.
+const COUNTED_REPLY_BYTES_MIN: usize = 64 * 1024;
 
 /// What a failpoint made of the command.
 #[derive(PartialEq)]
@@ -425,16 +436,21 @@ type Parsed<'r> = (&'r str, Doc<'r>, Vec<Sequence<'r>>);
 fn parse<'r>(
     db: Option<&'r str>,
     body: &'r [u8],
-    sequences: &[(&'r str, Vec<&'r [u8]>)],
+    sequences: &[&kauri_wire::Sequence<'r>],
 ) -> Result<Parsed<'r>> {
     let body = kauri_bson::validate(body, limits::DOCUMENT_DEPTH_MAX)?;
     let mut parsed = Vec::with_capacity(sequences.len());
-    for (field, docs) in sequences {
+    for sequence in sequences {
+        let field = sequence.identifier;
         if body.get(field).is_some() {
             return Err(kauri_wire::duplicate_field(field));
         }
-        let docs = docs
-            .iter()
+        // Before each of them costs something.
+        if sequence.count > limits::WRITE_BATCH_MAX {
+            return Err(crate::cmds::insert::wrong_batch(sequence.count));
+        }
+        let docs = sequence
+            .documents()
             .map(|bytes| kauri_bson::validate(bytes, limits::DOCUMENT_DEPTH_MAX))
             .collect::<Result<Vec<_>>>()?;
         parsed.push(Sequence { field, docs });
@@ -519,13 +535,29 @@ async fn run_command(
     if command.access == Access::Write {
         fetch_definitions(invocation).await?;
     }
-    let result = (command.run)(invocation).await;
+    let meter = invocation.op.meter();
+    let result = work::metered(meter, Box::pin(run_or_replan(invocation, command))).await;
     invocation.op.release_lock();
     crate::usage::record(invocation, command, started_ns);
     log_if_slow(invocation, command, started_ns, result.as_ref().err());
     result?;
     injected.after(invocation);
     Ok(Injected::No)
+}
+
+/// Runs the command; one that reads is planned anew where what it reads is dropped meanwhile.
+async fn run_or_replan(invocation: &mut Invocation<'_>, command: &'static Command) -> Result<()> {
+    for _ in 0..REPLANS_MAX {
+        match (command.run)(invocation).await {
+            Err(error) if command.replans && !invocation.has_effect && is_dropped(&error) => {
+                invocation.reply.clear();
+                invocation.server.catalog.catch_up();
+                invocation.op.yield_now().await?;
+            }
+            result => return result,
+        }
+    }
+    (command.run)(invocation).await
 }
 
 /// Has the definitions in memory that a command may change: those that its fields name.
@@ -602,9 +634,6 @@ fn count(server: &Server, command: &Command) {
     }
 }
 
-/// Most of a command that is kept for `currentOp`.
-const COMMAND_BYTES_KEPT: usize = 1024;
-
 fn enter(
     invocation: &Invocation<'_>,
     command: &Command,
@@ -620,25 +649,12 @@ fn enter(
         running.db.clear();
         running.db.push_str(invocation.db);
         running.command.clear();
-        keep_command(invocation.body, &mut running.command);
+        let bytes_max = limits::COMMAND_BYTES_KEPT_MAX;
+        crate::ops::keep_command(invocation.body, bytes_max, &mut running.command);
         running.name = command.name;
         running.started_ns = started_ns;
         running.lsid = invocation.op.lsid;
     })
-}
-
-fn keep_command(body: Doc<'_>, out: &mut Vec<u8>) {
-    if body.as_bytes().len() <= COMMAND_BYTES_KEPT {
-        out.extend_from_slice(body.as_bytes());
-        return;
-    }
-    let mut writer = DocWriter::new(out);
-    for elem in body.iter().filter(|e| e.value_bytes().len() < 256) {
-        if writer.len() < COMMAND_BYTES_KEPT {
-            writer.put_elem(elem);
-        }
-    }
-    writer.put("$truncated", true);
 }
 
 /// The operation's time in milliseconds if it is one to be logged.
@@ -682,11 +698,8 @@ fn about_slow(kind: &'static str, db: &str, app_name: &str, body: Doc<'_>) -> At
         Some(Value::String(name)) => format!("{db}.{name}"),
         _ => format!("{db}.$cmd"),
     };
-    Attr::new()
-        .str("type", kind)
-        .str("ns", ns)
-        .str("appName", app_name)
-        .str("command", kauri_bson::shell_text(body))
+    let attr = Attr::new().str("type", kind).str("ns", ns).str("appName", app_name);
+    kauri_bson::log_doc(attr, "command", body)
 }
 
 fn log_slow(session: &SessionInfo, attr: Attr, elapsed_ms: u64) {

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::dispatch;
 use crate::express;
 use crate::server::Server;
-use kauri_base::Result;
+use kauri_base::{ErrorCode, Result};
 use kauri_transport::{
     ClientState, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint, SessionInfo, Tried,
 };
@@ -54,6 +54,10 @@ impl ServiceEntryPoint for CommandService {
         reply: &'a mut ReplyBuf,
     ) -> Handling<'a> {
         Box::pin(dispatch::handle(&self.server, cx, request, reply))
+    }
+
+    fn end_operations(&self) {
+        self.server.operations.kill_where(ErrorCode::InterruptedAtShutdown, |_| true);
     }
 
     fn end_session(&self, _session: &Arc<SessionInfo>, _state: Box<dyn ClientState>) {}

@@ -6,6 +6,7 @@ use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
 use kauri_bson::{Doc, DocWriter, Elem, Value};
 use kauri_catalog::Namespace;
 use kauri_query::exec::QueryEnv;
+use kauri_query::pipeline::views::Found;
 use kauri_query::write::WriteOutcome;
 use kauri_storage::{CommitTicket, Durability};
 use kauri_transport::{SessionInfo, WorkerHandle};
@@ -82,6 +83,10 @@ pub struct Invocation<'a> {
     pub write_concern: WriteConcern,
     /// Whether the client asked for the exhaust protocol.
     pub exhaust_allowed: bool,
+    /// Whether this is a further reply of an exhaust: the request has been answered before.
+    pub in_exhaust: bool,
+    /// Set by a command that has changed something, and so is not to be run anew.
+    pub has_effect: bool,
     /// Set by a command whose reply is followed by another to the same request.
     pub more_to_come: bool,
     /// Set by a command after whose reply the connection ends.
@@ -124,11 +129,20 @@ impl<'a> Invocation<'a> {
         self.namespace()
     }
 
+    /// Fails if the main argument is a UUID, and its collection has lost the name that it had when that was
+    /// looked up: the command is to begin anew.
+    pub fn check_meant(&self, ns: &Namespace, found: &Found) -> Result<()> {
+        let Value::Binary { subtype: 4, bytes } = self.target()?.value() else { return Ok(()) };
+        match &found.collection {
+            Some(collection) if collection.uuid == *bytes => Ok(()),
+            _ => bail!(QueryPlanKilled, "collection dropped or renamed: {ns}"),
+        }
+    }
+
     /// The surroundings of expressions and filters in this command.
     pub fn query_env(&self) -> QueryEnv {
         let mut env = QueryEnv::new(self.server.clock.unix_ms(), self.server.random.clone());
         env.plans = Some(self.server.plans.clone());
-        env.interrupt = Some(self.op.interrupt());
         env.spilling = self.server.spilling.of_operation(self.op.state());
         env
     }

@@ -1,8 +1,9 @@
 //! The operations that are running, for `currentOp` and `killOp`.
 
-use kauri_base::log;
 use kauri_base::operation::OperationState;
-use kauri_bson::{Doc, DocBuf, Value};
+use kauri_base::work;
+use kauri_base::{limits, log};
+use kauri_bson::{Doc, DocBuf, DocWriter, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -27,6 +28,33 @@ pub struct Running {
     pub started_ns: u64,
     /// The logical session, if it has one.
     pub lsid: Option<[u8; 16]>,
+}
+
+/// Appends what is kept of a command: all of a short one. Of a long one the short fields that come first,
+/// then `$truncated`.
+pub fn keep_command(body: Doc<'_>, bytes_max: usize, out: &mut Vec<u8>) {
+    if body.as_bytes().len() <= bytes_max {
+        out.extend_from_slice(body.as_bytes());
+        return;
+    }
+    let field_bytes_max = bytes_max / 4;
+    let mut writer = DocWriter::new(out);
+    for elem in body.iter() {
+        if writer.len() >= bytes_max - field_bytes_max {
+            break;
+        }
+        if elem.key().len() + elem.value_bytes().len() < field_bytes_max {
+            writer.put_elem(elem);
+        }
+    }
+    writer.put("$truncated", true);
+}
+
+/// What is kept of the command that opened a cursor.
+pub fn command_of_cursor(body: Doc<'_>) -> DocBuf {
+    let mut bytes = Vec::new();
+    keep_command(body, limits::CURSOR_COMMAND_BYTES_KEPT_MAX, &mut bytes);
+    Doc::from_bytes(&bytes).unwrap_or(Doc::EMPTY).to_buf()
 }
 
 /// An operation as `currentOp` shows it.
@@ -173,6 +201,8 @@ impl Operations {
             seats.all.iter().filter_map(Weak::upgrade).collect()
         };
         for seat in seats {
+            // An operation of the same worker leaves its seat by this lock.
+            let _staying = work::stay();
             let occupant = seat.lock();
             if occupant.is_running {
                 look(&occupant.running);
@@ -187,5 +217,28 @@ pub struct Entered(Arc<Seat>);
 impl Drop for Entered {
     fn drop(&mut self) {
         self.0.lock().is_running = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kauri_bson::doc;
+
+    #[test]
+    fn what_is_kept_of_a_command_has_a_limit() {
+        let kept = |body: &DocBuf| {
+            let mut out = Vec::new();
+            keep_command(body.as_doc(), 1024, &mut out);
+            assert!(out.len() <= 1024 + 20, "{}", out.len());
+            Doc::from_bytes(&out).unwrap().to_buf()
+        };
+        let short = doc! { "find" => "c", "filter" => doc! { "a" => 1 } };
+        assert_eq!(kept(&short), short);
+        let long = doc! { "insert" => "c", "documents" => "x".repeat(5000), "ordered" => false };
+        let rest = doc! { "insert" => "c", "ordered" => false, "$truncated" => true };
+        assert_eq!(kept(&long), rest);
+        let many = DocBuf::build(|out| (0..100_000).for_each(|n| out.put(&format!("f{n}"), n)));
+        assert!(kept(&many).as_doc().value("$truncated").truthy());
     }
 }

@@ -119,6 +119,20 @@ pub fn all() -> BTreeMap<&'static str, Parameter> {
         Ok(())
     }));
     all.insert("logLevel", level);
+    let kb = (limits::LOG_ATTRIBUTE_BYTES_MAX / 1024) as i32;
+    let log_size = p(kb.into(), Kind::Int(0, INT)).with_hook(Arc::new(|value| {
+        let kb = value.to_i64_saturating().and_then(|kb| usize::try_from(kb).ok()).unwrap_or(0);
+        kauri_base::log::set_attribute_bytes_max(kb.saturating_mul(1024));
+        Ok(())
+    }));
+    all.insert("maxLogSizeKB", log_size);
+    let keys = limits::INDEX_KEYS_PER_DOCUMENT_MAX as i32;
+    let keys = p(keys.into(), Kind::Int(0, INT)).with_hook(Arc::new(|value| {
+        let keys = value.to_i64_saturating().and_then(|keys| usize::try_from(keys).ok());
+        kauri_catalog::set_keys_per_document_max(keys.unwrap_or(usize::MAX));
+        Ok(())
+    }));
+    all.insert("indexMaxNumGeneratedKeysPerDocument", keys);
     all.insert("logComponentVerbosity", p(default_verbosity().into(), Kind::Verbosity));
     all
 }

@@ -37,6 +37,9 @@ pub struct Command {
     pub read_concern: bool,
     /// Part of API version 1.
     pub api_v1: bool,
+    /// Reads, and runs anew if what it reads is dropped before it has had an effect
+    /// ([`Invocation::has_effect`]). Running it must leave nothing behind but the reply.
+    pub replans: bool,
     /// What it's for, in a line (`listCommands`).
     pub help: &'static str,
     /// Runs it: writes the reply's fields, `ok` apart, or fails.
@@ -58,6 +61,7 @@ impl Command {
             before_auth: false,
             read_concern: false,
             api_v1: false,
+            replans: false,
             help,
             run,
         }

@@ -2,8 +2,8 @@
 
 use crate::cursors::{Cursor, Tailing};
 use crate::invocation::Invocation;
-use kauri_base::{Error, OperationContext, Result, bail, limits};
-use kauri_bson::{ArrayWriter, Doc, DocBuf, DocWriter};
+use kauri_base::{Error, OperationContext, Result, bail, limits, work};
+use kauri_bson::{ArrayWriter, Doc, DocWriter};
 use kauri_catalog::{Collection, Namespace};
 use kauri_query::exec::{Ended, Flow, PlanExecutor, Row};
 use std::sync::Arc;
@@ -16,6 +16,16 @@ pub struct BatchLimit {
     pub docs: Option<u64>,
     /// Bytes, unless it is a single document.
     pub bytes: usize,
+    /// Whether the client can ask for more, so that a batch ends early where the memory of operations is short.
+    pub more: bool,
+}
+
+impl BatchLimit {
+    /// Whether a batch that has so many bytes takes no document of `next` bytes.
+    fn is_reached(&self, bytes: usize, next: usize) -> bool {
+        bytes + next > self.bytes
+            || self.more && bytes + next > limits::SHORT_BATCH_BYTES && work::memory_is_short()
+    }
 }
 
 /// What came of filling a batch.
@@ -42,7 +52,7 @@ pub async fn fill_batch(
         .for_each(op, &mut |row: &Row<'_>| {
             let doc = row.doc();
             check_size(doc)?;
-            if docs > 0 && array.len() + doc.as_bytes().len() + 16 > limit.bytes {
+            if docs > 0 && limit.is_reached(array.len(), doc.as_bytes().len() + 16) {
                 return Ok(Flow::StopBefore);
             }
             array.push_doc(doc);
@@ -95,20 +105,24 @@ pub async fn open_cursor(
         // Nobody can ask for what an only batch leaves out.
         let bytes =
             if new.single_batch { limits::REPLY_BYTES_MAX } else { server.reply_bytes_max() };
-        let limit = BatchLimit { docs: Some(new.first_batch), bytes };
+        let more = !new.single_batch;
+        let limit = BatchLimit { docs: Some(new.first_batch), bytes, more };
         fill_batch(&mut invocation.op, &mut executor, &mut array, limit).await?
     };
     server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);
     // A tailable cursor on an empty collection has no place to go on from: it is dead from the start.
-    let is_empty = || new.collection.as_ref().is_none_or(|c| c.store.stats().records == 0);
-    let over = batch.ended == Ended::Exhausted && (new.tailing == Tailing::No || is_empty());
+    let is_dead = match &new.collection {
+        Some(collection) if new.tailing != Tailing::No => collection.stats()?.records == 0,
+        _ => true,
+    };
+    let over = batch.ended == Ended::Exhausted && is_dead;
     let keep = !over && !new.single_batch;
     let id = if keep { server.cursors.new_id() } else { 0 };
     cursor.put("id", id);
     cursor.put("ns", new.ns.as_str());
     drop(cursor);
     if keep {
-        server.cursors.insert(Cursor {
+        let cursor = Cursor {
             id,
             ns: new.ns,
             collection: new.collection,
@@ -117,27 +131,17 @@ pub async fn open_cursor(
             lsid: invocation.op.lsid,
             no_timeout: new.no_timeout,
             time_left: invocation.op.time_left(),
-            command: bounded(invocation.body),
+            command: crate::ops::command_of_cursor(invocation.body),
             returned: batch.docs,
             batches: 1,
             created_ms: server.clock.unix_ms(),
             single_batch: false,
-        })?;
+            account: invocation.op.account().clone(),
+            holders: None,
+        };
+        server.cursors.insert(cursor, &invocation.client.cursors)?;
     }
     Ok(())
-}
-
-/// A command document of bounded size.
-pub fn bounded(doc: Doc<'_>) -> DocBuf {
-    if doc.as_bytes().len() <= 16 * 1024 {
-        return doc.to_buf();
-    }
-    DocBuf::build(|w| {
-        for elem in doc.iter().filter(|e| e.value_bytes().len() < 1024) {
-            w.put_elem(elem);
-        }
-        w.put("$truncated", true);
-    })
 }
 
 /// `writeErrors: […]`, if there are any.
@@ -159,17 +163,4 @@ pub fn write_errors(out: &mut DocWriter<'_>, errors: &[(usize, Error)]) {
         entry
             .put("errmsg", if bytes <= limits::REPLY_BYTES_MAX / 4 { error.message() } else { "" });
     }
-}
-
-/// A UUID as text: `xxxxxxxx-xxxx-…`.
-pub fn uuid_text(uuid: &[u8; 16]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(36);
-    for (position, byte) in uuid.iter().enumerate() {
-        if matches!(position, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }

@@ -8,6 +8,7 @@ use crate::profiling::Profiling;
 use crate::sessions::Sessions;
 use crate::spilling::SpillSettings;
 use kauri_base::failpoint::FailPoints;
+use kauri_base::work::MemoryBudget;
 use kauri_base::{Clock, RandomSource, limits};
 use kauri_bson::DocBuf;
 use kauri_catalog::{Catalog, OperationUsage};
@@ -82,6 +83,9 @@ pub type MemoryProbe = Box<dyn Fn() -> ProcessMemory + Send + Sync>;
 /// Asks the process to end (`shutdown`); the argument is the time to wait for operations in seconds.
 pub type ShutdownHook = Box<dyn Fn(u64) + Send + Sync>;
 
+/// Goes on in a new log file (`logRotate`).
+pub type RotateHook = Box<dyn Fn() -> kauri_base::Result<()> + Send + Sync>;
+
 /// See the module's head.
 pub struct Server {
     /// Databases, collections, indexes.
@@ -114,12 +118,16 @@ pub struct Server {
     pub start: StartInfo,
     /// Looks at the memory of the process.
     pub memory: MemoryProbe,
+    /// What operations may hold in memory, and do.
+    pub operation_memory: Arc<MemoryBudget>,
     /// Counts commands and documents.
     pub counters: Counters,
     /// Counts operations and their times.
     pub usage: OperationUsage,
     /// Asks the process to end.
     pub shutdown: ShutdownHook,
+    /// Goes on in a new log file.
+    pub rotate_log: RotateHook,
     /// Whether `fsync` with `lock` is in force, and how often.
     pub fsync_locks: AtomicI64,
     /// Operations that take at least so many milliseconds are logged (`slowms`).
@@ -216,6 +224,17 @@ impl Server {
     }
 }
 
+/// What operations may hold by default where the server may have so much memory (0: unknown): one of them, and
+/// all together, in bytes. The rest is for the cache, the indexes and the connections.
+pub fn operation_memory_limits(memory: u64) -> (u64, u64) {
+    const MB: u64 = 1 << 20;
+    if memory == 0 {
+        return (0, 0);
+    }
+    let one = (memory / 8).max(64 * MB);
+    (one, one.max(memory / 4))
+}
+
 /// 0 stands for memory of unknown size.
 fn reply_bytes_max(memory: u64) -> usize {
     const LEAST: u64 = 1 << 20;
@@ -235,6 +254,16 @@ mod tests {
             [(0, most), (8 << 20, 1 << 20), (160 << 20, 5 << 20), (8 << 30, most)]
         {
             assert_eq!(reply_bytes_max(memory), bytes);
+        }
+    }
+
+    #[test]
+    fn operations_may_hold_a_part_of_the_memory() {
+        const MB: u64 = 1 << 20;
+        for (memory, one, all) in
+            [(0, 0, 0), (160, 64, 64), (1024, 128, 256), (4096, 512, 1024), (24_576, 3072, 6144)]
+        {
+            assert_eq!(operation_memory_limits(memory * MB), (one * MB, all * MB), "{memory}");
         }
     }
 }

@@ -68,7 +68,7 @@ fn make(
 
 fn add(server: &Server, name: &str, document: DocBuf) -> Result<()> {
     let mut op = OperationContext::detached(server.clock.clone());
-    let options = InsertOptions { ordered: true, bypass_validation: true };
+    let options = InsertOptions::ordered(true);
     let mut outcome = WriteOutcome::default();
     let (ns, docs) = (Namespace::parse(name)?, [document.as_doc()]);
     let insert = insert(&mut op, &server.catalog, &ns, &docs, &options, &mut outcome);

@@ -2,6 +2,7 @@
 //! what a stage can be moved across.
 
 use crate::node::{Node, Prepared, VarRef};
+use kauri_base::work;
 use std::collections::BTreeSet;
 
 /// What evaluation may look at.
@@ -19,8 +20,20 @@ pub struct Dependencies {
     pub random: bool,
 }
 
+impl Dependencies {
+    /// Adds what another expression looks at.
+    pub fn extend(&mut self, other: Dependencies) {
+        self.fields.extend(other.fields);
+        self.whole_document |= other.whole_document;
+        self.meta.extend(other.meta);
+        self.variables.extend(other.variables);
+        self.random |= other.random;
+    }
+}
+
 /// Adds what a node looks at.
 pub(crate) fn collect(node: &Node, found: &mut Dependencies) {
+    work::tick_infallible(1);
     match node {
         Node::Literal(_) | Node::Absent => {}
         Node::Field(path) => {

@@ -31,11 +31,18 @@ pub(crate) fn from_base64(text: &str, url: bool) -> Option<Vec<u8>> {
     if !complete || digits.len() % 4 == 1 {
         return None;
     }
+    let mut values = [u8::MAX; 256];
+    for (value, digit) in (0u8..).zip(alphabet) {
+        if let Some(slot) = values.get_mut(usize::from(*digit)) {
+            *slot = value;
+        }
+    }
     let mut out = Vec::with_capacity(digits.len() / 4 * 3 + 2);
     for chunk in digits.as_bytes().chunks(4) {
         let mut bits = 0u32;
         for digit in chunk {
-            bits = bits << 6 | alphabet.iter().position(|a| a == digit)? as u32;
+            let value = values.get(usize::from(*digit)).copied().filter(|value| *value < 64)?;
+            bits = bits << 6 | u32::from(value);
         }
         bits <<= 6 * (4 - chunk.len());
         let [_, a, b, c] = bits.to_be_bytes();
@@ -46,12 +53,17 @@ pub(crate) fn from_base64(text: &str, url: bool) -> Option<Vec<u8>> {
 
 /// Two digits a byte, in capitals.
 pub(crate) fn hex_upper(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+    hex(bytes, b"0123456789ABCDEF")
 }
 
 /// Two digits a byte, in small letters.
 pub(crate) fn hex_lower(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(bytes, b"0123456789abcdef")
+}
+
+fn hex(bytes: &[u8], digits: &[u8; 16]) -> String {
+    let digit = |value: u8| char::from(digits.get(usize::from(value)).copied().unwrap_or_default());
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// The bytes of hexadecimal digits.

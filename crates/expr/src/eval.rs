@@ -3,7 +3,7 @@
 //! Values borrow from the document, from the expression's literals and from variables as long as
 //! they can. An [`Env`] is small and copied down the tree; bindings are frames on the stack.
 
-use kauri_base::{RandomSource, Result, Timestamp};
+use kauri_base::{RandomSource, Timestamp};
 use kauri_bson::{Doc, Value};
 
 /// What every evaluation of a command shares. Nothing in it is looked up: no clock is read.
@@ -22,9 +22,6 @@ pub struct EvalCx<'c> {
     pub random: Option<&'c dyn RandomSource>,
     /// `$meta` values of the document at hand.
     pub meta: Option<&'c dyn MetaSource>,
-    /// Asked at each step of the loops that a user may make long; an error (operation killed, time
-    /// is up) ends them. It must be cheap: count in it and look at a clock now and then.
-    pub interrupt: Option<&'c dyn Fn() -> Result<()>>,
 }
 
 /// Metadata that travels with a document (`textScore`, `indexKey`, …).
@@ -41,10 +38,11 @@ pub(crate) struct Env<'t> {
     pub cx: &'t EvalCx<'t>,
 }
 
-/// One bound variable and what was bound before it.
+/// Variables that were bound together, and what was bound before them.
 pub(crate) struct Frame<'t> {
-    pub id: u32,
-    pub value: Value<'t>,
+    /// The id of the first; those of the others follow.
+    pub first: u32,
+    pub values: &'t [Value<'t>],
     pub parent: Option<&'t Frame<'t>>,
 }
 
@@ -53,8 +51,10 @@ impl<'t> Env<'t> {
     pub fn local(self, id: u32) -> Option<&'t Value<'t>> {
         let mut frame = self.frame;
         while let Some(here) = frame {
-            if here.id == id {
-                return Some(&here.value);
+            if let Some(at) = id.checked_sub(here.first)
+                && let Some(value) = here.values.get(at as usize)
+            {
+                return Some(value);
             }
             frame = here.parent;
         }
@@ -67,15 +67,5 @@ impl<'t> Env<'t> {
         't: 's,
     {
         Env { root: self.root, frame: Some(frame), cx: self.cx }
-    }
-
-    /// To be called in loops over what a user may make long. Loops nest, so that none of them can
-    /// tell alone how long it has been.
-    #[inline]
-    pub fn check_interrupt(self) -> Result<()> {
-        match self.cx.interrupt {
-            Some(interrupt) => interrupt(),
-            None => Ok(()),
-        }
     }
 }

@@ -4,6 +4,7 @@
 //! is the wanted one, and in one more where it ends. Malformed bytes end the search; nothing is read
 //! outside of the document.
 
+use kauri_base::work;
 use kauri_bson::{Doc, Type};
 
 /// A name with its first bytes as a word.
@@ -78,10 +79,25 @@ const INVALID: u8 = 0xFF;
 /// The type and the raw value of the first element of this name.
 #[inline]
 pub(crate) fn find<'d>(doc: Doc<'d>, name: &Wanted) -> Option<(Type, &'d [u8])> {
+    if doc.as_bytes().len() > LONG_BYTES {
+        scan::<true>(doc, name)
+    } else {
+        scan::<false>(doc, name)
+    }
+}
+
+/// Documents above this size are searched with a count of the work.
+const LONG_BYTES: usize = 16 * 1024;
+
+#[inline(always)]
+fn scan<'d, const LONG: bool>(doc: Doc<'d>, name: &Wanted) -> Option<(Type, &'d [u8])> {
     let bytes = doc.as_bytes();
     // Without the length in front and the zero at the end.
     let mut rest = bytes.get(4..bytes.len() - 1)?;
     loop {
+        if LONG {
+            work::tick_infallible(1);
+        }
         let (&ty, behind) = rest.split_first()?;
         let (found, value) = match behind.first_chunk::<WORD>() {
             Some(chunk) => {

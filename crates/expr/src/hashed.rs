@@ -1,8 +1,10 @@
 //! The hash of hashed indexes and shard keys: the first eight bytes of an MD5 over a value's type
 //! class and bytes, numbers as the long that they truncate to.
 
+use kauri_base::work;
 use kauri_bson::writer::put_value_bytes;
-use kauri_bson::{Doc, Number, Type, Value};
+use kauri_bson::{Doc, DocCow, Number, Type, Value};
+use std::sync::LazyLock;
 
 /// The hash of a value (`convertShardKeyToHashed`, hashed indexes, `$toHashedIndexKey`).
 pub fn hash_key(value: &Value<'_>) -> i64 {
@@ -49,16 +51,36 @@ fn whole(number: Number) -> i64 {
     if number.is_nan() { 0 } else { number.to_i64_saturating() }
 }
 
+/// With a list of the open documents: intermediate values nest as deep as a pipeline makes them.
 fn append_elements(bytes: &mut Vec<u8>, doc: Doc<'_>) {
-    for elem in doc {
+    let mut open = vec![doc.iter()];
+    while let Some(elems) = open.last_mut() {
+        work::tick_infallible(1);
+        let Some(elem) = elems.next() else {
+            // The end of the document counts as an element without type and name.
+            bytes.extend_from_slice(&0i32.to_le_bytes());
+            open.pop();
+            continue;
+        };
         bytes.extend_from_slice(&class(elem.ty()).to_le_bytes());
         bytes.extend_from_slice(elem.key_bytes());
         bytes.push(0);
-        append_content(bytes, &elem.value());
+        match (elem.as_doc(), elem.value()) {
+            (Some(inner), _) => open.push(inner.iter()),
+            (None, Value::CodeWithScope { code, scope: DocCow::Borrowed(scope) }) => {
+                bytes.extend_from_slice(code.as_bytes());
+                bytes.push(0);
+                open.push(scope.iter());
+            }
+            (None, value) => append_content(bytes, &value),
+        }
     }
-    // The end of the document counts as an element without type and name.
-    bytes.extend_from_slice(&0i32.to_le_bytes());
 }
+
+/// MD5's constants: floor(2^32 · |sin(step + 1)|).
+static SINES: LazyLock<[u32; 64]> = LazyLock::new(|| {
+    std::array::from_fn(|step| (((step + 1) as f64).sin().abs() * 4_294_967_296.0) as u32)
+});
 
 /// MD5 (RFC 1321). Not for secrets.
 fn md5(message: &[u8]) -> [u8; 16] {
@@ -74,6 +96,7 @@ fn md5(message: &[u8]) -> [u8; 16] {
     padded.truncate(padded.len() - 8);
     padded.extend_from_slice(&(message.len() as u64 * 8).to_le_bytes());
     for block in padded.chunks_exact(64) {
+        work::tick_infallible(4);
         let word = |at: usize| {
             let bytes = block.get(at * 4..at * 4 + 4).and_then(|b| b.try_into().ok());
             u32::from_le_bytes(bytes.unwrap_or_default())
@@ -86,8 +109,7 @@ fn md5(message: &[u8]) -> [u8; 16] {
                 2 => (b ^ c ^ d, 3 * step + 5),
                 _ => (c ^ (b | !d), 7 * step),
             };
-            // floor(2^32 · |sin(step + 1)|)
-            let constant = (((step + 1) as f64).sin().abs() * 4_294_967_296.0) as u32;
+            let constant = SINES.get(step).copied().unwrap_or_default();
             let sum = a.wrapping_add(mix).wrapping_add(constant).wrapping_add(word(at % 16));
             let turned = sum.rotate_left(SHIFTS[step / 16][step % 4]);
             (a, d, c, b) = (d, c, b, b.wrapping_add(turned));

@@ -4,12 +4,13 @@ use crate::accum::percentile::Method;
 use crate::eval::Env;
 use crate::ops::binding::{Filter, Let, MapOver, Reduce};
 use crate::ops::convert::Target;
+use crate::ops::members::Members;
 use crate::ops::registry::Op;
 use crate::ops::sort::SortBy;
 use crate::path::FieldPath;
 use crate::regex::{Regex, RegexCache};
 use crate::value;
-use kauri_base::Result;
+use kauri_base::{Result, work};
 use kauri_bson::{DocWriter, Value};
 use std::sync::Arc;
 
@@ -86,16 +87,23 @@ pub(crate) enum Prepared {
     },
     /// A name: of a field, of metadata.
     Name(String),
+    /// `$in` with a constant array.
+    Members(Members),
 }
 
 impl Call {
-    /// Evaluates the argument at this position; a missing value if there is none.
+    /// Evaluates the argument at this position; a missing value if there is none. A long text is counted as
+    /// work: operators go through it.
     #[inline]
     pub fn arg<'t>(&'t self, position: usize, env: Env<'t>) -> Result<Value<'t>> {
-        match self.args.get(position) {
-            Some(node) => node.eval(env),
-            None => Ok(Value::Missing),
+        let Some(node) = self.args.get(position) else { return Ok(Value::Missing) };
+        let value = node.eval(env)?;
+        match &value {
+            Value::String(text) => work::tick_bytes(text.len())?,
+            Value::Binary { bytes, .. } => work::tick_bytes(bytes.len())?,
+            _ => {}
         }
+        Ok(value)
     }
 }
 
@@ -114,12 +122,16 @@ impl Node {
 
     /// Evaluates the node.
     pub fn eval<'t>(&'t self, env: Env<'t>) -> Result<Value<'t>> {
+        work::tick(1)?;
         match self {
             Node::Literal(value) => Ok(value.borrow()),
             Node::Absent => Ok(Value::Missing),
             Node::Field(path) => Ok(path.get(env.root)),
             Node::Root => Ok(env.root.into()),
-            Node::Call(call) => (call.op.eval)(call, env),
+            Node::Call(call) => {
+                work::check_stack()?;
+                (call.op.eval)(call, env)
+            }
             Node::Variable(variable, path) => eval_variable(variable, path.as_ref(), env),
             Node::Object(fields) => eval_object(fields, env),
             Node::Array(items) => eval_array(items, env),
@@ -168,6 +180,7 @@ fn write_fields<'t>(
     fields: &'t [(String, Node)],
     env: Env<'t>,
 ) -> Result<()> {
+    work::check_stack()?;
     for (name, node) in fields {
         match node {
             // Nested literals go straight into the outer one's bytes.
@@ -180,6 +193,7 @@ fn write_fields<'t>(
 }
 
 fn eval_array<'t>(items: &'t [Node], env: Env<'t>) -> Result<Value<'t>> {
+    work::check_stack()?;
     value::array(|out| {
         for node in items {
             out.push_value(&node.eval(env)?);

@@ -4,11 +4,13 @@
 use crate::eval::{Env, EvalCx};
 use crate::node::{Call, Node, VarRef};
 use crate::ops::registry;
-use kauri_base::Result;
+use kauri_base::{Result, work};
 use kauri_bson::{Doc, Value};
 
 /// Folds what is constant.
 pub(crate) fn optimize(node: Node) -> Result<Node> {
+    work::check_stack()?;
+    work::tick(1)?;
     Ok(match node {
         Node::Object(fields) => {
             let fields = fields.into_iter().map(|(name, node)| Ok((name, optimize(node)?)));

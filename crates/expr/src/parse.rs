@@ -9,8 +9,9 @@ use crate::ops::registry::{self, Arity, Op};
 use crate::path::{self, FieldPath};
 use crate::value;
 use crate::variables::{self, VariableScope};
-use kauri_base::{Error, Result, bail};
+use kauri_base::{Error, Result, bail, work};
 use kauri_bson::{Doc, Value};
+use std::collections::{HashMap, HashSet};
 
 /// What parsing is given.
 #[derive(Clone, Debug, Default)]
@@ -27,17 +28,19 @@ pub struct ParseCx {
 /// The state of a parse: the variables in scope.
 pub(crate) struct Parser<'p> {
     cx: &'p ParseCx,
-    locals: Vec<(String, VarRef)>,
+    /// The bindings in scope by name, the innermost last.
+    locals: HashMap<String, Vec<VarRef>>,
     next_local: u32,
 }
 
 impl<'p> Parser<'p> {
     pub fn new(cx: &'p ParseCx) -> Self {
-        Parser { cx, locals: Vec::new(), next_local: 0 }
+        Parser { cx, locals: HashMap::new(), next_local: 0 }
     }
 
     /// Parses a value wherever an expression may stand.
     pub fn operand(&mut self, value: &Value<'_>) -> Result<Node> {
+        work::check_stack()?;
         match value {
             Value::String(text) if text.starts_with('$') => self.path(text),
             Value::String(text) => {
@@ -47,7 +50,7 @@ impl<'p> Parser<'p> {
             Value::Document(doc) => self.object(doc.as_doc()),
             Value::Array(items) => {
                 let items: Result<Box<[Node]>> =
-                    items.iter().map(|e| self.operand(&e.value())).collect();
+                    items.as_doc().ticked().map(|e| self.operand(&e?.value())).collect();
                 Ok(Node::Array(items?))
             }
             other => Ok(Node::Literal(other.clone().into_owned())),
@@ -58,7 +61,7 @@ impl<'p> Parser<'p> {
     pub fn object(&mut self, doc: Doc<'_>) -> Result<Node> {
         match doc.first() {
             Some(first) if first.key().starts_with('$') => {
-                let count = doc.count();
+                let count = doc.count_ticked()?;
                 if count != 1 {
                     bail!(
                         15983,
@@ -74,10 +77,12 @@ impl<'p> Parser<'p> {
 
     fn fields(&mut self, doc: Doc<'_>) -> Result<Node> {
         let mut fields: Vec<(String, Node)> = Vec::new();
-        for elem in doc {
+        let mut names = HashSet::new();
+        for elem in doc.ticked() {
+            let elem = elem?;
             let name = elem.key();
             path::check_object_name(name)?;
-            if fields.iter().any(|(n, _)| n == name) {
+            if !names.insert(name) {
                 bail!(16406, "duplicate field name specified in object literal: {doc:?}");
             }
             fields.push((name.to_owned(), self.operand(&elem.value())?));
@@ -129,8 +134,8 @@ impl<'p> Parser<'p> {
     }
 
     fn lookup(&self, name: &str) -> Option<VarRef> {
-        let local = self.locals.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.clone());
-        local.or_else(|| self.cx.vars.position(name).map(VarRef::Outer))
+        let local = self.locals.get(name).and_then(|bound| bound.last());
+        local.cloned().or_else(|| self.cx.vars.position(name).map(VarRef::Outer))
     }
 
     /// What a variable's name means; `None` is the document.
@@ -164,17 +169,22 @@ impl<'p> Parser<'p> {
         bindings: Vec<(String, u32)>,
         parse: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<T> {
-        let depth = self.locals.len();
-        self.locals.extend(bindings.into_iter().map(|(name, id)| (name, VarRef::Local(id))));
+        for (name, id) in &bindings {
+            self.locals.entry(name.clone()).or_default().push(VarRef::Local(*id));
+        }
         let result = parse(self);
-        self.locals.truncate(depth);
+        for (name, _) in &bindings {
+            self.locals.get_mut(name).map(Vec::pop);
+        }
         result
     }
 
     /// The arguments of an operator that takes a list: the elements of an array, or one value.
     pub fn list(&mut self, argument: &Value<'_>) -> Result<Vec<Node>> {
         match argument {
-            Value::Array(items) => items.iter().map(|e| self.operand(&e.value())).collect(),
+            Value::Array(items) => {
+                items.as_doc().ticked().map(|e| self.operand(&e?.value())).collect()
+            }
             other => Ok(vec![self.operand(other)?]),
         }
     }

@@ -4,7 +4,7 @@
 //! array) and collects what it finds; a number in a path is a field name, never an index.
 
 use crate::field::{self, Wanted};
-use kauri_base::{Error, Result, bail, limits};
+use kauri_base::{Error, Result, bail, limits, work};
 use kauri_bson::{ArrayWriter, Doc, DocBuf, Elem, Type, Value};
 
 /// A parsed dotted path of at least one name.
@@ -81,6 +81,7 @@ fn walk_array(items: Doc<'_>, parts: &[Wanted]) -> Value<'static> {
     let mut bytes = Vec::with_capacity(64);
     let mut out = ArrayWriter::new(&mut bytes);
     for item in items.iter().filter(|e| e.ty() == Type::Document).filter_map(Elem::as_doc) {
+        work::tick_infallible(1);
         // A name alone is the common case: copied without a look inside.
         match parts {
             [name] => {

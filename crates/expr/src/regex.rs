@@ -6,12 +6,12 @@
 //! `(*UCP)`, as in MongoDB.
 //!
 //! PCRE counts the work of one starting position, so that a search from all positions of a long text
-//! can take the square of its length. Such a search goes by windows of a few positions each, with a
-//! look at the operation's interrupt between them.
+//! can take the square of its length. Such a search goes by windows of a few positions each, which are
+//! counted as work of the operation.
 //!
 //! Knows nothing of expressions or of matching documents.
 
-use kauri_base::{Error, Result, limits};
+use kauri_base::{Error, Result, limits, work};
 use pcre2::bytes::{CaptureLocations, RegexBuilder};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -55,6 +55,8 @@ pub enum RegexError {
     NulByte,
     /// PCRE's (or the length limit's) complaint.
     Syntax(String),
+    /// Too little stack is left to compile it.
+    Stack(Error),
 }
 
 impl From<RegexError> for Error {
@@ -70,6 +72,7 @@ impl From<RegexError> for Error {
             RegexError::Syntax(message) => {
                 Error::location(51091, format!("Regular expression is invalid: {message}"))
             }
+            RegexError::Stack(error) => error,
         }
     }
 }
@@ -91,6 +94,7 @@ impl Regex {
         if pattern.len() > limits::REGEX_PATTERN_BYTES_MAX {
             return Err(RegexError::Syntax("regular expression is too large".into()));
         }
+        check_stack(pattern).map_err(RegexError::Stack)?;
         let inner = build(&limited(pattern, None), options)
             .map_err(|e| RegexError::Syntax(e.to_string()))?;
         Ok(Regex {
@@ -114,18 +118,14 @@ impl Regex {
 
     /// Whether the text holds a match.
     pub fn is_match(&self, text: &str) -> Result<bool> {
-        self.inner.is_match(text.as_bytes()).map_err(match_error)
-    }
-
-    /// The same, asking `interrupt` now and then where it takes long.
-    pub fn is_match_interruptible(&self, text: &str, interrupt: Interrupt<'_>) -> Result<bool> {
-        match (interrupt, self.windowed(text)) {
-            (Some(interrupt), Some(windowed)) => {
+        count_search(text.len())?;
+        match self.windowed(text) {
+            Some(windowed) => {
                 let is_match = |at| windowed.is_match_at(text.as_bytes(), at).map_err(match_error);
-                let found = by_windows(text, 0, interrupt, |at| Ok(is_match(at)?.then_some(())))?;
+                let found = by_windows(text, 0, |at| Ok(is_match(at)?.then_some(())))?;
                 Ok(found.is_some())
             }
-            _ => self.is_match(text),
+            None => self.inner.is_match(text.as_bytes()).map_err(match_error),
         }
     }
 
@@ -140,39 +140,30 @@ impl Regex {
 
     /// The first match at or behind `start` with its groups.
     pub fn captures_at(&self, text: &str, start: usize) -> Result<Option<Captures>> {
-        self.captures_interruptible(text, start, None)
-    }
-
-    /// The same, asking `interrupt` now and then where it takes long.
-    pub fn captures_interruptible(
-        &self,
-        text: &str,
-        start: usize,
-        interrupt: Interrupt<'_>,
-    ) -> Result<Option<Captures>> {
         if start > text.len() {
             return Ok(None);
         }
-        if let (Some(interrupt), Some(windowed)) = (interrupt, self.windowed(text)) {
+        if let Some(windowed) = self.windowed(text) {
             let mut places = windowed.capture_locations();
-            return by_windows(text, start, interrupt, |at| {
-                captures(windowed, &mut places, text, at)
-            });
+            return by_windows(text, start, |at| captures(windowed, &mut places, text, at));
         }
         if self.inner.capture_names().len() <= 1 {
-            let found = self.find_at(text, start)?;
-            return Ok(found.map(|span| Captures { span, groups: Vec::new() }));
+            let found =
+                self.find_at(text, start)?.map(|span| Captures { span, groups: Vec::new() });
+            count_search(searched(text, start, Some(&found)))?;
+            return Ok(found);
         }
         let taken = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut places = taken.unwrap_or_else(|| self.inner.capture_locations());
         let found = captures(&self.inner, &mut places, text, start);
+        count_search(searched(text, start, found.as_ref().ok()))?;
         *self.scratch.lock().unwrap_or_else(PoisonError::into_inner) = Some(places);
         found
     }
 
     /// The matcher of windows, for a text that is long enough to need it.
     fn windowed(&self, text: &str) -> Option<&pcre2::bytes::Regex> {
-        if text.len() < LONG_TEXT_BYTES {
+        if text.len() < LONG_TEXT_BYTES || check_stack(&self.pattern).is_err() {
             return None;
         }
         let windowed = self.windowed.get_or_init(|| {
@@ -201,13 +192,44 @@ pub fn is_option(flag: char) -> bool {
     matches!(flag, 'i' | 'm' | 's' | 'x' | 'u')
 }
 
-/// Asked now and then; an error ends the search.
-pub type Interrupt<'i> = Option<&'i dyn Fn() -> Result<()>>;
-
 /// Texts below this length are searched at one go.
 const LONG_TEXT_BYTES: usize = 16 * 1024;
 /// Starting positions of a window, in characters.
 const WINDOW: usize = 16;
+/// What a window counts as, beside the rest of the text, which each of its positions may go through.
+const WINDOW_STEPS: u32 = 32;
+/// What a search counts as, beside the text that it goes through.
+const SEARCH_STEPS: u32 = 4;
+
+/// Counts a search through so many bytes.
+fn count_search(bytes: usize) -> Result<()> {
+    work::tick(SEARCH_STEPS)?;
+    work::tick_bytes(bytes)
+}
+
+/// Bytes that a search has gone through.
+fn searched(text: &str, start: usize, found: Option<&Option<Captures>>) -> usize {
+    let end = found.and_then(Option::as_ref).map_or(text.len(), |found| found.span.1);
+    end.saturating_sub(start)
+}
+
+/// Stack that PCRE's compilers take for each level of parentheses, of which it allows 250, in bytes.
+const LEVEL_STACK_BYTES: usize = 1536;
+const LEVELS_MAX: usize = 250;
+
+/// Fails if too little stack is left to compile the pattern.
+fn check_stack(pattern: &str) -> Result<()> {
+    let (mut open, mut levels) = (0usize, 0usize);
+    for byte in pattern.bytes() {
+        match byte {
+            b'(' => open += 1,
+            b')' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        levels = levels.max(open);
+    }
+    work::check_stack_for(levels.min(LEVELS_MAX) * LEVEL_STACK_BYTES)
+}
 
 fn build(pattern: &str, options: &str) -> Result<pcre2::bytes::Regex, pcre2::Error> {
     RegexBuilder::new()
@@ -240,12 +262,12 @@ fn captures(
 fn by_windows<T>(
     text: &str,
     start: usize,
-    interrupt: &dyn Fn() -> Result<()>,
     mut search: impl FnMut(usize) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
     let mut at = start;
     loop {
-        interrupt()?;
+        work::tick(WINDOW_STEPS)?;
+        work::tick_bytes(text.len() - at)?;
         if let Some(found) = search(at)? {
             return Ok(Some(found));
         }
@@ -431,6 +453,8 @@ impl std::fmt::Debug for RegexCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kauri_base::clock::SystemClock;
+    use kauri_base::{ErrorCode, OperationContext};
     use std::time::{Duration, Instant};
 
     fn matches(pattern: &str, options: &str, text: &str) -> bool {
@@ -504,28 +528,19 @@ mod tests {
 
     #[test]
     fn long_searches_can_be_interrupted() {
-        let asked = std::cell::Cell::new(0);
-        let interrupt = || {
-            asked.set(asked.get() + 1);
-            if asked.get() < 20 {
-                return Ok(());
-            }
-            Err(Error::new(kauri_base::ErrorCode::Interrupted, "operation was interrupted"))
-        };
+        let op = OperationContext::detached(Arc::new(SystemClock::new()));
+        op.state().kill(ErrorCode::Interrupted);
         // Every position is looked at to the end of the text: a square of steps.
         let text = "lorem ipsum ".repeat(20_000);
         let regex = Regex::new("(?=.*x)(?=.*y)", "").unwrap();
-        let start = Instant::now();
-        let error = regex.is_match_interruptible(&text, Some(&interrupt)).unwrap_err();
-        assert_eq!(error.code(), kauri_base::ErrorCode::Interrupted);
-        assert!(start.elapsed() < Duration::from_secs(5));
-        asked.set(0);
-        assert!(regex.captures_interruptible(&text, 0, Some(&interrupt)).is_err());
+        let is_match = work::with_meter(&op.meter(), || regex.is_match(&text));
+        assert_eq!(is_match.map_err(|e| e.code()), Err(ErrorCode::Interrupted));
+        let captures = work::with_meter(&op.meter(), || regex.captures_at(&text, 0));
+        assert_eq!(captures.map_err(|e| e.code()), Err(ErrorCode::Interrupted));
     }
 
     #[test]
     fn windows_find_what_one_search_finds() {
-        let interrupt = || Ok(());
         let filler = "é.ab\n".repeat(5_000);
         let patterns = [
             ("x+y", ""),
@@ -559,13 +574,13 @@ mod tests {
                 let windowed = regex.windowed(&text);
                 assert_eq!(windowed.is_some(), may_take_long(pattern, options), "/{pattern}/");
                 for start in [0, at] {
-                    let plain = regex.captures_at(&text, start).unwrap();
-                    let found =
-                        regex.captures_interruptible(&text, start, Some(&interrupt)).unwrap();
+                    let mut places = regex.inner.capture_locations();
+                    let plain = captures(&regex.inner, &mut places, &text, start).unwrap();
+                    let found = regex.captures_at(&text, start).unwrap();
                     assert_eq!(found, plain, "/{pattern}/{options} at {at} from {start}");
                 }
-                let plain = regex.is_match(&text).unwrap();
-                assert_eq!(regex.is_match_interruptible(&text, Some(&interrupt)).unwrap(), plain);
+                let plain = regex.inner.is_match(text.as_bytes()).unwrap();
+                assert_eq!(regex.is_match(&text).unwrap(), plain);
             }
         }
         for pattern in ["(*COMMIT)a+", "a+\\Gb", "a(?R)*b+", "^a+", "\\Aa+", "abc"] {

@@ -1,7 +1,7 @@
 //! Building values during evaluation, within bounds.
 
-use kauri_base::{Result, bail, limits};
-use kauri_bson::{ArrayWriter, Doc, DocBuf, DocCow, DocWriter, Elem, Value};
+use kauri_base::{Result, bail, limits, work};
+use kauri_bson::{ArrayWriter, Doc, DocBuf, DocCow, DocWriter, Value};
 
 /// Builds an array.
 pub(crate) fn array(
@@ -25,9 +25,11 @@ pub(crate) fn document(
     Ok(Value::Document(DocBuf::from_vec(bytes)?.into()))
 }
 
-/// Fails where a value that is being built has grown beyond the bound of intermediate values.
+/// Counts the work of a step in which a value grew. Fails where it has grown beyond the bound of intermediate
+/// values.
 #[inline]
 pub(crate) fn check_size(bytes: usize) -> Result<()> {
+    work::tick(1)?;
     if bytes > limits::EXPRESSION_VALUE_BYTES_MAX {
         bail!(
             ExceededMemoryLimit,
@@ -41,6 +43,7 @@ pub(crate) fn check_size(bytes: usize) -> Result<()> {
 /// A string value; one of 16 MiB or more cannot be.
 pub(crate) fn text(text: String) -> Result<Value<'static>> {
     check_text(text.len())?;
+    work::tick_bytes(text.len())?;
     Ok(Value::String(text.into()))
 }
 
@@ -63,7 +66,7 @@ pub(crate) fn check_nesting(value: &Value<'_>) -> Result<()> {
         Value::Document(DocCow::Owned(doc)) | Value::Array(DocCow::Owned(doc)) => doc.as_doc(),
         _ => return Ok(()),
     };
-    if nests_deeper(doc, limits::DOCUMENT_DEPTH_MAX) {
+    if nests_deeper(doc, limits::DOCUMENT_DEPTH_MAX)? {
         bail!(
             Overflow,
             "cannot convert document to BSON because it exceeds the limit of {} levels of nesting",
@@ -73,6 +76,40 @@ pub(crate) fn check_nesting(value: &Value<'_>) -> Result<()> {
     Ok(())
 }
 
-fn nests_deeper(doc: Doc<'_>, levels: usize) -> bool {
-    levels == 0 || doc.iter().filter_map(Elem::as_doc).any(|inner| nests_deeper(inner, levels - 1))
+fn nests_deeper(doc: Doc<'_>, levels: usize) -> Result<bool> {
+    if levels == 0 {
+        return Ok(true);
+    }
+    // A level takes five bytes at least.
+    if doc.as_bytes().len() / 5 < levels {
+        return Ok(false);
+    }
+    for elem in doc {
+        work::tick(1)?;
+        if let Some(inner) = elem.as_doc()
+            && nests_deeper(inner, levels - 1)?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// An array of these values.
+pub(crate) fn array_of<'v>(values: impl Iterator<Item = &'v Value<'v>>) -> Result<Value<'static>> {
+    array(|out| {
+        for value in values {
+            out.push_value(value);
+            check_size(out.len())?;
+        }
+        Ok(())
+    })
+}
+
+/// Copies the elements into an array that is being built.
+pub(crate) fn push_all(out: &mut ArrayWriter<'_>, items: Doc<'_>) -> Result<()> {
+    for elem in items.ticked() {
+        out.push_elem(elem?);
+    }
+    Ok(())
 }

@@ -1,12 +1,21 @@
 //! Variables: which names may be read and bound, and those that come from outside an expression.
 
 use kauri_base::{Result, bail};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Names that are bound outside the expression: a command's or `$lookup`'s `let`, `$redact`'s
-/// `KEEP`, `PRUNE` and `DESCEND`. Their values are given at evaluation, by position.
+/// `KEEP`, `PRUNE` and `DESCEND`. Their values are given at evaluation, by position. A clone is cheap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VariableScope {
+    variables: Arc<Variables>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Variables {
     names: Vec<String>,
+    /// The position of the last variable of a name.
+    by_name: HashMap<String, usize>,
 }
 
 impl VariableScope {
@@ -17,18 +26,21 @@ impl VariableScope {
 
     /// Adds a variable, which hides an earlier one of the same name; gives its position.
     pub fn define(&mut self, name: impl Into<String>) -> usize {
-        self.names.push(name.into());
-        self.names.len() - 1
+        let variables = Arc::make_mut(&mut self.variables);
+        let (name, position) = (name.into(), variables.names.len());
+        variables.by_name.insert(name.clone(), position);
+        variables.names.push(name);
+        position
     }
 
     /// The position of the variable of this name.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.names.iter().rposition(|n| n == name)
+        self.variables.by_name.get(name).copied()
     }
 
     /// The names by position.
     pub fn names(&self) -> &[String] {
-        &self.names
+        &self.variables.names
     }
 }
 

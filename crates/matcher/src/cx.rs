@@ -1,6 +1,5 @@
 //! What parsing and matching are given from outside.
 
-use kauri_base::Result;
 use kauri_expr::EvalCx;
 
 /// Where a filter stands, which decides what it may hold.
@@ -69,17 +68,6 @@ impl<'a> MatchCx<'a> {
     /// Surroundings with what `$expr` is evaluated with.
     pub fn with_eval(eval: EvalCx<'a>) -> Self {
         MatchCx { eval }
-    }
-
-    /// Asks at every so many-th step of a loop that a user may make long whether to go on.
-    #[inline]
-    pub(crate) fn check_interrupt(&self, step: usize, every: usize) -> Result<()> {
-        if step % every == every - 1
-            && let Some(interrupt) = self.eval.interrupt
-        {
-            interrupt()?;
-        }
-        Ok(())
     }
 
     /// A random number of at least 0 and below 1; 0 without a source.

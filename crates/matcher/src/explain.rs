@@ -6,7 +6,7 @@
 use crate::cx::MatchCx;
 use crate::eval;
 use crate::tree::{Leaf, MatchExpr, Predicate};
-use kauri_base::Result;
+use kauri_base::{Result, work};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem};
 
 /// Values that one operator shows.
@@ -54,6 +54,7 @@ impl MatchExpr {
         wanted: Wanted,
         out: &mut DocWriter<'_>,
     ) -> Result<()> {
+        work::check_stack()?;
         match self {
             MatchExpr::And(children) => explain_branches("$and", children, doc, cx, wanted, out),
             MatchExpr::Or(children) => explain_branches("$or", children, doc, cx, wanted, out),

@@ -1,8 +1,11 @@
+//! Walks here recurse without a look at the stack: the parser bounds a tree's depth
+//! ([`kauri_base::limits::MATCH_DEPTH_MAX`]), and their frames are small.
+//!
 //! What other layers ask of a tree without evaluating it.
 
 use crate::path::Path;
 use crate::tree::{CompareOp, Leaf, MatchExpr, Predicate};
-use kauri_base::{Result, bail};
+use kauri_base::{Result, bail, work};
 use kauri_bson::Value;
 use std::collections::BTreeSet;
 
@@ -44,6 +47,7 @@ impl MatchExpr {
     }
 
     fn add_dependencies(&self, found: &mut Dependencies) {
+        work::tick_infallible(1);
         match self {
             MatchExpr::Leaf(leaf) => {
                 found.paths.insert(leaf.path.as_str().to_owned());

@@ -12,7 +12,7 @@ use crate::cx::{MatchCx, MatchDetails, ParseCx};
 use crate::eval::{self, Expand};
 use crate::path::Path;
 use crate::tree::{CompareOp, Leaf, MatchExpr, Predicate};
-use kauri_base::Result;
+use kauri_base::{Result, work};
 use kauri_bson::compare::compare_elem_with;
 use kauri_bson::{Doc, Elem, Type, Value, compare, equal};
 use std::collections::BTreeMap;
@@ -128,6 +128,7 @@ impl Pass {
         let children = conjuncts(expr);
         let all = u64::MAX >> (PASS_LEAVES_MAX - self.leaves.len());
         let mut settled = 0u64;
+        work::tick_bytes(doc.as_bytes().len())?;
         'fields: for elem in doc {
             for (i, candidate) in self.leaves.iter().enumerate() {
                 if elem.key_bytes() != &*candidate.name || settled & (1 << i) != 0 {
@@ -149,6 +150,7 @@ impl Pass {
             }
         }
         for expr in self.rest.iter().filter_map(|child| children.get(*child)) {
+            work::tick(1)?;
             if !expr.matches(doc, cx)? {
                 return Ok(false);
             }
@@ -174,14 +176,9 @@ impl PassLeaf {
         if self.whole && elem.ty() != Type::Array {
             return eval::matches_elem(pred, elem, cx, None);
         }
-        eval::from_elem(elem, &leaf.path, 1, pred.expand(), |elem, position| {
-            if let Some(position) = position {
-                cx.check_interrupt(position as usize, eval::STEPS_ELEMENTS)?;
-            }
-            match elem {
-                Some(elem) => eval::matches_elem(pred, elem, cx, None),
-                None => Ok(pred.matches_missing()),
-            }
+        eval::from_elem(elem, &leaf.path, 1, pred.expand(), |elem, _| match elem {
+            Some(elem) => eval::matches_elem(pred, elem, cx, None),
+            None => Ok(pred.matches_missing()),
         })
     }
 }
@@ -240,12 +237,13 @@ impl Groups {
     fn matches(&self, expr: &MatchExpr, doc: Doc<'_>, cx: &MatchCx<'_>) -> Result<bool> {
         let children = conjuncts(expr);
         for child in self.rest.iter().filter_map(|child| children.get(*child)) {
+            work::tick(1)?;
             if !child.matches(doc, cx)? {
                 return Ok(false);
             }
         }
         for group in &self.groups {
-            if !group.matches(doc, cx)? {
+            if !group.matches(doc)? {
                 return Ok(false);
             }
         }
@@ -254,11 +252,11 @@ impl Groups {
 }
 
 impl EqualityGroup {
-    fn matches(&self, doc: Doc<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+    fn matches(&self, doc: Doc<'_>) -> Result<bool> {
+        work::tick_bytes(self.values.len())?;
         let mut found = vec![false; self.values.len()];
         let mut left = found.len();
-        eval::from_doc(doc, &self.path, 0, Expand::Elements, |elem, position| {
-            cx.check_interrupt(position.unwrap_or(0) as usize, eval::STEPS_ELEMENTS)?;
+        eval::from_doc(doc, &self.path, 0, Expand::Elements, |elem, _| {
             let place = self.values.binary_search_by(|value| match elem {
                 Some(elem) => compare_elem_with(elem, value).reverse(),
                 None => compare(value, &Value::Null),

@@ -7,12 +7,17 @@
 
 use crate::path::Path;
 use crate::tree::{CompareOp, InList, Leaf, MatchExpr, Predicate};
+use kauri_base::work;
 use kauri_bson::{Type, compare};
 use std::cmp::Ordering;
 
 impl MatchExpr {
-    /// Simplifies the tree and puts its children in order.
+    /// Simplifies the tree and puts its children in order; where the stack ends, it stays as it is.
     pub fn optimize(self) -> MatchExpr {
+        work::tick_infallible(1);
+        if work::check_stack().is_err() {
+            return self;
+        }
         match self {
             MatchExpr::And(children) => and(children),
             MatchExpr::Or(children) => or(children),
@@ -186,6 +191,7 @@ impl InList {
 /// The order of a node's children: by kind (as MongoDB's explain shows them), then path, then
 /// operand.
 fn order(a: &MatchExpr, b: &MatchExpr) -> Ordering {
+    work::tick_infallible(1);
     rank(a)
         .cmp(&rank(b))
         .then_with(|| a.path().map(Path::as_str).cmp(&b.path().map(Path::as_str)))

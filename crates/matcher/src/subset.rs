@@ -6,10 +6,14 @@
 
 use crate::eval::matches_missing;
 use crate::tree::{CompareOp, InList, Leaf, MatchExpr, Predicate};
+use kauri_base::work;
 use kauri_bson::{Type, Value, compare, equal};
 
 /// Whether every document that matches `narrow` matches `wide`.
 pub fn is_subset_of(narrow: &MatchExpr, wide: &MatchExpr) -> bool {
+    if work::check_stack().is_err() {
+        return false;
+    }
     match (narrow, wide) {
         (_, MatchExpr::AlwaysTrue) | (MatchExpr::AlwaysFalse, _) => true,
         (_, MatchExpr::And(all)) => all.iter().all(|w| is_subset_of(narrow, w)),
@@ -79,7 +83,8 @@ fn leaf_is_subset(narrow: &Leaf, wide: &Leaf) -> bool {
 }
 
 fn holds(list: &InList, value: &Value<'_>) -> bool {
-    value.ty() != Some(Type::Regex) && list.values().iter().any(|v| equal(v, value))
+    value.ty() != Some(Type::Regex)
+        && list.values().binary_search_by(|probe| compare(probe, value)).is_ok()
 }
 
 /// Whether all values in one comparison's range are in the other's.

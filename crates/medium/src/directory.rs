@@ -7,6 +7,9 @@ use kauri_base::sync::Arc;
 /// The name of the lock file, as in MongoDB's data directories.
 pub const LOCK_FILE: &str = "mongod.lock";
 
+/// A file whose blocks are for replacing a small file on a full disk: else no server could start there, and
+/// nothing be deleted. Never listed.
+pub(crate) const SPARE_FILE: &str = "kauri.spare";
 /// Names that end so are halves of a replacement: never listed, overwritten by the next one.
 pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
 
@@ -87,6 +90,7 @@ impl DirectoryLock {
 
 /// Whether `name` is one that a directory takes.
 pub(crate) fn check_name(name: &str) -> Result<()> {
-    let special = matches!(name, "" | "." | ".." | LOCK_FILE) || name.ends_with(TEMPORARY_SUFFIX);
+    let special = matches!(name, "" | "." | ".." | LOCK_FILE | SPARE_FILE)
+        || name.ends_with(TEMPORARY_SUFFIX);
     if special || name.contains(['/', '\0']) { Err(Error::InvalidName) } else { Ok(()) }
 }

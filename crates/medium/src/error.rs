@@ -51,6 +51,24 @@ impl IoKind {
     ];
 }
 
+impl fmt::Display for IoKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IoKind::Read => "reading the log file",
+            IoKind::Store => "writing the log file",
+            IoKind::Drain => "syncing the log file",
+            IoKind::Grow => "growing the log file",
+            IoKind::Open => "opening a file or directory",
+            IoKind::FileRead => "reading a file or directory",
+            IoKind::FileWrite => "writing a file",
+            IoKind::FileSync => "syncing a file",
+            IoKind::FileRename => "renaming or removing a file",
+            IoKind::DirectorySync => "syncing the directory",
+            IoKind::Lock => "locking the directory",
+        })
+    }
+}
+
 /// What went wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
@@ -104,7 +122,7 @@ impl fmt::Display for Error {
         match self {
             Error::NoSpace => write!(f, "no space left on device"),
             Error::Io { kind, errno } => {
-                write!(f, "{kind:?} failed: {}", std::io::Error::from_raw_os_error(*errno))
+                write!(f, "{kind} failed: {}", std::io::Error::from_raw_os_error(*errno))
             }
             Error::DrainFailed => write!(f, "an earlier sync of this file failed"),
             Error::OutOfBounds => write!(f, "address out of bounds"),

@@ -2,6 +2,7 @@
 //!
 //! With one thread, or one part, everything happens on the caller's, in order.
 
+use kauri_base::work;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -33,7 +34,12 @@ pub fn map<T: Send>(threads: usize, parts: usize, work: impl Fn(usize) -> T + Sy
         let others: Vec<_> = (1..threads)
             .filter_map(|n| {
                 let builder = thread::Builder::new().name(format!("parallel-{n}"));
-                builder.spawn_scoped(scope, run).ok()
+                let builder = builder.stack_size(work::THREAD_STACK_BYTES);
+                let part = || {
+                    work::note_stack(work::THREAD_STACK_BYTES);
+                    run()
+                };
+                builder.spawn_scoped(scope, part).ok()
             })
             .collect();
         let mut results = run();

@@ -1,5 +1,6 @@
 //! Writing elements straight into a buffer, and values kept as raw bytes.
 
+use kauri_base::{Result, work};
 use kauri_bson::{Doc, Elem, Type, Value, writer::put_value_bytes};
 
 /// A value as its type and raw bytes, owned: an operand that is written as it stands.
@@ -111,12 +112,17 @@ impl IndexName {
 }
 
 /// Appends an array of these elements' values, numbered anew, without a header.
-pub(crate) fn put_array<'e>(out: &mut Vec<u8>, elems: impl Iterator<Item = (Type, &'e [u8])>) {
+pub(crate) fn put_array<'e>(
+    out: &mut Vec<u8>,
+    elems: impl Iterator<Item = (Type, &'e [u8])>,
+) -> Result<()> {
     let start = begin(out);
     for (index, (ty, bytes)) in elems.enumerate() {
+        work::tick_bytes(64 + bytes.len())?;
         put_raw(out, ty, IndexName::new(index as u64).as_bytes(), bytes);
     }
     end(out, start);
+    Ok(())
 }
 
 /// Levels of documents and arrays in a value: 0 for a scalar, 1 for `{}`.
@@ -128,6 +134,7 @@ pub(crate) fn depth_of(ty: Type, bytes: &[u8]) -> usize {
     let mut deepest = 1;
     let mut stack = vec![Doc::from_bytes(bytes).unwrap_or(Doc::EMPTY).iter()];
     while let Some(iter) = stack.last_mut() {
+        work::tick_infallible(1);
         match iter.next() {
             Some(elem) => {
                 if let Some(doc) = elem.as_doc() {

@@ -4,7 +4,8 @@ use crate::control_group::ControlGroups;
 use crate::memory::{BASE_BYTES, MemoryWatch};
 use crate::options::{Options, PM_LATENCIES, PM_LATENCY_NANOS_MAX};
 use kauri_base::log::{self, Attr};
-use kauri_base::{Error, ErrorCode, Result};
+use kauri_base::work::MemoryBudget;
+use kauri_base::{Error, ErrorCode, Result, work};
 use kauri_bson::Value;
 use kauri_commands::parameters::{Kind, Parameter, Parameters};
 use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
@@ -12,13 +13,15 @@ use kauri_medium::{Dax, Delayed, Directory, Latency};
 use kauri_storage::ephemeral::EphemeralEngine;
 use kauri_storage::{Maintenance, StorageEngine};
 use kauri_storage_log::PmLog;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 const RECOVERY_THREADS_MAX: u64 = 256;
 const WORKERS_THAT_BLOCK: u64 = 64;
+/// A first document takes so many segments.
+const SEGMENTS_AT_START: u64 = 4;
 const WT_CACHE_SIZE: &str = "storage.wiredTiger.engineConfig.cacheSizeGB";
 
 /// Leaves an engine's directory as a clean shutdown does.
@@ -52,7 +55,8 @@ impl Engine {
                          --cacheSizeGB",
                     ));
                 }
-                let log = Arc::new(open_log(options, &latency)?);
+                let log = open_log(options, &latency);
+                let log = Arc::new(log.map_err(|error| explain_start(options, error))?);
                 (log.clone(), Box::new(move || log.close().map_err(Error::from)))
             }
             "wiredTiger" => open_wiredtiger(options)?,
@@ -94,20 +98,21 @@ impl Engine {
     }
 
     /// Begins to keep it within the memory that there is.
-    pub fn watch_memory(&self, options: &Options) -> Result<MemoryWatch> {
-        MemoryWatch::start(&self.storage, cache_bytes(options))
+    pub fn watch_memory(
+        &self,
+        options: &Options,
+        operations: Arc<MemoryBudget>,
+    ) -> Result<MemoryWatch> {
+        MemoryWatch::start(&self.storage, cache_bytes(options), operations)
     }
 
     /// Starts the maintenance threads.
     pub fn start_maintenance(&mut self) -> Result<()> {
         for Maintenance { name, mut run, wake } in self.storage.maintenance() {
             let stop = self.stop.clone();
-            let thread = std::thread::Builder::new()
-                .name(name.to_owned())
-                .spawn(move || run(&stop))
-                .map_err(|e| {
-                    Error::new(ErrorCode::InternalError, format!("cannot start a thread: {e}"))
-                })?;
+            let thread = work::thread(name, move || run(&stop)).map_err(|e| {
+                Error::new(ErrorCode::InternalError, format!("cannot start a thread: {e}"))
+            })?;
             self.threads.push((thread, wake));
         }
         Ok(())
@@ -169,6 +174,41 @@ fn open_wiredtiger(_options: &Options) -> Result<(Arc<dyn StorageEngine>, Close)
     ))
 }
 
+/// What a data directory that can't be opened needs: its path, and the way out.
+pub fn explain_start(options: &Options, error: Error) -> Error {
+    const PREFIX: &str = "Cannot start server.";
+    let path = options.text("storage.dbPath", "/data/db");
+    let (code, message) = (error.code(), error.message());
+    let explained = match code {
+        _ if message.starts_with(PREFIX) => return error,
+        ErrorCode::NonExistentPath | ErrorCode::InvalidOptions => return error,
+        ErrorCode::OutOfDiskSpace => {
+            let space = Path::new(&path).canonicalize().ok().and_then(|path| {
+                let directory = PlainDirectory::open(path).ok()?;
+                let (size, used) = directory.space()?;
+                Some((directory, size.saturating_sub(used)))
+            });
+            let free = space.as_ref().map_or(0, |(_, free)| *free);
+            let bytes = SEGMENTS_AT_START * u64::from(segment_bytes(options, None));
+            format!(
+                "{path}: {message}. {free} bytes are free there. Free {bytes} bytes, raise --maxSizeGB if it is set, or \
+                 choose a smaller --segmentSizeMB for a new directory"
+            )
+        }
+        ErrorCode::DataCorruptionDetected => format!(
+            "{path}: {message}. Run 'kauri serve --repair --dbpath {path}', which moves what is damaged aside, or restore \
+             the directory from a backup"
+        ),
+        ErrorCode::DBPathInUse => {
+            format!(
+                "{path}: {message}. Another server uses this data directory: stop it, or choose another"
+            )
+        }
+        _ => format!("{path}: {message}"),
+    };
+    Error::new(code, format!("{PREFIX} {explained}"))
+}
+
 /// `--repair`: mends the data directory, which no server has open.
 pub fn repair(options: &Options) -> Result<()> {
     let name = options.text("storage.engine", "pmlog");
@@ -180,7 +220,13 @@ pub fn repair(options: &Options) -> Result<()> {
     let attr = Attr::new().str("path", path.display().to_string());
     log::info("STORAGE", 6_200_212, "initandlisten", "Repairing the data directory", attr);
     let directory: Arc<dyn Directory> = Arc::new(PlainDirectory::open(&path)?);
-    crate::check::mend(&directory)
+    crate::check::mend(&directory).map_err(|error| explain_repair(&path, error))
+}
+
+/// A repair that can't be made names its directory.
+fn explain_repair(path: &Path, error: Error) -> Error {
+    let message = format!("Cannot repair {}: {}", path.display(), error.message());
+    Error::new(error.code(), message)
 }
 
 fn open_log(options: &Options, latency: &Arc<Latency>) -> Result<PmLog> {
@@ -238,8 +284,9 @@ fn default_cache_bytes() -> u64 {
     crate::memory::default_cache_bytes(crate::machine::look().memory_limit_bytes)
 }
 
-/// What a control group leaves for opening the log.
+/// What the control group and the machine leave for opening the log.
 fn memory_bytes_max() -> u64 {
-    let limit = ControlGroups::of_process().limit();
-    limit.map_or(u64::MAX, |limit| limit.saturating_sub(BASE_BYTES))
+    let limit = ControlGroups::of_process().limit().unwrap_or(u64::MAX);
+    let left = crate::machine::memory().map_or(u64::MAX, |memory| memory.left());
+    limit.min(left).saturating_sub(BASE_BYTES)
 }

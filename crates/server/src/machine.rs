@@ -1,6 +1,6 @@
 //! What the process runs on: the machine, its memory, and what a container leaves of it.
 
-use crate::control_group::ControlGroups;
+use crate::control_group::{ControlGroups, Memory};
 use kauri_commands::server::{Machine, ProcessMemory};
 use std::fs::read_to_string;
 
@@ -22,6 +22,16 @@ pub fn look() -> Machine {
         open_files_max: open_files_max(),
         cpu: field("/proc/cpuinfo", "model name"),
     }
+}
+
+/// The machine's memory: all, and what can't be had without swapping.
+pub fn memory() -> Option<Memory> {
+    let bytes = |name| {
+        let text = field("/proc/meminfo", name);
+        text.trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib * 1024)
+    };
+    let (limit, available) = (bytes("MemTotal")?, bytes("MemAvailable")?);
+    Some(Memory { limit, used: limit.saturating_sub(available) })
 }
 
 /// The process's memory now.

@@ -24,6 +24,7 @@ mod memory;
 mod options;
 mod proxy;
 mod serve;
+mod startup_warnings;
 mod temporary;
 
 use std::process::ExitCode;
@@ -50,7 +51,24 @@ fn experiment(matches: &clap::ArgMatches) -> ExitCode {
     }
 }
 
+/// Stack of start-up and of checks, which parse stored definitions: more than requests may have had when they
+/// stored them (`--stackKB`). Only what is used takes memory.
+const STACK_BYTES: usize = 80 * 1024 * 1024;
+
 fn main() -> ExitCode {
+    let thread = kauri_base::work::thread_with_stack("main", STACK_BYTES, program);
+    match thread.map(std::thread::JoinHandle::join) {
+        Ok(Ok(status)) => status,
+        // It has printed its panic.
+        Ok(Err(_)) => ExitCode::from(101),
+        Err(error) => {
+            eprintln!("kauri: cannot start a thread: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn program() -> ExitCode {
     let matches = options::command().get_matches();
     if let Some(("bench", bench)) = matches.subcommand()
         && let Some(("experiment", experiment_of)) = bench.subcommand()

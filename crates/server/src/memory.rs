@@ -1,13 +1,14 @@
-//! Keeps the server within the memory that its control groups let it have, where they limit it: it does not
-//! start with too little, and when memory becomes short the cache is made smaller, then writes are held up,
-//! then what would add to memory is refused. Else the kernel would kill it. Limited or not, what has been freed
-//! goes back to the kernel.
+//! Keeps the server within the memory that its control groups let it have, where they limit it, and that the machine
+//! has: it does not start with too little, and when memory becomes short the cache is made smaller, then writes
+//! are held up, then what would add to memory is refused. Else the kernel would kill it. What indexes take is
+//! part of that, and is counted between two looks. What has been freed goes back to the kernel.
 //!
 //! Invariant: all of that ends when there is room again.
 
 use crate::allocator;
 use crate::control_group::{ControlGroups, Memory};
 use kauri_base::log::{self, Attr};
+use kauri_base::work::MemoryBudget;
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_storage::{MemoryRoom, StorageEngine};
 use std::sync::Arc;
@@ -16,10 +17,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const CTX: &str = "memory";
-/// Between two looks where memory is limited.
+/// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Between two times that freed memory is given back where it is not.
-const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
+/// The same in a control group, whose memory a few operations can use up within that time.
+const LOOK_EVERY_LIMITED: Duration = Duration::from_millis(20);
 /// What the server needs for itself: program, threads, sessions, what is kept free.
 pub const BASE_BYTES: u64 = 96 << 20;
 /// The smallest cache.
@@ -27,6 +28,40 @@ const CACHE_BYTES_MIN: u64 = 16 << 20;
 /// What is kept free for what grows between two looks: this part of the limit, and so much at least.
 const RESERVE_DIVISOR: u64 = 16;
 const RESERVE_BYTES_MIN: u64 = 24 << 20;
+/// The same of a machine's memory, which others use and give back, too.
+const MACHINE_RESERVE_DIVISOR: u64 = 64;
+const MACHINE_RESERVE_BYTES_MIN: u64 = 64 << 20;
+
+/// Memory that there is, and what of it is kept free.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Watched {
+    memory: Memory,
+    reserve: u64,
+}
+
+impl Watched {
+    fn of_group(memory: Memory) -> Watched {
+        let reserve = (memory.limit / RESERVE_DIVISOR).max(RESERVE_BYTES_MIN);
+        Watched { memory, reserve: reserve.min(memory.limit / 4) }
+    }
+
+    fn of_machine(memory: Memory) -> Watched {
+        let reserve = (memory.limit / MACHINE_RESERVE_DIVISOR).max(MACHINE_RESERVE_BYTES_MIN);
+        Watched { memory, reserve: reserve.min(memory.limit / 4) }
+    }
+
+    /// What may be used before the reserve is.
+    fn free(self) -> u64 {
+        self.memory.left().saturating_sub(self.reserve)
+    }
+}
+
+/// The tighter of both.
+fn look(groups: &ControlGroups) -> Option<Watched> {
+    let machine = crate::machine::memory().map(Watched::of_machine);
+    let group = groups.memory().map(Watched::of_group);
+    machine.into_iter().chain(group).min_by_key(|watched| watched.free())
+}
 
 /// What was decided at the last look, which the next goes on from.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -37,14 +72,19 @@ struct Steering {
 
 impl Steering {
     fn new(cache_bytes_max: u64) -> Steering {
-        let room = MemoryRoom { cache_bytes: cache_bytes_max, scarcity: 0.0, full: false };
+        let room = MemoryRoom {
+            cache_bytes: cache_bytes_max,
+            scarcity: 0.0,
+            full: false,
+            free_bytes: u64::MAX,
+        };
         Steering { cache_bytes_max, room }
     }
 
     /// Twice the reserve is what the cache leaves free; below one and a half writes are held up, below one they
     /// are refused.
-    fn steer(&mut self, memory: Memory) -> MemoryRoom {
-        let reserve = (memory.limit / RESERVE_DIVISOR).max(RESERVE_BYTES_MIN).min(memory.limit / 4);
+    fn steer(&mut self, watched: Watched) -> MemoryRoom {
+        let Watched { memory, reserve } = watched;
         let left = memory.left();
         let (short, ample) = (2 * reserve, 3 * reserve);
         let least = CACHE_BYTES_MIN.min(self.cache_bytes_max);
@@ -57,6 +97,7 @@ impl Steering {
             cache_bytes: cache.clamp(least, self.cache_bytes_max),
             scarcity: (held_up / (reserve as f64 / 2.0).max(1.0)).min(1.0),
             full: left < least_left,
+            free_bytes: watched.free(),
         };
         self.room
     }
@@ -100,7 +141,11 @@ pub struct MemoryWatch {
 
 impl MemoryWatch {
     /// Begins.
-    pub fn start(engine: &Arc<dyn StorageEngine>, cache_bytes_max: u64) -> Result<MemoryWatch> {
+    pub fn start(
+        engine: &Arc<dyn StorageEngine>,
+        cache_bytes_max: u64,
+        operations: Arc<MemoryBudget>,
+    ) -> Result<MemoryWatch> {
         let groups = ControlGroups::of_process();
         let limit = groups.limit();
         if let Some(limit) = limit {
@@ -109,18 +154,25 @@ impl MemoryWatch {
         }
         let (stop, stopped) = mpsc::channel();
         let engine = Arc::clone(engine);
-        let every = if limit.is_some() { LOOK_EVERY } else { GIVE_BACK_EVERY };
+        let mut steering = Steering::new(cache_bytes_max);
+        let mut see = move || {
+            let Some(watched) = look(&groups) else { return };
+            let before = steering.room;
+            let room = steering.steer(watched);
+            engine.set_memory(room);
+            operations.set_scarce(room.scarcity > 0.0);
+            tell(before, room, watched.memory);
+        };
+        // Indexes are made before the next look.
+        see();
+        let every = if limit.is_some() { LOOK_EVERY_LIMITED } else { LOOK_EVERY };
+        if limit.is_some() {
+            allocator::give_back_after(LOOK_EVERY_LIMITED);
+        }
         let watch = move || {
-            let mut steering = Steering::new(cache_bytes_max);
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 allocator::give_back();
-                let Some(memory) = groups.memory().filter(|_| limit.is_some()) else { continue };
-                let before = steering.room;
-                let room = steering.steer(memory);
-                if room != before {
-                    engine.set_memory(room);
-                    tell(before, room, memory);
-                }
+                see();
             }
         };
         let thread = std::thread::Builder::new().name("memory".to_owned()).spawn(watch);
@@ -170,15 +222,31 @@ mod tests {
 
     const MB: u64 = 1 << 20;
 
-    fn memory(used_mb: u64) -> Memory {
-        Memory { limit: 512 * MB, used: used_mb * MB }
+    fn memory(used_mb: u64) -> Watched {
+        Watched::of_group(Memory { limit: 512 * MB, used: used_mb * MB })
+    }
+
+    #[test]
+    fn indexes_may_grow_by_what_is_left_beyond_the_reserve() {
+        let free = |used_mb| Steering::new(200 * MB).steer(memory(used_mb)).free_bytes;
+        assert_eq!((free(100), free(470), free(480), free(512)), (380 * MB, 10 * MB, 0, 0));
+    }
+
+    #[test]
+    fn a_machine_keeps_a_smaller_part_free_than_a_control_group() {
+        let machine = |limit_mb: u64| {
+            let memory = Memory { limit: limit_mb * MB, used: 0 };
+            Watched::of_machine(memory).reserve / MB
+        };
+        assert_eq!((machine(128), machine(1024), machine(32_768)), (32, 64, 512));
     }
 
     #[test]
     fn the_cache_gives_way_first_then_writes_are_held_up_then_refused() {
         // A reserve of 32 MB.
         let mut steering = Steering::new(200 * MB);
-        assert_eq!(steering.steer(memory(100)), Steering::new(200 * MB).room);
+        let room = steering.steer(memory(100));
+        assert_eq!((room.cache_bytes, room.scarcity, room.full), (200 * MB, 0.0, false));
         let room = steering.steer(memory(458));
         assert_eq!((room.cache_bytes, room.scarcity, room.full), (190 * MB, 0.0, false));
         let room = steering.steer(memory(472));
@@ -196,7 +264,8 @@ mod tests {
         for _ in 0..100 {
             steering.steer(memory(300));
         }
-        assert_eq!(steering.room, Steering::new(200 * MB).room, "it is as before");
+        let room = steering.room;
+        assert_eq!((room.cache_bytes, room.full), (200 * MB, false), "it is as before");
     }
 
     #[test]

@@ -132,6 +132,13 @@ const KNOWN: &[Known] = &[
         "worker threads [default: one per core; with an engine that blocks 64]",
     ),
     known(
+        "net.stackKB",
+        "stackKB",
+        Kind::Number,
+        "stack of a request, in KB, 256 to 65536; more lets requests nest deeper before they fail with \
+         Overflow [default: 1024]",
+    ),
+    known(
         "net.workerCores",
         "workerCores",
         Kind::Text,
@@ -151,6 +158,13 @@ const KNOWN: &[Known] = &[
         "logappend",
         Kind::Flag,
         "append to the log file instead of moving it aside",
+    ),
+    known(
+        "systemLog.logRotate",
+        "logRotate",
+        Kind::Text,
+        "what logRotate and SIGUSR1 do with the log file. rename: it is moved aside, by the time; reopen: it is opened \
+         anew, after another program has moved it; needs --logappend [default: rename]",
     ),
     known("systemLog.quiet", "quiet", Kind::Flag, "log less"),
     known("systemLog.verbosity", "verbosity", Kind::Number, "log more, 1 to 5"),
@@ -447,8 +461,18 @@ impl Options {
         if !(1..=500).contains(&interval) {
             return Err(bad("--journalCommitInterval must be between 1 and 500".to_owned()));
         }
+        let rotation = self.text("systemLog.logRotate", "rename");
+        if !matches!(rotation.as_str(), "rename" | "reopen") {
+            return Err(bad(format!("unsupported value for logRotate: {rotation}")));
+        }
+        if rotation == "reopen" && !self.flag("systemLog.logAppend", false) {
+            return Err(bad("logAppend must equal true if logRotate is set to reopen".to_owned()));
+        }
         if !matches!(self.text("net.sharedMemory", "on").as_str(), "on" | "off") {
             return Err(bad("--sharedMemory must be on or off".to_owned()));
+        }
+        if !(256..=65_536).contains(&self.number("net.stackKB", 1024)) {
+            return Err(bad("--stackKB must be between 256 and 65536".to_owned()));
         }
         if !matches!(self.text("net.workerCores", "own").as_str(), "own" | "any") {
             return Err(bad("--workerCores must be own or any".to_owned()));

@@ -108,9 +108,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let options = options(matches)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let path = matches.get_one::<String>("logpath").map(String::as_str);
-    crate::logging::install_to(path, matches.get_flag("logappend"), &clock)?;
+    let rotation = crate::logging::Rotation::Rename;
+    let log = crate::logging::install_to(path, matches.get_flag("logappend"), rotation, &clock)?;
     let (stop, stopped) = mpsc::channel();
-    crate::serve::handle_signals(stop)?;
+    crate::serve::handle_signals(stop, log)?;
     let attr = Attr::new()
         .num("pid", std::process::id())
         .str("server", text(matches, "uri"))

@@ -2,15 +2,17 @@
 
 use crate::control_group::ControlGroups;
 use crate::engine::Engine;
+use crate::logging::Log;
 use crate::options::Options;
 use kauri_base::clock::{SeededRandom, SystemClock};
 use kauri_base::log::{self, Attr};
+use kauri_base::work::MemoryBudget;
 use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result};
 use kauri_bson::Value;
 use kauri_catalog::Catalog;
 use kauri_commands::cursors::CursorManager;
 use kauri_commands::parameters::{Kind, Parameter};
-use kauri_commands::server::VERSION;
+use kauri_commands::server::{VERSION, operation_memory_limits};
 use kauri_commands::spilling::SpillSettings;
 use kauri_commands::{CommandService, Server, StartInfo};
 use kauri_medium::temporary::TemporaryDirectory;
@@ -25,20 +27,29 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long a shutdown waits for operations unless it's told otherwise.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
+/// How long a shutdown lets operations finish before it ends them, unless it's told otherwise.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 const CTX: &str = "initandlisten";
 
 /// How long a reply may be held back for others: less than what a command may take before it lets others
 /// run, and several times what it takes to make all the replies of a usual tick.
 const REPLIES_HELD_US: u64 = 100;
 
-/// Runs the server until it is told to end.
+/// Runs the server until it is told to end. Why it can't is in the log, too.
 pub fn run(options: Options) -> Result<()> {
+    let path = options.text("storage.dbPath", "/data/db");
+    let outcome = serve(options);
+    outcome.inspect_err(|error| {
+        let attr = Attr::new().str("error", error.to_string()).str("dbPath", path);
+        log::error("CONTROL", 20557, CTX, "DBException in initAndListen, terminating", attr);
+    })
+}
+
+fn serve(options: Options) -> Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    crate::logging::install(&options, &clock)?;
+    let log = crate::logging::install(&options, &clock)?;
     let (stop, stopped) = mpsc::channel();
-    handle_signals(stop.clone())?;
+    handle_signals(stop.clone(), log.clone())?;
     log_start(&options);
     write_pid_file(&options)?;
 
@@ -49,14 +60,20 @@ pub fn run(options: Options) -> Result<()> {
     if options.flag("storage.repair", false) {
         return crate::engine::repair(&options);
     }
+    crate::startup_warnings::log_all(&options);
     let rdma = open_rdma(&options)?;
     check_memory(&options, &rdma)?;
     let mut engine = Engine::open(&options)?;
-    let memory = engine.watch_memory(&options)?;
+    let memory_limit = crate::machine::look().memory_limit_bytes;
+    let (one_max, all_max) = operation_memory_limits(memory_limit);
+    let operation_memory = MemoryBudget::new(one_max, all_max);
+    let memory = engine.watch_memory(&options, operation_memory.clone())?;
     let temporary = Arc::new(crate::temporary::open(&options)?);
-    let server = assemble(&options, &engine, clock, temporary.clone(), stop)?;
+    let server =
+        assemble(&options, &engine, clock, temporary.clone(), operation_memory, (stop, log))?;
     let executor = ServiceExecutor::start(&ExecutorOptions {
         workers: engine.workers(&options),
+        stack_bytes: options.number("net.stackKB", 1024) as usize * 1024,
         spin_us: options.number("net.spinMicros", 0),
         replies_held_us: if options.text("net.ioUring", "on") == "on" {
             REPLIES_HELD_US
@@ -167,16 +184,18 @@ fn assemble(
     engine: &Engine,
     clock: Arc<dyn Clock>,
     temporary: Arc<TemporaryDirectory>,
-    stop: mpsc::Sender<Option<Duration>>,
+    operation_memory: Arc<MemoryBudget>,
+    (stop, log): (mpsc::Sender<Option<Duration>>, Log),
 ) -> Result<Arc<Server>> {
     let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::from_entropy());
     let committer = Arc::new(LocalCommitter(engine.storage.clone()));
     let catalog = Catalog::open(engine.storage.clone(), committer, clock.clone(), random.clone())
-        .map_err(|error| told_of_room(options, error))?;
+        .map_err(|error| crate::engine::explain_start(options, error))?;
     let port = options.number("net.port", 27017) as u16;
     let machine = crate::machine::look();
     let process_id = kauri_bson::new_object_id((clock.unix_ms() / 1000) as u32, &*random);
     Ok(Arc::new(Server {
+        operation_memory,
         cursors: CursorManager::new(clock.clone(), random.clone()),
         plans: Default::default(),
         catalog: Arc::new(catalog),
@@ -207,22 +226,11 @@ fn assemble(
         shutdown: Box::new(move |seconds| {
             let _ = stop.send(Some(Duration::from_secs(seconds)));
         }),
+        rotate_log: Box::new(move || log.rotate()),
         fsync_locks: AtomicI64::new(0),
         slow_ms: AtomicI64::new(options.number("operationProfiling.slowOpThresholdMs", 100) as i64),
         stopping: Default::default(),
     }))
-}
-
-/// A start that found no room says what it needs.
-fn told_of_room(options: &Options, error: Error) -> Error {
-    if error.code() != ErrorCode::OutOfDiskSpace {
-        return error;
-    }
-    let path = options.text("storage.dbPath", "/data/db");
-    error.context(format!(
-        "Cannot start server. {path} has too little room for a first document, which takes four segments: make \
-         room there, raise --maxSizeGB, or choose a smaller --segmentSizeMB for a new directory"
-    ))
 }
 
 /// The transports, listening but not accepting yet.
@@ -258,22 +266,36 @@ fn listen(options: &Options) -> Result<Vec<Box<dyn TransportLayer>>> {
     Ok(transports)
 }
 
-/// SIGTERM, SIGINT and SIGQUIT end the server in order.
-pub fn handle_signals(stop: mpsc::Sender<Option<Duration>>) -> Result<()> {
-    use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGQUIT])
+/// SIGTERM, SIGINT and SIGQUIT end the process in order, SIGUSR1 rotates its log. SIGHUP, SIGUSR2 and SIGXFSZ,
+/// which a process ends by unless it says otherwise, are logged: a terminal that closes, a mistyped number and
+/// a file that may not grow are no reason to stop.
+pub fn handle_signals(stop: mpsc::Sender<Option<Duration>>, log: Log) -> Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
+    let of = [SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGHUP, SIGUSR2, SIGXFSZ];
+    let mut signals = signal_hook::iterator::Signals::new(of)
         .map_err(|e| Error::new(ErrorCode::InternalError, format!("cannot handle signals: {e}")))?;
+    let handle = move || {
+        for signal in signals.forever() {
+            let attr = Attr::new().num("signal", signal);
+            log::info("CONTROL", 23377, "SignalHandler", "Received signal", attr);
+            match signal {
+                SIGUSR1 => {
+                    // A failure is in the log that goes on.
+                    let _ = log.rotate();
+                }
+                SIGTERM | SIGINT | SIGQUIT if stop.send(None).is_err() => return,
+                SIGXFSZ => {
+                    let msg =
+                        "A file has reached the limit of file sizes (ulimit -f): writes to it fail";
+                    log::warning("CONTROL", 6_200_103, "SignalHandler", msg, Attr::new());
+                }
+                _ => {}
+            }
+        }
+    };
     std::thread::Builder::new()
         .name("signals".to_owned())
-        .spawn(move || {
-            for signal in signals.forever() {
-                let attr = Attr::new().num("signal", signal);
-                log::info("CONTROL", 23377, "SignalHandler", "Received signal", attr);
-                if stop.send(None).is_err() {
-                    return;
-                }
-            }
-        })
+        .spawn(handle)
         .map(drop)
         .map_err(|e| Error::new(ErrorCode::InternalError, format!("cannot start a thread: {e}")))
 }

@@ -72,9 +72,21 @@ impl Index {
         self.dropped.load(Ordering::Acquire)
     }
 
-    /// It reads as empty from now on.
-    pub fn drop_entries(&self) {
+    /// Readers get `Dropped` from now on.
+    pub fn mark_dropped(&self) {
         self.dropped.store(true, Ordering::Release);
+    }
+
+    /// Fails if the index is gone. Asked after reading: commits keep the entries up until it is marked.
+    #[inline]
+    fn check_dropped(&self) -> Result<(), StorageError> {
+        match self.is_dropped() {
+            true => Err(StorageError::Dropped {
+                collection: self.collection,
+                index: Some(self.spec.id),
+            }),
+            false => Ok(()),
+        }
     }
 }
 
@@ -92,11 +104,10 @@ impl SortedDataInterface for Index {
         if unit.held().is_some() {
             return find_by_scan(self, ru, key);
         }
-        if self.is_dropped() {
-            return Ok(Access::Ready(None));
-        }
         let fetch = |likely: Likely| unit.fetch_ahead(&self.store, likely);
-        Ok(Access::Ready(self.keys.first(key, fetch)))
+        let found = self.keys.first(key, fetch);
+        self.check_dropped()?;
+        Ok(Access::Ready(found))
     }
 
     fn fill(
@@ -108,19 +119,20 @@ impl SortedDataInterface for Index {
         if let Some(held) = unit.held() {
             return self.fill_held(unit, held, scan);
         }
-        if self.is_dropped() {
-            scan.refill(|_, _| {});
-        } else {
-            self.keys.fill(scan);
-        }
+        self.keys.fill(scan);
+        self.check_dropped()?;
         Ok(Access::Ready(()))
     }
 
-    fn entries(&self) -> u64 {
-        self.keys.entries()
+    fn entries(&self) -> Result<u64, StorageError> {
+        let entries = self.keys.entries();
+        self.check_dropped()?;
+        Ok(entries)
     }
 
-    fn bytes(&self) -> u64 {
-        self.keys.bytes()
+    fn bytes(&self) -> Result<u64, StorageError> {
+        let bytes = self.keys.bytes();
+        self.check_dropped()?;
+        Ok(bytes)
     }
 }

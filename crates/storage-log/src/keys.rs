@@ -39,6 +39,11 @@ impl Keys {
         self.entries.push(Entry { head: head_of(key), start, key_len, bits_len, record });
     }
 
+    /// What a tree of them takes, about.
+    pub fn tree_bytes(&self) -> u64 {
+        crate::memory::tree_bytes(self.bytes.len() as u64, self.entries.len() as u64)
+    }
+
     fn get(&self, at: usize) -> Option<(&Entry, &[u8])> {
         let entry = self.entries.get(at)?;
         Some((entry, key(&self.bytes, entry)))

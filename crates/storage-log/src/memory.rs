@@ -6,23 +6,55 @@ use crate::status::Counter;
 use kauri_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kauri_bson::DocWriter;
 use kauri_storage::{MemoryRoom, OpKind, StorageError, WriteUnit};
+use std::time::{Duration, Instant};
 
 /// What recovery and an open engine need for a record, beyond what its summary holds: the newest version so
 /// far (24 bytes), its slot (8), its key in the tree.
 const RECORD_BYTES: u64 = 24 + 8 + 40;
 
+/// A unit whose keys have fewer bytes is not counted: the next look at memory sees it.
+const KEY_BYTES_COUNTED: usize = 4 * 1024;
+/// What a tree takes for a byte of keys, and for each key besides: pages are half full at worst.
+const TREE_BYTES_A_KEY_BYTE: u64 = 2;
+const TREE_BYTES_A_KEY: u64 = 32;
+/// How long the start waits for the cache to give way to indexes.
+const START_PATIENCE: Duration = Duration::from_secs(2);
+const START_STEP: Duration = Duration::from_millis(20);
+
 /// As it was last told.
-#[derive(Default)]
 pub struct Memory {
     /// An `f64`.
     scarcity: AtomicU64,
     full: AtomicBool,
+    /// What indexes may still grow by; [`u64::MAX`] for no limit.
+    free: AtomicU64,
     refused: Counter,
     /// Whether the cleaner is at work for want of room.
     cleaning: AtomicBool,
 }
 
+impl Default for Memory {
+    fn default() -> Self {
+        Memory {
+            scarcity: Default::default(),
+            full: Default::default(),
+            free: AtomicU64::new(u64::MAX),
+            refused: Default::default(),
+            cleaning: Default::default(),
+        }
+    }
+}
+
 impl Memory {
+    /// Takes so many bytes from what indexes may still grow by, if there are as many and `spare` are left.
+    fn take(&self, bytes: u64, spare: u64) -> bool {
+        let take = |free: u64| match free {
+            u64::MAX => Some(u64::MAX),
+            free => free.checked_sub(bytes).filter(|left| *left >= spare),
+        };
+        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
     #[inline]
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
@@ -40,6 +72,7 @@ impl Core {
         self.cache.set_budget(room.cache_bytes.min(self.options.cache_bytes));
         self.memory.scarcity.store(room.scarcity.clamp(0.0, 1.0).to_bits(), Ordering::Relaxed);
         self.memory.full.store(room.full, Ordering::Relaxed);
+        self.memory.free.store(room.free_bytes, Ordering::Relaxed);
     }
 
     /// How short segments or memory are, whichever is shortest, from 0 to 1.
@@ -70,7 +103,12 @@ impl Core {
     /// Refuses what adds to memory, if there is none left.
     #[inline]
     pub fn check_memory(&self, unit: &WriteUnit<'_>) -> Result<(), StorageError> {
-        if !self.memory.is_full() || !unit.ops.iter().any(|op| adds(&op.kind)) {
+        let is_long = unit.all_key_bytes() >= KEY_BYTES_COUNTED;
+        if !self.memory.is_full() && !is_long || !unit.ops.iter().any(|op| adds(&op.kind)) {
+            return Ok(());
+        }
+        let bytes = tree_bytes(unit.all_key_bytes() as u64, unit.key_count() as u64);
+        if !self.memory.is_full() && (!is_long || self.memory.take(bytes, 0)) {
             return Ok(());
         }
         self.memory.refused.add(1);
@@ -84,6 +122,36 @@ impl Core {
         section.put("garbageScarcity", self.garbage_scarcity());
         section.put("full", self.memory.is_full());
         section.put("refused", self.memory.refused.get() as i64);
+    }
+}
+
+/// About what a tree takes for so many keys of so many bytes.
+pub fn tree_bytes(key_bytes: u64, keys: u64) -> u64 {
+    key_bytes * TREE_BYTES_A_KEY_BYTE + keys * TREE_BYTES_A_KEY
+}
+
+/// The same for one key in a tree whose pages are full.
+pub fn packed_tree_bytes(key_bytes: usize) -> u64 {
+    key_bytes as u64 + TREE_BYTES_A_KEY
+}
+
+impl Core {
+    /// Takes memory for an index that is made at the start, and leaves `spare`. Blocks a while for the cache to give
+    /// way. `needed` tells what all of it will need.
+    pub fn take_for_start(
+        &self,
+        bytes: u64,
+        spare: u64,
+        needed: impl FnOnce() -> u64,
+    ) -> Result<(), StorageError> {
+        let until = Instant::now() + START_PATIENCE;
+        while !self.memory.take(bytes, spare) {
+            if Instant::now() >= until {
+                return Err(StorageError::NeedsMemory { bytes: needed(), what: "the indexes" });
+            }
+            std::thread::sleep(START_STEP);
+        }
+        Ok(())
     }
 }
 
@@ -114,7 +182,10 @@ fn adds(kind: &OpKind<'_>) -> bool {
 /// Fails if so many records, whose summaries take so many bytes, need more than this.
 pub fn check_recovery(records: u64, summary_bytes: u64, most: u64) -> Result<(), StorageError> {
     let needed = summary_bytes + records * RECORD_BYTES;
-    if needed > most { Err(StorageError::NeedsMemory(needed)) } else { Ok(()) }
+    if needed > most {
+        return Err(StorageError::NeedsMemory { bytes: needed, what: "the records of the data" });
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -139,7 +210,7 @@ mod tests {
     fn what_does_not_fit_is_refused_with_what_it_needs() {
         let most = 1_000 * RECORD_BYTES + 50_000;
         assert_eq!(check_recovery(1_000, 50_000, most), Ok(()));
-        let needed = StorageError::NeedsMemory(most + 1);
+        let needed = StorageError::NeedsMemory { bytes: most + 1, what: "the records of the data" };
         assert_eq!(check_recovery(1_000, 50_001, most), Err(needed));
         assert_eq!(check_recovery(0, 0, 0), Ok(()));
     }

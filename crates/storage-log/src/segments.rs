@@ -13,7 +13,7 @@ use crate::address::Slot;
 use crate::chunked::Chunked;
 use crate::format::Stream;
 use crate::lock;
-use kauri_base::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use kauri_base::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use kauri_base::sync::{Arc, Mutex};
 use kauri_medium::Medium;
 use kauri_storage::StorageError;
@@ -206,6 +206,8 @@ pub struct Segments {
     scarcity: AtomicU64,
     allocation: Mutex<Allocation>,
     spare: Segment,
+    /// Whether the log has told that there is no room for writes.
+    told_full: AtomicBool,
 }
 
 /// Figures for status and for the cleaner's decisions.
@@ -243,7 +245,13 @@ impl Segments {
                 no_space: false,
             }),
             spare: Segment::default(),
+            told_full: AtomicBool::new(false),
         }
+    }
+
+    /// Notes whether a write that needed room has got it. Answers whether that is news.
+    pub fn note_room(&self, has_room: bool) -> bool {
+        self.told_full.swap(!has_room, Ordering::Relaxed) == has_room
     }
 
     /// A segment by its number.

@@ -55,7 +55,7 @@ impl RecordStore for Store {
                 let record = Record { doc, version: CommitSeq(header.seq) };
                 Ok(Access::Ready(Some(record)))
             }
-            Access::Ready(Lookup::Nothing) => Ok(Access::Ready(None)),
+            Access::Ready(Lookup::Nothing) => self.check_dropped().map(|()| Access::Ready(None)),
             Access::WouldBlock(ticket) => Ok(Access::WouldBlock(ticket)),
         }
     }
@@ -84,7 +84,7 @@ impl RecordStore for Store {
         let (guard, slots) = (unit.guard(), &self.collection.slots);
         let mut look = Look::default();
         scan.refill(|batch, wanted| {
-            let Some(from) = from.filter(|_| !self.collection.is_dropped()) else { return };
+            let Some(from) = from else { return };
             slots.walk(guard, from, backward, |id, slot| {
                 if slot.is_live() {
                     look.at(id, slot, batch.len() < wanted);
@@ -96,23 +96,19 @@ impl RecordStore for Store {
                 true
             });
         });
+        self.check_dropped()?;
         look.read_ahead(&self.core, guard, &self.collection, backward);
         Ok(Access::Ready(()))
     }
 
-    fn stats(&self) -> RecordStoreStats {
-        if self.collection.is_dropped() {
-            return RecordStoreStats::default();
-        }
-        RecordStoreStats {
-            records: self.collection.records.load(Ordering::Relaxed),
-            bytes: self.collection.bytes.load(Ordering::Relaxed),
-            storage_bytes: self.collection.storage_bytes.load(Ordering::Relaxed),
-        }
+    fn stats(&self) -> Result<RecordStoreStats, StorageError> {
+        let stats = self.figures();
+        self.check_dropped()?;
+        Ok(stats)
     }
 
     fn engine_stats(&self) -> Option<(&'static str, Vec<(&'static str, u64)>)> {
-        let stats = self.stats();
+        let stats = self.figures();
         let in_log = self.collection.physical.load(Ordering::Relaxed);
         let pages = self.collection.slots.page_numbers().len() as u64;
         let fields = vec![
@@ -127,6 +123,24 @@ impl RecordStore for Store {
 }
 
 impl Store {
+    /// Fails if the store is gone. Asked after reading: nothing is taken away before the store is marked,
+    /// so what was read of a store that is not marked yet was all there.
+    #[inline]
+    fn check_dropped(&self) -> Result<(), StorageError> {
+        match self.collection.is_dropped() {
+            true => Err(StorageError::Dropped { collection: self.collection.id, index: None }),
+            false => Ok(()),
+        }
+    }
+
+    fn figures(&self) -> RecordStoreStats {
+        RecordStoreStats {
+            records: self.collection.records.load(Ordering::Relaxed),
+            bytes: self.collection.bytes.load(Ordering::Relaxed),
+            storage_bytes: self.collection.storage_bytes.load(Ordering::Relaxed),
+        }
+    }
+
     /// The document that a held snapshot shows.
     fn document_held<'g>(
         &self,

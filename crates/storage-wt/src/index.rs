@@ -2,7 +2,6 @@
 
 use crate::keys;
 use crate::registry::IndexState;
-use crate::store::unless_dropped;
 use crate::sys::{Code, Cursor, Use};
 use crate::unit::WtUnit;
 use kauri_base::{Access, IndexId, RecordId};
@@ -65,12 +64,18 @@ pub fn first_with_id(
 }
 
 impl Index {
+    /// What was read, or `Dropped` if the index is gone. Asked after reading: the table is there, whole,
+    /// until the index is marked. A reader that holds a snapshot gets its own error.
+    fn unless_dropped<T>(&self, read: Result<T, StorageError>) -> Result<T, StorageError> {
+        let (collection, index) = (self.state.collection, Some(self.state.id));
+        match self.state.is_dropped() {
+            true => Err(StorageError::Dropped { collection, index }),
+            false => read,
+        }
+    }
+
     /// Fills a batch with what WiredTiger shows the unit.
     fn fill_in(&self, unit: &WtUnit, scan: &mut IndexScan) -> Result<Access<()>, StorageError> {
-        if self.state.is_dropped() {
-            scan.refill(|_, _| {});
-            return Ok(Access::Ready(()));
-        }
         let walk = Walk::new(scan, self.state.unique);
         let mut outcome = Ok(());
         let mut session = unit.session()?;
@@ -81,8 +86,7 @@ impl Index {
                 filled
             });
         });
-        unless_dropped(self.state.is_dropped(), outcome, unit)?;
-        Ok(Access::Ready(()))
+        outcome.map(Access::Ready).map_err(|code| unit.failed(code))
     }
 }
 
@@ -100,9 +104,6 @@ impl SortedDataInterface for Index {
         if unit.held().is_some() {
             return find_by_scan(self, ru, key);
         }
-        if self.state.is_dropped() {
-            return Ok(Access::Ready(None));
-        }
         let mut session = unit.session()?;
         let mut item = Vec::with_capacity(key.len() + 16);
         let found = session.cursor(&self.state.table, Use::Lookup).and_then(|cursor| {
@@ -110,7 +111,7 @@ impl SortedDataInterface for Index {
             cursor.reset();
             found
         });
-        unless_dropped(self.state.is_dropped(), found, unit).map(Access::Ready)
+        self.unless_dropped(found.map(Access::Ready).map_err(|code| unit.failed(code)))
     }
 
     fn fill(
@@ -119,18 +120,18 @@ impl SortedDataInterface for Index {
         scan: &mut IndexScan,
     ) -> Result<Access<()>, StorageError> {
         let unit = WtUnit::of(ru)?;
-        let Some(held) = unit.held() else { return self.fill_in(unit, scan) };
+        let Some(held) = unit.held() else { return self.unless_dropped(self.fill_in(unit, scan)) };
         let inner = |scan: &mut IndexScan| self.fill_in(unit, scan);
         let filled = held.staged.fill_index(self.state.id, scan, inner);
         unit.held_index(held, &self.state, filled)
     }
 
-    fn entries(&self) -> u64 {
-        if self.state.is_dropped() { 0 } else { self.state.entries.get() }
+    fn entries(&self) -> Result<u64, StorageError> {
+        self.unless_dropped(Ok(self.state.entries.get()))
     }
 
-    fn bytes(&self) -> u64 {
-        if self.state.is_dropped() { 0 } else { self.state.bytes.get() }
+    fn bytes(&self) -> Result<u64, StorageError> {
+        self.unless_dropped(Ok(self.state.bytes.get()))
     }
 }
 

@@ -45,7 +45,7 @@ pub struct StoreState {
     pub bytes: Count,
     /// The snapshots that had been held when its definition changed last: those can't show it.
     pub changed: AtomicU64,
-    /// It reads as an empty one.
+    /// Readers get `Dropped`.
     pub dropped: AtomicBool,
 }
 
@@ -74,19 +74,19 @@ pub struct IndexState {
     pub bytes: Count,
     /// The snapshots that had been held when it was created: those can't show it.
     pub created: AtomicU64,
-    /// It reads as an empty one.
+    /// Readers get `Dropped`.
     pub dropped: AtomicBool,
 }
 
 impl StoreState {
-    /// Whether it reads as an empty one.
+    /// Whether it was dropped.
     pub fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire)
     }
 }
 
 impl IndexState {
-    /// Whether it reads as an empty one.
+    /// Whether it was dropped.
     pub fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire)
     }

@@ -36,19 +36,16 @@ pub fn join(out: &mut Vec<u8>, version: u64, doc: &[u8]) {
     out.extend_from_slice(doc);
 }
 
-/// A table that has been dropped reads as an empty one.
-pub fn unless_dropped<T: Default>(
-    is_dropped: bool,
-    result: Result<T, Code>,
-    unit: &WtUnit,
-) -> Result<T, StorageError> {
-    match result {
-        Err(Code::NO_ENTRY) if is_dropped => Ok(T::default()),
-        result => result.map_err(|code| unit.failed(code)),
-    }
-}
-
 impl Store {
+    /// What was read, or `Dropped` if the store is gone. Asked after reading: the table is there, whole,
+    /// until the store is marked. A reader that holds a snapshot gets its own error.
+    fn unless_dropped<T>(&self, read: Result<T, StorageError>) -> Result<T, StorageError> {
+        match self.state.is_dropped() {
+            true => Err(StorageError::Dropped { collection: self.state.id, index: None }),
+            false => read,
+        }
+    }
+
     /// What WiredTiger shows the unit.
     fn get_in<'g>(
         &self,
@@ -59,9 +56,6 @@ impl Store {
             return self.record(id, value).map(|record| Access::Ready(Some(record)));
         }
         let Ok(key) = i64::try_from(id.0) else { return Ok(Access::Ready(None)) };
-        if self.state.is_dropped() {
-            return Ok(Access::Ready(None));
-        }
         let mut session = unit.session()?;
         let found = session.cursor(&self.state.table, Use::Lookup).and_then(|cursor| {
             if !cursor.search_record(key)? {
@@ -69,8 +63,8 @@ impl Store {
             }
             Ok(Some(unit.kept().keep(cursor.value()?)))
         });
-        let value = unless_dropped(self.state.is_dropped(), found, unit)?
-            .and_then(|place| unit.kept().get(place));
+        let place = found.map_err(|code| unit.failed(code))?;
+        let value = place.and_then(|place| unit.kept().get(place));
         let record = value.map(|value| self.record(id, value)).transpose()?;
         Ok(Access::Ready(record))
     }
@@ -78,10 +72,6 @@ impl Store {
     fn fill_in(&self, unit: &WtUnit, scan: &mut RecordScan) -> Result<Access<()>, StorageError> {
         let mut outcome = Ok(Vec::new());
         let walk = Walk { direction: scan.direction(), position: scan.position() };
-        if self.state.is_dropped() {
-            scan.refill(|_, _| {});
-            return Ok(Access::Ready(()));
-        }
         let mut session = unit.session()?;
         scan.refill(|ids, wanted| {
             outcome = session.cursor(&self.state.table, Use::Scan).and_then(|cursor| {
@@ -90,7 +80,7 @@ impl Store {
                 filled
             });
         });
-        let ahead = unless_dropped(self.state.is_dropped(), outcome, unit)?;
+        let ahead = outcome.map_err(|code| unit.failed(code))?;
         unit.set_ahead(self.state.table.number, ahead);
         Ok(Access::Ready(()))
     }
@@ -117,7 +107,7 @@ impl RecordStore for Store {
         id: RecordId,
     ) -> Result<Access<Option<Record<'g>>>, StorageError> {
         let unit = WtUnit::of(ru)?;
-        let Some(held) = unit.held() else { return self.get_in(unit, id) };
+        let Some(held) = unit.held() else { return self.unless_dropped(self.get_in(unit, id)) };
         let found = match held.staged.record(self.state.id, id)? {
             Some(staged) => Ok(Access::Ready(staged)),
             None => self.get_in(unit, id),
@@ -131,22 +121,19 @@ impl RecordStore for Store {
         scan: &mut RecordScan,
     ) -> Result<Access<()>, StorageError> {
         let unit = WtUnit::of(ru)?;
-        let Some(held) = unit.held() else { return self.fill_in(unit, scan) };
+        let Some(held) = unit.held() else { return self.unless_dropped(self.fill_in(unit, scan)) };
         let inner = |scan: &mut RecordScan| self.fill_in(unit, scan);
         let filled = held.staged.fill_records(self.state.id, scan, inner);
         unit.held_store(held, &self.state, filled)
     }
 
-    fn stats(&self) -> RecordStoreStats {
-        if self.state.is_dropped() {
-            return RecordStoreStats::default();
-        }
+    fn stats(&self) -> Result<RecordStoreStats, StorageError> {
         let file = self.core.directory.join(format!("{}.wt", self.state.ident));
-        RecordStoreStats {
+        self.unless_dropped(Ok(RecordStoreStats {
             records: self.state.records.get(),
             bytes: self.state.bytes.get(),
             storage_bytes: std::fs::metadata(file).map_or(0, |file| file.len()),
-        }
+        }))
     }
 }
 

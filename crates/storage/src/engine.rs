@@ -6,7 +6,7 @@ use crate::pending::PendingLog;
 use crate::scan::{IndexScan, RecordScan};
 use crate::staged::Staged;
 use crate::unit::WriteUnit;
-use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId, Ticket};
+use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId, Ticket, work};
 use kauri_bson::{Doc, DocWriter};
 use std::any::Any;
 use std::sync::Arc;
@@ -129,6 +129,9 @@ pub struct MemoryRoom {
     pub scarcity: f64,
     /// Nothing that adds to what is in memory is admitted.
     pub full: bool,
+    /// Bytes that indexes may grow by until the engine is told of memory again; `u64::MAX` for no limit. What would
+    /// take more at once is refused, so that it can't fill memory between two looks at it.
+    pub free_bytes: u64,
 }
 
 /// Space on the medium, in bytes.
@@ -221,8 +224,11 @@ pub struct Record<'g> {
     pub version: CommitSeq,
 }
 
-/// The documents of one collection. A store that is dropped while somebody still holds it reads as
-/// an empty one from the next time a reader enters.
+/// The documents of one collection.
+///
+/// A store that was dropped answers [`StorageError::Dropped`] to every call, from the commit of the drop
+/// on, to readers that entered before it as well. An answer without that error is a whole one: the store
+/// was there until the answer was complete. A reader that holds a snapshot gets `SnapshotUnavailable`.
 pub trait RecordStore: Send + Sync {
     /// The collection.
     fn id(&self) -> CollectionId;
@@ -243,7 +249,7 @@ pub trait RecordStore: Send + Sync {
     ) -> Result<Access<()>, StorageError>;
 
     /// Counts and sizes, kept up to date with each commit.
-    fn stats(&self) -> RecordStoreStats;
+    fn stats(&self) -> Result<RecordStoreStats, StorageError>;
 
     /// The engine's own figures of the store: the name of its section in `collStats`, and the fields.
     fn engine_stats(&self) -> Option<(&'static str, Vec<(&'static str, u64)>)> {
@@ -262,8 +268,8 @@ pub struct RecordStoreStats {
     pub storage_bytes: u64,
 }
 
-/// An ordered index: a set of (key, record id), ordered by key bytes, then id. One that is dropped
-/// while somebody still holds it reads as an empty one, as a [`RecordStore`] does.
+/// An ordered index: a set of (key, record id), ordered by key bytes, then id. One that was dropped, by
+/// itself or with its collection, answers [`StorageError::Dropped`], as a [`RecordStore`] does.
 pub trait SortedDataInterface: Send + Sync {
     /// The index.
     fn id(&self) -> IndexId;
@@ -280,10 +286,10 @@ pub trait SortedDataInterface: Send + Sync {
     -> Result<Access<()>, StorageError>;
 
     /// The number of entries.
-    fn entries(&self) -> u64;
+    fn entries(&self) -> Result<u64, StorageError>;
 
     /// Bytes it occupies, in memory or on the medium.
-    fn bytes(&self) -> u64;
+    fn bytes(&self) -> Result<u64, StorageError>;
 }
 
 /// An index's definition, as far as an engine needs it.
@@ -372,6 +378,7 @@ pub struct LocalCommitter(pub Arc<dyn StorageEngine>);
 
 impl Committer for LocalCommitter {
     fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
-        self.0.commit(unit)
+        // Under the engine's locks, and for memory that is the engine's.
+        work::unmetered(|| self.0.commit(unit))
     }
 }

@@ -11,6 +11,14 @@ pub enum StorageError {
     WriteConflict,
     /// The collection's definition has changed, or it is gone. Resolve it again and compute anew.
     StaleCatalog(CollectionId),
+    /// The collection or index that is read was dropped. What was read of it is not all that there was:
+    /// resolve the name again and begin anew.
+    Dropped {
+        /// The collection, or the one that the index belonged to.
+        collection: CollectionId,
+        /// The index, if it is an index that is read.
+        index: Option<IndexId>,
+    },
     /// A unique index holds this key already.
     DuplicateKey {
         /// The index.
@@ -45,7 +53,12 @@ pub enum StorageError {
     /// Memory is so short that nothing is added. Deletes are still admitted.
     OutOfMemory,
     /// What is stored can't be opened with the memory that there is: so many bytes are needed.
-    NeedsMemory(u64),
+    NeedsMemory {
+        /// So many bytes at least.
+        bytes: u64,
+        /// What for.
+        what: &'static str,
+    },
     /// The medium failed. After a failed sync nothing more is acknowledged.
     Io(String),
     /// A held snapshot cannot show this collection: its definition has changed since it was taken,
@@ -66,7 +79,15 @@ impl fmt::Display for StorageError {
         match self {
             StorageError::WriteConflict => f.write_str("write conflict"),
             StorageError::StaleCatalog(id) => write!(f, "collection {} has changed", id.0),
-            StorageError::DuplicateKey { index, .. } => write!(f, "duplicate key in {index:?}"),
+            StorageError::Dropped { collection, index: None } => {
+                write!(f, "collection {} was dropped", collection.0)
+            }
+            StorageError::Dropped { collection, index: Some(index) } => {
+                write!(f, "index {} of collection {} was dropped", index.0, collection.0)
+            }
+            StorageError::DuplicateKey { index, .. } => {
+                write!(f, "duplicate key in index {}", index.0)
+            }
             StorageError::OutOfDiskSpace => f.write_str("no space left for data"),
             StorageError::DocumentTooLarge { bytes, max } => write!(
                 f,
@@ -77,14 +98,21 @@ impl fmt::Display for StorageError {
                 "the server has nearly used up the memory that it may have, so nothing is added: delete \
                  documents or drop indexes, or raise the limit of its control group",
             ),
-            StorageError::NeedsMemory(bytes) => write!(
+            StorageError::NeedsMemory { bytes, what } => write!(
                 f,
-                "the data needs {} MB of memory at least, which is more than the limit of the server's \
-                 control group: raise the limit",
+                "{what} need {} MB of memory at least, which is more than the server may have: give it more \
+                 memory (the limit of its control group, or a larger machine), or lower --cacheSizeGB",
                 bytes.div_ceil(1 << 20)
             ),
             StorageError::Corruption { collection, record, message } => {
-                write!(f, "corrupt data (collection {collection:?}, {record:?}): {message}")
+                f.write_str("corrupt data")?;
+                if let Some(collection) = collection {
+                    write!(f, " in collection {}", collection.0)?;
+                }
+                if let Some(record) = record {
+                    write!(f, ", record {}", record.0)?;
+                }
+                write!(f, ": {message}")
             }
             StorageError::Io(message) => write!(f, "I/O error: {message}"),
             StorageError::SnapshotUnavailable(_) => f.write_str(
@@ -109,10 +137,11 @@ impl From<StorageError> for Error {
     fn from(error: StorageError) -> Error {
         let code = match &error {
             StorageError::WriteConflict | StorageError::StaleCatalog(_) => ErrorCode::WriteConflict,
+            StorageError::Dropped { .. } => ErrorCode::QueryPlanKilled,
             StorageError::DuplicateKey { .. } => ErrorCode::DuplicateKey,
             StorageError::OutOfDiskSpace => ErrorCode::OutOfDiskSpace,
             StorageError::DocumentTooLarge { .. } => ErrorCode::BSONObjectTooLarge,
-            StorageError::OutOfMemory | StorageError::NeedsMemory(_) => {
+            StorageError::OutOfMemory | StorageError::NeedsMemory { .. } => {
                 ErrorCode::ExceededMemoryLimit
             }
             StorageError::Corruption { .. } => ErrorCode::DataCorruptionDetected,

@@ -157,6 +157,16 @@ impl IndexScan {
         }
     }
 
+    /// A walk over the entries of one key, from this record's on. Where a key has many entries those before it
+    /// are not read.
+    pub fn of_entry(key: &[u8], record: RecordId) -> Self {
+        let mut high = key.to_vec();
+        high.push(0);
+        let mut scan = IndexScan::new(Direction::Forward, key.to_vec(), high);
+        scan.last = record.0.checked_sub(1).map(|before| (key.to_vec(), RecordId(before)));
+        scan
+    }
+
     /// The next entry of the batch; `None`: ask the engine to fill it, unless [`Self::ended`].
     #[inline]
     pub fn next_buffered(&mut self) -> Option<IndexEntry<'_>> {

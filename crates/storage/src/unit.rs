@@ -138,6 +138,16 @@ impl<'a> WriteUnit<'a> {
         }
     }
 
+    /// Bytes of the keys that operations add and remove, type bits included.
+    pub fn all_key_bytes(&self) -> usize {
+        self.key_bytes.len()
+    }
+
+    /// The number of these keys.
+    pub fn key_count(&self) -> usize {
+        self.keys.len()
+    }
+
     /// Whether nothing has been added.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()

@@ -430,7 +430,9 @@ impl World {
     /// Bytes of all documents.
     pub fn document_bytes(&self) -> u64 {
         let stores = self.engine.stores().into_iter();
-        stores.filter_map(|id| self.engine.record_store(id)).map(|store| store.stats().bytes).sum()
+        let stores = stores.filter_map(|id| self.engine.record_store(id));
+        // One that was dropped meanwhile has none.
+        stores.map(|store| store.stats().map_or(0, |stats| stats.bytes)).sum()
     }
 
     /// Checks that the engine is consistent in itself, and that it holds the catalog that is known.

@@ -33,6 +33,7 @@ use kauri_base::{Result, Ticket};
 use std::any::Any;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -70,6 +71,17 @@ pub struct SessionInfo {
     pub worker: AtomicUsize,
     /// Its way to shared memory.
     pub upgrade: UpgradePoint,
+}
+
+impl SessionInfo {
+    /// Whether the client is on this host, by its address.
+    pub fn is_local(&self) -> bool {
+        match self.remote.parse::<SocketAddr>() {
+            Ok(address) => address.ip().to_canonical().is_loopback(),
+            // A Unix domain socket.
+            Err(_) => true,
+        }
+    }
 }
 
 /// A connection, on the worker that it belongs to (hence not `Send`).
@@ -236,6 +248,9 @@ pub trait ServiceEntryPoint: Send + Sync + 'static {
         request: &'a [u8],
         reply: &'a mut ReplyBuf,
     ) -> Handling<'a>;
+
+    /// The process ends: has all operations end that are running.
+    fn end_operations(&self) {}
 
     /// Called once when the session has ended, however it ended.
     fn end_session(&self, session: &Arc<SessionInfo>, state: Box<dyn ClientState>);

@@ -21,10 +21,15 @@ pub struct FakeTransport {
 impl FakeTransport {
     /// A new client. `None` if the transport is not started or the connection was refused.
     pub fn connect(&self) -> Option<FakeClient> {
+        self.connect_from("fake")
+    }
+
+    /// The same, with this address.
+    pub fn connect_from(&self, remote: &str) -> Option<FakeClient> {
         let manager = self.manager.as_ref()?;
         let pipe = Arc::new(Pipe::default());
         let origin = Origin {
-            remote: "fake".to_owned(),
+            remote: remote.to_owned(),
             local: "fake".to_owned(),
             transport: "fake",
             addresses: None,

@@ -219,7 +219,7 @@ impl SessionManager {
             sessions.remove(&info.id);
             self.stats.connections.store(sessions.len(), Ordering::Relaxed);
         }
-        if let Some(worker) = self.executor.workers().get(info.worker.load(Ordering::Relaxed)) {
+        if let Some(worker) = self.executor.worker(info.worker.load(Ordering::Relaxed)) {
             worker.shared.sessions.fetch_sub(1, Ordering::Relaxed);
         }
         self.log_change(22_944, &format!("conn{}", info.id), "Connection ended", info);
@@ -227,16 +227,21 @@ impl SessionManager {
     }
 
     /// Ends all sessions; blocks until they have ended. Idle ones end at once. Requests in progress
-    /// may finish within `grace`; then they are cancelled, and a second later dropped. Afterwards
-    /// no session is accepted. To be called from a thread that is no worker.
+    /// may finish within `grace`; then the service is told to end them, a second later they are cancelled, and
+    /// another second later dropped. Afterwards no session is accepted. To be called from a thread that is no
+    /// worker.
     pub fn shutdown(&self, grace: Duration) {
         self.closed.store(true, Ordering::Release);
-        let steps: [(fn(&Liveness), Duration); 3] = [
+        let steps: [(fn(&Liveness), Duration); 4] = [
             (Liveness::drain, grace),
+            (|_| {}, CANCEL_GRACE),
             (Liveness::cancel, CANCEL_GRACE),
             (Liveness::drop_command, CANCEL_GRACE),
         ];
-        for (step, patience) in steps {
+        for (number, (step, patience)) in steps.into_iter().enumerate() {
+            if number > 0 {
+                self.entry_point.end_operations();
+            }
             let sessions: Vec<_> = self.lock().values().cloned().collect();
             sessions.iter().for_each(|liveness| step(liveness));
             if self.wait_until_ended(patience) {

@@ -8,6 +8,7 @@
 //! `bytes[..start]`. Once anything has left, the message can't be taken back: it must become exactly
 //! as long as its header announced, which `poll_sink` checks, or the session ends.
 
+use kauri_base::work::MemoryAccount;
 use kauri_wire::{HEADER_BYTES, claimed_length};
 use std::sync::Arc;
 
@@ -31,13 +32,28 @@ pub struct ReplyBuf {
     early: Option<Arc<dyn SendNow>>,
     /// It may be sent together with others, a moment later.
     together: bool,
+    /// What its memory is counted in until it is sent.
+    account: Option<Arc<MemoryAccount>>,
 }
 
 impl ReplyBuf {
     /// An empty reply over `memory`; with `early` if the transport takes parts of a message.
     pub fn new(mut memory: Vec<u8>, early: Option<Arc<dyn SendNow>>) -> Self {
         memory.clear();
-        ReplyBuf { bytes: memory, start: 0, departed: 0, announced: None, early, together: true }
+        ReplyBuf {
+            bytes: memory,
+            start: 0,
+            departed: 0,
+            announced: None,
+            early,
+            together: true,
+            account: None,
+        }
+    }
+
+    /// Keeps this account, in which its memory was counted, until it is sent.
+    pub fn count_in(&mut self, account: Arc<MemoryAccount>) {
+        self.account = Some(account);
     }
 
     /// Where to append. What is there already may be patched, but not shortened or reordered, and

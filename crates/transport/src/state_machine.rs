@@ -25,6 +25,7 @@ use crate::steering::{Moving, Whereabouts};
 use crate::sys::monotonic_ns;
 use kauri_base::Ticket;
 use kauri_base::log::{self, Attr};
+use kauri_fiber::Fibered;
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -378,17 +379,19 @@ async fn wait(
     .await
 }
 
-/// Polls a command to its end, its panic, or the moment from which nobody waits for it any more.
+/// Polls a command to its end, its panic, or the moment from which nobody waits for it any more. A poll that
+/// takes long is left in the middle, so that others have turns.
 async fn drive(
-    mut handling: Handling<'_>,
+    handling: Handling<'_>,
     liveness: &Liveness,
     turn: &mut Turn,
 ) -> std::thread::Result<Outcome> {
+    let mut handling = Fibered::new(handling);
     poll_fn(|cx| {
         if liveness.is_dropped() {
             return Poll::Ready(Ok(Outcome::Close));
         }
-        match caught(|| handling.as_mut().poll(cx)) {
+        match caught(|| Pin::new(&mut handling).poll(cx)) {
             Ok(Poll::Ready(outcome)) => Poll::Ready(Ok(outcome)),
             Ok(Poll::Pending) => {
                 turn.waited = true;

@@ -108,6 +108,11 @@ pub(crate) struct WorkerStats {
 }
 
 impl WorkerStats {
+    /// Goes up whenever the worker looks for something to do.
+    pub(crate) fn turns(&self) -> u64 {
+        self.ticks.get() + self.waits.get() + self.spins.get()
+    }
+
     pub fn new() -> Self {
         WorkerStats {
             waits: Counter::default(),

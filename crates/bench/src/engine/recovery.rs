@@ -41,7 +41,7 @@ impl Rates {
         let open = began.elapsed().as_secs_f64();
         let collection = Collection::attach(&subject)?;
         let all = began.elapsed().as_secs_f64();
-        assert_eq!(collection.store().stats().records, settings.documents);
+        assert_eq!(collection.store().stats()?.records, settings.documents);
         self.opened.push(settings.documents as f64 / open);
         self.attached.push(settings.documents as f64 / all);
         drop(collection);

@@ -1,11 +1,11 @@
 //! Keys back into values.
 
 use super::type_bits::TypeBitsReader;
-use super::{DEPTH_MAX, ESCAPE, number, tag};
+use super::{ESCAPE, number, tag};
 use crate::doc::DocBuf;
 use crate::value::Value;
 use crate::writer::{ArrayWriter, DocWriter};
-use kauri_base::{Error, ErrorCode, Result, Timestamp};
+use kauri_base::{Error, ErrorCode, Result, Timestamp, work};
 
 /// The values of a key: one for each entry of `descending`, which says how the fields are ordered.
 pub fn decode(
@@ -13,14 +13,16 @@ pub fn decode(
     type_bits: &[u8],
     descending: impl IntoIterator<Item = bool>,
 ) -> Result<Vec<Value<'static>>> {
-    let mut reader = Reader { bytes, mask: 0 };
+    let mut reader = Reader { bytes, mask: 0, exhausted: None };
     let mut bits = TypeBitsReader::new(type_bits);
     descending
         .into_iter()
         .map(|descending| {
             reader.mask = if descending { 0xFF } else { 0 };
-            read_value(&mut reader, &mut bits, 0).ok_or_else(|| {
-                Error::new(ErrorCode::DataCorruptionDetected, "index key cannot be decoded")
+            read_value(&mut reader, &mut bits).ok_or_else(|| {
+                let undecodable =
+                    || Error::new(ErrorCode::DataCorruptionDetected, "index key cannot be decoded");
+                reader.exhausted.take().unwrap_or_else(undecodable)
             })
         })
         .collect()
@@ -30,6 +32,8 @@ pub fn decode(
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     mask: u8,
+    /// Set where the stack was at its end.
+    exhausted: Option<Error>,
 }
 
 impl Reader<'_> {
@@ -82,11 +86,11 @@ impl Reader<'_> {
     }
 }
 
-fn read_value(
-    reader: &mut Reader<'_>,
-    bits: &mut TypeBitsReader<'_>,
-    depth: u32,
-) -> Option<Value<'static>> {
+fn read_value(reader: &mut Reader<'_>, bits: &mut TypeBitsReader<'_>) -> Option<Value<'static>> {
+    if let Err(error) = work::check_stack() {
+        reader.exhausted = Some(error);
+        return None;
+    }
     Some(match reader.take()? {
         tag::MIN_KEY => Value::MinKey,
         tag::UNDEFINED => Value::Undefined,
@@ -97,8 +101,8 @@ fn read_value(
             let text = reader.take_text()?.into();
             if symbol { Value::Symbol(text) } else { Value::String(text) }
         }
-        tag::OBJECT => Value::Document(read_object(reader, bits, depth)?.into()),
-        tag::ARRAY => Value::Array(read_array(reader, bits, depth)?.into()),
+        tag::OBJECT => Value::Document(read_object(reader, bits)?.into()),
+        tag::ARRAY => Value::Array(read_array(reader, bits)?.into()),
         tag::BINARY => {
             let length = reader.take_length()?;
             let subtype = reader.take()?;
@@ -124,47 +128,33 @@ fn read_value(
         tag::CODE => Value::Code(reader.take_text()?.into()),
         tag::CODE_WITH_SCOPE => {
             let code = reader.take_text()?.into();
-            Value::CodeWithScope { code, scope: read_object(reader, bits, depth)?.into() }
+            Value::CodeWithScope { code, scope: read_object(reader, bits)?.into() }
         }
         tag::MAX_KEY => Value::MaxKey,
         _ => return None,
     })
 }
 
-fn read_object(
-    reader: &mut Reader<'_>,
-    bits: &mut TypeBitsReader<'_>,
-    depth: u32,
-) -> Option<DocBuf> {
+fn read_object(reader: &mut Reader<'_>, bits: &mut TypeBitsReader<'_>) -> Option<DocBuf> {
     let mut bytes = Vec::new();
     let mut writer = DocWriter::new(&mut bytes);
     // The canonical type before each name is there for the order alone.
     while reader.take()? != tag::END {
-        if depth >= DEPTH_MAX {
-            return None;
-        }
         let name = reader.take_text()?;
         if name.contains('\0') {
             return None;
         }
-        writer.put_value(&name, &read_value(reader, bits, depth + 1)?);
+        writer.put_value(&name, &read_value(reader, bits)?);
     }
     drop(writer);
     DocBuf::from_vec(bytes).ok()
 }
 
-fn read_array(
-    reader: &mut Reader<'_>,
-    bits: &mut TypeBitsReader<'_>,
-    depth: u32,
-) -> Option<DocBuf> {
+fn read_array(reader: &mut Reader<'_>, bits: &mut TypeBitsReader<'_>) -> Option<DocBuf> {
     let mut bytes = Vec::new();
     let mut writer = ArrayWriter::new(&mut bytes);
     while reader.peek()? != tag::END {
-        if depth >= DEPTH_MAX {
-            return None;
-        }
-        writer.push_value(&read_value(reader, bits, depth + 1)?);
+        writer.push_value(&read_value(reader, bits)?);
     }
     reader.take()?;
     drop(writer);

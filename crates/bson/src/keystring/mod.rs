@@ -51,7 +51,7 @@ pub use decode::decode;
 pub use record_id::{append_record_id, decode_record_id_at_end, strip_record_id};
 pub use type_bits::TypeBits;
 
-use crate::doc::{Doc, Elem};
+use crate::doc::{Doc, DocCow, Elem};
 use crate::types::Type;
 use crate::value::Value;
 
@@ -147,8 +147,8 @@ pub(crate) mod tag {
     pub const END: u8 = 0x00;
 }
 
-/// Levels of nesting that are encoded. No document that passed validation is that deep.
-pub(crate) const DEPTH_MAX: u32 = 512;
+/// Levels of nesting that encoding recurses into. What is deeper is encoded with a list of the open documents.
+const RECURSION_MAX: u32 = 24;
 
 /// Appends a field to a key's bytes and type bits.
 pub fn append_value(out: &mut Vec<u8>, bits: &mut TypeBits, value: &Value<'_>, descending: bool) {
@@ -267,16 +267,54 @@ fn put_tagged(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
 }
 
 fn put_members(out: &mut Vec<u8>, bits: &mut TypeBits, doc: Doc<'_>, names: bool, depth: u32) {
-    if depth < DEPTH_MAX {
-        for elem in doc {
-            if names {
-                out.push(elem.ty().canonical() + 1);
-                put_text(out, elem.key_bytes());
-            }
-            put_elem(out, bits, elem, depth + 1);
+    if depth >= RECURSION_MAX {
+        return put_members_deep(out, bits, doc, names);
+    }
+    for elem in doc {
+        if names {
+            put_name(out, elem);
         }
+        put_elem(out, bits, elem, depth + 1);
     }
     out.push(tag::END);
+}
+
+fn put_name(out: &mut Vec<u8>, elem: Elem<'_>) {
+    out.push(elem.ty().canonical() + 1);
+    put_text(out, elem.key_bytes());
+}
+
+/// As [`put_members`], without recursion.
+#[cold]
+fn put_members_deep(out: &mut Vec<u8>, bits: &mut TypeBits, doc: Doc<'_>, names: bool) {
+    let mut open = vec![(doc.iter(), names)];
+    while let Some((elems, names)) = open.last_mut() {
+        kauri_base::work::tick_infallible(1);
+        let Some(elem) = elems.next() else {
+            out.push(tag::END);
+            open.pop();
+            continue;
+        };
+        if *names {
+            put_name(out, elem);
+        }
+        match (elem.ty(), elem.as_doc(), elem.value()) {
+            (Type::Document, Some(inner), _) => {
+                out.push(tag::OBJECT);
+                open.push((inner.iter(), true));
+            }
+            (Type::Array, Some(inner), _) => {
+                out.push(tag::ARRAY);
+                open.push((inner.iter(), false));
+            }
+            (_, _, Value::CodeWithScope { code, scope: DocCow::Borrowed(scope) }) => {
+                out.push(tag::CODE_WITH_SCOPE);
+                put_text(out, code.as_bytes());
+                open.push((scope.iter(), true));
+            }
+            _ => put_elem(out, bits, elem, 0),
+        }
+    }
 }
 
 /// Within text: announces a byte that may not stand there as such.

@@ -187,3 +187,29 @@ fn bounds_enclose_what_begins_with_their_fields() {
     assert!(key(&[(Value::MaxKey, false)]).bytes() < &[AFTER][..]);
     assert!(key(&[(Value::MinKey, true)]).bytes() < &[AFTER][..]);
 }
+
+#[test]
+fn what_is_deeper_than_the_recursion_is_encoded_alike() {
+    let wrap = |value: &Value<'static>, levels: u32| {
+        (0..levels).fold(value.clone(), |value, level| match level % 3 {
+            0 => crate::doc! { "a" => value, "z" => 1 }.into(),
+            1 => crate::array![value],
+            _ => Value::CodeWithScope {
+                code: "c".into(),
+                scope: crate::doc! { "s" => value }.into(),
+            },
+        })
+    };
+    for seed in 0..500 {
+        let mut random = Random::new(seed);
+        let (a, b) = (random.value(2), random.value(2));
+        for levels in [RECURSION_MAX - 1, RECURSION_MAX, RECURSION_MAX + 1, 40, 61] {
+            let (deep_a, deep_b) = (wrap(&a, levels), wrap(&b, levels));
+            let (key_a, key_b) = (one(&deep_a), one(&deep_b));
+            let order = key_a.bytes().cmp(key_b.bytes());
+            assert_eq!(order, compare(&deep_a, &deep_b), "seed {seed}, {levels} levels");
+            let decoded = decode(key_a.bytes(), key_a.type_bits(), [false]).unwrap();
+            assert_eq!(format!("{:?}", decoded[0]), expected(&deep_a), "seed {seed}");
+        }
+    }
+}

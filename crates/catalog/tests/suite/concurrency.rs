@@ -47,7 +47,7 @@ fn write_at_random(
             }
             kind => {
                 let Some(collection) = catalog.collection(name) else { continue };
-                let upto = collection.store.stats().records.max(1) * 2;
+                let upto = collection.store.stats().unwrap().records.max(1) * 2;
                 let record = kauri_base::RecordId(1 + random.next_u64() % upto);
                 change(catalog, name, record, |old| {
                     (kind == 1).then(|| {

@@ -45,7 +45,7 @@ async fn expire(server: Arc<Server>, worker: WorkerHandle) {
     }
 }
 
-/// Closes cursors that are idle longer than `cursorTimeoutMillis`.
+/// Closes cursors that are idle longer than `cursorTimeoutMillis`, and those that nobody holds.
 pub fn expire_cursors(server: &Server) {
     let idle_ms = server.parameters.number("cursorTimeoutMillis").max(1) as u64;
     let closed = server.cursors.expire(Duration::from_millis(idle_ms));

@@ -11,7 +11,7 @@ use kauri_base::log::{self, Attr};
 use kauri_base::rw_lock::LockMode;
 use kauri_base::{OperationContext, Result};
 use kauri_bson::{DocBuf, Value};
-use kauri_catalog::{Collection, Index};
+use kauri_catalog::{Catalog, Collection, Index};
 use kauri_matcher::{Matcher, ParseCx, Place};
 use kauri_query::exec::QueryEnv;
 use kauri_query::plan::{Hint, Query};
@@ -97,12 +97,17 @@ async fn expire(
         query: &query,
         env: &env,
         multi: true,
+        // Nothing of a collection that has taken the name since.
+        only: Some(collection.id),
     };
     let mut op = OperationContext::detached(server.clock.clone());
     let mut deleted = 0;
     loop {
         if server.fsync_locks.load(Ordering::Acquire) > 0 || server.stopping.load(Ordering::Acquire)
         {
+            return Ok(deleted);
+        }
+        if !is_current(&server.catalog, collection, index) {
             return Ok(deleted);
         }
         let mut outcome = WriteOutcome::default();
@@ -121,6 +126,14 @@ async fn expire(
         }
         op.yield_now().await?;
     }
+}
+
+/// Whether the index still says that documents expire, and when.
+fn is_current(catalog: &Catalog, collection: &Collection, index: &Index) -> bool {
+    let now = catalog.collection(collection.ns.as_str()).filter(|now| now.id == collection.id);
+    let found = now.as_ref().and_then(|now| now.index_by_id(index.id));
+    let seconds = |index: &Index| index.definition().expire_after_seconds;
+    found.is_some_and(|found| seconds(found) == seconds(index))
 }
 
 /// Documents with a date in the field at or before `until_ms`; within the index's own filter, if it

@@ -12,12 +12,14 @@ use kauri_bson::{Doc, Elem, Type, Value};
 use kauri_catalog::{Collection, Namespace};
 use kauri_expr::Expression;
 use kauri_query::exec::{PlanExecutor, QueryEnv, Verbosity};
+use kauri_query::pipeline::views::Found;
 use kauri_query::pipeline::{self, BuildCx, ParseCx, Pipeline, Place, StageSpec};
 use kauri_query::plan::Hint;
 use std::sync::Arc;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
+    replans: true,
     access: Access::Read,
     read_concern: true,
     api_v1: true,
@@ -97,7 +99,9 @@ async fn write(
 ) -> Result<()> {
     let mut executor = executor(&mut invocation.op, request, pipeline, cx).await?;
     if let Some(sink) = last.sink() {
-        sink.run(&mut invocation.op, &mut executor, cx).await?;
+        let written = sink.run(&mut invocation.op, &mut executor, cx).await;
+        invocation.has_effect = cx.has_written();
+        written?;
     }
     {
         let mut cursor = invocation.reply.document("cursor");
@@ -105,7 +109,7 @@ async fn write(
         cursor.put("id", 0i64);
         cursor.put("ns", request.ns.as_str());
     }
-    let ticket = cx.written.lock().unwrap_or_else(|e| e.into_inner()).take();
+    let ticket = cx.take_written();
     invocation.wait_for_commit(ticket).await
 }
 
@@ -141,15 +145,17 @@ pub fn prepare(
     if own_views {
         collection = catalog.collection(request.ns.as_str());
     } else if !request.collectionless {
-        let (below, mut stages) = resolve_views(invocation, &request.ns)?;
-        collection = below;
+        let found = resolve_views(invocation, &request.ns)?;
+        let mut stages = found.pipeline;
+        collection = found.collection;
         if !stages.stages.is_empty() {
             stages.stages.append(&mut pipeline.stages);
             pipeline = stages;
+            pipeline::check_length(&pipeline.stages)?;
             pipeline::parse::check(&pipeline, Place::Command)?;
         }
     }
-    pipeline.optimize();
+    pipeline.optimize()?;
     let mut cx = BuildCx::new(catalog.clone(), invocation.db, collection, env);
     cx.bypass_validation = request.bypass_validation;
     cx.server = Some(Arc::new(ServerFacts(invocation.server.clone())));
@@ -160,11 +166,10 @@ pub fn prepare(
 }
 
 /// The collection behind a name, and the stages of the views in between.
-pub fn resolve_views(
-    invocation: &Invocation<'_>,
-    ns: &Namespace,
-) -> Result<(Option<Arc<Collection>>, Pipeline)> {
-    pipeline::views::resolve(&invocation.server.catalog, ns)
+pub fn resolve_views(invocation: &Invocation<'_>, ns: &Namespace) -> Result<Found> {
+    let found = pipeline::views::resolve(&invocation.server.catalog, ns)?;
+    invocation.check_meant(ns, &found)?;
+    Ok(found)
 }
 
 impl<'a> AggregateRequest<'a> {

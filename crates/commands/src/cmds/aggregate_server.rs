@@ -84,7 +84,10 @@ impl ServerInfo for ServerFacts {
         scale: i64,
         out: &mut DocWriter<'_>,
     ) -> Result<()> {
-        let all = DocBuf::build(|out| coll_stats::write(ns, Some(collection), scale, out));
+        let mut written = Ok(());
+        let all =
+            DocBuf::build(|out| written = coll_stats::write(ns, Some(collection), scale, out));
+        written?;
         all.as_doc().iter().filter(|e| e.key() != "ns").for_each(|e| out.put_elem(e));
         Ok(())
     }

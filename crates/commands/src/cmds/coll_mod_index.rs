@@ -207,7 +207,7 @@ pub async fn check_no_duplicates(
     let mut groups = Groups::default();
     loop {
         ru.enter();
-        let filled = index.data.fill(&*ru, &mut scan);
+        let filled = index.fill(&*ru, &mut scan);
         ru.leave();
         match filled? {
             Access::WouldBlock(ticket) => {

@@ -9,6 +9,7 @@ use kauri_catalog::{Collection, Namespace, Resolved};
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
+    replans: true,
     aliases: &["collstats"],
     access: Access::Read,
     ..Command::new("collStats", "tells sizes and counts of a collection", run)
@@ -35,8 +36,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 bail!(CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection")
             }
         };
-        write(&ns, collection.as_deref(), scale, &mut invocation.reply);
-        Ok(())
+        write(&ns, collection.as_deref(), scale, &mut invocation.reply)
     })
 }
 
@@ -55,7 +55,12 @@ fn number(n: u64) -> Value<'static> {
 }
 
 /// The figures of a collection, or of one that doesn't exist.
-pub fn write(ns: &Namespace, collection: Option<&Collection>, scale: i64, out: &mut DocWriter<'_>) {
+pub fn write(
+    ns: &Namespace,
+    collection: Option<&Collection>,
+    scale: i64,
+    out: &mut DocWriter<'_>,
+) -> Result<()> {
     let scaled = |bytes: u64| number(bytes / scale.max(1) as u64);
     out.put("ns", ns.as_str());
     let Some(collection) = collection else {
@@ -66,10 +71,9 @@ pub fn write(ns: &Namespace, collection: Option<&Collection>, scale: i64, out: &
         out.put("indexDetails", Doc::EMPTY);
         out.put("indexSizes", Doc::EMPTY);
         out.put_value("scaleFactor", &number(scale as u64));
-        return;
+        return Ok(());
     };
-    let stats = collection.store.stats();
-    let index_bytes: u64 = collection.indexes.iter().map(|i| i.data.bytes()).sum();
+    let (stats, index_bytes) = (collection.stats()?, collection.index_bytes()?);
     out.put_value("size", &scaled(stats.bytes));
     out.put_value("count", &number(stats.records));
     if let Some(average) = stats.bytes.checked_div(stats.records) {
@@ -97,7 +101,7 @@ pub fn write(ns: &Namespace, collection: Option<&Collection>, scale: i64, out: &
     {
         let mut sizes = out.document("indexSizes");
         for index in &collection.indexes {
-            sizes.put_value(index.name(), &scaled(index.data.bytes()));
+            sizes.put_value(index.name(), &scaled(index.bytes()?));
         }
     }
     out.put_value("scaleFactor", &number(scale as u64));
@@ -105,4 +109,5 @@ pub fn write(ns: &Namespace, collection: Option<&Collection>, scale: i64, out: &
         let mut section = out.document(engine);
         figures.iter().for_each(|(name, figure)| section.put(name, *figure as i64));
     }
+    Ok(())
 }

@@ -38,11 +38,12 @@ fn convert<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let name = copy::temporary_name(invocation, ns.database(), &what)?;
         let frozen = copy::Frozen::new(&catalog, &source)?;
         let options = CollectionOptions { temp: true, ..capped(&source.options, size) };
-        catalog.create_collection(&name, options, None)?;
-        let temporary = copy::Temporary::new(&catalog, name);
-        copy::documents(invocation, &frozen.collection, &temporary.ns).await?;
+        let (made, _) = catalog.create_collection(&name, options, None)?;
+        let temporary = copy::Temporary::new(&catalog, &made);
+        copy::documents(invocation, &frozen.collection, &temporary).await?;
         let rename = Rename {
             drop_target: true,
+            source: Some(temporary.id),
             replaces: Some(source.id),
             ..Rename::new(&temporary.ns, &ns)
         };
@@ -86,9 +87,10 @@ fn clone<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                  source collection: {from}"
             ),
         }
-        let (_, created) = catalog.create_collection(&to, capped(&source.options, size), None)?;
-        let temporary = copy::Temporary::new(&catalog, to);
-        let copied = copy::documents(invocation, &source, &temporary.ns).await?;
+        let options = capped(&source.options, size);
+        let (made, created) = catalog.create_collection(&to, options, None)?;
+        let temporary = copy::Temporary::new(&catalog, &made);
+        let copied = copy::documents(invocation, &source, &temporary).await?;
         temporary.keep();
         invocation.wait_for_commit(copied.or(Some(created))).await
     })

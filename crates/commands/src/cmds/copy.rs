@@ -5,7 +5,7 @@
 //! document as it was when the copy came by.
 
 use crate::invocation::Invocation;
-use kauri_base::{Access, RecordId, Result, Ticket};
+use kauri_base::{Access, CollectionId, RecordId, Result, Ticket};
 use kauri_bson::DocBuf;
 use kauri_catalog::{Catalog, Collection, Namespace};
 use kauri_query::write::WriteOutcome;
@@ -22,14 +22,14 @@ enum Gathered {
     Blocked(Ticket),
 }
 
-/// Copies all documents in the order of their insertion.
+/// Copies all documents in the order of their insertion. Fails if either collection is dropped meanwhile.
 pub async fn documents(
     invocation: &mut Invocation<'_>,
     from: &Collection,
-    to: &Namespace,
+    to: &Temporary,
 ) -> Result<Option<CommitTicket>> {
     let catalog = invocation.server.catalog.clone();
-    let options = InsertOptions { ordered: true, bypass_validation: true };
+    let options = InsertOptions { into: Some(to.id), ..InsertOptions::ordered(true) };
     let mut ru = catalog.engine().recovery_unit();
     let mut scan = RecordScan::new(Direction::Forward);
     let mut again: Option<RecordId> = None;
@@ -48,7 +48,7 @@ pub async fn documents(
             Gathered::Ended => true,
         };
         let docs: Vec<_> = batch.iter().map(DocBuf::as_doc).collect();
-        insert(&mut invocation.op, &catalog, to, &docs, &options, &mut outcome).await?;
+        insert(&mut invocation.op, &catalog, &to.ns, &docs, &options, &mut outcome).await?;
         if let Some((_, error)) = outcome.errors.pop() {
             return Err(error);
         }
@@ -72,12 +72,12 @@ fn gather(
         let id = match again.take().or_else(|| scan.next_buffered()) {
             Some(id) => id,
             None if scan.ended() => return Ok(Gathered::Ended),
-            None => match from.store.fill(ru, scan)? {
+            None => match from.fill(ru, scan)? {
                 Access::Ready(()) => continue,
                 Access::WouldBlock(ticket) => return Ok(Gathered::Blocked(ticket)),
             },
         };
-        match from.store.get(ru, id)? {
+        match from.get(ru, id)? {
             Access::Ready(Some(record)) => {
                 bytes += record.doc.as_bytes().len();
                 batch.push(record.doc.to_buf());
@@ -122,13 +122,15 @@ pub struct Temporary {
     catalog: Arc<Catalog>,
     /// Its name.
     pub ns: Namespace,
+    /// Its number.
+    pub id: CollectionId,
     kept: bool,
 }
 
 impl Temporary {
-    /// The collection of this name, which was just made.
-    pub fn new(catalog: &Arc<Catalog>, ns: Namespace) -> Temporary {
-        Temporary { catalog: catalog.clone(), ns, kept: false }
+    /// This collection, which was just made.
+    pub fn new(catalog: &Arc<Catalog>, made: &Collection) -> Temporary {
+        Temporary { catalog: catalog.clone(), ns: made.ns.clone(), id: made.id, kept: false }
     }
 
     /// It has got its name.
@@ -140,7 +142,7 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.kept {
-            let _ = self.catalog.drop_collection(&self.ns);
+            let _ = self.catalog.drop_collection_of(&self.ns, self.id);
         }
     }
 }

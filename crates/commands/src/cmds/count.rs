@@ -9,12 +9,14 @@ use kauri_base::{Result, bail};
 use kauri_bson::{Doc, Type, Value, shell_value};
 use kauri_matcher::Matcher;
 use kauri_query::exec::{Flow, PlanExecutor};
+use kauri_query::pipeline::views::Found;
 use kauri_query::pipeline::{self, BuildCx, Input};
 use kauri_query::plan::{self, Query};
 use std::sync::Arc;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
+    replans: true,
     access: Access::Read,
     read_concern: true,
     api_v1: true,
@@ -93,7 +95,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let request = CountRequest::parse(invocation.body)?;
         let env = invocation.query_env();
         let filter = matcher(request.filter, &env)?;
-        let (collection, view) = resolve_views(invocation, &ns)?;
+        let Found { collection, pipeline: view, .. } = resolve_views(invocation, &ns)?;
         let catalog = &invocation.server.catalog;
         let query = request.query(filter);
         let root = if view.stages.is_empty() {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
+    replans: true,
     aliases: &["datasize"],
     access: Access::Read,
     ..Command::new("dataSize", "tells the bytes of documents", run)
@@ -38,7 +39,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let (mut bytes, mut docs, mut max_reached) = (0, 0, false);
         if let Some(collection) = ddl::collection(invocation, &ns)? {
             let whole = request.min.is_none() && request.max.is_none();
-            let stats = collection.store.stats();
+            let stats = collection.stats()?;
             if whole && (request.estimate || (request.bytes_max == 0 && request.docs_max == 0)) {
                 (bytes, docs) = (stats.bytes as i64, stats.records as i64);
             } else {

@@ -7,6 +7,7 @@ use crate::registry::{Access, Command, Run};
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
+    replans: true,
     aliases: &["dbstats"],
     access: Access::Read,
     ..Command::new("dbStats", "tells sizes and counts of a database", run)
@@ -38,13 +39,13 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let catalog = &invocation.server.catalog;
         let mut sums = Sums::default();
         for collection in catalog.collections_of(invocation.db) {
-            let stats = collection.store.stats();
+            let stats = collection.stats()?;
             sums.collections += 1;
             sums.records += stats.records;
             sums.bytes += stats.bytes;
             sums.storage_bytes += stats.storage_bytes;
             sums.indexes += collection.indexes.iter().filter(|i| i.ready).count() as i64;
-            sums.index_bytes += collection.indexes.iter().map(|i| i.data.bytes()).sum::<u64>();
+            sums.index_bytes += collection.index_bytes()?;
         }
         let views = catalog.views_of(invocation.db).len() as i64;
         if views > 0 {

@@ -4,7 +4,7 @@
 //! fails the command. What they say is parsed statement by statement, and fails that one.
 
 use super::find::{define_let, hint, hint_type, matcher, refuse_collation};
-use super::insert::check_batch;
+use super::insert::{check_batch, statements};
 use crate::args::{Args, fields, structure};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
@@ -51,6 +51,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 }
             }
         }
+        deleted += outcome.cut_short.changed;
         let counters = &invocation.server.counters;
         counters.delete.fetch_add(request.statements.len() as u64, Ordering::Relaxed);
         counters.docs_deleted.fetch_add(deleted, Ordering::Relaxed);
@@ -69,7 +70,7 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
         match elem.key() {
             "deletes" => {
                 given = true;
-                for statement in args.array(elem)? {
+                for statement in statements(&args, elem)? {
                     let statement = Args::new("delete.deletes").object(statement)?;
                     request.statements.push(Given::read(statement)?);
                 }
@@ -162,6 +163,6 @@ async fn run_given(
         query.hint = hint(elem)?;
     }
     let catalog = &invocation.server.catalog;
-    let targets = Targets { catalog, ns, query: &query, env: &env, multi: given.multi };
+    let targets = Targets { catalog, ns, query: &query, env: &env, multi: given.multi, only: None };
     delete(&mut invocation.op, &targets, outcome).await
 }

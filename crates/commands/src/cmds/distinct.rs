@@ -5,15 +5,17 @@ use super::find::{hint, matcher, refuse_collation};
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
-use kauri_base::{Result, bail, limits};
+use kauri_base::{Result, bail, limits, work};
 use kauri_bson::{Doc, KeyStringBuilder, Type, Value};
 use kauri_query::exec::{Flow, PlanExecutor};
+use kauri_query::pipeline::views::Found;
 use kauri_query::pipeline::{self, BuildCx, Input};
 use kauri_query::plan::{self, Query};
 use std::collections::BTreeMap;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
+    replans: true,
     access: Access::Read,
     read_concern: true,
     ..Command::new("distinct", "finds the distinct values of a field", run)
@@ -58,7 +60,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let request = DistinctRequest::parse(invocation.body)?;
         let env = invocation.query_env();
         let filter = matcher(request.filter, &env)?;
-        let (collection, view) = resolve_views(invocation, &ns)?;
+        let Found { collection, pipeline: view, .. } = resolve_views(invocation, &ns)?;
         let catalog = &invocation.server.catalog;
         let query = Query { filter, hint: request.hint, ..Query::default() };
         let root = if view.stages.is_empty() {
@@ -79,7 +81,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let mut values = Values::default();
         executor
             .for_each(&mut invocation.op, &mut |row| {
-                gather(row.doc(), &path, &mut values);
+                gather(row.doc(), &path, &mut values)?;
                 if values.bytes > limits::DOCUMENT_BYTES_MAX {
                     bail!(17217, "distinct too big, 16mb cap");
                 }
@@ -87,7 +89,10 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             })
             .await?;
         let mut out = invocation.reply.array("values");
-        values.found.values().for_each(|value| out.push_value(value));
+        for value in values.found.values() {
+            work::tick(1)?;
+            out.push_value(value);
+        }
         Ok(())
     })
 }
@@ -112,28 +117,33 @@ impl Values {
 }
 
 /// The values at a path, through arrays; a last component's array counts by its elements.
-fn gather(doc: Doc<'_>, path: &[&str], values: &mut Values) {
-    let Some((first, rest)) = path.split_first() else { return };
-    let Some(elem) = doc.get(first) else { return };
+fn gather(doc: Doc<'_>, path: &[&str], values: &mut Values) -> Result<()> {
+    let Some((first, rest)) = path.split_first() else { return Ok(()) };
+    let Some(elem) = doc.get(first) else { return Ok(()) };
     if rest.is_empty() {
         match elem.as_doc().filter(|_| elem.ty() == Type::Array) {
-            Some(array) => array.iter().for_each(|e| values.add(e.value())),
+            Some(array) => {
+                for elem in array.ticked() {
+                    values.add(elem?.value());
+                }
+            }
             None => values.add(elem.value()),
         }
-        return;
+        return Ok(());
     }
-    let Some(inner) = elem.as_doc() else { return };
+    let Some(inner) = elem.as_doc() else { return Ok(()) };
     if elem.ty() == Type::Document {
-        gather(inner, rest, values);
-        return;
+        return gather(inner, rest, values);
     }
     // An array: by position if the next component is one, and through its documents.
     if rest[0].bytes().all(|b| b.is_ascii_digit()) {
-        gather(inner, rest, values);
+        gather(inner, rest, values)?;
     }
-    for element in inner {
+    for element in inner.ticked() {
+        let element = element?;
         if let Some(doc) = element.as_doc().filter(|_| element.ty() == Type::Document) {
-            gather(doc, rest, values);
+            gather(doc, rest, values)?;
         }
     }
+    Ok(())
 }

@@ -37,17 +37,24 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             }
             return Ok(());
         }
-        let resolved = catalog.resolve(ns.as_str());
-        ddl::check_uuid(catalog, &ns, &resolved, uuid.as_ref())?;
-        let indexes = match resolved {
-            Resolved::Nothing => return Ok(()),
-            Resolved::Collection(collection) => Some(index_count(&collection)),
-            Resolved::View(_) => None,
-        };
-        let ticket = match catalog.drop_collection(&ns) {
-            Ok(ticket) => ticket,
-            Err(error) if error.code() == kauri_base::ErrorCode::NamespaceNotFound => return Ok(()),
-            Err(error) => return Err(error),
+        let (indexes, ticket) = loop {
+            let resolved = catalog.resolve(ns.as_str());
+            ddl::check_uuid(catalog, &ns, &resolved, uuid.as_ref())?;
+            let (indexes, dropped) = match resolved {
+                Resolved::Nothing => return Ok(()),
+                Resolved::Collection(collection) => {
+                    (Some(index_count(&collection)), catalog.drop_collection_of(&ns, collection.id))
+                }
+                Resolved::View(_) => (None, catalog.drop_collection(&ns)),
+            };
+            match dropped {
+                Ok(ticket) => break (indexes, ticket),
+                // The name has changed hands since: what was checked is not what it means now.
+                Err(error) if error.code() == kauri_base::ErrorCode::NamespaceNotFound => {
+                    invocation.op.yield_now().await?;
+                }
+                Err(error) => return Err(error),
+            }
         };
         ddl::log("Dropped a collection", &ns);
         if let Some(indexes) = indexes {

@@ -15,12 +15,14 @@ use kauri_catalog::{Collection, Namespace};
 use kauri_matcher::Matcher;
 use kauri_query::exec::shared::Shared;
 use kauri_query::exec::{Flow, PlanExecutor, QueryEnv, Stage, Totals, Verbosity};
+use kauri_query::pipeline::views::Found;
 use kauri_query::pipeline::{self, BuildCx, Input, Pipeline};
 use kauri_query::plan::{self, Planned, Query, Trial, shape};
 use std::sync::Arc;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
+    replans: true,
     access: Access::Read,
     read_concern: true,
     api_v1: true,
@@ -275,6 +277,9 @@ impl Plan<'_> {
         out.put("executionTimeMillis", ms as i32);
         out.put("totalKeysExamined", totals.keys_examined as i32);
         out.put("totalDocsExamined", totals.docs_examined as i32);
+        if totals.are_cut {
+            out.put("warning", "the plan is too deep to be counted whole");
+        }
         let mut stages = out.document("executionStages");
         self.write_stage(&mut stages, root, self.verbosity, returned);
         drop(stages);
@@ -369,7 +374,7 @@ fn subject(invocation: &Invocation<'_>, command: Doc<'_>) -> Result<Subject> {
         }
         other => bail!(CommandNotFound, "Explain failed due to unknown command: {other}"),
     };
-    let (collection, view) = resolve_views(invocation, &ns)?;
+    let Found { collection, pipeline: view, .. } = resolve_views(invocation, &ns)?;
     if !view.stages.is_empty() {
         let (front, taken) = pipeline::build::front(&view.stages);
         let rest = Pipeline { stages: view.stages[taken..].to_vec() };

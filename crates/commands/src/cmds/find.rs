@@ -8,11 +8,11 @@ use crate::registry::{Access, Command, Run};
 use crate::reply::{NewCursor, open_cursor};
 use kauri_base::{Error, ErrorCode, Result, bail, limits};
 use kauri_bson::{Doc, Elem, Type, Value};
-use kauri_catalog::Resolved;
 use kauri_matcher::{Matcher, ParseCx, Place};
 use kauri_mutate::Projection;
 use kauri_query::exec::sort::SortPattern;
 use kauri_query::exec::{PlanExecutor, QueryEnv};
+use kauri_query::pipeline::views::Found;
 use kauri_query::pipeline::{self, BuildCx, Input};
 use kauri_query::plan::{self, Hint, Query};
 use kauri_storage::Direction;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
+    replans: true,
     access: Access::Read,
     read_concern: true,
     api_v1: true,
@@ -35,8 +36,8 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let mut env = invocation.query_env();
         let mut request = FindRequest::parse(invocation.body, "find", &mut env)?;
         let catalog = &invocation.server.catalog;
-        let (collection, view) = resolve_views(invocation, &ns)?;
-        if matches!(catalog.resolve(ns.as_str()), Resolved::View(_)) {
+        let Found { collection, pipeline: view, is_view } = resolve_views(invocation, &ns)?;
+        if is_view {
             request.suit_view(&env)?;
         }
         let root = if view.stages.is_empty() {

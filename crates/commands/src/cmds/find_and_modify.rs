@@ -46,6 +46,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             query: &request.query,
             env: &request.env,
             multi: false,
+            only: None,
         };
         let done = match &request.update {
             None => find_and_remove(&mut invocation.op, &targets, &mut outcome).await?,

@@ -5,9 +5,9 @@ use crate::cursors::{Cursor, Tailing};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use crate::reply::{BatchLimit, fill_batch};
-use kauri_base::{Error, ErrorCode, Result, bail};
+use kauri_base::{Result, bail};
 use kauri_bson::Value;
-use kauri_catalog::{Namespace, Resolved};
+use kauri_catalog::Namespace;
 use kauri_query::exec::Ended;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,7 +36,9 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let request = parse(invocation)?;
         let server = invocation.server;
-        let cursor = server.cursors.check_out(request.id, &request.ns, invocation.op.lsid)?;
+        let mut cursor = server.cursors.check_out(request.id, &request.ns, invocation.op.lsid)?;
+        invocation.op.account().take_over(&cursor.account);
+        cursor.account = invocation.op.account().clone();
         if request.wait.is_some() && cursor.tailing != Tailing::AwaitData {
             server.cursors.check_in(cursor);
             bail!(BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor");
@@ -66,9 +68,11 @@ async fn answer(
         }
         _ => None,
     };
-    let limit = BatchLimit { docs: request.docs, bytes: server.reply_bytes_max() };
+    let limit = BatchLimit { docs: request.docs, bytes: server.reply_bytes_max(), more: true };
     let (mut reply, batch) = loop {
-        check_collection(invocation, &cursor)?;
+        if let Some(collection) = &cursor.collection {
+            server.catalog.check_current(collection)?;
+        }
         if cursor.tailing != Tailing::No {
             cursor.executor.resume();
         }
@@ -107,18 +111,6 @@ async fn answer(
     drop(reply);
     invocation.more_to_come = kept && invocation.exhaust_allowed;
     Ok(())
-}
-
-/// Fails if the collection that the cursor reads is gone.
-fn check_collection(invocation: &Invocation<'_>, cursor: &Cursor) -> Result<()> {
-    let Some(collection) = &cursor.collection else { return Ok(()) };
-    match invocation.server.catalog.resolve(collection.ns.as_str()) {
-        Resolved::Collection(current) if current.id == collection.id => Ok(()),
-        _ => Err(Error::new(
-            ErrorCode::QueryPlanKilled,
-            format!("collection dropped. UUID {}", crate::reply::uuid_text(&collection.uuid)),
-        )),
-    }
 }
 
 fn parse(invocation: &Invocation<'_>) -> Result<Request> {

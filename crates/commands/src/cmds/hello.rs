@@ -29,10 +29,15 @@ pub const IS_MASTER: Command = Command {
     ..Command::new("isMaster", "the old name of hello", run)
 };
 
+/// The topology of a standalone server never changes.
+const TOPOLOGY_COUNTER: i64 = 0;
+
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let request = Request::parse(invocation)?;
-        if let Some(wait_ms) = request.max_await_ms {
+        if let Some(wait_ms) = request.max_await_ms
+            && !request.is_stale
+        {
             // A standalone server's topology never changes: all there is to do is to wait.
             let stopping = &invocation.server.stopping;
             let mut waited = pin!(invocation.worker.sleep(Duration::from_millis(wait_ms)));
@@ -46,9 +51,10 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             })
             .await;
             invocation.op.check_for_interrupt()?;
-            invocation.more_to_come =
-                invocation.exhaust_allowed && !stopping.load(Ordering::Relaxed);
         }
+        let stopping = invocation.server.stopping.load(Ordering::Relaxed);
+        let waits = request.max_await_ms.is_some();
+        invocation.more_to_come = waits && invocation.exhaust_allowed && !stopping;
         write(invocation, &request);
         Ok(())
     })
@@ -58,6 +64,8 @@ struct Request {
     legacy: bool,
     hello_ok: bool,
     max_await_ms: Option<u64>,
+    /// The client's topology version is of another process: it has to know at once.
+    is_stale: bool,
 }
 
 impl Request {
@@ -65,7 +73,7 @@ impl Request {
         let body = invocation.body;
         let args = Args::new(invocation.name);
         let legacy = invocation.name != "hello";
-        let mut request = Request { legacy, hello_ok: false, max_await_ms: None };
+        let mut request = Request { legacy, hello_ok: false, max_await_ms: None, is_stale: false };
         let mut topology_version = false;
         for elem in body.iter().skip(1) {
             match elem.key() {
@@ -73,7 +81,9 @@ impl Request {
                 "compression" => negotiate(invocation.client, args.array(elem)?)?,
                 "helloOk" => request.hello_ok = args.safe_bool(elem)?,
                 "topologyVersion" => {
-                    args.object(elem)?;
+                    let own = read_topology_version(args.object(elem)?, invocation)?;
+                    // The client has the first reply of an exhaust, and waits for news of this process.
+                    request.is_stale = !own && !invocation.in_exhaust;
                     topology_version = true;
                 }
                 "maxAwaitTimeMS" => request.max_await_ms = Some(args.count(elem)?),
@@ -93,6 +103,35 @@ impl Request {
         invocation.client.hello_ok |= request.hello_ok;
         Ok(request)
     }
+}
+
+/// Whether the topology version is of this process.
+fn read_topology_version(version: Doc<'_>, invocation: &Invocation<'_>) -> Result<bool> {
+    let args = Args::new("TopologyVersion");
+    let (mut process, mut counter) = (None, None);
+    for elem in version {
+        match (elem.key(), elem.value()) {
+            ("processId", Value::ObjectId(id)) => process = Some(id),
+            ("processId", _) => return Err(args.wrong_type(elem, &["objectId"])),
+            ("counter", Value::Int64(number)) => counter = Some(number),
+            ("counter", _) => return Err(args.wrong_type(elem, &["long"])),
+            (other, _) => return Err(args.unknown(other)),
+        }
+    }
+    let process = process.ok_or_else(|| args.missing("processId"))?;
+    let counter = counter.ok_or_else(|| args.missing("counter"))?;
+    if counter < 0 {
+        return Err(Error::location(31372, "topologyVersion must have a non-negative counter"));
+    }
+    let is_own = process == invocation.server.process_id;
+    if is_own && counter != TOPOLOGY_COUNTER {
+        let message = format!(
+            "Received a topology version with counter: {counter} which is greater than the server topology \
+             version counter: {TOPOLOGY_COUNTER}"
+        );
+        return Err(Error::location(51764, message));
+    }
+    Ok(is_own)
 }
 
 /// The user whose mechanisms are asked for: `db.user`, or a document with both. (There are no users.)
@@ -125,7 +164,7 @@ fn write(invocation: &mut Invocation<'_>, request: &Request) {
     {
         let mut version = out.document("topologyVersion");
         version.put("processId", server.process_id);
-        version.put("counter", 0i64);
+        version.put("counter", TOPOLOGY_COUNTER);
     }
     out.put("maxBsonObjectSize", limits::DOCUMENT_BYTES_MAX as i32);
     out.put("maxMessageSizeBytes", limits::MESSAGE_BYTES_MAX as i32);
@@ -218,10 +257,9 @@ fn set_metadata(
             "Missing required field 'os.type' in the client metadata document"
         );
     }
-    let attr = Attr::new()
-        .str("remote", &session.remote)
-        .str("client", format!("conn{}", session.id))
-        .str("doc", kauri_bson::shell_text(doc));
+    let attr =
+        Attr::new().str("remote", &session.remote).str("client", format!("conn{}", session.id));
+    let attr = kauri_bson::log_doc(attr, "doc", doc);
     log::info("NETWORK", 51800, &format!("conn{}", session.id), "client metadata", attr);
     client.metadata = Some(metadata.into_buf());
     Ok(())

@@ -67,7 +67,10 @@ pub async fn replace(
         match build.step(&collection, &**catalog.committer(), &mut *ru)? {
             BuildStep::Done => break,
             BuildStep::Again => {}
-            BuildStep::Stale => collection = current(&catalog, ns, ids)?,
+            BuildStep::Stale => {
+                catalog.catch_up();
+                collection = current(&catalog, ns, ids)?;
+            }
             BuildStep::Blocked(ticket) => invocation.op.wait(ticket).await?,
         }
         if invocation.op.slice_is_over() {

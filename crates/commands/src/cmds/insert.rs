@@ -4,8 +4,8 @@ use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use crate::reply::write_errors;
-use kauri_base::{Result, bail, limits};
-use kauri_bson::Doc;
+use kauri_base::{Error, ErrorCode, Result, limits};
+use kauri_bson::{Doc, Elem};
 use kauri_query::write::insert::{InsertOptions, insert};
 use std::sync::atomic::Ordering;
 
@@ -36,14 +36,14 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 
 fn parse<'a>(invocation: &Invocation<'a>) -> Result<(Vec<Doc<'a>>, InsertOptions)> {
     let args = Args::new("insert");
-    let mut options = InsertOptions { ordered: true, bypass_validation: false };
+    let mut options = InsertOptions::ordered(false);
     let mut docs = None;
     for elem in fields(invocation.body) {
         match elem.key() {
             "documents" => {
-                let list = args.array(elem)?;
                 docs = Some(
-                    list.iter()
+                    statements(&args, elem)?
+                        .iter()
                         .map(|doc| Args::new("insert.documents").object(doc))
                         .collect::<Result<Vec<_>>>()?,
                 );
@@ -66,12 +66,25 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<(Vec<Doc<'a>>, InsertOptions
 
 /// Fails if there are no statements, or too many.
 pub fn check_batch(statements: usize) -> Result<()> {
-    if statements == 0 || statements > limits::WRITE_BATCH_MAX {
-        bail!(
-            InvalidLength,
-            "Write batch sizes must be between 1 and {}. Got {statements} operations.",
-            limits::WRITE_BATCH_MAX
-        );
+    match statements {
+        1..=limits::WRITE_BATCH_MAX => Ok(()),
+        _ => Err(wrong_batch(statements)),
     }
-    Ok(())
+}
+
+/// An array of write statements, whose number is checked before any of them is looked at.
+pub fn statements<'d>(args: &Args<'_>, elem: Elem<'d>) -> Result<Doc<'d>> {
+    let list = args.array(elem)?;
+    match list.count() {
+        count if count > limits::WRITE_BATCH_MAX => Err(wrong_batch(count)),
+        _ => Ok(list),
+    }
+}
+
+/// The error for so many statements.
+pub fn wrong_batch(statements: usize) -> Error {
+    let max = limits::WRITE_BATCH_MAX;
+    let message =
+        format!("Write batch sizes must be between 1 and {max}. Got {statements} operations.");
+    Error::new(ErrorCode::InvalidLength, message)
 }

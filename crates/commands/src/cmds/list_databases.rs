@@ -10,6 +10,7 @@ use kauri_catalog::Catalog;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
+    replans: true,
     access: Access::Read,
     admin_only: true,
     api_v1: true,
@@ -57,17 +58,17 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 
 fn describe(catalog: &Catalog, name: &str, name_only: bool) -> Result<DocBuf> {
     let collections = catalog.collections_of(name);
+    let (mut size, mut records) = (0, 0);
+    for collection in collections.iter().filter(|_| !name_only) {
+        let stats = collection.stats()?;
+        size += stats.storage_bytes + collection.index_bytes()?;
+        records += stats.records;
+    }
     Ok(DocBuf::build(|out| {
         out.put("name", name);
-        if name_only {
-            return;
+        if !name_only {
+            out.put("sizeOnDisk", size as i64);
+            out.put("empty", records == 0);
         }
-        let mut size = 0;
-        for collection in &collections {
-            size += collection.store.stats().storage_bytes;
-            size += collection.indexes.iter().map(|i| i.data.bytes()).sum::<u64>();
-        }
-        out.put("sizeOnDisk", size as i64);
-        out.put("empty", collections.iter().all(|c| c.store.stats().records == 0));
     }))
 }

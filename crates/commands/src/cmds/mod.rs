@@ -53,6 +53,7 @@ pub mod list_databases;
 pub mod list_indexes;
 mod list_rows;
 pub mod lock_info;
+pub mod log_rotate;
 pub mod logout;
 pub mod ping;
 pub mod plan_cache;
@@ -131,6 +132,7 @@ pub const ALL: &[&Command] = &[
     &list_databases::COMMAND,
     &list_indexes::COMMAND,
     &lock_info::COMMAND,
+    &log_rotate::COMMAND,
     &logout::COMMAND,
     &ping::COMMAND,
     &plan_cache::CLEAR,

@@ -15,8 +15,7 @@ pub const COMMAND: Command =
 /// What becomes of the filter.
 enum Filter {
     Keep,
-    Unset,
-    Set(DocBuf),
+    Change(Option<DocBuf>),
 }
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -37,22 +36,20 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let server = invocation.server;
         let db = invocation.db;
         let slow_ms_now = server.slow_ms.load(Ordering::Relaxed);
-        let (was, rate, shown) = server.profiling.with(|settings| {
+        let (was, rate, shown) = server.profiling.with(|settings| -> Result<_> {
             let was = settings.level(db);
             let rate = settings.sample_rate;
-            let shown = settings.filters.get(db).cloned();
+            let shown = settings.filter(db).cloned();
+            if let Filter::Change(filter) = filter {
+                settings.set_filter(db, filter)?;
+            }
             // Any other level only asks.
             if let level @ 0..=2 = level {
                 settings.set_level(db, level as i32);
             }
             settings.sample_rate = sample_rate.unwrap_or(rate);
-            match filter {
-                Filter::Keep => {}
-                Filter::Unset => drop(settings.filters.remove(db)),
-                Filter::Set(filter) => drop(settings.filters.insert(db.to_owned(), filter)),
-            }
-            (was, rate, shown)
-        });
+            Ok((was, rate, shown))
+        })?;
         if let Some(ms) = slow_ms {
             let ms = ms.clamp(i64::from(i32::MIN), i64::from(i32::MAX));
             server.slow_ms.store(ms, Ordering::Relaxed);
@@ -83,13 +80,13 @@ fn read_rate(args: &Args<'_>, elem: Elem<'_>) -> Result<f64> {
 
 fn read_filter(invocation: &Invocation<'_>, elem: Elem<'_>) -> Result<Filter> {
     match (elem.value(), elem.as_doc()) {
-        (Value::String(text), _) if text == "unset" => Ok(Filter::Unset),
+        (Value::String(text), _) if text == "unset" => Ok(Filter::Change(None)),
         (Value::Document(_), Some(filter)) => {
             let env = invocation.query_env();
-            Ok(Filter::Set(match matcher(filter, &env)? {
+            Ok(Filter::Change(Some(match matcher(filter, &env)? {
                 Some(matcher) => matcher.expr().to_bson(),
                 None => DocBuf::new(),
-            }))
+            })))
         }
         _ => bail!(BadValue, "Expected an object, or the string 'unset'."),
     }

@@ -48,8 +48,12 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let resolved = catalog.resolve(from.as_str());
         ddl::check_uuid(catalog, &from, &resolved, uuid.as_ref())?;
         let target = catalog.resolve(to.as_str());
-        if let DropTarget::If(uuid) = &drop_target {
-            ddl::check_uuid(catalog, &to, &target, Some(uuid))?;
+        let to_uuid = match &drop_target {
+            DropTarget::If(uuid) => Some(*uuid),
+            DropTarget::No | DropTarget::Yes => None,
+        };
+        if to_uuid.is_some() {
+            ddl::check_uuid(catalog, &to, &target, to_uuid.as_ref())?;
         }
         let source = match resolved {
             Resolved::Collection(collection) => collection,
@@ -62,7 +66,17 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         };
         let drop_target = !matches!(drop_target, DropTarget::No);
         let ticket = if from.database() == to.database() {
-            let rename = Rename { drop_target, ..Rename::new(&from, &to) };
+            // What was checked by UUID has to be what is renamed and dropped.
+            let checked = match (&target, &to_uuid) {
+                (Resolved::Collection(target), Some(_)) => Some(target.id),
+                _ => None,
+            };
+            let rename = Rename {
+                drop_target,
+                source: uuid.map(|_| source.id),
+                replaces: checked,
+                ..Rename::new(&from, &to)
+            };
             ddl::retry(invocation, |i| i.server.catalog.rename_collection(&rename)).await?
         } else {
             move_across(invocation, &source, &to, drop_target).await?
@@ -145,23 +159,22 @@ async fn move_across(
     let name = copy::temporary_name(invocation, to.database(), "renameCollection")?;
     let frozen = copy::Frozen::new(&catalog, source)?;
     let options = CollectionOptions { temp: true, ..source.options.clone() };
-    catalog.create_collection(&name, options, None)?;
-    let temporary = copy::Temporary::new(&catalog, name);
+    let (made, _) = catalog.create_collection(&name, options, None)?;
+    let temporary = copy::Temporary::new(&catalog, &made);
     let specs: Vec<DocBuf> = source
         .indexes
         .iter()
         .filter(|index| index.ready && !index.definition().is_id())
         .map(|index| index.definition().spec.clone())
         .collect();
-    copy::documents(invocation, &frozen.collection, &temporary.ns).await?;
-    if !specs.is_empty()
-        && let Some(collection) = catalog.collection(temporary.ns.as_str())
-    {
-        let (ids, added) = catalog.add_indexes(&collection, &specs)?;
+    copy::documents(invocation, &frozen.collection, &temporary).await?;
+    if !specs.is_empty() {
+        let (ids, added) = catalog.add_indexes(&made, &specs)?;
         index_build::run(invocation, &temporary.ns, &ids, added.seq).await?;
     }
     let rename = Rename {
         drop_target,
+        source: Some(temporary.id),
         also_drop: Some((&source.ns, source.id)),
         ..Rename::new(&temporary.ns, to)
     };

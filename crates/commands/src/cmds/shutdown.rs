@@ -1,8 +1,10 @@
-//! `shutdown`: ends the process. There is no reply; the connection ends.
+//! `shutdown`: ends the process. There is no reply; the connection ends. While there is no access control, it
+//! is for clients on this host alone, as in MongoDB.
 
 use crate::args::Args;
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
+use kauri_base::bail;
 use kauri_base::log::{self, Attr};
 
 /// See the module's head.
@@ -14,6 +16,9 @@ const GRACE_SECS: i64 = 15;
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
+        if !invocation.session.is_local() {
+            bail!(Unauthorized, "shutdown must run from localhost when running db without auth");
+        }
         let args = Args::new("shutdown");
         let mut grace = GRACE_SECS;
         for elem in invocation.body.iter().skip(1) {

@@ -4,7 +4,7 @@
 //! fails the command. What they say is parsed statement by statement, and fails that one.
 
 use super::find::{define_let, hint, hint_type, matcher, refuse_collation, sort};
-use super::insert::check_batch;
+use super::insert::{check_batch, statements};
 use crate::args::{Args, fields, structure};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
@@ -59,6 +59,8 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 }
             }
         }
+        n += outcome.cut_short.matched;
+        modified += outcome.cut_short.changed;
         let counters = &invocation.server.counters;
         counters.update.fetch_add(request.statements.len() as u64, Ordering::Relaxed);
         counters.docs_updated.fetch_add(modified, Ordering::Relaxed);
@@ -93,7 +95,7 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
             "updates" => {
                 given = true;
                 let args_of = Args::new("update.updates");
-                for statement in args.array(elem)? {
+                for statement in statements(&args, elem)? {
                     request.statements.push(Given::read(args_of.object(statement)?)?);
                 }
             }
@@ -216,6 +218,7 @@ async fn run_given(
         query: &statement.query,
         env: &statement.env,
         multi: statement.multi,
+        only: None,
     };
     let parsed = UpdateStatement {
         targets,

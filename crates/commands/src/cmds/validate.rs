@@ -3,15 +3,22 @@
 use super::ddl;
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
+use kauri_base::log::{self, Attr};
 use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::{DocWriter, Value};
 use kauri_catalog::check::{CheckStep, CollectionCheck, Finding, Report};
 use kauri_catalog::{Collection, Resolved};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// See the module's head.
-pub const COMMAND: Command =
-    Command::new("validate", "checks the documents and indexes of a collection", run);
+pub const COMMAND: Command = Command {
+    replans: true,
+    ..Command::new("validate", "checks the documents and indexes of a collection", run)
+};
+
+/// How often the log tells how far a check has come.
+const PROGRESS_EVERY: Duration = Duration::from_secs(3);
 
 #[derive(Default)]
 struct Request {
@@ -84,6 +91,8 @@ async fn check(
     }
     let mut check = CollectionCheck::new(collection.clone(), true);
     let mut ru = invocation.server.catalog.engine().recovery_unit();
+    let clock = &invocation.server.clock;
+    let mut told = clock.monotonic();
     loop {
         match check.step(&mut *ru)? {
             CheckStep::Done => return Ok(check.report().clone()),
@@ -92,8 +101,24 @@ async fn check(
         }
         if invocation.op.slice_is_over() {
             invocation.op.yield_now().await?;
+            let now = clock.monotonic();
+            if now.saturating_sub(told) >= PROGRESS_EVERY {
+                told = now;
+                tell_progress(&check);
+            }
         }
     }
+}
+
+fn tell_progress(check: &CollectionCheck) {
+    let Some(progress) = check.progress() else { return };
+    let percent = progress.done.saturating_mul(100) / progress.total.max(1);
+    let attr = Attr::new()
+        .str("name", progress.name)
+        .num("done", progress.done)
+        .num("total", progress.total)
+        .num("percent", percent);
+    log::info("COMMAND", 51773, "-", "progress meter", attr);
 }
 
 fn write(collection: &Collection, request: &Request, report: &Report, out: &mut DocWriter<'_>) {

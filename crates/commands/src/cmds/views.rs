@@ -1,10 +1,11 @@
 //! Checking a view's definition.
 
 use crate::invocation::Invocation;
-use kauri_base::{Result, bail, limits};
+use kauri_base::{Result, bail, limits, work};
 use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
 use kauri_catalog::{Catalog, Namespace, Resolved, View};
 use kauri_expr::VariableScope;
+use kauri_query::pipeline::views::{check_bytes, definition_bytes};
 use kauri_query::pipeline::{self, ParseCx, Place};
 
 /// `viewOn` and `pipeline` as given.
@@ -14,9 +15,6 @@ pub struct ViewRequest {
     /// The stages, an array.
     pub pipeline: DocBuf,
 }
-
-/// Most bytes of the stages of a view and those below it.
-const PIPELINE_BYTES_MAX: usize = 16_000_000;
 
 /// The view, checked: its name, its stages, that it doesn't read itself and isn't too deep.
 pub fn define(invocation: &Invocation<'_>, ns: &Namespace, request: &ViewRequest) -> Result<View> {
@@ -31,14 +29,15 @@ pub fn define(invocation: &Invocation<'_>, ns: &Namespace, request: &ViewRequest
         bail!(InvalidNamespace, "invalid name for a view: {ns}");
     }
     let stages = request.pipeline.as_doc();
-    if stage_bytes(stages) > PIPELINE_BYTES_MAX {
-        return Err(too_long());
-    }
+    check_bytes(definition_bytes(stages))?;
     check_stages(stages)?;
     let cx = ParseCx::new(&below, VariableScope::new(), Place::View);
-    pipeline::parse::parse(stages, &cx)?;
+    let parsed = pipeline::parse::parse(stages, &cx)?;
     let mut graph = Graph { catalog: &invocation.server.catalog, view: ns };
-    graph.follow(&below, stages, 1, stage_bytes(stages))?;
+    graph.follow(&below, stages, 1, definition_bytes(stages))?;
+    let mut whole = pipeline::views::resolve(&invocation.server.catalog, &below)?.pipeline;
+    whole.stages.extend(parsed.stages);
+    pipeline::check_length(&whole.stages)?;
     let options = DocBuf::build(|out| {
         out.put("viewOn", &request.view_on);
         out.put_raw(b"pipeline", Type::Array, request.pipeline.as_bytes());
@@ -50,17 +49,6 @@ pub fn define(invocation: &Invocation<'_>, ns: &Namespace, request: &ViewRequest
         options,
         usage: Default::default(),
     })
-}
-
-fn stage_bytes(stages: Doc<'_>) -> usize {
-    stages.iter().map(|stage| stage.value_bytes().len()).sum()
-}
-
-fn too_long() -> kauri_base::Error {
-    kauri_base::Error::new(
-        kauri_base::ErrorCode::ViewPipelineMaxSizeExceeded,
-        format!("View pipeline exceeds maximum size; maximum size is {PIPELINE_BYTES_MAX}"),
-    )
 }
 
 /// Stages that have no place in a view, whatever their arguments are.
@@ -101,6 +89,7 @@ impl Graph<'_> {
         depth: usize,
         bytes: usize,
     ) -> Result<()> {
+        work::check_stack()?;
         let mut names = vec![below.clone()];
         self.named(stages, 0, &mut names)?;
         for name in names {
@@ -116,10 +105,8 @@ impl Graph<'_> {
                 );
             }
             let stages = view.pipeline.as_doc();
-            let bytes = bytes + stage_bytes(stages);
-            if bytes > PIPELINE_BYTES_MAX {
-                return Err(too_long());
-            }
+            let bytes = bytes + definition_bytes(stages);
+            check_bytes(bytes)?;
             let below = Namespace::new(self.view.database(), &view.view_on)?;
             self.follow(&below, stages, depth + 1, bytes)?;
         }

@@ -21,6 +21,9 @@ use kauri_wire::{Header, OpMsg, opcode};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+/// Longer requests are work that others on the worker would wait for.
+const REQUEST_BYTES_MAX: usize = 80 * 1024;
+
 /// A request that may be one for the express path.
 struct Request<'r> {
     id: i32,
@@ -56,7 +59,7 @@ pub fn try_handle(
 
 fn parse(request: &[u8]) -> Option<Request<'_>> {
     let header = Header::parse(request)?;
-    if header.op_code != opcode::MSG {
+    if header.op_code != opcode::MSG || request.len() > REQUEST_BYTES_MAX {
         return None;
     }
     let msg = OpMsg::parse(request).ok()?;

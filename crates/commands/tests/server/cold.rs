@@ -299,7 +299,7 @@ fn a_worker_does_not_wait_for_what_another_one_writes() {
     clients[0].send(&insert(2));
     until("it is being written", || disk.gate.waiting_stores() > 0);
     clients[1].send(&insert(3));
-    until("it is committed", || store.stats().records == 3);
+    until("it is committed", || store.stats().unwrap().records == 3);
     // One of these is on the worker that writes.
     let mut replies = [None, None];
     clients[2..].iter().for_each(|client| client.send(&find(1)));

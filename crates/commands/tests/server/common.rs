@@ -25,23 +25,34 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// What the clock says at first, in milliseconds since 1970.
 pub const START_MS: i64 = 1_700_000_000_000;
 
-/// A clock that stands still until it's told to move.
-pub struct TestClock(AtomicU64);
+/// A clock that stands still until it's told to move, or to move at each look at it.
+#[derive(Default)]
+pub struct TestClock {
+    passed_us: AtomicU64,
+    look_us: AtomicU64,
+}
 
 impl TestClock {
     pub fn advance(&self, time: Duration) {
-        self.0.fetch_add(time.as_millis() as u64, Ordering::SeqCst);
+        self.passed_us.fetch_add(time.as_micros() as u64, Ordering::SeqCst);
+    }
+
+    /// Each look from now on takes so long.
+    pub fn pass_at_looks(&self, time: Duration) {
+        self.look_us.store(time.as_micros() as u64, Ordering::SeqCst);
     }
 }
 
 impl Clock for TestClock {
     fn unix_ms(&self) -> i64 {
-        START_MS + self.0.load(Ordering::SeqCst) as i64
+        START_MS + self.passed_us.load(Ordering::SeqCst) as i64 / 1000
     }
 
     fn monotonic(&self) -> Duration {
         // Not from zero, so that times in the past can be told.
-        Duration::from_secs(1_000_000) + Duration::from_millis(self.0.load(Ordering::SeqCst))
+        let look_us = self.look_us.load(Ordering::Relaxed);
+        let passed_us = self.passed_us.fetch_add(look_us, Ordering::SeqCst);
+        Duration::from_secs(1_000_000) + Duration::from_micros(passed_us)
     }
 }
 
@@ -89,13 +100,14 @@ impl TestServer {
         parameters: &[(&str, &'static str)],
         store: Arc<dyn TemporaryStore>,
     ) -> TestServer {
-        let clock = Arc::new(TestClock(AtomicU64::new(0)));
+        let clock = Arc::new(TestClock::default());
         let flushed = engine.clone();
         let committer = Arc::new(LocalCommitter(engine.clone()));
         let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::new(11));
         let catalog = Catalog::open(engine, committer, clock.clone(), random.clone()).unwrap();
         let (shutdown, shutdowns) = mpsc::channel();
         let server = Arc::new(Server {
+            operation_memory: Default::default(),
             cursors: CursorManager::new(clock.clone(), random.clone()),
             plans: Default::default(),
             catalog: Arc::new(catalog),
@@ -116,6 +128,7 @@ impl TestServer {
             shutdown: Box::new(move |seconds| {
                 let _ = shutdown.send(seconds);
             }),
+            rotate_log: Box::new(|| Ok(())),
             fsync_locks: AtomicI64::new(0),
             slow_ms: AtomicI64::new(1_000_000),
             stopping: Default::default(),
@@ -140,6 +153,12 @@ impl TestServer {
 
     pub fn client(&self) -> Client {
         Client { pipe: Arc::new(self.transport.connect().unwrap()), database: "test".to_owned() }
+    }
+
+    /// A client with this address.
+    pub fn client_from(&self, remote: &str) -> Client {
+        let pipe = self.transport.connect_from(remote).unwrap();
+        Client { pipe: Arc::new(pipe), database: "test".to_owned() }
     }
 
     /// Runs a future on a worker until it ends.

@@ -1,6 +1,8 @@
 //! Collections, views and indexes: made, listed, changed, renamed, dropped.
 
-use crate::common::{Client, START_MS, TestServer, at, code_of, first_batch, number, show, text};
+use crate::common::{
+    self, Client, START_MS, TestServer, at, code_of, first_batch, number, show, text,
+};
 use kauri_bson::{DocBuf, Value, array, doc};
 
 fn names(client: &Client) -> Vec<String> {
@@ -265,4 +267,54 @@ fn a_validator_knows_the_time() {
         assert_eq!(refused(set(future, upsert)), 121);
         assert_eq!(number(&client.ok(set(past - 5, upsert)), "n"), 1);
     }
+}
+
+/// A long string beside a long array multiplies; so does an array in every index.
+#[test]
+fn the_keys_of_a_document_have_a_limit_in_number_and_in_bytes() {
+    const CANNOT_BUILD_INDEX_KEYS: i64 = 201;
+    let test = TestServer::start();
+    let client = test.client();
+    let index = |key: DocBuf, name: &str| doc! { "key" => key, "name" => name };
+    let indexes = array![index(doc! { "s" => 1, "a" => 1 }, "s_a"), index(doc! { "n" => 1 }, "n"),];
+    client.ok(doc! { "createIndexes" => "c", "indexes" => indexes });
+    let numbers = |count: i32| Value::array((0..count).map(Value::Int32));
+    let multiplied = |id: i32, bytes: usize| {
+        doc! { "_id" => id, "s" => "x".repeat(bytes), "a" => numbers(400) }
+    };
+    let insert = |document: DocBuf| {
+        let reply = client.run(&doc! { "insert" => "c", "documents" => array![document] });
+        common::write_errors(&reply)
+    };
+    let refused = [(0, CANNOT_BUILD_INDEX_KEYS)];
+    assert_eq!(insert(multiplied(1, 10_000)), []);
+    assert_eq!(insert(multiplied(2, 100_000)), refused, "40 MB of keys of 100 KB");
+    assert_eq!(insert(doc! { "_id" => 3, "n" => numbers(100_000) }), []);
+    assert_eq!(insert(doc! { "_id" => 4, "n" => numbers(100_001) }), refused);
+    let update = |id: i32, change: DocBuf| {
+        let update = doc! { "q" => doc! { "_id" => id }, "u" => doc! { "$set" => change } };
+        common::write_errors(&client.run(&doc! { "update" => "c", "updates" => array![update] }))
+    };
+    assert_eq!(update(1, doc! { "s" => "y".repeat(100_000) }), refused);
+    assert_eq!(update(1, doc! { "s" => "y".repeat(1_000) }), []);
+    // A document that was written under a larger limit stays, and can be deleted.
+    let limit = |keys: i32| {
+        let set = doc! { "setParameter" => 1, "indexMaxNumGeneratedKeysPerDocument" => keys };
+        client.admin().ok(set);
+    };
+    limit(100_001);
+    assert_eq!(insert(doc! { "_id" => 5, "n" => numbers(100_001) }), []);
+    limit(100_000);
+    client.validate("c");
+    assert_eq!(update(5, doc! { "x" => 1 }), refused);
+    // A new index takes the limit as well.
+    let again = array![index(doc! { "n" => -1 }, "n_-1")];
+    assert_eq!(
+        client.fails(doc! { "createIndexes" => "c", "indexes" => again }),
+        CANNOT_BUILD_INDEX_KEYS
+    );
+    let delete = array![doc! { "q" => doc! { "_id" => 5 }, "limit" => 1 }];
+    client.ok(doc! { "delete" => "c", "deletes" => delete });
+    client.validate("c");
+    assert_eq!(client.all_ids("c"), [1, 3]);
 }

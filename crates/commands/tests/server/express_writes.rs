@@ -386,5 +386,8 @@ fn a_slow_one_is_logged() {
     assert_eq!(insert(-1), 2);
     client.ok(doc! { "find" => "slower_than_0", "filter" => doc! { "_id" => 1 } });
     let lines = slow.lock().unwrap();
-    assert!(lines.iter().any(|line| line.contains("{ find: \\\"slower_than_0")), "{lines:?}");
+    assert!(
+        lines.iter().any(|line| line.contains("\"command\":{\"find\":\"slower_than_0")),
+        "{lines:?}"
+    );
 }

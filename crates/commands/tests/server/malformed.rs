@@ -228,3 +228,57 @@ fn errors(reply: &DocBuf) -> i64 {
     let first = errors.iter().next().unwrap();
     first.as_doc().unwrap().value("code").as_i64_exact().unwrap()
 }
+
+/// A sequence of these bytes, so many times.
+fn sequence(name: &str, document: &[u8], times: usize) -> Vec<u8> {
+    let mut section = vec![1];
+    section
+        .extend_from_slice(&((4 + name.len() + 1 + document.len() * times) as i32).to_le_bytes());
+    section.extend_from_slice(name.as_bytes());
+    section.push(0);
+    section.extend_from_slice(&document.repeat(times));
+    section
+}
+
+/// They are counted before any of them is looked at: these would not pass.
+#[test]
+fn too_many_write_statements_are_refused_before_they_are_validated() {
+    const TOO_MANY: usize = kauri_base::limits::WRITE_BATCH_MAX + 1;
+    const INVALID_LENGTH: i64 = 16;
+    // Whole by its length, with a type that does not exist.
+    let wrong = [8, 0, 0, 0, 0x99, b'a', 0, 0];
+    let of = |command: &str, field: &str, times: usize| {
+        let head = DocBuf::build(|out| {
+            if command == "bulkWrite" {
+                out.put(command, 1);
+                out.put("nsInfo", array![doc! { "ns" => "test.c" }]);
+                out.put("$db", "admin");
+            } else {
+                out.put(command, "c");
+                out.put("$db", "test");
+            }
+        });
+        op_msg(0, &[body(&head), sequence(field, &wrong, times)].concat())
+    };
+    let test = TestServer::start();
+    let client = test.client();
+    for (command, field) in [
+        ("insert", "documents"),
+        ("update", "updates"),
+        ("delete", "deletes"),
+        ("bulkWrite", "ops"),
+    ] {
+        assert_eq!(fate(&client, &of(command, field, 1)), Fate::Code(22), "{command}");
+        let fate = fate(&client, &of(command, field, TOO_MANY));
+        assert_eq!(fate, Fate::Code(INVALID_LENGTH), "{command}");
+    }
+    // Those of an array in the body are valid, and no statements.
+    let numbers = kauri_bson::Value::array((0..TOO_MANY as i32).map(kauri_bson::Value::Int32));
+    for (command, field) in [("insert", "documents"), ("update", "updates"), ("delete", "deletes")]
+    {
+        let reply = client.run(&doc! { command => "c", field => numbers.clone() });
+        assert_eq!(code_of(&reply), INVALID_LENGTH, "{}", show(&reply));
+    }
+    let reply = client.admin().run(&doc! { "bulkWrite" => 1, "ops" => numbers });
+    assert_eq!(code_of(&reply), INVALID_LENGTH, "{}", show(&reply));
+}

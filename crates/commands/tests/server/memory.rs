@@ -17,7 +17,12 @@ fn who_would_add_to_full_memory_waits_for_room_a_second_long() {
     let disk = ColdEngine::open();
     let test = TestServer::start_on(disk.engine.clone(), 1, &[]);
     let fill = |full| {
-        disk.engine.set_memory(MemoryRoom { cache_bytes: 1 << 20, scarcity: 0.0, full });
+        disk.engine.set_memory(MemoryRoom {
+            cache_bytes: 1 << 20,
+            scarcity: 0.0,
+            full,
+            free_bytes: u64::MAX,
+        });
     };
     let client = test.client();
     let waits = || {

@@ -413,6 +413,72 @@ fn shutdown_is_asked_for_and_new_commands_are_refused() {
 }
 
 #[test]
+fn shutdown_is_for_clients_on_this_host() {
+    let test = TestServer::start();
+    for remote in ["192.0.2.1:4000", "[2001:db8::1]:4000", "[::ffff:192.0.2.1]:4000"] {
+        let reply = test.client_from(remote).admin().run(&doc! { "shutdown" => 1, "bad" => 1 });
+        assert_eq!(code_of(&reply), 13, "{remote}");
+        let message = "shutdown must run from localhost when running db without auth";
+        assert_eq!(reply.as_doc().value("errmsg").as_str(), Some(message));
+    }
+    assert!(test.shutdowns.lock().unwrap().try_recv().is_err());
+    for remote in [
+        "127.0.0.1:1",
+        "127.8.0.1:1",
+        "[::1]:4000",
+        "[::ffff:127.0.0.1]:1",
+        "anonymous unix socket",
+    ] {
+        test.client_from(remote).admin().send(&doc! { "shutdown" => 1 });
+        let asked = test.shutdowns.lock().unwrap().recv_timeout(crate::common::PATIENCE);
+        assert!(asked.is_ok(), "{remote}");
+    }
+}
+
+#[test]
+fn hello_with_the_topology_version_of_another_process_answers_at_once() {
+    let test = TestServer::start();
+    let client = test.client();
+    let version = |process: u8, counter: i64| {
+        doc! { "processId" => kauri_bson::Value::ObjectId([process; 12]), "counter" => counter }
+    };
+    let hello = |version: kauri_bson::DocBuf| {
+        doc! { "hello" => 1, "topologyVersion" => version, "maxAwaitTimeMS" => 3_600_000 }
+    };
+    // The client's patience ends long before the time that hello may wait.
+    client.ok(hello(version(2, 0)));
+    client.ok(hello(version(2, 9)));
+    for (wrong, code) in [
+        (version(1, 1), 51764),
+        (version(2, -1), 31372),
+        (doc! { "counter" => 0i64 }, 40414),
+        (doc! { "processId" => kauri_bson::Value::ObjectId([1; 12]) }, 40414),
+        (doc! { "processId" => 1, "counter" => 0i64 }, 14),
+        (
+            doc! { "processId" => kauri_bson::Value::ObjectId([1; 12]), "counter" => 0i64, "x" => 1 },
+            40415,
+        ),
+    ] {
+        assert_eq!(client.fails(hello(wrong.clone())), code, "{wrong:?}");
+    }
+    // An exhaust answers at once the first time, and then waits for news.
+    let mut message = client.message(&hello(version(2, 0)));
+    message[18] |= 1;
+    client.send_bytes(&message);
+    let first = client.receive_bytes().unwrap();
+    assert_ne!(kauri_wire::flags_of(&first) & kauri_wire::flags::MORE_TO_COME, 0);
+    until("hello waits", || {
+        let mut waits = false;
+        test.server.operations.for_each(|running| waits |= running.name == "hello");
+        waits
+    });
+    let shutdown = std::thread::spawn(move || drop(test));
+    let second = client.receive_bytes().unwrap();
+    assert_eq!(kauri_wire::flags_of(&second) & kauri_wire::flags::MORE_TO_COME, 0);
+    shutdown.join().unwrap();
+}
+
+#[test]
 fn a_server_that_stops_answers_who_waits_in_hello() {
     let test = TestServer::start();
     let client = test.client();

@@ -2,7 +2,8 @@
 
 use super::saved::{array, damaged, int, put};
 use crate::ops::compare;
-use kauri_base::{Result, bail};
+use crate::value::array_of;
+use kauri_base::{Result, bail, sort, work};
 use kauri_bson::keygen::{KeyPattern, Keys};
 use kauri_bson::{Doc, DocWriter, Value};
 use std::cmp::Ordering;
@@ -60,27 +61,34 @@ impl Ends {
     }
 
     /// See `saved`.
-    pub fn save(&self, out: &mut DocWriter<'_>) {
+    pub fn save(&self, out: &mut DocWriter<'_>) -> Result<()> {
         out.put("n", self.n as i64);
-        out.put_value("values", &self.value());
+        out.put_value("values", &self.value()?);
+        Ok(())
     }
 
     pub fn restore(doc: Doc<'_>, last: bool) -> Result<Ends> {
         let mut ends = Ends::new(int(doc, "n")? as usize, last);
-        array(doc, "values")?.iter().for_each(|elem| ends.add(&elem.value()));
+        for elem in array(doc, "values")?.ticked() {
+            ends.add(&elem?.value());
+        }
         Ok(ends)
     }
 
-    pub fn merge(&mut self, other: Ends) {
-        other.values.iter().for_each(|value| self.add(value));
+    pub fn merge(&mut self, other: Ends) -> Result<()> {
+        for value in &other.values {
+            work::tick(1)?;
+            self.add(value);
+        }
+        Ok(())
     }
 
     pub fn memory_bytes(&self) -> usize {
         self.bytes
     }
 
-    pub fn value(&self) -> Value<'static> {
-        Value::array(self.values.iter().map(Value::borrow))
+    pub fn value(&self) -> Result<Value<'static>> {
+        array_of(self.values.iter())
     }
 }
 
@@ -180,11 +188,12 @@ impl Best {
     }
 
     /// See `saved`.
-    pub fn save(&self, out: &mut DocWriter<'_>) {
+    pub fn save(&self, out: &mut DocWriter<'_>) -> Result<()> {
         out.put("n", self.n as i64);
         out.put("turn", self.turn);
         let mut kept = out.array("kept");
         for ranked in &self.heap {
+            work::tick_bytes(64 + ranked.bytes())?;
             let mut one = kept.document();
             one.put("turn", ranked.turn);
             if let Key::Bytes { bytes, .. } = &ranked.key {
@@ -192,6 +201,7 @@ impl Best {
             }
             put(&mut one, "v", &ranked.value);
         }
+        Ok(())
     }
 
     /// Of `$minN` and `$maxN`.
@@ -209,8 +219,8 @@ impl Best {
 
     fn restore(doc: Doc<'_>, key: impl Fn(Doc<'_>) -> Result<Key>) -> Result<Best> {
         let mut best = Best::new(int(doc, "n")? as usize);
-        for elem in array(doc, "kept")? {
-            let one = elem.as_doc().ok_or_else(damaged)?;
+        for elem in array(doc, "kept")?.ticked() {
+            let one = elem?.as_doc().ok_or_else(damaged)?;
             let value = one.value("v").into_owned();
             best.insert(Ranked { key: key(one)?, turn: int(one, "turn")?, value });
         }
@@ -218,38 +228,42 @@ impl Best {
         Ok(best)
     }
 
-    pub fn merge(&mut self, other: Best) {
-        for mut ranked in other.heap.into_sorted_vec() {
+    pub fn merge(&mut self, other: Best) -> Result<()> {
+        let mut kept = other.heap.into_vec();
+        sort::sort_by(&mut kept, Ranked::cmp)?;
+        for mut ranked in kept {
+            work::tick(1)?;
             // What is merged came later than what is here.
             let later = self.turn.max(other.turn);
             ranked.turn += if ranked.turn < 0 { -later } else { later };
             self.insert(ranked);
         }
         self.turn = self.turn.saturating_add(other.turn);
+        Ok(())
     }
 
     pub fn memory_bytes(&self) -> usize {
         self.bytes
     }
 
-    fn sorted(&self) -> Vec<&Ranked> {
+    fn sorted(&self) -> Result<Vec<&Ranked>> {
         let mut sorted: Vec<&Ranked> = self.heap.iter().collect();
-        sorted.sort();
-        sorted
+        sort::sort_by(&mut sorted, |a, b| a.cmp(b))?;
+        Ok(sorted)
     }
 
     /// The best ones, best first; at the bottom of a sort order, in that order.
-    pub fn value(&self, bottom: bool) -> Value<'static> {
-        let mut sorted = self.sorted();
+    pub fn value(&self, bottom: bool) -> Result<Value<'static>> {
+        let mut sorted = self.sorted()?;
         if bottom {
             sorted.reverse();
         }
-        Value::array(sorted.into_iter().map(|ranked| ranked.value.borrow()))
+        array_of(sorted.into_iter().map(|ranked| &ranked.value))
     }
 
     /// The best one; null if there is none.
     pub fn single(&self) -> Value<'static> {
-        self.sorted().first().map_or(Value::Null, |ranked| ranked.value.clone())
+        self.heap.iter().min().map_or(Value::Null, |ranked| ranked.value.clone())
     }
 }
 

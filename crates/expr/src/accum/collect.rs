@@ -1,7 +1,8 @@
 //! What `$push`, `$addToSet`, `$setUnion` and `$concatArrays` gather.
 
 use super::saved::{array, int};
-use kauri_base::Result;
+use crate::value::array_of;
+use kauri_base::{Result, sort, work};
 use kauri_bson::writer::put_value_bytes;
 use kauri_bson::{Doc, DocBuf, DocWriter, Value, equal, hash_value};
 use std::collections::HashMap;
@@ -39,15 +40,19 @@ impl Elements {
         self.count += 1;
     }
 
-    pub fn extend(&mut self, items: Doc<'_>) {
-        items.iter().for_each(|elem| self.push(&elem.value()));
+    pub fn extend(&mut self, items: Doc<'_>) -> Result<()> {
+        for elem in items.ticked() {
+            self.push(&elem?.value());
+        }
+        Ok(())
     }
 
     /// See `saved`.
-    pub fn save(&self, out: &mut DocWriter<'_>) {
+    pub fn save(&self, out: &mut DocWriter<'_>) -> Result<()> {
         out.put("count", self.count as i64);
         out.put("capacity", self.bytes.capacity() as i64);
-        out.put_value("elements", &self.value());
+        out.put_value("elements", &self.value()?);
+        Ok(())
     }
 
     pub fn restore(doc: Doc<'_>) -> Result<Elements> {
@@ -61,24 +66,24 @@ impl Elements {
         Ok(Elements { bytes, count: int(doc, "count")? as u64 })
     }
 
-    pub fn merge(&mut self, other: &Elements) {
-        let array = other.value();
-        if let Some(items) = array.as_array() {
-            self.extend(items);
-        }
+    pub fn merge(&mut self, other: &Elements) -> Result<()> {
+        let array = other.value()?;
+        array.as_array().map_or(Ok(()), |items| self.extend(items))
     }
 
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
     }
 
-    pub fn value(&self) -> Value<'static> {
+    pub fn value(&self) -> Result<Value<'static>> {
         let length = self.bytes.len() + 5;
+        work::reserve(length)?;
+        work::tick_bytes(length)?;
         let mut bytes = Vec::with_capacity(length);
         bytes.extend_from_slice(&(length as i32).to_le_bytes());
         bytes.extend_from_slice(&self.bytes);
         bytes.push(0);
-        Value::Array(DocBuf::from_vec(bytes).unwrap_or_default().into())
+        Ok(Value::Array(DocBuf::from_vec(bytes).unwrap_or_default().into()))
     }
 }
 
@@ -118,26 +123,38 @@ impl Distinct {
     }
 
     /// Of these values, which are all different.
-    pub fn restore(values: Doc<'_>) -> Distinct {
+    pub fn restore(values: Doc<'_>) -> Result<Distinct> {
         let mut set = Distinct::default();
-        values.iter().for_each(|elem| set.insert(elem.value().into_owned()));
-        set
+        set.insert_all(values)?;
+        Ok(set)
     }
 
-    pub fn merge(&mut self, other: Distinct) {
+    /// Adds the elements of an array.
+    pub fn insert_all(&mut self, items: Doc<'_>) -> Result<()> {
+        for elem in items.ticked() {
+            self.insert(elem?.value().into_owned());
+        }
+        Ok(())
+    }
+
+    pub fn merge(&mut self, other: Distinct) -> Result<()> {
         let mut entries: Vec<_> = other.places.into_iter().collect();
-        entries.sort_by_key(|(_, place)| *place);
-        entries.into_iter().for_each(|(key, _)| self.insert(key.0));
+        sort::sort_by(&mut entries, |(_, a), (_, b)| a.cmp(b))?;
+        for (key, _) in entries {
+            work::tick(1)?;
+            self.insert(key.0);
+        }
+        Ok(())
     }
 
     pub fn memory_bytes(&self) -> usize {
         self.bytes
     }
 
-    pub fn value(&self) -> Value<'static> {
+    pub fn value(&self) -> Result<Value<'static>> {
         let mut entries: Vec<_> = self.places.iter().collect();
-        entries.sort_by_key(|(_, place)| **place);
-        Value::array(entries.into_iter().map(|(key, _)| key.0.borrow()))
+        sort::sort_by(&mut entries, |(_, a), (_, b)| a.cmp(b))?;
+        array_of(entries.into_iter().map(|(key, _)| &key.0))
     }
 }
 
@@ -150,10 +167,10 @@ mod tests {
         let mut elements = Elements::default();
         for bytes in [1, 1000, 1, 70, 5000, 3] {
             elements.push(&Value::from("x".repeat(bytes)));
-            let saved = DocBuf::build(|out| elements.save(out));
+            let saved = DocBuf::build(|out| elements.save(out).unwrap());
             let restored = Elements::restore(saved.as_doc()).unwrap();
             assert_eq!(restored.memory_bytes(), elements.memory_bytes());
-            assert_eq!(restored.value(), elements.value());
+            assert_eq!(restored.value().unwrap(), elements.value().unwrap());
         }
     }
 }

@@ -20,12 +20,13 @@ use crate::dependencies::Dependencies;
 use crate::eval::EvalCx;
 use crate::expression::Expression;
 use crate::numeric::Num;
-use crate::ops::{compare, object};
+use crate::ops::compare;
+use crate::ops::merged::Merged;
 use best::{Best, Ends};
 use collect::{Distinct, Elements};
 use kauri_base::{Error, ErrorCode, Result, bail, limits};
 use kauri_bson::keygen::{KeyPattern, Keys};
-use kauri_bson::{Doc, DocBuf, Value};
+use kauri_bson::{Doc, Value};
 use percentile::{Method, Numbers};
 use sum::{Deviation, Sum};
 
@@ -84,7 +85,7 @@ enum State {
     Concat(Elements),
     Set(Distinct),
     Union(Distinct),
-    Merge(DocBuf),
+    Merge(Merged),
     Count(i64),
     Deviation(Deviation, bool),
     Ends(Ends),
@@ -155,7 +156,7 @@ impl AccumulatorSpec {
             Kind::ConcatArrays => State::Concat(Elements::default()),
             Kind::AddToSet => State::Set(Distinct::default()),
             Kind::SetUnion => State::Union(Distinct::default()),
-            Kind::MergeObjects => State::Merge(DocBuf::new()),
+            Kind::MergeObjects => State::Merge(Merged::default()),
             Kind::Count => State::Count(0),
             Kind::Deviation { sample } => State::Deviation(Deviation::default(), *sample),
             Kind::Ends { last } => State::Ends(Ends::new(n, *last)),
@@ -221,15 +222,15 @@ impl AccumulatorSpec {
     }
 
     /// The result; what is missing is null, as `$group` shows it.
-    pub fn result(&self, accumulator: &Accumulator) -> Value<'static> {
+    pub fn result(&self, accumulator: &Accumulator) -> Result<Value<'static>> {
         let value = match (&accumulator.state, &self.kind) {
             (State::Numbers(numbers), Kind::Percentile { p, method }) => {
-                numbers.percentiles(p, *method)
+                numbers.percentiles(p, *method)?
             }
-            (State::Numbers(numbers), Kind::Median { method }) => numbers.median(*method),
-            (state, _) => result(state),
+            (State::Numbers(numbers), Kind::Median { method }) => numbers.median(*method)?,
+            (state, _) => result(state)?,
         };
-        if value.is_missing() { Value::Null } else { value }
+        Ok(if value.is_missing() { Value::Null } else { value })
     }
 }
 
@@ -249,14 +250,16 @@ impl Accumulator {
             (State::First(Some(_)), State::First(_)) => {}
             (State::Last(a), State::Last(b @ Some(_))) => *a = b,
             (State::Last(_), State::Last(None)) => {}
-            (State::Push(a), State::Push(b)) | (State::Concat(a), State::Concat(b)) => a.merge(&b),
-            (State::Set(a), State::Set(b)) | (State::Union(a), State::Union(b)) => a.merge(b),
-            (State::Merge(a), State::Merge(b)) => merge_object(a, b.as_doc())?,
+            (State::Push(a), State::Push(b)) | (State::Concat(a), State::Concat(b)) => {
+                a.merge(&b)?
+            }
+            (State::Set(a), State::Set(b)) | (State::Union(a), State::Union(b)) => a.merge(b)?,
+            (State::Merge(a), State::Merge(b)) => a.overlay(b.into_doc()?.as_doc())?,
             (State::Count(a), State::Count(b)) => *a += b,
             (State::Deviation(a, _), State::Deviation(b, _)) => a.merge(&b),
-            (State::Ends(a), State::Ends(b)) => a.merge(b),
-            (State::Extremes(a, _), State::Extremes(b, _)) => a.merge(b),
-            (State::Sorted(a, ..), State::Sorted(b, ..)) => a.merge(b),
+            (State::Ends(a), State::Ends(b)) => a.merge(b)?,
+            (State::Extremes(a, _), State::Extremes(b, _)) => a.merge(b)?,
+            (State::Sorted(a, ..), State::Sorted(b, ..)) => a.merge(b)?,
             (State::Numbers(a), State::Numbers(b)) => a.merge(b),
             _ => bail!(InternalError, "accumulators of different kinds cannot be merged"),
         }
@@ -275,7 +278,7 @@ impl Accumulator {
             }
             State::Push(elements) | State::Concat(elements) => elements.memory_bytes(),
             State::Set(set) | State::Union(set) => set.memory_bytes(),
-            State::Merge(doc) => doc.as_bytes().len(),
+            State::Merge(doc) => doc.memory_bytes(),
             State::Ends(ends) => ends.memory_bytes(),
             State::Extremes(best, _) | State::Sorted(best, ..) => best.memory_bytes(),
             State::Numbers(numbers) => numbers.memory_bytes(),
@@ -312,15 +315,15 @@ fn add_other(state: &mut State, value: &Value<'_>, in_group: bool) -> Result<()>
             }
         }
         State::Concat(elements) => match value.as_array() {
-            Some(items) => elements.extend(items),
+            Some(items) => elements.extend(items)?,
             None => return not_array("$concatArrays", value),
         },
         State::Union(set) => match value.as_array() {
-            Some(items) => items.iter().for_each(|elem| set.insert(elem.value().into_owned())),
+            Some(items) => set.insert_all(items)?,
             None => return not_array("$setUnion", value),
         },
         State::Merge(doc) => match value.as_document() {
-            Some(top) => merge_object(doc, top)?,
+            Some(top) => doc.overlay(top)?,
             None if value.is_nullish() => {}
             None => return Err(not_object(value, in_group)),
         },
@@ -361,13 +364,6 @@ pub(crate) fn not_object(value: &Value<'_>, in_group: bool) -> Error {
     )
 }
 
-fn merge_object(doc: &mut DocBuf, top: Doc<'_>) -> Result<()> {
-    if let Value::Document(merged) = object::overlay(doc.as_doc(), top)? {
-        *doc = merged.into_buf();
-    }
-    Ok(())
-}
-
 fn replace_extreme(best: &mut Value<'static>, value: &Value<'_>, greatest: bool) {
     if value.is_nullish() {
         return;
@@ -379,22 +375,22 @@ fn replace_extreme(best: &mut Value<'static>, value: &Value<'_>, greatest: bool)
     }
 }
 
-fn result(state: &State) -> Value<'static> {
-    match state {
+fn result(state: &State) -> Result<Value<'static>> {
+    Ok(match state {
         State::Sum(sum) => sum.value(),
         State::Avg(_, 0) => Value::Null,
         State::Avg(sum, count) => sum.over(*count),
         State::Extreme { value, .. } => value.clone(),
         State::First(value) | State::Last(value) => value.clone().unwrap_or(Value::Missing),
-        State::Push(elements) | State::Concat(elements) => elements.value(),
-        State::Set(set) | State::Union(set) => set.value(),
-        State::Merge(doc) => Value::Document(doc.clone().into()),
+        State::Push(elements) | State::Concat(elements) => elements.value()?,
+        State::Set(set) | State::Union(set) => set.value()?,
+        State::Merge(doc) => doc.value()?,
         State::Count(count) => crate::numeric::int_or_long(*count),
         State::Deviation(deviation, sample) => deviation.value(*sample),
-        State::Ends(ends) => ends.value(),
-        State::Extremes(best, _) => best.value(false),
+        State::Ends(ends) => ends.value()?,
+        State::Extremes(best, _) => best.value(false)?,
         State::Sorted(best, _, true) => best.single(),
-        State::Sorted(best, bottom, false) => best.value(*bottom),
+        State::Sorted(best, bottom, false) => best.value(*bottom)?,
         State::Numbers(_) => Value::Null,
-    }
+    })
 }

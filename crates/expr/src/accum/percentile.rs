@@ -4,7 +4,7 @@
 //! may give, and the one it gives for few values.
 
 use super::saved::damaged;
-use kauri_base::{Error, Result, bail};
+use kauri_base::{Error, Result, bail, sort, work};
 use kauri_bson::{Doc, DocWriter, Value};
 
 /// How percentiles fall between values.
@@ -100,20 +100,22 @@ impl Numbers {
         self.values.capacity() * size_of::<f64>()
     }
 
-    fn sorted(&self) -> Vec<f64> {
+    fn sorted(&self) -> Result<Vec<f64>> {
+        work::reserve(size_of_val(self.values.as_slice()))?;
         let mut sorted = self.values.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted
+        sort::sort_by(&mut sorted, f64::total_cmp)?;
+        Ok(sorted)
     }
 
     /// One percentile for each of `p`; nulls if there is no number.
-    pub fn percentiles(&self, p: &[f64], method: Method) -> Value<'static> {
-        let sorted = self.sorted();
-        Value::array(p.iter().map(|p| percentile(&sorted, *p, method)))
+    pub fn percentiles(&self, p: &[f64], method: Method) -> Result<Value<'static>> {
+        let sorted = self.sorted()?;
+        work::tick(p.len() as u32)?;
+        Ok(Value::array(p.iter().map(|p| percentile(&sorted, *p, method))))
     }
 
-    pub fn median(&self, method: Method) -> Value<'static> {
-        percentile(&self.sorted(), 0.5, method)
+    pub fn median(&self, method: Method) -> Result<Value<'static>> {
+        Ok(percentile(&self.sorted()?, 0.5, method))
     }
 }
 
@@ -132,10 +134,12 @@ fn percentile(sorted: &[f64], p: f64, method: Method) -> Value<'static> {
 }
 
 /// A percentile is asked of the numbers in an array.
-pub(crate) fn of_array(items: kauri_bson::Doc<'_>) -> Numbers {
+pub(crate) fn of_array(items: kauri_bson::Doc<'_>) -> Result<Numbers> {
     let mut numbers = Numbers::default();
-    items.iter().for_each(|elem| numbers.add(&elem.value()));
-    numbers
+    for elem in items.ticked() {
+        numbers.add(&elem?.value());
+    }
+    Ok(numbers)
 }
 
 #[cfg(test)]
@@ -152,13 +156,13 @@ mod tests {
         numbers.add(&"x".into());
         numbers.add(&f64::NAN.into());
         let p = [0.0, 0.25, 0.26, 0.5, 0.99, 1.0];
-        let discrete = numbers.percentiles(&p, Method::Discrete);
+        let discrete = numbers.percentiles(&p, Method::Discrete).unwrap();
         assert_eq!(discrete, kauri_bson::array![10.0, 10.0, 20.0, 20.0, 40.0, 40.0]);
-        let continuous = numbers.percentiles(&[0.0, 0.5, 1.0], Method::Continuous);
+        let continuous = numbers.percentiles(&[0.0, 0.5, 1.0], Method::Continuous).unwrap();
         assert_eq!(continuous, kauri_bson::array![10.0, 25.0, 40.0]);
-        assert_eq!(Numbers::default().median(Method::Discrete), Value::Null);
+        assert_eq!(Numbers::default().median(Method::Discrete).unwrap(), Value::Null);
         numbers.add(&Value::Decimal128(Decimal128::from(25)));
-        assert_eq!(numbers.median(Method::Discrete), Value::Double(25.0));
+        assert_eq!(numbers.median(Method::Discrete).unwrap(), Value::Double(25.0));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::collect::{Distinct, Elements};
 use super::percentile::Numbers;
 use super::sum::{Deviation, Sum};
 use super::{Accumulator, AccumulatorSpec, Kind, State};
+use crate::ops::merged::Merged;
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bson::{Doc, DocWriter, Value};
 
@@ -56,7 +57,7 @@ fn optional(doc: Doc<'_>) -> Option<Value<'static>> {
 
 impl AccumulatorSpec {
     /// Writes the state of one of its accumulators.
-    pub fn save(&self, accumulator: &Accumulator, out: &mut DocWriter<'_>) {
+    pub fn save(&self, accumulator: &Accumulator, out: &mut DocWriter<'_>) -> Result<()> {
         match &accumulator.state {
             State::Sum(sum) => sum.save(out),
             State::Avg(sum, count) => {
@@ -65,15 +66,16 @@ impl AccumulatorSpec {
             }
             State::Extreme { value, .. } => put(out, "v", value),
             State::First(value) | State::Last(value) => put_optional(out, value),
-            State::Push(elements) | State::Concat(elements) => elements.save(out),
-            State::Set(set) | State::Union(set) => put(out, "set", &set.value()),
-            State::Merge(doc) => out.put("doc", doc),
+            State::Push(elements) | State::Concat(elements) => elements.save(out)?,
+            State::Set(set) | State::Union(set) => put(out, "set", &set.value()?),
+            State::Merge(doc) => doc.write(&mut out.document("doc"))?,
             State::Count(count) => out.put("count", *count),
             State::Deviation(deviation, _) => deviation.save(out),
-            State::Ends(ends) => ends.save(out),
-            State::Extremes(best, _) | State::Sorted(best, ..) => best.save(out),
+            State::Ends(ends) => ends.save(out)?,
+            State::Extremes(best, _) | State::Sorted(best, ..) => best.save(out)?,
             State::Numbers(numbers) => numbers.save(out),
         }
+        Ok(())
     }
 
     /// An accumulator with the state that `save` wrote.
@@ -87,9 +89,9 @@ impl AccumulatorSpec {
             Kind::Last => State::Last(optional(doc)),
             Kind::Push => State::Push(Elements::restore(doc)?),
             Kind::ConcatArrays => State::Concat(Elements::restore(doc)?),
-            Kind::AddToSet => State::Set(Distinct::restore(array(doc, "set")?)),
-            Kind::SetUnion => State::Union(Distinct::restore(array(doc, "set")?)),
-            Kind::MergeObjects => State::Merge(array(doc, "doc")?.to_buf()),
+            Kind::AddToSet => State::Set(Distinct::restore(array(doc, "set")?)?),
+            Kind::SetUnion => State::Union(Distinct::restore(array(doc, "set")?)?),
+            Kind::MergeObjects => State::Merge(Merged::of(array(doc, "doc")?)),
             Kind::Count => State::Count(int(doc, "count")?),
             Kind::Deviation { sample } => State::Deviation(Deviation::restore(doc)?, *sample),
             Kind::Ends { last } => State::Ends(Ends::restore(doc, *last)?),

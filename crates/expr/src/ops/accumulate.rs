@@ -8,12 +8,13 @@ use crate::accum::{check_n, not_object};
 use crate::eval::Env;
 use crate::node::{Call, Node, Prepared};
 use crate::numeric::Num;
-use crate::ops::array::elems;
+use crate::ops::array::{collect, elems};
+use crate::ops::compare;
+use crate::ops::merged::Merged;
 use crate::ops::registry::Op;
-use crate::ops::{compare, object};
 use crate::parse::{self, Parser};
-use kauri_base::{Error, Result, bail};
-use kauri_bson::{Elem, Value};
+use kauri_base::{Error, Result, bail, sort};
+use kauri_bson::Value;
 
 /// Calls `visit` with each operand.
 fn each<'t>(
@@ -24,7 +25,7 @@ fn each<'t>(
     if let [single] = call.args.as_ref() {
         let value = single.eval(env)?;
         return match value.as_array() {
-            Some(items) => items.iter().try_for_each(|elem| visit(&elem.value())),
+            Some(items) => items.ticked().try_for_each(|elem| visit(&elem?.value())),
             None => visit(&value),
         };
     }
@@ -95,16 +96,13 @@ fn deviation<'t>(call: &'t Call, env: Env<'t>, sample: bool) -> Result<Value<'t>
 }
 
 pub(crate) fn merge_objects<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
-    let mut merged = crate::value::document(|_| Ok(()))?;
-    each(call, env, |value| {
-        match (merged.as_document(), value.as_document()) {
-            (Some(base), Some(top)) => merged = object::overlay(base, top)?,
-            (_, None) if !value.is_nullish() => return Err(not_object(value, false)),
-            _ => {}
-        }
-        Ok(())
+    let mut merged = Merged::default();
+    each(call, env, |value| match value.as_document() {
+        Some(top) => merged.overlay(top),
+        None if value.is_nullish() => Ok(()),
+        None => Err(not_object(value, false)),
     })?;
-    Ok(merged)
+    Ok(Value::Document(merged.into_doc()?))
 }
 
 /// Arguments in order: n, input.
@@ -132,16 +130,16 @@ pub(crate) fn n_of_array<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> 
     let Some(items) = input.as_array() else {
         bail!(5788200, "Input must be an array, but is {}", input.type_name());
     };
-    let mut items: Vec<Elem<'_>> = items.iter().collect();
+    let mut items = collect(items)?;
     match call.op.name {
         "$firstN" => items.truncate(n),
         "$lastN" => drop(items.drain(..items.len().saturating_sub(n))),
         name => {
             items.retain(|elem| !elem.value().is_nullish());
             if name == "$maxN" {
-                items.sort_by(|a, b| compare::elem_order(*b, *a));
+                sort::sort_by(&mut items, |a, b| compare::elem_order(*b, *a))?;
             } else {
-                items.sort_by(|a, b| compare::elem_order(*a, *b));
+                sort::sort_by(&mut items, |a, b| compare::elem_order(*a, *b))?;
             }
             items.truncate(n);
         }
@@ -164,15 +162,15 @@ pub(crate) fn percentile<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> 
     let method: Method = *method;
     let input = call.arg(0, env)?;
     let numbers = match input.as_array() {
-        Some(items) => percentile::of_array(items),
+        Some(items) => percentile::of_array(items)?,
         None => {
             let mut numbers = percentile::Numbers::default();
             numbers.add(&input);
             numbers
         }
     };
-    Ok(match p {
+    match p {
         Some(p) => numbers.percentiles(p, method),
         None => numbers.median(method),
-    })
+    }
 }

@@ -2,26 +2,32 @@
 
 use crate::coerce::whole_int;
 use crate::eval::Env;
-use crate::node::{Call, Node};
+use crate::node::{Call, Node, Prepared};
 use crate::numeric::value_text;
 use crate::ops::compare;
+use crate::ops::members::{self, Members};
 use crate::ops::registry::Op;
 use crate::parse::{self, Parser};
 use crate::value;
-use kauri_base::{Error, Result, bail, limits};
+use kauri_base::{Error, Result, bail, limits, work};
 use kauri_bson::{Doc, DocCow, Elem, Value};
 
 /// One element of an array, borrowed where the array is.
 pub(crate) fn pick<'t>(
     items: DocCow<'t>,
-    choose: impl for<'d> FnOnce(Doc<'d>) -> Option<Elem<'d>>,
-) -> Value<'t> {
-    match items {
-        DocCow::Borrowed(doc) => choose(doc).map_or(Value::Missing, Elem::value),
+    choose: impl for<'d> FnOnce(Doc<'d>) -> Result<Option<Elem<'d>>>,
+) -> Result<Value<'t>> {
+    Ok(match items {
+        DocCow::Borrowed(doc) => choose(doc)?.map_or(Value::Missing, Elem::value),
         DocCow::Owned(buf) => {
-            choose(buf.as_doc()).map_or(Value::Missing, |elem| elem.value().into_owned())
+            choose(buf.as_doc())?.map_or(Value::Missing, |elem| elem.value().into_owned())
         }
-    }
+    })
+}
+
+/// The element at this position.
+fn nth(items: Doc<'_>, at: usize) -> Result<Option<Elem<'_>>> {
+    items.ticked().nth(at).transpose()
 }
 
 pub(crate) fn elem_at<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
@@ -50,31 +56,31 @@ pub(crate) fn elem_at<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
             value_text(&index)
         );
     };
-    Ok(pick(items, |doc| match usize::try_from(at) {
-        Ok(at) => doc.iter().nth(at),
+    pick(items, |doc| match usize::try_from(at) {
+        Ok(at) => nth(doc, at),
         Err(_) => {
             let back = at.unsigned_abs() as usize;
-            doc.count().checked_sub(back).and_then(|at| doc.iter().nth(at))
+            doc.count_ticked()?.checked_sub(back).map_or(Ok(None), |at| nth(doc, at))
         }
-    }))
+    })
 }
 
 /// `$first` and `$last` as expressions.
 pub(crate) fn first<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
-    end(call, env, |doc| doc.first())
+    end(call, env, |doc| Ok(doc.first()))
 }
 
 pub(crate) fn last<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
-    end(call, env, |doc| doc.iter().last())
+    end(call, env, |doc| doc.ticked().last().transpose())
 }
 
 fn end<'t>(
     call: &'t Call,
     env: Env<'t>,
-    choose: impl for<'d> FnOnce(Doc<'d>) -> Option<Elem<'d>>,
+    choose: impl for<'d> FnOnce(Doc<'d>) -> Result<Option<Elem<'d>>>,
 ) -> Result<Value<'t>> {
     match call.arg(0, env)? {
-        Value::Array(items) => Ok(pick(items, choose)),
+        Value::Array(items) => pick(items, choose),
         value if value.is_nullish() => Ok(Value::Null),
         value => bail!(
             28689,
@@ -90,7 +96,7 @@ pub(crate) fn concat_arrays<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t
     let array = value::array(|out| {
         for node in &call.args {
             match node.eval(env)? {
-                Value::Array(items) => items.iter().for_each(|elem| out.push_elem(elem)),
+                Value::Array(items) => value::push_all(out, items.as_doc())?,
                 value if value.is_nullish() => {
                     null = true;
                     return Ok(());
@@ -111,7 +117,21 @@ pub(crate) fn contains<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     let Some(items) = array.as_array() else {
         bail!(40081, "$in requires an array as a second argument, found: {}", array.type_name());
     };
-    Ok(Value::Bool(items.iter().any(|elem| compare::elem_is(elem, &wanted))))
+    let found = match &call.prepared {
+        Prepared::Members(members) => members.contains(items, &wanted)?,
+        _ => members::any(items, &wanted)?,
+    };
+    Ok(Value::Bool(found))
+}
+
+/// Remembers the order of the elements of an array that is constant.
+pub(crate) fn prepare_contains(call: &mut Call) -> Result<()> {
+    if let [wanted, Node::Literal(_)] = call.args.as_ref()
+        && wanted.as_literal().is_none()
+    {
+        call.prepared = Prepared::Members(Members::default());
+    }
+    Ok(())
 }
 
 pub(crate) fn index_of<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
@@ -132,9 +152,13 @@ pub(crate) fn index_of<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
         None => Ok(default),
     };
     let (start, end) = (bound(2, "starting", 0)?, bound(3, "ending", usize::MAX)?);
-    let mut range = items.iter().enumerate().take(end).skip(start);
-    let found = range.find(|(_, elem)| compare::elem_is(*elem, &wanted));
-    Ok(Value::Int32(found.map_or(-1, |(at, _)| at as i32)))
+    for (at, elem) in items.ticked().enumerate().take(end) {
+        let elem = elem?;
+        if at >= start && compare::elem_is(elem, &wanted) {
+            return Ok(Value::Int32(at as i32));
+        }
+    }
+    Ok(Value::Int32(-1))
 }
 
 fn array_index(value: &Value<'_>, what: &str) -> Result<usize> {
@@ -184,6 +208,7 @@ pub(crate) fn range<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     value::array(|out| {
         let mut at = start;
         while if step > 0 { at < end } else { at > end } {
+            work::tick(1)?;
             out.push(Value::Int32(at as i32));
             at += step;
         }
@@ -197,6 +222,9 @@ fn check_range_size(start: i64, end: i64, step: i64) -> Result<()> {
     let distance = if step > 0 { end - start } else { start - end };
     let count = u64::try_from(distance).unwrap_or(0).div_ceil(step.unsigned_abs());
     let bytes = count * VALUE_BYTES;
+    work::reserve(
+        usize::try_from(bytes.min(limits::EXPRESSION_VALUE_BYTES_MAX as u64)).unwrap_or(0),
+    )?;
     if bytes > limits::EXPRESSION_VALUE_BYTES_MAX as u64 {
         bail!(
             ExceededMemoryLimit,
@@ -219,15 +247,25 @@ pub(crate) fn reverse<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
             array.type_name()
         );
     };
-    let mut items: Vec<Elem<'_>> = items.iter().collect();
+    let mut items = collect(items)?;
     items.reverse();
     elems(&items)
+}
+
+/// The elements, to be put in another order.
+pub(crate) fn collect(items: Doc<'_>) -> Result<Vec<Elem<'_>>> {
+    // An element takes seven bytes at least where there are many.
+    work::reserve(items.as_bytes().len() / 7 * size_of::<Elem<'_>>())?;
+    items.ticked().collect()
 }
 
 /// An array of these elements.
 pub(crate) fn elems(items: &[Elem<'_>]) -> Result<Value<'static>> {
     value::array(|out| {
-        items.iter().for_each(|elem| out.push_elem(*elem));
+        for elem in items {
+            elem.tick()?;
+            out.push_elem(*elem);
+        }
         Ok(())
     })
 }
@@ -235,7 +273,7 @@ pub(crate) fn elems(items: &[Elem<'_>]) -> Result<Value<'static>> {
 pub(crate) fn size<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     let array = call.arg(0, env)?;
     match array.as_array() {
-        Some(items) => Ok(Value::Int32(items.count() as i32)),
+        Some(items) => Ok(Value::Int32(items.count_ticked()? as i32)),
         None => bail!(
             17124,
             "The argument to $size must be an array, but was of type: {}",
@@ -277,10 +315,15 @@ pub(crate) fn slice<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     };
     let skip = match usize::try_from(start) {
         Ok(start) => start,
-        Err(_) => items.count().saturating_sub(start.unsigned_abs() as usize),
+        Err(_) => items.count_ticked()?.saturating_sub(start.unsigned_abs() as usize),
     };
     value::array(|out| {
-        items.iter().skip(skip).take(count).for_each(|elem| out.push_elem(elem));
+        for (at, elem) in items.ticked().enumerate().take(skip.saturating_add(count)) {
+            let elem = elem?;
+            if at >= skip {
+                out.push_elem(elem);
+            }
+        }
         Ok(())
     })
 }
@@ -312,10 +355,13 @@ pub(crate) fn object_to_array<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<
         bail!(40390, "$objectToArray requires a document input, found: {}", object.type_name());
     };
     value::array(|out| {
-        for elem in doc {
+        for elem in doc.ticked() {
+            let elem = elem?;
             let mut pair = out.document();
             pair.put("k", elem.key());
             pair.put_elem_as("v", elem);
+            drop(pair);
+            value::check_size(out.len())?;
         }
         Ok(())
     })
@@ -342,7 +388,8 @@ pub(crate) fn array_to_object<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<
             first.value().type_name()
         ),
     };
-    for elem in items {
+    for elem in items.ticked() {
+        let elem = elem?;
         let (key, value) = if pairs { key_of_pair(elem)? } else { key_of_document(elem)? };
         // A repeated key keeps its place and takes the last value.
         match places.entry(key) {
@@ -358,7 +405,10 @@ pub(crate) fn array_to_object<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<
         }
     }
     value::document(|out| {
-        fields.iter().for_each(|(key, value)| out.put_elem_as(key, *value));
+        for (key, value) in &fields {
+            value.tick()?;
+            out.put_elem_as(key, *value);
+        }
         value::check_size(out.len())
     })
 }
@@ -468,11 +518,11 @@ pub(crate) fn parse_zip(parser: &mut Parser<'_>, op: &'static Op, arg: &Value<'_
     }
     let inputs = args.len();
     args.append(&mut defaults);
-    Ok(parse::prepared_call(op, args, crate::node::Prepared::Zip { inputs, longest }))
+    Ok(parse::prepared_call(op, args, Prepared::Zip { inputs, longest }))
 }
 
 pub(crate) fn zip<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
-    let crate::node::Prepared::Zip { inputs, longest } = call.prepared else {
+    let Prepared::Zip { inputs, longest } = call.prepared else {
         return Ok(Value::Null);
     };
     let (nodes, default_nodes) = call.args.split_at(inputs.min(call.args.len()));
@@ -488,13 +538,15 @@ pub(crate) fn zip<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     }
     let defaults: Result<Vec<Value<'t>>> = default_nodes.iter().map(|n| n.eval(env)).collect();
     let defaults = defaults?;
-    let lengths = arrays.iter().map(|a| a.as_doc().count());
+    let lengths: Result<Vec<usize>> = arrays.iter().map(|a| a.as_doc().count_ticked()).collect();
+    let lengths = lengths?.into_iter();
     let rows = if longest { lengths.max() } else { lengths.min() }.unwrap_or(0);
     let mut columns: Vec<_> = arrays.iter().map(DocCow::iter).collect();
     value::array(|out| {
         for _ in 0..rows {
             let mut row = out.array();
             for (at, column) in columns.iter_mut().enumerate() {
+                work::tick(1)?;
                 match column.next() {
                     Some(elem) => row.push_elem(elem),
                     None => row.push_value(defaults.get(at).unwrap_or(&Value::Null)),

@@ -1,6 +1,7 @@
 //! Operators that bind variables: `$let`, `$map`, `$filter`, `$reduce`.
 //!
-//! A binding is a frame on the stack; what leaves its scope is made to own its bytes.
+//! A binding is a frame on the stack; what leaves its scope is made to own its bytes. A `$let` is one frame,
+//! however many variables it binds.
 
 use crate::eval::{Env, Frame};
 use crate::node::Node;
@@ -8,13 +9,15 @@ use crate::ops::registry::Op;
 use crate::parse::Parser;
 use crate::value;
 use crate::variables;
-use kauri_base::{Error, Result, bail};
+use kauri_base::{Error, Result, bail, work};
 use kauri_bson::{Doc, Value};
 
 /// `{$let: {vars: {…}, in: …}}`
 #[derive(Debug)]
 pub(crate) struct Let {
-    vars: Vec<(u32, Node)>,
+    /// The first variable's id; those of the others follow.
+    first: u32,
+    vars: Vec<Node>,
     body: Node,
 }
 
@@ -40,8 +43,8 @@ pub(crate) struct Filter {
 pub(crate) struct Reduce {
     input: Node,
     initial: Node,
+    /// The id of `this`; that of `value` follows.
     this: u32,
-    value: u32,
     body: Node,
 }
 
@@ -88,43 +91,38 @@ pub(crate) fn parse_let(parser: &mut Parser<'_>, _: &'static Op, arg: &Value<'_>
         Value::Document(vars) | Value::Array(vars) => vars,
         _ => bail!(10065, "invalid parameter: expected an object (vars)"),
     };
-    let mut bindings = Vec::new();
     let mut nodes = Vec::new();
     for elem in vars.iter() {
         variables::check_name_for_write(elem.key())?;
         // All of them see the variables outside, none its neighbours.
-        let node = parser.operand(&elem.value())?;
-        let id = parser.new_local();
-        bindings.push((elem.key().to_owned(), id));
-        nodes.push((id, node));
+        nodes.push(parser.operand(&elem.value())?);
     }
+    let bindings: Vec<(String, u32)> =
+        vars.iter().map(|elem| (elem.key().to_owned(), parser.new_local())).collect();
+    let first = bindings.first().map_or(0, |(_, id)| *id);
     let body = parser.with_locals(bindings, |parser| parser.operand(&body))?;
-    Ok(Node::Let(Box::new(Let { vars: nodes, body })))
+    Ok(Node::Let(Box::new(Let { first, vars: nodes, body })))
 }
 
 impl Let {
     pub fn eval<'t>(&'t self, env: Env<'t>) -> Result<Value<'t>> {
-        self.bind(0, env, env)
-    }
-
-    fn bind<'t>(&'t self, at: usize, outer: Env<'t>, env: Env<'_>) -> Result<Value<'t>> {
-        match self.vars.get(at) {
-            None => Ok(self.body.eval(env)?.into_owned()),
-            Some((id, node)) => {
-                let value = node.eval(outer)?;
-                value::check_nesting(&value)?;
-                let frame = Frame { id: *id, value, parent: env.frame };
-                self.bind(at + 1, outer, env.with(&frame))
-            }
+        work::check_stack()?;
+        let mut values = Vec::with_capacity(self.vars.len());
+        for node in &self.vars {
+            let value = node.eval(env)?;
+            value::check_nesting(&value)?;
+            values.push(value);
         }
+        let frame = Frame { first: self.first, values: &values, parent: env.frame };
+        Ok(self.body.eval(env.with(&frame))?.into_owned())
     }
 
     pub fn children(&self) -> impl Iterator<Item = &Node> {
-        self.vars.iter().map(|(_, node)| node).chain([&self.body])
+        self.vars.iter().chain([&self.body])
     }
 
     pub fn children_mut(&mut self) -> impl Iterator<Item = &mut Node> {
-        self.vars.iter_mut().map(|(_, node)| node).chain([&mut self.body])
+        self.vars.iter_mut().chain([&mut self.body])
     }
 }
 
@@ -147,6 +145,7 @@ pub(crate) fn parse_map(parser: &mut Parser<'_>, _: &'static Op, arg: &Value<'_>
 
 impl MapOver {
     pub fn eval<'t>(&'t self, env: Env<'t>) -> Result<Value<'t>> {
+        work::check_stack()?;
         let input = self.input.eval(env)?;
         if input.is_nullish() {
             return Ok(Value::Null);
@@ -156,8 +155,9 @@ impl MapOver {
         };
         value::array(|out| {
             for item in items.iter() {
-                env.check_interrupt()?;
-                let frame = Frame { id: self.id, value: item.value(), parent: env.frame };
+                item.tick()?;
+                let value = [item.value()];
+                let frame = Frame { first: self.id, values: &value, parent: env.frame };
                 out.push_value(&self.body.eval(env.with(&frame))?);
                 value::check_size(out.len())?;
             }
@@ -202,6 +202,7 @@ pub(crate) fn parse_filter(
 
 impl Filter {
     pub fn eval<'t>(&'t self, env: Env<'t>) -> Result<Value<'t>> {
+        work::check_stack()?;
         let input = self.input.eval(env)?;
         if input.is_nullish() {
             return Ok(Value::Null);
@@ -212,8 +213,9 @@ impl Filter {
         let limit = filter_limit(&self.limit.eval(env)?)?;
         value::array(|out| {
             for item in items.iter() {
-                env.check_interrupt()?;
-                let frame = Frame { id: self.id, value: item.value(), parent: env.frame };
+                item.tick()?;
+                let value = [item.value()];
+                let frame = Frame { first: self.id, values: &value, parent: env.frame };
                 if self.cond.eval(env.with(&frame))?.truthy() {
                     out.push_elem(item);
                     if out.count() >= limit {
@@ -268,11 +270,12 @@ pub(crate) fn parse_reduce(
     let (this, value) = (parser.new_local(), parser.new_local());
     let bindings = vec![("this".to_owned(), this), ("value".to_owned(), value)];
     let body = parser.with_locals(bindings, |parser| parser.operand(&body))?;
-    Ok(Node::Reduce(Box::new(Reduce { input, initial, this, value, body })))
+    Ok(Node::Reduce(Box::new(Reduce { input, initial, this, body })))
 }
 
 impl Reduce {
     pub fn eval<'t>(&'t self, env: Env<'t>) -> Result<Value<'t>> {
+        work::check_stack()?;
         let input = self.input.eval(env)?;
         if input.is_nullish() {
             return Ok(Value::Null);
@@ -282,11 +285,10 @@ impl Reduce {
         };
         let mut value = self.initial.eval(env)?.into_owned();
         for item in items.iter() {
-            env.check_interrupt()?;
-            let this = Frame { id: self.this, value: item.value(), parent: env.frame };
-            let with_this = env.with(&this);
-            let both = Frame { id: self.value, value: value.borrow(), parent: with_this.frame };
-            let next = self.body.eval(with_this.with(&both))?.into_owned();
+            item.tick()?;
+            let values = [item.value(), value.borrow()];
+            let both = Frame { first: self.this, values: &values, parent: env.frame };
+            let next = self.body.eval(env.with(&both))?.into_owned();
             value::check_nesting(&next)?;
             value = next;
         }

@@ -10,7 +10,7 @@ use crate::ops::date::{check_zone, to_ms, zone_arg};
 use crate::ops::registry::Op;
 use crate::parse::{self, Parser};
 use crate::value;
-use kauri_base::{Error, ErrorCode, Result, bail};
+use kauri_base::{Error, ErrorCode, Result, bail, work};
 use kauri_bson::Value;
 use std::borrow::Cow;
 
@@ -44,6 +44,7 @@ pub(crate) fn prepare_to_string(call: &mut Call) -> Result<()> {
 fn to_string_format<'v>(value: &'v Value<'_>) -> Result<Option<&'v str>> {
     match value {
         Value::String(text) => {
+            work::tick_bytes(text.len())?;
             format::check(text, Use::Writing)?;
             Ok(Some(text))
         }

@@ -14,6 +14,8 @@ pub(crate) mod date;
 pub(crate) mod date_math;
 pub(crate) mod date_text;
 pub(crate) mod literal;
+pub(crate) mod members;
+pub(crate) mod merged;
 pub(crate) mod misc;
 pub(crate) mod object;
 pub(crate) mod regex;

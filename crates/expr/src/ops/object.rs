@@ -1,4 +1,4 @@
-//! Documents as values: `$getField`, `$setField`, `$unsetField`, `$mergeObjects`.
+//! Documents as values: `$getField`, `$setField`, `$unsetField`.
 
 use crate::eval::Env;
 use crate::node::{Call, Node, Prepared};
@@ -125,7 +125,8 @@ pub(crate) fn set_field<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     let new = call.arg(1, env)?;
     value::document(|out| {
         let mut done = false;
-        for elem in doc {
+        for elem in doc.ticked() {
+            let elem = elem?;
             if elem.key() != name {
                 out.put_elem(elem);
             } else {
@@ -135,21 +136,6 @@ pub(crate) fn set_field<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
         }
         if !done {
             out.put_value(name, &new);
-        }
-        value::check_size(out.len())
-    })
-}
-
-/// Puts the fields of one document over those of another: what is there keeps its place.
-pub(crate) fn overlay(base: Doc<'_>, top: Doc<'_>) -> Result<Value<'static>> {
-    value::document(|out| {
-        for elem in base {
-            out.put_elem(top.get(elem.key()).unwrap_or(elem));
-        }
-        for elem in top {
-            if base.get(elem.key()).is_none() {
-                out.put_elem(elem);
-            }
         }
         value::check_size(out.len())
     })

@@ -82,6 +82,7 @@ fn compile(
     check_options(name, options)?;
     match cache.get(pattern, options) {
         Ok(regex) => Ok(Some(regex)),
+        Err(RegexError::Stack(error)) => Err(error),
         Err(RegexError::Syntax(message)) => bail!(51111, "Invalid Regex in {name}: {message}"),
         Err(other) => Err(other.into()),
     }
@@ -118,9 +119,7 @@ fn operands<'t>(call: &'t Call, env: Env<'t>) -> Result<Option<(Arc<Regex>, Valu
 
 pub(crate) fn matches<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     let found = match operands(call, env)? {
-        Some((regex, Value::String(text))) => {
-            regex.is_match_interruptible(&text, env.cx.interrupt)?
-        }
+        Some((regex, Value::String(text))) => regex.is_match(&text)?,
         _ => false,
     };
     Ok(Value::Bool(found))
@@ -128,7 +127,7 @@ pub(crate) fn matches<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
 
 pub(crate) fn find<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     let Some((regex, Value::String(text))) = operands(call, env)? else { return Ok(Value::Null) };
-    match regex.captures_interruptible(&text, 0, env.cx.interrupt)? {
+    match regex.captures_at(&text, 0)? {
         Some(found) => {
             let index = count(&text, 0, found.span.0);
             value::document(|out| write_match(out, &text, &found, index))
@@ -146,8 +145,7 @@ pub(crate) fn find_all<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     };
     value::array(|out| {
         let (mut at, mut counted, mut index) = (0, 0, 0);
-        while let Some(found) = regex.captures_interruptible(&text, at, env.cx.interrupt)? {
-            env.check_interrupt()?;
+        while let Some(found) = regex.captures_at(&text, at)? {
             let (start, end) = found.span;
             index += count(&text, counted, start);
             counted = start.max(counted);

@@ -5,23 +5,45 @@
 
 use crate::eval::Env;
 use crate::node::{Call, Node};
-use crate::ops::array::elems;
+use crate::ops::array::{collect, elems};
 use crate::ops::compare;
 use crate::ops::registry::Op;
 use crate::parse::{self, Parser};
-use kauri_base::{Error, Result, bail};
+use kauri_base::{Error, Result, bail, sort, work};
 use kauri_bson::{Doc, Elem, Value};
 
 /// The distinct elements, sorted.
-pub(crate) fn distinct(items: Doc<'_>) -> Vec<Elem<'_>> {
-    let mut set: Vec<Elem<'_>> = items.iter().collect();
-    normalize(&mut set);
-    set
+pub(crate) fn distinct(items: Doc<'_>) -> Result<Vec<Elem<'_>>> {
+    let mut set = collect(items)?;
+    normalize(&mut set)?;
+    Ok(set)
 }
 
-fn normalize(set: &mut Vec<Elem<'_>>) {
-    set.sort_by(|a, b| compare::elem_order(*a, *b));
-    set.dedup_by(|later, first| compare::elem_order(*later, *first).is_eq());
+fn normalize(set: &mut Vec<Elem<'_>>) -> Result<()> {
+    sort::sort_by(set, |a, b| compare::elem_order(*a, *b))?;
+    dedup(set, |later, first| compare::elem_order(*later, *first).is_eq())
+}
+
+/// Of items that are the same as those before them the first stay.
+fn dedup<T>(items: &mut Vec<T>, is_same: impl Fn(&T, &T) -> bool) -> Result<()> {
+    let mut ended = Ok(());
+    items.dedup_by(|later, first| {
+        if ended.is_ok() {
+            ended = work::tick(1);
+        }
+        ended.is_ok() && is_same(later, first)
+    });
+    ended
+}
+
+/// Whether `test` holds for any of the elements.
+fn any(items: Doc<'_>, test: impl Fn(Elem<'_>) -> bool) -> Result<bool> {
+    for elem in items.ticked() {
+        if test(elem?) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn holds(set: &[Elem<'_>], elem: Elem<'_>) -> bool {
@@ -31,7 +53,7 @@ fn holds(set: &[Elem<'_>], elem: Elem<'_>) -> bool {
 pub(crate) fn all_true<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     let array = call.arg(0, env)?;
     match array.as_array() {
-        Some(items) => Ok(Value::Bool(items.iter().all(|elem| elem.value().truthy()))),
+        Some(items) => Ok(Value::Bool(!any(items, |elem| !elem.value().truthy())?)),
         None => bail!(
             17040,
             "$allElementsTrue's argument must be an array, but is {}",
@@ -43,7 +65,7 @@ pub(crate) fn all_true<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
 pub(crate) fn any_true<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     let array = call.arg(0, env)?;
     match array.as_array() {
-        Some(items) => Ok(Value::Bool(items.iter().any(|elem| elem.value().truthy()))),
+        Some(items) => Ok(Value::Bool(any(items, |elem| elem.value().truthy())?)),
         None => bail!(
             17041,
             "$anyElementTrue's argument must be an array, but is {}",
@@ -71,13 +93,18 @@ pub(crate) fn difference<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> 
             right.type_name()
         );
     };
-    let excluded = distinct(others);
+    let excluded = distinct(others)?;
     // Sorted with their positions, the first of equal ones comes first.
-    let mut kept: Vec<(usize, Elem<'_>)> =
-        items.iter().enumerate().filter(|(_, elem)| !holds(&excluded, *elem)).collect();
-    kept.sort_by(|(_, a), (_, b)| compare::elem_order(*a, *b));
-    kept.dedup_by(|(_, later), (_, first)| compare::elem_order(*later, *first).is_eq());
-    kept.sort_by_key(|(at, _)| *at);
+    let mut kept: Vec<(usize, Elem<'_>)> = Vec::new();
+    for (at, elem) in items.ticked().enumerate() {
+        let elem = elem?;
+        if !holds(&excluded, elem) {
+            kept.push((at, elem));
+        }
+    }
+    sort::sort_by(&mut kept, |(_, a), (_, b)| compare::elem_order(*a, *b))?;
+    dedup(&mut kept, |(_, later), (_, first)| compare::elem_order(*later, *first).is_eq())?;
+    sort::sort_by(&mut kept, |(a, _), (b, _)| a.cmp(b))?;
     let kept: Vec<Elem<'_>> = kept.into_iter().map(|(_, elem)| elem).collect();
     elems(&kept)
 }
@@ -128,7 +155,8 @@ pub(crate) fn equals<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
             first = Some(value);
             continue;
         };
-        let (a, b) = (distinct(one), distinct(items));
+        let (a, b) = (distinct(one)?, distinct(items)?);
+        work::tick(a.len() as u32)?;
         let same = a.len() == b.len()
             && a.iter().zip(&b).all(|(a, b)| compare::elem_order(*a, *b).is_eq());
         if !same {
@@ -152,16 +180,21 @@ pub(crate) fn intersection<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>
                 value.type_name()
             );
         };
-        let next = distinct(items);
+        let next = distinct(items)?;
         let result = match kept.as_ref().and_then(Value::as_array) {
             None => elems(&next)?,
             Some(before) => {
-                let before: Vec<Elem<'_>> = before.iter().collect();
+                let before = collect(before)?;
                 // Of equal elements those of the smaller set stay.
                 let (small, large) =
                     if before.len() > next.len() { (next, before) } else { (before, next) };
-                let both: Vec<Elem<'_>> =
-                    small.into_iter().filter(|elem| holds(&large, *elem)).collect();
+                let mut both = Vec::new();
+                for elem in small {
+                    work::tick(1)?;
+                    if holds(&large, elem) {
+                        both.push(elem);
+                    }
+                }
                 elems(&both)?
             }
         };
@@ -187,8 +220,11 @@ pub(crate) fn union<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
             ),
         }
     }
-    let mut set: Vec<Elem<'_>> = arrays.iter().flat_map(|items| items.iter()).collect();
-    normalize(&mut set);
+    let mut set: Vec<Elem<'_>> = Vec::new();
+    for items in &arrays {
+        set.append(&mut collect(items.as_doc())?);
+    }
+    normalize(&mut set)?;
     elems(&set)
 }
 
@@ -203,6 +239,6 @@ pub(crate) fn is_subset<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     };
     let items = left.as_array().ok_or_else(|| error(17046, "First", &left))?;
     let others = right.as_array().ok_or_else(|| error(17042, "Second", &right))?;
-    let set = distinct(others);
-    Ok(Value::Bool(items.iter().all(|elem| holds(&set, elem))))
+    let set = distinct(others)?;
+    Ok(Value::Bool(!any(items, |elem| !holds(&set, elem))?))
 }

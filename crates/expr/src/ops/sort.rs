@@ -3,11 +3,11 @@
 use crate::eval::Env;
 use crate::node::{Call, Node, Prepared};
 use crate::numeric::Num;
-use crate::ops::array::elems;
+use crate::ops::array::{collect, elems};
 use crate::ops::compare;
 use crate::ops::registry::Op;
 use crate::parse::{self, Parser};
-use kauri_base::{Error, Result, bail};
+use kauri_base::{Error, Result, bail, sort, work};
 use kauri_bson::{Doc, Elem, Value};
 use std::cmp::Ordering;
 
@@ -45,17 +45,32 @@ impl SortBy {
         }
     }
 
-    /// Compares two elements.
-    pub fn compare(&self, a: Elem<'_>, b: Elem<'_>) -> Ordering {
-        match self {
-            SortBy::Whole { descending } => directed(compare::elem_order(a, b), *descending),
-            SortBy::Fields(fields) => {
-                let mut orders = fields.iter().map(|(path, descending)| {
-                    directed(compare::order(&key(a, path), &key(b, path)), *descending)
+    /// Sorts elements. The fields that they are sorted by are looked up once.
+    fn sort(&self, items: &mut Vec<Elem<'_>>) -> Result<()> {
+        let fields = match self {
+            SortBy::Whole { descending } => {
+                return sort::sort_by(items, |a, b| {
+                    directed(compare::elem_order(*a, *b), *descending)
                 });
-                orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
             }
+            SortBy::Fields(fields) => fields,
+        };
+        let mut keyed = Vec::new();
+        for elem in items.iter() {
+            elem.tick()?;
+            work::tick(fields.len() as u32)?;
+            let keys: Box<[Value<'_>]> = fields.iter().map(|(path, _)| key(*elem, path)).collect();
+            keyed.push((keys, *elem));
         }
+        sort::sort_by(&mut keyed, |(a, _), (b, _)| {
+            let pairs = a.iter().zip(b).zip(fields);
+            let mut orders =
+                pairs.map(|((a, b), (_, descending))| directed(compare::order(a, b), *descending));
+            orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+        })?;
+        items.clear();
+        items.extend(keyed.into_iter().map(|(_, elem)| elem));
+        Ok(())
     }
 }
 
@@ -125,9 +140,9 @@ pub(crate) fn sort_array<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> 
             input.type_name()
         );
     };
-    let mut items: Vec<Elem<'_>> = items.iter().collect();
+    let mut items = collect(items)?;
     if let Prepared::Sort(by) = &call.prepared {
-        items.sort_by(|a, b| by.compare(*a, *b));
+        by.sort(&mut items)?;
     }
     elems(&items)
 }

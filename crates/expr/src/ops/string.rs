@@ -7,7 +7,7 @@ use crate::numeric::coerce_to_long;
 use crate::ops::registry::Op;
 use crate::parse::{self, Parser};
 use crate::value;
-use kauri_base::{Error, Result, bail};
+use kauri_base::{Error, Result, bail, sort, work};
 use kauri_bson::Value;
 use std::borrow::Cow;
 
@@ -20,6 +20,7 @@ pub(crate) fn concat<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
             value => bail!(16702, "$concat only supports strings, not {}", value.type_name()),
         }
         value::check_text(text.len())?;
+        work::tick(1)?;
     }
     value::text(text)
 }
@@ -260,6 +261,7 @@ pub(crate) fn split<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     value::array(|out| {
         for part in text.split(separator) {
             out.push(part);
+            work::tick_bytes(part.len())?;
             value::check_size(out.len())?;
         }
         Ok(())
@@ -285,12 +287,20 @@ pub(crate) fn parse_trim(
     Ok(parse::call(op, args))
 }
 
-/// White space as MongoDB trims it: ASCII's, the zero byte, and Unicode's spaces.
+/// White space as MongoDB trims it, in order: ASCII's, the zero byte, and Unicode's spaces.
 const WHITE: [char; 20] = [
     '\0', '\t', '\n', '\u{b}', '\u{c}', '\r', ' ', '\u{a0}', '\u{1680}', '\u{2000}', '\u{2001}',
     '\u{2002}', '\u{2003}', '\u{2004}', '\u{2005}', '\u{2006}', '\u{2007}', '\u{2008}', '\u{2009}',
     '\u{200a}',
 ];
+
+/// The characters of a text, each once, in their order.
+fn sorted_chars(text: &str) -> Result<Vec<char>> {
+    let mut chars: Vec<char> = text.chars().collect();
+    sort::sort_by(&mut chars, char::cmp)?;
+    chars.dedup();
+    Ok(chars)
+}
 
 pub(crate) fn trim<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     let name = call.op.name;
@@ -304,7 +314,7 @@ pub(crate) fn trim<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     let chars: Option<Vec<char>> = match call.args.get(1) {
         None | Some(Node::Absent) => None,
         Some(node) => match node.eval(env)? {
-            Value::String(chars) => Some(chars.chars().collect()),
+            Value::String(chars) => Some(sorted_chars(&chars)?),
             value if value.is_nullish() => return Ok(Value::Null),
             value => {
                 bail!(50700, "{name} requires 'chars' to be a string, got {}", value.type_name())
@@ -312,6 +322,7 @@ pub(crate) fn trim<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
         },
     };
     let chars = chars.as_deref().unwrap_or(&WHITE);
+    let chars = |c: char| chars.binary_search(&c).is_ok();
     let from_left = text.trim_start_matches(chars);
     let start = if name == "$rtrim" { 0 } else { text.len() - from_left.len() };
     let rest = text.get(start..).unwrap_or_default();
@@ -370,8 +381,23 @@ pub(crate) fn replace<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
         return Ok(Value::Null);
     };
     let count = if name == "$replaceOne" { 1 } else { usize::MAX };
-    let matches =
-        if replacement.len() > find.len() { text.matches(find).take(count).count() } else { 0 };
+    let mut matches = 0;
+    if replacement.len() > find.len() {
+        for _ in text.matches(find).take(count) {
+            work::tick(1)?;
+            matches += 1;
+        }
+    }
     value::check_text(text.len() + matches * (replacement.len().saturating_sub(find.len())))?;
-    value::text(text.replacen(find, replacement, count))
+    let mut result = String::new();
+    let mut copied = 0;
+    for (at, found) in text.match_indices(find).take(count) {
+        let part = text.get(copied..at).unwrap_or_default();
+        work::tick_bytes(64 + part.len() + replacement.len())?;
+        result.push_str(part);
+        result.push_str(replacement);
+        copied = at + found.len();
+    }
+    result.push_str(text.get(copied..).unwrap_or_default());
+    value::text(result)
 }

@@ -16,7 +16,7 @@ fn run(spec: &str, docs: &[&str], in_group: bool) -> Result<Value<'static>, i32>
     for doc in docs {
         spec.add(&mut state, &eval, shell::document(doc).as_doc()).map_err(number)?;
     }
-    Ok(spec.result(&state))
+    spec.result(&state).map_err(number)
 }
 
 #[track_caller]
@@ -150,6 +150,6 @@ fn n_of_the_group() {
         for doc in DOCS {
             spec.add(&mut state, &cx, shell::document(doc).as_doc()).unwrap();
         }
-        assert_eq!(spec.result(&state), shell::value(expected));
+        assert_eq!(spec.result(&state).unwrap(), shell::value(expected));
     }
 }

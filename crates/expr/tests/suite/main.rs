@@ -7,6 +7,7 @@ mod arrays;
 mod bounds;
 mod dates;
 mod fuzz;
+mod hostile;
 mod shell;
 mod structure;
 mod texts;

@@ -3,9 +3,9 @@
 use crate::cx::{MatchCx, MatchDetails};
 use crate::parse::number;
 use crate::tree::{BitOp, BitTest, CompareOp, InList, MatchExpr, Modulo, Predicate, RegexMatch};
-use kauri_base::Result;
+use kauri_base::{Result, work};
 use kauri_bson::compare::compare_elem_with;
-use kauri_bson::{Doc, Elem, Number, Type, Value};
+use kauri_bson::{Doc, Elem, Number, Type, Value, compare};
 use std::cmp::Ordering;
 
 /// Whether the value, or that there is none, satisfies the predicate.
@@ -32,14 +32,15 @@ pub(crate) fn matches_elem(
 ) -> Result<bool> {
     Ok(match pred {
         Predicate::Compare(op, operand) => compares(*op, operand, elem),
-        Predicate::In(list) => return in_list(list, elem, cx),
-        Predicate::Regex(regex) => return regex.matches(elem, cx),
+        Predicate::In(list) => return in_list(list, elem),
+        Predicate::Regex(regex) => return regex.matches(elem),
         Predicate::Exists => true,
         Predicate::Type(types) => types.contains(elem.ty()),
         Predicate::Mod(modulo) => modulo.matches(elem),
-        Predicate::Size(size) => {
-            elem.ty() == Type::Array && elem.as_doc().is_some_and(|doc| doc.count() as i64 == *size)
-        }
+        Predicate::Size(size) => match elem.as_doc().filter(|_| elem.ty() == Type::Array) {
+            Some(items) => items.count_ticked()? as i64 == *size,
+            None => false,
+        },
         Predicate::Bits(test) => test.matches(elem),
         Predicate::ElemMatchObject(filter) => return elem_match(filter, true, elem, cx, details),
         Predicate::ElemMatchValue(filter) => return elem_match(filter, false, elem, cx, details),
@@ -54,7 +55,9 @@ pub(crate) fn matches_missing(pred: &Predicate) -> bool {
         }
         Predicate::Compare(op, Value::MinKey) => op.accepts(Ordering::Greater),
         Predicate::Compare(op, Value::MaxKey) => op.accepts(Ordering::Less),
-        Predicate::In(list) => list.values.iter().any(|v| matches!(v, Value::Null)),
+        Predicate::In(list) => {
+            list.values.binary_search_by(|value| compare(value, &Value::Null)).is_ok()
+        }
         _ => false,
     }
 }
@@ -126,12 +129,10 @@ impl CompareOp {
     }
 }
 
-/// Regexes of a list between two looks at whether to go on.
-const STEPS_REGEXES: usize = 16;
 /// Up to here a list is searched one by one.
 const LINEAR_MAX: usize = 8;
 
-fn in_list(list: &InList, elem: Elem<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+fn in_list(list: &InList, elem: Elem<'_>) -> Result<bool> {
     let found = if list.values.len() <= LINEAR_MAX {
         list.values.iter().any(|v| compare_elem_with(elem, v).is_eq())
     } else {
@@ -140,9 +141,9 @@ fn in_list(list: &InList, elem: Elem<'_>, cx: &MatchCx<'_>) -> Result<bool> {
     if found {
         return Ok(true);
     }
-    for (step, regex) in list.regexes.iter().enumerate() {
-        cx.check_interrupt(step, STEPS_REGEXES)?;
-        if regex.matches(elem, cx)? {
+    for regex in &list.regexes {
+        work::tick(1)?;
+        if regex.matches(elem)? {
             return Ok(true);
         }
     }
@@ -170,11 +171,9 @@ fn search(values: &[Value<'static>], elem: Elem<'_>) -> bool {
 }
 
 impl RegexMatch {
-    fn matches(&self, elem: Elem<'_>, cx: &MatchCx<'_>) -> Result<bool> {
+    fn matches(&self, elem: Elem<'_>) -> Result<bool> {
         match elem.value() {
-            Value::String(text) | Value::Symbol(text) => {
-                self.regex.is_match_interruptible(&text, cx.eval.interrupt)
-            }
+            Value::String(text) | Value::Symbol(text) => self.regex.is_match(&text),
             Value::Regex { pattern, options } => {
                 Ok(pattern == self.pattern() && options == self.options())
             }
@@ -213,6 +212,7 @@ impl BitTest {
     }
 
     fn test_bytes(&self, bytes: &[u8]) -> bool {
+        work::tick_infallible(self.positions().len() as u32);
         let is_set = |position: &u32| {
             bytes.get((position / 8) as usize).is_some_and(|byte| byte >> (position % 8) & 1 == 1)
         };
@@ -238,8 +238,8 @@ fn elem_match(
     if elem.ty() != Type::Array {
         return Ok(false);
     }
-    for (position, item) in elem.as_doc().unwrap_or(Doc::EMPTY).iter().enumerate() {
-        cx.check_interrupt(position, super::STEPS_ELEMENTS)?;
+    for (position, item) in elem.as_doc().unwrap_or(Doc::EMPTY).ticked().enumerate() {
+        let item = item?;
         let matched = if documents {
             match item.as_doc() {
                 Some(doc) => filter.matches(doc, cx)?,

@@ -7,17 +7,13 @@ mod leaf;
 mod traverse;
 
 use crate::cx::{MatchCx, MatchDetails};
+use crate::path::Path;
 use crate::tree::{CompareOp, Leaf, MatchExpr, Predicate};
-use kauri_base::Result;
+use kauri_base::{Result, sort, work};
 use kauri_bson::{Doc, Elem};
 
 pub(crate) use leaf::{matches_elem, matches_missing};
 pub(crate) use traverse::{Expand, from_doc, from_elem};
-
-/// Branches between two looks at whether to go on: each may walk a large array.
-const STEPS_BRANCHES: usize = 16;
-/// Array elements between two such looks.
-pub(crate) const STEPS_ELEMENTS: usize = 256;
 
 /// What a tree is evaluated on.
 #[derive(Clone, Copy)]
@@ -70,8 +66,9 @@ impl MatchExpr {
                 return all_with_details(children, target, cx, details);
             }
             MatchExpr::And(children) => {
-                for (step, child) in children.iter().enumerate() {
-                    cx.check_interrupt(step, STEPS_BRANCHES)?;
+                work::check_stack()?;
+                for child in children {
+                    work::tick(1)?;
                     if !child.eval(target, cx, details.as_deref_mut())? {
                         if let Some(details) = details {
                             details.reset();
@@ -86,7 +83,10 @@ impl MatchExpr {
             }
             MatchExpr::Or(children) => any(children, target, cx)?,
             MatchExpr::Nor(children) => !any(children, target, cx)?,
-            MatchExpr::Not(child) => !child.eval(target, cx, None)?,
+            MatchExpr::Not(child) => {
+                work::check_stack()?;
+                !child.eval(target, cx, None)?
+            }
             MatchExpr::AlwaysTrue => true,
             MatchExpr::AlwaysFalse => false,
             MatchExpr::SampleRate(rate) => cx.random_unit() < *rate,
@@ -110,10 +110,11 @@ fn all_with_details(
     cx: &MatchCx<'_>,
     mut details: Option<&mut MatchDetails>,
 ) -> Result<bool> {
+    work::check_stack()?;
     let mut ordered: Vec<&MatchExpr> = children.iter().collect();
-    ordered.sort_by(|a, b| order_of(a).cmp(&order_of(b)));
-    for (step, child) in ordered.into_iter().enumerate() {
-        cx.check_interrupt(step, STEPS_BRANCHES)?;
+    sort::sort_by(&mut ordered, |a, b| order_of(a).cmp(&order_of(b)))?;
+    for child in ordered {
+        work::tick(1)?;
         if !child.eval(target, cx, details.as_deref_mut())? {
             if let Some(details) = details {
                 details.reset();
@@ -150,12 +151,14 @@ fn order_of(expr: &MatchExpr) -> (u8, &str) {
 
 /// Equalities on one path: the same as a list of values.
 fn is_list_of_equalities(children: &[MatchExpr]) -> bool {
-    let path = |child: &MatchExpr| match child {
-        MatchExpr::Leaf(Leaf { path, pred: Predicate::Compare(CompareOp::Eq, _) }) => {
-            Some(path.clone())
+    fn path(child: &MatchExpr) -> Option<&Path> {
+        match child {
+            MatchExpr::Leaf(Leaf { path, pred: Predicate::Compare(CompareOp::Eq, _) }) => {
+                Some(path)
+            }
+            _ => None,
         }
-        _ => None,
-    };
+    }
     let first = children.first().and_then(path);
     first.is_some() && children.iter().all(|child| path(child) == first)
 }
@@ -168,8 +171,8 @@ fn first_equal(
     details: Option<&mut MatchDetails>,
 ) -> Result<bool> {
     let (mut matched, mut first) = (false, None);
-    for (step, child) in children.iter().enumerate() {
-        cx.check_interrupt(step, STEPS_BRANCHES)?;
+    for child in children {
+        work::tick(1)?;
         let mut own = MatchDetails::new();
         if child.eval(target, cx, Some(&mut own))? {
             matched = true;
@@ -184,8 +187,9 @@ fn first_equal(
 }
 
 fn any(children: &[MatchExpr], target: Target<'_>, cx: &MatchCx<'_>) -> Result<bool> {
-    for (step, child) in children.iter().enumerate() {
-        cx.check_interrupt(step, STEPS_BRANCHES)?;
+    work::check_stack()?;
+    for child in children {
+        work::tick(1)?;
         if child.eval(target, cx, None)? {
             return Ok(true);
         }
@@ -201,9 +205,6 @@ impl Leaf {
         mut details: Option<&mut MatchDetails>,
     ) -> Result<bool> {
         let visit = |elem: Option<Elem<'_>>, position: Option<u32>| {
-            if let Some(position) = position {
-                cx.check_interrupt(position as usize, STEPS_ELEMENTS)?;
-            }
             let matched = leaf::matches(&self.pred, elem, cx, details.as_deref_mut())?;
             if matched && let (Some(position), Some(details)) = (position, details.as_deref_mut()) {
                 details.set_elem_match_key(position);

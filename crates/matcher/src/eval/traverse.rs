@@ -6,7 +6,7 @@
 //! documents contribute nothing at all, not even that.
 
 use crate::path::Path;
-use kauri_base::Result;
+use kauri_base::{Result, work};
 use kauri_bson::{Doc, Elem, Type};
 
 /// What of an array that a path ends at is looked at.
@@ -50,6 +50,9 @@ where
     walk_elem(elem, path, at, expand, &mut visit)
 }
 
+/// Levels of documents that a walk goes down between two looks at the stack.
+const LEVELS_UNCHECKED: usize = 16;
+
 #[inline]
 fn walk_doc<'a, F>(
     doc: Doc<'a>,
@@ -80,7 +83,8 @@ where
     let ends = at >= path.len();
     match elem.ty() {
         Type::Array if ends && expand == Expand::Elements => {
-            for (position, item) in elem.as_doc().unwrap_or(Doc::EMPTY).iter().enumerate() {
+            for (position, item) in elem.as_doc().unwrap_or(Doc::EMPTY).ticked().enumerate() {
+                let item = item?;
                 if visit(Some(item), Some(position as u32))? {
                     return Ok(true);
                 }
@@ -88,7 +92,12 @@ where
             visit(Some(elem), None)
         }
         _ if ends => visit(Some(elem), None),
-        Type::Document => walk_doc(elem.as_doc().unwrap_or(Doc::EMPTY), path, at, expand, visit),
+        Type::Document => {
+            if at.is_multiple_of(LEVELS_UNCHECKED) {
+                work::check_stack()?;
+            }
+            walk_doc(elem.as_doc().unwrap_or(Doc::EMPTY), path, at, expand, visit)
+        }
         Type::Array => walk_array(elem, path, at, expand, visit),
         _ => visit(None, None),
     }
@@ -105,9 +114,10 @@ fn walk_array<'a, F>(
 where
     F: FnMut(Option<Elem<'a>>, Option<u32>) -> Result<bool>,
 {
+    work::check_stack()?;
     let wanted = path.index_at(at);
-    for (position, item) in array.as_doc().unwrap_or(Doc::EMPTY).iter().enumerate() {
-        let position = position as u32;
+    for (position, item) in array.as_doc().unwrap_or(Doc::EMPTY).ticked().enumerate() {
+        let (position, item) = (position as u32, item?);
         if item.ty() == Type::Document {
             // The closure's type would grow with each level if it weren't behind a reference.
             let inner: &mut dyn FnMut(Option<Elem<'a>>, Option<u32>) -> Result<bool> =

@@ -3,7 +3,7 @@
 use super::{Level, Parser, geo, is_operators, leaf, not, number, regex, toplevel};
 use crate::path::Path;
 use crate::tree::{BitOp, BitTest, CompareOp, InList, MatchExpr, Modulo, Predicate, TypeSet};
-use kauri_base::{Error, Result, bail};
+use kauri_base::{Error, Result, bail, work};
 use kauri_bson::shell::elem_to_string;
 use kauri_bson::{Doc, Elem, Type, Value, compare};
 use std::cmp::Ordering;
@@ -193,7 +193,10 @@ fn comparison(path: &Path, op: CompareOp, elem: Elem<'_>) -> Result<MatchExpr> {
 impl InList {
     /// Sorts the values and drops those that equal another.
     pub(crate) fn normalize(&mut self) {
-        self.values.sort_by(compare);
+        self.values.sort_by(|a, b| {
+            work::tick_infallible(1);
+            compare(a, b)
+        });
         self.values.dedup_by(|a, b| compare(a, b) == Ordering::Equal);
     }
 }

@@ -13,7 +13,7 @@ mod toplevel;
 use crate::cx::ParseCx;
 use crate::path::Path;
 use crate::tree::{CompareOp, Leaf, MatchExpr, Predicate};
-use kauri_base::{Error, Result, bail, limits};
+use kauri_base::{Error, Result, bail, limits, work};
 use kauri_bson::{Doc, Elem, Type, Value};
 
 /// How far below the filter's own level a document of predicates stands.
@@ -129,6 +129,7 @@ impl<'a, 'c> Parser<'a, 'c> {
 
     /// Counts a node; too many are an error.
     pub(crate) fn node(&mut self) -> Result<()> {
+        work::tick(4)?;
         self.nodes += 1;
         if self.nodes > limits::MATCH_NODES_MAX {
             bail!(BadValue, "query has more than {} predicates", limits::MATCH_NODES_MAX);
@@ -138,6 +139,7 @@ impl<'a, 'c> Parser<'a, 'c> {
 
     /// Runs `parse` one level deeper; too deep is an error.
     pub(crate) fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        work::check_stack()?;
         if self.depth >= limits::MATCH_DEPTH_MAX {
             bail!(BadValue, "exceeded maximum query tree depth of {}", limits::MATCH_DEPTH_MAX);
         }

@@ -3,9 +3,10 @@
 use super::{
     Additional, ArrayRules, Dependency, Items, NumberRules, ObjectRules, Rules, Schema, StringRules,
 };
-use kauri_base::Result;
+use kauri_base::{Result, sort, work};
 use kauri_bson::{Decimal128, Doc, Elem, Number, Value, compare, equal};
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
 impl Schema {
     /// Whether the document obeys.
@@ -16,13 +17,15 @@ impl Schema {
 
 impl Rules {
     pub(super) fn allow(&self, value: &Value<'_>) -> Result<bool> {
+        work::check_stack()?;
         if let (Some(types), Some(ty)) = (self.types, value.ty())
             && !types.contains(ty)
         {
             return Ok(false);
         }
+        work::tick(4)?;
         if let Some(values) = &self.values
-            && !values.iter().any(|v| equal_unordered(v, value))
+            && !is_one_of(values, value)?
         {
             return Ok(false);
         }
@@ -59,6 +62,16 @@ impl Rules {
             None => Ok(true),
         }
     }
+}
+
+fn is_one_of(values: &[Value<'_>], value: &Value<'_>) -> Result<bool> {
+    for one in values {
+        work::tick(1)?;
+        if equal_unordered(one, value) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// How many of the schemas the value obeys, counted up to `enough`.
@@ -135,10 +148,10 @@ pub(super) fn length(text: &str) -> u64 {
 impl ArrayRules {
     fn allow(&self, list: Doc<'_>) -> Result<bool> {
         let bounded = self.count_min.is_some() || self.count_max.is_some();
-        if bounded && !within(list.count() as u64, self.count_min, self.count_max) {
+        if bounded && !within(list.count_ticked()? as u64, self.count_min, self.count_max) {
             return Ok(false);
         }
-        if self.unique && has_duplicates(list) {
+        if self.unique && has_duplicates(list)? {
             return Ok(false);
         }
         match &self.items {
@@ -170,15 +183,16 @@ impl Additional {
 
 impl ObjectRules {
     fn allow(&self, doc: Doc<'_>) -> Result<bool> {
-        if self.required.iter().any(|name| doc.get(name).is_none()) {
+        if !has_all(doc, &self.required)? {
             return Ok(false);
         }
         let bounded = self.count_min.is_some() || self.count_max.is_some();
-        if bounded && !within(doc.count() as u64, self.count_min, self.count_max) {
+        if bounded && !within(doc.count_ticked()? as u64, self.count_min, self.count_max) {
             return Ok(false);
         }
-        for (name, dependency) in &self.dependencies {
-            if doc.get(name).is_none() {
+        let present = present_of(doc, self.dependencies.iter().map(|(name, _)| name))?;
+        for ((_, dependency), present) in self.dependencies.iter().zip(present) {
+            if !present {
                 continue;
             }
             if !dependency.holds(doc)? {
@@ -193,7 +207,7 @@ impl ObjectRules {
 
     /// Whether `properties` or `patternProperties` speaks of this property.
     pub(super) fn names(&self, name: &str) -> Result<bool> {
-        if self.properties.iter().any(|(n, _)| n == name) {
+        if self.by_name.contains_key(name) {
             return Ok(true);
         }
         for (regex, _) in &self.patterns {
@@ -206,7 +220,8 @@ impl ObjectRules {
 
     fn allow_property(&self, elem: Elem<'_>) -> Result<bool> {
         let mut named = false;
-        for (_, rules) in self.properties.iter().filter(|(name, _)| name == elem.key()) {
+        let positions = self.by_name.get(elem.key()).map_or(&[][..], Vec::as_slice);
+        for (_, rules) in positions.iter().filter_map(|at| self.properties.get(*at)) {
             named = true;
             if !rules.allow(&elem.value())? {
                 return Ok(false);
@@ -230,29 +245,61 @@ impl ObjectRules {
 impl Dependency {
     pub(super) fn holds(&self, doc: Doc<'_>) -> Result<bool> {
         match self {
-            Dependency::Properties(names) => Ok(names.iter().all(|n| doc.get(n).is_some())),
+            Dependency::Properties(names) => has_all(doc, names),
             Dependency::Rules(rules) => rules.allow(&Value::from(doc)),
         }
     }
 }
 
 fn all_allowed(doc: Doc<'_>, mut allow: impl FnMut(Elem<'_>) -> Result<bool>) -> Result<bool> {
-    for elem in doc {
-        if !allow(elem)? {
+    for elem in doc.ticked() {
+        if !allow(elem?)? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
+/// Names that are looked up one by one.
+const FEW_NAMES: usize = 8;
+
+/// Whether the object has fields of all these names.
+fn has_all(doc: Doc<'_>, names: &[String]) -> Result<bool> {
+    Ok(present_of(doc, names.iter())?.into_iter().all(|present| present))
+}
+
+/// Of each name whether the object has a field of it.
+fn present_of<'n>(
+    doc: Doc<'_>,
+    names: impl ExactSizeIterator<Item = &'n String>,
+) -> Result<Vec<bool>> {
+    work::tick(names.len() as u32)?;
+    if names.len() <= FEW_NAMES {
+        return Ok(names.map(|name| doc.get(name).is_some()).collect());
+    }
+    let mut fields = HashSet::new();
+    for elem in doc.ticked() {
+        fields.insert(elem?.key_bytes());
+    }
+    Ok(names.map(|name| fields.contains(name.as_bytes())).collect())
+}
+
 /// Whether two elements of the array are equal, fields of objects in any order.
-pub(super) fn has_duplicates(list: Doc<'_>) -> bool {
-    let mut values: Vec<Value<'_>> = list.iter().map(Elem::value).collect();
-    values.sort_by(|a, b| compare_unordered(a, b, 0));
-    values.windows(2).any(|w| match w {
-        [a, b] => compare_unordered(a, b, 0).is_eq(),
-        _ => false,
-    })
+pub(super) fn has_duplicates(list: Doc<'_>) -> Result<bool> {
+    let mut values: Vec<Value<'_>> = Vec::new();
+    for elem in list.ticked() {
+        values.push(elem?.value());
+    }
+    sort::sort_by(&mut values, |a, b| compare_unordered(a, b, 0))?;
+    for pair in values.windows(2) {
+        work::tick(1)?;
+        if let [a, b] = pair
+            && compare_unordered(a, b, 0).is_eq()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Equality that ignores the order of objects' fields.
@@ -269,6 +316,7 @@ pub(super) fn equal_unordered(a: &Value<'_>, b: &Value<'_>) -> bool {
 const DEPTH_MAX: usize = kauri_base::limits::DOCUMENT_DEPTH_MAX + 8;
 
 fn elements(doc: Doc<'_>, by_name: bool) -> Vec<Elem<'_>> {
+    work::tick_infallible((doc.as_bytes().len() / 16) as u32);
     let mut elems: Vec<Elem<'_>> = doc.iter().collect();
     if by_name {
         elems.sort_by(|a, b| a.key_bytes().cmp(b.key_bytes()));
@@ -278,7 +326,7 @@ fn elements(doc: Doc<'_>, by_name: bool) -> Vec<Elem<'_>> {
 
 fn compare_unordered(a: &Value<'_>, b: &Value<'_>, depth: usize) -> Ordering {
     let (names, left, right) = match (a, b) {
-        _ if depth > DEPTH_MAX => return compare(a, b),
+        _ if depth > DEPTH_MAX || work::check_stack().is_err() => return compare(a, b),
         (Value::Document(a), Value::Document(b)) => (true, a.as_doc(), b.as_doc()),
         (Value::Array(a), Value::Array(b)) => (false, a.as_doc(), b.as_doc()),
         _ => return compare(a, b),

@@ -7,7 +7,7 @@ use super::eval::{self, equal_unordered};
 use super::{Additional, Dependency, Items, Rules, Schema};
 use crate::explain::{DETAILS_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::tree::TypeSet;
-use kauri_base::Result;
+use kauri_base::{Result, work};
 use kauri_bson::{ArrayWriter, Doc, DocWriter, Elem, Value};
 
 impl Schema {
@@ -48,7 +48,7 @@ impl Rules {
                 _ => return Ok(None),
             },
             "minimum" | "maximum" | "multipleOf" => self.number_holds(keyword, value),
-            _ => self.size_holds(keyword, value),
+            _ => self.size_holds(keyword, value)?,
         };
         Ok((!holds).then_some(reason))
     }
@@ -65,7 +65,7 @@ impl Rules {
         }
     }
 
-    fn size_holds(&self, keyword: &str, value: &Value<'_>) -> (bool, &'static str) {
+    fn size_holds(&self, keyword: &str, value: &Value<'_>) -> Result<(bool, &'static str)> {
         let length = "specified string length was not satisfied";
         let count = "array did not match specified length";
         let properties = "specified number of properties was not satisfied";
@@ -86,12 +86,12 @@ impl Rules {
                 (v.iter().count() as u64, None, object.count_max, properties)
             }
             ("uniqueItems", Value::Array(v)) => {
-                let unique = !array.unique || !eval::has_duplicates(v.as_doc());
-                return (unique, "found a duplicate item");
+                let unique = !array.unique || !eval::has_duplicates(v.as_doc())?;
+                return Ok((unique, "found a duplicate item"));
             }
-            _ => return (true, ""),
+            _ => return Ok((true, "")),
         };
-        (eval::within(size, min, max), reason)
+        Ok((eval::within(size, min, max), reason))
     }
 }
 
@@ -125,6 +125,7 @@ fn under<'d>(source: Doc<'d>, keyword: &str) -> Doc<'d> {
 impl Broken<'_> {
     /// Adds what the value breaks of these rules.
     fn all(&mut self, rules: &Rules, source: Doc<'_>, value: &Value<'_>) -> Result<()> {
+        work::check_stack()?;
         for keyword in source {
             if self.rules.len() > DETAILS_BYTES_MAX {
                 break;
@@ -238,7 +239,8 @@ impl Broken<'_> {
     fn patterns(&mut self, rules: &Rules, source: Doc<'_>, doc: Doc<'_>) -> Result<()> {
         let mut broken = Vec::new();
         for (regex, rules) in &rules.object.patterns {
-            for elem in doc {
+            for elem in doc.ticked() {
+                let elem = elem?;
                 if regex.is_match(elem.key())? && !rules.allow(&elem.value())? {
                     broken.push((regex, rules, elem));
                 }
@@ -271,7 +273,8 @@ impl Broken<'_> {
         doc: Doc<'_>,
     ) -> Result<()> {
         let mut extra = Vec::new();
-        for elem in doc {
+        for elem in doc.ticked() {
+            let elem = elem?;
             if !rules.object.names(elem.key())? {
                 extra.push(elem);
             }

@@ -12,6 +12,7 @@ mod parse;
 use crate::tree::TypeSet;
 use kauri_bson::{Decimal128, DocBuf, Value};
 use kauri_expr::regex::Regex;
+use std::collections::HashMap;
 
 /// A parsed `$jsonSchema`.
 #[derive(Debug)]
@@ -93,6 +94,8 @@ struct ObjectRules {
     count_min: Option<u64>,
     count_max: Option<u64>,
     properties: Vec<(String, Rules)>,
+    /// The properties' positions by name.
+    by_name: HashMap<String, Vec<usize>>,
     patterns: Vec<(Regex, Rules)>,
     additional: Option<Additional>,
     dependencies: Vec<(String, Dependency)>,

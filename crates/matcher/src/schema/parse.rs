@@ -3,9 +3,10 @@
 use super::{Additional, ArrayRules, Bound, Dependency, Items, ObjectRules, Rules, Schema};
 use crate::parse::{Parser, number};
 use crate::tree::{MatchExpr, TypeSet};
-use kauri_base::{Error, Result, bail};
+use kauri_base::{Error, Result, bail, work};
 use kauri_bson::{Doc, Elem, Type, Value};
 use kauri_expr::regex::Regex;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Keywords of draft 4 that MongoDB knows of and refuses, and encryption's, which need a driver and
@@ -25,6 +26,7 @@ impl Parser<'_, '_> {
     }
 
     fn keywords(&mut self, doc: Doc<'_>) -> Result<Rules> {
+        work::check_stack()?;
         let mut rules = Rules::default();
         let mut bson_types: Option<TypeSet> = None;
         let (mut exclusive_min, mut exclusive_max) = (None, None);
@@ -122,6 +124,8 @@ impl Parser<'_, '_> {
                             "Nested schema for $jsonSchema property '{name}' must be an object"
                         );
                     };
+                    let position = rules.properties.len();
+                    rules.by_name.entry(name.clone()).or_default().push(position);
                     rules.properties.push((name, self.rules(doc.as_doc())?));
                 }
             }
@@ -170,8 +174,9 @@ impl Parser<'_, '_> {
                     );
                 }
                 let mut names: Vec<String> = Vec::new();
-                for item in list.iter() {
-                    let value = item.value();
+                let mut seen = HashSet::new();
+                for item in list.as_doc().ticked() {
+                    let value = item?.value();
                     let Some(text) = value.as_str() else {
                         bail!(
                             TypeMismatch,
@@ -180,7 +185,7 @@ impl Parser<'_, '_> {
                             value.type_name()
                         );
                     };
-                    if names.iter().any(|n| n == text) {
+                    if !seen.insert(text.to_owned()) {
                         bail!(
                             FailedToParse,
                             "$jsonSchema keyword 'dependencies' array for '{name}' contains \
@@ -308,8 +313,9 @@ fn pattern(elem: Elem<'_>) -> Result<Regex> {
 fn required(elem: Elem<'_>) -> Result<Vec<String>> {
     let Value::Array(list) = elem.value() else { return Err(must_be(elem, "an array")) };
     let mut names: Vec<String> = Vec::new();
-    for item in list.iter() {
-        let value = item.value();
+    let mut seen = HashSet::new();
+    for item in list.as_doc().ticked() {
+        let value = item?.value();
         let Some(text) = value.as_str() else {
             bail!(
                 TypeMismatch,
@@ -318,7 +324,7 @@ fn required(elem: Elem<'_>) -> Result<Vec<String>> {
                 value.type_name()
             );
         };
-        if names.iter().any(|n| n == text) {
+        if !seen.insert(text.to_owned()) {
             bail!(
                 FailedToParse,
                 "$jsonSchema keyword 'required' array cannot contain duplicate values"
@@ -335,15 +341,11 @@ fn required(elem: Elem<'_>) -> Result<Vec<String>> {
 fn enumeration(elem: Elem<'_>) -> Result<Vec<Value<'static>>> {
     let Value::Array(list) = elem.value() else { return Err(must_be(elem, "an array")) };
     let mut values: Vec<Value<'static>> = Vec::new();
-    for item in list.iter() {
-        let value = item.value();
-        if values.iter().any(|v| super::eval::equal_unordered(v, &value)) {
-            bail!(
-                FailedToParse,
-                "$jsonSchema keyword 'enum' array cannot contain duplicate values."
-            );
-        }
-        values.push(value.into_owned());
+    for item in list.as_doc().ticked() {
+        values.push(item?.value().into_owned());
+    }
+    if super::eval::has_duplicates(list.as_doc())? {
+        bail!(FailedToParse, "$jsonSchema keyword 'enum' array cannot contain duplicate values.");
     }
     if values.is_empty() {
         bail!(FailedToParse, "$jsonSchema keyword 'enum' cannot be an empty array");
@@ -359,8 +361,8 @@ fn types(elem: Elem<'_>, parse: fn(&str, &mut TypeSet) -> Result<()>) -> Result<
         Value::String(name) => parse(&name, &mut set)?,
         Value::Array(list) => {
             let mut names: Vec<String> = Vec::new();
-            for item in list.iter() {
-                let value = item.value();
+            for item in list.as_doc().ticked() {
+                let value = item?.value();
                 let Some(name) = value.as_str() else {
                     bail!(
                         TypeMismatch,

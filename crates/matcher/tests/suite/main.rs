@@ -10,3 +10,4 @@ mod parser_fuzz;
 mod random;
 mod semantics;
 mod trees;
+mod work;

@@ -1,8 +1,11 @@
 //! What filters mean, case by case.
 
 use kauri_base::Timestamp;
+use kauri_base::clock::SystemClock;
+use kauri_base::{ErrorCode, OperationContext, work};
 use kauri_bson::{Decimal128, DocBuf, Value, array, doc};
 use kauri_matcher::{MatchCx, MatchDetails, MatchExpr, Matcher, ParseCx, Place};
+use std::sync::Arc;
 
 fn matcher(filter: &DocBuf) -> Matcher {
     Matcher::parse(filter.as_doc(), &ParseCx::new(Place::Find))
@@ -347,11 +350,11 @@ fn all_of_a_long_list() {
 
 #[test]
 fn long_matches_can_be_interrupted() {
-    let stop = || Err(kauri_base::Error::new(kauri_base::ErrorCode::Interrupted, "stop"));
-    let eval = kauri_expr::EvalCx { interrupt: Some(&stop), ..Default::default() };
-    let cx = MatchCx::with_eval(eval);
+    let killed = OperationContext::detached(Arc::new(SystemClock::new()));
+    killed.state().kill(ErrorCode::Interrupted);
+    let (meter, cx) = (killed.meter(), MatchCx::new());
     let long = doc! { "a" => Value::array((0..1000).map(Value::Int32)) };
-    let branches = Value::array((0..40).map(|n| Value::from(doc! { "b" => doc! { "$lt" => n } })));
+    let branches = Value::array((0..600).map(|n| Value::from(doc! { "b" => doc! { "$lt" => n } })));
     for filter in [
         doc! { "a" => -1 },
         op("a", "$elemMatch", doc! { "$lt" => 0 }),
@@ -359,7 +362,9 @@ fn long_matches_can_be_interrupted() {
         doc! { "$or" => branches },
     ] {
         let tree = matcher(&filter);
-        for result in [tree.expr().matches(long.as_doc(), &cx), tree.matches(long.as_doc(), &cx)] {
+        let by_tree = work::with_meter(&meter, || tree.expr().matches(long.as_doc(), &cx));
+        let by_plan = work::with_meter(&meter, || tree.matches(long.as_doc(), &cx));
+        for result in [by_tree, by_plan] {
             assert_eq!(result.unwrap_err().code().number(), 11601, "{filter:?}");
         }
     }

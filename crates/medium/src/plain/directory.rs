@@ -3,13 +3,17 @@
 use super::PlainFile;
 use super::staging::MappedStaging;
 use crate::dax::{Dax, DaxFile, Latency};
-use crate::directory::{LOCK_FILE, LockHolder, TEMPORARY_SUFFIX, check_name};
+use crate::directory::{LOCK_FILE, LockHolder, SPARE_FILE, TEMPORARY_SUFFIX, check_name};
 use crate::{Directory, DirectoryLock, Error, Faults, IoKind, Medium, Result, Site, Staging, sys};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+const SPARE_BLOCK_BYTES: usize = 4096;
+/// What is longer is not replaced at a start.
+const SPARE_BYTES_MAX: usize = 64 * 1024;
 
 /// A [`Directory`] over a directory.
 pub struct PlainDirectory {
@@ -64,12 +68,16 @@ impl PlainDirectory {
         self.directory.sync_all().map_err(|e| Error::from_io(IoKind::DirectorySync, &e))
     }
 
-    fn write_temporary(&self, path: &Path, bytes: &[u8], site: Site) -> Result<()> {
+    fn write_temporary(&self, path: &Path, bytes: &[u8], spare: &Path, site: Site) -> Result<()> {
         self.options.faults.before_io(IoKind::FileWrite)?;
         let failed = |kind| move |e: std::io::Error| Error::from_io(kind, &e);
-        let mut file =
-            options().create(true).truncate(true).open(path).map_err(failed(IoKind::FileWrite))?;
-        file.write_all(bytes).map_err(failed(IoKind::FileWrite))?;
+        let file = match write_new(path, bytes).map_err(failed(IoKind::FileWrite)) {
+            Err(Error::NoSpace) => {
+                let _ = fs::remove_file(path);
+                write_over(spare, path, bytes).map_err(failed(IoKind::FileWrite))?
+            }
+            written => written?,
+        };
         if self.options.faults.step_enabled(site, "file") {
             self.options.faults.before_io(IoKind::FileSync)?;
             file.sync_all().map_err(failed(IoKind::FileSync))?;
@@ -100,6 +108,41 @@ impl PlainDirectory {
             Ok(dax) => Arc::new(dax),
             Err(plain) => Arc::new(plain),
         })
+    }
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<File> {
+    let mut file = options().create(true).truncate(true).open(path)?;
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+/// Writes to `path` in the blocks of the spare file, where the disk has no others.
+fn write_over(spare: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<File> {
+    let mut file = match options().open(spare) {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            return Err(std::io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        file => file?,
+    };
+    file.write_all(bytes)?;
+    file.set_len(bytes.len() as u64)?;
+    fs::rename(spare, path)?;
+    Ok(file)
+}
+
+/// Keeps blocks for the next file of this length, unless there are some. Where the disk has none there is no spare, and
+/// replacing needs room then.
+fn keep_spare(spare: &Path, bytes: usize) {
+    let wanted = bytes.next_multiple_of(SPARE_BLOCK_BYTES) + SPARE_BLOCK_BYTES;
+    if wanted > SPARE_BYTES_MAX {
+        return;
+    }
+    if fs::metadata(spare).is_ok_and(|found| found.len() >= wanted as u64) {
+        return;
+    }
+    if write_new(spare, &vec![0; wanted]).is_err() {
+        let _ = fs::remove_file(spare);
     }
 }
 
@@ -136,7 +179,11 @@ impl Directory for PlainDirectory {
         }
         file.set_len(0).map_err(failed)?;
         file.rewind().map_err(failed)?;
-        writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        match writeln!(file, "{}", std::process::id()).map_err(failed) {
+            // The lock is held without it, and a server has to start on a full disk.
+            Ok(()) | Err(Error::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
         file.sync_all().map_err(failed)?;
         self.directory.sync_all().map_err(failed)?;
         Ok(DirectoryLock::new(unclean, Box::new(LockFile { file })))
@@ -171,10 +218,13 @@ impl Directory for PlainDirectory {
     fn replace_file(&self, name: &str, bytes: &[u8], site: Site) -> Result<()> {
         let path = self.file_path(name)?;
         let temporary = self.path.join(format!("{name}{TEMPORARY_SUFFIX}"));
-        self.write_temporary(&temporary, bytes, site)?;
+        let spare = self.path.join(SPARE_FILE);
+        self.write_temporary(&temporary, bytes, &spare, site)?;
         self.options.faults.before_io(IoKind::FileRename)?;
         fs::rename(&temporary, &path).map_err(|e| Error::from_io(IoKind::FileRename, &e))?;
-        self.sync_directory(site)
+        self.sync_directory(site)?;
+        keep_spare(&spare, bytes.len());
+        Ok(())
     }
 
     fn remove_file(&self, name: &str, site: Site) -> Result<()> {

@@ -4,7 +4,7 @@ use crate::cx::ParseCx;
 use crate::project::Projection;
 use crate::project::tree::{Child, Meeting, Mode, Node, parse_path};
 use crate::text;
-use kauri_base::{Error, Result, bail};
+use kauri_base::{Error, Result, bail, work};
 use kauri_bson::{Doc, Elem, Type, Value};
 use kauri_expr::Expression;
 
@@ -14,7 +14,8 @@ const DEPTH_MAX: usize = 200;
 /// Parses the argument of `$addFields`.
 pub(crate) fn parse_add_fields(spec: Doc<'_>, cx: &ParseCx<'_>) -> Result<Projection> {
     let mut root = Node::default();
-    for elem in spec {
+    for elem in spec.ticked() {
+        let elem = elem?;
         let path = parse_path(elem.key())?;
         field(&mut root, path, elem, cx, 0)?;
     }
@@ -28,6 +29,7 @@ fn field(
     cx: &ParseCx<'_>,
     depth: usize,
 ) -> Result<()> {
+    work::check_stack()?;
     if depth > DEPTH_MAX {
         bail!(Overflow, "specification nests too deep");
     }
@@ -37,7 +39,8 @@ fn field(
     };
     match fields {
         Some(doc) if !doc.first().is_some_and(|e| e.key().starts_with('$')) => {
-            for inner in doc {
+            for inner in doc.ticked() {
+                let inner = inner?;
                 check_inner_name(inner.key(), doc)?;
                 let mut path = path.clone();
                 path.push(inner.key().to_owned());

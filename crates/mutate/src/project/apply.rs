@@ -8,16 +8,13 @@ use crate::places::PlaceSet;
 use crate::project::tree::{Child, Mode, Node};
 use crate::raw;
 use kauri_base::limits::EXPRESSION_VALUE_BYTES_MAX;
-use kauri_base::{Result, bail};
+use kauri_base::{Result, bail, work};
 use kauri_bson::{Doc, Elem, Type, writer::put_value_bytes};
 use kauri_matcher::{MatchCx, MatchDetails, Predicate};
 use std::cell::OnceCell;
 
 /// Levels into which a path is followed. No stored document is that deep.
 const DEPTH_MAX: usize = 500;
-
-/// Elements between two looks at whether the operation is to end.
-const STEPS_PER_INTERRUPT: usize = 256;
 
 /// One application of a projection to one document.
 pub(crate) struct Applier<'a> {
@@ -95,11 +92,13 @@ impl<'a> Applier<'a> {
     }
 
     fn document(&self, node: &Node, doc: Doc<'_>, place: Place, out: &mut Vec<u8>) -> Result<()> {
+        work::check_stack()?;
         let start = raw::begin(out);
         let inclusion = self.mode == Mode::Inclusion;
         let mut left = if inclusion { node.passing() } else { node.len() };
         let (mut seen, mut done) = (PlaceSet::new(node.len()), PlaceSet::new(node.len()));
         let bytes = doc.as_bytes();
+        work::tick_bytes(bytes.len() + node.len())?;
         let mut run = Run { bytes, start: 4, end: 4 };
         let (mut settled, mut end_of_elem) = (4, 4);
         let mut elems = doc.iter();
@@ -111,6 +110,7 @@ impl<'a> Applier<'a> {
                 Some((elem, place, node.child(place)?))
             });
             let Some((elem, i, child)) = named else { break };
+            work::tick(1)?;
             let start_of_elem = end_of_elem - raw::elem_size(elem);
             if !inclusion {
                 run.extend(settled, start_of_elem, out);
@@ -139,6 +139,7 @@ impl<'a> Applier<'a> {
         run.flush(out);
         if node.computes {
             for (i, (name, child)) in node.iter().enumerate() {
+                work::tick(1)?;
                 if !done.contains(i) {
                     self.make(name, child, doc, place, out)?;
                 }
@@ -161,16 +162,17 @@ impl<'a> Applier<'a> {
             (Child::Keep, _) => Ok(Fate::Stays),
             (Child::Drop, _) => Ok(Fate::Goes),
             (Child::Slice(slice), Some(array)) => {
-                let range = slice.range(array.count());
+                let range = slice.range(array.count_ticked()?);
                 raw::put_header(out, Type::Array, elem.key_bytes());
+                work::tick_bytes(array.as_bytes().len())?;
                 let items = array.iter().skip(range.start).take(range.len());
-                raw::put_array(out, items.map(|e| (e.ty(), e.value_bytes())));
+                raw::put_array(out, items.map(|e| (e.ty(), e.value_bytes())))?;
                 Ok(Fate::Done)
             }
             (Child::Positional, Some(array)) if place.positional => {
                 let item = self.matched(array)?;
                 raw::put_header(out, Type::Array, elem.key_bytes());
-                raw::put_array(out, std::iter::once((item.ty(), item.value_bytes())));
+                raw::put_array(out, std::iter::once((item.ty(), item.value_bytes())))?;
                 Ok(Fate::Done)
             }
             (Child::Slice(_) | Child::Positional, _) => Ok(Fate::Stays),
@@ -225,15 +227,12 @@ impl<'a> Applier<'a> {
         place: Place,
         out: &mut Vec<u8>,
     ) -> Result<()> {
+        work::check_stack()?;
         let below = place.below()?;
         let start = raw::begin(out);
         let mut next = 0;
-        for (step, elem) in items.enumerate() {
-            if step % STEPS_PER_INTERRUPT == STEPS_PER_INTERRUPT - 1
-                && let Some(interrupt) = self.cx.eval.interrupt
-            {
-                interrupt()?;
-            }
+        for elem in items {
+            elem.tick()?;
             let name = raw::IndexName::new(next);
             next += 1;
             match (elem.ty(), elem.as_doc()) {
@@ -328,7 +327,7 @@ impl<'a> Applier<'a> {
         let Some(position) = position else {
             bail!(51246, "positional operator '.$' couldn't find a matching element in the array");
         };
-        match array.iter().nth(position as usize) {
+        match array.ticked().nth(position as usize).transpose()? {
             Some(elem) => Ok(elem),
             None => bail!(51247, "positional operator '.$' element mismatch"),
         }
@@ -339,7 +338,8 @@ impl<'a> Applier<'a> {
 fn put_elem_match(predicate: &Predicate, elem: Elem<'_>, out: &mut Vec<u8>) -> Result<()> {
     let (Type::Array, Some(array)) = (elem.ty(), elem.as_doc()) else { return Ok(()) };
     let cx = MatchCx::new();
-    for item in array {
+    for item in array.ticked() {
+        let item = item?;
         let matches = match predicate {
             Predicate::ElemMatchObject(filter) => match item.as_doc() {
                 Some(doc) => filter.matches(doc, &cx)?,
@@ -350,7 +350,7 @@ fn put_elem_match(predicate: &Predicate, elem: Elem<'_>, out: &mut Vec<u8>) -> R
         };
         if matches {
             raw::put_header(out, Type::Array, elem.key_bytes());
-            raw::put_array(out, std::iter::once((item.ty(), item.value_bytes())));
+            raw::put_array(out, std::iter::once((item.ty(), item.value_bytes())))?;
             break;
         }
     }

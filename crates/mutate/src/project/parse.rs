@@ -4,10 +4,10 @@ use crate::cx::ParseCx;
 use crate::project::Projection;
 use crate::project::tree::{Child, Mode, Node, Slice, collision, parse_path};
 use crate::text;
-use kauri_base::{Error, Result, bail};
+use kauri_base::{Error, Result, bail, work};
 use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
 use kauri_expr::{Expression, is_expression_name};
-use kauri_matcher::{MatchExpr, Place};
+use kauri_matcher::{MatchExpr, Place, Predicate};
 
 /// Levels to which specifications nest.
 const DEPTH_MAX: usize = 200;
@@ -121,7 +121,10 @@ impl<'p> Parser<'p> {
     }
 
     fn fields(&mut self, spec: Doc<'_>) -> Result<()> {
-        spec.iter().try_for_each(|elem| self.field(elem.key(), elem, 0))
+        spec.ticked().try_for_each(|elem| {
+            let elem = elem?;
+            self.field(elem.key(), elem, 0)
+        })
     }
 
     fn finish(mut self) -> Projection {
@@ -139,6 +142,7 @@ impl<'p> Parser<'p> {
 
     /// Parses one entry of the specification, whose full path is `path`.
     fn field(&mut self, path: &str, elem: Elem<'_>, depth: usize) -> Result<()> {
+        work::check_stack()?;
         if depth > DEPTH_MAX {
             bail!(Overflow, "projection specification nests too deep");
         }
@@ -255,7 +259,8 @@ impl<'p> Parser<'p> {
         if first.key().starts_with('$') && spec.iter().nth(1).is_none() {
             return self.operator(parts, first, elem);
         }
-        spec.iter().try_for_each(|inner| {
+        spec.ticked().try_for_each(|inner| {
+            let inner = inner?;
             let path = format!("{path}.{}", inner.key());
             self.field(&path, inner, depth + 1)
         })
@@ -341,7 +346,18 @@ impl<'p> Parser<'p> {
             bail!(InternalError, "$elemMatch did not parse into a predicate");
         };
         self.elem_match = true;
-        self.root.insert(parts, Child::ElemMatch(leaf.pred), &collision)
+        self.root.insert(parts, Child::ElemMatch(optimized(leaf.pred)), &collision)
+    }
+}
+
+/// The predicate with a filter that is simplified: a long `$or` of equalities becomes one list.
+fn optimized(predicate: Predicate) -> Predicate {
+    match predicate {
+        Predicate::ElemMatchObject(filter) => {
+            Predicate::ElemMatchObject(Box::new(filter.optimize()))
+        }
+        Predicate::ElemMatchValue(filter) => Predicate::ElemMatchValue(Box::new(filter.optimize())),
+        other => other,
     }
 }
 

@@ -1,7 +1,10 @@
 //! The tree of a projection's paths.
+//!
+//! It is no deeper than [`kauri_base::limits::DOCUMENT_DEPTH_MAX`] (`parse_path`, and the depth that parsers
+//! count), so that it is walked and dropped by recursion.
 
 use crate::places::same_name;
-use kauri_base::{Result, bail};
+use kauri_base::{Result, bail, work};
 use kauri_expr::Expression;
 use kauri_matcher::Predicate;
 use std::collections::HashMap;
@@ -153,6 +156,7 @@ impl Node {
         child: Child,
         collision: &dyn Fn(Meeting<'_>) -> kauri_base::Error,
     ) -> Result<()> {
+        work::check_stack()?;
         let Some(name) = path.get(depth) else { return Ok(()) };
         self.computes |= child.computes();
         self.positional |= child.is_positional();

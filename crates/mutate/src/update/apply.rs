@@ -8,18 +8,15 @@ use crate::cx::UpdateCx;
 use crate::places::PlaceSet;
 use crate::raw;
 use crate::text;
-use crate::update::condition::ElementFilter;
+use crate::update::condition::ArrayFilters;
 use crate::update::ops::Leaf;
 use crate::update::tree::{Fields, Node, Trail, merge};
 use kauri_base::limits::DOCUMENT_DEPTH_STORED_MAX;
-use kauri_base::{Result, bail};
+use kauri_base::{Result, bail, work};
 use kauri_bson::{Doc, Elem, Type};
 
 /// Most nulls that are put before an element beyond an array's end.
 const PADDING_MAX: u64 = 1_500_000;
-
-/// Nodes between two looks at whether the operation is to end.
-const STEPS_PER_INTERRUPT: u32 = 1024;
 
 /// What became of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,32 +54,18 @@ impl Slot<'_> {
 /// One application of an update to one document.
 pub(crate) struct Applier<'a> {
     pub(crate) leaves: &'a [Leaf],
-    pub(crate) filters: &'a [ElementFilter],
+    pub(crate) filters: &'a ArrayFilters,
     pub(crate) cx: &'a UpdateCx<'a>,
     pub(crate) root: Doc<'a>,
     /// What each `$rename` moves, if it is there.
     pub(crate) renames: Vec<Option<Elem<'a>>>,
     /// Where in the output the new document begins.
     pub(crate) base: usize,
-    /// Nodes met so far, to ask now and then whether to go on.
-    pub(crate) steps: u32,
 }
 
 impl<'a> Applier<'a> {
     pub(crate) fn renamed(&self, rename: usize) -> Option<Elem<'a>> {
         self.renames.get(rename).copied().flatten()
-    }
-
-    /// To be called wherever work is repeated as often as a user may want.
-    #[inline]
-    fn step(&mut self) -> Result<()> {
-        self.steps = self.steps.wrapping_add(1);
-        if self.steps.is_multiple_of(STEPS_PER_INTERRUPT)
-            && let Some(interrupt) = self.cx.eval.interrupt
-        {
-            interrupt()?;
-        }
-        Ok(())
     }
 
     /// Appends the document with its fields updated; nothing and false if they all stay.
@@ -96,6 +79,7 @@ impl<'a> Applier<'a> {
     ) -> Result<bool> {
         let start = raw::begin(out);
         let bytes = doc.as_bytes();
+        work::tick_bytes(bytes.len() + fields.children.len())?;
         let mut seen = PlaceSet::new(fields.children.len());
         let mut left = fields.children.len();
         let (mut copied, mut end_of_elem, mut modified) = (4, 4, false);
@@ -108,6 +92,7 @@ impl<'a> Applier<'a> {
             });
             let Some((elem, place)) = named else { break };
             let Some((_, child)) = fields.children.get(place) else { continue };
+            work::tick(1)?;
             if !seen.insert(place) {
                 continue;
             }
@@ -155,6 +140,7 @@ impl<'a> Applier<'a> {
             Node::Leaf(leaf) => return self.leaf(*leaf, Some(elem), slot, at, out),
             _ => elem.as_doc(),
         };
+        work::check_stack()?;
         let at = at.to(slot.key);
         let depth = slot.depth + 1;
         let modified = match (node, elem.ty(), doc) {
@@ -216,7 +202,8 @@ impl<'a> Applier<'a> {
         at: &Trail<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
-        self.step()?;
+        work::check_stack()?;
+        work::tick(1)?;
         let before = out.len();
         let created = match node {
             Node::Leaf(leaf) => self.leaf(*leaf, None, slot, at, out)? == Change::Written,
@@ -264,7 +251,8 @@ impl<'a> Applier<'a> {
             .peekable();
         let (mut copied, mut end_of_elem, mut modified) = (4, 4, false);
         let mut length = 0;
-        for elem in array {
+        for elem in array.ticked() {
+            let elem = elem?;
             let start_of_elem = end_of_elem;
             end_of_elem += raw::elem_size(elem);
             let index = length;
@@ -310,6 +298,7 @@ impl<'a> Applier<'a> {
         let padding = index.saturating_sub(length);
         if padding <= PADDING_MAX {
             for missing in length..index {
+                work::tick(1)?;
                 raw::put_raw(out, Type::Null, raw::IndexName::new(missing).as_bytes(), &[]);
             }
         }
@@ -344,11 +333,12 @@ impl<'a> Applier<'a> {
         // What neighbouring elements share is merged once.
         let mut merged: Option<(Vec<usize>, Node)> = None;
         for elem in array {
-            self.step()?;
+            elem.tick()?;
             let before = out.len();
             let slot = Slot { key: elem.key_bytes(), in_array: true, depth };
             matched.clear();
             for (i, (identifier, _)) in elements.iter().enumerate() {
+                work::tick(1)?;
                 if self.passes(identifier, elem)? {
                     matched.push(i);
                 }
@@ -387,7 +377,7 @@ impl<'a> Applier<'a> {
         if identifier.is_empty() {
             return Ok(true);
         }
-        match self.filters.iter().find(|f| f.identifier() == identifier) {
+        match self.filters.get(identifier) {
             Some(filter) => filter.matches(elem),
             // Parsing has refused identifiers without a filter.
             None => Ok(false),
@@ -397,6 +387,7 @@ impl<'a> Applier<'a> {
     /// Checks that each child of fields that meet an array names a position.
     fn check_positions(&self, fields: &Fields, array: Elem<'_>, at: &Trail<'_>) -> Result<()> {
         for (name, child) in &fields.children {
+            work::tick(1)?;
             if name.index().is_none() {
                 self.check_viable(child, Some(name.as_str()), array, &at.to(name.as_bytes()))?;
             }
@@ -413,6 +404,7 @@ impl<'a> Applier<'a> {
         blocked: Elem<'_>,
         at: &Trail<'_>,
     ) -> Result<()> {
+        work::tick(1)?;
         match node {
             Node::Leaf(leaf) => match self.leaves.get(*leaf) {
                 Some(leaf) => leaf.check_viable(self, step.unwrap_or_default(), blocked),

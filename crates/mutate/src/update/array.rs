@@ -3,6 +3,7 @@
 //! Each takes the array as raw bytes and appends the new one's bytes, or says that nothing changes.
 
 use crate::raw::{self, RawValue};
+use kauri_base::{Result, sort, work};
 use kauri_bson::compare::{compare, compare_elem_values, compare_elem_with};
 use kauri_bson::{Doc, Elem, Type, Value};
 use std::cmp::Ordering;
@@ -33,18 +34,22 @@ type Item<'v> = (Type, &'v [u8]);
 
 impl Push {
     /// Appends the bytes of the array after the push.
-    pub(crate) fn apply(&self, array: Doc<'_>, out: &mut Vec<u8>) {
+    pub(crate) fn apply(&self, array: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
         if self.position.is_none() && self.slice.is_none() && self.sort.is_none() {
             return self.append(array, out);
         }
-        let mut items: Vec<Item<'_>> = array.iter().map(|e| (e.ty(), e.value_bytes())).collect();
+        let mut items: Vec<Item<'_>> = Vec::new();
+        for elem in array.ticked() {
+            let elem = elem?;
+            items.push((elem.ty(), elem.value_bytes()));
+        }
         let place = place_of(self.position, items.len());
         items.splice(place..place, self.each.iter().map(|v| (v.ty(), v.bytes())));
         match &self.sort {
             Some(PushSort::Whole { descending }) => {
-                items.sort_by(|a, b| directed(compare_items(*a, *b), *descending));
+                sort::sort_by(&mut items, |a, b| directed(compare_items(*a, *b), *descending))?;
             }
-            Some(PushSort::Fields(fields)) => items.sort_by(|a, b| by_fields(*a, *b, fields)),
+            Some(PushSort::Fields(fields)) => sort_by_fields(&mut items, fields)?,
             None => {}
         }
         let kept = match self.slice {
@@ -56,20 +61,22 @@ impl Push {
                 items.get(start..start + count).unwrap_or_default()
             }
         };
-        raw::put_array(out, kept.iter().copied());
+        raw::put_array(out, kept.iter().copied())
     }
 
     /// The push of nothing but new elements at the end: the array's bytes are copied as they stand.
-    fn append(&self, array: Doc<'_>, out: &mut Vec<u8>) {
+    fn append(&self, array: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
         let start = raw::begin(out);
         let bytes = array.as_bytes();
         out.extend_from_slice(bytes.get(4..bytes.len() - 1).unwrap_or_default());
-        let count = if self.each.is_empty() { 0 } else { array.count() };
+        let count = if self.each.is_empty() { 0 } else { array.count_ticked()? };
         for (i, value) in self.each.iter().enumerate() {
+            work::tick_bytes(64 + value.bytes().len())?;
             let name = raw::IndexName::new((count + i) as u64);
             raw::put_raw(out, value.ty(), name.as_bytes(), value.bytes());
         }
         raw::end(out, start);
+        Ok(())
     }
 }
 
@@ -92,14 +99,23 @@ fn compare_items(a: Item<'_>, b: Item<'_>) -> Ordering {
     compare(&Value::from_raw(a.0, a.1), &Value::from_raw(b.0, b.1))
 }
 
-fn by_fields(a: Item<'_>, b: Item<'_>, fields: &[(Box<str>, bool)]) -> Ordering {
-    for (path, descending) in fields {
-        let order = compare(&sort_key(a, path), &sort_key(b, path));
-        if order.is_ne() {
-            return directed(order, *descending);
-        }
+/// Sorts elements. The fields that they are sorted by are looked up once.
+fn sort_by_fields(items: &mut Vec<Item<'_>>, fields: &[(Box<str>, bool)]) -> Result<()> {
+    let mut keyed = Vec::new();
+    for item in items.iter() {
+        work::tick_bytes(64 * fields.len() + item.1.len())?;
+        let keys: Box<[Value<'_>]> = fields.iter().map(|(path, _)| sort_key(*item, path)).collect();
+        keyed.push((keys, *item));
     }
-    Ordering::Equal
+    sort::sort_by(&mut keyed, |(a, _), (b, _)| {
+        let pairs = a.iter().zip(b).zip(fields);
+        let mut orders =
+            pairs.map(|((a, b), (_, descending))| directed(compare(a, b), *descending));
+        orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    })?;
+    items.clear();
+    items.extend(keyed.into_iter().map(|(_, item)| item));
+    Ok(())
 }
 
 /// What a path finds in an element, null if nothing: arrays are walked by position only.
@@ -132,12 +148,12 @@ pub(crate) struct ValueSet {
 }
 
 impl ValueSet {
-    pub(crate) fn new(all: impl IntoIterator<Item = RawValue>) -> ValueSet {
-        let all: Vec<RawValue> = all.into_iter().collect();
+    pub(crate) fn new(all: Vec<RawValue>) -> Result<ValueSet> {
         let mut order: Vec<usize> = (0..all.len()).collect();
         let value = |i: &usize| all.get(*i).map_or(Value::Missing, RawValue::value);
         // The sort is stable, so the first of equal values stays.
-        order.sort_by(|a, b| compare(&value(a), &value(b)));
+        sort::sort_by(&mut order, |a, b| compare(&value(a), &value(b)))?;
+        work::tick(all.len() as u32)?;
         order.dedup_by(|b, a| compare(&value(a), &value(b)).is_eq());
         let mut keep = vec![false; all.len()];
         order.iter().filter_map(|i| keep.get_mut(*i).map(|k| *k = true)).for_each(drop);
@@ -152,7 +168,7 @@ impl ValueSet {
             }
         }
         let order = order.iter().map(|i| renumbered.get(*i).copied().unwrap_or_default()).collect();
-        ValueSet { values, order }
+        Ok(ValueSet { values, order })
     }
 
     pub(crate) fn values(&self) -> &[RawValue] {
@@ -171,11 +187,12 @@ impl ValueSet {
 
     /// `$addToSet`: appends the bytes of the array with those of the values that it lacks; nothing
     /// and false if it has them all.
-    pub(crate) fn add_to(&self, array: Doc<'_>, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn add_to(&self, array: Doc<'_>, out: &mut Vec<u8>) -> Result<bool> {
         let mut present = vec![false; self.values.len()];
         let mut left = present.len();
         let mut count = 0;
-        for elem in array {
+        for elem in array.ticked() {
+            let elem = elem?;
             count += 1;
             if left == 0 {
                 continue;
@@ -188,18 +205,19 @@ impl ValueSet {
             }
         }
         if left == 0 {
-            return false;
+            return Ok(false);
         }
         let start = raw::begin(out);
         let bytes = array.as_bytes();
         out.extend_from_slice(bytes.get(4..bytes.len() - 1).unwrap_or_default());
         for (value, _) in self.values.iter().zip(&present).filter(|(_, present)| !**present) {
+            work::tick_bytes(64 + value.bytes().len())?;
             let name = raw::IndexName::new(count);
             raw::put_raw(out, value.ty(), name.as_bytes(), value.bytes());
             count += 1;
         }
         raw::end(out, start);
-        true
+        Ok(true)
     }
 
     /// Whether a value equals the element's.
@@ -210,14 +228,15 @@ impl ValueSet {
 
 /// Appends the bytes of the array without the elements that `remove` names; nothing and false if
 /// it names none.
-pub(crate) fn retain<E>(
+pub(crate) fn retain(
     array: Doc<'_>,
     out: &mut Vec<u8>,
-    mut remove: impl FnMut(Elem<'_>) -> Result<bool, E>,
-) -> Result<bool, E> {
+    mut remove: impl FnMut(Elem<'_>) -> Result<bool>,
+) -> Result<bool> {
     let start = raw::begin(out);
     let (mut kept, mut removed) = (0u64, false);
-    for elem in array {
+    for elem in array.ticked() {
+        let elem = elem?;
         if remove(elem)? {
             removed = true;
             continue;
@@ -236,15 +255,15 @@ pub(crate) fn retain<E>(
 
 /// `$pop`: appends the bytes of the array without its first or last element; nothing and false if
 /// it is empty.
-pub(crate) fn pop(array: Doc<'_>, first: bool, out: &mut Vec<u8>) -> bool {
-    let count = array.count();
+pub(crate) fn pop(array: Doc<'_>, first: bool, out: &mut Vec<u8>) -> Result<bool> {
+    let count = array.count_ticked()?;
     if count == 0 {
-        return false;
+        return Ok(false);
     }
     let skip = usize::from(first);
     let kept = array.iter().skip(skip).take(count - 1).map(|e| (e.ty(), e.value_bytes()));
-    raw::put_array(out, kept);
-    true
+    raw::put_array(out, kept)?;
+    Ok(true)
 }
 
 /// Whether two elements hold equal values in the comparison order.
@@ -270,7 +289,7 @@ mod tests {
 
     fn pushed(array: &Value<'_>, push: &Push) -> String {
         let mut out = Vec::new();
-        push.apply(array.as_array().unwrap_or(Doc::EMPTY), &mut out);
+        push.apply(array.as_array().unwrap_or(Doc::EMPTY), &mut out).unwrap();
         show(out)
     }
 
@@ -309,18 +328,18 @@ mod tests {
 
     #[test]
     fn sets_compare_numbers_across_types() {
-        let set = ValueSet::new(items(&array![2.0, 5, 2, "x", 5.0]));
+        let set = ValueSet::new(items(&array![2.0, 5, 2, "x", 5.0])).unwrap();
         assert_eq!(set.values().len(), 3);
         let mut out = Vec::new();
         let base = array![1, 2];
-        assert!(set.add_to(base.as_array().unwrap_or(Doc::EMPTY), &mut out));
+        assert!(set.add_to(base.as_array().unwrap_or(Doc::EMPTY), &mut out).unwrap());
         assert_eq!(show(out), r#"[ 1, 2, 5, "x" ]"#);
         let full = array!["x", 5, 7, 2];
         let mut out = Vec::new();
-        assert!(!set.add_to(full.as_array().unwrap_or(Doc::EMPTY), &mut out));
+        assert!(!set.add_to(full.as_array().unwrap_or(Doc::EMPTY), &mut out).unwrap());
         assert!(out.is_empty());
         let removed =
-            retain::<()>(full.as_array().unwrap_or(Doc::EMPTY), &mut out, |e| Ok(set.contains(e)));
+            retain(full.as_array().unwrap_or(Doc::EMPTY), &mut out, |e| Ok(set.contains(e)));
         assert_eq!(removed, Ok(true));
         assert_eq!(show(out), "[ 7 ]");
     }
@@ -330,11 +349,11 @@ mod tests {
         let base = array![1, 2, 3];
         for (first, expected) in [(true, "[ 2, 3 ]"), (false, "[ 1, 2 ]")] {
             let mut out = Vec::new();
-            assert!(pop(base.as_array().unwrap_or(Doc::EMPTY), first, &mut out));
+            assert!(pop(base.as_array().unwrap_or(Doc::EMPTY), first, &mut out).unwrap());
             assert_eq!(show(out), expected);
         }
         let mut out = Vec::new();
-        assert!(!pop(Doc::EMPTY, true, &mut out));
+        assert!(!pop(Doc::EMPTY, true, &mut out).unwrap());
         assert!(out.is_empty());
     }
 }

@@ -3,12 +3,54 @@
 use crate::cx::ParseCx;
 use crate::raw::RawValue;
 use crate::update::ops::PullCondition;
-use kauri_base::{Result, bail};
+use kauri_base::{Result, bail, work};
 use kauri_bson::{Doc, DocBuf, Elem, Type};
 use kauri_matcher::{MatchCx, MatchExpr, Place, Predicate, is_operator_object};
+use std::collections::HashMap;
 
 /// The name under which `$pull` shows an element to its condition.
 const ELEMENT: &str = "element";
+
+/// An update's `arrayFilters`.
+#[derive(Debug, Default)]
+pub(crate) struct ArrayFilters {
+    filters: Vec<ElementFilter>,
+    /// The filters' places by identifier.
+    by_identifier: HashMap<Box<str>, usize>,
+}
+
+impl ArrayFilters {
+    /// Adds a filter; false if there is one of its identifier.
+    fn add(&mut self, filter: ElementFilter) -> bool {
+        let place = self.filters.len();
+        let is_new = self.by_identifier.insert(filter.identifier.clone(), place).is_none();
+        self.filters.push(filter);
+        is_new
+    }
+
+    /// The filter of this identifier.
+    pub(crate) fn get(&self, identifier: &str) -> Option<&ElementFilter> {
+        self.filters.get(self.place(identifier)?)
+    }
+
+    /// The place of the filter of this identifier.
+    pub(crate) fn place(&self, identifier: &str) -> Option<usize> {
+        self.by_identifier.get(identifier).copied()
+    }
+
+    /// The filters in the order in which the update has them.
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, ElementFilter> {
+        self.filters.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.filters.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.filters.is_empty()
+    }
+}
 
 /// One of an update's `arrayFilters`.
 #[derive(Debug)]
@@ -38,11 +80,8 @@ fn matcher_cx<'a>(cx: &ParseCx<'a>) -> kauri_matcher::ParseCx<'a> {
 }
 
 /// Parses `arrayFilters`.
-pub(crate) fn parse_array_filters(
-    specs: &[Doc<'_>],
-    cx: &ParseCx<'_>,
-) -> Result<Vec<ElementFilter>> {
-    let mut filters: Vec<ElementFilter> = Vec::with_capacity(specs.len());
+pub(crate) fn parse_array_filters(specs: &[Doc<'_>], cx: &ParseCx<'_>) -> Result<ArrayFilters> {
+    let mut filters = ArrayFilters::default();
     for spec in specs {
         let expr = MatchExpr::parse(*spec, &matcher_cx(cx))
             .map_err(|e| e.context("Error parsing array filter"))?;
@@ -52,6 +91,7 @@ pub(crate) fn parse_array_filters(
                 "Cannot use an expression without a top-level field name in arrayFilters"
             );
         };
+        work::tick(1)?;
         if !is_identifier(identifier) {
             bail!(
                 BadValue,
@@ -59,13 +99,13 @@ pub(crate) fn parse_array_filters(
                  alphanumeric string beginning with a lowercase letter, found '{identifier}'"
             );
         }
-        if filters.iter().any(|f| f.identifier() == identifier) {
+        let identifier: Box<str> = identifier.into();
+        if !filters.add(ElementFilter { identifier: identifier.clone(), expr: expr.optimize() }) {
             bail!(
                 FailedToParse,
                 "Found multiple array filters with the same top-level field name {identifier}"
             );
         }
-        filters.push(ElementFilter { identifier: identifier.into(), expr });
     }
     Ok(filters)
 }
@@ -106,11 +146,11 @@ pub(crate) fn parse_pull(elem: Elem<'_>, cx: &ParseCx<'_>) -> Result<PullConditi
     let operators = is_operator_object(elem) && !is_logical(elem);
     match (elem.ty(), elem.as_doc()) {
         (Type::Document, Some(filter)) if !operators => {
-            Ok(PullCondition::Documents(MatchExpr::parse(filter, &cx)?))
+            Ok(PullCondition::Documents(MatchExpr::parse(filter, &cx)?.optimize()))
         }
         (Type::Document | Type::Regex, _) => {
             let wrapped = DocBuf::build(|w| w.put_elem_as(ELEMENT, elem));
-            Ok(PullCondition::Elements(MatchExpr::parse(wrapped.as_doc(), &cx)?))
+            Ok(PullCondition::Elements(MatchExpr::parse(wrapped.as_doc(), &cx)?.optimize()))
         }
         _ => Ok(PullCondition::Equal(RawValue::of_elem(elem))),
     }

@@ -117,6 +117,17 @@ impl Update {
         }
     }
 
+    /// Whether its work is in proportion to the sizes of the update and the document, not to their product.
+    pub fn is_linear(&self) -> bool {
+        match &self.form {
+            Form::Replacement(_) => true,
+            Form::Operators(operators) => {
+                operators.filters.is_empty() && operators.leaves.iter().all(|l| l.op.is_linear())
+            }
+            Form::Pipeline(_) => false,
+        }
+    }
+
     /// Writes the updated document at the end of `out`; nothing if it stays as it is.
     pub fn apply(&self, doc: Doc<'_>, cx: &UpdateCx<'_>, out: &mut Vec<u8>) -> Result<Applied> {
         let start = out.len();
@@ -166,17 +177,10 @@ impl Operators {
         let renames = if self.renames.is_empty() {
             Vec::new()
         } else {
-            self.renames.iter().map(|r| r.source(doc, cx)).collect::<Result<_>>()?
+            rename::sources(&self.renames, doc, cx)?
         };
-        let mut applier = Applier {
-            leaves: &self.leaves,
-            filters: &self.filters,
-            cx,
-            root: doc,
-            renames,
-            base,
-            steps: 0,
-        };
+        let mut applier =
+            Applier { leaves: &self.leaves, filters: &self.filters, cx, root: doc, renames, base };
         let modified = match (self.positional, cx.matched_position) {
             (false, _) => applier.fields(&self.tree, doc, &Trail::ROOT, 1, out)?,
             (true, Some(position)) => {

@@ -4,7 +4,7 @@ use crate::raw::{self, RawValue};
 use crate::text;
 use crate::update::apply::{Applier, Change, Slot};
 use crate::update::arithmetic::{Arithmetic, BitOp, describe, is_identical};
-use crate::update::array::{Push, ValueSet, equal, pop, retain};
+use crate::update::array::{Push, PushSort, ValueSet, equal, pop, retain};
 use crate::update::condition;
 use kauri_base::{Result, bail};
 use kauri_bson::compare::compare_elem_with;
@@ -87,6 +87,15 @@ impl Op {
     /// Whether it looks at the time, or has conditions that may.
     pub(crate) fn tells_time(&self) -> bool {
         matches!(self, Op::CurrentDate | Op::Pull(_))
+    }
+
+    /// Whether its work is in proportion to what it is given and what it changes (within a logarithm).
+    pub(crate) fn is_linear(&self) -> bool {
+        match self {
+            Op::Pull(condition) => matches!(condition, PullCondition::Equal(_)),
+            Op::Push(push) => !matches!(push.sort, Some(PushSort::Fields(_))),
+            _ => true,
+        }
     }
 
     /// Whether the operator makes the field if it is missing.
@@ -196,7 +205,7 @@ impl Leaf {
         slot.check_depth(1 + deepest.unwrap_or(0))?;
         raw::put_header(out, Type::Array, slot.key);
         let start = out.len();
-        push.apply(array, out);
+        push.apply(array, out)?;
         let same = existing.is_some_and(|e| out.get(start..) == Some(e.value_bytes()));
         Ok(if same { Change::Keep } else { Change::Written })
     }
@@ -217,7 +226,7 @@ impl Leaf {
             );
         };
         raw::put_header(out, Type::Array, slot.key);
-        Ok(if pop(array, first, out) { Change::Written } else { Change::Keep })
+        Ok(if pop(array, first, out)? { Change::Written } else { Change::Keep })
     }
 }
 
@@ -352,7 +361,7 @@ fn add_to_set(
     let Some(elem) = existing else {
         slot.check_depth(1 + deepest.unwrap_or(0))?;
         raw::put_header(out, Type::Array, slot.key);
-        raw::put_array(out, set.values().iter().map(|v| (v.ty(), v.bytes())));
+        raw::put_array(out, set.values().iter().map(|v| (v.ty(), v.bytes())))?;
         return Ok(Change::Written);
     };
     let (Type::Array, Some(array)) = (elem.ty(), elem.as_doc()) else {
@@ -365,7 +374,7 @@ fn add_to_set(
     };
     slot.check_depth(1 + deepest.unwrap_or(0))?;
     raw::put_header(out, Type::Array, slot.key);
-    Ok(if set.add_to(array, out) { Change::Written } else { Change::Keep })
+    Ok(if set.add_to(array, out)? { Change::Written } else { Change::Keep })
 }
 
 fn pull(

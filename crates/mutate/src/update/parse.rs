@@ -5,7 +5,7 @@ use crate::raw::RawValue;
 use crate::text;
 use crate::update::arithmetic::{Arithmetic, BitOp};
 use crate::update::array::{Push, PushSort, ValueSet};
-use crate::update::condition::{self, ElementFilter};
+use crate::update::condition::{self, ArrayFilters};
 use crate::update::ops::{Leaf, Op, Operand};
 use crate::update::path::{Component, Name, parse_path};
 use crate::update::tree::{Entry, Fields, build};
@@ -18,7 +18,7 @@ use std::cmp::Ordering;
 pub(crate) struct Operators {
     pub(crate) leaves: Vec<Leaf>,
     pub(crate) renames: Vec<Rename>,
-    pub(crate) filters: Vec<ElementFilter>,
+    pub(crate) filters: ArrayFilters,
     pub(crate) tree: Fields,
     /// Whether a path has a `$`.
     pub(crate) positional: bool,
@@ -60,7 +60,7 @@ pub(crate) fn parse_operators(
 
 /// Checks that identifiers and array filters belong to each other.
 fn check_filters(
-    filters: &[ElementFilter],
+    filters: &ArrayFilters,
     entries: &[Entry],
     leaves: &[Leaf],
     spec: Doc<'_>,
@@ -72,8 +72,8 @@ fn check_filters(
             if identifier.is_empty() {
                 continue;
             }
-            match filters.iter().position(|f| f.identifier() == &**identifier) {
-                Some(place) => used.iter_mut().skip(place).take(1).for_each(|u| *u = true),
+            match filters.place(identifier) {
+                Some(place) => used.get_mut(place).into_iter().for_each(|used| *used = true),
                 None => {
                     let path = leaves.get(entry.leaf).map_or("", |l| &l.path);
                     bail!(
@@ -136,7 +136,8 @@ impl Parser<'_> {
                 text::elem(elem)
             );
         };
-        for operand in operands {
+        for operand in operands.ticked() {
+            let operand = operand?;
             let path = operand.key();
             let components = parse_path(path)?;
             let op = parse(self, operand)?;
@@ -268,9 +269,13 @@ fn push(elem: Elem<'_>) -> Result<Push> {
     Ok(push)
 }
 
+fn raw_values(items: Doc<'_>) -> Result<Vec<RawValue>> {
+    items.ticked().map(|elem| elem.map(RawValue::of_elem)).collect()
+}
+
 fn each(operator: &str, code: ErrorCode, clause: Elem<'_>) -> Result<Vec<RawValue>> {
     match (clause.ty(), clause.as_doc()) {
-        (Type::Array, Some(items)) => Ok(items.iter().map(RawValue::of_elem).collect()),
+        (Type::Array, Some(items)) => raw_values(items),
         _ => Err(Error::new(
             code,
             format!(
@@ -323,7 +328,7 @@ fn add_to_set(elem: Elem<'_>) -> Result<Op> {
         _ => None,
     };
     let Some(clause) = first.filter(|e| e.key() == "$each") else {
-        return Ok(Op::AddToSet(ValueSet::new([RawValue::of_elem(elem)])));
+        return Ok(Op::AddToSet(ValueSet::new(vec![RawValue::of_elem(elem)])?));
     };
     let values = each("$addToSet", ErrorCode::TypeMismatch, clause)?;
     if elem.as_doc().is_some_and(|d| d.iter().nth(1).is_some()) {
@@ -333,7 +338,7 @@ fn add_to_set(elem: Elem<'_>) -> Result<Op> {
             text::value(&elem.value())
         );
     }
-    Ok(Op::AddToSet(ValueSet::new(values)))
+    Ok(Op::AddToSet(ValueSet::new(values)?))
 }
 
 fn pop(elem: Elem<'_>) -> Result<Op> {
@@ -351,9 +356,7 @@ fn pop(elem: Elem<'_>) -> Result<Op> {
 
 fn pull_all(elem: Elem<'_>) -> Result<Op> {
     match (elem.ty(), elem.as_doc()) {
-        (Type::Array, Some(items)) => {
-            Ok(Op::PullAll(ValueSet::new(items.iter().map(RawValue::of_elem))))
-        }
+        (Type::Array, Some(items)) => Ok(Op::PullAll(ValueSet::new(raw_values(items)?)?)),
         _ => bail!(
             BadValue,
             "$pullAll requires an array argument but was given a {}",

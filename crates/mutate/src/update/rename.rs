@@ -5,8 +5,79 @@ use crate::text;
 use crate::update::check;
 use crate::update::parse::Rename;
 use crate::update::path::Name;
-use kauri_base::{Result, bail};
+use kauri_base::{Result, bail, work};
 use kauri_bson::{Doc, Elem, Type};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+/// Renames from which on a document's fields are looked up in tables.
+const MANY_RENAMES: usize = 8;
+/// Documents below this size are searched.
+const SMALL_BYTES: usize = 512;
+
+/// The elements of the documents that paths go through, for many paths through the same ones.
+#[derive(Default)]
+struct Tables<'d> {
+    /// By where the document lies.
+    documents: HashMap<*const u8, HashMap<&'d [u8], Elem<'d>>>,
+    arrays: HashMap<*const u8, Vec<Elem<'d>>>,
+}
+
+impl<'d> Tables<'d> {
+    /// The first field of this name.
+    fn field(&mut self, doc: Doc<'d>, name: &str) -> Result<Option<Elem<'d>>> {
+        let table = match self.documents.entry(doc.as_bytes().as_ptr()) {
+            Entry::Occupied(table) => table.into_mut(),
+            Entry::Vacant(entry) => {
+                let mut table = HashMap::new();
+                for elem in doc.ticked() {
+                    let elem = elem?;
+                    table.entry(elem.key_bytes()).or_insert(elem);
+                }
+                entry.insert(table)
+            }
+        };
+        Ok(table.get(name.as_bytes()).copied())
+    }
+
+    /// The element at this position.
+    fn element(&mut self, array: Doc<'d>, position: usize) -> Result<Option<Elem<'d>>> {
+        let table = match self.arrays.entry(array.as_bytes().as_ptr()) {
+            Entry::Occupied(table) => table.into_mut(),
+            Entry::Vacant(entry) => entry.insert(array.ticked().collect::<Result<_>>()?),
+        };
+        Ok(table.get(position).copied())
+    }
+}
+
+/// How elements are found: by search, or by tables.
+struct Finder<'d>(Option<Tables<'d>>);
+
+impl<'d> Finder<'d> {
+    fn field(&mut self, doc: Doc<'d>, name: &str) -> Result<Option<Elem<'d>>> {
+        match &mut self.0 {
+            Some(tables) if doc.as_bytes().len() > SMALL_BYTES => tables.field(doc, name),
+            _ => Ok(doc.get(name)),
+        }
+    }
+
+    fn element(&mut self, array: Doc<'d>, position: usize) -> Result<Option<Elem<'d>>> {
+        match &mut self.0 {
+            Some(tables) if array.as_bytes().len() > SMALL_BYTES => tables.element(array, position),
+            _ => array.ticked().nth(position).transpose(),
+        }
+    }
+}
+
+/// What each of the renames moves, if it is there.
+pub(crate) fn sources<'d>(
+    renames: &[Rename],
+    doc: Doc<'d>,
+    cx: &UpdateCx<'_>,
+) -> Result<Vec<Option<Elem<'d>>>> {
+    let mut finder = Finder((renames.len() > MANY_RENAMES).then(Tables::default));
+    renames.iter().map(|rename| rename.source(doc, cx, &mut finder)).collect()
+}
 
 /// What walking a path through a document met.
 struct Walk<'d> {
@@ -18,45 +89,51 @@ struct Walk<'d> {
     blocked: Option<(Elem<'d>, usize)>,
 }
 
-fn walk<'d>(doc: Doc<'d>, path: &[Name]) -> Walk<'d> {
+fn walk<'d>(doc: Doc<'d>, path: &[Name], finder: &mut Finder<'d>) -> Result<Walk<'d>> {
     let mut walk = Walk { found: None, array: None, blocked: None };
     let mut here = doc;
     let mut parent: Option<Elem<'d>> = None;
     for (step, name) in path.iter().enumerate() {
+        work::tick(1)?;
         let next = match parent.filter(|p| p.ty() == Type::Array) {
-            None => here.get(name.as_str()),
+            None => finder.field(here, name.as_str())?,
             Some(array) => {
                 walk.array = walk.array.or(parent);
                 match name.index().and_then(|i| usize::try_from(i).ok()) {
-                    Some(index) => here.iter().nth(index),
+                    Some(index) => finder.element(here, index)?,
                     None => {
                         walk.blocked = Some((array, step));
-                        return walk;
+                        return Ok(walk);
                     }
                 }
             }
         };
-        let Some(elem) = next else { return walk };
+        let Some(elem) = next else { return Ok(walk) };
         if step + 1 == path.len() {
             walk.found = Some(elem);
-            return walk;
+            return Ok(walk);
         }
         match elem.as_doc() {
             Some(inner) => here = inner,
             None => {
                 walk.blocked = Some((elem, step + 1));
-                return walk;
+                return Ok(walk);
             }
         }
         parent = Some(elem);
     }
-    walk
+    Ok(walk)
 }
 
 impl Rename {
     /// The element to move, if it is there.
-    pub(crate) fn source<'d>(&self, doc: Doc<'d>, cx: &UpdateCx<'_>) -> Result<Option<Elem<'d>>> {
-        let source = walk(doc, &self.from);
+    fn source<'d>(
+        &self,
+        doc: Doc<'d>,
+        cx: &UpdateCx<'_>,
+        finder: &mut Finder<'d>,
+    ) -> Result<Option<Elem<'d>>> {
+        let source = walk(doc, &self.from, finder)?;
         if let Some((blocked, step)) = source.blocked {
             bail!(
                 PathNotViable,
@@ -77,7 +154,7 @@ impl Rename {
                 array.key()
             );
         }
-        if let Some(array) = walk(doc, &self.to).array {
+        if let Some(array) = walk(doc, &self.to, finder)?.array {
             bail!(
                 BadValue,
                 "The destination field cannot be an array element, '{}' in doc with {} has an \

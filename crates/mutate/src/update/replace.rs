@@ -112,7 +112,8 @@ fn put_replacement(
     if let Some(id) = new_id.or(old_id) {
         raw::put_elem(out, id);
     }
-    for elem in new {
+    for elem in new.ticked() {
+        let elem = elem?;
         if elem.key_bytes() == b"_id" {
             continue;
         }

@@ -2,11 +2,13 @@
 //!
 //! Invariants: no leaf has a sibling of the same name or a child (that is a conflict, found here);
 //! children stand in the order in which they are processed; the children of one node are either all
-//! fields (and `$`) or all array filters.
+//! fields (and `$`) or all array filters. The tree is no deeper than a path has components (`path`), so that
+//! it is cloned and dropped by recursion.
 
 use crate::places::same_name;
 use crate::update::path::{Component, Name};
-use kauri_base::{Error, ErrorCode, Result};
+use kauri_base::{Error, ErrorCode, Result, sort, work};
+use std::cmp::Ordering;
 use std::fmt;
 
 /// Where a walk over the tree stands, for error messages: made of stack frames, free until shown.
@@ -28,11 +30,14 @@ impl Trail<'_> {
 
 impl fmt::Display for Trail<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.parent {
-            None => Ok(()),
-            Some(Trail { parent: None, .. }) => f.write_str(&String::from_utf8_lossy(self.name)),
-            Some(parent) => write!(f, "{parent}.{}", String::from_utf8_lossy(self.name)),
+        let mut names = Vec::new();
+        let mut at = self;
+        while let Some(parent) = at.parent {
+            names.push(String::from_utf8_lossy(at.name));
+            at = parent;
         }
+        names.reverse();
+        f.write_str(&names.join("."))
     }
 }
 
@@ -83,7 +88,7 @@ pub(crate) fn build(mut entries: Vec<Entry>) -> Result<Fields> {
         return Ok(fields);
     }
     // The sort is stable, so of two equal paths the earlier stands first.
-    entries.sort_by(|a, b| a.components.cmp(&b.components));
+    sort::sort_by(&mut entries, |a, b| a.components.cmp(&b.components))?;
     match build_node(&entries, 0)? {
         Node::Fields(fields) => Ok(fields),
         // Paths begin with a field, so only an empty update has no fields at the root.
@@ -107,6 +112,7 @@ fn chain(entry: Entry) -> Node {
 
 /// The node of entries that share their first `depth` components.
 fn build_node(entries: &[Entry], depth: usize) -> Result<Node> {
+    work::check_stack()?;
     let Some(first) = entries.first() else { return Ok(Node::Fields(Fields::default())) };
     if first.components.len() == depth {
         // Shorter paths sort first, so all others go through or equal this one.
@@ -118,6 +124,7 @@ fn build_node(entries: &[Entry], depth: usize) -> Result<Node> {
     let mut fields = Fields::default();
     let mut elements = Vec::new();
     for group in entries.chunk_by(|a, b| a.components.get(depth) == b.components.get(depth)) {
+        work::tick(1)?;
         let Some(entry) = group.first() else { continue };
         let child = build_node(group, depth + 1)?;
         match entry.components.get(depth) {
@@ -151,8 +158,10 @@ fn join(components: &[Component]) -> String {
 
 /// The tree with each `$` replaced by the position that the query matched.
 pub(crate) fn resolve(fields: &Fields, position: u32, at: &Trail<'_>) -> Result<Fields> {
+    work::check_stack()?;
     let mut children = Vec::with_capacity(fields.children.len() + 1);
     for (name, child) in &fields.children {
+        work::tick(1)?;
         children.push((name.clone(), resolve_node(child, position, &at.to(name.as_bytes()))?));
     }
     if let Some(positional) = &fields.positional {
@@ -172,6 +181,7 @@ pub(crate) fn resolve(fields: &Fields, position: u32, at: &Trail<'_>) -> Result<
 }
 
 fn resolve_node(node: &Node, position: u32, at: &Trail<'_>) -> Result<Node> {
+    work::check_stack()?;
     Ok(match node {
         Node::Leaf(leaf) => Node::Leaf(*leaf),
         Node::Fields(fields) => Node::Fields(resolve(fields, position, at)?),
@@ -187,6 +197,7 @@ fn resolve_node(node: &Node, position: u32, at: &Trail<'_>) -> Result<Node> {
 
 /// The union of two nodes that turned out to stand at the same place.
 pub(crate) fn merge(a: &Node, b: &Node, at: &Trail<'_>) -> Result<Node> {
+    work::check_stack()?;
     match (a, b) {
         (Node::Fields(a), Node::Fields(b)) => {
             let positional = match (&a.positional, &b.positional) {
@@ -213,18 +224,26 @@ fn merge_lists<K: Ord + Clone>(
     at: &Trail<'_>,
     text: impl Fn(&K) -> String,
 ) -> Result<Vec<(K, Node)>> {
-    let mut merged: Vec<(K, Node)> = a.to_vec();
-    for (key, node) in b {
-        match merged.binary_search_by(|(k, _)| k.cmp(key)) {
-            Ok(place) => {
-                if let Some((key, existing)) = merged.get_mut(place) {
-                    *existing = merge(existing, node, &at.to(text(key).as_bytes()))?;
+    let mut merged: Vec<(K, Node)> = Vec::with_capacity(a.len() + b.len());
+    let (mut left, mut right) = (a.iter().peekable(), b.iter().peekable());
+    loop {
+        work::tick(1)?;
+        let order = match (left.peek(), right.peek()) {
+            (Some((a, _)), Some((b, _))) => a.cmp(b),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => return Ok(merged),
+        };
+        match order {
+            Ordering::Less => merged.extend(left.next().cloned()),
+            Ordering::Greater => merged.extend(right.next().cloned()),
+            Ordering::Equal => {
+                if let (Some((key, a)), Some((_, b))) = (left.next(), right.next()) {
+                    merged.push((key.clone(), merge(a, b, &at.to(text(key).as_bytes()))?));
                 }
             }
-            Err(place) => merged.insert(place, (key.clone(), node.clone())),
         }
     }
-    Ok(merged)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::cx::UpdateCx;
 use crate::raw;
 use crate::update::{Form, Update, check, condition};
 use kauri_base::limits::DOCUMENT_DEPTH_STORED_MAX;
-use kauri_base::{Result, bail};
+use kauri_base::{Result, bail, sort};
 use kauri_bson::{Doc, DocBuf, Type, Value, writer::put_value_bytes};
 use kauri_matcher::MatchExpr;
 
@@ -35,8 +35,11 @@ fn put_with_id_first(doc: Doc<'_>, object_id: [u8; 12], out: &mut Vec<u8>) -> Re
         }
         None => raw::put_raw(out, Type::ObjectId, b"_id", &object_id),
     }
-    for elem in doc.iter().filter(|e| e.key_bytes() != b"_id") {
-        raw::put_elem(out, elem);
+    for elem in doc.ticked() {
+        let elem = elem?;
+        if elem.key_bytes() != b"_id" {
+            raw::put_elem(out, elem);
+        }
     }
     raw::end(out, start);
     let checked = check::upserted_size(out.len() - base, doc);
@@ -63,7 +66,7 @@ fn from_filter(filter: &MatchExpr, id_only: bool) -> Result<DocBuf> {
         bail!(Overflow, "Document exceeds maximum nesting depth of {DOCUMENT_DEPTH_STORED_MAX}");
     }
     // The sort is stable, so of paths matched twice the first stands first.
-    found.sort_by(|(a, _), (b, _)| a.split('.').cmp(b.split('.')));
+    sort::sort_by(&mut found, |(a, _), (b, _)| a.split('.').cmp(b.split('.')))?;
     for pair in found.windows(2) {
         let [(a, _), (b, _)] = pair else { continue };
         if a == b {

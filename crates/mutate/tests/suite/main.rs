@@ -8,3 +8,4 @@ mod differential;
 mod fuzz;
 mod project_tables;
 mod update_tables;
+mod work;

@@ -2,10 +2,13 @@
 
 use crate::common::{cases, check_outcome, parse_doc, parse_value, split_case};
 use kauri_base::Result;
+use kauri_base::clock::SystemClock;
+use kauri_base::{ErrorCode, OperationContext, work};
 use kauri_bson::{DocBuf, Value};
 use kauri_expr::{EvalCx, MetaSource};
 use kauri_matcher::{MatchExpr, Place};
 use kauri_mutate::{DocTransform, ParseCx, ProjectCx, Projection};
+use std::sync::Arc;
 
 struct Meta;
 
@@ -108,13 +111,16 @@ fn output_and_work_are_bounded() {
     let error = stage.apply(doc.as_doc(), &cx, &mut out).unwrap_err();
     assert_eq!(error.code().number(), 10334);
     assert!(out.is_empty());
-    let interrupt = || Err(kauri_base::Error::new(kauri_base::ErrorCode::Interrupted, "killed"));
-    let eval = EvalCx { interrupt: Some(&interrupt), ..EvalCx::default() };
-    let error = written(|out| stage.apply(doc.as_doc(), &ProjectCx::new(eval), out));
+    let op = OperationContext::detached(Arc::new(SystemClock::new()));
+    op.state().kill(ErrorCode::Interrupted);
+    let killed = |stage: &DocTransform| {
+        let cx = ProjectCx::new(EvalCx::default());
+        work::with_meter(&op.meter(), || written(|out| stage.apply(doc.as_doc(), &cx, out)))
+    };
+    let error = killed(&stage);
     assert!(matches!(error, Err(e) if matches!(e.code().number(), 10334 | 11601)));
     let stage = DocTransform::parse("$unset", &"a.t".into(), &ParseCx::new()).unwrap();
-    let error = written(|out| stage.apply(doc.as_doc(), &ProjectCx::new(eval), out));
-    assert!(matches!(error, Err(e) if e.code().number() == 11601));
+    assert!(matches!(killed(&stage), Err(e) if e.code().number() == 11601));
 }
 
 #[test]

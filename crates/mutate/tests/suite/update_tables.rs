@@ -1,10 +1,13 @@
 //! Updates, by tables of cases.
 
 use crate::common::{Outcome, cases, check_outcome, parse_doc, parse_value, split_case};
+use kauri_base::clock::SystemClock;
+use kauri_base::{ErrorCode, OperationContext, work};
 use kauri_base::{Result, Timestamp};
 use kauri_bson::{Doc, DocBuf, Value};
 use kauri_matcher::{MatchCx, MatchDetails, MatchExpr, Place};
 use kauri_mutate::{ParseCx, Update, UpdateCx};
+use std::sync::Arc;
 
 const OBJECT_ID: [u8; 12] = [9; 12];
 
@@ -120,10 +123,10 @@ fn output_and_work_are_bounded() {
     // An operation that is to end does so within an update of one large array.
     let doc = kauri_bson::doc! { "_id" => 1, "a" => Value::array((0..5000).map(Value::Int32)) };
     let update = parse_update("{$inc: {\"a.$[x]\": 1}}", "[{x: {$gte: 0}}]").unwrap();
-    let interrupt = || Err(kauri_base::Error::new(kauri_base::ErrorCode::Interrupted, "killed"));
-    let mut cx = cx();
-    cx.eval.interrupt = Some(&interrupt);
-    let error = update.apply(doc.as_doc(), &cx, &mut Vec::new()).unwrap_err();
+    let op = OperationContext::detached(Arc::new(SystemClock::new()));
+    op.state().kill(ErrorCode::Interrupted);
+    let apply = || update.apply(doc.as_doc(), &cx(), &mut Vec::new());
+    let error = work::with_meter(&op.meter(), apply).unwrap_err();
     assert_eq!(error.code().number(), 11601);
 }
 

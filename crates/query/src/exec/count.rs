@@ -87,8 +87,8 @@ impl Stage for FastCount {
         if self.told {
             return Ok(self.stats.count(Step::Done));
         }
+        let all = self.collection.stats()?.records.saturating_sub(self.skip);
         self.told = true;
-        let all = self.collection.store.stats().records.saturating_sub(self.skip);
         self.counted = if self.limit > 0 { all.min(self.limit) } else { all };
         Ok(Step::Row(Row::computed(doc! { "n" => self.counted as i64 })))
     }

@@ -43,7 +43,7 @@ impl DistinctScan {
             let Some(entry) = scan.next_buffered() else {
                 if scan.ended() {
                     self.scan = None;
-                } else if let Access::WouldBlock(ticket) = self.index.data.fill(cx.ru, scan)? {
+                } else if let Access::WouldBlock(ticket) = self.index.fill(cx.ru, scan)? {
                     return Ok(Step::Blocked(ticket));
                 }
                 continue;

@@ -1,7 +1,7 @@
 //! Drives a plan to its rows, in slices.
 
 use super::{ExecCx, QueryEnv, Row, Stage, Step};
-use kauri_base::{OperationContext, Result, Ticket};
+use kauri_base::{OperationContext, Result, Ticket, work};
 use kauri_bson::DocBuf;
 use kauri_storage::RecoveryUnit;
 
@@ -108,10 +108,7 @@ impl PlanExecutor {
         if self.exhausted {
             return Ok(Ended::Exhausted);
         }
-        self.env.interrupt = Some(op.interrupt());
-        let ended = self.run(op, receive).await;
-        self.env.interrupt = None;
-        ended
+        self.run(op, receive).await
     }
 
     async fn run(
@@ -165,6 +162,7 @@ impl PlanExecutor {
         loop {
             cx.budget = CALL_BUDGET;
             let step = self.root.feed(&mut cx, &mut |row| {
+                work::tick(1)?;
                 let flow = receive(row)?;
                 if flow == Flow::StopBefore {
                     stash = Some(row.doc().to_buf());

@@ -90,7 +90,7 @@ pub fn fetch<'g>(
     filter: Option<&Arc<Matcher>>,
     recheck: Option<&Arc<Matcher>>,
 ) -> Result<Found<'g>> {
-    let record = match collection.store.get(cx.ru, row.record)? {
+    let record = match collection.get(cx.ru, row.record)? {
         Access::Ready(Some(record)) => record,
         Access::Ready(None) => return Ok(Found::Gone),
         Access::WouldBlock(ticket) => return Ok(Found::Blocked(ticket)),

@@ -2,6 +2,7 @@
 //!
 //! A field that nobody reads need not be copied; the order of those that stay is kept.
 
+use kauri_base::work;
 use kauri_bson::{Doc, DocWriter};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ impl Fields {
         match (self, other) {
             (Fields::Only(a), Fields::Only(b)) if b.is_subset(a) => Fields::Only(a.clone()),
             (Fields::Only(a), Fields::Only(b)) => {
+                work::tick_infallible((a.len() + b.len()) as u32);
                 Fields::Only(Arc::new(a.union(b).cloned().collect()))
             }
             _ => Fields::All,
@@ -69,6 +71,7 @@ impl Fields {
 
     /// Puts the document with these fields at the end of `out`.
     pub fn copy(&self, doc: Doc<'_>, out: &mut Vec<u8>) {
+        work::tick_infallible((doc.as_bytes().len() / 64) as u32);
         match self {
             Fields::All => out.extend_from_slice(doc.as_bytes()),
             Fields::Only(names) => {

@@ -38,7 +38,7 @@ impl IdHack {
         if self.done {
             return Ok(Step::Done);
         }
-        let record = match self.index.data.find(cx.ru, self.key.bytes())? {
+        let record = match self.index.find(cx.ru, self.key.bytes())? {
             Access::Ready(Some(record)) => record,
             Access::Ready(None) => {
                 self.done = true;
@@ -46,7 +46,7 @@ impl IdHack {
             }
             Access::WouldBlock(ticket) => return Ok(Step::Blocked(ticket)),
         };
-        match self.collection.store.get(cx.ru, record)? {
+        match self.collection.get(cx.ru, record)? {
             Access::WouldBlock(ticket) => Ok(Step::Blocked(ticket)),
             Access::Ready(None) => {
                 self.done = true;

@@ -17,9 +17,11 @@ pub mod entry;
 pub mod executor;
 pub mod fetch;
 pub mod fields;
+pub mod guard;
 pub mod idhack;
 pub mod limit;
 pub mod merge_sort;
+pub mod nesting;
 pub mod or;
 pub mod project;
 pub mod rows;
@@ -32,7 +34,7 @@ pub use executor::{Ended, Flow, PlanExecutor};
 pub use fields::Fields;
 
 use crate::spill::Spilling;
-use kauri_base::{CommitSeq, Interrupt, RandomSource, RecordId, Result, Ticket, Timestamp};
+use kauri_base::{CommitSeq, RandomSource, RecordId, Result, Ticket, Timestamp};
 use kauri_bson::{Doc, DocCow, DocWriter, Value};
 use kauri_expr::{EvalCx, VariableScope};
 use kauri_storage::RecoveryUnit;
@@ -51,8 +53,6 @@ pub struct QueryEnv {
     pub values: Vec<Value<'static>>,
     /// For `$rand` and `$sample`.
     pub random: Arc<dyn RandomSource>,
-    /// Ends expressions that take long, while an operation is at work.
-    pub interrupt: Option<Interrupt>,
     /// Plans that were found good, and index filters.
     pub plans: Option<Arc<crate::plan::PlanCache>>,
     /// What blocking stages may hold, and where the rest goes.
@@ -68,7 +68,6 @@ impl QueryEnv {
             scope: VariableScope::new(),
             values: Vec::new(),
             random,
-            interrupt: None,
             plans: None,
             spilling: Spilling::default(),
         }
@@ -81,7 +80,6 @@ impl QueryEnv {
             cluster_time: self.cluster_time,
             vars: &self.values,
             random: Some(&*self.random),
-            interrupt: self.interrupt.as_deref().map(|interrupt| interrupt as _),
             ..EvalCx::default()
         }
     }
@@ -242,6 +240,8 @@ pub struct Totals {
     pub keys_examined: u64,
     /// `totalDocsExamined`.
     pub docs_examined: u64,
+    /// Whether part of the plan is not in them, since the stack ended ([`guard`]).
+    pub are_cut: bool,
 }
 
 /// Counters that each stage keeps for `executionStats`.

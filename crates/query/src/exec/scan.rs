@@ -48,7 +48,7 @@ impl CollScan {
         let Some(last) = self.scan.position().filter(|_| self.follows_capped()) else {
             return Ok(None);
         };
-        match self.collection.store.get(cx.ru, last)? {
+        match self.collection.get(cx.ru, last)? {
             Access::WouldBlock(ticket) => Ok(Some(ticket)),
             Access::Ready(Some(_)) => Ok(None),
             Access::Ready(None) => bail!(
@@ -80,12 +80,12 @@ impl CollScan {
                 if let Some(ticket) = self.check_position(cx)? {
                     return Ok(Step::Blocked(ticket));
                 }
-                match self.collection.store.fill(cx.ru, &mut self.scan)? {
+                match self.collection.fill(cx.ru, &mut self.scan)? {
                     Access::Ready(()) => continue,
                     Access::WouldBlock(ticket) => return Ok(Step::Blocked(ticket)),
                 }
             };
-            let record = match self.collection.store.get(cx.ru, id)? {
+            let record = match self.collection.get(cx.ru, id)? {
                 Access::Ready(Some(record)) => record,
                 Access::Ready(None) => continue,
                 Access::WouldBlock(ticket) => {
@@ -264,7 +264,7 @@ impl IxScan {
                     self.scan = None;
                     continue;
                 }
-                match self.index.data.fill(cx.ru, scan)? {
+                match self.index.fill(cx.ru, scan)? {
                     Access::Ready(()) => self.filled_at = cx.ru.snapshot(),
                     Access::WouldBlock(ticket) => return Ok(Step::Blocked(ticket)),
                 }

@@ -106,7 +106,8 @@ fn boundaries(elem: Elem<'_>, cx: &ParseCx) -> Result<Vec<Value<'static>>> {
         );
     };
     let mut values: Vec<Value<'static>> = Vec::new();
-    for item in list.iter() {
+    for item in list.as_doc().ticked() {
+        let item = item?;
         match constant(&item.value(), cx)? {
             Some(value) => values.push(value),
             None => bail!(

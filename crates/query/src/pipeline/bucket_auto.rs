@@ -7,9 +7,9 @@ use super::granularity::Granularity;
 use super::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec};
 use crate::exec::{ExecCx, Fields, QueryEnv, Row, Stage, StageStats, Step, Totals, Verbosity};
 use crate::spill::{ExternalSort, RowBuffer, SpillKind, Spilling, SpillingSort, damaged};
-use kauri_base::{Access, Error, ErrorCode, Result, bail};
+use kauri_base::{Access, Error, ErrorCode, Result, bail, work};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, compare, doc};
-use kauri_expr::{Accumulator, AccumulatorSpec, Expression};
+use kauri_expr::{Accumulator, AccumulatorSpec, Dependencies, Expression};
 use std::any::Any;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -141,14 +141,17 @@ impl StageSpec for BucketAuto {
 
     fn field_use(&self) -> FieldUse {
         let mut field_use = FieldUse { keeps: Keeps::nothing(), ..FieldUse::passing() };
-        field_use.add(&self.plan.group_by.dependencies());
-        self.plan.fields.iter().for_each(|(_, spec)| field_use.add(&spec.dependencies()));
+        let mut read = self.plan.group_by.dependencies();
+        self.plan.fields.iter().for_each(|(_, spec)| read.extend(spec.dependencies()));
+        field_use.add(&read);
         field_use
     }
 
     fn build(&self, child: Box<dyn Stage>, _cx: &BuildCx) -> Result<Box<dyn Stage>> {
         let mut kept = FieldUse::passing();
-        self.plan.fields.iter().for_each(|(_, spec)| kept.add(&spec.dependencies()));
+        let mut read = Dependencies::default();
+        self.plan.fields.iter().for_each(|(_, spec)| read.extend(spec.dependencies()));
+        kept.add(&read);
         Ok(Box::new(BucketAutoStage {
             child,
             spec: self.spec.clone(),
@@ -360,6 +363,7 @@ impl Bucket {
         self.rows += 1;
         let cx = env.eval_cx();
         for ((_, spec), state) in plan.fields.iter().zip(&mut self.states) {
+            work::tick(1)?;
             spec.add(state, &cx, doc)?;
         }
         Ok(())
@@ -376,18 +380,20 @@ impl Bucket {
     }
 
     fn document(&self, plan: &Plan) -> Result<DocBuf> {
-        let doc = DocBuf::build(|out| {
-            {
-                let mut id = out.document("_id");
-                id.put_value("min", &self.min);
-                id.put_value("max", &self.max);
-            }
-            for ((name, spec), state) in plan.fields.iter().zip(&self.states) {
-                out.put_value(name, &spec.result(state));
-            }
-        });
-        super::check_size(doc.as_bytes().len())?;
-        Ok(doc)
+        let mut bytes = Vec::with_capacity(64);
+        let mut out = DocWriter::new(&mut bytes);
+        {
+            let mut id = out.document("_id");
+            id.put_value("min", &self.min);
+            id.put_value("max", &self.max);
+        }
+        for ((name, spec), state) in plan.fields.iter().zip(&self.states) {
+            out.put_value(name, &spec.result(state)?);
+            work::tick(1)?;
+        }
+        drop(out);
+        super::check_size(bytes.len())?;
+        DocBuf::from_vec(bytes)
     }
 }
 

@@ -4,9 +4,11 @@ use super::group::Group;
 use super::simple::{LimitStage, SkipStage, SortStage};
 use super::unwind::Unwind;
 use super::{BuildCx, Needed, Pipeline, StageSpec};
+use crate::exec::guard::{self, Guard};
+use crate::exec::nesting::Nesting;
 use crate::exec::{Eof, Stage};
 use crate::plan::{self, Hint, Query};
-use kauri_base::{OperationContext, Result};
+use kauri_base::{OperationContext, Result, work};
 use kauri_matcher::{MatchExpr, Matcher};
 use std::sync::Arc;
 
@@ -18,8 +20,13 @@ pub enum Input {
     Rows(Box<dyn Stage>),
 }
 
+/// Stack for what planning does to filters without a look at the stack (a clone of a tree, an order of two), in
+/// bytes. Trees are no deeper than [`kauri_base::limits::MATCH_DEPTH_MAX`].
+const PLANNING_STACK_BYTES: usize = 64 * 1024;
+
 /// The tree of a pipeline. `find`'s planner serves its first stages.
 pub fn build(pipeline: &Pipeline, input: Input, cx: &BuildCx) -> Result<Box<dyn Stage>> {
+    work::check_stack_for(PLANNING_STACK_BYTES)?;
     let (root, rest) = match input {
         Input::Rows(root) => (root, pipeline.stages.as_slice()),
         Input::Collection(_) if pipeline.has_own_source() => {
@@ -50,19 +57,27 @@ pub async fn build_by_trial(
     build_stages(&pipeline.stages[taken..], planned.root, cx)
 }
 
-/// The stages over these rows.
+/// The stages over these rows, with guards of the stack between them.
 pub fn build_stages(
     stages: &[Arc<dyn StageSpec>],
     mut root: Box<dyn Stage>,
     cx: &BuildCx,
 ) -> Result<Box<dyn Stage>> {
+    work::check_stack()?;
     if stages.is_empty() {
-        return Ok(root);
+        return Ok(if cx.depth > 0 { Box::new(Guard::new(root)) } else { root });
     }
     let needed = needed_behind(stages, &cx.needed);
+    let most = most_taken_behind(stages);
+    let levels = cx.levels;
     let mut cx = cx.clone();
     let mut rest = stages.iter().zip(needed).enumerate();
     while let Some((position, (stage, needed))) = rest.next() {
+        work::tick(1)?;
+        cx.levels = levels + position + 1;
+        if cx.levels.is_multiple_of(guard::LEVELS) {
+            root = Box::new(Guard::new(root));
+        }
         let following = stages.get(position + 1);
         if let Some(unwind) = stage.as_any().downcast_ref::<Unwind>()
             && let Some(group) = following.and_then(|stage| stage.as_any().downcast_ref::<Group>())
@@ -72,10 +87,11 @@ pub fn build_stages(
             continue;
         }
         cx.needed = needed;
-        cx.most = most_taken(&stages[position + 1..]);
+        cx.most = most.get(position).copied().unwrap_or(0);
         root = stage.build(root, &cx)?;
     }
-    Ok(root)
+    // What a pipeline within a stage gives is part of what the stage gives.
+    Ok(if cx.depth > 0 { Box::new(Guard::new(root)) } else { Box::new(Nesting::new(root)) })
 }
 
 /// What is read behind each of the stages, if `last` is read behind the last one.
@@ -95,24 +111,25 @@ pub fn needed_by(stages: &[Arc<dyn StageSpec>], last: &Needed) -> Needed {
     stages.iter().rev().fold(last.clone(), |needed, stage| needed.before(&stage.field_use()))
 }
 
-/// How many rows these stages take at most; 0 if there is no saying.
-fn most_taken(stages: &[Arc<dyn StageSpec>]) -> u64 {
-    let mut skipped = 0u64;
-    for stage in stages {
+/// How many rows the stages behind each of these take at most; 0 if there is no saying.
+fn most_taken_behind(stages: &[Arc<dyn StageSpec>]) -> Vec<u64> {
+    let mut most = 0u64;
+    let mut behind = Vec::with_capacity(stages.len());
+    for stage in stages.iter().rev() {
+        behind.push(most);
         let spec = stage.as_any();
         if let Some(limit) = spec.downcast_ref::<LimitStage>() {
-            return skipped.checked_add(limit.amount()).unwrap_or(0);
-        }
-        match spec.downcast_ref::<SkipStage>() {
-            Some(skip) => match skipped.checked_add(skip.amount()) {
-                Some(sum) => skipped = sum,
-                None => return 0,
-            },
-            None if stage.field_use().one_to_one => {}
-            None => return 0,
+            most = limit.amount();
+        } else if most > 0 {
+            most = match spec.downcast_ref::<SkipStage>() {
+                Some(skip) => most.checked_add(skip.amount()).unwrap_or(0),
+                None if stage.field_use().one_to_one => most,
+                None => 0,
+            };
         }
     }
-    0
+    behind.reverse();
+    behind
 }
 
 /// The query that the first stages amount to, and how many stages that are.

@@ -162,6 +162,7 @@ fn coll_stats_rows(ns: &Namespace, wanted: CollStats, cx: &BuildCx) -> Result<Ve
         }
         _ => None,
     };
+    let stats = collection.as_ref().filter(|_| wanted.count).map(|c| c.stats()).transpose()?;
     let mut failed = None;
     let row = DocBuf::build(|out| {
         out.put("ns", ns.as_str());
@@ -176,8 +177,7 @@ fn coll_stats_rows(ns: &Namespace, wanted: CollStats, cx: &BuildCx) -> Result<Ve
                 failed = server.storage_stats(ns, collection, scale, out).err();
             }
         }
-        if let (true, Some(collection)) = (wanted.count, &collection) {
-            let count = collection.store.stats().records;
+        if let Some(count) = stats.map(|stats| stats.records) {
             match i32::try_from(count) {
                 Ok(count) => out.put("count", count),
                 Err(_) => out.put("count", count as i64),

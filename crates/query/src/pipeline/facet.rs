@@ -6,7 +6,7 @@
 use super::parse::{self, ParseCx, Place};
 use super::{BuildCx, FieldUse, Input, Keeps, Pipeline, StageSpec, build};
 use crate::exec::{ExecCx, Fields, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
-use kauri_base::{Result, bail, limits};
+use kauri_base::{Result, bail, limits, work};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type};
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,7 +50,7 @@ impl Facet {
                 );
             }
             let mut pipeline = parse::parse(stages, &within)?;
-            pipeline.optimize();
+            pipeline.optimize()?;
             facets.push((field.key().to_owned(), pipeline));
         }
         Ok(Facet { spec: spec.to_buf(), facets })
@@ -250,6 +250,7 @@ impl FacetStage {
             }
             let (out, count) = (&mut facet.out, &mut facet.count);
             let step = facet.root.feed(cx, &mut |row| {
+                work::tick_bytes(64 + row.doc().as_bytes().len())?;
                 out.extend_from_slice(row.doc().as_bytes());
                 *count += 1;
                 check_bytes(out.len())?;
@@ -308,6 +309,7 @@ fn document(facets: &[FacetRun]) -> Result<DocBuf> {
             let mut rest = facet.out.as_slice();
             while !rest.is_empty() {
                 let (doc, behind) = Doc::split_prefix(rest)?;
+                work::tick_bytes(64 + doc.as_bytes().len())?;
                 list.push_doc(doc);
                 rest = behind;
             }

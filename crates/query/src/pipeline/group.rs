@@ -15,11 +15,11 @@ use super::unwind_group::{UnwindReads, UnwoundRows};
 use super::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec};
 use crate::exec::sort::SortPattern;
 use crate::exec::{ExecCx, Fields, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
-use crate::spill::{SpillStats, damaged};
-use kauri_base::{Access, Error, ErrorCode, RandomSource, Result, bail, limits};
+use crate::spill::{SpillStats, damaged, spills_early};
+use kauri_base::{Access, Error, ErrorCode, RandomSource, Result, bail, limits, work};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, doc};
 use kauri_expr::{Accumulator, AccumulatorSpec};
-use kauri_expr::{EvalCx, Expression};
+use kauri_expr::{Dependencies, EvalCx, Expression};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -158,10 +158,11 @@ impl StageSpec for Group {
 
     fn field_use(&self) -> FieldUse {
         let mut field_use = FieldUse { keeps: Keeps::nothing(), ..FieldUse::passing() };
-        field_use.add(&self.plan.id.dependencies());
+        let mut read = self.plan.id.dependencies();
         for field in &self.plan.fields {
-            field_use.add(&field.spec.dependencies());
+            read.extend(field.spec.dependencies());
         }
+        field_use.add(&read);
         field_use
     }
 
@@ -287,6 +288,7 @@ impl Groups {
         let fields = &self.plan.fields;
         let states = &mut self.states[group * fields.len()..(group + 1) * fields.len()];
         for (field, state) in fields.iter().zip(states) {
+            work::tick(1)?;
             let before = if field.grows { state.memory_bytes() } else { 0 };
             match row.element_for(field.of_element) {
                 Some(element) => field.spec.add_value(state, element)?,
@@ -305,6 +307,7 @@ impl Groups {
             _ => Doc::EMPTY,
         };
         for field in &self.plan.fields {
+            work::tick(1)?;
             let state = field.spec.start(cx, start)?;
             self.bytes += state.memory_bytes();
             self.states.push(state);
@@ -331,6 +334,7 @@ impl Groups {
         if *kind == STATE {
             let Err(vacant) = self.table.find(&id) else { return Err(damaged()) };
             for (field, saved) in self.plan.fields.iter().zip(doc) {
+                saved.tick()?;
                 let state = field.spec.restore(saved.as_doc().ok_or_else(damaged)?)?;
                 self.bytes += state.memory_bytes();
                 self.states.push(state);
@@ -349,15 +353,17 @@ impl Groups {
     }
 
     /// Takes the last group out: its `_id`, and its state put at the end of `out`.
-    fn pop(&mut self, out: &mut Vec<u8>) -> Option<Value<'static>> {
-        let id = self.table.pop()?;
+    fn pop(&mut self, out: &mut Vec<u8>) -> Result<Option<Value<'static>>> {
+        let Some(id) = self.table.pop() else { return Ok(None) };
         let width = self.plan.fields.len();
         let states = self.states.split_off(self.states.len().saturating_sub(width));
         let mut saved = DocWriter::new(out);
         for (field, state) in self.plan.fields.iter().zip(&states) {
-            field.spec.save(state, &mut saved.document(&field.name));
+            work::tick(1)?;
+            field.spec.save(state, &mut saved.document(&field.name))?;
         }
-        Some(id)
+        drop(saved);
+        Ok(Some(id))
     }
 
     /// Lets all groups go.
@@ -376,7 +382,8 @@ impl Groups {
         let mut writer = DocWriter::new(out);
         writer.put_value("_id", id);
         for (field, state) in self.plan.fields.iter().zip(states) {
-            writer.put_value(&field.name, &field.spec.result(state));
+            work::tick(1)?;
+            writer.put_value(&field.name, &field.spec.result(state)?);
         }
         drop(writer);
         super::check_size(out.len())?;
@@ -406,33 +413,34 @@ struct Memory {
     bytes_max: usize,
     /// What one group alone may take.
     one_bytes_max: usize,
+    may_spill: bool,
 }
 
 impl Memory {
     fn of(cx: &ExecCx<'_>) -> Memory {
         let bytes_max = cx.env.spilling.group_bytes_max;
-        let more = match cx.env.spilling.place() {
-            Some(_) => limits::EXPRESSION_VALUE_BYTES_MAX,
-            None => 0,
-        };
-        Memory { bytes_max, one_bytes_max: bytes_max.saturating_add(more) }
+        let may_spill = cx.env.spilling.place().is_some();
+        let more = if may_spill { limits::EXPRESSION_VALUE_BYTES_MAX } else { 0 };
+        Memory { bytes_max, one_bytes_max: bytes_max.saturating_add(more), may_spill }
     }
 
     #[inline]
     fn is_used_up(self, groups: &Groups) -> bool {
-        groups.bytes > self.bytes_max && (groups.len() > 1 || groups.bytes > self.one_bytes_max)
+        let is_over = groups.bytes > self.bytes_max;
+        is_over && (groups.len() > 1 || groups.bytes > self.one_bytes_max)
+            || self.may_spill && groups.len() > 1 && spills_early(groups.bytes)
     }
 }
 
 impl GroupStage {
     fn new(source: RowSource, spec: &DocBuf, groups: Groups) -> GroupStage {
         let reads = |beside_element: bool| {
-            let mut field_use = FieldUse::passing();
+            let mut read = Dependencies::default();
             let fields = groups.plan.fields.iter();
             fields
                 .filter(|field| !beside_element || !field.of_element)
-                .for_each(|field| field_use.add(&field.spec.dependencies()));
-            field_use.reads
+                .for_each(|field| read.extend(field.spec.dependencies()));
+            FieldUse::reading(&read).reads
         };
         let fields = [reads(false), reads(true)];
         GroupStage {
@@ -564,7 +572,7 @@ impl GroupStage {
             }
             scratch.clear();
             scratch.push(STATE);
-            let Some(id) = groups.pop(scratch) else { break };
+            let Some(id) = groups.pop(scratch)? else { break };
             parts.push(&id, &[scratch]);
             if !cx.spend() {
                 return Ok(Step::Again);

@@ -2,7 +2,7 @@
 //! `$group`.
 
 use super::hash::HashKey;
-use kauri_base::RandomSource;
+use kauri_base::{RandomSource, work};
 use kauri_bson::Value;
 
 /// A place in the table: empty if `number` is 0, else the value's number plus one.
@@ -83,6 +83,7 @@ impl GroupTable {
     fn grow(&mut self) {
         let mut slots = vec![Slot::default(); (self.slots.len() * 2).max(64)];
         for slot in self.slots.iter().filter(|slot| slot.number != 0) {
+            work::tick_infallible(1);
             let hash = self.key.hash_of(&self.values[slot.number as usize - 1]);
             place(&mut slots, *slot, hash);
         }

@@ -10,13 +10,14 @@ use crate::write::WriteOutcome;
 use crate::write::insert::{InsertOptions, insert};
 use crate::write::targets::Targets;
 use crate::write::update::{Shown, UpdateStatement, update};
-use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
+use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, work};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, doc};
 use kauri_catalog::{Index, Namespace, Resolved};
 use kauri_expr::{Expression, FieldPath, VariableScope};
 use kauri_matcher::Matcher;
 use kauri_mutate::Update;
 use std::any::Any;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What becomes of a document that is there.
@@ -145,9 +146,11 @@ fn on_fields(fields: &Spec<'_, '_>) -> Result<Vec<(String, FieldPath)>> {
         ),
     };
     let mut on: Vec<(String, FieldPath)> = Vec::new();
+    let mut seen = HashSet::new();
     for name in names {
+        work::tick(1)?;
         let path = field_path(&name)?;
-        if on.iter().any(|(other, _)| *other == name) {
+        if !seen.insert(name.clone()) {
             bail!(31465, "Found a duplicate field in the $merge.on list: '{name}'");
         }
         on.push((name, path));
@@ -514,6 +517,7 @@ impl Merging<'_> {
                 query: &query,
                 env,
                 multi: false,
+                only: None,
             },
             update: update_,
             upsert,
@@ -528,7 +532,7 @@ impl Merging<'_> {
     }
 
     async fn insert(&mut self, row: Doc<'_>) -> Result<()> {
-        let options = InsertOptions { ordered: true, bypass_validation: self.cx.bypass_validation };
+        let options = InsertOptions::ordered(self.cx.bypass_validation);
         let mut outcome = WriteOutcome::default();
         let ns = &self.merge.target;
         insert(self.op, &self.cx.catalog, ns, &[row], &options, &mut outcome).await?;

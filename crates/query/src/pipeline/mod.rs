@@ -57,7 +57,7 @@ use kauri_storage::CommitTicket;
 use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use build::{Input, build, build_by_trial, build_stages};
 pub use field_use::{FieldUse, Keeps};
@@ -182,6 +182,20 @@ impl Pipeline {
     }
 }
 
+/// Fails if a pipeline is too long, all that its stages stand for and the stages of views counted.
+pub fn check_length(stages: &[Arc<dyn StageSpec>]) -> Result<()> {
+    if stages.len() > limits::PIPELINE_STAGES_MAX {
+        bail!(
+            5054701,
+            "Pipeline length must be no longer than {} stages: it has {}, those that stages stand for and those \
+             of views counted.",
+            limits::PIPELINE_STAGES_MAX,
+            stages.len()
+        );
+    }
+    Ok(())
+}
+
 /// A path that a stage names.
 pub(crate) fn field_path(text: &str) -> Result<FieldPath> {
     if text.split('.').count() > limits::DOCUMENT_DEPTH_MAX {
@@ -266,6 +280,8 @@ pub struct BuildCx {
     pub env: QueryEnv,
     /// How many pipelines this one is within.
     pub depth: usize,
+    /// How many stages its rows go through in those.
+    pub levels: usize,
     /// Where a stage that writes leaves its last commit, for the command to wait for.
     pub written: Arc<Mutex<Option<CommitTicket>>>,
     /// `bypassDocumentValidation`.
@@ -292,6 +308,7 @@ impl BuildCx {
             collection,
             env,
             depth: 0,
+            levels: 0,
             written: Arc::default(),
             bypass_validation: false,
             needed: Needed::default(),
@@ -302,6 +319,20 @@ impl BuildCx {
 
     /// Notes a commit.
     pub fn committed(&self, ticket: CommitTicket) {
-        *self.written.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(ticket);
+        *self.lock_written() = Some(ticket);
+    }
+
+    /// Whether anything has been committed.
+    pub fn has_written(&self) -> bool {
+        self.lock_written().is_some()
+    }
+
+    /// The last commit.
+    pub fn take_written(&self) -> Option<CommitTicket> {
+        self.lock_written().take()
+    }
+
+    fn lock_written(&self) -> MutexGuard<'_, Option<CommitTicket>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,19 +9,31 @@ use super::simple::{LimitStage, SkipStage};
 use super::unwind::Unwind;
 use super::{FieldUse, Pipeline, StageSpec};
 use crate::exec::Fields;
+use kauri_base::{Result, work};
 use kauri_matcher::MatchExpr;
 use std::sync::Arc;
 
+/// Work of a look at two neighbours: what both read and keep is gathered.
+const TICKS_A_PAIR: u32 = 16;
+
 impl Pipeline {
     /// See the module's head.
-    pub fn optimize(&mut self) {
+    pub fn optimize(&mut self) -> Result<()> {
         // Each step moves a filter or a limit towards the front or makes the pipeline shorter, so
         // that this ends; the bound is for a rule that would not.
-        for _ in 0..self.stages.len() * self.stages.len() + 1 {
-            if !(0..self.stages.len().saturating_sub(1)).any(|at| self.step(at)) {
-                break;
+        let mut steps = self.stages.len() * self.stages.len() + 1;
+        let mut at = 0;
+        while at + 1 < self.stages.len() && steps > 0 {
+            work::tick(TICKS_A_PAIR)?;
+            if self.step(at) {
+                // What stands before may go with what has come here.
+                steps -= 1;
+                at = at.saturating_sub(1);
+            } else {
+                at += 1;
             }
         }
+        Ok(())
     }
 
     /// Applies a rule to the stages at this place and the next; false if none applies.

@@ -11,7 +11,7 @@ use super::{
 use crate::exec::{Eof, PlanExecutor, Stage};
 use crate::write::WriteOutcome;
 use crate::write::insert::{InsertOptions, insert};
-use kauri_base::{OperationContext, Result, bail};
+use kauri_base::{CollectionId, OperationContext, Result, bail};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Value};
 use kauri_catalog::{Catalog, Collection, CollectionOptions, Namespace, Rename, Resolved};
 use std::any::Any;
@@ -167,7 +167,8 @@ impl Sink for Out {
             let catalog = &*cx.catalog;
             let existing = self.existing(catalog)?;
             let mut temporary = Temporary::create(catalog, &self.target, existing.as_deref())?;
-            let options = InsertOptions { ordered: true, bypass_validation: cx.bypass_validation };
+            let into = Some(temporary.id);
+            let options = InsertOptions { into, ..InsertOptions::ordered(cx.bypass_validation) };
             loop {
                 let (docs, ended) = next_batch(op, rows).await?;
                 let borrowed: Vec<Doc<'_>> = docs.iter().map(DocBuf::as_doc).collect();
@@ -181,6 +182,7 @@ impl Sink for Out {
                 }
             }
             let rename = Rename {
+                source: Some(temporary.id),
                 drop_target: existing.is_some(),
                 replaces: existing.map(|c| c.id),
                 ..Rename::new(&temporary.ns, &self.target)
@@ -215,6 +217,7 @@ impl Out {
 struct Temporary<'c> {
     catalog: &'c Catalog,
     ns: Namespace,
+    id: CollectionId,
     renamed: bool,
 }
 
@@ -233,7 +236,7 @@ impl<'c> Temporary<'c> {
         };
         let id_index = like.and_then(|c| c.id_index()).map(|i| i.definition().spec.clone());
         let (collection, _) = catalog.create_collection(&ns, options, id_index)?;
-        let temporary = Temporary { catalog, ns, renamed: false };
+        let temporary = Temporary { catalog, ns, id: collection.id, renamed: false };
         let indexes = like.map(|c| c.indexes.as_slice()).unwrap_or_default();
         let specs: Vec<DocBuf> = indexes
             .iter()
@@ -243,9 +246,9 @@ impl<'c> Temporary<'c> {
         if !specs.is_empty() {
             // The collection is empty and nobody knows of it: nothing has to be backfilled.
             let (ids, _) = catalog.add_indexes(&collection, &specs)?;
-            if let Some(collection) = catalog.collection(temporary.ns.as_str()) {
-                catalog.indexes_ready(&collection, &ids, &[])?;
-            }
+            let made = catalog.collection(temporary.ns.as_str()).filter(|c| c.id == collection.id);
+            let Some(made) = made else { return Err(collection.dropped_error()) };
+            catalog.indexes_ready(&made, &ids, &[])?;
         }
         Ok(temporary)
     }
@@ -255,7 +258,7 @@ impl Drop for Temporary<'_> {
     fn drop(&mut self) {
         if !self.renamed {
             // What is left of it is dropped when the server starts again.
-            let _ = self.catalog.drop_collection(&self.ns);
+            let _ = self.catalog.drop_collection_of(&self.ns, self.id);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Parsing a pipeline: which stages there are, and where each may stand.
 
 use super::{Pipeline, StageSpec};
-use kauri_base::{Error, ErrorCode, Result, bail, limits};
+use kauri_base::{Error, ErrorCode, Result, bail, limits, work};
 use kauri_bson::{Doc, Elem, Type};
 use kauri_catalog::Namespace;
 use kauri_expr::VariableScope;
@@ -90,6 +90,7 @@ impl ParseCx {
 
 /// Parses the stages of an array.
 pub fn parse(stages: Doc<'_>, cx: &ParseCx) -> Result<Pipeline> {
+    work::check_stack()?;
     let count = stages.count();
     if count > limits::PIPELINE_STAGES_MAX {
         bail!(
@@ -112,6 +113,7 @@ pub fn parse(stages: Doc<'_>, cx: &ParseCx) -> Result<Pipeline> {
         }
         pipeline.stages.extend(parse_stage(elem, cx)?);
     }
+    super::check_length(&pipeline.stages)?;
     if cx.in_facet {
         check_in_facet(&pipeline, cx.place)?;
     }

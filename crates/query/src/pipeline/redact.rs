@@ -5,7 +5,7 @@ use super::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec};
 use crate::exec::{
     ExecCx, Fields, Flow, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity,
 };
-use kauri_base::{Result, bail};
+use kauri_base::{Result, bail, work};
 use kauri_bson::{ArrayWriter, Doc, DocWriter, Elem, Type, Value};
 use kauri_expr::{EvalCx, Expression};
 use std::any::Any;
@@ -108,7 +108,9 @@ impl Redaction<'_> {
     }
 
     fn document(&self, doc: Doc<'_>, out: &mut DocWriter<'_>) -> Result<()> {
-        for elem in doc {
+        work::check_stack()?;
+        for elem in doc.ticked() {
+            let elem = elem?;
             match (elem.ty(), elem.as_doc()) {
                 (Type::Document, Some(inner)) => match self.verdict(inner)? {
                     Verdict::Keep => out.put_elem(elem),
@@ -123,7 +125,9 @@ impl Redaction<'_> {
     }
 
     fn array(&self, items: Doc<'_>, out: &mut ArrayWriter<'_>) -> Result<()> {
-        for elem in items {
+        work::check_stack()?;
+        for elem in items.ticked() {
+            let elem = elem?;
             match (elem.ty(), elem.as_doc()) {
                 (Type::Document, Some(inner)) => match self.verdict(inner)? {
                     Verdict::Keep => out.push_elem(elem),

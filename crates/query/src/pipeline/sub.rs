@@ -48,7 +48,7 @@ impl SubPipeline {
             within = within.on(ns);
         }
         let mut pipeline = parse::parse(stages, &within)?;
-        pipeline.optimize();
+        pipeline.optimize()?;
         Ok(SubPipeline { from, stages: pipeline.stages })
     }
 
@@ -64,10 +64,11 @@ impl SubPipeline {
         let Some(from) = &self.from else {
             return Ok(ResolvedSub { collection: None, stages: self.stages.clone(), of_views: 0 });
         };
-        let (collection, view) = views::resolve(&cx.catalog, from)?;
-        let of_views = view.stages.len();
-        let mut stages = view.stages;
+        let views::Found { collection, pipeline, .. } = views::resolve(&cx.catalog, from)?;
+        let of_views = pipeline.stages.len();
+        let mut stages = pipeline.stages;
         stages.extend(self.stages.iter().cloned());
+        super::check_length(&stages)?;
         Ok(ResolvedSub { collection, stages, of_views })
     }
 

@@ -10,7 +10,7 @@ use crate::exec::{
 };
 use kauri_base::Result;
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value};
-use kauri_expr::{EvalCx, Expression};
+use kauri_expr::{Dependencies, EvalCx, Expression};
 use kauri_mutate::{DocTransform, ProjectCx};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -96,7 +96,9 @@ fn of_inclusion(spec: Doc<'_>, base: FieldUse, cx: &kauri_expr::ParseCx) -> Resu
     let mut kept = BTreeSet::from(["_id".to_owned()]);
     let mut read = kept.clone();
     let mut field_use = base;
-    for elem in spec {
+    let mut computed = Dependencies::default();
+    for elem in spec.ticked() {
+        let elem = elem?;
         let (name, value) = (elem.key(), elem.value());
         if value.is_number() || matches!(value, Value::Bool(_)) {
             if !value.truthy() {
@@ -115,8 +117,9 @@ fn of_inclusion(spec: Doc<'_>, base: FieldUse, cx: &kauri_expr::ParseCx) -> Resu
         if name.contains('.') || matches!(value, Value::Document(_)) {
             read.insert(top_level(name).to_owned());
         }
-        add_computed(&value, &mut field_use, cx)?;
+        add_computed(&value, &mut computed, cx)?;
     }
+    field_use.add(&computed);
     field_use.reads = field_use.reads.union(&Fields::Only(Arc::new(read)));
     field_use.keeps = Keeps::Only(kept);
     Ok(field_use)
@@ -125,28 +128,33 @@ fn of_inclusion(spec: Doc<'_>, base: FieldUse, cx: &kauri_expr::ParseCx) -> Resu
 /// `{a: "$b", "c.d": …}`: the fields that are named change.
 fn of_additions(spec: Doc<'_>, base: FieldUse, cx: &kauri_expr::ParseCx) -> Result<FieldUse> {
     let mut field_use = FieldUse { keeps: Keeps::all_but(spec.iter().map(Elem::key)), ..base };
-    for elem in spec {
+    let mut computed = Dependencies::default();
+    let mut entered = BTreeSet::new();
+    for elem in spec.ticked() {
+        let elem = elem?;
         let value = elem.value();
         if elem.key().contains('.') || matches!(value, Value::Document(_)) {
-            field_use.reads = field_use.reads.union(&Fields::of_paths([elem.key()]));
+            entered.insert(top_level(elem.key()).to_owned());
         }
-        add_computed(&value, &mut field_use, cx)?;
+        add_computed(&value, &mut computed, cx)?;
     }
+    field_use.add(&computed);
+    field_use.reads = field_use.reads.union(&Fields::Only(Arc::new(entered)));
     Ok(field_use)
 }
 
 /// Adds what a value within a specification reads: an expression, or fields within a field.
 fn add_computed(
     value: &Value<'_>,
-    field_use: &mut FieldUse,
+    found: &mut Dependencies,
     cx: &kauri_expr::ParseCx,
 ) -> Result<()> {
     if let Value::Document(nested) = value
         && !nested.as_doc().first().is_some_and(|e| e.key().starts_with('$'))
     {
-        return nested.iter().try_for_each(|e| add_computed(&e.value(), field_use, cx));
+        return nested.as_doc().ticked().try_for_each(|e| add_computed(&e?.value(), found, cx));
     }
-    field_use.add(&Expression::parse(value, cx)?.dependencies());
+    found.extend(Expression::parse(value, cx)?.dependencies());
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::{BuildCx, FieldUse, Keeps, StageSpec};
 use crate::exec::{ExecCx, Fields, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
-use kauri_base::{Result, bail};
+use kauri_base::{Result, bail, work};
 use kauri_bson::{Doc, DocWriter, Elem, Type, Value};
 use kauri_expr::FieldPath;
 use std::any::Any;
@@ -216,6 +216,7 @@ impl Unwinder {
     /// the index where that is asked for, as far as its fields are read. Valid until the next one
     /// is made.
     pub fn row(&mut self, doc: Doc<'_>, value: Option<&Value<'_>>, index: Option<i64>) -> Doc<'_> {
+        work::tick_infallible(1);
         self.scratch.clear();
         match value {
             Some(value) => {
@@ -365,6 +366,7 @@ pub(super) fn replace(
     out: &mut DocWriter<'_>,
 ) {
     let Some((first, rest)) = path.split_first() else { return };
+    work::tick_infallible((doc.as_bytes().len() / 64) as u32);
     let mut found = !fields.contains(first.as_bytes());
     for elem in doc {
         if !fields.contains(elem.key_bytes()) {

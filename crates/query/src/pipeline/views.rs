@@ -2,22 +2,34 @@
 
 use super::Pipeline;
 use super::parse::{self, ParseCx, Place};
-use kauri_base::{Result, bail, limits};
-use kauri_catalog::{Catalog, Collection, Namespace, Resolved};
+use kauri_base::{Error, ErrorCode, Result, bail, limits, work};
+use kauri_bson::Doc;
+use kauri_catalog::{Catalog, Collection, Namespace, Resolved, View};
 use kauri_expr::VariableScope;
 use std::sync::Arc;
 
-/// The collection behind a name (none if it does not exist), and the stages of the views in
-/// between.
-pub fn resolve(catalog: &Catalog, ns: &Namespace) -> Result<(Option<Arc<Collection>>, Pipeline)> {
+/// What a name led to, in one look: whoever reads by it asks the name nothing more.
+pub struct Found {
+    /// The collection behind the name; none if it does not exist.
+    pub collection: Option<Arc<Collection>>,
+    /// The stages of the views in between.
+    pub pipeline: Pipeline,
+    /// Whether the name is a view's.
+    pub is_view: bool,
+}
+
+/// Looks a name up.
+///
+/// What is stored is checked again: views below may have changed since, and an older version may have stored
+/// what is refused today. The error says which view can't be read.
+pub fn resolve(catalog: &Catalog, ns: &Namespace) -> Result<Found> {
+    work::check_stack()?;
     let mut ns = ns.clone();
     let mut definitions = Vec::new();
     loop {
         match catalog.resolve(ns.as_str()) {
-            Resolved::Collection(collection) => {
-                return Ok((Some(collection), stages(definitions)?));
-            }
-            Resolved::Nothing => return Ok((None, stages(definitions)?)),
+            Resolved::Collection(collection) => return found(Some(collection), definitions),
+            Resolved::Nothing => return found(None, definitions),
             Resolved::View(view) => {
                 if definitions.len() >= limits::PIPELINE_DEPTH_MAX {
                     bail!(
@@ -33,14 +45,52 @@ pub fn resolve(catalog: &Catalog, ns: &Namespace) -> Result<(Option<Arc<Collecti
     }
 }
 
+fn found(
+    collection: Option<Arc<Collection>>,
+    definitions: Vec<Arc<kauri_catalog::View>>,
+) -> Result<Found> {
+    let is_view = !definitions.is_empty();
+    Ok(Found { collection, pipeline: stages(definitions)?, is_view })
+}
+
 /// The stages of the views, the one next to the collection first. A command's variables mean
 /// nothing in them.
 fn stages(definitions: Vec<Arc<kauri_catalog::View>>) -> Result<Pipeline> {
     let mut pipeline = Pipeline::default();
+    let mut bytes = 0;
     for view in definitions.iter().rev() {
+        bytes += definition_bytes(view.pipeline.as_doc());
+        check_bytes(bytes).map_err(|error| unreadable(view, error))?;
         let below = Namespace::new(view.ns.database(), &view.view_on)?;
         let cx = ParseCx::new(&below, VariableScope::new(), Place::View);
-        pipeline.stages.extend(parse::parse(view.pipeline.as_doc(), &cx)?.stages);
+        let parsed = parse::parse(view.pipeline.as_doc(), &cx);
+        pipeline.stages.extend(parsed.map_err(|error| unreadable(view, error))?.stages);
+        super::check_length(&pipeline.stages).map_err(|error| unreadable(view, error))?;
     }
     Ok(pipeline)
+}
+
+/// The error of a stored definition, with the way out of it.
+fn unreadable(view: &View, error: Error) -> Error {
+    let way_out = "change it with collMod or drop it";
+    error.context(format!("View '{}' can't be read; {way_out}", view.ns))
+}
+
+/// Bytes of a view's stages, as they count towards [`limits::VIEW_PIPELINE_BYTES_MAX`].
+pub fn definition_bytes(stages: Doc<'_>) -> usize {
+    stages.iter().map(|stage| stage.value_bytes().len()).sum()
+}
+
+/// Fails if the stages of a view and those below it are too large.
+pub fn check_bytes(bytes: usize) -> Result<()> {
+    if bytes > limits::VIEW_PIPELINE_BYTES_MAX {
+        return Err(Error::new(
+            ErrorCode::ViewPipelineMaxSizeExceeded,
+            format!(
+                "View pipeline exceeds maximum size; maximum size is {}",
+                limits::VIEW_PIPELINE_BYTES_MAX
+            ),
+        ));
+    }
+    Ok(())
 }

@@ -2,8 +2,8 @@
 //! checked on the document, and whether the index's order is the query's.
 
 use super::bounds::{IndexBounds, KeyRange};
-use super::interval::{Interval, IntervalList, is_exact_for_complement, of_predicate};
-use kauri_base::{Result, bail};
+use super::interval::{self, Interval, IntervalList, is_exact_for_complement, of_predicate};
+use kauri_base::{Result, bail, work};
 use kauri_bson::{Discriminator, Doc, KeyStringBuilder, Value};
 use kauri_catalog::Index;
 use kauri_matcher::{Leaf, MatchExpr, Predicate};
@@ -276,7 +276,9 @@ fn of_field(index: &Index, field: usize, path: &str, parts: &[&MatchExpr]) -> Fi
     let mut bound =
         FieldBound { list: IntervalList::all(), used: Vec::new(), excludes_missing: false };
     let mut exact = true;
+    let mut lists: Vec<IntervalList> = Vec::new();
     for (position, part) in parts.iter().enumerate() {
+        work::tick_infallible(1);
         let Some((list, excludes_missing)) = of_part(part, path) else { continue };
         if multikey
             && is_by_position(path)
@@ -290,20 +292,20 @@ fn of_field(index: &Index, field: usize, path: &str, parts: &[&MatchExpr]) -> Fi
         if list.is_all() {
             continue;
         }
-        if !multikey || bound.used.is_empty() {
+        if !multikey || lists.is_empty() {
             exact &= list.exact;
-            bound.list = match bound.used.is_empty() {
-                true => list,
-                false => bound.list.intersect(&list),
-            };
+            lists.push(list);
             bound.used.push(position);
-        } else if narrower(&list, &bound.list) {
+        } else if lists.iter().any(|kept| narrower(&list, kept)) {
             // A document with several keys may satisfy each predicate by another key: only one of
             // them can bound the scan.
             exact = list.exact;
-            bound.list = list;
+            lists = vec![list];
             bound.used = vec![position];
         }
+    }
+    if let Some(list) = interval::intersect_all(lists) {
+        bound.list = list;
     }
     bound.list.exact = exact && !bound.used.is_empty();
     bound
@@ -449,6 +451,7 @@ fn ranges_of(index: &Index, lists: &[IntervalList]) -> (Vec<KeyRange>, usize) {
         let mut next = Vec::with_capacity(prefixes.len() * list.intervals.len());
         for prefix in &prefixes {
             for interval in &list.intervals {
+                work::tick_infallible(1);
                 let mut key = prefix.clone();
                 key.append(&interval.low, descending);
                 next.push(key);
@@ -467,7 +470,10 @@ fn ranges_of(index: &Index, lists: &[IntervalList]) -> (Vec<KeyRange>, usize) {
             _ => ranges.push(range_of_prefix(prefix)),
         }
     }
-    ranges.sort_by(|a, b| a.low.cmp(&b.low));
+    ranges.sort_by(|a, b| {
+        work::tick_infallible(1);
+        a.low.cmp(&b.low)
+    });
     ranges.dedup();
     let express = match lists.get(used) {
         Some(list) if prefixes.len() * list.intervals.len().max(1) <= RANGES_MAX => used + 1,

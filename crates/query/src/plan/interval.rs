@@ -3,6 +3,7 @@
 //! A list is ascending in comparison order and disjoint. It may allow more than the predicate does
 //! (then it is not *exact*, and the document has to be looked at), never less.
 
+use kauri_base::work;
 use kauri_bson::{DocBuf, Type, Value, compare};
 use kauri_matcher::{CompareOp, InList, Leaf, MatchExpr, Predicate};
 use std::cmp::Ordering;
@@ -131,6 +132,7 @@ impl IntervalList {
         let mut intervals = Vec::new();
         let (mut a, mut b) = (0, 0);
         while let (Some(x), Some(y)) = (self.intervals.get(a), other.intervals.get(b)) {
+            work::tick_infallible(1);
             let both = x.intersect(y);
             if !both.is_empty() {
                 intervals.push(both);
@@ -147,8 +149,10 @@ impl IntervalList {
 
     fn from_unsorted(mut intervals: Vec<Interval>, exact: bool) -> IntervalList {
         intervals.retain(|i| !i.is_empty());
-        intervals
-            .sort_by(|a, b| compare(&a.low, &b.low).then(b.low_inclusive.cmp(&a.low_inclusive)));
+        intervals.sort_by(|a, b| {
+            work::tick_infallible(1);
+            compare(&a.low, &b.low).then(b.low_inclusive.cmp(&a.low_inclusive))
+        });
         let mut merged: Vec<Interval> = Vec::with_capacity(intervals.len());
         for interval in intervals {
             if let Some(last) = merged.last_mut() {
@@ -217,6 +221,20 @@ pub fn of_predicate(pred: &Predicate) -> Option<IntervalList> {
     })
 }
 
+/// What all of them allow. Two by two, since each may be long: one after the other would go through what is
+/// left again and again.
+pub fn intersect_all(mut lists: Vec<IntervalList>) -> Option<IntervalList> {
+    while lists.len() > 1 {
+        let pairs = lists.chunks(2).map(|pair| match pair {
+            [a, b] => a.intersect(b),
+            [a, ..] => a.clone(),
+            [] => IntervalList::all(),
+        });
+        lists = pairs.collect();
+    }
+    lists.pop()
+}
+
 /// The intervals of `$elemMatch`'s predicates on the element itself: one element satisfies them all,
 /// so they intersect however many keys a document has.
 fn of_value_tree(expr: &MatchExpr) -> Option<IntervalList> {
@@ -228,7 +246,7 @@ fn of_value_tree(expr: &MatchExpr) -> Option<IntervalList> {
         MatchExpr::Leaf(leaf) if leaf.path.is_self() => of_predicate(&leaf.pred),
         MatchExpr::Leaf(_) => None,
         MatchExpr::And(children) => {
-            children.iter().filter_map(of_value_tree).reduce(|a, b| a.intersect(&b))
+            intersect_all(children.iter().filter_map(of_value_tree).collect())
         }
         MatchExpr::Not(child) => Some(match &**child {
             MatchExpr::Leaf(leaf) if is_exact_for_complement(&leaf.pred) => {

@@ -2,6 +2,7 @@
 //! share a plan, and an index filter is for one shape.
 
 use super::query::Query;
+use kauri_base::work;
 use kauri_bson::{Doc, shell_text};
 use kauri_matcher::{MatchExpr, Predicate};
 use std::fmt::Write as _;
@@ -39,6 +40,7 @@ pub fn as_written(query: &Query) -> String {
 }
 
 fn write_filter(filter: &MatchExpr, as_written: bool, out: &mut String) {
+    work::tick_infallible(4);
     let name = match filter {
         MatchExpr::And(_) => "and",
         MatchExpr::Or(_) => "or",
@@ -66,7 +68,10 @@ fn write_filter(filter: &MatchExpr, as_written: bool, out: &mut String) {
         children.push(text);
     }
     if !as_written {
-        children.sort();
+        children.sort_by(|a, b| {
+            work::tick_infallible(1);
+            a.cmp(b)
+        });
     }
     let _ = write!(out, "{name}[{}]", children.join(","));
 }
@@ -103,6 +108,9 @@ fn write_predicate(pred: &Predicate, as_written: bool, out: &mut String) {
 
 /// An expression's operators and fields.
 fn write_without_literals(doc: Doc<'_>, out: &mut String) {
+    if kauri_base::work::check_stack().is_err() {
+        return;
+    }
     for elem in doc {
         let _ = write!(out, "{}:", elem.key());
         match elem.as_doc() {

@@ -26,7 +26,7 @@ pub(crate) use sort::{RowBuffer, SpillingSort};
 
 use kauri_base::operation::OperationState;
 use kauri_base::temporary::TemporaryStore;
-use kauri_base::{Error, ErrorCode, Result, limits};
+use kauri_base::{Error, ErrorCode, Result, limits, work};
 use kauri_bson::DocWriter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,6 +80,12 @@ impl Spilling {
             operation.note_disk_use();
         }
     }
+}
+
+/// Whether a stage that holds so many bytes and may spill does so before its own limit is reached.
+#[inline]
+pub(crate) fn spills_early(bytes: usize) -> bool {
+    bytes > limits::SPILL_EARLY_BYTES && work::memory_is_short()
 }
 
 /// Where a server's operations spill to, and what they have.

@@ -5,9 +5,10 @@
 //! that are in order is its business, too.
 
 use super::merge::Compare;
+use super::spills_early;
 use super::{ExternalSort, SliceOrder, SliceSort, SpillKind, SpillStats, Spilling};
 use crate::exec::{ExecCx, Flow, QueryEnv, Row, Stage, Step};
-use kauri_base::{Access, Error, Result};
+use kauri_base::{Access, Error, Result, limits, work};
 use std::cmp::Ordering;
 
 /// Rows in memory.
@@ -133,14 +134,18 @@ impl<B: RowBuffer> SpillingSort<B> {
 
     fn take_rows(&mut self, child: &mut dyn Stage, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
         let (env, buffer) = (cx.env, &mut self.buffer);
-        let bytes_max = buffer.limit(&env.spilling);
+        let mut bytes_max = buffer.limit(&env.spilling);
+        let place = env.spilling.place().filter(|_| buffer.may_spill());
         let mut is_full = false;
         let step = child.feed(cx, &mut |row| {
+            work::tick_bytes(64 + row.doc().as_bytes().len())?;
             is_full = !buffer.take(row, env)?;
+            if place.is_some() && spills_early(buffer.bytes()) {
+                (is_full, bytes_max) = (true, bytes_max.min(limits::SPILL_EARLY_BYTES));
+            }
             Ok(if is_full { Flow::Stop } else { Flow::Continue })
         })?;
         if is_full {
-            let place = env.spilling.place().filter(|_| buffer.may_spill());
             let Some(place) = place else { return Err(buffer.too_many(bytes_max)) };
             let new = || Box::new(ExternalSort::new(place, B::KIND, bytes_max, B::BY_KEY));
             self.external.get_or_insert_with(new);

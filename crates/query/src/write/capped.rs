@@ -20,7 +20,7 @@ pub async fn make_room(
             bytes += doc.len() as u64;
         }
     }
-    let Some((mut excess_records, mut excess_bytes)) = collection.capped_excess(records, bytes)
+    let Some((mut excess_records, mut excess_bytes)) = collection.capped_excess(records, bytes)?
     else {
         return Ok(());
     };
@@ -55,12 +55,12 @@ fn oldest(
             if scan.ended() {
                 return Ok(Access::Ready(None));
             }
-            match collection.store.fill(ru, scan)? {
+            match collection.fill(ru, scan)? {
                 Access::Ready(()) => continue,
                 Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
             }
         };
-        match collection.store.get(ru, id)? {
+        match collection.get(ru, id)? {
             Access::Ready(Some(record)) => {
                 let doc: Doc<'_> = record.doc;
                 return Ok(Access::Ready(Some((id, record.version, doc.to_buf()))));

@@ -1,10 +1,11 @@
 //! Inserting documents.
 
 use super::retry::{Attempt, attempt, before_next_attempt};
-use super::{WriteOutcome, collection_for_write};
+use super::{WriteOutcome, collection_for_write, existing_for_write};
 use crate::write::capped;
-use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits};
+use kauri_base::{CollectionId, Error, ErrorCode, OperationContext, Result, bail, limits};
 use kauri_bson::{Doc, DocWriter, Elem, Type, Value};
+use kauri_catalog::dropped::is_dropped;
 use kauri_catalog::{Catalog, Collection, KeyScratch, Namespace};
 use kauri_storage::{StorageError, WriteUnit};
 use std::borrow::Cow;
@@ -20,6 +21,16 @@ pub struct InsertOptions {
     pub ordered: bool,
     /// Leave the validator out.
     pub bypass_validation: bool,
+    /// The collection has to be this one, which the caller has made: if it is gone, or the name means
+    /// another one, that is an error, and none is created.
+    pub into: Option<CollectionId>,
+}
+
+impl InsertOptions {
+    /// Ordered inserts into whatever the name means.
+    pub fn ordered(bypass_validation: bool) -> InsertOptions {
+        InsertOptions { ordered: true, bypass_validation, into: None }
+    }
 }
 
 /// Inserts `docs`; `outcome` tells how many went in (the rest has errors or was not tried).
@@ -36,7 +47,7 @@ pub async fn insert(
     let mut most = UNIT_DOCS_MAX;
     let mut scratch = KeyScratch::default();
     while next < docs.len() {
-        let collection = match collection_for_write(op, catalog, ns).await {
+        let collection = match destination(op, catalog, ns, options).await {
             Ok(collection) => collection,
             Err(error) if op.check_for_interrupt().is_err() => return Err(error),
             Err(error) => {
@@ -90,6 +101,20 @@ pub async fn insert(
     Ok(inserted)
 }
 
+/// The collection to insert into.
+async fn destination(
+    op: &mut OperationContext,
+    catalog: &Catalog,
+    ns: &Namespace,
+    options: &InsertOptions,
+) -> Result<Arc<Collection>> {
+    let Some(id) = options.into else { return collection_for_write(op, catalog, ns).await };
+    match existing_for_write(catalog, ns)? {
+        Some(collection) if collection.id == id => Ok(collection),
+        _ => bail!(QueryPlanKilled, "collection dropped: '{ns}'"),
+    }
+}
+
 enum Inserted {
     All(kauri_storage::CommitTicket),
     Again,
@@ -105,7 +130,10 @@ async fn attempt_insert(
     scratch: &mut KeyScratch,
 ) -> Result<Inserted> {
     if collection.options.capped.is_some() {
-        capped::make_room(op, catalog, collection, unit, scratch).await?;
+        match capped::make_room(op, catalog, collection, unit, scratch).await {
+            Err(error) if is_dropped(&error) => return Ok(Inserted::Again),
+            made => made?,
+        }
     }
     match catalog.committer().commit(unit) {
         Err(error @ StorageError::DuplicateKey { .. }) => {
@@ -133,7 +161,7 @@ fn prepare_group<'d>(
     let mut bytes = 0;
     for (position, doc) in docs.iter().take(most.max(1)).enumerate() {
         let size = doc.as_bytes().len();
-        if position > 0 && bytes + size > UNIT_BYTES_MAX {
+        if position > 0 && bytes + unit.all_key_bytes() + size > UNIT_BYTES_MAX {
             return (unit, position, None);
         }
         bytes += size;

@@ -13,8 +13,8 @@ pub mod single;
 pub mod targets;
 pub mod update;
 
-use kauri_base::{Error, OperationContext, Result};
-use kauri_catalog::{Catalog, Collection, Namespace};
+use kauri_base::{Error, ErrorCode, OperationContext, Result};
+use kauri_catalog::{Catalog, Collection, CollectionOptions, Namespace};
 use kauri_storage::{CommitTicket, Durability};
 use std::sync::Arc;
 
@@ -25,11 +25,23 @@ pub struct WriteOutcome {
     pub errors: Vec<(usize, Error)>,
     /// The last commit, to be waited for before the acknowledgement.
     pub ticket: Option<CommitTicket>,
+    /// What statements had done before their collection was dropped.
+    pub cut_short: CutShort,
     /// Called before a wait for the log in the middle of a command, so that what is to be written gets
     /// under way; without it there is no such wait.
     before_wait: Option<Arc<dyn Fn() + Send + Sync>>,
     /// Commits since the last wait, and their bytes.
     unwritten: (u32, usize),
+}
+
+/// What statements on many documents had done when their collection was dropped: they fail, and what they
+/// did counts.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct CutShort {
+    /// Documents that matched.
+    pub matched: u64,
+    /// Documents that were changed or deleted.
+    pub changed: u64,
 }
 
 /// Commits of one command that the log may be behind.
@@ -75,24 +87,28 @@ pub async fn collection_for_write(
     catalog: &Catalog,
     ns: &Namespace,
 ) -> Result<Arc<Collection>> {
-    use kauri_base::{ErrorCode, bail};
-    use kauri_catalog::{CollectionOptions, Resolved};
     loop {
-        match catalog.resolve(ns.as_str()) {
-            Resolved::Collection(collection) => return Ok(collection),
-            Resolved::View(_) => {
-                bail!(CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection");
-            }
-            Resolved::Nothing => {
-                ns.check_creatable()?;
-                catalog.fetch_definitions(op, &[]).await?;
-                match catalog.create_collection(ns, CollectionOptions::default(), None) {
-                    Ok((collection, _)) => return Ok(collection),
-                    Err(error) if error.code() == ErrorCode::NamespaceExists => {}
-                    Err(error) => return Err(error),
-                }
-            }
+        if let Some(collection) = existing_for_write(catalog, ns)? {
+            return Ok(collection);
         }
+        if let Some(collection) = create_for_write(op, catalog, ns).await? {
+            return Ok(collection);
+        }
+    }
+}
+
+/// A new collection of this name; `None` if there is one by now.
+async fn create_for_write(
+    op: &mut OperationContext,
+    catalog: &Catalog,
+    ns: &Namespace,
+) -> Result<Option<Arc<Collection>>> {
+    ns.check_creatable()?;
+    catalog.fetch_definitions(op, &[]).await?;
+    match catalog.create_collection(ns, CollectionOptions::default(), None) {
+        Ok((collection, _)) => Ok(Some(collection)),
+        Err(error) if error.code() == ErrorCode::NamespaceExists => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -102,7 +118,7 @@ pub fn existing_for_write(catalog: &Catalog, ns: &Namespace) -> Result<Option<Ar
         kauri_catalog::Resolved::Collection(collection) => Ok(Some(collection)),
         kauri_catalog::Resolved::Nothing => Ok(None),
         kauri_catalog::Resolved::View(_) => Err(Error::new(
-            kauri_base::ErrorCode::CommandNotSupportedOnView,
+            ErrorCode::CommandNotSupportedOnView,
             format!("Namespace {ns} is a view, not a collection"),
         )),
     }

@@ -2,17 +2,21 @@
 //! context or a second look.
 //!
 //! Each function answers `None` where there is more to it (a reader that would have to wait, a
-//! conflict, an error, a capped collection, a validator): then nothing has happened, and the statement
+//! conflict, an error, a capped collection, a validator, much work): then nothing has happened, and the statement
 //! is to be run the ordinary way, which also finds the words for an error.
+//!
+//! The work is not metered: nobody else on the worker has a turn until it is done. So documents and updates are
+//! small, and updates take no more than a step for each of their bytes.
 
 use super::insert::prepare_document;
 use kauri_base::{Access, RecordId};
 use kauri_bson::Doc;
-use kauri_catalog::{Catalog, Collection, KeyScratch};
+use kauri_catalog::{Catalog, Collection, Index, KeyScratch};
 use kauri_mutate::{Update, UpdateCx};
 use kauri_storage::{CommitTicket, Record, RecoveryUnit, WriteUnit};
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What a write found and did.
@@ -28,8 +32,19 @@ pub struct Single {
 
 /// Whether writes of the collection are as simple as this module has them.
 fn is_simple(collection: &Collection) -> bool {
-    collection.options.capped.is_none() && collection.options.validator_expr.is_none()
+    let has_long_filter = |index: &Arc<Index>| {
+        let definition = index.definition();
+        definition.partial.is_some() && definition.spec.as_bytes().len() > INDEX_SPEC_BYTES_MAX
+    };
+    collection.options.capped.is_none()
+        && collection.options.validator_expr.is_none()
+        && !collection.indexes.iter().any(has_long_filter)
 }
+
+/// Definitions of partial indexes above this size have filters that take long.
+const INDEX_SPEC_BYTES_MAX: usize = 4 * 1024;
+/// Documents above this size are written the ordinary way.
+const DOCUMENT_BYTES_MAX: usize = 64 * 1024;
 
 /// Inserts a document.
 pub fn insert(
@@ -38,7 +53,7 @@ pub fn insert(
     doc: Doc<'_>,
     scratch: &mut KeyScratch,
 ) -> Option<CommitTicket> {
-    if !is_simple(collection) {
+    if !is_simple(collection) || doc.as_bytes().len() > DOCUMENT_BYTES_MAX {
         return None;
     }
     let mut unit = WriteUnit::of_one();
@@ -55,7 +70,7 @@ pub fn update(
     update: &Update,
     scratch: &mut KeyScratch,
 ) -> Option<Single> {
-    if !is_simple(collection) || update.needs_matched_position() {
+    if !is_simple(collection) || update.needs_matched_position() || !update.is_linear() {
         return None;
     }
     let tick = || catalog.tick();
@@ -129,6 +144,7 @@ fn change<'a>(
     let mut unit = WriteUnit::of_one();
     ru.enter();
     let changed = match find(collection, ru, key) {
+        Some(Some((_, found))) if found.doc.as_bytes().len() > DOCUMENT_BYTES_MAX => None,
         Some(Some((record, found))) => compute(record, found, &mut unit).map(Some),
         Some(None) => Some(None),
         None => None,

@@ -9,14 +9,21 @@
 //! A statement on many documents must not meet a document a second time because its own change moved
 //! the document along the index that it reads: where an index may be read, the record ids are
 //! gathered first.
+//!
+//! Where an index or the collection is dropped under a statement that has changed nothing yet, the statement
+//! begins anew, with the collection that the name means then. Once it has changed something it reads no
+//! index any more: it goes on by the records gathered, each from its newest version and only while it
+//! matches. So a drop of indexes never ends it, and no document is changed twice. Only the end of the
+//! collection itself is an error then, since the records of another one are not those that were gathered.
 
 use super::WriteOutcome;
 use super::existing_for_write;
 use super::retry::{Attempt, attempt};
 use crate::exec::{Ended, Flow, PlanExecutor, QueryEnv};
 use crate::plan::{self, Query};
-use kauri_base::{Access, CommitSeq, ErrorCode, OperationContext, RecordId, Result};
+use kauri_base::{Access, CollectionId, CommitSeq, ErrorCode, OperationContext, RecordId, Result};
 use kauri_bson::{Doc, DocBuf};
+use kauri_catalog::dropped::{REPLANS_MAX, is_dropped};
 use kauri_catalog::{Catalog, Collection, Namespace};
 use kauri_storage::{RecoveryUnit, WriteUnit};
 use std::sync::Arc;
@@ -62,6 +69,8 @@ pub struct Reached {
     pub changed: u64,
     /// What the statement showed last.
     pub shown: Option<DocBuf>,
+    /// The collection that was searched, and its definition; `None` if there was none.
+    pub searched: Option<(CollectionId, u64)>,
 }
 
 impl Reached {
@@ -86,6 +95,8 @@ pub struct Targets<'r> {
     pub env: &'r QueryEnv,
     /// All of them, or only the first.
     pub multi: bool,
+    /// The collection has to be this one: if the name means another, there are no targets.
+    pub only: Option<CollectionId>,
 }
 
 /// Targets whose changes wait to be committed together.
@@ -127,11 +138,35 @@ impl Targets<'_> {
         reached: &mut Reached,
         outcome: &mut WriteOutcome,
     ) -> Result<()> {
-        if self.multi {
-            self.all(op, statement, reached, outcome).await
-        } else {
-            self.first(op, statement, reached, outcome).await
+        let mut replans = 0;
+        loop {
+            let done = match self.multi {
+                true => self.all(op, statement, reached, outcome).await,
+                false => self.first(op, statement, reached, outcome).await,
+            };
+            match done {
+                Err(error) if is_dropped(&error) => {
+                    if reached.changed > 0 || replans == REPLANS_MAX {
+                        outcome.cut_short.matched += reached.matched;
+                        outcome.cut_short.changed += reached.changed;
+                        return Err(error);
+                    }
+                    replans += 1;
+                    *reached = Reached::default();
+                    self.catalog.catch_up();
+                    op.yield_now().await?;
+                }
+                done => return done,
+            }
         }
+    }
+
+    /// The collection of the name; noted as the one that is searched.
+    fn search(&self, reached: &mut Reached) -> Result<Option<Arc<Collection>>> {
+        let is_meant = |c: &Arc<Collection>| self.only.is_none_or(|id| id == c.id);
+        let found = existing_for_write(self.catalog, self.ns)?.filter(is_meant);
+        reached.searched = found.as_ref().map(|found| (found.id, found.definition));
+        Ok(found)
     }
 
     async fn first(
@@ -142,9 +177,7 @@ impl Targets<'_> {
         outcome: &mut WriteOutcome,
     ) -> Result<()> {
         loop {
-            let Some(collection) = existing_for_write(self.catalog, self.ns)? else {
-                return Ok(());
-            };
+            let Some(collection) = self.search(reached)? else { return Ok(()) };
             let mut batch = Batch::default();
             let mut executor = self.executor(op, &collection).await?;
             executor
@@ -167,9 +200,7 @@ impl Targets<'_> {
         reached: &mut Reached,
         outcome: &mut WriteOutcome,
     ) -> Result<()> {
-        let Some(mut collection) = existing_for_write(self.catalog, self.ns)? else {
-            return Ok(());
-        };
+        let Some(mut collection) = self.search(reached)? else { return Ok(()) };
         let by_id_order = collection.indexes.len() <= 1 && self.query.sort.is_none();
         let mut executor = self.executor(op, &collection).await?;
         let mut later: Vec<RecordId> = Vec::new();
@@ -232,7 +263,7 @@ impl Targets<'_> {
                 op.yield_now().await?;
                 match existing_for_write(self.catalog, self.ns)? {
                     Some(current) if current.id == collection.id => *collection = current,
-                    _ => return Ok(()),
+                    _ => return Err(self.catalog.gone_error(collection)),
                 }
             }
             outcome.pause(op).await?;
@@ -249,7 +280,7 @@ impl Targets<'_> {
         statement: &mut Statement<'_>,
         batch: &mut Batch,
     ) -> Result<Access<()>> {
-        let found = match collection.store.get(ru, record)? {
+        let found = match collection.get(ru, record)? {
             Access::Ready(Some(found)) => found,
             Access::Ready(None) => return Ok(Access::Ready(())),
             Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),

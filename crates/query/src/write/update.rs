@@ -3,14 +3,16 @@
 use super::insert::check_id;
 use super::retry::{Attempt, attempt};
 use super::targets::{Effect, Reached, Target, Targets};
-use super::{WriteOutcome, capped, collection_for_write};
-use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
+use super::{WriteOutcome, capped, create_for_write, existing_for_write};
+use kauri_base::{CollectionId, Error, ErrorCode, OperationContext, Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
-use kauri_catalog::KeyScratch;
+use kauri_catalog::dropped::is_dropped;
+use kauri_catalog::{Collection, KeyScratch};
 use kauri_matcher::{MatchDetails, MatchExpr};
 use kauri_mutate::{Update, UpdateCx};
 use kauri_storage::WriteUnit;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A parsed update statement.
 pub struct UpdateStatement<'r> {
@@ -76,8 +78,9 @@ pub async fn update(
                 shown: reached.shown,
             });
         }
-        match upsert(op, statement, &mut scratch, outcome).await {
-            Ok(doc) => {
+        match upsert(op, statement, reached.searched, &mut scratch, outcome).await {
+            Ok(None) => op.yield_now().await?,
+            Ok(Some(doc)) => {
                 return Ok(Updated {
                     upserted: Some(doc.as_doc().value("_id").into_owned()),
                     shown: (shown == Shown::New).then_some(doc),
@@ -141,34 +144,44 @@ fn change(
     Ok(effect)
 }
 
-/// Inserts the document that the filter and the update describe; returns it.
+/// Inserts the document that the filter and the update describe; returns it. `None` if the collection is
+/// no longer the one that was searched, in the same definition: the other one may have a document that
+/// matches, and an index that was dropped no longer refuses a second one. Then the search begins anew.
 async fn upsert(
     op: &mut OperationContext,
     statement: &UpdateStatement<'_>,
+    searched: Option<(CollectionId, u64)>,
     scratch: &mut KeyScratch,
     outcome: &mut WriteOutcome,
-) -> Result<DocBuf> {
+) -> Result<Option<DocBuf>> {
     let doc = new_document(statement)?;
     let targets = &statement.targets;
-    loop {
-        let collection = collection_for_write(op, targets.catalog, targets.ns).await?;
-        if !statement.bypass_validation {
-            collection.check_valid(doc.as_doc(), None, targets.env.now_ms)?;
+    let collection = match searched {
+        Some(_) => existing_for_write(targets.catalog, targets.ns)?,
+        None => create_for_write(op, targets.catalog, targets.ns).await?,
+    };
+    let is_searched = |c: &Arc<Collection>| searched.is_none_or(|s| s == (c.id, c.definition));
+    let Some(collection) = collection.filter(is_searched) else { return Ok(None) };
+    if !statement.bypass_validation {
+        collection.check_valid(doc.as_doc(), None, targets.env.now_ms)?;
+    }
+    let mut unit = WriteUnit::new();
+    collection.insert(&mut unit, Cow::Borrowed(doc.as_bytes()), scratch)?;
+    if collection.options.capped.is_some() {
+        let made = capped::make_room(op, targets.catalog, &collection, &mut unit, scratch).await;
+        match made {
+            Err(error) if is_dropped(&error) => return Ok(None),
+            made => made?,
         }
-        let mut unit = WriteUnit::new();
-        collection.insert(&mut unit, Cow::Borrowed(doc.as_bytes()), scratch)?;
-        if collection.options.capped.is_some() {
-            capped::make_room(op, targets.catalog, &collection, &mut unit, scratch).await?;
+    }
+    let result = targets.catalog.committer().commit(&mut unit);
+    drop(unit);
+    match attempt(result, &collection)? {
+        Attempt::Committed(ticket) => {
+            outcome.committed(ticket, doc.as_bytes().len());
+            Ok(Some(doc))
         }
-        let result = targets.catalog.committer().commit(&mut unit);
-        drop(unit);
-        match attempt(result, &collection)? {
-            Attempt::Committed(ticket) => {
-                outcome.committed(ticket, doc.as_bytes().len());
-                return Ok(doc);
-            }
-            Attempt::Again => op.yield_now().await?,
-        }
+        Attempt::Again => Ok(None),
     }
 }
 

@@ -63,7 +63,7 @@ impl World {
         self.next_id += 1;
         with_id.extend(doc);
         let bytes = raw(&with_id);
-        let options = InsertOptions { ordered: true, bypass_validation: false };
+        let options = InsertOptions::ordered(false);
         let mut outcome = WriteOutcome::default();
         let (mut op, docs) = (self.op(), [bytes.as_doc()]);
         let inserted =

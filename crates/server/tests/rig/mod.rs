@@ -11,7 +11,7 @@ use kauri_bson::{DocBuf, Value, doc};
 use kauri_client::{ClientError, Connection, Transport, Uri};
 use kauri_wire::MsgWriter;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -103,7 +103,7 @@ impl Server {
         Server::start_by_at(program, name, port, args)
     }
 
-    fn start_by_at(mut program: Command, name: &str, port: u16, args: &[&str]) -> Server {
+    fn start_by_at(program: Command, name: &str, port: u16, args: &[&str]) -> Server {
         let place = std::env::temp_dir().join(format!("kauri-shm-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&place);
         std::fs::create_dir_all(place.join("db")).unwrap();
@@ -111,16 +111,28 @@ impl Server {
             let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
             std::fs::set_permissions(open, all).unwrap();
         }
+        let process = Server::serve(program, &place, port, args);
+        Server { process, place, port, proxy: OnceLock::new() }
+    }
+
+    fn serve(mut program: Command, place: &Path, port: u16, args: &[&str]) -> Process {
         let (listens, given) = (address(), !args.contains(&"--bind_ip"));
         program
             .args(["serve", "--segmentSizeMB", "32", "--workers", "2", "--port", &port.to_string()])
             .args(given.then_some(["--bind_ip", &listens]).into_iter().flatten())
             .args(["--setParameter", "enableTestCommands=1", "--unixSocketPrefix"])
-            .arg(&place)
+            .arg(place)
             .arg("--dbpath")
             .arg(place.join("db"))
             .args(args);
-        Server { process: Process::start(&mut program), place, port, proxy: OnceLock::new() }
+        Process::start(&mut program)
+    }
+
+    /// Kills it, and starts it on the same directory and port.
+    pub fn restart(&mut self, args: &[&str]) {
+        let _ = self.process.child.kill();
+        let _ = self.process.child.wait();
+        self.process = Server::serve(kauri(), &self.place, self.port, args);
     }
 
     /// The port of the proxy before it. No session of it rests.

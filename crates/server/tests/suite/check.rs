@@ -58,7 +58,7 @@ fn kauri(command: &str, place: &Path, args: &[&str]) -> Command {
 }
 
 /// What a command says until it ends, and whether it ended well.
-fn run(command: &str, place: &Path, args: &[&str]) -> (String, bool) {
+pub fn run(command: &str, place: &Path, args: &[&str]) -> (String, bool) {
     let output = kauri(command, place, args).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     (told.into_owned(), output.status.success())
@@ -87,6 +87,19 @@ impl Server {
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
         Server { child, client, told }
+    }
+
+    /// One that has its log in this file.
+    pub fn start_logging_to(place: &Path, log: &Path, args: &[&str]) -> Server {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let child = kauri("serve", place, args)
+            .args(["--nounixsocket", "--segmentSizeMB", "1", "--port", &port.to_string()])
+            .spawn()
+            .unwrap();
+        let read = || std::fs::read_to_string(log).unwrap_or_default();
+        crate::rig::eventually("it listens", || read().contains("Waiting for connections"));
+        let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        Server { child, client, told: read() }
     }
 
     fn send(&mut self, command: &DocBuf) {

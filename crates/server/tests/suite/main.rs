@@ -5,7 +5,10 @@ mod rig;
 
 mod bench_run;
 mod check;
+mod log_lines;
+mod operations;
 mod proxy;
+mod shapes;
 mod shared_memory;
 mod spilling;
 mod writelock;

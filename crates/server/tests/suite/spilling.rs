@@ -89,7 +89,7 @@ fn slow_query_lines_tell_that_the_disk_was_used() {
     let lines = lines.map(|line| line.value().as_str().unwrap_or_default().to_owned());
     let slow: Vec<String> = lines.filter(|line| line.contains("Slow query")).collect();
     let told = |name: &str| -> Vec<bool> {
-        let of_name = slow.iter().filter(|line| line.contains(&format!("{{ {name}: ")));
+        let of_name = slow.iter().filter(|line| line.contains(&format!("{{\"{name}\":")));
         of_name.map(|line| line.contains("\"usedDisk\":true")).collect()
     };
     assert_eq!((told("find"), told("getMore")), (vec![true, false], vec![true]), "{slow:?}");

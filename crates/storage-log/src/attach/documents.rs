@@ -63,6 +63,11 @@ impl Pass<'_> {
                     part.records += 1;
                     self.generate(part, *record, bytes, |_| true)
                 })?;
+                if part.is_due() {
+                    guard.leave();
+                    self.take_memory(part)?;
+                    guard.enter();
+                }
             }
             guard.leave();
             let Some(last) = batch.last() else { return Ok(()) };

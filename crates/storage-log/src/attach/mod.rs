@@ -7,6 +7,9 @@
 //! 3. from the documents in the order of their records ([`documents`]): collections that are small
 //!    among what their segments hold.
 //!
+//! What an index takes is taken from the memory that there is ([`Core::take_for_start`]) before it is made, so
+//! that a start without enough memory fails with a message. What cannot be is an error of all indexes.
+//!
 //! One pass over the documents serves all indexes that need one. Recovery keeps what it has read of
 //! segments until the server is about to work.
 
@@ -42,11 +45,14 @@ impl Core {
             return wanted.iter().map(|_| Err(StorageError::StaleCatalog(collection))).collect();
         };
         let threads = self.options.open_threads.max(1);
-        let image = |n: usize| {
-            let (spec, generator) = wanted.get(n)?;
-            self.load_image(&store, *spec, &**generator)
+        let image = |n: usize| match wanted.get(n) {
+            Some((spec, generator)) => self.load_image(&store, *spec, &**generator),
+            None => Ok(None),
         };
-        let loaded = parallel::map(threads, wanted.len(), image);
+        let loaded = match parallel::try_map(threads, wanted.len(), image) {
+            Ok(loaded) => loaded,
+            Err(error) => return wanted.iter().map(|_| Err(error.clone())).collect(),
+        };
         let missing = wanted.iter().zip(&loaded).filter(|(_, loaded)| loaded.is_none());
         let missing: Vec<&Wanted> = missing.map(|(wanted, _)| wanted).collect();
         let mut built = self.build_indexes(&store, &missing).into_iter();
@@ -151,11 +157,19 @@ struct Part {
     keys: Vec<Result<Keys>>,
     /// Records that there are keys of.
     records: u64,
+    /// Bytes that have been taken from memory for the keys.
+    taken: u64,
+    /// The most that the keys of one document took.
+    largest: u64,
 }
+
+/// Keys are made up to so many bytes before memory is asked for.
+const TAKEN_BYTES_STEP: u64 = 1 << 20;
 
 impl Pass<'_> {
     fn part(&self) -> Part {
-        Part { keys: self.generators.iter().map(|_| Ok(Keys::default())).collect(), records: 0 }
+        let keys = self.generators.iter().map(|_| Ok(Keys::default())).collect();
+        Part { keys, records: 0, taken: 0, largest: 0 }
     }
 
     /// Adds the keys of a document, by the generators that are `wanted`.
@@ -168,6 +182,7 @@ impl Pass<'_> {
     ) -> Result<()> {
         let corrupt = |error: kauri_base::Error| corrupt(self.store, record, error.message());
         let doc = Doc::from_bytes(bytes).map_err(corrupt)?;
+        let before = part.tree_bytes();
         for (generator, keys) in self.generators.iter().zip(&mut part.keys) {
             let Ok(into) = keys else { continue };
             if wanted(*generator)
@@ -177,11 +192,35 @@ impl Pass<'_> {
                 *keys = Err(corrupt(error));
             }
         }
+        part.largest = part.largest.max(part.tree_bytes().saturating_sub(before));
         Ok(())
+    }
+
+    /// Takes memory for the keys that have been made since it was last taken. With no guard entered, so that the cache
+    /// can give way.
+    fn take_memory(&self, part: &mut Part) -> Result<()> {
+        let bytes = part.tree_bytes();
+        let new = bytes.saturating_sub(part.taken);
+        part.taken = bytes;
+        let records = self.store.records.load(Ordering::Relaxed);
+        let share = (records as f64 / part.records.max(1) as f64).max(1.0);
+        // Keys in the order of documents first, and then a tree besides.
+        let needed = || (bytes as f64 * 1.5 * share) as u64;
+        // Another document as large may be made before memory is asked for again.
+        self.core.take_for_start(new + new / 2, part.largest, needed)
     }
 }
 
 impl Part {
+    /// Whether memory is to be taken.
+    fn is_due(&self) -> bool {
+        self.tree_bytes().saturating_sub(self.taken) >= TAKEN_BYTES_STEP
+    }
+
+    fn tree_bytes(&self) -> u64 {
+        self.keys.iter().flatten().map(Keys::tree_bytes).sum()
+    }
+
     fn sort(&mut self) {
         self.keys.iter_mut().flatten().for_each(Keys::sort);
     }

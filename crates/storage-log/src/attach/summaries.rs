@@ -125,6 +125,7 @@ impl Pass<'_> {
         });
         guard.leave();
         failed?;
+        self.take_memory(part)?;
         self.read(kept, &places, part)?;
         let records = part.records - before;
         self.progress.add(records, records, |attr| attr.num("collection", self.store.id.0));
@@ -155,6 +156,9 @@ impl Pass<'_> {
                 let record = whole.ok_or_else(damaged)?;
                 let wanted = |g: &dyn KeyGenerator| !(place.has_id && g.is_of_id());
                 self.generate(part, place.record, record.payload, wanted)?;
+                if part.is_due() {
+                    self.take_memory(part)?;
+                }
             }
         }
         Ok(())

@@ -54,7 +54,7 @@ impl Plan {
                 index.created.store(self.holds, Ordering::Release);
                 core.registry.write().indexes.insert(planned.id, index.clone());
             } else if !planned.exists {
-                index.drop_entries();
+                index.mark_dropped();
                 core.registry.write().indexes.remove(&planned.id);
                 index.store().versions.clear_index(planned.id, &core.snapshots);
             }
@@ -187,7 +187,7 @@ fn drop_store(core: &Core, store: &Arc<Collection>, step: &Step) {
     maps.indexes.retain(|_, index| {
         let keep = index.collection != store.id;
         if !keep {
-            index.drop_entries();
+            index.mark_dropped();
         }
         keep
     });

@@ -27,6 +27,7 @@ use crate::format::record::{
 use crate::format::segment::HORIZON_BYTES;
 use crate::lock;
 use crate::segments::Purpose;
+use kauri_base::log::{self, Attr};
 use kauri_base::sync::atomic::Ordering;
 use kauri_medium::Guard;
 use kauri_storage::{CommitTicket, LogPosition, OpKind, StorageError, WriteUnit};
@@ -280,10 +281,44 @@ impl Core {
     /// Gets another segment for user writes, cleaning if there is none left.
     fn make_room(&self, purpose: Purpose, prepared_ever: u64) -> Result<(), StorageError> {
         self.check_alive()?;
-        match self.prepare(purpose, prepared_ever) {
+        let made = match self.prepare(purpose, prepared_ever) {
             Err(StorageError::OutOfDiskSpace) => self.clean_for(purpose, prepared_ever),
             result => result,
+        };
+        if purpose == Purpose::Write {
+            match &made {
+                Ok(()) => self.tell_room(true),
+                Err(StorageError::OutOfDiskSpace) => self.tell_room(false),
+                Err(_) => {}
+            }
         }
+        made
+    }
+
+    /// Tells the log when room for writes runs out, and when there is some again.
+    fn tell_room(&self, has_room: bool) {
+        if !self.segments.note_room(has_room) {
+            return;
+        }
+        let usage = self.segments.usage();
+        let segment_bytes = u64::from(self.segments.segment_bytes());
+        let mut attr = Attr::new()
+            .str("place", self.directory.describe())
+            .num("logBytes", u64::from(usage.count) * segment_bytes)
+            .num("liveBytes", usage.live_bytes);
+        if self.options.bytes_max > 0 {
+            attr = attr.num("maxBytes", self.options.bytes_max);
+        }
+        if let Some((size, used)) = self.directory.space() {
+            attr = attr.num("fileSystemFreeBytes", size.saturating_sub(used));
+        }
+        if has_room {
+            log::info("STORAGE", 6_200_031, "-", "There is room for data again", attr);
+            return;
+        }
+        let message = "There is no room left for data: inserts and updates are refused. Delete documents, which \
+                       is admitted, make room on the file system, or raise --maxSizeGB";
+        log::warning("STORAGE", 6_200_030, "-", message, attr);
     }
 }
 

@@ -21,20 +21,22 @@ const CHANGED_PERCENT_MAX: u64 = 50;
 
 impl Core {
     /// The index as its image and the records that have changed since make it. `None` if there is no
-    /// image that can be used.
+    /// image that can be used; an error if there is too little memory for it.
     pub fn load_image(
         &self,
         store: &Collection,
         spec: IndexSpec,
         generator: &dyn KeyGenerator,
-    ) -> Option<BTree> {
-        let tag = generator.image_tag()?;
-        let (image, changed) = self.image_of(store, spec)?;
+    ) -> Result<Option<BTree>, StorageError> {
+        let Some(tag) = generator.image_tag() else { return Ok(None) };
+        let Some((image, changed)) = self.image_of(store, spec) else { return Ok(None) };
         match self.try_load(store, spec, generator, tag, &image, &changed) {
             Ok(keys) => {
                 lock(&self.images).loaded += 1;
-                Some(keys)
+                Ok(Some(keys))
             }
+            // The index would need as much if it were built.
+            Err(Unusable::Documents(error @ StorageError::NeedsMemory { .. })) => Err(error),
             Err(what) => {
                 let attr = Attr::new()
                     .num("collection", store.id.0)
@@ -42,7 +44,7 @@ impl Core {
                     .str("reason", what.to_string());
                 let message = "An index's image is not used; the index is built from the documents";
                 log::info("INDEX", 6_200_011, log::STARTUP_CTX, message, attr);
-                None
+                Ok(None)
             }
         }
     }
@@ -86,18 +88,31 @@ impl Core {
         let mut build = Build::new(spec.unique, &newer);
         let mut guard = self.domain.register();
         let mut entries = 0;
+        let (mut payload, mut made) = (Vec::new(), 0);
         for part in &image.chunks {
+            self.read_part(*part, Kind::Image, |bytes| {
+                payload.clear();
+                payload.extend_from_slice(bytes);
+                Some(())
+            })?;
+            // Its keys are shortened, so it may be much longer than it is on the medium.
+            let mut bytes = 0;
+            read_chunk(&payload, |key, _, bits| {
+                entries += 1;
+                bytes += crate::memory::packed_tree_bytes(key.len() + bits.len());
+            })
+            .ok_or(Unusable::Damaged)?;
+            made += bytes;
+            // While no guard is entered: the cache has to be able to give way.
+            self.take_for_start(bytes, 0, || made * end.entries.max(entries) / entries.max(1))?;
             guard.enter();
-            let read = self.read_part(*part, Kind::Image, |bytes| {
-                read_chunk(bytes, |key, record, bits| {
-                    entries += 1;
-                    if !changed.contains(&record) && store.slots.load(&guard, record).is_live() {
-                        build.push(key, RecordId(record), bits);
-                    }
-                })
+            let read = read_chunk(&payload, |key, record, bits| {
+                if !changed.contains(&record) && store.slots.load(&guard, record).is_live() {
+                    build.push(key, RecordId(record), bits);
+                }
             });
             guard.leave();
-            read?;
+            read.ok_or(Unusable::Damaged)?;
         }
         if entries != end.entries {
             return Err(Unusable::Damaged);

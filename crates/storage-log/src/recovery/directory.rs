@@ -23,6 +23,10 @@ pub struct Opened {
 impl Opened {
     /// Takes the directory, making it one of this engine if it is empty.
     pub fn open(directory: Arc<dyn Directory>, options: &Options) -> Result<Opened> {
+        if directory.read_file(META_FILE)?.is_none() {
+            // What is refused stays untouched: without a lock file, too.
+            check_new(&*directory, options)?;
+        }
         let lock = directory.lock()?;
         let meta = match directory.read_file(META_FILE)? {
             Some(bytes) => known(&*directory, &bytes)?,
@@ -56,7 +60,8 @@ fn known(directory: &dyn Directory, bytes: &[u8]) -> Result<Meta> {
     Ok(meta)
 }
 
-fn create(directory: &dyn Directory, options: &Options) -> Result<Meta> {
+/// Fails unless a log may be made here.
+fn check_new(directory: &dyn Directory, options: &Options) -> Result<()> {
     let names = directory.list()?;
     if names.iter().any(|name| name == LOG_FILE) {
         return Err(refusal(directory, "there is a log, but its kauri.meta is missing"));
@@ -73,7 +78,11 @@ fn create(directory: &dyn Directory, options: &Options) -> Result<Meta> {
             ),
         ));
     }
-    check_sizes(options)?;
+    check_sizes(options)
+}
+
+fn create(directory: &dyn Directory, options: &Options) -> Result<Meta> {
+    check_new(directory, options)?;
     let mut id = [0; 16];
     id[..8].copy_from_slice(&options.random.next_u64().to_le_bytes());
     id[8..].copy_from_slice(&options.random.next_u64().to_le_bytes());

@@ -1,18 +1,20 @@
 //! Memory that is short: the cache gives way, writes are held up, and what adds to it is refused.
 
 use crate::common::{self, Fixture, options};
-use kauri_base::{ErrorCode, RecordId};
+use kauri_base::{CollectionId, ErrorCode, IndexId, RecordId};
+use kauri_bson::Doc;
 use kauri_storage::conformance::table::doc;
-use kauri_storage::{MemoryRoom, StorageEngine, StorageError, WriteUnit};
+use kauri_storage::{IndexSpec, KeyGenerator, MemoryRoom, StorageEngine, StorageError, WriteUnit};
 use kauri_storage_log::{Options, PmLog};
 use std::sync::Arc;
 
 const BUDGET: u64 = 1 << 20;
+const TABLE: CollectionId = CollectionId(10);
 
 #[test]
 fn what_adds_to_full_memory_is_refused_and_deletes_are_not() {
     let fixture = Fixture::new(options());
-    let room = |full| MemoryRoom { cache_bytes: BUDGET, scarcity: 0.0, full };
+    let room = |full| MemoryRoom { cache_bytes: BUDGET, scarcity: 0.0, full, free_bytes: u64::MAX };
     for number in 0..2 {
         fixture.table.insert(&doc(0, number, "x"));
     }
@@ -38,6 +40,78 @@ fn what_adds_to_full_memory_is_refused_and_deletes_are_not() {
     fixture.table.check();
 }
 
+fn free(free_bytes: u64) -> MemoryRoom {
+    MemoryRoom { cache_bytes: BUDGET, scarcity: 0.0, full: false, free_bytes }
+}
+
+/// Between two looks at memory indexes grow by what was left at the last one, and by no more.
+#[test]
+fn a_unit_whose_keys_take_more_than_there_is_is_refused() {
+    let fixture = Fixture::new(options());
+    let keys = |unit: &mut WriteUnit<'_>, bytes: usize| {
+        unit.key(IndexId(20), true, false, &vec![7; bytes], &[]);
+    };
+    let insert = |bytes: usize| {
+        let mut unit = WriteUnit::new();
+        unit.insert(TABLE, doc(0, 1, "x"));
+        keys(&mut unit, bytes);
+        fixture.engine.commit(&mut unit).map(drop)
+    };
+    fixture.engine.set_memory(free(100_000));
+    assert_eq!(insert(60_000), Err(StorageError::OutOfMemory));
+    assert_eq!(insert(20_000), Ok(()), "40,000 bytes of the tree");
+    assert_eq!(insert(40_000), Err(StorageError::OutOfMemory));
+    assert_eq!(insert(1_000), Ok(()), "short keys wait for the next look");
+    fixture.engine.set_memory(free(100_000));
+    assert_eq!(insert(40_000), Ok(()));
+    fixture.engine.set_memory(free(0));
+    let record = fixture.table.record(RecordId(1));
+    let mut delete = WriteUnit::new();
+    delete.delete(TABLE, RecordId(1), record.version);
+    delete.key(IndexId(20), false, false, &vec![7; 20_000], &[]);
+    assert!(fixture.engine.commit(&mut delete).is_ok(), "a delete is admitted");
+    fixture.engine.set_memory(free(u64::MAX));
+    assert_eq!(insert(900_000), Ok(()), "there is no limit");
+}
+
+/// Makes a long key of every document.
+struct LongKeys;
+
+impl KeyGenerator for LongKeys {
+    fn generate(&self, _: Doc<'_>, emit: &mut dyn FnMut(&[u8], &[u8])) -> kauri_base::Result<()> {
+        emit(&[9; 100_000], &[]);
+        Ok(())
+    }
+}
+
+#[test]
+fn an_index_that_does_not_fit_is_not_made_at_the_start() {
+    const RECORDS: i64 = 200;
+    let fixture = Fixture::new(options());
+    for number in 0..RECORDS {
+        fixture.table.insert(&doc(0, number, "x"));
+    }
+    let attach = |index: u32, free_bytes: u64| {
+        fixture.engine.set_memory(free(free_bytes));
+        let spec = IndexSpec { id: IndexId(index), unique: false };
+        let wanted: (IndexSpec, Arc<dyn KeyGenerator>) = (spec, Arc::new(LongKeys));
+        fixture.engine.attach_indexes(TABLE, &[wanted]).remove(0)
+    };
+    match attach(30, 4_000_000) {
+        Err(StorageError::NeedsMemory { bytes, what }) => {
+            assert_eq!(what, "the indexes");
+            // 20 MB of keys: the keys in the order of documents, and the tree.
+            assert!((40_000_000..80_000_000).contains(&bytes), "{bytes}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(attach(31, 100_000_000), Ok(()));
+    assert_eq!(attach(32, u64::MAX), Ok(()));
+    let entries = fixture.engine.index(IndexId(31)).map(|index| index.entries());
+    assert_eq!(entries, Some(Ok(RECORDS as u64)));
+    assert!(fixture.engine.index(IndexId(30)).is_none());
+}
+
 #[test]
 fn a_log_that_needs_more_memory_than_there_is_is_not_opened() {
     let fixture = Fixture::new(options());
@@ -52,7 +126,7 @@ fn a_log_that_needs_more_memory_than_there_is_is_not_opened() {
     };
     let error = open(1000).err().expect("it was opened");
     assert_eq!(error.code(), ErrorCode::ExceededMemoryLimit);
-    assert!(error.to_string().contains("needs 1 MB of memory at least"), "{error}");
+    assert!(error.to_string().contains("need 1 MB of memory at least"), "{error}");
     assert!(open(1 << 20).is_ok());
 }
 

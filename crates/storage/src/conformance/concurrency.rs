@@ -2,8 +2,9 @@
 
 use super::Subject;
 use super::inspect::Reader;
-use super::table::{Table, TableIndex, doc, number};
+use super::table::{Table, TableIndex, doc, key, number};
 use crate::error::StorageError;
+use crate::scan::Direction;
 use crate::unit::{OpKind, WriteUnit};
 use kauri_base::clock::SeededRandom;
 use kauri_base::{CommitSeq, RandomSource, RecordId};
@@ -272,7 +273,10 @@ pub(super) fn stores_are_created_and_dropped_among_writers(subject: &mut Subject
             engine.commit(&mut unit).unwrap_or_else(|error| panic!("create: {error}"));
             newest.store(id + 1, Ordering::Release);
             // Some writes go to the new store before the old one goes.
-            while engine.record_store(describe(id + 1).id).is_none_or(|s| s.stats().records < 5) {
+            while engine
+                .record_store(describe(id + 1).id)
+                .is_none_or(|s| s.stats().expect("stats").records < 5)
+            {
                 thread::yield_now();
             }
             let mut unit = WriteUnit::new();
@@ -287,4 +291,85 @@ pub(super) fn stores_are_created_and_dropped_among_writers(subject: &mut Subject
     assert!(!last.records().is_empty());
     last.check();
     assert!(engine.record_store(describe(FIRST + 29).id).is_none());
+}
+
+/// A reader that has a store and its index in hand when they are dropped gets all documents, or `Dropped`.
+pub(super) fn readers_see_all_of_what_is_dropped_or_an_error(subject: &mut Subject) {
+    const DOCS: i64 = 300;
+    const ROUNDS: u32 = 40;
+    let engine = subject.engine();
+    let describe = |id| Table::new(&engine, id, &[TableIndex::new(id + 1000, false, "k")]);
+    let newest = AtomicU32::new(0);
+    let stop = AtomicBool::new(false);
+    let (whole, dropped) = (AtomicU32::new(0), AtomicU32::new(0));
+    thread::scope(|scope| {
+        let _stop = SetWhenDropped(&stop);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Acquire) {
+                    let table = describe(newest.load(Ordering::Acquire));
+                    let index = engine.index(table.indexes[0].spec.id);
+                    let (Some(store), Some(index)) = (engine.record_store(table.id), index) else {
+                        thread::yield_now();
+                        continue;
+                    };
+                    let mut reader = Reader::new(&*engine);
+                    // Until both are gone; an answer in between is a whole one.
+                    for direction in [Direction::Forward, Direction::Backward].into_iter().cycle() {
+                        let found = [
+                            reader.records(&*store, direction).map(|found| found.len() as u64),
+                            reader.entries(&*index, direction).map(|found| found.len() as u64),
+                            store.stats().map(|stats| stats.records),
+                            index.entries(),
+                            reader
+                                .find(&*index, &key(DOCS - 1))
+                                .map(|found| found.map_or(0, |_| DOCS as u64)),
+                        ];
+                        let mut gone = 0;
+                        for found in found {
+                            match found {
+                                Ok(count) => assert_eq!(count, DOCS as u64, "part of a store"),
+                                Err(StorageError::Dropped { collection, .. }) => {
+                                    assert_eq!(collection, table.id);
+                                    gone += 1;
+                                }
+                                Err(error) => panic!("reading: {error}"),
+                            }
+                        }
+                        whole.fetch_add(5 - gone, Ordering::Relaxed);
+                        dropped.fetch_add(gone, Ordering::Relaxed);
+                        reader.unit().leave();
+                        reader.unit().enter();
+                        if gone == 5 {
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+        for round in 0..ROUNDS {
+            let table = describe(100 + round);
+            let mut unit = WriteUnit::new();
+            table.create_in(&mut unit);
+            for i in 0..DOCS {
+                table.insert_in(&mut unit, &doc(i, i, ""));
+            }
+            table.commit(&mut unit);
+            let before = whole.load(Ordering::Relaxed);
+            newest.store(100 + round, Ordering::Release);
+            while whole.load(Ordering::Relaxed) < before + 10 && !stop.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            let mut unit = WriteUnit::new();
+            if round % 2 == 0 {
+                let index = table.indexes[0].spec.id;
+                unit.push(table.id, RecordId(0), OpKind::DropIndex { index });
+                table.commit(&mut unit);
+                unit = WriteUnit::new();
+            }
+            unit.push(table.id, RecordId(0), OpKind::DropStore);
+            table.commit(&mut unit);
+        }
+    });
+    assert!(dropped.load(Ordering::Relaxed) > 0, "no reader met a drop");
 }

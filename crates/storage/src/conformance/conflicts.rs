@@ -77,7 +77,8 @@ pub(super) fn backfill_of_an_outdated_version(subject: &mut Subject) {
         table.engine.commit(&mut unit).err()
     };
     assert_eq!(backfill(&seen), Some(StorageError::WriteConflict));
-    let entries = || table.engine.index(index.spec.id).map(|index| index.entries());
+    let entries =
+        || table.engine.index(index.spec.id).map(|index| index.entries().expect("entries"));
     assert_eq!(entries(), Some(0));
     let seen = table.record(id);
     assert_eq!(backfill(&seen), None);

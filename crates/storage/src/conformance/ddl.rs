@@ -3,7 +3,7 @@
 use super::Subject;
 use super::concurrency::SetWhenDropped;
 use super::inspect::{self, Reader};
-use super::table::{Table, TableIndex, doc};
+use super::table::{Table, TableIndex, doc, key};
 use crate::engine::StorageEngine;
 use crate::error::StorageError;
 use crate::scan::{Direction, IndexScan, RecordScan};
@@ -189,16 +189,74 @@ pub(super) fn handles_outlive_a_drop(subject: &mut Subject) {
     reader.unit().leave();
     assert_eq!(apply(&table.engine, 10, [OpKind::DropStore]), None);
     reader.unit().enter();
+    let gone = StorageError::Dropped { collection: table.id, index: None };
+    let gone_index = StorageError::Dropped { collection: table.id, index: Some(IndexId(20)) };
     for id in ids {
-        assert_eq!(reader.get(&*store, id).expect("get"), None);
+        assert_eq!(reader.get(&*store, id).err(), Some(gone.clone()));
     }
-    while reader.next_id(&*store, &mut scan).expect("scan").is_some() {}
-    assert!(scan.ended(), "what was in the batch, then the end");
-    while reader.next_entry(&*index, &mut index_scan).expect("scan").is_some() {}
-    let mut fresh = IndexScan::new(Direction::Forward, Vec::new(), Vec::new());
-    assert_eq!(reader.next_entry(&*index, &mut fresh).expect("scan"), None);
-    assert_eq!(reader.find(&*index, b"any").expect("find"), None);
-    assert_eq!((store.stats().records, store.stats().bytes), (0, 0));
+    assert_eq!(reader.get(&*store, RecordId(u64::MAX)).err(), Some(gone.clone()));
+    assert_eq!(rest_of(|| reader.next_id(&*store, &mut scan)), gone);
+    assert_eq!(rest_of(|| reader.next_entry(&*index, &mut index_scan)), gone_index);
+    for direction in [Direction::Forward, Direction::Backward] {
+        assert_eq!(reader.records(&*store, direction).err(), Some(gone.clone()));
+        assert_eq!(reader.entries(&*index, direction).err(), Some(gone_index.clone()));
+    }
+    assert_eq!(reader.find(&*index, b"any").err(), Some(gone_index.clone()));
+    assert_eq!(store.stats().err(), Some(gone));
+    assert_eq!(index.entries().err(), Some(gone_index.clone()));
+    assert_eq!(index.bytes().err(), Some(gone_index));
+}
+
+/// What a scan ends with, after what it had in its batch.
+fn rest_of<T>(mut next: impl FnMut() -> Result<Option<T>, StorageError>) -> StorageError {
+    loop {
+        match next() {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("a scan of what was dropped comes to an end"),
+            Err(error) => return error,
+        }
+    }
+}
+
+pub(super) fn a_dropped_index_is_no_empty_one(subject: &mut Subject) {
+    let table = Table::create(&subject.engine(), 10, &[TableIndex::new(20, true, "k")]);
+    let empty = TableIndex::new(21, false, "s");
+    assert_eq!(apply(&table.engine, 10, [create_index(&empty)]), None);
+    let ids: Vec<_> = (0..50).map(|i| table.insert(&doc(i, i, ""))).collect();
+    let [index, empty] = [20, 21].map(|id| table.engine.index(IndexId(id)).expect("the index"));
+    let mut reader = Reader::new(&*table.engine);
+    let mut scan = IndexScan::new(Direction::Forward, Vec::new(), Vec::new());
+    assert!(reader.next_entry(&*index, &mut scan).expect("scan").is_some());
+    let found = reader.find(&*index, &key(7)).expect("find");
+    assert_eq!(found, Some(ids[7]));
+    // To a reader that had entered before the drop, and to one that enters after it.
+    for round in 0..2 {
+        if round == 0 {
+            for index in [IndexId(20), IndexId(21)] {
+                assert_eq!(apply(&table.engine, 10, [OpKind::DropIndex { index }]), None);
+            }
+        } else {
+            reader.unit().leave();
+            reader.unit().enter();
+        }
+        for index in [&index, &empty] {
+            let gone = StorageError::Dropped { collection: table.id, index: Some(index.id()) };
+            for number in [7, 1000] {
+                assert_eq!(reader.find(&**index, &key(number)).err(), Some(gone.clone()));
+            }
+            for direction in [Direction::Forward, Direction::Backward] {
+                assert_eq!(reader.entries(&**index, direction).err(), Some(gone.clone()));
+            }
+            assert_eq!(index.entries().err(), Some(gone));
+        }
+        let gone = StorageError::Dropped { collection: table.id, index: Some(IndexId(20)) };
+        assert_eq!(rest_of(|| reader.next_entry(&*index, &mut scan)), gone);
+        // The records stay.
+        assert_eq!(
+            reader.get(&*table.store(), ids[7]).expect("get").map(|r| r.doc),
+            Some(doc(7, 7, ""))
+        );
+    }
 }
 
 pub(super) fn backfill_builds_an_index(subject: &mut Subject) {

@@ -308,9 +308,9 @@ pub(super) fn statistics_survive(subject: &mut Subject) {
         table.delete(RecordId(id + 150));
     }
     table.engine.sync().expect("sync");
-    let before = table.store().stats();
+    let before = table.store().stats().expect("stats");
     let table = reopen(subject, table);
-    let after = table.store().stats();
+    let after = table.store().stats().expect("stats");
     assert_eq!((after.records, after.bytes), (before.records, before.bytes));
     assert!(after.storage_bytes >= after.bytes, "{after:?}");
     table.check();

@@ -94,6 +94,7 @@ macro_rules! __conformance_cases {
             ddl::indexes_go_with_their_store,
             ddl::indexes_belong_to_one_store,
             ddl::handles_outlive_a_drop,
+            ddl::a_dropped_index_is_no_empty_one,
             ddl::backfill_builds_an_index,
             ddl::an_index_build_among_writers,
             readers::bytes_stay_while_the_unit_is_entered,
@@ -112,6 +113,7 @@ macro_rules! __conformance_cases {
             concurrency::counters_lose_no_update,
             concurrency::units_are_seen_whole,
             concurrency::stores_are_created_and_dropped_among_writers,
+            concurrency::readers_see_all_of_what_is_dropped_or_an_error,
             oracle::random_units,
         }
     };

@@ -100,7 +100,7 @@ pub(super) fn deleted_records_are_gone(subject: &mut Subject) {
 pub(super) fn statistics_follow_the_commits(subject: &mut Subject) {
     let table = Table::create(&subject.engine(), 10, &[TableIndex::new(20, true, "u")]);
     let check = |records: &[&[u8]]| {
-        let stats = table.store().stats();
+        let stats = table.store().stats().expect("stats");
         let bytes: usize = records.iter().map(|doc| doc.len()).sum();
         assert_eq!((stats.records, stats.bytes), (records.len() as u64, bytes as u64));
         assert!(stats.storage_bytes >= stats.bytes, "{stats:?}");

@@ -265,7 +265,7 @@ impl Table {
             inspect::check_index_of(&*self.engine, &records, id, generator)
                 .unwrap_or_else(|error| panic!("checking {id:?}: {error}"));
         }
-        let stats = self.store().stats();
+        let stats = self.store().stats().unwrap_or_else(|error| panic!("stats: {error}"));
         assert_eq!(stats.records, records.len() as u64, "{:?} miscounts its records", self.id);
         let bytes: usize = records.values().map(|record| record.doc.len()).sum();
         assert_eq!(stats.bytes, bytes as u64, "{:?} miscounts its bytes", self.id);

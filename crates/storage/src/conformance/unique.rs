@@ -133,7 +133,7 @@ pub(super) fn a_refused_unit_leaves_nothing(subject: &mut Subject) {
     let table = table(subject);
     let one = table.insert(&doc(1, 1, "one"));
     let two = table.insert(&doc(2, 2, "two"));
-    let before = (table.records(), table.store().stats());
+    let before = (table.records(), table.store().stats().expect("stats"));
     let mut unit = WriteUnit::new();
     table.insert_in(&mut unit, &doc(3, 3, "three"));
     table.update_in(&mut unit, one, &table.record(one), &doc(1, 4, "one more"));
@@ -142,7 +142,7 @@ pub(super) fn a_refused_unit_leaves_nothing(subject: &mut Subject) {
     let definition = table.engine.definition_number(table.id);
     table.insert_in(&mut unit, &doc(5, 3, "refused"));
     assert_eq!(table.engine.commit(&mut unit).err(), Some(duplicate(4, 3, None)));
-    assert_eq!((table.records(), table.store().stats()), before);
+    assert_eq!((table.records(), table.store().stats().expect("stats")), before);
     assert_eq!(table.engine.definition_number(table.id), definition);
     table.check();
     for u in [1, 2] {

@@ -29,7 +29,7 @@ use kauri_base::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockW
 use kauri_base::{Access, CollectionId, IndexId, RecordId};
 use kauri_bson::{Doc, DocWriter};
 use pending::Pending;
-use state::State;
+use state::{IndexState, State, StoreState};
 use std::ops::Bound;
 use unit::EphemeralUnit;
 
@@ -82,11 +82,8 @@ impl StorageEngine for EphemeralEngine {
     }
 
     fn index(&self, id: IndexId) -> Option<Arc<dyn SortedDataInterface>> {
-        self.shared.read().indexes.contains_key(&id).then(|| {
-            let index: Arc<dyn SortedDataInterface> =
-                Arc::new(Index { shared: self.shared.clone(), id });
-            index
-        })
+        let collection = self.shared.read().indexes.get(&id)?.collection;
+        Some(Arc::new(Index { shared: self.shared.clone(), id, collection }))
     }
 
     fn stores(&self) -> Vec<CollectionId> {
@@ -173,12 +170,13 @@ impl RecordStore for Store {
     ) -> Result<Access<Option<Record<'g>>>, StorageError> {
         let unit = EphemeralUnit::of(ru)?;
         let state = unit.store_view(self.id)?;
+        let store = self.find_in(&state)?;
         if let Some(staged) = unit.staged_changes()
             && let Some(record) = staged.record(self.id, id)?
         {
             return Ok(Access::Ready(record));
         }
-        let Some(version) = state.stores.get(&self.id).and_then(|s| s.records.get(&id)) else {
+        let Some(version) = store.records.get(&id) else {
             return Ok(Access::Ready(None));
         };
         let doc = Doc::from_bytes(unit.keep(version.doc.clone())).map_err(|error| {
@@ -198,11 +196,12 @@ impl RecordStore for Store {
     ) -> Result<Access<()>, StorageError> {
         let unit = EphemeralUnit::of(ru)?;
         let state = unit.store_view(self.id)?;
+        let store = self.find_in(&state)?;
         match unit.staged_changes() {
-            None => self.fill_from(&state, scan),
+            None => fill_from(store, scan),
             Some(staged) => {
                 return staged.fill_records(self.id, scan, |scan| {
-                    self.fill_from(&state, scan);
+                    fill_from(store, scan);
                     Ok(Access::Ready(()))
                 });
             }
@@ -210,43 +209,52 @@ impl RecordStore for Store {
         Ok(Access::Ready(()))
     }
 
-    fn stats(&self) -> RecordStoreStats {
+    fn stats(&self) -> Result<RecordStoreStats, StorageError> {
         let state = self.shared.read();
-        state.stores.get(&self.id).map_or_else(RecordStoreStats::default, |store| {
-            RecordStoreStats {
-                records: store.records.len() as u64,
-                bytes: store.bytes,
-                storage_bytes: store.bytes,
-            }
+        let store = self.find_in(&state)?;
+        Ok(RecordStoreStats {
+            records: store.records.len() as u64,
+            bytes: store.bytes,
+            storage_bytes: store.bytes,
         })
     }
 }
 
 impl Store {
-    fn fill_from(&self, state: &State, scan: &mut RecordScan) {
-        let (direction, position) = (scan.direction(), scan.position());
-        let records = state.stores.get(&self.id).map(|store| &store.records);
-        scan.refill(|batch, wanted| {
-            let Some(records) = records else { return };
-            match direction {
-                Direction::Forward => {
-                    let start = position.map_or(Bound::Unbounded, Bound::Excluded);
-                    let ids = records.range((start, Bound::Unbounded)).map(|(id, _)| *id);
-                    batch.extend(ids.take(wanted));
-                }
-                Direction::Backward => {
-                    let end = position.map_or(Bound::Unbounded, Bound::Excluded);
-                    let ids = records.range((Bound::Unbounded, end)).map(|(id, _)| *id);
-                    batch.extend(ids.rev().take(wanted));
-                }
-            }
-        });
+    fn find_in<'s>(&self, state: &'s State) -> Result<&'s StoreState, StorageError> {
+        let dropped = StorageError::Dropped { collection: self.id, index: None };
+        state.stores.get(&self.id).ok_or(dropped)
     }
+}
+
+fn fill_from(store: &StoreState, scan: &mut RecordScan) {
+    let (direction, position) = (scan.direction(), scan.position());
+    let records = &store.records;
+    scan.refill(|batch, wanted| match direction {
+        Direction::Forward => {
+            let start = position.map_or(Bound::Unbounded, Bound::Excluded);
+            let ids = records.range((start, Bound::Unbounded)).map(|(id, _)| *id);
+            batch.extend(ids.take(wanted));
+        }
+        Direction::Backward => {
+            let end = position.map_or(Bound::Unbounded, Bound::Excluded);
+            let ids = records.range((Bound::Unbounded, end)).map(|(id, _)| *id);
+            batch.extend(ids.rev().take(wanted));
+        }
+    });
 }
 
 struct Index {
     shared: Arc<Shared>,
     id: IndexId,
+    collection: CollectionId,
+}
+
+impl Index {
+    fn find_in<'s>(&self, state: &'s State) -> Result<&'s IndexState, StorageError> {
+        let dropped = StorageError::Dropped { collection: self.collection, index: Some(self.id) };
+        state.indexes.get(&self.id).ok_or(dropped)
+    }
 }
 
 impl SortedDataInterface for Index {
@@ -264,7 +272,7 @@ impl SortedDataInterface for Index {
             return find_by_scan(self, ru, key);
         }
         let state = unit.index_view(self.id)?;
-        let records = state.indexes.get(&self.id).and_then(|index| index.keys.get(key));
+        let records = self.find_in(&state)?.keys.get(key);
         Ok(Access::Ready(records.and_then(|records| records.keys().next().copied())))
     }
 
@@ -275,12 +283,9 @@ impl SortedDataInterface for Index {
     ) -> Result<Access<()>, StorageError> {
         let unit = EphemeralUnit::of(ru)?;
         let state = unit.index_view(self.id)?;
-        let index = state.indexes.get(&self.id);
+        let index = self.find_in(&state)?;
         let fill = |scan: &mut IndexScan| {
-            match index {
-                Some(index) => index.fill(scan),
-                None => scan.refill(|_, _| {}),
-            }
+            index.fill(scan);
             Ok(Access::Ready(()))
         };
         match unit.staged_changes() {
@@ -289,11 +294,11 @@ impl SortedDataInterface for Index {
         }
     }
 
-    fn entries(&self) -> u64 {
-        self.shared.read().indexes.get(&self.id).map_or(0, |index| index.entries)
+    fn entries(&self) -> Result<u64, StorageError> {
+        self.find_in(&self.shared.read()).map(|index| index.entries)
     }
 
-    fn bytes(&self) -> u64 {
-        self.shared.read().indexes.get(&self.id).map_or(0, |index| index.bytes)
+    fn bytes(&self) -> Result<u64, StorageError> {
+        self.find_in(&self.shared.read()).map(|index| index.bytes)
     }
 }

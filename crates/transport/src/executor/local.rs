@@ -9,6 +9,7 @@ use super::slab::{Key, Slab};
 use super::task::TaskHeader;
 use crate::pool::BufferPool;
 use crate::sys::{Epoll, Event, monotonic_ns};
+use kauri_base::work;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -30,11 +31,25 @@ struct Task {
     waker: Waker,
     /// Its last poll took longer than replies may be held back.
     is_long: bool,
+    /// Its last poll ended because its slice of time was over: it has more to do at once.
+    gave_way: bool,
+}
+
+/// What `run_one` did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ran {
+    /// The run queue is empty.
+    Nothing,
+    /// The task has used up a slice: it waits for its turn among those that have.
+    Deferred,
+    Polled,
 }
 
 pub(crate) struct Local {
     pub shared: Arc<WorkerShared>,
     run_queue: RefCell<VecDeque<Key>>,
+    /// Tasks that have used up a slice of time, and have more to do.
+    long_queue: RefCell<VecDeque<Key>>,
     tasks: RefCell<Slab<Task>>,
     io: RefCell<Slab<Rc<IoSource>>>,
     pub epoll: Epoll,
@@ -53,6 +68,7 @@ impl Local {
         Ok(Rc::new(Local {
             shared,
             run_queue: RefCell::default(),
+            long_queue: RefCell::default(),
             tasks: RefCell::new(Slab::new()),
             io: RefCell::new(Slab::new()),
             epoll: Epoll::new()?,
@@ -110,7 +126,7 @@ impl Local {
     }
 
     pub fn runnable(&self) -> usize {
-        self.run_queue.borrow().len()
+        self.run_queue.borrow().len() + self.long_queue.borrow().len()
     }
 
     /// Adds a task; it is polled in this turn or the next.
@@ -119,15 +135,35 @@ impl Local {
         let worker = Arc::clone(&self.shared);
         let header = Arc::new(TaskHeader { worker, key, queued: AtomicBool::new(true) });
         let waker = Waker::from(Arc::clone(&header));
-        self.tasks.borrow_mut().put(key, Task { future, header, waker, is_long: false });
+        self.tasks
+            .borrow_mut()
+            .put(key, Task { future, header, waker, is_long: false, gave_way: false });
         self.push(key);
     }
 
-    /// Polls the task at the head of the run queue. False if there is none.
-    pub fn run_one(&self) -> bool {
-        let Some(key) = self.run_queue.borrow_mut().pop_front() else { return false };
+    /// Polls the task at the head of the run queue, unless it has used up a slice.
+    pub fn run_one(&self) -> Ran {
+        let Some(key) = self.run_queue.borrow_mut().pop_front() else { return Ran::Nothing };
         // Taken out while it runs, so that it may start and wake other tasks.
-        let Some(mut task) = self.tasks.borrow_mut().take(key) else { return true };
+        let Some(task) = self.tasks.borrow_mut().take(key) else { return Ran::Polled };
+        if task.gave_way {
+            self.tasks.borrow_mut().put(key, task);
+            self.long_queue.borrow_mut().push_back(key);
+            return Ran::Deferred;
+        }
+        self.poll(key, task);
+        Ran::Polled
+    }
+
+    /// Gives the task that has waited longest of those that have used up a slice another one.
+    pub fn run_long(&self) -> Ran {
+        let Some(key) = self.long_queue.borrow_mut().pop_front() else { return Ran::Nothing };
+        let task = self.tasks.borrow_mut().take(key);
+        task.into_iter().for_each(|task| self.poll(key, task));
+        Ran::Polled
+    }
+
+    fn poll(&self, key: Key, mut task: Task) {
         task.header.queued.store(false, Ordering::Release);
         if task.is_long {
             self.outbox.flush();
@@ -139,6 +175,7 @@ impl Local {
         };
         let mut context = Context::from_waker(&task.waker);
         let polled = catch_unwind(AssertUnwindSafe(|| task.future.as_mut().poll(&mut context)));
+        task.gave_way = work::take_gave_way();
         if began_ns > 0 || self.outbox.has_some() {
             let now_ns = monotonic_ns();
             let held_max_ns = self.outbox.note_time(now_ns);
@@ -157,7 +194,6 @@ impl Local {
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
             }
         }
-        true
     }
 
     /// Watches a stream's descriptor; `source` is told of each change until `unwatch`.
@@ -202,6 +238,7 @@ mod tests {
     use super::*;
     use crate::executor::outbox::Slot;
     use crate::stream::socket::StreamSocket;
+    use std::cell::Cell;
     use std::future::poll_fn;
     use std::io::Read;
     use std::os::unix::net::UnixStream;
@@ -250,15 +287,48 @@ mod tests {
         let seen = Rc::default();
         local.start(Box::pin(posts(Rc::clone(&local), socket)));
         local.start(Box::pin(is_long(theirs, Rc::clone(&seen))));
+        let run_one = || local.run_one() == Ran::Polled;
         // A reply, which one poll of unknown length holds back.
-        assert!(local.run_one() && local.outbox.has_some());
-        assert!(local.run_one() && !local.outbox.has_some());
+        assert!(run_one() && local.outbox.has_some());
+        assert!(run_one() && !local.outbox.has_some());
         // Another, which one known to be long does not.
-        assert!(local.run_one() && local.run_one() && local.outbox.has_some());
-        assert!(local.run_one());
+        assert!(run_one() && run_one() && local.outbox.has_some());
+        assert!(run_one());
         assert_eq!(*seen.borrow(), [0, 1, 2]);
         assert!(local.outbox.end_tick(), "replies were sent");
         assert!(!local.outbox.end_tick());
+        local.drop_tasks();
+        Local::set_current(None);
+    }
+
+    /// Uses up a slice at each poll, and notes its number.
+    async fn gives_way(number: u32, polls: Rc<RefCell<Vec<u32>>>) {
+        let clock: Arc<dyn kauri_base::Clock> = Arc::new(kauri_base::clock::SystemClock::new());
+        let mut op = kauri_base::OperationContext::detached(clock);
+        loop {
+            polls.borrow_mut().push(number);
+            op.yield_now().await.unwrap();
+        }
+    }
+
+    #[test]
+    fn long_work_takes_turns_and_comes_after_the_rest() {
+        let local = Local::new(Arc::new(WorkerShared::new(0).unwrap())).unwrap();
+        Local::set_current(Some(Rc::clone(&local)));
+        let polls = Rc::new(RefCell::new(Vec::new()));
+        (0..3).for_each(|number| local.start(Box::pin(gives_way(number, Rc::clone(&polls)))));
+        for _ in 0..3 {
+            assert_eq!(local.run_one(), Ran::Polled);
+        }
+        for _ in 0..3 {
+            let short = Rc::new(Cell::new(false));
+            let ran = Rc::clone(&short);
+            local.start(Box::pin(async move { ran.set(true) }));
+            while local.run_one() != Ran::Nothing {}
+            assert!(short.get());
+            assert_eq!(local.run_long(), Ran::Polled);
+        }
+        assert_eq!(*polls.borrow(), [0, 1, 2, 0, 1, 2]);
         local.drop_tasks();
         Local::set_current(None);
     }

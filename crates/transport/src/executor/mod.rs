@@ -16,6 +16,7 @@ mod spin;
 mod sys;
 mod task;
 mod timer;
+mod watch;
 mod worker;
 
 pub use timer::Sleep;
@@ -23,7 +24,8 @@ pub use timer::Sleep;
 use crate::stats::WorkerSnapshot;
 use crate::steering::Exchange;
 use crate::sys::{allowed_cores, monotonic_ns};
-use kauri_base::{Error, ErrorCode, Result};
+use kauri_base::log::{self, Attr};
+use kauri_base::{Error, ErrorCode, Result, work};
 use local::{Local, LocalFuture};
 use placement::{Cores, Placement};
 use shared::{Start, WorkerShared};
@@ -35,6 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use watch::Watch;
 
 /// Called at the end of a tick.
 pub type TickEndHook = Arc<dyn Fn() + Send + Sync>;
@@ -44,6 +47,8 @@ pub type TickEndHook = Arc<dyn Fn() + Send + Sync>;
 pub struct ExecutorOptions {
     /// Worker threads; 0 for one per core.
     pub workers: usize,
+    /// Stack of a request at work, in bytes; 0: [`kauri_fiber::STACK_BYTES`].
+    pub stack_bytes: usize,
     /// How long a worker looks for events before it sleeps, in microseconds.
     pub spin_us: u64,
     /// Each worker stays on a core of its own while it has several requests at a time
@@ -75,6 +80,9 @@ impl ExecutorShared {
 pub struct ServiceExecutor {
     shared: Arc<ExecutorShared>,
     workers: Vec<WorkerHandle>,
+    /// For new connections while all workers are held.
+    spare: WorkerHandle,
+    watch: Mutex<Option<Watch>>,
     /// The core of each worker, if they have some.
     cores: Vec<usize>,
     exchange: Exchange,
@@ -98,6 +106,8 @@ impl ServiceExecutor {
         let executor = Arc::new(ServiceExecutor {
             shared,
             workers: (0..count).map(WorkerHandle::new).collect::<Result<_>>()?,
+            spare: WorkerHandle::new(count)?,
+            watch: Mutex::default(),
             cores: if own { all } else { Vec::new() },
             exchange: Exchange::default(),
             threads: Mutex::default(),
@@ -106,17 +116,27 @@ impl ServiceExecutor {
         for worker in &executor.workers {
             let core = all.get(worker.id());
             let cores = core.map(|&own| Cores { own, all: all.clone() });
-            executor.start_thread(worker, Placement::new(cores))?;
+            executor.start_thread(worker, Placement::new(cores), options.stack_bytes)?;
         }
+        executor.start_thread(&executor.spare, Placement::new(None), options.stack_bytes)?;
+        let watch = Watch::start(executor.workers.clone()).map_err(start_error)?;
+        *executor.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch);
         Ok(executor)
     }
 
-    fn start_thread(&self, worker: &WorkerHandle, placement: Placement) -> Result<()> {
+    fn start_thread(
+        &self,
+        worker: &WorkerHandle,
+        placement: Placement,
+        stack_bytes: usize,
+    ) -> Result<()> {
         let (shared, executor) = (Arc::clone(&worker.shared), Arc::clone(&self.shared));
         let (report, started) = std::sync::mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name(format!("worker{}", worker.id()))
-            .spawn(move || match worker::Worker::new(shared, executor, placement) {
+        let thread = work::thread(format!("worker{}", worker.id()), move || {
+            if stack_bytes > 0 {
+                kauri_fiber::set_stack_bytes(stack_bytes);
+            }
+            match worker::Worker::new(shared, executor, placement) {
                 Ok(worker) => {
                     let _ = report.send(Ok(()));
                     worker.run();
@@ -124,8 +144,9 @@ impl ServiceExecutor {
                 Err(error) => {
                     let _ = report.send(Err(error));
                 }
-            })
-            .map_err(start_error)?;
+            }
+        })
+        .map_err(start_error)?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         match started.recv() {
             Ok(result) => result.map_err(start_error),
@@ -138,10 +159,18 @@ impl ServiceExecutor {
         &self.workers
     }
 
-    /// The worker that has the fewest sessions.
+    /// The worker of this number, the spare one included.
+    pub(crate) fn worker(&self, id: usize) -> Option<&WorkerHandle> {
+        self.workers.iter().chain([&self.spare]).find(|worker| worker.id() == id)
+    }
+
+    /// The worker that has the fewest sessions, of those that come back from their tasks.
     pub fn least_loaded(&self) -> Option<&WorkerHandle> {
         let sessions = |w: &&WorkerHandle| w.shared.sessions.load(Ordering::Relaxed);
-        self.workers.iter().filter(|worker| worker.works()).min_by_key(sessions)
+        let is_held = |worker: &WorkerHandle| worker.shared.held.load(Ordering::Relaxed);
+        let free = |worker: &&WorkerHandle| worker.works() && !is_held(worker);
+        let spare = Some(&self.spare).filter(|spare| spare.works());
+        self.workers.iter().filter(free).min_by_key(sessions).or(spare)
     }
 
     /// The worker whose own core this is, if it works.
@@ -174,9 +203,10 @@ impl ServiceExecutor {
     }
 
     /// Ends the workers; tasks that are left are dropped where they wait. Returns when the threads
-    /// have ended. To be called from outside of them.
+    /// have ended; one that does not come back from a task is left behind. To be called from outside of them.
     pub fn shutdown(&self) {
-        for worker in &self.workers {
+        drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
+        for worker in self.workers.iter().chain([&self.spare]) {
             worker.shared.stop.store(true, Ordering::Release);
             worker.shared.call();
         }
@@ -184,7 +214,7 @@ impl ServiceExecutor {
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             if thread.thread().id() != std::thread::current().id() {
-                let _ = thread.join();
+                join_in_time(thread);
             }
         }
     }
@@ -194,6 +224,22 @@ impl Drop for ServiceExecutor {
     fn drop(&mut self) {
         self.shutdown();
     }
+}
+
+/// How long a worker may take to end.
+const JOIN_PATIENCE: Duration = Duration::from_secs(2);
+
+fn join_in_time(thread: JoinHandle<()>) {
+    let began_ns = monotonic_ns();
+    while !thread.is_finished() {
+        if monotonic_ns().saturating_sub(began_ns) > JOIN_PATIENCE.as_nanos() as u64 {
+            let attr = Attr::new().str("thread", thread.thread().name().unwrap_or("?"));
+            let msg = "A worker does not come back from a task; it is left behind";
+            return log::warning("NETWORK", 7_100_008, "shutdown", msg, attr);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let _ = thread.join();
 }
 
 fn start_error(error: std::io::Error) -> Error {

@@ -37,6 +37,8 @@ pub(crate) struct WorkerShared {
     pub sessions: AtomicUsize,
     /// It stays on its own core for now.
     pub stays: AtomicBool,
+    /// It does not come back from a task (`watch`).
+    pub held: AtomicBool,
     pub stats: WorkerStats,
 }
 
@@ -54,6 +56,7 @@ impl WorkerShared {
             stop: AtomicBool::new(false),
             sessions: AtomicUsize::new(0),
             stays: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             stats: WorkerStats::new(),
         })
     }
@@ -108,6 +111,11 @@ impl WorkerShared {
             return false;
         }
         true
+    }
+
+    /// Whether it sleeps, or is about to.
+    pub fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::SeqCst)
     }
 
     pub fn wake_up(&self) {

@@ -3,9 +3,10 @@
 //! A *tick* polls each task that was ready when it began once. At its end the replies in the outbox are
 //! sent and, if a task asked for that, the tick-end hooks run; what they wake runs in a further tick before the next look at epoll, so
 //! that a deferred reply leaves in the same turn as the write that completed it. A task that is
-//! always ready therefore costs the others one poll a turn, no more.
+//! always ready therefore costs the others one poll a turn, no more. Of the tasks that use up whole slices of
+//! time (`work::take_gave_way`) one has a slice between two looks at events.
 
-use super::local::Local;
+use super::local::{Local, Ran};
 use super::placement::Placement;
 use super::shared::WorkerShared;
 use super::spin::SpinTime;
@@ -212,16 +213,20 @@ impl Worker {
 
     fn run_ready(&mut self) {
         let shared = &self.local.shared;
-        for _ in 0..TICKS_MAX {
+        for tick in 0..TICKS_MAX {
             let ready = self.local.runnable();
             if ready == 0 {
                 return;
             }
+            let mut polls = 0;
             for _ in 0..ready {
-                self.local.run_one();
+                polls += u64::from(self.local.run_one() == Ran::Polled);
+            }
+            if tick == 0 {
+                polls += u64::from(self.local.run_long() == Ran::Polled);
             }
             shared.stats.ticks.add(1);
-            shared.stats.polls.add(ready as u64);
+            shared.stats.polls.add(polls);
             if self.placement.note_tick(ready) {
                 shared.stays.store(self.placement.stays(), Ordering::Relaxed);
             }

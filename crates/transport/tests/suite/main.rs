@@ -10,6 +10,7 @@ mod deferred;
 mod executor;
 mod fairness;
 mod fake;
+mod held;
 mod pieces;
 mod requests;
 mod steering;

@@ -11,8 +11,8 @@ use crate::registry::{Access, Command, Run};
 use kauri_base::{Error, Result};
 use kauri_bson::{Doc, DocBuf};
 use kauri_catalog::Namespace;
-use kauri_query::write::WriteOutcome;
 use kauri_query::write::insert::{InsertOptions, insert};
+use kauri_query::write::{CutShort, WriteOutcome};
 use parse::{Kind, Operation, Request};
 use std::sync::atomic::Ordering;
 
@@ -59,6 +59,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                     let options = InsertOptions {
                         ordered: request.ordered,
                         bypass_validation: request.bypass_validation,
+                        into: None,
                     };
                     let docs = documents(&request.operations[first..at]);
                     let (op, catalog) = (&mut invocation.op, &invocation.server.catalog);
@@ -132,6 +133,18 @@ impl Done {
                 None if request.errors_only => {}
                 None => self.rows.push(row(at + place, 1)),
             }
+        }
+    }
+
+    /// Counts what a statement had done whose collection was dropped.
+    fn cut_short(&mut self, kind: &Kind<'_>, done: CutShort) {
+        match kind {
+            Kind::Insert(_) => {}
+            Kind::Update(_) => {
+                self.matched += done.matched as i32;
+                self.modified += done.changed as i32;
+            }
+            Kind::Delete(_) => self.deleted += done.changed as i32,
         }
     }
 
@@ -222,6 +235,7 @@ async fn run_statement(
         }
         Err(error) => {
             invocation.op.check_for_interrupt()?;
+            done.cut_short(&operation.kind, std::mem::take(&mut outcome.cut_short));
             done.error(request, at, &error);
             Ok(true)
         }

@@ -3,7 +3,7 @@
 use crate::args::{Args, fields, structure};
 use crate::cmds::ddl;
 use crate::cmds::find::hint_type;
-use crate::cmds::insert::check_batch;
+use crate::cmds::insert::{check_batch, statements};
 use crate::cmds::list_rows;
 use crate::cmds::update::update_type;
 use crate::invocation::Invocation;
@@ -115,7 +115,7 @@ impl<'a> Request<'a> {
 
 fn documents<'a>(elem: Elem<'a>, name: &str) -> Result<Vec<Doc<'a>>> {
     let path = format!("bulkWrite.{name}");
-    let list = Args::new("bulkWrite").array(elem)?;
+    let list = statements(&Args::new("bulkWrite"), elem)?;
     list.iter().map(|doc| Args::new(&path).object(doc)).collect()
 }
 

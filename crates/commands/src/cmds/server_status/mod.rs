@@ -46,6 +46,7 @@ const SECTIONS: &[Section] = &[
     section("metrics", metrics::metrics),
     Section { name: "mirroredReads", by_default: false, write: sections::mirrored_reads },
     section("network", transport::network),
+    section("operationMemory", sections::operation_memory),
     section("opLatencies", sections::op_latencies),
     section("opcounters", sections::op_counters),
     section("opcountersRepl", sections::op_counters_of_replication),

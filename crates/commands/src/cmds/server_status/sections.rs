@@ -79,6 +79,16 @@ pub fn memory(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     out.put("supported", true);
 }
 
+/// Bytes that operations hold and may hold, and how many were ended because they wanted more.
+pub fn operation_memory(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+    let budget = &invocation.server.operation_memory;
+    let (operation_max, all_max) = budget.limits();
+    out.put("bytesUsed", budget.used() as i64);
+    out.put("operationBytesMax", operation_max as i64);
+    out.put("allOperationsBytesMax", all_max as i64);
+    out.put("operationsEnded", budget.refused() as i64);
+}
+
 pub fn mirrored_reads(_invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     out.put("seen", 0i64);
     out.put("sent", 0i64);

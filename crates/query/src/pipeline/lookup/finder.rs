@@ -1,21 +1,26 @@
 //! Finds the documents of the other side of a join: in memory, or by a plan for each row.
+//!
+//! The other side's name is looked up when the stage is built, and again where what it led to is dropped:
+//! whoever gets that error for a row of which nothing was given yet calls [`Finder::look_up_again`] and
+//! begins with the row anew. What is in memory stays as it was gathered, whole.
 
 use super::table::{Docs, Table};
 use super::values;
 use crate::exec::{ExecCx, Flow, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use crate::pipeline::filter::Match;
 use crate::pipeline::hash::HashKey;
-use crate::pipeline::sub::ResolvedSub;
-use crate::pipeline::{BuildCx, Input, Pipeline, StageSpec, build};
-use kauri_base::{Result, limits};
+use crate::pipeline::sub::{self, ResolvedSub, SubPipeline};
+use crate::pipeline::{BuildCx, Input, Needed, Pipeline, StageSpec, build};
+use kauri_base::{Error, Result, limits, work};
 use kauri_bson::{Doc, DocWriter, Value};
+use kauri_catalog::dropped::REPLANS_MAX;
 use std::sync::Arc;
 
 /// Bytes of the other side that are held in memory; what is more is read anew for each row.
 const TABLE_BYTES_MAX: usize = limits::EXPRESSION_VALUE_BYTES_MAX;
 
 /// How many of the first stages give the same for every row.
-pub fn fixed_stages(resolved: &ResolvedSub, base: usize) -> usize {
+fn fixed_stages(resolved: &ResolvedSub, base: usize) -> usize {
     let same = |stage: &Arc<dyn StageSpec>| {
         let found = stage.field_use();
         !found.random && found.variables.iter().all(|position| *position < base)
@@ -56,10 +61,33 @@ impl Found {
     }
 }
 
+/// How the other side is asked.
+pub struct Asked {
+    /// The field that documents are found by, if one is given.
+    pub path: Option<String>,
+    /// Whether that is asked of the whole pipeline's documents, and not of the collection's.
+    pub whole: bool,
+    /// Variables from here on are the row's.
+    pub base: usize,
+}
+
+impl Asked {
+    /// How many of the stages come before what finds by the field.
+    fn fixed(&self, resolved: &ResolvedSub) -> usize {
+        match &self.path {
+            _ if self.whole => resolved.stages.len(),
+            Some(_) => resolved.of_views + usize::from(resolved.begins_with_documents()),
+            None => fixed_stages(resolved, self.base),
+        }
+    }
+}
+
 /// Finds what belongs to a row.
 pub struct Finder {
-    /// The field that documents are found by.
-    path: Option<String>,
+    sub: SubPipeline,
+    /// The surroundings of the stage.
+    outer: BuildCx,
+    asked: Asked,
     resolved: ResolvedSub,
     /// How many of the stages come before what finds by the field.
     fixed: usize,
@@ -67,6 +95,8 @@ pub struct Finder {
     same: bool,
     inner: BuildCx,
     source: Source,
+    /// How often names have been looked up again.
+    replans: u32,
 }
 
 /// Documents, or the tree that gives them.
@@ -78,26 +108,54 @@ pub enum Start {
 }
 
 impl Finder {
-    /// Of this pipeline, by a field if one is given. Variables from `base` on are the row's.
-    pub fn new(
-        path: Option<String>,
-        resolved: ResolvedSub,
-        fixed: usize,
-        base: usize,
-        inner: BuildCx,
-    ) -> Self {
-        let same = fixed_stages(&resolved, base) >= fixed;
-        Finder { path, resolved, fixed, same, inner, source: Source::Start }
+    /// Of this pipeline.
+    pub fn new(sub: SubPipeline, asked: Asked, outer: &BuildCx) -> Result<Self> {
+        let resolved = sub.resolve(outer)?;
+        let fixed = asked.fixed(&resolved);
+        let same = fixed_stages(&resolved, asked.base) >= fixed;
+        let inner = inner(outer, &resolved);
+        let (outer, source, replans) = (outer.clone(), Source::Start, 0);
+        Ok(Finder { sub, outer, asked, resolved, fixed, same, inner, source, replans })
+    }
+
+    /// What was read is gone, which `error` says: looks the names up again. Fails with the error if that
+    /// has been too often.
+    pub fn look_up_again(&mut self, error: Error) -> Result<()> {
+        if self.replans == REPLANS_MAX {
+            return Err(error);
+        }
+        self.replans += 1;
+        self.outer.catalog.catch_up();
+        self.look_up()
+    }
+
+    fn look_up(&mut self) -> Result<()> {
+        self.resolved = self.sub.resolve(&self.outer)?;
+        self.fixed = self.asked.fixed(&self.resolved);
+        self.same = fixed_stages(&self.resolved, self.asked.base) >= self.fixed;
+        self.inner = inner(&self.outer, &self.resolved);
+        if matches!(self.source, Source::Gathering(..) | Source::Query) {
+            self.source = Source::Start;
+        }
+        Ok(())
     }
 
     /// Brings the source to where rows can be asked for. `Row`: it is there.
     pub fn prepare(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
         loop {
             match &mut self.source {
-                Source::Start => self.source = self.start()?,
+                Source::Start => {
+                    self.look_for_missing()?;
+                    self.source = self.start()?;
+                }
+                Source::Query => {
+                    self.look_for_missing()?;
+                    return Ok(Step::Row(()));
+                }
                 Source::Gathering(root, docs) => {
                     let mut over = false;
                     let step = root.feed(cx, &mut |row| {
+                        work::tick_bytes(64 + row.doc().as_bytes().len())?;
                         docs.push(|out| out.extend_from_slice(row.doc().as_bytes()));
                         over = docs.memory_bytes() > TABLE_BYTES_MAX;
                         Ok(if over { Flow::Stop } else { Flow::Continue })
@@ -117,8 +175,18 @@ impl Finder {
         }
     }
 
+    /// A collection that was not there may have come.
+    fn look_for_missing(&mut self) -> Result<()> {
+        match (&self.sub.from, &self.resolved.collection) {
+            (Some(from), None) if self.outer.catalog.collection(from.as_str()).is_some() => {
+                self.look_up()
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn start(&self) -> Result<Source> {
-        let reads_each_time = match &self.path {
+        let reads_each_time = match &self.asked.path {
             Some(path) => self.resolved.of_views == 0 && self.has_index(path),
             None => self.fixed == 0 && !self.resolved.stages.is_empty(),
         };
@@ -145,7 +213,7 @@ impl Finder {
     }
 
     fn gathered(&self, docs: Docs, env: &QueryEnv) -> Result<Source> {
-        let Some(path) = &self.path else { return Ok(Source::Kept(Arc::new(docs))) };
+        let Some(path) = &self.asked.path else { return Ok(Source::Kept(Arc::new(docs))) };
         let key = HashKey::new(&*env.random);
         Ok(match Table::new(docs, path, key, TABLE_BYTES_MAX)? {
             Some(table) => Source::Table(table),
@@ -175,7 +243,7 @@ impl Finder {
     /// The tree that reads the other side for this row alone.
     fn query(&self, wanted: Option<&[Value<'_>]>, env: &QueryEnv) -> Result<Box<dyn Stage>> {
         let mut stages: Vec<Arc<dyn StageSpec>> = self.resolved.stages[..self.fixed].to_vec();
-        if let (Some(path), Some(wanted)) = (&self.path, wanted) {
+        if let (Some(path), Some(wanted)) = (&self.asked.path, wanted) {
             let filter = values::filter(path, wanted)?;
             stages.push(Arc::new(Match::all(vec![filter])));
         }
@@ -188,6 +256,11 @@ impl Finder {
         }
         build(&pipeline, Input::Collection(None), &self.inner)
     }
+}
+
+/// The surroundings of the other side's stages.
+fn inner(outer: &BuildCx, resolved: &ResolvedSub) -> BuildCx {
+    BuildCx { needed: Needed::default(), ..sub::build_cx(outer, resolved) }
 }
 
 /// Gives documents that were found.

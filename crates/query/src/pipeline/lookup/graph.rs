@@ -1,19 +1,20 @@
 //! `$graphLookup`: to each row the documents of another collection that it reaches by following one
 //! field to another, breadth first.
 
-use super::finder::{Finder, Found, Start};
+use super::finder::{Asked, Finder, Found, Start};
 use super::table::Docs;
 use super::values;
 use crate::exec::fields::top_level;
 use crate::exec::{ExecCx, Fields, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use crate::pipeline::filter::Match;
 use crate::pipeline::group_table::GroupTable;
-use crate::pipeline::sub::{self, SubPipeline};
+use crate::pipeline::sub::SubPipeline;
 use crate::pipeline::unwind::replace;
-use crate::pipeline::{BuildCx, FieldUse, Keeps, Needed, ParseCx, StageSpec, field_path};
-use kauri_base::{Result, bail, limits};
+use crate::pipeline::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec, field_path};
+use kauri_base::{Result, bail, limits, work};
 use kauri_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Elem, Type, Value};
 use kauri_catalog::Namespace;
+use kauri_catalog::dropped::is_dropped;
 use kauri_expr::{Expression, FieldPath};
 use std::any::Any;
 use std::sync::Arc;
@@ -168,15 +169,13 @@ impl StageSpec for GraphLookup {
     }
 
     fn build(&self, child: Box<dyn Stage>, cx: &BuildCx) -> Result<Box<dyn Stage>> {
-        let resolved = self.plan.sub.resolve(cx)?;
-        let fixed = resolved.stages.len();
-        let inner = BuildCx { needed: Needed::default(), ..sub::build_cx(cx, &resolved) };
         let path = Some(self.plan.connect_to.clone());
+        let asked = Asked { path, whole: true, base: 0 };
         Ok(Box::new(GraphStage {
             child,
             spec: self.spec.clone(),
             plan: self.plan.clone(),
-            finder: Finder::new(path, resolved, fixed, 0, inner),
+            finder: Finder::new(self.plan.sub.clone(), asked, cx)?,
             fields: cx.needed.fields.clone(),
             current: None,
             scratch: Vec::new(),
@@ -228,7 +227,9 @@ impl Walk {
             }
             None => out.extend_from_slice(doc.as_bytes()),
         });
+        work::tick_bytes(64 + doc.as_bytes().len())?;
         for value in values::found_at(doc, &plan.connect_from) {
+            work::tick(1)?;
             self.ask(value);
         }
         self.check_memory()
@@ -281,9 +282,17 @@ impl GraphStage {
                 };
                 self.current = Some(self.start(row, cx)?);
             }
-            match self.walk(cx)? {
-                Step::Row(()) => {}
-                other => return Ok(other),
+            match self.walk(cx) {
+                Ok(Step::Row(())) => {}
+                Ok(other) => return Ok(other),
+                Err(error) if is_dropped(&error) => {
+                    self.finder.look_up_again(error)?;
+                    // From the row on: what was reached may be of a collection that is no longer there.
+                    let row = self.current.take().map(|current| current.row);
+                    self.current = row.map(|row| self.start(row, cx)).transpose()?;
+                    return Ok(Step::Again);
+                }
+                Err(error) => return Err(error),
             }
             *lent += 1;
             if self.give(take)? != Flow::Continue {
@@ -306,7 +315,11 @@ impl GraphStage {
         };
         let eval = cx.env.eval_cx();
         match self.plan.start_with.eval(&eval, row.doc())? {
-            Value::Array(items) => items.iter().for_each(|item| walk.ask(item.value())),
+            Value::Array(items) => {
+                for item in items.as_doc().ticked() {
+                    walk.ask(item?.value());
+                }
+            }
             Value::Missing => {}
             value => walk.ask(value),
         }
@@ -359,7 +372,10 @@ impl GraphStage {
         {
             let mut array = ArrayWriter::new(&mut self.array);
             let docs = &current.walk.docs;
-            (0..docs.len()).filter_map(|at| docs.get(at)).for_each(|doc| array.push_doc(doc));
+            for doc in (0..docs.len()).filter_map(|at| docs.get(at)) {
+                work::tick_bytes(64 + doc.as_bytes().len())?;
+                array.push_doc(doc);
+            }
         }
         let array = Value::Array(Doc::from_bytes(&self.array)?.into());
         self.scratch.clear();

@@ -1,33 +1,30 @@
 //! `$lookup` at work: for each row the other side's documents, however they are found.
 
 use super::equality::Derived;
-use super::finder::{Finder, Found, Start, fixed_stages};
+use super::finder::{Asked, Finder, Found, Start};
 use super::table::Docs;
 use super::{Lookup, Plan, values};
 use crate::exec::{
     ExecCx, Fields, Flow, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity,
 };
+use crate::pipeline::BuildCx;
 use crate::pipeline::unwind::{Unwinder, replace};
-use crate::pipeline::{BuildCx, Needed, sub};
-use kauri_base::{Result, bail, limits};
+use kauri_base::{Result, bail, limits, work};
 use kauri_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Value};
+use kauri_catalog::dropped::is_dropped;
 use std::sync::Arc;
 
 /// Builds the stage.
 pub fn build_stage(lookup: &Lookup, child: Box<dyn Stage>, cx: &BuildCx) -> Result<Box<dyn Stage>> {
     let plan = lookup.plan.clone();
-    let resolved = plan.sub.resolve(cx)?;
-    let inner = BuildCx { needed: Needed::default(), ..sub::build_cx(cx, &resolved) };
+    let path = plan.path().map(str::to_owned);
+    let asked = Asked { path, whole: false, base: plan.base };
     let fields = cx.needed.fields.clone();
     let unwinder = lookup.unwind.as_ref().map(|u| Unwinder::new(u.clone(), fields.clone()));
-    let fixed = match plan.path() {
-        Some(_) => resolved.of_views + usize::from(resolved.begins_with_documents()),
-        None => fixed_stages(&resolved, plan.base),
-    };
     Ok(Box::new(LookupStage {
         child,
         spec: lookup.spec.clone(),
-        finder: Finder::new(plan.path().map(str::to_owned), resolved, fixed, plan.base, inner),
+        finder: Finder::new(plan.sub.clone(), asked, cx)?,
         plan,
         unwinder,
         fields,
@@ -96,10 +93,6 @@ impl LookupStage {
         lent: &mut u64,
         take: &mut Take<'_>,
     ) -> Result<Step<()>> {
-        // That of the operation at hand: a cursor outlives the one that it began with.
-        if let Some(inner) = &mut self.env {
-            inner.interrupt.clone_from(&cx.env.interrupt);
-        }
         loop {
             if self.current.is_none() {
                 let row = match self.child.work(cx)? {
@@ -112,7 +105,7 @@ impl LookupStage {
                 let found = Found::Docs(Docs::default());
                 self.current = Some(Current { row, run: None, found, next: usize::MAX });
             }
-            match self.find(cx)? {
+            match self.find_or_begin_anew(cx)? {
                 Step::Row(()) => {}
                 other => return Ok(other),
             }
@@ -136,6 +129,22 @@ impl LookupStage {
         Ok(())
     }
 
+    /// As [`LookupStage::find`]; where the other side is dropped, the row is begun with anew.
+    fn find_or_begin_anew(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
+        match self.find(cx) {
+            Err(error) if is_dropped(&error) => {
+                self.finder.look_up_again(error)?;
+                if let Some(current) = &mut self.current {
+                    current.run = None;
+                    current.found = Found::Docs(Docs::default());
+                    current.next = usize::MAX;
+                }
+                Ok(Step::Again)
+            }
+            step => step,
+        }
+    }
+
     /// Finds the current row's documents. `Row`: they are all there.
     fn find(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
         let (Some(current), Some(env)) = (&mut self.current, &self.env) else {
@@ -157,6 +166,7 @@ impl LookupStage {
         let Found::Docs(docs) = &mut current.found else { return Ok(Step::Row(())) };
         let mut inner = ExecCx { ru: cx.ru, env, budget: cx.budget };
         let step = run.feed(&mut inner, &mut |row| {
+            work::tick_bytes(64 + row.doc().as_bytes().len())?;
             docs.push(|out| out.extend_from_slice(row.doc().as_bytes()));
             check_bytes(docs.memory_bytes(), &self.plan)?;
             Ok(Flow::Continue)
@@ -183,6 +193,7 @@ impl LookupStage {
             let mut array = ArrayWriter::new(&mut self.array);
             let mut next = 0;
             while let Some(doc) = current.found.get(next) {
+                work::tick_bytes(64 + doc.as_bytes().len())?;
                 array.push_doc(doc);
                 check_bytes(array.len(), &self.plan)?;
                 next += 1;
@@ -214,6 +225,7 @@ impl LookupStage {
             return take(&current.row.lent(made));
         }
         while let Some(doc) = current.found.get(current.next) {
+            work::tick_bytes(64 + doc.as_bytes().len())?;
             let index = current.next as i64;
             let made = unwinder.row(current.row.doc(), Some(&doc.into()), Some(index));
             current.next += 1;

@@ -4,7 +4,7 @@
 use super::values;
 use crate::exec::QueryEnv;
 use crate::pipeline::hash::HashKey;
-use kauri_base::Result;
+use kauri_base::{Result, sort, work};
 use kauri_bson::keygen::{KeyPattern, Keys};
 use kauri_bson::{Doc, KeyStringBuilder, Type, Value, doc};
 use kauri_matcher::Matcher;
@@ -63,6 +63,7 @@ impl Table {
             let (Some(doc), Ok(number)) = (docs.get(at), u32::try_from(at)) else {
                 return Ok(None);
             };
+            work::tick_bytes(64 + doc.as_bytes().len())?;
             pattern.generate(doc, false, &mut keys)?;
             for key in keys.iter() {
                 bytes += size_of::<u32>();
@@ -86,6 +87,7 @@ impl Table {
         let mut places = Vec::new();
         let mut key = KeyStringBuilder::new();
         for value in values {
+            work::tick(1)?;
             // What an index alone does not tell: whether a null is one, what is in arrays.
             let ty = value.ty().unwrap_or(Type::Null);
             if matches!(ty, Type::Null | Type::Undefined | Type::Array) {
@@ -94,10 +96,12 @@ impl Table {
             }
             key.clear();
             key.append(value, false);
-            places.extend(self.by_key.get(key.bytes()).into_iter().flatten());
+            let found = self.by_key.get(key.bytes()).map_or(&[][..], Vec::as_slice);
+            work::tick_bytes(found.len())?;
+            places.extend(found);
         }
         if values.len() > 1 {
-            places.sort_unstable();
+            sort::sort_by(&mut places, u32::cmp)?;
             places.dedup();
         }
         Ok(places)
@@ -107,6 +111,7 @@ impl Table {
         let matcher = Matcher::new(values::equality(&self.path, value)?);
         let cx = crate::match_cx(env);
         for at in 0..self.docs.len() {
+            work::tick(1)?;
             if let Some(doc) = self.docs.get(at)
                 && matcher.matches(doc, &cx)?
             {

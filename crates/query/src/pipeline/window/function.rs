@@ -150,12 +150,12 @@ impl Function {
     }
 
     /// What has come of the rows.
-    pub fn result(&self, state: &State) -> Value<'static> {
-        match (self, state) {
-            (Function::Accumulator(spec), State::Accumulator(state)) => spec.result(state),
+    pub fn result(&self, state: &State) -> Result<Value<'static>> {
+        Ok(match (self, state) {
+            (Function::Accumulator(spec), State::Accumulator(state)) => spec.result(state)?,
             (Function::Covariance { sample, .. }, State::Covariance(state)) => state.value(*sample),
             _ => Value::Null,
-        }
+        })
     }
 }
 

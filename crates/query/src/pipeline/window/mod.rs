@@ -156,8 +156,9 @@ fn field_use(
     let mut field_use = FieldUse { keeps: Keeps::all_but(paths()), ..FieldUse::passing() };
     let sorted = sort.into_iter().flat_map(|sort| sort.spec().iter().map(|elem| elem.key()));
     field_use.reads = Fields::of_paths(sorted.chain(paths().filter(|path| path.contains('.'))));
-    partition.into_iter().for_each(|e| field_use.add(&e.dependencies()));
-    outputs.iter().for_each(|output| field_use.add(&output.function.dependencies()));
+    let mut read = partition.map(Expression::dependencies).unwrap_or_default();
+    outputs.iter().for_each(|output| read.extend(output.function.dependencies()));
+    field_use.add(&read);
     field_use
 }
 

@@ -10,7 +10,7 @@ use crate::exec::{
 };
 use crate::pipeline::heap_bytes;
 use crate::spill::{ExternalSort, RowBuffer, SpillKind, Spilling, SpillingSort};
-use kauri_base::{Access, Error, ErrorCode, Result};
+use kauri_base::{Access, Error, ErrorCode, Result, work};
 use kauri_bson::keygen::Keys;
 use kauri_bson::{Doc, DocBuf, DocWriter, Value, compare};
 use kauri_expr::EvalCx;
@@ -181,7 +181,10 @@ impl Gathered {
     /// The rows of the partition that begins at this one.
     fn partition_at(&self, start: usize) -> Range<usize> {
         let Some(first) = self.rows.get(start) else { return start..start };
-        let same = |row: &&Kept| compare(&row.partition, &first.partition).is_eq();
+        let same = |row: &&Kept| {
+            work::tick_infallible(1);
+            compare(&row.partition, &first.partition).is_eq()
+        };
         start..start + self.rows.iter().skip(start).take_while(same).count()
     }
 
@@ -278,6 +281,7 @@ impl WindowStage {
             self.progress = plan.outputs.iter().map(|_| Progress::new()).collect();
         }
         let mut vars = function::variables(env, plan.base);
+        work::tick_bytes(64 * plan.outputs.len())?;
         for (output, progress) in plan.outputs.iter().zip(&mut self.progress) {
             let rows = Rows { gathered: &self.sort.buffer, partition: self.partition.clone(), env };
             vars.push(progress.value(output, at - self.partition.start, &rows)?);
@@ -390,13 +394,11 @@ impl Progress {
         }
         let Some(state) = &mut self.state else { return Ok(Value::Null) };
         for at in self.added.end..frame.end {
-            if let Some(interrupt) = cx.interrupt {
-                interrupt()?;
-            }
+            work::tick(1)?;
             function.add(state, cx, rows.doc(at))?;
         }
         self.added = frame;
-        Ok(function.result(state))
+        function.result(state)
     }
 }
 

@@ -6,6 +6,7 @@ mod generate;
 mod naive;
 mod runner;
 mod shrink;
+mod work;
 
 use generate::Case;
 use runner::Mode;

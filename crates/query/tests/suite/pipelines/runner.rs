@@ -39,7 +39,7 @@ fn fill(op: &mut OperationContext, catalog: &Catalog, name: &str, docs: &[Docume
     let docs: Vec<DocBuf> = docs.iter().map(raw).collect();
     let docs: Vec<Doc<'_>> = docs.iter().map(DocBuf::as_doc).collect();
     let ns = Namespace::new("db", name).unwrap();
-    let options = InsertOptions { ordered: true, bypass_validation: false };
+    let options = InsertOptions::ordered(false);
     let mut outcome = WriteOutcome::default();
     block_on(insert(op, catalog, &ns, &docs, &options, &mut outcome)).unwrap();
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
@@ -62,9 +62,9 @@ pub fn run(case: &Case, mode: Mode) -> Result<Vec<DocBuf>> {
     let stages = Value::array(case.pipeline.iter().map(|stage| Value::from(raw(stage))));
     let mut pipeline = parse::parse(stages.as_array().unwrap_or(Doc::EMPTY), &parse_cx)?;
     if mode != Mode::AsWritten {
-        pipeline.optimize();
+        pipeline.optimize().unwrap();
     }
-    let (collection, _) = views::resolve(&catalog, &ns)?;
+    let collection = views::resolve(&catalog, &ns)?.collection;
     let cx = BuildCx::new(catalog.clone(), "db", collection, QueryEnv::new(0, random));
     let root = block_on(build_by_trial(op, &pipeline, None, &cx))?;
     let ru = catalog.engine().recovery_unit();

@@ -100,6 +100,7 @@ fn execute(
         query: &query,
         env: &world.env,
         multi: many,
+        only: None,
     };
     let parsed = Update::parse(&Value::from(raw(change)), &[], &ParseCx::new()).unwrap();
     if verb == Verb::Delete {

@@ -21,7 +21,7 @@ fn a_session_is_kept_for_the_next_driver_that_says_the_same() {
         ping(&mut again);
     }
     stand.proxy.tells("Connection ended", 20);
-    assert_eq!(stand.server.told("name: \\\"first\\\""), 1, "metadata is said once");
+    assert_eq!(stand.server.told(r#""name":"first""#), 1, "metadata is said once");
     let (mut again, mut beside) = (open("first"), open("first"));
     assert_eq!(session_of(&mut again), session);
     assert_ne!(session_of(&mut beside), session, "it is in use");

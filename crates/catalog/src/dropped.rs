@@ -1,0 +1,152 @@
+//! Reads of what others drop or replace meanwhile.
+//!
+//! A [`Collection`] or [`Index`] that a reader has in hand may be dropped at any moment; the engine then
+//! answers `StorageError::Dropped`, never an empty result. This module puts that into MongoDB's words
+//! (`QueryPlanKilled`), and lets a statement that has had no effect begin anew: [`is_dropped`] tells the
+//! error, [`Catalog::catch_up`] makes sure that the name then leads to what is there now.
+//!
+//! Knows nothing of plans and statements: whether something had an effect is their business.
+
+use crate::catalog::{Catalog, Resolved};
+use crate::collection::Collection;
+use crate::index::Index;
+use kauri_base::{Access, Error, ErrorCode, RecordId, Result};
+use kauri_storage::{IndexScan, Record, RecordScan, RecordStoreStats, RecoveryUnit, StorageError};
+
+/// How often a statement begins anew before its error reaches the client. Each time takes another change
+/// of a definition in the middle of a read.
+pub const REPLANS_MAX: u32 = 32;
+
+/// Whether an error says that what was read is gone.
+pub fn is_dropped(error: &Error) -> bool {
+    error.code() == ErrorCode::QueryPlanKilled
+}
+
+/// A UUID as text: `xxxxxxxx-xxxx-…`.
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(36);
+    for (position, byte) in uuid.iter().enumerate() {
+        if matches!(position, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+impl Collection {
+    /// The record's document as `ru` sees it.
+    #[inline]
+    pub fn get<'g>(
+        &self,
+        ru: &'g dyn RecoveryUnit,
+        id: RecordId,
+    ) -> Result<Access<Option<Record<'g>>>> {
+        self.store.get(ru, id).map_err(|error| self.read_error(error))
+    }
+
+    /// Fills the scan's batch.
+    #[inline]
+    pub fn fill(&self, ru: &dyn RecoveryUnit, scan: &mut RecordScan) -> Result<Access<()>> {
+        self.store.fill(ru, scan).map_err(|error| self.read_error(error))
+    }
+
+    /// Counts and sizes.
+    pub fn stats(&self) -> Result<RecordStoreStats> {
+        self.store.stats().map_err(|error| self.read_error(error))
+    }
+
+    /// The bytes of its indexes.
+    pub fn index_bytes(&self) -> Result<u64> {
+        self.indexes.iter().map(|index| index.bytes()).sum()
+    }
+
+    /// What a client is told whose reads end since the collection is gone.
+    pub fn dropped_error(&self) -> Error {
+        let message = format!("collection dropped. UUID {}", uuid_text(&self.uuid));
+        Error::new(ErrorCode::QueryPlanKilled, message)
+    }
+
+    #[cold]
+    fn read_error(&self, error: StorageError) -> Error {
+        match error {
+            StorageError::Dropped { .. } => self.dropped_error(),
+            error => error.into(),
+        }
+    }
+}
+
+impl Index {
+    /// The first record that has exactly this key.
+    #[inline]
+    pub fn find(&self, ru: &dyn RecoveryUnit, key: &[u8]) -> Result<Access<Option<RecordId>>> {
+        self.data.find(ru, key).map_err(|error| self.read_error(error))
+    }
+
+    /// Fills the scan's batch.
+    #[inline]
+    pub fn fill(&self, ru: &dyn RecoveryUnit, scan: &mut IndexScan) -> Result<Access<()>> {
+        self.data.fill(ru, scan).map_err(|error| self.read_error(error))
+    }
+
+    /// Bytes it occupies.
+    pub fn bytes(&self) -> Result<u64> {
+        self.data.bytes().map_err(|error| self.read_error(error))
+    }
+
+    #[cold]
+    fn read_error(&self, error: StorageError) -> Error {
+        match error {
+            StorageError::Dropped { .. } => {
+                let message = format!("query plan killed :: index '{}' dropped", self.name());
+                Error::new(ErrorCode::QueryPlanKilled, message)
+            }
+            error => error.into(),
+        }
+    }
+}
+
+impl Catalog {
+    /// Returns when every drop that a reader can have met has reached the names: after that
+    /// [`Catalog::resolve`] answers what took the dropped one's place. Between its commit and the names a
+    /// change of definition holds the `ddl` lock, and does nothing but memory work.
+    pub fn catch_up(&self) {
+        drop(self.lock_ddl());
+    }
+
+    /// Fails if this is no longer the collection of its name, in whatever definition.
+    pub fn check_current(&self, collection: &Collection) -> Result<()> {
+        if self.is_current(collection) {
+            return Ok(());
+        }
+        self.catch_up();
+        match self.is_current(collection) {
+            true => Ok(()),
+            false => Err(self.gone_error(collection)),
+        }
+    }
+
+    /// What a client is told whose statement ends since the collection has gone from its name.
+    pub fn gone_error(&self, collection: &Collection) -> Error {
+        let (from, uuid) = (&collection.ns, &collection.uuid);
+        match self.collection_by_uuid(from.database(), uuid) {
+            Some(renamed) if renamed.ns != *from => Error::new(
+                ErrorCode::QueryPlanKilled,
+                format!(
+                    "collection renamed from '{from}' to '{}'. UUID {}",
+                    renamed.ns,
+                    uuid_text(uuid)
+                ),
+            ),
+            _ => collection.dropped_error(),
+        }
+    }
+
+    fn is_current(&self, collection: &Collection) -> bool {
+        match self.resolve(collection.ns.as_str()) {
+            Resolved::Collection(current) => current.id == collection.id,
+            _ => false,
+        }
+    }
+}
