@@ -54,7 +54,17 @@ impl Session {
     /// Does the next step.
     pub fn step(&mut self, world: &World) -> Result<(), StorageError> {
         let task = std::mem::replace(&mut self.task, Task::Idle);
-        self.task = match task {
+        self.task = match self.next(world, task) {
+            // Another session drops collections that this one has planned with.
+            Err(StorageError::Dropped { .. }) => Task::Idle,
+            next => next?,
+        };
+        Ok(())
+    }
+
+    /// Does this step, and tells what the next one does.
+    fn next(&mut self, world: &World, task: Task) -> Result<Task, StorageError> {
+        Ok(match task {
             Task::Idle => self.start(world)?,
             Task::Commit(plan) => match plan.commit(world)? {
                 Outcome::Committed(ticket) => self.acknowledge(ticket),
@@ -80,8 +90,7 @@ impl Session {
                 _ => Task::Idle,
             },
             Task::Transaction(transaction, left) => self.go_on(world, transaction, left)?,
-        };
-        Ok(())
+        })
     }
 
     /// Brings what was begun to its end, unless there is no room for that.
