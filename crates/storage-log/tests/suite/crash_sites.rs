@@ -1,7 +1,7 @@
 //! Every drain, every order and every check counts: with any one of them left out a crash test
 //! fails. The sites are not listed here; they are those that the runs come by.
 
-use crate::crash_target::{SEGMENT, Target};
+use crate::crash_target::{SEGMENT, Target, of_headers};
 use kauri_bson::{DocBuf, Value};
 use kauri_medium::Directory;
 use kauri_medium::emulator::{About, Emulator, EmulatorConfig};
@@ -14,7 +14,9 @@ use kauri_storage_log::format::meta::Meta;
 use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};
 use kauri_storage_log::format::segment::{HEADER_COPY_AT, SegmentHeader, Trailer};
 use kauri_storage_log::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream, TRAILER_BYTES};
+use kauri_storage_log::verify;
 use kauri_testkit::crash::Recording;
+use kauri_testkit::history::Loss;
 use kauri_testkit::sites::{Campaign, missed_by};
 use kauri_testkit::{CrashTarget, Crashes, Run, damage};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,8 +37,18 @@ fn campaign<'c>(
     target: Target,
     test: impl Fn(&Crashes<'_>, &Target) + Sync + 'c,
 ) -> Campaign<'c> {
+    campaign_of(name, target, |crashes| crashes, test)
+}
+
+/// The same, of such crash tests.
+fn campaign_of<'c>(
+    name: &'static str,
+    target: Target,
+    of: for<'t> fn(Crashes<'t>) -> Crashes<'t>,
+    test: impl Fn(&Crashes<'_>, &Target) + Sync + 'c,
+) -> Campaign<'c> {
     let run = move |without: Option<&str>| -> Sites {
-        let crashes = Crashes::new(&target).on_one_thread();
+        let crashes = of(Crashes::new(&target).on_one_thread());
         let crashes = without.into_iter().fold(crashes, Crashes::without);
         test(&crashes, &target);
         crashes.sites_seen()
@@ -49,6 +61,12 @@ fn unmarked(segments: u32) -> Target {
     let mut target = Target::new(segments);
     target.options.mark_interval_bytes = u64::MAX;
     target
+}
+
+/// The same, where the mark file can't be made. What is durable is known without it, as far as it goes: what
+/// marks tell as well counts there.
+fn without_marks(segments: u32) -> Target {
+    Target { marks: false, ..unmarked(segments) }
 }
 
 /// Power losses during runs of these seeds.
@@ -67,6 +85,29 @@ fn power_losses<'c>(
     })
 }
 
+/// Power losses right before a new header is durable, of a run whose writers clean for themselves: the header
+/// and the mark before it tell what such a cleaning took for durable. Of power losses anywhere one in 300 is
+/// there.
+fn room<'c>(run: Run) -> Campaign<'c> {
+    let before = |event: &str| event.contains("begins (segment.header.drain)");
+    campaign("room", Target::new(8), move |crashes, _| {
+        let recording = crashes.record(1, &run);
+        crashes.crashes_at(&recording, Loss::Power, before, 24);
+    })
+}
+
+/// In memory: deaths of the process between a header's two copies, and power losses while the recovery mends
+/// the second one.
+fn headers_twice<'c>(medium: EmulatorConfig) -> Campaign<'c> {
+    fn again(crashes: Crashes<'_>) -> Crashes<'_> {
+        crashes.again_at(of_headers, 4)
+    }
+    campaign_of("headers, twice", Target::new(12), again, move |crashes, _| {
+        let recording = crashes.record(1, &Run { medium, steps: 900, ..Run::default() });
+        crashes.crashes_at(&recording, Loss::Process, of_headers, 2);
+    })
+}
+
 /// Deaths of the process, and power losses in the recovery.
 fn deaths<'c>(name: &'static str, medium: EmulatorConfig) -> Campaign<'c> {
     campaign(name, Target::new(14), move |crashes, _| {
@@ -77,9 +118,10 @@ fn deaths<'c>(name: &'static str, medium: EmulatorConfig) -> Campaign<'c> {
     })
 }
 
-/// Damage to what a clean shutdown left.
-fn rot<'c>() -> Campaign<'c> {
-    campaign("rot", unmarked(16), |crashes, target| {
+/// Damage to what a clean shutdown left. Marks tell all that the metadata file of the shutdown tells of what is
+/// durable; where there are none that file alone does.
+fn rot<'c>(name: &'static str, target: Target) -> Campaign<'c> {
+    campaign(name, target, move |crashes, target| {
         for seed in 1..4 {
             let run = Run { steps: 1500, close: true, ..Run::default() };
             let recording = crashes.record(seed, &run);
@@ -233,22 +275,27 @@ fn records(log: &[u8], segment: &SegmentHeader) -> Vec<(u32, RecordHeader)> {
 }
 
 /// Where persistence has to be asked for, a start after a clean shutdown and a power loss still reads
-/// summaries and no documents.
+/// summaries and no documents: as much as without the power loss.
 fn summaries<'c>() -> Campaign<'c> {
     campaign("summaries", Target::new(16), |crashes, target| {
         let medium = EmulatorConfig { persist_required: true, ..EmulatorConfig::default() };
         let run = Run { medium, steps: 2000, close: true, ..Run::default() };
         let recording = crashes.record(1, &run);
         let events = recording.emulator.events();
+        let bytes_read = |image: &Emulator| {
+            crashes.equip(image);
+            let opened = target.open(image).expect("opening");
+            let status = DocBuf::build(|out| opened.engine().write_status(out));
+            let recovery = status.as_doc().value("recovery");
+            let read = recovery.as_document().map(|doc| doc.value("bytesRead").into_owned());
+            let Some(Value::Int64(read)) = read else { panic!("no bytesRead in {recovery:?}") };
+            read
+        };
         let image = recording.emulator.crash_at(events, &mut |_| 0);
-        crashes.equip(&image);
-        let opened = target.open(&image).expect("opening");
-        let status = DocBuf::build(|out| opened.engine().write_status(out));
-        let recovery = status.as_doc().value("recovery");
-        let read = recovery.as_document().map(|doc| doc.value("bytesRead").into_owned());
-        let Some(Value::Int64(read)) = read else { panic!("no bytesRead in {recovery:?}") };
+        let read = bytes_read(&image);
         let log = image.open_log(LOG).expect("the log").len() as i64;
         assert!(read < log / 4, "{read} of {log} bytes were read");
+        assert_eq!(read, bytes_read(&recording.emulator.process_death_image()));
     })
 }
 
@@ -338,10 +385,29 @@ fn sealed<'c>(medium: EmulatorConfig) -> Campaign<'c> {
     })
 }
 
+/// Whatever a power loss leaves of a directory's first start: the metadata file tells of a mark file only if there
+/// is one, with a mark. Else a check would tell of damage.
+fn marks_begin(crashes: &Crashes<'_>, target: &Target, medium: EmulatorConfig) {
+    let emulator = Emulator::new(medium);
+    crashes.equip(&emulator);
+    drop(target.open(&emulator).expect("opening"));
+    crashes.note_sites(&emulator);
+    let mut marked = 0;
+    for at in 0..=emulator.events() {
+        for image in emulator.crash_one_by_one_at(at, 8) {
+            let Ok(report) = verify(&image, &mut |_, _| {}) else { continue };
+            assert_eq!(report.damage, [], "after {at} events");
+            marked += usize::from(image.list().is_ok_and(|files| files.iter().any(|f| f == MARKS)));
+        }
+    }
+    assert!(marked > 20, "{marked}");
+}
+
 /// Behind each sync a power loss leaves only what is durable, and the last record rots: that is reported. And
 /// each bit of the mark file is flipped: all is there.
 fn marks<'c>(name: &'static str, medium: EmulatorConfig) -> Campaign<'c> {
     campaign(name, unmarked(16), move |crashes, target| {
+        marks_begin(crashes, target, medium);
         let emulator = Emulator::new(medium);
         crashes.equip(&emulator);
         let opened = target.open(&emulator).expect("opening");
@@ -416,14 +482,15 @@ fn is_label(text: &str) -> bool {
 }
 
 /// Which campaign misses a site that others meet too and don't miss: to save their time, no more.
-const LIKELY: [(&str, &str); 26] = [
+const LIKELY: [(&str, &str); 27] = [
     ("clean.copy.fence", "deaths, memory"),
     ("clean.moved.drain", "shutdown"),
     ("clean.moved.lines", "memory"),
     ("clean.moved.persist", "asked for"),
-    ("clean.room.drain", "writers alone"),
+    ("clean.room.drain", "room"),
     ("close.drain", "shutdown"),
-    ("close.meta/directory", "rot"),
+    ("close.meta/directory", "summaries"),
+    ("create.log/directory", "creation, no marks"),
     ("commit.fence", "memory"),
     ("marks.crc", "marks"),
     ("marks.create/directory", "marks"),
@@ -434,8 +501,8 @@ const LIKELY: [(&str, &str); 26] = [
     ("read.payload.crc", "rot"),
     ("record.header.crc", "memory"),
     ("recovery.drain", "deaths"),
-    ("recovery.header.drain", "deaths, memory"),
-    ("recovery.header.persist", "deaths, memory"),
+    ("recovery.header.drain", "headers, twice"),
+    ("recovery.header.persist", "headers, twice"),
     ("recovery.persist", "deaths, memory"),
     ("segment.header.copy.fence", "headers"),
     ("segment.header.copy.lines", "headers"),
@@ -463,20 +530,24 @@ fn every_safeguard_is_missed() {
     };
     let campaigns = [
         power_losses("creation", Target::new(16), creation, 1..4, 200),
+        power_losses("creation, no marks", without_marks(16), creation, 1..4, 200),
         power_losses("shutdown", Target::new(16), shutdown, 1..4, 100),
         summaries(),
         power_losses("plain", Target::new(14), Run { steps: 2000, ..run }, 1..3, 200),
         power_losses("asked for", Target::new(14), Run { medium: asked, ..run }, 1..3, 150),
         power_losses("writers alone", Target::new(8), alone, 1..3, 200),
+        room(alone),
         deaths("deaths", EmulatorConfig::default()),
         power_losses("staged", Target::new(14), Run { medium: staged, ..run }, 1..4, 200),
         deaths("deaths, staged", staged),
         power_losses("memory", Target::new(14), Run { medium: memory, ..run }, 1..3, 150),
         deaths("deaths, memory", memory),
         headers(memory),
+        headers_twice(memory),
         sealed(memory),
         forgery(),
-        rot(),
+        rot("rot", unmarked(16)),
+        rot("rot, no marks", without_marks(16)),
         metadata(),
         trailers(),
         summary_bits(),
