@@ -102,18 +102,13 @@ impl<'d> Salvage<'d> {
             let Err(stop) = Scan::new(log, threads, &*options.clock).run() else {
                 return Ok(self.mended);
             };
+            let room = self.mended.len() < PLACES_MAX;
             match stop.place {
-                Some(place) if self.mended.len() < PLACES_MAX => self.mend(&segments, place)?,
+                Some(Place::Header(segment)) if room => self.mend_header(&segments, segment)?,
+                Some(Place::Record { segment, epoch, offset, end }) if room => {
+                    self.mend_record(&segments, (segment, epoch), offset, end)?;
+                }
                 _ => return Err(stop.error.into()),
-            }
-        }
-    }
-
-    fn mend(&mut self, segments: &Segments, place: Place) -> Result<()> {
-        match place {
-            Place::Header(segment) => self.mend_header(segments, segment),
-            Place::Record { segment, epoch, offset, end } => {
-                self.mend_record(segments, (segment, epoch), offset, end)
             }
         }
     }

@@ -235,7 +235,7 @@ fn where_it_stopped(log: Log<'_>, stop: &Stop) -> Damage {
     let (segment, offset) = match stop.place {
         Some(Place::Header(segment)) => (segment, 0),
         Some(Place::Record { segment, offset, .. }) => (segment, offset),
-        None => (0, 0),
+        Some(Place::Files) | None => (0, 0),
     };
     let mut damage = Damage::at(segment, offset, stop.error.to_string());
     if let Some(Place::Record { epoch, .. }) = stop.place {

@@ -38,10 +38,10 @@ use crate::segments::Segments;
 use crate::staging::{self, StagingArea};
 use crate::status::Counters;
 use crate::verified::Verified;
-use kauri_base::Clock;
 use kauri_base::log::{self, Attr};
 use kauri_base::sync::atomic::{AtomicU64, Ordering};
 use kauri_base::sync::{Arc, Mutex};
+use kauri_base::{Clock, ErrorCode};
 use kauri_medium::{
     CacheConfig, Directory, EpochDomain, Medium, MediumKind, SegmentCache, parallel,
 };
@@ -63,10 +63,21 @@ pub(crate) fn corrupt(message: String) -> StorageError {
 pub fn open(directory: Arc<dyn Directory>, options: Options) -> kauri_base::Result<Arc<Core>> {
     let opened = Opened::open(directory, &options)?;
     report_medium(&*opened.medium);
-    Ok(recover(opened, options)?)
+    recover(opened, options)
 }
 
-fn recover(mut opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageError> {
+/// The error of a start whose scan ended early. One that tells the way out itself begins as a refusal does.
+fn refusal(directory: &dyn Directory, stop: Stop) -> kauri_base::Error {
+    match stop {
+        Stop { error, place: Some(Place::Files) } => kauri_base::Error::new(
+            ErrorCode::DataCorruptionDetected,
+            format!("Cannot start server. {}: {error}", directory.describe()),
+        ),
+        Stop { error, .. } => error.into(),
+    }
+}
+
+fn recover(mut opened: Opened, mut options: Options) -> kauri_base::Result<Arc<Core>> {
     let started = options.clock.monotonic();
     options.segment_bytes = opened.meta.segment_bytes;
     let medium = opened.medium.clone();
@@ -83,7 +94,8 @@ fn recover(mut opened: Opened, mut options: Options) -> Result<Arc<Core>, Storag
         marks: &found,
     };
     staging::replay(log, &*opened.directory)?;
-    let mut scan = Scan::new(log, options.open_threads.max(1), &*options.clock).run()?;
+    let scan = Scan::new(log, options.open_threads.max(1), &*options.clock).run();
+    let mut scan = scan.map_err(|stop| refusal(&*opened.directory, stop))?;
     let mut pending = FoundPending::find(log, &scan.kept)?;
     let tables = build_tables(log, &mut scan, &mut pending, &options)?;
 

@@ -50,6 +50,9 @@ pub enum Place {
     /// (`u32::MAX`: where they say).
     #[allow(missing_docs, reason = "the names say it")]
     Record { segment: u32, epoch: u64, offset: u32, end: u32 },
+    /// No place in it: a file is shorter than it was, or older than another one. No repair can mend that; the error
+    /// tells the way out.
+    Files,
 }
 
 /// Why a scan ended early.
@@ -318,14 +321,14 @@ impl<'m> Scan<'m> {
                  the file as long as it was (truncate -s {bytes} {LOG_FILE}), then run kauri check --repair",
                 self.log.medium.len()
             );
-            return Err(corrupt(missing).into());
+            return Err(Stop { error: corrupt(missing), place: Some(Place::Files) });
         }
         if marks.mark.cut > meta.last_cut() {
             let older = format!(
                 "{META_FILE} is of an earlier start than {MARK_FILE}; restore all files of the directory \
                  from the same backup"
             );
-            return Err(corrupt(older).into());
+            return Err(Stop { error: corrupt(older), place: Some(Place::Files) });
         }
         for (segment, found) in (0..).zip(headers) {
             let Found::Header(header, _) = found else { continue };
