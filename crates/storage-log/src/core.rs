@@ -19,7 +19,7 @@ use crate::head::Head;
 use crate::images::Images;
 use crate::kick::Kick;
 use crate::lock;
-use crate::marks::MarkFile;
+use crate::marks::Marks;
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::pending::PendingUnits;
@@ -78,7 +78,7 @@ pub struct Core {
     /// What commits are in before they are in the log's file; none where that can't be had.
     pub staging: Option<StagingArea>,
     /// What is durable, told on the medium; none where that can't be had.
-    pub marks: Option<MarkFile>,
+    pub marks: Option<Marks>,
     /// Held while full segments are sealed.
     pub sealing: Mutex<()>,
     /// Held while a drain runs for those who wait.

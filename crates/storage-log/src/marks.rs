@@ -107,7 +107,7 @@ impl FoundMarks {
 }
 
 /// The file while the engine is open.
-pub struct MarkFile {
+pub struct Marks {
     file: Arc<dyn Medium>,
     directory: [u8; 16],
     cut: u64,
@@ -133,10 +133,10 @@ struct Slots {
     synced_at: Duration,
 }
 
-impl MarkFile {
+impl Marks {
     /// Opens the file, making it if there is none; its name is durable then. `None`, which is said, if
     /// that fails.
-    pub fn open(directory: &dyn Directory, id: [u8; 16], found: &FoundMarks) -> Option<MarkFile> {
+    pub fn open(directory: &dyn Directory, id: [u8; 16], found: &FoundMarks) -> Option<Marks> {
         let open = || -> Result<Arc<dyn Medium>> {
             let file = directory.create_log(MARK_FILE, "marks.create")?;
             file.grow(MARK_EPOCHS_AT as u64)?;
@@ -147,7 +147,7 @@ impl MarkFile {
         let next = (found.slot + 1) % MARK_SLOTS;
         let synced = found.mark.number;
         let slots = Slots { last: found.mark, next, synced, ..Slots::default() };
-        let marks = MarkFile {
+        let marks = Marks {
             file,
             directory: id,
             cut: found.mark.cut,

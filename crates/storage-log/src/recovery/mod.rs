@@ -31,7 +31,7 @@ use crate::head::Head;
 use crate::images::{self, FoundImages, ImageSegment, Images};
 use crate::kick::Kick;
 use crate::lock;
-use crate::marks::{FoundMarks, MarkFile};
+use crate::marks::{FoundMarks, Marks};
 use crate::options::Options;
 use crate::reader::Contents;
 use crate::segments::Segments;
@@ -101,7 +101,7 @@ fn recover(mut opened: Opened, mut options: Options) -> kauri_base::Result<Arc<C
 
     mend_headers(&*medium, &segments, &scan)?;
     persist_kept(&*medium, &segments, &scan)?;
-    let mut marks = MarkFile::open(&*opened.directory, id, &found);
+    let mut marks = Marks::open(&*opened.directory, id, &found);
     opened.meta.marks = marks.is_some();
     opened.meta = note_cut(&*opened.directory, &*medium, &opened.meta, &scan)?;
     if let Some(marks) = &mut marks {
@@ -190,7 +190,7 @@ fn assemble(
     options: Options,
     segments: Segments,
     cache: SegmentCache,
-    (tables, staging, marks): (Tables, Option<StagingArea>, Option<MarkFile>),
+    (tables, staging, marks): (Tables, Option<StagingArea>, Option<Marks>),
     scan: &mut Outcome,
 ) -> Arc<Core> {
     let Opened { directory, lock: directory_lock, meta, medium } = opened;
