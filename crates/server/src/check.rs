@@ -74,7 +74,11 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     if matters(&report) == 0 {
         return Ok(());
     }
-    Err(damaged(&report, "is damaged in"))
+    let way_out = format!(
+        "Run 'kauri check --repair --dbpath {path}', which moves what is damaged aside, or restore the directory \
+         from a backup"
+    );
+    Err(damaged(&*directory, &report, "is damaged in", &way_out))
 }
 
 /// Before a server starts: reads everything and tells what is damaged. The server starts all the same
@@ -116,9 +120,10 @@ fn matters(report: &Report) -> usize {
     report.damage.iter().filter(|damage| damage.current != Some(false)).count()
 }
 
-fn damaged(report: &Report, what: &str) -> Error {
+fn damaged(directory: &dyn Directory, report: &Report, what: &str, way_out: &str) -> Error {
     let message = format!(
-        "the directory {what} {} places, {} of which matter to documents",
+        "the {} {what} {} places, {} of which matter to documents. {way_out}",
+        directory.describe(),
         report.damage.len(),
         matters(report)
     );
@@ -264,7 +269,8 @@ fn repair(
     }
     let again = look(directory, true, clock)?;
     if again.damage.iter().any(|damage| damage.current != Some(false)) {
-        return Err(damaged(&again, "is still damaged in"));
+        let way_out = "Restore it from a backup";
+        return Err(damaged(&**directory, &again, "is still damaged in", way_out));
     }
     let attr = Attr::new().num("documents", repaired.lost.len()).num("collections", lost.len());
     let attr = attr.num("placesMended", mended.len());

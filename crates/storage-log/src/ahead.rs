@@ -52,7 +52,7 @@ impl Core {
         }
     }
 
-    /// Seals what is full, and prepares what will be needed.
+    /// Seals what is full, prepares what will be needed, and sees to the mark file.
     pub fn keep_ahead(&self) -> Result<(), StorageError> {
         self.seal_full()?;
         let (memory, wanted, prepared) = {
@@ -69,6 +69,7 @@ impl Core {
                 Err(error) => return Err(error),
             }
         }
+        self.keep_marks();
         Ok(())
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Locks, in the order in which they may be taken: `pending.order`, `registry.ddl`, collections'
 //! latches by id, `cleaner`, `preparing`, `sealing`, `syncing`, `flushing`, `head`, then the short ones that take no other
-//! (`durable`, what is staged, the registry's maps, segments, waiters); the list of held snapshots, then a collection's
+//! (`durable`, what is staged, the marks' slots, the registry's maps, segments, waiters); the list of held snapshots, then a collection's
 //! old versions, also come behind `head`. I/O happens under `cleaner`, `preparing`,
-//! `sealing`, `syncing` and `flushing` only, never under a latch or the head's mutex.
+//! `sealing`, `syncing`, `flushing` and the mark file's own locks only, never under a latch or the head's mutex.
 
 use crate::acks::Acks;
 use crate::attach::Recovered;
@@ -19,6 +19,7 @@ use crate::head::Head;
 use crate::images::Images;
 use crate::kick::Kick;
 use crate::lock;
+use crate::marks::Marks;
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::pending::PendingUnits;
@@ -76,6 +77,8 @@ pub struct Core {
     pub flush_asked: AtomicU64,
     /// What commits are in before they are in the log's file; none where that can't be had.
     pub staging: Option<StagingArea>,
+    /// What is durable, told on the medium; none where that can't be had.
+    pub marks: Option<Marks>,
     /// Held while full segments are sealed.
     pub sealing: Mutex<()>,
     /// Held while a drain runs for those who wait.

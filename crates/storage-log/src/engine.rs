@@ -126,7 +126,9 @@ impl StorageEngine for PmLog {
 
     fn sync(&self) -> Result<(), StorageError> {
         let visible = self.core.visible();
-        self.core.sync_to(visible.0, "sync.drain")
+        self.core.sync_to(visible.0, "sync.drain")?;
+        self.core.sync_marks();
+        Ok(())
     }
 
     fn set_memory(&self, room: MemoryRoom) {

@@ -199,6 +199,10 @@ impl Core {
             durable.raise_stream(Stream::User, user);
             durable.raise_cleaner(&cleaner);
         }
+        // Before anybody is told: what is acknowledged as durable is told by a mark.
+        if !self.cache.is_direct() {
+            self.store_mark();
+        }
         let before = self.acks.durable();
         self.counters.syncs.add(1);
         self.counters.synced_commits.add(seq.saturating_sub(before));

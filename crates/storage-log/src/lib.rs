@@ -10,6 +10,7 @@
 //! | `segments` | which segments are free, how much of each is live |
 //! | `head` | segments being filled |
 //! | `commit` | from a write unit to records in the log |
+//! | `marks` | what is durable, told on the medium |
 //! | `staging` | commits that are not in the log's file yet |
 //! | `acks`, `flush`, `gather`, `throttle` | written, durable, and who waits for it |
 //! | `ahead`, `prepare` | sealing and opening segments, memory ahead |
@@ -49,6 +50,7 @@ mod images;
 mod index;
 mod keys;
 mod kick;
+mod marks;
 mod memory;
 mod options;
 mod pending;

@@ -76,6 +76,9 @@ impl Core {
         self.sync_all("segment.header.drain")?;
         self.segments.has_header(segment);
         self.segments.get(segment).opened(epoch, stream);
+        if let Some(marks) = &self.marks {
+            marks.opened(segment, epoch);
+        }
         self.counters.segments_opened.add(1);
         if let Some(old) = old {
             self.forget(&old);

@@ -21,6 +21,7 @@ use crate::format::{
     LOG_FILE, META_FILE, RECORD_ALIGN, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream,
     TRAILER_BYTES,
 };
+use crate::marks::FoundMarks;
 use crate::options::Options;
 use crate::reader::{Found, Next, RecordReader, read_header};
 use crate::recovery::{Log, Place, Scan};
@@ -94,24 +95,20 @@ impl<'d> Salvage<'d> {
         loop {
             let segments = self.segments();
             let (medium, faults) = (&*self.medium, self.directory.faults());
-            let log = Log { medium, faults, segments: &segments, meta: &self.meta };
+            let marks = FoundMarks::read(self.directory, &self.meta.directory);
+            let log = Log { medium, faults, segments: &segments, meta: &self.meta, marks: &marks };
             crate::staging::replay(log, self.directory)?;
             let threads = options.open_threads.max(1);
             let Err(stop) = Scan::new(log, threads, &*options.clock).run() else {
                 return Ok(self.mended);
             };
+            let room = self.mended.len() < PLACES_MAX;
             match stop.place {
-                Some(place) if self.mended.len() < PLACES_MAX => self.mend(&segments, place)?,
+                Some(Place::Header(segment)) if room => self.mend_header(&segments, segment)?,
+                Some(Place::Record { segment, epoch, offset, end }) if room => {
+                    self.mend_record(&segments, (segment, epoch), offset, end)?;
+                }
                 _ => return Err(stop.error.into()),
-            }
-        }
-    }
-
-    fn mend(&mut self, segments: &Segments, place: Place) -> Result<()> {
-        match place {
-            Place::Header(segment) => self.mend_header(segments, segment),
-            Place::Record { segment, epoch, offset, end } => {
-                self.mend_record(segments, (segment, epoch), offset, end)
             }
         }
     }
@@ -133,7 +130,8 @@ impl<'d> Salvage<'d> {
         let last = next + count;
         let epochs = (last.saturating_sub(EPOCHS_MAX).max(1)..last).rev();
         let (medium, faults) = (&*self.medium, self.directory.faults());
-        let log = Log { medium, faults, segments, meta: &self.meta };
+        let marks = FoundMarks::default();
+        let log = Log { medium, faults, segments, meta: &self.meta, marks: &marks };
         let unknown = epochs.filter(|epoch| !known.contains(epoch));
         let found = log.epoch_of_records(segment, unknown)?;
         // As an empty segment of images it is free.

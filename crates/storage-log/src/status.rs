@@ -36,6 +36,7 @@ pub struct Counters {
     pub staged: Counter,
     pub syncs: Counter,
     pub synced_commits: Counter,
+    pub mark_syncs: Counter,
     pub segments_opened: Counter,
     pub summary_bytes: Counter,
     pub segments_cleaned: Counter,
@@ -135,6 +136,7 @@ impl Core {
         put(&mut log, "flushes", counters.flushes.get());
         put(&mut log, "staged", counters.staged.get());
         put(&mut log, "syncs", counters.syncs.get());
+        put(&mut log, "markSyncs", counters.mark_syncs.get());
         let syncs = counters.syncs.get().max(1) as f64;
         log.put("commitsPerSync", counters.synced_commits.get() as f64 / syncs);
     }

@@ -3,10 +3,13 @@
 use crate::address::{Address, Slot};
 use crate::collection::Registry;
 use crate::format::meta::Meta;
-use crate::format::record::Kind;
+use crate::format::record::{HeaderBytes, Kind, RecordHeader, Seed};
 use crate::format::segment::{SegmentHeader, Trailer};
 use crate::format::summary::{Entry, SummaryReader};
-use crate::format::{LOG_FILE, META_FILE, SEGMENT_HEADER_BYTES, TRAILER_BYTES};
+use crate::format::{
+    LOG_FILE, META_FILE, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, TRAILER_BYTES,
+};
+use crate::marks::FoundMarks;
 use crate::options::Options;
 use crate::reader::{
     Contents, Found, Next, OtherCopy, RecordReader, read_header, read_summary, read_trailer,
@@ -182,7 +185,11 @@ fn verify_locked(
     let options = Options { segment_bytes: meta.segment_bytes, ..Options::default() };
     let segments = Segments::new(medium.clone(), meta.segment_bytes, options.segments_max());
     let faults = directory.faults();
-    let log = Log { medium: &*medium, faults, segments: &segments, meta: &meta };
+    let marks = FoundMarks::read(directory, &meta.directory);
+    if let Some(why) = marks.missing(meta.marks) {
+        report.damage.push(Damage::harmless(0, 0, why));
+    }
+    let log = Log { medium: &*medium, faults, segments: &segments, meta: &meta, marks: &marks };
     let overlay = Overlay::new(medium.clone(), log, directory)?;
     let log = Log { medium: &overlay, ..log };
     let threads = if threads > 1 { threads.max(READS) } else { threads };
@@ -199,7 +206,7 @@ fn verify_locked(
             }
         }
         Err(stop) => {
-            report.damage.push(where_it_stopped(&stop));
+            report.damage.push(where_it_stopped(log, &stop));
             if let Some(progress) = progress {
                 check_unfollowed(log, threads, progress, &mut report)?;
             }
@@ -223,14 +230,39 @@ fn read_meta(directory: &dyn Directory, report: &mut Report) -> Result<Meta> {
     Ok(meta)
 }
 
-/// Why the log can't be followed.
-fn where_it_stopped(stop: &Stop) -> Damage {
+/// Why the log can't be followed, and whose record is there, as far as that is known.
+fn where_it_stopped(log: Log<'_>, stop: &Stop) -> Damage {
     let (segment, offset) = match stop.place {
         Some(Place::Header(segment)) => (segment, 0),
         Some(Place::Record { segment, offset, .. }) => (segment, offset),
-        None => (0, 0),
+        Some(Place::Files) | None => (0, 0),
     };
-    Damage::at(segment, offset, stop.error.to_string())
+    let mut damage = Damage::at(segment, offset, stop.error.to_string());
+    if let Some(Place::Record { epoch, .. }) = stop.place {
+        name_record(log, epoch, &mut damage);
+    }
+    damage
+}
+
+/// Names the record of a damaged header if one bit is wrong in it: its CRC tells which.
+fn name_record(log: Log<'_>, epoch: u64, damage: &mut Damage) {
+    let Log { medium, segments, .. } = log;
+    let at = segments.file_offset(damage.segment) + u64::from(damage.offset);
+    let mut bytes = HeaderBytes::default();
+    if medium.read(at, &mut bytes).is_err() {
+        return;
+    }
+    let seed = Seed::new(damage.segment, epoch);
+    let Some(header) = RecordHeader::decode_but_one_bit(&bytes, seed, damage.offset) else {
+        return;
+    };
+    damage.collection = (header.collection != 0).then_some(CollectionId(header.collection));
+    damage.record = (header.record != 0).then_some(RecordId(header.record));
+    damage.payload_len = header.payload_len;
+    let mut start = vec![0; PAYLOAD_START_BYTES.min(header.payload_len as usize)];
+    if medium.read(at + u64::from(RECORD_HEADER_BYTES), &mut start).is_ok() {
+        damage.payload_start = start;
+    }
 }
 
 /// Checks all segments of a log that can't be followed: where records end nobody knows.
@@ -411,7 +443,7 @@ impl Check<'_> {
     /// Checks a segment whose records end at `end` (`u32::MAX`: where they say), and hold what the scan has
     /// `told`: a summary of the scan's need not be read again.
     fn segment(&mut self, segment: u32, end: u32, told: Option<&Contents>) -> Result<()> {
-        let Log { medium, faults, segments, meta } = self.log;
+        let Log { medium, faults, segments, meta, .. } = self.log;
         let found = read_header(medium, faults, segments, segment, &meta.directory)?;
         let (header, mut damaged) = match found {
             Found::Header(header, copy) => {

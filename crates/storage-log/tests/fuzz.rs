@@ -25,7 +25,9 @@ use std::time::{Duration, Instant};
 /// How long, unless KAURI_FUZZ_SECONDS says otherwise.
 const SECONDS: u64 = 4;
 
-const CHECKS: [&str; 7] = [
+const CHECKS: [&str; 9] = [
+    "marks.crc",
+    "marks.epoch.crc",
     "meta.crc",
     "segment.header.crc",
     "segment.summary.crc",

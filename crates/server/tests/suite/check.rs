@@ -3,6 +3,8 @@
 
 use kauri_bson::{Doc, DocBuf, Value, doc};
 use kauri_storage_log::format::Stream;
+use kauri_storage_log::format::marks::{MARK_SLOT_BYTES, MARK_SLOTS, Mark};
+use kauri_storage_log::format::meta::Meta;
 use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};
 use kauri_storage_log::format::segment::SegmentHeader;
 use std::collections::BTreeMap;
@@ -403,4 +405,132 @@ fn what_a_repair_cannot_mend_is_no_success() {
         assert!(!well && told.contains("is still damaged in 1 place"), "{told}");
         assert!(!told.contains("has been repaired"), "{told}");
     }
+}
+
+/// How the client makes durable what it has inserted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sync {
+    /// By `fsync`.
+    Fsync,
+    /// By `j: true` of the last insert.
+    Journaled,
+    /// It doesn't: it is idle.
+    Idle,
+}
+
+/// A command that inserts all of these at once.
+fn bulk(ids: std::ops::Range<i32>, journaled: bool) -> DocBuf {
+    let document = |id: i32| {
+        let text = format!("<{id}>{}", "x".repeat(1000));
+        Value::from(doc! { "_id" => id, "text" => text.as_str() })
+    };
+    let documents = Value::array(ids.map(document));
+    let concern = doc! { "w" => 1, "j" => journaled };
+    doc! { "insert" => "c", "documents" => documents, "writeConcern" => concern, "$db" => "test" }
+}
+
+/// Up to which commit the mark file tells that all is durable.
+fn marked(place: &Path) -> u64 {
+    let read = |name: &str| std::fs::read(place.join(name)).unwrap();
+    let directory = Meta::decode(&read("kauri.meta"), true).unwrap().directory;
+    let bytes = read("pmlog.marks");
+    let slots = bytes.chunks(MARK_SLOT_BYTES).take(MARK_SLOTS);
+    let marks = slots.filter_map(|slot| Mark::decode(slot, &directory, true));
+    marks.map(|mark| mark.horizon.seq).max().unwrap_or(0)
+}
+
+/// What a server left that was killed after a bulk insert of so many documents.
+fn killed(documents: i32, memory: &str, sync: Sync) -> Place {
+    let place = Place::new(&format!("killed-{memory}-{sync:?}"));
+    let mut server = Server::start(&place.0, &["--persistentMemory", memory]);
+    let reply = server.ask(bulk(0..documents, sync == Sync::Journaled));
+    assert_eq!(number(&reply, "n"), f64::from(documents), "{reply:?}");
+    if sync == Sync::Fsync {
+        assert_eq!(number(&server.ask(doc! { "fsync" => 1, "$db" => "admin" }), "ok"), 1.0);
+    }
+    let status = server.ask(doc! { "serverStatus" => 1, "$db" => "test" });
+    let last = number(&status, "pmlog.log.lastCommit") as u64;
+    // In memory the mark follows the commit within an interval.
+    if sync == Sync::Idle || memory == "simulated" {
+        crate::rig::eventually("the mark", || marked(&place.0) >= last);
+    }
+    assert!(last > 0 && marked(&place.0) >= last, "{} of {last}", marked(&place.0));
+    // Kill -9.
+    drop(server);
+    place
+}
+
+/// Fails unless a check and a start report the damage, both with the path and the way out, and with each
+/// of these.
+fn is_reported(path: &Path, names: &[&str], what: &str) {
+    let place = path.to_str().unwrap();
+    let (told, well) = run("check", path, &[]);
+    let way_out = format!("kauri check --repair --dbpath {place}");
+    assert!(!well, "{what}: {told}");
+    for named in names.iter().chain(&[place, &way_out, "restore the directory from a backup"]) {
+        assert!(told.contains(named), "{what}, {named}: {told}");
+    }
+    let (told, well) = run("serve", path, &["--nounixsocket", "--port", "0"]);
+    assert!(!well, "{what}: {told}");
+    for named in names.iter().chain(&[place, "--repair", "estore the directory from a backup"]) {
+        assert!(told.contains(named), "{what}, {named}: {told}");
+    }
+    assert!(!told.contains("None"), "{what}: {told}");
+}
+
+#[test]
+fn what_was_durable_before_a_kill_and_cannot_be_read_is_reported() {
+    let ways = [
+        ("off", Sync::Fsync),
+        ("off", Sync::Journaled),
+        ("off", Sync::Idle),
+        ("simulated", Sync::Fsync),
+        ("simulated", Sync::Idle),
+    ];
+    for (memory, sync) in ways {
+        let place = killed(200, memory, sync);
+        damage_what_was_killed(place.0.as_path(), memory, &format!("{memory}, {sync:?}"));
+    }
+}
+
+fn damage_what_was_killed(path: &Path, memory: &str, what: &str) {
+    let log = path.join("pmlog.0");
+    let (told, well) = run("check", path, &[]);
+    assert!(well && !told.contains("\"Damaged"), "{what}: {told}");
+    // What the staging file still holds would be put in place of what is damaged.
+    let _ = std::fs::remove_file(path.join("pmlog.staging"));
+    let whole = std::fs::read(&log).unwrap();
+    // A document, the last one too.
+    for id in ["150", "199"] {
+        damage(path, &format!("<{id}>"));
+        let (told, well) = run("check", path, &[]);
+        assert!(!well && is_named(&told, id), "{what}: {told}");
+        assert!(told.contains("is damaged in 1 places, 1 of which matter"), "{what}: {told}");
+        std::fs::write(&log, &whole).unwrap();
+    }
+    // The header of its record: 32 bytes before the document, which begins 29 bytes before its text.
+    let text = b"<150>";
+    let at = whole.windows(text.len()).position(|bytes| bytes == text).unwrap();
+    let id = whole[..at].windows(4).rposition(|bytes| bytes == b"_id\0").unwrap();
+    let mut bytes = whole.clone();
+    bytes[id - 5 - 32 + 16] ^= 2;
+    std::fs::write(&log, &bytes).unwrap();
+    let offset = format!("offset {}", (id - 5 - 32) % (1 << 20));
+    is_reported(path, &["segment 0", &offset, "though it was durable"], what);
+    let (told, _) = run("check", path, &[]);
+    assert!(is_told(&told, "150"), "{what}: {told}");
+    // A log that was shortened, anywhere.
+    for len in [0, 4096, at, (1 << 20) - 1] {
+        std::fs::write(&log, &whole[..len]).unwrap();
+        let bytes = format!("{len} of ");
+        is_reported(path, &["pmlog.0", &bytes, "truncate -s"], &format!("{what}, {len} bytes"));
+    }
+    // As it was, it is all there.
+    std::fs::write(&log, &whole).unwrap();
+    let mut server = Server::start(path, &["--persistentMemory", memory]);
+    let count = server.ask(doc! { "count" => "c", "$db" => "test" });
+    assert_eq!(number(&count, "n"), 200.0);
+    server.stop();
+    let (told, well) = run("check", path, &[]);
+    assert!(well, "{what}: {told}");
 }

@@ -38,6 +38,8 @@ pub struct Meta {
     pub epoch_next: u64,
     /// What is known to be durable.
     pub horizon: Horizon,
+    /// Whether there is a mark file.
+    pub marks: bool,
     /// Oldest first.
     pub cuts: Vec<Cut>,
 }
@@ -96,6 +98,7 @@ impl Meta {
         put_u64(&mut bytes, 56, self.epoch_next);
         bytes[HORIZON_AT..HORIZON_AT + HORIZON_BYTES].copy_from_slice(&self.horizon.encode());
         put_u32(&mut bytes, CUTS_AT - 8, self.cuts.len() as u32);
+        put_u32(&mut bytes, CUTS_AT - 4, u32::from(self.marks));
         for (i, cut) in self.cuts.iter().enumerate() {
             let at = CUTS_AT + i * CUT_BYTES;
             put_u64(&mut bytes, at, cut.epoch_next);
@@ -164,8 +167,14 @@ impl Meta {
             clean: get_u32(bytes, 52) == 1,
             epoch_next: get_u64(bytes, 56),
             horizon: Horizon::decode(bytes.get(HORIZON_AT..HORIZON_AT + HORIZON_BYTES)?)?,
+            marks: get_u32(bytes, CUTS_AT - 4) & 1 != 0,
             cuts,
         })
+    }
+
+    /// The first epoch after the newest cut.
+    pub fn last_cut(&self) -> u64 {
+        self.cuts.last().map_or(0, |cut| cut.epoch_next)
     }
 
     /// The first cut behind this epoch.
@@ -202,6 +211,7 @@ mod tests {
             clean: true,
             epoch_next: 20,
             horizon: Horizon { seq: 50, segments: 9, ..Horizon::default() },
+            marks: true,
             cuts: vec![cut, later],
         }
     }

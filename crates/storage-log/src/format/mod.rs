@@ -10,6 +10,7 @@
 //! | [`resolution`] | what became of pending units |
 //! | [`image`] | index images |
 //! | [`staging`] | entries of the staging file |
+//! | [`marks`] | the mark file |
 //! | [`meta`] | the metadata file and its cuts |
 //!
 //! Invariant: decoders accept any bytes and answer `None` (or a [`meta::MetaError`]) for what they
@@ -17,6 +18,7 @@
 
 pub mod id;
 pub mod image;
+pub mod marks;
 pub mod meta;
 pub mod record;
 pub mod resolution;
@@ -34,6 +36,8 @@ pub const META_FILE: &str = "kauri.meta";
 pub const LOG_FILE: &str = "pmlog.0";
 /// What commits are in before they are in the log.
 pub const STAGING_FILE: &str = "pmlog.staging";
+/// What was durable, told in place.
+pub const MARK_FILE: &str = "pmlog.marks";
 /// Bytes of a segment before its first record.
 pub const SEGMENT_HEADER_BYTES: u32 = 4096;
 /// Bytes at the end of a segment that the trailer takes.

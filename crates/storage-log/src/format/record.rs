@@ -150,6 +150,19 @@ impl RecordHeader {
         Some((Self::decode_checked(bytes)?, crc))
     }
 
+    /// The header at a place in the log if just one of its bits is wrong.
+    pub fn decode_but_one_bit(
+        bytes: &HeaderBytes,
+        seed: Seed,
+        offset: u32,
+    ) -> Option<RecordHeader> {
+        (0..8 * bytes.len()).find_map(|bit| {
+            let mut bytes = *bytes;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            RecordHeader::decode(&bytes, seed, offset).map(|(header, _)| header)
+        })
+    }
+
     /// The header of bytes whose CRC has been found right before.
     #[inline]
     pub fn decode_checked(bytes: &HeaderBytes) -> Option<RecordHeader> {

@@ -92,6 +92,7 @@ fn create(directory: &dyn Directory, options: &Options) -> Result<Meta> {
         clean: true,
         epoch_next: 1,
         horizon: Default::default(),
+        marks: false,
         cuts: Vec::new(),
     };
     directory.replace_file(META_FILE, &meta.encode(), "create.meta")?;

@@ -31,16 +31,17 @@ use crate::head::Head;
 use crate::images::{self, FoundImages, ImageSegment, Images};
 use crate::kick::Kick;
 use crate::lock;
+use crate::marks::{FoundMarks, Marks};
 use crate::options::Options;
 use crate::reader::Contents;
 use crate::segments::Segments;
 use crate::staging::{self, StagingArea};
 use crate::status::Counters;
 use crate::verified::Verified;
-use kauri_base::Clock;
 use kauri_base::log::{self, Attr};
 use kauri_base::sync::atomic::{AtomicU64, Ordering};
 use kauri_base::sync::{Arc, Mutex};
+use kauri_base::{Clock, ErrorCode};
 use kauri_medium::{
     CacheConfig, Directory, EpochDomain, Medium, MediumKind, SegmentCache, parallel,
 };
@@ -62,24 +63,50 @@ pub(crate) fn corrupt(message: String) -> StorageError {
 pub fn open(directory: Arc<dyn Directory>, options: Options) -> kauri_base::Result<Arc<Core>> {
     let opened = Opened::open(directory, &options)?;
     report_medium(&*opened.medium);
-    Ok(recover(opened, options)?)
+    recover(opened, options)
 }
 
-fn recover(mut opened: Opened, mut options: Options) -> Result<Arc<Core>, StorageError> {
+/// The error of a start whose scan ended early. One that tells the way out itself begins as a refusal does.
+fn refusal(directory: &dyn Directory, stop: Stop) -> kauri_base::Error {
+    match stop {
+        Stop { error, place: Some(Place::Files) } => kauri_base::Error::new(
+            ErrorCode::DataCorruptionDetected,
+            format!("Cannot start server. {}: {error}", directory.describe()),
+        ),
+        Stop { error, .. } => error.into(),
+    }
+}
+
+fn recover(mut opened: Opened, mut options: Options) -> kauri_base::Result<Arc<Core>> {
     let started = options.clock.monotonic();
     options.segment_bytes = opened.meta.segment_bytes;
     let medium = opened.medium.clone();
     let faults = opened.directory.faults().clone();
     let segments = Segments::new(medium.clone(), options.segment_bytes, options.segments_max());
-    let log = Log { medium: &*medium, faults: &faults, segments: &segments, meta: &opened.meta };
+    let id = opened.meta.directory;
+    let found = FoundMarks::read(&*opened.directory, &id);
+    report_marks(&found, opened.meta.marks);
+    let log = Log {
+        medium: &*medium,
+        faults: &faults,
+        segments: &segments,
+        meta: &opened.meta,
+        marks: &found,
+    };
     staging::replay(log, &*opened.directory)?;
-    let mut scan = Scan::new(log, options.open_threads.max(1), &*options.clock).run()?;
+    let scan = Scan::new(log, options.open_threads.max(1), &*options.clock).run();
+    let mut scan = scan.map_err(|stop| refusal(&*opened.directory, stop))?;
     let mut pending = FoundPending::find(log, &scan.kept)?;
     let tables = build_tables(log, &mut scan, &mut pending, &options)?;
 
     mend_headers(&*medium, &segments, &scan)?;
     persist_kept(&*medium, &segments, &scan)?;
+    let mut marks = Marks::open(&*opened.directory, id, &found);
+    opened.meta.marks = marks.is_some();
     opened.meta = note_cut(&*opened.directory, &*medium, &opened.meta, &scan)?;
+    if let Some(marks) = &mut marks {
+        marks.begin(scan.cut.epoch_next, scan.horizon, &scan.epochs, &found);
+    }
     let cache = open_cache(&medium, &tables.domain, &options)?;
     adopt_segments(&segments, &cache, &scan, &tables.image_segments)?;
     let staging = {
@@ -90,7 +117,7 @@ fn recover(mut opened: Opened, mut options: Options) -> Result<Arc<Core>, Storag
         StagingArea::create(&*opened.directory, of, bytes, at)?
     };
     let segments_kept = scan.kept.len();
-    let core = assemble(opened, options, segments, cache, (tables, staging), &mut scan);
+    let core = assemble(opened, options, segments, cache, (tables, staging, marks), &mut scan);
     core.pending.recovered(pending.resolution, pending.at);
     pending.units.into_iter().for_each(|unit| core.adopt_pending(unit));
     let elapsed = core.options.clock.monotonic().saturating_sub(started);
@@ -163,7 +190,7 @@ fn assemble(
     options: Options,
     segments: Segments,
     cache: SegmentCache,
-    (tables, staging): (Tables, Option<StagingArea>),
+    (tables, staging, marks): (Tables, Option<StagingArea>, Option<Marks>),
     scan: &mut Outcome,
 ) -> Arc<Core> {
     let Opened { directory, lock: directory_lock, meta, medium } = opened;
@@ -192,6 +219,7 @@ fn assemble(
         flushing: Mutex::new(Flushing::new(scan.cut.seq, user)),
         flush_asked: AtomicU64::new(0),
         staging,
+        marks,
         sealing: Mutex::new(()),
         syncing: Mutex::new(()),
         durable: Mutex::new(horizon),
@@ -344,6 +372,15 @@ fn report_medium(medium: &dyn Medium) {
     }
 }
 
+/// Says so if the mark file can't serve, though there was one.
+fn report_marks(found: &FoundMarks, expected: bool) {
+    if let Some(why) = found.missing(expected) {
+        let message = "The mark file can't be used. Damage of what was synced before the last process ended may \
+                       be taken for the end of the log. It is made anew";
+        log::warning("STORAGE", 6_200_025, "initandlisten", message, Attr::new().str("why", why));
+    }
+}
+
 fn report(core: &Core, scan: &Outcome, segments_kept: usize) {
     let stores = core.registry.read().stores.len();
     log::info(
@@ -373,6 +410,7 @@ impl Core {
         self.sync_all("close.drain")?;
         self.write_images()?;
         self.sync_all("close.drain")?;
+        self.sync_marks();
         let mut horizon = self.horizon();
         horizon.streams[Stream::User as usize] = lock(&self.head).position();
         let mut meta = lock(&self.meta);

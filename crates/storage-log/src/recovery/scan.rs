@@ -13,7 +13,10 @@ use crate::format::record::{
 };
 use crate::format::segment::{Horizon, Position, SegmentHeader};
 use crate::format::summary::Entry;
-use crate::format::{RECORD_ALIGN, SEGMENT_HEADER_BYTES, STREAMS_MAX, Stream};
+use crate::format::{
+    LOG_FILE, MARK_FILE, META_FILE, RECORD_ALIGN, SEGMENT_HEADER_BYTES, STREAMS_MAX, Stream,
+};
+use crate::marks::FoundMarks;
 use crate::reader::{
     Contents, ContentsError, Found, Next, RecordReader, read_contents, read_header, read_trailer,
 };
@@ -47,6 +50,9 @@ pub enum Place {
     /// (`u32::MAX`: where they say).
     #[allow(missing_docs, reason = "the names say it")]
     Record { segment: u32, epoch: u64, offset: u32, end: u32 },
+    /// No place in it: a file is shorter than it was, or older than another one. No repair can mend that; the error
+    /// tells the way out.
+    Files,
 }
 
 /// Why a scan ended early.
@@ -118,6 +124,8 @@ pub struct Outcome {
     pub images: Vec<SegmentHeader>,
     /// Headers of which the copy at this offset has to be stored again.
     pub copies: Vec<(SegmentHeader, u32)>,
+    /// For each segment with a header its epoch.
+    pub epochs: Vec<(u32, u64)>,
 }
 
 /// See the module's head.
@@ -139,6 +147,8 @@ pub struct Log<'m> {
     pub segments: &'m Segments,
     /// What the metadata file says.
     pub meta: &'m Meta,
+    /// What the mark file tells.
+    pub marks: &'m FoundMarks,
 }
 
 /// A segment before the horizon: what it holds, unless it was never written to, and bytes read.
@@ -148,13 +158,18 @@ impl<'m> Scan<'m> {
     /// A scan of a log that nobody writes to, by so many threads.
     pub fn new(log: Log<'m>, threads: usize, clock: &'m dyn Clock) -> Self {
         let meta = log.meta;
+        let mut horizon = meta.horizon;
+        // A mark of an earlier start tells nothing that the metadata file doesn't.
+        if log.marks.mark.cut == meta.last_cut() {
+            horizon.raise(&log.marks.mark.horizon);
+        }
         let cut = Cut { epoch_next: 0, seq: 0, streams: [Position::default(); STREAMS_MAX] };
         Scan {
             log,
             threads,
             clock,
             outcome: Outcome {
-                horizon: meta.horizon,
+                horizon,
                 epoch_next: meta.epoch_next,
                 kept: Vec::new(),
                 cut,
@@ -163,6 +178,7 @@ impl<'m> Scan<'m> {
                 bytes_read: 0,
                 images: Vec::new(),
                 copies: Vec::new(),
+                epochs: Vec::new(),
             },
         }
     }
@@ -220,7 +236,7 @@ impl<'m> Scan<'m> {
 
     /// Reads all headers: raises the horizon, and tells segments that may count from free ones.
     fn read_headers(&mut self) -> Result<Vec<Candidate>, Stop> {
-        let Log { medium, faults, segments, meta } = self.log;
+        let Log { medium, faults, segments, meta, marks } = self.log;
         let count = medium.len() / u64::from(segments.segment_bytes());
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let headers = parallel::try_map(self.threads, count as usize, |segment| {
@@ -238,14 +254,11 @@ impl<'m> Scan<'m> {
                 }
                 self.outcome.copies.push((**header, copy.offset));
             }
+            self.outcome.epochs.push((segment as u32, header.epoch));
             self.outcome.horizon.raise(&header.horizon);
             self.outcome.epoch_next = self.outcome.epoch_next.max(header.epoch + 1);
         }
-        if self.outcome.horizon.segments > count {
-            let missing =
-                format!("the log has {count} of {} segments", self.outcome.horizon.segments);
-            return Err(corrupt(missing).into());
-        }
+        self.check_extent(count, &headers)?;
         let mut candidates = Vec::new();
         let known = headers.iter().filter_map(|found| match found {
             Found::Header(header, _) => Some(header.epoch),
@@ -282,6 +295,7 @@ impl<'m> Scan<'m> {
             };
             // A header is durable before the first record.
             let used = segment < self.outcome.horizon.segments
+                || marks.epoch(segment) > 0
                 || self.log.epoch_of_records(segment, unknown.iter().copied())?.is_some();
             if used {
                 let error = self.log.lost_header(segment, what)?;
@@ -293,6 +307,42 @@ impl<'m> Scan<'m> {
         }
         candidates.sort_unstable_by_key(|candidate| candidate.header.epoch);
         Ok(candidates)
+    }
+
+    /// Whether the files are of one time: none is older than another one, or shorter than it was.
+    fn check_extent(&self, count: u32, headers: &[Found]) -> Result<(), Stop> {
+        let Log { meta, marks, .. } = self.log;
+        let had = self.outcome.horizon.segments.max(marks.segments());
+        if had > count {
+            let bytes = u64::from(had) * u64::from(self.log.segments.segment_bytes());
+            let missing = format!(
+                "the log file {LOG_FILE} has {count} of {had} segments, though all of them were durable: \
+                 {} of {bytes} bytes. Restore the directory from a backup. To save what is left, make \
+                 the file as long as it was (truncate -s {bytes} {LOG_FILE}), then run kauri check --repair",
+                self.log.medium.len()
+            );
+            return Err(Stop { error: corrupt(missing), place: Some(Place::Files) });
+        }
+        if marks.mark.cut > meta.last_cut() {
+            let older = format!(
+                "{META_FILE} is of an earlier start than {MARK_FILE}; restore all files of the directory \
+                 from the same backup"
+            );
+            return Err(Stop { error: corrupt(older), place: Some(Place::Files) });
+        }
+        for (segment, found) in (0..).zip(headers) {
+            let Found::Header(header, _) = found else { continue };
+            if header.epoch < marks.epoch(segment) {
+                let error = corrupt(format!(
+                    "segment {segment} has epoch {}, though it was opened with epoch {} and that was \
+                     durable: what is there is of an earlier time",
+                    header.epoch,
+                    marks.epoch(segment)
+                ));
+                return Err(Stop { error, place: Some(Place::Header(segment)) });
+            }
+        }
+        Ok(())
     }
 
     /// Whether all of a segment was durable.

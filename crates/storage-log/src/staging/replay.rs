@@ -36,7 +36,7 @@ fn lacking(log: Log<'_>, directory: &dyn Directory) -> Result<Lacking, StorageEr
     let Some(file) = directory.read_file(STAGING_FILE).map_err(crate::io_error)? else {
         return Ok(Vec::new());
     };
-    let Log { medium, faults, segments, meta } = log;
+    let Log { medium, faults, segments, meta, .. } = log;
     let Some(seed) = StagedSeed::of_file(&file, &meta.directory) else { return Ok(Vec::new()) };
     let (mut epochs, mut lacking) = (HashMap::new(), Vec::new());
     for (at, bytes) in StagedAt::all(&file, seed, faults.enabled("staging.crc")) {
@@ -71,7 +71,7 @@ fn epoch_of(
     if let Some(epoch) = known.get(&segment) {
         return Ok(*epoch);
     }
-    let Log { medium, faults, segments, meta } = log;
+    let Log { medium, faults, segments, meta, .. } = log;
     let found = read_header(medium, faults, segments, segment, &meta.directory);
     let epoch = match found.map_err(crate::io_error)? {
         Found::Header(header, _) if header.stream == Stream::User => Some(header.epoch),

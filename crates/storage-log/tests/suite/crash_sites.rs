@@ -1,14 +1,22 @@
 //! Every drain, every order and every check counts: with any one of them left out a crash test
 //! fails. The sites are not listed here; they are those that the runs come by.
 
-use crate::crash_target::{SEGMENT, Target};
+use crate::crash_target::{SEGMENT, Target, of_headers};
 use kauri_bson::{DocBuf, Value};
 use kauri_medium::Directory;
 use kauri_medium::emulator::{About, Emulator, EmulatorConfig};
+use kauri_storage::conformance::inspect::Reader;
+use kauri_storage::conformance::table::{Table, doc};
+use kauri_storage_log::format::marks::{
+    MARK_BYTES, MARK_EPOCH_BYTES, MARK_EPOCHS_AT, MARK_SLOT_BYTES, MARK_SLOTS, Mark,
+};
+use kauri_storage_log::format::meta::Meta;
 use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};
 use kauri_storage_log::format::segment::{HEADER_COPY_AT, SegmentHeader, Trailer};
 use kauri_storage_log::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream, TRAILER_BYTES};
+use kauri_storage_log::verify;
 use kauri_testkit::crash::Recording;
+use kauri_testkit::history::Loss;
 use kauri_testkit::sites::{Campaign, missed_by};
 use kauri_testkit::{CrashTarget, Crashes, Run, damage};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +26,7 @@ use std::path::Path;
 
 const LOG: &str = "pmlog.0";
 const META: &str = "kauri.meta";
+const MARKS: &str = "pmlog.marks";
 const HEADER: usize = SEGMENT_HEADER_BYTES as usize;
 
 type Sites = BTreeMap<String, u64>;
@@ -28,8 +37,18 @@ fn campaign<'c>(
     target: Target,
     test: impl Fn(&Crashes<'_>, &Target) + Sync + 'c,
 ) -> Campaign<'c> {
+    campaign_of(name, target, |crashes| crashes, test)
+}
+
+/// The same, of such crash tests.
+fn campaign_of<'c>(
+    name: &'static str,
+    target: Target,
+    of: for<'t> fn(Crashes<'t>) -> Crashes<'t>,
+    test: impl Fn(&Crashes<'_>, &Target) + Sync + 'c,
+) -> Campaign<'c> {
     let run = move |without: Option<&str>| -> Sites {
-        let crashes = Crashes::new(&target).on_one_thread();
+        let crashes = of(Crashes::new(&target).on_one_thread());
         let crashes = without.into_iter().fold(crashes, Crashes::without);
         test(&crashes, &target);
         crashes.sites_seen()
@@ -42,6 +61,12 @@ fn unmarked(segments: u32) -> Target {
     let mut target = Target::new(segments);
     target.options.mark_interval_bytes = u64::MAX;
     target
+}
+
+/// The same, where the mark file can't be made. What is durable is known without it, as far as it goes: what
+/// marks tell as well counts there.
+fn without_marks(segments: u32) -> Target {
+    Target { marks: false, ..unmarked(segments) }
 }
 
 /// Power losses during runs of these seeds.
@@ -60,6 +85,29 @@ fn power_losses<'c>(
     })
 }
 
+/// Power losses right before a new header is durable, of a run whose writers clean for themselves: the header
+/// and the mark before it tell what such a cleaning took for durable. Of power losses anywhere one in 300 is
+/// there.
+fn room<'c>(run: Run) -> Campaign<'c> {
+    let before = |event: &str| event.contains("begins (segment.header.drain)");
+    campaign("room", Target::new(8), move |crashes, _| {
+        let recording = crashes.record(1, &run);
+        crashes.crashes_at(&recording, Loss::Power, before, 24);
+    })
+}
+
+/// In memory: deaths of the process between a header's two copies, and power losses while the recovery mends
+/// the second one.
+fn headers_twice<'c>(medium: EmulatorConfig) -> Campaign<'c> {
+    fn again(crashes: Crashes<'_>) -> Crashes<'_> {
+        crashes.again_at(of_headers, 4)
+    }
+    campaign_of("headers, twice", Target::new(12), again, move |crashes, _| {
+        let recording = crashes.record(1, &Run { medium, steps: 900, ..Run::default() });
+        crashes.crashes_at(&recording, Loss::Process, of_headers, 2);
+    })
+}
+
 /// Deaths of the process, and power losses in the recovery.
 fn deaths<'c>(name: &'static str, medium: EmulatorConfig) -> Campaign<'c> {
     campaign(name, Target::new(14), move |crashes, _| {
@@ -70,9 +118,10 @@ fn deaths<'c>(name: &'static str, medium: EmulatorConfig) -> Campaign<'c> {
     })
 }
 
-/// Damage to what a clean shutdown left.
-fn rot<'c>() -> Campaign<'c> {
-    campaign("rot", unmarked(16), |crashes, target| {
+/// Damage to what a clean shutdown left. Marks tell all that the metadata file of the shutdown tells of what is
+/// durable; where there are none that file alone does.
+fn rot<'c>(name: &'static str, target: Target) -> Campaign<'c> {
+    campaign(name, target, move |crashes, target| {
         for seed in 1..4 {
             let run = Run { steps: 1500, close: true, ..Run::default() };
             let recording = crashes.record(seed, &run);
@@ -171,6 +220,7 @@ fn forge(image: &Emulator, which: usize) -> bool {
     let headers = || bytes.chunks(SEGMENT).filter_map(|b| SegmentHeader::decode(b, true));
     // What was known to be durable is not looked at so closely.
     let durable = headers().map(|header| header.horizon.seq).max().unwrap_or(0);
+    let durable = durable.max(marked_seq(image));
     let users = headers().filter(|header| header.stream == Stream::User);
     // Segments may have been prepared that nothing was written to.
     let used = users.filter(|header| !records(&bytes, header).is_empty());
@@ -200,6 +250,16 @@ fn forge(image: &Emulator, which: usize) -> bool {
     true
 }
 
+/// Up to which commit all is durable, by the mark file.
+fn marked_seq(image: &Emulator) -> u64 {
+    let meta = image.read_file(META).ok().flatten().expect("the metadata");
+    let id = Meta::decode(&meta, true).expect("the metadata").directory;
+    let marks = image.read_file(MARKS).ok().flatten().expect("the mark file");
+    let slots = marks.chunks(MARK_SLOT_BYTES).take(MARK_SLOTS);
+    let marks = slots.filter_map(|slot| Mark::decode(slot, &id, true));
+    marks.map(|mark| mark.horizon.seq).max().unwrap_or(0)
+}
+
 /// The records of a segment of the log's bytes, with their offsets in it.
 fn records(log: &[u8], segment: &SegmentHeader) -> Vec<(u32, RecordHeader)> {
     let seed = Seed::new(segment.segment, segment.epoch);
@@ -215,22 +275,27 @@ fn records(log: &[u8], segment: &SegmentHeader) -> Vec<(u32, RecordHeader)> {
 }
 
 /// Where persistence has to be asked for, a start after a clean shutdown and a power loss still reads
-/// summaries and no documents.
+/// summaries and no documents: as much as without the power loss.
 fn summaries<'c>() -> Campaign<'c> {
     campaign("summaries", Target::new(16), |crashes, target| {
         let medium = EmulatorConfig { persist_required: true, ..EmulatorConfig::default() };
         let run = Run { medium, steps: 2000, close: true, ..Run::default() };
         let recording = crashes.record(1, &run);
         let events = recording.emulator.events();
+        let bytes_read = |image: &Emulator| {
+            crashes.equip(image);
+            let opened = target.open(image).expect("opening");
+            let status = DocBuf::build(|out| opened.engine().write_status(out));
+            let recovery = status.as_doc().value("recovery");
+            let read = recovery.as_document().map(|doc| doc.value("bytesRead").into_owned());
+            let Some(Value::Int64(read)) = read else { panic!("no bytesRead in {recovery:?}") };
+            read
+        };
         let image = recording.emulator.crash_at(events, &mut |_| 0);
-        crashes.equip(&image);
-        let opened = target.open(&image).expect("opening");
-        let status = DocBuf::build(|out| opened.engine().write_status(out));
-        let recovery = status.as_doc().value("recovery");
-        let read = recovery.as_document().map(|doc| doc.value("bytesRead").into_owned());
-        let Some(Value::Int64(read)) = read else { panic!("no bytesRead in {recovery:?}") };
+        let read = bytes_read(&image);
         let log = image.open_log(LOG).expect("the log").len() as i64;
         assert!(read < log / 4, "{read} of {log} bytes were read");
+        assert_eq!(read, bytes_read(&recording.emulator.process_death_image()));
     })
 }
 
@@ -320,6 +385,73 @@ fn sealed<'c>(medium: EmulatorConfig) -> Campaign<'c> {
     })
 }
 
+/// Whatever a power loss leaves of a directory's first start: the metadata file tells of a mark file only if there
+/// is one, with a mark. Else a check would tell of damage.
+fn marks_begin(crashes: &Crashes<'_>, target: &Target, medium: EmulatorConfig) {
+    let emulator = Emulator::new(medium);
+    crashes.equip(&emulator);
+    drop(target.open(&emulator).expect("opening"));
+    crashes.note_sites(&emulator);
+    let mut marked = 0;
+    for at in 0..=emulator.events() {
+        for image in emulator.crash_one_by_one_at(at, 8) {
+            let Ok(report) = verify(&image, &mut |_, _| {}) else { continue };
+            assert_eq!(report.damage, [], "after {at} events");
+            marked += usize::from(image.list().is_ok_and(|files| files.iter().any(|f| f == MARKS)));
+        }
+    }
+    assert!(marked > 20, "{marked}");
+}
+
+/// Behind each sync a power loss leaves only what is durable, and the last record rots: that is reported. And
+/// each bit of the mark file is flipped: all is there.
+fn marks<'c>(name: &'static str, medium: EmulatorConfig) -> Campaign<'c> {
+    campaign(name, unmarked(16), move |crashes, target| {
+        marks_begin(crashes, target, medium);
+        let emulator = Emulator::new(medium);
+        crashes.equip(&emulator);
+        let opened = target.open(&emulator).expect("opening");
+        let table = Table::create(&opened.engine(), 10, &[]);
+        for u in 0..12 {
+            let id = table.insert(&doc(0, u, &format!("<{u}>")));
+            opened.engine().sync().expect("sync");
+            let image = emulator.crash_at(emulator.events(), &mut |_| 0);
+            let mut log = log_of(&image).expect("the log");
+            let text = format!("<{u}>");
+            let at = log.windows(text.len()).rposition(|bytes| bytes == text.as_bytes());
+            let at = at.expect("the document");
+            log[at] ^= 1;
+            let medium = image.open_log(LOG).expect("the log");
+            medium.store(at as u64, &[IoSlice::new(&log[at..=at])]).expect("storing");
+            crashes.equip(&image);
+            if let Ok(opened) = target.open(&image) {
+                let table = Table::new(&opened.engine(), 10, &[]);
+                let found = Reader::new(&*opened.engine()).get(&*table.store(), id);
+                assert!(found.is_err(), "{id} is {found:?}");
+            }
+            crashes.note_sites(&image);
+        }
+        crashes.note_sites(&emulator);
+        let whole = emulator.process_death_image();
+        let bytes = whole.read_file(MARKS).ok().flatten().expect("the mark file");
+        let slots = (0..MARK_SLOTS).flat_map(|slot| {
+            let start = slot * MARK_SLOT_BYTES;
+            start..start + MARK_BYTES
+        });
+        let entries = MARK_EPOCHS_AT..MARK_EPOCHS_AT + 4 * MARK_EPOCH_BYTES;
+        for (at, bit) in slots.chain(entries).flat_map(|at| [(at, 0), (at, 3), (at, 7)]) {
+            let image = emulator.process_death_image();
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1 << bit;
+            image.replace_file(MARKS, &bytes, "test").expect("replacing");
+            crashes.equip(&image);
+            let opened = target.open(&image).expect("opening");
+            assert_eq!(Table::new(&opened.engine(), 10, &[]).records().len(), 12);
+            crashes.note_sites(&image);
+        }
+    })
+}
+
 /// The labels that the engine's code asks about: what is named as labels are, files excepted. There is
 /// no drain, no persisting and no file operation without a label, since the medium wants one. Those of
 /// repairs are for `repair_sites.rs`.
@@ -344,28 +476,33 @@ fn labels_in_source() -> BTreeSet<String> {
 
 fn is_label(text: &str) -> bool {
     let word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
-    let files = ["kauri.meta", "pmlog.staging", "storage.bson"];
+    let files = ["kauri.meta", "pmlog.marks", "pmlog.staging", "storage.bson"];
     let of_repair = text.starts_with("repair.");
     !of_repair && text.contains('.') && text.split('.').all(word) && !files.contains(&text)
 }
 
 /// Which campaign misses a site that others meet too and don't miss: to save their time, no more.
-const LIKELY: [(&str, &str); 22] = [
+const LIKELY: [(&str, &str); 27] = [
     ("clean.copy.fence", "deaths, memory"),
     ("clean.moved.drain", "shutdown"),
     ("clean.moved.lines", "memory"),
     ("clean.moved.persist", "asked for"),
-    ("clean.room.drain", "writers alone"),
+    ("clean.room.drain", "room"),
     ("close.drain", "shutdown"),
-    ("close.meta/directory", "rot"),
+    ("close.meta/directory", "summaries"),
+    ("create.log/directory", "creation, no marks"),
     ("commit.fence", "memory"),
+    ("marks.crc", "marks"),
+    ("marks.create/directory", "marks"),
+    ("marks.drain", "marks"),
+    ("marks.epoch.crc", "marks"),
     ("meta.crc", "metadata"),
     ("read.header.crc", "rot"),
     ("read.payload.crc", "rot"),
     ("record.header.crc", "memory"),
     ("recovery.drain", "deaths"),
-    ("recovery.header.drain", "deaths, memory"),
-    ("recovery.header.persist", "deaths, memory"),
+    ("recovery.header.drain", "headers, twice"),
+    ("recovery.header.persist", "headers, twice"),
     ("recovery.persist", "deaths, memory"),
     ("segment.header.copy.fence", "headers"),
     ("segment.header.copy.lines", "headers"),
@@ -393,23 +530,29 @@ fn every_safeguard_is_missed() {
     };
     let campaigns = [
         power_losses("creation", Target::new(16), creation, 1..4, 200),
+        power_losses("creation, no marks", without_marks(16), creation, 1..4, 200),
         power_losses("shutdown", Target::new(16), shutdown, 1..4, 100),
         summaries(),
         power_losses("plain", Target::new(14), Run { steps: 2000, ..run }, 1..3, 200),
         power_losses("asked for", Target::new(14), Run { medium: asked, ..run }, 1..3, 150),
         power_losses("writers alone", Target::new(8), alone, 1..3, 200),
+        room(alone),
         deaths("deaths", EmulatorConfig::default()),
         power_losses("staged", Target::new(14), Run { medium: staged, ..run }, 1..4, 200),
         deaths("deaths, staged", staged),
         power_losses("memory", Target::new(14), Run { medium: memory, ..run }, 1..3, 150),
         deaths("deaths, memory", memory),
         headers(memory),
+        headers_twice(memory),
         sealed(memory),
         forgery(),
-        rot(),
+        rot("rot", unmarked(16)),
+        rot("rot, no marks", without_marks(16)),
         metadata(),
         trailers(),
         summary_bits(),
+        marks("marks", EmulatorConfig::default()),
+        marks("marks, asked for", asked),
     ];
     let sites = missed_by(&campaigns, &LIKELY);
     for label in labels_in_source() {

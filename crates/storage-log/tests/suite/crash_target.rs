@@ -3,7 +3,10 @@
 use kauri_base::Clock;
 use kauri_base::clock::SeededRandom;
 use kauri_medium::emulator::Emulator;
+use kauri_medium::faults::Site;
+use kauri_medium::{Directory, DirectoryLock, Error, Faults, Medium, Staging};
 use kauri_storage::{StorageEngine, StorageError};
+use kauri_storage_log::format::MARK_FILE;
 use kauri_storage_log::{Options, PmLog};
 use kauri_testkit::clock::ManualClock;
 use kauri_testkit::{CrashTarget, OpenEngine, Work};
@@ -25,6 +28,8 @@ pub fn of_headers(event: &str) -> bool {
 
 pub struct Target {
     pub options: Options,
+    /// Whether the mark file can be made.
+    pub marks: bool,
 }
 
 impl Target {
@@ -42,7 +47,56 @@ impl Target {
                 sort_segments_min: 0,
                 ..Options::default()
             },
+            marks: true,
         }
+    }
+}
+
+/// A directory where the mark file can't be made.
+struct Unmarked(Emulator);
+
+impl Directory for Unmarked {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn lock(&self) -> kauri_medium::Result<DirectoryLock> {
+        self.0.lock()
+    }
+
+    fn list(&self) -> kauri_medium::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn read_file(&self, name: &str) -> kauri_medium::Result<Option<Vec<u8>>> {
+        self.0.read_file(name)
+    }
+
+    fn replace_file(&self, name: &str, bytes: &[u8], site: Site) -> kauri_medium::Result<()> {
+        self.0.replace_file(name, bytes, site)
+    }
+
+    fn remove_file(&self, name: &str, site: Site) -> kauri_medium::Result<()> {
+        self.0.remove_file(name, site)
+    }
+
+    fn create_log(&self, name: &str, site: Site) -> kauri_medium::Result<Arc<dyn Medium>> {
+        match name {
+            MARK_FILE => Err(Error::Unsupported),
+            _ => self.0.create_log(name, site),
+        }
+    }
+
+    fn open_log(&self, name: &str) -> kauri_medium::Result<Arc<dyn Medium>> {
+        self.0.open_log(name)
+    }
+
+    fn create_staging(&self, name: &str, bytes: &[u8]) -> kauri_medium::Result<Box<dyn Staging>> {
+        self.0.create_staging(name, bytes)
+    }
+
+    fn faults(&self) -> &Arc<Faults> {
+        self.0.faults()
     }
 }
 
@@ -54,7 +108,11 @@ impl CrashTarget for Target {
             random: Arc::new(SeededRandom::new(1)),
             ..self.options.clone()
         };
-        let engine = Arc::new(PmLog::open(Arc::new(directory.clone()), options)?);
+        let directory: Arc<dyn Directory> = match self.marks {
+            true => Arc::new(directory.clone()),
+            false => Arc::new(Unmarked(directory.clone())),
+        };
+        let engine = Arc::new(PmLog::open(directory, options)?);
         Ok(Box::new(Open { engine, clock }))
     }
 }

@@ -26,6 +26,7 @@ mod ids;
 mod image_flips;
 mod images;
 mod labels;
+mod marks;
 mod memory;
 mod pending;
 mod pending_drops;

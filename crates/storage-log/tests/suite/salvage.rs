@@ -148,6 +148,10 @@ fn what_a_lost_epoch_left_does_not_come_back() {
     lost.insert(0, RecordId(in_it[0].1.record));
     assert!(in_it.iter().map(|(_, header)| RecordId(header.record)).eq(lost.clone()));
     let image = with(&whole, &[(segment * SEGMENT, &[0xEE; 4096 + 32])]);
+    // The mark file tells that the segment was in use. Without it nothing does.
+    let refused = PmLog::open(Arc::new(image.clone()), options.clone()).err().expect("a refusal");
+    assert!(refused.message().contains(&format!("segment {segment}: the header")), "{refused}");
+    image.remove_file("pmlog.marks", "test").expect("removing");
     for inserted in 1..4 {
         let engine = open(&image, options.clone());
         let table = Table::new(&dynamic(&engine), 10, &[]);

@@ -1,0 +1,301 @@
+//! The mark file: what is durable, told in place behind each sync, so that a recovery can tell a torn tail from
+//! damage without a further write by a client.
+//!
+//! A mark is stored after the drain that it tells of has returned, and before anybody is told of that drain. So
+//! it outlives the process. It outlives a loss of power once the mark file itself has been synced, which
+//! commits never wait for: the preparer syncs it when the log is idle, or every [`SYNC_AFTER`] while it is not,
+//! and an explicit sync of the engine does.
+//!
+//! Invariants:
+//! - A mark tells of nothing that was not durable when it was stored. Horizons only grow, so a mark that is
+//!   outdated, or lost, tells less and nothing wrong. The same holds for the segments' epochs. A mark counts
+//!   until the next cut: behind that the metadata file tells more.
+//! - One slot holds the last mark that was synced and is left alone; all marks since go to the other one, until
+//!   that holds a mark that was synced and not stored over since. So a store that is torn, and a sync that
+//!   fails, leave the mark of the sync before, whatever the medium's unit is.
+//! - The file serves to find damage and nothing else. If it can't be written, the engine works on without it,
+//!   and says so once.
+
+use crate::core::Core;
+use crate::format::MARK_FILE;
+use crate::format::marks::{
+    MARK_EPOCH_BYTES, MARK_EPOCHS_AT, MARK_SLOT_BYTES, MARK_SLOTS, Mark, decode_epoch, encode_epoch,
+};
+use crate::format::segment::Horizon;
+use crate::lock;
+use kauri_base::log::{self, Attr};
+use kauri_base::sync::atomic::{AtomicBool, Ordering};
+use kauri_base::sync::{Arc, Mutex};
+use kauri_medium::{Directory, Faults, Medium, Result};
+use std::io::IoSlice;
+use std::time::Duration;
+
+/// How long a mark may stay unsynced while commits follow one another.
+const SYNC_AFTER: Duration = Duration::from_secs(5);
+/// The file grows by so much.
+const GROW_BYTES: u64 = 4096;
+
+/// What the mark file of a directory tells.
+#[derive(Clone, Default, Debug)]
+pub struct FoundMarks {
+    /// The newest mark.
+    pub mark: Mark,
+    /// For each segment the epoch that it was opened with last, at least; 0: not known.
+    pub epochs: Vec<u64>,
+    /// Why the file can't be read, if it is there.
+    pub unreadable: Option<String>,
+    /// Whether it is there.
+    pub exists: bool,
+    slot: usize,
+}
+
+impl FoundMarks {
+    /// Reads the file of the directory of this id.
+    pub fn read(directory: &dyn Directory, id: &[u8; 16]) -> FoundMarks {
+        match directory.read_file(MARK_FILE) {
+            Ok(None) => FoundMarks::default(),
+            Ok(Some(bytes)) => FoundMarks::of_file(&bytes, id, directory.faults()),
+            Err(error) => FoundMarks {
+                unreadable: Some(error.to_string()),
+                exists: true,
+                ..FoundMarks::default()
+            },
+        }
+    }
+
+    fn of_file(bytes: &[u8], id: &[u8; 16], faults: &Faults) -> FoundMarks {
+        let mut found = FoundMarks { exists: true, ..FoundMarks::default() };
+        let check = faults.enabled("marks.crc");
+        for slot in 0..MARK_SLOTS {
+            let mark = bytes
+                .get(slot * MARK_SLOT_BYTES..)
+                .and_then(|bytes| Mark::decode(bytes, id, check));
+            if let Some(mark) = mark.filter(|mark| mark.number > found.mark.number) {
+                (found.mark, found.slot) = (mark, slot);
+            }
+        }
+        let check = faults.enabled("marks.epoch.crc");
+        let entries = bytes.get(MARK_EPOCHS_AT..).unwrap_or_default();
+        found.epochs = (0..)
+            .zip(entries.chunks_exact(MARK_EPOCH_BYTES))
+            .map(|(segment, entry)| decode_epoch(entry, id, segment, check).unwrap_or(0))
+            .collect();
+        found
+    }
+
+    /// Why it can't serve, if that is so and there was one.
+    pub fn missing(&self, expected: bool) -> Option<String> {
+        match &self.unreadable {
+            Some(error) => Some(format!("{MARK_FILE} can't be read: {error}")),
+            None if expected && !self.exists => Some(format!("{MARK_FILE} is missing")),
+            None if expected && self.mark.number == 0 => {
+                Some(format!("{MARK_FILE} holds no mark of this directory"))
+            }
+            None => None,
+        }
+    }
+
+    /// The epoch that a segment had, at least; 0: not known.
+    pub fn epoch(&self, segment: u32) -> u64 {
+        self.epochs.get(segment as usize).copied().unwrap_or(0)
+    }
+
+    /// Segments that the log had, at least.
+    pub fn segments(&self) -> u32 {
+        self.epochs.iter().rposition(|epoch| *epoch > 0).map_or(0, |last| last as u32 + 1)
+    }
+}
+
+/// The file while the engine is open.
+pub struct Marks {
+    file: Arc<dyn Medium>,
+    directory: [u8; 16],
+    cut: u64,
+    slots: Mutex<Slots>,
+    /// Held by who syncs.
+    syncing: Mutex<()>,
+    failed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Slots {
+    /// The last mark that was stored.
+    last: Mark,
+    /// Where the next one goes.
+    next: usize,
+    /// The number of the last mark that was synced.
+    synced: u64,
+    /// Whether something was stored since the last sync began.
+    unsynced: bool,
+    /// The number of the last mark when it was last asked whether a sync is due.
+    seen: u64,
+    /// When something was last synced.
+    synced_at: Duration,
+}
+
+impl Marks {
+    /// Opens the file, making it if there is none; its name is durable then. `None`, which is said, if
+    /// that fails.
+    pub fn open(directory: &dyn Directory, id: [u8; 16], found: &FoundMarks) -> Option<Marks> {
+        let open = || -> Result<Arc<dyn Medium>> {
+            let file = directory.create_log(MARK_FILE, "marks.create")?;
+            file.grow(MARK_EPOCHS_AT as u64)?;
+            Ok(file)
+        };
+        let file = open().inspect_err(|error| report_failure(&error.to_string())).ok()?;
+        // The one that was found may be the only one.
+        let next = (found.slot + 1) % MARK_SLOTS;
+        let synced = found.mark.number;
+        let slots = Slots { last: found.mark, next, synced, ..Slots::default() };
+        let marks = Marks {
+            file,
+            directory: id,
+            cut: found.mark.cut,
+            slots: Mutex::new(slots),
+            syncing: Mutex::new(()),
+            failed: AtomicBool::new(false),
+        };
+        if found.mark.number == 0 {
+            // From then on a file without a mark is one that was lost.
+            marks.store(found.mark.horizon);
+            marks.sync(Duration::ZERO);
+        }
+        Some(marks)
+    }
+
+    /// The directory has a new cut, and segments of these epochs, all of which is durable. So is what is told of
+    /// that then.
+    pub fn begin(&mut self, cut: u64, horizon: Horizon, epochs: &[(u32, u64)], found: &FoundMarks) {
+        self.cut = cut;
+        for (segment, epoch) in epochs {
+            if found.epoch(*segment) != *epoch {
+                self.opened(*segment, *epoch);
+            }
+        }
+        self.store(horizon);
+        self.sync(Duration::ZERO);
+    }
+
+    /// All of this is durable. Stores the mark that tells so, unless the last one did.
+    pub fn store(&self, mut horizon: Horizon) {
+        let mut slots = lock(&self.slots);
+        if slots.last.cut == self.cut {
+            // What another thread has told meanwhile stays told.
+            horizon.raise(&slots.last.horizon);
+        }
+        let told = Mark { cut: self.cut, horizon, ..slots.last };
+        let is_told = slots.last == told && told.number > 0;
+        if is_told || self.failed.load(Ordering::Acquire) {
+            return;
+        }
+        let mark = Mark { number: slots.last.number.saturating_add(1), cut: self.cut, horizon };
+        let at = (slots.next * MARK_SLOT_BYTES) as u64;
+        if self.put(at, &mark.encode(&self.directory)) {
+            (slots.last, slots.unsynced) = (mark, true);
+        }
+    }
+
+    /// A segment has a durable header of this epoch.
+    pub fn opened(&self, segment: u32, epoch: u64) {
+        if self.failed.load(Ordering::Acquire) {
+            return;
+        }
+        let at = (MARK_EPOCHS_AT + segment as usize * MARK_EPOCH_BYTES) as u64;
+        let end = (at + MARK_EPOCH_BYTES as u64).next_multiple_of(GROW_BYTES);
+        if let Err(error) = self.file.grow(end) {
+            return self.fail(&error);
+        }
+        if self.put(at, &encode_epoch(&self.directory, segment, epoch)) {
+            lock(&self.slots).unsynced = true;
+        }
+    }
+
+    fn put(&self, at: u64, bytes: &[u8]) -> bool {
+        let stored = self.file.store(at, &[IoSlice::new(bytes)]);
+        let stored =
+            stored.and_then(|()| self.file.persist(at, bytes.len() as u64, "marks.persist"));
+        stored.inspect_err(|error| self.fail(error)).is_ok()
+    }
+
+    /// Makes durable what has been stored. Answers whether that took a sync.
+    pub fn sync(&self, now: Duration) -> bool {
+        let syncing = lock(&self.syncing);
+        let number = {
+            let mut slots = lock(&self.slots);
+            if !slots.unsynced || self.failed.load(Ordering::Acquire) {
+                return false;
+            }
+            slots.unsynced = false;
+            slots.last.number
+        };
+        // Nobody who stores a mark waits for this.
+        if let Err(error) = self.file.drain("marks.drain") {
+            self.fail(&error);
+            return false;
+        }
+        let mut slots = lock(&self.slots);
+        if number == slots.last.number && number > slots.synced {
+            slots.next = (slots.next + 1) % MARK_SLOTS;
+            slots.synced = number;
+        }
+        slots.synced_at = now;
+        drop((slots, syncing));
+        true
+    }
+
+    /// Whether it is time for a sync: nothing has been stored since this was last asked, or the last sync
+    /// is long ago.
+    fn is_due(&self, now: Duration) -> bool {
+        let mut slots = lock(&self.slots);
+        let idle = slots.seen == slots.last.number;
+        slots.seen = slots.last.number;
+        slots.unsynced && (idle || now.saturating_sub(slots.synced_at) >= SYNC_AFTER)
+    }
+
+    /// What is there tells nothing wrong; nothing is added to it.
+    fn fail(&self, error: &dyn std::fmt::Display) {
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            report_failure(&error.to_string());
+        }
+    }
+}
+
+fn report_failure(error: &str) {
+    let attr = Attr::new().str("file", MARK_FILE).str("error", error);
+    let message = "The mark file can't be written. Damage of what was synced last may be taken for the end of \
+                   the log. See to the disk, then restart";
+    log::warning("STORAGE", 6_200_024, "pmlog", message, attr);
+}
+
+impl Core {
+    /// Stores a mark of what is durable. With `syncing` held, or where the log is memory.
+    pub fn store_mark(&self) {
+        if let Some(marks) = &self.marks {
+            marks.store(self.horizon());
+        }
+    }
+
+    /// The preparer's part: where commits are durable without a sync it stores the mark; it syncs the mark
+    /// file if that is due.
+    pub fn keep_marks(&self) {
+        let Some(marks) = &self.marks else { return };
+        if self.cache.is_direct() {
+            self.store_mark();
+        }
+        let now = self.options.clock.monotonic();
+        if marks.is_due(now) {
+            self.sync_marks();
+        }
+    }
+
+    /// Makes durable what marks tell.
+    pub fn sync_marks(&self) {
+        let Some(marks) = &self.marks else { return };
+        if self.cache.is_direct() {
+            self.store_mark();
+        }
+        if marks.sync(self.options.clock.monotonic()) {
+            self.counters.mark_syncs.add(1);
+        }
+    }
+}
