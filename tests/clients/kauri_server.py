@@ -8,6 +8,7 @@ KAURI_FLAGS holds flags that every server gets, separated by spaces. If KAURI_RD
 server listens there too, and does not start without RDMA.
 """
 
+import atexit
 import contextlib
 import os
 import pathlib
@@ -75,6 +76,8 @@ class Server:
         self.process = None
         self.port = None
         self.is_ready = False
+        # A suite that fails leaves no server behind.
+        atexit.register(lambda: self.process and self.process.kill())
         self.start()
 
     @property

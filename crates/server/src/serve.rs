@@ -93,7 +93,7 @@ fn serve(options: Options) -> Result<()> {
     engine.start_maintenance()?;
     prepare(&server)?;
     let all = executor.clone();
-    memory.on_freed(move || all.on_every_worker(crate::allocator::give_back_own));
+    memory.on_freed(move || all.give_back_memory(crate::allocator::give_back_own));
     let flushed = engine.storage.clone();
     executor.on_tick_end(Arc::new(move || flushed.flush()));
     let connections_max = options.number("net.maxIncomingConnections", 65_536) as usize;

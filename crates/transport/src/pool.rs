@@ -34,6 +34,12 @@ impl BufferPool {
         }
     }
 
+    /// Frees what is kept.
+    pub fn let_go(&self) {
+        self.receive.take();
+        self.reply.take();
+    }
+
     /// An empty buffer of `RECEIVE_BYTES` capacity.
     pub fn take_receive(&self) -> Vec<u8> {
         self.receive_out.set(self.receive_out.get() + 1);

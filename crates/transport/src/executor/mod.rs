@@ -132,7 +132,11 @@ impl ServiceExecutor {
     ) -> Result<()> {
         let (shared, executor) = (Arc::clone(&worker.shared), Arc::clone(&self.shared));
         let (report, started) = std::sync::mpsc::channel();
-        let thread = work::thread(format!("worker{}", worker.id()), move || {
+        let name = match self.workers.get(worker.id()) {
+            Some(_) => format!("worker{}", worker.id()),
+            None => "spare".to_owned(),
+        };
+        let thread = work::thread(name, move || {
             if stack_bytes > 0 {
                 kauri_fiber::set_stack_bytes(stack_bytes);
             }
@@ -159,10 +163,16 @@ impl ServiceExecutor {
         &self.workers
     }
 
-    /// Runs this on each worker's thread soon, on the spare one's, too.
-    pub fn on_every_worker(&self, run: fn()) {
+    /// Has each worker free the buffers that it keeps for the next use, and then call `collect` on its thread.
+    /// A buffer that is kept among what was freed keeps the allocator from giving back all that is around it.
+    pub fn give_back_memory(&self, collect: fn()) {
         for worker in self.workers.iter().chain([&self.spare]) {
-            worker.spawn(async move { run() });
+            worker.spawn(async move {
+                if let Some(local) = Local::current() {
+                    local.pool.let_go();
+                }
+                collect();
+            });
         }
     }
 
