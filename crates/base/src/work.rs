@@ -582,6 +582,16 @@ mod tests {
     }
 
     #[test]
+    fn the_most_that_was_used_is_told_once() {
+        let budget = MemoryBudget::new(0, 0);
+        let account = MemoryAccount::new(Arc::clone(&budget));
+        account.add(5 * NOTED_BYTES);
+        account.add(-4 * NOTED_BYTES);
+        assert_eq!(budget.take_most_used(), 5 * NOTED_BYTES as u64);
+        assert_eq!(budget.take_most_used(), NOTED_BYTES as u64);
+    }
+
+    #[test]
     fn a_killed_operation_ends_at_a_tick_and_nothing_else_does() {
         let (state, meter) = meter(&Arc::default());
         assert_eq!(with_meter(&meter, || ticks(10 * STEPS_PER_LOOK)), Ok(()));

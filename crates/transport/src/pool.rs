@@ -82,3 +82,21 @@ impl BufferPool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_reply_buffers_take_little_together_and_are_let_go() {
+        let pool = BufferPool::new();
+        let kept = |pool: &BufferPool| pool.reply.borrow().iter().map(Vec::capacity).sum::<usize>();
+        for _ in 0..4 {
+            pool.give_reply(Vec::with_capacity(REPLY_KEPT_BYTES_MAX / 2));
+        }
+        pool.give_reply(Vec::with_capacity(REPLY_KEPT_BYTES_MAX + 1));
+        assert_eq!(kept(&pool), REPLY_KEPT_BYTES_MAX);
+        pool.let_go();
+        assert_eq!(kept(&pool), 0);
+    }
+}
