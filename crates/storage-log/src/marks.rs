@@ -243,8 +243,8 @@ impl Marks {
         true
     }
 
-    /// Whether it is time for a sync: nothing has been stored since this was last asked, or the last sync
-    /// is long ago.
+    /// Whether it is time for a sync: no mark has been stored since this was last asked, or the last sync
+    /// is long ago. Asked once a commit interval.
     fn is_due(&self, now: Duration) -> bool {
         let mut slots = lock(&self.slots);
         let idle = slots.seen == slots.last.number;
@@ -275,8 +275,8 @@ impl Core {
         }
     }
 
-    /// The preparer's part: where commits are durable without a sync it stores the mark; it syncs the mark
-    /// file if that is due.
+    /// The preparer's part, once a commit interval: where commits are durable without a sync it stores the mark;
+    /// it syncs the mark file if that is due.
     pub fn keep_marks(&self) {
         let Some(marks) = &self.marks else { return };
         if self.cache.is_direct() {
