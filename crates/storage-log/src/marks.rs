@@ -134,8 +134,8 @@ struct Slots {
 }
 
 impl Marks {
-    /// Opens the file, making it if there is none; its name is durable then. `None`, which is said, if
-    /// that fails.
+    /// Opens the file, making it if there is none; its name is durable then, and it holds a mark. `None`, which
+    /// is said, if that fails.
     pub fn open(directory: &dyn Directory, id: [u8; 16], found: &FoundMarks) -> Option<Marks> {
         let open = || -> Result<Arc<dyn Medium>> {
             let file = directory.create_log(MARK_FILE, "marks.create")?;
@@ -160,7 +160,7 @@ impl Marks {
             marks.store(found.mark.horizon);
             marks.sync(Duration::ZERO);
         }
-        Some(marks)
+        (!marks.failed.load(Ordering::Acquire)).then_some(marks)
     }
 
     /// The directory has a new cut, and segments of these epochs, all of which is durable. So is what is told of
