@@ -100,6 +100,11 @@ impl FoundMarks {
         self.epochs.get(segment as usize).copied().unwrap_or(0)
     }
 
+    /// The highest epoch that was given out, at least.
+    pub fn epoch_last(&self) -> u64 {
+        self.epochs.iter().copied().max().unwrap_or(0)
+    }
+
     /// Segments that the log had, at least.
     pub fn segments(&self) -> u32 {
         self.epochs.iter().rposition(|epoch| *epoch > 0).map_or(0, |last| last as u32 + 1)
