@@ -43,16 +43,28 @@ impl Core {
     /// The preparer's work, until `stop`.
     pub fn run_preparer(&self, stop: &std::sync::atomic::AtomicBool) {
         let interval = Duration::from_millis(self.options.commit_interval_ms.max(1));
+        let mut kept = self.options.clock.monotonic();
         while !stop.load(Ordering::Acquire) {
             self.ahead_kick.wait(interval);
             if self.acks.failure().is_none() {
-                // Failures are kept by `fail`.
-                let _ = self.keep_ahead();
+                self.preparer_round(interval, &mut kept);
             }
         }
     }
 
-    /// Seals what is full, prepares what will be needed, and sees to the mark file.
+    /// What the preparer does when it wakes. Kicks come as often as commits do; the mark file is seen to once an
+    /// interval, `kept` was the last time.
+    fn preparer_round(&self, interval: Duration, kept: &mut Duration) {
+        // Failures are kept by `fail`.
+        let _ = self.keep_ahead();
+        let now = self.options.clock.monotonic();
+        if now.saturating_sub(*kept) >= interval {
+            *kept = now;
+            self.keep_marks();
+        }
+    }
+
+    /// Seals what is full and prepares what will be needed.
     pub fn keep_ahead(&self) -> Result<(), StorageError> {
         self.seal_full()?;
         let (memory, wanted, prepared) = {
@@ -69,7 +81,6 @@ impl Core {
                 Err(error) => return Err(error),
             }
         }
-        self.keep_marks();
         Ok(())
     }
 }
@@ -83,6 +94,7 @@ mod tests {
     use kauri_base::{CollectionId, RecordId};
     use kauri_medium::emulator::{Emulator, EmulatorConfig};
     use kauri_storage::{OpKind, WriteUnit};
+    use kauri_testkit::clock::ManualClock;
     use std::sync::atomic::AtomicBool;
     use std::time::Instant;
 
@@ -146,5 +158,53 @@ mod tests {
             }
             until("sealed", || core.counters.summary_bytes.get() > 0);
         });
+    }
+
+    /// Commits follow one another faster than the interval, and so do kicks.
+    #[test]
+    fn kicks_are_no_idle_intervals_of_the_mark_file() {
+        for medium in [EmulatorConfig::default(), EmulatorConfig::persistent_memory()] {
+            let clock = Arc::new(ManualClock::default());
+            let options = Options {
+                segment_bytes: 64 << 10,
+                cache_bytes: 1 << 20,
+                read_threads: 0,
+                clock: clock.clone(),
+                ..Options::default()
+            };
+            let interval = Duration::from_millis(options.commit_interval_ms);
+            let core = recovery::open(Arc::new(Emulator::new(medium)), options).expect("opening");
+            let commit = |change: &dyn Fn(&mut WriteUnit<'static>)| {
+                let mut unit = WriteUnit::new();
+                change(&mut unit);
+                core.commit(&mut unit).expect("a commit");
+                core.sync_all("sync.drain").expect("a sync");
+            };
+            commit(&|unit| {
+                unit.push(STORE, RecordId(0), OpKind::CreateStore);
+            });
+            let mut kept = core.options.clock.monotonic();
+            let mut pass = |ms: u64, kicks: u32| {
+                for _ in 0..kicks {
+                    core.preparer_round(interval, &mut kept);
+                }
+                clock.advance(Duration::from_millis(ms));
+                core.preparer_round(interval, &mut kept);
+                core.counters.mark_syncs.get()
+            };
+            // 12 seconds of a commit every 20 ms, with many kicks between two.
+            for _ in 0..600 {
+                commit(&|unit| {
+                    unit.insert(STORE, vec![7; 9]);
+                });
+                pass(20, 5);
+            }
+            let syncs = core.counters.mark_syncs.get();
+            assert_eq!(syncs, 2, "{medium:?}: every five seconds");
+            // The first interval without a commit is not over before it has passed.
+            assert_eq!(pass(99, 100), syncs, "{medium:?}");
+            assert_eq!(pass(1, 100), syncs + 1, "{medium:?}: it is idle");
+            assert_eq!((0..100).map(|_| pass(100, 1)).last(), Some(syncs + 1), "{medium:?}");
+        }
     }
 }

@@ -251,7 +251,9 @@ impl Core {
     /// What the flusher and the preparer do every interval, and when somebody waits for them.
     pub fn flush_round(&self) -> Result<(), StorageError> {
         self.sync_visible()?;
-        self.keep_ahead()
+        self.keep_ahead()?;
+        self.keep_marks();
+        Ok(())
     }
 
     /// Makes what is visible durable, and publishes what the throttle holds back no longer.

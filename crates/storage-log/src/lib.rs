@@ -46,6 +46,8 @@ mod engine;
 mod flush;
 mod gather;
 mod head;
+#[cfg(test)]
+mod hooked;
 mod images;
 mod index;
 mod keys;

@@ -100,6 +100,11 @@ impl FoundMarks {
         self.epochs.get(segment as usize).copied().unwrap_or(0)
     }
 
+    /// The highest epoch that was given out, at least.
+    pub fn epoch_last(&self) -> u64 {
+        self.epochs.iter().copied().max().unwrap_or(0)
+    }
+
     /// Segments that the log had, at least.
     pub fn segments(&self) -> u32 {
         self.epochs.iter().rposition(|epoch| *epoch > 0).map_or(0, |last| last as u32 + 1)
@@ -134,8 +139,8 @@ struct Slots {
 }
 
 impl Marks {
-    /// Opens the file, making it if there is none; its name is durable then. `None`, which is said, if
-    /// that fails.
+    /// Opens the file, making it if there is none; its name is durable then, and it holds a mark. `None`, which
+    /// is said, if that fails.
     pub fn open(directory: &dyn Directory, id: [u8; 16], found: &FoundMarks) -> Option<Marks> {
         let open = || -> Result<Arc<dyn Medium>> {
             let file = directory.create_log(MARK_FILE, "marks.create")?;
@@ -160,7 +165,7 @@ impl Marks {
             marks.store(found.mark.horizon);
             marks.sync(Duration::ZERO);
         }
-        Some(marks)
+        (!marks.failed.load(Ordering::Acquire)).then_some(marks)
     }
 
     /// The directory has a new cut, and segments of these epochs, all of which is durable. So is what is told of
@@ -243,8 +248,8 @@ impl Marks {
         true
     }
 
-    /// Whether it is time for a sync: nothing has been stored since this was last asked, or the last sync
-    /// is long ago.
+    /// Whether it is time for a sync: no mark has been stored since this was last asked, or the last sync
+    /// is long ago. Asked once a commit interval.
     fn is_due(&self, now: Duration) -> bool {
         let mut slots = lock(&self.slots);
         let idle = slots.seen == slots.last.number;
@@ -275,8 +280,8 @@ impl Core {
         }
     }
 
-    /// The preparer's part: where commits are durable without a sync it stores the mark; it syncs the mark
-    /// file if that is due.
+    /// The preparer's part, once a commit interval: where commits are durable without a sync it stores the mark;
+    /// it syncs the mark file if that is due.
     pub fn keep_marks(&self) {
         let Some(marks) = &self.marks else { return };
         if self.cache.is_direct() {

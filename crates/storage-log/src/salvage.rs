@@ -1,8 +1,8 @@
 //! Making a log that can't be followed one that can, for repairs. What is overwritten is in files aside
 //! before.
 //!
-//! - *A lost segment header.* The records' CRCs tell the epoch: each that no other segment has is
-//!   tried. With it the header is made anew, and nothing is lost. Where no record can be read at all,
+//! - *A lost segment header.* The records' CRCs tell the epoch: each that no other segment has, and that
+//!   is not before the one that the mark file tells, is tried. With it the header is made anew, and nothing is lost. Where no record can be read at all,
 //!   the segment is given up: it gets the header of an empty one.
 //! - *A record that can't be read where no summary tells how long it is.* The next one that can is
 //!   looked for, and a mark that tells nothing is put over what lies between; if there is none, the
@@ -104,7 +104,9 @@ impl<'d> Salvage<'d> {
             };
             let room = self.mended.len() < PLACES_MAX;
             match stop.place {
-                Some(Place::Header(segment)) if room => self.mend_header(&segments, segment)?,
+                Some(Place::Header(segment)) if room => {
+                    self.mend_header(&segments, segment, &marks)?
+                }
                 Some(Place::Record { segment, epoch, offset, end }) if room => {
                     self.mend_record(&segments, (segment, epoch), offset, end)?;
                 }
@@ -113,9 +115,10 @@ impl<'d> Salvage<'d> {
         }
     }
 
-    fn mend_header(&mut self, segments: &Segments, segment: u32) -> Result<()> {
+    fn mend_header(&mut self, segments: &Segments, segment: u32, marks: &FoundMarks) -> Result<()> {
         let mut known = HashSet::new();
-        let mut next = self.meta.epoch_next;
+        // A header of an epoch before the one that is marked would be refused again.
+        let mut next = self.meta.epoch_next.max(marks.epoch_last() + 1);
         let count = self.medium.len() / u64::from(segments.segment_bytes());
         for other in 0..count as u32 {
             let faults = self.directory.faults();
@@ -128,10 +131,10 @@ impl<'d> Salvage<'d> {
         let file_offset = segments.file_offset(segment);
         // Those of the last segments may not be among the ones that were noted.
         let last = next + count;
-        let epochs = (last.saturating_sub(EPOCHS_MAX).max(1)..last).rev();
+        let first = last.saturating_sub(EPOCHS_MAX).max(marks.epoch(segment)).max(1);
+        let epochs = (first..last).rev();
         let (medium, faults) = (&*self.medium, self.directory.faults());
-        let marks = FoundMarks::default();
-        let log = Log { medium, faults, segments, meta: &self.meta, marks: &marks };
+        let log = Log { medium, faults, segments, meta: &self.meta, marks };
         let unknown = epochs.filter(|epoch| !known.contains(epoch));
         let found = log.epoch_of_records(segment, unknown)?;
         // As an empty segment of images it is free.

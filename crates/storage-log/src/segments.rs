@@ -190,8 +190,6 @@ struct Allocation {
     free: VecDeque<u32>,
     /// For each segment in the file whether it has a durable header.
     headers: Vec<bool>,
-    /// The first without one.
-    initialised: u32,
     /// Whether the last attempt to grow found no space.
     no_space: bool,
 }
@@ -204,7 +202,10 @@ pub struct Segments {
     live: AtomicU64,
     /// As [`Usage::scarcity`] was when segments were last taken or freed: an `f64`.
     scarcity: AtomicU64,
+    /// Held while the file grows, which may take long.
     allocation: Mutex<Allocation>,
+    /// The first segment without a durable header. Stored with `allocation` held; who asks waits for nothing.
+    initialised: AtomicU32,
     spare: Segment,
     /// Whether the log has told that there is no room for writes.
     told_full: AtomicBool,
@@ -241,9 +242,9 @@ impl Segments {
                 limit,
                 free: VecDeque::new(),
                 headers: Vec::new(),
-                initialised: 0,
                 no_space: false,
             }),
+            initialised: AtomicU32::new(0),
             spare: Segment::default(),
             told_full: AtomicBool::new(false),
         }
@@ -312,7 +313,7 @@ impl Segments {
         if let Some(header) = allocation.headers.get_mut(segment as usize) {
             *header = has_header;
         }
-        allocation.count_initialised();
+        self.count_initialised(&allocation);
         if free {
             allocation.free.push_back(segment);
         }
@@ -320,7 +321,15 @@ impl Segments {
 
     /// All segments below this number have had a durable header.
     pub fn initialised(&self) -> u32 {
-        lock(&self.allocation).initialised
+        self.initialised.load(Ordering::Acquire)
+    }
+
+    fn count_initialised(&self, allocation: &Allocation) {
+        let mut initialised = self.initialised.load(Ordering::Relaxed);
+        while allocation.headers.get(initialised as usize) == Some(&true) {
+            initialised += 1;
+        }
+        self.initialised.store(initialised, Ordering::Release);
     }
 
     /// Takes a free segment, growing the file if need be. `OutOfDiskSpace` if there is none for this
@@ -364,7 +373,7 @@ impl Segments {
         if let Some(header) = allocation.headers.get_mut(segment as usize) {
             *header = true;
         }
-        allocation.count_initialised();
+        self.count_initialised(&allocation);
     }
 
     /// Puts a segment on the free list.
@@ -460,10 +469,59 @@ impl Allocation {
         self.count = self.count.max(count);
         self.headers.resize(self.count as usize, false);
     }
+}
 
-    fn count_initialised(&mut self) {
-        while self.headers.get(self.initialised as usize) == Some(&true) {
-            self.initialised += 1;
+#[cfg(test)]
+mod tests {
+    use crate::hooked::Hooked;
+    use crate::options::Options;
+    use crate::recovery;
+    use crate::segments::Purpose;
+    use kauri_base::sync::Arc;
+    use kauri_base::{CollectionId, RecordId};
+    use kauri_medium::emulator::{Emulator, EmulatorConfig};
+    use kauri_storage::{OpKind, WriteUnit};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// How long to wait for what would never come.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A file system may take long to make a file longer.
+    #[test]
+    fn commits_syncs_and_marks_do_not_wait_for_the_file_to_grow() {
+        for medium in [EmulatorConfig::default(), EmulatorConfig::persistent_memory()] {
+            let hooked = Hooked::new(Emulator::new(medium));
+            let growing = hooked.growing.clone();
+            let options = Options {
+                segment_bytes: 64 << 10,
+                cache_bytes: 1 << 20,
+                read_threads: 0,
+                ..Options::default()
+            };
+            let core = recovery::open(Arc::new(hooked), options).expect("opening");
+            let mut unit = WriteUnit::new();
+            unit.push(CollectionId(10), RecordId(0), OpKind::CreateStore);
+            core.commit(&mut unit).expect("creating");
+            let (done, is_done) = mpsc::channel();
+            let (told, is_told) = mpsc::channel();
+            let beside = core.clone();
+            *growing.lock().expect("the hook") = Some(Box::new(move || {
+                std::thread::spawn(move || {
+                    let mut unit = WriteUnit::new();
+                    unit.insert(CollectionId(10), vec![7; 900]);
+                    beside.commit(&mut unit).expect("a commit");
+                    beside.sync_all("sync.drain").expect("a sync");
+                    beside.keep_marks();
+                    // Whoever waits may have given up.
+                    let _ = done.send(());
+                });
+                let _ = told.send(is_done.recv_timeout(PATIENCE));
+            }));
+            let taken = core.segments.take(Purpose::Write).expect("a segment");
+            assert!(taken.segment > 0);
+            let went_on = is_told.try_recv().expect("the file has grown");
+            assert!(went_on.is_ok(), "{medium:?}: they wait for the file to grow");
         }
     }
 }

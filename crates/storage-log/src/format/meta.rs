@@ -2,8 +2,8 @@
 
 use super::segment::{HORIZON_BYTES, Horizon, Position, decode_positions, encode_positions};
 use super::{
-    ENGINE_NAME, FORMAT_VERSION, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, STREAMS_MAX, Stream,
-    get_u32, get_u64, put_u32, put_u64,
+    ENGINE_NAME, FORMAT_VERSION, MARK_FILE_LEFT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, STREAMS_MAX,
+    Stream, get_u32, get_u64, put_u32, put_u64,
 };
 use std::fmt;
 
@@ -58,9 +58,10 @@ pub enum MetaError {
 impl fmt::Display for MetaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MetaError::Damaged => f.write_str(
+            MetaError::Damaged => write!(
+                f,
                 "kauri.meta is damaged; restore the directory from a backup, or copy an intact \
-                 kauri.meta of this directory back",
+                 kauri.meta of this directory back. {MARK_FILE_LEFT}"
             ),
             MetaError::Version(version) => write!(
                 f,

@@ -38,6 +38,9 @@ pub const LOG_FILE: &str = "pmlog.0";
 pub const STAGING_FILE: &str = "pmlog.staging";
 /// What was durable, told in place.
 pub const MARK_FILE: &str = "pmlog.marks";
+/// The way out where the mark file may be of another time than the other files.
+pub const MARK_FILE_LEFT: &str = "If the files were restored from a copy that has no pmlog.marks, or an older one, \
+     remove pmlog.marks and start again: it serves to find damage only, and the server starts without it";
 /// Bytes of a segment before its first record.
 pub const SEGMENT_HEADER_BYTES: u32 = 4096;
 /// Bytes at the end of a segment that the trailer takes.

@@ -14,7 +14,8 @@ use crate::format::record::{
 use crate::format::segment::{Horizon, Position, SegmentHeader};
 use crate::format::summary::Entry;
 use crate::format::{
-    LOG_FILE, MARK_FILE, META_FILE, RECORD_ALIGN, SEGMENT_HEADER_BYTES, STREAMS_MAX, Stream,
+    LOG_FILE, MARK_FILE, MARK_FILE_LEFT, META_FILE, RECORD_ALIGN, SEGMENT_HEADER_BYTES,
+    STREAMS_MAX, Stream,
 };
 use crate::marks::FoundMarks;
 use crate::reader::{
@@ -298,7 +299,9 @@ impl<'m> Scan<'m> {
                 || marks.epoch(segment) > 0
                 || self.log.epoch_of_records(segment, unknown.iter().copied())?.is_some();
             if used {
-                let error = self.log.lost_header(segment, what)?;
+                let by_marks_only =
+                    marks.epoch(segment) > 0 && segment >= self.outcome.horizon.segments;
+                let error = self.log.lost_header(segment, what, by_marks_only)?;
                 return Err(Stop { error, place: Some(Place::Header(segment)) });
             }
             segments.found(segment, false, true);
@@ -312,37 +315,55 @@ impl<'m> Scan<'m> {
     /// Whether the files are of one time: none is older than another one, or shorter than it was.
     fn check_extent(&self, count: u32, headers: &[Found]) -> Result<(), Stop> {
         let Log { meta, marks, .. } = self.log;
+        let stop = |what, place| Err(Stop { error: corrupt(what), place: Some(place) });
         let had = self.outcome.horizon.segments.max(marks.segments());
         if had > count {
             let bytes = u64::from(had) * u64::from(self.log.segments.segment_bytes());
-            let missing = format!(
+            let mut missing = format!(
                 "the log file {LOG_FILE} has {count} of {had} segments, though all of them were durable: \
                  {} of {bytes} bytes. Restore the directory from a backup. To save what is left, make \
                  the file as long as it was (truncate -s {bytes} {LOG_FILE}), then run kauri check --repair",
                 self.log.medium.len()
             );
-            return Err(Stop { error: corrupt(missing), place: Some(Place::Files) });
+            if marks.segments().max(marks.mark.horizon.segments) > count {
+                missing += &format!(". {MARK_FILE_LEFT}");
+            }
+            return stop(missing, Place::Files);
         }
         if marks.mark.cut > meta.last_cut() {
             let older = format!(
                 "{META_FILE} is of an earlier start than {MARK_FILE}; restore all files of the directory \
-                 from the same backup"
+                 from the same backup. {MARK_FILE_LEFT}"
             );
-            return Err(Stop { error: corrupt(older), place: Some(Place::Files) });
+            return stop(older, Place::Files);
         }
-        for (segment, found) in (0..).zip(headers) {
-            let Found::Header(header, _) = found else { continue };
-            if header.epoch < marks.epoch(segment) {
-                let error = corrupt(format!(
-                    "segment {segment} has epoch {}, though it was opened with epoch {} and that was \
-                     durable: what is there is of an earlier time",
-                    header.epoch,
+        let behind = (0..).zip(headers).filter_map(|(segment, found)| match found {
+            Found::Header(header, _) if header.epoch < marks.epoch(segment) => {
+                Some((segment, header.epoch))
+            }
+            _ => None,
+        });
+        match behind.collect::<Vec<(u32, u64)>>()[..] {
+            [] => Ok(()),
+            // A header that the medium has lost.
+            [(segment, epoch)] => {
+                let older = format!(
+                    "segment {segment} has epoch {epoch}, though it was opened with epoch {} and that was \
+                     durable: what is there is of an earlier time. {MARK_FILE_LEFT}",
                     marks.epoch(segment)
-                ));
-                return Err(Stop { error, place: Some(Place::Header(segment)) });
+                );
+                stop(older, Place::Header(segment))
+            }
+            [(segment, _), ref others @ ..] => {
+                let older = format!(
+                    "segment {segment} and {} others are of an earlier time than {MARK_FILE}: the files of the \
+                     directory are of different times; restore all of them from the same backup. \
+                     {MARK_FILE_LEFT}",
+                    others.len()
+                );
+                stop(older, Place::Files)
             }
         }
-        Ok(())
     }
 
     /// Whether all of a segment was durable.
@@ -503,14 +524,20 @@ impl<'m> Scan<'m> {
 }
 
 impl<'m> Log<'m> {
-    fn lost_header(&self, segment: u32, what: &str) -> Result<StorageError, StorageError> {
+    fn lost_header(
+        &self,
+        segment: u32,
+        what: &str,
+        by_marks_only: bool,
+    ) -> Result<StorageError, StorageError> {
         let trailer = read_trailer(self.medium, self.faults, self.segments, segment, None)
             .map_err(crate::io_error)?;
         let held = trailer.map_or_else(
             || "what it held is not known".to_owned(),
             |t| format!("it held {} records of commits {} to {}", t.entries, t.seq_min, t.seq_max),
         );
-        Ok(corrupt(format!("segment {segment}: {what}; {held}")))
+        let way_out = if by_marks_only { format!(". {MARK_FILE_LEFT}") } else { String::new() };
+        Ok(corrupt(format!("segment {segment}: {what}; {held}{way_out}")))
     }
 
     /// The one of these epochs in which the first record of a segment was written, and that record.

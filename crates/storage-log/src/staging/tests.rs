@@ -1,111 +1,17 @@
 //! Staging beside storing, step by step.
 
 use crate::core::Core;
+use crate::hooked::{Hook, Hooked};
 use crate::options::Options;
 use crate::recovery;
 use crate::staging::bytes_for;
 use kauri_base::sync::Arc;
 use kauri_base::{CollectionId, RecordId};
+use kauri_medium::Directory;
 use kauri_medium::emulator::{Emulator, EmulatorConfig};
-use kauri_medium::{Directory, DirectoryLock, Faults, Medium, MediumKind, Result, Site, Staging};
 use kauri_storage::{OpKind, WriteUnit};
-use std::io::IoSlice;
-use std::sync::Mutex;
 
 const STORE: CollectionId = CollectionId(10);
-
-/// What is done once, when the log has been stored to.
-type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
-
-struct Hooked {
-    emulator: Emulator,
-    hook: Hook,
-}
-
-struct HookedLog {
-    log: Arc<dyn Medium>,
-    hook: Hook,
-}
-
-impl Directory for Hooked {
-    fn describe(&self) -> String {
-        self.emulator.describe()
-    }
-
-    fn lock(&self) -> Result<DirectoryLock> {
-        self.emulator.lock()
-    }
-
-    fn list(&self) -> Result<Vec<String>> {
-        self.emulator.list()
-    }
-
-    fn read_file(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        self.emulator.read_file(name)
-    }
-
-    fn replace_file(&self, name: &str, bytes: &[u8], site: Site) -> Result<()> {
-        self.emulator.replace_file(name, bytes, site)
-    }
-
-    fn remove_file(&self, name: &str, site: Site) -> Result<()> {
-        self.emulator.remove_file(name, site)
-    }
-
-    fn create_log(&self, name: &str, site: Site) -> Result<Arc<dyn Medium>> {
-        let log = self.emulator.create_log(name, site)?;
-        Ok(Arc::new(HookedLog { log, hook: self.hook.clone() }))
-    }
-
-    fn open_log(&self, name: &str) -> Result<Arc<dyn Medium>> {
-        self.emulator.open_log(name)
-    }
-
-    fn create_staging(&self, name: &str, contents: &[u8]) -> Result<Box<dyn Staging>> {
-        self.emulator.create_staging(name, contents)
-    }
-
-    fn faults(&self) -> &Arc<Faults> {
-        self.emulator.faults()
-    }
-}
-
-impl Medium for HookedLog {
-    fn kind(&self) -> MediumKind {
-        self.log.kind()
-    }
-
-    fn describe(&self) -> String {
-        self.log.describe()
-    }
-
-    fn len(&self) -> u64 {
-        self.log.len()
-    }
-
-    fn grow(&self, new_len: u64) -> Result<()> {
-        self.log.grow(new_len)
-    }
-
-    fn store(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
-        self.log.store(offset, parts)?;
-        let hook = self.hook.lock().expect("the hook").take();
-        hook.into_iter().for_each(|hook| hook());
-        Ok(())
-    }
-
-    fn persist(&self, offset: u64, len: u64, site: Site) -> Result<()> {
-        self.log.persist(offset, len, site)
-    }
-
-    fn drain(&self, site: Site) -> Result<()> {
-        self.log.drain(site)
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        self.log.read(offset, into)
-    }
-}
 
 fn open(directory: Arc<dyn Directory>) -> Arc<Core> {
     let options = Options {
@@ -119,8 +25,9 @@ fn open(directory: Arc<dyn Directory>) -> Arc<Core> {
 
 fn open_hooked() -> (Arc<Core>, Emulator, Hook) {
     let emulator = Emulator::new(EmulatorConfig { staging: true, ..EmulatorConfig::default() });
-    let hook = Hook::default();
-    let core = open(Arc::new(Hooked { emulator: emulator.clone(), hook: hook.clone() }));
+    let hooked = Hooked::new(emulator.clone());
+    let hook = hooked.stored.clone();
+    let core = open(Arc::new(hooked));
     let mut unit = WriteUnit::new();
     unit.push(STORE, RecordId(0), OpKind::CreateStore);
     core.commit(&mut unit).expect("creating");

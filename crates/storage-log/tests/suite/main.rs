@@ -35,6 +35,7 @@ mod prefix;
 mod repair;
 mod repair_crashes;
 mod repair_sites;
+mod restored;
 mod room;
 mod salvage;
 mod snapshots;

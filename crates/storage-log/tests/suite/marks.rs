@@ -5,8 +5,9 @@
 use crate::common::{self, Fixture, SEGMENT_BYTES, dynamic, kilobyte, open, options, status};
 use kauri_base::{CollectionId, RecordId};
 use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_medium::faults::Fault;
 use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
-use kauri_medium::{Dax, Directory};
+use kauri_medium::{Dax, Directory, IoKind};
 use kauri_storage::conformance::inspect::Reader;
 use kauri_storage::conformance::table::{Table, doc};
 use kauri_storage::{Durability, StorageEngine, WriteUnit};
@@ -347,6 +348,24 @@ fn a_directory_without_marks_opens_and_has_them_from_then_on() {
     let mut meta = Meta::decode(other.file(META), true).expect("the metadata");
     assert!(Mark::decode(&marks.expect("marks"), &meta.directory, true).is_none());
     meta.marks = true;
+}
+
+/// Where the first mark can't be stored the directory is one without marks, and the next start misses none.
+#[test]
+fn a_directory_whose_first_mark_fails_has_no_marks() {
+    let mut without = 0;
+    for skip in 0..4 {
+        let image = Emulator::new(EmulatorConfig::default());
+        image.faults().inject(IoKind::Store, skip, 1, Fault::Eio);
+        let Ok(engine) = PmLog::open(Arc::new(image.clone()), options()) else { continue };
+        drop(engine);
+        image.faults().clear_injections();
+        let meta = image.read_file(META).expect("reading").expect("the metadata");
+        without += usize::from(!Meta::decode(&meta, true).expect("the metadata").marks);
+        let report = verify(&image, &mut |_, _| {}).expect("the check");
+        assert!(report.damage.is_empty(), "{skip}: {:?}", report.damage);
+    }
+    assert!(without > 0);
 }
 
 /// Whatever a crash makes of the marks that follow a sync: what was synced stays told.

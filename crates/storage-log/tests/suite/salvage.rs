@@ -6,6 +6,8 @@ use kauri_medium::Directory;
 use kauri_medium::emulator::Emulator;
 use kauri_storage::StorageEngine;
 use kauri_storage::conformance::table::{Table, TableIndex, doc};
+use kauri_storage_log::format::marks::{MARK_EPOCH_BYTES, MARK_EPOCHS_AT, encode_epoch};
+use kauri_storage_log::format::meta::Meta;
 use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};
 use kauri_storage_log::format::segment::{SegmentHeader, Trailer};
 use kauri_storage_log::format::{RECORD_HEADER_BYTES, Stream};
@@ -117,6 +119,39 @@ fn lost_headers_are_made_anew() {
             assert!(mended.len() == 1 && !mended[0].lossy, "{mended:?}");
         }
     }
+}
+
+/// A header of an earlier epoch than the mark file tells would be found again and again.
+#[test]
+fn a_segment_that_is_of_an_earlier_epoch_than_its_mark_is_given_up_once() {
+    for (clean_shutdown, header_is_there) in
+        [(true, true), (true, false), (false, true), (false, false)]
+    {
+        let (whole, log) = filled(clean_shutdown);
+        let (segment, epoch) = segments(&log)[1];
+        let changes: &[(usize, &[u8])] = &[(segment * SEGMENT, &[0xEE; 4096])];
+        let image = with(&whole, if header_is_there { &[] } else { changes });
+        let marked = epoch + 1000;
+        mark(&image, segment as u32, marked);
+        let held = records(&log, segment, epoch);
+        let held: Vec<_> = held.iter().map(|(_, header)| RecordId(header.record)).collect();
+        let (mended, left) = mend(&image);
+        assert!(mended.len() == 1 && mended[0].lossy, "{} times: {:?}", mended.len(), mended[0]);
+        assert_eq!(left, all_but(&held));
+        let header = SegmentHeader::decode(&log_bytes(&image)[segment * SEGMENT..], true);
+        assert!(header.is_some_and(|header| header.epoch > marked), "{header:?}");
+    }
+}
+
+/// The mark file tells that a segment was opened with this epoch.
+fn mark(image: &Emulator, segment: u32, epoch: u64) {
+    let read = |name| image.read_file(name).expect("reading").expect("the file");
+    let meta = Meta::decode(&read("kauri.meta"), true).expect("the metadata");
+    let mut marks = read("pmlog.marks");
+    let at = MARK_EPOCHS_AT + segment as usize * MARK_EPOCH_BYTES;
+    let entry = encode_epoch(&meta.directory, segment, epoch);
+    marks[at..at + MARK_EPOCH_BYTES].copy_from_slice(&entry);
+    image.replace_file("pmlog.marks", &marks, "test").expect("writing");
 }
 
 /// The newest segment may not be noted anywhere. Where its header and its first record are lost it can't be
