@@ -107,7 +107,8 @@ pub async fn open_cursor(
             if new.single_batch { limits::REPLY_BYTES_MAX } else { server.reply_bytes_max() };
         let more = !new.single_batch;
         let limit = BatchLimit { docs: Some(new.first_batch), bytes, more };
-        fill_batch(&mut invocation.op, &mut executor, &mut array, limit).await?
+        let filled = fill_batch(&mut invocation.op, &mut executor, &mut array, limit).await;
+        filled.map_err(|error| while_running(invocation.name, &new.ns, error))?
     };
     server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);
     // A tailable cursor on an empty collection has no place to go on from: it is dead from the start.
@@ -142,6 +143,16 @@ pub async fn open_cursor(
         server.cursors.insert(cursor, &invocation.client.cursors)?;
     }
     Ok(())
+}
+
+/// The error of a plan that fails while it runs, which tells what it ran for.
+pub fn while_running(command: &str, ns: &Namespace, error: Error) -> Error {
+    match command {
+        "find" => error.context(format_args!("Executor error during find command: {ns}")),
+        "aggregate" => error.context("PlanExecutor error during aggregation"),
+        "getMore" => error.context("Executor error during getMore"),
+        _ => error,
+    }
 }
 
 /// `writeErrors: […]`, if there are any.
