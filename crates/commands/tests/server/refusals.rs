@@ -362,3 +362,34 @@ fn explain_names_the_planning_of_branches_and_the_limit_of_a_sort() {
     let plan = winner(doc! { "find" => "c", "sort" => doc! { "a" => 1 }, "limit" => 3 });
     assert_eq!(stages(plan)[0], "LIMIT");
 }
+
+#[test]
+fn views_are_documents_of_system_views() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", [doc! { "_id" => 1 }]);
+    let objects = || number(&client.ok(doc! { "dbStats" => 1 }), "objects");
+    assert_eq!(objects(), 1);
+    let find = |filter: DocBuf| {
+        first_batch(&client.ok(doc! { "find" => "system.views", "filter" => filter }))
+    };
+    assert_eq!(find(doc! {}), []);
+    let stages = array![doc! { "$match" => doc! { "a" => 1 } }];
+    client.ok(doc! { "create" => "w", "viewOn" => "c" });
+    client.ok(doc! { "create" => "v", "viewOn" => "c", "pipeline" => stages.clone() });
+    client.on("other").ok(doc! { "create" => "v", "viewOn" => "c" });
+    let v = doc! { "_id" => "test.v", "viewOn" => "c", "pipeline" => stages };
+    let w = doc! { "_id" => "test.w", "viewOn" => "c", "pipeline" => array![] };
+    assert_eq!(find(doc! {}), [v.clone(), w.clone()]);
+    assert_eq!(find(doc! { "_id" => "test.w" }), std::slice::from_ref(&w));
+    assert_eq!(number(&client.ok(doc! { "count" => "system.views" }), "n"), 2);
+    let skip = array![doc! { "$skip" => 1 }];
+    let pipeline = doc! { "aggregate" => "system.views", "pipeline" => skip, "cursor" => doc! {} };
+    assert_eq!(first_batch(&client.ok(pipeline)), [w]);
+    let distinct = doc! { "distinct" => "system.views", "key" => "_id" };
+    assert_eq!(client.ok(distinct).as_doc().value("values"), array!["test.v", "test.w"]);
+    assert_eq!(objects(), 3);
+    client.ok(doc! { "drop" => "w" });
+    assert_eq!(find(doc! {}), [v]);
+    assert_eq!(objects(), 2);
+}
