@@ -393,3 +393,53 @@ fn views_are_documents_of_system_views() {
     assert_eq!(find(doc! {}), [v]);
     assert_eq!(objects(), 2);
 }
+
+#[test]
+fn a_failed_validation_tells_the_operators_that_did_not_hold() {
+    let test = TestServer::start();
+    let client = test.client();
+    let details = |validator: DocBuf, document: DocBuf| {
+        client.run(&doc! { "drop" => "c" });
+        client.ok(doc! { "create" => "c", "validator" => validator });
+        let reply = client.ok(doc! { "insert" => "c", "documents" => array![document] });
+        assert_eq!(write_errors(&reply), [(0, 121)]);
+        let Value::Array(errors) = reply.as_doc().value("writeErrors") else { panic!("no errors") };
+        let info = at(&at(&errors.into_buf(), "0"), "errInfo");
+        assert_eq!(number(&info, "failingDocumentId"), 1);
+        at(&info, "details")
+    };
+    let more = doc! { "a" => doc! { "$gt" => 5 } };
+    let expected = doc! { "operatorName" => "$gt", "specifiedAs" => &more,
+    "reason" => "comparison failed", "consideredValue" => 3 };
+    assert_eq!(details(more, doc! { "_id" => 1, "a" => 3 }), expected);
+    let expr = doc! { "$expr" => doc! { "$gt" => array!["$a", "$b"] } };
+    let found = details(expr.clone(), doc! { "_id" => 1, "a" => 1, "b" => 2 });
+    let expected = doc! { "operatorName" => "$expr", "specifiedAs" => &expr,
+    "reason" => "expression did not match", "expressionResult" => false };
+    assert_eq!(found, expected);
+    let text_property = doc! { "bsonType" => "string", "description" => "must be a string" };
+    let schema =
+        doc! { "required" => array!["name"], "properties" => doc! { "t" => text_property } };
+    let found = details(doc! { "$jsonSchema" => schema }, doc! { "_id" => 1, "t" => 5 });
+    let shown = show(&found);
+    assert_eq!(text(&found, "operatorName"), "$jsonSchema");
+    for part in [
+        "schemaRulesNotSatisfied",
+        "propertiesNotSatisfied",
+        "propertyName: \"t\"",
+        "description: \"must be a string\"",
+        "missingProperties: [ \"name\" ]",
+        "consideredType: \"int\"",
+        "reason: \"type did not match\"",
+    ] {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
+    // An update is told of in the same way.
+    client.ok(doc! { "collMod" => "c", "validator" => doc! { "a" => doc! { "$gt" => 5 } } });
+    client.insert("c", [doc! { "_id" => 1, "a" => 9 }]);
+    let modify = doc! { "findAndModify" => "c", "query" => doc! { "_id" => 1 },
+    "update" => doc! { "$set" => doc! { "a" => 4 } } };
+    let reply = client.run(&modify);
+    assert_eq!(number(&reply, "code"), 121);
+    assert_eq!(number(&at(&at(&reply, "errInfo"), "details"), "consideredValue"), 4);
+}
