@@ -4,6 +4,7 @@ use crate::cursors::{Cursor, Tailing};
 use crate::invocation::Invocation;
 use kauri_base::{Error, OperationContext, Result, bail, limits, work};
 use kauri_bson::{ArrayWriter, Doc, DocWriter};
+use kauri_catalog::dropped::is_dropped;
 use kauri_catalog::{Collection, Namespace};
 use kauri_query::exec::{Ended, Flow, PlanExecutor, Row};
 use std::sync::Arc;
@@ -145,9 +146,11 @@ pub async fn open_cursor(
     Ok(())
 }
 
-/// The error of a plan that fails while it runs, which tells what it ran for.
+/// The error of a plan that fails while it runs, which tells what it ran for. MongoDB notices a drop between
+/// two runs, so that error stays as it is.
 pub fn while_running(command: &str, ns: &Namespace, error: Error) -> Error {
     match command {
+        _ if is_dropped(&error) => error,
         "find" => error.context(format_args!("Executor error during find command: {ns}")),
         "aggregate" => error.context("PlanExecutor error during aggregation"),
         "getMore" => error.context("Executor error during getMore"),
