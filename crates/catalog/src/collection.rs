@@ -178,13 +178,11 @@ impl Collection {
         // Without the variables of the statement's `let`.
         let mut cx = MatchCx::new();
         cx.eval.now_ms = now_ms;
-        let matches = |doc| {
-            let matched = validator.matches(doc, &cx);
-            matched.map_err(|error| match error.code() {
-                ErrorCode::Overflow => self.unusable_validator(error),
-                _ => error,
-            })
+        let checked = |error: Error| match error.code() {
+            ErrorCode::Overflow => self.unusable_validator(error),
+            _ => error,
         };
+        let matches = |doc| validator.matches(doc, &cx).map_err(checked);
         if matches(doc)? {
             return Ok(());
         }
@@ -201,19 +199,14 @@ impl Collection {
         if self.options.action() == ValidationAction::Warn {
             return Ok(());
         }
-        let details = DocBuf::build(|w| {
+        let details = validator.explain_mismatch(doc, &cx).map_err(checked)?;
+        let info = DocBuf::build(|w| {
             if let Some(id) = doc.get("_id") {
                 w.put_elem_as("failingDocumentId", id);
             }
-            if let Some(filter) = &self.options.validator {
-                let mut details = w.document("details");
-                let operator = filter.as_doc().first().map_or("", |e| e.key());
-                details.put("operatorName", operator);
-                details.put("specifiedAs", filter);
-                details.put("reason", "document did not satisfy the validator");
-            }
+            w.put("details", &details);
         });
-        let extra = doc! { "errInfo" => details };
+        let extra = doc! { "errInfo" => info };
         Err(Error::new(ErrorCode::DocumentValidationFailure, "Document failed validation")
             .with_extra(extra.into_vec()))
     }

@@ -516,11 +516,11 @@ async fn run_command(
     }
     check_database(command, invocation.db)?;
     count(server, command);
+    invocation.write_concern = concerns::read(command, invocation.body, &mut invocation.op)?;
     let injected = fail_command::before(server, invocation, command.name, command.aliases).await?;
     if let Some(outcome) = injected.immediate() {
         return outcome;
     }
-    invocation.write_concern = concerns::read(command, invocation.body, &mut invocation.op)?;
     fail_command::check_time(server, &invocation.op)?;
     if let Some(id) = invocation.op.lsid {
         server.sessions.touch(id, server.clock.monotonic())?;

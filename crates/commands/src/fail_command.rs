@@ -75,7 +75,7 @@ pub async fn before(
     let data = data.as_doc();
     if data.value("blockConnection").truthy() {
         let ms = data.value("blockTimeMS").to_i64_saturating().unwrap_or(0).max(0) as u64;
-        invocation.worker.sleep(Duration::from_millis(ms)).await;
+        block(invocation, Duration::from_millis(ms)).await?;
     }
     let mut injection =
         Injection { close: data.value("closeConnection").truthy(), ..Default::default() };
@@ -100,6 +100,16 @@ pub async fn before(
         injection.write_concern_error = Some(error.into_buf());
     }
     Ok(injection)
+}
+
+/// Waits, but no longer than the operation may take.
+async fn block(invocation: &Invocation<'_>, time: Duration) -> Result<()> {
+    let left = invocation.op.time_left().unwrap_or(time);
+    invocation.worker.sleep(time.min(left)).await;
+    if left < time {
+        bail!(MaxTimeMSExpired, "operation exceeded time limit");
+    }
+    Ok(())
 }
 
 fn applies(data: &[u8], invocation: &Invocation<'_>, name: &str, aliases: &[&str]) -> bool {

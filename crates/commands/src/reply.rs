@@ -4,6 +4,7 @@ use crate::cursors::{Cursor, Tailing};
 use crate::invocation::Invocation;
 use kauri_base::{Error, OperationContext, Result, bail, limits, work};
 use kauri_bson::{ArrayWriter, Doc, DocWriter};
+use kauri_catalog::dropped::is_dropped;
 use kauri_catalog::{Collection, Namespace};
 use kauri_query::exec::{Ended, Flow, PlanExecutor, Row};
 use std::sync::Arc;
@@ -107,7 +108,8 @@ pub async fn open_cursor(
             if new.single_batch { limits::REPLY_BYTES_MAX } else { server.reply_bytes_max() };
         let more = !new.single_batch;
         let limit = BatchLimit { docs: Some(new.first_batch), bytes, more };
-        fill_batch(&mut invocation.op, &mut executor, &mut array, limit).await?
+        let filled = fill_batch(&mut invocation.op, &mut executor, &mut array, limit).await;
+        filled.map_err(|error| while_running(invocation.name, &new.ns, error))?
     };
     server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);
     // A tailable cursor on an empty collection has no place to go on from: it is dead from the start.
@@ -142,6 +144,18 @@ pub async fn open_cursor(
         server.cursors.insert(cursor, &invocation.client.cursors)?;
     }
     Ok(())
+}
+
+/// The error of a plan that fails while it runs, which tells what it ran for. MongoDB notices a drop between
+/// two runs, so that error stays as it is.
+pub fn while_running(command: &str, ns: &Namespace, error: Error) -> Error {
+    match command {
+        _ if is_dropped(&error) => error,
+        "find" => error.context(format_args!("Executor error during find command: {ns}")),
+        "aggregate" => error.context("PlanExecutor error during aggregation"),
+        "getMore" => error.context("Executor error during getMore"),
+        _ => error,
+    }
 }
 
 /// `writeErrors: […]`, if there are any.

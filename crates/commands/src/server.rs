@@ -9,8 +9,8 @@ use crate::sessions::Sessions;
 use crate::spilling::SpillSettings;
 use kauri_base::failpoint::FailPoints;
 use kauri_base::work::MemoryBudget;
-use kauri_base::{Clock, RandomSource, limits};
-use kauri_bson::DocBuf;
+use kauri_base::{Clock, RandomSource, Result, limits};
+use kauri_bson::{DocBuf, Value};
 use kauri_catalog::{Catalog, OperationUsage};
 pub use kauri_query::plan::PlanCache;
 use std::sync::Arc;
@@ -211,6 +211,17 @@ pub struct CompressionCounts {
 }
 
 impl Server {
+    /// Has what parameters set follow their changes.
+    pub fn follow_parameters(&self) {
+        self.spilling.follow(&self.parameters);
+        let plans = self.plans.clone();
+        let hook = move |value: &Value<'_>| -> Result<()> {
+            plans.refuse_scans(value.truthy());
+            Ok(())
+        };
+        self.parameters.on_change("notablescan", Arc::new(hook));
+    }
+
     /// Whether something is in force that every command has to be looked at for: failpoints, a
     /// shutdown.
     pub fn is_special(&self) -> bool {

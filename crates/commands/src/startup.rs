@@ -6,8 +6,8 @@ use kauri_base::operation::block_on;
 use kauri_base::{ErrorCode, OperationContext, Result};
 use kauri_bson::{DocBuf, Value, doc};
 use kauri_catalog::{Capped, CollectionOptions, Namespace, Resolved, spec};
-use kauri_query::write::WriteOutcome;
 use kauri_query::write::insert::{InsertOptions, insert};
+use kauri_query::write::{Bypass, WriteOutcome};
 
 /// Most bytes of `local.startup_log`.
 const STARTUP_LOG_BYTES: u64 = 10 * 1024 * 1024;
@@ -68,7 +68,7 @@ fn make(
 
 fn add(server: &Server, name: &str, document: DocBuf) -> Result<()> {
     let mut op = OperationContext::detached(server.clock.clone());
-    let options = InsertOptions::ordered(true);
+    let options = InsertOptions::ordered(Bypass::ALL);
     let mut outcome = WriteOutcome::default();
     let (ns, docs) = (Namespace::parse(name)?, [document.as_doc()]);
     let insert = insert(&mut op, &server.catalog, &ns, &docs, &options, &mut outcome);

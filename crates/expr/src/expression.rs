@@ -27,10 +27,11 @@ pub struct Expression {
 }
 
 impl Expression {
-    /// Parses a value wherever an expression may stand; errors that constants hold show here.
+    /// Parses a value wherever an expression may stand; errors that constants hold show here,
+    /// unless [`ParseCx::evaluates_late`].
     pub fn parse(value: &Value<'_>, cx: &ParseCx) -> Result<Expression> {
         let node = Parser::new(cx).operand(value)?;
-        Ok(Expression { node: optimize(node)? })
+        Ok(Expression { node: optimize(node, cx.evaluates_late)? })
     }
 
     /// A constant.

@@ -4,37 +4,38 @@
 use crate::eval::{Env, EvalCx};
 use crate::node::{Call, Node, VarRef};
 use crate::ops::registry;
-use kauri_base::{Result, work};
+use kauri_base::{Result, bail, work};
 use kauri_bson::{Doc, Value};
 
-/// Folds what is constant.
-pub(crate) fn optimize(node: Node) -> Result<Node> {
+/// Folds what is constant. `late`: a constant whose evaluation fails stays as it is, and fails where it is
+/// evaluated.
+pub(crate) fn optimize(node: Node, late: bool) -> Result<Node> {
     work::check_stack()?;
     work::tick(1)?;
     Ok(match node {
         Node::Object(fields) => {
-            let fields = fields.into_iter().map(|(name, node)| Ok((name, optimize(node)?)));
-            fold_if(Node::Object(fields.collect::<Result<_>>()?))?
+            let fields = fields.into_iter().map(|(name, node)| Ok((name, optimize(node, late)?)));
+            fold_if(Node::Object(fields.collect::<Result<_>>()?), late)?
         }
         Node::Array(items) => {
-            let items = items.into_iter().map(optimize);
-            fold_if(Node::Array(items.collect::<Result<_>>()?))?
+            let items = items.into_iter().map(|item| optimize(item, late));
+            fold_if(Node::Array(items.collect::<Result<_>>()?), late)?
         }
-        Node::Call(call) => optimize_call(*call)?,
+        Node::Call(call) => optimize_call(*call, late)?,
         Node::Let(mut inner) => {
-            optimize_all(inner.children_mut())?;
+            optimize_all(inner.children_mut(), late)?;
             Node::Let(inner)
         }
         Node::Map(mut inner) => {
-            optimize_all(inner.children_mut())?;
+            optimize_all(inner.children_mut(), late)?;
             Node::Map(inner)
         }
         Node::Filter(mut inner) => {
-            optimize_all(inner.children_mut())?;
+            optimize_all(inner.children_mut(), late)?;
             Node::Filter(inner)
         }
         Node::Reduce(mut inner) => {
-            optimize_all(inner.children_mut())?;
+            optimize_all(inner.children_mut(), late)?;
             Node::Reduce(inner)
         }
         Node::Variable(VarRef::Remove, _) => Node::Literal(Value::Missing),
@@ -42,18 +43,18 @@ pub(crate) fn optimize(node: Node) -> Result<Node> {
     })
 }
 
-fn optimize_all<'n>(nodes: impl Iterator<Item = &'n mut Node>) -> Result<()> {
+fn optimize_all<'n>(nodes: impl Iterator<Item = &'n mut Node>, late: bool) -> Result<()> {
     for node in nodes {
-        *node = optimize(std::mem::replace(node, Node::Absent))?;
+        *node = optimize(std::mem::replace(node, Node::Absent), late)?;
     }
     Ok(())
 }
 
-fn optimize_call(mut call: Call) -> Result<Node> {
+fn optimize_call(mut call: Call, late: bool) -> Result<Node> {
     match call.op.name {
-        "$switch" => return optimize_switch(call),
+        "$switch" => return optimize_switch(call, late),
         "$and" | "$or" => {
-            optimize_all(call.args.iter_mut())?;
+            optimize_all(call.args.iter_mut(), late)?;
             // A constant decides wherever it stands, before anything is evaluated.
             let decisive = call.op.name == "$or";
             let truth = |node: &Node| node.as_literal().map(Value::truthy);
@@ -62,7 +63,7 @@ fn optimize_call(mut call: Call) -> Result<Node> {
             }
         }
         "$cond" => {
-            optimize_all(call.args.iter_mut())?;
+            optimize_all(call.args.iter_mut(), late)?;
             let chosen = match call.args.first().and_then(Node::as_literal) {
                 Some(condition) if condition.truthy() => 1,
                 Some(_) => 2,
@@ -73,42 +74,51 @@ fn optimize_call(mut call: Call) -> Result<Node> {
             }
         }
         "$setUnion" | "$setIntersection" => {
-            optimize_all(call.args.iter_mut())?;
+            optimize_all(call.args.iter_mut(), late)?;
             // Constants are looked at last.
             call.args.sort_by_key(is_constant);
         }
-        _ => optimize_all(call.args.iter_mut())?,
+        _ => optimize_all(call.args.iter_mut(), late)?,
     }
     if let Some(prepare) = call.op.prepare {
         prepare(&mut call)?;
     }
-    fold_if(Node::Call(Box::new(call)))
+    fold_if(Node::Call(Box::new(call)), late)
 }
 
 /// Drops branches that cannot be taken, unfolded, and what stands behind one that always is.
-fn optimize_switch(mut call: Call) -> Result<Node> {
+fn optimize_switch(mut call: Call, late: bool) -> Result<Node> {
     let mut args = std::mem::take(&mut call.args).into_vec();
-    let default = args.pop().map_or(Ok(Node::Absent), optimize)?;
+    let default = args.pop().map_or(Ok(Node::Absent), |node| optimize(node, late))?;
     let mut kept = Vec::new();
     let mut branches = args.into_iter();
     while let (Some(case), Some(then)) = (branches.next(), branches.next()) {
-        let case = optimize(case)?;
+        let case = optimize(case, late)?;
         match case.as_literal().map(Value::truthy) {
             Some(false) => continue,
-            Some(true) if kept.is_empty() => return optimize(then),
+            Some(true) if kept.is_empty() => return optimize(then, late),
             always => {
-                kept.extend([case, optimize(then)?]);
+                kept.extend([case, optimize(then, late)?]);
                 if always == Some(true) {
                     break;
                 }
             }
         }
     }
-    if kept.is_empty() && !default.is_absent() {
-        return Ok(default);
+    if kept.is_empty() {
+        if default.is_absent() && !late {
+            bail!(
+                40069,
+                "One cannot execute a switch statement where all the cases evaluate to false \
+                 without a default."
+            );
+        }
+        if !default.is_absent() {
+            return Ok(default);
+        }
     }
     kept.push(default);
-    fold_if(Node::Call(Box::new(Call { args: kept.into(), ..call })))
+    fold_if(Node::Call(Box::new(Call { args: kept.into(), ..call })), late)
 }
 
 /// Operators whose value is no matter of their arguments alone.
@@ -119,7 +129,7 @@ fn is_constant(node: &Node) -> bool {
 }
 
 /// Evaluates the node if all its children are constants.
-fn fold_if(mut node: Node) -> Result<Node> {
+fn fold_if(mut node: Node, late: bool) -> Result<Node> {
     let constant = match &node {
         Node::Object(fields) => fields.iter().all(|(_, node)| is_constant(node)),
         Node::Array(items) => items.iter().all(is_constant),
@@ -136,6 +146,9 @@ fn fold_if(mut node: Node) -> Result<Node> {
     }
     let cx = EvalCx::default();
     let env = Env { root: Doc::EMPTY, frame: None, cx: &cx };
-    let value = node.eval(env)?.into_owned();
-    Ok(Node::Literal(value))
+    match node.eval(env).map(Value::into_owned) {
+        Ok(value) => Ok(Node::Literal(value)),
+        Err(_) if late => Ok(node),
+        Err(error) => Err(error),
+    }
 }

@@ -21,6 +21,9 @@ pub struct ParseCx {
     /// Whether the expression is a `$group`'s key or an accumulator's argument: MongoDB evaluates
     /// those elsewhere, and some errors have other codes there.
     pub in_group: bool,
+    /// Whether an error that constants hold shows only where they are evaluated, as in a pipeline update:
+    /// one that matches nothing evaluates nothing.
+    pub evaluates_late: bool,
     /// Whether the deployment has a cluster time; `$$CLUSTER_TIME` is an error where it has not.
     pub has_cluster_time: bool,
 }

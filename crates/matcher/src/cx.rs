@@ -7,6 +7,8 @@ use kauri_expr::EvalCx;
 pub enum Place {
     /// find, count, distinct, update, delete, findAndModify.
     Find,
+    /// update and findAndModify that may insert.
+    Upsert,
     /// A `$match` stage, and the filters of commands that list things.
     Aggregation,
     /// A collection's validator.
@@ -44,6 +46,11 @@ impl<'a> ParseCx<'a> {
     /// What `$expr` is parsed with, if it was given.
     pub fn expressions(&self) -> Option<&'a kauri_expr::ParseCx> {
         self.expressions
+    }
+
+    /// Whether the filter chooses the documents of a command by itself.
+    pub(crate) fn is_of_command(&self) -> bool {
+        matches!(self.place, Place::Find | Place::Upsert)
     }
 
     /// Whether `$expr`, `$jsonSchema` and `$sampleRate` may stand here.

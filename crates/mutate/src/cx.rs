@@ -38,6 +38,8 @@ pub struct UpdateCx<'a> {
     pub tick: Option<&'a dyn Fn() -> Timestamp>,
     /// Whether the document is being made by an upsert.
     pub is_insert: bool,
+    /// Whether empty timestamps of a replacement stay empty.
+    pub keeps_empty_timestamps: bool,
     /// What a pipeline's expressions are evaluated with.
     pub eval: EvalCx<'a>,
 }

@@ -85,7 +85,7 @@ fn serve(options: Options) -> Result<()> {
     engine.define_parameters(&server.parameters);
     server.parameters.define("spinMicros", spin_parameter(&executor));
     crate::temporary::define_parameters(&server.parameters, &temporary);
-    server.spilling.follow(&server.parameters);
+    server.follow_parameters();
     for (name, value) in options.parameters() {
         server.parameters.set_at_startup(name, value.clone().into())?;
     }

@@ -6,7 +6,7 @@ use crate::args::Args;
 use crate::cursors::Tailing;
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
-use crate::reply::{NewCursor, open_cursor};
+use crate::reply::{NewCursor, open_cursor, while_running};
 use kauri_base::{OperationContext, Result, bail, limits};
 use kauri_bson::{Doc, Elem, Type, Value};
 use kauri_catalog::{Collection, Namespace};
@@ -15,6 +15,7 @@ use kauri_query::exec::{PlanExecutor, QueryEnv, Verbosity};
 use kauri_query::pipeline::views::Found;
 use kauri_query::pipeline::{self, BuildCx, ParseCx, Pipeline, Place, StageSpec};
 use kauri_query::plan::Hint;
+use kauri_query::write::Bypass;
 use std::sync::Arc;
 
 /// See the module's head.
@@ -40,8 +41,8 @@ pub struct AggregateRequest<'a> {
     pub hint: Option<Hint>,
     /// `explain: true`.
     pub explain: bool,
-    /// `bypassDocumentValidation`.
-    pub bypass_validation: bool,
+    /// What stages that write leave out.
+    pub bypass: Bypass,
     /// Whether there was a `cursor` argument.
     pub has_cursor: bool,
     /// The level of the read concern, if one was given.
@@ -61,12 +62,6 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             );
         }
         if request.explain {
-            if invocation.body.get("writeConcern").is_some() {
-                bail!(
-                    FailedToParse,
-                    "Aggregation explain does not support the 'writeConcern' option"
-                );
-            }
             let body = invocation.body;
             return super::explain::explain(invocation, body, Verbosity::QueryPlanner).await;
         }
@@ -101,7 +96,7 @@ async fn write(
     if let Some(sink) = last.sink() {
         let written = sink.run(&mut invocation.op, &mut executor, cx).await;
         invocation.has_effect = cx.has_written();
-        written?;
+        written.map_err(|error| while_running("aggregate", &request.ns, error))?;
     }
     {
         let mut cursor = invocation.reply.document("cursor");
@@ -157,7 +152,7 @@ pub fn prepare(
     }
     pipeline.optimize()?;
     let mut cx = BuildCx::new(catalog.clone(), invocation.db, collection, env);
-    cx.bypass_validation = request.bypass_validation;
+    cx.bypass = request.bypass;
     cx.server = Some(Arc::new(ServerFacts(invocation.server.clone())));
     if let Some(sink) = pipeline.stages.last().and_then(|stage| stage.sink()) {
         sink.check(&cx)?;
@@ -193,7 +188,7 @@ impl<'a> AggregateRequest<'a> {
             batch_size: None,
             hint: None,
             explain: false,
-            bypass_validation: false,
+            bypass: Bypass::default(),
             has_cursor: false,
             read_concern: None,
             api_strict: false,
@@ -222,7 +217,11 @@ impl<'a> AggregateRequest<'a> {
                 "allowDiskUse" => env.spilling.allowed = args.bool(elem)?,
                 "bypassDocumentValidation" => {
                     let flag = args.given(elem, Args::safe_bool)?;
-                    request.bypass_validation = flag.unwrap_or(false);
+                    request.bypass.validation = flag.unwrap_or(false);
+                }
+                "bypassEmptyTsReplacement" => {
+                    let flag = args.given(elem, Args::bool)?;
+                    request.bypass.empty_timestamps = flag.unwrap_or(false);
                 }
                 "readConcern" => {
                     let level = elem.as_doc().map(|concern| concern.value("level"));

@@ -40,6 +40,7 @@ struct Given<'a> {
     encrypted: bool,
     storage_engine: Option<Doc<'a>>,
     index_defaults: Option<Doc<'a>>,
+    auto_index_id: Option<bool>,
 }
 
 /// Reads and checks the arguments of `create`.
@@ -86,7 +87,8 @@ impl<'a> Given<'a> {
             "indexOptionDefaults" => {
                 self.index_defaults = args.given(elem, storage_options::check_index_defaults)?;
             }
-            "autoIndexId" | "temp" | "recordPreImages" | "recordIdsReplicated" => {
+            "autoIndexId" => self.auto_index_id = args.given(elem, Args::safe_bool)?,
+            "temp" | "recordPreImages" | "recordIdsReplicated" => {
                 let _ = args.given(elem, Args::safe_bool)?;
             }
             "flags" => drop(args.given(elem, Args::long)?),
@@ -104,6 +106,13 @@ impl<'a> Given<'a> {
         }
         if self.clustered.is_some() {
             self.check_clustered()?;
+        }
+        if self.auto_index_id == Some(false) {
+            bail!(
+                50001,
+                "autoIndexId:false is not allowed for collection {} because it can be replicated",
+                invocation.namespace()?
+            );
         }
         if self.pipeline.is_some() && self.view_on.is_none() {
             bail!(InvalidOptions, "'pipeline' requires 'viewOn' to also be specified");
@@ -240,6 +249,9 @@ impl<'a> Given<'a> {
         options.validation_action =
             self.action.as_deref().map(options::parse_action).transpose()?;
         options.kept = DocBuf::build(|out| {
+            if self.auto_index_id == Some(true) {
+                out.put("autoIndexId", true);
+            }
             put_unless_empty(out, "storageEngine", self.storage_engine);
             put_unless_empty(out, "indexOptionDefaults", self.index_defaults);
             if self.images == Some(true) {

@@ -8,8 +8,8 @@ use crate::invocation::Invocation;
 use kauri_base::{Access, CollectionId, RecordId, Result, Ticket};
 use kauri_bson::DocBuf;
 use kauri_catalog::{Catalog, Collection, Namespace};
-use kauri_query::write::WriteOutcome;
 use kauri_query::write::insert::{InsertOptions, insert};
+use kauri_query::write::{Bypass, WriteOutcome};
 use kauri_storage::{CommitTicket, Direction, RecordScan, RecoveryUnit};
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub async fn documents(
     to: &Temporary,
 ) -> Result<Option<CommitTicket>> {
     let catalog = invocation.server.catalog.clone();
-    let options = InsertOptions { into: Some(to.id), ..InsertOptions::ordered(true) };
+    let options = InsertOptions { into: Some(to.id), ..InsertOptions::ordered(Bypass::ALL) };
     let mut ru = catalog.engine().recovery_unit();
     let mut scan = RecordScan::new(Direction::Forward);
     let mut again: Option<RecordId> = None;

@@ -4,6 +4,7 @@ use super::coll_stats::read_scale;
 use crate::args::Args;
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
+use kauri_query::pipeline::views;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
@@ -47,7 +48,10 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             sums.indexes += collection.indexes.iter().filter(|i| i.ready).count() as i64;
             sums.index_bytes += collection.index_bytes()?;
         }
-        let views = catalog.views_of(invocation.db).len() as i64;
+        let views = views::definitions(catalog, invocation.db);
+        sums.records += views.len() as u64;
+        sums.bytes += views.iter().map(|view| view.as_doc().as_bytes().len() as u64).sum::<u64>();
+        let views = views.len() as i64;
         if views > 0 {
             // `system.views`, which clients count too.
             sums.collections += 1;

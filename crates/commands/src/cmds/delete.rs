@@ -76,6 +76,9 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
                 }
             }
             "ordered" => request.ordered = args.bool(elem)?,
+            // There is nothing in a delete that they could leave out.
+            "bypassDocumentValidation" => drop(args.safe_bool(elem)?),
+            "bypassEmptyTsReplacement" => drop(args.bool(elem)?),
             "let" => request.variables = args.object(elem)?,
             "runtimeConstants" | "legacyRuntimeConstants" => {}
             _ => args.other(elem)?,

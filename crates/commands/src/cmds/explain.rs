@@ -4,7 +4,7 @@ use super::aggregate::{AggregateRequest, prepare, resolve_views};
 use super::count::CountRequest;
 use super::distinct::DistinctRequest;
 use super::explain_stages;
-use super::find::{FindRequest, hint, matcher, sort};
+use super::find::{FindRequest, hint, matcher, sort, update_matcher};
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
@@ -12,7 +12,7 @@ use crate::server::VERSION;
 use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, DocWriter, Type, Value};
 use kauri_catalog::{Collection, Namespace};
-use kauri_matcher::Matcher;
+use kauri_matcher::{MatchExpr, Matcher};
 use kauri_query::exec::shared::Shared;
 use kauri_query::exec::{Flow, PlanExecutor, QueryEnv, Stage, Totals, Verbosity};
 use kauri_query::pipeline::views::Found;
@@ -298,7 +298,7 @@ impl Plan<'_> {
     ) {
         out.put("isCached", false);
         let Some(name) = self.subject.write else {
-            root.explain(out, verbosity);
+            self.write_plan(out, root, verbosity, reached);
             return;
         };
         out.put("stage", name);
@@ -316,6 +316,27 @@ impl Plan<'_> {
                 out.put("nWouldUpsert", 0);
             }
         }
+        self.write_plan(&mut out.document("inputStage"), root, verbosity, reached);
+    }
+
+    /// The plan of the query. MongoDB plans the branches of a disjunction one by one, and names the stage
+    /// that does so.
+    fn write_plan(
+        &self,
+        out: &mut DocWriter<'_>,
+        root: &dyn Stage,
+        verbosity: Verbosity,
+        reached: u64,
+    ) {
+        if !self.subject.is_planned_by_branches() {
+            root.explain(out, verbosity);
+            return;
+        }
+        out.put("stage", "SUBPLAN");
+        if verbosity > Verbosity::QueryPlanner {
+            out.put("nReturned", reached as i32);
+            out.put("executionTimeMillisEstimate", 0);
+        }
         root.explain(&mut out.document("inputStage"), verbosity);
     }
 
@@ -332,6 +353,19 @@ impl Plan<'_> {
             entry.put("score", trial.score);
             plan.explain(&mut entry.document("executionStages"), Verbosity::ExecutionStats);
         }
+    }
+}
+
+impl Subject {
+    /// Whether the filter is a disjunction at its top, and nothing says which index is to be used.
+    fn is_planned_by_branches(&self) -> bool {
+        let query = &self.query;
+        let free = query.hint.is_none() && query.min.is_none() && query.max.is_none();
+        let filter = query.filter.as_ref().map(|filter| filter.expr());
+        free && self.collection.is_some()
+            && self.distinct.is_none()
+            && !query.count
+            && matches!(filter, Some(MatchExpr::Or(_)))
     }
 }
 
@@ -397,11 +431,20 @@ fn subject(invocation: &Invocation<'_>, command: Doc<'_>) -> Result<Subject> {
     Ok(Subject { ns, collection, query, filter, pipeline, env, distinct, behind, write })
 }
 
+/// Fails if an aggregate that is to be explained has a write concern.
+fn refuse_write_concern(aggregate: Doc<'_>) -> Result<()> {
+    if aggregate.get("writeConcern").is_some() {
+        bail!(FailedToParse, "Aggregation explain does not support the'writeConcern' option");
+    }
+    Ok(())
+}
+
 fn of_aggregate(
     invocation: &Invocation<'_>,
     command: Doc<'_>,
     mut env: QueryEnv,
 ) -> Result<Subject> {
+    refuse_write_concern(command)?;
     let request = AggregateRequest::parse_command(command, invocation.db, &mut env)?;
     let (pipeline, cx) = prepare(invocation, &request, env.clone())?;
     if pipeline.has_own_source() {
@@ -452,7 +495,10 @@ fn of_write(command: Doc<'_>, name: &str, env: &QueryEnv) -> Result<Query> {
     let mut query = Query::default();
     for elem in statement {
         match elem.key() {
-            "q" => query.filter = matcher(elem.as_doc().unwrap_or(Doc::EMPTY), env)?,
+            "q" => {
+                let filter = elem.as_doc().unwrap_or(Doc::EMPTY);
+                query.filter = update_matcher(filter, upserts(statement), env)?;
+            }
             "hint" => query.hint = hint(elem)?,
             _ => {}
         }
@@ -460,11 +506,19 @@ fn of_write(command: Doc<'_>, name: &str, env: &QueryEnv) -> Result<Query> {
     Ok(query)
 }
 
+/// Whether an update statement or a `findAndModify` may insert.
+fn upserts(statement: Doc<'_>) -> bool {
+    statement.get("upsert").is_some_and(|e| e.value().truthy())
+}
+
 fn of_find_and_modify(command: Doc<'_>, env: &QueryEnv) -> Result<Query> {
     let mut query = Query { limit: 1, ..Query::default() };
     for elem in command {
         match elem.key() {
-            "query" => query.filter = matcher(elem.as_doc().unwrap_or(Doc::EMPTY), env)?,
+            "query" => {
+                let filter = elem.as_doc().unwrap_or(Doc::EMPTY);
+                query.filter = update_matcher(filter, upserts(command), env)?;
+            }
             "sort" => query.sort = sort(elem.as_doc().unwrap_or(Doc::EMPTY))?,
             "hint" => query.hint = hint(elem)?,
             _ => {}

@@ -230,11 +230,24 @@ fn parse_projection(
 
 /// The filter, ready to match; `None` if it lets everything through.
 pub fn matcher(filter: Doc<'_>, env: &QueryEnv) -> Result<Option<Arc<Matcher>>> {
+    matcher_at(Place::Find, filter, env)
+}
+
+/// The filter of an update, which may not hold everything where the update may insert.
+pub fn update_matcher(
+    filter: Doc<'_>,
+    upsert: bool,
+    env: &QueryEnv,
+) -> Result<Option<Arc<Matcher>>> {
+    matcher_at(if upsert { Place::Upsert } else { Place::Find }, filter, env)
+}
+
+fn matcher_at(place: Place, filter: Doc<'_>, env: &QueryEnv) -> Result<Option<Arc<Matcher>>> {
     if filter.is_empty() {
         return Ok(None);
     }
     let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
-    let cx = ParseCx::new(Place::Find).with_expressions(&expressions);
+    let cx = ParseCx::new(place).with_expressions(&expressions);
     Ok(Some(Arc::new(Matcher::parse(filter, &cx)?)))
 }
 

@@ -1,7 +1,7 @@
 //! `findAndModify`.
 
 use super::find::{
-    define_let, hint, matcher, natural_order, order_by_record, refuse_collation, sort,
+    define_let, hint, natural_order, order_by_record, refuse_collation, sort, update_matcher,
 };
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
@@ -11,6 +11,7 @@ use kauri_bson::{Doc, DocBuf, Value};
 use kauri_mutate::{ParseCx, ProjectCx, Projection, Update};
 use kauri_query::exec::QueryEnv;
 use kauri_query::plan::Query;
+use kauri_query::write::Bypass;
 use kauri_query::write::find_and_modify::{Modified, find_and_remove, find_and_update};
 use kauri_query::write::targets::Targets;
 use kauri_query::write::update::UpdateStatement;
@@ -31,7 +32,7 @@ struct Request {
     remove: bool,
     upsert: bool,
     want_new: bool,
-    bypass_validation: bool,
+    bypass: Bypass,
     env: QueryEnv,
 }
 
@@ -55,7 +56,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                     targets,
                     update,
                     upsert: request.upsert,
-                    bypass_validation: request.bypass_validation,
+                    bypass: request.bypass,
                 };
                 find_and_update(&mut invocation.op, &statement, request.want_new, &mut outcome)
                     .await?
@@ -115,7 +116,7 @@ struct Fields<'d> {
     remove: bool,
     upsert: bool,
     want_new: bool,
-    bypass_validation: bool,
+    bypass: Bypass,
 }
 
 fn parse(invocation: &Invocation<'_>) -> Result<Request> {
@@ -127,7 +128,7 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
     if let Some(direction) = natural_order(fields.order)? {
         order_by_record(&mut query, direction)?;
     }
-    query.filter = matcher(fields.filter, &env)?;
+    query.filter = update_matcher(fields.filter, fields.upsert, &env)?;
     let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
     let cx = ParseCx::new().with_expressions(&expressions);
     let update = match &fields.update {
@@ -148,7 +149,7 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
         remove: fields.remove,
         upsert: fields.upsert,
         want_new: fields.want_new,
-        bypass_validation: fields.bypass_validation,
+        bypass: fields.bypass,
         env,
     })
 }
@@ -165,7 +166,7 @@ fn read_fields<'d>(body: Doc<'d>, query: &mut Query, env: &mut QueryEnv) -> Resu
         remove: false,
         upsert: false,
         want_new: false,
-        bypass_validation: false,
+        bypass: Bypass::default(),
     };
     for elem in fields(body) {
         match elem.key() {
@@ -183,7 +184,8 @@ fn read_fields<'d>(body: Doc<'d>, query: &mut Query, env: &mut QueryEnv) -> Resu
                     given.array_filters.push(filter);
                 }
             }
-            "bypassDocumentValidation" => given.bypass_validation = args.safe_bool(elem)?,
+            "bypassDocumentValidation" => given.bypass.validation = args.safe_bool(elem)?,
+            "bypassEmptyTsReplacement" => given.bypass.empty_timestamps = args.bool(elem)?,
             "let" => define_let(args.object(elem)?, env)?,
             "collation" => refuse_collation(args.object(elem)?)?,
             "runtimeConstants" | "legacyRuntimeConstants" | "sampleId" | "collectionUUID" => {}

@@ -4,7 +4,7 @@ use crate::args::{Args, fields};
 use crate::cursors::{Cursor, Tailing};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
-use crate::reply::{BatchLimit, fill_batch};
+use crate::reply::{BatchLimit, fill_batch, while_running};
 use kauri_base::{Result, bail};
 use kauri_bson::Value;
 use kauri_catalog::Namespace;
@@ -78,7 +78,9 @@ async fn answer(
         }
         let mut reply = invocation.reply.document("cursor");
         let mut array = reply.array("nextBatch");
-        let batch = fill_batch(&mut invocation.op, &mut cursor.executor, &mut array, limit).await?;
+        let (op, executor) = (&mut invocation.op, &mut cursor.executor);
+        let filled = fill_batch(op, executor, &mut array, limit).await;
+        let batch = filled.map_err(|error| while_running("getMore", &request.ns, error))?;
         drop(array);
         if cursor.executor.used_disk() {
             invocation.op.state().note_disk_use();

@@ -153,10 +153,10 @@ fn check_user(args: &Args<'_>, elem: Elem<'_>) -> Result<()> {
 fn write(invocation: &mut Invocation<'_>, request: &Request) {
     let server = invocation.server;
     let out: &mut DocWriter<'_> = &mut invocation.reply;
+    if request.hello_ok {
+        out.put("helloOk", true);
+    }
     if request.legacy {
-        if request.hello_ok {
-            out.put("helloOk", true);
-        }
         out.put("ismaster", true);
     } else {
         out.put("isWritablePrimary", true);

@@ -6,6 +6,7 @@ use crate::registry::{Access, Command, Run};
 use crate::reply::write_errors;
 use kauri_base::{Error, ErrorCode, Result, limits};
 use kauri_bson::{Doc, Elem};
+use kauri_query::write::Bypass;
 use kauri_query::write::insert::{InsertOptions, insert};
 use std::sync::atomic::Ordering;
 
@@ -36,7 +37,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 
 fn parse<'a>(invocation: &Invocation<'a>) -> Result<(Vec<Doc<'a>>, InsertOptions)> {
     let args = Args::new("insert");
-    let mut options = InsertOptions::ordered(false);
+    let mut options = InsertOptions::ordered(Bypass::default());
     let mut docs = None;
     for elem in fields(invocation.body) {
         match elem.key() {
@@ -49,7 +50,8 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<(Vec<Doc<'a>>, InsertOptions
                 );
             }
             "ordered" => options.ordered = args.bool(elem)?,
-            "bypassDocumentValidation" => options.bypass_validation = args.safe_bool(elem)?,
+            "bypassDocumentValidation" => options.bypass.validation = args.safe_bool(elem)?,
+            "bypassEmptyTsReplacement" => options.bypass.empty_timestamps = args.bool(elem)?,
             _ => args.other(elem)?,
         }
     }

@@ -61,6 +61,8 @@ pub mod profile;
 pub mod re_index;
 pub mod refresh_sessions;
 pub mod rename_collection;
+pub mod replication;
+pub mod search_indexes;
 pub mod server_status;
 mod session_ids;
 pub mod set_parameter;
@@ -143,6 +145,18 @@ pub const ALL: &[&Command] = &[
     &re_index::COMMAND,
     &refresh_sessions::COMMAND,
     &rename_collection::COMMAND,
+    &replication::FREEZE,
+    &replication::GET_CONFIG,
+    &replication::GET_STATUS,
+    &replication::INITIATE,
+    &replication::MAINTENANCE,
+    &replication::RECONFIG,
+    &replication::STEP_DOWN,
+    &replication::SYNC_FROM,
+    &search_indexes::CREATE,
+    &search_indexes::DROP,
+    &search_indexes::LIST,
+    &search_indexes::UPDATE,
     &server_status::COMMAND,
     &set_parameter::COMMAND,
     &shutdown::COMMAND,

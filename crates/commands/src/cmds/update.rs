@@ -3,21 +3,23 @@
 //! The statements' fields are looked through before the first statement runs: one of a wrong type or name
 //! fails the command. What they say is parsed statement by statement, and fails that one.
 
-use super::find::{define_let, hint, hint_type, matcher, refuse_collation, sort};
+use super::find::{define_let, hint, hint_type, refuse_collation, sort, update_matcher};
 use super::insert::{check_batch, statements};
 use crate::args::{Args, fields, structure};
 use crate::invocation::Invocation;
 use crate::registry::{Access, Command, Run};
 use crate::reply::write_errors;
-use kauri_base::{Result, bail};
+use kauri_base::{ErrorCode, Result, bail};
 use kauri_bson::{Doc, Elem, Type, Value};
 use kauri_catalog::Namespace;
-use kauri_mutate::{ParseCx, Update, UpdateKind};
+use kauri_expr::VariableScope;
+use kauri_mutate::{DocTransform, ParseCx, Update, UpdateKind};
 use kauri_query::exec::QueryEnv;
+use kauri_query::pipeline::{self, Place};
 use kauri_query::plan::Query;
-use kauri_query::write::WriteOutcome;
 use kauri_query::write::targets::Targets;
 use kauri_query::write::update::{Shown, UpdateStatement, Updated, update};
+use kauri_query::write::{Bypass, WriteOutcome};
 use std::sync::atomic::Ordering;
 
 /// See the module's head.
@@ -30,7 +32,7 @@ pub const COMMAND: Command = Command {
 struct Request<'a> {
     statements: Vec<Given<'a>>,
     ordered: bool,
-    bypass_validation: bool,
+    bypass: Bypass,
     variables: Doc<'a>,
 }
 
@@ -38,7 +40,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let ns = invocation.namespace()?;
         let request = parse(invocation)?;
-        let (variables, bypass) = (request.variables, request.bypass_validation);
+        let (variables, bypass) = (request.variables, request.bypass);
         let mut outcome = invocation.write_outcome();
         let (mut n, mut modified) = (0, 0);
         let mut upserted: Vec<(usize, Value<'static>)> = Vec::new();
@@ -86,7 +88,7 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
     let mut request = Request {
         statements: Vec::new(),
         ordered: true,
-        bypass_validation: false,
+        bypass: Bypass::default(),
         variables: Doc::EMPTY,
     };
     let mut given = false;
@@ -100,7 +102,8 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
                 }
             }
             "ordered" => request.ordered = args.bool(elem)?,
-            "bypassDocumentValidation" => request.bypass_validation = args.safe_bool(elem)?,
+            "bypassDocumentValidation" => request.bypass.validation = args.safe_bool(elem)?,
+            "bypassEmptyTsReplacement" => request.bypass.empty_timestamps = args.bool(elem)?,
             "let" => request.variables = args.object(elem)?,
             "runtimeConstants" | "legacyRuntimeConstants" => {}
             _ => args.other(elem)?,
@@ -121,6 +124,8 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
         return Err(args.missing("updates"));
     }
     check_batch(request.statements.len())?;
+    let ns = invocation.namespace()?;
+    request.statements.iter().try_for_each(|given| check_pipeline(&ns, given.update))?;
     Ok(request)
 }
 
@@ -171,6 +176,29 @@ impl<'a> Given<'a> {
     }
 }
 
+/// Fails if a stage or an operator of a pipeline update is one that there is not. Whatever else is wrong
+/// with it fails its statement alone.
+fn check_pipeline(ns: &Namespace, update: Elem<'_>) -> Result<()> {
+    let Some(stages) = update.as_doc().filter(|_| update.ty() == Type::Array) else {
+        return Ok(());
+    };
+    let is_of_update = |stage: Elem<'_>| {
+        let name = stage.as_doc().and_then(Doc::first);
+        name.is_none_or(|name| DocTransform::is_stage(name.key()))
+    };
+    if !stages.iter().all(is_of_update) {
+        let cx = pipeline::ParseCx::new(ns, VariableScope::new(), Place::Command);
+        match pipeline::parse::parse(stages, &cx) {
+            Err(error) if error.code() == ErrorCode::from_number(40324) => return Err(error),
+            _ => {}
+        }
+    }
+    match Update::parse(&update.value(), &[], &ParseCx::new()) {
+        Err(error) if error.code() == ErrorCode::InvalidPipelineOperator => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Fails if this is no update by its type.
 pub(super) fn update_type(elem: Elem<'_>) -> Result<Elem<'_>> {
     match elem.ty() {
@@ -193,19 +221,19 @@ pub(super) async fn run_statement(
     invocation: &mut Invocation<'_>,
     ns: &Namespace,
     variables: Doc<'_>,
-    bypass_validation: bool,
+    bypass: Bypass,
     statement: Doc<'_>,
     outcome: &mut WriteOutcome,
 ) -> Result<Updated> {
     let given = Given::read(statement)?;
-    run_given(invocation, ns, variables, bypass_validation, &given, outcome).await
+    run_given(invocation, ns, variables, bypass, &given, outcome).await
 }
 
 async fn run_given(
     invocation: &mut Invocation<'_>,
     ns: &Namespace,
     variables: Doc<'_>,
-    bypass_validation: bool,
+    bypass: Bypass,
     given: &Given<'_>,
     outcome: &mut WriteOutcome,
 ) -> Result<Updated> {
@@ -220,12 +248,8 @@ async fn run_given(
         multi: statement.multi,
         only: None,
     };
-    let parsed = UpdateStatement {
-        targets,
-        update: &statement.update,
-        upsert: statement.upsert,
-        bypass_validation,
-    };
+    let parsed =
+        UpdateStatement { targets, update: &statement.update, upsert: statement.upsert, bypass };
     update(&mut invocation.op, &parsed, Shown::None, outcome).await
 }
 
@@ -251,6 +275,6 @@ fn parse_statement(given: &Given<'_>, mut env: QueryEnv) -> Result<Statement> {
     if given.multi && query.sort.is_some() {
         bail!(FailedToParse, "Cannot specify sort with multi=true");
     }
-    query.filter = matcher(given.filter, &env)?;
+    query.filter = update_matcher(given.filter, given.upsert, &env)?;
     Ok(Statement { query, update, multi: given.multi, upsert: given.upsert, env })
 }

@@ -133,7 +133,7 @@ impl TestServer {
             slow_ms: AtomicI64::new(1_000_000),
             stopping: Default::default(),
         });
-        server.spilling.follow(&server.parameters);
+        server.follow_parameters();
         server.parameters.set_at_startup("enableTestCommands", Value::Bool(true)).unwrap();
         for (name, value) in parameters {
             server.parameters.set_at_startup(name, Value::from(*value)).unwrap();

@@ -171,3 +171,24 @@ fn bad_failpoints_are_refused() {
     parameters.set_at_startup("enableTestCommands", Value::Bool(false)).unwrap();
     assert_eq!(point("failCommand", "alwaysOn".into(), good()), 59);
 }
+
+#[test]
+fn a_command_that_is_blocked_for_longer_than_it_may_take_does_nothing() {
+    let test = TestServer::start();
+    let client = test.client();
+    let data = doc! {
+        "failCommands" => array!["insert"], "blockConnection" => true, "blockTimeMS" => 600_000,
+    };
+    set(&client, "alwaysOn".into(), data);
+    let insert = |ms: i32| {
+        doc! { "insert" => "c", "documents" => array![doc! { "_id" => 1 }], "maxTimeMS" => ms }
+    };
+    assert_eq!(client.fails(insert(5)), 50);
+    assert_eq!(client.all_ids("c"), []);
+    let data = doc! {
+        "failCommands" => array!["insert"], "blockConnection" => true, "blockTimeMS" => 1,
+    };
+    set(&client, "alwaysOn".into(), data);
+    client.ok(insert(600_000));
+    assert_eq!(client.all_ids("c"), [1]);
+}

@@ -1,6 +1,7 @@
 //! Commands against a whole server in memory, and what they share by itself.
 
 mod aggregate;
+mod bypass;
 mod cold;
 mod cold_disk;
 mod common;
@@ -20,6 +21,7 @@ mod malformed;
 mod memory;
 mod parameters;
 mod queries;
+mod refusals;
 mod sessions;
 mod spilling;
 mod statements;

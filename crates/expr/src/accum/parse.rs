@@ -231,7 +231,7 @@ pub(crate) fn percentile_arguments(
     let method = Method::parse(&method)?;
     let p = match p {
         Some(p) => {
-            let p = optimize(parser.operand(&p)?)?;
+            let p = optimize(parser.operand(&p)?, false)?;
             let value = p.as_literal().ok_or_else(|| {
                 Error::location(7750300, "The $percentile 'p' field must be a constant")
             })?;
@@ -244,7 +244,7 @@ pub(crate) fn percentile_arguments(
 
 fn percentile(name: &str, argument: &Value<'_>, cx: &ParseCx) -> Result<AccumulatorSpec> {
     let (input, p, method) = percentile_arguments(name, argument, &mut Parser::new(cx))?;
-    let input = Expression::of_node(optimize(input)?);
+    let input = Expression::of_node(optimize(input, false)?);
     let kind = match p {
         Some(p) => Kind::Percentile { p, method },
         None => Kind::Median { method },

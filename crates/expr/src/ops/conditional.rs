@@ -120,7 +120,7 @@ pub(crate) fn switch<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     match branches.remainder() {
         [default] if !default.is_absent() => default.eval(env),
         _ => bail!(
-            40069,
+            40066,
             "$switch could not find a matching branch for an input, and no default was specified."
         ),
     }

@@ -71,7 +71,13 @@ fn conditions() {
         "{$ifNull: [1]}" => 1257300;
         "{$switch: {branches: [{case: '$a', then: 1}, {case: true, then: 2}]}}" => "2";
         "{$switch: {branches: [{case: '$a', then: 1}], default: 3}}" => "3";
-        "{$switch: {branches: [{case: '$a', then: 1}]}}" => 40069;
+        "{$switch: {branches: [{case: '$a', then: 1}]}}" => 40066;
+        "{$switch: {branches: [{case: '$a', then: 1}, {case: false, then: 2}]}}" => 40066;
+        "{$switch: {branches: [{case: '$a', then: 1}, {case: false, then: 2}]}}", "{a: 1}" => "1";
+        "{$switch: {branches: [{case: false, then: '$a'}, {case: null, then: 2}]}}" => 40069;
+        "{$switch: {branches: [{case: {$gt: [1, 2]}, then: '$a'}]}}" => 40069;
+        "{$switch: {branches: [{case: false, then: 1}], default: 2}}" => "2";
+        "{$switch: {branches: [{case: '$a', then: 1}], default: null}}" => "null";
         "{$switch: {branches: []}}" => 40068;
         "{$switch: {branches: [{case: 1}]}}" => 40065;
         "{$switch: {branches: 1}}" => 40061;

@@ -3,7 +3,6 @@
 //! what is missing.
 
 use super::Parser;
-use crate::cx::Place;
 use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, Elem, Type, Value};
 
@@ -39,7 +38,7 @@ impl Parser<'_, '_> {
     /// it. Answers whether it did.
     pub(super) fn geo_near(&mut self, operators: Doc<'_>) -> Result<bool> {
         let Some(first) = operators.first().filter(|e| is_near(e.key())) else { return Ok(false) };
-        if self.cx.place() != Place::Find {
+        if !self.cx.is_of_command() {
             return Err(Error::location(
                 5_626_500,
                 "$geoNear, $near, and $nearSphere are not allowed in this context",

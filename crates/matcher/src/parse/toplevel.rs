@@ -68,6 +68,12 @@ impl Parser<'_, '_> {
         if !self.cx.allows_expressions() {
             bail!(QueryFeatureNotAllowed, "$expr is not allowed in this context");
         }
+        if self.cx.place() == Place::Upsert {
+            bail!(
+                QueryFeatureNotAllowed,
+                "$expr is not allowed in the query predicate for an upsert"
+            );
+        }
         Ok(MatchExpr::Expr(ExprMatch::parse(&elem.value(), self.cx)?))
     }
 
@@ -106,7 +112,7 @@ impl Parser<'_, '_> {
         if level == Level::Element {
             bail!(BadValue, "$where can only be applied to the top-level document");
         }
-        if self.cx.place() != Place::Find {
+        if !self.cx.is_of_command() {
             bail!(BadValue, "$where is not allowed in this context");
         }
         match elem.value() {
@@ -121,7 +127,7 @@ impl Parser<'_, '_> {
         if level == Level::Element {
             bail!(BadValue, "$text can only be applied to the top-level document");
         }
-        if !matches!(self.cx.place(), Place::Find | Place::Aggregation) {
+        if !self.cx.is_of_command() && self.cx.place() != Place::Aggregation {
             bail!(BadValue, "$text is not allowed in this context");
         }
         let Value::Document(spec) = elem.value() else {

@@ -384,13 +384,23 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Checks that each child of fields that meet an array names a position.
+    /// Checks that each child of fields that meet an array names a position, and each another one
+    /// (`a.1` and `a.01` are the same).
     fn check_positions(&self, fields: &Fields, array: Elem<'_>, at: &Trail<'_>) -> Result<()> {
+        let mut last = None;
         for (name, child) in &fields.children {
             work::tick(1)?;
-            if name.index().is_none() {
+            let index = name.index();
+            if index.is_none() {
                 self.check_viable(child, Some(name.as_str()), array, &at.to(name.as_bytes()))?;
+            } else if index == last {
+                let path = at.to(name.as_bytes());
+                bail!(
+                    ConflictingUpdateOperators,
+                    "Updating the path '{path}' would create a conflict at '{path}'"
+                );
             }
+            last = index;
         }
         Ok(())
     }

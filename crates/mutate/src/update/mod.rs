@@ -72,7 +72,10 @@ impl Update {
                         "arrayFilters may not be specified for pipeline-syle updates"
                     );
                 }
-                Form::Pipeline(replace::parse_pipeline(stages.as_doc(), cx)?)
+                let mut expressions = cx.expressions().cloned().unwrap_or_default();
+                expressions.evaluates_late = true;
+                let cx = ParseCx::new().with_expressions(&expressions);
+                Form::Pipeline(replace::parse_pipeline(stages.as_doc(), &cx)?)
             }
             Value::Document(doc) => {
                 let doc = doc.as_doc();

@@ -66,10 +66,9 @@ fn strip_zeros(digits: &[u8]) -> &[u8] {
     digits.get(zeros..).unwrap_or_default()
 }
 
-/// The array position written canonically: digits only, no leading zero.
+/// The array position that a name stands for: digits only, and leading zeros do not count.
 fn array_index(name: &[u8]) -> Option<u64> {
-    let canonical = name == b"0" || name.first() != Some(&b'0');
-    if canonical && is_number(name) { std::str::from_utf8(name).ok()?.parse().ok() } else { None }
+    if is_number(name) { std::str::from_utf8(name).ok()?.parse().ok() } else { None }
 }
 
 /// One component of an update path.
@@ -163,7 +162,7 @@ mod tests {
         let Some(Component::Field(zero)) = path.get(1) else { panic!("a field") };
         assert_eq!(zero.index(), Some(0));
         let Some(Component::Field(padded)) = path.get(7) else { panic!("a field") };
-        assert_eq!(padded.index(), None);
+        assert_eq!(padded.index(), Some(0));
     }
 
     #[test]

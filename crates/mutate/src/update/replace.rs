@@ -77,7 +77,9 @@ pub(crate) fn replace(
     }
     // An empty timestamp at the top level asks for the server's time.
     let stamp = |elem: Elem<'_>| {
-        let empty = elem.ty() == Type::Timestamp && elem.value_bytes() == [0; 8];
+        let empty = !cx.keeps_empty_timestamps
+            && elem.ty() == Type::Timestamp
+            && elem.value_bytes() == [0; 8];
         empty.then(|| {
             let now = cx.timestamp();
             (u64::from(now.seconds) << 32 | u64::from(now.increment)).to_le_bytes()

@@ -173,8 +173,8 @@ fn child<'v>(value: &'v Bson, name: &str) -> Option<&'v Bson> {
 }
 
 fn index_of(name: &str) -> Option<usize> {
-    let canonical = name == "0" || !name.starts_with('0');
-    if canonical { name.parse().ok() } else { None }
+    let is_number = name.bytes().all(|b| b.is_ascii_digit());
+    if is_number { name.parse().ok() } else { None }
 }
 
 fn compare_paths(a: &[String], b: &[String]) -> Ordering {

@@ -26,7 +26,8 @@ impl Decorate {
         };
         Ok(DocBuf::build(|w| {
             w.put_all(if self.return_key { key.as_doc() } else { row.doc() });
-            if self.record_id {
+            // An index key has no record id beside it.
+            if self.record_id && !self.return_key {
                 w.put("$recordId", row.record.0 as i64);
             }
         }))

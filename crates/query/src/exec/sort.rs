@@ -240,14 +240,10 @@ impl RowBuffer for Gathered {
     }
 
     fn too_many(&self, bytes_max: usize) -> Error {
-        let whose = match self.by {
-            By::Pattern(_) => "Executor error during find command :: caused by :: ",
-            By::Random => "",
-        };
         Error::new(
             ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
             format!(
-                "{whose}Sort exceeded memory limit of {bytes_max} bytes, but did not opt in to \
+                "Sort exceeded memory limit of {bytes_max} bytes, but did not opt in to \
                  external sorting.",
             ),
         )

@@ -521,7 +521,7 @@ impl Merging<'_> {
             },
             update: update_,
             upsert,
-            bypass_validation: self.cx.bypass_validation,
+            bypass: self.cx.bypass,
         };
         let mut outcome = WriteOutcome::default();
         let updated = update(self.op, &statement, Shown::None, &mut outcome).await?;
@@ -532,7 +532,7 @@ impl Merging<'_> {
     }
 
     async fn insert(&mut self, row: Doc<'_>) -> Result<()> {
-        let options = InsertOptions::ordered(self.cx.bypass_validation);
+        let options = InsertOptions::ordered(self.cx.bypass);
         let mut outcome = WriteOutcome::default();
         let ns = &self.merge.target;
         insert(self.op, &self.cx.catalog, ns, &[row], &options, &mut outcome).await?;

@@ -47,6 +47,7 @@ pub mod views;
 pub mod window;
 
 use crate::exec::{Fields, Flow, PlanExecutor, QueryEnv, Row, Stage, Step, Take};
+use crate::write::Bypass;
 use kauri_base::{OperationContext, Result, bail, limits};
 use kauri_bson::decimal::Rounding;
 use kauri_bson::{DocWriter, Value};
@@ -284,8 +285,8 @@ pub struct BuildCx {
     pub levels: usize,
     /// Where a stage that writes leaves its last commit, for the command to wait for.
     pub written: Arc<Mutex<Option<CommitTicket>>>,
-    /// `bypassDocumentValidation`.
-    pub bypass_validation: bool,
+    /// What stages that write leave out.
+    pub bypass: Bypass,
     /// What the stages behind the one that is built read; all, at the end of the pipeline.
     pub needed: Needed,
     /// How many rows they take at most; 0 if there is no saying.
@@ -310,7 +311,7 @@ impl BuildCx {
             depth: 0,
             levels: 0,
             written: Arc::default(),
-            bypass_validation: false,
+            bypass: Bypass::default(),
             needed: Needed::default(),
             most: 0,
             server: None,

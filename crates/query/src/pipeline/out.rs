@@ -168,14 +168,14 @@ impl Sink for Out {
             let existing = self.existing(catalog)?;
             let mut temporary = Temporary::create(catalog, &self.target, existing.as_deref())?;
             let into = Some(temporary.id);
-            let options = InsertOptions { into, ..InsertOptions::ordered(cx.bypass_validation) };
+            let options = InsertOptions { into, ..InsertOptions::ordered(cx.bypass) };
             loop {
                 let (docs, ended) = next_batch(op, rows).await?;
                 let borrowed: Vec<Doc<'_>> = docs.iter().map(DocBuf::as_doc).collect();
                 let mut outcome = WriteOutcome::default();
                 insert(op, catalog, &temporary.ns, &borrowed, &options, &mut outcome).await?;
                 if let Some((_, error)) = outcome.errors.pop() {
-                    return Err(error.context("PlanExecutor error during aggregation"));
+                    return Err(error);
                 }
                 if ended {
                     break;

@@ -3,7 +3,7 @@
 use super::Pipeline;
 use super::parse::{self, ParseCx, Place};
 use kauri_base::{Error, ErrorCode, Result, bail, limits, work};
-use kauri_bson::Doc;
+use kauri_bson::{Doc, DocBuf};
 use kauri_catalog::{Catalog, Collection, Namespace, Resolved, View};
 use kauri_expr::VariableScope;
 use std::sync::Arc;
@@ -29,6 +29,9 @@ pub fn resolve(catalog: &Catalog, ns: &Namespace) -> Result<Found> {
     loop {
         match catalog.resolve(ns.as_str()) {
             Resolved::Collection(collection) => return found(Some(collection), definitions),
+            Resolved::Nothing if ns.collection() == "system.views" => {
+                return found_views(catalog, ns.database(), definitions);
+            }
             Resolved::Nothing => return found(None, definitions),
             Resolved::View(view) => {
                 if definitions.len() >= limits::PIPELINE_DEPTH_MAX {
@@ -51,6 +54,29 @@ fn found(
 ) -> Result<Found> {
     let is_view = !definitions.is_empty();
     Ok(Found { collection, pipeline: stages(definitions)?, is_view })
+}
+
+/// The views of a database as `system.views` has them: a document for each.
+pub fn definitions(catalog: &Catalog, database: &str) -> Vec<DocBuf> {
+    let document = |view: &Arc<View>| {
+        DocBuf::build(|out| {
+            out.put("_id", view.ns.as_str());
+            out.put_all(view.options.as_doc());
+        })
+    };
+    catalog.views_of(database).iter().map(document).collect()
+}
+
+/// `system.views`, which is no collection: the catalog keeps views.
+fn found_views(catalog: &Catalog, database: &str, above: Vec<Arc<View>>) -> Result<Found> {
+    let views = definitions(catalog, database);
+    if views.is_empty() {
+        return found(None, above);
+    }
+    let mut found = found(None, above)?;
+    found.pipeline.stages.insert(0, Arc::new(super::documents::of(views)));
+    found.is_view = true;
+    Ok(found)
 }
 
 /// The stages of the views, the one next to the collection first. A command's variables mean

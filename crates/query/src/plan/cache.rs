@@ -13,7 +13,7 @@ use kauri_base::CollectionId;
 use kauri_bson::{DocBuf, Value};
 use kauri_catalog::Collection;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Shapes that are remembered at most.
@@ -34,6 +34,8 @@ pub struct PlanCache {
     inner: Mutex<Inner>,
     /// Filters that are set, so that queries need not take the lock to find none.
     filter_count: AtomicUsize,
+    /// Whether a filter that has no plan but a scan is refused (`notablescan`).
+    refuses_scans: AtomicBool,
 }
 
 #[derive(Default)]
@@ -93,6 +95,16 @@ impl PlanCache {
     /// Names the server; once.
     pub fn set_host(&self, host: &str) {
         self.host.get_or_init(|| host.to_owned());
+    }
+
+    /// Has filters refused, or not, that have no plan but a scan.
+    pub fn refuse_scans(&self, refuse: bool) {
+        self.refuses_scans.store(refuse, Ordering::Relaxed);
+    }
+
+    /// Whether they are refused.
+    pub fn refuses_scans(&self) -> bool {
+        self.refuses_scans.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

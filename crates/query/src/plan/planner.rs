@@ -132,6 +132,29 @@ pub fn candidates(collection: Option<&Arc<Collection>>, query: &Query) -> Result
     Ok(all)
 }
 
+/// Fails if a filter has no plan but to scan the collection. Collections of the server's own are exempt.
+pub fn refuse_scans(
+    candidates: &[Candidate],
+    collection: Option<&Arc<Collection>>,
+    query: &Query,
+) -> Result<()> {
+    let scans = matches!(candidates, [Candidate { kind: Kind::Natural(_) }]);
+    let is_exempt = |c: &Arc<Collection>| c.ns.is_system() || c.ns.database() == "local";
+    if !scans || query.filter.is_none() || collection.is_none_or(is_exempt) {
+        return Ok(());
+    }
+    match query.hint {
+        Some(Hint::Natural(_)) => bail!(
+            NoQueryExecutionPlans,
+            "hint $natural is not allowed, because 'notablescan' is enabled"
+        ),
+        _ => bail!(
+            NoQueryExecutionPlans,
+            "No indexed plans available, and running with 'notablescan'"
+        ),
+    }
+}
+
 /// The query over rows that are there already (a view's).
 pub fn over_rows(rows: Box<dyn Stage>, query: &Query) -> Box<dyn Stage> {
     let filtered: Box<dyn Stage> = match &query.filter {

@@ -122,6 +122,9 @@ async fn choose_plan(
     let is_filtered = filtered.is_some();
     let query = filtered.as_ref().unwrap_or(query);
     let mut candidates = planner::candidates(collection, query)?;
+    if env.plans.as_ref().is_some_and(|plans| plans.refuses_scans()) {
+        planner::refuse_scans(&candidates, collection, query)?;
+    }
     if candidates.len() <= 1 || candidates[0].is_certain() {
         let root = candidates.swap_remove(0).into_stage(collection, query);
         return Ok(Planned { is_filtered, ..Planned::alone(root) });

@@ -33,7 +33,10 @@ fn finish_from(
     if query.count {
         return Box::new(Count::new(root, query.skip, query.limit));
     }
+    let mut is_cut = query.limit == 0;
     if let Some(sort) = query.sort.as_ref().filter(|_| !is_sorted) {
+        // The sort gives no more rows than are wanted.
+        is_cut = true;
         let limit = match query.limit {
             0 => 0,
             limit => limit.saturating_add(query.skip),
@@ -50,7 +53,7 @@ fn finish_from(
     if query.skip > 0 {
         root = Box::new(Skip::new(root, query.skip));
     }
-    if query.limit > 0 {
+    if !is_cut {
         root = Box::new(Limit::new(root, query.limit));
     }
     if let Some((projection, spec)) = query.projection.as_ref().filter(|_| !is_projected) {

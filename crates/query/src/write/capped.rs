@@ -1,9 +1,9 @@
 //! Room in capped collections: the oldest documents go, in the same unit that brings the new ones.
 
-use kauri_base::{Access, OperationContext, Result};
+use kauri_base::{Access, OperationContext, RecordId, Result};
 use kauri_bson::{Doc, DocBuf};
 use kauri_catalog::{Catalog, Collection, KeyScratch};
-use kauri_storage::{Direction, OpKind, RecordScan, WriteUnit};
+use kauri_storage::{Direction, KeyChange, OpKind, RecordScan, StorageError, WriteUnit};
 
 /// Adds the deletes to the unit that keep the collection within its bounds after the unit's inserts.
 pub async fn make_room(
@@ -36,14 +36,40 @@ pub async fn make_room(
             Access::Ready(Some((record, version, doc))) => {
                 excess_records = excess_records.saturating_sub(1);
                 excess_bytes = excess_bytes.saturating_sub(doc.as_bytes().len() as u64);
-                collection.delete(unit, record, version, doc.as_doc(), scratch)?;
+                let op = collection.delete(unit, record, version, doc.as_doc(), scratch)?;
+                if let Some(error) = duplicate_of(unit, op, record) {
+                    return Err(collection.explain_commit_error(error));
+                }
             }
         }
     }
     Ok(())
 }
 
-type Found = (kauri_base::RecordId, kauri_base::CommitSeq, DocBuf);
+/// The error of an insert that has a unique key of the document that is removed to make room for it: the
+/// document is still there when the insert is checked.
+fn duplicate_of(unit: &WriteUnit<'_>, removed: usize, record: RecordId) -> Option<StorageError> {
+    for gone in unit.keys_of(removed) {
+        let key = unit.key_bytes(gone);
+        for op in 0..removed {
+            let has_key = |k: &&KeyChange| {
+                k.add && k.unique && k.index == gone.index && unit.key_bytes(k) == key
+            };
+            if let Some(added) = unit.keys_of(op).iter().find(has_key) {
+                return Some(StorageError::DuplicateKey {
+                    index: added.index,
+                    op,
+                    key: key.to_vec(),
+                    type_bits: unit.type_bits(added).to_vec(),
+                    existing: Some(record),
+                });
+            }
+        }
+    }
+    None
+}
+
+type Found = (RecordId, kauri_base::CommitSeq, DocBuf);
 
 fn oldest(
     collection: &Collection,

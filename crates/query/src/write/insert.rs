@@ -1,7 +1,7 @@
 //! Inserting documents.
 
 use super::retry::{Attempt, attempt, before_next_attempt};
-use super::{WriteOutcome, collection_for_write, existing_for_write};
+use super::{Bypass, WriteOutcome, collection_for_write, existing_for_write};
 use crate::write::capped;
 use kauri_base::{CollectionId, Error, ErrorCode, OperationContext, Result, bail, limits};
 use kauri_bson::{Doc, DocWriter, Elem, Type, Value};
@@ -19,8 +19,8 @@ const UNIT_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub struct InsertOptions {
     /// Stop at the first error.
     pub ordered: bool,
-    /// Leave the validator out.
-    pub bypass_validation: bool,
+    /// What is left out.
+    pub bypass: Bypass,
     /// The collection has to be this one, which the caller has made: if it is gone, or the name means
     /// another one, that is an error, and none is created.
     pub into: Option<CollectionId>,
@@ -28,8 +28,8 @@ pub struct InsertOptions {
 
 impl InsertOptions {
     /// Ordered inserts into whatever the name means.
-    pub fn ordered(bypass_validation: bool) -> InsertOptions {
-        InsertOptions { ordered: true, bypass_validation, into: None }
+    pub fn ordered(bypass: Bypass) -> InsertOptions {
+        InsertOptions { ordered: true, bypass, into: None }
     }
 }
 
@@ -165,8 +165,9 @@ fn prepare_group<'d>(
             return (unit, position, None);
         }
         bytes += size;
-        let added = prepare_document(catalog, *doc).and_then(|prepared| {
-            if !options.bypass_validation {
+        let stamped = !options.bypass.empty_timestamps;
+        let added = prepare_document(catalog, *doc, stamped).and_then(|prepared| {
+            if !options.bypass.validation {
                 collection.check_valid(Doc::from_bytes(&prepared)?, None, catalog.now_ms())?;
             }
             collection.insert(&mut unit, prepared, scratch)
@@ -180,9 +181,13 @@ fn prepare_group<'d>(
     (unit, count, None)
 }
 
-/// The document as it is stored: checked, `_id` in front (made if there is none), empty timestamps
-/// at the top filled in.
-pub fn prepare_document<'d>(catalog: &Catalog, doc: Doc<'d>) -> Result<Cow<'d, [u8]>> {
+/// The document as it is stored: checked, and `_id` in front (made if there is none). `stamped` fills in
+/// empty timestamps at the top.
+pub fn prepare_document<'d>(
+    catalog: &Catalog,
+    doc: Doc<'d>,
+    stamped: bool,
+) -> Result<Cow<'d, [u8]>> {
     let size = doc.as_bytes().len();
     if size > limits::DOCUMENT_BYTES_MAX {
         bail!(
@@ -200,7 +205,7 @@ pub fn prepare_document<'d>(catalog: &Catalog, doc: Doc<'d>) -> Result<Cow<'d, [
             id = Some(elem);
             in_front = position == 0;
         } else if elem.ty() == Type::Timestamp && elem.value_bytes() == [0; 8] {
-            fill_timestamps = true;
+            fill_timestamps = stamped;
         }
     }
     if in_front && !fill_timestamps {
@@ -223,7 +228,7 @@ pub fn prepare_document<'d>(catalog: &Catalog, doc: Doc<'d>) -> Result<Cow<'d, [
             if elem.key_bytes() == b"_id" {
                 continue;
             }
-            if elem.ty() == Type::Timestamp && elem.value_bytes() == [0; 8] {
+            if stamped && elem.ty() == Type::Timestamp && elem.value_bytes() == [0; 8] {
                 writer.put(elem.key(), catalog.tick());
             } else {
                 writer.put_elem(elem);

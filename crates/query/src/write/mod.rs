@@ -18,6 +18,20 @@ use kauri_catalog::{Catalog, Collection, CollectionOptions, Namespace};
 use kauri_storage::{CommitTicket, Durability};
 use std::sync::Arc;
 
+/// What a write leaves out that it else does with a document before it is stored.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Bypass {
+    /// The validator (`bypassDocumentValidation`).
+    pub validation: bool,
+    /// The server's time in place of empty timestamps (`bypassEmptyTsReplacement`).
+    pub empty_timestamps: bool,
+}
+
+impl Bypass {
+    /// Stores documents as they are, as a copy has to.
+    pub const ALL: Bypass = Bypass { validation: true, empty_timestamps: true };
+}
+
 /// What a write command has come to.
 #[derive(Default)]
 pub struct WriteOutcome {

@@ -57,7 +57,7 @@ pub fn insert(
         return None;
     }
     let mut unit = WriteUnit::of_one();
-    collection.insert(&mut unit, prepare_document(catalog, doc).ok()?, scratch).ok()?;
+    collection.insert(&mut unit, prepare_document(catalog, doc, true).ok()?, scratch).ok()?;
     catalog.committer().commit(&mut unit).ok()
 }
 

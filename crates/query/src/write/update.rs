@@ -3,7 +3,7 @@
 use super::insert::check_id;
 use super::retry::{Attempt, attempt};
 use super::targets::{Effect, Reached, Target, Targets};
-use super::{WriteOutcome, capped, create_for_write, existing_for_write};
+use super::{Bypass, WriteOutcome, capped, create_for_write, existing_for_write};
 use kauri_base::{CollectionId, Error, ErrorCode, OperationContext, Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
 use kauri_catalog::dropped::is_dropped;
@@ -22,8 +22,8 @@ pub struct UpdateStatement<'r> {
     pub update: &'r Update,
     /// Whether to insert a document if there is none.
     pub upsert: bool,
-    /// Leave the validator out.
-    pub bypass_validation: bool,
+    /// What is left out.
+    pub bypass: Bypass,
 }
 
 /// What an update statement did.
@@ -113,6 +113,7 @@ fn change(
     let tick = || statement.targets.catalog.tick();
     let mut cx = UpdateCx::new(env.now_ms, &tick);
     cx.eval = env.eval_cx();
+    cx.keeps_empty_timestamps = statement.bypass.empty_timestamps;
     if statement.update.needs_matched_position()
         && let Some(filter) = &statement.targets.query.filter
     {
@@ -127,7 +128,7 @@ fn change(
         return Ok(Effect { changed: false, bytes: 0, shown });
     }
     let new_doc = Doc::from_bytes(&new)?;
-    if !statement.bypass_validation {
+    if !statement.bypass.validation {
         target.collection.check_valid(new_doc, Some(target.doc), env.now_ms)?;
     }
     let effect = Effect {
@@ -162,7 +163,7 @@ async fn upsert(
     };
     let is_searched = |c: &Arc<Collection>| searched.is_none_or(|s| s == (c.id, c.definition));
     let Some(collection) = collection.filter(is_searched) else { return Ok(None) };
-    if !statement.bypass_validation {
+    if !statement.bypass.validation {
         collection.check_valid(doc.as_doc(), None, targets.env.now_ms)?;
     }
     let mut unit = WriteUnit::new();
@@ -193,6 +194,7 @@ fn new_document(statement: &UpdateStatement<'_>) -> Result<DocBuf> {
     let mut cx = UpdateCx::new(env.now_ms, &tick);
     cx.eval = env.eval_cx();
     cx.is_insert = true;
+    cx.keeps_empty_timestamps = statement.bypass.empty_timestamps;
     let everything = MatchExpr::And(Vec::new());
     let filter = targets.query.filter.as_ref().map_or(&everything, |f| f.expr());
     let seconds = (env.now_ms / 1000) as u32;

@@ -9,8 +9,8 @@ use kauri_catalog::build::BuildStep;
 use kauri_catalog::{Catalog, Collection, IndexBuild, Namespace};
 use kauri_query::exec::{Flow, PlanExecutor, QueryEnv, Stage, Verbosity};
 use kauri_query::plan::{self, Query};
-use kauri_query::write::WriteOutcome;
 use kauri_query::write::insert::{InsertOptions, insert};
+use kauri_query::write::{Bypass, WriteOutcome};
 use kauri_storage::LocalCommitter;
 use kauri_storage::StorageEngine;
 use kauri_storage::ephemeral::EphemeralEngine;
@@ -63,7 +63,7 @@ impl World {
         self.next_id += 1;
         with_id.extend(doc);
         let bytes = raw(&with_id);
-        let options = InsertOptions::ordered(false);
+        let options = InsertOptions::ordered(Bypass::default());
         let mut outcome = WriteOutcome::default();
         let (mut op, docs) = (self.op(), [bytes.as_doc()]);
         let inserted =

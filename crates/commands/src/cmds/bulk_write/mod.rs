@@ -58,7 +58,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                     at += run;
                     let options = InsertOptions {
                         ordered: request.ordered,
-                        bypass_validation: request.bypass_validation,
+                        bypass: request.bypass,
                         into: None,
                     };
                     let docs = documents(&request.operations[first..at]);
@@ -206,7 +206,7 @@ async fn run_statement(
             )
         }
         Kind::Update(statement) => {
-            let bypass = request.bypass_validation;
+            let bypass = request.bypass;
             let statement = statement.as_doc();
             update::run_statement(invocation, ns, variables, bypass, statement, outcome).await.map(
                 |updated| {

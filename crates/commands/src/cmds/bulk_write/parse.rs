@@ -10,6 +10,7 @@ use crate::invocation::Invocation;
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
 use kauri_catalog::{Catalog, Namespace};
+use kauri_query::write::Bypass;
 
 /// The command.
 pub struct Request<'a> {
@@ -19,8 +20,8 @@ pub struct Request<'a> {
     namespaces: Vec<Target>,
     /// Stop at the first error.
     pub ordered: bool,
-    /// Leave validators out.
-    pub bypass_validation: bool,
+    /// What is left out.
+    pub bypass: Bypass,
     /// Tell only of what failed.
     pub errors_only: bool,
     /// `let`.
@@ -61,7 +62,7 @@ impl<'a> Request<'a> {
             operations: Vec::new(),
             namespaces: Vec::new(),
             ordered: true,
-            bypass_validation: false,
+            bypass: Bypass::default(),
             errors_only: false,
             variables: Doc::EMPTY,
             batch_size: None,
@@ -72,7 +73,8 @@ impl<'a> Request<'a> {
                 "ops" => operations = Some(documents(elem, "ops")?),
                 "nsInfo" => namespaces = Some(documents(elem, "nsInfo")?),
                 "ordered" => request.ordered = args.bool(elem)?,
-                "bypassDocumentValidation" => request.bypass_validation = args.safe_bool(elem)?,
+                "bypassDocumentValidation" => request.bypass.validation = args.safe_bool(elem)?,
+                "bypassEmptyTsReplacement" => request.bypass.empty_timestamps = args.bool(elem)?,
                 "errorsOnly" => request.errors_only = args.bool(elem)?,
                 "let" => request.variables = args.object(elem)?,
                 "cursor" => request.batch_size = list_rows::batch_size("bulkWrite", elem)?,

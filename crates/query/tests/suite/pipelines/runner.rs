@@ -10,8 +10,8 @@ use kauri_catalog::{Catalog, Namespace};
 use kauri_expr::VariableScope;
 use kauri_query::exec::{Ended, Flow, PlanExecutor, QueryEnv};
 use kauri_query::pipeline::{BuildCx, ParseCx, Place, build_by_trial, parse, views};
-use kauri_query::write::WriteOutcome;
 use kauri_query::write::insert::{InsertOptions, insert};
+use kauri_query::write::{Bypass, WriteOutcome};
 use kauri_storage::ephemeral::EphemeralEngine;
 use kauri_storage::{LocalCommitter, StorageEngine};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn fill(op: &mut OperationContext, catalog: &Catalog, name: &str, docs: &[Docume
     let docs: Vec<DocBuf> = docs.iter().map(raw).collect();
     let docs: Vec<Doc<'_>> = docs.iter().map(DocBuf::as_doc).collect();
     let ns = Namespace::new("db", name).unwrap();
-    let options = InsertOptions::ordered(false);
+    let options = InsertOptions::ordered(Bypass::default());
     let mut outcome = WriteOutcome::default();
     block_on(insert(op, catalog, &ns, &docs, &options, &mut outcome)).unwrap();
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);

@@ -13,11 +13,11 @@ use kauri_bson::Value;
 use kauri_catalog::check::{CheckStep, CollectionCheck};
 use kauri_mutate::{ParseCx, Update};
 use kauri_query::plan::Hint;
-use kauri_query::write::WriteOutcome;
 use kauri_query::write::delete::delete;
 use kauri_query::write::find_and_modify::{find_and_remove, find_and_update};
 use kauri_query::write::targets::Targets;
 use kauri_query::write::update::{Shown, UpdateStatement, update};
+use kauri_query::write::{Bypass, WriteOutcome};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Verb {
@@ -112,7 +112,7 @@ fn execute(
         return Ok((u64::from(done.existing), done.value.map(|doc| owned(doc.as_doc()))));
     }
     let statement =
-        UpdateStatement { targets, update: &parsed, upsert: false, bypass_validation: false };
+        UpdateStatement { targets, update: &parsed, upsert: false, bypass: Bypass::default() };
     if let Verb::FindAndUpdate { new } = verb {
         let done = block_on(find_and_update(&mut op, &statement, new, &mut outcome))?;
         return Ok((u64::from(done.existing), done.value.map(|doc| owned(doc.as_doc()))));
