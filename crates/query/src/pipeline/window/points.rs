@@ -225,7 +225,8 @@ mod tests {
         assert_eq!(integral(&points), Value::Double(13.0));
         let decimal = Value::Decimal128(Decimal128::from(3));
         let points = [(int(0), int(1)), (int(2), int(3)), (int(5), decimal)];
-        assert_eq!(integral(&points), Value::Decimal128(Decimal128::from(13)));
+        let found = integral(&points);
+        assert!(kauri_bson::equal(&found, &int(13)) && matches!(found, Value::Decimal128(_)));
     }
 
     #[test]
@@ -234,9 +235,8 @@ mod tests {
         let points = [point(0.0, 1e17), point(2.0, 1e17), point(3.0, -1e17), point(5.0, -1e17)];
         assert_eq!(integral(&points), Value::Double(0.0));
         let points = [point(0.0, 1e17), point(1.0, 1e17), point(1.0, 1.0), point(2.0, 1.0)];
-        let [.., a, b] = &points else { return };
         let closing = [point(2.0, -1e17), point(3.0, -1e17)];
-        let all: Vec<_> = [&points[..2], &[a.clone(), b.clone()], &closing[..]].concat();
+        let all = [&points[..], &closing[..]].concat();
         assert_eq!(integral(&all), Value::Double(1.0));
     }
 }
