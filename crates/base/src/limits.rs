@@ -71,6 +71,10 @@ pub const LOGICAL_SESSIONS_MAX: usize = 1_000_000;
 pub const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;
 /// Memory of one `$group` before it spills, or fails if it may not.
 pub const GROUP_BYTES_MAX: usize = 100 * 1024 * 1024;
+/// Memory of what a `$densify` knows of its partitions (`internalDocumentSourceDensifyMaxMemoryBytes`).
+pub const DENSIFY_BYTES_MAX: usize = 100 * 1024 * 1024;
+/// Documents that one `$densify` may make (`internalQueryMaxAllowedDensifyDocs`).
+pub const DENSIFY_DOCS_MAX: i32 = 500_000;
 /// Bytes of a cursor's batch where the memory of all operations is short.
 pub const SHORT_BATCH_BYTES: usize = 256 * 1024;
 /// What a blocking stage may hold before it spills where the memory of all operations is short.

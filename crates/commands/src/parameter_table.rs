@@ -77,6 +77,10 @@ pub fn all() -> BTreeMap<&'static str, Parameter> {
             p((limits::SORT_BYTES_MAX as i64).into(), Kind::Long(1, LONG)),
         ),
         (
+            "internalDocumentSourceDensifyMaxMemoryBytes",
+            p((limits::DENSIFY_BYTES_MAX as i64).into(), Kind::Long(1, LONG)),
+        ),
+        (
             "internalDocumentSourceGroupMaxMemoryBytes",
             p((limits::GROUP_BYTES_MAX as i64).into(), Kind::Long(1, LONG)),
         ),
@@ -87,6 +91,10 @@ pub fn all() -> BTreeMap<&'static str, Parameter> {
         ("internalQueryExecYieldIterations", p(1000.into(), Kind::Int(-1, INT))),
         ("internalQueryExecYieldPeriodMS", p(10.into(), Kind::Int(0, INT))),
         ("internalQueryFrameworkControl", p("trySbeRestricted".into(), Kind::Fixed)),
+        (
+            "internalQueryMaxAllowedDensifyDocs",
+            p(limits::DENSIFY_DOCS_MAX.into(), Kind::Int(0, INT)),
+        ),
         (
             "internalQueryMaxBlockingSortMemoryUsageBytes",
             p((limits::SORT_BYTES_MAX as i64).into(), Kind::Long(0, LONG)),

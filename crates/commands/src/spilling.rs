@@ -20,6 +20,8 @@ pub struct SpillSettings {
     group_bytes_max: Arc<AtomicI64>,
     window_bytes_max: Arc<AtomicI64>,
     bucket_auto_bytes_max: Arc<AtomicI64>,
+    densify_bytes_max: Arc<AtomicI64>,
+    densify_docs_max: Arc<AtomicI64>,
 }
 
 impl SpillSettings {
@@ -33,6 +35,8 @@ impl SpillSettings {
             group_bytes_max: bytes(limits::GROUP_BYTES_MAX),
             window_bytes_max: bytes(limits::SORT_BYTES_MAX),
             bucket_auto_bytes_max: bytes(limits::SORT_BYTES_MAX),
+            densify_bytes_max: bytes(limits::DENSIFY_BYTES_MAX),
+            densify_docs_max: Arc::new(AtomicI64::new(limits::DENSIFY_DOCS_MAX.into())),
         }
     }
 
@@ -55,12 +59,14 @@ impl SpillSettings {
     }
 
     /// The limits by their parameters' names.
-    fn limits(&self) -> [(&'static str, &Arc<AtomicI64>); 4] {
+    fn limits(&self) -> [(&'static str, &Arc<AtomicI64>); 6] {
         [
             ("internalQueryMaxBlockingSortMemoryUsageBytes", &self.sort_bytes_max),
             ("internalDocumentSourceGroupMaxMemoryBytes", &self.group_bytes_max),
             ("internalDocumentSourceSetWindowFieldsMaxMemoryBytes", &self.window_bytes_max),
             ("internalDocumentSourceBucketAutoMaxMemoryBytes", &self.bucket_auto_bytes_max),
+            ("internalDocumentSourceDensifyMaxMemoryBytes", &self.densify_bytes_max),
+            ("internalQueryMaxAllowedDensifyDocs", &self.densify_docs_max),
         ]
     }
 
@@ -75,6 +81,8 @@ impl SpillSettings {
             group_bytes_max: bytes(&self.group_bytes_max),
             window_bytes_max: bytes(&self.window_bytes_max),
             bucket_auto_bytes_max: bytes(&self.bucket_auto_bytes_max),
+            densify_bytes_max: bytes(&self.densify_bytes_max),
+            densify_docs_max: bytes(&self.densify_docs_max) as u64,
             operation: Some(operation.clone()),
         }
     }

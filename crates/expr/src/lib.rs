@@ -8,6 +8,7 @@
 //! its own: [`EvalCx`] brings both.
 
 mod accum;
+pub mod apply;
 mod coerce;
 mod date;
 mod decimal_math;

@@ -7,6 +7,7 @@ mod cold_disk;
 mod common;
 mod cursor_limits;
 mod definitions;
+mod densify;
 mod dropped;
 mod expiry;
 mod express;

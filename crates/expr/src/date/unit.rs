@@ -7,7 +7,8 @@ use kauri_bson::Value;
 
 /// A unit of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unit {
+#[allow(missing_docs)]
+pub enum Unit {
     Year,
     Quarter,
     Month,
@@ -20,6 +21,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
+    /// The unit that an argument of this operator names.
     pub fn parse(operator: &str, value: &Value<'_>) -> Result<Unit> {
         let Some(text) = value.as_str() else {
             bail!(
@@ -54,6 +56,11 @@ impl Unit {
             Unit::Second => "second",
             Unit::Millisecond => "millisecond",
         }
+    }
+
+    /// Milliseconds of the unit, if it is a week or shorter and so always as long.
+    pub fn fixed_ms(self) -> Option<i64> {
+        if self.months().is_some() { None } else { Some(self.ms()) }
     }
 
     /// Months of a unit that is a whole number of them.

@@ -98,7 +98,8 @@ pub(crate) fn subtract<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     }
 }
 
-fn difference(a: Num, b: Num) -> Num {
+/// `a` minus `b`.
+pub(crate) fn difference(a: Num, b: Num) -> Num {
     match (a, b) {
         (Num::Int(a), Num::Int(b)) => shrink(i64::from(a) - i64::from(b)),
         (Num::Double(a), Num::Double(b)) => Num::Double(a - b),
@@ -127,7 +128,8 @@ pub(crate) fn multiply<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     Ok(total.value())
 }
 
-fn product(a: Num, b: Num) -> Num {
+/// The product of two numbers.
+pub(crate) fn product(a: Num, b: Num) -> Num {
     match (a, b) {
         (Num::Int(a), Num::Int(b)) => shrink(i64::from(a) * i64::from(b)),
         (Num::Double(a), Num::Double(b)) => Num::Double(a * b),
@@ -143,10 +145,7 @@ pub(crate) fn divide<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     let (left, right) = (call.arg(0, env)?, call.arg(1, env)?);
     match (Num::of(&left), Num::of(&right)) {
         (Some(_), Some(b)) if b.is_zero() => bail!(BadValue, "can't $divide by zero"),
-        (Some(a), Some(b)) if a.is_decimal() || b.is_decimal() => {
-            Ok(Value::Decimal128(a.to_decimal() / b.to_decimal()))
-        }
-        (Some(a), Some(b)) => Ok(Value::Double(a.to_f64() / b.to_f64())),
+        (Some(a), Some(b)) => Ok(quotient(a, b)),
         _ if left.is_nullish() || right.is_nullish() => Ok(Value::Null),
         _ => bail!(
             TypeMismatch,
@@ -155,6 +154,14 @@ pub(crate) fn divide<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
             right.type_name()
         ),
     }
+}
+
+/// `a` divided by `b`, which is not zero.
+pub(crate) fn quotient(a: Num, b: Num) -> Value<'static> {
+    if a.is_decimal() || b.is_decimal() {
+        return Value::Decimal128(a.to_decimal() / b.to_decimal());
+    }
+    Value::Double(a.to_f64() / b.to_f64())
 }
 
 pub(crate) fn modulo<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
@@ -176,7 +183,12 @@ pub(crate) fn modulo<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
         }
         bail!(16610, "can't $mod by zero");
     }
-    Ok(match (a, b) {
+    Ok(remainder(a, b))
+}
+
+/// What is left of `a` when it is divided by `b`, which is not zero.
+pub(crate) fn remainder(a: Num, b: Num) -> Value<'static> {
+    match (a, b) {
         (Num::Int(a), Num::Int(b)) => Value::Int32(a.checked_rem(b).unwrap_or(0)),
         _ if a.is_decimal() || b.is_decimal() => Value::Decimal128(a.to_decimal() % b.to_decimal()),
         // A double among them: its whole value as a long would lose nothing, so the remainder of
@@ -185,7 +197,7 @@ pub(crate) fn modulo<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
             Some((a, b)) => Value::Int64(a.checked_rem(b).unwrap_or(0)),
             None => Value::Double(a.to_f64() % b.to_f64()),
         },
-    })
+    }
 }
 
 pub(crate) fn divide_in_group<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {

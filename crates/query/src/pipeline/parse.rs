@@ -190,6 +190,8 @@ fn parse_stage(elem: Elem<'_>, cx: &ParseCx) -> Result<Parsed> {
         "$unionWith" => one(super::union_with::UnionWith::parse(elem, cx)?),
         "$redact" => one(super::redact::Redact::parse(elem, cx)?),
         "$setWindowFields" => one(super::window::SetWindowFields::parse(elem, cx)?),
+        "$densify" => super::densify::parse(elem),
+        "$fill" => super::fill::parse(elem, cx),
         "$sample" => one(super::sample::Sample::parse(elem)?),
         name if kauri_mutate::DocTransform::is_stage(name) => {
             one(super::transform::Transform::parse(elem, cx)?)

@@ -46,6 +46,10 @@ pub struct Spilling {
     pub window_bytes_max: usize,
     /// Memory of a `$bucketAuto`.
     pub bucket_auto_bytes_max: usize,
+    /// Memory of what a `$densify` knows of its partitions. It spills nothing.
+    pub densify_bytes_max: usize,
+    /// Documents that a `$densify` may make.
+    pub densify_docs_max: u64,
     /// The operation, which is told when something is spilled.
     pub operation: Option<Arc<OperationState>>,
 }
@@ -60,6 +64,8 @@ impl Default for Spilling {
             group_bytes_max: limits::GROUP_BYTES_MAX,
             window_bytes_max: limits::SORT_BYTES_MAX,
             bucket_auto_bytes_max: limits::SORT_BYTES_MAX,
+            densify_bytes_max: limits::DENSIFY_BYTES_MAX,
+            densify_docs_max: limits::DENSIFY_DOCS_MAX as u64,
             operation: None,
         }
     }

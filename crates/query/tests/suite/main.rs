@@ -11,6 +11,7 @@ mod matching;
 mod mutation;
 mod world;
 
+mod gaps;
 mod pipelines;
 mod plan_cache;
 mod plans;

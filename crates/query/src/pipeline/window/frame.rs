@@ -25,13 +25,19 @@ impl SortedBy {
         let spec = spec.unwrap_or(Doc::EMPTY);
         let count = spec.count();
         let ascending = |e: Elem<'_>| super::super::truncated(&e.value()) == Some(1);
-        let single = spec.first().filter(|_| count == 1);
+        // Metadata is no field.
+        let single = spec.first().filter(|e| count == 1 && e.value().is_number());
         SortedBy { given, count, single: single.map(|e| (e.key().to_owned(), ascending(e))) }
     }
 
     /// How many fields.
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    /// The field, if it is one alone.
+    pub fn path(&self) -> Option<&str> {
+        self.single.as_ref().map(|(path, _)| path.as_str())
     }
 }
 

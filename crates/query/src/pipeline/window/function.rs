@@ -3,6 +3,9 @@
 use super::super::{ParseCx, spec::Spec};
 use super::covariance::Covariance;
 use super::frame::SortedBy;
+use super::linear_fill::LinearFill;
+use super::moving_average::MovingAverage;
+use super::points::{Integral, Points};
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, Elem, Type, Value};
 use kauri_expr::{Accumulator, AccumulatorSpec, Dependencies, EvalCx, Expression};
@@ -23,6 +26,14 @@ pub enum Function {
     Shift { output: Expression, by: i64, default: Value<'static> },
     /// The last value that was no null.
     Locf(Expression),
+    /// `$linearFill`.
+    LinearFill(LinearFill),
+    /// `$expMovingAvg`.
+    MovingAverage(MovingAverage),
+    /// `$derivative` from the first to the last row of the frame.
+    Derivative(Points),
+    /// `$integral` over the frame.
+    Integral(Points),
 }
 
 /// Whether it is one of the functions that tell of a row's place.
@@ -30,9 +41,16 @@ pub fn is_rank(name: &str) -> bool {
     matches!(name, "$rank" | "$denseRank" | "$documentNumber")
 }
 
-/// Whether it looks at other rows than those of a frame.
-pub fn is_frameless(name: &str) -> bool {
-    is_rank(name) || matches!(name, "$shift" | "$locf")
+/// Refuses a `window` for what looks at other rows than those of a frame.
+pub fn check_window(name: &str) -> Result<()> {
+    match name {
+        "$shift" => bail!(FailedToParse, "{name} does not accept a 'window' field"),
+        "$locf" | "$linearFill" => bail!(FailedToParse, "'window' field is not allowed in {name}"),
+        "$expMovingAvg" => {
+            bail!(FailedToParse, "{name} must have exactly one argument that is an object")
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Function {
@@ -56,6 +74,12 @@ impl Function {
             }),
             "$shift" => shift(operator, sorted_by, cx),
             "$locf" => Ok(Function::Locf(Expression::parse(&value, &expressions)?)),
+            "$linearFill" => LinearFill::parse(operator, sorted_by, cx).map(Function::LinearFill),
+            "$expMovingAvg" => {
+                MovingAverage::parse(operator, sorted_by, cx).map(Function::MovingAverage)
+            }
+            "$derivative" => Points::parse(operator, sorted_by, cx).map(Function::Derivative),
+            "$integral" => Points::parse(operator, sorted_by, cx).map(Function::Integral),
             "$accumulator" | "$mergeObjects" => {
                 bail!(FailedToParse, "Unrecognized window function, {name}")
             }
@@ -73,7 +97,11 @@ impl Function {
             Function::Accumulator(spec) => spec.dependencies(),
             Function::Covariance { pair: e, .. }
             | Function::Shift { output: e, .. }
-            | Function::Locf(e) => e.dependencies(),
+            | Function::Locf(e)
+            | Function::LinearFill(LinearFill { input: e, .. })
+            | Function::MovingAverage(MovingAverage { input: e, .. })
+            | Function::Derivative(Points { input: e, .. })
+            | Function::Integral(Points { input: e, .. }) => e.dependencies(),
             Function::DocumentNumber | Function::Rank | Function::DenseRank => {
                 Dependencies::default()
             }
@@ -123,6 +151,7 @@ fn shift(operator: Elem<'_>, sorted_by: &SortedBy, cx: &ParseCx) -> Result<Funct
 pub enum State {
     Accumulator(Accumulator),
     Covariance(Covariance),
+    Integral(Integral),
 }
 
 impl Function {
@@ -131,6 +160,7 @@ impl Function {
         Ok(match self {
             Function::Accumulator(spec) => Some(State::Accumulator(spec.start(cx, Doc::EMPTY)?)),
             Function::Covariance { .. } => Some(State::Covariance(Covariance::default())),
+            Function::Integral(_) => Some(State::Integral(Integral::default())),
             _ => None,
         })
     }
@@ -145,6 +175,9 @@ impl Function {
                 }
                 Ok(())
             }
+            (Function::Integral(points), State::Integral(state)) => {
+                points.integrate(state, cx, doc)
+            }
             _ => Ok(()),
         }
     }
@@ -154,6 +187,7 @@ impl Function {
         Ok(match (self, state) {
             (Function::Accumulator(spec), State::Accumulator(state)) => spec.result(state)?,
             (Function::Covariance { sample, .. }, State::Covariance(state)) => state.value(*sample),
+            (Function::Integral(points), State::Integral(state)) => points.integral(state),
             _ => Value::Null,
         })
     }

@@ -7,6 +7,9 @@
 mod covariance;
 mod frame;
 mod function;
+mod linear_fill;
+mod moving_average;
+mod points;
 mod stage;
 
 use super::spec::Spec;
@@ -98,16 +101,16 @@ impl Output {
             bail!(FailedToParse, "Window function found an unknown argument: {}", other.key());
         }
         let frame = match others.first() {
-            Some(window) if function::is_frameless(operator.key()) => bail!(
-                FailedToParse,
-                "{} does not accept a '{}' field",
-                operator.key(),
-                window.key()
-            ),
-            Some(window) => Frame::parse(*window, sorted_by, cx)?,
+            Some(window) => {
+                function::check_window(operator.key())?;
+                Frame::parse(*window, sorted_by, cx)?
+            }
             None => Frame::ALL,
         };
         let function = Function::parse(operator, sorted_by, cx)?;
+        if matches!(function, Function::Derivative(_)) && others.is_empty() {
+            bail!(FailedToParse, "$derivative requires explicit window bounds");
+        }
         Ok(Output { function, frame })
     }
 

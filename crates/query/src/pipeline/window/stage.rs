@@ -4,6 +4,8 @@
 //! after the other; one that does not fit is refused.
 
 use super::function::{self, Function, State};
+use super::linear_fill::Filling;
+use super::moving_average::Average;
 use super::{Output, Plan, partition_value};
 use crate::exec::{
     ExecCx, Fields, Flow, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity,
@@ -45,6 +47,9 @@ struct Progress {
     /// `$rank` and `$denseRank` of the row before, or the value that `$locf` carries on.
     last: (i64, i64),
     carried: Value<'static>,
+    /// What `$linearFill` and `$expMovingAvg` know of other rows.
+    filling: Filling,
+    average: Average,
 }
 
 struct WindowStage {
@@ -341,7 +346,15 @@ impl<'g> Rows<'g> {
 
 impl Progress {
     fn new() -> Progress {
-        Progress { frame: 0..0, added: 0..0, state: None, last: (0, 0), carried: Value::Null }
+        Progress {
+            frame: 0..0,
+            added: 0..0,
+            state: None,
+            last: (0, 0),
+            carried: Value::Null,
+            filling: Filling::default(),
+            average: Average::default(),
+        }
     }
 
     /// What the output is for the row at `at` of the partition.
@@ -371,8 +384,32 @@ impl Progress {
                 }
                 Ok(self.carried.clone())
             }
+            Function::LinearFill(fill) => {
+                let count = rows.partition.len();
+                fill.value(&mut self.filling, at, count, |at| rows.doc(at), &cx)
+            }
+            Function::MovingAverage(function) => {
+                function.value(&mut self.average, &cx, rows.doc(at))
+            }
+            Function::Derivative(points) => {
+                self.move_frame(output, at, rows)?;
+                match self.frame.is_empty() {
+                    true => Ok(Value::Null),
+                    false => {
+                        let (first, last) = (self.frame.start, self.frame.end - 1);
+                        points.derivative(&cx, rows.doc(first), rows.doc(last))
+                    }
+                }
+            }
             function => self.of_frame(function, output, at, rows, &cx),
         }
+    }
+
+    /// Goes on to the frame of the row at `at`.
+    fn move_frame(&mut self, output: &Output, at: usize, rows: &Rows<'_>) -> Result<()> {
+        let (count, doc) = (rows.partition.len(), |at: usize| rows.doc(at));
+        self.frame = output.frame.rows(at, &self.frame, count, doc, rows.env)?;
+        Ok(())
     }
 
     fn of_frame(
@@ -383,9 +420,7 @@ impl Progress {
         rows: &Rows<'_>,
         cx: &EvalCx<'_>,
     ) -> Result<Value<'static>> {
-        let count = rows.partition.len();
-        let doc = |at: usize| rows.doc(at);
-        self.frame = output.frame.rows(at, &self.frame, count, doc, rows.env)?;
+        self.move_frame(output, at, rows)?;
         let frame = self.frame.clone();
         let goes_on = frame.start == self.added.start && frame.end >= self.added.end;
         if self.state.is_none() || !goes_on {

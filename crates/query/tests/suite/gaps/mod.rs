@@ -1,0 +1,102 @@
+//! `$densify`, `$fill`, and the window functions that look at the way from one row to the next: by examples, by
+//! their errors, and against naive references on random rows.
+
+mod densify;
+mod errors;
+mod fill;
+mod random;
+mod windows;
+
+use kauri_base::clock::{SeededRandom, SystemClock};
+use kauri_base::operation::block_on;
+use kauri_base::{OperationContext, RandomSource, Result};
+use kauri_bson::{Doc, DocBuf, Value, compare};
+use kauri_catalog::{Catalog, Namespace};
+use kauri_expr::VariableScope;
+use kauri_query::exec::rows::Rows;
+use kauri_query::exec::{Ended, Flow, PlanExecutor, QueryEnv};
+use kauri_query::pipeline::{BuildCx, Input, ParseCx, Pipeline, Place, build, parse};
+use kauri_query::spill::Spilling;
+use kauri_storage::ephemeral::EphemeralEngine;
+use kauri_storage::{LocalCommitter, StorageEngine};
+use std::sync::Arc;
+
+const DAY_MS: i64 = 86_400_000;
+
+fn parsed(stages: &[DocBuf]) -> Result<Pipeline> {
+    let cx = ParseCx::new(&Namespace::new("db", "c")?, VariableScope::new(), Place::Command);
+    let stages = Value::array(stages.iter().map(|stage| Value::from(stage.clone())));
+    parse::parse(stages.as_array().unwrap_or(Doc::EMPTY), &cx)
+}
+
+/// The stages as `explain` shows them.
+fn explained(stage: DocBuf) -> Vec<DocBuf> {
+    let stages = parsed(&[stage]).unwrap().stages;
+    stages.iter().map(|stage| DocBuf::build(|out| stage.explain(out))).collect()
+}
+
+fn run_within(
+    docs: &[DocBuf],
+    stages: &[DocBuf],
+    limits: impl Fn(&mut Spilling),
+    flow: Flow,
+) -> Result<Vec<DocBuf>> {
+    let engine: Arc<dyn StorageEngine> = Arc::new(EphemeralEngine::new());
+    let random = Arc::new(SeededRandom::new(7));
+    let clock = Arc::new(SystemClock::new());
+    let committer = Arc::new(LocalCommitter(engine.clone()));
+    let catalog = Arc::new(Catalog::open(engine, committer, clock.clone(), random.clone())?);
+    let mut env = QueryEnv::new(0, random);
+    limits(&mut env.spilling);
+    let cx = BuildCx::new(catalog.clone(), "db", None, env.clone());
+    let rows = Box::new(Rows::new(docs.iter().cloned()));
+    let root = build(&parsed(stages)?, Input::Rows(rows), &cx)?;
+    let mut executor = PlanExecutor::new(root, catalog.engine().recovery_unit(), env);
+    let mut op = OperationContext::detached(clock);
+    let mut given = Vec::new();
+    loop {
+        let ended = block_on(executor.for_each(&mut op, &mut |row| {
+            given.push(row.doc().to_buf());
+            Ok(flow)
+        }))?;
+        if ended == Ended::Exhausted {
+            return Ok(given);
+        }
+    }
+}
+
+/// What the stages give: the same in one go and stopped after each row.
+fn run(docs: &[DocBuf], stages: &[DocBuf]) -> Result<Vec<DocBuf>> {
+    let all = run_within(docs, stages, |_| {}, Flow::Continue);
+    assert_eq!(all, run_within(docs, stages, |_| {}, Flow::Stop));
+    all
+}
+
+fn code(found: Result<Vec<DocBuf>>) -> i32 {
+    found.map_or_else(|error| error.code().number(), |_| 0)
+}
+
+/// The field of each document.
+fn column(docs: &[DocBuf], name: &str) -> Vec<Value<'static>> {
+    docs.iter().map(|doc| doc.as_doc().value(name).into_owned()).collect()
+}
+
+fn equal(a: &[Value<'_>], b: &[Value<'_>]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| compare(a, b).is_eq())
+}
+
+struct Choice(SeededRandom);
+
+impl Choice {
+    fn below(&self, limit: u64) -> u64 {
+        self.0.next_u64() % limit
+    }
+}
+
+/// Runs so many seeds, or the one of `KAURI_SEED`.
+fn seeds(count: u64, check: impl Fn(u64)) {
+    match std::env::var("KAURI_SEED") {
+        Ok(seed) => check(seed.parse().expect("KAURI_SEED is a number")),
+        Err(_) => (0..count).for_each(check),
+    }
+}
