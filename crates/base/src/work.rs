@@ -361,21 +361,25 @@ pub fn memory_is_short() -> bool {
 /// Does something outside of the operation's measure: it is not suspended, not ended, and its memory is not
 /// the operation's. For what holds locks, and for what the engine, a cache or a registry keeps. The work must
 /// be bounded.
+#[inline]
 pub fn unmetered<T>(work: impl FnOnce() -> T) -> T {
     let _outside = leave_meter();
     work()
 }
 
 /// As [`unmetered`], until what it answers is dropped: to be kept beside the guard of a lock.
+#[inline]
 pub fn leave_meter() -> Unmetered {
-    Unmetered(Some(Installed::take()))
+    let is_metered = METER.with_borrow(Option::is_some);
+    Unmetered(is_metered.then(Installed::take))
 }
 
-/// See [`leave_meter`].
+/// See [`leave_meter`]. Empty where there was no meter.
 #[must_use]
 pub struct Unmetered(Option<Installed>);
 
 impl Drop for Unmetered {
+    #[inline]
     fn drop(&mut self) {
         if let Some(installed) = self.0.take() {
             installed.put_back();

@@ -3,6 +3,7 @@
 //!
 //! It must not know what is made of it.
 
+use crate::machine::read_start;
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
@@ -118,7 +119,7 @@ fn mounted(line: &str, files: Files) -> Option<(&str, &str)> {
 }
 
 fn number(file: &Path) -> Option<u64> {
-    read_to_string(file).ok()?.trim().parse().ok()
+    read_start(file, &mut [0; 32])?.trim().parse().ok()
 }
 
 fn limit(group: &Path, files: &Files) -> Option<u64> {

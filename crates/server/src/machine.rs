@@ -2,7 +2,9 @@
 
 use crate::control_group::{ControlGroups, Memory};
 use kauri_commands::server::{Machine, ProcessMemory};
-use std::fs::read_to_string;
+use std::fs::{File, read_to_string};
+use std::io::Read;
+use std::path::Path;
 
 /// Looks at the machine.
 pub fn look() -> Machine {
@@ -26,12 +28,23 @@ pub fn look() -> Machine {
 
 /// The machine's memory: all, and what can't be had without swapping.
 pub fn memory() -> Option<Memory> {
+    // Both are among the first three lines.
+    let mut head = [0; 256];
+    let text = read_start(Path::new("/proc/meminfo"), &mut head)?;
     let bytes = |name| {
-        let text = field("/proc/meminfo", name);
-        text.trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib * 1024)
+        let kib = text.lines().find_map(|line| line.strip_prefix(name))?;
+        kib.trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib * 1024)
     };
-    let (limit, available) = (bytes("MemTotal")?, bytes("MemAvailable")?);
+    let (limit, available) = (bytes("MemTotal:")?, bytes("MemAvailable:")?);
     Some(Memory { limit, used: limit.saturating_sub(available) })
+}
+
+/// The beginning of a file of the kernel's, as far as it has room, without memory of its own.
+pub fn read_start<'a>(path: &Path, room: &'a mut [u8]) -> Option<&'a str> {
+    let count = File::open(path).ok()?.read(room).ok()?;
+    let text = room.get(..count)?;
+    // The cut may be within a character.
+    str::from_utf8(text).or_else(|e| str::from_utf8(&text[..e.valid_up_to()])).ok()
 }
 
 /// The process's memory now.

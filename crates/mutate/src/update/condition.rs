@@ -11,9 +11,13 @@ use std::collections::HashMap;
 /// The name under which `$pull` shows an element to its condition.
 const ELEMENT: &str = "element";
 
-/// An update's `arrayFilters`.
+/// An update's `arrayFilters`. Most updates have none, and pay a pointer.
 #[derive(Debug, Default)]
-pub(crate) struct ArrayFilters {
+pub(crate) struct ArrayFilters(Option<Box<Filters>>);
+
+#[derive(Debug, Default)]
+struct Filters {
+    /// In the order in which the update has them.
     filters: Vec<ElementFilter>,
     /// The filters' places by identifier.
     by_identifier: HashMap<Box<str>, usize>,
@@ -22,33 +26,37 @@ pub(crate) struct ArrayFilters {
 impl ArrayFilters {
     /// Adds a filter; false if there is one of its identifier.
     fn add(&mut self, filter: ElementFilter) -> bool {
-        let place = self.filters.len();
-        let is_new = self.by_identifier.insert(filter.identifier.clone(), place).is_none();
-        self.filters.push(filter);
+        let Filters { filters, by_identifier } = &mut **self.0.get_or_insert_default();
+        let is_new = by_identifier.insert(filter.identifier.clone(), filters.len()).is_none();
+        filters.push(filter);
         is_new
+    }
+
+    fn as_slice(&self) -> &[ElementFilter] {
+        self.0.as_ref().map_or(&[], |all| &all.filters)
     }
 
     /// The filter of this identifier.
     pub(crate) fn get(&self, identifier: &str) -> Option<&ElementFilter> {
-        self.filters.get(self.place(identifier)?)
+        self.as_slice().get(self.place(identifier)?)
     }
 
     /// The place of the filter of this identifier.
     pub(crate) fn place(&self, identifier: &str) -> Option<usize> {
-        self.by_identifier.get(identifier).copied()
+        self.0.as_ref()?.by_identifier.get(identifier).copied()
     }
 
     /// The filters in the order in which the update has them.
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, ElementFilter> {
-        self.filters.iter()
+        self.as_slice().iter()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.filters.len()
+        self.as_slice().len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.filters.is_empty()
+        self.0.is_none()
     }
 }
 

@@ -82,8 +82,8 @@ pub(crate) struct Entry {
 
 /// Builds the tree of these paths, whose order is that of the update; two that meet are a conflict.
 pub(crate) fn build(mut entries: Vec<Entry>) -> Result<Fields> {
-    if entries.len() == 1
-        && let Some(Node::Fields(fields)) = entries.pop().map(chain)
+    if let [entry] = &mut entries[..]
+        && let Node::Fields(fields) = chain(std::mem::take(&mut entry.components), entry.leaf)
     {
         return Ok(fields);
     }
@@ -97,9 +97,9 @@ pub(crate) fn build(mut entries: Vec<Entry>) -> Result<Fields> {
 }
 
 /// The node of a path that no other meets.
-fn chain(entry: Entry) -> Node {
-    let leaf = Node::Leaf(entry.leaf);
-    entry.components.into_iter().rev().fold(leaf, |child, component| match component {
+fn chain(components: Vec<Component>, leaf: usize) -> Node {
+    let leaf = Node::Leaf(leaf);
+    components.into_iter().rev().fold(leaf, |child, component| match component {
         Component::Field(name) => {
             Node::Fields(Fields { children: vec![(name, child)], positional: None })
         }

@@ -163,6 +163,8 @@ impl Local {
         Ran::Polled
     }
 
+    // A task is too large to be moved once more for each poll.
+    #[inline(always)]
     fn poll(&self, key: Key, mut task: Task) {
         task.header.queued.store(false, Ordering::Release);
         if task.is_long {
