@@ -98,13 +98,26 @@ impl Call {
     pub fn arg<'t>(&'t self, position: usize, env: Env<'t>) -> Result<Value<'t>> {
         let Some(node) = self.args.get(position) else { return Ok(Value::Missing) };
         let value = node.eval(env)?;
-        match &value {
-            Value::String(text) => work::tick_bytes(text.len())?,
-            Value::Binary { bytes, .. } => work::tick_bytes(bytes.len())?,
-            _ => {}
+        if matches!(value, Value::String(_) | Value::Binary { .. }) {
+            tick_text(&value)?;
         }
         Ok(value)
     }
+}
+
+#[inline(never)]
+fn tick_text(value: &Value<'_>) -> Result<()> {
+    match value {
+        Value::String(text) => work::tick_bytes(text.len()),
+        Value::Binary { bytes, .. } => work::tick_bytes(bytes.len()),
+        _ => Ok(()),
+    }
+}
+
+/// Counts the work of a node with so many children, those that are leaves included.
+#[inline]
+pub(crate) fn tick_children(count: usize) -> Result<()> {
+    work::tick(u32::try_from(1 + count / 4).unwrap_or(u32::MAX))
 }
 
 impl Node {
@@ -120,15 +133,16 @@ impl Node {
         matches!(self, Node::Absent)
     }
 
-    /// Evaluates the node.
+    /// Evaluates the node. The work of a leaf is counted by its parent, or by who evaluates it for each of many
+    /// documents or elements.
     pub fn eval<'t>(&'t self, env: Env<'t>) -> Result<Value<'t>> {
-        work::tick(1)?;
         match self {
             Node::Literal(value) => Ok(value.borrow()),
             Node::Absent => Ok(Value::Missing),
             Node::Field(path) => Ok(path.get(env.root)),
             Node::Root => Ok(env.root.into()),
             Node::Call(call) => {
+                tick_children(call.args.len())?;
                 work::check_stack()?;
                 (call.op.eval)(call, env)
             }
@@ -180,6 +194,7 @@ fn write_fields<'t>(
     fields: &'t [(String, Node)],
     env: Env<'t>,
 ) -> Result<()> {
+    tick_children(fields.len())?;
     work::check_stack()?;
     for (name, node) in fields {
         match node {
@@ -193,6 +208,7 @@ fn write_fields<'t>(
 }
 
 fn eval_array<'t>(items: &'t [Node], env: Env<'t>) -> Result<Value<'t>> {
+    tick_children(items.len())?;
     work::check_stack()?;
     value::array(|out| {
         for node in items {
