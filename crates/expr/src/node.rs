@@ -114,12 +114,6 @@ fn tick_text(value: &Value<'_>) -> Result<()> {
     }
 }
 
-/// Counts the work of a node with so many children, those that are leaves included.
-#[inline]
-pub(crate) fn tick_children(count: usize) -> Result<()> {
-    work::tick(u32::try_from(1 + count / 4).unwrap_or(u32::MAX))
-}
-
 impl Node {
     /// The constant, if it is one.
     pub fn as_literal(&self) -> Option<&Value<'static>> {
@@ -133,16 +127,15 @@ impl Node {
         matches!(self, Node::Absent)
     }
 
-    /// Evaluates the node. The work of a leaf is counted by its parent, or by who evaluates it for each of many
-    /// documents or elements.
+    /// Evaluates the node.
     pub fn eval<'t>(&'t self, env: Env<'t>) -> Result<Value<'t>> {
+        work::tick(1)?;
         match self {
             Node::Literal(value) => Ok(value.borrow()),
             Node::Absent => Ok(Value::Missing),
             Node::Field(path) => Ok(path.get(env.root)),
             Node::Root => Ok(env.root.into()),
             Node::Call(call) => {
-                tick_children(call.args.len())?;
                 work::check_stack()?;
                 (call.op.eval)(call, env)
             }
@@ -194,7 +187,6 @@ fn write_fields<'t>(
     fields: &'t [(String, Node)],
     env: Env<'t>,
 ) -> Result<()> {
-    tick_children(fields.len())?;
     work::check_stack()?;
     for (name, node) in fields {
         match node {
@@ -208,7 +200,6 @@ fn write_fields<'t>(
 }
 
 fn eval_array<'t>(items: &'t [Node], env: Env<'t>) -> Result<Value<'t>> {
-    tick_children(items.len())?;
     work::check_stack()?;
     value::array(|out| {
         for node in items {

@@ -74,6 +74,7 @@ fn serve(options: Options) -> Result<()> {
     let executor = ServiceExecutor::start(&ExecutorOptions {
         workers: engine.workers(&options),
         stack_bytes: options.number("net.stackKB", 1024) as usize * 1024,
+        arrivals_bytes_max: arrivals_bytes_max(memory_limit),
         spin_us: options.number("net.spinMicros", 0),
         replies_held_us: if options.text("net.ioUring", "on") == "on" {
             REPLIES_HELD_US
@@ -124,6 +125,12 @@ fn serve(options: Options) -> Result<()> {
     }
     log::info("CONTROL", 8423404, CTX, "Shutdown complete", Attr::new());
     Ok(())
+}
+
+/// What large messages may take together by default where the server may have so much memory (0: unknown), in bytes: one
+/// of the largest always fits.
+fn arrivals_bytes_max(memory: u64) -> u64 {
+    if memory == 0 { 0 } else { (memory / 8).max(64 << 20) }
 }
 
 /// Fails if a control group leaves too little memory for what the options ask for.

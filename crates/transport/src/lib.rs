@@ -7,6 +7,7 @@
 //! Where it sits: above `wire` and `base`. It knows of a message nothing but its length. Unsafe code
 //! only in `sys`, which holds the system calls that std lacks.
 
+mod arrivals;
 mod contract;
 mod executor;
 pub mod fake;
@@ -28,6 +29,7 @@ pub mod tcp;
 pub mod unix;
 pub mod upgrade;
 
+pub use arrivals::ArrivalsSnapshot;
 pub use contract::{
     ClientState, Departure, Handling, Lease, Outcome, RequestContext, ServiceEntryPoint, Session,
     SessionEnd, SessionInfo, TransportLayer, Tried,

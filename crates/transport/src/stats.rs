@@ -3,6 +3,7 @@
 //! Each worker writes only its own, with plain loads and stores, so that counting costs the hot path
 //! next to nothing; a reader sees each number as of a moment ago.
 
+use crate::arrivals::ArrivalsSnapshot;
 use crate::executor::WorkerHandle;
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::rdma::RdmaRefusal;
@@ -299,6 +300,11 @@ impl ServiceStats {
             sum.requests += stats.requests.get();
         }
         sum
+    }
+
+    /// Memory of large messages that are arriving.
+    pub fn arrivals(&self) -> ArrivalsSnapshot {
+        self.workers.first().map(|worker| worker.shared.arrivals.snapshot()).unwrap_or_default()
     }
 
     /// Sessions over a transport that they have changed over to, and what went through their rings.

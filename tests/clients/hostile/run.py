@@ -11,7 +11,9 @@ import os
 import pathlib
 import random
 import signal
+import socket
 import stat
+import struct
 import sys
 import time
 
@@ -27,6 +29,8 @@ SECONDS = float(os.environ.get("HOSTILE_SECONDS", "10"))
 SLACK = 5
 GROUP_BYTES = 1 << 30
 HUNGRY_AT_ONCE = 50
+MESSAGE_BYTES_MAX = 48_000_000
+STALLED = 40
 # What may end a hungry request besides its success: too much memory, too large, killed, out of time.
 EXPECTED = {10334, 17280, 28769, 31001, 50, 146, 292, 11600, 11601, 17419, 4031700, 5051300}
 
@@ -233,6 +237,43 @@ def lives_in_little_memory():
         server.remove()
 
 
+def large_messages_take_their_share():
+    """Clients that send most of the largest message, and then nothing, keep nobody else from anything for long."""
+    with control_group() as program:
+        server = Server(binary=program)
+        db = client(server).test
+        db.docs.insert_one({"_id": 0})
+        host, port = server.uri.removeprefix("mongodb://").split("/")[0].split(":")
+        message = struct.pack("<iiii", MESSAGE_BYTES_MAX, 1, 0, 2013) + bytes(MESSAGE_BYTES_MAX - (1 << 20))
+        stalled = []
+        for _ in range(STALLED):
+            stream = socket.create_connection((host, int(port)))
+            # What the server does not take stays here.
+            stream.setblocking(False)
+            stalled.append(stream)
+        sent = [0] * STALLED
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            for at, stream in enumerate(stalled):
+                with contextlib.suppress(BlockingIOError):
+                    sent[at] += stream.send(memoryview(message)[sent[at] : sent[at] + (1 << 20)])
+            assert db.docs.find_one({"_id": 0}) is not None
+        held = resident(server.process.pid)
+        large = db.command("serverStatus")["network"]["largeMessages"]
+        assert large["bytes"] <= large["bytesMax"] <= GROUP_BYTES // 8 and large["waiting"] > 0, large
+        began = time.monotonic()
+        db.docs.insert_one({"_id": 1, "field": "x" * 10_000_000})
+        print(
+            f"{STALLED} clients that sent {sum(sent) >> 20} MB of messages that never end: {held >> 20} MB resident; "
+            f"an insert of 10 MB beside them after {time.monotonic() - began:.1f} s",
+            flush=True,
+        )
+        for stream in stalled:
+            stream.close()
+        assert server.stop() == 0, server.log_end()
+        server.remove()
+
+
 def settled(server, goal=0):
     """The server's memory with everything read once, once it gives back no more or has reached the goal."""
     db = client(server).test
@@ -249,7 +290,7 @@ def settled(server, goal=0):
 
 
 if __name__ == "__main__":
-    parts = [each_can_be_ended, others_are_served, lives_in_little_memory]
+    parts = [each_can_be_ended, others_are_served, lives_in_little_memory, large_messages_take_their_share]
     chosen = sys.argv[1:]
     for part in parts:
         if not chosen or part.__name__ in chosen:

@@ -21,6 +21,7 @@ mod worker;
 
 pub use timer::Sleep;
 
+use crate::arrivals::Arrivals;
 use crate::stats::WorkerSnapshot;
 use crate::steering::Exchange;
 use crate::sys::{allowed_cores, monotonic_ns};
@@ -51,6 +52,8 @@ pub struct ExecutorOptions {
     pub stack_bytes: usize,
     /// How long a worker looks for events before it sleeps, in microseconds.
     pub spin_us: u64,
+    /// Most bytes that large messages take while they arrive and are at work, together; 0: no limit.
+    pub arrivals_bytes_max: u64,
     /// Each worker stays on a core of its own while it has several requests at a time
     /// (`placement`), if there are as many workers as cores that the process may use.
     pub own_cores: bool,
@@ -101,12 +104,15 @@ impl ServiceExecutor {
             replies_held_ns: options.replies_held_us.saturating_mul(1000),
             tick_end_hooks: RwLock::new(Arc::from([])),
         });
+        let arrivals = Arrivals::new(options.arrivals_bytes_max);
         let all = allowed_cores().unwrap_or_default();
         let own = options.own_cores && all.len() == count;
         let executor = Arc::new(ServiceExecutor {
             shared,
-            workers: (0..count).map(WorkerHandle::new).collect::<Result<_>>()?,
-            spare: WorkerHandle::new(count)?,
+            workers: (0..count)
+                .map(|id| WorkerHandle::new(id, &arrivals))
+                .collect::<Result<_>>()?,
+            spare: WorkerHandle::new(count, &arrivals)?,
             watch: Mutex::default(),
             cores: if own { all } else { Vec::new() },
             exchange: Exchange::default(),
@@ -270,8 +276,9 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    fn new(id: usize) -> Result<Self> {
-        Ok(WorkerHandle { shared: Arc::new(WorkerShared::new(id).map_err(start_error)?) })
+    fn new(id: usize, arrivals: &Arc<Arrivals>) -> Result<Self> {
+        let shared = WorkerShared::with_arrivals(id, Arc::clone(arrivals)).map_err(start_error)?;
+        Ok(WorkerHandle { shared: Arc::new(shared) })
     }
 
     /// Its number.

@@ -3,12 +3,13 @@
 use super::local::{Local, LocalFuture};
 use super::slab::Key;
 use super::timer::Timers;
+use crate::arrivals::Arrivals;
 use crate::stats::WorkerStats;
 use crate::sys::EventFd;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Makes a task on the worker's own thread, where what is not `Send` may be made too.
 pub(crate) type Start = Box<dyn FnOnce(&Rc<Local>) -> Option<LocalFuture> + Send>;
@@ -40,10 +41,17 @@ pub(crate) struct WorkerShared {
     /// It does not come back from a task (`watch`).
     pub held: AtomicBool,
     pub stats: WorkerStats,
+    /// Memory of large messages, shared by all workers.
+    pub arrivals: Arc<Arrivals>,
 }
 
 impl WorkerShared {
+    #[cfg(test)]
     pub fn new(id: usize) -> io::Result<Self> {
+        Self::with_arrivals(id, Arc::default())
+    }
+
+    pub fn with_arrivals(id: usize, arrivals: Arc<Arrivals>) -> io::Result<Self> {
         Ok(WorkerShared {
             id,
             mail: Mutex::default(),
@@ -58,6 +66,7 @@ impl WorkerShared {
             stays: AtomicBool::new(false),
             held: AtomicBool::new(false),
             stats: WorkerStats::new(),
+            arrivals,
         })
     }
 

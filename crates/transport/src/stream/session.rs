@@ -9,6 +9,7 @@
 //! hear that: epoll reports what comes later (edge-triggered).
 
 use super::crossing::Crossing;
+use super::inbox::Inbox;
 use super::preamble::Stranger;
 use super::socket::StreamSocket;
 use crate::contract::{Departure, Lease, Session, SessionEnd, SessionInfo};
@@ -17,7 +18,6 @@ use crate::executor::local::Local;
 use crate::executor::outbox::Slot;
 use crate::executor::slab::Key;
 use crate::liveness::Liveness;
-use crate::pool::RECEIVE_BYTES;
 use crate::reply::ReplyBuf;
 use crate::ring::RingError;
 use crate::shared_memory::sys::send_with_descriptors;
@@ -32,10 +32,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// Least capacity of the memory that an incomplete message moves into.
-const PARTIAL_BYTES_MIN: usize = 1024;
-/// How much room an incomplete message gets for each byte that has come.
-const PARTIAL_GROWTH: usize = 4;
 /// Requests at most this long move out of a pooled buffer when those run short.
 const MOVED_BYTES_MAX: usize = 16 * 1024;
 /// Replies longer than this are not worth waiting for others.
@@ -66,75 +62,6 @@ pub(crate) struct StreamSession {
 enum Way {
     Stream,
     Ring,
-}
-
-/// What was received and not yet given back: `bytes[start..]`.
-#[derive(Default)]
-struct Inbox {
-    bytes: Vec<u8>,
-    start: usize,
-    pooled: bool,
-}
-
-impl Inbox {
-    fn unread(&self) -> &[u8] {
-        self.bytes.get(self.start..).unwrap_or_default()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.start >= self.bytes.len()
-    }
-
-    /// Gives the memory back to where it came from.
-    fn release(&mut self, local: &Local) {
-        if self.bytes.capacity() == 0 {
-            return;
-        }
-        let memory = std::mem::take(self);
-        if memory.pooled {
-            local.pool.give_receive(memory.bytes);
-        }
-    }
-
-    /// Makes room to receive more of a message of `needed` bytes in all (or an unknown number).
-    fn make_room(&mut self, needed: usize, local: &Local) {
-        if self.is_empty() && !self.pooled {
-            *self = Inbox { bytes: local.pool.take_receive(), start: 0, pooled: true };
-            return;
-        }
-        if self.pooled && needed <= RECEIVE_BYTES {
-            if self.start + needed > self.bytes.capacity() {
-                self.bytes.drain(..self.start);
-                self.start = 0;
-            }
-            return;
-        }
-        if self.pooled {
-            self.move_out(needed, local);
-        }
-        if self.start > 0 {
-            self.bytes.drain(..self.start);
-            self.start = 0;
-        }
-        if self.bytes.spare_capacity_mut().is_empty() {
-            let grown = partial_capacity(self.bytes.len(), needed);
-            self.bytes.reserve_exact(grown.saturating_sub(self.bytes.len()).max(1));
-        }
-    }
-
-    /// Moves what is unread out of a pooled buffer into memory of its own.
-    fn move_out(&mut self, needed: usize, local: &Local) {
-        let unread = self.unread();
-        let mut own = Vec::with_capacity(partial_capacity(unread.len(), needed));
-        own.extend_from_slice(unread);
-        self.release(local);
-        *self = Inbox { bytes: own, start: 0, pooled: false };
-    }
-}
-
-/// Room for a message of `needed` bytes of which `received` are there.
-fn partial_capacity(received: usize, needed: usize) -> usize {
-    (received * PARTIAL_GROWTH).max(PARTIAL_BYTES_MIN).min(needed).max(received)
 }
 
 impl StreamSession {
@@ -367,6 +294,16 @@ impl StreamSession {
         log::info("NETWORK", 4_615_638, &self.ctx(), "recv(): message mstLen is invalid.", attr);
     }
 
+    fn log_slow(&self, length: usize) {
+        let attr = Attr::new()
+            .num("msgLen", length)
+            .num("received", self.inbox.unread().len())
+            .str("remote", &self.info.remote)
+            .num("connectionId", self.info.id);
+        let msg = "A client sends a large message too slowly while others wait for memory. Ending connection";
+        log::info("NETWORK", 7_100_009, &self.ctx(), msg, attr);
+    }
+
     fn ctx(&self) -> String {
         format!("conn{}", self.info.id)
     }
@@ -429,6 +366,14 @@ impl Session for StreamSession {
                 return Poll::Ready(Err(SessionEnd::Cancelled));
             }
             let needed = known.unwrap_or(HEADER_BYTES);
+            if self.inbox.poll_room(needed, cx.waker(), &self.local).is_pending() {
+                // A client that goes wakes the session, too.
+                let _ = self.io.poll_ready(cx, READ);
+                return match self.liveness.is_peer_closed() {
+                    true => Poll::Ready(Err(SessionEnd::PeerClosed)),
+                    false => Poll::Pending,
+                };
+            }
             let wanted = needed.saturating_sub(self.inbox.unread().len());
             let way = match self.poll_way(cx, wanted) {
                 Poll::Ready(Ok(way)) => way,
@@ -438,6 +383,10 @@ impl Session for StreamSession {
                         self.inbox.release(&self.local);
                     } else if self.inbox.pooled {
                         self.inbox.move_out(needed, &self.local);
+                    }
+                    if self.inbox.poll_slow(cx, &self.local) {
+                        self.log_slow(needed);
+                        return Poll::Ready(Err(SessionEnd::Malformed));
                     }
                     return Poll::Pending;
                 }
@@ -470,6 +419,7 @@ impl Session for StreamSession {
 
     fn release(&mut self, lease: Lease) {
         self.inbox.start = lease.range.end;
+        self.inbox.end_message();
         if self.inbox.is_empty() {
             self.inbox.release(&self.local);
         }
@@ -574,220 +524,4 @@ impl Drop for StreamSession {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::executor::shared::WorkerShared;
-    use crate::sys::Event;
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-    use std::task::Waker;
-
-    struct Bench {
-        local: Rc<Local>,
-        session: StreamSession,
-        peer: UnixStream,
-    }
-
-    impl Bench {
-        fn new() -> Self {
-            let local = Local::new(Arc::new(WorkerShared::new(0).unwrap())).unwrap();
-            let (session, peer) = session_on(&local);
-            Bench { local, session, peer }
-        }
-
-        /// Lets the peer send `bytes`, tells the session, and polls it.
-        fn source(&mut self, bytes: &[u8]) -> Poll<Result<Lease, SessionEnd>> {
-            self.peer.write_all(bytes).unwrap();
-            let event = Event { key: 0, readable: true, writable: false, closed: false };
-            self.session.io.dispatch(event, monotonic_ns());
-            self.session.poll_source(&mut Context::from_waker(Waker::noop()))
-        }
-    }
-
-    fn session_on(local: &Rc<Local>) -> (StreamSession, UnixStream) {
-        let (peer, ours) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let info = Arc::new(SessionInfo {
-            id: 1,
-            remote: String::new(),
-            local: String::new(),
-            transport: "unix",
-            worker: Default::default(),
-            upgrade: Default::default(),
-        });
-        let session = StreamSession::open(ours.into(), local, info, Arc::default()).unwrap();
-        (session, peer)
-    }
-
-    fn message(length: i32) -> Vec<u8> {
-        let mut bytes = length.to_le_bytes().to_vec();
-        bytes.resize(length as usize, 7);
-        bytes
-    }
-
-    #[test]
-    fn a_session_holds_a_buffer_only_while_it_needs_one() {
-        let mut bench = Bench::new();
-        assert!(bench.source(b"").is_pending());
-        assert_eq!(bench.session.inbox.bytes.capacity(), 0, "nothing came");
-        let two_and_a_half = [message(20), message(30), message(40)[..25].to_vec()].concat();
-        let Poll::Ready(Ok(lease)) = bench.source(&two_and_a_half) else { panic!("no message") };
-        assert!(bench.session.inbox.pooled);
-        assert_eq!(bench.session.request(&lease), message(20));
-        bench.session.release(lease);
-        let Poll::Ready(Ok(lease)) = bench.source(b"") else { panic!("no second message") };
-        assert_eq!(bench.session.request(&lease), message(30));
-        bench.session.release(lease);
-        assert!(bench.source(b"").is_pending());
-        assert!(!bench.session.inbox.pooled, "half a message moves out");
-        assert!(bench.session.inbox.bytes.capacity() <= PARTIAL_BYTES_MIN);
-        let Poll::Ready(Ok(lease)) = bench.source(&message(40)[25..]) else { panic!("no third") };
-        assert_eq!(bench.session.request(&lease), message(40));
-        bench.session.release(lease);
-        assert_eq!(bench.session.inbox.bytes.capacity(), 0, "all is given back");
-    }
-
-    /// A reply of so many bytes that may go with others.
-    fn reply(session: &mut StreamSession, length: i32) -> ReplyBuf {
-        let mut reply = session.reply_buf(0);
-        reply.buffer().extend_from_slice(&message(length));
-        reply
-    }
-
-    fn sink(session: &mut StreamSession, reply: &mut ReplyBuf) -> Poll<Result<(), SessionEnd>> {
-        session.poll_sink(&mut Context::from_waker(Waker::noop()), reply)
-    }
-
-    #[test]
-    fn replies_in_the_outbox_come_to_what_they_would_by_themselves() {
-        const LENGTH: i32 = 10_000;
-        let Bench { local, session: mut first, peer: mut first_peer } = Bench::new();
-        local.outbox.open(u64::MAX);
-        let (mut full, mut full_peer) = session_on(&local);
-        let (mut gone, gone_peer) = session_on(&local);
-        drop(gone_peer);
-        full_peer.set_nonblocking(true).unwrap();
-        let mut filled = 0;
-        while let Ok(sent) = full.socket.send(&[9; 1000]) {
-            filled += sent;
-        }
-        for others in 0..COMPANY_MIN {
-            let mut alone = reply(&mut first, LENGTH);
-            assert!(matches!(sink(&mut first, &mut alone), Poll::Ready(Ok(()))), "{others} others");
-            local.push(0);
-        }
-        let mut long = reply(&mut first, POSTED_BYTES_MAX as i32 + 1);
-        assert!(matches!(sink(&mut first, &mut long), Poll::Ready(Ok(()))), "too long to wait");
-        let (mut a, mut b, mut c) =
-            (reply(&mut first, LENGTH), reply(&mut full, LENGTH), reply(&mut gone, LENGTH));
-        assert!(sink(&mut first, &mut a).is_pending());
-        assert!(sink(&mut full, &mut b).is_pending());
-        assert!(sink(&mut gone, &mut c).is_pending());
-        assert!(sink(&mut first, &mut a).is_pending(), "not yet tried");
-        assert!(local.outbox.end_tick());
-        assert!(!local.outbox.end_tick(), "all is sent");
-        assert!(matches!(sink(&mut first, &mut a), Poll::Ready(Ok(()))));
-        assert!(matches!(sink(&mut gone, &mut c), Poll::Ready(Err(SessionEnd::PeerClosed))));
-        assert!(sink(&mut full, &mut b).is_pending(), "it is full");
-        let mut received = Vec::new();
-        let writable = Event { key: 0, readable: false, writable: true, closed: false };
-        let mut tries = 0..100;
-        let all_sent = tries.any(|_| {
-            let _ = full_peer.read_to_end(&mut received);
-            full.io.dispatch(writable, 1);
-            matches!(sink(&mut full, &mut b), Poll::Ready(Ok(())))
-        });
-        assert!(all_sent);
-        let _ = full_peer.read_to_end(&mut received);
-        assert_eq!(received.split_off(filled), message(LENGTH));
-        // One that offers another transport has a way of its own.
-        let wanted = [1u32, 0].map(u32::to_le_bytes).concat();
-        let random = kauri_base::clock::SeededRandom::new(1);
-        first.info.upgrade.prepare("sharedMemory", &wanted, &random).unwrap();
-        let mut offering = reply(&mut first, LENGTH);
-        assert!(!first.post(&Context::from_waker(Waker::noop()), &mut offering));
-        first.recycle(offering);
-        // A session that ends meanwhile leaves its reply, which is sent all the same.
-        let mut last = reply(&mut first, LENGTH);
-        assert!(sink(&mut first, &mut last).is_pending());
-        drop((first, last, long, a));
-        assert!(local.outbox.end_tick());
-        let mut received = Vec::new();
-        first_peer.read_to_end(&mut received).unwrap();
-        let long = POSTED_BYTES_MAX as i32 + 1;
-        assert_eq!(received, [LENGTH, LENGTH, long, LENGTH, LENGTH].map(message).concat());
-    }
-
-    /// Tells the sessions of a worker what epoll reports.
-    fn dispatch(local: &Local) -> usize {
-        let mut events = crate::sys::EventList::new(8);
-        local.epoll.wait(&mut events, Some(std::time::Duration::ZERO)).unwrap();
-        events.iter().for_each(|event| local.dispatch(event, monotonic_ns()));
-        events.iter().count()
-    }
-
-    #[test]
-    fn a_session_that_departs_leaves_nothing_and_misses_nothing() {
-        let Bench { local, session, mut peer } = Bench::new();
-        let elsewhere = Local::new(Arc::new(WorkerShared::new(1).unwrap())).unwrap();
-        let mut session: Box<dyn Session> = Box::new(session);
-        let mut cx = Context::from_waker(Waker::noop());
-        for (from, to) in [(&local, &elsewhere), (&elsewhere, &local)] {
-            dispatch(from);
-            peer.write_all(&message(40)).unwrap();
-            assert_eq!(dispatch(from), 1);
-            // What nobody has received yet goes along; what comes meanwhile, too.
-            let departure = session.depart().expect("nothing is under way");
-            peer.write_all(&message(50)[..10]).unwrap();
-            assert_eq!(dispatch(from), 0);
-            drop(session);
-            session = (departure.0)(to).unwrap();
-            peer.write_all(&message(50)[10..]).unwrap();
-            assert_eq!(dispatch(to), 1);
-            for length in [40, 50] {
-                let Poll::Ready(Ok(lease)) = session.poll_source(&mut cx) else {
-                    panic!("{length}")
-                };
-                assert_eq!(session.request(&lease), message(length));
-                session.release(lease);
-            }
-            assert!(session.poll_source(&mut cx).is_pending());
-        }
-    }
-
-    #[test]
-    fn a_session_with_something_under_way_stays() {
-        let mut bench = Bench::new();
-        bench.local.outbox.open(u64::MAX);
-        assert!(bench.source(&message(40)[..20]).is_pending());
-        assert!(bench.session.depart().is_none(), "half a message");
-        let Poll::Ready(Ok(lease)) = bench.source(&message(40)[20..]) else { panic!("no message") };
-        bench.session.release(lease);
-        (0..COMPANY_MIN).for_each(|_| bench.local.push(0));
-        let mut posted = reply(&mut bench.session, 100);
-        assert!(sink(&mut bench.session, &mut posted).is_pending());
-        assert!(bench.session.depart().is_none(), "a reply to be sent");
-        assert!(bench.local.outbox.end_tick());
-        assert!(matches!(sink(&mut bench.session, &mut posted), Poll::Ready(Ok(()))));
-        let wanted = [1u32, 0].map(u32::to_le_bytes).concat();
-        let random = kauri_base::clock::SeededRandom::new(1);
-        bench.session.info.upgrade.prepare("sharedMemory", &wanted, &random).unwrap();
-        assert!(bench.session.depart().is_none(), "about to change its transport");
-        bench.session.info.upgrade.withdraw();
-        bench.session.liveness.note_peer_closed();
-        assert!(bench.session.depart().is_none(), "at its end");
-    }
-
-    #[test]
-    fn a_request_moves_out_when_pooled_buffers_run_short() {
-        let mut bench = Bench::new();
-        let mut taken = Vec::new();
-        while !bench.local.pool.crowded() {
-            taken.push(bench.local.pool.take_receive());
-        }
-        let Poll::Ready(Ok(lease)) = bench.source(&message(500)) else { panic!("no message") };
-        assert!(!bench.session.inbox.pooled);
-        assert_eq!(bench.session.inbox.bytes.capacity(), 500);
-        assert_eq!(bench.session.request(&lease), message(500));
-    }
-}
+mod tests;

@@ -1,8 +1,10 @@
 //! One connection: requests, replies and the ways in which they may come and go.
 
-use crate::common::{Server, big_body, op, op_with_number, request};
+use crate::common::{Echo, Server, big_body, op, op_with_number, request};
+use kauri_transport::ExecutorOptions;
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 #[test]
@@ -173,4 +175,33 @@ fn a_reply_whose_header_lies_is_not_sent() {
     let mut client = server.connect();
     client.send(&[op::BAD_LENGTH]);
     assert_eq!(client.read_to_end(), b"");
+}
+
+#[test]
+fn large_messages_of_many_clients_take_no_more_than_their_budget() {
+    const BYTES: usize = 1024 * 1024;
+    const BUDGET: u64 = 2 * BYTES as u64 + 1000;
+    let echo = Echo::default();
+    let seen = Arc::clone(&echo.seen);
+    let options = ExecutorOptions { workers: 2, arrivals_bytes_max: BUDGET, ..Default::default() };
+    let server = Server::with_executor(&options, Arc::new(echo), seen, 100);
+    let body: Vec<u8> = std::iter::once(b'e').chain(big_body(BYTES)).collect();
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..16)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = server.connect();
+                    for _ in 0..4 {
+                        assert!(client.ask(&body) == body);
+                    }
+                })
+            })
+            .collect();
+        while !clients.iter().all(|client| client.is_finished()) {
+            assert!(server.manager.stats().arrivals().bytes <= BUDGET);
+            // Small ones do not wait.
+            assert_eq!(server.connect().ask(b"e"), b"e");
+        }
+    });
+    assert_eq!(server.manager.stats().arrivals().bytes, 0);
 }

@@ -27,6 +27,13 @@ pub fn network(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     out.put("numSlowDNSOperations", 0i64);
     out.put("numSlowSSLOperations", 0i64);
     out.put("numRequests", counts.requests as i64);
+    let arrivals = invocation.transport.arrivals();
+    let mut large = out.document("largeMessages");
+    large.put("bytes", arrivals.bytes as i64);
+    large.put("bytesMax", arrivals.bytes_max as i64);
+    large.put("waiting", arrivals.waiting as i64);
+    large.put("endedAsSlow", arrivals.slow as i64);
+    drop(large);
     let mut compression = out.document("compression");
     for compressor in Compressor::NEGOTIABLE {
         let all = &invocation.server.counters.compression;
