@@ -1,3 +1,5 @@
+//! A session over a pair of sockets: buffers, room for large messages, replies in the outbox.
+
 use super::*;
 use crate::arrivals::Arrivals;
 use crate::executor::shared::WorkerShared;
