@@ -4,9 +4,8 @@
 //! it never outlives the benchmark, however that ends.
 
 use kauri_base::{Error, ErrorCode, Result};
-use kauri_bench::writelock::command;
 use std::io::{self, BufRead, BufReader};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -132,14 +131,10 @@ impl Server {
         self.child.id()
     }
 
-    /// Ends it as a clean shutdown does.
+    /// Ends it in order, by a signal: the `shutdown` command is for clients on a loopback address only.
     pub fn stop(mut self) -> Result<()> {
-        let mut stream = TcpStream::connect(self.address).map_err(failed)?;
-        // It may end before it answers.
-        let _ = command(&mut stream, "admin", "shutdown");
+        drop(self.watcher.stdin.take());
         let status = self.child.wait().map_err(failed)?;
-        // Before the number of the server's process is another one's.
-        let _ = self.watcher.kill();
         match status.success() {
             true => Ok(()),
             false => Err(Error::new(ErrorCode::OperationFailed, format!("the server: {status}"))),

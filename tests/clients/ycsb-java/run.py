@@ -188,8 +188,9 @@ class Runs:
         """Runs the tests of the binding's own; returns how many have passed."""
         theirs = {"insert": "theirs", "documents": [record("stored elsewhere")], "$db": "ycsb"}
         check("an insert", command(self.server.port, theirs)["n"], 1)
+        arguments = [self.url, self.property, str(self.server.process.pid)]
         ran = subprocess.run(
-            [*self.java, "dev.kauri.ycsb.Behaviour", self.url, self.property], capture_output=True, text=True, timeout=300
+            [*self.java, "dev.kauri.ycsb.Behaviour", *arguments], capture_output=True, text=True, timeout=300
         )
         names = re.findall("^ok (.*)", ran.stdout, re.M)
         if ran.returncode or not names:
