@@ -6,13 +6,14 @@ export PATH := $(HOME)/.cargo/bin:/usr/local/cargo/bin:$(PATH)
 PORT ?= 27017
 DBPATH ?= ./data
 
-.PHONY: help run build check test crash shuttle lab bench bench-engine bench-guard fmt clean
+.PHONY: help run build check test docs crash shuttle lab bench bench-engine bench-guard fmt clean
 
 help:
 	@echo "make run     build and serve on 127.0.0.1:$(PORT), data in $(DBPATH)"
 	@echo "make build   target/release/kauri"
-	@echo "make check   format, lint, layering, fast tests (a few minutes)"
+	@echo "make check   format, lint, layering, pages, fast tests (a few minutes)"
 	@echo "make test    everything"
+	@echo "make docs    the pages as a site with search: target/docs/site/index.html"
 	@echo "make crash   a hundred thousand crash states (about twenty minutes on two cores)"
 	@echo "make shuttle the log's threads in many more orders (minutes; SHUTTLE_ITERATIONS, SHUTTLE_SEED)"
 	@echo "make lab     persistent memory, power cuts and RDMA, in an emulated machine (minutes)"
@@ -32,12 +33,17 @@ check:
 	scripts/bootstrap build
 	cargo fmt --all --check
 	scripts/layering
+	scripts/docs check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked --lib
 
 test:
 	scripts/bootstrap tools
 	scripts/test
+
+docs:
+	scripts/bootstrap docs
+	scripts/docs
 
 crash:
 	scripts/bootstrap build

@@ -1,5 +1,5 @@
-//! Gives the shared library its name: programs that were linked with it ask for this one, so the number
-//! goes up when their calls would no longer fit.
+//! Sets the name of the shared library. Programs that were linked with it load this name, so the number grows with
+//! incompatible changes.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,5 +1,5 @@
-//! Compiles the shim against the installed wiredtiger.h, so that the layout of its structures is the
-//! C compiler's business, and links the library. Without the feature there is nothing to build.
+//! Compiles the shim against the installed wiredtiger.h, so that the C compiler determines the layout of its
+//! structures, and links the library. Without the feature it builds nothing.
 
 fn main() {
     println!("cargo::rerun-if-changed=src/shim.c");

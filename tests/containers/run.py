@@ -45,15 +45,15 @@ def serves(what, start):
     for stored in (0, 1):
         port = free_port()
         with running(start(port, LIMIT_BYTES)) as logged:
-            check(f"{what}: the limit", logged["Memory is limited by a control group"]["limitBytes"], LIMIT_BYTES)
+            check(f"{what}: the limit", logged["Control group limits memory"]["limitBytes"], LIMIT_BYTES)
             # Only libibverbs can say so.
-            check(f"{what}: RDMA", logged["RDMA is off"], {"reason": "there is no RDMA device"})
+            check(f"{what}: RDMA", logged["RDMA disabled"], {"reason": "no RDMA device found"})
             count = command(port, {"count": "kept", "$db": "test"})["n"]
             check(f"{what}: documents", count, stored)
             insert = {"insert": "kept", "documents": [{"_id": stored}], "writeConcern": {"w": 1}, "$db": "test"}
             check(f"{what}: inserted", command(port, insert)["n"], 1)
     said = refused(start(free_port(), LITTLE_BYTES))
-    if f"limits its memory to {LITTLE_BYTES >> 20} MB" not in said:
+    if f"limits the server's memory to {LITTLE_BYTES >> 20} MB" not in said:
         sys.exit(f"{what}: with too little memory it says {said}")
 
 

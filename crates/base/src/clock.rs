@@ -1,9 +1,9 @@
-//! Time and randomness as parameters, so that a seeded simulation can stand in for them.
+//! Clocks and random sources as parameters, so that a seeded simulation can replace them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Where time comes from.
+/// A source of time.
 pub trait Clock: Send + Sync {
     /// Milliseconds since 1970, the resolution of BSON dates.
     fn unix_ms(&self) -> i64;
@@ -11,7 +11,7 @@ pub trait Clock: Send + Sync {
     fn monotonic(&self) -> Duration;
 }
 
-/// Where randomness comes from. Not for keys or secrets.
+/// A source of randomness. Not for keys or secrets.
 pub trait RandomSource: Send + Sync {
     /// Sixty-four random bits.
     fn next_u64(&self) -> u64;
@@ -65,7 +65,7 @@ impl SeededRandom {
         Self::new(std::collections::hash_map::RandomState::new().build_hasher().finish())
     }
 
-    /// As [`RandomSource::next_u64`], for who has it for himself: a fifth of the time.
+    /// Like [`RandomSource::next_u64`], for a caller with exclusive access: five times as fast.
     #[inline]
     pub fn next_own(&mut self) -> u64 {
         let state = self.state.get_mut();
@@ -75,6 +75,12 @@ impl SeededRandom {
 }
 
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The next number of a sequence that is kept elsewhere.
+pub(crate) fn splitmix(state: &std::cell::Cell<u64>) -> u64 {
+    state.set(state.get().wrapping_add(STEP));
+    mix(state.get())
+}
 
 #[inline]
 fn mix(mut z: u64) -> u64 {
@@ -94,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_owner_gets_the_same_numbers() {
+    fn exclusive_access_gives_the_same_random_numbers() {
         let (shared, mut own) = (SeededRandom::new(7), SeededRandom::new(7));
         for _ in 0..5 {
             assert_eq!(shared.next_u64(), own.next_own());

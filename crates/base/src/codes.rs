@@ -1,7 +1,7 @@
-//! MongoDB's error numbers and names. Drivers act on the numbers, people read the names.
+//! MongoDB's error codes and their names. Drivers use the codes; names are for people.
 //!
-//! Source: the manual's "Error Codes" page and what servers answer. A number without a name is a
-//! `LocationN`, as in MongoDB.
+//! Source: the manual's page "Error Codes" and observed replies. A code without a name is a `LocationN`, as in
+//! MongoDB.
 
 use std::fmt;
 
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_twice() {
+    fn error_codes_are_distinct() {
         let mut numbers: Vec<i32> = ErrorCode::NAMES.iter().map(|(n, _)| *n).collect();
         numbers.sort_unstable();
         assert!(numbers.windows(2).all(|w| w[0] != w[1]));

@@ -1,8 +1,8 @@
-//! The error that a command answers with.
+//! The error that a command replies with.
 //!
-//! One type for everything that a client may see: a MongoDB code, a message in MongoDB's words, and
-//! where the code has them the extra reply fields (`keyPattern`, `keyValue`, `errInfo`, …). Layers
-//! with decisions of their own to take (storage: retry or fail) have their own enums and convert.
+//! One type for every error that a client may see: a MongoDB code, MongoDB's message, and the extra reply fields
+//! that some codes have (`keyPattern`, `keyValue`, `errInfo`, …). A layer that decides by the kind of error
+//! (storage: retry or fail) has an enum of its own and converts it.
 
 use crate::codes::ErrorCode;
 use std::borrow::Cow;

@@ -1,7 +1,7 @@
-//! Named points in the code where a test may ask for something to go wrong.
+//! Failpoints: named points in the code where a test can inject a fault.
 //!
-//! Only a registry: what a point does with its data is the business of the code that asks. A server
-//! without `enableTestCommands` never sets one, and an unset point costs one atomic load.
+//! This module is only a registry. The code at a failpoint decides what the failpoint's data means. A server
+//! without `enableTestCommands` never sets a failpoint. A failpoint that is not set costs one atomic load.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,8 +34,8 @@ pub struct FailPoints {
 }
 
 impl FailPoints {
-    /// Sets a point, replacing what it was. `data` is opaque here (a raw BSON document).
-    /// Returns how often it had fired before.
+    /// Sets a failpoint, replacing its former setting. `data` is opaque here (a raw BSON document). Returns how
+    /// often the failpoint had fired before.
     pub fn set(&self, name: &str, mode: Mode, data: Vec<u8>) -> u64 {
         let mut points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
         let entered = points.get(name).map_or(0, |p| p.entered);
@@ -58,8 +58,8 @@ impl FailPoints {
         entered
     }
 
-    /// Whether the point is set and `applies` to what is about to happen, by its data and mode.
-    /// Returns the data and counts one firing if so. `random` is in [0, 1).
+    /// Whether the failpoint is set and `applies` to the event, by its data and mode. If so, returns the data and
+    /// counts one firing. `random` is in [0, 1).
     pub fn fire(
         &self,
         name: &str,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_count_only_what_applies() {
+    fn modes_count_only_applicable_events() {
         let points = FailPoints::default();
         points.set("p", Mode::Times(2), vec![7]);
         assert!(points.fire("p", || 0.0, |_| false).is_none());

@@ -1,4 +1,4 @@
-//! Identifiers and times that several layers speak of.
+//! Identifiers and times that several layers use.
 
 use std::fmt;
 

@@ -1,10 +1,9 @@
-//! What every layer shares: ids, times, error codes with MongoDB's numbers and names, limits,
-//! clocks and random sources as parameters, tickets for work that is not done yet, a lock to wait for
-//! as a future, temporary files as a parameter, the meter of operations, the primitives of threads, log
-//! lines.
+//! What all layers share: ids, times, error codes, limits, clocks and random sources as parameters, virtual time of
+//! simulations, tickets for unfinished work, an asynchronous lock, temporary files as a parameter, the work meter
+//! of operations, thread primitives, log lines.
 //!
-//! Invariants: no I/O and no global state but the log sink; nothing here knows of BSON, of the wire
-//! or of storage.
+//! Invariants: no I/O, and no global state except the log sink and a thread's virtual time. This crate must not
+//! know BSON, wire or storage.
 
 pub mod clock;
 pub mod codes;
@@ -14,12 +13,16 @@ pub mod ids;
 pub mod limits;
 pub mod log;
 pub mod operation;
+mod operation_state;
 pub mod probe;
+#[cfg(feature = "lock-experiment")]
 pub mod rw_lock;
 pub mod sort;
 pub mod sync;
 pub mod temporary;
 pub mod ticket;
+pub mod ticks;
+pub mod virtual_time;
 pub mod work;
 
 pub use clock::{Clock, RandomSource};

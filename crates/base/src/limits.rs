@@ -1,4 +1,4 @@
-//! Every limit in one place. Those that MongoDB has carry MongoDB's figures.
+//! All limits, in one file. Limits that MongoDB has, too, have MongoDB's values.
 
 /// Largest document that a user may store (`maxBsonObjectSize`).
 pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -32,11 +32,9 @@ pub const INDEX_KEYS_PER_DOCUMENT_MAX: usize = 100_000;
 pub const INDEX_KEYS_BYTES_PER_DOCUMENT_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
 /// Bytes of the keys that a document which is written may have in all indexes of its collection.
 pub const INDEX_KEYS_BYTES_ALL_INDEXES_MAX: usize = 8 * DOCUMENT_BYTES_MAX;
-/// Bytes of the keys of a stored document in one index. It may have been written under a larger limit, and has
-/// to be deleted, checked and indexed at the start all the same.
+/// Bytes of the keys of a stored document in one index. A document that was written under a larger limit can still
+/// be deleted, checked and indexed at startup.
 pub const INDEX_KEYS_BYTES_STORED_MAX: usize = 256 * 1024 * 1024;
-/// Longest index key, in bytes of KeyString.
-pub const INDEX_KEY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Deepest nesting of a filter's logical operators (and `$elemMatch`, `$jsonSchema`).
 pub const MATCH_DEPTH_MAX: usize = 100;
 /// Most nodes of one filter.
@@ -58,12 +56,12 @@ pub const CURSORS_MAX: usize = 100_000;
 pub const CURSORS_PER_CONNECTION_MAX: usize = 1_000;
 /// Open cursors of one logical session, on however many connections.
 pub const CURSORS_PER_SESSION_MAX: usize = 1_000;
-/// A cursor that no session holds and whose connection has gone is closed when it is idle for this long: a
-/// client may go on with it on another connection.
+/// Idle time after which a cursor without a session and without its connection is closed. Until then a client may
+/// continue it on another connection.
 pub const CURSOR_ORPHAN_MS: u64 = 10 * 1000;
-/// A cursor that nobody asked for this long is closed.
+/// Idle time after which a cursor is closed.
 pub const CURSOR_IDLE_MS: u64 = 10 * 60 * 1000;
-/// A logical session that nobody used this long ends.
+/// Idle time after which a logical session ends.
 pub const LOGICAL_SESSION_IDLE_MINUTES: i32 = 30;
 /// Logical sessions of the whole server.
 pub const LOGICAL_SESSIONS_MAX: usize = 1_000_000;
@@ -71,15 +69,15 @@ pub const LOGICAL_SESSIONS_MAX: usize = 1_000_000;
 pub const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;
 /// Memory of one `$group` before it spills, or fails if it may not.
 pub const GROUP_BYTES_MAX: usize = 100 * 1024 * 1024;
-/// Memory of what a `$densify` knows of its partitions (`internalDocumentSourceDensifyMaxMemoryBytes`).
+/// Memory for the partitions of a `$densify` (`internalDocumentSourceDensifyMaxMemoryBytes`).
 pub const DENSIFY_BYTES_MAX: usize = 100 * 1024 * 1024;
 /// Documents that one `$densify` may make (`internalQueryMaxAllowedDensifyDocs`).
 pub const DENSIFY_DOCS_MAX: i32 = 500_000;
 /// Bytes of a cursor's batch where the memory of all operations is short.
 pub const SHORT_BATCH_BYTES: usize = 256 * 1024;
-/// What a blocking stage may hold before it spills where the memory of all operations is short.
+/// Memory at which a blocking stage spills if the memory of all operations is short.
 pub const SPILL_EARLY_BYTES: usize = 4 * 1024 * 1024;
-/// Bytes that are handed to a temporary file, or asked of it, at a time; one record may take more.
+/// Maximum bytes per transfer to or from a temporary file; a single larger record may exceed it.
 pub const SPILL_PIECE_BYTES_MAX: usize = 1024 * 1024;
 /// The least that it is, however little memory there is.
 pub const SPILL_PIECE_BYTES_MIN: usize = 4 * 1024;
@@ -87,27 +85,26 @@ pub const SPILL_PIECE_BYTES_MIN: usize = 4 * 1024;
 pub const SPILL_RUNS_MERGED_MAX: usize = 64;
 /// Most parts that groups are divided into at a time.
 pub const SPILL_PARTS_MAX: usize = 64;
-/// What temporary files leave free of their file system
-/// (`internalQuerySpillingMinAvailableDiskSpaceBytes`).
+/// Free space that temporary files leave on their file system (`internalQuerySpillingMinAvailableDiskSpaceBytes`).
 pub const SPILL_FREE_BYTES_MIN: u64 = 500 * 1024 * 1024;
 /// Threads that write and read temporary files.
 pub const SPILL_THREADS_MAX: usize = 2;
 /// Memory of what one transaction stages, before it fails with `TransactionTooLarge`; also the longest
 /// unit that is committed as a whole.
 pub const TRANSACTION_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Memory and log space of old versions that held snapshots keep, before the oldest snapshot is
-/// given up with `SnapshotTooOld`.
+/// Memory and log space of old versions for held snapshots. Beyond it, the oldest snapshot fails with
+/// `SnapshotTooOld`.
 pub const SNAPSHOT_VERSIONS_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Most stages of one pipeline: as it is written, and again with what its stages stand for and the stages of
 /// views counted.
 pub const PIPELINE_STAGES_MAX: usize = 1000;
 /// Most bytes of the stages of a view and of the views below it.
 pub const VIEW_PIPELINE_BYTES_MAX: usize = 16_000_000;
-/// How deep pipelines nest (`$lookup` within `$lookup`, views on views).
+/// Maximum nesting of pipelines (`$lookup` within `$lookup`, views on views).
 pub const PIPELINE_DEPTH_MAX: usize = 20;
-/// How long an operation runs before it lets others on its worker run.
+/// Time slice of an operation, after which it yields to other tasks of its worker.
 pub const TIME_SLICE_MS: u64 = 2;
-/// Steps between two looks at the clock in a long operation.
+/// Steps between two reads of the clock in a long operation.
 pub const TIME_SLICE_STEPS: u32 = 128;
 /// Client metadata of a handshake, in bytes.
 pub const CLIENT_METADATA_BYTES_MAX: usize = 512;
@@ -123,5 +120,15 @@ pub const LOG_BYTES_KEPT_MAX: usize = 8 * 1024 * 1024;
 pub const COMMAND_BYTES_KEPT_MAX: usize = 1024;
 /// Bytes of the command that opened a cursor, kept with the cursor.
 pub const CURSOR_COMMAND_BYTES_KEPT_MAX: usize = 4 * 1024;
+/// Memory of the differences in a chunk of diagnostic data. A larger chunk is written early.
+pub const DIAGNOSTIC_CHUNK_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Maximum size of a file of diagnostic data that is read at startup.
+pub const DIAGNOSTIC_READ_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Databases that may have a profiling level of their own.
+pub const PROFILE_LEVELS_MAX: usize = 100_000;
+/// Bytes of documents that wait to be stored in `system.profile`.
+pub const PROFILE_QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Maximum size of a command in `system.profile`; a larger one is truncated to text.
+pub const PROFILE_COMMAND_BYTES_MAX: usize = 50 * 1024;
 /// Bytes of all the filters that `profile` keeps, of all databases.
 pub const PROFILE_FILTERS_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -1,17 +1,16 @@
-//! Log lines in MongoDB's structured form: one JSON object a line.
+//! Log lines in MongoDB's structured form: one JSON object per line.
 //!
-//! `{"t":{"$date":"…"},"s":"I","c":"NETWORK","id":22943,"ctx":"listener","msg":"…","attr":{…}}`
-//! (manual, "Log Messages"). Attributes are given as JSON text by [`Attr`]. Where lines go is the
-//! server's business: it installs a sink; until then they are dropped.
+//! `{"t":{"$date":"…"},"s":"I","c":"NETWORK","id":22943,"ctx":"listener","msg":"…","attr":{…}}` (manual, "Log
+//! Messages"). [`Attr`] formats attributes as JSON. The server installs a sink for the lines. Lines before that are
+//! dropped.
 //!
-//! Invariant: no line is longer than its attributes' limit (`maxLogSizeKB`) times their number. What a
-//! longer attribute loses is named in the line's `truncated` and `size`, as in mongod's. The lines that
-//! are kept for `getLog` have a limit in number and in bytes.
+//! Invariants: an attribute is truncated to `maxLogSizeKB`. The fields `truncated` and `size` of the line name
+//! truncated attributes, as in mongod. The lines kept for `getLog` are limited in number and in bytes.
 
 use crate::limits;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 /// Severity: `F`, `E`, `W`, `I`, or `D1`…`D5`.
@@ -46,19 +45,56 @@ const STARTUP_WARNINGS_MAX: usize = 128;
 /// The context of lines of the start.
 pub const STARTUP_CTX: &str = "initandlisten";
 static VERBOSITY: AtomicU8 = AtomicU8::new(0);
+/// The highest of all levels, so that most debug lines cost one load.
+static VERBOSITY_MAX: AtomicU8 = AtomicU8::new(0);
+/// The levels of components that have one of their own.
+static COMPONENTS: RwLock<BTreeMap<String, u8>> = RwLock::new(BTreeMap::new());
+static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Lets debug lines up to this level through.
+/// Lets debug lines up to this level through, of components that have no level of their own.
 pub fn set_verbosity(level: u8) {
     VERBOSITY.store(level, Ordering::Relaxed);
+    let components = COMPONENTS.read().unwrap_or_else(PoisonError::into_inner);
+    note_highest(&components);
 }
 
-/// Whether lines of this severity are written.
+/// Sets the levels of components, by the names that lines have. Components that are not named have none of their
+/// own.
+pub fn set_component_verbosity(levels: BTreeMap<String, u8>) {
+    let mut components = COMPONENTS.write().unwrap_or_else(PoisonError::into_inner);
+    *components = levels;
+    note_highest(&components);
+}
+
+fn note_highest(components: &BTreeMap<String, u8>) {
+    let own = components.values().copied().max().unwrap_or(0);
+    VERBOSITY_MAX.store(own.max(VERBOSITY.load(Ordering::Relaxed)), Ordering::Relaxed);
+}
+
+/// Leaves out the lines about connections that come and go.
+pub fn set_quiet(is_quiet: bool) {
+    QUIET.store(is_quiet, Ordering::Relaxed);
+}
+
+/// Whether the lines about connections that come and go are left out.
+pub fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Whether lines of this severity are written, of this component.
 #[inline]
-pub fn enabled(severity: Severity) -> bool {
+pub fn enabled(severity: Severity, component: &str) -> bool {
     match severity {
-        Severity::Debug(level) => level <= VERBOSITY.load(Ordering::Relaxed),
+        Severity::Debug(level) => {
+            level <= VERBOSITY_MAX.load(Ordering::Relaxed) && level <= verbosity_of(component)
+        }
         _ => true,
     }
+}
+
+fn verbosity_of(component: &str) -> u8 {
+    let components = COMPONENTS.read().unwrap_or_else(PoisonError::into_inner);
+    components.get(component).copied().unwrap_or_else(|| VERBOSITY.load(Ordering::Relaxed))
 }
 
 /// Sends all further lines to `sink`, with the times that `now` gives.
@@ -79,7 +115,7 @@ pub fn attribute_bytes_max() -> usize {
     }
 }
 
-/// How many lines were ever written.
+/// Number of lines written so far.
 pub fn lines_written() -> u64 {
     WRITTEN.load(Ordering::Relaxed)
 }
@@ -182,7 +218,7 @@ fn write_key(members: &mut String, key: &str) {
 /// `CONTROL`, …), `id` a number of our own that never changes its meaning, `ctx` the thread or
 /// session.
 pub fn line(severity: Severity, component: &str, id: u32, ctx: &str, msg: &str, attr: Attr) {
-    if !enabled(severity) {
+    if !enabled(severity, component) {
         return;
     }
     let sink = SINK.read().unwrap_or_else(PoisonError::into_inner);
@@ -310,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_attribute_is_cut_and_named() {
+    fn a_long_attribute_is_truncated_and_named() {
         let long = "é".repeat(limits::LOG_ATTRIBUTE_BYTES_MAX);
         let attr = Attr::new().str("a", "x").str("b", &long).num("c", 1).str("d", &long[2..]);
         let kept = "é".repeat(limits::LOG_ATTRIBUTE_BYTES_MAX / 2);

@@ -1,123 +1,24 @@
-//! The context of one running operation: who asked, until when it may run, whether it was killed,
-//! and how it lets others run.
+//! The context of a running operation: its client, its deadline, its kill state, and its yields.
 //!
-//! Shared between the worker that runs it and whoever lists or kills it (`currentOp`, `killOp`).
-//! Room is kept for what later comes with a command: principal, session, transaction, read concern,
-//! shard version.
+//! The worker that runs the operation shares the context with the commands that list or kill operations
+//! (`currentOp`, `killOp`). Later features add fields: principal, session, transaction, read concern, shard
+//! version.
+
+#[cfg(feature = "lock-experiment")]
+mod lock;
 
 use crate::clock::Clock;
-use crate::codes::ErrorCode;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::limits;
-use crate::rw_lock::OperationLock;
 use crate::ticket::Ticket;
 use crate::work::{self, MemoryAccount, Meter};
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// What can be known and changed from outside while the operation runs.
-#[derive(Debug)]
-pub struct OperationState {
-    /// `opid`.
-    pub id: u64,
-    /// The code that it was killed with; 0 while it may run.
-    killed: AtomicI32,
-    /// When it has to have ended, in nanoseconds of the monotonic clock; `u64::MAX` for never.
-    deadline_ns: AtomicU64,
-    /// How often it let others run.
-    yields: AtomicU64,
-    /// Whether it waits for a lock (`lockGranularity`).
-    waiting_for_lock: AtomicBool,
-    /// Whether it has put something into temporary files.
-    used_disk: AtomicBool,
-}
-
-impl Default for OperationState {
-    fn default() -> Self {
-        Self::new(0)
-    }
-}
-
-impl OperationState {
-    /// A running operation without a deadline.
-    pub fn new(id: u64) -> Self {
-        OperationState {
-            id,
-            killed: AtomicI32::new(0),
-            deadline_ns: AtomicU64::new(u64::MAX),
-            yields: AtomicU64::new(0),
-            waiting_for_lock: AtomicBool::new(false),
-            used_disk: AtomicBool::new(false),
-        }
-    }
-
-    /// Asks it to end with this code at its next look.
-    pub fn kill(&self, code: ErrorCode) {
-        let _ = self.killed.compare_exchange(0, code.number(), Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    /// Whether it was asked to end.
-    pub fn is_killed(&self) -> bool {
-        self.killed.load(Ordering::Acquire) != 0
-    }
-
-    /// How often it let others run.
-    pub fn yields(&self) -> u64 {
-        self.yields.load(Ordering::Relaxed)
-    }
-
-    /// Whether it waits for a lock.
-    pub fn waits_for_lock(&self) -> bool {
-        self.waiting_for_lock.load(Ordering::Relaxed)
-    }
-
-    /// Notes that something went into temporary files (`usedDisk`).
-    pub fn note_disk_use(&self) {
-        self.used_disk.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether something did.
-    pub fn used_disk(&self) -> bool {
-        self.used_disk.load(Ordering::Relaxed)
-    }
-
-    /// Counts that it let others run.
-    pub(crate) fn note_yield(&self) {
-        self.yields.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn time_left(&self, clock: &dyn Clock) -> Option<Duration> {
-        match self.deadline_ns.load(Ordering::Acquire) {
-            u64::MAX => None,
-            ns => Some(Duration::from_nanos(ns).saturating_sub(clock.monotonic())),
-        }
-    }
-
-    /// Fails if the operation was killed or is out of time.
-    pub(crate) fn check(&self, clock: &dyn Clock) -> Result<()> {
-        match self.killed.load(Ordering::Acquire) {
-            0 => {}
-            code => {
-                let code = ErrorCode::from_number(code);
-                return Err(Error::new(code, interrupt_message(code)));
-            }
-        }
-        if self.time_left(clock) == Some(Duration::ZERO) {
-            return Err(Error::new(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit"));
-        }
-        Ok(())
-    }
-}
-
-/// Says whether the client that waits for the answer is still there.
-pub trait ClientPresence: Send + Sync {
-    /// False once the connection has broken.
-    fn is_connected(&self) -> bool;
-}
+pub use crate::operation_state::{ClientPresence, OperationState};
 
 /// See the module's head. Owned by the operation's future.
 pub struct OperationContext {
@@ -126,7 +27,8 @@ pub struct OperationContext {
     presence: Option<Arc<dyn ClientPresence>>,
     slice_start: Duration,
     steps: u32,
-    lock: Option<OperationLock>,
+    #[cfg(feature = "lock-experiment")]
+    lock: Option<crate::rw_lock::OperationLock>,
     account: Arc<MemoryAccount>,
     /// The logical session (`lsid.id`), if the command named one.
     pub lsid: Option<[u8; 16]>,
@@ -144,6 +46,7 @@ impl OperationContext {
             presence: None,
             slice_start,
             steps: 0,
+            #[cfg(feature = "lock-experiment")]
             lock: None,
             account: MemoryAccount::unlimited(),
             lsid: None,
@@ -151,13 +54,12 @@ impl OperationContext {
         }
     }
 
-    /// An operation that nobody can see or kill, for tests and background work.
+    /// An operation that is neither listed nor killable, for tests and background work.
     pub fn detached(clock: Arc<dyn Clock>) -> Self {
         Self::new(Arc::new(OperationState::new(0)), clock)
     }
 
-    /// Lets the operation notice that its client has gone, and end then. For reads: what a write was
-    /// asked to do is done, whether or not somebody still waits for the answer.
+    /// Ends the operation when its client disconnects. For reads only: a write is completed even without a client.
     pub fn watch_client(&mut self, presence: Arc<dyn ClientPresence>) {
         self.presence = Some(presence);
     }
@@ -172,28 +74,30 @@ impl OperationContext {
         &self.account
     }
 
-    /// What the operation's work is measured by.
+    /// The meter of the operation's work.
     pub fn meter(&self) -> Arc<Meter> {
         let presence = self.presence.clone();
         Meter::new(self.state.clone(), self.clock.clone(), presence, self.account.clone())
     }
 
-    /// What others may see and change.
+    /// The state that other threads may read and change.
     pub fn state(&self) -> &Arc<OperationState> {
         &self.state
     }
 
-    /// The clock it goes by.
+    /// The operation's clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
     /// Lets it run for this long from now (`maxTimeMS`).
     pub fn set_deadline(&self, time: Duration) {
-        let end = self.clock.monotonic().saturating_add(time);
-        self.state
-            .deadline_ns
-            .store(u64::try_from(end.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
+        self.state.set_deadline(Some(self.clock.monotonic().saturating_add(time)));
+    }
+
+    /// Lets it run for as long as it takes.
+    pub fn clear_deadline(&self) {
+        self.state.set_deadline(None);
     }
 
     /// The time left, if there is a deadline.
@@ -210,8 +114,8 @@ impl OperationContext {
         Ok(())
     }
 
-    /// Cheap; to be asked after each step of long work. True every few milliseconds: then give up
-    /// what is held and `yield_now`.
+    /// Cheap; called after each step of long work. Returns true every few milliseconds: then release everything and
+    /// `yield_now`.
     #[inline]
     pub fn should_yield(&mut self) -> bool {
         self.steps += 1;
@@ -231,67 +135,44 @@ impl OperationContext {
     /// Lets the other tasks of this worker run, then fails if the operation is to end.
     pub async fn yield_now(&mut self) -> Result<()> {
         self.state.note_yield();
+        #[cfg(feature = "lock-experiment")]
         let gave_way = self.give_way();
         YieldOnce { yielded: false }.await;
-        if gave_way {
-            self.retake_lock().await;
-        }
+        #[cfg(feature = "lock-experiment")]
+        self.come_back(gave_way).await;
         self.slice_start = self.clock.monotonic();
         self.steps = 0;
         self.check_for_interrupt()
     }
 
-    /// Waits for data that is not at hand, holding nothing (unless locks that don't give way were asked
-    /// for), then fails if the operation is to end. What was read before has to be checked again.
+    /// Waits for data that is not at hand, holding nothing, as long as the operation may run. Fails if it is to
+    /// end. What was read before has to be checked again.
     pub async fn wait(&mut self, ticket: Ticket) -> Result<()> {
-        let gave_way = self.give_way();
-        let waited = ticket.await;
-        if gave_way {
-            self.retake_lock().await;
-        }
-        waited?;
+        self.wait_for(ticket).await??;
         self.check_for_interrupt()
     }
 
-    /// Takes the lock under which the operation runs from now on.
-    pub async fn take_lock(&mut self, lock: OperationLock) {
-        self.lock = Some(lock);
-        self.retake_lock().await;
-    }
-
-    /// Gives the lock up: the operation is done with data, or waits for others to change it. Nothing if
-    /// there is none.
-    pub fn release_lock(&mut self) {
-        if let Some(lock) = &mut self.lock {
-            lock.release();
-        }
-    }
-
-    /// Takes the lock again after `release_lock`.
-    pub async fn retake_lock(&mut self) {
-        let Some(lock) = self.lock.as_mut().filter(|lock| !lock.is_held()) else { return };
-        if !lock.try_take() {
-            self.state.waiting_for_lock.store(true, Ordering::Relaxed);
-            lock.take(|| self.clock.monotonic()).await;
-            self.state.waiting_for_lock.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// Gives up a lock that is held and of the kind that gives way.
-    fn give_way(&mut self) -> bool {
-        let lock = self.lock.as_mut().filter(|lock| lock.yields() && lock.is_held());
-        lock.is_some_and(|lock| {
-            lock.release();
-            true
+    /// Waits for `event` as long as the operation may run; an error if it is to end. It holds nothing, as in
+    /// [`OperationContext::wait`]. A kill wakes it; for the time limit its executor has to.
+    pub async fn wait_for<T>(&mut self, event: impl Future<Output = T>) -> Result<T> {
+        #[cfg(feature = "lock-experiment")]
+        let gave_way = self.give_way();
+        let mut event = pin!(event);
+        let waited = poll_fn(|cx| {
+            self.state.set_waiting(Some(cx.waker().clone()));
+            if let Poll::Ready(output) = event.as_mut().poll(cx) {
+                return Poll::Ready(Ok(output));
+            }
+            match self.check_for_interrupt() {
+                Ok(()) => Poll::Pending,
+                Err(error) => Poll::Ready(Err(error)),
+            }
         })
-    }
-}
-
-fn interrupt_message(code: ErrorCode) -> &'static str {
-    match code {
-        ErrorCode::InterruptedAtShutdown => "interrupted at shutdown",
-        ErrorCode::CursorKilled => "cursor was killed",
-        _ => "operation was interrupted",
+        .await;
+        self.state.set_waiting(None);
+        #[cfg(feature = "lock-experiment")]
+        self.come_back(gave_way).await;
+        waited
     }
 }
 
@@ -343,6 +224,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 mod tests {
     use super::*;
     use crate::clock::SystemClock;
+    use crate::codes::ErrorCode;
 
     #[test]
     fn killed_and_late_operations_end() {

@@ -1,18 +1,18 @@
-//! For tests: how much work something counts, and that it ends when its operation is killed.
+//! For tests: measures how much work a function counts, and checks that it stops when its operation is killed.
 //!
-//! Work is told in *looks*: how often it looked at its operation ([`crate::work::tick`]), each some hundred
-//! steps after the one before. That is a matter of the work alone, not of the machine.
+//! The unit is the *look*: a check of the operation's state ([`crate::work::tick`]), once in some hundred steps.
+//! The number of looks depends on the work alone, not on the machine.
 
 use crate::clock::Clock;
 use crate::codes::ErrorCode;
 use crate::error::Result;
-use crate::operation::OperationState;
+use crate::operation_state::OperationState;
 use crate::work::{self, MemoryAccount, Meter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A clock that stands still and counts the looks at it. It kills the operation at one of them.
+/// A clock that stands still and counts its reads. It kills the operation at one of them.
 struct CountingClock {
     looks: AtomicU64,
     kill_at: u64,
@@ -32,8 +32,7 @@ impl Clock for CountingClock {
     }
 }
 
-/// Does work whose operation is killed at its look number `kill_at`. Answers what it came to, and how many
-/// looks it made.
+/// Does work whose operation is killed at its look number `kill_at`. Returns the result and the number of looks.
 pub fn killed_at<T>(kill_at: u64, work: impl FnOnce() -> Result<T>) -> (Result<T>, u64) {
     let state = Arc::new(OperationState::new(1));
     // The first look is the meter's own.
@@ -70,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_counted_and_the_operation_is_killed_at_one() {
+    fn the_probe_counts_looks_and_kills_at_one() {
         let (ended, looks) = looks_of(|| steps(10_000));
         assert!(ended.is_ok() && (15..25).contains(&looks), "{looks}");
         let (ended, looks) = killed_at(5, || steps(10_000));
@@ -80,7 +79,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "looks, then")]
-    fn a_square_is_not_linear() {
+    fn quadratic_work_is_not_judged_linear() {
         assert_linear("a square", 100, |size| steps(u64::from(size) * u64::from(size)));
     }
 }

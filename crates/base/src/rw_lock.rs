@@ -1,14 +1,13 @@
-//! A reader-writer lock whose waiters are futures, and what an operation holds of such locks.
+//! A reader-writer lock with asynchronous waiters, and an operation's holds of such locks.
 //!
-//! For the experiment with lock granularities only (`lockGranularity`): nothing that is correct rests
-//! on it, since whoever reads or writes data checks again at the end anyway. It behaves as the locks
-//! of early MongoDB: any number of readers or one writer, and *greedy* for writers: while one waits no
-//! new reader gets in, and who leaves last hands the lock to a writer first. Within a kind it is first
-//! come, first served. Waiting never blocks the thread.
+//! Only the experiment with lock granularities (`lockGranularity`) uses it. Correctness does not depend on it:
+//! every reader and writer validates its data again at the end. It behaves like the locks of early MongoDB: many
+//! readers or one writer, and *greedy* for writers. While a writer waits, new readers wait; a released lock goes to
+//! a writer first. Within readers and within writers, the order is first come, first served. Waiting never blocks
+//! the thread.
 //!
-//! The lock is handed over, not put up for grabs: whoever releases it decides who holds it next, so a
-//! waiter that is woken holds it already. A waiter that is dropped leaves the queue, or gives back what
-//! it was handed and never saw.
+//! The releasing thread passes the lock to the next waiter, so a woken waiter holds the lock already. A waiter that
+//! is dropped leaves the queue, or releases the lock if the lock was passed to it.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -17,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// How a lock is held.
+/// The mode of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockMode {
     /// By readers.
@@ -29,15 +28,15 @@ pub enum LockMode {
 /// Figures of one mode.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct LockCounts {
-    /// How often it was asked for and got.
+    /// Number of acquisitions.
     pub acquired: u64,
-    /// How often that needed a wait.
+    /// Number of acquisitions that had to wait.
     pub waited: u64,
     /// Time spent in these waits.
     pub waiting: Duration,
 }
 
-/// What a lock is doing and has done.
+/// Figures of a lock: current state and totals.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct LockStats {
     /// Readers that hold it.
@@ -102,7 +101,7 @@ impl State {
         free
     }
 
-    /// Hands a lock that may have become free to those who wait; answers whom to wake.
+    /// Passes a free lock to waiters; returns the wakers to call.
     fn hand_over(&mut self) -> Vec<Waker> {
         let mut woken = Vec::new();
         if self.writer || self.readers > 0 && !self.writers_waiting.is_empty() {
@@ -161,7 +160,7 @@ impl RwLock {
         counts.waiting += time;
     }
 
-    /// What it is doing and has done.
+    /// Current state and totals.
     pub fn stats(&self) -> LockStats {
         let state = self.state();
         LockStats {
@@ -262,8 +261,8 @@ pub struct OperationLock {
 }
 
 impl OperationLock {
-    /// Locks to be taken in this order. `yields`: they are given up while the operation waits for
-    /// data, or lets others run, and taken again afterwards.
+    /// Locks to be taken in this order. `yields`: they are released while the operation waits for data or yields,
+    /// and taken again afterwards.
     pub fn new(wanted: Vec<(Arc<RwLock>, LockMode)>, yields: bool) -> Self {
         OperationLock { wanted, held: Vec::new(), yields }
     }
@@ -292,7 +291,7 @@ impl OperationLock {
         true
     }
 
-    /// Takes all of it. `now` tells the time, for the figures.
+    /// Takes all locks. `now` is the clock for the figures.
     pub async fn take(&mut self, now: impl Fn() -> Duration) {
         for (lock, mode) in &self.wanted {
             let guard = match lock.try_acquire(*mode) {
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_writer_keeps_new_readers_out_and_comes_first() {
+    fn a_waiting_writer_blocks_new_readers_and_goes_first() {
         let lock = Arc::new(RwLock::default());
         let first = lock.try_acquire(Shared).unwrap();
         let second = lock.try_acquire(Shared).unwrap();
@@ -386,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_goes_away_keeps_nobody_out() {
+    fn a_dropped_waiter_blocks_no_other_waiter() {
         let lock = Arc::new(RwLock::default());
         let held = lock.try_acquire(Shared).unwrap();
         let mut writer = Asking::new(&lock, Exclusive);
@@ -406,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_takes_all_or_nothing_at_once_and_counts_waits() {
+    fn an_operation_takes_all_its_locks_and_counts_waits() {
         let (outer, inner) = (Arc::new(RwLock::default()), Arc::new(RwLock::default()));
         let wanted = vec![(outer.clone(), Shared), (inner.clone(), Exclusive)];
         let mut operation = OperationLock::new(wanted, true);

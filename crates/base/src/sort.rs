@@ -1,7 +1,8 @@
-//! A stable sort that counts its work and can be ended: for what a client or a stored document sizes.
+//! A stable sort that counts its work and can be interrupted, for inputs whose size a client or a stored document
+//! controls.
 //!
-//! Short runs are sorted at once, then merged. The standard library's sort takes an order that can't fail,
-//! so an operation that is to end could not leave it.
+//! Short runs are sorted first and then merged. The standard library's sort takes a comparison that cannot fail, so
+//! an interrupted operation could not leave it.
 
 use crate::error::Result;
 use crate::work;
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn sorts_as_the_standard_library_does() {
+    fn sorts_like_the_standard_library() {
         for count in [0, 1, 2, 127, 128, 129, 255, 256, 257, 5000] {
             let mut expected = numbers(count);
             let mut items = expected.clone();
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_was_killed_leaves_the_sort() {
+    fn a_killed_operation_ends_the_sort() {
         let op = OperationContext::detached(Arc::new(SystemClock::new()));
         op.state().kill(ErrorCode::Interrupted);
         let sort = || sort_by(&mut numbers(5000), |a, b| a.0.cmp(&b.0));

@@ -1,9 +1,8 @@
-//! The locks, atomics and threads that the storage layers are written with.
+//! The locks, atomics and threads of the storage layers.
 //!
-//! They are the standard library's. With the feature `shuttle`, which only tests switch on, they are those
-//! of a scheduler that runs a test's threads one at a time and chooses at each of these operations who
-//! goes on (`crates/storage-log/tests/shuttle`). What nobody waits for with one of these locks held
-//! may as well be the standard library's own.
+//! They are the standard library's. With the feature `shuttle`, which only tests enable, they are those of a
+//! scheduler that runs one thread of a test at a time and picks the next thread at each of these operations
+//! (`crates/storage-log/tests/shuttle`). A lock that is never held during a wait may be the standard library's.
 
 #[cfg(feature = "shuttle")]
 pub use shuttle;
@@ -34,7 +33,7 @@ pub fn wait_timeout<'m, T>(
     condition.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// Where threads take turns any time may have passed as soon as others have run.
+/// Under a scheduler that runs one thread at a time, any time may pass while other threads run.
 #[cfg(feature = "shuttle")]
 pub fn wait_timeout<'m, T>(
     _condition: &Condvar,

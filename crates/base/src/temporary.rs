@@ -1,9 +1,9 @@
-//! Temporary files for those who may not touch files: what does not fit into memory goes to a
-//! [`TemporaryStore`] and comes back from there.
+//! Temporary files for code that must not do I/O: data that exceeds the memory limit goes to a [`TemporaryStore`]
+//! and is read back from there.
 //!
-//! Nothing here waits. Whoever hands bytes over, or asks for some, is given a [`Transfer`]: the ticket to
-//! wait for, and the buffer once the store is done with it. A file that nobody holds any more is gone,
-//! with what was still under way; so what an operation spilled ends with the operation.
+//! No call here blocks. A read or write returns a [`Transfer`]: a ticket to wait for, and the buffer after the
+//! store has finished. A file without an owner is deleted, together with its unfinished transfers. So the spilled
+//! data of an operation ends with the operation.
 
 use crate::codes::ErrorCode;
 use crate::error::{Error, Result};
@@ -20,21 +20,21 @@ pub trait TemporaryStore: Send + Sync {
     fn bytes_used(&self) -> u64;
 }
 
-/// A file that is gone with the last one who holds it.
+/// A file that is deleted when its last owner drops it.
 pub trait TemporaryFile: Send + Sync {
     /// Puts the bytes at `offset`, which others may do elsewhere at the same time. Gives the buffer back.
     fn write(&self, offset: u64, bytes: Vec<u8>) -> Transfer;
 
-    /// Fills the buffer with what was written at `offset`, and gives it back.
+    /// Fills the buffer with the bytes at `offset`, and returns it.
     fn read(&self, offset: u64, buffer: Vec<u8>) -> Transfer;
 }
 
-/// Bytes on their way to or from a file. Dropping it gives the wait up, and the work if that has not begun.
+/// An unfinished read or write of a file. Dropping it cancels the wait, and the work if that has not begun.
 pub struct Transfer {
     slot: Arc<Slot>,
 }
 
-/// The store's half of a [`Transfer`]. One that is dropped fails it.
+/// The store's half of a [`Transfer`]. Dropping it fails the transfer.
 pub struct Completion {
     slot: Arc<Slot>,
 }
@@ -56,7 +56,7 @@ impl Transfer {
         (Transfer { slot: slot.clone() }, Completion { slot })
     }
 
-    /// One that is done already.
+    /// A finished transfer.
     pub fn done(result: Result<Vec<u8>>) -> Transfer {
         Transfer { slot: Arc::new(Slot { state: Mutex::new(State::Done(result)) }) }
     }
@@ -76,7 +76,7 @@ impl Transfer {
 }
 
 impl Completion {
-    /// Whether somebody still wants it.
+    /// Whether a caller still waits for the transfer.
     pub fn is_wanted(&self) -> bool {
         Arc::strong_count(&self.slot) > 1
     }
@@ -155,7 +155,7 @@ impl MemoryStore {
         self.shared.lock().fails_in = Some((count, error));
     }
 
-    /// Files that somebody holds.
+    /// Number of existing files.
     pub fn files(&self) -> usize {
         self.shared.lock().files
     }
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_a_transfer_is_woken() {
+    fn a_finished_transfer_wakes_its_waiter() {
         let (transfer, completion) = Transfer::new();
         assert!(completion.is_wanted());
         let Ok(Access::WouldBlock(ticket)) = transfer.take() else { panic!("done at once") };
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_that_is_given_up_fails() {
+    fn a_dropped_transfer_fails() {
         let (transfer, completion) = Transfer::new();
         drop(completion);
         assert_eq!(

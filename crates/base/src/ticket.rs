@@ -1,9 +1,8 @@
-//! Work that is not done yet, and the right to wait for it.
+//! Tickets: unfinished work, and a way to wait for it.
 //!
-//! A layer that must not block answers `Access::WouldBlock(ticket)` instead of a value. The caller
-//! gives up whatever it holds, waits for the ticket (as a future, or on a thread of its own with
-//! [`Ticket::wait`]), and asks again. A ticket that resolves promises nothing but that asking again
-//! is worthwhile.
+//! A layer that must not block returns `Access::WouldBlock(ticket)` instead of a value. The caller releases
+//! everything it holds, waits for the ticket (as a future, or on its own thread with [`Ticket::wait`]), and calls
+//! again. A resolved ticket only promises that calling again is worthwhile.
 
 use crate::sync::Arc;
 use crate::sync::thread::{self, Thread};
@@ -30,7 +29,7 @@ impl<T> Access<T> {
     }
 }
 
-/// Who completes tickets: a commit sequence, a reader of cold blocks.
+/// A source that resolves tickets: a commit sequence, a reader of cold blocks.
 pub trait TicketSource: Send + Sync {
     /// Whether the work that `number` stands for is done; if not, `waker` is woken when it is.
     /// An error is one that asking again would not mend.
@@ -54,7 +53,7 @@ impl Ticket {
         Ticket { source, number }
     }
 
-    /// Has the work begun for somebody who will ask again, though nobody waits now.
+    /// Starts the work for a caller that will ask again later and does not wait now.
     pub fn begin(&self) {
         // Whether it is done, or will never be, whoever asks again learns.
         let _ = self.source.poll_ticket(self.number, Waker::noop());

@@ -1,28 +1,28 @@
-//! The meter of the operation that runs on this thread: work, time, memory and stack.
+//! The meter of the operation on this thread: work, time, memory and stack.
 //!
-//! Evaluation of what a client or a stored document sizes calls [`tick`] in its loops, [`check_stack`]
-//! where it recurses, and [`reserve`] before it allocates much at once. That is all a layer has to know:
-//! the meter is the thread's, set for the duration of a poll by whoever runs the operation
-//! ([`metered`]).
+//! Code whose work depends on a client's input or a stored document calls [`tick`] in loops, [`check_stack`] in
+//! recursions, and [`reserve`] before a large allocation. A layer needs to know no more. The meter belongs to the
+//! thread; the code that polls the operation sets it for the duration of the poll ([`metered`]).
 //!
-//! Every few microseconds of work a tick looks at the operation: one that was killed, is out of time,
-//! has lost its client or holds too much memory gets its error. Every [`limits::TIME_SLICE_MS`] it
-//! suspends the operation in the middle of its poll, where the executor provides for that
-//! ([`set_suspender`]), so that others on the worker have turns.
+//! Every few microseconds of work, a tick checks the operation. A killed operation, an expired deadline, a
+//! disconnected client or an exceeded memory limit returns an error. After [`limits::TIME_SLICE_MS`] the tick
+//! suspends the operation within its poll, if the executor supports that ([`set_suspender`]), so that other tasks
+//! of the worker can run.
 //!
 //! Invariants:
-//! - No lock and no borrow of anything that other tasks of the worker use is held across a tick.
-//! - A thread without a meter pays a decrement a tick and never fails.
-//! - Memory is counted by the allocator ([`note_allocated`]); a binary without a counting allocator
-//!   has [`reserve`] alone.
+//! - No lock and no borrow that other tasks of the worker use is held across a tick.
+//! - On a thread without a meter, a tick costs a decrement and never fails.
+//! - The allocator counts memory ([`note_allocated`]). A binary without a counting allocator counts [`reserve`]
+//!   only.
 //!
-//! This module must not know of BSON, queries or executors.
+//! This module must not know BSON, queries or executors.
 
 use crate::clock::Clock;
 use crate::codes::ErrorCode;
 use crate::error::{Error, Result};
 use crate::limits;
-use crate::operation::{ClientPresence, OperationState};
+use crate::operation_state::{ClientPresence, OperationState};
+use crate::virtual_time;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::marker::PhantomData;
@@ -32,10 +32,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Steps of work between two looks at the clock. A step is some tens of nanoseconds.
+/// Steps of work between two checks of the clock. A step is some tens of nanoseconds.
 const STEPS_PER_LOOK: u32 = 512;
 
-/// What one operation is measured by. Shared by all futures that work for it.
+/// The meter of one operation. All futures that work for the operation share it.
 pub struct Meter {
     state: Arc<OperationState>,
     clock: Arc<dyn Clock>,
@@ -71,7 +71,7 @@ pub(crate) fn client_disconnected() -> Error {
     )
 }
 
-/// Bytes that operations hold, together, and what they may. Limits of 0 mean none.
+/// Bytes that all operations use together, and their limits. A limit of 0 means none.
 #[derive(Default)]
 pub struct MemoryBudget {
     /// Most bytes of one operation.
@@ -79,16 +79,16 @@ pub struct MemoryBudget {
     /// Most bytes of all operations.
     all_max: AtomicU64,
     used: AtomicI64,
-    /// Most that was used since somebody last asked, but for steps smaller than [`NOTED_BYTES`].
+    /// Maximum use since the last query of it, except steps smaller than [`NOTED_BYTES`].
     most: AtomicI64,
     refused: AtomicU64,
-    /// The process has little memory left, whoever has it.
+    /// The process is short of memory, for any reason.
     is_scarce: AtomicBool,
 }
 
-/// An operation that takes less at a time does not cost the others a look at the most that was used.
+/// Allocations below this size do not update the shared maximum.
 const NOTED_BYTES: i64 = 64 * 1024;
-/// Of the budget of all operations, the part that an operation may hold even when the budget is used up.
+/// An operation may use this fraction of the budget of all operations even when the budget is used up.
 const SHARE_DIVISOR: u64 = 64;
 
 impl MemoryBudget {
@@ -116,7 +116,7 @@ impl MemoryBudget {
         self.most.swap(used, Ordering::Relaxed).max(used).max(0) as u64
     }
 
-    /// The limits: of one operation, of all.
+    /// The limits: of one operation, of all operations.
     pub fn limits(&self) -> (u64, u64) {
         (self.operation_max.load(Ordering::Relaxed), self.all_max.load(Ordering::Relaxed))
     }
@@ -132,7 +132,7 @@ impl MemoryBudget {
         self.is_scarce.store(is_scarce, Ordering::Relaxed);
     }
 
-    /// How many operations were ended because they held too much.
+    /// Number of operations that ended because they exceeded a memory limit.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -169,8 +169,8 @@ impl MemoryBudget {
     }
 }
 
-/// The bytes that one operation holds, across its polls; a cursor keeps it between batches. What is
-/// still in it when it is dropped is taken off the budget.
+/// The bytes of one operation, across its polls; a cursor keeps the account between batches. Dropping it returns
+/// the remaining bytes to the budget.
 pub struct MemoryAccount {
     budget: Arc<MemoryBudget>,
     bytes: AtomicI64,
@@ -199,7 +199,7 @@ impl MemoryAccount {
         self.add(bytes);
     }
 
-    /// Moves so many bytes to an account of their own: what outlives the operation.
+    /// Moves `bytes` to a new account, for memory that outlives the operation.
     pub fn split_off(&self, bytes: usize) -> Arc<MemoryAccount> {
         let other = MemoryAccount::new(Arc::clone(&self.budget));
         self.add(-(bytes as i64));
@@ -237,7 +237,7 @@ thread_local! {
     static SLICE_START_NS: Cell<u64> = const { Cell::new(0) };
     static SUSPENDER: Cell<Option<fn()>> = const { Cell::new(None) };
     static GAVE_WAY: Cell<bool> = const { Cell::new(false) };
-    /// Whether a tick that can't fail was told that the operation is to end: the next one that can looks at once.
+    /// Set when an infallible tick found that the operation must end: the next fallible tick checks at once.
     static ENDING: Cell<bool> = const { Cell::new(false) };
     /// Guards that keep the operation from being suspended.
     static STAYING: Cell<u32> = const { Cell::new(0) };
@@ -262,8 +262,8 @@ pub fn tick_bytes(bytes: usize) -> Result<()> {
     tick(u32::try_from(bytes / 64).unwrap_or(u32::MAX))
 }
 
-/// As [`tick`] for work that can't fail, as a comparison within a sort: it suspends, and leaves the order to
-/// end to the next tick that can.
+/// Like [`tick`], for work that cannot fail, such as a comparison within a sort: it suspends, and leaves an error
+/// to the next fallible tick.
 #[inline]
 pub fn tick_infallible(steps: u32) {
     STEPS_LEFT.with(|left| match left.get().checked_sub(steps) {
@@ -287,10 +287,12 @@ fn look() -> Result<()> {
     STEPS_LEFT.set(STEPS_PER_LOOK);
     ENDING.set(false);
     let Some(meter) = METER.with_borrow(Clone::clone) else { return Ok(()) };
+    STEPS_LEFT.set(virtual_time::steps_to_look(STEPS_PER_LOOK));
     settle(&meter.account);
     meter.account.budget.admit(meter.account.bytes(), 0)?;
-    let slice_is_over =
-        elapsed_in_slice(&*meter.clock) >= Duration::from_millis(limits::TIME_SLICE_MS);
+    let slice_is_over = elapsed_in_slice(&*meter.clock)
+        >= Duration::from_millis(limits::TIME_SLICE_MS)
+        || virtual_time::gives_way();
     if slice_is_over
         && STAYING.get() == 0
         && let Some(suspend) = SUSPENDER.get()
@@ -345,29 +347,29 @@ fn settle(account: &MemoryAccount) {
     account.add(allocated - SETTLED.replace(allocated));
 }
 
-/// Fails if the operation may not allocate `bytes` more at once. It allocates nothing.
+/// Fails if the operation may not allocate `bytes` more at once. Allocates nothing.
 pub fn reserve(bytes: usize) -> Result<()> {
     let Some(meter) = METER.with_borrow(Clone::clone) else { return Ok(()) };
     settle(&meter.account);
     meter.account.budget.admit(meter.account.bytes(), bytes)
 }
 
-/// Whether the memory of all operations is nearly used up: whoever can put something into temporary files does
-/// so now. False without a meter.
+/// Whether the memory of all operations is nearly used up: operations that can spill should spill now. False
+/// without a meter.
 pub fn memory_is_short() -> bool {
     METER.with_borrow(|meter| meter.as_ref().is_some_and(|meter| meter.account.budget.is_short()))
 }
 
-/// Does something outside of the operation's measure: it is not suspended, not ended, and its memory is not
-/// the operation's. For what holds locks, and for what the engine, a cache or a registry keeps. The work must
-/// be bounded.
+/// Runs code outside of the operation's meter: it is not suspended, not ended, and its memory is not the
+/// operation's. For code that holds locks, and for memory of the engine, a cache or a registry. The work must be
+/// bounded.
 #[inline]
 pub fn unmetered<T>(work: impl FnOnce() -> T) -> T {
     let _outside = leave_meter();
     work()
 }
 
-/// As [`unmetered`], until what it answers is dropped: to be kept beside the guard of a lock.
+/// Like [`unmetered`], until the returned value is dropped: kept beside the guard of a lock.
 #[inline]
 pub fn leave_meter() -> Unmetered {
     let is_metered = METER.with_borrow(Option::is_some);
@@ -387,15 +389,15 @@ impl Drop for Unmetered {
     }
 }
 
-/// Keeps the operation from being suspended until what it answers is dropped: to be kept beside the guard of
-/// a lock that others on the worker take. The work must be bounded; it may be ended, and its memory is the
+/// Prevents the suspension of the operation until the returned value is dropped: kept beside the guard of a lock
+/// that other tasks of the worker take. The work must be bounded; it may be ended, and its memory is the
 /// operation's.
 pub fn stay() -> Staying {
     STAYING.set(STAYING.get() + 1);
     Staying(PhantomData)
 }
 
-/// See [`stay`]. It is its thread's.
+/// See [`stay`]. Bound to its thread.
 #[must_use]
 pub struct Staying(PhantomData<*const ()>);
 
@@ -408,8 +410,8 @@ impl Drop for Staying {
 /// Allocations from this size on are work, too.
 const LARGE_ALLOCATION_BYTES: i64 = 4096;
 
-/// For the allocator: this thread allocated so many bytes, or freed them if negative. A large allocation counts as
-/// work, so that the next tick looks at the account before much more is allocated.
+/// For the allocator: this thread allocated this many bytes, or freed them if negative. A large allocation counts
+/// as work, so that the next tick checks the account before much more is allocated.
 #[inline]
 pub fn note_allocated(bytes: i64) {
     if bytes >= LARGE_ALLOCATION_BYTES {
@@ -430,7 +432,7 @@ pub fn check_stack() -> Result<()> {
     check_stack_for(0)
 }
 
-/// As [`check_stack`], for code that does not look itself and may take so many bytes beyond what is kept for
+/// Like [`check_stack`], for code that does not check itself and may use `bytes` of stack beyond the reserve for
 /// leaf functions.
 #[inline]
 pub fn check_stack_for(bytes: usize) -> Result<()> {
@@ -476,7 +478,7 @@ pub fn thread<T: Send + 'static>(
     thread_with_stack(name, THREAD_STACK_BYTES, work)
 }
 
-/// As [`thread`], with a stack of so many bytes.
+/// Like [`thread`], with this stack size.
 pub fn thread_with_stack<T: Send + 'static>(
     name: impl Into<String>,
     stack_bytes: usize,
@@ -488,8 +490,8 @@ pub fn thread_with_stack<T: Send + 'static>(
     })
 }
 
-/// For an executor that runs polls on stacks of their own: that stack's lowest address, and how to leave it
-/// in the middle. Answers what was in force, to be given to [`restore_stack`].
+/// For an executor that polls on separate stacks: the stack's lowest address, and how to suspend. Returns the
+/// previous setting for [`restore_stack`].
 pub fn enter_stack(lowest: usize, suspend: fn()) -> OuterStack {
     let outer = OuterStack { end: STACK_END.get(), suspender: SUSPENDER.get() };
     STACK_END.set(lowest + STACK_RESERVE_BYTES);
@@ -497,7 +499,7 @@ pub fn enter_stack(lowest: usize, suspend: fn()) -> OuterStack {
     outer
 }
 
-/// What was in force before [`enter_stack`].
+/// The setting before [`enter_stack`].
 #[derive(Clone, Copy)]
 pub struct OuterStack {
     end: usize,
@@ -510,8 +512,8 @@ pub fn restore_stack(outer: OuterStack) {
     SUSPENDER.set(outer.suspender);
 }
 
-/// For the executor: whether a task gave way in the poll that has just ended, because its time was up. It
-/// has more to do, and comes after those that have waited.
+/// For the executor: whether a task used up its time slice in the poll that has just ended. It has more to do, and
+/// runs after the tasks that have waited.
 pub fn take_gave_way() -> bool {
     GAVE_WAY.replace(false)
 }
@@ -555,7 +557,7 @@ impl MeterScope {
     fn enter(meter: Arc<Meter>) -> Self {
         let outer = Installed::take().meter;
         SLICE_START_NS.set(now_ns(&*meter.clock));
-        STEPS_LEFT.set(STEPS_PER_LOOK);
+        STEPS_LEFT.set(virtual_time::steps_to_look(STEPS_PER_LOOK));
         ENDING.set(false);
         Installed { meter: Some(meter) }.put_back();
         MeterScope { outer }
@@ -586,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_that_was_used_is_told_once() {
+    fn the_peak_of_memory_is_reported_once() {
         let budget = MemoryBudget::new(0, 0);
         let account = MemoryAccount::new(Arc::clone(&budget));
         account.add(5 * NOTED_BYTES);
@@ -596,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_operation_ends_at_a_tick_and_nothing_else_does() {
+    fn only_a_killed_operation_fails_at_a_tick() {
         let (state, meter) = meter(&Arc::default());
         assert_eq!(with_meter(&meter, || ticks(10 * STEPS_PER_LOOK)), Ok(()));
         state.kill(ErrorCode::Interrupted);
@@ -606,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tick_that_cannot_fail_is_told_the_next_one_answers() {
+    fn an_infallible_tick_leaves_the_error_to_the_next_tick() {
         let (state, meter) = meter(&Arc::default());
         state.kill(ErrorCode::Interrupted);
         let ended = with_meter(&meter, || {
@@ -619,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn large_steps_are_heard_at_once() {
+    fn large_steps_check_the_operation_at_once() {
         let (state, meter) = meter(&Arc::default());
         state.kill(ErrorCode::Interrupted);
         assert!(with_meter(&meter, || tick(STEPS_PER_LOOK + 1)).is_err());
@@ -627,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_the_account_s_of_whoever_allocates_it() {
+    fn allocations_are_charged_to_the_running_operation() {
         let budget = MemoryBudget::new(1000, 0);
         let (_, one) = meter(&budget);
         let (_, other) = meter(&budget);
@@ -664,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_budget_of_all_only_small_operations_go_on() {
+    fn beyond_the_shared_budget_only_small_operations_continue() {
         let budget = MemoryBudget::new(0, 6400);
         let (_, large) = meter(&budget);
         let (_, small) = meter(&budget);
@@ -689,7 +691,7 @@ mod tests {
         static SUSPENDED: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// Each look at it takes three milliseconds.
+    /// Each read of this clock takes three milliseconds.
     struct SlowClock(AtomicU64);
 
     impl Clock for SlowClock {
@@ -703,7 +705,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_stays_is_ended_but_not_suspended() {
+    fn an_operation_that_stays_can_end_but_is_not_suspended() {
         let state = Arc::new(OperationState::new(1));
         let clock = Arc::new(SlowClock(AtomicU64::new(0)));
         let meter = Meter::new(state.clone(), clock, None, MemoryAccount::unlimited());
@@ -732,7 +734,7 @@ mod tests {
     }
 
     #[test]
-    fn recursion_ends_before_the_stack_does() {
+    fn recursion_fails_before_the_stack_is_exhausted() {
         let work = || {
             note_stack(256 * 1024);
             (descend(100), descend(1_000_000).map_err(|e| e.code()))

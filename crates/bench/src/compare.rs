@@ -1,4 +1,4 @@
-//! Two servers measured in turns, so that whatever disturbs the machine disturbs both.
+//! Measures two servers in turns, so that disturbances of the machine affect both.
 
 use crate::load::Report;
 use std::io;

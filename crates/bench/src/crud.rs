@@ -1,8 +1,8 @@
-//! Find, insert and update by `_id` against a running server, measured in turns with the echo server
-//! at the same message sizes, connections and generator.
+//! Find, insert and update by `_id` on a running server, measured in turns with the echo server at the same message
+//! sizes, connections and generator.
 //!
-//! Works against any server of MongoDB's protocol. The data: `documents` documents of about
-//! `document_bytes` in `kauri_bench.docs`, `_id` an integer; requests ask for random ids.
+//! Works with any server of MongoDB's protocol. The data: `documents` documents of about `document_bytes` in
+//! `kauri_bench.docs`, with integer `_id`s; requests use random ids.
 
 use crate::compare::{Comparison, alternate};
 use crate::echo::{EchoServer, preamble};

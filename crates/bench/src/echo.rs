@@ -1,11 +1,9 @@
-//! A TCP server that does nothing but receive and send: the floor that a real server is measured
-//! against.
+//! A TCP server that only receives and sends: the lower bound for a real server.
 //!
-//! A client begins with eight bytes, the size of its requests and the size of the reply that it
-//! wants, both as little-endian `u32`, and that reply. From then on each run of as many bytes as a
-//! request has is answered by the reply. If that is one that a real server gave, the generator does
-//! the same work for both. One thread accepts and deals the connections out; each of the others is
-//! an epoll loop. A request costs a receive, a send and its share of a wait.
+//! A client begins with the size of its requests and the size of the requested reply, both as little-endian `u32`,
+//! and that reply. From then on, each sequence of bytes of the request size gets the reply. With a reply of a real
+//! server, the generator does the same work for both. One thread accepts and distributes connections; each other
+//! thread is an epoll loop. A request costs a receive, a send and its share of a wait.
 
 use kauri_transport::sys::{self, Epoll, EventFd, EventList};
 use std::collections::HashMap;

@@ -1,7 +1,8 @@
-//! GridFS's layout (<https://github.com/mongodb/specifications/tree/master/source/gridfs>): a collection `files` with
-//! a document for each file, and `chunks` with its bytes in pieces, found by `{files_id, n}` in the order of `n`.
+//! GridFS's layout (<https://github.com/mongodb/specifications/tree/master/source/gridfs>): a collection `files`
+//! with a document for each file, and `chunks` with its bytes in pieces, found by `{files_id, n}` in the order of
+//! `n`.
 //!
-//! Must not know how commands travel.
+//! Must not know how commands are transferred.
 
 use kauri_bson::{Doc, DocBuf, Value, doc};
 

@@ -1,4 +1,5 @@
-//! Latencies in HDR histograms of three significant digits, as YCSB's: a percentile is off by less than a thousandth.
+//! Latencies in HDR histograms of three significant digits, like YCSB's: the error of a percentile is below a
+//! thousandth.
 
 /// What is longer need not be told apart from the longest, in nanoseconds: an hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;

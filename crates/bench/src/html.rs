@@ -1,5 +1,5 @@
-//! What pages of HTML have in common: their look, tables, legends. Whatever comes in from elsewhere is escaped here
-//! or by [`escaped`](crate::plots::escaped).
+//! Common parts of HTML pages: style, tables, legends. External text is escaped here or by
+//! [`escaped`](crate::plots::escaped).
 
 use crate::plots::{css, escaped};
 use plotters::style::RGBColor;

@@ -1,19 +1,17 @@
-//! Measuring a server from outside: a load generator, a raw echo server to compare with, latency
-//! histograms, CPU time.
+//! Measures a server from outside: a load generator, a raw echo server for comparison, latency histograms, CPU
+//! time.
 //!
-//! The echo server does what any server over the same transport has to do and nothing else: an epoll
-//! loop, as many threads, messages of the same sizes. What a database adds to it is what the database
-//! costs; so the two are measured in turns within one run, by one generator, and the figure is the
-//! ratio ([`compare`]).
+//! The echo server does what any server over the same transport must do: an epoll loop, the same number of threads,
+//! messages of the same sizes. The difference is the cost of the database. So the two are measured in turns within
+//! one run, by one generator, and the figure is the ratio ([`compare`]).
 //!
-//! Besides, sessions over each transport ([`transports`]) and one server's experiments over all of them
-//! ([`standalone`]), the storage engines by themselves ([`engine`]), both in YCSB's workloads ([`ycsb`]), and what
-//! writes that wait for the disk cost those who read ([`writelock`]). What is asked of which record comes from
-//! YCSB's generators ([`workload`]). Any server that drivers can use is measured as a run file says ([`run`]). All
-//! that began as somebody's paper has a name ([`experiments`]).
+//! Further: sessions over each transport ([`transports`]) and experiments with one server over all of them
+//! ([`standalone`]); the storage engines without a server ([`engine`]); both in YCSB's workloads ([`ycsb`]); the
+//! effect of writes that wait for the disk on readers ([`writelock`]). YCSB's generators choose operations and
+//! records ([`workload`]). A run file describes a measurement of any server that drivers can use ([`run`]).
+//! Experiments of papers have names ([`experiments`]).
 //!
-//! Where it sits: a tool above `transport`, `wire` and the engines; it knows nothing of the server's
-//! insides.
+//! Position: a tool above `transport`, `wire` and the engines; it must not know the server's internals.
 
 mod columns;
 pub mod compare;

@@ -1,8 +1,8 @@
-//! A closed-loop load generator: so many connections, each with one request under way.
+//! A closed-loop load generator: a number of connections, each with one request in flight.
 //!
-//! Replies are told apart by the length that they begin with, as MongoDB's messages do, so any server
-//! of such messages can be measured, the [`crate::echo`] server among them. A thread with one
-//! connection blocks in receive; with several it waits in epoll.
+//! Replies are delimited by the length at their beginning, as in MongoDB's messages. So any server of such messages
+//! can be measured, including the [`crate::echo`] server. A thread with one connection blocks in receive; with
+//! several it waits in epoll.
 
 use crate::cpu::cpu_time;
 use crate::histogram::Histogram;

@@ -1,4 +1,4 @@
-//! Plots for pages, as SVG: each stands alone.
+//! Self-contained SVG plots for pages.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};

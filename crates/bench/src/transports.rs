@@ -1,8 +1,8 @@
-//! What a session costs over each transport: one client that blocks, one request after the other.
+//! The cost of a session over each transport: one blocking client, one request after the other.
 //!
-//! Small finds by `_id` tell the latency and the server's processor time a request, large ones the
-//! throughput, which is compared with what copying the same bytes within this process takes. A raw TCP echo
-//! with messages of the same sizes is the floor of everything that goes through the kernel's network.
+//! Small finds by `_id` measure the latency and the server's CPU time per request. Large finds measure the
+//! throughput, which is compared with copying the same bytes within this process. A raw TCP echo with messages of
+//! the same sizes is the lower bound for everything that goes through the kernel's network.
 
 use crate::columns::aligned;
 use crate::compare::median;

@@ -1,12 +1,15 @@
 //! The measurements of the engines run, small, and give a figure and a verdict for each goal.
 
-use kauri_bench::engine::{self, Goal, Kind, Part, Settings};
+use kauri_bench::engine::{self, Goal, Kind, Measurement, Settings};
 
 #[test]
 fn every_part_gives_figures() {
     // All but the one that starts the program itself.
-    let parts = Part::ALL.into_iter().filter(|part| *part != Part::Memory).collect();
-    let settings = Settings { parts, kinds: vec![Kind::PmLog], ..Settings::quick() };
+    let measurements = Measurement::ALL
+        .into_iter()
+        .filter(|measurement| *measurement != Measurement::Memory)
+        .collect();
+    let settings = Settings { measurements, kinds: vec![Kind::PmLog], ..Settings::quick() };
     let mut said = Vec::new();
     let lines = engine::run(&settings, &mut |text| said.push(text.to_owned())).expect("measuring");
     assert_eq!(said.iter().filter(|text| text.starts_with("measuring")).count(), 11);

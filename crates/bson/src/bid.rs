@@ -1,8 +1,8 @@
-//! The decimal128 encoding that BSON uses: binary integer decimal (IEEE 754-2008, 3.5.2).
+//! The decimal128 encoding of BSON: binary integer decimal (IEEE 754-2008, 3.5.2).
 //!
-//! A finite number is `(-1)^sign · coefficient · 10^exponent` with a coefficient below 10^34 and an
-//! exponent from -6176 to 6111. Encodings that hold a larger coefficient are legal and mean zero.
-//! Only taking apart and putting together; arithmetic is in `decimal`.
+//! A finite number is `(-1)^sign · coefficient · 10^exponent` with a coefficient below 10^34 and an exponent from
+//! -6176 to 6111. Encodings with a larger coefficient are legal and mean zero. This module only decodes and
+//! encodes; arithmetic is in `decimal`.
 
 use crate::value::Decimal128;
 

@@ -1,12 +1,11 @@
 //! The comparison order of values (manual, "Comparison/Sort Order").
 //!
-//! Values order by canonical type first, then by value within it. Nothing here allocates. A missing
-//! value equals undefined, both stand between MinKey and null. What equals hashes alike
-//! ([`hash_value`]).
+//! Values order by canonical type first, then by value. Nothing here allocates. A missing value equals undefined;
+//! both are between MinKey and null. Equal values have equal hashes ([`hash_value`]).
 //!
-//! Embedded values are compared as raw bytes, without building [`Value`]s. Recursion ends at
-//! [`RECURSION_MAX`] levels; what is deeper is walked with a list of the open documents, so that no input
-//! exhausts the stack.
+//! Embedded values are compared as raw bytes, without building [`Value`]s. Recursion ends at [`RECURSION_MAX`]
+//! levels. Deeper values are compared with an explicit list of the open documents, so that no input exhausts the
+//! stack.
 
 use crate::doc::{Doc, Elem, Iter};
 use crate::number::Number;
@@ -44,11 +43,6 @@ pub fn equal(a: &Value<'_>, b: &Value<'_>) -> bool {
 /// shorter first.
 pub fn compare_docs(a: Doc<'_>, b: Doc<'_>) -> Ordering {
     compare_elems(a, b, true, 0)
-}
-
-/// Compares two arrays: as documents, names ignored.
-pub fn compare_arrays(a: Doc<'_>, b: Doc<'_>) -> Ordering {
-    compare_elems(a, b, false, 0)
 }
 
 /// Compares the values of two elements, whatever their names, without building `Value`s.
@@ -206,6 +200,7 @@ impl<'a> View<'a> {
             Value::CodeWithScope { code, scope } => {
                 View::CodeWithScope(code.as_bytes(), scope.as_doc())
             }
+            Value::NotUtf8 { ty, bytes } => View::raw(*ty, bytes).unwrap_or(View::Bare(UNDEFINED)),
         }
     }
 
@@ -613,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_compare_as_their_decimal_digits_do() {
+    fn numbers_compare_like_their_decimal_digits() {
         let finite = |value: &Value<'_>| match value {
             Value::Double(v) => v.is_finite(),
             Value::Decimal128(v) => v.is_finite(),
@@ -655,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deeper_than_the_recursion_is_compared_and_hashed_alike() {
+    fn values_beyond_the_recursion_limit_compare_and_hash_the_same() {
         let wrap = |value: &Value<'static>, levels: u32| {
             (0..levels).fold(value.clone(), |value, level| match level % 3 {
                 0 => doc! { "a" => value, "z" => 1 }.into(),

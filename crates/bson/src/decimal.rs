@@ -1,9 +1,8 @@
-//! Arithmetic on decimal128, by the rules of IEEE 754-2008 as MongoDB applies them: 34 digits, ties
-//! to even, results that keep the exponent the operands suggest (`1.0 + 2 = 3.0`).
+//! Arithmetic on decimal128 by the rules of IEEE 754-2008 as MongoDB applies them: 34 digits, ties to even, results
+//! with the preferred exponent of the operands (`1.0 + 2 = 3.0`).
 //!
-//! The encoding is taken apart into coefficient and exponent. Sums and products that are exact in 34
-//! digits are made right there; what must round goes through libdecnumber. Comparison is in
-//! `number`, text in `decimal_text`.
+//! The encoding is split into coefficient and exponent. Sums and products that are exact in 34 digits are computed
+//! here; results that need rounding use libdecnumber. Comparison is in `number`, text in `decimal_text`.
 
 use crate::bid::{COEFFICIENT_MAX, EXPONENT_MAX, EXPONENT_MIN, Parts, digits};
 use crate::value::Decimal128;

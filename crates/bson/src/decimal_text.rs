@@ -1,4 +1,4 @@
-//! Decimals as text, in MongoDB's form both ways: `1E+3`, `0.00`, `NaN`, `-Infinity`.
+//! Decimals to and from text, in MongoDB's form: `1E+3`, `0.00`, `NaN`, `-Infinity`.
 
 use crate::bid::{COEFFICIENT_MAX, EXPONENT_MAX, EXPONENT_MIN, Parts, digits};
 use crate::value::Decimal128;
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn quantize_rounds_as_asked() {
+    fn quantize_rounds_in_the_requested_mode() {
         use Rounding::{Ceiling, Floor, HalfEven, Truncate};
         for (x, exponent, rounding, expected) in [
             ("2.5", 0, HalfEven, "2"),

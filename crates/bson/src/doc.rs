@@ -1,8 +1,8 @@
 //! Views over raw documents.
 //!
-//! Invariant of [`Doc`]: the bytes are framed (length field right, zero at the end). Everything
-//! inside may still be malformed if it was never validated; iteration then ends early, it never
-//! panics and never reads outside.
+//! Invariant of [`Doc`]: the bytes are framed (length field right, zero at the end). The contents may still be
+//! malformed if they were never validated. Iteration then ends early; it never panics and never reads out of
+//! bounds.
 
 use crate::types::Type;
 use crate::value::Value;

@@ -1,9 +1,8 @@
-//! MongoDB Extended JSON v2, written: for log lines, diagnostics and tools.
+//! Writes MongoDB Extended JSON v2, for log lines, diagnostics and tools.
 //!
-//! Canonical keeps every type; relaxed prints numbers and dates as JSON readers expect them, and
-//! UUIDs by their name, as MongoDB's log does. What is nested deeper than [`DEPTH_MAX`], or than the stack
-//! allows, prints as `"..."`. A document in a log line is written as far as the line's limit lets it be
-//! ([`log_doc`]).
+//! Canonical keeps every type. Relaxed prints numbers and dates as JSON readers expect them, and UUIDs by name, as
+//! in MongoDB's log. Values nested deeper than [`DEPTH_MAX`], or than the stack allows, print as `"..."`. A
+//! document in a log line is truncated to the line's limit ([`log_doc`]).
 
 use crate::doc::{Doc, Elem};
 use crate::shell::{write_hex, write_uuid};
@@ -165,6 +164,7 @@ impl Writer<'_> {
                 drop(self.members(scope.as_doc(), true, depth));
                 self.out.push('}');
             }
+            Value::NotUtf8 { .. } => self.value(&value.lossy(), depth),
         }
     }
 
@@ -256,7 +256,7 @@ mod tests {
     use crate::{array, doc};
 
     #[test]
-    fn a_document_is_written_up_to_the_limit_and_the_first_missing_value_named() {
+    fn a_truncated_document_names_its_first_missing_value() {
         let cut_at = |end: usize, doc: &DocBuf| {
             let mut out = String::new();
             let mut writer = Writer { out: &mut out, format: Format::Relaxed, end };

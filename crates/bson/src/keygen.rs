@@ -1,13 +1,13 @@
-//! The keys that an index has for a document.
+//! Generates the index keys of a document.
 //!
-//! Rules (manual, "Multikey Indexes"): each field of the pattern contributes the value at its path,
-//! null if there is none. An array on a path, or at its end, is expanded: one key for each element,
-//! one level for each component; an empty one counts as undefined at a path's end. Only one array at
-//! a time can be expanded, so two of them side by side are an error. A component that is a number
-//! selects an element of an array and expands nothing. The same key is made once.
+//! Rules (manual, "Multikey Indexes"): each field of the pattern contributes the value at its path, or null if
+//! there is none. An array on a path, or at its end, is expanded: one key for each element, one level for each
+//! component. An empty array at a path's end counts as undefined. Only one array at a time can be expanded; two
+//! parallel arrays are an error. A numeric component selects an element of an array and expands nothing. Duplicate
+//! keys are generated once.
 //!
-//! Documents without arrays on the indexed paths take a path of their own that allocates nothing
-//! once the buffers have grown.
+//! Documents without arrays on the indexed paths use a separate path that allocates nothing after the buffers have
+//! grown.
 
 use crate::doc::{Doc, Elem};
 use crate::keystring::{self, TypeBits};

@@ -1,15 +1,13 @@
-//! Raw BSON as the rest of Kauri sees it: views over bytes, values, writers, the comparison order,
-//! KeyString index keys.
+//! Raw BSON: views over bytes, values, writers, the comparison order, KeyString index keys.
 //!
-//! Documents stay raw. [`Doc`] borrows bytes, [`DocBuf`] owns them, [`Value`] is one value, borrowed
-//! where it can be. Bytes from outside are validated once, by [`validate()`]; views made later only check
-//! what memory safety and the absence of panics need, and stop at what is malformed.
+//! Documents stay raw. [`Doc`] borrows bytes, [`DocBuf`] owns them, [`Value`] is one value, borrowed where
+//! possible. Bytes from outside are validated once, by [`validate()`]. Views only check what memory safety and the
+//! absence of panics need, and stop at malformed bytes.
 //!
-//! The `bson` crate's own raw types check keys and strings again at each step and keep the array
-//! view's constructor to themselves, which is why the views are our own; its owned types serve at
-//! the edges (tests, tools) by [`convert`].
+//! The `bson` crate's raw types check keys and strings again at each step and hide the constructor of the array
+//! view, so this crate has its own views. Its owned types serve tests and tools, by [`convert`].
 //!
-//! Knows nothing of queries, storage or the wire.
+//! This crate must not know queries, storage or the wire.
 
 pub mod bid;
 pub mod compare;
@@ -20,6 +18,7 @@ pub mod doc;
 pub mod extjson;
 pub mod keygen;
 pub mod keystring;
+pub mod not_utf8;
 pub mod number;
 pub mod object_id;
 pub mod path;
@@ -36,7 +35,7 @@ pub use doc::{Doc, DocBuf, DocCow, Elem, Iter, Ticked};
 pub use extjson::log_doc;
 pub use keystring::{Discriminator, KeyStringBuilder, TypeBits};
 pub use number::Number;
-pub use object_id::new_object_id;
+pub use object_id::ObjectIds;
 pub use shell::{doc_to_string as shell_text, value_to_string as shell_value};
 pub use types::Type;
 pub use validate::validate;

@@ -1,7 +1,6 @@
-//! Dotted paths as index keys and sort keys follow them: through documents, up to the first array.
+//! Dotted paths of index keys and sort keys: through documents, up to the first array.
 //!
-//! Filters walk through arrays and expressions collect from them; both have paths of their own, with
-//! their own rules and errors.
+//! Filters walk through arrays and expressions collect from them; both have paths with other rules and errors.
 
 use crate::doc::{Doc, Elem};
 use crate::types::Type;
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn walks_end_at_arrays() {
+    fn path_walks_end_at_arrays() {
         let doc =
             doc! { "a" => doc! { "b" => doc! { "c" => 1 }, "l" => array![doc! { "c" => 2 }] } };
         let walk = |text: &str| {

@@ -1,5 +1,4 @@
-//! Random values for tests: all types, and few enough of each that equal and neighbouring ones are
-//! common.
+//! Random values for tests: all types, with few values of each, so that equal and neighbouring values are common.
 
 use crate::bid::{COEFFICIENT_MAX, EXPONENT_MAX, EXPONENT_MIN, Parts};
 use crate::doc::DocBuf;
@@ -36,6 +35,12 @@ impl Random {
 
     /// A value of any type but missing.
     pub fn value(&mut self, depth: u32) -> Value<'static> {
+        let value = self.valid_value(depth);
+        if self.chance(4) { self.spoil(&value) } else { value }
+    }
+
+    /// A value whose own text is UTF-8.
+    fn valid_value(&mut self, depth: u32) -> Value<'static> {
         match self.below(if depth == 0 { 22 } else { 25 }) {
             0 => Value::MinKey,
             1 => Value::MaxKey,
@@ -78,6 +83,26 @@ impl Random {
             }
             _ => Value::Document(self.document(depth - 1).into()),
         }
+    }
+
+    /// The same with letters replaced by bytes that are not UTF-8, where it has text.
+    fn spoil(&mut self, value: &Value<'_>) -> Value<'static> {
+        let Some(ty) = value.ty() else { return Value::Missing };
+        let mut raw = Vec::new();
+        crate::writer::put_value_bytes(&mut raw, value);
+        let text = match value {
+            Value::String(v) | Value::Symbol(v) | Value::Code(v) => 4..4 + v.len(),
+            Value::Regex { pattern, .. } => 0..pattern.len(),
+            Value::DbPointer { namespace, .. } => 4..4 + namespace.len(),
+            Value::CodeWithScope { code, .. } => 8..8 + code.len(),
+            _ => 0..0,
+        };
+        for byte in &mut raw[text] {
+            if self.chance(2) {
+                *byte = self.pick(&[0x80, 0xBF, 0xC0, 0xED, 0xEF, 0xF4, 0xFF, b'a', 1, 2]);
+            }
+        }
+        Value::from_raw(ty, &raw).into_owned()
     }
 
     pub fn document(&mut self, depth: u32) -> DocBuf {

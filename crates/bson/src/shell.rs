@@ -1,8 +1,7 @@
-//! Values as MongoDB prints them inside error messages: `{ a: 1.0, b: "x" }`, `ObjectId('…')`,
-//! `new Date(0)`, `[ 1, 2 ]`.
+//! Prints values as in MongoDB's error messages: `{ a: 1.0, b: "x" }`, `ObjectId('…')`, `new Date(0)`, `[ 1, 2 ]`.
 //!
-//! Long strings, code and binary data are cut unless the whole is asked for; what is nested deeper
-//! than [`DEPTH_MAX`], or than the stack allows, prints as `...`.
+//! Long strings, code and binary data are truncated unless the caller asks for the whole. Values nested deeper than
+//! [`DEPTH_MAX`], or than the stack allows, print as `...`.
 
 use crate::doc::{Doc, Elem};
 use crate::value::Value;
@@ -12,38 +11,24 @@ use std::fmt::Write as _;
 /// Levels of nesting that are printed.
 const DEPTH_MAX: u32 = 100;
 
-/// Whether long texts are cut.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Length {
-    Cut,
-    Full,
-}
-
 /// `{ a: 1, b: "x" }`, long texts cut.
 pub fn doc_to_string(doc: Doc<'_>) -> String {
     let mut out = String::new();
-    write_members(&mut out, doc, true, Length::Cut, 0);
-    out
-}
-
-/// `{ a: 1, b: "x" }`, nothing cut.
-pub fn doc_to_string_full(doc: Doc<'_>) -> String {
-    let mut out = String::new();
-    write_members(&mut out, doc, true, Length::Full, 0);
+    write_members(&mut out, doc, true, 0);
     out
 }
 
 /// The value alone, long texts cut.
 pub fn value_to_string(value: &Value<'_>) -> String {
     let mut out = String::new();
-    write_value(&mut out, value, Length::Cut, 0);
+    write_value(&mut out, value, 0);
     out
 }
 
 /// `name: value`, long texts cut.
 pub fn elem_to_string(elem: Elem<'_>) -> String {
     let mut out = format!("{}: ", elem.key());
-    write_value(&mut out, &elem.value(), Length::Cut, 0);
+    write_value(&mut out, &elem.value(), 0);
     out
 }
 
@@ -61,7 +46,7 @@ impl std::fmt::Display for Value<'_> {
     }
 }
 
-fn write_members(out: &mut String, doc: Doc<'_>, names: bool, length: Length, depth: u32) {
+fn write_members(out: &mut String, doc: Doc<'_>, names: bool, depth: u32) {
     let (open, close) = if names { ("{", "}") } else { ("[", "]") };
     if doc.is_empty() {
         out.push_str(open);
@@ -80,13 +65,13 @@ fn write_members(out: &mut String, doc: Doc<'_>, names: bool, length: Length, de
             out.push_str(elem.key());
             out.push_str(": ");
         }
-        write_value(out, &elem.value(), length, depth + 1);
+        write_value(out, &elem.value(), depth + 1);
     }
     out.push(' ');
     out.push_str(close);
 }
 
-fn write_value(out: &mut String, value: &Value<'_>, length: Length, depth: u32) {
+fn write_value(out: &mut String, value: &Value<'_>, depth: u32) {
     // Writing to a String cannot fail.
     let _ = match value {
         Value::Missing => write!(out, "EOO"),
@@ -104,29 +89,29 @@ fn write_value(out: &mut String, value: &Value<'_>, length: Length, depth: u32) 
         Value::Decimal128(v) => write!(out, "{v}"),
         Value::String(v) | Value::Symbol(v) => {
             // MongoDB counts the terminating zero.
-            if length == Length::Cut && v.len() + 1 > 160 {
+            if v.len() + 1 > 160 {
                 write!(out, "\"{}...\"", cut(v, 150))
             } else {
                 write!(out, "\"{v}\"")
             }
         }
         Value::Code(v) => {
-            if length == Length::Cut && v.len() + 1 > 80 {
+            if v.len() + 1 > 80 {
                 write!(out, "{}...", cut(v, 70))
             } else {
                 write!(out, "{v}")
             }
         }
         Value::Document(v) => {
-            write_members(out, v.as_doc(), true, length, depth);
+            write_members(out, v.as_doc(), true, depth);
             Ok(())
         }
         Value::Array(v) => {
-            write_members(out, v.as_doc(), false, length, depth);
+            write_members(out, v.as_doc(), false, depth);
             Ok(())
         }
         Value::Binary { subtype, bytes } => {
-            write_binary(out, *subtype, bytes, length);
+            write_binary(out, *subtype, bytes);
             Ok(())
         }
         Value::ObjectId(v) => {
@@ -144,8 +129,12 @@ fn write_value(out: &mut String, value: &Value<'_>, length: Length, depth: u32) 
         }
         Value::CodeWithScope { code, scope } => {
             let _ = write!(out, "CodeWScope( {code}, ");
-            write_members(out, scope.as_doc(), true, length, depth);
+            write_members(out, scope.as_doc(), true, depth);
             write!(out, ")")
+        }
+        Value::NotUtf8 { .. } => {
+            write_value(out, &value.lossy(), depth);
+            Ok(())
         }
     };
 }
@@ -155,7 +144,7 @@ fn cut(text: &str, length: usize) -> &str {
     &text[..text.floor_char_boundary(length)]
 }
 
-fn write_binary(out: &mut String, subtype: u8, bytes: &[u8], length: Length) {
+fn write_binary(out: &mut String, subtype: u8, bytes: &[u8]) {
     const UUID: u8 = 4;
     if subtype == UUID && bytes.len() == 16 {
         out.push_str("UUID(\"");
@@ -164,7 +153,7 @@ fn write_binary(out: &mut String, subtype: u8, bytes: &[u8], length: Length) {
         return;
     }
     let _ = write!(out, "BinData({subtype}, ");
-    if length == Length::Cut && bytes.len() > 80 {
+    if bytes.len() > 80 {
         write_hex(out, &bytes[..70], true);
         out.push_str("...)");
     } else {
@@ -235,7 +224,7 @@ mod tests {
     use crate::{array, doc};
 
     #[test]
-    fn prints_as_mongodb_does() {
+    fn values_print_as_in_mongodb() {
         for (value, text) in [
             (doc! { "a" => 1, "b" => "x" }.into(), "{ a: 1, b: \"x\" }"),
             (doc! {}.into(), "{}"),
@@ -269,12 +258,10 @@ mod tests {
         }
         let long = Value::from("é".repeat(80));
         assert_eq!(value_to_string(&long), format!("\"{}...\"", "é".repeat(75)));
-        let doc = doc! { "a" => long.clone() };
-        assert_eq!(doc_to_string_full(doc.as_doc()), format!("{{ a: \"{}\" }}", "é".repeat(80)));
     }
 
     #[test]
-    fn deep_documents_are_cut() {
+    fn deep_documents_are_truncated() {
         let mut doc = doc! {};
         for _ in 0..1000 {
             doc = doc! { "a" => doc };

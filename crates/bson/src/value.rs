@@ -1,6 +1,7 @@
-//! One BSON value, borrowed where it can be.
+//! One BSON value, borrowed where possible.
 
 use crate::doc::{Doc, DocBuf, DocCow};
+use crate::not_utf8;
 use crate::types::Type;
 use kauri_base::Timestamp;
 use std::borrow::Cow;
@@ -52,13 +53,23 @@ pub enum Value<'a> {
         code: Cow<'a, str>,
         scope: DocCow<'a>,
     },
+    /// A string, symbol, code, regular expression or pointer whose text is not UTF-8, as raw value bytes
+    /// (see [`crate::not_utf8`]).
+    NotUtf8 {
+        ty: Type,
+        bytes: Cow<'a, [u8]>,
+    },
 }
 
 impl<'a> Value<'a> {
-    /// The value that these bytes hold. Malformed bytes (which validation refuses) give `Missing`.
+    /// The value that these bytes hold. Malformed bytes (which validation refuses) give `Missing`; text
+    /// that is not UTF-8 gives `NotUtf8`.
     #[inline]
     pub fn from_raw(ty: Type, bytes: &'a [u8]) -> Value<'a> {
-        Self::try_from_raw(ty, bytes).unwrap_or(Value::Missing)
+        match Self::try_from_raw(ty, bytes) {
+            Some(value) => value,
+            None => not_utf8::from_raw(ty, bytes),
+        }
     }
 
     #[inline]
@@ -140,6 +151,7 @@ impl<'a> Value<'a> {
             Value::Regex { .. } => Type::Regex,
             Value::DbPointer { .. } => Type::DbPointer,
             Value::CodeWithScope { .. } => Type::CodeWithScope,
+            Value::NotUtf8 { ty, .. } => *ty,
         })
     }
 
@@ -202,6 +214,7 @@ impl<'a> Value<'a> {
             Value::CodeWithScope { code, scope } => {
                 Value::CodeWithScope { code: s(code), scope: d(scope) }
             }
+            Value::NotUtf8 { ty, bytes } => Value::NotUtf8 { ty: *ty, bytes: Cow::Borrowed(bytes) },
         }
     }
 
@@ -239,10 +252,13 @@ impl<'a> Value<'a> {
             Value::CodeWithScope { code, scope } => {
                 Value::CodeWithScope { code: s(code), scope: scope.into_owned() }
             }
+            Value::NotUtf8 { ty, bytes } => {
+                Value::NotUtf8 { ty, bytes: Cow::Owned(bytes.into_owned()) }
+            }
         }
     }
 
-    /// The text of a string (not of a symbol or code).
+    /// The text of a string (not of a symbol or code) that is UTF-8.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Value::String(text) => Some(text),
@@ -314,6 +330,12 @@ impl std::fmt::Debug for Value<'_> {
             Value::Regex { pattern, options } => write!(f, "/{pattern}/{options}"),
             Value::DbPointer { namespace, .. } => write!(f, "DBPointer({namespace:?})"),
             Value::CodeWithScope { code, scope } => write!(f, "CodeWithScope({code:?}, {scope:?})"),
+            Value::NotUtf8 { ty, bytes } => match not_utf8::code_and_scope(bytes) {
+                Some((code, scope)) if *ty == Type::CodeWithScope => {
+                    write!(f, "NotUtf8({ty:?}, {code:02x?}, {scope:?})")
+                }
+                _ => write!(f, "NotUtf8({ty:?}, {bytes:02x?})"),
+            },
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Writing documents straight into a byte buffer (often a reply).
+//! Writes documents directly into a byte buffer (often a reply).
 //!
-//! A writer completes its document (length, final zero) when it is dropped, so one cannot be left
-//! open. Nested writers borrow their parent, so they are dropped before it is written to again.
+//! A writer completes its document (length, final zero) when it is dropped, so a document cannot stay open. Nested
+//! writers borrow their parent, so they are dropped before the parent is written to again.
 
 use crate::doc::{Doc, Elem};
 use crate::types::Type;
@@ -220,6 +220,7 @@ pub fn put_value_bytes(out: &mut Vec<u8>, value: &Value<'_>) {
             put_text(out, code);
             out.extend_from_slice(scope.as_bytes());
         }
+        Value::NotUtf8 { bytes, .. } => out.extend_from_slice(bytes),
     }
 }
 
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_document_ends_early_without_a_panic() {
+    fn a_truncated_document_ends_early_without_a_panic() {
         let whole = doc! { "a" => "text", "b" => doc! { "c" => 1 } }.into_vec();
         for position in 4..whole.len() - 1 {
             for byte in [0, 1, 0x7F, 0xFF] {

@@ -1,21 +1,18 @@
-//! Building an index over a collection that goes on being written.
+//! Builds an index while the collection is written.
 //!
-//! The index exists, not ready, before the build begins, and every write from then on puts all the
-//! keys of its document. So the build has only to do with versions from before, of records that were
-//! there then: it adds their keys in units that name the versions they were made from. A record that
-//! changes in between makes its unit conflict, is read again, and found to be newer. However many
-//! write meanwhile, the build comes to an end.
+//! The index exists, not ready, before the build begins. From then on every write adds all the keys of its
+//! document. So the build handles only versions and records from before. It adds their keys in units that name the
+//! versions that the keys were made from. If a record changes in between, its unit conflicts; the build reads the
+//! record again and finds that it is newer. So the build ends, however many clients write.
 //!
-//! The build holds nothing between two steps. Whoever drives it waits for tickets and yields.
+//! The build holds nothing between two steps. Its caller waits for tickets and yields.
 
 use crate::collection::Collection;
 use crate::dropped::is_dropped;
 use crate::index::Index;
 use kauri_base::{Access, CommitSeq, IndexId, RecordId, Result, Ticket};
 use kauri_bson::keygen::Keys;
-use kauri_storage::{
-    Committer, Direction, OpKind, RecordScan, RecoveryUnit, StorageError, WriteUnit,
-};
+use kauri_storage::{Direction, OpKind, RecordScan, RecoveryUnit, Scope, StorageError, WriteUnit};
 use std::sync::Arc;
 
 /// Records whose keys go into one unit.
@@ -23,7 +20,7 @@ const UNIT_RECORDS: usize = 128;
 /// Bytes of keys with which a unit is long enough.
 const UNIT_KEY_BYTES: usize = 4 * 1024 * 1024;
 
-/// What a step came to.
+/// The result of a step.
 pub enum BuildStep {
     /// There is more to do.
     Again,
@@ -45,7 +42,7 @@ pub struct IndexBuild {
     scan: RecordScan,
     /// Records still to do before the scan goes on (they conflicted).
     again: Vec<RecordId>,
-    /// Whether the scan has come to the last record.
+    /// Whether the scan has passed the last record.
     ended: bool,
     keys: Keys,
     done: u64,
@@ -71,30 +68,25 @@ impl IndexBuild {
         self.done
     }
 
-    /// Indexes the next records. `ru` is not entered, before or after.
-    pub fn step(
-        &mut self,
-        collection: &Collection,
-        committer: &dyn Committer,
-        ru: &mut dyn RecoveryUnit,
-    ) -> Result<BuildStep> {
+    /// Indexes the next records. The reader is not entered, before or after.
+    pub fn step(&mut self, collection: &Collection, scope: &mut Scope) -> Result<BuildStep> {
         let indexes: Vec<Arc<Index>> =
             self.ids.iter().filter_map(|id| collection.index_by_id(*id)).cloned().collect();
         let mut unit = WriteUnit::new();
         let mut records: Vec<RecordId> = Vec::with_capacity(UNIT_RECORDS);
-        ru.enter();
-        let gathered = self.gather(collection, &indexes, ru, &mut unit, &mut records);
-        ru.leave();
+        let reader = scope.enter();
+        let gathered = self.gather(collection, &indexes, &*reader, &mut unit, &mut records);
+        drop(reader);
         // A commit may wait for room that readers hold back, so none is inside any more.
         match gathered {
             Ok(Some(ticket)) => Ok(BuildStep::Blocked(ticket)),
-            Ok(None) => self.commit(collection, committer, unit, records),
+            Ok(None) => self.commit(collection, scope, unit, records),
             Err(error) if is_dropped(&error) => Ok(BuildStep::Stale),
             Err(error) => Err(error),
         }
     }
 
-    /// Makes the keys of the next records; a ticket if one of them is not at hand.
+    /// Generates the keys of the next records; returns a ticket if one of them is not in memory.
     fn gather(
         &mut self,
         collection: &Collection,
@@ -158,7 +150,7 @@ impl IndexBuild {
     fn commit(
         &mut self,
         collection: &Collection,
-        committer: &dyn Committer,
+        scope: &mut Scope,
         mut unit: WriteUnit<'_>,
         records: Vec<RecordId>,
     ) -> Result<BuildStep> {
@@ -167,7 +159,7 @@ impl IndexBuild {
             return Ok(if ended { BuildStep::Done } else { BuildStep::Again });
         }
         unit.expect_definition(collection.id, collection.definition);
-        match committer.commit(&mut unit) {
+        match scope.commit(&mut unit) {
             Ok(_) => {
                 self.done += records.len() as u64;
                 Ok(BuildStep::Again)
@@ -204,7 +196,7 @@ impl IndexBuild {
     }
 }
 
-/// The last record that there is; 0 if there is none.
+/// The last existing record; 0 if there is none.
 fn last_record(collection: &Collection, ru: &dyn RecoveryUnit) -> Result<Access<RecordId>> {
     let mut scan = RecordScan::new(Direction::Backward);
     let filled = collection.fill(ru, &mut scan)?;

@@ -1,48 +1,31 @@
-//! The catalog: which databases, collections and indexes exist, and how they come and go.
+//! The catalog: databases, collections and indexes, and their creation and removal.
 //!
-//! Stored as documents in record store 0, one for each collection and view and one for the counters
-//! that give out ids, so that a change of definition is a write unit like any other: atomic, and
-//! durable with the same promise.
+//! It is stored as documents in record store 0: one per collection or view, and one for the counters that assign
+//! ids. So a change of definition is a write unit like any other: atomic, and with the same durability.
 //!
-//! Invariants: the maps in memory are what the last committed unit left, changed only under the
-//! `ddl` lock; that lock is held over memory work and `commit` (which doesn't block), never over I/O
-//! or a wait. Ids are never reused. Readers take an `Arc` of a definition and hold no lock.
+//! Invariants: the maps in memory match the last committed unit and change only under the `ddl` lock. That lock is
+//! held over memory accesses and `commit` (which does not block), never over I/O or a wait. Ids are never reused.
+//! Readers take an `Arc` of a definition and hold no lock.
 
 mod definitions;
+mod indexes;
 
 use crate::collection::Collection;
 use crate::index::{Index, IndexDefinition, IndexKeys, IndexUsage};
 use crate::namespace::Namespace;
 use crate::options::CollectionOptions;
 use crate::stored::{self, Stored};
-use crate::ticks::Ticks;
 use crate::usage::OperationUsage;
+use crate::view::View;
+use indexes::IndexSet;
 use kauri_base::{
-    Clock, CollectionId, CommitSeq, Error, ErrorCode, IndexId, RandomSource, RecordId, Result,
-    Timestamp, bail, limits, work,
+    CollectionId, CommitSeq, Error, ErrorCode, IndexId, RecordId, Result, bail, limits, work,
 };
 use kauri_bson::DocBuf;
-use kauri_storage::{
-    CommitTicket, Committer, IndexSpec, KeyGenerator, OpKind, StorageEngine, WriteUnit,
-};
+use kauri_storage::{Backend, CommitTicket, IndexSpec, OpKind, Scope, WriteUnit};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-
-/// A view: a name for a pipeline over a collection or another view.
-#[derive(Clone)]
-pub struct View {
-    /// Its name.
-    pub ns: Namespace,
-    /// The collection or view (of the same database) that it reads.
-    pub view_on: String,
-    /// The stages, as an array value's document.
-    pub pipeline: DocBuf,
-    /// The options as `listCollections` shows them.
-    pub options: DocBuf,
-    /// What it has served.
-    pub usage: Arc<OperationUsage>,
-}
 
 /// A collection's new name, and what goes with it.
 pub struct Rename<'n> {
@@ -67,7 +50,7 @@ impl<'n> Rename<'n> {
     }
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone)]
 pub enum Resolved {
     /// A collection.
@@ -79,7 +62,7 @@ pub enum Resolved {
 }
 
 impl Resolved {
-    /// What it has served.
+    /// Usage counters.
     pub fn usage(&self) -> Option<&Arc<OperationUsage>> {
         match self {
             Resolved::Collection(collection) => Some(&collection.usage),
@@ -89,7 +72,7 @@ impl Resolved {
     }
 }
 
-/// Where a catalog document lies.
+/// The place of a catalog document.
 #[derive(Clone, Copy)]
 struct Place {
     record: RecordId,
@@ -105,11 +88,7 @@ pub(crate) struct Ddl {
 
 /// See the module's head.
 pub struct Catalog {
-    engine: Arc<dyn StorageEngine>,
-    committer: Arc<dyn Committer>,
-    clock: Arc<dyn Clock>,
-    ticks: Ticks,
-    random: Arc<dyn RandomSource>,
+    backend: Arc<Backend>,
     ddl: Mutex<Ddl>,
     collections: RwLock<HashMap<String, Arc<Collection>>>,
     views: RwLock<HashMap<String, Arc<View>>>,
@@ -117,18 +96,10 @@ pub struct Catalog {
 
 impl Catalog {
     /// Reads the catalog of an engine that was just opened and attaches its indexes.
-    pub fn open(
-        engine: Arc<dyn StorageEngine>,
-        committer: Arc<dyn Committer>,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn RandomSource>,
-    ) -> Result<Catalog> {
+    pub fn open(backend: &Arc<Backend>) -> Result<Catalog> {
+        let mut scope = backend.scope();
         let catalog = Catalog {
-            engine,
-            committer,
-            clock,
-            ticks: Ticks::default(),
-            random,
+            backend: backend.clone(),
             ddl: Mutex::new(Ddl {
                 places: HashMap::new(),
                 counters: None,
@@ -138,16 +109,16 @@ impl Catalog {
             collections: RwLock::default(),
             views: RwLock::default(),
         };
-        if catalog.engine.record_store(CollectionId::CATALOG).is_none() {
+        if backend.engine().record_store(CollectionId::CATALOG).is_none() {
             let mut unit = WriteUnit::new();
             unit.push(CollectionId::CATALOG, RecordId(0), OpKind::CreateStore);
-            catalog.committer.commit(&mut unit)?;
+            scope.commit(&mut unit)?;
         }
-        for (record, version, stored) in stored::read_all(&*catalog.engine)? {
+        for (record, version, stored) in stored::read_all(&mut scope)? {
             catalog.load(Place { record, version }, stored)?;
         }
-        catalog.finish_index_builds()?;
-        catalog.drop_temporary()?;
+        catalog.finish_index_builds(&mut scope)?;
+        catalog.drop_temporary(&mut scope)?;
         Ok(catalog)
     }
 
@@ -165,32 +136,8 @@ impl Catalog {
                 write(&self.views).insert(name, Arc::new(view));
             }
             Stored::Collection { id, ns, uuid, options, indexes } => {
-                let mut wanted: Vec<(IndexSpec, Arc<dyn KeyGenerator>)> = Vec::new();
-                let mut known = Vec::new();
-                for (index_id, ready, spec) in indexes {
-                    let keys = IndexKeys::new(IndexDefinition::from_spec(spec.as_doc())?);
-                    if ready {
-                        keys.set_complete();
-                    }
-                    let spec = IndexSpec { id: index_id, unique: keys.definition.unique };
-                    wanted.push((spec, keys.clone()));
-                    known.push((index_id, keys, ready));
-                }
-                let built = self.engine.attach_indexes(id, &wanted);
-                let mut attached = Vec::new();
-                for ((index_id, keys, ready), built) in known.into_iter().zip(built) {
-                    match built {
-                        Ok(()) => {}
-                        Err(error @ kauri_storage::StorageError::NeedsMemory { .. }) => {
-                            return Err(error.into());
-                        }
-                        // A unique index whose build had not ended may still meet duplicates.
-                        Err(_) if !ready => continue,
-                        Err(error) => return Err(error.into()),
-                    }
-                    attached.push(self.index(index_id, keys, ready)?);
-                }
-                let collection = self.assemble(id, ns, uuid, options, attached)?;
+                let indexes = self.load_indexes(id, &ns, indexes)?;
+                let collection = self.assemble(id, ns, uuid, options, indexes)?;
                 let name = collection.ns.as_str().to_owned();
                 self.lock_ddl().places.insert(name.clone(), place);
                 write(&self.collections).insert(name, Arc::new(collection));
@@ -199,30 +146,34 @@ impl Catalog {
         Ok(())
     }
 
-    /// Indexes that were being built when the process ended have just been rebuilt whole by the
-    /// engine: they are ready, or they met duplicates and are dropped.
-    fn finish_index_builds(&self) -> Result<()> {
-        let all: Vec<Arc<Collection>> = read(&self.collections).values().cloned().collect();
-        for collection in all {
-            let stored_indexes =
-                stored::index_count(&*self.engine, self.place_of(&collection.ns)?)?;
-            if stored_indexes == collection.indexes.len()
+    /// The engine has just rebuilt the indexes whose build was interrupted by the end of the process. They are now
+    /// ready; those with duplicate keys are dropped.
+    fn finish_index_builds(&self, scope: &mut Scope) -> Result<()> {
+        for collection in self.all_collections() {
+            let stored_indexes = stored::index_count(scope, self.place_of(&collection.ns)?)?;
+            if stored_indexes == collection.indexes.len() + collection.unusable.len()
                 && collection.indexes.iter().all(|i| i.ready)
             {
                 continue;
             }
-            let indexes = collection.indexes.iter().map(ready_copy).collect();
+            let mut indexes = IndexSet::of(&collection);
+            indexes.usable.iter_mut().for_each(|index| *index = ready_copy(index));
             let mut unit = WriteUnit::new();
-            self.commit_definition(&mut unit, &collection, collection.options.clone(), indexes)?;
+            self.commit_definition(
+                scope,
+                &mut unit,
+                &collection,
+                collection.options.clone(),
+                indexes,
+            )?;
         }
         Ok(())
     }
 
     /// Copies that were in the making when the process ended.
-    fn drop_temporary(&self) -> Result<()> {
-        let all: Vec<Arc<Collection>> = read(&self.collections).values().cloned().collect();
-        for collection in all.iter().filter(|c| c.options.temp) {
-            self.drop_collection(&collection.ns)?;
+    fn drop_temporary(&self, scope: &mut Scope) -> Result<()> {
+        for collection in self.all_collections().iter().filter(|c| c.options.temp) {
+            self.drop_collection(scope, &collection.ns)?;
         }
         Ok(())
     }
@@ -241,43 +192,13 @@ impl Catalog {
         ddl.counters.iter().chain(named).map(|place| place.record).collect()
     }
 
-    /// The engine.
-    pub fn engine(&self) -> &Arc<dyn StorageEngine> {
-        &self.engine
-    }
-
-    /// Where write units go.
-    pub fn committer(&self) -> &Arc<dyn Committer> {
-        &self.committer
-    }
-
-    /// The clock.
-    pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.clock
-    }
-
-    /// The server's time, in milliseconds since 1970.
-    pub fn now_ms(&self) -> i64 {
-        self.clock.unix_ms()
-    }
-
-    /// A timestamp of the server's time, later than all that were given before.
-    pub fn tick(&self) -> Timestamp {
-        self.ticks.next(self.clock.unix_ms())
-    }
-
-    /// The random source.
-    pub fn random(&self) -> &Arc<dyn RandomSource> {
-        &self.random
-    }
-
     /// The collection of this full name.
     #[inline]
     pub fn collection(&self, full_name: &str) -> Option<Arc<Collection>> {
         read(&self.collections).get(full_name).cloned()
     }
 
-    /// What this name stands for.
+    /// Resolves a name.
     pub fn resolve(&self, full_name: &str) -> Resolved {
         if let Some(collection) = self.collection(full_name) {
             return Resolved::Collection(collection);
@@ -307,9 +228,12 @@ impl Catalog {
         found
     }
 
-    /// All collections.
+    /// All collections by name: an order that does not depend on the map's hashes, so that what is committed for
+    /// each at a start, and TTL's deletes, are the same in every run of a simulation.
     pub fn all_collections(&self) -> Vec<Arc<Collection>> {
-        read(&self.collections).values().cloned().collect()
+        let mut found: Vec<_> = read(&self.collections).values().cloned().collect();
+        found.sort_by(|a, b| a.ns.cmp(&b.ns));
+        found
     }
 
     /// The database's views by name.
@@ -335,9 +259,22 @@ impl Catalog {
     /// Creates a collection. `NamespaceExists` if the name is taken.
     pub fn create_collection(
         &self,
+        scope: &mut Scope,
         ns: &Namespace,
         options: CollectionOptions,
         id_index: Option<DocBuf>,
+    ) -> Result<(Arc<Collection>, CommitTicket)> {
+        self.create_collection_with(scope, ns, options, id_index, None)
+    }
+
+    /// The same with this UUID. `NamespaceExists` if the name or the UUID is taken.
+    pub fn create_collection_with(
+        &self,
+        scope: &mut Scope,
+        ns: &Namespace,
+        options: CollectionOptions,
+        id_index: Option<DocBuf>,
+        uuid: Option<[u8; 16]>,
     ) -> Result<(Arc<Collection>, CommitTicket)> {
         self.check_free(ns)?;
         self.check_case(ns)?;
@@ -346,34 +283,43 @@ impl Catalog {
         )?;
         let mut ddl = self.lock_ddl();
         self.check_free(ns)?;
+        let uuid = match uuid {
+            Some(uuid) => self.check_uuid_free(uuid)?,
+            None => self.new_uuid(),
+        };
         let id = CollectionId(ddl.next_collection);
         let index_id = IndexId(ddl.next_index);
         let keys = IndexKeys::new(definition);
         let mut unit = WriteUnit::new();
         unit.push(id, RecordId(0), OpKind::CreateStore);
-        unit.push(id, RecordId(0), create_index_op(index_id, &keys));
-        let uuid = self.new_uuid();
-        let stored = vec![(index_id, true, keys.definition.spec.clone())];
+        let mut stored = Vec::new();
+        if ns.has_id_index() {
+            unit.push(id, RecordId(0), create_index_op(index_id, &keys));
+            stored.push((index_id, true, keys.definition.spec.clone()));
+        }
         let text = stored::collection_doc(id, ns, &uuid, &options, &stored);
         let op = unit.insert(CollectionId::CATALOG, text.into_vec());
         let counters = self.put_counters(&mut unit, &ddl, id.0 + 1, index_id.0 + 1);
-        let ticket = self.committer.commit(&mut unit)?;
+        let ticket = scope.commit(&mut unit)?;
         let place = Place { record: unit.ops[op].record, version: ticket.seq };
         ddl.places.insert(ns.as_str().to_owned(), place);
         self.counters_committed(&mut ddl, &unit, counters, &ticket, id.0 + 1, index_id.0 + 1);
-        let index = self.index(index_id, keys, true)?;
-        let collection = Arc::new(self.assemble(id, ns.clone(), uuid, options, vec![index])?);
+        let indexes = match ns.has_id_index() {
+            true => self.index(index_id, keys, true)?.into(),
+            false => Default::default(),
+        };
+        let collection = Arc::new(self.assemble(id, ns.clone(), uuid, options, indexes)?);
         write(&self.collections).insert(ns.as_str().to_owned(), collection.clone());
         Ok((collection, ticket))
     }
 
     /// Creates a view. `NamespaceExists` if the name is taken.
-    pub fn create_view(&self, view: View) -> Result<CommitTicket> {
+    pub fn create_view(&self, scope: &mut Scope, view: View) -> Result<CommitTicket> {
         let mut ddl = self.lock_ddl();
         self.check_free(&view.ns)?;
         let mut unit = WriteUnit::new();
         let op = unit.insert(CollectionId::CATALOG, stored::view_doc(&view).into_vec());
-        let ticket = self.committer.commit(&mut unit)?;
+        let ticket = scope.commit(&mut unit)?;
         let place = Place { record: unit.ops[op].record, version: ticket.seq };
         let name = view.ns.as_str().to_owned();
         ddl.places.insert(name.clone(), place);
@@ -382,46 +328,51 @@ impl Catalog {
     }
 
     /// Changes a view's definition.
-    pub fn change_view(&self, view: View) -> Result<CommitTicket> {
+    pub fn change_view(&self, scope: &mut Scope, view: View) -> Result<CommitTicket> {
         let mut ddl = self.lock_ddl();
         let name = view.ns.as_str().to_owned();
         let place = *ddl.places.get(&name).ok_or_else(|| namespace_not_found(&view.ns))?;
         let mut unit = WriteUnit::new();
         let text = stored::view_doc(&view).into_vec();
         unit.update(CollectionId::CATALOG, place.record, place.version, text);
-        let ticket = self.committer.commit(&mut unit)?;
+        let ticket = scope.commit(&mut unit)?;
         ddl.places.insert(name.clone(), Place { version: ticket.seq, ..place });
         write(&self.views).insert(name, Arc::new(view));
         Ok(ticket)
     }
 
     /// Drops a collection or view.
-    pub fn drop_collection(&self, ns: &Namespace) -> Result<CommitTicket> {
+    pub fn drop_collection(&self, scope: &mut Scope, ns: &Namespace) -> Result<CommitTicket> {
         let mut ddl = self.lock_ddl();
         let mut unit = WriteUnit::new();
         if !self.add_drop(&mut unit, &ddl, ns.as_str()) {
             return Err(namespace_not_found(ns));
         }
-        let ticket = self.committer.commit(&mut unit)?;
+        let ticket = scope.commit(&mut unit)?;
         self.forget(&mut ddl, ns.as_str());
         Ok(ticket)
     }
 
     /// Drops this collection, if it has the name still.
-    pub fn drop_collection_of(&self, ns: &Namespace, id: CollectionId) -> Result<CommitTicket> {
+    pub fn drop_collection_of(
+        &self,
+        scope: &mut Scope,
+        ns: &Namespace,
+        id: CollectionId,
+    ) -> Result<CommitTicket> {
         let mut ddl = self.lock_ddl();
         let mut unit = WriteUnit::new();
         let is_it = self.collection(ns.as_str()).is_some_and(|found| found.id == id);
         if !is_it || !self.add_drop(&mut unit, &ddl, ns.as_str()) {
             return Err(namespace_not_found(ns));
         }
-        let ticket = self.committer.commit(&mut unit)?;
+        let ticket = scope.commit(&mut unit)?;
         self.forget(&mut ddl, ns.as_str());
         Ok(ticket)
     }
 
     /// Drops all views of a database. `None` if it has none.
-    pub fn drop_views(&self, database: &str) -> Result<Option<CommitTicket>> {
+    pub fn drop_views(&self, scope: &mut Scope, database: &str) -> Result<Option<CommitTicket>> {
         let mut ddl = self.lock_ddl();
         let views = self.views_of(database);
         if views.is_empty() {
@@ -431,7 +382,7 @@ impl Catalog {
         for view in &views {
             self.add_drop(&mut unit, &ddl, view.ns.as_str());
         }
-        let ticket = self.committer.commit(&mut unit)?;
+        let ticket = scope.commit(&mut unit)?;
         for view in &views {
             self.forget(&mut ddl, view.ns.as_str());
         }
@@ -439,7 +390,7 @@ impl Catalog {
     }
 
     /// Drops all collections and views of a database. `None` if it has none.
-    pub fn drop_database(&self, database: &str) -> Result<Option<CommitTicket>> {
+    pub fn drop_database(&self, scope: &mut Scope, database: &str) -> Result<Option<CommitTicket>> {
         let mut ddl = self.lock_ddl();
         let mut names: Vec<String> = Vec::new();
         names.extend(self.collections_of(database).iter().map(|c| c.ns.as_str().to_owned()));
@@ -451,7 +402,7 @@ impl Catalog {
         for name in &names {
             self.add_drop(&mut unit, &ddl, name);
         }
-        let ticket = self.committer.commit(&mut unit)?;
+        let ticket = scope.commit(&mut unit)?;
         for name in &names {
             self.forget(&mut ddl, name);
         }
@@ -459,7 +410,11 @@ impl Catalog {
     }
 
     /// Renames a collection, in one unit with all that goes with it.
-    pub fn rename_collection(&self, rename: &Rename<'_>) -> Result<CommitTicket> {
+    pub fn rename_collection(
+        &self,
+        scope: &mut Scope,
+        rename: &Rename<'_>,
+    ) -> Result<CommitTicket> {
         let (from, to) = (rename.from, rename.to);
         if from == to {
             bail!(IllegalOperation, "Can't rename a collection to itself");
@@ -497,14 +452,13 @@ impl Catalog {
             self.add_drop(&mut unit, &ddl, name.as_str());
         }
         let place = *ddl.places.get(from.as_str()).ok_or_else(|| namespace_not_found(from))?;
-        let indexes = stored_indexes(&source.indexes);
+        let indexes = IndexSet::of(&source);
         let options = CollectionOptions { temp: false, ..source.options.clone() };
-        let text = stored::collection_doc(source.id, to, &source.uuid, &options, &indexes);
+        let text = stored::collection_doc(source.id, to, &source.uuid, &options, &indexes.stored());
         unit.update(CollectionId::CATALOG, place.record, place.version, text.into_vec());
         unit.push(source.id, RecordId(0), OpKind::ChangeDefinition);
-        let ticket = self.committer.commit(&mut unit)?;
-        let mut renamed =
-            self.assemble(source.id, to.clone(), source.uuid, options, source.indexes.clone())?;
+        let ticket = scope.commit(&mut unit)?;
+        let mut renamed = self.assemble(source.id, to.clone(), source.uuid, options, indexes)?;
         renamed.usage = source.usage.clone();
         // Readers must not find a moment in which neither name is there.
         let mut collections = write(&self.collections);
@@ -520,16 +474,16 @@ impl Catalog {
     /// Commits a changed definition of a collection. `StaleCatalog` if it is not the current one.
     fn commit_definition(
         &self,
+        scope: &mut Scope,
         unit: &mut WriteUnit<'_>,
         collection: &Collection,
         options: CollectionOptions,
-        indexes: Vec<Arc<Index>>,
+        indexes: IndexSet,
     ) -> Result<CommitTicket> {
         collection.check_writable()?;
         let mut ddl = self.lock_ddl();
-        let stored = stored_indexes(&indexes);
-        self.put_definition(unit, &ddl, collection, &options, &stored)?;
-        let ticket = self.committer.commit(unit)?;
+        self.put_definition(unit, &ddl, collection, &options, &indexes.stored())?;
+        let ticket = scope.commit(unit)?;
         self.replace(&mut ddl, collection, options, indexes, &ticket)?;
         Ok(ticket)
     }
@@ -564,7 +518,7 @@ impl Catalog {
         ddl: &mut Ddl,
         old: &Collection,
         options: CollectionOptions,
-        indexes: Vec<Arc<Index>>,
+        indexes: IndexSet,
         ticket: &CommitTicket,
     ) -> Result<()> {
         if let Some(place) = ddl.places.get_mut(old.ns.as_str()) {
@@ -582,28 +536,40 @@ impl Catalog {
         ns: Namespace,
         uuid: [u8; 16],
         options: CollectionOptions,
-        indexes: Vec<Arc<Index>>,
+        indexes: IndexSet,
     ) -> Result<Collection> {
         let gone = || Error::new(ErrorCode::InternalError, format!("no store for {ns}"));
-        let store = self.engine.record_store(id).ok_or_else(gone)?;
-        let definition = self.engine.definition_number(id).ok_or_else(gone)?;
+        let store = self.backend.engine().record_store(id).ok_or_else(gone)?;
+        let definition = self.backend.engine().definition_number(id).ok_or_else(gone)?;
+        let IndexSet { usable: indexes, unusable } = indexes;
         let (frozen, usage) = (false, Arc::default());
-        Ok(Collection { id, ns, uuid, options, definition, store, indexes, frozen, usage })
+        Ok(Collection {
+            id,
+            ns,
+            uuid,
+            options,
+            definition,
+            store,
+            indexes,
+            unusable,
+            frozen,
+            usage,
+        })
     }
 
     fn index(&self, id: IndexId, keys: Arc<IndexKeys>, ready: bool) -> Result<Arc<Index>> {
         if ready {
             keys.set_complete();
         }
-        let data = self
-            .engine
-            .index(id)
-            .ok_or_else(|| Error::new(ErrorCode::InternalError, format!("no index {}", id.0)))?;
+        let data =
+            self.backend.engine().index(id).ok_or_else(|| {
+                Error::new(ErrorCode::InternalError, format!("no index {}", id.0))
+            })?;
         Ok(Arc::new(Index { id, keys, ready, data, usage: Arc::new(self.new_usage()) }))
     }
 
     fn new_usage(&self) -> IndexUsage {
-        IndexUsage { accesses: AtomicU64::new(0), since_ms: self.clock.unix_ms() }
+        IndexUsage { accesses: AtomicU64::new(0), since_ms: self.backend.now_ms() }
     }
 
     fn add_drop(&self, unit: &mut WriteUnit<'_>, ddl: &Ddl, name: &str) -> bool {
@@ -632,8 +598,7 @@ impl Catalog {
         }
     }
 
-    /// Two databases whose names differ only in case cannot both be (they could not be told apart
-    /// on all file systems; drivers' users expect the error).
+    /// Two databases cannot have names that differ only in case, as in MongoDB.
     fn check_case(&self, ns: &Namespace) -> Result<()> {
         let name = ns.database();
         let clash = self
@@ -682,14 +647,14 @@ impl Catalog {
 
     fn new_uuid(&self) -> [u8; 16] {
         let mut uuid = [0; 16];
-        uuid[..8].copy_from_slice(&self.random.next_u64().to_le_bytes());
-        uuid[8..].copy_from_slice(&self.random.next_u64().to_le_bytes());
+        uuid[..8].copy_from_slice(&self.backend.random().next_u64().to_le_bytes());
+        uuid[8..].copy_from_slice(&self.backend.random().next_u64().to_le_bytes());
         uuid[6] = uuid[6] & 0x0F | 0x40;
         uuid[8] = uuid[8] & 0x3F | 0x80;
         uuid
     }
 
-    /// Takes the lock of definitions. What is done under it is not suspended: others on the worker may want
+    /// Takes the lock of definitions. Code under it is not suspended, because other tasks of the worker may need
     /// the lock.
     pub(crate) fn lock_ddl(&self) -> DdlGuard<'_> {
         let outside = work::leave_meter();
@@ -732,10 +697,6 @@ fn ready_copy(index: &Arc<Index>) -> Arc<Index> {
         data: index.data.clone(),
         usage: index.usage.clone(),
     })
-}
-
-fn stored_indexes(indexes: &[Arc<Index>]) -> Vec<(IndexId, bool, DocBuf)> {
-    indexes.iter().map(|i| (i.id, i.ready, i.definition().spec.clone())).collect()
 }
 
 /// `NamespaceNotFound` as MongoDB words it for drops and the like.

@@ -1,31 +1,31 @@
-//! Checking a collection against itself: every document is well-formed, every index has exactly the
-//! keys of the documents, in order, and the counts are right.
+//! Checks a collection: every document is well-formed, every index has exactly the keys of the documents in order,
+//! and the counts are right.
 //!
-//! Writers go on meanwhile. What looks wrong is looked at again in a held snapshot, which shows records and
-//! entries of one moment, and counts only if it is so there. Like a build ([`crate::IndexBuild`]) a check
-//! proceeds in steps and holds nothing between two of them.
+//! Writers continue during a check. A suspected fault is checked again in a held snapshot, which shows records and
+//! entries of one moment, and counts only if the snapshot has it, too. Like a build ([`crate::IndexBuild`]), a
+//! check proceeds in steps and holds nothing between two steps.
 //!
-//! Its time is linear in records and entries: each record's keys are made once and looked up in the index,
-//! and [`EntrySums`] tell whether the index has others. Only then entries are compared with their records.
+//! Its time is linear in records and entries. The keys of each record are generated once and looked up in the
+//! index, and [`EntrySums`] reveal further entries of the index. Only then entries are compared with their records.
 
 use crate::collection::Collection;
 use crate::dropped::is_dropped;
 use crate::entry_sums::EntrySums;
 use crate::index::Index;
-use kauri_base::{Access, RecordId, Result, Ticket, limits};
+use kauri_base::{Access, RandomSource, RecordId, Result, Ticket, limits};
 use kauri_bson::keygen::Keys;
 use kauri_bson::{Doc, DocBuf};
-use kauri_storage::{Direction, IndexScan, RecordScan, RecoveryUnit, StorageError};
+use kauri_storage::{Direction, Entered, IndexScan, RecordScan, RecoveryUnit, StorageError};
 use std::sync::Arc;
 
-/// Records or entries that one step looks at.
+/// Records or entries per step.
 const STEP_ITEMS: usize = 64;
 /// Entries whose sums are right that one step passes.
 const STEP_ENTRIES_PASSED: usize = 1024;
 /// Most findings of a kind that are kept one by one.
 pub const FINDINGS_MAX: usize = 100;
 
-/// What is wrong with an index.
+/// A fault of an index.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Finding {
     /// A document's key is not in the index.
@@ -65,7 +65,7 @@ pub enum Finding {
     },
 }
 
-/// What was found out of one index.
+/// The result for one index.
 #[derive(Clone, Debug)]
 pub struct IndexReport {
     /// Its name.
@@ -76,7 +76,7 @@ pub struct IndexReport {
     pub valid: bool,
 }
 
-/// What was found out.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Documents.
@@ -87,11 +87,11 @@ pub struct Report {
     pub invalid: u64,
     /// The indexes, the one on `_id` first.
     pub indexes: Vec<IndexReport>,
-    /// What is wrong, at most [`FINDINGS_MAX`] of each kind.
+    /// The faults, at most [`FINDINGS_MAX`] of each kind.
     pub findings: Vec<Finding>,
 }
 
-/// What a step came to.
+/// The result of a step.
 pub enum CheckStep {
     /// There is more to do.
     Again,
@@ -101,13 +101,13 @@ pub enum CheckStep {
     Done,
 }
 
-/// How far a check has come.
+/// The progress of a check.
 pub struct Progress {
-    /// What is looked at.
+    /// The current object.
     pub name: &'static str,
     /// Records or entries of it so far.
     pub done: u64,
-    /// Of so many.
+    /// The total.
     pub total: u64,
 }
 
@@ -115,7 +115,7 @@ enum Phase {
     Records(RecordScan),
     /// The entries of an index are counted and their order is checked.
     Entries(usize, IndexScan, Option<(Vec<u8>, RecordId)>),
-    /// Those are compared with their records that may be of no record.
+    /// Entries without a matching record are compared with their records.
     Extra(usize, IndexScan),
     Done,
 }
@@ -129,11 +129,11 @@ pub struct CollectionCheck {
     /// For each index.
     sums: Vec<EntrySums>,
     report: Report,
-    /// What is to be looked at again before the scan goes on.
+    /// Suspects to check again before the scan continues.
     again: Vec<Suspect>,
 }
 
-/// An index entry that did not agree with its record, or with another entry, when it was looked at first.
+/// An index entry that did not match its record, or another entry, at the first check.
 struct Suspect {
     index: usize,
     record: RecordId,
@@ -149,24 +149,20 @@ enum SuspectKind {
     Twin(Vec<u8>, RecordId),
 }
 
-/// How many snapshots in a row may be ended by changes of the collection's definition.
+/// Maximum number of consecutive snapshots that changes of the collection's definition may end.
 const LOST_MAX: usize = 100;
 
 impl CollectionCheck {
-    /// The check of this collection; without `entries` only the documents are looked at.
-    pub fn new(collection: Arc<Collection>, entries: bool) -> Self {
-        let indexes: Vec<_> = if entries {
-            collection.indexes.iter().filter(|i| i.ready).cloned().collect()
-        } else {
-            Vec::new()
-        };
+    /// The check of this collection's documents and ready indexes.
+    pub fn new(collection: Arc<Collection>, random: &dyn RandomSource) -> Self {
+        let indexes: Vec<_> = collection.indexes.iter().filter(|i| i.ready).cloned().collect();
         let reports = indexes.iter().map(|index| IndexReport {
             name: index.name().to_owned(),
             keys: 0,
             valid: true,
         });
         let report = Report { indexes: reports.collect(), ..Report::default() };
-        let sums = indexes.iter().map(|_| EntrySums::default()).collect();
+        let sums = indexes.iter().map(|_| EntrySums::new(random)).collect();
         CollectionCheck {
             collection,
             indexes,
@@ -178,12 +174,12 @@ impl CollectionCheck {
         }
     }
 
-    /// What was found out so far.
+    /// The result so far.
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// How far it has come; nothing once it is over.
+    /// The progress; nothing after the end.
     pub fn progress(&self) -> Option<Progress> {
         let entries = |position: usize, name| {
             let done = self.report.indexes.get(position).map_or(0, |index| index.keys);
@@ -210,18 +206,13 @@ impl CollectionCheck {
         }
     }
 
-    /// Looks at the next records or entries. `ru` is not entered, before or after.
+    /// Checks the next records or entries. `ru` is not entered, before or after.
     pub fn step(&mut self, ru: &mut dyn RecoveryUnit) -> Result<CheckStep> {
         let Some(mut suspect) = self.again.pop() else {
-            ru.enter();
-            let step = self.step_entered(ru);
-            ru.leave();
-            return step;
+            return self.step_entered(&*Entered::new(ru));
         };
         ru.hold_snapshot()?;
-        ru.enter();
-        let looked = self.look_again(ru, &suspect);
-        ru.leave();
+        let looked = self.look_again(&*Entered::new(ru), &suspect);
         ru.release_snapshot();
         match looked {
             Ok(Access::Ready(finding)) => {
@@ -467,7 +458,7 @@ impl CollectionCheck {
         }
     }
 
-    /// What is wrong, if the suspicion holds in the unit's snapshot.
+    /// The fault, if the unit's snapshot has it, too.
     fn look_again(
         &mut self,
         ru: &dyn RecoveryUnit,
@@ -619,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_among_many_of_its_key_is_found_without_reading_the_others() {
+    fn an_entry_is_found_without_reading_others_of_its_key() {
         let data = Arc::new(Equal::default());
         let spec = IndexDefinition::id_index_spec();
         let keys = IndexKeys::new(IndexDefinition::from_spec(spec.as_doc()).unwrap());

@@ -1,5 +1,4 @@
-//! The checks that a collation document has to pass. Collations themselves are not there yet: only
-//! the simple one (compare bytes) can be used.
+//! Validates a collation document. Only the simple collation (byte comparison) is supported.
 
 use kauri_base::{Error, Result, bail};
 use kauri_bson::{Doc, Elem, Value};
@@ -12,7 +11,7 @@ pub fn check(collation: Doc<'_>) -> Result<bool> {
             "BSON field 'collation.locale' is missing but a required field",
         ));
     };
-    let Value::String(locale) = locale.value() else {
+    let Value::String(locale) = locale.value().lossy().into_owned() else {
         return Err(wrong_type(locale, "string"));
     };
     for elem in collation.iter().filter(|e| e.key() != "locale") {
@@ -60,7 +59,7 @@ fn check_option(elem: Elem<'_>) -> Result<()> {
         "caseFirst" => one_of(elem, &["upper", "lower", "off"])?,
         "alternate" => one_of(elem, &["non-ignorable", "shifted"])?,
         "maxVariable" => one_of(elem, &["punct", "space"])?,
-        "version" => match value.as_str() {
+        "version" => match value.lossy().as_str() {
             Some(VERSION) => {}
             Some(other) => bail!(
                 IncompatibleCollationVersion,
@@ -81,7 +80,7 @@ fn plausible_locale(name: &str) -> bool {
 }
 
 fn one_of(elem: Elem<'_>, values: &[&str]) -> Result<()> {
-    match elem.value() {
+    match elem.value().lossy() {
         Value::String(value) if values.contains(&&*value) => Ok(()),
         Value::String(value) => bail!(
             BadValue,

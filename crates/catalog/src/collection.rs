@@ -1,15 +1,15 @@
-//! A collection as operations use it, and what a write does to its indexes.
+//! A collection for operations, and the effect of a write on its indexes.
 //!
-//! A [`Collection`] is one version of a definition: it never changes. A change of definition makes a
-//! new one; writes computed from the old one fail with `StaleCatalog` and are computed anew.
+//! A [`Collection`] is one version of a definition: it never changes. A change of definition creates a new version.
+//! Writes computed from the old version fail with `StaleCatalog` and are computed again.
 
-use crate::index::Index;
+use crate::index::{Index, UnusableIndex};
 use crate::namespace::Namespace;
 use crate::options::{CollectionOptions, ValidationAction, ValidationLevel};
 use crate::usage::OperationUsage;
 use kauri_base::{CollectionId, CommitSeq, Error, ErrorCode, RecordId, Result, limits};
 use kauri_bson::keygen::Keys;
-use kauri_bson::{Doc, DocBuf, doc};
+use kauri_bson::{Doc, DocBuf, Type, Value, doc};
 use kauri_matcher::MatchCx;
 use kauri_storage::{RecordStore, StorageError, WriteUnit};
 use std::borrow::Cow;
@@ -23,7 +23,7 @@ pub struct Collection {
     pub ns: Namespace,
     /// Its UUID.
     pub uuid: [u8; 16],
-    /// What it was created with.
+    /// The options of its creation.
     pub options: CollectionOptions,
     /// Which definition this is; see `WriteUnit::expect_definition`.
     pub definition: u64,
@@ -31,9 +31,11 @@ pub struct Collection {
     pub store: Arc<dyn RecordStore>,
     /// Its indexes; the `_id` index first.
     pub indexes: Vec<Arc<Index>>,
+    /// Indexes that it has but that can't be used: as long as there are any it takes no documents.
+    pub unusable: Vec<Arc<UnusableIndex>>,
     /// Whether its documents are being copied elsewhere, so that it takes no writes.
     pub frozen: bool,
-    /// What it has served. All its definitions share it.
+    /// Usage counters, shared by all versions of its definition.
     pub usage: Arc<OperationUsage>,
 }
 
@@ -70,7 +72,7 @@ impl Collection {
         if doc.len() > limits::DOCUMENT_BYTES_MAX {
             return Err(too_large(doc.len()));
         }
-        self.check_writable()?;
+        self.check_takes_documents()?;
         unit.expect_definition(self.id, self.definition);
         let op = unit.insert(self.id, doc);
         let mut key_bytes = 0;
@@ -103,7 +105,7 @@ impl Collection {
         if new.len() > limits::DOCUMENT_INTERNAL_BYTES_MAX {
             return Err(too_large(new.len()));
         }
-        self.check_writable()?;
+        self.check_takes_documents()?;
         unit.expect_definition(self.id, self.definition);
         let mut changes: Vec<(usize, bool, Vec<u8>, Vec<u8>)> = Vec::new();
         let mut key_bytes = 0;
@@ -144,7 +146,7 @@ impl Collection {
         old: Doc<'_>,
         scratch: &mut KeyScratch,
     ) -> Result<usize> {
-        self.check_writable()?;
+        self.check_takes_documents()?;
         unit.expect_definition(self.id, self.definition);
         let op = unit.delete(self.id, record, seen);
         for index in &self.indexes {
@@ -154,6 +156,12 @@ impl Collection {
             }
         }
         Ok(op)
+    }
+
+    /// Fails while documents of the collection can't be written, changed or deleted.
+    pub fn check_takes_documents(&self) -> Result<()> {
+        self.check_writable()?;
+        self.unusable.first().map_or(Ok(()), |index| Err(index.error(&self.ns)))
     }
 
     /// Fails while the collection takes no writes.
@@ -213,11 +221,11 @@ impl Collection {
 
     /// The error of a stored validator that can't be used, with the way out of it.
     fn unusable_validator(&self, error: Error) -> Error {
-        let way_out = "change it, or set validationLevel to off, with collMod";
-        error.context(format!("The validator of '{}' can't be used; {way_out}", self.ns))
+        let way_out = "change it or set validationLevel to off, with collMod";
+        error.context(format!("The validator of '{}' is unusable; {way_out}", self.ns))
     }
 
-    /// What a client is told when a commit failed: a duplicate key is named as MongoDB names it.
+    /// The client's error for a failed commit: a duplicate key has MongoDB's message.
     pub fn explain_commit_error(&self, error: StorageError) -> Error {
         let StorageError::DuplicateKey { index, key, type_bits, .. } = &error else {
             return error.into();
@@ -234,14 +242,14 @@ impl Collection {
             "E11000 duplicate key error collection: {} index: {} dup key: {}",
             self.ns,
             index.name(),
-            kauri_bson::shell_text(key_value.as_doc()),
+            shown_key(key_value.as_doc()),
         );
         let extra = doc! { "keyPattern" => pattern, "keyValue" => key_value };
         Error::new(ErrorCode::DuplicateKey, message).with_extra(extra.into_vec())
     }
 
-    /// How many bytes and records a capped collection holds too much once `bytes` and `records`
-    /// more have been added.
+    /// The bytes and records by which a capped collection exceeds its limits after `bytes` and `records` more are
+    /// added.
     pub fn capped_excess(&self, records: u64, bytes: u64) -> Result<Option<(u64, u64)>> {
         let Some(capped) = self.options.capped else { return Ok(None) };
         let stats = self.stats()?;
@@ -273,4 +281,24 @@ fn too_large(bytes: usize) -> Error {
             limits::DOCUMENT_BYTES_MAX / (1024 * 1024),
         ),
     )
+}
+
+/// A key as MongoDB's message has it: a string that is not UTF-8 by its bytes.
+fn shown_key(key: Doc<'_>) -> String {
+    use std::fmt::Write;
+    let shown = DocBuf::build(|out| {
+        for field in key.iter() {
+            match field.value() {
+                Value::NotUtf8 { .. } if field.ty() == Type::String => {
+                    let mut text = String::from("0x");
+                    for byte in field.value().string_bytes().unwrap_or_default() {
+                        let _ = write!(text, "{byte:02x}");
+                    }
+                    out.put(field.key(), text);
+                }
+                _ => out.put_elem(field),
+            }
+        }
+    });
+    kauri_bson::shell_text(shown.as_doc())
 }

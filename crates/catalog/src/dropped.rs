@@ -1,11 +1,11 @@
-//! Reads of what others drop or replace meanwhile.
+//! Reads of collections and indexes that are dropped or replaced during the read.
 //!
-//! A [`Collection`] or [`Index`] that a reader has in hand may be dropped at any moment; the engine then
-//! answers `StorageError::Dropped`, never an empty result. This module puts that into MongoDB's words
-//! (`QueryPlanKilled`), and lets a statement that has had no effect begin anew: [`is_dropped`] tells the
-//! error, [`Catalog::catch_up`] makes sure that the name then leads to what is there now.
+//! A [`Collection`] or [`Index`] may be dropped while a reader uses it. The engine then returns
+//! `StorageError::Dropped`, never an empty result. This module converts that error into MongoDB's
+//! (`QueryPlanKilled`), and lets a statement without an effect start again: [`is_dropped`] recognises the error,
+//! [`Catalog::catch_up`] makes sure that the name resolves to the current collection.
 //!
-//! Knows nothing of plans and statements: whether something had an effect is their business.
+//! This module must not know plans and statements: they know whether something had an effect.
 
 use crate::catalog::{Catalog, Resolved};
 use crate::collection::Collection;
@@ -13,11 +13,11 @@ use crate::index::Index;
 use kauri_base::{Access, Error, ErrorCode, RecordId, Result};
 use kauri_storage::{IndexScan, Record, RecordScan, RecordStoreStats, RecoveryUnit, StorageError};
 
-/// How often a statement begins anew before its error reaches the client. Each time takes another change
-/// of a definition in the middle of a read.
+/// How often a statement may start again before the client gets its error. Each repetition takes another change of
+/// a definition in the middle of a read.
 pub const REPLANS_MAX: u32 = 32;
 
-/// Whether an error says that what was read is gone.
+/// Whether an error means that the read object was dropped.
 pub fn is_dropped(error: &Error) -> bool {
     error.code() == ErrorCode::QueryPlanKilled
 }
@@ -62,7 +62,7 @@ impl Collection {
         self.indexes.iter().map(|index| index.bytes()).sum()
     }
 
-    /// What a client is told whose reads end since the collection is gone.
+    /// The client's error for a read that ends because the collection was dropped.
     pub fn dropped_error(&self) -> Error {
         let message = format!("collection dropped. UUID {}", uuid_text(&self.uuid));
         Error::new(ErrorCode::QueryPlanKilled, message)
@@ -127,7 +127,7 @@ impl Catalog {
         }
     }
 
-    /// What a client is told whose statement ends since the collection has gone from its name.
+    /// The client's error for a statement that ends because the name no longer has the collection.
     pub fn gone_error(&self, collection: &Collection) -> Error {
         let (from, uuid) = (&collection.ns, &collection.uuid);
         match self.collection_by_uuid(from.database(), uuid) {

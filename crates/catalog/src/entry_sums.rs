@@ -1,44 +1,51 @@
-//! Sums of index entries by hash, which tell whether two sets of entries are equal.
+//! Hash sums of index entries, which show whether two sets of entries are equal.
 //!
-//! A check adds what the records should have and subtracts what the index has. A bucket whose sum is not zero
-//! has an entry of one set alone. So no record's keys are made again for each of its entries.
+//! A check adds the entries that the records should have and subtracts the entries of the index. A bucket with a
+//! sum other than zero has an entry that only one set has. So the keys of a record are not generated again for each
+//! of its entries.
 
-use kauri_base::RecordId;
-use std::hash::{BuildHasher, RandomState};
+use kauri_base::{RandomSource, RecordId};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 const BUCKETS: usize = 16 * 1024;
 
 /// See the module's head.
 pub struct EntrySums {
-    /// Its seed is random, so that no client can choose keys whose sums are zero.
-    hash: RandomState,
+    /// Hashed in front of every entry, so that no client can choose keys whose sums are zero.
+    seed: [u64; 2],
     buckets: Box<[u64]>,
 }
 
-impl Default for EntrySums {
-    fn default() -> Self {
-        EntrySums { hash: RandomState::new(), buckets: vec![0; BUCKETS].into() }
-    }
-}
-
 impl EntrySums {
+    /// Sums of no entries.
+    pub fn new(random: &dyn RandomSource) -> EntrySums {
+        let seed = [random.next_u64(), random.next_u64()];
+        EntrySums { seed, buckets: vec![0; BUCKETS].into() }
+    }
+
+    fn hash(&self, key: &[u8], record: RecordId) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.seed, key, record.0).hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// Adds an entry.
     pub fn add(&mut self, key: &[u8], record: RecordId) {
-        let hash = self.hash.hash_one((key, record.0));
+        let hash = self.hash(key, record);
         let sum = self.bucket(hash);
         *sum = sum.wrapping_add(hash);
     }
 
     /// Takes an entry away.
     pub fn subtract(&mut self, key: &[u8], record: RecordId) {
-        let hash = self.hash.hash_one((key, record.0));
+        let hash = self.hash(key, record);
         let sum = self.bucket(hash);
         *sum = sum.wrapping_sub(hash);
     }
 
     /// Whether the entry's bucket is not zero.
     pub fn differs_at(&mut self, key: &[u8], record: RecordId) -> bool {
-        let hash = self.hash.hash_one((key, record.0));
+        let hash = self.hash(key, record);
         *self.bucket(hash) != 0
     }
 
@@ -56,12 +63,13 @@ impl EntrySums {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kauri_base::clock::SeededRandom;
 
     #[test]
-    fn equal_sets_in_any_order_sum_to_zero_and_others_do_not() {
+    fn only_equal_sets_sum_to_zero_in_any_order() {
         let entries: Vec<_> =
             (0..100_000u64).map(|n| ((n % 7).to_le_bytes(), RecordId(n))).collect();
-        let mut sums = EntrySums::default();
+        let mut sums = EntrySums::new(&SeededRandom::new(1));
         entries.iter().for_each(|(key, record)| sums.add(key, *record));
         entries.iter().rev().skip(1).for_each(|(key, record)| sums.subtract(key, *record));
         let (key, record) = entries[99_999];

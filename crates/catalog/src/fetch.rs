@@ -1,27 +1,25 @@
-//! Having the catalog's own records in memory before they are changed.
+//! Loads the catalog's own records into memory before they are changed.
 //!
-//! A change of a definition is committed under the `ddl` lock by a call that doesn't suspend, and its
-//! commit looks at the records that it replaces. If they have left memory it would wait for the disk
-//! there, and everybody on that worker with it. So whoever may wait reads them first.
+//! A change of a definition commits under the `ddl` lock in a call that does not suspend, and its commit checks the
+//! records that it replaces. If they were not in memory, that call would wait for the disk and block the worker. So
+//! callers that may wait read them first.
 
 use crate::catalog::Catalog;
-use kauri_base::{Access, CollectionId, OperationContext, Result};
+use kauri_base::{Access, CollectionId, Result};
+use kauri_storage::Operation;
 
 impl Catalog {
-    /// Waits until the records of these names (full names; unknown ones don't matter), and those that
-    /// every new collection changes, are in memory. They may leave it again, if rarely so soon.
-    pub async fn fetch_definitions(
-        &self,
-        op: &mut OperationContext,
-        names: &[String],
-    ) -> Result<()> {
-        let Some(store) = self.engine().record_store(CollectionId::CATALOG) else { return Ok(()) };
-        let mut ru = self.engine().recovery_unit();
+    /// Waits until the catalog records of these full names (unknown ones are ignored), and those that every new
+    /// collection changes, are in memory. They may be evicted again, though rarely so soon.
+    pub async fn fetch_definitions(&self, op: &mut Operation, names: &[String]) -> Result<()> {
+        let Some(store) = op.backend().engine().record_store(CollectionId::CATALOG) else {
+            return Ok(());
+        };
         for record in self.records_of(names) {
             loop {
-                ru.enter();
-                let found = store.get(&*ru, record).map(|access| access.map(drop));
-                ru.leave();
+                let reader = op.scope().enter();
+                let found = store.get(&*reader, record).map(|access| access.map(drop));
+                drop(reader);
                 match found? {
                     Access::Ready(()) => break,
                     Access::WouldBlock(ticket) => op.wait(ticket).await?,

@@ -1,12 +1,13 @@
-//! An index of a collection: its definition, its keys, and what is learned of it as it is used.
+//! An index of a collection: its definition, its keys, and usage statistics.
 
+use crate::namespace::Namespace;
 use kauri_base::{Error, ErrorCode, IndexId, Result, limits, work};
 use kauri_bson::keygen::{KeyBounds, KeyPattern, Keys};
 use kauri_bson::{Doc, DocBuf, Value};
 use kauri_matcher::{MatchCx, MatchExpr, ParseCx, Place};
 use kauri_storage::{KeyGenerator, SortedDataInterface};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// `indexMaxNumGeneratedKeysPerDocument`.
 static KEYS_PER_DOCUMENT_MAX: AtomicUsize = AtomicUsize::new(limits::INDEX_KEYS_PER_DOCUMENT_MAX);
@@ -16,7 +17,7 @@ pub fn set_keys_per_document_max(keys: usize) {
     KEYS_PER_DOCUMENT_MAX.store(keys, Ordering::Relaxed);
 }
 
-/// What a user defined.
+/// A user's definition.
 pub struct IndexDefinition {
     /// The name.
     pub name: String,
@@ -112,7 +113,7 @@ impl IndexDefinition {
     }
 }
 
-/// What of a definition decides which keys a document has.
+/// The fields of a definition that determine a document's keys.
 const KEY_FIELDS: [&str; 6] =
     ["v", "key", "sparse", "partialFilterExpression", "collation", "wildcardProjection"];
 /// Raised when the same definition would make other keys of a document.
@@ -137,8 +138,8 @@ fn is_id_pattern(key: Doc<'_>) -> bool {
     key.count() == 1 && key.first().is_some_and(|e| e.key() == "_id")
 }
 
-/// Which components of the indexed paths have held arrays: one bit per component, one word per
-/// field. Bits are only ever set, before the commit that makes them needed.
+/// The components of the indexed paths that have had arrays: one bit per component, one word per field. Bits are
+/// only set, before the commit that needs them.
 pub struct MultikeyPaths {
     words: Box<[AtomicU64]>,
 }
@@ -167,7 +168,7 @@ impl MultikeyPaths {
     }
 }
 
-/// How often an index served, for `$indexStats`.
+/// Usage counters of an index, for `$indexStats`.
 pub struct IndexUsage {
     /// Operations that used it.
     pub accesses: AtomicU64,
@@ -175,27 +176,36 @@ pub struct IndexUsage {
     pub since_ms: i64,
 }
 
-/// What generates an index's keys. Shared with the engine, which rebuilds indexes by it.
+/// The key generator of an index. Shared with the engine, which rebuilds indexes with it.
 pub struct IndexKeys {
     /// The definition.
     pub definition: IndexDefinition,
-    /// What has been learned of arrays in its paths.
+    /// The known arrays on its paths.
     pub multikey: Arc<MultikeyPaths>,
-    /// Whether the index has the keys of all documents: it is not being built.
+    /// Whether the index has the keys of all documents, so its build has ended.
     complete: AtomicBool,
+    /// Why the engine, which rebuilds the index, could not apply its filter.
+    failure: OnceLock<Error>,
 }
 
 impl IndexKeys {
     /// For this definition.
     pub fn new(definition: IndexDefinition) -> Arc<IndexKeys> {
         let multikey = Arc::new(MultikeyPaths::new(definition.pattern.len()));
-        Arc::new(IndexKeys { definition, multikey, complete: AtomicBool::new(false) })
+        let (complete, failure) = (AtomicBool::new(false), OnceLock::new());
+        Arc::new(IndexKeys { definition, multikey, complete, failure })
     }
 
     /// For another definition of the same index, which makes the same keys.
     pub(crate) fn redefined(&self, definition: IndexDefinition) -> Arc<IndexKeys> {
-        let (multikey, complete) = (self.multikey.clone(), self.is_complete());
-        Arc::new(IndexKeys { definition, multikey, complete: AtomicBool::new(complete) })
+        let (multikey, failure) = (self.multikey.clone(), OnceLock::new());
+        let complete = AtomicBool::new(self.is_complete());
+        Arc::new(IndexKeys { definition, multikey, complete, failure })
+    }
+
+    /// Why its filter could not be applied when the engine rebuilt the index, if that is so.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.get()
     }
 
     /// The index has the keys of all documents from now on.
@@ -207,8 +217,8 @@ impl IndexKeys {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// Puts the keys of a document that is about to be written, or indexed anew, into `keys` (emptied first). Fails if
-    /// they are too many.
+    /// Puts the keys of a document that will be written or indexed into `keys` (cleared first). Fails if there are
+    /// too many.
     pub fn generate_new(&self, doc: Doc<'_>, keys: &mut Keys) -> Result<()> {
         keys.set_bounds(KeyBounds {
             keys: KEYS_PER_DOCUMENT_MAX.load(Ordering::Relaxed),
@@ -227,7 +237,14 @@ impl IndexKeys {
 
     fn generate(&self, doc: Doc<'_>, keys: &mut Keys) -> Result<()> {
         keys.clear();
-        if !self.definition.includes(doc)? {
+        let included = self.definition.includes(doc).map_err(|error| match error.code() {
+            ErrorCode::Overflow => error.context(format!(
+                "The filter of index '{}' is unusable; drop the index with dropIndexes",
+                self.definition.name
+            )),
+            _ => error,
+        })?;
+        if !included {
             return Ok(());
         }
         self.definition.pattern.generate(doc, self.definition.sparse, keys)?;
@@ -240,7 +257,13 @@ impl KeyGenerator for IndexKeys {
     fn generate(&self, doc: Doc<'_>, emit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
         // The engine calls this under its locks. The keys of one document are bounded.
         let mut keys = Keys::default();
-        work::unmetered(|| self.generate_into(doc, &mut keys))?;
+        let generated = work::unmetered(|| self.generate_into(doc, &mut keys));
+        if let Err(error) = &generated
+            && error.code() == ErrorCode::Overflow
+        {
+            self.failure.get_or_init(|| error.clone());
+        }
+        generated?;
         for key in keys.iter() {
             emit(key.bytes, key.type_bits);
         }
@@ -266,6 +289,39 @@ impl KeyGenerator for IndexKeys {
     }
 }
 
+/// An index with an unusable stored definition: its filter cannot be parsed or applied. No query uses it and no
+/// write maintains it, so its collection is read-only until it is dropped.
+pub struct UnusableIndex {
+    /// Its number in the engine.
+    pub id: IndexId,
+    /// Its name.
+    pub name: String,
+    /// The whole definition as `listIndexes` shows it.
+    pub spec: DocBuf,
+    why: Error,
+}
+
+impl UnusableIndex {
+    pub(crate) fn new(id: IndexId, spec: DocBuf, why: Error) -> UnusableIndex {
+        let name = spec.as_doc().value("name").as_str().unwrap_or_default().to_owned();
+        UnusableIndex { id, name, spec, why }
+    }
+
+    /// The key pattern.
+    pub fn key(&self) -> DocBuf {
+        self.spec.as_doc().value("key").as_document().map_or_else(DocBuf::new, |key| key.to_buf())
+    }
+
+    /// The error of a write to the collection, with the way out.
+    pub fn error(&self, ns: &Namespace) -> Error {
+        self.why.clone().context(format!(
+            "Index '{}' of '{ns}' is unusable, so the collection is read-only; drop the index with \
+             dropIndexes, and create it again if needed",
+            self.name
+        ))
+    }
+}
+
 /// An index of a collection, as operations use it.
 pub struct Index {
     /// Its number in the engine.
@@ -276,7 +332,7 @@ pub struct Index {
     pub ready: bool,
     /// Its entries.
     pub data: Arc<dyn SortedDataInterface>,
-    /// How often it served.
+    /// Usage counters.
     pub usage: Arc<IndexUsage>,
 }
 

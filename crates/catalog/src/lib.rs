@@ -1,7 +1,7 @@
-//! Databases, collections and indexes: what exists, how it is defined, what a write means for the
-//! indexes, and how an index is built while the collection is written.
+//! Databases, collections and indexes: their definitions, the effect of a write on indexes, and index builds during
+//! writes.
 //!
-//! Knows storage by its interface only, and nothing of queries, commands or the wire.
+//! This crate must know storage only by its interface, and must not know queries, commands or the wire.
 
 pub mod build;
 pub mod catalog;
@@ -16,16 +16,18 @@ pub mod namespace;
 pub mod options;
 pub mod spec;
 mod stored;
-mod ticks;
 pub mod usage;
+mod view;
 
 pub use build::IndexBuild;
-pub use catalog::{Catalog, Rename, Resolved, View, namespace_not_found, system_views_uuid};
+pub use catalog::{Catalog, Rename, Resolved, namespace_not_found, system_views_uuid};
 pub use collection::{Collection, KeyScratch};
 pub use index::{
-    Index, IndexDefinition, IndexKeys, IndexUsage, MultikeyPaths, set_keys_per_document_max,
+    Index, IndexDefinition, IndexKeys, IndexUsage, MultikeyPaths, UnusableIndex,
+    set_keys_per_document_max,
 };
 pub use namespace::{Namespace, check_database_name};
 pub use options::{Capped, CollectionOptions, ValidationAction, ValidationLevel};
 pub use stored::collection_of;
 pub use usage::{OperationKind, OperationUsage};
+pub use view::View;

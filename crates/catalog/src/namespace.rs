@@ -56,6 +56,11 @@ impl Namespace {
         self.collection().starts_with("system.")
     }
 
+    /// Whether the collection has an index on `_id`: that of the profiler has none, and the server alone writes it.
+    pub fn has_id_index(&self) -> bool {
+        self.collection() != "system.profile"
+    }
+
     /// Fails if nothing may have so long a name.
     pub fn check_length(&self) -> Result<()> {
         if self.full.len() > limits::NAMESPACE_BYTES_MAX {

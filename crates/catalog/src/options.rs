@@ -1,11 +1,11 @@
-//! What a collection was created with.
+//! The options of a collection.
 
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value};
 use kauri_matcher::MatchExpr;
 use std::sync::Arc;
 
-/// What a validator does with a document that fails it.
+/// The action for a document that fails validation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum ValidationAction {
@@ -14,7 +14,7 @@ pub enum ValidationAction {
     ErrorAndLog,
 }
 
-/// Which writes a validator looks at.
+/// The writes that are validated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ValidationLevel {
     /// None.
@@ -41,11 +41,12 @@ pub struct CollectionOptions {
     pub capped: Option<Capped>,
     /// The validator as given.
     pub validator: Option<DocBuf>,
-    /// The validator, parsed, or why one that is stored can't be: then writes that it would look at fail.
+    /// The parsed validator, or the error of a stored one that is unusable: then writes that it would validate
+    /// fail.
     pub validator_expr: Option<Result<Arc<MatchExpr>>>,
-    /// Which writes it looks at, where that was said.
+    /// The writes that are validated, if specified.
     pub validation_level: Option<ValidationLevel>,
-    /// What happens to a document that fails, where that was said.
+    /// The action for a document that fails, if specified.
     pub validation_action: Option<ValidationAction>,
     /// Whether it is a copy in the making, which a restart drops.
     pub temp: bool,
@@ -152,12 +153,12 @@ impl CollectionOptions {
         }
     }
 
-    /// Which writes the validator looks at.
+    /// The writes that are validated.
     pub fn level(&self) -> ValidationLevel {
         self.validation_level.unwrap_or(ValidationLevel::Strict)
     }
 
-    /// What happens to a document that fails.
+    /// The action for a document that fails.
     pub fn action(&self) -> ValidationAction {
         self.validation_action.unwrap_or(ValidationAction::Error)
     }

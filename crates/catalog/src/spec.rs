@@ -1,16 +1,15 @@
-//! Checking an index definition that a user gave, and bringing it into the form that is stored and
-//! listed: `{v: 2, key, name, …}`.
+//! Validates an index definition from a user and converts it into the stored form: `{v: 2, key, name, …}`.
 //!
-//! The rules are those of MongoDB's `createIndexes` with `v: 2`, codes and order of checks included.
-//! Types of index that this server does not have are checked as the others and refused last, so
-//! that a definition which is wrong in itself is told so.
+//! The rules are those of MongoDB's `createIndexes` with `v: 2`, including error codes and the order of checks.
+//! Index types that this server does not support are validated like others and refused last, so that an invalid
+//! definition gets its own error.
 
 use crate::index::IndexDefinition;
 use kauri_base::{Error, ErrorCode, Result, bail, limits};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, compare, shell_text, shell_value};
 use kauri_matcher::{CompareOp, MatchExpr, Predicate};
 
-/// What kind of index a key pattern asks for.
+/// The kind of index of a key pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IndexKind {
     /// Ascending and descending fields.
@@ -40,7 +39,7 @@ impl IndexKind {
     }
 }
 
-/// How a requested index compares with one that exists.
+/// The relation between a requested index and an existing one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Likeness {
     /// Another key, or an option that makes it another index (uniqueness, sparseness, filter).
@@ -176,7 +175,7 @@ pub fn check_key(key: Doc<'_>) -> Result<IndexKind> {
 fn check_key_field(elem: Elem<'_>) -> Result<IndexKind> {
     let wildcard = elem.key() == "$**" || elem.key().ends_with(".$**");
     let value = elem.value();
-    let kind = match &value {
+    let kind = match &value.lossy() {
         Value::String(plugin) => plugin_kind(plugin, elem.key())?,
         number if number.is_number() => {
             let direction = number.as_f64_lossy().unwrap_or(0.0);
@@ -574,6 +573,9 @@ fn object<'s>(elem: Elem<'s>) -> Result<Doc<'s>> {
 fn text(elem: Elem<'_>) -> Result<String> {
     match elem.value() {
         Value::String(text) => Ok(text.into_owned()),
+        text if text.string_bytes().is_some() => {
+            Err(kauri_bson::not_utf8::error(&format!("The field '{}'", elem.key())))
+        }
         _ => Err(wrong_type(elem, "a string")),
     }
 }
@@ -660,7 +662,7 @@ pub fn check_expiry_range(value: &Value<'_>) -> Result<Value<'static>> {
     }
 }
 
-/// Whether a collation other than the simple one is asked for.
+/// Whether the request has a collation other than the simple one.
 fn check_collation(elem: Elem<'_>) -> Result<bool> {
     let collation = object(elem)?;
     if collation.is_empty() {
@@ -683,8 +685,10 @@ fn check_partial_node(expr: &MatchExpr) -> Result<()> {
         }
         MatchExpr::AlwaysTrue | MatchExpr::AlwaysFalse => Ok(()),
         MatchExpr::Leaf(leaf) => match &leaf.pred {
-            Predicate::Compare(CompareOp::Eq, Value::Regex { .. }) => Err(unsupported_in_partial()),
-            Predicate::Compare(..) | Predicate::Exists | Predicate::Type(_) => Ok(()),
+            Predicate::Compare(CompareOp::Eq, value) if value.ty() == Some(Type::Regex) => {
+                Err(unsupported_in_partial())
+            }
+            Predicate::Compare(..) | Predicate::Exists | Predicate::Type(..) => Ok(()),
             Predicate::In(list) if list.regexes().is_empty() => Ok(()),
             _ => Err(unsupported_in_partial()),
         },
@@ -736,8 +740,8 @@ fn same_filter(a: Doc<'_>, b: Doc<'_>) -> bool {
     }
 }
 
-/// Compares a requested definition with one that exists (or comes before it in the request).
-/// `Ok(true)`: it is there already. `Ok(false)`: the two may be side by side.
+/// Compares a requested definition with an existing one (or an earlier one of the request). `Ok(true)`: it exists
+/// already. `Ok(false)`: both may coexist.
 pub fn conflicts(requested: Doc<'_>, existing: Doc<'_>) -> Result<bool> {
     let same_name = requested.value("name").as_str() == existing.value("name").as_str();
     let likeness = compare_specs(requested, existing);

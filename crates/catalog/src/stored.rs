@@ -1,14 +1,14 @@
-//! The catalog's documents as they are stored in record store 0.
+//! The catalog's documents in record store 0.
 //!
-//! `{kind: "counters", nextCollection, nextIndex}`, `{kind: "view", ns, options}`, and
-//! `{kind: "collection", id, ns, uuid, options, indexes: [{id, ready, spec}]}`.
+//! `{kind: "counters", nextCollection, nextIndex}`, `{kind: "view", ns, options}`, and `{kind: "collection", id,
+//! ns, uuid, options, indexes: [{id, ready, spec}]}`.
 
-use crate::catalog::View;
 use crate::namespace::Namespace;
 use crate::options::CollectionOptions;
+use crate::view::View;
 use kauri_base::{Access, CollectionId, CommitSeq, Error, ErrorCode, IndexId, RecordId, Result};
 use kauri_bson::{Doc, DocBuf, Value, doc};
-use kauri_storage::{Direction, RecordScan, RecordStore, RecoveryUnit, StorageEngine};
+use kauri_storage::{Direction, RecordScan, RecordStore, RecoveryUnit, Scope};
 
 /// A stored document, read.
 pub(crate) enum Stored {
@@ -61,8 +61,8 @@ pub(crate) fn collection_doc(
     })
 }
 
-/// The collection and the namespace that a stored document of the catalog tells of, for tools that
-/// look at a directory without a server.
+/// The collection id and namespace in a stored document of the catalog, for tools that read a directory without a
+/// server.
 pub fn collection_of(doc: Doc<'_>) -> Option<(CollectionId, Namespace)> {
     match parse(doc) {
         Ok(Stored::Collection { id, ns, .. }) => Some((id, ns)),
@@ -71,11 +71,11 @@ pub fn collection_of(doc: Doc<'_>) -> Option<(CollectionId, Namespace)> {
 }
 
 /// All stored documents with their places. Blocks; for the start of the server.
-pub(crate) fn read_all(engine: &dyn StorageEngine) -> Result<Vec<(RecordId, CommitSeq, Stored)>> {
-    let Some(store) = engine.record_store(CollectionId::CATALOG) else {
+pub(crate) fn read_all(scope: &mut Scope) -> Result<Vec<(RecordId, CommitSeq, Stored)>> {
+    let Some(store) = scope.backend().engine().record_store(CollectionId::CATALOG) else {
         return Err(malformed("the engine has no catalog store"));
     };
-    let mut unit = engine.recovery_unit();
+    let unit = scope.reader();
     let mut scan = RecordScan::new(Direction::Forward);
     let mut found = Vec::new();
     loop {
@@ -85,7 +85,7 @@ pub(crate) fn read_all(engine: &dyn StorageEngine) -> Result<Vec<(RecordId, Comm
                 unit.leave();
                 return Ok(found);
             }
-            let ticket = match store.fill(&*unit, &mut scan)? {
+            let ticket = match store.fill(unit, &mut scan)? {
                 Access::Ready(()) => None,
                 Access::WouldBlock(ticket) => Some(ticket),
             };
@@ -93,19 +93,18 @@ pub(crate) fn read_all(engine: &dyn StorageEngine) -> Result<Vec<(RecordId, Comm
             ticket.map_or(Ok(()), |t| t.wait())?;
             continue;
         };
-        if let Some((version, doc)) = read_one(&*store, &mut *unit, id)? {
+        if let Some((version, doc)) = read_one(&*store, unit, id)? {
             found.push((id, version, parse(doc.as_doc())?));
         }
     }
 }
 
-/// How many indexes the stored document of a collection lists.
-pub(crate) fn index_count(engine: &dyn StorageEngine, id: RecordId) -> Result<usize> {
-    let Some(store) = engine.record_store(CollectionId::CATALOG) else {
+/// Number of indexes in the stored document of a collection.
+pub(crate) fn index_count(scope: &mut Scope, id: RecordId) -> Result<usize> {
+    let Some(store) = scope.backend().engine().record_store(CollectionId::CATALOG) else {
         return Err(malformed("the engine has no catalog store"));
     };
-    let mut unit = engine.recovery_unit();
-    let Some((_, doc)) = read_one(&*store, &mut *unit, id)? else {
+    let Some((_, doc)) = read_one(&*store, scope.reader(), id)? else {
         return Err(malformed("a collection's document is gone"));
     };
     Ok(doc.as_doc().value("indexes").as_array().map_or(0, Doc::count))

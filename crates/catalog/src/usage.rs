@@ -1,15 +1,15 @@
-//! What operations a collection has served and how long they took: for `top`, `$collStats` and, kept for the
-//! whole server, `opLatencies`.
+//! Counts and times of operations per collection, for `top` and `$collStats`, and for the whole server, for
+//! `opLatencies`.
 //!
-//! Counts only grow, and begin with 0 when the server starts. They are kept in shards, made when first
-//! used, so that workers don't write to each other's lines.
+//! Counts only grow, and start at 0 with the server. They are sharded, and shards are allocated at first use, so
+//! that workers do not write to each other's cache lines.
 
 use kauri_bson::DocWriter;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an operation was, as `top` tells them apart.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The kind of an operation, for `top`.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum OperationKind {
     /// `find`.
@@ -27,25 +27,26 @@ pub enum OperationKind {
     /// Another command that writes documents.
     Write,
     /// Any other command.
+    #[default]
     Other,
 }
 
-/// How many kinds there are.
+/// Number of kinds.
 const KINDS: usize = OperationKind::Other as usize + 1;
 
-/// Classes of operations whose latencies are told.
+/// Classes of operations in latency reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum LatencyClass {
-    /// What reads documents.
+    /// Operations that read documents.
     Reads,
-    /// What writes documents.
+    /// Operations that write documents.
     Writes,
     /// The rest.
     Commands,
 }
 
-/// How many classes there are.
+/// Number of classes.
 const CLASSES: usize = LatencyClass::Commands as usize + 1;
 
 impl OperationKind {
@@ -59,6 +60,18 @@ impl OperationKind {
         OperationKind::Write,
         OperationKind::Other,
     ];
+
+    /// The value of `op` in `currentOp`, the log and the profiler.
+    pub fn op(self) -> &'static str {
+        match self {
+            OperationKind::Query => "query",
+            OperationKind::GetMore => "getmore",
+            OperationKind::Insert => "insert",
+            OperationKind::Update => "update",
+            OperationKind::Remove => "remove",
+            OperationKind::Read | OperationKind::Write | OperationKind::Other => "command",
+        }
+    }
 
     /// Its class.
     pub fn class(self) -> LatencyClass {
@@ -98,7 +111,7 @@ fn bucket_of(micros: u64) -> usize {
     LOWER_BOUNDS.partition_point(|bound| *bound <= micros) - 1
 }
 
-/// So many and their time in nanoseconds.
+/// A count and a time in nanoseconds.
 #[derive(Default)]
 struct Tally {
     count: AtomicU64,
@@ -131,10 +144,10 @@ pub struct OperationUsage {
     tailing_scans: AtomicU64,
 }
 
-/// How many operations, and their time in microseconds.
+/// A number of operations, and their time in microseconds.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Total {
-    /// How many.
+    /// Number.
     pub count: u64,
     /// Their time.
     pub micros: u64,
@@ -174,7 +187,7 @@ impl OperationUsage {
         Total { count, micros: time_ns / 1000 }
     }
 
-    /// A scan of the whole collection has begun.
+    /// Counts a scan of the whole collection.
     pub fn count_scan(&self) {
         self.scans.fetch_add(1, Ordering::Relaxed);
     }
@@ -184,7 +197,7 @@ impl OperationUsage {
         self.tailing_scans.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many scans of the whole collection there have been, and how many of them were tailable cursors'.
+    /// Number of scans of the whole collection, and how many of them were tailable cursors'.
     pub fn scans(&self) -> (u64, u64) {
         (self.scans.load(Ordering::Relaxed), self.tailing_scans.load(Ordering::Relaxed))
     }
@@ -244,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_of_all_workers_are_told_by_kind_and_class() {
+    fn operations_of_all_workers_are_counted_by_kind_and_class() {
         let usage = OperationUsage::default();
         usage.record(0, OperationKind::Query, 3_500);
         usage.record(1, OperationKind::Query, 2_600);

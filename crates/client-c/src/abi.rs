@@ -1,14 +1,13 @@
 //! The functions of `kauri.h`.
 //!
-//! # What may be unsafe here, and why it holds
+//! # What is unsafe here, and why it is sound
 //!
-//! 1. *Pointers from C.* A pointer that is not NULL and is aligned is what the header says it is: the
-//!    caller's promise, which nothing can check. Each function is `unsafe` with that as its contract.
-//! 2. *Lengths.* A slice is made only of a length within the header's bounds, so never of more than half the
-//!    address space, and lives until the call returns.
-//! 3. *Connections.* A handle comes from `Box::into_raw` and goes back with `Box::from_raw` once, in
-//!    `kauri_close`, when no other call is within. Until then it is only borrowed shared; what changes in it
-//!    is behind its lock.
+//! 1. *Pointers from C.* A pointer that is not NULL and is aligned points to what the header says. That is the
+//!    caller's promise, which cannot be checked. It is the contract of each function, which is therefore `unsafe`.
+//! 2. *Lengths.* A slice is made only with a length within the header's bounds, so never more than half of the
+//!    address space. It lives until the call returns.
+//! 3. *Connections.* A handle comes from `Box::into_raw` and returns to `Box::from_raw` once, in `kauri_close`,
+//!    when no other call is active. Until then it is only borrowed shared; its mutable state is behind its lock.
 //! 4. *Results* are written through raw pointers and never read: they may be uninitialized.
 //! 5. *Panics* end in `guarded`.
 #![allow(unsafe_code)]
@@ -46,7 +45,7 @@ const TRANSPORTS: [(i32, Transport, &CStr); 4] = [
 /// The shortest document.
 const DOCUMENT_BYTES_MIN: usize = 5;
 
-/// Runs a call, tells what it came to, and stops panics.
+/// Runs a call, reports its result, and catches panics.
 ///
 /// # Safety
 ///
@@ -102,11 +101,11 @@ unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str> {
     text.to_str().map_err(|_| Failure::argument(format!("{what} is not UTF-8")))
 }
 
-/// What is wrong with it is answered as the rest of a sentence.
+/// An error is returned as the rest of a sentence.
 ///
 /// # Safety
 ///
-/// `data` is NULL or points to `length` bytes that stay as they are for `'a`.
+/// `data` is NULL or points to `length` bytes that do not change during `'a`.
 unsafe fn document<'a>(data: *const u8, length: usize) -> std::result::Result<Doc<'a>, String> {
     if data.is_null() {
         return Err("is NULL".to_owned());

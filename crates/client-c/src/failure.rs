@@ -1,4 +1,4 @@
-//! What went wrong, as Rust has it and as C gets it.
+//! Errors: the client's error in Rust, and its C structure.
 
 use kauri_bson::{Doc, Value};
 use kauri_client::ClientError;
@@ -76,7 +76,7 @@ impl Failure {
         Failure::new(Status::Internal, "a fault of the library: a call has panicked")
     }
 
-    /// The failure that a reply tells of.
+    /// The failure in a reply.
     pub fn of_reply(reply: Doc<'_>) -> Option<Self> {
         if reply.value("ok").truthy() {
             return None;
@@ -99,7 +99,7 @@ fn clamped(code: i64) -> i32 {
     code.clamp(i32::MIN.into(), i32::MAX.into()) as i32
 }
 
-/// What the system has found has its number, its own time-outs too: they are not the caller's.
+/// An error of the system has its number, including the system's own timeouts: they are not the caller's.
 fn of_io(error: &io::Error, message: String) -> Failure {
     if let Some(code) = error.raw_os_error() {
         return Failure { code, ..Failure::new(Status::Io, message) };

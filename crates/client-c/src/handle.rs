@@ -1,9 +1,9 @@
-//! A connection as C has it.
+//! A connection handle of C.
 //!
 //! Invariants:
-//! - Used by one at a time: a lock that is only tried. What never changes lies outside of it.
-//! - Replies are matched with requests: each `receive` is the answer to the oldest request in flight.
-//! - A failure after which the stream can't be trusted stays: it is answered from then on.
+//! - Used by one call at a time: the lock is only tried. Constant data is outside of the lock.
+//! - Replies match requests: each `receive` returns the reply to the oldest request in flight.
+//! - After a failure that leaves the stream in an unknown state, every call returns that failure.
 
 use crate::failure::{Failure, Result, Status};
 use kauri_bson::Doc;
@@ -13,7 +13,7 @@ use std::ffi::{CStr, CString};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-/// What `kauri_connection_t` points to.
+/// The target of `kauri_connection_t`.
 pub struct Handle {
     transport: Transport,
     fallback: Option<CString>,
@@ -26,7 +26,7 @@ const _: fn() = || {
     shared_and_sent::<Handle>();
 };
 
-/// A connection and what has become of it.
+/// A connection and its state.
 pub struct Session {
     connection: Connection,
     /// The ids of the requests whose replies have not been received.
@@ -86,7 +86,7 @@ impl Handle {
         })
     }
 
-    /// Nobody gets in any more, if nobody is within: it can be given back.
+    /// Excludes all later calls, if no call is active: then the handle can be freed.
     pub fn lock_for_ever(&self) -> Result<()> {
         match self.session.try_lock() {
             Ok(session) => std::mem::forget(session),
@@ -138,7 +138,7 @@ impl Session {
         Ok(())
     }
 
-    /// The next reply, and the failure that it tells of.
+    /// The next reply, and the failure in it.
     pub fn receive(&mut self) -> Result<(View, Option<Failure>)> {
         self.usable()?;
         let Some(id) = self.in_flight.front().copied() else {

@@ -20,7 +20,7 @@ use kauri_transport::{
     ClientState, ExecutorOptions, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint,
     ServiceExecutor, SessionInfo, SessionManager, TransportLayer, Tried,
 };
-use kauri_wire::{HEADER_BYTES, Message, MsgWriter};
+use kauri_wire::{HEADER_BYTES, Message, MsgWriter, ReplyWriter};
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,9 +42,13 @@ struct Nothing;
 impl ClientState for Nothing {}
 
 impl Echo {
-    /// Hello and the request for another transport.
+    /// The handshake, which comes by OP_QUERY, and the request for another transport.
     fn command(&self, session: &SessionInfo, request: &[u8], reply: &mut ReplyBuf) -> Option<()> {
-        let (header, Message::Msg(message)) = Message::parse(request).ok()? else { return None };
+        let (header, message) = match Message::parse(request).ok()? {
+            (header, Message::Msg(message)) => (header, message),
+            (header, Message::Query(_)) => return greet(header.request_id, reply),
+            _ => return None,
+        };
         let body = Doc::from_bytes(message.body).ok()?;
         let writer = MsgWriter::begin(reply.buffer(), 1, header.request_id, 0);
         {
@@ -86,6 +90,16 @@ impl Echo {
         }
         Outcome::Reply
     }
+}
+
+/// Answers a handshake: this server understands OP_MSG.
+fn greet(request_id: i32, reply: &mut ReplyBuf) -> Option<()> {
+    let writer = ReplyWriter::begin(reply.buffer(), 1, request_id, 0, 0, 1);
+    let mut out = DocWriter::new(reply.buffer());
+    out.put("maxWireVersion", 25);
+    out.put("ok", 1.0);
+    drop(out);
+    writer.finish(reply.buffer()).ok()
 }
 
 impl ServiceEntryPoint for Echo {

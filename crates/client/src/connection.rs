@@ -12,14 +12,20 @@ use kauri_bson::{Doc, DocBuf, DocWriter, Value, doc};
 use kauri_transport::rdma::DialedFabric;
 use kauri_transport::shared_memory::{self, SharedFabric};
 use kauri_transport::sys::{SIGN_OF_LIFE, set_tcp_options};
-use kauri_wire::{HEADER_BYTES, Message, MsgWriter, checked_length, claimed_length};
+use kauri_wire::{
+    HEADER_BYTES, Header, Message, MsgWriter, checked_length, claimed_length, opcode, query_flags,
+    write_query,
+};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// What a connection keeps of its memory for messages when it is trimmed.
+/// Size of message memory that a connection keeps when it is trimmed.
 const INBOX_BYTES_KEPT: usize = 1 << 20;
 
-/// What a connection goes through.
+/// The first wire protocol version with OP_MSG: MongoDB 3.6.
+const OP_MSG_WIRE_VERSION: i64 = 6;
+
+/// The transport of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Transport {
@@ -51,7 +57,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The document, or the error that it tells of.
+    /// The document, or the error in it.
     pub fn checked(self) -> Result<DocBuf> {
         let doc = self.body.as_doc();
         if doc.value("ok").truthy() {
@@ -79,10 +85,69 @@ impl Drop for Connection {
     }
 }
 
+/// The reply, if it answers this request.
+fn check_answer(id: i32, reply: Reply) -> Result<Reply> {
+    if reply.response_to != id {
+        let what = format!("an answer to request {} instead of {id}", reply.response_to);
+        return Err(ClientError::Protocol(what));
+    }
+    Ok(reply)
+}
+
+/// The handshake of a client of this connection string.
+pub(crate) fn hello_command(uri: &Uri) -> DocBuf {
+    let name = if uri.introduces { "isMaster" } else { "hello" };
+    DocBuf::build(|out| {
+        out.put(name, 1);
+        if !uri.introduces {
+            return;
+        }
+        out.put("helloOk", true);
+        let mut client = out.document("client");
+        if let Some(name) = &uri.app_name {
+            client.document("application").put("name", name.as_str());
+        }
+        let mut driver = client.document("driver");
+        driver.put("name", "kauri-client");
+        driver.put("version", env!("CARGO_PKG_VERSION"));
+        drop(driver);
+        client.document("os").put("type", std::env::consts::OS);
+    })
+}
+
+/// The command that asks the server for a transport.
+pub(crate) fn upgrade_command(transport: Transport, parameters: Vec<u8>) -> DocBuf {
+    let parameters = Value::Binary { subtype: 0, bytes: parameters.into() };
+    doc! { "kauriUpgrade" => 1, "transport" => transport.name(), "parameters" => parameters }
+}
+
+/// Which process has answered a handshake.
+pub(crate) fn process_of(greeting: Doc<'_>) -> Option<[u8; 12]> {
+    let version = greeting.get("topologyVersion").and_then(|version| version.as_doc());
+    version.and_then(|version| match version.value("processId") {
+        Value::ObjectId(id) => Some(id),
+        _ => None,
+    })
+}
+
+/// The document of a reply: an OP_MSG, or the OP_REPLY to an OP_QUERY.
+pub(crate) fn reply_of(message: &[u8]) -> Result<(Header, Doc<'_>)> {
+    let (header, message) = Message::parse(message)?;
+    let body = match &message {
+        Message::Msg(message) => Some(message.body),
+        Message::Reply(reply) => reply.documents().next(),
+        _ => None,
+    };
+    let Some(body) = body else {
+        return Err(ClientError::Protocol("a message that is no reply".to_owned()));
+    };
+    Ok((header, Doc::from_bytes(body)?))
+}
+
 /// Why a connection has not changed over.
 type Change = std::result::Result<(), String>;
 
-/// What messages go through.
+/// The carrier of messages.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one a connection")]
 enum Way {
@@ -99,13 +164,17 @@ pub struct Connection {
     stream: Stream,
     /// Why it is not what `auto` would rather have.
     fallback: Option<String>,
-    /// It failed in the middle of something: what comes next would be taken for something else.
+    /// A transfer failed in the middle, so further bytes would be misinterpreted.
     broken: bool,
     inbox: Vec<u8>,
     start: usize,
     beside: Vec<OwnedFd>,
     outbox: Vec<u8>,
     next_id: i32,
+    /// The server's reply to the handshake.
+    greeting: DocBuf,
+    /// The server supports only OP_QUERY: it is older than MongoDB 3.6.
+    is_legacy: bool,
 }
 
 impl Connection {
@@ -149,8 +218,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// A connection to the same server through its Unix domain socket. Whoever else may listen there has half
-    /// of the time, so that enough is left to go on without.
+    /// A connection to the same server through its Unix domain socket. Another listener there gets at most half of
+    /// the time, so that enough is left to continue without.
     fn beside(&self, uri: &Uri, server: [u8; 12]) -> Option<Connection> {
         let end = self.stream.end();
         let mut beside = Connection::over(self.stream.beside(uri, end.part(2))?);
@@ -170,10 +239,17 @@ impl Connection {
             beside: Vec::new(),
             outbox: Vec::new(),
             next_id: 0,
+            greeting: DocBuf::new(),
+            is_legacy: false,
         }
     }
 
-    /// What it goes through.
+    /// The server's description of itself: its reply to `hello` or `isMaster`.
+    pub fn greeting(&self) -> Doc<'_> {
+        self.greeting.as_doc()
+    }
+
+    /// The transport in use.
     pub fn transport(&self) -> Transport {
         match &self.way {
             Way::Shared(_) => Transport::SharedMemory,
@@ -188,29 +264,21 @@ impl Connection {
         self.fallback.as_deref()
     }
 
-    /// Answers which process serves.
+    /// Returns the server process's id.
+    ///
+    /// Like drivers, it sends `isMaster` in an OP_QUERY, which servers of every age answer: the oldest support
+    /// nothing else, and do not reply to an OP_MSG or close the connection. A client that does not introduce itself
+    /// relays for others, to servers of this kind.
     fn hello(&mut self, uri: &Uri) -> Result<Option<[u8; 12]>> {
-        let hello = DocBuf::build(|out| {
-            out.put("hello", 1);
-            if !uri.introduces {
-                return;
-            }
-            let mut client = out.document("client");
-            if let Some(name) = &uri.app_name {
-                client.document("application").put("name", name.as_str());
-            }
-            let mut driver = client.document("driver");
-            driver.put("name", "kauri-client");
-            driver.put("version", env!("CARGO_PKG_VERSION"));
-            drop(driver);
-            client.document("os").put("type", std::env::consts::OS);
-        });
-        let reply = self.command("admin", &hello)?;
-        let version = reply.as_doc().get("topologyVersion").and_then(|version| version.as_doc());
-        Ok(version.and_then(|version| match version.value("processId") {
-            Value::ObjectId(id) => Some(id),
-            _ => None,
-        }))
+        let hello = hello_command(uri);
+        self.is_legacy = uri.introduces;
+        let id = self.send("admin", &hello)?;
+        let (reply, by_query) = self.receive_of_kind()?;
+        let reply = check_answer(id, reply)?.checked()?;
+        let version = reply.as_doc().value("maxWireVersion").to_i64_saturating().unwrap_or(0);
+        self.is_legacy = by_query && version < OP_MSG_WIRE_VERSION;
+        self.greeting = reply;
+        Ok(process_of(self.greeting()))
     }
 
     /// Changes over to shared memory. The inner error: why it stays as it is. After the outer one the
@@ -260,7 +328,7 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    /// It goes on with the stream, if that is as it was.
+    /// Continues with the stream, if its state is unchanged.
     fn stays(&self, why: String) -> Result<Change> {
         match self.stream.is_quiet() {
             true => Ok(Err(why)),
@@ -268,14 +336,13 @@ impl Connection {
         }
     }
 
-    /// Asks the server for a transport. Its parameters.
+    /// Requests a transport from the server. Returns its parameters.
     fn upgrade(
         &mut self,
         transport: Transport,
         parameters: Vec<u8>,
     ) -> Result<std::result::Result<Vec<u8>, String>> {
-        let parameters = Value::Binary { subtype: 0, bytes: parameters.into() };
-        let command = doc! { "kauriUpgrade" => 1, "transport" => transport.name(), "parameters" => parameters };
+        let command = upgrade_command(transport, parameters);
         let reply = match self.command("admin", &command) {
             Err(ClientError::Command(error)) => return Ok(Err(error.to_string())),
             reply => reply?,
@@ -286,17 +353,17 @@ impl Connection {
         })
     }
 
-    /// How long the server may be silent from now on, while it is waited for.
+    /// Maximum silence of the server from now on, while the client waits for it.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<()> {
         Ok(self.stream.set_timeout(timeout)?)
     }
 
-    /// What ends it from another thread.
+    /// A handle that ends the connection from another thread.
     pub fn hang_up(&self) -> Result<HangUp> {
         Ok(self.stream.hang_up()?)
     }
 
-    /// What becomes readable when the server ends an idle connection.
+    /// A descriptor that becomes readable when the server ends an idle connection.
     pub fn sign_of_life(&self) -> BorrowedFd<'_> {
         self.stream.fd()
     }
@@ -321,12 +388,12 @@ impl Connection {
         self.broken || has_failed || self.stream.has_ended()
     }
 
-    /// Whether the server has not ended it, as far as its stream tells, and nothing has come on that.
+    /// Whether the stream shows no end of the connection and no received bytes.
     pub fn is_alive(&self) -> bool {
         !self.broken && self.stream.is_quiet()
     }
 
-    /// Gives back the memory that a large message has taken, if nothing is there that was not received.
+    /// Frees the memory of a large message, if no unread bytes are in it.
     pub fn trim(&mut self) {
         if self.outbox.capacity() > INBOX_BYTES_KEPT {
             self.outbox = Vec::new();
@@ -346,11 +413,30 @@ impl Connection {
     pub fn command(&mut self, database: &str, command: &DocBuf) -> Result<DocBuf> {
         let id = self.send(database, command)?;
         let reply = self.receive()?;
-        if reply.response_to != id {
-            let what = format!("an answer to request {} instead of {id}", reply.response_to);
-            return Err(ClientError::Protocol(what));
+        check_answer(id, reply)?.checked()
+    }
+
+    /// Writes the message of a command that `fill` writes, as the server knows it.
+    pub fn write_command(
+        &self,
+        message: &mut Vec<u8>,
+        id: i32,
+        database: &str,
+        fill: impl FnOnce(&mut DocWriter<'_>),
+    ) -> Result<()> {
+        if self.is_legacy {
+            let command = DocBuf::build(fill);
+            let (flags, ns) = (query_flags::SECONDARY_OK, format!("{database}.$cmd"));
+            return write_query(message, id, flags, &ns, -1, command.as_doc().as_bytes())
+                .map_err(request::refused);
         }
-        reply.checked()
+        let writer = MsgWriter::begin(message, id, 0, 0);
+        {
+            let mut body = DocWriter::new(message);
+            fill(&mut body);
+            body.put("$db", database);
+        }
+        writer.finish(message).map_err(request::refused)
     }
 
     /// Sends a command. Answers the request's id. Replies come in the order of the requests.
@@ -358,21 +444,21 @@ impl Connection {
         self.next_id = self.next_id.wrapping_add(1);
         let mut message = std::mem::take(&mut self.outbox);
         message.clear();
-        let writer = MsgWriter::begin(&mut message, self.next_id, 0, 0);
-        {
-            let mut body = DocWriter::new(&mut message);
-            body.put_all(command.as_doc());
-            body.put("$db", database);
-        }
-        writer.finish(&mut message).map_err(request::refused)?;
-        let sent = self.send_message(&message);
+        let fill = |body: &mut DocWriter<'_>| body.put_all(command.as_doc());
+        let sent = self
+            .write_command(&mut message, self.next_id, database, fill)
+            .and_then(|()| self.send_message(&message));
         self.outbox = message;
         sent.map(|()| self.next_id)
     }
 
-    /// Sends a command that names its database itself (`$db`), and document sequences. What is large
-    /// goes from where it lies. Answers the request's id.
+    /// Sends a command with its own `$db`, and document sequences. Large parts are sent from their place. Returns
+    /// the request's id.
     pub fn send_request(&mut self, body: Doc<'_>, sequences: &[Sequence<'_>]) -> Result<i32> {
+        if self.is_legacy {
+            let why = "the server is older than MongoDB 3.6: it takes no document sequences";
+            return Err(ClientError::Request(why.to_owned()));
+        }
         let mut small = std::mem::take(&mut self.outbox);
         let id = self.next_id.wrapping_add(1);
         let sent = request::send(id, body, sequences, &mut small, |piece| self.send_message(piece));
@@ -408,18 +494,21 @@ impl Connection {
         Ok(Reply { response_to, body: body.to_buf() })
     }
 
+    /// The next reply, and whether it is an OP_REPLY.
+    fn receive_of_kind(&mut self) -> Result<(Reply, bool)> {
+        let (header, body) = reply_of(self.receive_message()?)?;
+        let reply = Reply { response_to: header.response_to, body: body.to_buf() };
+        Ok((reply, header.op_code == opcode::REPLY))
+    }
+
     /// Waits for the next reply: the request that it answers and its document, which is there until
     /// something else is received.
     pub fn receive_borrowed(&mut self) -> Result<(i32, Doc<'_>)> {
-        let message = self.receive_message()?;
-        let (header, message) = Message::parse(message)?;
-        let Message::Msg(message) = message else {
-            return Err(ClientError::Protocol("a reply that is no OP_MSG".to_owned()));
-        };
-        Ok((header.response_to, Doc::from_bytes(message.body)?))
+        let (header, body) = reply_of(self.receive_message()?)?;
+        Ok((header.response_to, body))
     }
 
-    /// Waits for the next message; it is there until the next call.
+    /// Waits for the next message; it is valid until the next call.
     pub fn receive_message(&mut self) -> Result<&[u8]> {
         self.check()?;
         let length = self.whole_message();
@@ -430,7 +519,7 @@ impl Connection {
         Ok(self.inbox.get(message).unwrap_or_default())
     }
 
-    /// Receives until a whole message is there. Its length.
+    /// Receives until a whole message has arrived. Returns its length.
     fn whole_message(&mut self) -> Result<usize> {
         loop {
             let unread = self.inbox.get(self.start..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Until when to wait.
+//! Deadlines of waits.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -24,14 +24,14 @@ impl Deadline {
         }
     }
 
-    /// When one of so many equal parts of what is left will be over.
+    /// The end of one of `parts` equal parts of the remaining time.
     pub fn part(self, parts: usize) -> Self {
         let parts = u32::try_from(parts).unwrap_or(u32::MAX).max(1);
         let now = Instant::now();
         Deadline(self.0.map(|end| now + end.saturating_duration_since(now) / parts))
     }
 
-    /// How long it is until then, never zero; `None` is for ever.
+    /// The remaining time, never zero; `None` is forever.
     pub fn left(self) -> io::Result<Option<Duration>> {
         let Some(end) = self.0 else { return Ok(None) };
         match end.saturating_duration_since(Instant::now()) {

@@ -1,5 +1,5 @@
-//! A client that changes over to the fastest transport that it and the server have in common: on one
-//! host shared memory, otherwise RDMA, otherwise TCP or a Unix domain socket.
+//! A client that switches to the fastest transport that it and the server support: shared memory on one host,
+//! otherwise RDMA, otherwise TCP or a Unix domain socket.
 //!
 //! ```no_run
 //! use kauri_client::{Connection, Uri};
@@ -13,17 +13,19 @@
 //! |---|---|
 //! | [`uri`] | connection strings |
 //! | [`connection`] | commands and replies, one by one or pipelined |
-//! | `request` | requests in parts that lie where the caller has them |
+//! | [`outgoing`] | sessions that a worker opens: the handshake, and the switch to shared memory |
+//! | `request` | requests in parts, in the caller's memory |
 //! | `stream` | the socket that every session begins on |
-//! | `shared` | the way through rings, of shared memory or RDMA |
+//! | `shared` | transfers through rings, of shared memory or RDMA |
 //! | `rdma` | the process's RDMA devices |
-//! | `deadline` | until when to wait |
+//! | `deadline` | deadlines of waits |
 //!
-//! Where it sits: above `transport`'s rings and `wire`. It blocks its caller; a connection is one thread's.
-//! Must not know: what commands mean, beyond the handshake's.
+//! Position: above `transport`'s rings and `wire`. Calls of a [`Connection`] block, and a connection belongs to one
+//! thread. Must not know: the meaning of commands, except the handshake's.
 
 pub mod connection;
 mod deadline;
+pub mod outgoing;
 mod rdma;
 mod request;
 mod shared;
@@ -38,7 +40,7 @@ pub use uri::{Uri, Wanted};
 use std::fmt;
 use std::io;
 
-/// What can go wrong.
+/// The errors of a client.
 #[derive(Debug)]
 pub enum ClientError {
     /// The connection string can't be used.
@@ -49,9 +51,9 @@ pub enum ClientError {
     Protocol(String),
     /// The server answered with an error.
     Command(kauri_base::Error),
-    /// What the connection string requires can't be had.
+    /// A transport that the connection string requires is unavailable.
     Required(String),
-    /// No message can hold the request; nothing of it was sent.
+    /// The request exceeds a message; nothing of it was sent.
     Request(String),
 }
 

@@ -1,5 +1,5 @@
-//! A client's RDMA devices: each is opened once in a process, when it is first asked for. A child opens its own:
-//! what its parent has made is the parent's.
+//! The RDMA devices of a client process: each device is opened once, at first use. A child process opens its own
+//! devices, because its parent's do not work in it.
 
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;

@@ -1,7 +1,7 @@
-//! Requests in parts: a command and document sequences, which lie where the caller has them.
+//! Requests in parts: a command and document sequences in the caller's memory.
 //!
-//! What is small is gathered, so that it goes at once; what is large goes from where it lies. Nothing is
-//! sent of a request that no message can hold.
+//! Small parts are copied together, so that they are sent at once; large parts are sent from their place. A request
+//! that exceeds a message's limits is refused before any byte is sent.
 
 use crate::{ClientError, Result};
 use kauri_base::Error;
@@ -9,10 +9,10 @@ use kauri_bson::Doc;
 use kauri_transport::ring::LARGE_BYTES;
 use kauri_wire::{SEQUENCES_MAX, begin_msg_of, begin_sequence_of, sequence_head_bytes};
 
-/// How much that is small is gathered: what RDMA takes at once.
+/// Maximum size of small parts that are copied together: one RDMA transfer.
 const GATHERED_BYTES_MAX: usize = 256 << 10;
 
-/// What would be an array of documents in the command, beside it.
+/// A document sequence: an array of documents of the command, stored beside it.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequence<'a> {
     /// The field of the command that it stands for.
@@ -48,7 +48,7 @@ fn check(sequences: &[Sequence<'_>]) -> Result<()> {
     Err(ClientError::Request(why))
 }
 
-/// Hands a request to `send` piece by piece; `gathered` is memory for what is small.
+/// Passes a request to `send` piece by piece; `gathered` is memory for small parts.
 pub fn send(
     id: i32,
     body: Doc<'_>,

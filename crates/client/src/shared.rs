@@ -1,4 +1,4 @@
-//! The way through rings, for a client that blocks: it looks for a while, then sleeps.
+//! Blocking transfers through rings: polls for a while, then sleeps.
 
 use crate::deadline::Deadline;
 use crate::stream::{Stream, reserve_early};
@@ -10,22 +10,22 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to answer a probe.
+/// Maximum time of a server to answer a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection's end waits for what was sent.
+/// Maximum time that the end of a connection waits for sent bytes.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long it waits for a server that has yet to fetch some of it.
+/// Maximum wait for a server that has yet to read some of the bytes.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a client that spins looks whether the server lives.
+/// Interval at which a polling client checks that the server lives.
 const ALIVE_EACH: Duration = Duration::from_millis(1);
-/// Looks between two looks at the clock.
+/// Polls between two reads of the clock.
 const LOOKS_A_CLOCK: u32 = 64;
 
-/// What a client asks of a fabric besides what goes through it.
+/// A client's requirements of a fabric, besides transfers.
 pub trait Waits: Fabric {
     /// Whether something has happened since the last look.
     fn has_arrivals(&self) -> bool;
-    /// From now on the bell is rung when something happens. False: it has, and nobody must sleep.
+    /// From now on the bell rings at the next event. False: an event has happened, so do not sleep.
     fn fall_asleep(&self) -> bool;
     /// Takes that back.
     fn wake_up(&self);
@@ -33,7 +33,7 @@ pub trait Waits: Fabric {
     fn bell(&self) -> Option<BorrowedFd<'_>>;
     /// Forgets that it was rung.
     fn reset_bell(&self);
-    /// Waits until what was sent is the server's, as far as this side keeps it so long.
+    /// Waits until the server has the sent bytes, if this side keeps them until then.
     fn flush(&mut self) {}
 }
 
@@ -88,11 +88,11 @@ impl Waits for DialedFabric {
 pub struct RingWay<F> {
     end: RingEnd<F>,
     spin: Duration,
-    /// What was received while waiting for credit.
+    /// Bytes received while waiting for credit.
     early: Vec<u8>,
 }
 
-/// What somebody waits for.
+/// The event that a caller waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
     Bytes,
@@ -111,7 +111,7 @@ fn broken(error: RingError) -> ClientError {
 }
 
 impl<F: Waits> RingWay<F> {
-    /// Shows that both directions work, before the stream's end. On an error the stream is as it was.
+    /// Verifies both directions and leaves the stream. On an error the stream is unchanged.
     pub fn switch(
         mut end: RingEnd<F>,
         probe: [u8; PROBE_BYTES as usize],
@@ -127,7 +127,7 @@ impl<F: Waits> RingWay<F> {
         Ok(way)
     }
 
-    /// Waits until what was sent is the server's, as far as this side keeps it so long.
+    /// Waits until the server has the sent bytes, if this side keeps them until then.
     pub fn flush(&mut self, stream: &Stream) {
         self.end.fabric().flush();
         if self.end.owns_pieces() && stream.end_sending().is_ok() {
@@ -136,7 +136,7 @@ impl<F: Waits> RingWay<F> {
         }
     }
 
-    /// Gives back the memory for what was received while waiting for credit, if all of it was taken.
+    /// Frees the memory of bytes received while waiting for credit, if all of them were consumed.
     pub fn trim(&mut self) {
         if self.early.is_empty() {
             self.early = Vec::new();
@@ -153,7 +153,7 @@ impl<F: Waits> RingWay<F> {
         self.early.is_empty() && self.end.look().is_ok_and(|event| !event.readable)
     }
 
-    /// Appends what has come, or waits for it.
+    /// Appends received bytes, or waits for some.
     pub fn receive(&mut self, buffer: &mut Vec<u8>, stream: &Stream) -> Result<()> {
         if !self.early.is_empty() {
             buffer.append(&mut self.early);
@@ -165,14 +165,15 @@ impl<F: Waits> RingWay<F> {
         Ok(())
     }
 
-    /// A message of so many bytes goes or comes.
+    /// Announces a message of this size in either direction.
     pub fn expect(&mut self, bytes: usize) {
         if bytes >= LARGE_BYTES {
             self.end.offer();
         }
     }
 
-    /// Sends all. What comes meanwhile is kept, so that a server that waits for us goes on.
+    /// Sends all bytes. Bytes that arrive meanwhile are kept, so that a server that waits for this client
+    /// continues.
     pub fn send(&mut self, bytes: &[u8], stream: &Stream) -> Result<()> {
         self.expect(bytes.len());
         let (mut rest, mut waits) = (bytes, false);
@@ -243,7 +244,7 @@ impl<F: Waits> RingWay<F> {
         }
     }
 
-    /// Looks as often as goes without a look at the clock. Whether it has come.
+    /// Polls as often as is possible without reading the clock. Whether the event has happened.
     fn looks(&mut self, what: For) -> Result<bool> {
         for _ in 0..LOOKS_A_CLOCK {
             if self.end.fabric().has_arrivals() && self.look(what)? {

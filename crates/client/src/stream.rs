@@ -16,11 +16,11 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Stream {
     socket: Socket,
-    /// How long the server may be silent.
+    /// Maximum silence of the server.
     timeout: Option<Duration>,
     /// When all must be over, however often the server says something.
     end: Deadline,
-    /// What was received while sending.
+    /// Bytes received while sending.
     early: Vec<u8>,
 }
 
@@ -35,7 +35,7 @@ const PIECE_BYTES: usize = 64 << 10;
 const EARLY_BYTES_MAX: usize = 3 * 48_000_000;
 /// The system's number for having no memory, everywhere on Linux.
 const ENOMEM: i32 = 12;
-/// How long another way to the same server is waited for whose listener has no time for us.
+/// Maximum wait for another path to the same server whose listener does not accept.
 const BESIDE_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// Ends a connection from another thread, whatever it goes through and whatever its own thread waits for: the
@@ -61,7 +61,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// How long the server may be silent from now on.
+    /// Maximum silence of the server from now on.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.timeout = timeout;
         match &self.socket {
@@ -122,7 +122,7 @@ impl Stream {
         matches!(self.socket, Socket::Unix(_))
     }
 
-    /// Appends what has come to `buffer`, or waits for it, and descriptors that come beside it.
+    /// Appends received bytes to `buffer`, or waits for some, and for descriptors that come with them.
     pub fn receive(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -161,7 +161,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends all. What comes meanwhile is kept, so that a server that waits for us goes on.
+    /// Sends all bytes. Bytes that arrive meanwhile are kept, so that a server that waits for this client
+    /// continues.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -175,7 +176,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits until something can be sent or has come, and takes what has come.
+    /// Waits until the socket is writable or has bytes, and receives the bytes.
     fn make_way(&mut self) -> io::Result<()> {
         let deadline = self.deadline();
         let readable = loop {
@@ -208,7 +209,7 @@ impl Stream {
         }
     }
 
-    /// Gives back the memory for what was received while sending, if all of it was taken.
+    /// Frees the memory of bytes received while sending, if all of them were consumed.
     pub fn trim(&mut self) {
         if self.early.is_empty() {
             self.early = Vec::new();
@@ -250,16 +251,16 @@ pub fn reserve(buffer: &mut Vec<u8>, more: usize) -> io::Result<()> {
     buffer.try_reserve(more).map_err(|_| io::Error::from_raw_os_error(ENOMEM))
 }
 
-/// The same for what comes while something is sent. A server that takes nothing and only ever sends is given up.
+/// The same for bytes that arrive during a send. A server that sends without reading ends the connection.
 pub fn reserve_early(early: &mut Vec<u8>, more: usize) -> io::Result<()> {
     if early.len() + more > EARLY_BYTES_MAX {
-        let why = "the server sends more and more, but does not take what is sent to it";
+        let why = "the server sends data but does not read the request";
         return Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
     }
     reserve(early, more)
 }
 
-/// A socket that gives up waiting says that it would block.
+/// Converts the error of a socket timeout, which is reported as "would block".
 fn timed_out(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
@@ -311,7 +312,7 @@ mod tests {
         (listener, address)
     }
 
-    /// A listener whose queue is full, so that nobody is answered any more.
+    /// A listener whose queue is full, so that no connection is accepted any more.
     fn deaf() -> (TcpListener, SocketAddr) {
         let (listener, address) = listening();
         while TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok() {}

@@ -1,6 +1,6 @@
-//! Connection strings: `mongodb://host:port/?option=value&…`, or a percent-encoded socket's path as the host.
+//! Connection strings: `mongodb://host:port/?option=value&…`, or the percent-encoded path of a socket as the host.
 //!
-//! An option that is not known is an error, as everywhere in Kauri.
+//! An unknown option is an error, as everywhere in Kauri.
 
 use crate::ClientError;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub enum Wanted {
     Off,
 }
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Host {
     /// A name or address, and a port.
@@ -36,20 +36,20 @@ pub struct Uri {
     pub shared_memory: Wanted,
     /// `rdma`.
     pub rdma: Wanted,
-    /// `rdmaDevice`: by default the first that is active.
+    /// `rdmaDevice`: by default the first with an active port.
     pub rdma_device: Option<String>,
-    /// `spinMicros`: how long to look for a reply before sleeping, where that needs no system call.
+    /// `spinMicros`: maximum time to poll for a reply before sleeping, if polling needs no system call.
     pub spin: Duration,
-    /// `ringBytes`: how large a ring to ask for; 0: as the server likes.
+    /// `ringBytes`: requested size of the ring; 0: the server's choice.
     pub ring_bytes: u32,
-    /// `connectTimeoutMS`: how long all may take until the first request; 0: for ever.
+    /// `connectTimeoutMS`: maximum total time until the first request; 0: forever.
     pub connect_timeout: Duration,
-    /// `socketTimeoutMS`: how long the server may be silent while it is waited for, when connecting too.
+    /// `socketTimeoutMS`: maximum silence of the server while the client waits, also when connecting.
     pub socket_timeout: Option<Duration>,
     /// `appName`.
     pub app_name: Option<String>,
-    /// Whether the handshake says who the client is. A proxy leaves that to its own clients, since a server
-    /// takes it once in a session. No option of connection strings.
+    /// Whether the handshake has the client's metadata. A proxy leaves that to its own clients, because a server
+    /// accepts it once per session. Not an option of connection strings.
     pub introduces: bool,
 }
 
@@ -75,7 +75,8 @@ impl Uri {
     }
 
     fn option(&mut self, name: &str, value: &str) -> Result<(), String> {
-        let number = || value.parse::<u32>().map_err(|_| format!("{name}={value} is no number"));
+        let number =
+            || value.parse::<u32>().map_err(|_| format!("{name} must be a number, not '{value}'"));
         let millis = || number().map(|n| Duration::from_millis(n.into()));
         match name.to_ascii_lowercase().as_str() {
             "sharedmemory" => self.shared_memory = wanted(name, value)?,
@@ -87,7 +88,7 @@ impl Uri {
             "sockettimeoutms" => self.socket_timeout = Some(millis()?).filter(|t| !t.is_zero()),
             "appname" => self.app_name = Some(percent_decoded(value)?),
             "directconnection" if matches!(value, "true" | "false") => {}
-            _ => return Err(format!("the option '{name}={value}' is not known")),
+            _ => return Err(format!("the option '{name}={value}' is unknown")),
         }
         Ok(())
     }
@@ -98,7 +99,7 @@ fn wanted(name: &str, value: &str) -> Result<Wanted, String> {
         "auto" => Ok(Wanted::Auto),
         "require" => Ok(Wanted::Require),
         "off" => Ok(Wanted::Off),
-        _ => Err(format!("{name} is auto, require or off, not '{value}'")),
+        _ => Err(format!("{name} must be auto, require or off, not '{value}'")),
     }
 }
 
@@ -113,15 +114,15 @@ fn percent_decoded(text: &str) -> Result<String, String> {
         let mut digit = || rest.next().and_then(|d| char::from(d).to_digit(16));
         match (digit(), digit()) {
             (Some(high), Some(low)) => bytes.push((high * 16 + low) as u8),
-            _ => return Err(format!("'%' without two hexadecimal digits in '{text}'")),
+            _ => return Err(format!("'%' needs two hexadecimal digits in '{text}'")),
         }
     }
-    String::from_utf8(bytes).map_err(|_| format!("'{text}' is no UTF-8"))
+    String::from_utf8(bytes).map_err(|_| format!("'{text}' is not UTF-8"))
 }
 
 fn host(text: &str) -> Result<Host, String> {
     if text.contains(',') {
-        return Err("one server at a time".to_owned());
+        return Err("only one server is allowed".to_owned());
     }
     let name = percent_decoded(text)?;
     if name.ends_with(".sock") {
@@ -140,7 +141,7 @@ fn host(text: &str) -> Result<Host, String> {
     let port = match port {
         Some(port) => match port.parse() {
             Ok(port) if port > 0 => port,
-            _ => return Err(format!("'{port}' is no port")),
+            _ => return Err(format!("'{port}' is not a port")),
         },
         None => DEFAULT_PORT,
     };
@@ -156,7 +157,7 @@ impl FromStr for Uri {
 }
 
 fn parse(text: &str) -> Result<Uri, String> {
-    let rest = text.strip_prefix("mongodb://").ok_or("it begins with mongodb://")?;
+    let rest = text.strip_prefix("mongodb://").ok_or("it must start with mongodb://")?;
     let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
     let (servers, _database) = rest.split_once('/').unwrap_or((rest, ""));
     if servers.contains('@') {
@@ -213,21 +214,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_wrong_part() {
         for (text, words) in [
             ("http://h", "mongodb://"),
             ("mongodb://", "no host"),
             ("mongodb://:1", "no host"),
-            ("mongodb://h:x", "'x' is no port"),
-            ("mongodb://h:0", "'0' is no port"),
-            ("mongodb://h:70000", "no port"),
+            ("mongodb://h:x", "'x' is not a port"),
+            ("mongodb://h:0", "'0' is not a port"),
+            ("mongodb://h:70000", "not a port"),
             ("mongodb://[::1", "']'"),
             ("mongodb://a,b", "one server"),
             ("mongodb://u:p@h", "authentication"),
             ("mongodb://h/?rdma=yes", "auto, require or off"),
-            ("mongodb://h/?tls=true", "'tls=true' is not known"),
+            ("mongodb://h/?tls=true", "'tls=true' is unknown"),
             ("mongodb://h/?rdma", "no value"),
-            ("mongodb://h/?spinMicros=-1", "no number"),
+            ("mongodb://h/?spinMicros=-1", "must be a number"),
             ("mongodb://%2", "hexadecimal"),
             ("mongodb://%ff", "UTF-8"),
         ] {

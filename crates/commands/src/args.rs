@@ -1,56 +1,36 @@
-//! Reading a command's fields with the checks and words of MongoDB's own argument parser (its
-//! "IDL": wrong type 14, unknown field 40415, missing field 40414).
+//! Reads a command's fields with the checks and messages of MongoDB's own argument parser (its "IDL": wrong type
+//! 14, unknown field 40415, missing field 40414).
 
+use crate::accepted;
 use kauri_base::{Error, ErrorCode, Result, bail};
-use kauri_bson::{Doc, Elem, Type, Value};
+use kauri_bson::{Doc, Elem, Type, Value, not_utf8};
 
-/// Fields that every command takes, read by the dispatcher.
+/// Fields that every command takes, and the dispatcher or the log acts on.
 const GENERIC: &[&str] = &[
     "$db",
     "$readPreference",
-    "$clusterTime",
-    "$audit",
-    "$client",
-    "$configServerState",
-    "$queryOptions",
-    "$replData",
-    "$configTime",
-    "$topologyTime",
-    "allowImplicitCollectionCreation",
     "apiVersion",
     "apiStrict",
     "apiDeprecationErrors",
     "autocommit",
     "comment",
-    "coordinator",
-    "databaseVersion",
     "help",
     "lsid",
     "maxTimeMS",
     "maxTimeMSOpOnly",
-    "mayBypassWriteBlocking",
-    "rawData",
     "readConcern",
-    "requestGossipRoutingCache",
-    "shardVersion",
     "startTransaction",
-    "stmtId",
-    "stmtIds",
-    "tracking_info",
-    "traceCtx",
     "txnNumber",
-    "txnRetryCounter",
-    "versionContext",
     "writeConcern",
 ];
 
-/// Whether the dispatcher has dealt with this field.
+/// Whether every command takes this field.
 pub fn is_generic(field: &str) -> bool {
-    GENERIC.contains(&field)
+    GENERIC.contains(&field) || accepted::is_of_every_command(field)
 }
 
-/// The arguments of a command behind its name. One that is null counts as not given, as MongoDB's
-/// parser has it for all that may be left out but `hint`, which it reads whatever its type.
+/// The arguments of a command after its name. A null counts as missing, as in MongoDB's parser for all optional
+/// arguments except `hint`, which it reads whatever its type.
 pub fn fields<'d>(body: Doc<'d>) -> impl Iterator<Item = Elem<'d>> {
     body.iter().skip(1).filter(is_given)
 }
@@ -99,9 +79,18 @@ impl<'n> Args<'n> {
         Error::location(40415, format!("BSON field '{}.{field}' is an unknown field.", self.path))
     }
 
-    /// Fails unless the dispatcher has dealt with the field.
+    /// Fails unless the field is one that every command takes, or one of `accepted`.
     pub fn other(&self, elem: Elem<'_>) -> Result<()> {
-        if is_generic(elem.key()) { Ok(()) } else { Err(self.unknown(elem.key())) }
+        if is_generic(elem.key()) { Ok(()) } else { self.accepted(elem) }
+    }
+
+    /// Fails unless the field is one of `accepted`.
+    pub fn accepted(&self, elem: Elem<'_>) -> Result<()> {
+        if accepted::passes(self, self.path, elem)? {
+            Ok(())
+        } else {
+            Err(self.unknown(elem.key()))
+        }
     }
 
     /// Reads an optional field, for which null and undefined mean that it is not given.
@@ -141,8 +130,17 @@ impl<'n> Args<'n> {
     pub fn string(&self, elem: Elem<'_>) -> Result<String> {
         match elem.value() {
             Value::String(text) => Ok(text.into_owned()),
+            text if text.string_bytes().is_some() => {
+                Err(not_utf8::error(&format!("BSON field '{}.{}'", self.path, elem.key())))
+            }
             _ => Err(self.wrong_type(elem, &["string"])),
         }
+    }
+
+    /// A string that names a collection or database.
+    pub fn namespace(&self, elem: Elem<'_>) -> Result<String> {
+        not_utf8::refuse_as_namespace(&elem.value())?;
+        self.string(elem)
     }
 
     /// `true` or `false` and nothing else.
@@ -166,13 +164,7 @@ impl<'n> Args<'n> {
     /// rounded to the nearest, ties to even.
     pub fn long(&self, elem: Elem<'_>) -> Result<i64> {
         let value = elem.value();
-        if let (Value::Decimal128(_), Some(number)) = (&value, value.as_f64_lossy())
-            && number.abs() < (1i64 << 52) as f64
-        {
-            return Ok(number.round_ties_even() as i64);
-        }
-        value
-            .to_i64_saturating()
+        kauri_query::pipeline::truncated(&value)
             .ok_or_else(|| self.wrong_type(elem, &["long", "int", "decimal", "double"]))
     }
 

@@ -1,13 +1,13 @@
-//! What the service keeps of one connection.
+//! The service's state of one connection.
 
 use crate::cursors::ConnectionCursors;
 use crate::ops::Seat;
 use kauri_bson::{DocBuf, KeyStringBuilder};
 use kauri_catalog::KeyScratch;
-use kauri_storage::RecoveryUnit;
+use kauri_storage::Scope;
 use kauri_transport::ClientState;
 use kauri_wire::Compressor;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// See the module's head.
 #[derive(Default)]
@@ -22,12 +22,12 @@ pub struct Client {
     pub hello_ok: bool,
     /// In an exhaust: the request, and the id of the reply that was sent last.
     pub exhaust_reply_id: Option<(i32, i32)>,
-    /// Where its operations run.
+    /// The place for its operations.
     pub seat: Arc<Seat>,
     /// The cursors that were opened on it.
     pub cursors: ConnectionCursors,
-    /// The reader of the express path. Never locked; a mutex, since a reader is not `Sync`.
-    pub reader: Mutex<Option<Box<dyn RecoveryUnit>>>,
+    /// The scope of operations on the express path.
+    pub scope: Option<Scope>,
     /// Scratch memory of the express path.
     pub scratch_name: String,
     /// Scratch memory of the express path.

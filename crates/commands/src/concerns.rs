@@ -1,9 +1,9 @@
-//! Arguments that every command takes: sessions, time limits, read and write concerns, API version.
+//! The arguments of every command: sessions, time limits, read and write concerns, API version.
 
 use crate::invocation::WriteConcern;
 use crate::registry::Command;
 use crate::{read_concern, write_concern};
-use kauri_base::{Error, OperationContext, Result, bail};
+use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
 use kauri_bson::{Doc, Elem, Type, Value};
 use std::time::Duration;
 
@@ -12,28 +12,25 @@ pub fn read(command: &Command, body: Doc<'_>, op: &mut OperationContext) -> Resu
     let mut concern = WriteConcern::default();
     let mut api_version = None;
     let mut api_strict = false;
+    let (mut autocommit, mut start_transaction) = (None, None);
     for elem in body.iter().skip(1) {
         match elem.key() {
-            "maxTimeMS" => {
-                let ms = max_time_ms(elem)?;
-                // A getMore's limit is the time it waits for data, which is its own business.
-                if ms > 0 && command.name != "getMore" {
-                    op.set_deadline(Duration::from_millis(ms));
+            // What waits for data does so no longer, which is its own business.
+            "maxTimeMS" if command.waits_for_data => drop(max_time_ms(elem)?),
+            "maxTimeMS" | "maxTimeMSOpOnly" => {
+                let limit = Duration::from_millis(max_time_ms(elem)?);
+                if !limit.is_zero() && op.time_left().is_none_or(|left| limit < left) {
+                    op.set_deadline(limit);
                 }
             }
+            "$readPreference" => check_read_preference(elem)?,
             "lsid" => op.lsid = Some(session_id(elem)?),
-            "txnNumber" => {
-                let Value::Int64(number) = elem.value() else {
-                    return Err(wrong_type("txnNumber", elem, "long"));
-                };
-                op.txn_number = Some(number);
-            }
-            "autocommit" | "startTransaction" if elem.ty() != Type::Bool => {
-                return Err(wrong_type(elem.key(), elem, "bool"));
-            }
+            "txnNumber" => op.txn_number = Some(txn_number(elem)?),
+            "autocommit" => autocommit = Some(flag(elem)?),
+            "startTransaction" => start_transaction = Some(flag(elem)?),
             "readConcern" => read_concern::check(command, elem)?,
             "writeConcern" => concern = write_concern::read(command, elem)?,
-            "apiVersion" => match elem.value() {
+            "apiVersion" => match elem.value().lossy() {
                 Value::String(version) => api_version = Some(version.into_owned()),
                 _ => return Err(wrong_type("apiVersion", elem, "string")),
             },
@@ -49,18 +46,71 @@ pub fn read(command: &Command, body: Doc<'_>, op: &mut OperationContext) -> Resu
     }
     check_api(command, body, api_version.as_deref(), api_strict)?;
     if let Some(number) = op.txn_number {
-        if op.lsid.is_none() {
-            bail!(InvalidOptions, "Transaction number requires a session ID to also be specified");
-        }
-        if number < 0 {
-            bail!(InvalidOptions, "Transaction number cannot be negative");
-        }
+        check_txn_number(op.lsid, number)?;
+    }
+    if autocommit.is_some() {
         bail!(
-            IllegalOperation,
-            "Transaction numbers are only allowed on a replica set member or mongos"
+            InvalidOptions,
+            "'autocommit' field requires a transaction number to also be specified"
+        );
+    }
+    if start_transaction.is_some() {
+        bail!(
+            InvalidOptions,
+            "'startTransaction' field requires 'autocommit' field to also be specified"
         );
     }
     Ok(concern)
+}
+
+/// `txnNumber` of this element.
+pub fn txn_number(elem: Elem<'_>) -> Result<i64> {
+    match elem.value() {
+        Value::Int64(number) => Ok(number),
+        _ => Err(wrong_type("txnNumber", elem, "long")),
+    }
+}
+
+/// Fails unless a session may number its writes here. A standalone server keeps no numbers.
+pub fn check_txn_number(lsid: Option<[u8; 16]>, number: i64) -> Result<()> {
+    if lsid.is_none() {
+        bail!(InvalidOptions, "Transaction number requires a session ID to also be specified");
+    }
+    if number < 0 {
+        bail!(InvalidOptions, "Transaction number cannot be negative");
+    }
+    bail!(
+        IllegalOperation,
+        "Transaction numbers are only allowed on a replica set member or mongos"
+    );
+}
+
+fn flag(elem: Elem<'_>) -> Result<bool> {
+    match elem.value() {
+        Value::Bool(flag) => Ok(flag),
+        _ => Err(wrong_type(elem.key(), elem, "bool")),
+    }
+}
+
+/// Modes of `$readPreference`. On one server all mean the same.
+const READ_MODES: &[&str] =
+    &["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"];
+
+/// Fails if this is no read preference. Each one is met: the server is the one to choose.
+pub fn check_read_preference(elem: Elem<'_>) -> Result<()> {
+    let Value::Document(preference) = elem.value() else {
+        return Err(wrong_type("$readPreference", elem, "object"));
+    };
+    let Some(mode) = preference.as_doc().get("mode") else { return Ok(()) };
+    match mode.value().lossy() {
+        Value::String(mode) if READ_MODES.contains(&&*mode) => Ok(()),
+        Value::String(mode) => bail!(
+            FailedToParse,
+            "Could not parse $readPreference mode '{mode}'. Only the modes '{}' are supported.",
+            READ_MODES.join("', '")
+        ),
+        _ => Err(wrong_type("$readPreference.mode", mode, "string")),
+    }
 }
 
 fn check_api(command: &Command, body: Doc<'_>, version: Option<&str>, strict: bool) -> Result<()> {
@@ -146,7 +196,9 @@ pub fn session_id(elem: Elem<'_>) -> Result<[u8; 16]> {
                     );
                 }
             },
-            "uid" | "txnNumber" | "txnUUID" => {}
+            // Without users a session belongs to everybody.
+            "uid" => {}
+            "txnNumber" | "txnUUID" => return Err(internal_session()),
             other => {
                 bail!(40415, "BSON field 'OperationSessionInfo.lsid.{other}' is an unknown field.")
             }
@@ -158,6 +210,14 @@ pub fn session_id(elem: Elem<'_>) -> Result<[u8; 16]> {
             "BSON field 'OperationSessionInfo.lsid.id' is missing but a required field",
         )
     })
+}
+
+/// The error for a session that a server opens within one of a client.
+pub fn internal_session() -> Error {
+    Error::new(
+        ErrorCode::InvalidOptions,
+        "Internal sessions are not supported outside of transactions",
+    )
 }
 
 fn binary_name(subtype: u8) -> &'static str {

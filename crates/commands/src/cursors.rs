@@ -1,22 +1,22 @@
 //! Open cursors between their batches.
 //!
-//! A cursor is taken out of the table while a `getMore` works on it, so that two can't; what is in
-//! the table holds nothing of the engine.
+//! A `getMore` takes its cursor out of the table, so two cannot use the same cursor. A cursor in the table holds
+//! nothing of the engine.
 //!
-//! Invariants: neither a connection nor a logical session has more open cursors than its limit. A cursor ends
-//! with its session, or soon after its connection where it has no session.
+//! Invariants: neither a connection nor a logical session has more open cursors than its limit. A cursor ends with
+//! its session, or, without a session, soon after its connection.
 
 use kauri_base::work::{self, MemoryAccount, unmetered};
 use kauri_base::{Clock, Error, ErrorCode, RandomSource, Result, limits};
 use kauri_bson::DocBuf;
 use kauri_catalog::{Collection, Namespace};
-use kauri_query::exec::PlanExecutor;
+use kauri_query::exec::{PlanExecutor, Totals};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// How a cursor behaves at the end of its data.
+/// The behaviour of a cursor at the end of its data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tailing {
     /// It closes.
@@ -27,7 +27,7 @@ pub enum Tailing {
     AwaitData,
 }
 
-/// The open cursors of a connection, which has gone when this is dropped.
+/// The open cursors of a connection; dropping this means that the connection has ended.
 #[derive(Default)]
 pub struct ConnectionCursors(Arc<Holder>);
 
@@ -60,7 +60,7 @@ impl Drop for Held {
     }
 }
 
-/// What a cursor is counted for.
+/// The owners that a cursor counts for.
 pub struct Holders {
     connection: Held,
     _session: Option<Held>,
@@ -80,12 +80,14 @@ pub struct Cursor {
     pub tailing: Tailing,
     /// The logical session that it belongs to.
     pub lsid: Option<[u8; 16]>,
-    /// Whether it stays open however long nobody asks (`noCursorTimeout`).
+    /// Whether it never times out (`noCursorTimeout`).
     pub no_timeout: bool,
     /// Time that `maxTimeMS` of its command left for its `getMore`s, if there was a limit.
     pub time_left: Option<Duration>,
     /// The command that opened it.
-    pub command: DocBuf,
+    pub command: Arc<DocBuf>,
+    /// Keys and documents that its plan had examined at the end of its last batch.
+    pub examined: (u64, u64),
     /// Documents given so far.
     pub returned: u64,
     /// Batches given so far.
@@ -94,9 +96,9 @@ pub struct Cursor {
     pub created_ms: i64,
     /// Whether a limit on the number of results ends it here.
     pub single_batch: bool,
-    /// What its memory is counted in.
+    /// Its memory account.
     pub account: Arc<MemoryAccount>,
-    /// What it is counted for, once it is kept.
+    /// Its owners, once it is stored.
     pub holders: Option<Holders>,
 }
 
@@ -117,7 +119,7 @@ enum Slot {
 #[derive(Default)]
 struct SessionHolders {
     all: HashMap<[u8; 16], Weak<Holder>>,
-    /// How many there may be before those without cursors are removed.
+    /// Number of owners at which those without cursors are removed.
     clear_at: usize,
 }
 
@@ -242,7 +244,7 @@ impl CursorManager {
         }
     }
 
-    /// Puts a cursor back after its batch. False if it was killed meanwhile; it's closed then.
+    /// Returns a cursor after its batch. False if it was killed meanwhile; then it is closed.
     pub fn check_in(&self, cursor: Box<Cursor>) -> bool {
         let mut slots = self.lock();
         match slots.get(&cursor.id) {
@@ -263,7 +265,7 @@ impl CursorManager {
         self.lock().remove(&id);
     }
 
-    /// Closes a cursor on behalf of a client. False if there is none.
+    /// Closes a cursor for a client. False if the id is unknown.
     pub fn kill(&self, id: i64) -> bool {
         let mut slots = self.lock();
         match slots.get_mut(&id) {
@@ -293,7 +295,7 @@ impl CursorManager {
         unmetered(|| slots.retain(stays));
     }
 
-    /// Closes cursors that nobody asked for too long, and those that nobody holds. Returns how many.
+    /// Closes idle cursors and cursors without an owner. Returns their number.
     pub fn expire(&self, idle: Duration) -> usize {
         let now = self.clock.monotonic();
         let orphaned = Duration::from_millis(limits::CURSOR_ORPHAN_MS);
@@ -330,7 +332,7 @@ impl CursorManager {
         counts
     }
 
-    /// Looks at each idle cursor (`currentOp` with idle cursors).
+    /// Visits each idle cursor (`currentOp` with idle cursors).
     pub fn for_each_idle(&self, mut look: impl FnMut(&Cursor)) {
         let _staying = work::stay();
         for slot in self.lock().values() {
@@ -354,7 +356,21 @@ pub struct CursorCounts {
 }
 
 impl Cursor {
-    /// Whether it has no session, and the connection that opened it has gone.
+    /// Keys and documents that a plan has examined.
+    pub fn examined_by(totals: &Totals) -> (u64, u64) {
+        (totals.keys_examined, totals.docs_examined)
+    }
+
+    /// What its plan has examined since the last batch.
+    pub fn take_examined(&mut self) -> Totals {
+        let mut totals = self.executor.totals();
+        let (keys, docs) = std::mem::replace(&mut self.examined, Cursor::examined_by(&totals));
+        totals.keys_examined = totals.keys_examined.saturating_sub(keys);
+        totals.docs_examined = totals.docs_examined.saturating_sub(docs);
+        totals
+    }
+
+    /// Whether it has no session, and the connection that opened it has ended.
     fn is_orphan(&self) -> bool {
         let connection = self.holders.as_ref().map(|holders| &holders.connection.0);
         self.lsid.is_none() && connection.is_some_and(|c| c.has_gone.load(Ordering::Relaxed))

@@ -1,26 +1,29 @@
 //! From a message to its reply.
 //!
-//! Parses and validates the message, finds the command, reads the arguments that all commands share,
-//! runs it, and writes its reply or its error in the form that the message came in. A bad message
-//! costs its sender an error; a malformed one, its connection.
+//! Parses and validates the message, finds the command, reads the arguments that all commands share, runs the
+//! command, and writes its reply or error in the format of the request. An invalid request gets an error; a
+//! malformed message ends its connection.
 
+use crate::admission::{Wait, admit};
 use crate::client::Client;
 use crate::concerns;
 use crate::fail_command;
+use crate::fsync_lock::Writer;
 use crate::invocation::{Invocation, Sequence, WriteConcernW};
-use crate::ops::Entered;
-use crate::registry::{self, Access, Command};
+use crate::ops::{Entered, Entering};
+use crate::profiling::PROFILE_COLLECTION;
+use crate::registry::{self, Access, Command, Definitions, OpCounter};
+use crate::report::{self, Ended};
 use crate::server::Server;
+use crate::{express, time_limit};
 use kauri_base::log::{self, Attr};
 use kauri_base::operation::{ClientPresence, OperationState};
 use kauri_base::work::MemoryAccount;
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, limits, work};
 use kauri_bson::{Doc, DocWriter, Value};
 use kauri_catalog::dropped::{REPLANS_MAX, is_dropped};
-use kauri_transport::{
-    COARSE_NS_MAX, Liveness, Outcome, ReplyBuf, RequestContext, SessionInfo, WorkerHandle,
-    monotonic_coarse_ns, monotonic_ns,
-};
+use kauri_storage::Operation;
+use kauri_transport::{Liveness, Outcome, ReplyBuf, RequestContext, WorkerHandle};
 use kauri_wire::{
     Compressor, Header, Message, MsgWriter, ReplyWriter, flags, is_connection_fatal, opcode,
 };
@@ -31,7 +34,7 @@ use std::time::Duration;
 /// Ids of replies.
 pub(crate) static NEXT_REQUEST_ID: AtomicI32 = AtomicI32::new(1);
 
-/// How the request came, and so how the reply goes.
+/// The format of the request, and so of the reply.
 #[derive(Clone, Copy)]
 struct Form {
     header: Header,
@@ -39,7 +42,7 @@ struct Form {
     legacy: bool,
     checksum: bool,
     no_reply: bool,
-    /// By what the request was compressed, and how long it was before.
+    /// The compressor of the request, and its length on the wire.
     compressed: Option<(Compressor, usize)>,
     exhaust_allowed: bool,
 }
@@ -227,8 +230,8 @@ fn begin_reply(form: Form, response_to: i32, out: &mut Vec<u8>) -> (i32, Open) {
     (id, Open::Msg(MsgWriter::begin(out, id, response_to, flags)))
 }
 
-/// Completes the message. One that became too long is replaced by an error. Answers what compressing it has
-/// changed, if it was.
+/// Completes the message. A message that is too long is replaced by an error. Returns the difference that
+/// compression makes, if it was compressed.
 fn finish_reply(open: Open, form: Form, reply: &mut ReplyBuf) -> Option<CompressedReply> {
     let out = reply.buffer();
     let done = match open {
@@ -287,6 +290,7 @@ async fn run(
     let before = before.filter(|(request, _)| *request == form.header.request_id);
     let response_to = before.map_or(form.header.request_id, |(_, last)| last);
     let (reply_id, open) = begin_reply(form, response_to, reply.buffer());
+    let mut ended = None;
     let mut after = After { memory_at_start: reply.buffer().capacity(), ..After::default() };
     {
         let writer = DocWriter::new(reply.buffer());
@@ -296,7 +300,8 @@ async fn run(
             Err(error) => failed = Some((error, writer, None)),
             Ok((db, body, sequences)) => {
                 let state = Arc::new(OperationState::new(server.operations.next_id()));
-                let mut op = OperationContext::new(state.clone(), server.clock.clone());
+                let context = OperationContext::new(state.clone(), server.clock.clone());
+                let mut op = Operation::new(context, &server.backend);
                 op.set_account(MemoryAccount::new(server.operation_memory.clone()));
                 after.account = Some(op.account().clone());
                 let mut invocation = Invocation {
@@ -307,24 +312,33 @@ async fn run(
                     transport: cx.stats,
                     op,
                     name: "",
+                    command: None,
                     body,
                     sequences,
                     db,
                     write_concern: Default::default(),
+                    write_concern_error: None,
                     exhaust_allowed: form.exhaust_allowed && !form.legacy,
                     in_exhaust: before.is_some(),
+                    figures: Default::default(),
+                    int_ok: false,
+                    ran: None,
                     has_effect: false,
                     more_to_come: false,
                     close_after: false,
                     hang_up: false,
+                    part: None,
                     reply: writer,
                 };
                 let result = execute(&mut invocation, state, started_ns, cx.liveness).await;
                 after.more_to_come = invocation.more_to_come;
                 after.close = invocation.close_after;
                 after.unacknowledged = invocation.write_concern.w == WriteConcernW::None
-                    && matches!(invocation.name, "insert" | "update" | "delete");
+                    && invocation.command.is_some_and(|command| command.unacknowledged);
                 let name = invocation.name;
+                let protocol = if form.legacy { "op_query" } else { "op_msg" };
+                let error = result.as_ref().err();
+                ended = Ended::of(&mut invocation, (db, body), error, protocol);
                 if invocation.hang_up {
                     return Outcome::Close;
                 }
@@ -334,6 +348,7 @@ async fn run(
                 }
                 match result {
                     Err(_) if after.unacknowledged => invocation.reply.put("ok", 1.0),
+                    Ok(Injected::No) if invocation.int_ok => invocation.reply.put("ok", 1),
                     Ok(Injected::No) => invocation.reply.put("ok", 1.0),
                     Ok(Injected::CloseConnection) => return Outcome::Close,
                     Err(error) => failed = Some((error, invocation.reply, Some(name))),
@@ -348,21 +363,25 @@ async fn run(
             after.more_to_come = false;
         }
     }
-    conclude(server, cx, form, &after, open, reply_id, reply)
+    conclude(server, cx, form, &after, ended, open, reply_id, reply)
 }
 
 /// Completes the reply as the request wants it.
 fn conclude(
-    server: &Server,
-    cx: RequestContext<'_>,
+    server: &Arc<Server>,
+    mut cx: RequestContext<'_>,
     form: Form,
     after: &After,
+    ended: Option<Ended<'_>>,
     open: Open,
     reply_id: i32,
     reply: &mut ReplyBuf,
 ) -> Outcome {
     if form.no_reply {
         reply.buffer().clear();
+        if let Some(ended) = ended {
+            ended.tell(server, &mut cx, None);
+        }
         return Outcome::NoReply;
     }
     if after.more_to_come {
@@ -381,8 +400,13 @@ fn conclude(
         let grown = reply.buffer().capacity().saturating_sub(after.memory_at_start);
         reply.count_in(account.split_off(grown));
     }
-    if let Some(sent) = finish_reply(open, form, reply) {
+    let compressed = finish_reply(open, form, reply);
+    let bytes = compressed.as_ref().map_or(reply.total_len(), |sent| sent.plain);
+    if let Some(sent) = compressed {
         count_reply(server, cx.worker, sent);
+    }
+    if let Some(ended) = ended {
+        ended.tell(server, &mut cx, Some(bytes));
     }
     match (after.more_to_come, after.close) {
         (true, _) => Outcome::Exhaust,
@@ -404,17 +428,17 @@ struct After {
 /// Replies from this length on are counted as memory of their operation until they are sent.
 const COUNTED_REPLY_BYTES_MIN: usize = 64 * 1024;
 
-/// What a failpoint made of the command.
+/// The effect of a failpoint on the command.
 #[derive(PartialEq)]
 pub enum Injected {
-    /// Nothing: it ran.
+    /// None: it ran.
     No,
     /// The connection is to break.
     CloseConnection,
 }
 
 fn log_failure(connection: u64, name: Option<&str>, error: &Error) {
-    if !log::enabled(log::Severity::Debug(1)) {
+    if !log::enabled(log::Severity::Debug(1), "COMMAND") {
         return;
     }
     let attr = Attr::new()
@@ -463,7 +487,8 @@ fn parse<'r>(
         None => match body.get("$db") {
             Some(elem) if elem.ty() == kauri_bson::Type::String => {
                 let text = elem.value_bytes();
-                std::str::from_utf8(&text[4..text.len() - 1]).unwrap_or_default()
+                std::str::from_utf8(&text[4..text.len() - 1])
+                    .map_err(|_| kauri_bson::not_utf8::namespace_error(&elem.value()))?
             }
             Some(elem) => {
                 bail!(
@@ -491,7 +516,7 @@ async fn execute(
     let Some(entry) = registry::by_name().get(first.key()).copied() else {
         server.counters.unknown_commands.fetch_add(1, Ordering::Relaxed);
         // Drivers' tests let commands fail that this server doesn't have.
-        let injected = fail_command::before(server, invocation, first.key(), &[]).await?;
+        let injected = fail_command::before(server, invocation, first.key()).await?;
         if let Some(outcome) = injected.immediate() {
             return outcome;
         }
@@ -511,13 +536,20 @@ async fn run_command(
 ) -> Result<Injected> {
     let server = invocation.server;
     invocation.name = command.name;
+    invocation.command = Some(command);
     if command.access != Access::Write {
         invocation.op.watch_client(Arc::new(Presence(liveness.clone())));
     }
     check_database(command, invocation.db)?;
+    if invocation.body.value("help").truthy() {
+        let help = format!("help for: {} {}", command.name, command.help);
+        invocation.reply.put("help", help);
+        return Ok(Injected::No);
+    }
     count(server, command);
     invocation.write_concern = concerns::read(command, invocation.body, &mut invocation.op)?;
-    let injected = fail_command::before(server, invocation, command.name, command.aliases).await?;
+    fail_command::lift_limit(server, &invocation.op);
+    let injected = fail_command::before(server, invocation, command.name).await?;
     if let Some(outcome) = injected.immediate() {
         return outcome;
     }
@@ -525,30 +557,78 @@ async fn run_command(
     if let Some(id) = invocation.op.lsid {
         server.sessions.touch(id, server.clock.monotonic())?;
     }
-    if command.access == Access::Write {
-        wait_for_unlock(server, invocation).await?;
-        wait_for_memory(server, invocation).await?;
-    }
-    if server.stopping.load(Ordering::Relaxed) && !command.before_auth {
-        bail!(ShutdownInProgress, "The server is in quiesce mode and will shut down");
-    }
+    let asked = invocation.asked();
+    settle_profiler(invocation, command).await?;
     let _running = enter(invocation, command, state, started_ns);
-    let (db, body) = (invocation.db, invocation.body);
-    server.locks.lock_command(&mut invocation.op, command, db, body).await?;
-    if command.access == Access::Write {
-        fetch_definitions(invocation).await?;
-    }
+    wait_for_admission(invocation, command).await?;
+    let _writer = match command.is_write(asked) {
+        true => Some(enter_writer(invocation, command).await?),
+        false => None,
+    };
+    #[cfg(feature = "lock-experiment")]
+    server.locks.lock_command(&mut invocation.op, command, asked).await?;
+    fetch_definitions(invocation, command.definitions).await?;
     let meter = invocation.op.meter();
-    let result = work::metered(meter, Box::pin(run_or_replan(invocation, command))).await;
+    let (worker, state) = (invocation.worker, invocation.op.state().clone());
+    let running = work::metered(meter, Box::pin(run_whole(invocation, command)));
+    let result = time_limit::watch(worker, &state, &*server.clock, running).await;
+    #[cfg(feature = "lock-experiment")]
     invocation.op.release_lock();
     crate::usage::record(invocation, command, started_ns);
-    log_if_slow(invocation, command, started_ns, result.as_ref().err());
+    invocation.ran = Some(command);
     result?;
     injected.after(invocation);
     Ok(Injected::No)
 }
 
-/// Runs the command; one that reads is planned anew where what it reads is dropped meanwhile.
+/// Waits until the profiler writes no more, for a command that changes where it writes.
+async fn settle_profiler(invocation: &mut Invocation<'_>, command: &Command) -> Result<()> {
+    let profiler = &invocation.server.profiler;
+    if profiler.is_busy()
+        && (command.settles_profile || names_profile(&command.namespace(invocation.asked())))
+    {
+        // Who stores the documents needs the lock that an operation around this one may have.
+        #[cfg(feature = "lock-experiment")]
+        invocation.op.release_lock();
+        profiler.settle(invocation.worker, &mut invocation.op).await?;
+        #[cfg(feature = "lock-experiment")]
+        invocation.op.retake_lock().await;
+    }
+    Ok(())
+}
+
+/// The preparations of a command that writes, for a command that is part of another.
+pub(crate) async fn prepare_part(
+    invocation: &mut Invocation<'_>,
+    command: &'static Command,
+) -> Result<()> {
+    check_database(command, invocation.db)?;
+    settle_profiler(invocation, command).await?;
+    fetch_definitions(invocation, command.definitions).await
+}
+
+/// Whether a namespace is that of documents of the profiler.
+fn names_profile(ns: &str) -> bool {
+    ns.split_once('.').is_some_and(|(_, collection)| collection == PROFILE_COLLECTION)
+}
+
+/// Runs the command, and ends within its account what has begun there.
+async fn run_whole(invocation: &mut Invocation<'_>, command: &'static Command) -> Result<()> {
+    let mut result = run_or_replan(invocation, command).await;
+    if result.is_err() && invocation.op.check_for_interrupt().is_ok() {
+        // The reason may be something that another has written.
+        result = invocation.wait_for_commit(None).await.and(result);
+    }
+    invocation.op.scope().close();
+    if let Some(plan) = invocation.figures.plan.take() {
+        invocation.server.counters.count_plan(&plan);
+        // They are told of when the operation has ended.
+        invocation.figures.plan = Some(work::unmetered(|| plan.clone()));
+    }
+    result
+}
+
+/// Runs the command; a reading command is planned again if its collection is dropped meanwhile.
 async fn run_or_replan(invocation: &mut Invocation<'_>, command: &'static Command) -> Result<()> {
     for _ in 0..REPLANS_MAX {
         match (command.run)(invocation).await {
@@ -563,18 +643,17 @@ async fn run_or_replan(invocation: &mut Invocation<'_>, command: &'static Comman
     (command.run)(invocation).await
 }
 
-/// Has the definitions in memory that a command may change: those that its fields name.
-async fn fetch_definitions(invocation: &mut Invocation<'_>) -> Result<()> {
+/// Has the definitions in memory that a command may change.
+async fn fetch_definitions(invocation: &mut Invocation<'_>, which: Definitions) -> Result<()> {
     let (catalog, db) = (&invocation.server.catalog, invocation.db);
     let mut names = Vec::new();
-    match invocation.name {
-        // They change documents.
-        "insert" | "update" | "delete" | "findAndModify" | "bulkWrite" => return Ok(()),
-        "dropDatabase" => {
+    match which {
+        Definitions::None => return Ok(()),
+        Definitions::OfDatabase => {
             names.extend(catalog.collections_of(db).iter().map(|c| c.ns.as_str().to_owned()));
             names.extend(catalog.views_of(db).iter().map(|v| v.ns.as_str().to_owned()));
         }
-        _ => {
+        Definitions::Named => {
             for elem in invocation.body.iter() {
                 if let Value::String(text) = elem.value() {
                     names.extend([format!("{db}.{text}"), text.into_owned()]);
@@ -585,37 +664,42 @@ async fn fetch_definitions(invocation: &mut Invocation<'_>) -> Result<()> {
     catalog.fetch_definitions(&mut invocation.op, &names).await
 }
 
-/// How often a writer looks whether `fsync` with `lock` is still in force.
-const UNLOCK_STEP: Duration = Duration::from_millis(5);
+/// Interval at which a waiting command asks for admission again.
+const ADMISSION_STEP: Duration = Duration::from_millis(5);
+/// Maximum wait for memory before a refusal. The cache shrinks faster.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Waits while `fsync` with `lock` keeps writers out.
-async fn wait_for_unlock(server: &Server, invocation: &Invocation<'_>) -> Result<()> {
-    while server.fsync_locks.load(Ordering::Acquire) > 0 {
-        invocation.worker.sleep(UNLOCK_STEP).await;
+/// Waits until the request is admitted: for `fsyncUnlock` without a limit, for memory a while. Then it runs, and is
+/// refused where it needs memory: large replies in flight fill memory for a moment.
+async fn wait_for_admission(invocation: &Invocation<'_>, command: &Command) -> Result<()> {
+    let server = invocation.server;
+    let mut until = None;
+    while let Some(why) = admit(server, command, invocation.asked())? {
+        if why == Wait::Memory {
+            let now = server.clock.monotonic();
+            let until = *until.get_or_insert_with(|| {
+                server.counters.memory_waits.fetch_add(1, Ordering::Relaxed);
+                now + MEMORY_PATIENCE
+            });
+            if now >= until {
+                return Ok(());
+            }
+        }
+        invocation.worker.sleep(ADMISSION_STEP).await;
         invocation.op.check_for_interrupt()?;
     }
     Ok(())
 }
 
-/// How often a writer looks whether there is memory again.
-const MEMORY_STEP: Duration = Duration::from_millis(10);
-/// How long it looks, before it is refused. The cache gives way in less.
-const MEMORY_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Waits a while where memory is full, before a command that adds to it: large replies under way fill it for a moment.
-async fn wait_for_memory(server: &Server, invocation: &Invocation<'_>) -> Result<()> {
-    let adds = ["insert", "update", "findAndModify", "bulkWrite", "create", "createIndexes"];
-    let engine = server.catalog.engine();
-    if !engine.is_full() || !adds.contains(&invocation.name) {
-        return Ok(());
+/// Registers a writer, unless `fsync` with `lock` has come in between. The writer holds the returned value until it
+/// has ended.
+async fn enter_writer<'s>(invocation: &Invocation<'s>, command: &Command) -> Result<Writer<'s>> {
+    loop {
+        if let Some(writer) = invocation.server.fsync_lock.admit() {
+            return Ok(writer);
+        }
+        wait_for_admission(invocation, command).await?;
     }
-    server.counters.memory_waits.fetch_add(1, Ordering::Relaxed);
-    let until = server.clock.monotonic() + MEMORY_PATIENCE;
-    while engine.is_full() && server.clock.monotonic() < until {
-        invocation.worker.sleep(MEMORY_STEP).await;
-        invocation.op.check_for_interrupt()?;
-    }
-    Ok(())
 }
 
 fn check_database(command: &Command, db: &str) -> Result<()> {
@@ -628,86 +712,28 @@ fn check_database(command: &Command, db: &str) -> Result<()> {
 
 fn count(server: &Server, command: &Command) {
     let counters = &server.counters;
-    match command.name {
-        // Counted by document or statement where they run.
-        "insert" | "update" | "delete" => {}
-        "find" => drop(counters.query.fetch_add(1, Ordering::Relaxed)),
-        "getMore" => drop(counters.getmore.fetch_add(1, Ordering::Relaxed)),
-        _ => drop(counters.command.fetch_add(1, Ordering::Relaxed)),
-    }
+    let counter = match command.op_counter {
+        OpCounter::Statements => return,
+        OpCounter::Query => &counters.query,
+        OpCounter::GetMore => &counters.getmore,
+        OpCounter::Command => &counters.command,
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 fn enter(
     invocation: &Invocation<'_>,
-    command: &Command,
+    command: &'static Command,
     state: Arc<OperationState>,
     started_ns: u64,
 ) -> Entered {
-    let (client, session) = (&invocation.client, invocation.session);
-    client.seat.enter(|running| {
-        running.state = state;
-        running.connection = session.id;
-        running.client.clone_from(&session.remote);
-        running.app_name.clone_from(&client.app_name);
-        running.db.clear();
-        running.db.push_str(invocation.db);
-        running.command.clear();
-        let bytes_max = limits::COMMAND_BYTES_KEPT_MAX;
-        crate::ops::keep_command(invocation.body, bytes_max, &mut running.command);
-        running.name = command.name;
-        running.started_ns = started_ns;
-        running.lsid = invocation.op.lsid;
+    invocation.client.seat.enter(Entering {
+        state,
+        command,
+        asked: invocation.asked(),
+        started_ns,
+        lsid: invocation.op.lsid,
     })
-}
-
-/// The operation's time in milliseconds if it is one to be logged.
-fn slow_ms(server: &Server, started_ns: u64) -> Option<u64> {
-    let slow_ms = server.slow_ms.load(Ordering::Relaxed);
-    let elapsed_ms = |now_ns: u64| (now_ns.saturating_sub(started_ns) / 1_000_000) as i64;
-    if elapsed_ms(monotonic_coarse_ns() + COARSE_NS_MAX) < slow_ms {
-        return None;
-    }
-    let elapsed_ms = elapsed_ms(monotonic_ns());
-    (elapsed_ms >= slow_ms).then_some(elapsed_ms as u64)
-}
-
-fn log_if_slow(
-    invocation: &Invocation<'_>,
-    command: &Command,
-    started_ns: u64,
-    error: Option<&Error>,
-) {
-    let Some(elapsed_ms) = slow_ms(invocation.server, started_ns) else { return };
-    if matches!(command.name, "hello" | "isMaster") {
-        return;
-    }
-    let kind = if command.access == Access::Write { "update" } else { "command" };
-    let mut attr = about_slow(kind, invocation.db, &invocation.client.app_name, invocation.body)
-        .num("numYields", invocation.op.state().yields());
-    if invocation.op.state().used_disk() {
-        attr = attr.num("usedDisk", true);
-    }
-    if let Some(error) = error {
-        attr = attr
-            .num("ok", 0)
-            .str("errName", error.code().name())
-            .num("errCode", error.code().number());
-    }
-    log_slow(invocation.session, attr, elapsed_ms);
-}
-
-fn about_slow(kind: &'static str, db: &str, app_name: &str, body: Doc<'_>) -> Attr {
-    let ns = match body.first().map(|e| e.value()) {
-        Some(Value::String(name)) => format!("{db}.{name}"),
-        _ => format!("{db}.$cmd"),
-    };
-    let attr = Attr::new().str("type", kind).str("ns", ns).str("appName", app_name);
-    kauri_bson::log_doc(attr, "command", body)
-}
-
-fn log_slow(session: &SessionInfo, attr: Attr, elapsed_ms: u64) {
-    let attr = attr.str("remote", &session.remote).num("durationMillis", elapsed_ms);
-    log::info("COMMAND", 51803, &format!("conn{}", session.id), "Slow query", attr);
 }
 
 /// Ends a write of the express path, whose log has been waited for.
@@ -720,25 +746,14 @@ pub(crate) fn settle(
 ) -> Outcome {
     if let Err(error) = result {
         server.counters.asserts_user.fetch_add(1, Ordering::Relaxed);
+        if let Some(entry) = express::entry_of(request) {
+            server.counters.commands.count_failure(entry.number);
+        }
         if !reply.clear() {
             return Outcome::Close;
         }
         return refuse(cx, request, &error, reply);
     }
-    log_if_slow_express(server, cx, request);
+    report::express(server, cx, request, reply);
     Outcome::Reply
-}
-
-/// The same of an operation of the express path, which is done.
-pub(crate) fn log_if_slow_express(server: &Server, cx: &mut RequestContext<'_>, request: &[u8]) {
-    let Some(elapsed_ms) = slow_ms(server, cx.received_ns) else { return };
-    let Ok((_, Message::Msg(msg))) = Message::parse(request) else { return };
-    let app_name = cx.state.downcast_mut::<Client>().map_or("", |c| &c.app_name);
-    let body = Doc::from_bytes(msg.body).unwrap_or(Doc::EMPTY);
-    let db = body.get("$db").map(|e| e.value());
-    let db = if let Some(Value::String(db)) = &db { db.as_ref() } else { "" };
-    let is_find = body.first().is_some_and(|first| first.key_bytes() == b"find");
-    let kind = if is_find { "command" } else { "update" };
-    let attr = about_slow(kind, db, app_name, body).num("numYields", 0);
-    log_slow(cx.session, attr, elapsed_ms);
 }

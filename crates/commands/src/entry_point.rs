@@ -1,10 +1,10 @@
-//! The service entry point: where the transport hands over messages.
+//! The service entry point: the transport passes messages to it.
 
 use crate::client::Client;
 use crate::dispatch;
 use crate::express;
 use crate::server::Server;
-use kauri_base::{ErrorCode, Result};
+use kauri_base::{ErrorCode, Result, Ticket};
 use kauri_transport::{
     ClientState, Handling, Outcome, ReplyBuf, RequestContext, ServiceEntryPoint, SessionInfo, Tried,
 };
@@ -24,8 +24,8 @@ impl CommandService {
 }
 
 impl ServiceEntryPoint for CommandService {
-    fn start_session(&self, _session: &Arc<SessionInfo>) -> Box<dyn ClientState> {
-        Box::new(Client { seat: self.server.operations.seat(), ..Client::default() })
+    fn start_session(&self, session: &Arc<SessionInfo>) -> Box<dyn ClientState> {
+        Box::new(Client { seat: self.server.operations.seat(session), ..Client::default() })
     }
 
     fn try_handle(
@@ -45,6 +45,16 @@ impl ServiceEntryPoint for CommandService {
         result: Result<()>,
     ) -> Outcome {
         dispatch::settle(&self.server, cx, request, reply, result)
+    }
+
+    fn wait_longer<'a>(
+        &'a self,
+        cx: RequestContext<'a>,
+        request: &'a [u8],
+        reply: &'a mut ReplyBuf,
+        ticket: Ticket,
+    ) -> Handling<'a> {
+        Box::pin(express::wait_longer(&self.server, cx, request, reply, ticket))
     }
 
     fn handle_request<'a>(

@@ -1,16 +1,17 @@
-//! The failpoints that drivers' test suites use. `failCommand` makes commands fail, break the
-//! connection, wait, or succeed with a write concern error; `maxTimeAlwaysTimeOut` makes every time
-//! limit run out at once.
+//! The failpoints that drivers' test suites use. `failCommand` lets commands fail, break the connection, wait, or
+//! succeed with a write concern error. `maxTimeAlwaysTimeOut` expires every time limit at once,
+//! `maxTimeNeverTimeOut` none. `failGetMoreAfterCursorCheckout` lets a getMore fail after it has found its cursor.
 
 use crate::dispatch::Injected;
 use crate::invocation::Invocation;
 use crate::server::Server;
+use crate::write_concern;
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// What is to happen to a command.
+/// The effect to inject into a command.
 #[derive(Default)]
 pub struct Injection {
     error: Option<Error>,
@@ -36,38 +37,64 @@ impl Injection {
                 let mut labels = invocation.reply.array("errorLabels");
                 self.labels.iter().for_each(|l| labels.push(l));
             }
+        } else if let Some(error) = &invocation.write_concern_error {
+            write_concern::put_error(&mut invocation.reply, error);
         }
     }
 }
 
 /// The failpoints that there are.
-pub const POINTS: &[&str] = &["failCommand", "maxTimeAlwaysTimeOut"];
+pub const POINTS: &[&str] = &[
+    "failCommand",
+    "failGetMoreAfterCursorCheckout",
+    "maxTimeAlwaysTimeOut",
+    "maxTimeNeverTimeOut",
+];
+
+/// Fires a failpoint that applies to every event.
+fn fire(server: &Server, name: &str) -> Option<Vec<u8>> {
+    let random = || server.random.next_u64() as f64 / u64::MAX as f64;
+    server.fail_points.fire(name, random, |_| true)
+}
+
+/// Takes the time limit away from an operation if a test wants none to be exceeded.
+pub fn lift_limit(server: &Server, op: &OperationContext) {
+    let is_set = server.fail_points.any_active() && op.time_left().is_some();
+    if is_set && fire(server, "maxTimeNeverTimeOut").is_some() {
+        op.clear_deadline();
+    }
+}
+
+/// Fails if a test wants a getMore to fail that has found its cursor.
+pub fn check_get_more(server: &Server) -> Result<()> {
+    if !server.fail_points.any_active() {
+        return Ok(());
+    }
+    let Some(data) = fire(server, "failGetMoreAfterCursorCheckout") else { return Ok(()) };
+    let code = Doc::from_bytes(&data)?.value("errorCode").to_i64_saturating();
+    let code = code.and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
+    Err(Error::location(code, "Hit the 'failGetMoreAfterCursorCheckout' failpoint"))
+}
 
 /// Fails if a test wants the time limits of operations to be exceeded and this one has one.
 pub fn check_time(server: &Server, op: &OperationContext) -> Result<()> {
     if !server.fail_points.any_active() || op.time_left().is_none() {
         return Ok(());
     }
-    let random = || server.random.next_u64() as f64 / u64::MAX as f64;
-    match server.fail_points.fire("maxTimeAlwaysTimeOut", random, |_| true) {
+    match fire(server, "maxTimeAlwaysTimeOut") {
         Some(_) => bail!(MaxTimeMSExpired, "operation exceeded time limit"),
         None => Ok(()),
     }
 }
 
-/// Looks whether the failpoint applies to the command, and waits if that is what it asks. The
+/// Looks whether the failpoint applies to the command of this name, and waits if that is what it asks. The
 /// command need not be one that there is.
-pub async fn before(
-    server: &Server,
-    invocation: &Invocation<'_>,
-    name: &str,
-    aliases: &[&str],
-) -> Result<Injection> {
+pub async fn before(server: &Server, invocation: &Invocation<'_>, name: &str) -> Result<Injection> {
     if !server.fail_points.any_active() {
         return Ok(Injection::default());
     }
     let random = || server.random.next_u64() as f64 / u64::MAX as f64;
-    let applies = |data: &[u8]| applies(data, invocation, name, aliases);
+    let applies = |data: &[u8]| applies(data, invocation, name);
     let Some(data) = server.fail_points.fire("failCommand", random, applies) else {
         return Ok(Injection::default());
     };
@@ -112,11 +139,12 @@ async fn block(invocation: &Invocation<'_>, time: Duration) -> Result<()> {
     Ok(())
 }
 
-fn applies(data: &[u8], invocation: &Invocation<'_>, name: &str, aliases: &[&str]) -> bool {
+fn applies(data: &[u8], invocation: &Invocation<'_>, name: &str) -> bool {
     let Ok(data) = Doc::from_bytes(data) else { return false };
-    if name == "configureFailPoint" {
+    if invocation.command.is_some_and(|command| command.never_fails_by_failpoint) {
         return false;
     }
+    let aliases = invocation.command.map_or(&[][..], |command| command.aliases);
     if let Value::String(wanted) = data.value("appName")
         && wanted != app_name(invocation)
     {
@@ -143,7 +171,7 @@ fn applies(data: &[u8], invocation: &Invocation<'_>, name: &str, aliases: &[&str
     })
 }
 
-/// The client's name for itself; a first hello is about to tell it.
+/// The client's application name; a first hello is about to set it.
 fn app_name<'a>(invocation: &'a Invocation<'_>) -> Cow<'a, str> {
     if invocation.client.metadata.is_none()
         && let Value::Document(client) = invocation.body.value("client")

@@ -1,14 +1,17 @@
-//! One command being run: the request's parts, who asks, and the reply in the making.
+//! A running command: the parts of the request, the client, and the reply.
 
 use crate::client::Client;
+use crate::registry::{Asked, Command};
+use crate::report::Figures;
 use crate::server::Server;
+use crate::write_concern;
 use kauri_base::{Error, ErrorCode, OperationContext, Result, bail};
 use kauri_bson::{Doc, DocWriter, Elem, Value};
 use kauri_catalog::Namespace;
 use kauri_query::exec::QueryEnv;
 use kauri_query::pipeline::views::Found;
 use kauri_query::write::WriteOutcome;
-use kauri_storage::{CommitTicket, Durability};
+use kauri_storage::{CommitTicket, Durability, Operation};
 use kauri_transport::{SessionInfo, WorkerHandle};
 use std::sync::Arc;
 
@@ -20,7 +23,7 @@ pub struct Sequence<'a> {
     pub docs: Vec<Doc<'a>>,
 }
 
-/// What a write waits for before it's acknowledged.
+/// What a write waits for before it is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteConcernW {
     /// No acknowledgement at all (`w: 0`).
@@ -34,7 +37,7 @@ pub enum WriteConcernW {
 /// A parsed write concern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteConcern {
-    /// How many members.
+    /// Number of members.
     pub w: WriteConcernW,
     /// Whether the journal (here: the log) must be durable.
     pub journal: bool,
@@ -47,7 +50,7 @@ impl Default for WriteConcern {
 }
 
 impl WriteConcern {
-    /// What this member's log owes before the acknowledgement.
+    /// The durability that this member's log must reach before the acknowledgement.
     pub fn durability(self) -> Durability {
         if self.journal || self.w == WriteConcernW::Majority {
             Durability::Durable
@@ -61,7 +64,7 @@ impl WriteConcern {
 pub struct Invocation<'a> {
     /// The server.
     pub server: &'a Arc<Server>,
-    /// What is kept of the connection.
+    /// The state of the connection.
     pub client: &'a mut Client,
     /// The connection.
     pub session: &'a Arc<SessionInfo>,
@@ -70,9 +73,11 @@ pub struct Invocation<'a> {
     /// Transport counters and histograms, for `serverStatus`.
     pub transport: &'a Arc<kauri_transport::ServiceStats>,
     /// Time limit, kill flag, yielding.
-    pub op: OperationContext,
+    pub op: Operation,
     /// The command's name as registered.
     pub name: &'static str,
+    /// The command, once it is known.
+    pub command: Option<&'static Command>,
     /// The command document.
     pub body: Doc<'a>,
     /// Document sequences.
@@ -81,23 +86,47 @@ pub struct Invocation<'a> {
     pub db: &'a str,
     /// The write concern.
     pub write_concern: WriteConcern,
+    /// Why what the write concern asks for was not waited for.
+    pub write_concern_error: Option<Error>,
     /// Whether the client asked for the exhaust protocol.
     pub exhaust_allowed: bool,
     /// Whether this is a further reply of an exhaust: the request has been answered before.
     pub in_exhaust: bool,
-    /// Set by a command that has changed something, and so is not to be run anew.
+    /// The figures of the command, for the log and the profiler.
+    pub figures: Figures,
+    /// The command, once it has run.
+    pub ran: Option<&'static Command>,
+    /// Set by a command that has changed something, and so must not run again.
     pub has_effect: bool,
+    /// Whether `ok` is an int in the reply, as in MongoDB where an aggregation answers for another command.
+    pub int_ok: bool,
     /// Set by a command whose reply is followed by another to the same request.
     pub more_to_come: bool,
     /// Set by a command after whose reply the connection ends.
     pub close_after: bool,
     /// Set by a command that ends the connection without a reply.
     pub hang_up: bool,
-    /// Where the reply's fields go.
+    /// Set where the command is a part of another one.
+    pub part: Option<Part>,
+    /// The reply's fields.
     pub reply: DocWriter<'a>,
 }
 
+/// The data that a command exchanges with its part.
+#[derive(Default)]
+pub struct Part {
+    /// The UUID that a collection gets which the part creates.
+    pub uuid: Option<[u8; 16]>,
+    /// The part's last commit, which the whole waits for.
+    pub commit: Option<CommitTicket>,
+}
+
 impl<'a> Invocation<'a> {
+    /// The request, as policy sees it.
+    pub fn asked(&self) -> Asked<'a> {
+        Asked { db: self.db, body: self.body }
+    }
+
     /// The first element: the command's name and main argument.
     pub fn target(&self) -> Result<Elem<'a>> {
         self.body.first().ok_or_else(|| Error::failed_to_parse("no command name"))
@@ -108,7 +137,10 @@ impl<'a> Invocation<'a> {
         let elem = self.target()?;
         match elem.value() {
             Value::String(name) => Namespace::new(self.db, &name),
-            _ => bail!(InvalidNamespace, "collection name has invalid type {}", elem.ty().alias()),
+            other => {
+                kauri_bson::not_utf8::refuse_as_namespace(&other)?;
+                bail!(InvalidNamespace, "collection name has invalid type {}", elem.ty().alias())
+            }
         }
     }
 
@@ -129,8 +161,8 @@ impl<'a> Invocation<'a> {
         self.namespace()
     }
 
-    /// Fails if the main argument is a UUID, and its collection has lost the name that it had when that was
-    /// looked up: the command is to begin anew.
+    /// Fails if the main argument is a UUID, and its collection has been renamed since it was resolved: the command
+    /// must start again.
     pub fn check_meant(&self, ns: &Namespace, found: &Found) -> Result<()> {
         let Value::Binary { subtype: 4, bytes } = self.target()?.value() else { return Ok(()) };
         match &found.collection {
@@ -147,21 +179,79 @@ impl<'a> Invocation<'a> {
         env
     }
 
-    /// What a write command gathers its outcome in; it waits for the log where it runs too far ahead.
+    /// The collector of a write command's outcome; it waits for the log where the command runs too far ahead.
     pub fn write_outcome(&self) -> WriteOutcome {
         let worker = self.worker.clone();
         WriteOutcome::waiting(Arc::new(move || worker.want_tick_end()))
     }
 
-    /// Waits for what the write concern asks of the local log. The command is done with data: it gives
-    /// up the lock that it runs under, if any.
+    /// Runs a command as a part of this one, which takes its locks and waits for its commit. The part's reply is
+    /// dropped.
+    pub async fn run_part(
+        &mut self,
+        command: &'static Command,
+        db: &str,
+        body: Doc<'_>,
+        part: Part,
+    ) -> Result<Option<CommitTicket>> {
+        let mut reply = Vec::new();
+        let context = OperationContext::new(self.op.state().clone(), self.server.clock.clone());
+        let between = Operation::new(context, &self.server.backend);
+        let op = std::mem::replace(&mut self.op, between);
+        let mut inner = Invocation {
+            server: self.server,
+            client: &mut *self.client,
+            session: self.session,
+            worker: self.worker,
+            transport: self.transport,
+            op,
+            name: command.name,
+            command: Some(command),
+            body,
+            sequences: Vec::new(),
+            db,
+            write_concern: self.write_concern,
+            write_concern_error: None,
+            exhaust_allowed: false,
+            in_exhaust: false,
+            figures: Figures::default(),
+            int_ok: false,
+            ran: None,
+            has_effect: false,
+            more_to_come: false,
+            close_after: false,
+            hang_up: false,
+            part: Some(part),
+            reply: DocWriter::new(&mut reply),
+        };
+        let result = match crate::dispatch::prepare_part(&mut inner, command).await {
+            Ok(()) => (command.run)(&mut inner).await,
+            Err(error) => Err(error),
+        };
+        let commit = inner.part.take().and_then(|part| part.commit);
+        self.op = inner.op;
+        result.map(|()| commit)
+    }
+
+    /// Waits for what the write concern asks of the local log. The command is done with data. One that is to end
+    /// waits no longer, and its reply says so (`writeConcernError`).
     pub async fn wait_for_commit(&mut self, ticket: Option<CommitTicket>) -> Result<()> {
-        self.op.release_lock();
-        let durability = self.write_concern.durability();
-        if let Some(ticket) = ticket.as_ref().and_then(|t| t.ticket(durability)) {
-            self.worker.want_tick_end();
-            ticket.clone().await?;
+        if let Some(part) = &mut self.part {
+            part.commit = ticket.or(part.commit.take());
+            return Ok(());
         }
-        Ok(())
+        #[cfg(feature = "lock-experiment")]
+        self.op.release_lock();
+        let Some(ticket) = write_concern::awaited(self.server, self.write_concern, ticket) else {
+            return Ok(());
+        };
+        self.worker.want_tick_end();
+        match self.op.wait_for(ticket).await {
+            Ok(waited) => waited,
+            Err(interrupted) => {
+                self.write_concern_error = Some(interrupted);
+                Ok(())
+            }
+        }
     }
 }

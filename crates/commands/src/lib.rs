@@ -1,8 +1,10 @@
-//! The commands: one file each, their registry, and what stands between them and the wire.
+//! The commands: one file each, their registry, and the path between them and the wire.
 //!
-//! `dispatch` takes a message to a command and its reply back; `cmds` holds the commands;
-//! `server` is what they share. Knows nothing of sockets, of engines by name, or of the process.
+//! `dispatch` maps a message to a command and back to a reply; `cmds` has the commands; `server` has what they
+//! share. This crate must not know sockets, concrete engines, or the process.
 
+pub mod accepted;
+mod admission;
 pub mod args;
 pub mod background;
 pub mod client;
@@ -13,19 +15,24 @@ pub mod dispatch;
 pub mod entry_point;
 mod express;
 mod fail_command;
+pub mod fsync_lock;
 pub mod invocation;
+#[cfg(feature = "lock-experiment")]
 pub mod locks;
 pub mod ops;
-mod parameter_table;
+pub mod parameter_table;
 pub mod parameters;
+pub mod profiler;
 pub mod profiling;
 mod read_concern;
 pub mod registry;
 pub mod reply;
+pub mod report;
 pub mod server;
 pub mod sessions;
 pub mod spilling;
 pub mod startup;
+mod time_limit;
 mod usage;
 mod write_concern;
 

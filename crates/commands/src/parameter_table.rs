@@ -1,9 +1,10 @@
 //! The table of server parameters: names, defaults, bounds.
 //!
-//! In it are those that this server acts on, those that tell something of it, and the few that
-//! clients ask for or set whose machinery (journal, diagnostic files, key rotation) it doesn't have.
+//! It has the parameters that take effect, the read-only ones, and the few that may be set without an effect
+//! ([`WITHOUT_EFFECT`]).
 
 use crate::parameters::{Kind, Parameter};
+use crate::server::FEATURE_COMPATIBILITY;
 use kauri_base::{Result, bail, limits};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value, array, doc};
 use std::collections::BTreeMap;
@@ -51,7 +52,8 @@ const LOG_COMPONENTS: &[&str] = &[
     "write",
 ];
 
-/// How much a lock covers: see `locks`.
+/// The granularities of locks: see `locks`.
+#[cfg(feature = "lock-experiment")]
 const LOCK_GRANULARITIES: &[&str] = &["global", "database", "collection", "document"];
 
 const INT: i32 = i32::MAX;
@@ -68,10 +70,13 @@ pub fn all() -> BTreeMap<&'static str, Parameter> {
         ("automationServiceDescriptor", p("".into(), Kind::Text(64))),
         ("clientCursorMonitorFrequencySecs", p(4.into(), Kind::Int(1, INT))),
         ("cursorTimeoutMillis", p((limits::CURSOR_IDLE_MS as i64).into(), Kind::Long(1, LONG))),
-        ("diagnosticDataCollectionEnabled", p(false.into(), Kind::Bool)),
+        ("diagnosticDataCollectionEnabled", p(true.into(), Kind::Bool)),
         ("disableLogicalSessionCacheRefresh", p(false.into(), Kind::Bool).startup_only()),
         ("enableTestCommands", p(false.into(), Kind::Bool).startup_only()),
-        ("featureCompatibilityVersion", p(doc! { "version" => "7.0" }.into(), Kind::Fixed)),
+        (
+            "featureCompatibilityVersion",
+            p(doc! { "version" => FEATURE_COMPATIBILITY }.into(), Kind::Fixed),
+        ),
         (
             "internalDocumentSourceBucketAutoMaxMemoryBytes",
             p((limits::SORT_BYTES_MAX as i64).into(), Kind::Long(1, LONG)),
@@ -88,8 +93,8 @@ pub fn all() -> BTreeMap<&'static str, Parameter> {
             "internalDocumentSourceSetWindowFieldsMaxMemoryBytes",
             p((limits::SORT_BYTES_MAX as i64).into(), Kind::Long(1, LONG)),
         ),
-        ("internalQueryExecYieldIterations", p(1000.into(), Kind::Int(-1, INT))),
-        ("internalQueryExecYieldPeriodMS", p(10.into(), Kind::Int(0, INT))),
+        ("internalQueryExecYieldIterations", p(1000.into(), Kind::Fixed)),
+        ("internalQueryExecYieldPeriodMS", p(10.into(), Kind::Fixed)),
         ("internalQueryFrameworkControl", p("trySbeRestricted".into(), Kind::Fixed)),
         (
             "internalQueryMaxAllowedDensifyDocs",
@@ -105,14 +110,15 @@ pub fn all() -> BTreeMap<&'static str, Parameter> {
             "localLogicalSessionTimeoutMinutes",
             p(session_minutes.into(), Kind::Int(1, INT)).startup_only(),
         ),
+        #[cfg(feature = "lock-experiment")]
         ("lockGranularity", p("document".into(), Kind::Choice(LOCK_GRANULARITIES)).startup_only()),
+        #[cfg(feature = "lock-experiment")]
         ("lockYielding", p("on".into(), Kind::Choice(&["on", "off"])).startup_only()),
         ("logicalSessionRefreshMillis", p(300_000.into(), Kind::Int(1, INT)).startup_only()),
         ("maxIndexBuildMemoryUsageMegabytes", p(200.0.into(), Kind::Double(50.0, 1e9))),
         ("maxSessions", p((limits::LOGICAL_SESSIONS_MAX as i32).into(), Kind::Fixed)),
         ("notablescan", p(false.into(), Kind::Bool)),
         ("periodicNoopIntervalSecs", p(10.into(), Kind::Int(1, INT)).startup_only()),
-        ("quiet", p(false.into(), Kind::Bool)),
         (
             "ShardingTaskExecutorPoolReplicaSetMatching",
             p("automatic".into(), Kind::Choice(&["automatic", "disabled", "matchPrimaryNode"])),
@@ -127,6 +133,11 @@ pub fn all() -> BTreeMap<&'static str, Parameter> {
         Ok(())
     }));
     all.insert("logLevel", level);
+    let quiet = p(false.into(), Kind::Bool).with_hook(Arc::new(|value| {
+        kauri_base::log::set_quiet(value.truthy());
+        Ok(())
+    }));
+    all.insert("quiet", quiet);
     let kb = (limits::LOG_ATTRIBUTE_BYTES_MAX / 1024) as i32;
     let log_size = p(kb.into(), Kind::Int(0, INT)).with_hook(Arc::new(|value| {
         let kb = value.to_i64_saturating().and_then(|kb| usize::try_from(kb).ok()).unwrap_or(0);
@@ -141,8 +152,77 @@ pub fn all() -> BTreeMap<&'static str, Parameter> {
         Ok(())
     }));
     all.insert("indexMaxNumGeneratedKeysPerDocument", keys);
-    all.insert("logComponentVerbosity", p(default_verbosity().into(), Kind::Verbosity));
+    let components = p(default_verbosity().into(), Kind::Verbosity);
+    let components = components.with_hook(Arc::new(|value| {
+        let mut levels = Levels::new();
+        read_levels(value.as_document().unwrap_or(Doc::EMPTY), "", &mut levels)?;
+        kauri_base::log::set_verbosity(effective(&levels, ""));
+        kauri_base::log::set_component_verbosity(own_levels(&levels));
+        Ok(())
+    }));
+    all.insert("logComponentVerbosity", components);
     all
+}
+
+/// Parameters that may be set and change nothing, and why that is right: on a standalone server they promise nothing
+/// that is not so anyway.
+pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
+    ("KeysRotationIntervalSec", "clusters rotate the keys that sign their times; there are none"),
+    ("ShardingTaskExecutorPoolReplicaSetMatching", "is about connections to shards"),
+    ("disableLogicalSessionCacheRefresh", "sessions are in memory alone, so none is refreshed"),
+    ("logicalSessionRefreshMillis", "sessions are in memory alone, so none is refreshed"),
+    ("maxIndexBuildMemoryUsageMegabytes", "a build adds keys as it reads and sorts none in memory"),
+    ("periodicNoopIntervalSecs", "there is no oplog to write into"),
+    ("transactionLifetimeLimitSeconds", "transactions need a replica set, and are refused"),
+];
+
+/// The names of components in log lines, where they are not the parameter's in capitals.
+const NAMES_IN_LINES: &[(&str, &str)] = &[
+    ("accessControl", "ACCESS"),
+    ("network.asio", "ASIO"),
+    ("network.bridge", "BRIDGE"),
+    ("network.connectionPool", "CONNPOOL"),
+    ("replication", "REPL"),
+    ("storage.journal", "JOURNAL"),
+    ("storage.recovery", "RECOVERY"),
+    ("storage.wt", "WT"),
+    ("transaction", "TXN"),
+];
+
+/// The effective level of a component: its own, or its parent's.
+fn effective(levels: &Levels, component: &str) -> u8 {
+    let own = levels.get(component).copied().unwrap_or(-1);
+    match u8::try_from(own) {
+        Ok(level) => level,
+        Err(_) if component.is_empty() => 0,
+        Err(_) => effective(levels, component.rsplit_once('.').map_or("", |(parent, _)| parent)),
+    }
+}
+
+/// The levels of components for which one is set, of them or of a parent below the root.
+fn own_levels(levels: &Levels) -> BTreeMap<String, u8> {
+    let is_set = |component: &&&str| {
+        let mut parts = component.match_indices('.').map(|(end, _)| &component[..end]);
+        parts.any(|parent| levels.get(parent).is_some_and(|level| *level >= 0))
+            || levels.get(**component).is_some_and(|level| *level >= 0)
+    };
+    let in_lines = |component: &str| {
+        let named = NAMES_IN_LINES.iter().find(|(name, _)| *name == component);
+        named.map_or_else(|| component.to_uppercase(), |(_, line)| (*line).to_owned())
+    };
+    let set = LOG_COMPONENTS.iter().filter(is_set);
+    set.map(|component| (in_lines(component), effective(levels, component))).collect()
+}
+
+/// `logComponentVerbosity` with this level at the root (`logLevel`).
+pub fn with_root(components: &Value<'static>, level: i64) -> Result<Value<'static>> {
+    change_verbosity(components, &doc! { "verbosity" => level }.into())
+}
+
+/// The level at the root of `logComponentVerbosity`.
+pub fn root_of(components: &Value<'static>) -> i32 {
+    let root = components.as_document().map(|doc| doc.value("verbosity"));
+    root.and_then(|level| level.to_i64_saturating()).unwrap_or(0).clamp(0, 5) as i32
 }
 
 /// Each component's verbosity, -1 for that of its parent.
@@ -213,4 +293,68 @@ pub fn change_verbosity(now: &Value<'static>, change: &Value<'_>) -> Result<Valu
     read_levels(now.as_document().unwrap_or(Doc::EMPTY), "", &mut levels)?;
     read_levels(change, "", &mut levels)?;
     Ok(write_levels(&levels).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parameters::Parameters;
+    use kauri_base::log::{Severity, enabled};
+    use std::collections::BTreeSet;
+
+    /// Parameters that are read where they are needed, or that get a hook when the server is put together.
+    const READ: &[&str] = &[
+        "allowDiskUseByDefault",
+        "automationServiceDescriptor",
+        "clientCursorMonitorFrequencySecs",
+        "cursorTimeoutMillis",
+        "diagnosticDataCollectionEnabled",
+        "enableTestCommands",
+        "internalDocumentSourceBucketAutoMaxMemoryBytes",
+        "internalDocumentSourceDensifyMaxMemoryBytes",
+        "internalDocumentSourceGroupMaxMemoryBytes",
+        "internalDocumentSourceSetWindowFieldsMaxMemoryBytes",
+        "internalQueryMaxAllowedDensifyDocs",
+        "internalQueryMaxBlockingSortMemoryUsageBytes",
+        "localLogicalSessionTimeoutMinutes",
+        #[cfg(feature = "lock-experiment")]
+        "lockGranularity",
+        #[cfg(feature = "lock-experiment")]
+        "lockYielding",
+        "notablescan",
+        "ttlMonitorEnabled",
+        "ttlMonitorSleepSecs",
+    ];
+
+    #[test]
+    fn a_parameter_that_may_be_set_has_an_effect_or_a_reason() {
+        let settable: BTreeSet<&str> = Parameters::default().without_hook().into_iter().collect();
+        let reasons = WITHOUT_EFFECT.iter().map(|(name, why)| {
+            assert!(!why.is_empty());
+            *name
+        });
+        let known: BTreeSet<&str> = READ.iter().copied().chain(reasons).collect();
+        assert_eq!(settable, known);
+    }
+
+    #[test]
+    fn a_component_has_a_level_of_its_own() {
+        let parameters = Parameters::default();
+        let set = |name, value: Value<'static>| parameters.set(&[(name, value)]).unwrap();
+        let is_on = |level, component| enabled(Severity::Debug(level), component);
+        set("logComponentVerbosity", doc! { "command" => 2, "network" => 1 }.into());
+        assert!(is_on(2, "COMMAND") && !is_on(3, "COMMAND"));
+        assert!(is_on(1, "NETWORK") && is_on(1, "ASIO") && !is_on(2, "ASIO"));
+        assert!(!is_on(1, "STORAGE") && !is_on(1, "WT"));
+        // The level of all is the level of those without one of their own.
+        set("logLevel", 1.into());
+        assert!(is_on(1, "STORAGE") && !is_on(2, "STORAGE") && is_on(2, "COMMAND"));
+        let components = parameters.get("logComponentVerbosity").unwrap().value;
+        assert_eq!(root_of(&components), 1);
+        let quiet =
+            doc! { "verbosity" => 0, "command" => -1, "network" => doc! { "verbosity" => 0 } };
+        set("logComponentVerbosity", quiet.into());
+        assert_eq!(parameters.number("logLevel"), 0);
+        assert!(!is_on(1, "COMMAND") && !is_on(1, "NETWORK") && !is_on(1, "ASIO"));
+    }
 }

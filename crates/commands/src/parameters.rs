@@ -1,18 +1,18 @@
-//! Server parameters: what `setParameter` may change and `getParameter` shows.
+//! Server parameters, for `setParameter` and `getParameter`.
 //!
-//! The table of them is `parameter_table`; what acts on one reads it when it needs it, or has a
-//! hook called on each change. A value that is refused changes nothing.
+//! The table is `parameter_table`. Code reads a parameter when it needs the value, or registers a hook that is
+//! called on each change. A refused value changes nothing.
 
 use crate::parameter_table;
 use kauri_base::{Error, Result, bail};
-use kauri_bson::{Value, shell_value};
+use kauri_bson::{Value, not_utf8, shell_value};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Acts on a new value, or says why it can't be.
 pub type Hook = Arc<dyn Fn(&Value<'_>) -> Result<()> + Send + Sync>;
 
-/// What values a parameter takes.
+/// The values of a parameter.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Kind {
     /// True or false; anything can stand for one of them.
@@ -23,7 +23,7 @@ pub enum Kind {
     Long(i64, i64),
     /// A double within bounds.
     Double(f64, f64),
-    /// A text of at most so many bytes.
+    /// A text of at most this many bytes.
     Text(usize),
     /// A text out of these.
     Choice(&'static [&'static str]),
@@ -38,7 +38,7 @@ pub enum Kind {
 pub struct Parameter {
     /// Its value.
     pub value: Value<'static>,
-    /// What values it takes.
+    /// The accepted values.
     pub kind: Kind,
     /// May be given on the command line or in the configuration file.
     pub at_startup: bool,
@@ -90,6 +90,14 @@ impl Parameters {
         self.lock().insert(name, parameter);
     }
 
+    /// Names of parameters that may be set and that nothing follows by a hook.
+    pub fn without_hook(&self) -> Vec<&'static str> {
+        let all = self.lock();
+        let settable =
+            all.iter().filter(|(_, p)| (p.at_startup || p.at_runtime) && p.hook.is_none());
+        settable.map(|(name, _)| *name).collect()
+    }
+
     /// Has `hook` called on each change of a parameter that there is.
     pub fn on_change(&self, name: &str, hook: Hook) {
         if let Some(parameter) = self.lock().get_mut(name) {
@@ -102,12 +110,12 @@ impl Parameters {
         self.lock().get(name).cloned()
     }
 
-    /// A boolean parameter; false if there is none.
+    /// A boolean parameter; false if it does not exist.
     pub fn flag(&self, name: &str) -> bool {
         self.lock().get(name).is_some_and(|p| p.value.truthy())
     }
 
-    /// A parameter that is a number; 0 if there is none.
+    /// A numeric parameter; 0 if it does not exist.
     pub fn number(&self, name: &str) -> i64 {
         self.lock().get(name).and_then(|p| p.value.to_i64_saturating()).unwrap_or(0)
     }
@@ -128,7 +136,7 @@ impl Parameters {
             hook(&value)?;
         }
         parameter.value = value;
-        Ok(())
+        follow_level(&mut all, name)
     }
 
     /// Sets parameters of a running server, all or none of them. Returns what the first one was.
@@ -150,6 +158,7 @@ impl Parameters {
             }
             let before = std::mem::replace(&mut parameter.value, value);
             was.get_or_insert(before);
+            follow_level(&mut all, name)?;
         }
         Ok(was.unwrap_or(Value::Missing))
     }
@@ -159,6 +168,26 @@ impl Parameters {
     }
 }
 
+/// `logLevel` is the root of `logComponentVerbosity`: a change of one is a change of the other.
+fn follow_level(all: &mut BTreeMap<&'static str, Parameter>, changed: &str) -> Result<()> {
+    const LEVEL: &str = "logLevel";
+    const COMPONENTS: &str = "logComponentVerbosity";
+    let value = |name: &str| all.get(name).map(|parameter| parameter.value.clone());
+    let (Some(level), Some(components)) = (value(LEVEL), value(COMPONENTS)) else { return Ok(()) };
+    let (other, value) = match changed {
+        LEVEL => {
+            let level = level.to_i64_saturating().unwrap_or(0);
+            (COMPONENTS, parameter_table::with_root(&components, level)?)
+        }
+        COMPONENTS => (LEVEL, Value::Int32(parameter_table::root_of(&components))),
+        _ => return Ok(()),
+    };
+    if let Some(parameter) = all.get_mut(other) {
+        parameter.value = value;
+    }
+    Ok(())
+}
+
 fn unrecognised(name: &str) -> Error {
     Error::new(
         kauri_base::ErrorCode::InvalidOptions,
@@ -166,7 +195,7 @@ fn unrecognised(name: &str) -> Error {
     )
 }
 
-/// A value from the command line as what it stands for.
+/// Parses a value of the command line.
 fn from_text(kind: Kind, value: Value<'static>) -> Value<'static> {
     let Value::String(text) = &value else { return value };
     match kind {
@@ -203,6 +232,9 @@ fn coerce(name: &str, parameter: &Parameter, value: &Value<'_>) -> Result<Value<
                 "Value for parameter {name} must be no more than {bytes_max} bytes, got {}",
                 text.len()
             ),
+            text if text.string_bytes().is_some() => {
+                Err(not_utf8::error(&format!("Value for parameter {name}")))
+            }
             other => bail!(
                 TypeMismatch,
                 "Value for parameter {name} must be of type string, got {}",

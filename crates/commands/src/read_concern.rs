@@ -1,15 +1,15 @@
-//! `readConcern`: which data a read may see. A standalone server has only `local` to offer, under
-//! the names that mean the same there.
+//! `readConcern`: which data a read may see. A standalone server supports `local` only, and the levels that are
+//! equal to it there.
 
 use crate::concerns::wrong_type;
-use crate::registry::Command;
+use crate::registry::{Command, ReadLevels};
 use kauri_base::{Result, Timestamp, bail};
 use kauri_bson::{Doc, Elem, Value};
 
 const PROVENANCES: &[&str] =
     &["clientSupplied", "implicitDefault", "customDefault", "getLastErrorDefaults"];
 
-/// Fails if the command can't read so, or nobody can.
+/// Fails if the command, or this server, does not support the level.
 pub fn check(command: &Command, elem: Elem<'_>) -> Result<()> {
     let value = elem.value();
     if value.is_nullish() {
@@ -34,7 +34,10 @@ pub fn check(command: &Command, elem: Elem<'_>) -> Result<()> {
                 );
             }
             "atClusterTime" => {
-                timestamp(field)?;
+                let time = timestamp(field)?;
+                if time.seconds == 0 {
+                    bail!(InvalidOptions, "atClusterTime cannot be a null timestamp");
+                }
                 if level.as_deref() != Some("snapshot") {
                     bail!(
                         InvalidOptions,
@@ -59,7 +62,7 @@ pub fn check(command: &Command, elem: Elem<'_>) -> Result<()> {
 
 fn level(concern: Doc<'_>) -> Result<Option<String>> {
     let Some(field) = concern.get("level") else { return Ok(None) };
-    match field.value() {
+    match field.value().lossy() {
         Value::String(level) => Ok(Some(level.into_owned())),
         value if value.is_nullish() => Ok(None),
         _ => Err(wrong_type("readConcern.level", field, "string")),
@@ -77,12 +80,13 @@ fn check_level(command: &Command, level: &str) -> Result<()> {
     };
     match level {
         "local" => Ok(()),
-        "available" | "majority" if command.read_concern => Ok(()),
-        // Whether its stages go with the level comes first, and the command knows.
-        "linearizable" | "snapshot" if command.name == "aggregate" => Ok(()),
-        "snapshot" if command.name == "count" => refuse("read concern snapshot"),
-        "linearizable" | "snapshot" if command.read_concern => refuse_outside_replica_set(),
-        "available" | "majority" | "linearizable" | "snapshot" => refuse("read concern"),
+        "available" | "majority" | "linearizable" | "snapshot" => match command.read_levels {
+            ReadLevels::Local => refuse("read concern"),
+            ReadLevels::AllButSnapshot if level == "snapshot" => refuse("read concern snapshot"),
+            _ if matches!(level, "available" | "majority") => Ok(()),
+            ReadLevels::AllByRequest => Ok(()),
+            _ => refuse_outside_replica_set(),
+        },
         other => bail!(
             BadValue,
             "Enumeration value '{other}' for field 'readConcern.level' is not a valid value."
@@ -102,9 +106,9 @@ fn timestamp(field: Elem<'_>) -> Result<Timestamp> {
     }
 }
 
-/// Where a concern says it comes from.
+/// Checks the origin of a concern.
 pub fn check_provenance(concern: &str, field: Elem<'_>) -> Result<()> {
-    match field.value() {
+    match field.value().lossy() {
         Value::String(name) if PROVENANCES.contains(&&*name) => Ok(()),
         Value::String(name) => bail!(
             BadValue,

@@ -2,34 +2,35 @@
 
 use crate::cursors::{Cursor, Tailing};
 use crate::invocation::Invocation;
-use kauri_base::{Error, OperationContext, Result, bail, limits, work};
+use kauri_base::{Error, Result, bail, limits, work};
 use kauri_bson::{ArrayWriter, Doc, DocWriter};
 use kauri_catalog::dropped::is_dropped;
 use kauri_catalog::{Collection, Namespace};
 use kauri_query::exec::{Ended, Flow, PlanExecutor, Row};
+use kauri_storage::Operation;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How much a batch may hold.
+/// The limits of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchLimit {
     /// Documents; `None` for as many as fit.
     pub docs: Option<u64>,
     /// Bytes, unless it is a single document.
     pub bytes: usize,
-    /// Whether the client can ask for more, so that a batch ends early where the memory of operations is short.
+    /// Whether the client can request more, so that a batch ends early if the memory of operations is short.
     pub more: bool,
 }
 
 impl BatchLimit {
-    /// Whether a batch that has so many bytes takes no document of `next` bytes.
+    /// Whether a batch of `bytes` bytes has no space for a document of `next` bytes.
     fn is_reached(&self, bytes: usize, next: usize) -> bool {
         bytes + next > self.bytes
             || self.more && bytes + next > limits::SHORT_BATCH_BYTES && work::memory_is_short()
     }
 }
 
-/// What came of filling a batch.
+/// The result of filling a batch.
 pub struct Batch {
     /// Documents in it.
     pub docs: u64,
@@ -39,7 +40,7 @@ pub struct Batch {
 
 /// Pulls rows into an array until the limit or the size of a reply.
 pub async fn fill_batch(
-    op: &mut OperationContext,
+    op: &mut Operation,
     executor: &mut PlanExecutor,
     array: &mut ArrayWriter<'_>,
     limit: BatchLimit,
@@ -64,10 +65,10 @@ pub async fn fill_batch(
     Ok(Batch { docs, ended })
 }
 
-/// A document that is no larger than one that can be stored: what a pipeline makes may be.
+/// Refuses a document that is larger than what may pass through a server: a pipeline can make one.
 fn check_size(doc: Doc<'_>) -> Result<()> {
     let bytes = doc.as_bytes().len();
-    if bytes > limits::DOCUMENT_BYTES_MAX {
+    if bytes > limits::DOCUMENT_INTERNAL_BYTES_MAX {
         bail!(
             BSONObjectTooLarge,
             "BSONObj size: {bytes} (0x{bytes:X}) is invalid. Size must be between 0 and {}(16MB)",
@@ -77,13 +78,13 @@ fn check_size(doc: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What a command knows of the cursor that it opens.
+/// The properties of a new cursor.
 pub struct NewCursor {
     /// The namespace.
     pub ns: Namespace,
     /// The collection, to notice a drop.
     pub collection: Option<Arc<Collection>>,
-    /// How it behaves at the end.
+    /// Its behaviour at the end.
     pub tailing: Tailing,
     /// `noCursorTimeout`.
     pub no_timeout: bool,
@@ -109,6 +110,7 @@ pub async fn open_cursor(
         let more = !new.single_batch;
         let limit = BatchLimit { docs: Some(new.first_batch), bytes, more };
         let filled = fill_batch(&mut invocation.op, &mut executor, &mut array, limit).await;
+        invocation.figures.plan = Some(executor.totals());
         filled.map_err(|error| while_running(invocation.name, &new.ns, error))?
     };
     server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);
@@ -123,6 +125,10 @@ pub async fn open_cursor(
     cursor.put("id", id);
     cursor.put("ns", new.ns.as_str());
     drop(cursor);
+    let figures = &mut invocation.figures;
+    figures.returned = Some(batch.docs);
+    figures.cursor_id = keep.then_some(id);
+    figures.cursor_exhausted = !keep;
     if keep {
         let cursor = Cursor {
             id,
@@ -133,7 +139,8 @@ pub async fn open_cursor(
             lsid: invocation.op.lsid,
             no_timeout: new.no_timeout,
             time_left: invocation.op.time_left(),
-            command: crate::ops::command_of_cursor(invocation.body),
+            command: Arc::new(crate::ops::command_of_cursor(invocation.body)),
+            examined: figures.plan.as_ref().map_or((0, 0), Cursor::examined_by),
             returned: batch.docs,
             batches: 1,
             created_ms: server.clock.unix_ms(),
@@ -146,14 +153,16 @@ pub async fn open_cursor(
     Ok(())
 }
 
-/// The error of a plan that fails while it runs, which tells what it ran for. MongoDB notices a drop between
-/// two runs, so that error stays as it is.
+/// The error of a plan that fails while it runs, with the command's context. MongoDB notices a drop between two
+/// runs, so that error stays unchanged.
 pub fn while_running(command: &str, ns: &Namespace, error: Error) -> Error {
     match command {
         _ if is_dropped(&error) => error,
         "find" => error.context(format_args!("Executor error during find command: {ns}")),
         "aggregate" => error.context("PlanExecutor error during aggregation"),
         "getMore" => error.context("Executor error during getMore"),
+        "distinct" => error.context("Executor error during distinct command"),
+        "findAndModify" => error.context("Plan executor error during findAndModify"),
         _ => error,
     }
 }

@@ -1,29 +1,37 @@
-//! What all commands share: the catalog, cursors, parameters, counters.
+//! What all commands share: catalog, cursors, parameters, counters.
 
+use crate::cmds::auto_compact::AutoCompact;
 use crate::cursors::CursorManager;
-use crate::locks::Locks;
+use crate::fsync_lock::FsyncLock;
 use crate::ops::Operations;
 use crate::parameters::Parameters;
+use crate::profiler::Profiler;
 use crate::profiling::Profiling;
+use crate::registry::Role;
 use crate::sessions::Sessions;
 use crate::spilling::SpillSettings;
 use kauri_base::failpoint::FailPoints;
 use kauri_base::work::MemoryBudget;
 use kauri_base::{Clock, RandomSource, Result, limits};
-use kauri_bson::{DocBuf, Value};
+use kauri_bson::{DocBuf, DocWriter, Value};
 use kauri_catalog::{Catalog, OperationUsage};
+pub use kauri_machine::{Machine, ProcessMemory};
+use kauri_query::exec::Totals;
 pub use kauri_query::plan::PlanCache;
+use kauri_storage::Backend;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// The version that clients are told.
-pub const VERSION: &str = "7.0.14";
+/// The version reported to clients.
+pub const VERSION: &str = "8.0.28";
 /// The same as an array.
-pub const VERSION_ARRAY: [i32; 4] = [7, 0, 14, 0];
+pub const VERSION_ARRAY: [i32; 4] = [8, 0, 28, 0];
 /// Newest wire protocol version spoken.
-pub const MAX_WIRE_VERSION: i32 = 21;
+pub const MAX_WIRE_VERSION: i32 = 25;
+/// `featureCompatibilityVersion`: that of all data.
+pub const FEATURE_COMPATIBILITY: &str = "8.0";
 
-/// How the server was started.
+/// The start of the server: its options.
 pub struct StartInfo {
     /// The command line.
     pub argv: Vec<String>,
@@ -33,7 +41,7 @@ pub struct StartInfo {
     pub host: String,
     /// The port of the first TCP listener.
     pub port: u16,
-    /// Where the data lies.
+    /// The data directory.
     pub dbpath: String,
     /// When, in milliseconds since 1970.
     pub started_ms: i64,
@@ -41,67 +49,41 @@ pub struct StartInfo {
     pub pid: u32,
     /// Git revision of the build.
     pub revision: &'static str,
-    /// What it runs on.
+    /// The machine.
     pub machine: Machine,
 }
 
-/// The machine that the server runs on, as `hostInfo` tells it.
-#[derive(Clone, Default)]
-pub struct Machine {
-    /// The host's name.
-    pub hostname: String,
-    /// Cores that the process may use.
-    pub cores: usize,
-    /// Memory of the machine, in bytes.
-    pub memory_bytes: u64,
-    /// Memory that the process may use (a container's limit), in bytes.
-    pub memory_limit_bytes: u64,
-    /// The distribution and its version.
-    pub os_name: String,
-    /// The kernel's version.
-    pub os_version: String,
-    /// Bytes of a memory page.
-    pub page_bytes: u64,
-    /// Files that the process may have open.
-    pub open_files_max: u64,
-    /// The CPU's model and features as the kernel tells them.
-    pub cpu: String,
-}
-
-/// Memory of the process, in bytes.
-#[derive(Clone, Copy, Default)]
-pub struct ProcessMemory {
-    /// In RAM.
-    pub resident: u64,
-    /// Mapped.
-    pub mapped: u64,
-}
-
-/// Looks at the memory of the process.
+/// Reads the memory use of the process.
 pub type MemoryProbe = Box<dyn Fn() -> ProcessMemory + Send + Sync>;
+
+/// Writes figures of the machine (`getDiagnosticData`).
+pub type SystemProbe = Box<dyn Fn(&mut DocWriter<'_>) + Send + Sync>;
 
 /// Asks the process to end (`shutdown`); the argument is the time to wait for operations in seconds.
 pub type ShutdownHook = Box<dyn Fn(u64) + Send + Sync>;
 
-/// Goes on in a new log file (`logRotate`).
-pub type RotateHook = Box<dyn Fn() -> kauri_base::Result<()> + Send + Sync>;
+/// Goes on in a new log file (`logRotate`); takes the client's comment, as JSON.
+pub type RotateHook = Box<dyn Fn(Option<&str>) -> kauri_base::Result<()> + Send + Sync>;
 
 /// See the module's head.
 pub struct Server {
+    /// The backend of all operations.
+    pub backend: Arc<Backend>,
     /// Databases, collections, indexes.
     pub catalog: Arc<Catalog>,
     /// Open cursors.
     pub cursors: CursorManager,
     /// Plans that were found good, and index filters.
     pub plans: Arc<PlanCache>,
-    /// Tells this process from others in `topologyVersion`.
+    /// Identifies this process in `topologyVersion`.
     pub process_id: [u8; 12],
     /// Running operations.
     pub operations: Operations,
     /// `getParameter`, `setParameter`.
     pub parameters: Parameters,
     /// Locks around operations; none unless they are asked for.
-    pub locks: Locks,
+    #[cfg(feature = "lock-experiment")]
+    pub locks: crate::locks::Locks,
     /// Failpoints of tests.
     pub fail_points: FailPoints,
     /// The clock.
@@ -112,13 +94,17 @@ pub struct Server {
     pub random: Arc<dyn RandomSource>,
     /// Logical sessions.
     pub sessions: Sessions,
-    /// Levels of the profiler.
+    /// The profiler's settings.
     pub profiling: Profiling,
-    /// How the server was started.
+    /// The profiler.
+    pub profiler: Profiler,
+    /// The start of the server.
     pub start: StartInfo,
-    /// Looks at the memory of the process.
+    /// Reads the memory use of the process.
     pub memory: MemoryProbe,
-    /// What operations may hold in memory, and do.
+    /// Writes figures of the machine.
+    pub system: SystemProbe,
+    /// Memory of operations, and its limits.
     pub operation_memory: Arc<MemoryBudget>,
     /// Counts commands and documents.
     pub counters: Counters,
@@ -128,15 +114,17 @@ pub struct Server {
     pub shutdown: ShutdownHook,
     /// Goes on in a new log file.
     pub rotate_log: RotateHook,
-    /// Whether `fsync` with `lock` is in force, and how often.
-    pub fsync_locks: AtomicI64,
-    /// Operations that take at least so many milliseconds are logged (`slowms`).
+    /// `fsync` with `lock`.
+    pub fsync_lock: Arc<FsyncLock>,
+    /// `autoCompact`.
+    pub auto_compact: AutoCompact,
+    /// Threshold of slow operations, in milliseconds (`slowms`).
     pub slow_ms: AtomicI64,
     /// Whether the process is ending.
     pub stopping: AtomicBool,
 }
 
-/// How often a command ran and failed.
+/// Number of runs and failures of a command.
 #[derive(Default)]
 pub struct CommandCounter {
     /// Runs.
@@ -165,6 +153,13 @@ impl CommandCounters {
         }
     }
 
+    /// Counts that a run which is counted already has failed.
+    pub fn count_failure(&self, number: usize) {
+        if let Some(counter) = self.0.get(number) {
+            counter.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Runs and failures of each command, in the order of `cmds::ALL`.
     pub fn read(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().map(|counter| {
@@ -177,7 +172,7 @@ impl CommandCounters {
 #[derive(Default)]
 #[allow(missing_docs)]
 pub struct Counters {
-    /// By command; without the runs of `find` on the express path, which `query` counts.
+    /// By command; runs of `find` on the express path are counted in `query` only.
     pub commands: CommandCounters,
     pub unknown_commands: AtomicU64,
     pub insert: AtomicU64,
@@ -187,11 +182,19 @@ pub struct Counters {
     pub getmore: AtomicU64,
     pub command: AtomicU64,
     pub docs_inserted: AtomicU64,
+    /// Without those of [`Counters::found_by_id`].
     pub docs_returned: AtomicU64,
     pub docs_updated: AtomicU64,
     pub docs_deleted: AtomicU64,
     pub ttl_deleted: AtomicU64,
     pub ttl_passes: AtomicU64,
+    /// Documents that the express path's finds have given, each by its key in the index on `_id`.
+    pub found_by_id: AtomicU64,
+    /// Keys and documents that other plans have examined.
+    pub keys_scanned: AtomicU64,
+    pub docs_scanned: AtomicU64,
+    /// Operations whose plan sorts.
+    pub sorts: AtomicU64,
     pub asserts_user: AtomicU64,
     pub memory_waits: AtomicU64,
     pub write_conflicts: AtomicU64,
@@ -199,8 +202,7 @@ pub struct Counters {
     pub compression: [CompressionCounts; 4],
 }
 
-/// Bytes of messages through one compressor: requests as they came and as they were, replies as they were
-/// and as they went.
+/// Bytes of messages through one compressor: requests and replies, compressed and uncompressed.
 #[derive(Default)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct CompressionCounts {
@@ -208,6 +210,17 @@ pub struct CompressionCounts {
     pub requests_plain: AtomicU64,
     pub replies_plain: AtomicU64,
     pub replies_packed: AtomicU64,
+}
+
+impl Counters {
+    /// Counts what an operation's plan has examined.
+    pub fn count_plan(&self, plan: &Totals) {
+        self.keys_scanned.fetch_add(plan.keys_examined, Ordering::Relaxed);
+        self.docs_scanned.fetch_add(plan.docs_examined, Ordering::Relaxed);
+        if plan.sorts {
+            self.sorts.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Server {
@@ -222,10 +235,9 @@ impl Server {
         self.parameters.on_change("notablescan", Arc::new(hook));
     }
 
-    /// Whether something is in force that every command has to be looked at for: failpoints, a
-    /// shutdown.
-    pub fn is_special(&self) -> bool {
-        self.fail_points.any_active() || self.stopping.load(Ordering::Relaxed)
+    /// The role of this server.
+    pub fn role(&self) -> Role {
+        Role::Standalone
     }
 
     /// Most bytes of a batch of a cursor that goes on: as MongoDB's, and less where memory is limited, since a reply is
@@ -235,8 +247,8 @@ impl Server {
     }
 }
 
-/// What operations may hold by default where the server may have so much memory (0: unknown): one of them, and
-/// all together, in bytes. The rest is for the cache, the indexes and the connections.
+/// Default memory limits of operations for a server with this memory (0: unknown): of one operation, and of all
+/// together, in bytes. The rest is for the cache, the indexes and the connections.
 pub fn operation_memory_limits(memory: u64) -> (u64, u64) {
     const MB: u64 = 1 << 20;
     if memory == 0 {

@@ -1,8 +1,8 @@
-//! Logical sessions: which are alive, so that what belongs to one can be ended with it.
+//! Logical sessions that are alive, so that the end of a session ends its cursors and operations.
 //!
-//! A session begins when a command first names it and ends when it is told to, or when nobody used
-//! it for `localLogicalSessionTimeoutMinutes`. What belongs to it is its cursors and its running
-//! operations; those who have them are told by whoever ends it.
+//! A session begins when a command first names it. It ends by a command, or after
+//! `localLogicalSessionTimeoutMinutes` without use. The code that ends a session kills its cursors and running
+//! operations.
 
 use kauri_base::{Error, ErrorCode, Result, limits};
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Ends a session; false if there is none of this id.
+    /// Ends a session; false if the id is unknown.
     pub fn end(&self, id: &SessionId) -> bool {
         let ended = self.shard(id).remove(id).is_some();
         if ended {
@@ -56,7 +56,7 @@ impl Sessions {
         ended
     }
 
-    /// Ends the sessions that nobody used since `before`; returns their ids.
+    /// Ends the sessions without use since `before`; returns their ids.
     pub fn expire(&self, before: Duration) -> Vec<SessionId> {
         let mut expired = Vec::new();
         for shard in &self.shards {
@@ -83,7 +83,7 @@ impl Sessions {
         all
     }
 
-    /// How many are alive.
+    /// Number of live sessions.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }

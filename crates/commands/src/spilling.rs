@@ -1,6 +1,6 @@
-//! What operations may put into temporary files, as the server's parameters say.
+//! What operations may write to temporary files, by the server's parameters.
 //!
-//! The parameters are read from here, not from their table: every query asks.
+//! The values are copied here from the parameter table, because every query reads them.
 
 use crate::parameters::Parameters;
 use kauri_base::operation::OperationState;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// See the module's head.
 pub struct SpillSettings {
-    /// Where operations spill to.
+    /// The directory for spilled data.
     pub place: Arc<SpillPlace>,
     allowed: Arc<AtomicBool>,
     sort_bytes_max: Arc<AtomicI64>,
@@ -70,7 +70,7 @@ impl SpillSettings {
         ]
     }
 
-    /// What an operation may do that does not say `allowDiskUse`.
+    /// What an operation without `allowDiskUse` may do.
     pub fn of_operation(&self, operation: &Arc<OperationState>) -> Spilling {
         let bytes =
             |bytes: &AtomicI64| usize::try_from(bytes.load(Ordering::Relaxed)).unwrap_or_default();

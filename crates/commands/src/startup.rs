@@ -1,23 +1,28 @@
-//! The collections of the server's own that clients expect to find: `admin.system.version`,
-//! `config.system.sessions`, and `local.startup_log` with a line about each start.
+//! The server's own collections that clients expect: `admin.system.version`, `config.system.sessions`, and
+//! `local.startup_log` with a document for each start.
 
-use crate::server::{Server, VERSION};
+use crate::server::{FEATURE_COMPATIBILITY, Server, VERSION};
 use kauri_base::operation::block_on;
-use kauri_base::{ErrorCode, OperationContext, Result};
+use kauri_base::{ErrorCode, Result};
 use kauri_bson::{DocBuf, Value, doc};
 use kauri_catalog::{Capped, CollectionOptions, Namespace, Resolved, spec};
+use kauri_matcher::{Matcher, ParseCx, Place};
+use kauri_query::exec::QueryEnv;
+use kauri_query::plan::Query;
+use kauri_query::write::delete::delete;
 use kauri_query::write::insert::{InsertOptions, insert};
+use kauri_query::write::targets::Targets;
 use kauri_query::write::{Bypass, WriteOutcome};
+use kauri_storage::Operation;
+use std::sync::Arc;
 
 /// Most bytes of `local.startup_log`.
 const STARTUP_LOG_BYTES: u64 = 10 * 1024 * 1024;
 
-/// Makes what is missing. Blocks; for the start of the server.
+/// Creates what is missing. Blocks; for the start of the server.
 pub fn prepare(server: &Server) -> Result<()> {
-    if make(server, "admin.system.version", CollectionOptions::default(), None)? {
-        let version = doc! { "_id" => "featureCompatibilityVersion", "version" => "7.0" };
-        add(server, "admin.system.version", version)?;
-    }
+    make(server, "admin.system.version", CollectionOptions::default(), None)?;
+    write_compatibility(server)?;
     let expiry = doc! {
         "key" => doc! { "lastUse" => 1 }, "name" => "lsidTTLIndex", "expireAfterSeconds" => 1800,
     };
@@ -25,7 +30,29 @@ pub fn prepare(server: &Server) -> Result<()> {
     let capped = Some(Capped { bytes_max: STARTUP_LOG_BYTES, records_max: 0 });
     let options = CollectionOptions { capped, ..CollectionOptions::default() };
     make(server, "local.startup_log", options, None)?;
-    add(server, "local.startup_log", startup_line(server))
+    // Its `_id` is the time: another start may have had the same, where the clock was set back.
+    ignore_duplicate(add(server, "local.startup_log", startup_line(server)))
+}
+
+fn ignore_duplicate(added: Result<()>) -> Result<()> {
+    added.or_else(|error| if error.code() == ErrorCode::DuplicateKey { Ok(()) } else { Err(error) })
+}
+
+/// Notes the version whose features the data may use. A directory that an older build made says an older one.
+fn write_compatibility(server: &Server) -> Result<()> {
+    let ns = Namespace::parse("admin.system.version")?;
+    let older = doc! {
+        "_id" => "featureCompatibilityVersion", "version" => doc! { "$ne" => FEATURE_COMPATIBILITY },
+    };
+    let matcher = Matcher::parse(older.as_doc(), &ParseCx::new(Place::Find))?;
+    let query = Query { filter: Some(Arc::new(matcher)), ..Query::default() };
+    let env = QueryEnv::new(server.clock.unix_ms(), server.random.clone());
+    let catalog = &server.catalog;
+    let targets = Targets { catalog, ns: &ns, query: &query, env: &env, multi: true, only: None };
+    let mut op = Operation::detached(&server.backend);
+    block_on(delete(&mut op, &targets, &mut WriteOutcome::default()))?;
+    let now = doc! { "_id" => "featureCompatibilityVersion", "version" => FEATURE_COMPATIBILITY };
+    ignore_duplicate(add(server, "admin.system.version", now))
 }
 
 fn startup_line(server: &Server) -> DocBuf {
@@ -40,34 +67,35 @@ fn startup_line(server: &Server) -> DocBuf {
     })
 }
 
-/// Makes a collection if there is none; whether it was made.
+/// Creates a collection if it does not exist; whether it was created.
 fn make(
     server: &Server,
     name: &str,
     options: CollectionOptions,
     index: Option<DocBuf>,
 ) -> Result<bool> {
-    let catalog = &server.catalog;
+    let (catalog, mut scope) = (&server.catalog, server.backend.scope());
     if !matches!(catalog.resolve(name), Resolved::Nothing) {
         return Ok(false);
     }
-    let (collection, _) = match catalog.create_collection(&Namespace::parse(name)?, options, None) {
-        Err(error) if error.code() == ErrorCode::NamespaceExists => return Ok(false),
-        other => other?,
-    };
+    let (collection, _) =
+        match catalog.create_collection(&mut scope, &Namespace::parse(name)?, options, None) {
+            Err(error) if error.code() == ErrorCode::NamespaceExists => return Ok(false),
+            other => other?,
+        };
     if let Some(index) = index {
         let spec = spec::normalise(index.as_doc(), false)?;
-        let (ids, _) = catalog.add_indexes(&collection, &[spec])?;
+        let (ids, _) = catalog.add_indexes(&mut scope, &collection, &[spec])?;
         // There is nothing to index yet.
         if let Resolved::Collection(collection) = catalog.resolve(name) {
-            catalog.indexes_ready(&collection, &ids, &[])?;
+            catalog.indexes_ready(&mut scope, &collection, &ids, &[])?;
         }
     }
     Ok(true)
 }
 
 fn add(server: &Server, name: &str, document: DocBuf) -> Result<()> {
-    let mut op = OperationContext::detached(server.clock.clone());
+    let mut op = Operation::detached(&server.backend);
     let options = InsertOptions::ordered(Bypass::ALL);
     let mut outcome = WriteOutcome::default();
     let (ns, docs) = (Namespace::parse(name)?, [document.as_doc()]);

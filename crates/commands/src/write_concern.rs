@@ -1,17 +1,19 @@
-//! `writeConcern`: what a write waits for before it's acknowledged.
+//! `writeConcern`: what a write waits for before it is acknowledged.
 
 use crate::args::Args;
 use crate::concerns::wrong_type;
 use crate::invocation::{WriteConcern, WriteConcernW};
 use crate::read_concern::check_provenance;
 use crate::registry::Command;
-use kauri_base::{Result, bail};
-use kauri_bson::{Doc, Elem, Value};
+use crate::server::Server;
+use kauri_base::{Error, Result, Ticket, bail};
+use kauri_bson::{Doc, DocWriter, Elem, Value};
+use kauri_storage::{CommitTicket, Durability};
 
 /// Most members that `w` may name.
 const MEMBERS_MAX: i64 = 50;
 
-/// Reads a write concern; fails if the command takes none, or nobody can meet it.
+/// Reads a write concern; fails if the command accepts none, or this server cannot satisfy it.
 pub fn read(command: &Command, elem: Elem<'_>) -> Result<WriteConcern> {
     let value = elem.value();
     if value.is_nullish() {
@@ -21,10 +23,35 @@ pub fn read(command: &Command, elem: Elem<'_>) -> Result<WriteConcern> {
         return Err(wrong_type("writeConcern", elem, "object"));
     };
     let concern = parse(doc.as_doc())?;
-    if !command.takes_write_concern() {
+    if !command.write_concern {
         bail!(InvalidOptions, "Command does not support writeConcern");
     }
     Ok(concern)
+}
+
+/// What a write waits for before it is acknowledged; `None` if that is so already. `commit`: what it has written.
+///
+/// Everything that the command may have read must survive a power loss, not only its writes: a duplicate, or a
+/// document that needed no change, as in MongoDB.
+pub fn awaited(
+    server: &Server,
+    concern: WriteConcern,
+    commit: Option<CommitTicket>,
+) -> Option<Ticket> {
+    let durability = concern.durability();
+    let seen = match durability {
+        Durability::Durable => server.backend.engine().newest(),
+        Durability::Written => None,
+    };
+    seen.or(commit)?.ticket(durability).cloned()
+}
+
+/// Writes the error of a write that was interrupted while it waited: it is done, and not acknowledged.
+pub fn put_error(out: &mut DocWriter<'_>, error: &Error) {
+    let mut out = out.document("writeConcernError");
+    out.put("code", error.code().number());
+    out.put("codeName", error.code().name());
+    out.put("errmsg", error.message());
 }
 
 fn parse(doc: Doc<'_>) -> Result<WriteConcern> {
@@ -68,7 +95,7 @@ fn flag(field: Elem<'_>) -> Result<bool> {
     }
 }
 
-/// What is no number counts as no time-out at all.
+/// A value that is not a number counts as no timeout.
 fn check_timeout(field: Elem<'_>) -> Result<()> {
     match field.value().to_i64_saturating() {
         Some(ms) if ms > i64::from(i32::MAX) => {
@@ -79,7 +106,7 @@ fn check_timeout(field: Elem<'_>) -> Result<()> {
 }
 
 fn members(field: Elem<'_>) -> Result<WriteConcernW> {
-    match (field.value(), field.as_doc()) {
+    match (field.value().lossy(), field.as_doc()) {
         (Value::String(mode), _) if mode == "majority" => Ok(WriteConcernW::Majority),
         (Value::String(mode), _) => Err(not_replicated(&mode)),
         (Value::Null | Value::Undefined, _) => Err(not_replicated("")),

@@ -1,11 +1,11 @@
-//! Arithmetic on values as `$add`, `$subtract`, `$multiply`, `$divide` and `$mod` do it, and steps of time, for
+//! The arithmetic of `$add`, `$subtract`, `$multiply`, `$divide` and `$mod` on values, and steps of time, for
 //! stages that compute without an expression.
 //!
-//! Each function answers `None` where an operand is no number.
+//! Each function returns `None` if an operand is not a number.
 
+use crate::date::time_zone::TimeZone;
 use crate::date::unit;
 pub use crate::date::unit::Unit as TimeUnit;
-use crate::date::zone::Zone;
 use crate::numeric::Num;
 use crate::ops::arithmetic;
 use kauri_base::Result;
@@ -36,15 +36,15 @@ pub fn quotient(a: &Value<'_>, b: &Value<'_>) -> Option<Value<'static>> {
     Some(arithmetic::quotient(a, b))
 }
 
-/// What is left of `a` when it is divided by `b`; none if that is a division by zero, too.
+/// The remainder of `a` divided by `b`; none for a division by zero, too.
 pub fn remainder(a: &Value<'_>, b: &Value<'_>) -> Option<Value<'static>> {
     let (a, b) = both(a, b).filter(|(_, b)| !b.is_zero())?;
     Some(arithmetic::remainder(a, b))
 }
 
-/// The date so many units of time after `ms`, in UTC.
+/// The date `amount` units of time after `ms`, in UTC.
 pub fn date_plus(ms: i64, unit: TimeUnit, amount: i64) -> Result<i64> {
-    unit::add(ms, unit, amount, &Zone::Utc)
+    unit::add(ms, unit, amount, &TimeZone::Utc)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Conversions to strings that string operators make without being asked for.
+//! Implicit conversions to strings by string operators.
 
 use crate::date::civil;
 use crate::numeric;
@@ -6,10 +6,20 @@ use kauri_base::{Result, bail};
 use kauri_bson::{Value, shell};
 use std::borrow::Cow;
 
-/// The text that a value stands for; empty for null and missing.
-pub(crate) fn to_text<'v>(value: &'v Value<'_>) -> Result<Cow<'v, str>> {
+/// The text that a value stands for, which need not be UTF-8; empty for null and missing.
+pub(crate) fn to_text<'v>(value: &'v Value<'_>) -> Result<Cow<'v, [u8]>> {
+    if let Some(text) = value.text_bytes() {
+        return Ok(Cow::Borrowed(text));
+    }
+    Ok(match to_str(value)? {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    })
+}
+
+/// The text of a value that is none.
+fn to_str(value: &Value<'_>) -> Result<Cow<'static, str>> {
     Ok(match value {
-        Value::String(text) | Value::Symbol(text) | Value::Code(text) => Cow::Borrowed(text),
         Value::Int32(v) => Cow::Owned(v.to_string()),
         Value::Int64(v) => Cow::Owned(v.to_string()),
         Value::Double(v) => {
@@ -40,10 +50,10 @@ pub(crate) fn to_text<'v>(value: &'v Value<'_>) -> Result<Cow<'v, str>> {
 }
 
 /// The same for an owned value, without a copy where it is a string.
-pub(crate) fn into_text(value: Value<'_>) -> Result<Cow<'_, str>> {
-    match value {
-        Value::String(text) => Ok(text),
-        other => Ok(Cow::Owned(to_text(&other)?.into_owned())),
+pub(crate) fn into_text(value: Value<'_>) -> Result<Cow<'_, [u8]>> {
+    match value.into_string_bytes() {
+        Ok(text) => Ok(text),
+        Err(other) => Ok(Cow::Owned(to_text(&other)?.into_owned())),
     }
 }
 

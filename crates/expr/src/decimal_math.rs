@@ -1,8 +1,8 @@
 //! Trigonometric and hyperbolic functions of decimals.
 //!
-//! Worked out with guard digits on libdecnumber's arbitrary precision and rounded to 34 digits at
-//! the end. Angles beyond 10^40 are taken as doubles: reducing them would need digits of pi by the
-//! thousand, for an angle that no 34 digits can tell.
+//! They are computed with guard digits in libdecnumber's arbitrary precision and rounded to 34 digits at the end.
+//! Angles beyond 10^40 are converted to doubles: reducing them would need thousands of digits of pi, for an angle
+//! that 34 digits cannot represent.
 
 use crate::numeric::Num;
 use kauri_bson::Decimal128;

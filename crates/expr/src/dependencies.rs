@@ -1,11 +1,10 @@
-//! What an expression looks at: for reading no more of a document than is needed, and for knowing
-//! what a stage can be moved across.
+//! The fields that an expression reads, so that unused fields are not read and stages can be reordered.
 
 use crate::node::{Node, Prepared, VarRef};
 use kauri_base::work;
 use std::collections::BTreeSet;
 
-/// What evaluation may look at.
+/// The fields and variables that evaluation reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dependencies {
     /// Dotted paths of the document.
@@ -21,7 +20,7 @@ pub struct Dependencies {
 }
 
 impl Dependencies {
-    /// Adds what another expression looks at.
+    /// Adds the dependencies of another expression.
     pub fn extend(&mut self, other: Dependencies) {
         self.fields.extend(other.fields);
         self.whole_document |= other.whole_document;
@@ -31,7 +30,7 @@ impl Dependencies {
     }
 }
 
-/// Adds what a node looks at.
+/// Adds the dependencies of a node.
 pub(crate) fn collect(node: &Node, found: &mut Dependencies) {
     work::tick_infallible(1);
     match node {

@@ -1,26 +1,26 @@
-//! What evaluation is given: the document, variables, clock values, a source of randomness.
+//! The inputs of an evaluation: the document, variables, clock values, a random source.
 //!
-//! Values borrow from the document, from the expression's literals and from variables as long as
-//! they can. An [`Env`] is small and copied down the tree; bindings are frames on the stack.
+//! Values borrow from the document, from the expression's literals and from variables where possible. An [`Env`] is
+//! small and copied down the tree; bindings are frames on the stack.
 
 use kauri_base::{RandomSource, Timestamp};
 use kauri_bson::{Doc, Value};
 
-/// What every evaluation of a command shares. Nothing in it is looked up: no clock is read.
+/// What all evaluations of a command share. Values are fixed: no clock is read.
 #[derive(Clone, Copy, Default)]
 pub struct EvalCx<'c> {
     /// `$$NOW`: milliseconds since 1970 at the command's start.
     pub now_ms: i64,
     /// `$$CLUSTER_TIME`, where there is one.
     pub cluster_time: Option<Timestamp>,
-    /// Values of the variables of the [`VariableScope`](crate::VariableScope) by position; one that
-    /// is left out is missing.
+    /// Values of the variables of the [`VariableScope`](crate::VariableScope) by position; an absent one is
+    /// missing.
     pub vars: &'c [Value<'c>],
     /// `$$USER_ROLES`.
     pub user_roles: Option<&'c Value<'c>>,
     /// Randomness for `$rand`.
     pub random: Option<&'c dyn RandomSource>,
-    /// `$meta` values of the document at hand.
+    /// `$meta` values of the current document.
     pub meta: Option<&'c dyn MetaSource>,
 }
 
@@ -30,7 +30,7 @@ pub trait MetaSource {
     fn meta(&self, name: &str) -> Value<'_>;
 }
 
-/// What an expression sees while it is evaluated.
+/// The environment of an evaluation.
 #[derive(Clone, Copy)]
 pub(crate) struct Env<'t> {
     pub root: Doc<'t>,
@@ -38,7 +38,7 @@ pub(crate) struct Env<'t> {
     pub cx: &'t EvalCx<'t>,
 }
 
-/// Variables that were bound together, and what was bound before them.
+/// Variables that were bound together, and the frame before them.
 pub(crate) struct Frame<'t> {
     /// The id of the first; those of the others follow.
     pub first: u32,

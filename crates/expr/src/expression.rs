@@ -1,4 +1,4 @@
-//! The public face of an expression: parse once, evaluate per document.
+//! The public interface of an expression: parse once, evaluate per document.
 
 use crate::dependencies::{Dependencies, collect};
 use crate::eval::{Env, EvalCx};
@@ -48,21 +48,20 @@ impl Expression {
         Expression { node }
     }
 
-    /// Evaluates for a document. What can be borrowed from the document, from the expression or
-    /// from `cx` is not copied.
+    /// Evaluates for a document. Values are borrowed from the document, the expression or `cx` where possible.
     #[inline]
     pub fn eval<'d>(&'d self, cx: &'d EvalCx<'d>, root: Doc<'d>) -> Result<Value<'d>> {
         self.node.eval(Env { root, frame: None, cx })
     }
 
-    /// What evaluation looks at.
+    /// The dependencies of evaluation.
     pub fn dependencies(&self) -> Dependencies {
         let mut found = Dependencies::default();
         self.add_dependencies(&mut found);
         found
     }
 
-    /// Adds what evaluation looks at to what others do.
+    /// Adds the dependencies of evaluation to others.
     pub fn add_dependencies(&self, found: &mut Dependencies) {
         collect(&self.node, found);
     }

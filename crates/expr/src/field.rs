@@ -1,8 +1,8 @@
-//! Finding a field by name in a raw document: the innermost loop of every expression.
+//! Finds a field by name in a raw document: the innermost loop of every expression.
 //!
-//! Names are short, so the first eight bytes of an element's name say in one comparison whether it
-//! is the wanted one, and in one more where it ends. Malformed bytes end the search; nothing is read
-//! outside of the document.
+//! Names are short. One comparison of the first eight bytes of an element's name decides whether it is the
+//! requested name, and one more finds its end. Malformed bytes end the search; nothing is read outside of the
+//! document.
 
 use kauri_base::work;
 use kauri_bson::{Doc, Type};

@@ -1,9 +1,10 @@
-//! The hash of hashed indexes and shard keys: the first eight bytes of an MD5 over a value's type
-//! class and bytes, numbers as the long that they truncate to.
+//! The hash of hashed indexes and shard keys: the first eight bytes of an MD5 over a value's type class and bytes;
+//! numbers are truncated to a long.
 
 use kauri_base::work;
+use kauri_bson::not_utf8::code_and_scope;
 use kauri_bson::writer::put_value_bytes;
-use kauri_bson::{Doc, DocCow, Number, Type, Value};
+use kauri_bson::{Doc, Number, Type, Value};
 use std::sync::LazyLock;
 
 /// The hash of a value (`convertShardKeyToHashed`, hashed indexes, `$toHashedIndexKey`).
@@ -40,6 +41,13 @@ fn append_content(bytes: &mut Vec<u8>, value: &Value<'_>) {
             bytes.push(0);
             append_elements(bytes, scope.as_doc());
         }
+        Value::NotUtf8 { ty: Type::CodeWithScope, bytes: raw } => {
+            if let Some((code, scope)) = code_and_scope(raw) {
+                bytes.extend_from_slice(code);
+                bytes.push(0);
+                append_elements(bytes, scope);
+            }
+        }
         other => match other.as_number() {
             Some(number) => bytes.extend_from_slice(&whole(number).to_le_bytes()),
             None => put_value_bytes(bytes, other),
@@ -65,14 +73,18 @@ fn append_elements(bytes: &mut Vec<u8>, doc: Doc<'_>) {
         bytes.extend_from_slice(&class(elem.ty()).to_le_bytes());
         bytes.extend_from_slice(elem.key_bytes());
         bytes.push(0);
-        match (elem.as_doc(), elem.value()) {
-            (Some(inner), _) => open.push(inner.iter()),
-            (None, Value::CodeWithScope { code, scope: DocCow::Borrowed(scope) }) => {
-                bytes.extend_from_slice(code.as_bytes());
+        if let Some(inner) = elem.as_doc() {
+            open.push(inner.iter());
+            continue;
+        }
+        let code = Some(elem).filter(|elem| elem.ty() == Type::CodeWithScope);
+        match code.and_then(|elem| code_and_scope(elem.value_bytes())) {
+            Some((code, scope)) => {
+                bytes.extend_from_slice(code);
                 bytes.push(0);
                 open.push(scope.iter());
             }
-            (None, value) => append_content(bytes, &value),
+            None => append_content(bytes, &elem.value()),
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Aggregation expressions and accumulators.
 //!
-//! [`Expression::parse`] turns BSON into a tree once (names, argument counts and constants are
-//! checked and folded there), [`Expression::eval`] evaluates it for a document. Values borrow from
-//! the document where they can.
+//! [`Expression::parse`] parses BSON into a tree once: it checks names and argument counts and folds constants.
+//! [`Expression::eval`] evaluates the tree for a document. Values borrow from the document where possible.
 //!
-//! Knows nothing of pipelines, of storage or of the wire; reads no clock and has no randomness of
-//! its own: [`EvalCx`] brings both.
+//! This crate must not know pipelines, storage or the wire. It has no clock and no random source: [`EvalCx`] has
+//! both.
 
 mod accum;
 pub mod apply;

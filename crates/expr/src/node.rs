@@ -1,4 +1,4 @@
-//! The tree that an expression is parsed into, and its evaluation.
+//! The tree of a parsed expression, and its evaluation.
 
 use crate::accum::percentile::Method;
 use crate::eval::Env;
@@ -39,7 +39,7 @@ pub(crate) enum Node {
     Reduce(Box<Reduce>),
 }
 
-/// What a variable's name means.
+/// The meaning of a variable's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum VarRef {
     /// Bound within the expression.
@@ -54,8 +54,7 @@ pub(crate) enum VarRef {
     Unset(&'static str),
 }
 
-/// An operator with its arguments; those of operators with named arguments stand in the order that
-/// the operator's table says, `Absent` where not given.
+/// An operator with its arguments. Named arguments are in the order of the operator's table, `Absent` if missing.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub op: &'static Op,
@@ -63,7 +62,7 @@ pub(crate) struct Call {
     pub prepared: Prepared,
 }
 
-/// What an operator worked out at parse time.
+/// Results of an operator's parsing.
 #[derive(Debug)]
 pub(crate) enum Prepared {
     Nothing,
@@ -98,7 +97,7 @@ impl Call {
     pub fn arg<'t>(&'t self, position: usize, env: Env<'t>) -> Result<Value<'t>> {
         let Some(node) = self.args.get(position) else { return Ok(Value::Missing) };
         let value = node.eval(env)?;
-        if matches!(value, Value::String(_) | Value::Binary { .. }) {
+        if matches!(value, Value::String(_) | Value::Binary { .. } | Value::NotUtf8 { .. }) {
             tick_text(&value)?;
         }
         Ok(value)
@@ -109,7 +108,7 @@ impl Call {
 fn tick_text(value: &Value<'_>) -> Result<()> {
     match value {
         Value::String(text) => work::tick_bytes(text.len()),
-        Value::Binary { bytes, .. } => work::tick_bytes(bytes.len()),
+        Value::Binary { bytes, .. } | Value::NotUtf8 { bytes, .. } => work::tick_bytes(bytes.len()),
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers of expressions: widening, and the conversions that are made without being asked for.
+//! Numbers in expressions: widening and implicit conversions.
 
 use kauri_base::{Result, bail};
 use kauri_bson::bid::Parts;
@@ -111,7 +111,7 @@ pub(crate) fn double_to_long(v: f64) -> Option<i64> {
     Value::Double(v.round()).as_i64_exact()
 }
 
-/// The long that a number truncates to (a decimal is rounded). Refuses what is no number or out of range.
+/// The long that a number truncates to (a decimal is rounded). Refuses values that are not numbers or out of range.
 pub(crate) fn coerce_to_long(value: &Value<'_>) -> Result<i64> {
     let Some(num) = Num::of(value) else {
         bail!(16004, "can't convert from BSON type {} to long", value.type_name());

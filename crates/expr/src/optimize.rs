@@ -1,5 +1,5 @@
-//! Constant folding. It shows: an error in a constant subexpression is an error of the whole
-//! expression, whether or not a document ever gets there.
+//! Constant folding. It is visible to clients: an error in a constant subexpression is an error of the whole
+//! expression, even if no document reaches it.
 
 use crate::eval::{Env, EvalCx};
 use crate::node::{Call, Node, VarRef};
@@ -7,8 +7,7 @@ use crate::ops::registry;
 use kauri_base::{Result, bail, work};
 use kauri_bson::{Doc, Value};
 
-/// Folds what is constant. `late`: a constant whose evaluation fails stays as it is, and fails where it is
-/// evaluated.
+/// Folds constants. `late`: a constant whose evaluation fails stays unchanged, and fails at evaluation.
 pub(crate) fn optimize(node: Node, late: bool) -> Result<Node> {
     work::check_stack()?;
     work::tick(1)?;

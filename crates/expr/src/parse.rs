@@ -1,8 +1,8 @@
-//! Parsing: BSON to tree.
+//! Parses BSON into a tree.
 //!
-//! A string that begins with `$` is a path, one with `$$` a variable; a document whose first name
-//! begins with `$` is an operator, any other an object to build; an array is an array to build; all
-//! else stands for itself.
+//! A string that begins with `$` is a path, one with `$$` a variable. A document whose first name begins with `$`
+//! is an operator; any other document is an object to build. An array is an array to build. Any other value is a
+//! literal.
 
 use crate::node::{Call, Node, Prepared, VarRef};
 use crate::ops::registry::{self, Arity, Op};
@@ -13,7 +13,7 @@ use kauri_base::{Error, Result, bail, work};
 use kauri_bson::{Doc, Value};
 use std::collections::{HashMap, HashSet};
 
-/// What parsing is given.
+/// The context of parsing.
 #[derive(Clone, Debug, Default)]
 pub struct ParseCx {
     /// Variables that are bound outside.
@@ -21,11 +21,13 @@ pub struct ParseCx {
     /// Whether the expression is a `$group`'s key or an accumulator's argument: MongoDB evaluates
     /// those elsewhere, and some errors have other codes there.
     pub in_group: bool,
-    /// Whether an error that constants hold shows only where they are evaluated, as in a pipeline update:
-    /// one that matches nothing evaluates nothing.
+    /// Whether an error in a constant shows only at evaluation, as in a pipeline update: an update that matches
+    /// nothing evaluates nothing.
     pub evaluates_late: bool,
     /// Whether the deployment has a cluster time; `$$CLUSTER_TIME` is an error where it has not.
     pub has_cluster_time: bool,
+    /// Whether `$$NOW` has no value here, and is an error.
+    pub lacks_now: bool,
 }
 
 /// The state of a parse: the variables in scope.
@@ -46,9 +48,13 @@ impl<'p> Parser<'p> {
         work::check_stack()?;
         match value {
             Value::String(text) if text.starts_with('$') => self.path(text),
-            Value::String(text) => {
-                value::check_text(text.len())?;
-                Ok(Node::Literal(value.clone().into_owned()))
+            text if text.string_bytes().is_some() => {
+                let bytes = text.string_bytes().unwrap_or_default();
+                if text.is_not_utf8() && bytes.starts_with(b"$") {
+                    return Err(kauri_bson::not_utf8::error("a field path"));
+                }
+                value::check_text(bytes.len())?;
+                Ok(Node::Literal(text.clone().into_owned()))
             }
             Value::Document(doc) => self.object(doc.as_doc()),
             Value::Array(items) => {
@@ -141,7 +147,7 @@ impl<'p> Parser<'p> {
         local.cloned().or_else(|| self.cx.vars.position(name).map(VarRef::Outer))
     }
 
-    /// What a variable's name means; `None` is the document.
+    /// The meaning of a variable's name; `None` is the document.
     fn variable(&self, name: &str) -> Result<Option<VarRef>> {
         if let Some(variable) = self.lookup(name) {
             return Ok(Some(variable));
@@ -149,6 +155,9 @@ impl<'p> Parser<'p> {
         Ok(Some(match name {
             "ROOT" | "CURRENT" => return Ok(None),
             "REMOVE" => VarRef::Remove,
+            "NOW" if self.cx.lacks_now => {
+                bail!(51144, "Builtin variable '$$NOW' is not available")
+            }
             "NOW" => VarRef::Now,
             "CLUSTER_TIME" if self.cx.has_cluster_time => VarRef::ClusterTime,
             "CLUSTER_TIME" => {

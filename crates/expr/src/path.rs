@@ -1,7 +1,7 @@
-//! Dotted field paths: their syntax and errors, and how they walk a document.
+//! Dotted field paths: their syntax and errors, and their evaluation on a document.
 //!
-//! Through an array a path goes into each element that is a document (not into arrays within the
-//! array) and collects what it finds; a number in a path is a field name, never an index.
+//! In an array, a path continues in each element that is a document (not in nested arrays) and collects the
+//! results. A numeric component is a field name, never an index.
 
 use crate::field::{self, Wanted};
 use kauri_base::{Error, Result, bail, limits, work};
@@ -43,13 +43,13 @@ impl FieldPath {
         self.parts.join(".")
     }
 
-    /// What the path finds in a document.
+    /// The value of the path in a document.
     #[inline]
     pub fn get<'d>(&self, doc: Doc<'d>) -> Value<'d> {
         walk(doc, &self.wanted)
     }
 
-    /// What the path finds in a value, which may be an array of documents.
+    /// The value of the path in a value, which may be an array of documents.
     pub fn get_in<'d>(&self, value: &'d Value<'_>) -> Value<'d> {
         match value {
             Value::Document(doc) => walk(doc.as_doc(), &self.wanted),

@@ -1,15 +1,13 @@
-//! Regular expressions as `$regex`, `$regexMatch` and their like see them: PCRE syntax, UTF-8 text.
+//! Regular expressions of `$regex`, `$regexMatch` and their like: PCRE syntax, UTF-8 text.
 //!
-//! Invariants: the work of one match is bounded by limits that are written into the pattern itself
-//! (`(*LIMIT_MATCH=…)` and its like; a user's own such verbs can only lower them), and a compiled
-//! pattern is bounded by its length. `\w`, `\d` and `\s` are ASCII unless the pattern begins with
-//! `(*UCP)`, as in MongoDB.
+//! Invariants: the work of one match is limited by verbs in the pattern itself (`(*LIMIT_MATCH=…)` and its like; a
+//! user's own such verbs can only lower the limits). A compiled pattern is limited by its length. `\w`, `\d` and
+//! `\s` are ASCII unless the pattern begins with `(*UCP)`, as in MongoDB.
 //!
-//! PCRE counts the work of one starting position, so that a search from all positions of a long text
-//! can take the square of its length. Such a search goes by windows of a few positions each, which are
-//! counted as work of the operation.
+//! PCRE counts the work per starting position, so a search from all positions of a long text can take quadratic
+//! time. Such a search proceeds in windows of a few positions each, which count as work of the operation.
 //!
-//! Knows nothing of expressions or of matching documents.
+//! This module must not know expressions or document matching.
 
 use kauri_base::{Error, Result, limits, work};
 use pcre2::bytes::{CaptureLocations, RegexBuilder};
@@ -37,12 +35,12 @@ pub struct Captures {
     pub groups: Vec<Option<(usize, usize)>>,
 }
 
-/// What every match begins with.
+/// The literal prefix of every match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiteralPrefix {
     /// The text.
     pub text: String,
-    /// Whether beginning with the text is all that the pattern asks for.
+    /// Whether the prefix is the whole pattern.
     pub exact: bool,
 }
 
@@ -106,12 +104,12 @@ impl Regex {
         })
     }
 
-    /// The pattern as it was given.
+    /// The original pattern.
     pub fn pattern(&self) -> &str {
         &self.pattern
     }
 
-    /// The options as they were given.
+    /// The original options.
     pub fn options(&self) -> &str {
         &self.options
     }
@@ -196,18 +194,18 @@ pub fn is_option(flag: char) -> bool {
 const LONG_TEXT_BYTES: usize = 16 * 1024;
 /// Starting positions of a window, in characters.
 const WINDOW: usize = 16;
-/// What a window counts as, beside the rest of the text, which each of its positions may go through.
+/// Steps of a window, besides the rest of the text, which each of its positions may scan.
 const WINDOW_STEPS: u32 = 32;
-/// What a search counts as, beside the text that it goes through.
+/// Steps of a search, besides the text that it scans.
 const SEARCH_STEPS: u32 = 4;
 
-/// Counts a search through so many bytes.
+/// Counts a search through `bytes` bytes.
 fn count_search(bytes: usize) -> Result<()> {
     work::tick(SEARCH_STEPS)?;
     work::tick_bytes(bytes)
 }
 
-/// Bytes that a search has gone through.
+/// Bytes that a search has scanned.
 fn searched(text: &str, start: usize, found: Option<&Option<Captures>>) -> usize {
     let end = found.and_then(Option::as_ref).map_or(text.len(), |found| found.span.1);
     end.saturating_sub(start)
@@ -279,9 +277,8 @@ fn by_windows<T>(
     }
 }
 
-/// Whether one starting position may cost more than a little, and the pattern means the same within
-/// a window: it repeats without bound, is not anchored, and neither looks at where the search began
-/// nor steers it.
+/// Whether one starting position may be expensive, and the pattern has the same meaning within a window: it has
+/// unbounded repetitions, is not anchored, and neither refers to the start of the search nor controls it.
 fn may_take_long(pattern: &str, options: &str) -> bool {
     let rest = pattern.split_at(verbs_length(pattern)).1;
     let repeats = rest.contains(['*', '+']) || rest.contains(",}");
@@ -299,8 +296,8 @@ fn match_error(error: pcre2::Error) -> Error {
     )
 }
 
-/// The pattern with the limits in front and with ASCII classes unless it asks for Unicode's; with
-/// `window` (the options) for a search from the next [`WINDOW`] positions alone.
+/// The pattern with the limits in front and with ASCII classes unless it requests Unicode's; with `window` (the
+/// options), for a search from the next [`WINDOW`] positions only.
 fn limited(pattern: &str, window: Option<&str>) -> String {
     let steps = limits::REGEX_MATCH_STEPS_MAX;
     let heap = limits::REGEX_MATCH_HEAP_KIB_MAX;

@@ -1,4 +1,4 @@
-//! Building values during evaluation, within bounds.
+//! Builds values during evaluation, within limits.
 
 use kauri_base::{Result, bail, limits, work};
 use kauri_bson::{ArrayWriter, Doc, DocBuf, DocCow, DocWriter, Value};
@@ -40,11 +40,18 @@ pub(crate) fn check_size(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// A string value; one of 16 MiB or more cannot be.
+/// A string value; fails at 16 MiB or more.
 pub(crate) fn text(text: String) -> Result<Value<'static>> {
     check_text(text.len())?;
     work::tick_bytes(text.len())?;
     Ok(Value::String(text.into()))
+}
+
+/// A string value of bytes; fails at 16 MiB or more.
+pub(crate) fn text_of_bytes(text: Vec<u8>) -> Result<Value<'static>> {
+    check_text(text.len())?;
+    work::tick_bytes(text.len())?;
+    Ok(Value::string_of_bytes(text))
 }
 
 /// Fails where a string (or binary value) of this length cannot be.

@@ -1,4 +1,4 @@
-//! Variables: which names may be read and bound, and those that come from outside an expression.
+//! Variables: names that may be read and bound, and variables from outside of an expression.
 
 use kauri_base::{Result, bail};
 use std::collections::HashMap;
@@ -64,7 +64,7 @@ pub fn check_name_for_read(name: &str) -> Result<()> {
     check_name(name, |c| c.is_ascii_alphabetic())
 }
 
-/// Checks a name that a user binds: it begins with a small letter, or is `CURRENT`.
+/// Checks a name that a user binds: it begins with a lower-case letter, or is `CURRENT`.
 pub fn check_name_for_write(name: &str) -> Result<()> {
     if name == "CURRENT" {
         return Ok(());

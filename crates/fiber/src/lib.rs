@@ -1,18 +1,18 @@
-//! Futures whose polls can be left in the middle.
+//! Futures whose polls can be suspended.
 //!
-//! [`Fibered`] polls its future on a stack of its own. Synchronous code within the poll that has used up
-//! its slice of time ([`kauri_base::work::tick`]) leaves that stack where it stands: the poll answers
-//! `Pending`, the worker turns to other tasks, and the next poll goes on in the middle. Between polls that
-//! end by themselves a future needs no stack, so a worker has one, and one more for each task that was left.
+//! [`Fibered`] polls its future on a separate stack. Synchronous code within the poll that has used up its time
+//! slice ([`kauri_base::work::tick`]) leaves that stack: the poll returns `Pending`, the worker runs other tasks,
+//! and the next poll resumes in the middle. A future needs no stack between polls that end normally, so a worker
+//! has one stack, plus one per suspended task.
 //!
 //! Invariants:
-//! - A future is polled, left and resumed on one thread.
-//! - A stack goes back to its thread's pool when the poll on it has ended, with or without a panic; one
-//!   that is dropped in the middle is unwound first, so that everything on it is dropped.
-//! - Whatever a tick leaves behind is the operation's own: no lock, no borrow of the worker's state.
+//! - A future is polled, suspended and resumed on one thread.
+//! - A stack returns to its thread's pool when its poll has ended, with or without a panic. A stack that is dropped
+//!   in the middle is unwound first, so that everything on it is dropped.
+//! - State that exists across a tick belongs to the operation: no lock, no borrow of the worker's state.
 //!
-//! The switch between stacks is the crate `corosensei`'s. The unsafe code here says why the future outlives the
-//! coroutine that polls it. This crate must not know of sessions or commands.
+//! The crate `corosensei` switches stacks. The unsafe code here argues why the future outlives the coroutine that
+//! polls it. This crate must not know sessions or commands.
 #![allow(unsafe_code)]
 
 use corosensei::stack::{DefaultStack, Stack};
@@ -24,7 +24,7 @@ use std::pin::Pin;
 use std::ptr::{NonNull, null};
 use std::task::{Context, Poll, Waker};
 
-/// Bytes of a stack, unless the thread was told otherwise.
+/// Default size of a stack.
 pub const STACK_BYTES: usize = 1024 * 1024;
 /// Stacks that a thread keeps for later.
 const POOLED_MAX: usize = 8;
@@ -36,7 +36,7 @@ thread_local! {
     static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(null()) };
 }
 
-/// Stacks that this thread makes from now on have so many bytes.
+/// Later stacks of this thread have this size.
 pub fn set_stack_bytes(bytes: usize) {
     POOL.with_borrow_mut(Vec::clear);
     STACK_SIZE.set(bytes);
@@ -80,7 +80,7 @@ pub struct Fibered<'a, T> {
     /// A poll that was left in the middle. Before the future, so that it is dropped first.
     left: Option<Poller<T>>,
     future: OwnedFuture<'a, T>,
-    /// What the future's polls are given; a poll that is left in the middle keeps hold of it.
+    /// The waker of the future's polls; a suspended poll keeps it.
     waker: Box<Waker>,
 }
 

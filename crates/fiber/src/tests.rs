@@ -1,4 +1,4 @@
-//! Polls that are left, resumed, dropped and that panic.
+//! Polls that are suspended, resumed, dropped and that panic.
 
 use super::*;
 use kauri_base::operation::OperationState;

@@ -1,8 +1,8 @@
-//! What parsing and matching are given from outside.
+//! External inputs of parsing and matching.
 
 use kauri_expr::EvalCx;
 
-/// Where a filter stands, which decides what it may hold.
+/// The position of a filter, which decides what it may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// find, count, distinct, update, delete, findAndModify.
@@ -15,8 +15,7 @@ pub enum Place {
     Validator,
     /// `partialFilterExpression`.
     PartialIndex,
-    /// One of `arrayFilters`, a `$pull` condition, or a projection's `$elemMatch`: filters for the
-    /// elements of an array.
+    /// A filter for the elements of an array: `arrayFilters`, a `$pull` condition, or a projection's `$elemMatch`.
     Elements,
 }
 
@@ -38,12 +37,12 @@ impl<'a> ParseCx<'a> {
         ParseCx { expressions: Some(expressions), ..self }
     }
 
-    /// Where the filter stands.
+    /// The position of the filter.
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// What `$expr` is parsed with, if it was given.
+    /// The parsing context of `$expr`, if given.
     pub fn expressions(&self) -> Option<&'a kauri_expr::ParseCx> {
         self.expressions
     }
@@ -62,7 +61,7 @@ impl<'a> ParseCx<'a> {
 /// The surroundings of a match.
 #[derive(Clone, Copy, Default)]
 pub struct MatchCx<'a> {
-    /// What `$expr` is evaluated with, and `$sampleRate`'s randomness.
+    /// The evaluation context of `$expr`, and the random source of `$sampleRate`.
     pub eval: EvalCx<'a>,
 }
 
@@ -84,7 +83,7 @@ impl<'a> MatchCx<'a> {
     }
 }
 
-/// What a match tells besides yes or no.
+/// Details of a match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatchDetails {
     elem_match_key: Option<u32>,
@@ -96,7 +95,7 @@ impl MatchDetails {
         Self::default()
     }
 
-    /// The array position that made the document match: what the positional `$` stands for.
+    /// The array position that made the document match: the value of the positional `$`.
     pub fn elem_match_key(&self) -> Option<u32> {
         self.elem_match_key
     }

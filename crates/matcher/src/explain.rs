@@ -1,23 +1,19 @@
-//! Why a document does not match: the `details` of a validation failure (`errInfo.details`).
+//! Explains why a document does not match: the `details` of a validation failure (`errInfo.details`).
 //!
-//! Follows the shape that MongoDB's "document validation" chapter shows: the operators that did not
-//! hold, as the validator has them, with the values that were considered.
+//! The format follows MongoDB's chapter "document validation": the operators that did not hold, as in the
+//! validator, with the values that were considered.
 
 use crate::cx::MatchCx;
 use crate::eval;
+use crate::schema::{DETAILS_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::tree::{Leaf, MatchExpr, Predicate};
 use kauri_base::{Result, work};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem};
 
 /// Values that one operator shows.
 const VALUES_MAX: usize = 10;
-/// Larger details are left out: they travel in an error reply. What writes a list of them stops
-/// beyond it.
-pub(crate) const DETAILS_BYTES_MAX: usize = 1024 * 1024;
-/// Larger values are not shown.
-pub(crate) const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-/// What is being explained: that an expression does not hold, or that it does (below a negation).
+/// The subject of an explanation: that an expression does not hold, or that it does (below a negation).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Match,
@@ -150,10 +146,18 @@ impl Leaf {
         }
     }
 
+    /// The operator and its operand, as the user wrote them.
+    fn operand(&self) -> DocBuf {
+        match &self.pred {
+            Predicate::Type(_, source) => DocBuf::build(|w| w.put_value("$type", source)),
+            pred => DocBuf::build(|w| pred.write(w)),
+        }
+    }
+
     fn explain_negated(&self, doc: Doc<'_>, wanted: Wanted, out: &mut DocWriter<'_>) -> Result<()> {
         let name = self.negated_name().unwrap_or("$not");
         out.put("operatorName", name);
-        let operand = DocBuf::build(|w| self.pred.write(w));
+        let operand = self.operand();
         {
             let mut specified = out.document("specifiedAs");
             let mut under = specified.document(self.path.as_str());
@@ -167,7 +171,7 @@ impl Leaf {
     }
 
     fn explain(&self, doc: Doc<'_>, wanted: Wanted, out: &mut DocWriter<'_>) -> Result<()> {
-        let operand = DocBuf::build(|w| self.pred.write(w));
+        let operand = self.operand();
         out.put("operatorName", operand.as_doc().first().map_or("", Elem::key));
         out.document("specifiedAs").put(self.path.as_str(), &operand);
         self.explain_values(doc, wanted, out)
@@ -189,7 +193,7 @@ impl Leaf {
         if values.iter().map(|v| v.value_bytes().len()).sum::<usize>() > VALUE_BYTES_MAX {
             return Ok(());
         }
-        let with_type = matches!(self.pred, Predicate::Type(_));
+        let with_type = matches!(self.pred, Predicate::Type(..));
         match values.as_slice() {
             [] => {}
             [value] => {
@@ -213,7 +217,7 @@ impl Leaf {
 }
 
 impl Predicate {
-    /// What is said of it when it holds, and when it does not.
+    /// The reasons if it holds, and if it does not.
     fn reasons(&self) -> (&'static str, &'static str) {
         match self {
             Predicate::Compare(..) => ("comparison succeeded", "comparison failed"),
@@ -224,7 +228,7 @@ impl Predicate {
                 ("regular expression did match", "regular expression did not match")
             }
             Predicate::Exists => ("path does exist", "path does not exist"),
-            Predicate::Type(_) => ("type did match", "type did not match"),
+            Predicate::Type(..) => ("type did match", "type did not match"),
             Predicate::Mod(_) => (
                 "$mod did evaluate to expected remainder",
                 "$mod did not evaluate to expected remainder",

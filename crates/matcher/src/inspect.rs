@@ -1,7 +1,7 @@
-//! Walks here recurse without a look at the stack: the parser bounds a tree's depth
-//! ([`kauri_base::limits::MATCH_DEPTH_MAX`]), and their frames are small.
+//! Queries on a tree without evaluating it, for other layers.
 //!
-//! What other layers ask of a tree without evaluating it.
+//! Functions here recurse without a check of the stack: the parser limits a tree's depth
+//! ([`kauri_base::limits::MATCH_DEPTH_MAX`]), and their frames are small.
 
 use crate::path::Path;
 use crate::tree::{CompareOp, Leaf, MatchExpr, Predicate};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 /// Which part of a document decides whether it matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dependencies {
-    /// The paths that are looked at.
+    /// The paths that are read.
     pub paths: BTreeSet<String>,
     /// Whether fields beyond those may be (`$expr`, `$jsonSchema`).
     pub whole_document: bool,
@@ -28,7 +28,7 @@ impl MatchExpr {
         }
     }
 
-    /// The nodes right below this one; what `$elemMatch` holds is not among them.
+    /// The direct children of this node, without the contents of `$elemMatch`.
     pub fn children(&self) -> &[MatchExpr] {
         match self {
             MatchExpr::And(children) | MatchExpr::Or(children) | MatchExpr::Nor(children) => {
@@ -57,8 +57,8 @@ impl MatchExpr {
         }
     }
 
-    /// The values that paths must equal for a document to match: what an upsert starts its new
-    /// document with. In the filter's order; a path that two equalities name comes twice.
+    /// The values that paths must equal for a document to match, with which an upsert starts its new document. In
+    /// the filter's order; a path of two equalities occurs twice.
     pub fn equalities(&self) -> Vec<(&Path, &Value<'static>)> {
         let mut found = Vec::new();
         self.add_equalities(&mut found);
@@ -91,7 +91,7 @@ impl MatchExpr {
             }
             MatchExpr::Leaf(Leaf {
                 pred:
-                    Predicate::Compare(..) | Predicate::In(_) | Predicate::Exists | Predicate::Type(_),
+                    Predicate::Compare(..) | Predicate::In(_) | Predicate::Exists | Predicate::Type(..),
                 ..
             }) => Ok(()),
             other => bail!(

@@ -1,15 +1,13 @@
-//! Match expressions: the query language's filters, for find, `$match`, partial indexes, validators
-//! and array filters.
+//! Match expressions: the filters of find, `$match`, partial indexes, validators and array filters.
 //!
-//! A filter is parsed once into a [`MatchExpr`], a plain tree that planner and catalog may take apart
-//! ([`tree`]), and evaluated over raw documents without building anything ([`MatchExpr::matches`]).
-//! A [`Matcher`] holds a tree together with what evaluates it fastest; whoever matches more than a few
-//! documents uses that.
+//! A filter is parsed once into a [`MatchExpr`], a plain tree that planner and catalog may inspect ([`tree`]). It
+//! is evaluated over raw documents without building anything ([`MatchExpr::matches`]). A [`Matcher`] has a tree
+//! together with its fastest evaluation; use it to match more than a few documents.
 //!
-//! Invariants: a tree owns all it needs; neither parsing nor matching panics on any input; depth and
-//! number of nodes are bounded by the parser, so recursion over a tree is bounded too.
+//! Invariants: a tree owns everything that it needs. Neither parsing nor matching panics on any input. The parser
+//! limits depth and number of nodes, so recursion over a tree is limited, too.
 //!
-//! Knows nothing of collections, indexes or plans.
+//! This crate must not know collections, indexes or plans.
 
 pub mod cx;
 mod eval;
@@ -23,6 +21,7 @@ pub mod schema;
 mod serialize;
 mod subset;
 pub mod tree;
+mod type_set;
 
 pub use cx::{MatchCx, MatchDetails, ParseCx, Place};
 pub use inspect::Dependencies;
@@ -33,5 +32,5 @@ pub use schema::Schema;
 pub use subset::is_subset_of;
 pub use tree::{
     BitOp, BitTest, CompareOp, ExprMatch, InList, Leaf, MatchExpr, Modulo, Predicate, RegexMatch,
-    TypeSet,
 };
+pub use type_set::TypeSet;

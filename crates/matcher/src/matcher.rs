@@ -1,12 +1,11 @@
-//! A filter with what evaluates it fastest.
+//! A filter with its fastest evaluation.
 //!
-//! Most filters are a conjunction of predicates on paths. Those are evaluated in one pass over the
-//! document's top-level fields: each field that is the first component of a predicate's path settles
-//! that predicate, and the first one that fails ends the pass. What is no such predicate comes after,
-//! in the order in which the filter has it.
+//! Most filters are a conjunction of predicates on paths. These are evaluated in one pass over the document's
+//! top-level fields: each field that is the first component of a predicate's path decides that predicate, and the
+//! first false one ends the pass. Other predicates come afterwards, in the order of the filter.
 //!
-//! Many equalities on one path (`$all` of a long list) are evaluated together, in one walk of the path
-//! that looks each value up among theirs.
+//! Many equalities on one path (`$all` of a long list) are evaluated together, in one walk of the path that looks
+//! each value up in their set.
 
 use crate::cx::{MatchCx, MatchDetails, ParseCx};
 use crate::eval::{self, Expand};
@@ -51,7 +50,7 @@ struct PassLeaf {
 
 /// Most predicates of one pass: a bit each.
 const PASS_LEAVES_MAX: usize = 64;
-/// Beyond so many, comparing each field's name with each predicate's costs more than it saves.
+/// Beyond this number, comparing each field's name with each predicate's costs more than it saves.
 const PASS_LEAVES_GOOD: usize = 12;
 
 impl Matcher {

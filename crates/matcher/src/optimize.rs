@@ -1,9 +1,8 @@
-//! The simpler tree that matches the same documents.
+//! Simplifies a tree without changing which documents match.
 //!
-//! Nested conjunctions and disjunctions become flat, constants disappear, `$in` of one is an
-//! equality, and a disjunction's equalities on one path become an `$in`. Negations stay as they were
-//! written. Children come in a fixed order, so that filters written in different orders become the
-//! same tree.
+//! Nested conjunctions and disjunctions become flat, constants disappear, `$in` of one value becomes an equality,
+//! and a disjunction's equalities on one path become an `$in`. Negations stay as they were written. Children get a
+//! canonical order, so that filters written in different orders become the same tree.
 
 use crate::path::Path;
 use crate::tree::{CompareOp, InList, Leaf, MatchExpr, Predicate};
@@ -12,7 +11,7 @@ use kauri_bson::{Type, compare};
 use std::cmp::Ordering;
 
 impl MatchExpr {
-    /// Simplifies the tree and puts its children in order; where the stack ends, it stays as it is.
+    /// Simplifies the tree and sorts its children; at the end of the stack, it stays unchanged.
     pub fn optimize(self) -> MatchExpr {
         work::tick_infallible(1);
         if work::check_stack().is_err() {
@@ -43,7 +42,7 @@ impl MatchExpr {
         matches!(self, MatchExpr::And(children) if children.is_empty())
     }
 
-    /// Whether it matches every document, as far as its form tells.
+    /// Whether it matches every document, judging by its form.
     pub fn is_always_true(&self) -> bool {
         matches!(self, MatchExpr::AlwaysTrue) || self.is_empty_and()
     }
@@ -216,7 +215,7 @@ fn rank(expr: &MatchExpr) -> u8 {
             Predicate::Exists => 12,
             Predicate::In(_) => 13,
             Predicate::Bits(_) => 14,
-            Predicate::Type(_) => 17,
+            Predicate::Type(..) => 17,
         },
         MatchExpr::Not(_) => 15,
         MatchExpr::Nor(_) => 16,

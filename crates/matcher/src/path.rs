@@ -1,4 +1,4 @@
-//! A dotted path as filters name it, cut into its components once.
+//! A dotted path of a filter, split into components once.
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -1,8 +1,9 @@
-//! A tree as a filter document again, the way explain's `parsedQuery` prints it.
+//! Converts a tree back into a filter document, as in explain's `parsedQuery`.
 //!
-//! What is printed parses to a tree that matches the same documents.
+//! The result parses to a tree that matches the same documents.
 
-use crate::tree::{BitTest, CompareOp, Leaf, MatchExpr, Predicate, TypeSet};
+use crate::tree::{BitTest, CompareOp, Leaf, MatchExpr, Predicate};
+use crate::type_set::TypeSet;
 use kauri_bson::{ArrayWriter, DocBuf, DocWriter, Type, Value};
 
 impl MatchExpr {
@@ -90,7 +91,7 @@ impl Predicate {
                 }
             }
             Predicate::Exists => out.put("$exists", true),
-            Predicate::Type(types) => types.write(out.array("$type")),
+            Predicate::Type(types, _) => types.write(out.array("$type")),
             Predicate::Mod(modulo) => {
                 let mut operands = out.array("$mod");
                 operands.push(modulo.divisor);

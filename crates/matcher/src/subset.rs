@@ -1,8 +1,8 @@
-//! Whether all that matches one filter matches another.
+//! Decides whether every document that matches one filter also matches another.
 //!
-//! Decides if a partial index may serve a query. Answers yes only where it is certain; "no" may mean
-//! "don't know". What holds of leaves holds over arrays as well: both filters' predicates may be
-//! satisfied by the same element.
+//! It decides whether a partial index may serve a query. It returns true only with certainty; false may mean
+//! "unknown". Implications between leaves hold over arrays as well: the same element may satisfy both filters'
+//! predicates.
 
 use crate::eval::matches_missing;
 use crate::tree::{CompareOp, InList, Leaf, MatchExpr, Predicate};
@@ -61,8 +61,8 @@ fn leaf_is_subset(narrow: &Leaf, wide: &Leaf) -> bool {
                     wide.regexes().iter().any(same)
                 })
         }
-        (Predicate::Type(narrow), Predicate::Type(wide)) => narrow.is_subset_of(*wide),
-        (Predicate::Compare(_, value), Predicate::Type(types)) => {
+        (Predicate::Type(narrow, _), Predicate::Type(wide, _)) => narrow.is_subset_of(*wide),
+        (Predicate::Compare(_, value), Predicate::Type(types, _)) => {
             // Numbers compare across their types, and symbols with strings.
             value.is_number() && types.contains_numbers()
                 || matches!(

@@ -1,18 +1,19 @@
 //! The tree of a parsed filter.
 //!
-//! It says what a filter means, not how it was written: `$ne` is a `Not` over an equality, `$all` an
-//! `And` of equalities. What planner and catalog may rely on:
+//! It represents the meaning of a filter, not its spelling: `$ne` is a `Not` over an equality, `$all` an `And` of
+//! equalities. Guarantees for planner and catalog:
 //!
 //! - an [`InList`]'s values are in comparison order without duplicates;
-//! - comparisons hold any type but regex ([`Predicate::Compare`] with a regex operand is an equality
+//! - comparisons have operands of any type but regex ([`Predicate::Compare`] with a regex operand is an equality
 //!   only) and never `Missing`;
 //! - trees of [`Predicate::ElemMatchValue`] have only logical nodes and leaves on [`Path::to_self`].
 
 use crate::cx::{MatchCx, ParseCx};
 use crate::path::Path;
 use crate::schema::Schema;
+use crate::type_set::TypeSet;
 use kauri_base::Result;
-use kauri_bson::{Doc, Type, Value};
+use kauri_bson::{Doc, Value};
 use kauri_expr::Expression;
 use kauri_expr::regex::Regex;
 use std::sync::Arc;
@@ -62,8 +63,8 @@ pub enum Predicate {
     Regex(RegexMatch),
     /// `$exists: true`; its negation is `Not` over it.
     Exists,
-    /// `$type`.
-    Type(TypeSet),
+    /// `$type`: the types, and the operand as it was given.
+    Type(TypeSet, Box<Value<'static>>),
     /// `$mod`.
     Mod(Modulo),
     /// `$size`.
@@ -149,73 +150,6 @@ impl RegexMatch {
     /// The compiled pattern (its literal prefix gives index bounds).
     pub fn regex(&self) -> &Regex {
         &self.regex
-    }
-}
-
-/// The operand of `$type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TypeSet {
-    bits: u32,
-    numbers: bool,
-}
-
-impl TypeSet {
-    /// The empty set.
-    pub const EMPTY: TypeSet = TypeSet { bits: 0, numbers: false };
-
-    /// Adds a type.
-    pub fn insert(&mut self, ty: Type) {
-        self.bits |= 1 << bit_of(ty);
-    }
-
-    /// Adds all number types, as the alias `number` does.
-    pub fn insert_numbers(&mut self) {
-        self.numbers = true;
-        for ty in [Type::Double, Type::Int32, Type::Int64, Type::Decimal128] {
-            self.insert(ty);
-        }
-    }
-
-    /// Whether the type is in it.
-    #[inline]
-    pub fn contains(self, ty: Type) -> bool {
-        self.bits & (1 << bit_of(ty)) != 0
-    }
-
-    /// Whether the alias `number` was given.
-    pub fn all_numbers(self) -> bool {
-        self.numbers
-    }
-
-    /// Whether it has all number types.
-    pub fn contains_numbers(self) -> bool {
-        [Type::Double, Type::Int32, Type::Int64, Type::Decimal128]
-            .into_iter()
-            .all(|ty| self.contains(ty))
-    }
-
-    /// The types, by their numbers.
-    pub fn iter(self) -> impl Iterator<Item = Type> {
-        let types = [0xFF].into_iter().chain(1..=0x13).chain([0x7F]);
-        types.filter_map(Type::from_byte).filter(move |ty| self.contains(*ty))
-    }
-
-    /// Whether it has no type.
-    pub fn is_empty(self) -> bool {
-        self.bits == 0
-    }
-
-    /// Whether all types of this one are in the other.
-    pub fn is_subset_of(self, other: TypeSet) -> bool {
-        self.bits & !other.bits == 0
-    }
-}
-
-fn bit_of(ty: Type) -> u32 {
-    match ty {
-        Type::MinKey => 30,
-        Type::MaxKey => 31,
-        other => other as u32,
     }
 }
 

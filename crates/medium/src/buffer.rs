@@ -1,6 +1,6 @@
-//! [`Buffer`]: memory for bytes read at once, used again and again.
+//! [`Buffer`]: reusable memory for bytes that are read at once.
 
-/// Offsets, lengths and addresses of what is read past the kernel's memory are multiples of this.
+/// Alignment of offsets, lengths and addresses of reads that bypass the kernel's cache.
 pub const DIRECT_ALIGN: usize = 4096;
 
 /// Bytes that begin at a multiple of [`DIRECT_ALIGN`]. Memory is taken when more is needed than ever
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_aligned_and_memory_stays() {
+    fn buffers_are_aligned_and_keep_their_memory() {
         let mut buffer = Buffer::default();
         assert!(buffer.is_empty() && buffer.bytes().is_empty());
         let mut place = std::ptr::null();

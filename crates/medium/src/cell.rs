@@ -1,5 +1,5 @@
-//! [`EpochCell`]: an optional object that readers follow under a guard without a lock, and that a
-//! writer replaces or takes away while they look.
+//! [`EpochCell`]: an optional object that readers access under a guard without a lock while a writer may replace or
+//! remove it.
 
 #![allow(unsafe_code)]
 
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_guard_looks_at_outlives_its_replacement() {
+    fn an_object_under_a_guard_outlives_its_replacement() {
         let domain = EpochDomain::new();
         let drops = Arc::new(AtomicUsize::new(0));
         let cell = EpochCell::empty(domain.clone());

@@ -1,9 +1,8 @@
-//! A log file whose bytes are memory: what is stored there needs no second store, and what is read
-//! no copy.
+//! A log file whose bytes are memory: stored bytes need no second store, and reads need no copy.
 //!
-//! The cache alone uses this (`cache/segment.rs` says why nobody races): it stores a segment's bytes
-//! in place, fences, and only then lets readers look at them. So **what can be looked at is durable**,
-//! in the order in which it was published, without any call of the kernel.
+//! Only the cache uses this (`cache/segment.rs` explains why there are no races). It stores a segment's bytes in
+//! place, fences, and only then makes them readable. So **readable bytes are durable**, in publication order,
+//! without a system call.
 
 use crate::{Latency, Site};
 use kauri_base::sync::Arc;

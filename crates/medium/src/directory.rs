@@ -1,5 +1,5 @@
-//! [`Directory`]: what a data directory is to an engine: log files, a few small files that are
-//! replaced whole, and a lock that keeps a second server out.
+//! [`Directory`]: a data directory for an engine: log files, a few small files that are replaced as a whole, and a
+//! lock that excludes a second server.
 
 use crate::{Error, Faults, Medium, Result, Site, Staging};
 use kauri_base::sync::Arc;
@@ -66,12 +66,14 @@ pub struct DirectoryLock {
 }
 
 /// What stands behind a [`DirectoryLock`]; dropping it releases the lock.
-pub(crate) trait LockHolder: Send + Sync {
+pub trait LockHolder: Send + Sync {
+    /// Notes that the directory was left in order.
     fn mark_clean(&self) -> Result<()>;
 }
 
 impl DirectoryLock {
-    pub(crate) fn new(unclean: bool, holder: Box<dyn LockHolder>) -> Self {
+    /// A lock that was just taken. `unclean`: the process that had it before did not leave in order.
+    pub fn new(unclean: bool, holder: Box<dyn LockHolder>) -> Self {
         DirectoryLock { unclean, holder }
     }
 
@@ -88,8 +90,8 @@ impl DirectoryLock {
     }
 }
 
-/// Whether `name` is one that a directory takes.
-pub(crate) fn check_name(name: &str) -> Result<()> {
+/// Whether `name` is one that a directory takes: asked by each [`Directory`].
+pub fn check_name(name: &str) -> Result<()> {
     let special = matches!(name, "" | "." | ".." | LOCK_FILE | SPARE_FILE)
         || name.ends_with(TEMPORARY_SUFFIX);
     if special || name.contains(['/', '\0']) { Err(Error::InvalidName) } else { Ok(()) }

@@ -1,28 +1,26 @@
-//! Epochs: when is it certain that no reader still looks at something?
+//! Epochs: when has the last reader of an object finished?
 //!
-//! A reader owns a [`Guard`] and *enters* before it looks at shared memory, *leaves* when it holds no
-//! reference any more. Whoever takes something away first makes it unreachable (or marks it), then
-//! [defers](EpochDomain::defer) the destruction: the deferred closure runs when every guard that had
-//! entered before has left.
+//! A reader owns a [`Guard`] and *enters* before it reads shared memory; it *leaves* when it holds no reference any
+//! more. A thread that removes an object first makes it unreachable (or marks it), then
+//! [defers](EpochDomain::defer) the destruction. The deferred closure runs after every guard that had entered
+//! before has left.
 //!
 //! Invariants:
-//! - Entering and leaving never wait and never take a lock; a guard that stays entered for long only
-//!   delays reclamation.
+//! - Entering and leaving never wait and never take a lock. A guard that stays entered for long only delays
+//!   reclamation.
 //! - Deferred closures run one at a time, in the order in which they were deferred.
-//! - No closure runs on a thread that enters or leaves; somebody calls [`EpochDomain::collect`]: a
-//!   cache's thread, or now and then `defer` where there is none.
+//! - No closure runs on a thread that enters or leaves. [`EpochDomain::collect`] runs them: a cache's thread calls
+//!   it, or, without one, `defer` from time to time.
 //!
-//! Why it is right. Let `T` be the tag of a closure: the domain's epoch when it was deferred.
-//! A closure runs after a scan that began after the epoch had grown beyond `T`, and that found no slot
-//! with an epoch of `T` or less.
-//! - A reader whose slot the scan saw with a larger epoch has read that epoch (acquire) from an
-//!   increment that came after the deferral under the queue's lock, so it saw the unlinking too.
-//! - A reader whose slot the scan saw empty, and who enters meanwhile: its fence (between its slot's
-//!   store and its first look) comes after the scan's fence in the order of all SeqCst fences, else
-//!   the scan would have seen the store; so it sees everything before the scan's fence, the
-//!   unlinking included.
-//! - A reader that had entered before and has left: its leaving store (release) was read by the scan
-//!   (acquire), so its last look happened before the closure.
+//! Correctness. Let `T` be the tag of a closure: the domain's epoch when it was deferred. A closure runs after a
+//! scan that began after the epoch had grown beyond `T`, and that found no slot with an epoch of `T` or less.
+//! - A reader whose slot the scan saw with a larger epoch has read that epoch (acquire) from an increment that came
+//!   after the deferral under the queue's lock, so it saw the unlinking, too.
+//! - A reader whose slot the scan saw empty, and that enters meanwhile: its fence (between its slot's store and its
+//!   first read) comes after the scan's fence in the order of all SeqCst fences, else the scan would have seen the
+//!   store. So it sees everything before the scan's fence, including the unlinking.
+//! - A reader that had entered before and has left: its leaving store (release) was read by the scan (acquire), so
+//!   its last read happened before the closure.
 
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, lock};
 use std::collections::VecDeque;

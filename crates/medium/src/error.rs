@@ -1,5 +1,5 @@
-//! What a medium, a directory or the cache can answer with. Small and `Copy`: callers decide by
-//! kind (give up, free space, stop the server), and tickets hand it on.
+//! The errors of a medium, a directory or the cache. Small and `Copy`: callers decide by the kind (fail, free
+//! space, stop the server), and tickets pass it on.
 
 use kauri_base::ErrorCode;
 use std::fmt;
@@ -131,7 +131,7 @@ impl fmt::Display for Error {
             Error::AlreadyLocked { pid: Some(pid) } => write!(f, "locked by process {pid}"),
             Error::AlreadyLocked { pid: None } => write!(f, "locked by another process"),
             Error::Misuse(rule) => write!(f, "misuse of the medium: {rule}"),
-            Error::Unsupported => write!(f, "not to be had here"),
+            Error::Unsupported => write!(f, "not supported by this medium"),
             Error::Closed => write!(f, "closed"),
         }
     }

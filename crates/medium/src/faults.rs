@@ -1,12 +1,11 @@
-//! What a test may make go wrong: I/O errors at a chosen I/O, and sites that are switched off.
+//! Faults that a test can inject: I/O errors at a chosen I/O, and disabled sites.
 //!
-//! A *site* is a label that a caller gives to something whose only effect shows after a crash: a
-//! drain, an ordering point, a check of a CRC. Code asks [`Faults::enabled`] (or passes the label to
-//! [`crate::Medium::drain`], which asks) and leaves the thing out when the answer is no. So a test
-//! can take out any one site and prove that some crash test then fails; [`Faults::sites_seen`] lists
-//! them.
+//! A *site* is a label for a step whose effect shows only after a crash: a drain, an ordering point, a check of a
+//! CRC. Code asks [`Faults::enabled`] (or passes the label to [`crate::Medium::drain`], which asks) and skips the
+//! step if the site is disabled. So a test can disable any one site and prove that some crash test then fails.
+//! [`Faults::sites_seen`] lists the sites.
 //!
-//! A server's `Faults` is never told anything, and then every question costs one relaxed load.
+//! In a server nothing is disabled, and each question costs one relaxed load.
 
 use crate::sync::lock;
 use crate::{Error, IoKind, Result};
@@ -124,7 +123,7 @@ impl Faults {
 
     /// Asked by media and directories before each I/O.
     #[inline]
-    pub(crate) fn before_io(&self, kind: IoKind) -> Result<()> {
+    pub fn before_io(&self, kind: IoKind) -> Result<()> {
         if self.watched.load(Ordering::Relaxed) { self.count_io(kind) } else { Ok(()) }
     }
 

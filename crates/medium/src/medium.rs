@@ -1,17 +1,17 @@
-//! [`Medium`]: one log file ("tier"), an array of bytes that can grow.
+//! [`Medium`]: one log file ("tier"), a growing array of bytes.
 //!
-//! The order of becoming durable, on every kind of medium:
+//! The steps to durability, on every kind of medium:
 //!
-//! 1. [`store`](Medium::store): the bytes are with the kernel (or in the mapped memory). They are
-//!    read back from now on and survive the death of the process.
-//! 2. [`persist`](Medium::persist) names the ranges that the next drain has to make durable: nothing
-//!    on plain files, write-back of cache lines on DAX.
-//! 3. [`drain`](Medium::drain): when it returns, everything that was stored and persisted before it
-//!    was called, and the file's length, survives the loss of power: `fdatasync`, or one `sfence`.
+//! 1. [`store`](Medium::store): the kernel (or the mapped memory) has the bytes. From now on they are readable and
+//!    survive the death of the process.
+//! 2. [`persist`](Medium::persist) names the ranges that the next drain must make durable: no action on plain
+//!    files, write-back of cache lines on DAX.
+//! 3. [`drain`](Medium::drain): when it returns, everything that was stored and persisted before the call, and the
+//!    file's length, survives a power loss: `fdatasync`, or one `sfence`.
 //!
 //! Between 1 and 3 a power loss may keep any part of the bytes, torn at the medium's unit.
 //!
-//! A file that is memory has a shorter way beside it: see [`crate::direct`].
+//! A file that is memory has a shorter path as well: see [`crate::direct`].
 
 use crate::{Mapped, Result, Site};
 use std::io::IoSlice;
@@ -57,7 +57,7 @@ impl MediumKind {
             }
             MediumKind::Dax => "every acknowledged write; ADR is assumed of the platform",
             MediumKind::SimulatedDax => {
-                "no write for certain: ordinary memory stands in for persistent memory"
+                "no write for certain: ordinary memory simulates persistent memory"
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Work in parts, on several threads: what recovery and checks of a directory do.
+//! Parallel work on several threads, for recovery and checks of a directory.
 //!
-//! With one thread, or one part, everything happens on the caller's, in order.
+//! With one thread, or one part, everything runs on the caller's thread, in order.
 
 use kauri_base::work;
 use std::panic::resume_unwind;
@@ -92,14 +92,14 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_worked_on_at_once() {
+    fn parts_run_in_parallel() {
         // Each part waits for the other one.
         let barrier = Barrier::new(2);
         map(2, 2, |_| barrier.wait());
     }
 
     #[test]
-    fn the_first_failure_is_answered() {
+    fn the_first_failure_is_returned() {
         for threads in [1, 4] {
             let result =
                 try_map(threads, 100, |part| if part % 7 == 6 { Err(part) } else { Ok(()) });

@@ -1,13 +1,11 @@
-//! [`Staging`]: a few bytes that outlive the process from the moment they are put, without a system call.
+//! [`Staging`]: a few bytes that outlive the process as soon as they are put, without a system call.
 //!
-//! The memory of a small file, mapped and kept in place: when the process dies the kernel has what was
-//! put into it, and whoever opens the directory next reads it with [`crate::Directory::read_file`]. After a
-//! loss of power any part of it may be as it was at any time since the file was made, torn at the
-//! medium's unit: whoever reads it checks what it finds.
+//! The memory of a small file, mapped and locked. When the process dies, the kernel has the bytes, and the next
+//! process reads them with [`crate::Directory::read_file`]. After a power loss, any part may have its state of any
+//! time since the file was created, torn at the medium's unit: the reader checks everything.
 //!
-//! Putting costs a copy, where giving a log file the same bytes costs the kernel's way through the file
-//! system, and perhaps waiting for it. So an engine acknowledges by this, and stores to the log later and
-//! more at once.
+//! A put costs a copy. Writing the same bytes to a log file costs a path through the kernel's file system, and
+//! perhaps a wait for it. So an engine acknowledges by this, and stores larger amounts to the log later.
 
 /// See the module's head. Made by [`crate::Directory::create_staging`].
 pub trait Staging: Send {
@@ -26,7 +24,7 @@ pub trait Staging: Send {
 }
 
 /// Whether so many bytes from `at` lie within `len`.
-pub(crate) fn fits(len: usize, at: usize, parts: &[&[u8]]) -> bool {
+pub fn fits(len: usize, at: usize, parts: &[&[u8]]) -> bool {
     let end = parts.iter().try_fold(at, |end, part| end.checked_add(part.len()));
     end.is_some_and(|end| end <= len)
 }

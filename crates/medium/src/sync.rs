@@ -1,5 +1,5 @@
-//! The atomics and locks that `epoch` and the block states are written with. A model checker's test
-//! compiles those sources against a module of its own by this name.
+//! The atomics and locks of `epoch` and the block states. A model checker's test compiles those sources with its
+//! own module of this name.
 
 use kauri_base::sync::PoisonError;
 pub(crate) use kauri_base::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};

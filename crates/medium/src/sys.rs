@@ -1,7 +1,7 @@
-//! The system calls that std lacks, and the memory that the cache's segments live in.
+//! The system calls that std lacks, and the memory of the cache's segments.
 //!
-//! Every `unsafe` of this crate is here, in `dax/`, in `plain/staging.rs`, in `cache/segment.rs`, in
-//! `cell.rs`, or in the emulator's `mapped.rs`.
+//! All `unsafe` code of this crate is here, in `dax/`, in `plain/staging.rs`, in `cache/segment.rs`, or in
+//! `cell.rs`.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -211,31 +211,31 @@ impl Region {
     }
 
     /// A range of it, to be discarded.
-    pub(crate) fn part(&self, offset: usize, len: usize) -> Part {
-        assert!(offset <= self.len() && len <= self.len() - offset, "a part beyond its region");
+    pub(crate) fn range(&self, offset: usize, len: usize) -> RegionRange {
+        assert!(offset <= self.len() && len <= self.len() - offset, "a range beyond its region");
         // SAFETY: within the mapping.
         let start = unsafe { self.base().add(offset) };
-        Part(libc::iovec { iov_base: start.cast(), iov_len: len })
+        RegionRange(libc::iovec { iov_base: start.cast(), iov_len: len })
     }
 
     /// Has the kernel provide memory for a range now rather than page by page when it is touched. What
     /// the range holds stays. A hint: kernels before Linux 5.14 decline.
     pub(crate) fn populate(&self, offset: usize, len: usize) {
-        let part = self.part(offset, len);
+        let range = self.range(offset, len);
         if self.len() < SMALL_BELOW {
             return;
         }
         // Huge pages where the range has whole ones: a random read of a record misses fewer address
         // translations. What is discarded of one later is split off.
         // SAFETY: as below.
-        unsafe { libc::madvise(part.0.iov_base, part.0.iov_len, libc::MADV_HUGEPAGE) };
-        // SAFETY: the range is within the mapping (`part` checks), whose contents populating doesn't
+        unsafe { libc::madvise(range.0.iov_base, range.0.iov_len, libc::MADV_HUGEPAGE) };
+        // SAFETY: the range is within the mapping (`range` checks), whose contents populating doesn't
         // change, so whoever else uses it sees no difference.
-        unsafe { libc::madvise(part.0.iov_base, part.0.iov_len, libc::MADV_POPULATE_WRITE) };
+        unsafe { libc::madvise(range.0.iov_base, range.0.iov_len, libc::MADV_POPULATE_WRITE) };
         // Those that are there stay. When a block is read back into a range that was discarded, the
         // memory of one block is to be taken, not of a huge page.
         // SAFETY: as above.
-        unsafe { libc::madvise(part.0.iov_base, part.0.iov_len, libc::MADV_NOHUGEPAGE) };
+        unsafe { libc::madvise(range.0.iov_base, range.0.iov_len, libc::MADV_NOHUGEPAGE) };
     }
 
     /// Gives the memory of a range back: it reads as zero and takes no memory until touched again.
@@ -245,7 +245,7 @@ impl Region {
     /// writes it while this runs.
     pub(crate) unsafe fn discard(&self, offset: usize, len: usize) {
         // SAFETY: the caller's promise.
-        unsafe { discard_part(&self.part(offset, len)) };
+        unsafe { discard_range(&self.range(offset, len)) };
     }
 }
 
@@ -281,7 +281,7 @@ fn prefetch_line(line: *const u8) {
 
 /// A range of a [`Region`].
 #[repr(transparent)]
-pub(crate) struct Part(libc::iovec);
+pub(crate) struct RegionRange(libc::iovec);
 
 /// As [`Region::discard`] for many ranges. With one system call where the kernel takes it (Linux
 /// 6.13 and newer): the processors' address translations are then flushed once and not for each
@@ -289,13 +289,13 @@ pub(crate) struct Part(libc::iovec);
 ///
 /// # Safety
 /// As for [`Region::discard`], and the regions live.
-pub(crate) unsafe fn discard_parts(mut parts: &[Part]) {
+pub(crate) unsafe fn discard_ranges(mut ranges: &[RegionRange]) {
     static UNSUPPORTED: AtomicBool = AtomicBool::new(false);
-    while parts.len() > 1 && !UNSUPPORTED.load(Ordering::Relaxed) {
+    while ranges.len() > 1 && !UNSUPPORTED.load(Ordering::Relaxed) {
         let Some(process) = own_process() else { break };
-        let count = parts.len().min(SLICES_MAX);
-        let advised = parts.as_ptr().cast::<libc::iovec>();
-        // SAFETY: Part has the layout of iovec. The ranges are this process's own, and the caller has
+        let count = ranges.len().min(SLICES_MAX);
+        let advised = ranges.as_ptr().cast::<libc::iovec>();
+        // SAFETY: RegionRange has the layout of iovec. The ranges are this process's own, and the caller has
         // them for itself.
         let bytes = unsafe {
             libc::syscall(
@@ -311,29 +311,29 @@ pub(crate) unsafe fn discard_parts(mut parts: &[Part]) {
             UNSUPPORTED.store(true, Ordering::Relaxed);
             break;
         }
-        // It may have stopped on the way: what it did of a part is done again.
+        // It may have stopped on the way: what it did of a range is done again.
         let mut bytes = bytes as usize;
-        let whole = parts.iter().take(count).take_while(|part| {
-            let done = part.0.iov_len <= bytes;
-            bytes = bytes.saturating_sub(part.0.iov_len);
+        let whole = ranges.iter().take(count).take_while(|range| {
+            let done = range.0.iov_len <= bytes;
+            bytes = bytes.saturating_sub(range.0.iov_len);
             done
         });
         match whole.count() {
             0 => break,
-            done => parts = &parts[done..],
+            done => ranges = &ranges[done..],
         }
     }
-    for part in parts {
+    for range in ranges {
         // SAFETY: the caller's promise.
-        unsafe { discard_part(part) };
+        unsafe { discard_range(range) };
     }
 }
 
 /// # Safety
 /// As for [`Region::discard`], and the region lives.
-unsafe fn discard_part(part: &Part) {
+unsafe fn discard_range(range: &RegionRange) {
     // SAFETY: the range is within a mapping, and the caller has it for itself.
-    let result = unsafe { libc::madvise(part.0.iov_base, part.0.iov_len, libc::MADV_DONTNEED) };
+    let result = unsafe { libc::madvise(range.0.iov_base, range.0.iov_len, libc::MADV_DONTNEED) };
     // It fails for bad addresses only. Then nothing is discarded, which costs memory but no
     // correctness.
     debug_assert_eq!(result, 0, "madvise: {}", Error::last_os_error());
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_populated_and_discarded_comes_back_page_by_page() {
+    fn discarded_pages_come_back_one_by_one() {
         const HUGE: usize = 2 << 20;
         let region = Region::reserve(8 * HUGE).unwrap();
         region.populate(0, 8 * HUGE);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_region_is_zero_when_it_is_used_again() {
+    fn a_reused_small_region_is_zero() {
         const LEN: usize = 3 * 4096;
         for _ in 0..3 {
             let regions: Vec<Region> = (0..20).map(|_| Region::reserve(LEN).unwrap()).collect();
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn spares_are_given_out_once_and_bounded() {
+    fn spare_regions_are_handed_out_once_and_limited() {
         let mut spares = Spares(Vec::new());
         let (small, large) = (Mapping::new(4096).unwrap(), Mapping::new(8192).unwrap());
         let (small_at, large_at) = (small.base, large.base);
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn discarded_parts_read_as_zeros_and_the_rest_stays() {
+    fn discarded_ranges_read_as_zeros_and_others_stay() {
         const PAGE: usize = 4096;
         const PAGES: usize = 3000;
         let region = Region::reserve(PAGES * PAGE).unwrap();
@@ -435,9 +435,10 @@ mod tests {
         let bytes = unsafe { std::slice::from_raw_parts_mut(region.base(), PAGES * PAGE) };
         bytes.fill(7);
         // More than one call takes, with gaps; then a single one.
-        let parts: Vec<Part> = (0..PAGES / 2).map(|n| region.part(2 * n * PAGE, PAGE)).collect();
+        let ranges: Vec<RegionRange> =
+            (0..PAGES / 2).map(|n| region.range(2 * n * PAGE, PAGE)).collect();
         // SAFETY: `bytes` is not used meanwhile.
-        unsafe { discard_parts(&parts) };
+        unsafe { discard_ranges(&ranges) };
         // SAFETY: as above.
         unsafe { region.discard(PAGE, PAGE) };
         // SAFETY: as for `bytes`, which is not used any more.
@@ -449,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_do_not_end_a_call() {
+    fn signals_do_not_interrupt_a_call() {
         let run = |mut answers: Vec<libc::c_int>| {
             let done = again_after_signals(|| match answers.pop() {
                 None | Some(0) => Ok(()),

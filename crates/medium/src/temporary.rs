@@ -1,16 +1,14 @@
-//! Temporary files in a directory: where queries put what does not fit into memory.
+//! Temporary files in a directory, for query data beyond the memory limit.
 //!
-//! A few threads do all the work, so that nobody who asks for it waits: they open, write, read and close.
-//! They begin when the directory is opened, since threads take over the cores and the scheduling of those
-//! that begin them.
+//! A few threads open, write, read and close the files, so that callers do not wait. They start when the directory
+//! is opened, because a thread inherits the cores and the scheduling of its creator.
 //!
 //! Invariants:
-//! - A file has its name only while it is being made: what a process leaves behind when it dies has no
-//!   name, or is one that [`remove_files`] removes, which only who holds the data directory's lock may ask
-//!   for.
-//! - A write that would leave less of the file system free than is to stay free is refused before it is
-//!   made: what spills never takes the room that the log needs.
-//! - What is written is not synced, ever: nobody reads it after a crash.
+//! - A file has a name only while it is being created. A process that dies leaves no named file, except one that
+//!   [`remove_files`] removes. Only the holder of the data directory's lock may call that.
+//! - A write that would leave less free space on the file system than configured is refused before it starts:
+//!   spilling never takes the space that the log needs.
+//! - Nothing is ever synced, because no file is read after a crash.
 
 use crate::{Error, IoKind, sys};
 use kauri_base::temporary::{Completion, TemporaryFile, TemporaryStore, Transfer};
@@ -351,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back_and_has_no_name() {
+    fn temporary_files_are_readable_and_have_no_name() {
         let scratch = Scratch::new("temporary-read");
         let store = scratch.open();
         let file = store.file();
@@ -369,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_processes_that_died_are_removed() {
+    fn files_of_dead_processes_are_removed() {
         let scratch = Scratch::new("temporary-died");
         let path = scratch.0.join(TEMPORARY_DIRECTORY);
         fs::create_dir(&path).unwrap();
@@ -380,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn files_behind_a_link_stay() {
+    fn files_behind_a_symbolic_link_are_not_removed() {
         let scratch = Scratch::new("temporary-link");
         let elsewhere = scratch.0.join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
@@ -392,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_taken_are_passed_over() {
+    fn existing_names_are_skipped() {
         let scratch = Scratch::new("temporary-taken");
         let store = scratch.open();
         let path = scratch.0.join(TEMPORARY_DIRECTORY);
@@ -406,14 +404,14 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_those_of_who_opens() {
+    fn threads_start_when_the_directory_is_opened() {
         let scratch = Scratch::new("temporary-threads");
         let store = scratch.open();
         assert_eq!(store.shared.lock().threads.len(), limits::SPILL_THREADS_MAX);
     }
 
     #[test]
-    fn what_is_to_stay_free_stays_free() {
+    fn spilling_leaves_the_configured_space_free() {
         let scratch = Scratch::new("temporary-free");
         let store = scratch.open();
         store.keep_free(u64::MAX);
@@ -426,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn files_outlive_their_store_and_only_fail() {
+    fn files_that_outlive_their_store_only_fail() {
         let scratch = Scratch::new("temporary-closed");
         let store = scratch.open();
         let file = store.file();

@@ -72,7 +72,7 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 
 /// A pointer to bytes that are unlinked, then destroyed when nobody can look at them.
 #[test]
-fn what_is_unlinked_is_destroyed_when_nobody_looks() {
+fn an_unlinked_object_is_destroyed_after_its_last_reader() {
     explore(6, || {
         let domain = EpochDomain::new();
         let shared = Arc::new((AtomicU64::new(1), Bytes::new(CONTENTS)));
@@ -103,7 +103,7 @@ fn what_is_unlinked_is_destroyed_when_nobody_looks() {
 /// One thread collects while another unlinks and defers: what is deferred after the look at the
 /// guards waits for the next.
 #[test]
-fn a_collection_judges_only_what_was_deferred_before_it() {
+fn a_collection_runs_only_earlier_closures() {
     explore(3, || {
         let domain = EpochDomain::new();
         let shared = Arc::new((AtomicU64::new(1), Bytes::new(CONTENTS)));
@@ -237,19 +237,19 @@ fn discard_beside(read: fn(&Cached, &mut Guard)) {
 }
 
 #[test]
-fn a_block_is_discarded_when_nobody_looks_at_it() {
+fn a_block_is_discarded_after_its_last_reader() {
     discard_beside(Cached::read);
 }
 
 /// Who only peeks revives nothing, and is waited for like any other.
 #[test]
-fn a_block_is_discarded_when_nobody_peeks_at_it() {
+fn a_block_is_discarded_after_its_last_peek() {
     discard_beside(Cached::peek);
 }
 
 /// A revived block is marked again: the first marking's settling must not count for the second.
 #[test]
-fn a_revived_block_is_settled_once_for_each_marking() {
+fn a_revived_block_is_settled_once_per_mark() {
     explore(2, || {
         let domain = EpochDomain::new();
         let cached = Cached::resident();

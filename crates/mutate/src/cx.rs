@@ -1,4 +1,4 @@
-//! What parsing and applying are given from outside.
+//! External inputs of parsing and applying.
 
 use kauri_base::Timestamp;
 use kauri_expr::EvalCx;

@@ -1,4 +1,4 @@
-//! Finding the children of a tree's node: comparing names, and which have met their field.
+//! Finds the children of a tree's node: compares names, and records which children have met their field.
 
 /// Places below some count, without an allocation for the first 64.
 pub(crate) struct PlaceSet {

@@ -1,4 +1,4 @@
-//! Writing elements straight into a buffer, and values kept as raw bytes.
+//! Writes elements directly into a buffer; values kept as raw bytes.
 
 use kauri_base::{Result, work};
 use kauri_bson::{Doc, Elem, Type, Value, writer::put_value_bytes};

@@ -1,4 +1,4 @@
-//! Values as error messages show them: MongoDB's form, cut where they are long.
+//! Values in error messages: MongoDB's form, truncated if long.
 
 use kauri_bson::{Doc, Elem, Value, shell};
 

@@ -1,7 +1,7 @@
-//! A driver's socket: whole messages in, bytes out.
+//! A driver's socket: reads whole messages, writes bytes.
 //!
-//! What comes behind a message waits in the buffer, or in the kernel's. Memory grows with what has come, not with
-//! what a header claims.
+//! Bytes after a message wait in the buffer or in the kernel. Memory grows with the bytes received, not with the
+//! length in a header.
 
 use crate::lifeline::Lifeline;
 use kauri_transport::shared_memory::sys::wait_readable;
@@ -11,9 +11,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Room for what is received at once.
+/// Bytes received in one call.
 const PIECE_BYTES: usize = 16 << 10;
-/// What is kept of the buffer between messages.
+/// Buffer size kept between messages.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
 /// Why there is no next message.
@@ -21,7 +21,7 @@ const BUFFER_BYTES_KEPT: usize = 1 << 20;
 pub enum Ended {
     /// The driver has closed its connection, or it broke.
     Driver,
-    /// It sent what is no message.
+    /// It sent an invalid message.
     Malformed(i32),
     /// The server has ended the session.
     Upstream,
@@ -31,7 +31,7 @@ pub enum Ended {
 pub struct Driver {
     lifeline: Arc<Lifeline>,
     buffer: Vec<u8>,
-    /// Where the next message begins.
+    /// The beginning of the next message.
     start: usize,
 }
 

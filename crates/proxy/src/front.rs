@@ -1,8 +1,8 @@
-//! The thread that accepts drivers, and that watches for their ends: a thread that waits for the server can't see
-//! its driver go.
+//! The thread that accepts drivers and detects disconnects: a thread that waits for the server cannot see that its
+//! driver has disconnected.
 //!
-//! When there are no descriptors left it says so once and tries again after a pause, as the server's listener does;
-//! connections wait in the kernel's queue meanwhile.
+//! Without free descriptors it logs that once and retries after a pause, like the server's listener. Meanwhile
+//! connections wait in the kernel's queue.
 
 use crate::lifeline::{Lifeline, Socket};
 use crate::pool::Pool;
@@ -18,9 +18,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long to wait when there are no descriptors left.
+/// Pause without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long threads have to notice that they are to end at once.
+/// Time for threads to notice an immediate stop.
 const END_GRACE: Duration = Duration::from_secs(2);
 /// Event key of the order to stop.
 const STOP_KEY: u64 = u64::MAX;
@@ -133,7 +133,7 @@ pub struct Front {
 }
 
 impl Front {
-    /// Accepts drivers from now on, so many at a time.
+    /// Accepts drivers from now on, up to this number of connections.
     pub fn start(
         acceptors: Vec<Acceptor>,
         pool: Arc<Pool>,
@@ -161,7 +161,7 @@ impl Front {
         Ok(Front { stop, connections, thread: builder.spawn(move || watching.run())? })
     }
 
-    /// Accepts no more, and ends all connections; those with requests on their way after so long at the latest.
+    /// Stops accepting, and ends all connections; those with requests in flight after `grace` at the latest.
     pub fn stop(self, grace: Duration) {
         self.stop.signal();
         // A panic there has been reported by the thread itself.

@@ -1,34 +1,33 @@
-//! Handshakes: which session fits a driver, the hello that a session gets which has had one, and replies of members
-//! of replica sets, changed so that the driver stays on the proxy.
+//! Handshakes: which session fits a driver, the hello for a session that has had one, and replies of replica set
+//! members, rewritten so that the driver stays on the proxy.
 //!
-//! Invariant: what is not one of these is passed as it came, byte by byte.
+//! Invariant: all other messages are forwarded byte by byte.
 
 use crate::request::Request;
 use kauri_base::limits::DOCUMENT_DEPTH_MAX;
 use kauri_bson::{Doc, DocBuf, Value, validate};
 use kauri_wire::{Compressor, Header, Message, MsgWriter, ReplyWriter, compress, write_query};
 
-/// What a session remembers of a hello. A server takes `client` once.
+/// Fields of a hello that a session remembers. A server accepts `client` once.
 const REMEMBERED: [&str; 4] = ["client", "compression", "helloOk", "loadBalanced"];
 
-/// What a session remembers of its driver: sessions of the same key can't be told from each other.
+/// The state of a driver that a session remembers: sessions with the same key are interchangeable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Key(Vec<u8>);
 
 /// A driver's hello.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// What the session is going to remember, if anything.
+    /// The key that the session will have, if any.
     pub key: Option<Key>,
-    /// It also begins to authenticate.
+    /// The hello also begins to authenticate.
     pub is_personal: bool,
     /// The same message without `client`, for a session that remembers this key.
     pub without_client: Option<Vec<u8>>,
 }
 
 impl Hello {
-    /// What a request that is a hello says. `None`: it is not as drivers send it, and no session that remembers anything
-    /// should get it.
+    /// Parses a request that is a hello. `None`: it has an unusual form, and no session with a key may get it.
     pub fn of(request: &Request<'_>) -> Option<Hello> {
         let (header, message) = Message::parse(&request.plain).ok()?;
         let command = match &message {
@@ -78,7 +77,7 @@ fn without_client(header: Header, message: &Message<'_>) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// What a reply to a hello says.
+/// The contents of a reply to a hello.
 #[derive(Debug, Default)]
 pub struct HelloReply {
     /// The session has taken it.
@@ -88,7 +87,7 @@ pub struct HelloReply {
 }
 
 impl HelloReply {
-    /// Of a driver that has reached the proxy at this address.
+    /// For a driver that has reached the proxy at this address.
     pub fn of(reply: &[u8], address: &str) -> HelloReply {
         look(reply, address, None).unwrap_or_default()
     }
@@ -132,7 +131,8 @@ fn look(reply: &[u8], address: &str, compressor: Option<Compressor>) -> Option<H
     Some(HelloReply { ok, changed: Some(out) })
 }
 
-/// What a member of a replica set says of itself, as if it were alone, at this address. `None`: it is no member.
+/// A replica set member's description of itself, rewritten to a set with this address only. `None`: the server is
+/// not a member.
 fn stay(body: Doc<'_>, address: &str) -> Option<DocBuf> {
     body.get("setName")?;
     let is_primary = body.value("isWritablePrimary").truthy() || body.value("ismaster").truthy();
@@ -226,8 +226,8 @@ mod tests {
         assert_eq!(Hello::of(&Request::of(&wrapped)).unwrap().without_client, None);
         // What is no BSON stays the server's to refuse.
         let mut broken = msg(&hello("hello", "a"), 0);
-        let at = broken.len() - 3;
-        broken[at] = 0xff;
+        // The type of its first field: header, flags, the section's kind and the document's length come before.
+        broken[16 + 4 + 1 + 4] = 0x50;
         assert_eq!(Hello::of(&Request::of(&broken)), None);
     }
 

@@ -1,26 +1,26 @@
-//! A local proxy: drivers come in over TCP or a Unix domain socket, and go on to one server over the fastest
-//! transport that it and we have (docs/design/proxy.md).
+//! A local proxy: accepts drivers over TCP or a Unix domain socket, and forwards them to one server over the
+//! fastest transport that both sides support (docs/design/proxy.md).
 //!
-//! Whole messages pass as they are. Only the handshake is looked into: so that a driver finds the session that
-//! it expects, and so that one of a replica set stays here.
+//! Whole messages are forwarded unchanged. Only the handshake is parsed: so that a driver gets the session that it
+//! expects, and so that a driver of a replica set stays on the proxy.
 //!
 //! Invariants:
-//! - A driver's connection has a thread, and at most one upstream session; that has at most one request on its way that
-//!   wants an answer. So the order of things is the server's own, and memory is one request and one reply.
-//! - A session is given to another driver only if nothing that the first one did can be told from it.
-//! - Whatever a driver does costs no other driver anything.
+//! - A driver's connection has one thread and at most one upstream session, with at most one unanswered request. So
+//!   the order is the server's own, and memory is one request and one reply.
+//! - A session is reused for another driver only if no effect of the first driver is visible in it.
+//! - No action of a driver affects other drivers.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `front` | the thread that accepts, and that watches for drivers' ends |
-//! | `lifeline` | how a driver's connection is ended from outside |
+//! | `front` | the thread that accepts drivers and detects disconnects |
+//! | `lifeline` | ending a driver's connection from outside |
 //! | `driver` | a driver's socket: messages in, bytes out |
 //! | `relay` | a driver's connection, request by request |
-//! | `request` | what has to be known of a request |
-//! | `hello` | handshakes: which session fits, and what is changed |
-//! | `pool` | sessions that rest until a driver like the last one comes |
+//! | `request` | the parsed part of a request |
+//! | `hello` | handshakes: fitting sessions, rewritten replies |
+//! | `pool` | idle sessions |
 //!
-//! Where it sits: above `client`. Must not know: what commands mean, beyond those of the handshake.
+//! Position: above `client`. Must not know: the meaning of commands, except those of the handshake.
 
 mod driver;
 mod front;
@@ -42,7 +42,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a proxy is to do.
+/// Options of a proxy.
 #[derive(Clone, Debug)]
 pub struct ProxyOptions {
     /// Addresses to listen on.
@@ -51,7 +51,7 @@ pub struct ProxyOptions {
     pub port: u16,
     /// Whether IPv6 addresses count.
     pub ipv6: bool,
-    /// The directory of the Unix domain socket `mongodb-<port>.sock`, and its permissions; without it there is none.
+    /// The directory of the Unix domain socket `mongodb-<port>.sock`, and its permissions; `None`: no socket.
     pub unix: Option<(PathBuf, u32)>,
     /// Most drivers' connections at a time.
     pub connections_max: usize,
@@ -59,7 +59,7 @@ pub struct ProxyOptions {
     pub upstream: Uri,
     /// Most sessions that rest.
     pub resting_max: usize,
-    /// How long a session may rest.
+    /// Maximum idle time of a session.
     pub resting_time: Duration,
 }
 
@@ -73,8 +73,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens, looks which transport the server gives, and serves drivers from now on. That the server can't be reached
-    /// is no error: it may come.
+    /// Listens, determines the server's transport, and serves drivers from now on. An unreachable server is not an
+    /// error: it may start later.
     pub fn start(options: &ProxyOptions) -> Result<Proxy> {
         let mut tcp = TcpTransport::new(TcpOptions {
             bind_ips: options.bind_ips.clone(),
@@ -108,7 +108,7 @@ impl Proxy {
         Ok(Proxy { front, pool, addresses, _tcp: tcp, _unix: unix })
     }
 
-    /// Where it listens.
+    /// The addresses that it listens on.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }

@@ -1,8 +1,8 @@
-//! How a driver's connection is ended from outside of its thread: because the driver has gone while the server still
-//! works for it, or because the proxy ends.
+//! Ends a driver's connection from outside of its thread: because the driver has disconnected while the server
+//! still works for it, or because the proxy stops.
 //!
-//! Invariant: whoever learns last that the driver has gone, the watcher or the thread that begins to wait for the
-//! server, hangs up.
+//! Invariant: two threads can learn that the driver has disconnected, the watcher and the thread that starts to
+//! wait for the server. The later one closes the upstream session.
 
 use kauri_client::HangUp;
 use std::io;
@@ -43,22 +43,22 @@ impl Socket {
     }
 }
 
-/// What its thread does.
+/// The activity of the connection's thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Doing {
-    /// It waits for a request.
+    /// Waits for a request.
     #[default]
     Idle,
-    /// It sees to requests that want no answer: these are done even if the driver goes.
+    /// Processes requests without replies: these are completed even if the driver disconnects.
     Silent,
-    /// It waits for the server's answer to something.
+    /// Waits for the server's reply.
     Request,
-    /// The same, to a handshake or a monitor's question: nobody misses it at the proxy's end.
+    /// Waits for the reply to a handshake or a monitor's request, which may be dropped when the proxy stops.
     Hello,
 }
 
 impl Doing {
-    /// Somebody waits for it who may go.
+    /// A driver that may disconnect waits for a reply.
     fn is_answered(self) -> bool {
         matches!(self, Doing::Request | Doing::Hello)
     }
@@ -118,7 +118,7 @@ impl Lifeline {
         self.state().driver_gone
     }
 
-    /// The proxy ends: after what is on its way, or at once.
+    /// Stops the proxy: after requests in flight, or at once.
     pub fn stop(&self, at_once: bool) {
         let mut state = self.state();
         state.stopping = true;

@@ -1,8 +1,8 @@
-//! Upstream sessions, and those of them that rest until a driver like their last one comes.
+//! Upstream sessions, and the pool of idle ones, which wait for a driver with the same handshake.
 //!
 //! Invariants:
-//! - A session that rests is quiet: nothing is on its way in either direction.
-//! - At most so many rest, and none longer than it may; the one that has rested longest goes first.
+//! - An idle session has no bytes in flight in either direction.
+//! - The number and the idle time of idle sessions are limited; the session that is idle longest is closed first.
 
 use crate::ProxyOptions;
 use crate::hello::Key;
@@ -15,9 +15,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often resting sessions are looked at.
+/// Interval of checks of idle sessions.
 const SWEEP_EACH: Duration = Duration::from_secs(5);
-/// How long writes that nobody waits for may take after their driver has gone.
+/// Maximum time for writes without replies after their driver has disconnected.
 const SETTLE_TIME: Duration = Duration::from_secs(60);
 
 /// A session with the server, and what a driver has made of it.
@@ -25,9 +25,9 @@ const SETTLE_TIME: Duration = Duration::from_secs(60);
 pub struct Session {
     pub connection: Connection,
     pub hang_up: Arc<HangUp>,
-    /// What it remembers of its driver. `None`: nothing yet.
+    /// The remembered state of its driver. `None`: nothing yet.
     pub key: Option<Key>,
-    /// It may remember what nobody else should have.
+    /// It may have state that no other driver may use.
     pub is_personal: bool,
     /// Requests that want no answer are perhaps still being worked on.
     pub is_unsettled: bool,
@@ -44,7 +44,7 @@ struct State {
     /// The one that has rested longest first.
     resting: VecDeque<Resting>,
     closed: bool,
-    /// What was last told of the way that sessions take.
+    /// The last logged transport of sessions.
     told: String,
 }
 
@@ -80,13 +80,13 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the first session, to tell which way sessions take.
+    /// Opens the first session, to log the transport.
     pub fn look(&self) {
         match self.open() {
             Ok(session) => self.rest(session),
             Err(error) => {
                 let attr = Attr::new().str("error", error.to_string());
-                let message = "Cannot reach the server; trying again for each driver that comes";
+                let message = "Cannot reach the server; each new driver connection tries again";
                 log::warning("NETWORK", 6_300_101, "proxy", message, attr);
             }
         }
@@ -118,18 +118,18 @@ impl Pool {
         log::info("NETWORK", 6_300_102, "proxy", "Sessions with the server", attr);
     }
 
-    /// How long a server may take for a session's first reply.
+    /// Maximum time of a server for a session's first reply.
     fn handshake_limit(&self) -> Option<Duration> {
         let limit = self.uri.socket_timeout.unwrap_or(self.uri.connect_timeout);
         Some(limit).filter(|limit| !limit.is_zero())
     }
 
-    /// The session has been answered: from now on replies may take what they may.
+    /// The session has its first reply: from now on the URI's timeout applies.
     pub fn begun(&self, session: &mut Session) -> Result<(), ClientError> {
         session.connection.set_timeout(self.uri.socket_timeout)
     }
 
-    /// One that remembers what this driver says. Of those that have died meanwhile, none.
+    /// An idle session with this key. Dead sessions are dropped.
     pub fn take(&self, key: Option<&Key>) -> Option<Session> {
         loop {
             // One at a time: the end of one that has died may take a while, and nobody else waits for it.
@@ -146,13 +146,13 @@ impl Pool {
         }
     }
 
-    /// Takes a session back whose driver has gone, with nothing on its way that wants an answer.
+    /// Returns the session of a disconnected driver, without an outstanding reply.
     pub fn give_back(&self, mut session: Session) {
         if session.is_unsettled
             && let Err(error) = settle(&mut session)
         {
             let attr = Attr::new().str("error", error.to_string());
-            let message = "Whether the server has done what nobody waits for is not known";
+            let message = "Session failed after a request without a reply; the outcome of the request is unknown";
             log::warning("NETWORK", 6_300_109, "proxy", message, attr);
             return;
         }
@@ -216,7 +216,7 @@ impl Pool {
     }
 }
 
-/// Waits until the server has done what nobody waits for: it answers in order.
+/// Waits until the server has completed requests without replies: it replies in order.
 fn settle(session: &mut Session) -> Result<(), ClientError> {
     session.connection.set_timeout(Some(SETTLE_TIME))?;
     session.connection.command("admin", &doc! { "ping" => 1 })?;

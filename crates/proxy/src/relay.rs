@@ -1,7 +1,7 @@
-//! A driver's connection, request by request, on a thread of its own.
+//! A driver's connection, request by request, on its own thread.
 //!
-//! A request goes to the server, and its replies to the driver, before the next request is looked at: so the server sees
-//! what it would see of the driver itself, and nothing piles up here.
+//! A request goes to the server, and its replies to the driver, before the next request is read. So the server sees
+//! what it would see from the driver itself, and nothing is queued here.
 
 use crate::driver::{Driver, Ended};
 use crate::hello::{Hello, HelloReply};
@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 /// Why a connection ends.
 enum End {
-    /// The driver has gone, or sent what is no message, or the server has ended an idle session.
+    /// The driver disconnected or sent an invalid message, or the server ended an idle session.
     Between(Ended),
-    /// The driver has gone with a request or a reply on its way.
+    /// The driver disconnected with a request or a reply in flight.
     Within,
     /// The proxy ends.
     Stopping,
@@ -29,14 +29,14 @@ enum End {
     Broken(ClientError),
 }
 
-/// What went wrong with a request.
+/// The failure of a request.
 enum Fault {
     /// The session broke, and the driver has not got anything yet.
     Session(ClientError),
     Final(End),
 }
 
-/// Who a driver's connection is.
+/// The identity of a driver's connection.
 pub struct Identity {
     pub id: u64,
     pub remote: String,
@@ -112,8 +112,8 @@ impl Relay {
         })
     }
 
-    /// Says a driver's first hello to a session that rests: one that remembers the same, or one that remembers nothing.
-    /// One that has died meanwhile is replaced, since a hello can be said again. False: there is none.
+    /// Sends a driver's first hello on an idle session: one with the same key, or one without a key. A dead session
+    /// is replaced, because a hello can be repeated. False: there is none.
     fn resume(&mut self, request: &Request<'_>, hello: &Hello, said: &[u8]) -> Result<bool, End> {
         let short = hello.key.as_ref().and(hello.without_client.as_deref());
         for (key, said) in [(hello.key.as_ref(), short), (None, Some(said))] {
@@ -171,7 +171,7 @@ impl Relay {
         }
     }
 
-    /// Says something to the session, and passes what it answers to the driver.
+    /// Sends a request on the session, and forwards its replies to the driver.
     fn exchange(&mut self, request: &Request<'_>, said: &[u8]) -> Result<(), Fault> {
         let Some(session) = &mut self.session else { return Ok(()) };
         // What the driver has said reaches the server, even if it goes at once.
@@ -222,7 +222,7 @@ impl Relay {
             End::Broken(error) => {
                 let attr = attr.str("error", error.to_string());
                 let message =
-                    "The session with the server broke; the driver's connection is closed";
+                    "The session with the server failed; the driver's connection is closed";
                 log::warning("NETWORK", 6_300_104, &ctx, message, attr);
             }
             End::Between(Ended::Upstream) => {
@@ -231,13 +231,11 @@ impl Relay {
             }
             End::Between(Ended::Malformed(claimed)) => {
                 let attr = attr.num("length", claimed);
-                let message =
-                    "The driver sent a message of impossible length; its connection is closed";
+                let message = "The driver sent a message of invalid length; the driver's connection is closed";
                 log::info("NETWORK", 6_300_106, &ctx, message, attr);
             }
             End::Within => {
-                let message =
-                    "The driver has gone before its answer; the session with the server is closed";
+                let message = "The driver disconnected before the reply; the session with the server is closed";
                 log::info("NETWORK", 6_300_107, &ctx, message, attr);
             }
             End::Between(Ended::Driver) | End::Stopping => {
@@ -247,12 +245,12 @@ impl Relay {
     }
 }
 
-/// The answer to a driver that wants another transport: what it is connected to is no session of the server's.
+/// The reply to a driver that requests another transport: its connection is not a session of the server.
 fn refusal(request: &Request<'_>) -> Option<Vec<u8>> {
     let code = ErrorCode::IllegalOperation;
     let body = doc! {
         "ok" => 0.0,
-        "errmsg" => "a proxy's own clients stay on its socket",
+        "errmsg" => "clients of a proxy cannot switch transports",
         "code" => code.number(),
         "codeName" => code.name()
     };

@@ -1,18 +1,18 @@
-//! What has to be known of a request: whether an answer comes, and whether it is one of the few that a session
-//! remembers. Anything else passes unread.
+//! The parsed part of a request: whether a reply comes, and whether it is one of the few requests that a session
+//! remembers. All other bytes are forwarded unread.
 
 use kauri_bson::Doc;
 use kauri_wire::{Compressor, HEADER_BYTES, Header, Message, OpQuery, flags, flags_of, opcode};
 use std::borrow::Cow;
 
-/// What a request is about.
+/// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// `hello`, `isMaster`.
     Hello,
     /// `kauriUpgrade`: the driver's connection is no session of the server's.
     Upgrade,
-    /// Who the session's user is, or what could not be looked into.
+    /// Requests about the session's user, or requests that cannot be parsed.
     Personal,
     /// Anything else.
     Other,
@@ -32,7 +32,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// What a whole message is.
+    /// Parses a whole message.
     pub fn of(message: &'a [u8]) -> Request<'a> {
         let mut request = Request {
             kind: Kind::Personal,

@@ -1,4 +1,4 @@
-//! Pieces of `explain`'s output that several stages share.
+//! Parts of `explain`'s output that several stages share.
 
 use kauri_bson::DocWriter;
 use kauri_catalog::Index;
@@ -20,7 +20,7 @@ pub fn write_filter(out: &mut DocWriter<'_>, filter: Option<&Matcher>) {
     }
 }
 
-/// What an index scan says of its index.
+/// Writes an index scan's description of its index.
 pub fn write_index(out: &mut DocWriter<'_>, index: &Index) {
     let definition = index.definition();
     out.put("keyPattern", &definition.key);

@@ -1,12 +1,12 @@
-//! Finding the way to documents (planner), walking it (executor), and what aggregation stages do on
-//! the way.
+//! Plans queries (planner), runs plans (executor), and implements aggregation stages.
 //!
-//! Knows collections and indexes by the catalog and storage by its interface; nothing of commands,
-//! sessions, replication or the wire. What does not fit into memory goes to a place that comes with the
-//! operation (`spill`).
+//! This crate must know collections only by `namespaces`, indexes only by the catalog, and storage only by its
+//! interface. It must not know commands, sessions, replication or the wire. Data beyond the memory limit goes to
+//! the temporary store of the operation (`spill`).
 
 pub mod exec;
 pub mod explain;
+pub mod namespaces;
 pub mod pipeline;
 pub mod plan;
 pub mod spill;

@@ -1,9 +1,8 @@
-//! The program's allocator, which counts what each thread allocates and frees (`work::note_allocated`): the memory
-//! of an operation is what its worker allocated while it ran.
+//! The program's allocator. It counts allocations and frees per thread (`work::note_allocated`): the memory of an
+//! operation is what its worker allocated while the operation ran.
 //!
-//! It gives the kernel what has been free for a second, but looks for that only when
-//! something else is freed: a server that has nothing to do after a large collection was dropped would keep all of
-//! it. So somebody has to look (`memory`).
+//! Memory that was free for a second is returned to the kernel, but only at a later free. An idle server would keep
+//! all memory of a dropped large collection, so the memory watch (`memory`) triggers the return.
 #![allow(unsafe_code)]
 
 use kauri_base::work::note_allocated;
@@ -50,13 +49,13 @@ unsafe impl GlobalAlloc for Counting {
 /// `mi_option_purge_delay` of mimalloc 2 and 3, which the crate has no name for.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
-/// Has memory given back when it has been free for so long, rather than for a second.
+/// Returns memory to the kernel after it was free for this long, instead of a second.
 pub fn give_back_after(delay: Duration) {
     // SAFETY: any thread may set an option at any time; mimalloc reads it when it frees.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, delay.as_millis() as i64) }
 }
 
-/// Gives the kernel what has been free for a second, whichever thread has freed it.
+/// Returns memory to the kernel that was free for a second, whichever thread has freed it.
 pub fn give_back() {
     // SAFETY: any thread may call it at any time; it concerns memory that nobody has.
     unsafe { libmimalloc_sys::mi_collect(false) }

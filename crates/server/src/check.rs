@@ -1,8 +1,8 @@
-//! `kauri check`: looks at a data directory that no server has open, and mends it if told to. The same
-//! for `kauri serve --verify full` and `--repair`.
+//! `kauri check`: checks a data directory that no server uses, and repairs it with `--repair`. `kauri serve
+//! --verify full` and `--repair` use the same code.
 //!
-//! What is found is told in log lines. The exit status is 0 if nothing is damaged that matters to
-//! documents; what is left of a repair doesn't.
+//! Findings are log lines. The exit status is 0 if no damage affects current documents; the remains of a repair do
+//! not.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use kauri_base::clock::SystemClock;
@@ -27,23 +27,25 @@ pub fn command() -> Command {
         Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
     };
     Command::new("check")
-        .about("Checks a data directory that no server has open")
+        .about("Checks a data directory that no server uses")
         .arg(
             Arg::new("dbpath")
                 .long("dbpath")
                 .value_name("DIR")
                 .default_value("/data/db")
-                .help("directory of the data files"),
+                .help("Directory of the data files"),
         )
         .arg(
             Arg::new("verify")
                 .long("verify")
+                .value_name("full|summaries")
+                .hide_possible_values(true)
                 .value_parser(["full", "summaries"])
                 .default_value("full")
-                .help("what is read: all that is in use, or what a start reads"),
+                .help("Extent of the check: every record in use, or what recovery reads"),
         )
-        .arg(flag("stats", "tell what takes how much space"))
-        .arg(flag("repair", "move damaged records aside, so that a server starts"))
+        .arg(flag("stats", "Report disk space by collection and segment"))
+        .arg(flag("repair", "Move damaged records aside, so that a server can start"))
 }
 
 /// Does what the flags say.
@@ -75,14 +77,14 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         return Ok(());
     }
     let way_out = format!(
-        "Run 'kauri check --repair --dbpath {path}', which moves what is damaged aside, or restore the directory \
-         from a backup"
+        "Run 'kauri check --repair --dbpath {path}' to move damaged records aside, or restore the directory from a \
+         backup"
     );
-    Err(damaged(&*directory, &report, "is damaged in", &way_out))
+    Err(damaged(&*directory, &report, "has", &way_out))
 }
 
-/// Before a server starts: reads everything and tells what is damaged. The server starts all the same
-/// if the log can be followed, since what is whole can be read.
+/// Before a server starts: reads everything and reports damage. The server starts anyway if the log is readable,
+/// because intact data can be served.
 pub fn before_start(directory: &Arc<dyn Directory>) -> Result<()> {
     if directory.read_file(kauri_storage_log::format::META_FILE)?.is_none() {
         return Ok(());
@@ -95,8 +97,8 @@ pub fn before_start(directory: &Arc<dyn Directory>) -> Result<()> {
         let attr = Attr::new()
             .num("damaged", report.damage.len())
             .num("ofCurrentDocuments", matters(&report));
-        let message = "The directory is damaged; what is whole is served, and --repair moves the rest \
-                       aside";
+        let message = "Data directory is damaged; intact data is served. Run with --repair to move damaged \
+                       records aside";
         log::warning("STORAGE", 6_200_210, CTX, message, attr);
     }
     Ok(())
@@ -109,7 +111,7 @@ pub fn mend(directory: &Arc<dyn Directory>) -> Result<()> {
     let names = names(&report);
     report.damage.iter().for_each(|damage| tell(damage, &names));
     if report.damage.is_empty() {
-        log::info("STORAGE", 6_200_211, CTX, "There is nothing to repair", Attr::new());
+        log::info("STORAGE", 6_200_211, CTX, "No damage found; nothing to repair", Attr::new());
         return Ok(());
     }
     repair(directory, &report, &names, &clock)
@@ -122,7 +124,7 @@ fn matters(report: &Report) -> usize {
 
 fn damaged(directory: &dyn Directory, report: &Report, what: &str, way_out: &str) -> Error {
     let message = format!(
-        "the {} {what} {} places, {} of which matter to documents. {way_out}",
+        "the {} {what} {} damaged places, {} of which affect current documents. {way_out}",
         directory.describe(),
         report.damage.len(),
         matters(report)
@@ -139,7 +141,7 @@ fn look(directory: &Arc<dyn Directory>, full: bool, clock: &dyn Clock) -> Result
             due.store(now + 1000, Ordering::Relaxed);
             let percent = u64::from(done) * 100 / u64::from(of.max(1));
             let attr = Attr::new().num("percent", percent).num("segments", done).num("of", of);
-            log::info("STORAGE", 6_200_201, CTX, "Checking the directory", attr);
+            log::info("STORAGE", 6_200_201, CTX, "Checking the data directory", attr);
         }
     };
     let report = kauri_storage_log::verify_with(&**directory, full, parallel::cores(), &progress)?;
@@ -154,11 +156,10 @@ fn look(directory: &Arc<dyn Directory>, full: bool, clock: &dyn Clock) -> Result
         .num("droppedRecords", report.dropped_records)
         .num("damaged", report.damage.len())
         .num("damagedInImages", report.images.len());
-    log::info("STORAGE", 6_200_202, CTX, "Checked the directory", attr);
+    log::info("STORAGE", 6_200_202, CTX, "Checked the data directory", attr);
     for damage in &report.images {
         let attr = with_place(damage, &names(&report)).str("what", &damage.what);
-        let message =
-            "An index's image is damaged; it is not used, and the index is made from documents";
+        let message = "Index image is damaged; the index is built from the documents";
         log::warning("STORAGE", 6_200_213, CTX, message, attr);
     }
     Ok(report)
@@ -189,7 +190,7 @@ fn with_place(damage: &Damage, names: &Names) -> Attr {
     attr.num("segment", damage.segment).num("offset", damage.offset)
 }
 
-/// The `_id` of a damaged document, as far as its beginning can be read: it comes first.
+/// The `_id` of a damaged document, if its beginning is readable: the `_id` comes first.
 fn id_of(start: &[u8]) -> Option<String> {
     const KNOWN: [(u8, usize); 4] = [(0x07, 12), (0x10, 4), (0x12, 8), (0x01, 8)];
     let (kind, rest) = start.get(4..)?.split_first()?;
@@ -219,9 +220,15 @@ fn tell(damage: &Damage, names: &Names) {
         attr = attr.num("current", current);
     }
     if damage.current == Some(false) {
-        log::warning("STORAGE", 6_200_203, CTX, "Damaged, but no document is in need of it", attr);
+        log::warning(
+            "STORAGE",
+            6_200_203,
+            CTX,
+            "Damage found; no current document is affected",
+            attr,
+        );
     } else {
-        log::error("STORAGE", 6_200_203, CTX, "Damaged", attr);
+        log::error("STORAGE", 6_200_203, CTX, "Damage found", attr);
     }
 }
 
@@ -242,7 +249,7 @@ fn repair(
             .num("bytes", place.damage.payload_len)
             .str("file", &place.file)
             .num("lossy", place.lossy);
-        let message = "The log could not be followed here; it has been mended";
+        let message = "Log was unreadable at this position; repaired";
         log::warning("STORAGE", 6_200_214, CTX, message, attr);
     }
     let (again, new_names);
@@ -258,23 +265,29 @@ fn repair(
     let mut lost: BTreeMap<String, u64> = BTreeMap::new();
     for (damage, file) in &repaired.lost {
         let attr = with_place(damage, names).str("file", file);
-        log::warning("STORAGE", 6_200_204, CTX, "A document was lost; what is left is aside", attr);
+        log::warning(
+            "STORAGE",
+            6_200_204,
+            CTX,
+            "Document lost; its remains are in the quarantine file",
+            attr,
+        );
         let id = damage.collection.unwrap_or(CollectionId::CATALOG);
         let name = names.get(&id).cloned().unwrap_or_else(|| format!("collection {}", id.0));
         *lost.entry(name).or_default() += 1;
     }
     for (name, documents) in &lost {
         let attr = Attr::new().str("ns", name).num("documents", documents);
-        log::warning("STORAGE", 6_200_205, CTX, "Documents were lost", attr);
+        log::warning("STORAGE", 6_200_205, CTX, "Documents lost", attr);
     }
     let again = look(directory, true, clock)?;
     if again.damage.iter().any(|damage| damage.current != Some(false)) {
-        let way_out = "Restore it from a backup";
-        return Err(damaged(&**directory, &again, "is still damaged in", way_out));
+        let way_out = "Restore the directory from a backup";
+        return Err(damaged(&**directory, &again, "still has", way_out));
     }
     let attr = Attr::new().num("documents", repaired.lost.len()).num("collections", lost.len());
     let attr = attr.num("placesMended", mended.len());
-    log::info("STORAGE", 6_200_206, CTX, "The directory has been repaired", attr);
+    log::info("STORAGE", 6_200_206, CTX, "Data directory repaired", attr);
     Ok(())
 }
 
@@ -298,7 +311,7 @@ fn stats(report: &Report, names: &Names) {
         .num("liveRatio", ratio(live, used))
         .num("spaceAmplification", ratio(used, documents))
         .num("bytesEverPerDocumentByte", ratio(report.segments_opened * segment_bytes, documents));
-    log::info("STORAGE", 6_200_207, CTX, "Space", attr);
+    log::info("STORAGE", 6_200_207, CTX, "Disk space", attr);
     let mut histogram = [0u64; PARTS as usize];
     for extent in &report.extents {
         let part = (extent.live * PARTS / segment_bytes.max(1)).min(PARTS - 1);
@@ -308,7 +321,13 @@ fn stats(report: &Report, names: &Names) {
     for (part, count) in (0..PARTS).zip(histogram) {
         attr = attr.num(&format!("{}%", part * 100 / PARTS), count);
     }
-    log::info("STORAGE", 6_200_208, CTX, "Segments by how much of them is live, from", attr);
+    log::info(
+        "STORAGE",
+        6_200_208,
+        CTX,
+        "Number of segments by minimum percentage of live bytes",
+        attr,
+    );
     let mut seen = BTreeSet::new();
     for collection in &report.collections {
         let name = names.get(&collection.id).cloned().unwrap_or_default();
@@ -329,7 +348,7 @@ mod tests {
     use kauri_bson::{DocBuf, Value};
 
     #[test]
-    fn the_id_of_a_damaged_document_is_told() {
+    fn the_id_of_a_damaged_document_is_reported() {
         for (id, expected) in [
             (Value::ObjectId([7; 12]), "0707"),
             (Value::Int32(5), "5"),

@@ -1,6 +1,5 @@
-//! Opening the storage engine that the options name, and running its maintenance.
+//! Opens the storage engine that the options name, and runs its maintenance threads.
 
-use crate::control_group::ControlGroups;
 use crate::memory::{BASE_BYTES, MemoryWatch};
 use crate::options::{Options, PM_LATENCIES, PM_LATENCY_NANOS_MAX};
 use kauri_base::log::{self, Attr};
@@ -8,6 +7,7 @@ use kauri_base::work::MemoryBudget;
 use kauri_base::{Error, ErrorCode, Result, work};
 use kauri_bson::Value;
 use kauri_commands::parameters::{Kind, Parameter, Parameters};
+use kauri_machine::ControlGroups;
 use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
 use kauri_medium::{Dax, Delayed, Directory, Latency};
 use kauri_storage::ephemeral::EphemeralEngine;
@@ -20,14 +20,14 @@ use std::thread::JoinHandle;
 
 const RECOVERY_THREADS_MAX: u64 = 256;
 const WORKERS_THAT_BLOCK: u64 = 64;
-/// A first document takes so many segments.
+/// Number of segments that a first document needs.
 const SEGMENTS_AT_START: u64 = 4;
 const WT_CACHE_SIZE: &str = "storage.wiredTiger.engineConfig.cacheSizeGB";
 
 /// Leaves an engine's directory as a clean shutdown does.
 type Close = Box<dyn FnOnce() -> Result<()>>;
 
-/// What the latencies of [`PM_LATENCIES`] are added to.
+/// The operations that the latencies of [`PM_LATENCIES`] delay.
 const DELAYED: [Delayed; 3] = [Delayed::Read, Delayed::Line, Delayed::Fence];
 
 /// An engine and the threads that maintain it.
@@ -35,7 +35,7 @@ pub struct Engine {
     /// The engine.
     pub storage: Arc<dyn StorageEngine>,
     close: Close,
-    /// What is added to persistent memory's own latency.
+    /// Latency added to persistent memory.
     latency: Arc<Latency>,
     stop: Arc<AtomicBool>,
     threads: Vec<(JoinHandle<()>, Box<dyn Fn() + Send + Sync>)>,
@@ -51,8 +51,8 @@ impl Engine {
                 if options.given(WT_CACHE_SIZE).is_some() {
                     return Err(Error::new(
                         ErrorCode::InvalidOptions,
-                        "--wiredTigerCacheSizeGB is for --storageEngine wiredTiger; pmlog takes \
-                         --cacheSizeGB",
+                        "--wiredTigerCacheSizeGB needs --storageEngine wiredTiger; use --cacheSizeGB for \
+                         pmlog",
                     ));
                 }
                 let log = open_log(options, &latency);
@@ -65,8 +65,7 @@ impl Engine {
                 return Err(Error::new(
                     ErrorCode::BadValue,
                     format!(
-                        "unknown storage engine '{other}'; there are pmlog, wiredTiger and \
-                         ephemeralForTest"
+                        "unknown storage engine '{other}'; use pmlog, wiredTiger or ephemeralForTest"
                     ),
                 ));
             }
@@ -74,15 +73,14 @@ impl Engine {
         Ok(Engine { storage, close, latency, stop: Arc::default(), threads: Vec::new() })
     }
 
-    /// How many worker threads the server needs. A session whose engine blocks holds its worker up,
-    /// and with it the other sessions that live there; so there are many then, and nearly every
-    /// session has one of its own, as in MongoDB.
+    /// The number of worker threads. A session whose engine blocks also blocks its worker and the worker's other
+    /// sessions. So such an engine gets many workers, and nearly every session has its own, as in MongoDB.
     pub fn workers(&self, options: &Options) -> usize {
         let default = if self.storage.may_block() { WORKERS_THAT_BLOCK } else { 0 };
         options.number("net.workers", default) as usize
     }
 
-    /// Makes what the engine lets be changed while it runs server parameters.
+    /// Defines server parameters for the engine's runtime settings.
     pub fn define_parameters(&self, parameters: &Parameters) {
         for ((_, name), delayed) in PM_LATENCIES.into_iter().zip(DELAYED) {
             let latency = Arc::clone(&self.latency);
@@ -169,12 +167,12 @@ fn open_wiredtiger(options: &Options) -> Result<(Arc<dyn StorageEngine>, Close)>
 fn open_wiredtiger(_options: &Options) -> Result<(Arc<dyn StorageEngine>, Close)> {
     Err(Error::new(
         ErrorCode::InvalidOptions,
-        "this kauri was built without WiredTiger; install libwiredtiger-dev and build it with \
+        "this kauri was built without WiredTiger; install libwiredtiger-dev and build with \
          'cargo build --release -p kauri-server --features wiredtiger'",
     ))
 }
 
-/// What a data directory that can't be opened needs: its path, and the way out.
+/// The error for a data directory that cannot be opened: its path, and the way out.
 pub fn explain_start(options: &Options, error: Error) -> Error {
     const PREFIX: &str = "Cannot start server.";
     let path = options.text("storage.dbPath", "/data/db");
@@ -191,17 +189,18 @@ pub fn explain_start(options: &Options, error: Error) -> Error {
             let free = space.as_ref().map_or(0, |(_, free)| *free);
             let bytes = SEGMENTS_AT_START * u64::from(segment_bytes(options, None));
             format!(
-                "{path}: {message}. {free} bytes are free there. Free {bytes} bytes, raise --maxSizeGB if it is set, or \
-                 choose a smaller --segmentSizeMB for a new directory"
+                "{path}: {message}. The file system has {free} bytes free, a start needs {bytes} bytes. Free disk \
+                 space, raise --maxSizeGB if it is set, or choose a smaller --segmentSizeMB for a new directory"
             )
         }
         ErrorCode::DataCorruptionDetected => format!(
-            "{path}: {message}. Run 'kauri serve --repair --dbpath {path}', which moves what is damaged aside, or restore \
-             the directory from a backup"
+            "{path}: {message}. Run 'kauri serve --repair --dbpath {path}' to move damaged records aside, or \
+             restore the directory from a backup"
         ),
         ErrorCode::DBPathInUse => {
             format!(
-                "{path}: {message}. Another server uses this data directory: stop it, or choose another"
+                "{path}: {message}. Another server uses this data directory: stop that server or choose another \
+                 --dbpath"
             )
         }
         _ => format!("{path}: {message}"),
@@ -213,7 +212,7 @@ pub fn explain_start(options: &Options, error: Error) -> Error {
 pub fn repair(options: &Options) -> Result<()> {
     let name = options.text("storage.engine", "pmlog");
     if name != "pmlog" {
-        let message = format!("--repair is for pmlog; storage engine '{name}' mends itself");
+        let message = format!("--repair needs --storageEngine pmlog; '{name}' has no repair");
         return Err(Error::new(ErrorCode::InvalidOptions, message));
     }
     let path = data_directory(options)?;
@@ -265,8 +264,8 @@ fn open_log(options: &Options, latency: &Arc<Latency>) -> Result<PmLog> {
     PmLog::open(directory, engine_options)
 }
 
-/// Bytes of a new directory's segments. Some five are being filled or kept back, so they are smaller where there is
-/// little room; the largest document fits into those, too. `space` is the file system's size and what is used of it.
+/// Segment size of a new directory, in bytes. Some five segments are open or reserved, so segments are smaller with
+/// little space; the largest document fits into those, too. `space` is the size and the use of the file system.
 pub(crate) fn segment_bytes(options: &Options, space: Option<(u64, u64)>) -> u32 {
     const MUCH_ROOM: u64 = 4 << 30;
     let limit = options.gigabytes("storage.maxSizeGB").unwrap_or(u64::MAX);
@@ -281,12 +280,12 @@ fn cache_bytes(options: &Options) -> u64 {
 
 /// The cache's size, unless the options name one.
 fn default_cache_bytes() -> u64 {
-    crate::memory::default_cache_bytes(crate::machine::look().memory_limit_bytes)
+    crate::memory::default_cache_bytes(kauri_machine::look().memory_limit_bytes)
 }
 
-/// What the control group and the machine leave for opening the log.
+/// Memory that the control group and the machine have for opening the log.
 fn memory_bytes_max() -> u64 {
     let limit = ControlGroups::of_process().limit().unwrap_or(u64::MAX);
-    let left = crate::machine::memory().map_or(u64::MAX, |memory| memory.left());
+    let left = kauri_machine::memory().map_or(u64::MAX, |memory| memory.left());
     limit.min(left).saturating_sub(BASE_BYTES)
 }

@@ -1,4 +1,4 @@
-//! Where log lines go: standard output or a file, which is rotated on request (`logRotate`, SIGUSR1).
+//! The sink of log lines: standard output or a file, which is rotated on request (`logRotate`, SIGUSR1).
 
 use crate::options::Options;
 use kauri_base::log::{self, Attr};
@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const CTX: &str = "logrotate";
 
-/// What a rotation does with the file that was written so far.
+/// The treatment of the old file at a rotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rotation {
     /// Moves it aside, by the time.
     Rename,
-    /// Nothing: the operator has moved it. The path is opened anew.
+    /// No action: the operator has moved the file. The path is opened again.
     Reopen,
 }
 
@@ -83,17 +83,16 @@ impl Output {
 }
 
 impl Log {
-    /// Goes on in a new file. Standard output stays as it is.
-    pub fn rotate(&self) -> Result<()> {
-        let Some(file) = &self.0.file else { return Ok(()) };
+    /// Goes on in a new file; the line about it has the operator's comment, which is JSON. Standard output stays
+    /// as it is.
+    pub fn rotate(&self, comment: Option<&str>) -> Result<()> {
         let suffix = time_suffix(self.0.clock.unix_ms());
-        log::info(
-            "CONTROL",
-            23166,
-            CTX,
-            "Log rotation initiated",
-            Attr::new().str("suffix", &suffix),
-        );
+        let mut attr = Attr::new().str("suffix", &suffix);
+        if let Some(comment) = comment {
+            attr = attr.json("comment", comment);
+        }
+        log::info("CONTROL", 23166, CTX, "Log rotation initiated", attr);
+        let Some(file) = &self.0.file else { return Ok(()) };
         let rotated = self.replace(file);
         if let Err(error) = &rotated {
             let attr = Attr::new().str("error", error.message());
@@ -119,7 +118,7 @@ impl Log {
     }
 }
 
-/// Renames the file, if there is one. One of that name stays.
+/// Renames the file, if it exists. An existing target is not overwritten.
 fn move_aside(path: &Path, unix_ms: i64) -> Result<()> {
     let mut target = path.as_os_str().to_owned();
     target.push(format!(".{}", time_suffix(unix_ms)));
@@ -184,7 +183,7 @@ mod tests {
         let path = place.join("log");
         let log = log_to(&path, Rotation::Rename);
         log.0.write("one");
-        log.rotate().unwrap();
+        log.rotate(None).unwrap();
         log.0.write("two");
         let aside: Vec<_> = std::fs::read_dir(&place).unwrap().flatten().collect();
         let aside = aside.iter().find(|entry| entry.path() != path).unwrap().path();
@@ -196,7 +195,7 @@ mod tests {
         );
         // The operator has deleted it: there is nothing to move.
         std::fs::remove_file(&path).unwrap();
-        log.rotate().unwrap();
+        log.rotate(None).unwrap();
         log.0.write("three");
         assert_eq!(read(&path), "three\n");
         std::fs::write(&path, "new").unwrap();
@@ -210,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_by_opening_anew_follows_the_operators_rename() {
+    fn a_rotation_by_reopening_follows_the_operators_rename() {
         let place = place("reopen");
         let (path, moved) = (place.join("log"), place.join("moved"));
         let log = log_to(&path, Rotation::Reopen);
         log.0.write("one");
         std::fs::rename(&path, &moved).unwrap();
         log.0.write("two");
-        log.rotate().unwrap();
+        log.rotate(None).unwrap();
         log.0.write("three");
         assert_eq!((read(&path), read(&moved)), ("three\n".to_owned(), "one\ntwo\n".to_owned()));
         std::fs::remove_dir_all(&place).unwrap();

@@ -1,58 +1,24 @@
 //! The `kauri` binary: one program, a subcommand for each of its roles.
 
 mod allocator;
-mod bench;
-mod bench_compare;
-mod bench_engine;
-mod bench_experiments;
-mod bench_limit;
-mod bench_options;
-mod bench_own;
-mod bench_run;
-mod bench_server;
-mod bench_standalone;
-mod bench_standalone_options;
-mod bench_transports;
-mod bench_writelock;
-mod bench_ycsb;
 mod check;
-mod control_group;
+mod diagnostics;
 mod engine;
+mod establishment;
 mod logging;
-mod machine;
 mod memory;
 mod options;
 mod proxy;
 mod serve;
 mod startup_warnings;
+mod system_metrics;
 mod temporary;
 
+use clap::Command;
 use std::process::ExitCode;
 
-/// Its status tells more than success or failure.
-fn compare_results(matches: &clap::ArgMatches) -> ExitCode {
-    match bench_compare::run(matches) {
-        Ok(is_worse) => ExitCode::from(u8::from(is_worse)),
-        Err(error) => {
-            eprintln!("kauri: {}", error.message());
-            ExitCode::from(2)
-        }
-    }
-}
-
-/// As [`compare_results`]: 2 if it can't be made.
-fn experiment(matches: &clap::ArgMatches) -> ExitCode {
-    match bench_experiments::run(matches) {
-        Ok(is_made) => ExitCode::from(if is_made { 0 } else { 2 }),
-        Err(error) => {
-            eprintln!("kauri: {}", error.message());
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Stack of start-up and of checks, which parse stored definitions: more than requests may have had when they
-/// stored them (`--stackKB`). Only what is used takes memory.
+/// Stack of startup and of checks, which parse stored definitions: more than requests may have had when they stored
+/// them (`--stackKB`). Unused stack takes no memory.
 const STACK_BYTES: usize = 80 * 1024 * 1024;
 
 fn main() -> ExitCode {
@@ -68,26 +34,29 @@ fn main() -> ExitCode {
     }
 }
 
+/// The program's command line.
+fn command() -> Command {
+    Command::new("kauri")
+        .about("Kauri, a document database that speaks MongoDB's wire protocol")
+        .version(kauri_commands::server::VERSION)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(options::command())
+        .subcommand(proxy::command())
+        .subcommand(check::command())
+        .subcommand(kauri_bench_cli::command())
+        .subcommands(kauri_bench_cli::process_commands())
+}
+
 fn program() -> ExitCode {
-    let matches = options::command().get_matches();
-    if let Some(("bench", bench)) = matches.subcommand()
-        && let Some(("experiment", experiment_of)) = bench.subcommand()
-    {
-        return experiment(experiment_of);
-    }
-    if let Some(("bench", bench)) = matches.subcommand()
-        && let Some(("compare", compare)) = bench.subcommand()
-    {
-        return compare_results(compare);
+    let matches = command().get_matches();
+    if let Some(status) = kauri_bench_cli::run_program(&matches) {
+        return status;
     }
     let outcome = match matches.subcommand() {
         Some(("serve", serve)) => options::Options::parse(serve).and_then(serve::run),
         Some(("proxy", matches)) => proxy::run(matches),
         Some(("check", matches)) => check::run(matches),
-        Some(("bench", matches)) => bench::run(matches),
-        Some(("bench-client", matches)) => bench_standalone::run_client(matches),
-        Some(("bench-run-client", _)) => bench_run::run_client(),
-        Some(("echo", matches)) => bench::run_echo(matches),
         _ => Ok(()),
     };
     match outcome {

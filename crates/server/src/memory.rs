@@ -1,15 +1,15 @@
-//! Keeps the server within the memory that its control groups let it have, where they limit it, and that the machine
-//! has: it does not start with too little, and when memory becomes short the cache is made smaller, then writes
-//! are held up, then what would add to memory is refused. Else the kernel would kill it. What indexes take is
-//! part of that, and is counted between two looks. What has been freed goes back to the kernel.
+//! Keeps the server within the memory of its control groups and of the machine. The server does not start with too
+//! little memory. When memory becomes scarce, the cache shrinks, then writes are throttled, then writes that need
+//! memory are refused. Otherwise the kernel would kill the server. Memory of indexes is included; growth between
+//! two checks is counted. Freed memory is returned to the kernel.
 //!
-//! Invariant: all of that ends when there is room again.
+//! Invariant: all of that ends when memory is available again.
 
 use crate::allocator;
-use crate::control_group::{ControlGroups, Memory};
 use kauri_base::log::{self, Attr};
 use kauri_base::work::MemoryBudget;
 use kauri_base::{Error, ErrorCode, Result};
+use kauri_machine::{ControlGroups, Memory};
 use kauri_storage::{MemoryRoom, StorageEngine};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
@@ -21,11 +21,11 @@ const CTX: &str = "memory";
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The same in a control group, whose memory a few operations can use up within that time.
 const LOOK_EVERY_LIMITED: Duration = Duration::from_millis(20);
-/// What the server needs for itself: program, threads, sessions, what is kept free.
+/// The server's own memory: program, threads, sessions, reserve.
 pub const BASE_BYTES: u64 = 96 << 20;
 /// The smallest cache.
 const CACHE_BYTES_MIN: u64 = 16 << 20;
-/// What is kept free for what grows between two looks: this part of the limit, and so much at least.
+/// Reserve for growth between two checks: this fraction of the limit, with a minimum.
 const RESERVE_DIVISOR: u64 = 16;
 const RESERVE_BYTES_MIN: u64 = 24 << 20;
 /// The same of a machine's memory, which others use and give back, too.
@@ -50,7 +50,7 @@ impl Watched {
         Watched { memory, reserve: reserve.min(memory.limit / 4) }
     }
 
-    /// What may be used before the reserve is.
+    /// Memory that may be used before the reserve is touched.
     fn free(self) -> u64 {
         self.memory.left().saturating_sub(self.reserve)
     }
@@ -58,12 +58,12 @@ impl Watched {
 
 /// The tighter of both.
 fn look(groups: &ControlGroups) -> Option<Watched> {
-    let machine = crate::machine::memory().map(Watched::of_machine);
+    let machine = kauri_machine::memory().map(Watched::of_machine);
     let group = groups.memory().map(Watched::of_group);
     machine.into_iter().chain(group).min_by_key(|watched| watched.free())
 }
 
-/// What was decided at the last look, which the next goes on from.
+/// The state of the last check, for the next one.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Steering {
     cache_bytes_max: u64,
@@ -81,8 +81,8 @@ impl Steering {
         Steering { cache_bytes_max, room }
     }
 
-    /// Twice the reserve is what the cache leaves free; below one and a half writes are held up, below one they
-    /// are refused.
+    /// The cache leaves twice the reserve free. Below one and a half reserves, writes are throttled; below one,
+    /// they are refused.
     fn steer(&mut self, watched: Watched) -> MemoryRoom {
         let Watched { memory, reserve } = watched;
         let left = memory.left();
@@ -103,7 +103,7 @@ impl Steering {
     }
 }
 
-/// Fails if there is less than the server needs. Of these bytes the operator has asked for some.
+/// Fails if there is less memory than the server needs. The operator's options determine a part of the need.
 pub fn check_start(limit: Option<u64>, cache: Option<u64>, pool: u64) -> Result<()> {
     let cache = cache.unwrap_or(CACHE_BYTES_MIN);
     let needed = BASE_BYTES + cache + pool;
@@ -112,9 +112,9 @@ pub fn check_start(limit: Option<u64>, cache: Option<u64>, pool: u64) -> Result<
         Some(limit) if limit < needed => Err(Error::new(
             ErrorCode::ExceededMemoryLimit,
             format!(
-                "the server's control group limits its memory to {} MB, and it needs {} MB at least: {} \
-                 for itself, {} for its cache (--cacheSizeGB) and {} for large messages over RDMA \
-                 (--rdmaPoolMB). Raise the limit, or lower these",
+                "the control group limits the server's memory to {} MB, but the server needs at least {} MB: {} \
+                 for itself, {} for the cache (--cacheSizeGB) and {} for large messages over RDMA \
+                 (--rdmaPoolMB). Raise the limit or lower these options",
                 limit >> 20,
                 mb(needed),
                 mb(BASE_BYTES),
@@ -126,19 +126,19 @@ pub fn check_start(limit: Option<u64>, cache: Option<u64>, pool: u64) -> Result<
     }
 }
 
-/// The cache's size unless told otherwise: half of the memory beyond 1 GB, and 256 MB at least, as MongoDB's;
-/// but never more than half of all.
+/// The default cache size: half of the memory beyond 1 GB, and at least 256 MB, as in MongoDB; but never more than
+/// half of all memory.
 pub fn default_cache_bytes(limit: u64) -> u64 {
     const GB: u64 = 1 << 30;
     (limit.saturating_sub(GB) / 2).max((256 << 20).min(limit / 2))
 }
 
-/// Has each worker give back what its own heap keeps of what was freed.
+/// Makes each worker return freed memory of its own heap.
 type GiveBack = Box<dyn Fn() + Send + Sync>;
 /// So much less than before must operations hold.
 const FREED_BYTES: u64 = 4 << 20;
 
-/// Not more often than this: busy operations want again what they have freed.
+/// Minimum interval: busy operations need again what they have freed.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
 
 /// When workers have freed much: each keeps free pages for itself, which no other thread can give back.
@@ -185,7 +185,7 @@ impl MemoryWatch {
         let limit = groups.limit();
         if let Some(limit) = limit {
             let attr = Attr::new().num("limitBytes", limit).num("cacheBytes", cache_bytes_max);
-            log::info("CONTROL", 6_200_110, CTX, "Memory is limited by a control group", attr);
+            log::info("CONTROL", 6_200_110, CTX, "Control group limits memory", attr);
         }
         let (stop, stopped) = mpsc::channel();
         let (engine, held) = (Arc::clone(engine), Arc::clone(&operations));
@@ -248,7 +248,8 @@ fn tell(before: MemoryRoom, room: MemoryRoom, memory: Memory) {
         .num("cacheBytes", room.cache_bytes);
     match (before.full, room.full) {
         (false, true) => {
-            let msg = "Memory is nearly used up: writes that add to it are refused";
+            let msg = "Memory limit nearly reached: writes that need memory are refused. Delete documents, \
+                       drop indexes, or raise the limit";
             log::warning("CONTROL", 6_200_111, CTX, msg, attr);
         }
         (true, false) => {
@@ -256,7 +257,7 @@ fn tell(before: MemoryRoom, room: MemoryRoom, memory: Memory) {
                 "CONTROL",
                 6_200_112,
                 CTX,
-                "There is memory again: writes are accepted",
+                "Memory is available again; writes are accepted",
                 attr,
             );
         }
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_give_back_once_after_operations_have_freed_much() {
+    fn workers_return_memory_once_after_large_frees() {
         let mut freed = Freed::new(GIVE_BACK_EVERY / 4);
         let due = |&(most, used): &(u64, u64)| freed.is_due(most * MB, used * MB);
         let looks = [(0, 0), (20, 20), (4, 4), (4, 4), (4, 4), (4, 3), (20, 3), (3, 3), (3, 3)];
@@ -284,13 +285,13 @@ mod tests {
     }
 
     #[test]
-    fn indexes_may_grow_by_what_is_left_beyond_the_reserve() {
+    fn indexes_may_grow_up_to_the_reserve() {
         let free = |used_mb| Steering::new(200 * MB).steer(memory(used_mb)).free_bytes;
         assert_eq!((free(100), free(470), free(480), free(512)), (380 * MB, 10 * MB, 0, 0));
     }
 
     #[test]
-    fn a_machine_keeps_a_smaller_part_free_than_a_control_group() {
+    fn the_reserve_of_a_machine_is_smaller_than_of_a_control_group() {
         let machine = |limit_mb: u64| {
             let memory = Memory { limit: limit_mb * MB, used: 0 };
             Watched::of_machine(memory).reserve / MB
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_gives_way_first_then_writes_are_held_up_then_refused() {
+    fn scarce_memory_shrinks_the_cache_then_throttles_then_refuses_writes() {
         // A reserve of 32 MB.
         let mut steering = Steering::new(200 * MB);
         let room = steering.steer(memory(100));
@@ -326,14 +327,17 @@ mod tests {
     }
 
     #[test]
-    fn too_little_is_refused_with_what_is_needed() {
+    fn too_little_memory_is_refused_with_the_minimum() {
         assert!(check_start(None, None, 0).is_ok());
         assert!(check_start(Some(112 * MB), None, 0).is_ok());
         let error = check_start(Some(100 * MB), None, 64 * MB).unwrap_err();
         assert_eq!(error.code(), ErrorCode::ExceededMemoryLimit);
-        assert!(error.to_string().contains("to 100 MB, and it needs 176 MB at least"), "{error}");
+        assert!(
+            error.to_string().contains("to 100 MB, but the server needs at least 176 MB"),
+            "{error}"
+        );
         let error = check_start(Some(1 << 30), Some(1 << 30), 0).unwrap_err();
-        assert!(error.to_string().contains("1024 for its cache"), "{error}");
+        assert!(error.to_string().contains("1024 for the cache"), "{error}");
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! The options of `kauri serve`: mongod's flags, and its YAML file.
 //!
-//! Each option has one name, the one in the file (`net.port`); flags are other ways to write it, and
-//! win over the file. An unknown flag or setting, and one that asks for what does not exist yet, is
-//! an error that says so.
+//! Each option has one name, the one in the file (`net.port`). Flags are other spellings and override the file. An
+//! unknown flag or setting is an error, and so is one for an unsupported feature.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use kauri_base::{Error, ErrorCode, Result};
@@ -10,7 +9,7 @@ use kauri_bson::{DocBuf, DocWriter, Value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What kind of value an option takes.
+/// The kind of an option's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Flag,
@@ -22,251 +21,263 @@ enum Kind {
     Pairs,
 }
 
-/// One option: its setting's name, its flag, its kind, its help.
+/// One option: its setting's name, its flag, its kind, the name of its value, its help.
 struct Known {
     setting: &'static str,
     flag: &'static str,
     kind: Kind,
+    value: &'static str,
     help: &'static str,
 }
 
 const fn known(setting: &'static str, flag: &'static str, kind: Kind, help: &'static str) -> Known {
-    Known { setting, flag, kind, help }
+    Known { setting, flag, kind, value: "N", help }
+}
+
+const fn text(
+    setting: &'static str,
+    flag: &'static str,
+    value: &'static str,
+    help: &'static str,
+) -> Known {
+    Known { setting, flag, kind: Kind::Text, value, help }
 }
 
 const KNOWN: &[Known] = &[
-    known(
-        "storage.dbPath",
-        "dbpath",
-        Kind::Text,
-        "directory of the data files [default: /data/db]",
-    ),
-    known("net.port", "port", Kind::Number, "port to listen on [default: 27017]"),
-    known(
+    text("storage.dbPath", "dbpath", "DIR", "Directory of the data files [default: /data/db]"),
+    known("net.port", "port", Kind::Number, "Port to listen on [default: 27017]"),
+    text(
         "net.bindIp",
         "bind_ip",
-        Kind::Text,
-        "addresses to listen on, separated by commas [default: localhost]",
+        "ADDRESSES",
+        "Addresses to listen on, separated by commas [default: localhost]",
     ),
-    known("net.bindIpAll", "bind_ip_all", Kind::Flag, "listen on all addresses"),
-    known("net.ipv6", "ipv6", Kind::Flag, "also listen on IPv6 addresses"),
+    known("net.bindIpAll", "bind_ip_all", Kind::Flag, "Listen on all addresses"),
+    known("net.ipv6", "ipv6", Kind::Flag, "Listen on IPv6 addresses, too"),
     known(
         "net.maxIncomingConnections",
         "maxConns",
         Kind::Number,
-        "most connections at a time [default: 65536]",
+        "Maximum number of connections [default: 65536]",
     ),
     known(
         "net.unixDomainSocket.enabled",
         "unixDomainSocket",
         Kind::Flag,
-        "listen on a Unix domain socket [default: on]",
+        "Listen on a Unix domain socket [default: on]",
     ),
-    known(
+    text(
         "net.unixDomainSocket.pathPrefix",
         "unixSocketPrefix",
-        Kind::Text,
-        "directory of the Unix domain socket [default: /tmp]",
+        "DIR",
+        "Directory of the Unix domain socket [default: /tmp]",
     ),
-    known(
+    text(
         "net.unixDomainSocket.filePermissions",
         "filePermissions",
-        Kind::Text,
-        "permissions of the Unix domain socket [default: 0700]",
+        "OCTAL",
+        "Permissions of the Unix domain socket [default: 0700]",
     ),
-    known(
+    text(
         "net.sharedMemory",
         "sharedMemory",
-        Kind::Text,
-        "on: clients over the Unix domain socket, of the server's own user, may change over to shared \
-         memory; off: they may not [default: on]",
+        "on|off",
+        "Whether clients of the server's own user, connected by the Unix domain socket, may switch to shared memory \
+         [default: on]",
     ),
-    known(
+    text(
         "net.rdma.mode",
         "rdma",
-        Kind::Text,
-        "on: clients over TCP may change over to RDMA, if there is a device; off: they may not; require: \
-         without a device the server does not start [default: on]",
+        "on|off|require",
+        "Whether clients connected by TCP may switch to RDMA. With 'require', the server starts only with an RDMA \
+         device [default: on]",
     ),
-    known(
+    text(
         "net.rdma.device",
         "rdmaDevice",
-        Kind::Text,
-        "the RDMA device [default: the first that has an active port]",
+        "NAME",
+        "RDMA device [default: the first with an active port]",
     ),
     known(
         "net.rdma.port",
         "rdmaPort",
         Kind::Number,
-        "the RDMA device's port [default: the one that has the address which a client comes to]",
+        "Port of the RDMA device [default: the port with the address that the client connects to]",
     ),
     known(
         "net.rdma.gidIndex",
         "rdmaGidIndex",
         Kind::Number,
-        "the place of the GID in the port's table [default: the one of the address which a client comes \
-         to]",
+        "Index in the port's GID table [default: the GID of the address that the client connects to]",
     ),
     known(
         "net.rdma.memoryMB",
         "rdmaMemoryMB",
         Kind::Number,
-        "most memory that sessions over RDMA may pin, in MB [default: 256]",
+        "Maximum memory pinned by RDMA sessions, in MB [default: 256]",
     ),
     known(
         "net.rdma.poolMB",
         "rdmaPoolMB",
         Kind::Number,
-        "memory that is pinned for large messages over RDMA, in MB; without any they are slower [default: 64]",
+        "Memory pinned for large messages over RDMA, in MB. With 0, large messages are slower [default: 64]",
     ),
     known(
         "net.spinMicros",
         "spinMicros",
         Kind::Number,
-        "most microseconds that a worker looks for requests before it sleeps; fewer while none come in time [default: 0]",
+        "Maximum time that an idle worker polls before it sleeps, in microseconds. A worker polls less while no \
+         requests arrive [default: 0]",
     ),
     known(
         "net.workers",
         "workers",
         Kind::Number,
-        "worker threads [default: one per core; with an engine that blocks 64]",
+        "Number of worker threads [default: one per core; 64 with an engine that blocks]",
     ),
     known(
         "net.stackKB",
         "stackKB",
         Kind::Number,
-        "stack of a request, in KB, 256 to 65536; more lets requests nest deeper before they fail with \
-         Overflow [default: 1024]",
+        "Stack of a request, in KB, 256 to 65536. A request nested too deeply for it fails with Overflow \
+         [default: 1024]",
     ),
-    known(
+    text(
         "net.workerCores",
         "workerCores",
-        Kind::Text,
-        "own: with as many workers as cores, each stays on a core of its own while it has several requests \
-         at a time, and lets who runs there finish; any: all that is left to the kernel [default: own]",
+        "own|any",
+        "With 'own' and as many workers as cores, a busy worker is pinned to a core of its own. With 'any', the \
+         kernel places workers [default: own]",
     ),
-    known(
+    text(
         "net.ioUring",
         "ioUring",
-        Kind::Text,
-        "on: replies that become ready together, within 0.1 ms, are sent in one system call, where the kernel \
-         lets io_uring be used; off: one by one [default: on]",
+        "on|off",
+        "Whether replies that become ready within 0.1 ms are sent in one system call, by io_uring [default: on]",
     ),
-    known("systemLog.path", "logpath", Kind::Text, "file for the log [default: standard output]"),
+    text("systemLog.path", "logpath", "FILE", "Log file [default: standard output]"),
     known(
         "systemLog.logAppend",
         "logappend",
         Kind::Flag,
-        "append to the log file instead of moving it aside",
+        "Append to the log file at startup instead of renaming the old one",
     ),
-    known(
+    text(
         "systemLog.logRotate",
         "logRotate",
-        Kind::Text,
-        "what logRotate and SIGUSR1 do with the log file. rename: it is moved aside, by the time; reopen: it is opened \
-         anew, after another program has moved it; needs --logappend [default: rename]",
+        "rename|reopen",
+        "What the command logRotate and SIGUSR1 do with the log file: rename it, or reopen it after another program \
+         has renamed it ('reopen' needs --logappend) [default: rename]",
     ),
-    known("systemLog.quiet", "quiet", Kind::Flag, "log less"),
-    known("systemLog.verbosity", "verbosity", Kind::Number, "log more, 1 to 5"),
-    known(
-        "processManagement.pidFilePath",
-        "pidfilepath",
-        Kind::Text,
-        "file to write the process id to",
-    ),
-    known(
+    known("systemLog.quiet", "quiet", Kind::Flag, "Log no connection events"),
+    known("systemLog.verbosity", "verbosity", Kind::Number, "Log level, 0 to 5 [default: 0]"),
+    text("processManagement.pidFilePath", "pidfilepath", "FILE", "File for the process ID"),
+    text(
         "storage.engine",
         "storageEngine",
-        Kind::Text,
-        "pmlog (default), wiredTiger (if it was built in), or ephemeralForTest (in memory, nothing is \
-         kept)",
+        "NAME",
+        "Storage engine: pmlog, wiredTiger (if built with it) or ephemeralForTest (keeps data in memory only) \
+         [default: pmlog]",
     ),
     known(
         "storage.cacheSizeGB",
         "cacheSizeGB",
         Kind::Decimal,
-        "memory for documents, in GB [default: half of the memory beyond 1 GB]",
+        "Cache for documents, in GB [default: half of the memory beyond 1 GB]",
     ),
     known(
         "storage.wiredTiger.engineConfig.cacheSizeGB",
         "wiredTigerCacheSizeGB",
         Kind::Decimal,
-        "WiredTiger's cache, in GB [default: as --cacheSizeGB]",
+        "WiredTiger's cache, in GB [default: the value of --cacheSizeGB]",
     ),
     known(
         "storage.maxSizeGB",
         "maxSizeGB",
         Kind::Decimal,
-        "most disk space for data, in GB [default: no limit]",
+        "Maximum disk space for data, in GB [default: no limit]",
     ),
     known(
         "storage.pmlog.segmentSizeMB",
         "segmentSizeMB",
         Kind::Number,
-        "size of a new data directory's segments, in MB, a power of two up to 128, where \
-         documents larger than that are refused [default: 64, 32 with less than 4 GB of room]",
+        "Segment size of a new data directory, in MB: a power of two up to 128. Larger documents than a segment are \
+         refused [default: 64; 32 with less than 4 GB of free space]",
     ),
     known(
         "storage.pmlog.recoveryThreads",
         "recoveryThreads",
         Kind::Number,
-        "threads that read the log at the start and build indexes [default: one per core]",
+        "Number of threads that read the log and build indexes at startup [default: one per core]",
     ),
-    known(
+    text(
         "storage.pmlog.verify",
         "verify",
-        Kind::Text,
-        "what is checked before the server starts: quick, what a start reads; full, every record's CRC \
-         [default: quick]",
+        "quick|full",
+        "Checks at startup: what recovery reads, or the CRC of every record [default: quick]",
     ),
     known(
         "storage.repair",
         "repair",
         Kind::Flag,
-        "check every record, move damaged ones aside, and exit",
+        "Check every record, move damaged records aside, and exit",
     ),
-    known(
+    text(
         "storage.pmlog.persistentMemory",
         "persistentMemory",
-        Kind::Text,
-        "auto: the log is mapped where MAP_SYNC succeeds (DAX), and is a file elsewhere; off: it is a \
-         file; simulated: ordinary memory stands in, and a loss of power may lose anything [default: \
-         auto]",
+        "auto|off|simulated",
+        "With 'auto', the log is mapped where MAP_SYNC succeeds (DAX) and is a file elsewhere. With 'off', it is a \
+         file. With 'simulated', ordinary memory stands in, and a power loss may lose everything [default: auto]",
     ),
     known(
         "storage.pmlog.readLatencyNanos",
         "pmReadLatencyNanos",
         Kind::Number,
-        "nanoseconds added to each read of a record in persistent memory, as if it were slower; also \
-         a server parameter [default: 0]",
+        "Latency added to each read of a record from persistent memory, in ns; also a server parameter [default: 0]",
     ),
     known(
         "storage.pmlog.lineLatencyNanos",
         "pmLineLatencyNanos",
         Kind::Number,
-        "nanoseconds added to each 64 bytes written to persistent memory; also a server parameter \
-         [default: 0]",
+        "Latency added to each 64 bytes written to persistent memory, in ns; also a server parameter [default: 0]",
     ),
     known(
         "storage.pmlog.fenceLatencyNanos",
         "pmFenceLatencyNanos",
         Kind::Number,
-        "nanoseconds added to each fence, at which a commit waits for persistent memory; also a server \
-         parameter [default: 0]",
+        "Latency added to each fence of a commit to persistent memory, in ns; also a server parameter [default: 0]",
     ),
     known(
         "storage.journal.commitIntervalMs",
         "journalCommitInterval",
         Kind::Number,
-        "milliseconds until a write that nobody waits for is durable, 1 to 500 [default: 100]",
+        "Maximum time until an acknowledged write is durable without j: true, in ms, 1 to 500 [default: 100]",
     ),
     known(
         "operationProfiling.slowOpThresholdMs",
         "slowms",
         Kind::Number,
-        "operations that take this long are logged [default: 100]",
+        "Threshold of slow operations, in ms. Slow operations are logged [default: 100]",
     ),
-    known("setParameter", "setParameter", Kind::Pairs, "sets a server parameter: name=value"),
+    text(
+        "operationProfiling.slowOpSampleRate",
+        "slowOpSampleRate",
+        "FRACTION",
+        "Fraction of slow operations that are logged and profiled, 0 to 1 [default: 1]",
+    ),
+    text(
+        "operationProfiling.mode",
+        "profile",
+        "off|slowOp|all",
+        "Operations that are written to system.profile: none (off or 0), slow ones (slowOp or 1), all (all or 2). \
+         The command 'profile' overrides it for a database [default: off]",
+    ),
+    known(
+        "setParameter",
+        "setParameter",
+        Kind::Pairs,
+        "Sets a server parameter; may be given several times",
+    ),
 ];
 
 /// Settings and names of the latencies that are added to persistent memory: reads, lines, fences.
@@ -278,7 +289,7 @@ pub const PM_LATENCIES: [(&str, &str); 3] = [
 /// Most that may be added: a tenth of a second.
 pub const PM_LATENCY_NANOS_MAX: u64 = 100_000_000;
 
-/// Flags and settings of mongod that ask for what is not there yet.
+/// Flags and settings of mongod for unsupported features.
 const NOT_YET: &[(&str, &str)] = &[
     ("replSet", "replication.replSetName"),
     ("configsvr", "sharding.clusterRole"),
@@ -288,18 +299,28 @@ const NOT_YET: &[(&str, &str)] = &[
     ("tlsMode", "net.tls.mode"),
     ("tlsCertificateKeyFile", "net.tls.certificateKeyFile"),
     ("fork", "processManagement.fork"),
-    ("profile", "operationProfiling.mode"),
     ("directoryperdb", "storage.directoryPerDB"),
 ];
+
+/// Whether a setting of [`NOT_YET`] says that what is not there yet is not wanted.
+fn is_unwanted(setting: &str, text: &str) -> bool {
+    match setting {
+        "security.authorization" | "net.tls.mode" => text == "disabled",
+        "processManagement.fork" | "storage.directoryPerDB" => text == "false",
+        _ => false,
+    }
+}
 
 /// The options of a server.
 pub struct Options {
     settings: BTreeMap<&'static str, String>,
     parameters: Vec<(String, String)>,
     config: Option<PathBuf>,
+    /// `systemLog.destination` of the file, which `systemLog.path` must agree with.
+    log_destination: Option<String>,
 }
 
-/// The command line's form.
+/// The form of `kauri serve`.
 pub fn command() -> Command {
     let mut serve = Command::new("serve")
         .about("Runs the database server")
@@ -308,46 +329,38 @@ pub fn command() -> Command {
                 .short('f')
                 .long("config")
                 .value_name("FILE")
-                .help("YAML file of options"),
+                .help("Configuration file (YAML)"),
         )
         .arg(
             Arg::new("nounixsocket")
                 .long("nounixsocket")
                 .action(ArgAction::SetTrue)
-                .help("do not listen on a Unix domain socket"),
+                .help("Do not listen on a Unix domain socket"),
         );
     for option in KNOWN {
         let arg = Arg::new(option.flag).long(option.flag).help(option.help);
         serve = serve.arg(match option.kind {
             Kind::Flag => arg.action(ArgAction::SetTrue),
             Kind::Pairs => arg.action(ArgAction::Append).value_name("NAME=VALUE"),
-            Kind::Text => arg.value_name("TEXT"),
-            Kind::Number | Kind::Decimal => arg.value_name("N"),
+            Kind::Text | Kind::Number | Kind::Decimal => arg.value_name(option.value),
         });
     }
     for (flag, _) in NOT_YET {
         let arg = Arg::new(*flag).long(*flag).hide(true).num_args(0..=1);
         serve = serve.arg(arg.default_missing_value("true"));
     }
-    Command::new("kauri")
-        .about("Kauri, a document database that speaks MongoDB's wire protocol")
-        .version(kauri_commands::server::VERSION)
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(serve)
-        .subcommand(crate::proxy::command())
-        .subcommand(crate::check::command())
-        .subcommand(crate::bench::command())
-        .subcommand(crate::bench::echo_command())
-        .subcommand(crate::bench_standalone::client_command())
-        .subcommand(crate::bench_run::client_command())
+    serve
 }
 
 impl Options {
     /// Reads the flags and the file that they name.
     pub fn parse(matches: &ArgMatches) -> Result<Options> {
-        let mut options =
-            Options { settings: BTreeMap::new(), parameters: Vec::new(), config: None };
+        let mut options = Options {
+            settings: BTreeMap::new(),
+            parameters: Vec::new(),
+            config: None,
+            log_destination: None,
+        };
         if let Some(file) = matches.get_one::<String>("config") {
             options.config = Some(PathBuf::from(file));
             options.read_file(file)?;
@@ -402,11 +415,13 @@ impl Options {
     fn read_node(&mut self, path: &str, node: &serde_yaml_ng::Value, file: &str) -> Result<()> {
         use serde_yaml_ng::Value as Yaml;
         let Yaml::Mapping(fields) = node else {
-            return Err(bad(format!("{file}: '{path}' should hold settings")));
+            return Err(bad(format!("{file}: '{path}' must contain settings")));
         };
         for (name, value) in fields {
             let Some(name) = name.as_str() else {
-                return Err(bad(format!("{file}: a setting's name under '{path}' is no text")));
+                return Err(bad(format!(
+                    "{file}: the names of settings under '{path}' must be text"
+                )));
             };
             let full = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
             let text = match value {
@@ -426,15 +441,22 @@ impl Options {
                     continue;
                 }
                 other => scalar(other)
-                    .ok_or_else(|| bad(format!("{file}: '{full}' should have one value")))?,
+                    .ok_or_else(|| bad(format!("{file}: '{full}' must have one value")))?,
             };
             if let Some(option) = KNOWN.iter().find(|o| o.setting == full) {
                 self.settings.insert(option.setting, text);
-            } else if full == "systemLog.destination" || full == "storage.journal.enabled" {
-                // Both follow from other settings; mongod's files usually have them.
-            } else if NOT_YET.iter().any(|(_, setting)| *setting == full) && text != "disabled" {
-                return Err(not_yet(&full, &full));
-            } else if full != "security.authorization" {
+            } else if full == "systemLog.destination" {
+                self.log_destination = Some(text);
+            } else if full == "systemLog.timeStampFormat" && text == "iso8601-utc" {
+                // There is no other.
+            } else if full == "storage.journal.enabled" {
+                // Files of old versions of mongod have it.
+                if text != "true" {
+                    return Err(bad(format!("{file}: '{full}' can only be true")));
+                }
+            } else if NOT_YET.iter().any(|(_, setting)| *setting == full) {
+                is_unwanted(&full, &text).then_some(()).ok_or_else(|| not_yet(&full, &full))?;
+            } else {
                 return Err(bad(format!("{file}: unknown setting '{full}'")));
             }
         }
@@ -460,6 +482,19 @@ impl Options {
         let interval = self.number("storage.journal.commitIntervalMs", 100);
         if !(1..=500).contains(&interval) {
             return Err(bad("--journalCommitInterval must be between 1 and 500".to_owned()));
+        }
+        match (self.log_destination.as_deref(), self.given("systemLog.path")) {
+            (Some("file"), Some(_)) | (None, _) => {}
+            (Some("file"), None) => {
+                let why = "systemLog.path is required if systemLog.destination is to a file";
+                return Err(bad(why.to_owned()));
+            }
+            (Some("syslog"), _) => return Err(not_yet("systemLog.destination: syslog", "syslog")),
+            (Some(other), _) => {
+                return Err(bad(format!(
+                    "Bad value for systemLog.destination: {other}.  Supported targets are: (syslog|file)"
+                )));
+            }
         }
         let rotation = self.text("systemLog.logRotate", "rename");
         if !matches!(rotation.as_str(), "rename" | "reopen") {
@@ -489,6 +524,13 @@ impl Options {
             if self.number(setting, 1) > 255 {
                 return Err(bad(format!("--{flag} must be at most 255")));
             }
+        }
+        if self.profiling_level() < 0 {
+            return Err(bad("--profile must be 0 (off), 1 (slowOp) or 2 (all)".to_owned()));
+        }
+        let rate = self.decimal("operationProfiling.slowOpSampleRate", 1.0);
+        if !(0.0..=1.0).contains(&rate) {
+            return Err(bad("--slowOpSampleRate must be between 0 and 1".to_owned()));
         }
         let memory = self.text("storage.pmlog.persistentMemory", "auto");
         if !matches!(memory.as_str(), "auto" | "off" | "simulated") {
@@ -522,6 +564,21 @@ impl Options {
     /// A number that was checked.
     pub fn number(&self, setting: &str, default: u64) -> u64 {
         self.settings.get(setting).and_then(|v| v.parse().ok()).unwrap_or(default)
+    }
+
+    /// A number that may have a fraction and was checked; not a number if it is none.
+    pub fn decimal(&self, setting: &str, default: f64) -> f64 {
+        self.settings.get(setting).map_or(default, |v| v.parse().unwrap_or(f64::NAN))
+    }
+
+    /// The profiling level of databases without a level of their own; negative if the name is unknown.
+    pub fn profiling_level(&self) -> i32 {
+        match self.text("operationProfiling.mode", "off").as_str() {
+            "off" | "0" => 0,
+            "slowOp" | "1" => 1,
+            "all" | "2" => 2,
+            _ => -1,
+        }
     }
 
     /// A size in GB, in bytes.
@@ -616,13 +673,14 @@ mod tests {
 
     fn parse(args: &[&str]) -> Result<Options> {
         let line = ["kauri", "serve"].iter().chain(args);
-        let matches = command().try_get_matches_from(line).map_err(|e| bad(e.to_string()))?;
+        let program = Command::new("kauri").subcommand(command());
+        let matches = program.try_get_matches_from(line).map_err(|e| bad(e.to_string()))?;
         let (_, serve) = matches.subcommand().ok_or_else(|| bad("no subcommand".to_owned()))?;
         Options::parse(serve)
     }
 
     #[test]
-    fn flags_win_over_the_file() {
+    fn flags_override_the_file() {
         let file = std::env::temp_dir().join(format!("kauri-options-{}.yaml", std::process::id()));
         std::fs::write(
             &file,
@@ -639,7 +697,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_smaller_where_there_is_little_room() {
+    fn segments_are_smaller_with_little_space() {
         let mb =
             |args: &[&str], space| crate::engine::segment_bytes(&parse(args).unwrap(), space) >> 20;
         const GB: u64 = 1 << 30;
@@ -654,7 +712,54 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_wrong_or_not_there_yet_is_an_error() {
+    fn the_logs_destination_agrees_with_its_path() {
+        let file = std::env::temp_dir().join(format!("kauri-log-options-{}", std::process::id()));
+        let parse_file = |text: &str| {
+            std::fs::write(&file, format!("systemLog:\n{text}")).unwrap();
+            let outcome = parse(&["-f", file.to_str().unwrap()]);
+            std::fs::remove_file(&file).unwrap();
+            outcome.err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        let path = "  path: /x\n  timeStampFormat: iso8601-utc\n  quiet: true\n";
+        assert_eq!(parse_file(path), "");
+        assert_eq!(parse_file(&format!("{path}  destination: file\n")), "");
+        for (text, words) in [
+            ("  destination: file\n", "systemLog.path is required"),
+            ("  destination: syslog\n", "not available"),
+            ("  destination: x\n", "Supported targets are"),
+            ("  timeStampFormat: iso8601-local\n", "unknown setting"),
+            ("  logRotate: x\n", "unsupported value for logRotate"),
+        ] {
+            let error = parse_file(text);
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_setting_of_the_file_is_met_or_refused() {
+        let file = std::env::temp_dir().join(format!("kauri-met-options-{}", std::process::id()));
+        let parse_file = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            let outcome = parse(&["-f", file.to_str().unwrap()]);
+            std::fs::remove_file(&file).unwrap();
+            outcome.err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        for (text, words) in [
+            ("storage:\n  journal:\n    enabled: true\n", ""),
+            ("storage:\n  journal:\n    enabled: false\n", "can only be true"),
+            ("net:\n  tls:\n    mode: disabled\n", ""),
+            ("processManagement:\n  fork: false\n", ""),
+            ("operationProfiling:\n  filter: '{ op: \"query\" }'\n", "unknown setting"),
+            ("systemLog:\n  component:\n    query:\n      verbosity: 2\n", "unknown setting"),
+        ] {
+            let error = parse_file(text);
+            assert_eq!(error.is_empty(), words.is_empty(), "{text}: {error}");
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn unknown_wrong_and_unsupported_options_are_errors() {
         for (args, words) in [
             (&["--nosuch"][..], "--nosuch"),
             (&["--port", "x"], "--port"),
@@ -664,6 +769,9 @@ mod tests {
             (&["--journalCommitInterval", "0"], "between 1 and 500"),
             (&["--segmentSizeMB", "3"], "power of two"),
             (&["--persistentMemory", "yes"], "simulated"),
+            (&["--profile", "3"], "0 (off), 1 (slowOp) or 2 (all)"),
+            (&["--slowOpSampleRate", "1.5"], "between 0 and 1"),
+            (&["--slowOpSampleRate", "x"], "between 0 and 1"),
             (&["--sharedMemory", "yes"], "on or off"),
             (&["--ioUring", "yes"], "on or off"),
             (&["--workerCores", "first"], "own or any"),

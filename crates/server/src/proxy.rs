@@ -1,4 +1,5 @@
-//! `kauri proxy`: drivers in, one server out over the fastest transport. Its flags are the server's where both have them.
+//! `kauri proxy`: forwards drivers' connections to one server over shared memory or RDMA. Flags that the server
+//! has, too, have the same names.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use kauri_base::clock::SystemClock;
@@ -9,20 +10,20 @@ use kauri_proxy::{Proxy, ProxyOptions};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// How long requests that are on their way may still take when the proxy ends.
+/// Maximum time for requests in flight when the proxy stops.
 const STOP_GRACE: Duration = Duration::from_secs(15);
 const CTX: &str = "proxy";
 const AFTER_HELP: &str = "\
-URI is the server's: mongodb://HOST:PORT/ or mongodb://%2Ftmp%2Fmongodb-27017.sock, and options:
-  sharedMemory=auto|require|off    shared memory with a server of this host and user
+URI: mongodb://HOST:PORT/ or mongodb://%2Ftmp%2Fmongodb-27017.sock, with these options:
+  sharedMemory=auto|require|off    Shared memory with a server of the same host and user
   rdma=auto|require|off            RDMA
-  rdmaDevice=NAME                  the device for it [default: the first that is active]
-  spinMicros=N                     microseconds to look for a reply before sleeping [default: 20]
-  ringBytes=N                      size of the rings, a power of two from 65536 to 1048576
+  rdmaDevice=NAME                  RDMA device [default: the first with an active port]
+  spinMicros=N                     Maximum time to poll for a reply before sleeping, in microseconds [default: 20]
+  ringBytes=N                      Size of the rings, in bytes: a power of two from 65536 to 1048576
   connectTimeoutMS=N, socketTimeoutMS=N
 
-Drivers connect to the proxy as to the server: mongodb://127.0.0.1:27117, or by the Unix domain socket
-mongodb://%2Ftmp%2Fmongodb-27117.sock. The log's line \"Sessions with the server\" tells which transport they get.";
+Drivers connect to the proxy like to a server: mongodb://127.0.0.1:27117, or the Unix domain socket
+mongodb://%2Ftmp%2Fmongodb-27117.sock. The log message \"Sessions with the server\" names the transport in use.";
 
 /// The command line's form.
 pub fn command() -> Command {
@@ -31,39 +32,52 @@ pub fn command() -> Command {
         text(name, help).value_name("N").default_value(default)
     };
     Command::new("proxy")
-        .about("Takes any driver's connections to a server over the fastest transport: shared memory, RDMA")
+        .about("Forwards drivers' connections to a server over shared memory or RDMA")
         .after_help(AFTER_HELP)
-        .arg(Arg::new("uri").value_name("URI").required(true).help("the server"))
-        .arg(number("port", "27117", "port to listen on; 0 for any that is free"))
         .arg(
-            text("bind_ip", "addresses to listen on, separated by commas")
-                .value_name("TEXT")
+            Arg::new("uri")
+                .value_name("URI")
+                .required(true)
+                .help("Connection string of the server"),
+        )
+        .arg(number("port", "27117", "Port to listen on. With 0, a free port"))
+        .arg(
+            text("bind_ip", "Addresses to listen on, separated by commas")
+                .value_name("ADDRESSES")
                 .default_value("127.0.0.1"),
         )
-        .arg(text("ipv6", "also listen on IPv6 addresses").action(ArgAction::SetTrue))
+        .arg(text("ipv6", "Listen on IPv6 addresses, too").action(ArgAction::SetTrue))
         .arg(
-            text("unixSocketPrefix", "directory of the Unix domain socket mongodb-<port>.sock")
+            text("unixSocketPrefix", "Directory of the Unix domain socket, mongodb-<port>.sock")
                 .value_name("DIR")
                 .default_value("/tmp"),
         )
         .arg(
-            text("filePermissions", "permissions of the Unix domain socket")
+            text("filePermissions", "Permissions of the Unix domain socket")
                 .value_name("OCTAL")
                 .default_value("0700"),
         )
         .arg(
-            text("nounixsocket", "do not listen on a Unix domain socket")
+            text("nounixsocket", "Do not listen on a Unix domain socket")
                 .action(ArgAction::SetTrue),
         )
         .arg(
-            number("maxConns", "10000", "most connections at a time; each has a thread")
-                .visible_alias("maxIncomingConnections"),
+            number(
+                "maxConns",
+                "10000",
+                "Maximum number of drivers' connections. Each has a thread",
+            )
+            .visible_alias("maxIncomingConnections"),
         )
-        .arg(number("maxIdleSessions", "100", "most sessions with the server that are kept unused"))
-        .arg(number("maxIdleSeconds", "60", "how long one is kept unused"))
-        .arg(text("logpath", "file for the log [default: standard output]").value_name("TEXT"))
+        .arg(number("maxIdleSessions", "100", "Maximum number of idle sessions with the server"))
+        .arg(number(
+            "maxIdleSeconds",
+            "60",
+            "Maximum time that a session stays idle before it is closed, in seconds",
+        ))
+        .arg(text("logpath", "Log file [default: standard output]").value_name("FILE"))
         .arg(
-            text("logappend", "append to the log file instead of moving it aside")
+            text("logappend", "Append to the log file at startup instead of renaming the old one")
                 .action(ArgAction::SetTrue),
         )
 }
@@ -103,7 +117,7 @@ fn options(matches: &ArgMatches) -> Result<ProxyOptions> {
     })
 }
 
-/// Runs the proxy until it is told to end.
+/// Runs the proxy until it is stopped.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let options = options(matches)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -140,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_the_servers() {
+    fn proxy_flags_match_the_servers() {
         let options = parse(&["mongodb://h:1/?rdma=require", "--port", "5"]).unwrap();
         assert_eq!((options.port, options.bind_ips), (5, vec!["127.0.0.1".to_owned()]));
         assert_eq!(options.unix, Some(("/tmp".into(), 0o700)));
@@ -151,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_wrong_option() {
         for (args, words) in [
             (&[][..], "URI"),
             (&["http://h"], "mongodb://"),

@@ -1,6 +1,6 @@
-//! `kauri serve`: the database server, put together and taken apart again.
+//! `kauri serve`: assembles, runs and stops the database server.
 
-use crate::control_group::ControlGroups;
+use crate::diagnostics::{self, Collection};
 use crate::engine::Engine;
 use crate::logging::Log;
 use crate::options::Options;
@@ -12,30 +12,35 @@ use kauri_bson::Value;
 use kauri_catalog::Catalog;
 use kauri_commands::cursors::CursorManager;
 use kauri_commands::parameters::{Kind, Parameter};
+use kauri_commands::profiling::Profiling;
 use kauri_commands::server::{VERSION, operation_memory_limits};
 use kauri_commands::spilling::SpillSettings;
 use kauri_commands::{CommandService, Server, StartInfo};
+use kauri_machine::ControlGroups;
 use kauri_medium::temporary::TemporaryDirectory;
-use kauri_storage::LocalCommitter;
+use kauri_storage::Backend;
 use kauri_transport::rdma::{RdmaHost, RdmaOptions};
 use kauri_transport::tcp::{TcpOptions, TcpTransport};
 use kauri_transport::unix::{UnixOptions, UnixTransport};
 use kauri_transport::upgrade::RdmaService;
-use kauri_transport::{ExecutorOptions, ServiceExecutor, SessionManager, TransportLayer};
+use kauri_transport::{
+    EstablishmentLimiter, ExecutorOptions, ServiceExecutor, SessionManager, TransportLayer,
+};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long a shutdown lets operations finish before it ends them, unless it's told otherwise.
+/// Default time that a shutdown gives operations to finish.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 const CTX: &str = "initandlisten";
 
-/// How long a reply may be held back for others: less than what a command may take before it lets others
-/// run, and several times what it takes to make all the replies of a usual tick.
+/// Maximum delay of a reply: less than a command may run before it yields, and several times the time to produce
+/// all replies of a usual tick.
 const REPLIES_HELD_US: u64 = 100;
 
-/// Runs the server until it is told to end. Why it can't is in the log, too.
+/// Runs the server until it is stopped. The reason of a failure is in the log, too.
 pub fn run(options: Options) -> Result<()> {
     let path = options.text("storage.dbPath", "/data/db");
     let outcome = serve(options);
@@ -64,7 +69,7 @@ fn serve(options: Options) -> Result<()> {
     let rdma = open_rdma(&options)?;
     check_memory(&options, &rdma)?;
     let mut engine = Engine::open(&options)?;
-    let memory_limit = crate::machine::look().memory_limit_bytes;
+    let memory_limit = kauri_machine::look().memory_limit_bytes;
     let (one_max, all_max) = operation_memory_limits(memory_limit);
     let operation_memory = MemoryBudget::new(one_max, all_max);
     let memory = engine.watch_memory(&options, operation_memory.clone())?;
@@ -86,10 +91,23 @@ fn serve(options: Options) -> Result<()> {
     engine.define_parameters(&server.parameters);
     server.parameters.define("spinMicros", spin_parameter(&executor));
     crate::temporary::define_parameters(&server.parameters, &temporary);
+    let limiter = Arc::new(EstablishmentLimiter::default());
+    crate::establishment::define_parameters(&server.parameters, &limiter);
+    let diagnostics = Arc::new(diagnostics::Settings::default());
+    diagnostics.define_parameters(&server.parameters);
     server.follow_parameters();
+    let level = options.number("systemLog.verbosity", 0).min(5) as i32;
+    server.parameters.set_at_startup("logLevel", Value::Int32(level))?;
+    let interval_ms = options.number("storage.journal.commitIntervalMs", 100) as i32;
+    let interval = Parameter::new(interval_ms, Kind::Fixed);
+    server.parameters.define("journalCommitInterval", interval);
+    if options.flag("systemLog.quiet", false) {
+        server.parameters.set_at_startup("quiet", Value::Bool(true))?;
+    }
     for (name, value) in options.parameters() {
         server.parameters.set_at_startup(name, value.clone().into())?;
     }
+    #[cfg(feature = "lock-experiment")]
     server.locks.set_up(&server.parameters)?;
     engine.start_maintenance()?;
     prepare(&server)?;
@@ -99,7 +117,7 @@ fn serve(options: Options) -> Result<()> {
     executor.on_tick_end(Arc::new(move || flushed.flush()));
     let connections_max = options.number("net.maxIncomingConnections", 65_536) as usize;
     let service = Arc::new(CommandService::new(server.clone()));
-    let manager = SessionManager::new(executor.clone(), service, connections_max);
+    let manager = SessionManager::with_limiter(executor.clone(), service, connections_max, limiter);
     manager.allow_shared_memory(options.text("net.sharedMemory", "on") == "on");
     manager.serve_rdma(rdma);
     let mut transports = listen(&options)?;
@@ -109,6 +127,7 @@ fn serve(options: Options) -> Result<()> {
     if let Some(worker) = executor.workers().first() {
         kauri_commands::background::spawn(&server, worker);
     }
+    let collection = collect(&options, diagnostics, &server, &manager)?;
     let attr = Attr::new().num("port", server.start.port).str("ssl", "off");
     log::info("NETWORK", 23016, "listener", "Waiting for connections", attr);
 
@@ -118,7 +137,7 @@ fn serve(options: Options) -> Result<()> {
     transports.iter_mut().for_each(|transport| transport.shutdown());
     manager.shutdown(grace);
     executor.shutdown();
-    drop((manager, executor, memory));
+    drop((collection, manager, executor, memory));
     engine.close()?;
     if let Some(file) = options.given("processManagement.pidFilePath") {
         let _ = std::fs::remove_file(file);
@@ -127,13 +146,28 @@ fn serve(options: Options) -> Result<()> {
     Ok(())
 }
 
-/// What large messages may take together by default where the server may have so much memory (0: unknown), in bytes: one
-/// of the largest always fits.
+/// Begins to collect diagnostic data, in the data directory if the engine has one.
+fn collect(
+    options: &Options,
+    settings: Arc<diagnostics::Settings>,
+    server: &Arc<Server>,
+    manager: &SessionManager,
+) -> Result<Option<Collection>> {
+    if options.text("storage.engine", "pmlog") == "ephemeralForTest" {
+        return Ok(None);
+    }
+    let path = PathBuf::from(options.text("storage.dbPath", "/data/db"));
+    let place = path.join(diagnostics::DIRECTORY);
+    Collection::start(place, settings, server.clone(), manager).map(Some)
+}
+
+/// Default limit of large messages together, for a server with this memory (0: unknown), in bytes: one message of
+/// maximum size always fits.
 fn arrivals_bytes_max(memory: u64) -> u64 {
     if memory == 0 { 0 } else { (memory / 8).max(64 << 20) }
 }
 
-/// Fails if a control group leaves too little memory for what the options ask for.
+/// Fails if a control group leaves too little memory for the options.
 fn check_memory(options: &Options, rdma: &RdmaService) -> Result<()> {
     let pool = match rdma {
         RdmaService::On(host) => host.pool_counts().bytes,
@@ -173,16 +207,18 @@ fn open_rdma(options: &Options) -> Result<RdmaService> {
     match opened {
         Ok(host) => {
             let attr = Attr::new().str("device", host.device());
-            log::info("NETWORK", 7_100_023, CTX, "RDMA is on", attr);
+            log::info("NETWORK", 7_100_023, CTX, "RDMA enabled", attr);
             Ok(RdmaService::On(Arc::new(host)))
         }
         Err(error) if mode == "require" => {
-            let why = format!("RDMA is required (--rdma) and can't be had: {error}");
+            let why = format!(
+                "--rdma require: RDMA is not available: {error}. Fix the device, or start with --rdma on"
+            );
             Err(Error::new(ErrorCode::BadValue, why))
         }
         Err(error) => {
             let attr = Attr::new().str("reason", error.to_string());
-            log::info("NETWORK", 7_100_024, CTX, "RDMA is off", attr);
+            log::info("NETWORK", 7_100_024, CTX, "RDMA disabled", attr);
             Ok(RdmaService::Absent(error.to_string()))
         }
     }
@@ -197,20 +233,22 @@ fn assemble(
     (stop, log): (mpsc::Sender<Option<Duration>>, Log),
 ) -> Result<Arc<Server>> {
     let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::from_entropy());
-    let committer = Arc::new(LocalCommitter(engine.storage.clone()));
-    let catalog = Catalog::open(engine.storage.clone(), committer, clock.clone(), random.clone())
-        .map_err(|error| crate::engine::explain_start(options, error))?;
+    let backend = Backend::local(engine.storage.clone(), clock.clone(), random.clone());
+    let catalog =
+        Catalog::open(&backend).map_err(|error| crate::engine::explain_start(options, error))?;
     let port = options.number("net.port", 27017) as u16;
-    let machine = crate::machine::look();
-    let process_id = kauri_bson::new_object_id((clock.unix_ms() / 1000) as u32, &*random);
+    let machine = kauri_machine::look();
+    let process_id = backend.new_object_id();
     Ok(Arc::new(Server {
         operation_memory,
         cursors: CursorManager::new(clock.clone(), random.clone()),
         plans: Default::default(),
+        backend,
         catalog: Arc::new(catalog),
         process_id,
         operations: Default::default(),
         parameters: Default::default(),
+        #[cfg(feature = "lock-experiment")]
         locks: Default::default(),
         fail_points: Default::default(),
         start: StartInfo {
@@ -229,14 +267,20 @@ fn assemble(
         random,
         counters: Default::default(),
         usage: Default::default(),
-        memory: Box::new(crate::machine::process_memory),
+        memory: Box::new(kauri_machine::process_memory),
+        system: Box::new(crate::system_metrics::write),
         sessions: Default::default(),
-        profiling: Default::default(),
+        profiling: Profiling::new(
+            options.profiling_level(),
+            options.decimal("operationProfiling.slowOpSampleRate", 1.0),
+        ),
+        profiler: Default::default(),
         shutdown: Box::new(move |seconds| {
             let _ = stop.send(Some(Duration::from_secs(seconds)));
         }),
-        rotate_log: Box::new(move || log.rotate()),
-        fsync_locks: AtomicI64::new(0),
+        rotate_log: Box::new(move |comment| log.rotate(comment)),
+        fsync_lock: Default::default(),
+        auto_compact: Default::default(),
         slow_ms: AtomicI64::new(options.number("operationProfiling.slowOpThresholdMs", 100) as i64),
         stopping: Default::default(),
     }))
@@ -290,12 +334,12 @@ pub fn handle_signals(stop: mpsc::Sender<Option<Duration>>, log: Log) -> Result<
             match signal {
                 SIGUSR1 => {
                     // A failure is in the log that goes on.
-                    let _ = log.rotate();
+                    let _ = log.rotate(None);
                 }
                 SIGTERM | SIGINT | SIGQUIT if stop.send(None).is_err() => return,
                 SIGXFSZ => {
-                    let msg =
-                        "A file has reached the limit of file sizes (ulimit -f): writes to it fail";
+                    let msg = "File size limit reached (ulimit -f): writes to the file fail. Raise the limit \
+                               and restart";
                     log::warning("CONTROL", 6_200_103, "SignalHandler", msg, Attr::new());
                 }
                 _ => {}
@@ -332,7 +376,8 @@ fn prepare(server: &Server) -> Result<()> {
     match kauri_commands::startup::prepare(server) {
         Err(error) if error.code() == ErrorCode::OutOfDiskSpace => {
             let attr = Attr::new().str("error", error.to_string());
-            let message = "No space to note this start; reads go on, and deletes make room";
+            let message = "Disk is full: startup_log was not updated. Reads are served. Delete documents or free \
+                           disk space";
             log::warning("STORAGE", 6200102, CTX, message, attr);
             Ok(())
         }

@@ -1,5 +1,5 @@
-//! What an operator is warned of at the start: who can reach the data, and limits and settings of the system
-//! that hurt. In the log and in `getLog: "startupWarnings"`, with mongod's ids and texts where it has them.
+//! Warnings at startup: access to the data, and unsuitable limits and settings of the system. They go to the log
+//! and to `getLog: "startupWarnings"`, with mongod's ids and texts where mongod has them.
 
 use crate::options::Options;
 use kauri_base::log::{self, Attr, STARTUP_CTX};
@@ -67,7 +67,7 @@ pub fn log_all(options: &Options) {
     }
 }
 
-/// Who can reach the data. `bind`: the addresses that the operator has named.
+/// Warnings about access to the data. `bind`: the addresses of the operator.
 fn of_access(bind: Option<&str>) -> Vec<Due> {
     let mut due = vec![Due::new(
         22120,
@@ -85,8 +85,8 @@ fn of_access(bind: Option<&str>) -> Vec<Due> {
         Some(bind) if bind.split(',').any(|address| !is_local(address.trim())) => due.push(
             Due::new(
                 6_200_130,
-                "This server listens beyond localhost without access control. Every host that reaches it can \
-                 read and change all data. Restrict --bind_ip, or let only trusted hosts through a firewall",
+                "This server listens beyond localhost without access control. Every host that can connect can \
+                 read and change all data. Restrict --bind_ip, or admit only trusted hosts by a firewall",
             )
             .text("bindIp", bind),
         ),
@@ -104,7 +104,7 @@ fn is_local(address: &str) -> bool {
         || ip.is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// The files by which the kernel tells of itself, below this directory.
+/// The kernel's files about the system, below this directory.
 struct System {
     root: PathBuf,
 }
@@ -159,7 +159,7 @@ impl System {
             due.push(
                 Due::new(
                     6_200_132,
-                    "The size of files is limited (ulimit -f). Writes fail when the log reaches it",
+                    "File size is limited (ulimit -f). Writes fail when the log reaches the limit",
                 )
                 .number("currentValue", bytes),
             );
@@ -265,12 +265,12 @@ impl System {
                  are slow. Use a volume"
             }
             "nfs" | "nfs4" | "cifs" | "smb3" | "smbfs" | "9p" | "afs" | "ceph" | "glusterfs" => {
-                "The data directory is on a network file system, which may not keep what it has confirmed. Use \
-                 a local file system"
+                "The data directory is on a network file system, which may lose synced writes. Use a local \
+                 file system"
             }
             fuse if fuse.starts_with("fuse") => {
-                "The data directory is on a file system in user space, which may not keep what it has \
-                 confirmed. Use a local file system"
+                "The data directory is on a file system in user space, which may lose synced writes. Use a \
+                 local file system"
             }
             _ => return None,
         };
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_the_kernel_that_hurt_are_warned_of() {
+    fn unsuitable_kernel_settings_are_warned_of() {
         let good = [
             ("proc/sys/vm/overcommit_memory", "0\n"),
             ("proc/sys/vm/zone_reclaim_mode", "0\n"),
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_that_do_not_keep_data_are_warned_of() {
+    fn unreliable_file_systems_are_warned_of() {
         let mounts = "22 1 0:20 / / rw shared:1 - ext4 /dev/vda rw\n\
             30 22 0:31 / /mem rw - tmpfs tmpfs rw\n\
             31 30 0:32 / /mem/disk rw - xfs /dev/vdb rw\n\

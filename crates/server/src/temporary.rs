@@ -1,6 +1,6 @@
-//! Where queries spill to: `_tmp` in the data directory, as in MongoDB's.
+//! The directory for spilled data: `_tmp` in the data directory, as in MongoDB.
 //!
-//! An engine without a data directory takes the system's directory for temporary files.
+//! An engine without a data directory uses the system's directory for temporary files.
 
 use crate::options::Options;
 use kauri_base::log::{self, Attr};
@@ -25,7 +25,7 @@ pub fn open(options: &Options) -> Result<TemporaryDirectory> {
             "STORAGE",
             6_200_213,
             "initandlisten",
-            "Cannot empty the directory of temporary files",
+            "Cannot delete old temporary files",
             attr,
         );
     }
@@ -35,10 +35,10 @@ pub fn open(options: &Options) -> Result<TemporaryDirectory> {
 /// Begins its threads: before there are workers, whose cores they must not share.
 fn begin(path: PathBuf) -> Result<TemporaryDirectory> {
     TemporaryDirectory::open(path)
-        .map_err(|error| Error::from(error).context("Cannot begin the threads that spill to disk"))
+        .map_err(|error| Error::from(error).context("Cannot start the threads that spill to disk"))
 }
 
-/// What temporary files leave free of their file system.
+/// The parameter for the free space that temporary files leave on their file system.
 pub fn define_parameters(parameters: &Parameters, directory: &Arc<TemporaryDirectory>) {
     let directory = Arc::downgrade(directory);
     let hook = move |value: &Value<'_>| {

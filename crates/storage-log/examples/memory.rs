@@ -5,9 +5,9 @@
 //! also given alone.
 
 use kauri_base::Access;
+use kauri_conformance::table::{Table, TableIndex, doc, key};
 use kauri_medium::Dax;
 use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
-use kauri_storage::conformance::table::{Table, TableIndex, doc, key};
 use kauri_storage::{
     Durability, IndexId, RecordStore, RecoveryUnit, SortedDataInterface, StorageEngine, WriteUnit,
 };

@@ -1,24 +1,33 @@
-//! Acknowledgements: which commits are written and durable, and who waits for that.
+//! Acknowledgements: which commits are written and durable, and the tickets that wait for them.
 //!
-//! A ticket's number is the commit sequence, with [`DURABLE`] set if durability is waited for.
-//! Invariant: `stored`, `written` and `durable` only grow, and only to what is so; after a failure they stand
-//! still and every unreached ticket answers the failure.
+//! A ticket's number is its commit sequence, with [`DURABLE`] set if the ticket waits for durability. Invariant:
+//! `stored`, `written` and `durable` only grow, and never pass the true state. After a failure they stand still,
+//! and every unresolved ticket returns the failure.
 
-use crate::core::Core;
 use crate::lock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use kauri_base::log::{self, Attr, Severity};
 use kauri_base::ticket::TicketSource;
 use kauri_base::{CommitSeq, Error, ErrorCode, Ticket};
-use kauri_storage::CommitTicket;
+use kauri_storage::{CommitTicket, StorageError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 const DURABLE: u64 = 1 << 63;
 
+/// Who gives commits to the kernel and makes them durable, for a thread that blocks on a ticket.
+pub trait Flush: Send + Sync {
+    /// Gives everything that is visible to the kernel. A failure is kept by [`Acks::fail`].
+    fn make_written(&self);
+
+    /// Makes everything up to this commit durable; the same.
+    fn make_durable(&self, seq: u64);
+}
+
 /// See the module's head.
 pub struct Acks {
-    core: Weak<Core>,
+    flush: Weak<dyn Flush>,
     stored: AtomicU64,
     written: AtomicU64,
     durable: AtomicU64,
@@ -26,8 +35,8 @@ pub struct Acks {
     waiters: Mutex<Waiters>,
     /// Whether there may be any.
     waiting: AtomicBool,
-    kick: Mutex<bool>,
-    kicked: Condvar,
+    wake: Mutex<bool>,
+    woken: Condvar,
     /// Whether a thread is there that syncs when it is woken.
     flusher_runs: AtomicBool,
 }
@@ -36,25 +45,25 @@ pub struct Acks {
 struct Waiters {
     written: Vec<(u64, Waker)>,
     durable: Vec<(u64, Waker)>,
-    /// How many of these there are before the flusher is woken.
+    /// Number of these waiters at which the flusher is woken.
     gathering: usize,
-    /// How many of these there were when durability was last reached.
+    /// Number of these waiters when durability was last reached.
     under_way: usize,
 }
 
 impl Acks {
     /// Everything up to `seq` is durable.
-    pub fn new(core: Weak<Core>, seq: u64) -> Arc<Self> {
+    pub fn new(flush: Weak<dyn Flush>, seq: u64) -> Arc<Self> {
         Arc::new(Acks {
-            core,
+            flush,
             stored: AtomicU64::new(seq),
             written: AtomicU64::new(seq),
             durable: AtomicU64::new(seq),
             failure: OnceLock::new(),
             waiters: Mutex::default(),
             waiting: AtomicBool::new(false),
-            kick: Mutex::new(false),
-            kicked: Condvar::new(),
+            wake: Mutex::new(false),
+            woken: Condvar::new(),
             flusher_runs: AtomicBool::new(false),
         })
     }
@@ -120,8 +129,8 @@ impl Acks {
         }
     }
 
-    /// Notes that everything up to `seq` is durable and may be acknowledged, by who gives the numbers
-    /// out, in their order: whatever else raises a mark knows no higher number.
+    /// Records that everything up to `seq` is durable and may be acknowledged. The thread that assigns commit
+    /// sequences calls this, in their order: other callers that raise a mark know no higher number.
     #[inline]
     pub fn reach(&self, seq: u64) {
         self.stored.store(seq, Ordering::Release);
@@ -145,8 +154,33 @@ impl Acks {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Nothing more is acknowledged. Answers whether this is the first failure.
-    pub fn fail(&self, message: &str) -> bool {
+    /// Fails if nothing more may be acknowledged.
+    #[inline]
+    pub fn check_alive(&self) -> Result<(), StorageError> {
+        match self.failure() {
+            None => Ok(()),
+            Some(message) => Err(StorageError::Io(message.to_owned())),
+        }
+    }
+
+    /// The medium failed: nothing more is acknowledged. Answers the error to give.
+    pub fn fail(&self, what: &str, error: impl std::fmt::Display) -> StorageError {
+        let message = format!("{what}: {error}");
+        if self.end(&message) {
+            log::line(
+                Severity::Fatal,
+                "STORAGE",
+                6_200_001,
+                "pmlog",
+                "Cannot write the log; no further writes are accepted. Check the disk, then restart",
+                Attr::new().str("error", &message),
+            );
+        }
+        StorageError::Io(message)
+    }
+
+    /// Nothing more is acknowledged. Answers whether this is the first reason.
+    pub fn end(&self, message: &str) -> bool {
         let first = self.failure.set(message.to_owned()).is_ok();
         let waiters = std::mem::take(&mut *lock(&self.waiters));
         for (_, waker) in waiters.written.into_iter().chain(waiters.durable) {
@@ -155,18 +189,13 @@ impl Acks {
         first
     }
 
-    /// The engine.
-    pub fn core(&self) -> &Weak<Core> {
-        &self.core
-    }
-
-    /// Whether somebody waits for durability.
+    /// Whether any ticket waits for durability.
     pub fn is_durability_wanted(&self) -> bool {
         !lock(&self.waiters).durable.is_empty()
     }
 
-    /// Says whether a thread is there that syncs when it is woken. Whoever says that it goes syncs
-    /// once more afterwards, for those who have relied on it.
+    /// Sets whether a thread exists that syncs when it is woken. A thread that clears this syncs once more
+    /// afterwards, for waiters that relied on it.
     pub fn set_flusher_runs(&self, runs: bool) {
         self.flusher_runs.store(runs, Ordering::SeqCst);
     }
@@ -177,21 +206,20 @@ impl Acks {
     }
 
     /// Wakes the flusher.
-    pub fn kick(&self) {
-        let mut kick = lock(&self.kick);
-        if !*kick {
-            *kick = true;
-            self.kicked.notify_one();
+    pub fn wake_flusher(&self) {
+        let mut wake = lock(&self.wake);
+        if !*wake {
+            *wake = true;
+            self.woken.notify_one();
         }
     }
 
-    /// How many waited for durability when it was last reached.
+    /// Number of waiters for durability when it was last reached.
     pub fn under_way(&self) -> usize {
         lock(&self.waiters).under_way
     }
 
-    /// The flusher waits until so many wait for durability, or the time has passed. Answers whether
-    /// they do.
+    /// The flusher waits until `count` tickets wait for durability, or until the timeout. Returns whether they do.
     pub fn gather(&self, count: usize, timeout: Duration) -> bool {
         {
             let mut waiters = lock(&self.waiters);
@@ -200,22 +228,22 @@ impl Acks {
             }
             waiters.gathering = count;
             // What it says, the flusher is about to do.
-            *lock(&self.kick) = false;
+            *lock(&self.wake) = false;
         }
-        self.wait_for_kick(timeout);
+        self.wait_for_wake(timeout);
         let mut waiters = lock(&self.waiters);
         waiters.gathering = 0;
         waiters.durable.len() >= count
     }
 
     /// The flusher waits until it is woken or the time has passed.
-    pub fn wait_for_kick(&self, timeout: Duration) {
-        let mut kick = lock(&self.kick);
-        if !*kick {
-            let waited = self.kicked.wait_timeout(kick, timeout);
-            kick = waited.unwrap_or_else(PoisonError::into_inner).0;
+    pub fn wait_for_wake(&self, timeout: Duration) {
+        let mut wake = lock(&self.wake);
+        if !*wake {
+            let waited = self.woken.wait_timeout(wake, timeout);
+            wake = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        *kick = false;
+        *wake = false;
     }
 
     fn reached(&self, number: u64) -> Option<kauri_base::Result<()>> {
@@ -264,22 +292,22 @@ impl TicketSource for Acks {
         }
         // Under the lock, so that who gathers isn't woken by what came before.
         if durable && waiters.durable.len() >= waiters.gathering {
-            self.kick();
+            self.wake_flusher();
         }
         drop(waiters);
         Poll::Pending
     }
 
     fn before_blocking(&self, number: u64) {
-        let Some(core) = self.core.upgrade() else { return };
+        let Some(flush) = self.flush.upgrade() else { return };
         // A failure is what the ticket answers then.
         if number & DURABLE != 0 {
             if self.flusher_runs() {
                 return;
             }
-            let _ = core.sync_to(number & !DURABLE, "commit.drain");
+            flush.make_durable(number & !DURABLE);
         } else {
-            let _ = core.try_flush();
+            flush.make_written();
             // A thread that blocks holds up more than the throttle would.
             self.set_written(self.stored());
         }

@@ -1,11 +1,11 @@
-//! Where a record is, packed with what commits and the cleaner need to know without reading it.
+//! The place of a record, with what commits and the cleaner need to know without reading the record.
 //!
-//! A slot's 64 bits: tombstone (1), copies (9), size code (8), segment (22), offset / 8 (24). The
-//! word 0 means that there is nothing: offset 0 is a segment's header.
+//! The 64 bits of a slot: tombstone (1), copies (9), size code (8), segment (22), offset / 8 (24). The word 0 means
+//! no record, because offset 0 is a segment's header.
 //!
-//! *Copies* is the number of puts of the record that are physically in the log, in segments in use
-//! and in free ones that were not opened again; a tombstone must outlive them. At its maximum it
-//! sticks: the tombstone then stays until the next start counts anew.
+//! *Copies* counts the puts of the record that are physically in the log: in segments in use, and in free segments
+//! that have not been opened again. A tombstone must outlive them. The count saturates at its maximum; the
+//! tombstone then stays until the next start counts again.
 
 use crate::format::{RECORD_ALIGN, RECORD_HEADER_BYTES};
 
@@ -73,8 +73,7 @@ impl Slot {
         }
     }
 
-    /// What the record counts for in its segment's live bytes: its size, rounded up by at most a
-    /// twelfth.
+    /// The record's share of its segment's live bytes: its size, rounded up by at most a twelfth.
     #[inline]
     pub fn size(self) -> u64 {
         size_of_code((self.0 >> SIZE_SHIFT) as u8)

@@ -1,11 +1,10 @@
-//! What is done behind and ahead of the head, and the preparer's thread: sealing full segments,
-//! providing memory, opening the next segment.
+//! Work around the head, and the preparer's thread: it seals full segments, allocates memory, and opens the next
+//! segment.
 //!
-//! It takes its time, milliseconds for new memory, so nobody who waits for durability waits for it.
+//! New memory takes milliseconds, so no wait for durability depends on this thread.
 
 use crate::core::Core;
-use crate::head::OpenSegment;
-use crate::lock;
+use crate::open_segment::OpenSegment;
 use crate::segments::Purpose;
 use kauri_base::sync::atomic::Ordering;
 use kauri_storage::StorageError;
@@ -15,13 +14,13 @@ impl Core {
     /// Writes the summaries of segments that are full.
     pub fn seal_full(&self) -> Result<(), StorageError> {
         // Who wants room and finds nothing to be sealed must not miss what is being sealed just now.
-        let sealing = lock(&self.sealing);
-        let full = self.with_flushing(|flushing| {
+        let sealing = self.flushing.lock_sealing();
+        let full = self.with_flushing(|stored| {
             if self.cache.is_direct() {
                 // Nobody stores them, so nobody has taken them from the head.
-                lock(&self.head).take_full(flushing.full());
+                self.head.take_full(stored.full());
             }
-            std::mem::take(flushing.full())
+            std::mem::take(stored.full())
         });
         full.into_iter().try_for_each(|segment| self.seal(segment))?;
         drop(sealing);
@@ -36,7 +35,7 @@ impl Core {
         self.segments.get(number).sealed(trailer.records_end, trailer.seq_max);
         let bytes = trailer.summary_bytes + crate::format::TRAILER_BYTES;
         self.counters.summary_bytes.add(u64::from(bytes));
-        self.cleaner_kick.kick();
+        self.cleaner.wake();
         Ok(())
     }
 
@@ -45,15 +44,15 @@ impl Core {
         let interval = Duration::from_millis(self.options.commit_interval_ms.max(1));
         let mut kept = self.options.clock.monotonic();
         while !stop.load(Ordering::Acquire) {
-            self.ahead_kick.wait(interval);
+            self.preparer.wait(interval);
             if self.acks.failure().is_none() {
                 self.preparer_round(interval, &mut kept);
             }
         }
     }
 
-    /// What the preparer does when it wakes. Kicks come as often as commits do; the mark file is seen to once an
-    /// interval, `kept` was the last time.
+    /// One round of the preparer. Kicks come as often as commits; the mark file is handled once per interval, last
+    /// at `kept`.
     fn preparer_round(&self, interval: Duration, kept: &mut Duration) {
         // Failures are kept by `fail`.
         let _ = self.keep_ahead();
@@ -64,17 +63,15 @@ impl Core {
         }
     }
 
-    /// Seals what is full and prepares what will be needed.
+    /// Seals full segments and prepares the next ones. Does nothing while files are locked.
     pub fn keep_ahead(&self) -> Result<(), StorageError> {
+        let Some(_work) = self.files.enter() else { return Ok(()) };
         self.seal_full()?;
-        let (memory, wanted, prepared) = {
-            let mut head = lock(&self.head);
-            (head.take_memory_range(), head.wants_preparation(), head.prepared_ever())
-        };
+        let (memory, wanted) = self.head.take_preparation();
         if let Some((storer, from, to)) = memory {
             storer.populate(from, to);
         }
-        if wanted {
+        if let Some(prepared) = wanted {
             // No room is the writers' problem: they ask again when they need the segment.
             match self.prepare(Purpose::Write, prepared) {
                 Ok(()) | Err(StorageError::OutOfDiskSpace) => {}
@@ -92,7 +89,7 @@ mod tests {
     use crate::recovery;
     use kauri_base::sync::Arc;
     use kauri_base::{CollectionId, RecordId};
-    use kauri_medium::emulator::{Emulator, EmulatorConfig};
+    use kauri_emulator::{Emulator, EmulatorConfig};
     use kauri_storage::{OpKind, WriteUnit};
     use kauri_testkit::clock::ManualClock;
     use std::sync::atomic::AtomicBool;
@@ -115,7 +112,7 @@ mod tests {
     impl Drop for Stop<'_> {
         fn drop(&mut self) {
             self.1.store(true, Ordering::Release);
-            self.0.ahead_kick.kick();
+            self.0.preparer.wake();
         }
     }
 
@@ -145,16 +142,14 @@ mod tests {
             let _stop = Stop(&core, &stop);
             scope.spawn(|| core.run_preparer(&stop));
             for _ in 0..4 {
-                let opened = lock(&core.head).prepared_ever();
+                let opened = core.head.prepared_ever();
                 // Half a segment at most, so that no writer opens one for want of room.
-                while lock(&core.head).prepared_ever() == opened
-                    && !lock(&core.head).wants_preparation()
-                {
+                while core.head.prepared_ever() == opened && !core.head.wants_preparation() {
                     commit(&|unit| {
                         unit.insert(STORE, vec![7; 900]);
                     });
                 }
-                until("opened", || lock(&core.head).prepared_ever() > opened);
+                until("opened", || core.head.prepared_ever() > opened);
             }
             until("sealed", || core.counters.summary_bytes.get() > 0);
         });

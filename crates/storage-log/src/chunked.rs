@@ -1,7 +1,7 @@
-//! [`Chunked`]: an array that grows and never moves, read without a lock.
+//! [`Chunked`]: an array that grows, never moves, and is read without a lock.
 //!
-//! Chunk *n* has 2^n places. Small chunks are made whole when the first of their places is needed,
-//! large ones in blocks, so that a place far out costs little more than one near by.
+//! Chunk *n* has 2^n elements. A small chunk is allocated as a whole when its first element is needed, a large one
+//! in blocks. So a distant element costs little more than a near one.
 
 use kauri_base::sync::OnceLock;
 
@@ -18,11 +18,11 @@ type Block<T> = OnceLock<Box<[T]>>;
 /// See the module's head.
 pub struct Chunked<T> {
     whole: [Block<T>; CHUNKS_WHOLE],
-    /// Of chunks that are made in blocks: their blocks.
+    /// Blocks of the chunks that are allocated in blocks.
     blocks: [OnceLock<Box<[Block<T>]>>; CHUNKS - CHUNKS_WHOLE],
 }
 
-/// Where a place is: its chunk, the block there, and the place in that.
+/// The position of an element: its chunk, the block there, and the index in the block.
 struct Place {
     chunk: usize,
     block: usize,
@@ -85,8 +85,8 @@ impl<T> Chunked<T> {
         }
     }
 
-    /// The first and the last index of what could be skipped around an index whose block has not been
-    /// made: the block, or the chunk if nothing of it has been made.
+    /// The first and the last index of the range that can be skipped around an index whose block is not allocated:
+    /// the block, or the chunk if none of it is allocated.
     fn gap(&self, index: u64) -> (u64, u64) {
         let Place { chunk, block, .. } = place(index);
         let first = (1 << chunk) - 1;

@@ -1,4 +1,4 @@
-//! The engine behind the storage interface.
+//! Implements the storage interface.
 
 use crate::core::Core;
 use crate::options::Options;
@@ -11,32 +11,32 @@ use kauri_base::{CollectionId, IndexId};
 use kauri_bson::DocWriter;
 use kauri_medium::Directory;
 use kauri_storage::{
-    Claims, CommitTicket, IndexSpec, KeyGenerator, Maintenance, MemoryRoom, PendingLog,
+    Claims, CommitTicket, HeldFiles, IndexSpec, KeyGenerator, Maintenance, MemoryRoom, PendingLog,
     RecordStore, RecoveryUnit, SortedDataInterface, Space, StorageEngine, StorageError, WriteUnit,
 };
 
 /// An open log-structured engine.
 ///
-/// Whoever opened it calls [`PmLog::close`] at the end of a clean shutdown; dropping it without that
-/// is as good as a crash, and recovered from at the next opening.
+/// Its owner calls [`PmLog::close`] at the end of a clean shutdown. Dropping it without that is like a crash: the
+/// next opening recovers.
 pub struct PmLog {
     core: Arc<Core>,
 }
 
 impl PmLog {
-    /// Opens a directory, making it one of this engine if it is empty, and recovers what is in it.
+    /// Opens a directory, creates the engine's files if it is empty, and recovers the log.
     pub fn open(directory: Arc<dyn Directory>, options: Options) -> kauri_base::Result<PmLog> {
         Ok(PmLog { core: recovery::open(directory, options)? })
     }
 
-    /// Makes everything durable and leaves the directory as a clean shutdown does. Maintenance has
-    /// ended before, and nobody commits any more.
+    /// Makes everything durable and leaves the directory cleanly shut down. Maintenance has ended before, and no
+    /// thread commits any more.
     pub fn close(&self) -> Result<(), StorageError> {
         self.core.close()
     }
 
-    /// One round of cleaning, if there is reason for one; answers whether it changed anything. For
-    /// simulations and tests: a server runs [`StorageEngine::maintenance`].
+    /// One round of cleaning, if needed; returns whether it changed anything. For simulations and tests: a server
+    /// runs [`StorageEngine::maintenance`].
     pub fn clean_once(&self) -> Result<bool, StorageError> {
         self.core.clean_once()
     }
@@ -50,7 +50,7 @@ impl PmLog {
         self.core.bury_damaged(collection, record)
     }
 
-    /// One round of what the flusher's and the preparer's threads do. For simulations and tests.
+    /// One round of the flusher and of the preparer. For simulations and tests.
     pub fn flush_round(&self) -> Result<(), StorageError> {
         self.core.flush_round()
     }
@@ -120,6 +120,10 @@ impl StorageEngine for PmLog {
         Ok(&*self.core)
     }
 
+    fn newest(&self) -> Option<CommitTicket> {
+        Some(self.core.acks.tickets(self.core.visible().0))
+    }
+
     fn flush(&self) {
         self.core.flush();
     }
@@ -129,6 +133,12 @@ impl StorageEngine for PmLog {
         self.core.sync_to(visible.0, "sync.drain")?;
         self.core.sync_marks();
         Ok(())
+    }
+
+    fn hold_files(&self) -> Result<HeldFiles, StorageError> {
+        self.core.hold_files()?;
+        let core = self.core.clone();
+        Ok(HeldFiles::new(move || core.let_files_go()))
     }
 
     fn set_memory(&self, room: MemoryRoom) {
@@ -141,8 +151,7 @@ impl StorageEngine for PmLog {
 
     fn maintenance(&self) -> Vec<Maintenance> {
         // The server is about to work: what was to be attached has been.
-        crate::lock(&self.core.images).forget_changes();
-        *crate::lock(&self.core.recovered) = Arc::default();
+        self.core.start.end();
         let core = || self.core.clone();
         let (flusher, flusher_waker, preparer, preparer_waker) = (core(), core(), core(), core());
         let (cleaner, cleaner_waker) = (core(), core());
@@ -150,17 +159,17 @@ impl StorageEngine for PmLog {
             Maintenance {
                 name: "log-flusher",
                 run: Box::new(move |stop| flusher.run_flusher(stop)),
-                wake: Box::new(move || flusher_waker.acks.kick()),
+                wake: Box::new(move || flusher_waker.acks.wake_flusher()),
             },
             Maintenance {
                 name: "log-preparer",
                 run: Box::new(move |stop| preparer.run_preparer(stop)),
-                wake: Box::new(move || preparer_waker.ahead_kick.kick()),
+                wake: Box::new(move || preparer_waker.preparer.wake()),
             },
             Maintenance {
                 name: "log-cleaner",
                 run: Box::new(move |stop| cleaner.run_cleaner(stop)),
-                wake: Box::new(move || cleaner_waker.cleaner_kick.kick()),
+                wake: Box::new(move || cleaner_waker.cleaner.wake()),
             },
         ]
     }
@@ -171,6 +180,6 @@ impl StorageEngine for PmLog {
 
     fn space(&self) -> Space {
         let (fs_total, fs_used) = self.core.directory.space().unwrap_or_default();
-        Space { used: self.core.medium.len(), fs_total, fs_used }
+        Space { used: self.core.directory.medium().len(), fs_total, fs_used }
     }
 }

@@ -1,34 +1,34 @@
-//! Whether the next sync should wait for more commits to share it.
+//! Decides whether the next sync waits for more commits (group commit).
 //!
-//! Where as many wait as did before, and each commits again as soon as it is woken, a sync that is
-//! begun for the first of them makes all others wait for a second one. So the flusher waits for as
-//! many as were under way at the last sync, half as long as a sync takes at most, as long as that
-//! succeeds: after waiting in vain it doesn't for a while, longer each time.
+//! Assume that the same number of clients wait as before, and each commits again as soon as it is woken. A sync
+//! that starts for the first of them makes all others wait for a second sync. So the flusher waits until as many
+//! commits are pending as at the last sync, at most half as long as a sync takes, as long as this succeeds. After
+//! an unsuccessful wait it stops waiting for a while, longer each time.
 //!
-//! It knows numbers and times only.
+//! This module must only know numbers and times.
 
 use std::time::Duration;
 
 /// No sync is put off for longer, however long syncs take.
 const PATIENCE_MAX: Duration = Duration::from_millis(5);
-/// How many syncs aren't put off after waiting in vain many times.
+/// Number of syncs without a delay after many unsuccessful waits.
 const PAUSE_MAX: u32 = 256;
 
 /// See the module's head.
 #[derive(Default)]
 pub struct Gather {
-    /// How many waited when the last sync ended.
+    /// Number of waiters when the last sync ended.
     under_way: usize,
-    /// How long one takes, on average.
+    /// Average duration of a sync.
     sync: Duration,
-    /// How many syncs aren't put off from now on.
+    /// Number of syncs without a delay from now on.
     pausing: u32,
-    /// How many weren't after the last time of waiting in vain.
+    /// Number of syncs without a delay after the last unsuccessful wait.
     pause: u32,
 }
 
 impl Gather {
-    /// A sync took so long, and so many waited when it ended, for it or for a later one.
+    /// A sync took this long, and this many waited when it ended, for it or for a later one.
     pub fn synced(&mut self, took: Duration, under_way: usize) {
         self.under_way = under_way;
         self.sync = if self.sync.is_zero() { took } else { (self.sync * 7 + took) / 8 };

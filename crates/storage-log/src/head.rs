@@ -1,204 +1,32 @@
-//! Segments being filled, and the one head that user writes go to.
+//! The head, to which user writes are appended. Its mutex decides the order of all commits: only here a unit gets
+//! its commit sequence and its place in the log.
 //!
 //! Invariants:
-//! - Units get their commit sequence and their place in the log under the head's mutex, so both have
-//!   the same order.
-//! - A segment always keeps room for its end record, its summary and its trailer.
+//! - A unit gets its commit sequence and its place in the log under the head's mutex, so both have the same order.
+//! - A unit is appended as a whole, or its engine ends: only publishing consumes an [`Appended`].
+//! - Commits become visible in the order of their commit sequences.
+//! - Nothing is appended while files are locked.
+//!
+//! Units of this server and of a replicated log pass the same [`Head::begin`].
 
+use crate::acks::Acks;
 use crate::address::Address;
-use crate::format::record::{Kind, RecordHeader, Seed, record_bytes};
-use crate::format::segment::{Horizon, Position, Trailer};
-use crate::format::summary::{ENTRY_BYTES_MAX, SummaryWriter};
-use crate::format::{RECORD_ALIGN, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, TRAILER_BYTES};
-use kauri_medium::cache::SealSites;
-use kauri_medium::{SegmentStorer, SegmentWriter, Site};
+use crate::durability::Durability;
+use crate::files::Files;
+use crate::format::record::{Kind, RecordHeader, record_bytes};
+use crate::format::segment::{HORIZON_BYTES, Horizon, Position};
+use crate::format::summary::ENTRY_BYTES_MAX;
+use crate::lock;
+use crate::open_segment::OpenSegment;
+use crate::segments::Segments;
+use crate::wake::Wake;
+use kauri_base::sync::atomic::{AtomicU64, Ordering};
+use kauri_base::sync::{Mutex, MutexGuard};
+use kauri_medium::{SegmentStorer, Site};
 use kauri_storage::StorageError;
 use std::collections::VecDeque;
 
-/// A segment being filled.
-pub struct OpenSegment {
-    writer: SegmentWriter,
-    storer: SegmentStorer,
-    /// Its number.
-    pub segment: u32,
-    /// Its epoch.
-    pub epoch: u64,
-    seed: Seed,
-    summary: SummaryWriter,
-    /// Where the trailer begins.
-    limit: u32,
-    /// Up to where memory has been asked for ahead of need.
-    populated: u32,
-    seq_min: u64,
-    seq_max: u64,
-    has_pending: bool,
-}
-
-/// What is at the end of a segment besides records: the end record, a summary's and its entries'
-/// worst growth.
-const TAIL_BYTES: u32 = RECORD_HEADER_BYTES + 2 * ENTRY_BYTES_MAX;
-
-/// How far ahead of the end memory is asked for.
-const POPULATE_BYTES: u32 = 16 << 20;
-
-/// Longest payload that a record in segments of this size may have.
-pub fn payload_bytes_max(segment_bytes: u32) -> u32 {
-    segment_bytes
-        - SEGMENT_HEADER_BYTES
-        - TRAILER_BYTES
-        - TAIL_BYTES
-        - RECORD_HEADER_BYTES
-        - RECORD_ALIGN
-}
-
-/// What [`OpenSegment::room`] answers for a segment of this size without records.
-pub fn room_max(segment_bytes: u32) -> u32 {
-    segment_bytes - SEGMENT_HEADER_BYTES - TRAILER_BYTES - TAIL_BYTES
-}
-
-impl OpenSegment {
-    /// A segment whose header has been appended through `writer`.
-    pub fn new(writer: SegmentWriter, epoch: u64, segment_bytes: u32) -> Self {
-        let segment = writer.segment();
-        OpenSegment {
-            storer: writer.storer(),
-            writer,
-            segment,
-            epoch,
-            seed: Seed::new(segment, epoch),
-            summary: SummaryWriter::new(),
-            limit: segment_bytes - TRAILER_BYTES,
-            populated: 0,
-            seq_min: u64::MAX,
-            seq_max: 0,
-            has_pending: false,
-        }
-    }
-
-    /// Lets what was appended here and to `others` by this thread be looked at; where the segments are
-    /// the medium's own memory it is durable then, by one fence.
-    #[inline]
-    pub fn publish<'s>(
-        &mut self,
-        others: impl Iterator<Item = &'s mut OpenSegment>,
-        site: Site,
-    ) -> Result<(), StorageError> {
-        let others = others.map(|segment| &mut segment.writer);
-        self.writer.publish(others, site).map_err(crate::io_error)
-    }
-
-    /// How far it is filled.
-    pub fn position(&self) -> Position {
-        Position { epoch: self.epoch, offset: self.writer.end() }
-    }
-
-    /// Whether memory ahead is running out.
-    #[inline]
-    fn wants_memory(&self) -> bool {
-        self.populated < self.limit && self.writer.end() + POPULATE_BYTES / 2 > self.populated
-    }
-
-    /// The range for which memory is to be provided next, if it is time.
-    pub fn take_memory_range(&mut self) -> Option<(u32, u32)> {
-        if !self.wants_memory() {
-            return None;
-        }
-        let from = self.populated.max(self.writer.end());
-        self.populated = (self.writer.end() + POPULATE_BYTES).min(self.limit);
-        Some((from, self.populated))
-    }
-
-    /// Bytes that records and their summary entries may still take.
-    #[inline]
-    pub fn room(&self) -> u32 {
-        let used = self.writer.end() + self.summary.bytes().len() as u32 + TAIL_BYTES;
-        self.limit.saturating_sub(used)
-    }
-
-    /// Whether this many records of these sizes in all fit.
-    #[inline]
-    pub fn fits(&self, bytes: u64, records: u64) -> bool {
-        bytes + records * u64::from(ENTRY_BYTES_MAX) <= u64::from(self.room())
-    }
-
-    /// Whether no record has been appended.
-    pub fn is_unused(&self) -> bool {
-        self.summary.entries() == 0
-    }
-
-    /// The highest commit sequence in it.
-    pub fn seq_max(&self) -> u64 {
-        self.seq_max
-    }
-
-    /// Appends a record; the caller has seen that it fits. Answers its place and its header's CRC.
-    #[inline]
-    pub fn append(
-        &mut self,
-        header: &RecordHeader,
-        payload: &[u8],
-    ) -> Result<(Address, u32), StorageError> {
-        let offset = self.writer.end();
-        let (bytes, crc) = header.encode(self.seed, offset);
-        let padding = payload.len().next_multiple_of(RECORD_ALIGN as usize) - payload.len();
-        let padding = &[0; RECORD_ALIGN as usize][..padding];
-        self.writer.append(&[&bytes, payload, padding]).map_err(crate::io_error)?;
-        self.summary.add(header, payload);
-        self.seq_min = self.seq_min.min(header.seq);
-        self.seq_max = self.seq_max.max(header.seq);
-        self.has_pending |= header.kind.is_of_pending();
-        Ok((Address { segment: self.segment, offset }, crc))
-    }
-
-    /// Says that nothing follows.
-    pub fn append_end(&mut self, seq: u64) -> Result<(), StorageError> {
-        let header = RecordHeader {
-            kind: Kind::End,
-            flags: 0,
-            payload_len: 0,
-            payload_crc: 0,
-            collection: 0,
-            record: 0,
-            seq,
-        };
-        self.append(&header, &[]).map(|_| ())
-    }
-
-    /// For storing what is appended.
-    pub fn storer(&self) -> &SegmentStorer {
-        &self.storer
-    }
-
-    /// Appends and stores the summary, and the trailer at the segment's end.
-    pub fn seal(mut self) -> Result<Trailer, StorageError> {
-        let records_end = self.writer.end();
-        self.writer.set_site("segment.summary.lines");
-        let summary_offset =
-            self.writer.append(&[self.summary.bytes()]).map_err(crate::io_error)?;
-        let trailer = Trailer {
-            segment: self.segment,
-            epoch: self.epoch,
-            records_end,
-            summary_offset,
-            summary_bytes: self.summary.bytes().len() as u32,
-            summary_crc: crc32c::crc32c(self.summary.bytes()),
-            entries: self.summary.entries(),
-            has_pending: self.has_pending,
-            seq_min: self.seq_min.min(self.seq_max),
-            seq_max: self.seq_max,
-        };
-        let sites = SealSites {
-            pending: "segment.summary.persist",
-            last: "segment.trailer.persist",
-            last_lines: "segment.trailer.lines",
-            fence: "segment.summary.fence",
-        };
-        self.writer.seal_with(&trailer.encode(), sites).map_err(crate::io_error)?;
-        Ok(trailer)
-    }
-}
-
-/// What has been appended for users.
+/// The appended bytes of user writes.
 #[derive(Clone, Copy, Default, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Counts {
@@ -232,33 +60,303 @@ impl Counts {
 }
 
 /// A segment that has been appended to.
-pub struct Appended {
+pub struct AppendedSegment {
     /// For its bytes.
     pub storer: SegmentStorer,
     /// Its epoch.
     pub epoch: u64,
 }
 
-/// Where user writes go.
-#[derive(Default)]
-
+/// See the module's head.
 pub struct Head {
+    state: Mutex<State>,
+    /// The last commit that readers see.
+    visible: AtomicU64,
+}
+
+/// What an append looks at and tells of with the head's mutex held.
+pub struct Surroundings<'c> {
+    /// Whether files are held.
+    pub files: &'c Files,
+    /// Where the log is memory: told that the unit is durable.
+    pub acks: &'c Acks,
+    /// For marks.
+    pub durability: &'c Durability,
+    /// For marks.
+    pub segments: &'c Segments,
+    /// Woken if another segment will be wanted.
+    pub preparer: &'c Wake,
+    /// Whether the log is the medium's own memory.
+    pub is_direct: bool,
+    /// Whether a unit that is durable is acknowledged at once.
+    pub acknowledges: bool,
+    /// Bytes between two marks.
+    pub mark_interval_bytes: u64,
+}
+
+/// Why nothing was appended.
+pub enum NotAppended {
+    /// There is no room in the prepared segments, of which there have been this many.
+    Room(u64),
+    /// Files are held.
+    Held,
+    /// The engine has ended.
+    Failed(StorageError),
+}
+
+/// A unit on its way into the log, with the head's mutex held.
+pub struct Appender<'c> {
+    state: MutexGuard<'c, State>,
+    around: Surroundings<'c>,
+    appended: Appended<'c>,
+}
+
+impl<'c> Appender<'c> {
+    /// The unit's commit sequence.
+    #[inline]
+    pub fn seq(&self) -> u64 {
+        self.appended.seq
+    }
+
+    /// Appends a record. Answers its place and its header's CRC.
+    #[inline]
+    pub fn append(
+        &mut self,
+        header: &RecordHeader,
+        payload: &[u8],
+    ) -> Result<(Address, u32), NotAppended> {
+        self.state.append(header, payload).map_err(|error| self.around.broken(error))
+    }
+
+    /// All of the unit has been appended.
+    #[inline]
+    pub fn finish(self) -> Result<Appended<'c>, NotAppended> {
+        let Appender { mut state, around, appended } = self;
+        state.publish("commit.fence").map_err(|error| around.broken(error))?;
+        // Where segments or memory are scarce the acknowledgement is left to `flush` and its throttle.
+        if around.is_direct && around.acknowledges {
+            around.acks.reach(appended.seq);
+        }
+        if state.asks_for_preparation() {
+            around.preparer.wake();
+        }
+        Ok(appended)
+    }
+}
+
+impl Surroundings<'_> {
+    /// A unit that was begun can't be given up: the log would have half of it, so it ends here.
+    #[cold]
+    fn broken(&self, error: StorageError) -> NotAppended {
+        NotAppended::Failed(self.acks.fail("appending to the log", error))
+    }
+}
+
+/// A unit that is in the log and not visible yet. To be published: dropped without that it ends the engine, since no
+/// later commit could ever become visible.
+#[must_use]
+pub struct Appended<'c> {
+    /// Its commit sequence.
+    pub seq: u64,
+    /// Whether snapshots were held when it got that.
+    pub holding: bool,
+    /// How many ever had been.
+    pub holds: u64,
+    acks: &'c Acks,
+}
+
+impl Drop for Appended<'_> {
+    fn drop(&mut self) {
+<<<<<<< ours
+        self.acks.fail("committing", "a commit failed after it received its sequence number");
+=======
+        if crate::planted("D") {
+            return;
+        }
+        self.acks.fail("committing", "a commit ended half-way");
+>>>>>>> theirs
+    }
+}
+
+impl Head {
+    /// A head that goes on after this commit and place.
+    pub fn new(seq: u64, position: Position) -> Self {
+        let state = State { seq, position, marked: seq, ..State::default() };
+        Head { state: Mutex::new(state), visible: AtomicU64::new(seq) }
+    }
+
+    /// Begins to append a unit whose records have payloads of these lengths, and gives it its commit sequence.
+    #[inline]
+    pub fn begin<'c>(
+        &'c self,
+        around: Surroundings<'c>,
+        payload_lens: impl Iterator<Item = u32> + Clone,
+    ) -> Result<Appender<'c>, NotAppended> {
+        let mut state = lock(&self.state);
+        if around.files.is_held() && !crate::planted("C") {
+            return Err(NotAppended::Held);
+        }
+        let durable = if around.is_direct { state.seq } else { around.acks.durable() };
+        let mark = state.wants_mark(durable, around.mark_interval_bytes);
+        // In the order in which they are appended: it decides which segments they need.
+        let mark_len = mark.then_some(HORIZON_BYTES as u32);
+        if !state.fits(mark_len.into_iter().chain(payload_lens)) {
+            return Err(NotAppended::Room(state.prepared_ever));
+        }
+        if mark {
+            let initialised = around.segments.initialised();
+            let horizon = match around.is_direct {
+                true => state.horizon(around.durability, initialised),
+                false => around.durability.horizon(initialised),
+            };
+            state.mark(&horizon).map_err(|error| around.broken(error))?;
+        }
+        state.seq += 1;
+        let (holding, holds) = (state.holding > 0, state.holds);
+        let appended = Appended { seq: state.seq, holding, holds, acks: around.acks };
+        Ok(Appender { state, around, appended })
+    }
+
+    /// Makes a commit visible, after all before it. Fails if one before it never will be.
+    #[inline]
+    pub fn publish(&self, appended: Appended<'_>) -> Result<u64, StorageError> {
+        let (seq, acks) = (appended.seq, appended.acks);
+        std::mem::forget(appended);
+        let mut turns = 0u32;
+        while self.visible.load(Ordering::Acquire) != seq - 1 && !crate::planted("F") {
+            turns += 1;
+            if turns < 64 {
+                kauri_base::sync::hint::spin_loop();
+            } else {
+                acks.check_alive()?;
+                kauri_base::sync::thread::yield_now();
+            }
+        }
+        self.visible.store(seq, Ordering::Release);
+        Ok(seq)
+    }
+
+    /// The last commit that readers see.
+    #[inline]
+    pub fn visible(&self) -> u64 {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// The end of the stream.
+    pub fn position(&self) -> Position {
+        lock(&self.state).position()
+    }
+
+    /// What is durable where the log is memory: all that was appended before is published.
+    pub fn horizon(&self, durability: &Durability, initialised: u32) -> Horizon {
+        lock(&self.state).horizon(durability, initialised)
+    }
+
+    /// Counts another held snapshot: of the last commit that has a number, which `note` is told with the mutex held.
+    /// Answers that commit, and which of all held snapshots it is.
+    pub fn hold(&self, note: impl FnOnce(u64)) -> (u64, u64) {
+        let state = &mut *lock(&self.state);
+        state.holding += 1;
+        state.holds += 1;
+        note(state.seq);
+        (state.seq, state.holds)
+    }
+
+    /// A snapshot is held no more.
+    pub fn release(&self) {
+        lock(&self.state).holding -= 1;
+    }
+
+    /// How many snapshots ever were held.
+    pub fn holds(&self) -> u64 {
+        lock(&self.state).holds
+    }
+
+    /// What has been appended.
+    pub fn counts(&self) -> Counts {
+        lock(&self.state).counts
+    }
+
+    /// Returns when no append is under way that began before.
+    pub fn pass(&self) {
+        drop(lock(&self.state));
+    }
+
+    /// Adds a prepared segment.
+    pub fn add_prepared(&self, segment: OpenSegment) {
+        let state = &mut *lock(&self.state);
+        state.prepared.push_back(segment);
+        state.prepared_ever += 1;
+        state.asked = false;
+    }
+
+    /// Number of prepared segments.
+    pub fn prepared_ever(&self) -> u64 {
+        lock(&self.state).prepared_ever
+    }
+
+    /// What the preparer is to do: memory to be provided, and, if another segment should be opened by now, how many
+    /// have been.
+    pub fn take_preparation(&self) -> (Option<(SegmentStorer, u32, u32)>, Option<u64>) {
+        let state = &mut *lock(&self.state);
+        let memory = state.take_memory_range();
+        (memory, state.wants_preparation().then_some(state.prepared_ever))
+    }
+
+    /// Whether another segment should be prepared by now.
+    #[cfg(test)]
+    pub fn wants_preparation(&self) -> bool {
+        lock(&self.state).wants_preparation()
+    }
+
+    /// Adds the segments that are appended to from this place on, one after the other. Answers the last commit that
+    /// is in them, or none if that place is in none of those that nobody has taken to store them.
+    pub fn appended_since(
+        &self,
+        place: Position,
+        segments: &mut Vec<AppendedSegment>,
+    ) -> Option<u64> {
+        let state = lock(&self.state);
+        let all = state.full.iter().chain(&state.open);
+        let since = all.skip_while(|segment| segment.epoch != place.epoch);
+        segments
+            .extend(since.map(|s| AppendedSegment { storer: s.storer().clone(), epoch: s.epoch }));
+        (!segments.is_empty()).then_some(state.seq)
+    }
+
+    /// Takes the segments left behind since this was last called. Answers the last commit, the place behind it, and
+    /// the open segment's storer.
+    pub fn take_full(&self, full: &mut Vec<OpenSegment>) -> (u64, Position, Option<SegmentStorer>) {
+        let state = &mut *lock(&self.state);
+        full.append(&mut state.full);
+        let storer = state.open.as_ref().map(|open| open.storer().clone());
+        (state.seq, state.position(), storer)
+    }
+
+    /// For a clean shutdown: leaves the open segment behind.
+    pub fn close(&self) -> Result<(), StorageError> {
+        lock(&self.state).close()
+    }
+}
+
+#[derive(Default)]
+struct State {
     open: Option<OpenSegment>,
     /// Opened and still empty, in the order of their epochs.
     prepared: VecDeque<OpenSegment>,
-    /// How many there have been.
+    /// The number of prepared segments so far.
     prepared_ever: u64,
-    /// Whether the preparer was told that another one will be wanted.
+    /// Whether the preparer was asked for another one.
     asked: bool,
     /// Left behind, to be stored and sealed.
     full: Vec<OpenSegment>,
-    /// How many of these were left behind since the last publication.
+    /// Number of these that were left since the last publication.
     full_unpublished: usize,
     /// The last commit sequence that was given.
     seq: u64,
-    /// Where the head was when there was no segment yet.
+    /// The head's position before the first segment.
     position: Position,
-    /// The durable sequence that the last mark told.
+    /// The durable commit of the last mark.
     marked: u64,
     bytes_since_mark: u64,
     counts: Counts,
@@ -267,69 +365,27 @@ pub struct Head {
     holds: u64,
 }
 
-impl Head {
-    /// A head that goes on after this commit and place.
-    pub fn new(seq: u64, position: Position) -> Self {
-        Head { seq, position, marked: seq, ..Head::default() }
-    }
-
-    /// The last commit sequence that was given.
-    pub fn seq(&self) -> u64 {
-        self.seq
-    }
-
-    /// Counts another held snapshot. Answers its number.
-    pub fn hold(&mut self) -> u64 {
-        self.holding += 1;
-        self.holds += 1;
-        self.holds
-    }
-
-    /// A snapshot is held no more.
-    pub fn release(&mut self) {
-        self.holding -= 1;
-    }
-
-    /// Whether snapshots are held now, and how many ever were.
-    #[inline]
-    pub fn holds(&self) -> (bool, u64) {
-        (self.holding > 0, self.holds)
-    }
-
-    /// What has been appended.
-    pub fn counts(&self) -> Counts {
-        self.counts
+impl State {
+    fn horizon(&self, durability: &Durability, initialised: u32) -> Horizon {
+        durability.horizon_of_memory(self.seq, self.position(), initialised)
     }
 
     /// How far the stream goes.
-    pub fn position(&self) -> Position {
+    fn position(&self) -> Position {
         self.open.as_ref().map_or(self.position, OpenSegment::position)
     }
 
-    /// Adds a prepared segment.
-    pub fn add_prepared(&mut self, segment: OpenSegment) {
-        self.prepared.push_back(segment);
-        self.prepared_ever += 1;
-        self.asked = false;
-    }
-
-    /// How many segments have been prepared.
-    pub fn prepared_ever(&self) -> u64 {
-        self.prepared_ever
-    }
-
-    /// Whether another segment, or memory for this one, should be prepared by now and the preparer has
-    /// not been told.
+    /// Whether another segment, or memory for this one, should be prepared by now and the preparer was not asked.
     #[inline]
-    pub fn asks_for_preparation(&mut self) -> bool {
+    fn asks_for_preparation(&mut self) -> bool {
         let memory = self.open.as_ref().is_some_and(OpenSegment::wants_memory);
         let asks = !self.asked && (memory || self.wants_preparation());
         self.asked |= asks;
         asks
     }
 
-    /// What the preparer is to have memory provided for.
-    pub fn take_memory_range(&mut self) -> Option<(SegmentStorer, u32, u32)> {
+    /// The memory that the preparer should allocate.
+    fn take_memory_range(&mut self) -> Option<(SegmentStorer, u32, u32)> {
         self.asked = false;
         let open = self.open.as_mut()?;
         let (from, to) = open.take_memory_range()?;
@@ -337,13 +393,13 @@ impl Head {
     }
 
     /// Whether another segment should be prepared by now.
-    pub fn wants_preparation(&self) -> bool {
-        let low = |open: &OpenSegment| open.room() < open.limit / 2;
+    fn wants_preparation(&self) -> bool {
+        let low = |open: &OpenSegment| open.room() < open.limit() / 2;
         self.prepared.is_empty() && self.open.as_ref().is_some_and(low)
     }
 
     /// Whether records of these payload lengths fit into the open and the prepared segments.
-    pub fn fits(&self, payload_lens: impl Iterator<Item = u32> + Clone) -> bool {
+    fn fits(&self, payload_lens: impl Iterator<Item = u32> + Clone) -> bool {
         let (mut bytes, mut records) = (0, 0);
         for payload_len in payload_lens.clone() {
             bytes += u64::from(record_bytes(payload_len));
@@ -367,15 +423,9 @@ impl Head {
         true
     }
 
-    /// The next commit sequence. The caller has seen that the unit fits.
-    pub fn next_seq(&mut self) -> u64 {
-        self.seq += 1;
-        self.seq
-    }
-
     /// Appends a record to the open segment, or to the next one if it doesn't fit.
     #[inline]
-    pub fn append(
+    fn append(
         &mut self,
         header: &RecordHeader,
         payload: &[u8],
@@ -407,7 +457,7 @@ impl Head {
 
     /// See [`OpenSegment::publish`], for all that this thread has appended since it took the head.
     #[inline]
-    pub fn publish(&mut self, site: Site) -> Result<(), StorageError> {
+    fn publish(&mut self, site: Site) -> Result<(), StorageError> {
         let published = self.full.len().saturating_sub(self.full_unpublished);
         self.full_unpublished = 0;
         match &mut self.open {
@@ -416,14 +466,14 @@ impl Head {
         }
     }
 
-    /// Whether it is time for a mark, given what is durable.
+    /// Whether a mark is due, given what is durable.
     #[inline]
-    pub fn wants_mark(&self, durable: u64, interval: u64) -> bool {
+    fn wants_mark(&self, durable: u64, interval: u64) -> bool {
         self.bytes_since_mark >= interval && durable > self.marked
     }
 
-    /// Appends a mark if one fits: a record that tells what is durable.
-    pub fn mark(&mut self, horizon: &Horizon) -> Result<(), StorageError> {
+    /// Appends a mark if one fits: a record with the horizon.
+    fn mark(&mut self, horizon: &Horizon) -> Result<(), StorageError> {
         let payload = horizon.encode();
         let header = RecordHeader {
             kind: Kind::Mark,
@@ -444,23 +494,8 @@ impl Head {
         Ok(())
     }
 
-    /// Adds the segments that are appended to from this place on, one after the other. Answers false if that
-    /// place is in none of those that nobody has taken to store them.
-    pub fn appended_since(&self, place: Position, segments: &mut Vec<Appended>) -> bool {
-        let all = self.full.iter().chain(&self.open);
-        let since = all.skip_while(|segment| segment.epoch != place.epoch);
-        segments.extend(since.map(|s| Appended { storer: s.storer.clone(), epoch: s.epoch }));
-        !segments.is_empty()
-    }
-
-    /// Segments left behind since this was last called, and the open one's storer.
-    pub fn take_full(&mut self, full: &mut Vec<OpenSegment>) -> Option<SegmentStorer> {
-        full.append(&mut self.full);
-        self.open.as_ref().map(|open| open.storer().clone())
-    }
-
     /// For a clean shutdown: leaves the open segment behind.
-    pub fn close(&mut self) -> Result<(), StorageError> {
+    fn close(&mut self) -> Result<(), StorageError> {
         self.position = self.position();
         if let Some(mut open) = self.open.take() {
             open.append_end(self.seq)?;

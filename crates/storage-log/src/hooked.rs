@@ -1,14 +1,14 @@
-//! For tests: an emulator's directory that calls back while its files are worked on.
+//! For tests: an emulated directory that runs a callback at file operations.
 
 use kauri_base::sync::Arc;
-use kauri_medium::emulator::Emulator;
+use kauri_emulator::Emulator;
 use kauri_medium::{
     Directory, DirectoryLock, Faults, Mapped, Medium, MediumKind, Result, Site, Staging,
 };
 use std::io::IoSlice;
 use std::sync::Mutex;
 
-/// What is done once.
+/// The callback, which runs once.
 pub type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 /// A directory whose new files call these hooks.

@@ -1,15 +1,11 @@
 //! One ordered index, in memory.
 
-use crate::btree::{BTree, Likely};
+use crate::btree::BTree;
 use crate::collection::Collection;
-use crate::unit::{Held, LogUnit};
+use kauri_base::CollectionId;
 use kauri_base::sync::Arc;
 use kauri_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use kauri_base::{Access, CollectionId, IndexId, RecordId};
-use kauri_storage::scan::find_by_scan;
-use kauri_storage::{
-    IndexScan, IndexSpec, KeyGenerator, RecoveryUnit, SortedDataInterface, StorageError,
-};
+use kauri_storage::{IndexSpec, KeyGenerator, StorageError};
 
 /// See the module's head.
 pub struct Index {
@@ -23,7 +19,7 @@ pub struct Index {
     /// Makes its keys.
     pub generator: Arc<dyn KeyGenerator>,
     dropped: AtomicBool,
-    /// The snapshots that had been taken when it was created: those can't show it.
+    /// Number of snapshots taken before it was created: those cannot show it.
     pub created: AtomicU64,
 }
 
@@ -51,21 +47,6 @@ impl Index {
         &self.store
     }
 
-    fn fill_held(
-        &self,
-        unit: &LogUnit,
-        held: &Held,
-        scan: &mut IndexScan,
-    ) -> Result<Access<()>, StorageError> {
-        let filled = held.staged.fill_index(self.spec.id, scan, |scan| {
-            let index = (self.spec.id, &self.keys);
-            self.store.versions.fill_index(index, held.hold.seq, scan)
-        });
-        let created = self.created.load(Ordering::Acquire) >= held.hold.number;
-        unit.check(held, &self.store, created || self.is_dropped())?;
-        filled
-    }
-
     /// Whether it is gone.
     #[inline]
     pub fn is_dropped(&self) -> bool {
@@ -79,7 +60,7 @@ impl Index {
 
     /// Fails if the index is gone. Asked after reading: commits keep the entries up until it is marked.
     #[inline]
-    fn check_dropped(&self) -> Result<(), StorageError> {
+    pub fn check_dropped(&self) -> Result<(), StorageError> {
         match self.is_dropped() {
             true => Err(StorageError::Dropped {
                 collection: self.collection,
@@ -87,52 +68,5 @@ impl Index {
             }),
             false => Ok(()),
         }
-    }
-}
-
-impl SortedDataInterface for Index {
-    fn id(&self) -> IndexId {
-        self.spec.id
-    }
-
-    fn find(
-        &self,
-        ru: &dyn RecoveryUnit,
-        key: &[u8],
-    ) -> Result<Access<Option<RecordId>>, StorageError> {
-        let unit = LogUnit::of(ru)?;
-        if unit.held().is_some() {
-            return find_by_scan(self, ru, key);
-        }
-        let fetch = |likely: Likely| unit.fetch_ahead(&self.store, likely);
-        let found = self.keys.first(key, fetch);
-        self.check_dropped()?;
-        Ok(Access::Ready(found))
-    }
-
-    fn fill(
-        &self,
-        ru: &dyn RecoveryUnit,
-        scan: &mut IndexScan,
-    ) -> Result<Access<()>, StorageError> {
-        let unit = LogUnit::of(ru)?;
-        if let Some(held) = unit.held() {
-            return self.fill_held(unit, held, scan);
-        }
-        self.keys.fill(scan);
-        self.check_dropped()?;
-        Ok(Access::Ready(()))
-    }
-
-    fn entries(&self) -> Result<u64, StorageError> {
-        let entries = self.keys.entries();
-        self.check_dropped()?;
-        Ok(entries)
-    }
-
-    fn bytes(&self) -> Result<u64, StorageError> {
-        let bytes = self.keys.bytes();
-        self.check_dropped()?;
-        Ok(bytes)
     }
 }

@@ -1,4 +1,4 @@
-//! Keys of many records on their way into an index: gathered, sorted, merged.
+//! Keys of many records for an index build: collected, sorted, merged.
 
 use kauri_base::RecordId;
 
@@ -10,7 +10,7 @@ pub struct Keys {
 }
 
 struct Entry {
-    /// What the key begins with, as a number of the same order.
+    /// The first bytes of the key, as a number of the same order.
     head: u64,
     start: usize,
     key_len: u32,
@@ -39,7 +39,7 @@ impl Keys {
         self.entries.push(Entry { head: head_of(key), start, key_len, bits_len, record });
     }
 
-    /// What a tree of them takes, about.
+    /// Approximate size of a tree of these keys.
     pub fn tree_bytes(&self) -> u64 {
         crate::memory::tree_bytes(self.bytes.len() as u64, self.entries.len() as u64)
     }
@@ -77,7 +77,7 @@ pub struct Merge<'k> {
 }
 
 impl<'k> Merge<'k> {
-    /// Of these runs, few enough to be looked at one by one.
+    /// Maximum number of runs that are compared one by one.
     pub fn new(runs: &'k [Keys]) -> Self {
         Merge { runs: runs.iter().map(|keys| (keys, 0)).collect(), last: None }
     }

@@ -1,72 +1,89 @@
-//! `pmlog`, the log-structured storage engine. The log is the database: a document is written once,
-//! and found through an address table in memory.
+//! `pmlog`, the log-structured storage engine. The log is the database: a document is written once and found
+//! through an address table in memory.
+//!
+//! A module uses only modules above it in this table; `scripts/layering` finds circles.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`format`] | the on-media format, as `docs/design/on-media-format.md` has it |
-//! | `core` | what the parts of an open engine share; the order of locks |
+//! | [`format`] | the on-media format, as in `docs/design/on-media-format.md` |
+//! | `options`, `counters` | options; figures |
+//! | `wake`, `progress` | waking threads that wait for work; progress log lines |
 //! | `address`, `slots`, `chunked` | the address table |
-//! | `collection`, `index`, `btree` | stores and indexes in memory |
-//! | `segments` | which segments are free, how much of each is live |
-//! | `head` | segments being filled |
-//! | `commit` | from a write unit to records in the log |
-//! | `marks` | what is durable, told on the medium |
+//! | `segments`, `open_segment`, `reader` | free segments, live bytes of each segment; an open segment; its records |
+//! | `collection`, `index`, `btree`, `registry` | stores and indexes in memory |
+//! | `versions`, `snapshots` | versions kept for held snapshots; the held snapshots |
+//! | `acks`, `throttle`, `gather`, `flushing` | which commits are written and durable, and the waits for both |
+//! | `marks`, `durability` | the durable horizon, and the limits of marks and of the cleaner |
+//! | `files`, `data_directory` | locking the files; the data directory |
+//! | `head` | the order of commits: sequence, place in the log, visibility |
 //! | `staging` | commits that are not in the log's file yet |
-//! | `acks`, `flush`, `gather`, `throttle` | written, durable, and who waits for it |
-//! | `ahead`, `prepare` | sealing and opening segments, memory ahead |
-//! | `kick` | waking threads that wait for work |
-//! | `pending` | a replicated log's units until they are committed |
-//! | `cleaner` | emptying segments |
-//! | `reader`, `recovery` | from the medium back into memory |
-//! | `snapshots`, `versions` | held snapshots, and what is kept for them |
-//! | `read`, `readahead`, `verified`, `store`, `unit` | reading |
+//! | `on_medium`, `recovered`, `images`, `start` | the log as recovery finds it, index images, and the parts of both for attaching indexes |
+//! | `pending_units`, `plan`, `cleaning`, `memory`, `verified`, `keys` | units of a replicated log; a commit's plan; the cleaner's state; memory; checked documents; keys for index builds |
+//! | `core` | all these parts; the lock order |
+//! | `horizon`, `pressure`, `flush`, `prepare`, `ahead` | what is durable; scarcity; storing and syncing; opening and sealing segments |
+//! | `read`, `readahead`, `unit`, `store`, `sorted_data` | reading |
+//! | `cleaner`, `commit`, `attach` | freeing segments; from a write unit to records in the log; building indexes at startup |
+//! | `backup`, `close`, `status` | locking the files for a copy; clean shutdown; `serverStatus` |
+//! | `recovery` | from the medium to memory |
 //! | `engine` | the interface |
-//! | `attach`, `keys` | building indexes at the start |
-//! | `images` | index images |
-//! | `memory` | what short memory makes of cache and writes |
-//! | `verify`, `repair`, `salvage` | checking a directory, mending it |
-//! | `options`, `status` | what it is opened with; figures |
+//! | `verify`, `repair`, `salvage` | checking and repairing a directory |
 //!
-//! Knows nothing of what documents, keys or collections mean. No unsafe.
+//! This crate must not know the meaning of documents, keys or collections. No unsafe.
 
 pub mod btree;
 pub mod format;
 
 mod acks;
+mod address;
 mod ahead;
 mod attach;
-
-mod address;
+mod backup;
 mod chunked;
 mod cleaner;
+mod cleaning;
+mod close;
 mod collection;
 mod commit;
 mod core;
+mod counters;
+mod data_directory;
+mod durability;
 mod engine;
+mod files;
 mod flush;
+mod flushing;
 mod gather;
 mod head;
 #[cfg(test)]
 mod hooked;
+mod horizon;
 mod images;
 mod index;
 mod keys;
-mod kick;
 mod marks;
 mod memory;
+mod on_medium;
+mod open_segment;
 mod options;
-mod pending;
+mod pending_units;
+mod plan;
 mod prepare;
+mod pressure;
+mod progress;
 mod read;
 mod readahead;
 mod reader;
+mod recovered;
 mod recovery;
+mod registry;
 mod repair;
 mod salvage;
 mod segments;
 mod slots;
 mod snapshots;
+mod sorted_data;
 mod staging;
+mod start;
 mod status;
 mod store;
 mod throttle;
@@ -74,6 +91,7 @@ mod unit;
 mod verified;
 mod verify;
 mod versions;
+mod wake;
 
 pub use engine::PmLog;
 pub use options::Options;
@@ -81,16 +99,20 @@ pub use repair::{Repaired, repair};
 pub use salvage::{Mended, salvage};
 pub use verify::{CollectionSize, Damage, Extent, Report, verify, verify_with};
 
+pub(crate) fn planted(what: &str) -> bool {
+    std::env::var("PLANT").is_ok_and(|plant| plant == what)
+}
+
 use kauri_base::sync::{self, Mutex, MutexGuard, PoisonError, TryLockError};
 use kauri_storage::StorageError;
 
-/// A lock whose holder panicked is taken all the same: what it guards is changed in steps that each
-/// leave it whole.
+/// Takes a lock even after its holder has panicked: the protected data is changed in steps that each leave it
+/// consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As [`lock`], if nobody has it.
+/// Like [`lock`], if the lock is free.
 fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),

@@ -1,22 +1,20 @@
-//! The mark file: what is durable, told in place behind each sync, so that a recovery can tell a torn tail from
-//! damage without a further write by a client.
+//! The mark file: the durable horizon, updated in place after each sync, so that a recovery can distinguish a torn
+//! tail from damage, even without later writes.
 //!
-//! A mark is stored after the drain that it tells of has returned, and before anybody is told of that drain. So
-//! it outlives the process. It outlives a loss of power once the mark file itself has been synced, which
-//! commits never wait for: the preparer syncs it when the log is idle, or every [`SYNC_AFTER`] while it is not,
-//! and an explicit sync of the engine does.
+//! A mark is stored after the drain that it describes has returned, and before that drain is acknowledged. So the
+//! mark outlives the process. It outlives a power loss after a sync of the mark file. Commits never wait for that
+//! sync: the preparer syncs the mark file when the log is idle, or every [`SYNC_AFTER`] under load, and so does an
+//! explicit sync of the engine.
 //!
 //! Invariants:
-//! - A mark tells of nothing that was not durable when it was stored. Horizons only grow, so a mark that is
-//!   outdated, or lost, tells less and nothing wrong. The same holds for the segments' epochs. A mark counts
-//!   until the next cut: behind that the metadata file tells more.
-//! - One slot holds the last mark that was synced and is left alone; all marks since go to the other one, until
-//!   that holds a mark that was synced and not stored over since. So a store that is torn, and a sync that
-//!   fails, leave the mark of the sync before, whatever the medium's unit is.
-//! - The file serves to find damage and nothing else. If it can't be written, the engine works on without it,
-//!   and says so once.
+//! - A mark covers only what was durable when the mark was stored. Horizons only grow, so an outdated or lost mark
+//!   covers less, but is never wrong. The same holds for the epochs of segments. A mark counts until the next cut;
+//!   after that the metadata file covers more.
+//! - One slot has the last synced mark and is not written. All later marks go to the other slot, until that slot
+//!   has a synced mark that was not overwritten. So a torn store or a failed sync leaves the mark of the previous
+//!   sync, whatever the medium's atomic unit is.
+//! - The file only serves to find damage. If it cannot be written, the engine logs that once and works without it.
 
-use crate::core::Core;
 use crate::format::MARK_FILE;
 use crate::format::marks::{
     MARK_EPOCH_BYTES, MARK_EPOCHS_AT, MARK_SLOT_BYTES, MARK_SLOTS, Mark, decode_epoch, encode_epoch,
@@ -30,12 +28,12 @@ use kauri_medium::{Directory, Faults, Medium, Result};
 use std::io::IoSlice;
 use std::time::Duration;
 
-/// How long a mark may stay unsynced while commits follow one another.
+/// Maximum time of a mark without a sync while commits continue.
 const SYNC_AFTER: Duration = Duration::from_secs(5);
 /// The file grows by so much.
 const GROW_BYTES: u64 = 4096;
 
-/// What the mark file of a directory tells.
+/// The contents of a directory's mark file.
 #[derive(Clone, Default, Debug)]
 pub struct FoundMarks {
     /// The newest mark.
@@ -86,10 +84,10 @@ impl FoundMarks {
     /// Why it can't serve, if that is so and there was one.
     pub fn missing(&self, expected: bool) -> Option<String> {
         match &self.unreadable {
-            Some(error) => Some(format!("{MARK_FILE} can't be read: {error}")),
+            Some(error) => Some(format!("cannot read {MARK_FILE}: {error}")),
             None if expected && !self.exists => Some(format!("{MARK_FILE} is missing")),
             None if expected && self.mark.number == 0 => {
-                Some(format!("{MARK_FILE} holds no mark of this directory"))
+                Some(format!("{MARK_FILE} has no mark of this directory"))
             }
             None => None,
         }
@@ -117,7 +115,7 @@ pub struct Marks {
     directory: [u8; 16],
     cut: u64,
     slots: Mutex<Slots>,
-    /// Held by who syncs.
+    /// Held by the thread that syncs.
     syncing: Mutex<()>,
     failed: AtomicBool,
 }
@@ -126,7 +124,7 @@ pub struct Marks {
 struct Slots {
     /// The last mark that was stored.
     last: Mark,
-    /// Where the next one goes.
+    /// The slot of the next mark.
     next: usize,
     /// The number of the last mark that was synced.
     synced: u64,
@@ -139,8 +137,8 @@ struct Slots {
 }
 
 impl Marks {
-    /// Opens the file, making it if there is none; its name is durable then, and it holds a mark. `None`, which
-    /// is said, if that fails.
+    /// Opens the file, and creates it if necessary; then its name is durable and it has a mark. `None`, which is
+    /// logged, if that fails.
     pub fn open(directory: &dyn Directory, id: [u8; 16], found: &FoundMarks) -> Option<Marks> {
         let open = || -> Result<Arc<dyn Medium>> {
             let file = directory.create_log(MARK_FILE, "marks.create")?;
@@ -168,8 +166,8 @@ impl Marks {
         (!marks.failed.load(Ordering::Acquire)).then_some(marks)
     }
 
-    /// The directory has a new cut, and segments of these epochs, all of which is durable. So is what is told of
-    /// that then.
+    /// The directory has a new cut and segments of these epochs, all of it durable. Afterwards the mark file's
+    /// contents about that are durable, too.
     pub fn begin(&mut self, cut: u64, horizon: Horizon, epochs: &[(u32, u64)], found: &FoundMarks) {
         self.cut = cut;
         for (segment, epoch) in epochs {
@@ -181,7 +179,7 @@ impl Marks {
         self.sync(Duration::ZERO);
     }
 
-    /// All of this is durable. Stores the mark that tells so, unless the last one did.
+    /// All of this is durable. Stores the mark for it, unless the last one covers it.
     pub fn store(&self, mut horizon: Horizon) {
         let mut slots = lock(&self.slots);
         if slots.last.cut == self.cut {
@@ -222,7 +220,7 @@ impl Marks {
         stored.inspect_err(|error| self.fail(error)).is_ok()
     }
 
-    /// Makes durable what has been stored. Answers whether that took a sync.
+    /// Makes stored marks durable. Returns whether that took a sync.
     pub fn sync(&self, now: Duration) -> bool {
         let syncing = lock(&self.syncing);
         let number = {
@@ -250,14 +248,14 @@ impl Marks {
 
     /// Whether it is time for a sync: no mark has been stored since this was last asked, or the last sync
     /// is long ago. Asked once a commit interval.
-    fn is_due(&self, now: Duration) -> bool {
+    pub fn is_due(&self, now: Duration) -> bool {
         let mut slots = lock(&self.slots);
         let idle = slots.seen == slots.last.number;
         slots.seen = slots.last.number;
         slots.unsynced && (idle || now.saturating_sub(slots.synced_at) >= SYNC_AFTER)
     }
 
-    /// What is there tells nothing wrong; nothing is added to it.
+    /// The file's contents stay valid; nothing is added to it.
     fn fail(&self, error: &dyn std::fmt::Display) {
         if !self.failed.swap(true, Ordering::AcqRel) {
             report_failure(&error.to_string());
@@ -267,40 +265,7 @@ impl Marks {
 
 fn report_failure(error: &str) {
     let attr = Attr::new().str("file", MARK_FILE).str("error", error);
-    let message = "The mark file can't be written. Damage of what was synced last may be taken for the end of \
-                   the log. See to the disk, then restart";
+    let message = "Cannot write the mark file: damage of the last synced data may be mistaken for the end of \
+                   the log. Check the disk, then restart";
     log::warning("STORAGE", 6_200_024, "pmlog", message, attr);
-}
-
-impl Core {
-    /// Stores a mark of what is durable. With `syncing` held, or where the log is memory.
-    pub fn store_mark(&self) {
-        if let Some(marks) = &self.marks {
-            marks.store(self.horizon());
-        }
-    }
-
-    /// The preparer's part, once a commit interval: where commits are durable without a sync it stores the mark;
-    /// it syncs the mark file if that is due.
-    pub fn keep_marks(&self) {
-        let Some(marks) = &self.marks else { return };
-        if self.cache.is_direct() {
-            self.store_mark();
-        }
-        let now = self.options.clock.monotonic();
-        if marks.is_due(now) {
-            self.sync_marks();
-        }
-    }
-
-    /// Makes durable what marks tell.
-    pub fn sync_marks(&self) {
-        let Some(marks) = &self.marks else { return };
-        if self.cache.is_direct() {
-            self.store_mark();
-        }
-        if marks.sync(self.options.clock.monotonic()) {
-            self.counters.mark_syncs.add(1);
-        }
-    }
 }

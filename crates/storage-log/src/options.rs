@@ -1,4 +1,4 @@
-//! What can be chosen about an engine.
+//! Options of an engine.
 
 use crate::format::SEGMENTS_MAX;
 use crate::segments::CLEANER_RESERVE;
@@ -16,13 +16,13 @@ pub struct Options {
     pub segment_bytes: u32,
     /// Memory for documents.
     pub cache_bytes: u64,
-    /// What opening may need beside that: with more in it a directory is refused.
+    /// Additional memory that opening may need: a directory that needs more is refused.
     pub memory_bytes_max: u64,
-    /// How long a commit that nobody waits for may stay undurable.
+    /// Maximum time until a commit without a waiter is durable.
     pub commit_interval_ms: u64,
     /// Most bytes that the log may take; 0: as many as the file system has.
     pub bytes_max: u64,
-    /// Threads that read what is not in memory. 0: whoever waits for a read performs it.
+    /// Threads that read data which is not in memory. 0: the waiting thread reads.
     pub read_threads: usize,
     /// Threads that opening works with: recovery, and building indexes.
     pub open_threads: usize,

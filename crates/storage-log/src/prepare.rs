@@ -1,26 +1,25 @@
-//! Opening segments.
+//! Opens segments.
 //!
 //! Invariants:
-//! - A segment's new header is durable before anything else is stored in it, and before anybody
-//!   counts its old contents as gone.
-//! - Segments are opened one at a time, so user segments are used in the order of their epochs.
+//! - A segment's new header is durable before anything else is stored in the segment, and before its old contents
+//!   are considered gone.
+//! - Segments are opened one at a time, so user segments are used in epoch order.
 
 use crate::core::Core;
 use crate::format::record::Kind;
 use crate::format::segment::{HEADER_COPY_AT, SegmentHeader};
 use crate::format::summary::Entry;
 use crate::format::{SEGMENT_HEADER_BYTES, Stream};
-use crate::head::OpenSegment;
-use crate::lock;
+use crate::open_segment::OpenSegment;
 use crate::reader::{Contents, read_contents};
-use crate::segments::{Purpose, Taken};
+use crate::segments::{Opening, Purpose, Taken};
 use kauri_base::CollectionId;
 use kauri_base::sync::atomic::Ordering;
 use kauri_medium::{Guard, SegmentWriter};
 use kauri_storage::StorageError;
 
-/// Appends a segment's header. In memory nothing as long as a header is written whole, so its second
-/// copy is begun when the first is durable: at any time one of them is as it was, or as it is to be.
+/// Appends a segment's header. In persistent memory nothing is atomic as long as a header, so the second copy is
+/// written after the first is durable: at any time one copy has its old or its new contents.
 fn append_header(writer: &mut SegmentWriter, header: &SegmentHeader) -> kauri_medium::Result<()> {
     let bytes = header.encode();
     let (first, copy) = bytes.split_at(HEADER_COPY_AT);
@@ -36,31 +35,36 @@ impl Core {
     /// Prepares one more segment for user writes, unless there have been more than `prepared_ever` by
     /// the time it is our turn. May take long: called without any latch.
     pub fn prepare(&self, purpose: Purpose, prepared_ever: u64) -> Result<(), StorageError> {
-        let preparing = lock(&self.preparing);
-        if lock(&self.head).prepared_ever() > prepared_ever {
+        let opening = self.segments.begin_opening();
+        if self.head.prepared_ever() > prepared_ever {
             return Ok(());
         }
         let taken = self.segments.take(purpose)?;
-        let mut segment = self.open_segment(taken, Stream::User)?;
+        let mut segment = self.open_segment(&opening, taken, Stream::User)?;
         if let Some((from, to)) = segment.take_memory_range() {
             segment.storer().populate(from, to);
         }
-        lock(&self.head).add_prepared(segment);
-        drop(preparing);
+        self.head.add_prepared(segment);
+        drop(opening);
         Ok(())
     }
 
-    /// Opens a segment that was taken. With `preparing` held.
-    pub fn open_segment(&self, taken: Taken, stream: Stream) -> Result<OpenSegment, StorageError> {
+    /// Opens a segment that was taken.
+    pub fn open_segment(
+        &self,
+        opening: &Opening<'_>,
+        taken: Taken,
+        stream: Stream,
+    ) -> Result<OpenSegment, StorageError> {
         let segment = taken.segment;
         let failed = |error| self.fail("opening a segment", error);
         let old = if taken.old_contents { self.old_contents(segment) } else { None };
-        let epoch = self.epoch_next.fetch_add(1, Ordering::AcqRel);
+        let epoch = opening.take_epoch();
         let mut writer = self.cache.open_segment(segment).map_err(failed)?;
         let header = SegmentHeader {
             segment,
             epoch,
-            directory: lock(&self.meta).directory,
+            directory: self.directory.id(),
             segment_bytes: self.segments.segment_bytes(),
             stream,
             horizon: self.horizon(),
@@ -76,9 +80,7 @@ impl Core {
         self.sync_all("segment.header.drain")?;
         self.segments.has_header(segment);
         self.segments.get(segment).opened(epoch, stream);
-        if let Some(marks) = &self.marks {
-            marks.opened(segment, epoch);
-        }
+        self.durability.note_opened(segment, epoch);
         self.counters.segments_opened.add(1);
         if let Some(old) = old {
             self.forget(&old);
@@ -86,12 +88,13 @@ impl Core {
         Ok(OpenSegment::new(writer, epoch, self.segments.segment_bytes()))
     }
 
-    /// What a segment that is to be overwritten holds. `None`, so that nothing is forgotten and
-    /// tombstones live longer than they need, if that can't be read.
+    /// The contents of a segment that will be overwritten. `None` if it is unreadable: then nothing is forgotten,
+    /// and tombstones live longer than necessary.
     fn old_contents(&self, segment: u32) -> Option<Contents> {
         let epoch = self.segments.get(segment).epoch();
         let end = self.segments.get(segment).end();
-        let read = read_contents(&*self.medium, &self.faults, &self.segments, segment, epoch, end);
+        let (medium, faults) = (self.directory.medium(), self.directory.faults());
+        let read = read_contents(medium, faults, &self.segments, segment, epoch, end);
         read.ok().map(|(contents, _)| contents)
     }
 

@@ -1,4 +1,4 @@
-//! Reading records through the cache.
+//! Reads records through the cache.
 
 use crate::address::Slot;
 use crate::collection::Collection;
@@ -11,7 +11,7 @@ use kauri_medium::Guard;
 use kauri_medium::cache::Pattern;
 use kauri_storage::StorageError;
 
-/// What an id leads to.
+/// The result for an id.
 pub enum Lookup<T> {
     /// No document.
     Nothing,
@@ -25,7 +25,7 @@ pub struct FoundHeader {
     pub slot: Slot,
     /// The epoch of the segment.
     pub epoch: u64,
-    /// How often the segment had been read from the medium.
+    /// The segment's load count.
     pub loads: u32,
     /// The header.
     pub header: RecordHeader,
@@ -138,18 +138,18 @@ pub fn document_at<'g>(
 fn decode(core: &Core, bytes: &[u8], slot: Slot, epoch: u64, loads: u32) -> Option<RecordHeader> {
     let bytes: &HeaderBytes = bytes.first_chunk()?;
     let address = slot.address();
-    if loads > 0 && core.faults.enabled("read.header.crc") {
+    if loads > 0 && core.directory.faults().enabled("read.header.crc") {
         let seed = Seed::new(address.segment, epoch);
         return RecordHeader::decode(bytes, seed, address.offset).map(|(header, _)| header);
     }
     RecordHeader::decode_checked(bytes)
 }
 
-/// Whether a document that may have been read from the medium is as it was stored. What was appended
-/// and stayed in memory needs no check.
+/// Whether a document that may have been read from the medium is intact. A document that was appended and stayed in
+/// memory needs no check.
 fn is_whole(core: &Core, found: &FoundHeader, bytes: &[u8]) -> bool {
     let whole = || crc32c::crc32c(bytes) == found.header.payload_crc;
-    if !core.faults.enabled("read.payload.crc") {
+    if !core.directory.faults().enabled("read.payload.crc") {
         return true;
     }
     if bytes.len() < LARGE_BYTES {

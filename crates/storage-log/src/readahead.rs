@@ -1,7 +1,7 @@
-//! Reading ahead of scans that meet records which are not in memory.
+//! Prefetches records for scans that meet records which are not in memory.
 //!
-//! A scan asks at each batch. As long as the batch's first record and the one behind its last are in
-//! memory that costs two looks; if not, reading of the next batches begins while this one is used.
+//! A scan calls this for each batch. If the first record of the batch and the record after its last one are in
+//! memory, that costs two lookups. Otherwise the next batches are prefetched while this one is used.
 
 use crate::address::Slot;
 use crate::collection::Collection;
@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::format::RECORD_HEADER_BYTES;
 use kauri_medium::Guard;
 
-/// Records whose places are looked at.
+/// Number of records whose places are examined.
 const RECORDS_AHEAD: usize = 512;
 /// Bytes that are asked for at most.
 const BYTES_AHEAD: u64 = 1 << 20;
@@ -24,7 +24,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// A record that the scan comes by, in its batch or the one behind it.
+    /// A record that the scan reaches, in this batch or the next.
     #[inline]
     pub fn at(&mut self, record: u64, slot: Slot, in_batch: bool) {
         if self.first.is_none() {
@@ -35,7 +35,7 @@ impl Look {
         }
     }
 
-    /// Starts reading what is missing of this batch and the next ones.
+    /// Starts reads of missing data of this batch and the next ones.
     pub fn read_ahead(&self, core: &Core, guard: &Guard, store: &Collection, backward: bool) {
         for (record, slot) in [self.first, self.next].into_iter().flatten() {
             if is_cold(core, guard, slot) {
@@ -57,11 +57,11 @@ fn read_ahead(core: &Core, guard: &Guard, store: &Collection, from: u64, backwar
         }
         words.len() < RECORDS_AHEAD && bytes < BYTES_AHEAD
     });
-    let mut run: Option<(u32, u32, u32)> = None;
+    let mut range: Option<(u32, u32, u32)> = None;
     for word in words {
         let (address, len) = (word.address(), word.size() as u32);
         let end = address.offset.saturating_add(len);
-        run = match run {
+        range = match range {
             Some((segment, first, last))
                 if segment == address.segment
                     && address.offset.saturating_add(len + GAP_BYTES) >= first
@@ -75,11 +75,11 @@ fn read_ahead(core: &Core, guard: &Guard, store: &Collection, from: u64, backwar
             }
         };
     }
-    start(core, run);
+    start(core, range);
 }
 
-fn start(core: &Core, run: Option<(u32, u32, u32)>) {
-    if let Some((segment, first, last)) = run {
+fn start(core: &Core, range: Option<(u32, u32, u32)>) {
+    if let Some((segment, first, last)) = range {
         let end = last.min(core.cache.end(segment));
         core.cache.prefetch(segment, first, end.saturating_sub(first) as usize);
     }

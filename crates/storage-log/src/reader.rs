@@ -1,5 +1,5 @@
-//! Reading segments from the medium, past the cache: for recovery, the cleaner (which takes from the cache
-//! what is there) and `kauri check`.
+//! Reads segments from the medium, past the cache: for recovery, `kauri check`, and the cleaner (which uses cached
+//! data where it can).
 
 use crate::format::record::{HeaderBytes, Kind, RecordHeader, Seed};
 use crate::format::segment::{HEADER_COPY_AT, SegmentHeader, Trailer};
@@ -11,7 +11,7 @@ use kauri_medium::{Buffer, DIRECT_ALIGN, Faults, Guard, Medium, Result, SegmentC
 /// Bytes that are read at once.
 const CHUNK_BYTES: u32 = 1 << 20;
 
-/// What a segment holds, without documents.
+/// The contents of a segment, without documents.
 pub enum Contents {
     /// From its summary.
     Summary {
@@ -59,15 +59,15 @@ impl Contents {
 /// A copy of a header that is not as the one to go by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OtherCopy {
-    /// Where it is in the segment: 0, or [`HEADER_COPY_AT`] if it is the second one.
+    /// Its offset in the segment: 0, or [`HEADER_COPY_AT`] for the second copy.
     pub offset: u32,
-    /// What is wrong with it.
+    /// The damage.
     pub what: &'static str,
 }
 
-/// What stands where a segment's header is expected.
+/// The contents of the place of a segment's header.
 pub enum Found {
-    /// A header of this directory and segment, and what is wrong with its other copy.
+    /// A header of this directory and segment, and damage of its other copy.
     Header(Box<SegmentHeader>, Option<OtherCopy>),
     /// Nothing: zeros.
     Blank,
@@ -149,9 +149,9 @@ pub fn read_summary(
     Ok(Some(Contents::Summary { bytes, entries, segment_bytes, has_pending }))
 }
 
-/// What a full segment of this epoch, whose records end at `end` (`u32::MAX`: where it says itself),
-/// holds: from its summary if that is whole, else from its records. Also where they end. `Err` with
-/// the offset of a record that can't be read.
+/// The contents of a full segment of this epoch, whose records end at `end` (`u32::MAX`: as it says itself): from
+/// its summary if that is whole, else from its records. Also their end. `Err` with the offset of an unreadable
+/// record.
 pub fn read_contents(
     medium: &dyn Medium,
     faults: &Faults,
@@ -203,14 +203,14 @@ pub struct RecordReader<'m> {
     seed: Seed,
     /// Records may reach up to here.
     limit: u32,
-    /// Where the records are known to end.
+    /// The known end of the records.
     end: u32,
-    /// Up to where more is read at once than is asked for, and how much.
+    /// The limit of prefetching, and its size.
     ahead: u32,
     chunk: u32,
-    /// Whether what is read is read once, so that the kernel need not keep it.
+    /// Whether bytes are read only once, so that the kernel need not cache them.
     once: bool,
-    /// What is in memory need not be read.
+    /// Cached segments, which need no read.
     memory: Option<InMemory<'m>>,
     buffer: Buffer,
     buffer_start: u32,
@@ -264,7 +264,7 @@ impl RawRecord<'_> {
     }
 }
 
-/// What comes next in a segment.
+/// The next item of a segment.
 pub enum Next<'b> {
     /// A record.
     Record(RawRecord<'b>),
@@ -275,8 +275,8 @@ pub enum Next<'b> {
 }
 
 impl<'m> RecordReader<'m> {
-    /// Reads a segment as it was filled in this epoch. `end` is where its records end; `u32::MAX` if
-    /// that isn't known.
+    /// Reads a segment as it was filled in this epoch. `end` is the end of its records; `u32::MAX` if it is
+    /// unknown.
     pub fn new(
         medium: &'m dyn Medium,
         faults: &Faults,
@@ -304,7 +304,7 @@ impl<'m> RecordReader<'m> {
         }
     }
 
-    /// Where the next record is expected.
+    /// The expected offset of the next record.
     pub fn offset(&self) -> u32 {
         self.next
     }
@@ -315,15 +315,14 @@ impl<'m> RecordReader<'m> {
         self.finished = false;
     }
 
-    /// Reads all of the segment from its beginning to its end, once, so many bytes at a time into this
-    /// buffer.
+    /// Reads the whole segment from its beginning to its end, once, in chunks of this buffer's size.
     pub fn once(mut self, chunk: u32, mut buffer: Buffer) -> Self {
         buffer.clear();
         (self.once, self.chunk, self.buffer, self.buffer_start) = (true, chunk, buffer, 0);
         self
     }
 
-    /// Takes what of the segment is in this cache from there. It has been stored.
+    /// Takes cached parts of the segment from there. It has been stored.
     pub fn with_memory(mut self, cache: &'m SegmentCache, segment: u32) -> Self {
         self.memory = Some(InMemory { cache, segment, guard: cache.domain().register() });
         self
@@ -334,8 +333,8 @@ impl<'m> RecordReader<'m> {
         self.buffer
     }
 
-    /// Goes on at this offset, and reads what is before `end` at once.
-    pub fn seek_run(&mut self, offset: u32, end: u32) {
+    /// Continues at this offset, and reads everything before `end` at once.
+    pub fn seek_range(&mut self, offset: u32, end: u32) {
         self.seek(offset);
         self.ahead = end;
     }
@@ -404,7 +403,7 @@ impl<'m> RecordReader<'m> {
         Ok(&self.buffer.bytes()[start..start + len as usize])
     }
 
-    /// Reads `len` bytes at `offset`, and what is to be read ahead with them.
+    /// Reads `len` bytes at `offset`, and the bytes to prefetch.
     fn fill(&mut self, offset: u32, len: u32) -> Result<()> {
         const ALIGN: u32 = DIRECT_ALIGN as u32;
         if let Some(memory) = &mut self.memory {

@@ -1,10 +1,9 @@
-//! Making a directory with damaged records one that a server starts on: what is damaged is moved
-//! aside, and its records end.
+//! Repairs a directory with damaged records, so that a server can start: moves damaged records aside and deletes
+//! them.
 //!
-//! Only what counts is lost: outdated versions that are damaged matter to nobody, and neither do
-//! summaries, copies of headers and index images, of which there is another copy or which are made
-//! anew. A log that can't be followed (a lost segment header; a damaged record header where the
-//! segment's summary is damaged too) is made one that can first: see [`crate::salvage`].
+//! Only current data is lost. Damage to outdated versions affects no document. Damaged summaries, header copies and
+//! index images have another copy or are created again. An unreadable log (a lost segment header; a damaged record
+//! header in a segment with a damaged summary) is made readable first: see [`crate::salvage`].
 
 use crate::engine::PmLog;
 use crate::format::record::record_bytes;
@@ -15,10 +14,10 @@ use kauri_base::sync::Arc;
 use kauri_medium::{Directory, Medium};
 use std::io::IoSlice;
 
-/// What a repair has done.
+/// The result of a repair.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// The records that were lost, and the files that hold what was left of them.
+    /// The lost records, and the files with their remains.
     pub lost: Vec<(Damage, String)>,
 }
 
@@ -37,8 +36,8 @@ pub(crate) fn overwrite(
     Ok(name)
 }
 
-/// Copies what is left of a damaged place to a file of its own, durably. A file of that name that holds
-/// something else is an earlier repair's: it stays as it is.
+/// Copies the remains of a damaged place to a file of its own, durably. A file of that name with other contents is
+/// an earlier repair's and stays.
 fn put_aside(directory: &dyn Directory, damage: &Damage, bytes: &[u8]) -> Result<String> {
     let base = format!("quarantine.{}.{}", damage.segment, damage.offset);
     let (mut name, mut tries) = (base.clone(), 1u32);

@@ -1,18 +1,15 @@
-//! Making a log that can't be followed one that can, for repairs. What is overwritten is in files aside
-//! before.
+//! Makes an unreadable log readable, for repairs. Overwritten bytes are first copied to files.
 //!
-//! - *A lost segment header.* The records' CRCs tell the epoch: each that no other segment has, and that
-//!   is not before the one that the mark file tells, is tried. With it the header is made anew, and nothing is lost. Where no record can be read at all,
-//!   the segment is given up: it gets the header of an empty one.
-//! - *A record that can't be read where no summary tells how long it is.* The next one that can is
-//!   looked for, and a mark that tells nothing is put over what lies between; if there is none, the
-//!   end of the segment's records is.
+//! - *A lost segment header.* The epoch follows from the CRCs of the records: every epoch is tried that no other
+//!   segment has and that is not before the epoch in the mark file. With the epoch the header is created again, and
+//!   nothing is lost. If no record is readable, the segment is discarded: it gets the header of an empty segment.
+//! - *An unreadable record whose length no summary has.* The next readable record is searched, and an empty mark is
+//!   written over the gap. If there is none, the segment's records end at the gap.
 //!
-//! What was lost may have been the newest version of documents, or the deletion of some: an older
-//! version may be what is left then, and whoever repairs is told so. Index images still show the newest,
-//! and a summary may (that of a segment in the tail is not looked at, but will be), so before anything is
-//! given up they are made unusable. Each step leaves the log as it was or mended, so a repair that was cut
-//! off can be begun again.
+//! The lost records may include the newest version of a document, or a deletion. Then an older version becomes
+//! current again; the repair reports that. Index images still have the newest version, and so may a summary in the
+//! tail. Therefore both are made unusable before anything is discarded. After each step the log is either unchanged
+//! or repaired, so an interrupted repair can be started again.
 
 use crate::format::meta::Meta;
 use crate::format::record::{FLAG_MOVED, FLAG_OLD, Kind, RecordHeader, Seed};
@@ -22,9 +19,10 @@ use crate::format::{
     TRAILER_BYTES,
 };
 use crate::marks::FoundMarks;
+use crate::on_medium::Log;
 use crate::options::Options;
 use crate::reader::{Found, Next, RecordReader, read_header};
-use crate::recovery::{Log, Place, Scan};
+use crate::recovery::{Place, Scan};
 use crate::repair::overwrite;
 use crate::segments::Segments;
 use crate::verify::Damage;
@@ -38,22 +36,22 @@ use std::io::IoSlice;
 const PLACES_MAX: usize = 10_000;
 /// Epochs that are tried at most, the newest ones.
 const EPOCHS_MAX: u64 = 1 << 24;
-/// Bytes of what was lost that are told.
+/// Bytes of a lost record that are reported.
 const START_BYTES: usize = 256;
 
-/// What was done about a place.
+/// A repaired place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mended {
-    /// What was wrong, and what was done.
+    /// The damage, and the repair.
     pub damage: Damage,
-    /// The file that has what was there.
+    /// The file with the former contents.
     pub file: String,
     /// Whether records may have been lost.
     pub lossy: bool,
 }
 
-/// Mends what keeps the log from being followed, if that is possible; an error if not. Answers what
-/// was done, nothing if nothing was necessary.
+/// Repairs an unreadable log if possible; otherwise returns an error. Returns the repaired places, none if nothing
+/// was necessary.
 pub fn salvage(directory: &dyn Directory, options: &Options) -> Result<Vec<Mended>> {
     let lock = directory.lock()?;
     let mended = Salvage::open(directory)?.run(options);
@@ -74,7 +72,7 @@ struct Salvage<'d> {
 impl<'d> Salvage<'d> {
     fn open(directory: &'d dyn Directory) -> Result<Self> {
         let missing = || {
-            let message = format!("{} holds no {META_FILE}", directory.describe());
+            let message = format!("{} has no {META_FILE}", directory.describe());
             Error::new(ErrorCode::NonExistentPath, message)
         };
         let bytes = directory.read_file(META_FILE)?.ok_or_else(missing)?;
@@ -141,7 +139,8 @@ impl<'d> Salvage<'d> {
         let empty = (last, Stream::Image);
         let ((epoch, stream), lossy, what) = match found {
             Some((_, record)) if matches!(record.kind, Kind::Image | Kind::ImageEnd) => {
-                let what = "the segment's header was lost; the index images in it are given up";
+                let what =
+                    "the segment header was lost; the index images in the segment are discarded";
                 (empty, false, what)
             }
             Some((epoch, record)) => {
@@ -150,11 +149,11 @@ impl<'d> Salvage<'d> {
                     FLAG_MOVED => Stream::Cleaner,
                     _ => Stream::CleanerOld,
                 };
-                ((epoch, stream), false, "the segment's header was lost; it has been made anew")
+                ((epoch, stream), false, "the segment header was lost; it was created again")
             }
             None => {
-                let what = "the segment's header was lost and no record could be read; what it held \
-                            is lost, and older versions may have taken its place";
+                let what = "the segment header was lost and no record could be read; the records of the \
+                            segment are lost, and older versions of documents may be current again";
                 (empty, true, what)
             }
         };
@@ -212,8 +211,8 @@ impl<'d> Salvage<'d> {
         };
         let payload = lost.get(RECORD_HEADER_BYTES as usize..).unwrap_or_default();
         let what = format!(
-            "{} bytes could not be read, and what they held is not known; older versions may have \
-             taken its place",
+            "{} bytes could not be read, and their contents are unknown; older versions of documents may \
+             be current again",
             lost.len()
         );
         let damage = Damage {
@@ -224,8 +223,8 @@ impl<'d> Salvage<'d> {
         self.put(damage, &lost, true, (at, &new))
     }
 
-    /// Makes unusable what tells of records that are about to be given up: index images, and the summary
-    /// of this segment. Without a trailer neither is found.
+    /// Makes unusable what describes records that are about to be discarded: index images, and the summary of this
+    /// segment. Without a trailer neither is found.
     fn forget_trailers(&self, of: u32) -> Result<()> {
         let segments = self.segments();
         let count = self.medium.len() / u64::from(segments.segment_bytes());
@@ -272,8 +271,8 @@ fn header(kind: Kind, payload: &[u8]) -> RecordHeader {
     }
 }
 
-/// What to write over the beginning of these bytes so that they become marks. None of a length that a
-/// mark which tells something has.
+/// The bytes to write over the beginning of these bytes so that they become empty marks. They never have the length
+/// of a real mark.
 fn marks_over(lost: &[u8], seed: Seed, offset: u32) -> Vec<u8> {
     let head = RECORD_HEADER_BYTES as usize;
     let payload = lost.get(head..).unwrap_or_default();

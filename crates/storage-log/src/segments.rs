@@ -1,20 +1,19 @@
-//! The segments: which are free, how much of each is live, growth of the file, and what is kept
-//! back for whom.
+//! The segments: free segments, live bytes of each, growth of the file, and reserved segments.
 //!
 //! Invariants:
-//! - Live bytes of a segment are the sum of [`Slot::size`] over all words that point into it: whoever
-//!   changes a word accounts for both.
-//! - A segment is on the free list only if nothing points into it, what was moved out of it is
-//!   durable, and no reader can look at it any more.
-//! - User writes never take the segments that are kept back for deletes and for the cleaner, so both
-//!   can always work; these segments really exist in the file.
+//! - The live bytes of a segment are the sum of [`Slot::size`] over all words that point into it. The thread that
+//!   changes a word updates both counts.
+//! - A segment is on the free list only if no word points into it, everything moved out of it is durable, and no
+//!   reader can access it.
+//! - User writes never take the segments that are reserved for deletes and for the cleaner, so both can always
+//!   work. Reserved segments exist in the file.
 
 use crate::address::Slot;
 use crate::chunked::Chunked;
 use crate::format::Stream;
 use crate::lock;
 use kauri_base::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use kauri_base::sync::{Arc, Mutex};
+use kauri_base::sync::{Arc, Mutex, MutexGuard};
 use kauri_medium::Medium;
 use kauri_storage::StorageError;
 use std::collections::VecDeque;
@@ -24,14 +23,14 @@ pub const CLEANER_RESERVE: u32 = 2;
 /// Segments that beside it only units without new documents take.
 pub const DELETE_RESERVE: u32 = 1;
 
-/// Without so many there is never one for documents.
+/// With fewer segments there is never one for documents.
 pub const SEGMENTS_MIN: u32 = CLEANER_RESERVE + DELETE_RESERVE + 1;
 
 /// Segments that are being filled where they are few.
 const OPEN_SEGMENTS: u32 = 2;
-/// Where the log can't grow: free segments for user writes below which the cleaner works.
+/// If the log cannot grow: number of free segments for user writes below which the cleaner works.
 const FREE_LOW: u32 = 4;
-/// The same below which they are scarce: as long as the cleaner keeps up nobody is slowed down.
+/// Number of free segments below which they are scarce: while the cleaner keeps up, no writer is throttled.
 const FREE_SCARCE: u32 = 3;
 /// With more live bytes than this the log is full for new documents.
 const LIVE_PERCENT_MAX: u64 = 95;
@@ -59,7 +58,7 @@ impl Purpose {
     }
 }
 
-/// What is going on with a segment.
+/// The state of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum State {
@@ -113,7 +112,7 @@ impl Segment {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Where its records end, once it is sealed.
+    /// The end of its records, after sealing.
     pub fn end(&self) -> u32 {
         self.end.load(Ordering::Acquire)
     }
@@ -123,7 +122,7 @@ impl Segment {
         self.seq_max.load(Ordering::Acquire)
     }
 
-    /// What is going on with it.
+    /// Its state.
     pub fn state(&self) -> State {
         State::from_number(self.state.load(Ordering::Acquire))
     }
@@ -133,13 +132,13 @@ impl Segment {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    /// Who wrote it.
+    /// Its stream.
     pub fn stream(&self) -> Stream {
         Stream::from_number(u32::from(self.stream.load(Ordering::Acquire))).unwrap_or(Stream::User)
     }
 
-    /// Of copies of a record that are the same, that in the segment with the highest order was made last:
-    /// the cleaner moves from a stream to a later one, or within one to a later epoch.
+    /// Of equal copies of a record, the one in the segment with the highest order is the newest: the cleaner moves
+    /// from a stream to a later one, or within one to a later epoch.
     pub fn order(&self) -> Order {
         (self.stream() as u32, self.epoch())
     }
@@ -204,11 +203,28 @@ pub struct Segments {
     scarcity: AtomicU64,
     /// Held while the file grows, which may take long.
     allocation: Mutex<Allocation>,
-    /// The first segment without a durable header. Stored with `allocation` held; who asks waits for nothing.
+    /// The first segment without a durable header. Stored with `allocation` held; read without a wait.
     initialised: AtomicU32,
     spare: Segment,
-    /// Whether the log has told that there is no room for writes.
+    /// Whether the lack of disk space was logged.
     told_full: AtomicBool,
+    /// The epoch of the next segment that is opened.
+    epoch_next: AtomicU64,
+    /// Held while a segment is opened, by whichever stream.
+    opening: Mutex<()>,
+}
+
+/// The right to open segments.
+pub struct Opening<'s> {
+    segments: &'s Segments,
+    _one: MutexGuard<'s, ()>,
+}
+
+impl Opening<'_> {
+    /// The epoch of the segment that is opened.
+    pub fn take_epoch(&self) -> u64 {
+        self.segments.epoch_next.fetch_add(1, Ordering::AcqRel)
+    }
 }
 
 /// Figures for status and for the cleaner's decisions.
@@ -218,7 +234,7 @@ pub struct Usage {
     pub count: u32,
     /// Most segments that it may have.
     pub limit: u32,
-    /// Of those in the file, free ones.
+    /// Free segments in the file.
     pub free: u32,
     /// Whether the file may become longer, as far as is known.
     pub can_grow: bool,
@@ -247,7 +263,24 @@ impl Segments {
             initialised: AtomicU32::new(0),
             spare: Segment::default(),
             told_full: AtomicBool::new(false),
+            epoch_next: AtomicU64::new(0),
+            opening: Mutex::new(()),
         }
+    }
+
+    /// For the start: the epoch of the next segment that is opened.
+    pub fn set_epoch_next(&self, epoch: u64) {
+        self.epoch_next.store(epoch, Ordering::Release);
+    }
+
+    /// The epoch of the next segment that is opened: a clock that ticks with each.
+    pub fn epoch_next(&self) -> u64 {
+        self.epoch_next.load(Ordering::Acquire)
+    }
+
+    /// Begins to open a segment. So they are opened one at a time, in the order of their epochs.
+    pub fn begin_opening(&self) -> Opening<'_> {
+        Opening { segments: self, _one: lock(&self.opening) }
     }
 
     /// Notes whether a write that needed room has got it. Answers whether that is news.
@@ -261,7 +294,7 @@ impl Segments {
         self.infos.get(u64::from(segment)).unwrap_or(&self.spare)
     }
 
-    /// Where a segment begins in the file.
+    /// The offset of a segment in the file.
     pub fn file_offset(&self, segment: u32) -> u64 {
         u64::from(segment) * u64::from(self.segment_bytes)
     }
@@ -332,8 +365,7 @@ impl Segments {
         self.initialised.store(initialised, Ordering::Release);
     }
 
-    /// Takes a free segment, growing the file if need be. `OutOfDiskSpace` if there is none for this
-    /// purpose.
+    /// Takes a free segment, and grows the file if necessary. `OutOfDiskSpace` if there is none for this purpose.
     pub fn take(&self, purpose: Purpose) -> Result<Taken, StorageError> {
         let mut allocation = lock(&self.allocation);
         let wanted = purpose.kept_back() + 1;
@@ -443,7 +475,7 @@ impl Usage {
         self.free.saturating_sub(Purpose::Write.kept_back())
     }
 
-    /// How few these are, from 0 (enough, or more can be made) to 1 (none).
+    /// Scarcity of free segments, from 0 (enough, or the file can grow) to 1 (none).
     pub fn scarcity(&self) -> f64 {
         if self.can_grow {
             return 0.0;
@@ -479,12 +511,12 @@ mod tests {
     use crate::segments::Purpose;
     use kauri_base::sync::Arc;
     use kauri_base::{CollectionId, RecordId};
-    use kauri_medium::emulator::{Emulator, EmulatorConfig};
+    use kauri_emulator::{Emulator, EmulatorConfig};
     use kauri_storage::{OpKind, WriteUnit};
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// How long to wait for what would never come.
+    /// Timeout of a wait for something that would never come.
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// A file system may take long to make a file longer.

@@ -1,11 +1,11 @@
 //! The address table of one collection: RecordId → [`Slot`], a paged array of 8-byte atomics.
 //!
 //! Invariants:
-//! - A slot that has become 0 again stays 0: ids are never reused. So a page with no word in it, all
-//!   of whose ids have been given out, is freed.
-//! - Slots are set first (0 → word) by their collection's latch holder or by recovery, changed by
-//!   anybody with compare-and-set.
-//! - Pages are reached under an entered guard only.
+//! - A slot that has become 0 again stays 0, because ids are never reused. So a page without words is freed if all
+//!   its ids were assigned.
+//! - A slot is first set (0 → word) by the holder of the collection's latch or by recovery. Any thread may change
+//!   it by compare-and-set.
+//! - Pages are accessed only under an entered guard.
 
 use crate::address::Slot;
 use crate::chunked::{Chunked, PLACES_MAX};
@@ -34,7 +34,7 @@ pub struct Slots {
     limit: AtomicU64,
 }
 
-/// What became of a compare-and-set.
+/// The result of a compare-and-set.
 pub enum Swap {
     /// Done.
     Done,
@@ -128,8 +128,8 @@ impl Slots {
         }
     }
 
-    /// Changes a slot, whatever it holds, to what `change` makes of it; `None` and 0 leave it alone.
-    /// Answers what it held. `change` must not make 0.
+    /// Changes a slot to the result of `change`; `None` and 0 leave it unchanged. Returns the former value.
+    /// `change` must not return 0.
     #[inline]
     pub fn update(
         &self,

@@ -1,31 +1,30 @@
-//! Held snapshots: which there are, and what is kept for each.
+//! Held snapshots, and the versions kept for each.
 //!
 //! Invariants:
-//! - A snapshot's commit is the last one that had its number when the snapshot was taken, under the
-//!   head's mutex; so every unit appended later knows that there is one to keep versions for, and
-//!   every earlier one is applied by the time the holder reads.
-//! - What was replaced is kept for a snapshot that lies between the commit that wrote it and the one
-//!   that replaced it; it is listed with the newest such snapshot, and goes over to the next older one
-//!   that needs it, or away, when that one is released.
-//! - With more than may be kept the oldest snapshot is given up: first it is said so, then freed. A
-//!   reader looks whether it has been, after it has read.
-//! - Nobody holds the list for long, since whoever takes a snapshot waits for it with the head's mutex:
-//!   what an ended snapshot needed is gone through in pieces.
+//! - A snapshot's commit is the last one that had a commit sequence when the snapshot was taken, under the head's
+//!   mutex. So every later unit knows that it must keep versions for the snapshot, and every earlier unit is
+//!   applied before the holder reads.
+//! - A superseded version is kept for a snapshot between the commit that wrote it and the commit that replaced it.
+//!   It is listed with the newest such snapshot. When that snapshot is released, the version moves to the next
+//!   older one that needs it, or is freed.
+//! - Beyond the limit of kept versions, the oldest snapshot is marked invalid, then freed. A reader checks the mark
+//!   after it has read.
+//! - The list's lock is held briefly, because taking a snapshot waits for it under the head's mutex. The versions
+//!   of a released snapshot are processed in pieces.
 //!
 //! Locks: `head`, then the list of snapshots, then a collection's versions.
 
 use crate::address::Slot;
 use crate::btree::BTree;
 use crate::collection::Collection;
-use crate::core::Core;
 use crate::lock;
 use crate::segments::Segments;
-use crate::versions::KeptEntry;
+use crate::versions::{KeptEntry, Need, Retained, What};
 use kauri_base::sync::atomic::{AtomicU64, Ordering};
 use kauri_base::sync::{Arc, Mutex};
-use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
+use kauri_base::{CommitSeq, IndexId, RecordId};
 use kauri_storage::StorageError;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// A snapshot that a recovery unit holds.
 #[derive(Clone, Copy, Debug)]
@@ -40,20 +39,20 @@ pub struct Hold {
 #[derive(Default)]
 pub struct Snapshots {
     list: Mutex<List>,
-    /// Snapshots of this commit or an earlier one that were held have been given up.
+    /// Held snapshots of this commit or an earlier one have been dropped.
     given_up: AtomicU64,
-    /// How many.
+    /// Number of dropped ones.
     given_up_count: AtomicU64,
-    /// Old versions, limits and entries that are kept.
-    kept: AtomicU64,
-    /// What they take: memory, and space of the log.
-    kept_bytes: AtomicU64,
+    /// What is kept for all of them.
+    retained: Retained,
+    /// The most that this may take.
+    retained_bytes_max: u64,
 }
 
 #[derive(Default)]
 struct List {
     held: BTreeMap<u64, Snapshot>,
-    /// What ended snapshots needed and has not been gone through.
+    /// Needs of ended snapshots that are not processed yet.
     ended: Vec<(u64, Vec<(Need, Arc<Collection>)>)>,
 }
 
@@ -68,30 +67,9 @@ const PIECE_RELEASED: usize = 512;
 /// The same for a writer that has kept something more.
 const PIECE_KEPT: usize = 64;
 
-/// Something that is kept.
-#[derive(PartialEq, Eq, Hash)]
-pub struct Need {
-    /// The collection.
-    pub collection: CollectionId,
-    /// What of it.
-    pub what: What,
-    /// The commit that replaced it.
-    pub until: u64,
-}
-
-/// What a snapshot needs, with the collection that keeps it.
-type Needs = HashMap<Need, Arc<Collection>>;
-
-/// See [`Need`].
-#[derive(PartialEq, Eq, Hash)]
-pub enum What {
-    /// A version of a record.
-    Record(u64),
-    /// How many ids had been given out.
-    Limit,
-    /// Whether an index had an entry.
-    Entry(IndexId, Arc<[u8]>, RecordId),
-}
+/// The needs of a snapshot, each with the collection that keeps it. Released in this order, so the order must not
+/// depend on hashes: a simulation repeats it.
+type Needs = BTreeMap<Need, Arc<Collection>>;
 
 /// Figures.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -105,35 +83,63 @@ pub struct SnapshotStats {
 }
 
 impl Snapshots {
+    /// No snapshot is held. `retained_bytes_max`: with more kept than that the oldest is given up.
+    pub fn new(retained_bytes_max: u64) -> Self {
+        Snapshots { retained_bytes_max, ..Snapshots::default() }
+    }
+
+    /// What is kept for all of them.
+    pub fn retained(&self) -> &Retained {
+        &self.retained
+    }
+
+    /// Another holder of the snapshot of commit `seq`. With the head's mutex held.
+    pub fn add(&self, seq: u64) {
+        lock(&self.list).held.entry(seq).or_default().holders += 1;
+    }
+
+    /// A holder less. Frees what nobody needs any more.
+    pub fn remove(&self, seq: u64, segments: &Segments) {
+        let mut more = {
+            let mut list = lock(&self.list);
+            let Some(snapshot) = list.held.get_mut(&seq) else { return };
+            snapshot.holders -= 1;
+            snapshot.holders == 0 && list.end(seq)
+        };
+        while more {
+            more = self.hand_down(&mut lock(&self.list), PIECE_RELEASED, segments);
+        }
+    }
+
+    /// What unit `seq` keeps versions with while it is applied; `None` if nobody held a snapshot when it got its
+    /// number.
+    pub fn keeper<'c>(
+        &'c self,
+        segments: &'c Segments,
+        seq: u64,
+        holding: bool,
+    ) -> Option<Keeper<'c>> {
+        holding.then_some(Keeper { snapshots: self, segments, seq })
+    }
+
     /// Figures.
     pub fn stats(&self) -> SnapshotStats {
         let held = &lock(&self.list).held;
         SnapshotStats {
             held: held.values().map(|snapshot| snapshot.holders).sum(),
             oldest: held.keys().next().copied(),
-            kept: self.kept.load(Ordering::Relaxed),
-            kept_bytes: self.kept_bytes.load(Ordering::Relaxed),
+            kept: self.retained.count(),
+            kept_bytes: self.retained.bytes(),
             given_up: self.given_up_count.load(Ordering::Relaxed),
         }
     }
 
-    /// Fails if the snapshot has been given up. Looked at after reading.
+    /// Fails if the snapshot has been dropped. Called after reading.
     pub fn check(&self, hold: Hold) -> Result<(), StorageError> {
         if self.given_up.load(Ordering::Acquire) >= hold.seq && hold.seq > 0 {
             return Err(StorageError::SnapshotTooOld);
         }
         Ok(())
-    }
-
-    fn count(&self, bytes: u64) {
-        self.kept.fetch_add(1, Ordering::Relaxed);
-        self.kept_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Something that was kept is not any more.
-    pub fn uncount(&self, bytes: u64) {
-        self.kept.fetch_sub(1, Ordering::Relaxed);
-        self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Hands some of what ended snapshots needed to the next older ones that need it, and frees what
@@ -147,60 +153,13 @@ impl Snapshots {
                 Some((seq, snapshot)) if store.versions.is_needed(&need, **seq) => {
                     snapshot.needs.insert(need, store);
                 }
-                _ => store.versions.free(&need, self, segments),
+                _ => store.versions.free(&need, &self.retained, segments),
             }
         }
         if needs.is_empty() {
             ended.pop();
         }
         !ended.is_empty()
-    }
-}
-
-impl Core {
-    /// Holds the current state.
-    pub fn hold(&self) -> Result<Hold, StorageError> {
-        let hold = {
-            let mut head = lock(&self.head);
-            let hold = Hold { seq: head.seq(), number: head.hold() };
-            lock(&self.snapshots.list).held.entry(hold.seq).or_default().holders += 1;
-            hold
-        };
-        // Units that have their number already are applied without waiting for anything.
-        let mut turns = 0u32;
-        while self.visible().0 < hold.seq {
-            turns += 1;
-            if turns < 64 {
-                kauri_base::sync::hint::spin_loop();
-            } else if let Err(error) = self.check_alive() {
-                self.release(hold);
-                return Err(error);
-            } else {
-                kauri_base::sync::thread::yield_now();
-            }
-        }
-        Ok(hold)
-    }
-
-    /// Ends a hold.
-    pub fn release(&self, hold: Hold) {
-        lock(&self.head).release();
-        let mut more = {
-            let mut list = lock(&self.snapshots.list);
-            let Some(snapshot) = list.held.get_mut(&hold.seq) else { return };
-            snapshot.holders -= 1;
-            snapshot.holders == 0 && list.end(hold.seq)
-        };
-        while more {
-            let mut list = lock(&self.snapshots.list);
-            more = self.snapshots.hand_down(&mut list, PIECE_RELEASED, &self.segments);
-        }
-    }
-
-    /// What a unit keeps versions with while it is applied; `None` if nobody held a snapshot when it
-    /// got its number.
-    pub fn keeper(&self, seq: u64, holding: bool) -> Option<Keeper<'_>> {
-        holding.then_some(Keeper { core: self, seq })
     }
 }
 
@@ -221,9 +180,10 @@ impl List {
     }
 }
 
-/// Keeps what a unit replaces, as far as somebody needs it.
+/// Keeps the versions that a unit replaces, if a snapshot needs them.
 pub struct Keeper<'c> {
-    core: &'c Core,
+    snapshots: &'c Snapshots,
+    segments: &'c Segments,
     seq: u64,
 }
 
@@ -236,14 +196,14 @@ impl Keeper<'_> {
         what: What,
         bytes: u64,
     ) {
-        let Core { snapshots, segments, options, .. } = self.core;
-        snapshots.count(bytes);
+        let Keeper { snapshots, segments, .. } = *self;
+        snapshots.retained.add(bytes);
         let need = Need { collection: store.id, what, until: self.seq };
         match list.held.get_mut(&snapshot) {
             Some(snapshot) => drop(snapshot.needs.insert(need, store.clone())),
-            None => store.versions.free(&need, snapshots, segments),
+            None => store.versions.free(&need, &snapshots.retained, segments),
         }
-        let too_much = snapshots.kept_bytes.load(Ordering::Relaxed) > options.versions_bytes_max;
+        let too_much = snapshots.retained.bytes() > snapshots.retained_bytes_max;
         if too_much
             && list.ended.is_empty()
             && let Some((oldest, snapshot)) = list.held.first_key_value()
@@ -265,9 +225,9 @@ impl Keeper<'_> {
         from: u64,
         swap: impl FnOnce() -> Slot,
     ) {
-        let list = &mut *lock(&self.core.snapshots.list);
+        let list = &mut *lock(&self.snapshots.list);
         match list.before(self.seq).filter(|snapshot| *snapshot >= from) {
-            None => self.core.segments.remove_live(swap()),
+            None => self.segments.remove_live(swap()),
             Some(snapshot) => {
                 let bytes = store.versions.keep_record(record, from, self.seq, swap);
                 self.note(list, snapshot, store, What::Record(record), bytes);
@@ -277,7 +237,7 @@ impl Keeper<'_> {
 
     /// A record is set for the first time, by `set`.
     pub fn insert(&self, store: &Arc<Collection>, record: u64, set: impl FnOnce()) {
-        let list = &mut *lock(&self.core.snapshots.list);
+        let list = &mut *lock(&self.snapshots.list);
         match list.before(self.seq) {
             None => set(),
             Some(snapshot) => {
@@ -297,7 +257,7 @@ impl Keeper<'_> {
         (key, record): (&[u8], RecordId),
         bits: Option<&[u8]>,
     ) {
-        let list = &mut *lock(&self.core.snapshots.list);
+        let list = &mut *lock(&self.snapshots.list);
         let Some(snapshot) = list.before(self.seq) else { return keys.change(key, record, bits) };
         let entry = (index, keys, key, record);
         let kept = store.versions.keep_entry(entry, bits, snapshot, self.seq);
@@ -313,7 +273,7 @@ impl Keeper<'_> {
                 if let Some((_, snapshot)) = list.held.range_mut(..until).next_back() {
                     snapshot.needs.remove(&need);
                 }
-                store.versions.free(&need, &self.core.snapshots, &self.core.segments);
+                store.versions.free(&need, &self.snapshots.retained, self.segments);
             }
         }
     }

@@ -1,52 +1,8 @@
-//! Figures, and the engine's section of `serverStatus`.
+//! The engine's section of `serverStatus`.
 
 use crate::core::Core;
-use crate::lock;
-use kauri_base::sync::atomic::{AtomicU64, Ordering};
 use kauri_bson::DocWriter;
 use kauri_medium::{Delayed, MediumKind};
-
-/// A number that grows.
-#[derive(Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds to it.
-    #[inline]
-    pub fn add(&self, amount: u64) {
-        self.0.fetch_add(amount, Ordering::Relaxed);
-    }
-
-    /// What it has come to.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Sets it.
-    pub fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-}
-
-/// Figures of an open engine.
-#[derive(Default)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct Counters {
-    pub flushes: Counter,
-    pub staged: Counter,
-    pub syncs: Counter,
-    pub synced_commits: Counter,
-    pub mark_syncs: Counter,
-    pub segments_opened: Counter,
-    pub summary_bytes: Counter,
-    pub segments_cleaned: Counter,
-    pub moved_records: Counter,
-    pub moved_bytes: Counter,
-    pub moved_bytes_old: Counter,
-    pub recovery_us: Counter,
-    pub recovery_records: Counter,
-    pub recovery_bytes: Counter,
-}
 
 impl Core {
     /// Writes the section's fields.
@@ -58,7 +14,7 @@ impl Core {
         self.write_cache(out);
         self.write_memory(out);
         self.write_snapshots(out);
-        let (loaded, built, written) = lock(&self.images).counts();
+        let (loaded, built, written) = self.start.images().counts();
         let mut images = out.document("indexImages");
         put(&mut images, "loaded", loaded);
         put(&mut images, "indexesBuilt", built);
@@ -75,10 +31,10 @@ impl Core {
     }
 
     fn write_medium(&self, out: &mut DocWriter<'_>) {
-        let kind = self.medium.kind();
+        let kind = self.directory.medium().kind();
         let mut medium = out.document("medium");
         medium.put("kind", kind.name());
-        medium.put("description", self.medium.describe().as_str());
+        medium.put("description", self.directory.medium().describe().as_str());
         medium.put("mapSync", kind == MediumKind::Dax);
         medium.put("staging", self.staging.is_some());
         medium.put("durableBy", kind.durable_by());
@@ -114,7 +70,7 @@ impl Core {
 
     fn write_log(&self, out: &mut DocWriter<'_>) {
         let counters = &self.counters;
-        let counts = lock(&self.head).counts();
+        let counts = self.head.counts();
         let cache = self.cache.stats();
         let mut log = out.document("log");
         put(&mut log, "lastCommit", self.visible().0);

@@ -20,7 +20,7 @@ use kauri_storage::{
 pub struct Store {
     /// The engine.
     pub core: Arc<Core>,
-    /// What it is the store of.
+    /// Its collection.
     pub collection: Arc<Collection>,
 }
 
@@ -38,9 +38,9 @@ impl RecordStore for Store {
         let found = match unit.held() {
             None => read::document(&self.core, unit.guard(), &self.collection, id)?,
             Some(held) => {
-                if let Some(staged) = held.staged.record(self.collection.id, id)? {
+                if let Some(written) = held.write_set.record(self.collection.id, id)? {
                     unit.check(held, &self.collection, false)?;
-                    return Ok(Access::Ready(staged));
+                    return Ok(Access::Ready(written));
                 }
                 self.document_held(unit, held, id)?
             }
@@ -67,7 +67,7 @@ impl RecordStore for Store {
     ) -> Result<Access<()>, StorageError> {
         let unit = LogUnit::of(ru)?;
         if let Some(held) = unit.held() {
-            let filled = held.staged.fill_records(self.collection.id, scan, |scan| {
+            let filled = held.write_set.fill_records(self.collection.id, scan, |scan| {
                 self.fill_held(unit, held, scan);
                 Ok(Access::Ready(()))
             });
@@ -123,8 +123,8 @@ impl RecordStore for Store {
 }
 
 impl Store {
-    /// Fails if the store is gone. Asked after reading: nothing is taken away before the store is marked,
-    /// so what was read of a store that is not marked yet was all there.
+    /// Fails if the store was dropped. Called after reading: nothing is freed before the store is marked, so a read
+    /// of an unmarked store was complete.
     #[inline]
     fn check_dropped(&self) -> Result<(), StorageError> {
         match self.collection.is_dropped() {

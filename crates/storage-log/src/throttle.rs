@@ -1,14 +1,14 @@
-//! Slowing writers down while room runs out (see [`Core::scarcity`]), so that they meet the cleaner's pace gradually
-//! instead of a wall.
+//! Throttles writers as free space runs out (see [`Core::scarcity`]), so that they slow down gradually to the
+//! cleaner's pace.
 //!
-//! Commits are not delayed, their acknowledgements are: what a flush has stored is published as
-//! written after a pause that grows with the bytes stored and with how little room is left. Who
-//! waits for durability, or blocks a thread, is not held back further. Nor is who writes slower than
-//! that: pauses are owed until they add up to one that is worth a thread's waking.
+//! Acknowledgements are delayed, not commits: stored bytes are published as written after a pause. The pause grows
+//! with the number of bytes and with the scarcity. Waits for durability and blocked threads are not delayed
+//! further. Writers below the cleaner's pace are not throttled: pauses accumulate until they are long enough to be
+//! worth waking a thread.
 //!
 //! [`Core::scarcity`]: crate::core::Core::scarcity
 //!
-//! Invariant: places in the queue ascend in time and in commit sequence.
+//! Invariant: positions in the queue ascend in time and in commit sequence.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,8 +18,7 @@ const PAUSE_NANOS_PER_BYTE: f64 = 50.0;
 /// No pause is longer than this.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// What is owed is waited for when it is more than this. Who waits is woken by another thread, which takes
-/// some 20 microseconds.
+/// A debt above this is waited for. A waiter is woken by another thread, which takes some 20 microseconds.
 const OWED_MAX: Duration = Duration::from_micros(200);
 
 /// See the module's head.
@@ -122,7 +121,7 @@ mod tests {
         }
     }
 
-    /// Whatever the pieces: held are those who get ahead of the pace by what may be owed.
+    /// Whatever the pieces: writers are delayed that get ahead of the pace by more than the permitted debt.
     #[test]
     fn small_pauses_add_up() {
         for bytes in [10, 100, 1000] {

@@ -1,5 +1,5 @@
-//! The recovery unit: a guard that keeps memory in place, and the sequence number that was visible
-//! when it was entered, or that of the snapshot that it holds.
+//! The recovery unit: a guard that keeps memory in place, and the commit sequence that was visible when the unit
+//! was entered, or that of its held snapshot.
 
 use crate::btree::Likely;
 use crate::collection::Collection;
@@ -10,7 +10,7 @@ use kauri_base::CommitSeq;
 use kauri_base::sync::Arc;
 use kauri_base::sync::atomic::Ordering;
 use kauri_medium::Guard;
-use kauri_storage::{RecoveryUnit, Staged, StorageError};
+use kauri_storage::{RecoveryUnit, StorageError, WriteSet};
 use std::any::Any;
 
 /// See the module's head.
@@ -21,12 +21,12 @@ pub struct LogUnit {
     held: Option<Box<Held>>,
 }
 
-/// What a unit that holds a snapshot sees.
+/// The view of a unit that holds a snapshot.
 pub struct Held {
     /// The snapshot.
     pub hold: Hold,
-    /// What a transaction has staged.
-    pub staged: Staged,
+    /// A transaction's uncommitted changes.
+    pub write_set: WriteSet,
 }
 
 impl LogUnit {
@@ -42,8 +42,8 @@ impl LogUnit {
         self.held.as_deref()
     }
 
-    /// Whether what has just been read of a collection (by way of an index that is gone or came later,
-    /// if `index` says so) was what the held snapshot shows.
+    /// Whether the last read of a collection (by way of a dropped or newer index, if `index` says so) was valid for
+    /// the held snapshot.
     pub fn check(&self, held: &Held, store: &Collection, index: bool) -> Result<(), StorageError> {
         self.core.snapshots.check(held.hold)?;
         let changed = store.changed.load(Ordering::Acquire) >= held.hold.number;
@@ -77,10 +77,38 @@ impl LogUnit {
         }
     }
 
-    /// What keeps memory in place.
+    /// The guard that keeps memory in place.
     #[inline]
     pub fn guard(&self) -> &Guard {
         &self.guard
+    }
+}
+
+impl Core {
+    /// Holds the current state.
+    pub fn hold(&self) -> Result<Hold, StorageError> {
+        let (seq, number) = self.head.hold(|seq| self.snapshots.add(seq));
+        let hold = Hold { seq, number };
+        // Units that have their number already are applied without waiting for anything.
+        let mut turns = 0u32;
+        while self.visible().0 < hold.seq {
+            turns += 1;
+            if turns < 64 {
+                kauri_base::sync::hint::spin_loop();
+            } else if let Err(error) = self.check_alive() {
+                self.release(hold);
+                return Err(error);
+            } else {
+                kauri_base::sync::thread::yield_now();
+            }
+        }
+        Ok(hold)
+    }
+
+    /// Ends a hold.
+    pub fn release(&self, hold: Hold) {
+        self.head.release();
+        self.snapshots.remove(hold.seq, &self.segments);
     }
 }
 
@@ -108,7 +136,7 @@ impl RecoveryUnit for LogUnit {
     fn hold_snapshot(&mut self) -> Result<CommitSeq, StorageError> {
         self.release_snapshot();
         let hold = self.core.hold()?;
-        self.held = Some(Box::new(Held { hold, staged: Staged::default() }));
+        self.held = Some(Box::new(Held { hold, write_set: WriteSet::default() }));
         Ok(hold.into())
     }
 
@@ -118,12 +146,12 @@ impl RecoveryUnit for LogUnit {
         }
     }
 
-    fn staged(&self) -> Option<&Staged> {
-        self.held.as_ref().map(|held| &held.staged)
+    fn write_set(&self) -> Option<&WriteSet> {
+        self.held.as_ref().map(|held| &held.write_set)
     }
 
-    fn staged_mut(&mut self) -> Option<&mut Staged> {
-        self.held.as_mut().map(|held| &mut held.staged)
+    fn write_set_mut(&mut self) -> Option<&mut WriteSet> {
+        self.held.as_mut().map(|held| &mut held.write_set)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -1,13 +1,13 @@
-//! Which large documents that came from the medium have had their CRC checked, so that reading one
-//! from memory again doesn't cost another pass over it.
+//! Remembers the large documents whose CRC was checked after they were read from the medium, so that a later read
+//! from memory need not check again.
 //!
-//! A lossy table of fingerprints of (segment, its epoch, offset, the segment's count of loads). Whenever a
-//! block of the segment is read from the medium again the count, and with it the fingerprint, is
-//! another one. Small documents are simply checked each time.
+//! A lossy table of fingerprints of (segment, epoch, offset, the segment's load count). When a block of the segment
+//! is read from the medium again, the load count and so the fingerprint change. Small documents are checked each
+//! time.
 
 use kauri_base::sync::atomic::{AtomicU64, Ordering};
 
-/// Documents shorter than this are checked each time: that costs less than a look into the table.
+/// Documents shorter than this are checked each time: that costs less than a lookup in the table.
 pub const LARGE_BYTES: usize = 4096;
 const PLACES: usize = 4096;
 

@@ -1,7 +1,6 @@
-//! Reading a whole directory and checking every CRC, for `kauri check`. Changes nothing.
+//! Reads a whole directory and checks every CRC, for `kauri check`. Changes nothing.
 
 use crate::address::{Address, Slot};
-use crate::collection::Registry;
 use crate::format::meta::Meta;
 use crate::format::record::{HeaderBytes, Kind, RecordHeader, Seed};
 use crate::format::segment::{SegmentHeader, Trailer};
@@ -10,11 +9,13 @@ use crate::format::{
     LOG_FILE, META_FILE, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, TRAILER_BYTES,
 };
 use crate::marks::FoundMarks;
+use crate::on_medium::{Kept, Log};
 use crate::options::Options;
 use crate::reader::{
     Contents, Found, Next, OtherCopy, RecordReader, read_header, read_summary, read_trailer,
 };
-use crate::recovery::{Builder, FoundPending, Kept, Log, Outcome, Place, Scan, Stop};
+use crate::recovery::{Builder, FoundPending, Outcome, Place, Scan, Stop};
+use crate::registry::Registry;
 use crate::segments::Segments;
 use crate::staging::Overlay;
 use kauri_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -24,24 +25,24 @@ use kauri_bson::Doc;
 use kauri_medium::{Buffer, Directory, EpochDomain, parallel};
 use std::collections::HashMap;
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Segments in the file.
     pub segments: u32,
-    /// Of these: with records.
+    /// Segments with records.
     pub segments_used: u32,
     /// Records whose CRCs are right.
     pub records: u64,
-    /// Of these: documents, outdated versions included.
+    /// Documents, including outdated versions.
     pub documents: u64,
     /// Bytes read.
     pub bytes: u64,
     /// Records behind the end of the log, of units that were never acknowledged as durable.
     pub dropped_records: u64,
-    /// What is wrong.
+    /// The damage.
     pub damage: Vec<Damage>,
-    /// What is wrong with index images, which is harmless: they are not used then.
+    /// Damage of index images, which is harmless: they are ignored.
     pub images: Vec<Damage>,
     /// Bytes of a segment.
     pub segment_bytes: u32,
@@ -66,7 +67,7 @@ pub struct Extent {
     pub moved: bool,
 }
 
-/// What a collection takes.
+/// The size of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectionSize {
     /// The collection.
@@ -89,7 +90,7 @@ impl Report {
     }
 }
 
-/// One thing that is wrong.
+/// One damaged place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// Where: the segment.
@@ -100,14 +101,14 @@ pub struct Damage {
     pub collection: Option<CollectionId>,
     /// Which record, where known.
     pub record: Option<RecordId>,
-    /// Whether the record is a current one, so that data are lost; unknown if the damage hides which
-    /// records are. `false` also for what is no record and not missed.
+    /// Whether the record is current, so that data is lost; unknown if the damage hides which records are. `false`
+    /// also for damage that affects no record.
     pub current: Option<bool>,
     /// Bytes of the payload, by what the header or the summary says.
     pub payload_len: u32,
-    /// What the payload begins with, as it was read.
+    /// The first bytes of the payload, as read.
     pub payload_start: Vec<u8>,
-    /// What is wrong.
+    /// What is damaged.
     pub what: String,
 }
 
@@ -128,7 +129,7 @@ impl Damage {
         Damage { segment, offset, collection, record, current, payload_len, payload_start, what }
     }
 
-    /// Of what there is another copy of, or what can be told without it: no document is lost.
+    /// Damage with another copy or without an effect: no document is lost.
     fn harmless(segment: u32, offset: u32, what: impl Into<String>) -> Self {
         Damage { current: Some(false), ..Damage::at(segment, offset, what) }
     }
@@ -147,8 +148,8 @@ impl Damage {
     }
 }
 
-/// Reads a whole directory, which no server may have open. `progress` is told how many of how many
-/// segments were read. An error only if the directory can't be read at all.
+/// Reads a whole directory, which no server may have open. `progress` gets the number of segments read and in
+/// total. An error only if the directory is unreadable as a whole.
 pub fn verify(
     directory: &dyn Directory,
     progress: &mut (dyn FnMut(u32, u32) + Send),
@@ -157,7 +158,7 @@ pub fn verify(
     verify_with(directory, true, 1, &|done, of| (crate::lock(&progress))(done, of))
 }
 
-/// As [`verify`], by so many threads; unless it is to be `full`, only what opening reads is read.
+/// Like [`verify`], with this many threads; unless `full`, it reads only what opening reads.
 pub fn verify_with(
     directory: &dyn Directory,
     full: bool,
@@ -219,7 +220,7 @@ fn read_meta(directory: &dyn Directory, report: &mut Report) -> Result<Meta> {
     let Some(bytes) = directory.read_file(META_FILE)? else {
         return Err(Error::new(
             ErrorCode::NonExistentPath,
-            format!("{} holds no {META_FILE}", directory.describe()),
+            format!("{} has no {META_FILE}", directory.describe()),
         ));
     };
     let meta = Meta::decode(&bytes, true)
@@ -244,7 +245,7 @@ fn where_it_stopped(log: Log<'_>, stop: &Stop) -> Damage {
     damage
 }
 
-/// Names the record of a damaged header if one bit is wrong in it: its CRC tells which.
+/// Names the record of a damaged header if one bit of it is wrong: its CRC identifies the bit.
 fn name_record(log: Log<'_>, epoch: u64, damage: &mut Damage) {
     let Log { medium, segments, .. } = log;
     let at = segments.file_offset(damage.segment) + u64::from(damage.offset);
@@ -265,7 +266,7 @@ fn name_record(log: Log<'_>, epoch: u64, damage: &mut Damage) {
     }
 }
 
-/// Checks all segments of a log that can't be followed: where records end nobody knows.
+/// Checks all segments of an unreadable log: the ends of records are unknown.
 fn check_unfollowed(
     log: Log<'_>,
     threads: usize,
@@ -282,8 +283,8 @@ fn check_unfollowed(
     Ok(())
 }
 
-/// Checks the segments that count, if their `progress` is wanted, tells which of the damaged records are
-/// current, and what takes how much space.
+/// Checks the segments that count (with `progress`, if given), and reports which damaged records are current, and
+/// the space by collection.
 fn check_kept(
     log: Log<'_>,
     outcome: &Outcome,
@@ -310,8 +311,8 @@ fn check_kept(
     Ok(())
 }
 
-/// Calls `check` for each part, on several threads, and gathers what was found. Each thread's buffer is used
-/// again and again: where memory is slow that is touched for the first time, that decides.
+/// Calls `check` for each part, on several threads, and collects the results. Each thread reuses its buffer: where
+/// the first touch of memory is slow, that decides the speed.
 fn check_all(
     log: Log<'_>,
     (parts, threads): (usize, usize),
@@ -331,8 +332,8 @@ fn check_all(
     Ok(all)
 }
 
-/// Checks the segments of index images. One that was never sealed tells nothing: it was being written
-/// when the process ended.
+/// Checks the segments of index images. One that was never sealed has no information: it was being written when the
+/// process ended.
 fn check_images(
     log: Log<'_>,
     images: &[SegmentHeader],
@@ -350,7 +351,7 @@ fn check_images(
     Ok(())
 }
 
-/// Tells which of the damaged records are current, and what takes how much space.
+/// Determines which damaged records are current, and the space by collection.
 struct Whole<'m> {
     log: Log<'m>,
     domain: Arc<EpochDomain>,
@@ -432,16 +433,16 @@ fn document(log: Log<'_>, place: Address) -> Option<Vec<u8>> {
 
 struct Check<'m> {
     log: Log<'m>,
-    /// Whether the scan could tell where each segment's records end.
+    /// Whether the scan determined the end of each segment's records.
     end_known: bool,
-    /// What is read goes here.
+    /// The read buffer.
     buffer: Buffer,
     report: Report,
 }
 
 impl Check<'_> {
-    /// Checks a segment whose records end at `end` (`u32::MAX`: where they say), and hold what the scan has
-    /// `told`: a summary of the scan's need not be read again.
+    /// Checks a segment whose records end at `end` (`u32::MAX`: as they say), and which contains what the scan has
+    /// `told`: a summary of the scan need not be read again.
     fn segment(&mut self, segment: u32, end: u32, told: Option<&Contents>) -> Result<()> {
         let Log { medium, faults, segments, meta, .. } = self.log;
         let found = read_header(medium, faults, segments, segment, &meta.directory)?;
@@ -506,8 +507,8 @@ impl Check<'_> {
         Ok(bytes)
     }
 
-    /// Whether the segment's trailer would be one if one of its bits were another. A trailer that is
-    /// missing tells nothing: not all segments were sealed.
+    /// Whether the segment's trailer would be valid with one flipped bit. A missing trailer means nothing: not all
+    /// segments were sealed.
     fn trailer_is_damaged(&self, header: &SegmentHeader) -> Result<bool> {
         let segment_bytes = self.log.segments.segment_bytes();
         let mut bytes: [u8; TRAILER_BYTES as usize] =
@@ -558,7 +559,7 @@ impl Check<'_> {
                 Some(entry) => Damage::of(segment, entry, "the record's header is damaged"),
                 // Whether the log may end here is for the scan to tell, which has been told of.
                 None if !self.end_known => return Ok(false),
-                None => Damage::at(segment, offset, "there is no record here"),
+                None => Damage::at(segment, offset, "no record is at this position"),
             },
             Next::Record(record) => {
                 let entry = record.entry();
@@ -569,14 +570,14 @@ impl Check<'_> {
                 };
                 if let Some(expected) = expected.filter(|expected| !same(expected)) {
                     // An opened engine goes by the summary.
-                    let what = "the summary tells of another record here";
+                    let what = "the summary names another record at this position";
                     Damage { current: None, ..Damage::of(segment, expected, what) }
                 } else if !record.payload_whole {
                     let start = record.payload.iter().take(PAYLOAD_START_BYTES).copied().collect();
                     let damage = Damage::of(segment, &entry, "the payload is damaged");
                     Damage { payload_start: start, ..damage }
                 } else if entry.kind == Kind::Put && Doc::from_bytes(record.payload).is_err() {
-                    Damage::of(segment, &entry, "the payload is no document")
+                    Damage::of(segment, &entry, "the payload is not a document")
                 } else {
                     self.report.records += 1;
                     self.report.documents += u64::from(entry.kind == Kind::Put);

@@ -1,42 +1,94 @@
-//! Old versions of one collection, kept in memory for held snapshots: where records were before they
-//! were replaced, which ids had been given out, which entries indexes had.
+//! Old versions of one collection, kept in memory for held snapshots: former places of replaced records, the last
+//! assigned ids, removed index entries.
 //!
-//! Everything says what was so *until* a commit; a snapshot goes by the first that is later than
-//! itself, and by the current state if there is none. A record above the limit of a snapshot's time is
-//! not there for it, whatever the rest says, so records that are new need no notes of their own.
+//! Each note is valid *until* a commit. A snapshot uses the first note with a later commit, and the current state
+//! if there is none. A record above the id limit of a snapshot does not exist for that snapshot, so new records
+//! need no notes.
 //!
 //! Invariants:
-//! - A word and its note change together under the lock. So a reader that loads the word first and
-//!   looks here afterwards finds a note of what it missed; a reader that holds the lock sees no change
-//!   of what is noted here for its snapshot.
-//! - A kept word counts as live in its segment. The cleaner moves what it points to and changes it here
+//! - A word and its note change together under the lock. So a reader that loads the word first and then looks here
+//!   finds a note of the change that it missed. A reader that holds the lock sees no change of what is noted for
+//!   its snapshot.
+//! - A kept word counts as live in its segment. The cleaner moves the record and updates the word here
 //!   ([`Versions::moved`]).
 
 use crate::address::{Address, Slot};
 use crate::btree::BTree;
 use crate::segments::Segments;
-use crate::snapshots::{Need, Snapshots, What};
 use kauri_base::sync::atomic::{AtomicU64, Ordering};
 use kauri_base::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use kauri_base::{Access, IndexId, RecordId};
-use kauri_storage::staged::{bounds, is_range};
+use kauri_base::{Access, CollectionId, IndexId, RecordId};
+use kauri_storage::write_set::{bounds, is_range};
 use kauri_storage::{Direction, IndexScan, StorageError};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a note takes in memory, about, besides what it says.
+/// How much all collections keep.
+#[derive(Default)]
+pub struct Retained {
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Retained {
+    /// Something is kept.
+    pub fn add(&self, bytes: u64) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// It is not any more.
+    pub fn remove(&self, bytes: u64) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Old versions, limits and entries that are kept.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Their size: memory and log space.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// Something that is kept.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub struct Need {
+    /// The collection.
+    pub collection: CollectionId,
+    /// Which part of it.
+    pub what: What,
+    /// The commit that replaced it.
+    pub until: u64,
+}
+
+/// What a [`Need`] is of.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub enum What {
+    /// A version of a record.
+    Record(u64),
+    /// The number of ids assigned.
+    Limit,
+    /// Whether an index had an entry.
+    Entry(IndexId, Arc<[u8]>, RecordId),
+}
+
+/// Approximate memory of a note, besides its contents.
 const NOTE_BYTES: u64 = 96;
 
 /// See the module's head.
 #[derive(Default)]
 pub struct Versions {
-    /// Notes that there are. Raised before what they are of changes.
+    /// Number of notes. Raised before the noted state changes.
     notes: AtomicU64,
     kept: RwLock<Kept>,
 }
 
 #[derive(Default)]
 struct Kept {
-    /// Of each record its old versions, oldest first.
+    /// Old versions per record, oldest first.
     records: HashMap<u64, Vec<Old>>,
     /// Commits, and the first id that had not been given out before each.
     limits: Vec<(u64, u64)>,
@@ -71,17 +123,17 @@ impl Old {
     }
 }
 
-/// What a change of an entry came to.
+/// The result of a change of an entry.
 pub enum KeptEntry {
     /// Nothing was noted.
     Nothing,
     /// A note with this key was made, which takes so much.
     Noted(Arc<[u8]>, u64),
-    /// The note with this key of this commit says what is so now.
+    /// The note with this key of this commit equals the current state.
     Superfluous(Arc<[u8]>, u64),
 }
 
-/// What a snapshot sees of the collection's records, as long as this is there.
+/// A snapshot's view of the collection's records, valid while this exists.
 pub struct RecordView<'v> {
     kept: RwLockReadGuard<'v, Kept>,
     seq: u64,
@@ -129,7 +181,7 @@ impl Versions {
         kept.old(record, seq).unwrap_or(now)
     }
 
-    /// What a snapshot sees of the records.
+    /// A snapshot's view of the records.
     pub fn view(&self, seq: u64) -> RecordView<'_> {
         let kept = self.read();
         let limit = kept.limit(seq);
@@ -204,7 +256,7 @@ impl Versions {
         needed.then_some(NOTE_BYTES)
     }
 
-    /// Changes an entry of an index, and notes what it was, if the newest snapshot needs that.
+    /// Changes an entry of an index, and notes the former state, if the newest snapshot needs that.
     pub fn keep_entry(
         &self,
         (index, keys, key, record): (IndexId, &BTree, &[u8], RecordId),
@@ -260,8 +312,8 @@ impl Versions {
         snapshot >= from
     }
 
-    /// Forgets something that nobody needs any more.
-    pub fn free(&self, need: &Need, snapshots: &Snapshots, segments: &Segments) {
+    /// Forgets a note that no snapshot needs any more.
+    pub fn free(&self, need: &Need, retained: &Retained, segments: &Segments) {
         let mut kept = self.write();
         let freed = match &need.what {
             What::Record(record) => kept.free_record(*record, need.until, segments),
@@ -276,32 +328,32 @@ impl Versions {
         };
         if let Some(bytes) = freed {
             self.notes.fetch_sub(1, Ordering::AcqRel);
-            snapshots.uncount(bytes);
+            retained.remove(bytes);
         }
     }
 
     /// Forgets everything: the collection has been dropped.
-    pub fn clear(&self, snapshots: &Snapshots, segments: &Segments) {
+    pub fn clear(&self, retained: &Retained, segments: &Segments) {
         let mut kept = self.write();
         let Kept { records, limits, entries } = std::mem::take(&mut *kept);
         for old in records.into_values().flatten() {
             if !old.slot.is_none() {
                 segments.remove_live(old.slot);
             }
-            snapshots.uncount(old.bytes());
+            retained.remove(old.bytes());
         }
-        limits.iter().for_each(|_| snapshots.uncount(NOTE_BYTES));
-        entries.iter().for_each(|(_, entries)| uncount_entries(entries, snapshots));
+        limits.iter().for_each(|_| retained.remove(NOTE_BYTES));
+        entries.iter().for_each(|(_, entries)| uncount_entries(entries, retained));
         self.notes.store(0, Ordering::Release);
     }
 
-    /// Forgets what is known of an index that has been dropped.
-    pub fn clear_index(&self, index: IndexId, snapshots: &Snapshots) {
+    /// Forgets the notes of a dropped index.
+    pub fn clear_index(&self, index: IndexId, retained: &Retained) {
         let mut kept = self.write();
         if let Some(entries) = kept.entries.remove(&index) {
             let count = entries.values().map(Vec::len).sum::<usize>();
             self.notes.fetch_sub(count as u64, Ordering::AcqRel);
-            uncount_entries(&entries, snapshots);
+            uncount_entries(&entries, retained);
         }
     }
 
@@ -367,8 +419,8 @@ impl Kept {
     }
 }
 
-fn uncount_entries(entries: &Entries, snapshots: &Snapshots) {
+fn uncount_entries(entries: &Entries, retained: &Retained) {
     for ((key, _), old) in entries {
-        old.iter().for_each(|old| snapshots.uncount(old.bytes(key)));
+        old.iter().for_each(|old| retained.remove(old.bytes(key)));
     }
 }

@@ -7,19 +7,13 @@
 #[path = "../src/acks.rs"]
 mod acks;
 
-/// The engine as the acknowledgements know it.
-mod core {
-    pub struct Core;
+/// No engine: no thread blocks on a ticket here.
+struct NoEngine;
 
-    impl Core {
-        pub fn try_flush(&self) -> Result<(), ()> {
-            Ok(())
-        }
+impl acks::Flush for NoEngine {
+    fn make_written(&self) {}
 
-        pub fn sync_to(&self, _seq: u64, _site: &str) -> Result<(), ()> {
-            Ok(())
-        }
-    }
+    fn make_durable(&self, _seq: u64) {}
 }
 
 /// What the source is compiled against.
@@ -104,7 +98,7 @@ struct Model {
 
 impl Model {
     fn new() -> Arc<Model> {
-        Arc::new(Model { acks: Acks::new(Weak::new(), 0), truth: AtomicU64::new(0) })
+        Arc::new(Model { acks: Acks::new(Weak::<NoEngine>::new(), 0), truth: AtomicU64::new(0) })
     }
 
     /// Waits, and sees that what is acknowledged is so.
@@ -169,7 +163,7 @@ fn who_waits_for_a_drain_learns_how_it_ended() {
         model.truth.store(1, Ordering::Relaxed);
         model.acks.set_stored(1);
         model.acks.set_durable(1);
-        assert!(model.acks.fail("a failure"));
+        assert!(model.acks.end("a failure"));
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
     });
 }
@@ -184,7 +178,7 @@ fn who_gathers_waits_for_all() {
             let other = model.clone();
             thread::spawn(move || assert!(other.wait(seq, Durability::Durable)))
         });
-        model.acks.wait_for_kick(Duration::MAX);
+        model.acks.wait_for_wake(Duration::MAX);
         assert!(model.acks.gather(3, Duration::MAX), "woken before all were there");
         model.truth.store(3, Ordering::Relaxed);
         model.acks.set_durable(3);

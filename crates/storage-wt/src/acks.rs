@@ -1,7 +1,7 @@
-//! Acknowledgements: which commits are written and durable, and who waits for that.
+//! Acknowledgements: which commits are written and durable, and the tickets that wait for them.
 //!
-//! A ticket's number is the commit sequence, with [`DURABLE`] set if durability is waited for. The
-//! marks only grow, and only to what is so.
+//! A ticket's number is its commit sequence, with [`DURABLE`] set if the ticket waits for durability. The marks
+//! only grow, and never pass the true state.
 
 use crate::core::Core;
 use kauri_base::ticket::TicketSource;

@@ -1,8 +1,8 @@
-//! Attaching an index when the catalog is read.
+//! Attaches an index when the catalog is read.
 //!
-//! Tables of indexes outlive the process, so there is nothing to do for one that is whole. One that
-//! was made beside records may have been in the making when the process ended, and the engine can't
-//! tell: it is built once more from the records, into a new table, and is whole from then on.
+//! Index tables outlive the process, so a complete one needs no work. An index that was created on existing records
+//! may have been unfinished when the process ended, and the engine cannot tell. It is built again from the records,
+//! into a new table, and is complete from then on.
 
 use crate::core::{Core, failed};
 use crate::index_write::{self, Added, Scratch};

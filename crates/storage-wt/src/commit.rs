@@ -1,12 +1,11 @@
-//! Committing a write unit.
+//! Commits a write unit.
 //!
-//! 1. The registry is locked, shared, or exclusively for a unit with DDL. So definitions, stores and
-//!    indexes stay as they are checked.
-//! 2. New tables are made; a unit that is refused leaves them to be dropped.
-//! 3. In a transaction with snapshot isolation: claims of others are looked at, versions are
-//!    compared, records written, then the keys, removals first. What another transaction has in its
-//!    hands rolls this one back; it is tried again from its beginning, and then finds the version
-//!    changed, or doesn't.
+//! 1. The registry is locked: shared, or exclusively for a unit with DDL. So definitions, stores and indexes do not
+//!    change after their check.
+//! 2. New tables are created; a refused unit leaves them to be dropped.
+//! 3. In a transaction with snapshot isolation: claims of others are checked, versions are compared, records are
+//!    written, then the keys, removals first. A conflict with a concurrent transaction rolls this one back. It is
+//!    tried again from the beginning, and then finds the version changed or not.
 //! 4. Counts, the registry, and the commit's number are published.
 
 use crate::core::{Core, failed};
@@ -16,7 +15,7 @@ use crate::rows::IndexRow;
 use crate::store::{join, split};
 use crate::sys::{Code, Session, Use};
 use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
-use kauri_storage::staged::PROVISIONAL;
+use kauri_storage::write_set::PROVISIONAL;
 use kauri_storage::{CommitTicket, KeyChange, OpKind, StorageError, WriteOp, WriteUnit};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -141,6 +140,7 @@ impl Core {
         unit: &mut WriteUnit<'_>,
     ) -> Result<CommitSeq, StorageError> {
         let registry = self.read();
+        self.check_not_held()?;
         let mut view = View { registry: &registry, overlay: Overlay::default() };
         let mut session = self.session().map_err(failed)?;
         check_definitions(&view, unit)?;
@@ -153,6 +153,7 @@ impl Core {
 
     fn commit_ddl(self: &Arc<Self>, unit: &mut WriteUnit<'_>) -> Result<CommitSeq, StorageError> {
         let mut registry = self.write();
+        self.check_not_held()?;
         let mut view = View { registry: &registry, overlay: Overlay::default() };
         let mut session = self.session().map_err(failed)?;
         let outcome = check_definitions(&view, unit)
@@ -331,8 +332,8 @@ impl Core {
         }
     }
 
-    /// See [`kauri_storage::StorageEngine::check`]: what a commit does, up to the end, on a snapshot that
-    /// is taken when no commit is half-way; then it is rolled back.
+    /// See [`kauri_storage::StorageEngine::check`]: performs a commit, up to the end, on a snapshot that is taken
+    /// while no commit is in progress; then rolls it back.
     pub fn check(self: &Arc<Self>, unit: &WriteUnit<'_>) -> Result<(), StorageError> {
         if unit.ops.iter().any(|op| is_ddl(&op.kind)) {
             return Err(StorageError::Unsupported("checking changes of definitions"));

@@ -1,4 +1,4 @@
-//! The open engine: its sessions, its tables, and those that wait to be dropped.
+//! The open engine: its sessions, its tables, and tables that wait to be dropped.
 
 use crate::acks::Acks;
 use crate::open::Options;
@@ -49,10 +49,14 @@ pub struct Core {
     /// Goes up whenever something is added to `dropping`.
     drops: AtomicU64,
     closed: AtomicBool,
+    /// Whether files are held: commits are refused. Looked at with the registry locked.
+    is_held: AtomicBool,
+    /// Also locked by the flusher while it maintains tables.
+    held: Mutex<Held>,
     connection: Arc<Connection>,
 }
 
-/// What `open` has found.
+/// The results of `open`.
 pub struct Parts {
     pub registry: Registry,
     pub rows: Rows,
@@ -61,6 +65,14 @@ pub struct Parts {
     pub options: Options,
     pub directory: PathBuf,
     pub connection: Arc<Connection>,
+}
+
+/// Holds of the files.
+#[derive(Default)]
+struct Held {
+    count: u32,
+    /// While there are any: has a backup cursor open.
+    session: Option<Session>,
 }
 
 enum Dropping {
@@ -110,6 +122,8 @@ impl Core {
             dropping: Mutex::default(),
             drops: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            is_held: AtomicBool::new(false),
+            held: Mutex::default(),
             connection: parts.connection,
         })
     }
@@ -176,13 +190,13 @@ impl Core {
         Ok(index)
     }
 
-    /// A store that nobody finds any more: its table is dropped as soon as nobody uses it.
+    /// A store without a name: its table is dropped after its last use.
     pub fn discard_store(&self, store: Arc<StoreState>) {
         store.dropped.store(true, Ordering::Release);
         self.discard(Dropping::Store(store));
     }
 
-    /// An index that nobody finds any more.
+    /// An index without a name.
     pub fn discard_index(&self, index: Arc<IndexState>) {
         index.dropped.store(true, Ordering::Release);
         self.discard(Dropping::Index(index));
@@ -196,8 +210,7 @@ impl Core {
         self.acks.kick();
     }
 
-    /// Drops the tables that nobody uses any more. What can't be dropped is tried again later, or
-    /// goes at the next opening.
+    /// Drops unused tables. A table that cannot be dropped is tried again later, or dropped at the next opening.
     pub fn drop_tables(self: &Arc<Self>) -> Result<()> {
         let waiting = std::mem::take(&mut *lock(&self.dropping));
         if waiting.is_empty() {
@@ -243,14 +256,17 @@ impl Core {
         }
     }
 
-    /// The journal's flusher: syncs every commit interval and when somebody waits for it, drops
-    /// tables, writes counts.
+    /// The journal's flusher: syncs every commit interval and on request, drops tables, writes counts.
     pub fn run_flusher(self: &Arc<Self>, stop: &AtomicBool) {
         let mut sizes_written = Instant::now();
         while !stop.load(Ordering::Acquire) {
             self.acks.wait_for_kick(Duration::from_millis(self.options.commit_interval_ms));
             // A failure has been told to those who wait for durability.
             let _ = self.flush_log(true);
+            let held = lock(&self.held);
+            if held.count > 0 {
+                continue;
+            }
             let mut outcome = self.drop_tables();
             if sizes_written.elapsed() >= SIZES_EVERY {
                 outcome = outcome.and_then(|()| self.write_counts());
@@ -259,6 +275,46 @@ impl Core {
             if let Err(code) = outcome {
                 crate::status::log_message(code.0, "maintaining the tables failed");
             }
+        }
+    }
+
+    /// See [`kauri_storage::StorageEngine::hold_files`]. WiredTiger's own threads go on. The backup cursor keeps what the
+    /// copy needs: the last checkpoint, its blocks, and the journal since then.
+    pub fn hold_files(self: &Arc<Self>) -> std::result::Result<(), StorageError> {
+        let mut held = lock(&self.held);
+        self.is_held.store(true, Ordering::Release);
+        // Commits under way have the registry locked.
+        drop(self.write());
+        let prepared = self.flush_log(true).and_then(|()| {
+            if held.session.is_none() {
+                let mut session = self.connection.session().map_err(failed)?;
+                session.open_backup().map_err(failed)?;
+                held.session = Some(session);
+            }
+            Ok(())
+        });
+        match prepared {
+            Ok(()) => held.count += 1,
+            Err(_) => self.is_held.store(held.count > 0, Ordering::Release),
+        }
+        prepared
+    }
+
+    /// Ends a hold.
+    pub fn let_files_go(&self) {
+        let mut held = lock(&self.held);
+        held.count = held.count.saturating_sub(1);
+        if held.count == 0 {
+            held.session = None;
+            self.is_held.store(false, Ordering::Release);
+        }
+    }
+
+    /// Fails while files are held. With the registry locked.
+    pub fn check_not_held(&self) -> std::result::Result<(), StorageError> {
+        match self.is_held.load(Ordering::Acquire) {
+            true => Err(StorageError::FilesHeld),
+            false => Ok(()),
         }
     }
 
@@ -277,11 +333,12 @@ impl Core {
         Ok(())
     }
 
-    /// Leaves the database as an orderly end does: nobody uses it any more.
+    /// Closes the database cleanly: it has no user any more.
     pub fn close(self: &Arc<Self>) -> std::result::Result<(), StorageError> {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        *lock(&self.held) = Held::default();
         let closed = self.drop_tables().and_then(|()| self.write_counts()).and_then(|()| {
             let mut session = self.session()?;
             self.rows.set_clean(&mut session, Some(self.sequence.visible().0))?;
@@ -327,7 +384,7 @@ pub fn index_state(row: IndexRow, number: u64) -> Result<IndexState> {
     })
 }
 
-/// A failure as the interface tells it.
+/// A failure as an error of the interface.
 pub fn failed(code: Code) -> StorageError {
     match code {
         Code::NO_SPACE => StorageError::OutOfDiskSpace,

@@ -1,4 +1,4 @@
-//! The engine behind the storage interface.
+//! Implements the storage interface.
 
 use crate::core::{Core, failed};
 use crate::index::Index;
@@ -9,8 +9,8 @@ use crate::unit::WtUnit;
 use kauri_base::{CollectionId, IndexId};
 use kauri_bson::DocWriter;
 use kauri_storage::{
-    Claims, CommitTicket, IndexSpec, KeyGenerator, Maintenance, RecordStore, RecoveryUnit,
-    SortedDataInterface, Space, StorageEngine, StorageError, WriteUnit,
+    Claims, CommitTicket, HeldFiles, IndexSpec, KeyGenerator, Maintenance, RecordStore,
+    RecoveryUnit, SortedDataInterface, Space, StorageEngine, StorageError, WriteUnit,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ impl WiredTiger {
         Ok(WiredTiger { core: open::open(directory, options)? })
     }
 
-    /// Writes a checkpoint and leaves the directory as a clean shutdown does. Maintenance has ended
-    /// before, and nobody commits any more.
+    /// Writes a checkpoint and leaves the directory cleanly shut down. Maintenance has ended before, and no thread
+    /// commits any more.
     pub fn close(&self) -> Result<(), StorageError> {
         self.core.close()
     }
@@ -48,7 +48,7 @@ impl WiredTiger {
         self.core.session().and_then(|mut session| session.checkpoint()).map_err(failed)
     }
 
-    /// What has been written so far.
+    /// The figures so far.
     pub fn figures(&self) -> Figures {
         Figures {
             block_bytes: self.core.statistic(Statistic::BlockBytesWritten),
@@ -112,6 +112,10 @@ impl StorageEngine for WiredTiger {
         self.core.commit(unit)
     }
 
+    fn newest(&self) -> Option<CommitTicket> {
+        Some(self.core.acks.tickets(self.core.sequence.visible()))
+    }
+
     fn check(&self, unit: &WriteUnit<'_>) -> Result<(), StorageError> {
         self.core.check(unit)
     }
@@ -127,6 +131,12 @@ impl StorageEngine for WiredTiger {
 
     fn sync(&self) -> Result<(), StorageError> {
         self.core.flush_log(true)
+    }
+
+    fn hold_files(&self) -> Result<HeldFiles, StorageError> {
+        self.core.hold_files()?;
+        let core = self.core.clone();
+        Ok(HeldFiles::new(move || core.let_files_go()))
     }
 
     fn maintenance(&self) -> Vec<Maintenance> {

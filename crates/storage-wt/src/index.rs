@@ -1,11 +1,11 @@
-//! Reading an index.
+//! Reads an index.
 
 use crate::keys;
 use crate::registry::IndexState;
 use crate::sys::{Code, Cursor, Use};
 use crate::unit::WtUnit;
 use kauri_base::{Access, IndexId, RecordId};
-use kauri_storage::scan::find_by_scan;
+use kauri_storage::find_by_scan;
 use kauri_storage::{
     Direction, IndexBatch, IndexScan, RecoveryUnit, SortedDataInterface, StorageError,
 };
@@ -17,7 +17,7 @@ pub struct Index {
     pub state: Arc<IndexState>,
 }
 
-/// What an entry counts for.
+/// The accounted size of an entry.
 pub fn entry_bytes(key: &[u8], type_bits: &[u8]) -> i64 {
     (key.len() + type_bits.len() + size_of::<RecordId>()) as i64
 }
@@ -40,8 +40,8 @@ pub fn find(
     first_with_id(cursor, item, None)
 }
 
-/// Of the entries whose keys have ids, the first with this key (`item`: the key alone) that is not
-/// of the record `except`. The cursor stands on it.
+/// Of the entries whose keys have ids, the first with this key (`item`: the key alone) that does not belong to the
+/// record `except`. The cursor is positioned on it.
 pub fn first_with_id(
     cursor: &mut Cursor,
     item: &[u8],
@@ -122,7 +122,7 @@ impl SortedDataInterface for Index {
         let unit = WtUnit::of(ru)?;
         let Some(held) = unit.held() else { return self.unless_dropped(self.fill_in(unit, scan)) };
         let inner = |scan: &mut IndexScan| self.fill_in(unit, scan);
-        let filled = held.staged.fill_index(self.state.id, scan, inner);
+        let filled = held.write_set.fill_index(self.state.id, scan, inner);
         unit.held_index(held, &self.state, filled)
     }
 

@@ -1,9 +1,8 @@
 //! Index entries of a write unit, within its transaction.
 //!
-//! How two writers of one unique key meet: both write the item of the key alone, one to keep it, or
-//! (where entries have their ids) to put it there and take it away again. WiredTiger lets only one of
-//! two concurrent transactions do that; the other one is rolled back, tries again and then sees the
-//! first one's entry.
+//! How two writers of one unique key conflict: both write the item of the key alone, one to keep it, or (if entries
+//! include their ids) to insert and remove it. WiredTiger allows only one of two concurrent transactions to do
+//! that. The other one is rolled back, tries again and then sees the first one's entry.
 
 use crate::index::{entry_bytes, first_with_id};
 use crate::keys;
@@ -19,7 +18,7 @@ pub struct Scratch {
     value: Vec<u8>,
 }
 
-/// How an addition ended.
+/// The result of an addition.
 pub enum Added {
     /// By how many entries and bytes the index has grown.
     Grown(i64, i64),
@@ -43,7 +42,7 @@ fn look(cursor: &mut Cursor, alone: &[u8], key: &[u8]) -> Result<Alone, Code> {
     Ok(Alone::Of(RecordId(u64::from_be_bytes(*id)), entry_bytes(key, type_bits)))
 }
 
-/// Takes the entry away, if it is there: by how many entries and bytes the index has grown.
+/// Removes the entry, if it exists. Returns the growth of the index in entries and bytes.
 pub fn remove(
     session: &mut Session,
     index: &IndexState,

@@ -1,16 +1,16 @@
-//! Keys of index tables: an index key and a record id as bytes that compare as the pair does.
+//! Keys of index tables: an index key and a record id as bytes that compare like the pair.
 //!
-//! A zero byte of the key becomes `00 FF`; `00 01` ends it; the id follows, big-endian. No key is a
-//! prefix of another one that way, whatever bytes it has. In a unique index a key stands alone, and
-//! the id goes in front of the type bits in the value, so that two writers of one key meet in one
-//! item. (An entry that is exempt from uniqueness is written with its id, as in any other index.)
+//! A zero byte of the key becomes `00 FF`; `00 01` ends it; the id follows, big-endian. So no key is a prefix of
+//! another one, whatever its bytes. In a unique index the key is stored without the id, and the id precedes the
+//! type bits in the value, so that two writers of one key conflict on one item. (An entry that is exempt from
+//! uniqueness is written with its id, as in any other index.)
 
 use kauri_base::RecordId;
 
 const END: [u8; 2] = [0, 1];
 const ID_BYTES: usize = 8;
 
-/// Appends the key without its end: where a range begins that starts with it.
+/// Appends the key without its end: the start of a range that begins with the key.
 pub fn bound(out: &mut Vec<u8>, key: &[u8]) {
     let mut rest = key;
     while let Some(zero) = rest.iter().position(|byte| *byte == 0) {

@@ -1,22 +1,22 @@
-//! WiredTiger as a storage engine: `--storageEngine wiredTiger`, the engine that Kauri's own is
-//! compared with, set up as MongoDB sets it up.
+//! WiredTiger as a storage engine: `--storageEngine wiredTiger`, for comparison with Kauri's own engine, configured
+//! as in MongoDB.
 //!
-//! Behind the cargo feature `wiredtiger`, off by default, since Debian's library is GPL; without it
-//! this crate is empty. Where it sits: beside `storage-log`, under the same interface and the same
-//! conformance suite. It must not know documents' meaning.
+//! Requires the cargo feature `wiredtiger`, off by default, because Debian's library is GPL; without it this crate
+//! is empty. Position: beside `storage-log`, under the same interface and the same conformance suite. It must not
+//! know documents' meaning.
 //!
-//! WiredTiger's calls block, so [`kauri_storage::StorageEngine::may_block`] is true: the server
-//! gives such an engine many more threads than cores, as MongoDB does.
+//! WiredTiger's calls block, so [`kauri_storage::StorageEngine::may_block`] is true: the server gives such an
+//! engine many more threads than cores, as MongoDB does.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `sys` | the library behind safe types; all unsafe code |
-//! | `open` | opening a directory, the configuration, what is refused |
+//! | `open` | opening a directory, the configuration, refusals |
 //! | `core` | the open engine: sessions, tables, drops |
-//! | `rows` | the tables that say which tables there are, and how much is in them |
+//! | `rows` | the tables about other tables and their counts |
 //! | `registry` | the same in memory |
 //! | `commit`, `index_write` | write units |
-//! | `sequence` | commit numbers, and which of them readers may rely on |
+//! | `sequence` | commit numbers, and which of them readers may use |
 //! | `acks` | which commits are written and durable |
 //! | `snapshots` | held snapshots |
 //! | `unit`, `store`, `index` | reading |

@@ -1,4 +1,4 @@
-//! Opening a directory: what is refused, how WiredTiger is configured, and finding the tables again.
+//! Opens a directory: refusals, WiredTiger's configuration, and finding the tables.
 
 use crate::core::{Core, Parts, index_state, store_state};
 use crate::registry::Registry;
@@ -16,14 +16,14 @@ pub const ENGINE_NAME: &str = "wiredTiger";
 const MARKER: &str = "kauri-wiredTiger";
 const MARKER_TEXT: &str = "1\n";
 
-/// How the engine is run.
+/// The options of the engine.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// WiredTiger's cache, in bytes.
     pub cache_bytes: u64,
-    /// How often the journal is synced, in milliseconds.
+    /// Interval of syncs of the journal, in milliseconds.
     pub commit_interval_ms: u64,
-    /// How often a checkpoint is written, in seconds (or after 2 GB of journal).
+    /// Interval of checkpoints, in seconds (or after 2 GB of journal).
     pub checkpoint_s: u64,
     /// Whether blocks of records are compressed with snappy, as MongoDB does. WiredTiger aims at blocks
     /// of 32 KB after compression, and so begins with four times as much before; what does not

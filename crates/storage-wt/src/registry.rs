@@ -1,4 +1,4 @@
-//! Which stores and indexes there are, with their tables and counts.
+//! The existing stores and indexes, with their tables and counts.
 
 use crate::sys::Table;
 use kauri_base::{CollectionId, IndexId};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// What it stands at.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
@@ -43,7 +43,7 @@ pub struct StoreState {
     pub records: Count,
     /// Their bytes.
     pub bytes: Count,
-    /// The snapshots that had been held when its definition changed last: those can't show it.
+    /// Number of snapshots taken before the last change of its definition: those cannot show it.
     pub changed: AtomicU64,
     /// Readers get `Dropped`.
     pub dropped: AtomicBool,
@@ -59,20 +59,20 @@ pub struct IndexState {
     pub ident: String,
     /// Its table.
     pub table: Table,
-    /// Its keys stand alone (see `keys`), except for those that are exempt.
+    /// Its keys are stored without ids (see `keys`), except exempt ones.
     pub unique: bool,
     /// There may be keys with ids in a unique index.
     pub mixed: AtomicBool,
     /// `mixed` has been stored.
     pub mixed_stored: AtomicBool,
-    /// It was empty with its collection, or has been built whole when it was attached. Otherwise the
-    /// engine can't tell whether its build has ended.
+    /// It was empty with its collection, or was built completely when it was attached. Otherwise the engine cannot
+    /// tell whether its build has ended.
     pub complete: bool,
     /// Entries.
     pub entries: Count,
     /// Bytes of keys, type bits and ids.
     pub bytes: Count,
-    /// The snapshots that had been held when it was created: those can't show it.
+    /// Number of snapshots taken before it was created: those cannot show it.
     pub created: AtomicU64,
     /// Readers get `Dropped`.
     pub dropped: AtomicBool,

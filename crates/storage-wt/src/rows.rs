@@ -1,16 +1,15 @@
-//! The two tables about the others.
+//! The two tables about other tables.
 //!
-//! `_kauri_catalog` says which stores and indexes there are; it changes in the transactions that
-//! create and drop them. A table that is not in it is left over from a unit that was refused, or
-//! from a drop, and goes at the next opening.
+//! `_kauri_catalog` lists the stores and indexes; it changes in the transactions that create and drop them. A table
+//! that is not in it is left over from a refused unit or from a drop, and is dropped at the next opening.
 //!
 //! | key | value |
 //! |---|---|
 //! | `s`, collection (u32 BE) | the table's name |
 //! | `i`, index (u32 BE) | collection (u32 BE), flags (1 unique, 2 mixed, 4 complete), the table's name |
 //!
-//! `sizeStorer` holds counts, written now and then and at the end, as in MongoDB; after a crash they
-//! are not believed but counted again.
+//! `sizeStorer` has counts, written from time to time and at the end, as in MongoDB; after a crash they are counted
+//! again.
 //!
 //! | key | value |
 //! |---|---|

@@ -1,8 +1,8 @@
-//! Commit numbers. A commit takes its number when it begins and publishes it when WiredTiger has
-//! committed; readers rely on the numbers below the first that is not published.
+//! Commit numbers. A commit takes its number when it begins and publishes it after WiredTiger has committed.
+//! Readers use the numbers below the first unpublished one.
 //!
-//! Invariant: a transaction takes its number after its snapshot, so whoever overwrites a record that
-//! it sees has a higher number than the record's version.
+//! Invariant: a transaction takes its number after its snapshot, so a transaction that overwrites a record that it
+//! sees has a higher number than the record's version.
 
 use kauri_base::CommitSeq;
 use std::collections::VecDeque;

@@ -1,14 +1,14 @@
-//! Held snapshots: a session each, whose transaction stays open.
+//! Held snapshots: each has a session whose transaction stays open.
 //!
 //! Invariants:
-//! - A snapshot is taken when no commit is half-way ([`crate::sequence::Sequence::quietly`]), so it shows
-//!   the commits up to its number, all and nothing else.
-//! - Definitions have no versions. Whatever changes one notes how many snapshots had ever been held, at a
-//!   moment when none can be taken; those can't show it.
+//! - A snapshot is taken while no commit is in progress ([`crate::sequence::Sequence::quietly`]), so it shows
+//!   exactly the commits up to its number.
+//! - Definitions have no versions. A change of a definition records how many snapshots were taken before it, while
+//!   none can be taken; those snapshots cannot show it.
 
 use crate::registry::StoreState;
 use kauri_base::CommitSeq;
-use kauri_storage::{Staged, StorageError};
+use kauri_storage::{StorageError, WriteSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most that are held at once: each has a session, and makes WiredTiger look through longer lists.
@@ -34,8 +34,8 @@ pub struct Hold {
 pub struct Held {
     /// The snapshot.
     pub hold: Hold,
-    /// What a transaction has staged.
-    pub staged: Staged,
+    /// A transaction's uncommitted changes.
+    pub write_set: WriteSet,
 }
 
 impl Snapshots {

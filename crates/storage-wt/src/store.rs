@@ -1,4 +1,4 @@
-//! Reading a record store. A record's value is its version (u64 LE) and the document.
+//! Reads a record store. A record's value is its version (u64 LE) and the document.
 
 use crate::core::Core;
 use crate::registry::StoreState;
@@ -108,8 +108,8 @@ impl RecordStore for Store {
     ) -> Result<Access<Option<Record<'g>>>, StorageError> {
         let unit = WtUnit::of(ru)?;
         let Some(held) = unit.held() else { return self.unless_dropped(self.get_in(unit, id)) };
-        let found = match held.staged.record(self.state.id, id)? {
-            Some(staged) => Ok(Access::Ready(staged)),
+        let found = match held.write_set.record(self.state.id, id)? {
+            Some(written) => Ok(Access::Ready(written)),
             None => self.get_in(unit, id),
         };
         unit.held_store(held, &self.state, found)
@@ -123,7 +123,7 @@ impl RecordStore for Store {
         let unit = WtUnit::of(ru)?;
         let Some(held) = unit.held() else { return self.unless_dropped(self.fill_in(unit, scan)) };
         let inner = |scan: &mut RecordScan| self.fill_in(unit, scan);
-        let filled = held.staged.fill_records(self.state.id, scan, inner);
+        let filled = held.write_set.fill_records(self.state.id, scan, inner);
         unit.held_store(held, &self.state, filled)
     }
 

@@ -1,9 +1,9 @@
 //! The library behind safe types. All unsafe code of the crate is here.
 //!
-//! What makes it sound: a [`Session`] owns its cursors and is used by one thread at a time (`&mut`);
-//! what WiredTiger returns points into pages that a cursor's position keeps, so it is lent out only
-//! for as long as the session is borrowed; keys and values that a call takes are set in that call
-//! and not read after it, since every operation that reads a cursor's key sets it first.
+//! Why it is sound: a [`Session`] owns its cursors and is used by one thread at a time (`&mut`). WiredTiger's
+//! results point into pages that a cursor's position keeps, so they are borrowed only as long as the session is
+//! borrowed. Keys and values that a call takes are set in that call and not read after it, because every operation
+//! that reads a cursor's key sets it first.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -266,6 +266,13 @@ impl Session {
     pub fn checkpoint(&mut self) -> Result<()> {
         // SAFETY: the session is open.
         check(unsafe { kwt_checkpoint(self.raw) })
+    }
+
+    /// Begins a backup, which lasts until the session is closed: the last checkpoint and the log since then stay.
+    pub fn open_backup(&mut self) -> Result<()> {
+        let mut cursor = ptr::null_mut();
+        // SAFETY: the session is open, the name is static. WiredTiger closes the cursor with the session.
+        check(unsafe { kwt_cursor_open(self.raw, c"backup:".as_ptr(), ptr::null(), &mut cursor) })
     }
 
     /// Hands the log to the kernel, or to the medium.

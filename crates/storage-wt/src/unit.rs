@@ -1,16 +1,16 @@
 //! The recovery unit: a session with a transaction, and copies of what was read through it.
 //!
-//! WiredTiger's memory moves as soon as a cursor does, so documents are copied once, into the unit.
-//! A unit that holds a snapshot keeps its session in that transaction between two entries.
-//! Invariant: what [`Kept`] holds only grows while the unit is lent out, so that what it returned
-//! lives as long as the borrow; only `leave`, which needs the unit exclusively, empties it.
+//! WiredTiger's memory moves when a cursor moves, so documents are copied once, into the unit. A unit with a held
+//! snapshot keeps its session in that transaction between two entries. Invariant: [`Kept`] only grows while the
+//! unit is borrowed, so returned values live as long as the borrow; only `leave`, which needs the unit exclusively,
+//! empties it.
 
 use crate::core::{Core, Lent, failed};
 use crate::registry::{IndexState, StoreState};
 use crate::snapshots::Held;
 use crate::sys::Code;
 use kauri_base::{CommitSeq, RecordId};
-use kauri_storage::{RecoveryUnit, Staged, StorageError};
+use kauri_storage::{RecoveryUnit, StorageError, WriteSet};
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::sync::Arc;
@@ -181,7 +181,7 @@ impl RecoveryUnit for WtUnit {
             })
         })?;
         *self.session.get_mut() = Ok(session);
-        self.held = Some(Box::new(Held { hold, staged: Staged::default() }));
+        self.held = Some(Box::new(Held { hold, write_set: WriteSet::default() }));
         Ok(hold.seq)
     }
 
@@ -192,12 +192,12 @@ impl RecoveryUnit for WtUnit {
         }
     }
 
-    fn staged(&self) -> Option<&Staged> {
-        self.held.as_ref().map(|held| &held.staged)
+    fn write_set(&self) -> Option<&WriteSet> {
+        self.held.as_ref().map(|held| &held.write_set)
     }
 
-    fn staged_mut(&mut self) -> Option<&mut Staged> {
-        self.held.as_mut().map(|held| &mut held.staged)
+    fn write_set_mut(&mut self) -> Option<&mut WriteSet> {
+        self.held.as_mut().map(|held| &mut held.write_set)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use kauri_storage::conformance::Subject;
+use kauri_conformance::Subject;
 use kauri_storage_wt::{Options, WiredTiger};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn subject() -> Subject {
     })
 }
 
-kauri_storage::conformance_tests!(subject);
-kauri_storage::conformance_snapshot_tests!(subject);
-kauri_storage::conformance_transaction_tests!(subject);
-kauri_storage::conformance_durable_tests!(subject);
+kauri_conformance::conformance_tests!(subject);
+kauri_conformance::conformance_snapshot_tests!(subject);
+kauri_conformance::conformance_transaction_tests!(subject);
+kauri_conformance::conformance_durable_tests!(subject);

@@ -4,7 +4,7 @@ mod common;
 
 use common::TempDir;
 use kauri_base::ErrorCode;
-use kauri_storage::conformance::table::{Table, TableIndex, doc};
+use kauri_conformance::table::{Table, TableIndex, doc};
 use kauri_storage::{CollectionId, OpKind, RecordId, StorageEngine, WriteUnit};
 use kauri_storage_wt::{Options, WiredTiger};
 use std::path::Path;

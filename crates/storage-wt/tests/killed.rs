@@ -4,7 +4,7 @@
 mod common;
 
 use common::TempDir;
-use kauri_storage::conformance::table::{Table, TableIndex, doc, number};
+use kauri_conformance::table::{Table, TableIndex, doc, number};
 use kauri_storage::{Durability, StorageEngine, WriteUnit};
 use kauri_storage_wt::{Options, WiredTiger};
 use std::collections::BTreeMap;

@@ -6,8 +6,8 @@ mod common;
 use common::TempDir;
 use kauri_base::{Access, RecordId};
 use kauri_bson::{DocBuf, Value};
-use kauri_storage::conformance::inspect::Reader;
-use kauri_storage::conformance::table::{Table, TableIndex, doc, number};
+use kauri_conformance::inspect::Reader;
+use kauri_conformance::table::{Table, TableIndex, doc, number};
 use kauri_storage::{Direction, StorageEngine, StorageError, Transaction, WriteUnit};
 use kauri_storage_wt::{Options, WiredTiger};
 use std::path::Path;
@@ -60,7 +60,7 @@ fn an_engine_with_held_snapshots_ends() {
     let mut transaction = Transaction::begin(&handle).expect("begin");
     let mut unit = WriteUnit::new();
     table.insert_in(&mut unit, &doc(2, 2, "staged"));
-    assert!(matches!(transaction.stage(&mut unit), Ok(Access::Ready(()))));
+    assert!(matches!(transaction.write(&mut unit), Ok(Access::Ready(()))));
     table.update(id, &doc(3, 3, "after"));
     engine.close().expect("closing");
     let seen = reader.get(&*table.store(), id).expect("get").expect("the record");
@@ -117,7 +117,7 @@ fn a_snapshot_is_a_prefix() {
     }
 }
 
-/// What a transaction has staged nobody else changes, so its commit succeeds; and nothing is lost.
+/// What a transaction has written nobody else changes, so its commit succeeds; and nothing is lost.
 #[test]
 fn who_has_claimed_a_record_commits() {
     const ROUNDS: usize = 40;
@@ -154,12 +154,12 @@ fn who_has_claimed_a_record_commits() {
     let looks = AtomicU64::new(0);
     let in_transaction = || {
         let mut transaction = Transaction::begin(&engine).expect("begin");
-        // It stages at any moment of the others' commits.
+        // It writes at any moment of the others' commits.
         let looks = looks.fetch_add(7, Ordering::Relaxed) % 150;
         fillers.iter().take(looks as usize).for_each(|id| drop(table.record(*id)));
         let mut unit = WriteUnit::new();
         one_more(&mut unit);
-        match transaction.stage(&mut unit) {
+        match transaction.write(&mut unit) {
             Ok(Access::Ready(())) => {
                 thread::yield_now();
                 transaction.commit().unwrap_or_else(|error| panic!("commit: {error}"));

@@ -1,13 +1,16 @@
 //! The traits of an engine.
 
 use crate::claims::Claims;
+use crate::commit_ticket::CommitTicket;
 use crate::error::StorageError;
-use crate::pending::PendingLog;
-use crate::scan::{IndexScan, RecordScan};
-use crate::staged::Staged;
+use crate::index_spec::{IndexSpec, KeyGenerator};
+use crate::pending_log::PendingLog;
+use crate::record::Record;
+use crate::scan::{Direction, IndexScan, RecordScan};
 use crate::unit::WriteUnit;
-use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId, Ticket, work};
-use kauri_bson::{Doc, DocWriter};
+use crate::write_set::WriteSet;
+use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId, work};
+use kauri_bson::DocWriter;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -24,18 +27,18 @@ pub trait StorageEngine: Send + Sync {
     /// A new reader's context. Cheap; one per operation or cursor.
     fn recovery_unit(&self) -> Box<dyn RecoveryUnit>;
 
-    /// The record store of this collection; `None` if there is none (any more).
+    /// The record store of this collection; `None` if it does not exist (any more).
     fn record_store(&self, id: CollectionId) -> Option<Arc<dyn RecordStore>>;
 
-    /// The index, `None` if there is none (any more).
+    /// The index; `None` if it does not exist (any more).
     fn index(&self, id: IndexId) -> Option<Arc<dyn SortedDataInterface>>;
 
     /// All record stores that exist, with the number of the definition each is at. For the start.
     fn stores(&self) -> Vec<CollectionId>;
 
-    /// Attaches an index that the catalog knows of to the engine that was just opened, before any
-    /// write. An engine that keeps no index images rebuilds it here from the records. A duplicate
-    /// in a unique index is `Corruption`. Several may be attached at once by different threads.
+    /// Attaches an index of the catalog to the engine that was just opened, before any write. An engine without
+    /// index images rebuilds the index from the records. A duplicate in a unique index is `Corruption`. Several
+    /// threads may attach different indexes at once.
     fn attach_index(
         &self,
         collection: CollectionId,
@@ -43,8 +46,8 @@ pub trait StorageEngine: Send + Sync {
         generator: Arc<dyn KeyGenerator>,
     ) -> Result<(), StorageError>;
 
-    /// As [`StorageEngine::attach_index`] for each of a collection's indexes, in one go: an engine that
-    /// has to look at the documents does that once for all of them.
+    /// Calls [`StorageEngine::attach_index`] for all indexes of a collection: an engine that reads the documents
+    /// does so once for all of them.
     fn attach_indexes(
         &self,
         collection: CollectionId,
@@ -66,6 +69,7 @@ pub trait StorageEngine: Send + Sync {
     ///
     /// - `StaleCatalog`: a definition is not the expected one; a store or an index that the unit
     ///   uses is gone, or one that it creates is there.
+    /// - `FilesHeld`: see [`StorageEngine::hold_files`].
     /// - `WriteConflict`: a record is not in the version that was seen, or gone; or the engine can't
     ///   tell without waiting for the medium. Whoever reads the record again meets that wait there,
     ///   where it holds nothing.
@@ -75,13 +79,13 @@ pub trait StorageEngine: Send + Sync {
     fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError>;
 
     /// Answers as [`StorageEngine::commit`] would, and changes nothing. For transactions, which ask
-    /// while they stage.
+    /// while they write.
     fn check(&self, _unit: &WriteUnit<'_>) -> Result<(), StorageError> {
         Err(StorageError::Unsupported("transactions"))
     }
 
-    /// What running transactions have claimed. `commit` and `check` refuse units that meet another's
-    /// claim, seen in the same step as the versions. `None`: no transactions.
+    /// Claims of running transactions. `commit` and `check` refuse units that conflict with another owner's claim,
+    /// checked in the same step as the versions. `None`: no transactions.
     fn claims(&self) -> Option<&Arc<Claims>> {
         None
     }
@@ -91,20 +95,31 @@ pub trait StorageEngine: Send + Sync {
         Err(StorageError::Unsupported("pending units of a replicated log"))
     }
 
-    /// Hands everything committed so far to the operating system, so that it outlives the process, or
-    /// leaves that to another thread that is at it: a commit's ticket tells when it is there. Called at
-    /// the end of a worker's tick; one call serves all commits before it. Must be quick when there is
-    /// nothing to do.
+    /// The newest commit that readers see, for callers that promise that what they read survives a power loss.
+    /// `None`: every commit does, or none ever does.
+    fn newest(&self) -> Option<CommitTicket> {
+        None
+    }
+
+    /// Writes everything committed so far to the operating system, so that it survives the process, or leaves that
+    /// to a thread that does it already: a commit's ticket reports completion. Called at the end of a worker's
+    /// tick; one call serves all commits before it. Must be quick without work.
     fn flush(&self);
 
     /// Blocks until everything committed so far is durable (`fsync`, shutdown).
     fn sync(&self) -> Result<(), StorageError>;
 
+    /// Holds the engine's files still, so that they can be copied one by one. Blocks until every commit so far
+    /// is durable in them and no background work moves what a copy needs. From then on, and until the last
+    /// [`HeldFiles`] is dropped, the copy of the files opens as the engine is now. Commits that would change
+    /// something answer `FilesHeld` as soon as this is called; readers go on.
+    fn hold_files(&self) -> Result<HeldFiles, StorageError>;
+
     /// Memory has become short, or is no longer. May be called at any time, by any thread. An engine that
     /// can't use less ignores it.
     fn set_memory(&self, _room: MemoryRoom) {}
 
-    /// Whether what adds to memory is refused at the moment. Who has not begun yet may wait instead.
+    /// Whether writes that need memory are refused at the moment. An operation that has not begun may wait instead.
     fn is_full(&self) -> bool {
         false
     }
@@ -120,17 +135,35 @@ pub trait StorageEngine: Send + Sync {
     fn space(&self) -> Space;
 }
 
-/// What the memory that a server may have leaves for its engine.
+/// Holds an engine's files still until it is dropped.
+pub struct HeldFiles(Option<Box<dyn FnOnce() + Send>>);
+
+impl HeldFiles {
+    /// Calls `let_go` when it is dropped.
+    pub fn new(let_go: impl FnOnce() + Send + 'static) -> Self {
+        HeldFiles(Some(Box::new(let_go)))
+    }
+}
+
+impl Drop for HeldFiles {
+    fn drop(&mut self) {
+        if let Some(let_go) = self.0.take() {
+            let_go();
+        }
+    }
+}
+
+/// The memory that a server leaves to its engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryRoom {
     /// Most bytes for documents in memory. The engine has a limit of its own besides.
     pub cache_bytes: u64,
-    /// How short memory is, from 0 (enough) to 1: the more, the longer writes are held up.
+    /// Scarcity of memory, from 0 (enough) to 1: the higher, the more writes are throttled.
     pub scarcity: f64,
-    /// Nothing that adds to what is in memory is admitted.
+    /// Writes that need memory are refused.
     pub full: bool,
-    /// Bytes that indexes may grow by until the engine is told of memory again; `u64::MAX` for no limit. What would
-    /// take more at once is refused, so that it can't fill memory between two looks at it.
+    /// Bytes by which indexes may grow until the next report; `u64::MAX` for no limit. A larger growth is refused,
+    /// so that memory cannot fill up between two reports.
     pub free_bytes: u64,
 }
 
@@ -141,7 +174,7 @@ pub struct Space {
     pub used: u64,
     /// Size of the file system.
     pub fs_total: u64,
-    /// Used of the file system by anybody.
+    /// Used bytes of the file system, by all users.
     pub fs_used: u64,
 }
 
@@ -149,8 +182,8 @@ pub struct Space {
 pub struct Maintenance {
     /// The thread's name.
     pub name: &'static str,
-    /// Does what there is to do, then waits for more until told to stop; returns when
-    /// `stop.load()`. The engine wakes it through [`Maintenance::wake`].
+    /// Does the pending work, then waits for more; returns when `stop.load()`. The engine wakes it through
+    /// [`Maintenance::wake`].
     pub run: Box<dyn FnMut(&std::sync::atomic::AtomicBool) + Send>,
     /// Wakes `run` (to notice `stop`).
     pub wake: Box<dyn Fn() + Send + Sync>,
@@ -192,36 +225,27 @@ pub trait RecoveryUnit: Send {
         Err(StorageError::Unsupported("held snapshots"))
     }
 
-    /// Reads the newest state again, from the next `enter` on. Forgets what was staged. Not while
+    /// Reads the newest state again, from the next `enter` on. Forgets the write set. Not while
     /// entered.
     fn release_snapshot(&mut self) {}
 
     /// Whether a snapshot is held.
     fn is_held(&self) -> bool {
-        self.staged().is_some()
+        self.write_set().is_some()
     }
 
-    /// What only this unit sees, on top of its held snapshot. `None` unless one is held.
-    fn staged(&self) -> Option<&Staged> {
+    /// The changes that only this unit sees, on top of its held snapshot. `None` without a held snapshot.
+    fn write_set(&self) -> Option<&WriteSet> {
         None
     }
 
     /// For transactions: the same, to add to it. `None` unless a snapshot is held.
-    fn staged_mut(&mut self) -> Option<&mut Staged> {
+    fn write_set_mut(&mut self) -> Option<&mut WriteSet> {
         None
     }
 
     /// For the engine's own stores.
     fn as_any(&self) -> &dyn Any;
-}
-
-/// A version of a record.
-#[derive(Clone, Copy, Debug)]
-pub struct Record<'g> {
-    /// The document's bytes.
-    pub doc: Doc<'g>,
-    /// The commit that wrote it.
-    pub version: CommitSeq,
 }
 
 /// The documents of one collection.
@@ -268,8 +292,8 @@ pub struct RecordStoreStats {
     pub storage_bytes: u64,
 }
 
-/// An ordered index: a set of (key, record id), ordered by key bytes, then id. One that was dropped, by
-/// itself or with its collection, answers [`StorageError::Dropped`], as a [`RecordStore`] does.
+/// An ordered index: a set of (key, record id), ordered by key bytes, then id. After a drop of the index or its
+/// collection it returns [`StorageError::Dropped`], as a [`RecordStore`] does.
 pub trait SortedDataInterface: Send + Sync {
     /// The index.
     fn id(&self) -> IndexId;
@@ -292,82 +316,23 @@ pub trait SortedDataInterface: Send + Sync {
     fn bytes(&self) -> Result<u64, StorageError>;
 }
 
-/// An index's definition, as far as an engine needs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IndexSpec {
-    /// Its id.
-    pub id: IndexId,
-    /// Whether its keys are unique (unless a [`crate::KeyChange`] says otherwise).
-    pub unique: bool,
+/// For engines: [`SortedDataInterface::find`] by way of [`SortedDataInterface::fill`].
+pub fn find_by_scan(
+    index: &dyn SortedDataInterface,
+    ru: &dyn RecoveryUnit,
+    key: &[u8],
+) -> Result<Access<Option<RecordId>>, StorageError> {
+    // Exactly this key: no other is between it and itself with a zero behind it.
+    let mut behind = Vec::with_capacity(key.len() + 1);
+    behind.extend_from_slice(key);
+    behind.push(0);
+    let mut scan = IndexScan::new(Direction::Forward, key.to_vec(), behind);
+    let filled = index.fill(ru, &mut scan)?;
+    Ok(filled.map(|()| scan.next_buffered().map(|entry| entry.record)))
 }
 
-/// Makes the keys of an index from a document.
-pub trait KeyGenerator: Send + Sync {
-    /// Calls `emit(key, type_bits)` for each key of the document.
-    fn generate(&self, doc: Doc<'_>, emit: &mut dyn FnMut(&[u8], &[u8])) -> kauri_base::Result<()>;
-
-    /// A number for the definition that keys are made by: equal ones make equal keys of a document,
-    /// in every version of this program. `None`: an engine must not keep an image of the index, since
-    /// it is still being built.
-    fn image_tag(&self) -> Option<u64> {
-        None
-    }
-
-    /// Whether the keys of a document are made of its `_id` alone: those of a document that has nothing
-    /// else are the same.
-    fn is_of_id(&self) -> bool {
-        false
-    }
-
-    /// What has been learned by generating keys of the index's documents. An image keeps it.
-    fn learned(&self) -> Vec<u8> {
-        Vec::new()
-    }
-
-    /// Takes over what another generator of this definition has learned.
-    fn learn(&self, _learned: &[u8]) {}
-}
-
-/// When a commit may be acknowledged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Durability {
-    /// It outlives the process.
-    Written,
-    /// It outlives a power cut.
-    Durable,
-}
-
-/// A commit that is visible, and the tickets to wait for before acknowledging it.
-#[derive(Clone)]
-pub struct CommitTicket {
-    /// Its place in the commit sequence.
-    pub seq: CommitSeq,
-    written: Option<Ticket>,
-    durable: Option<Ticket>,
-}
-
-impl CommitTicket {
-    /// `None`: nothing to wait for.
-    pub fn new(seq: CommitSeq, written: Option<Ticket>, durable: Option<Ticket>) -> Self {
-        CommitTicket { seq, written, durable }
-    }
-
-    /// The ticket for this durability; `None` if it is reached already.
-    pub fn ticket(&self, durability: Durability) -> Option<&Ticket> {
-        match durability {
-            Durability::Written => self.written.as_ref(),
-            Durability::Durable => self.durable.as_ref(),
-        }
-    }
-
-    /// Blocks the thread until then. For tests and tools.
-    pub fn wait(&self, durability: Durability) -> kauri_base::Result<()> {
-        self.ticket(durability).map_or(Ok(()), Ticket::wait)
-    }
-}
-
-/// Where every mutation goes: documents, definitions, TTL, capped eviction, `$out`. Today the local
-/// log; with replication, consensus.
+/// The path of every change: documents, definitions, TTL, capped eviction, `$out`. Today the local log; with
+/// replication, consensus.
 pub trait Committer: Send + Sync {
     /// As [`StorageEngine::commit`].
     fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError>;

@@ -1,5 +1,5 @@
-//! What a storage operation may fail with. Callers decide by the variant; what reaches a client is
-//! made from it where index names and key patterns are known (the catalog).
+//! The errors of storage operations. Callers decide by the variant. The catalog, which knows index names and key
+//! patterns, converts an error for the client.
 
 use kauri_base::{CollectionId, Error, ErrorCode, IndexId, RecordId};
 use std::fmt;
@@ -9,10 +9,11 @@ use std::fmt;
 pub enum StorageError {
     /// A record is not what the unit was computed from. Compute again.
     WriteConflict,
-    /// The collection's definition has changed, or it is gone. Resolve it again and compute anew.
+    /// The collection's definition has changed, or the collection was dropped. Resolve it again and compute the
+    /// unit again.
     StaleCatalog(CollectionId),
-    /// The collection or index that is read was dropped. What was read of it is not all that there was:
-    /// resolve the name again and begin anew.
+    /// The collection or index was dropped during a read. The result is incomplete: resolve the name again and
+    /// start again.
     Dropped {
         /// The collection, or the one that the index belonged to.
         collection: CollectionId,
@@ -34,39 +35,41 @@ pub enum StorageError {
     },
     /// No room. Deletes are still admitted.
     OutOfDiskSpace,
-    /// Stored bytes are not what was stored.
+    /// Stored bytes are damaged.
     Corruption {
         /// The collection, where known.
         collection: Option<CollectionId>,
         /// The record, where known.
         record: Option<RecordId>,
-        /// What was found where.
+        /// What is damaged, and where.
         message: String,
     },
     /// A document is longer than one can be here.
     DocumentTooLarge {
-        /// Its bytes.
+        /// Size of the document.
         bytes: usize,
-        /// What one may have, as the directory was made.
+        /// Maximum size in this directory.
         max: usize,
     },
     /// Memory is so short that nothing is added. Deletes are still admitted.
     OutOfMemory,
-    /// What is stored can't be opened with the memory that there is: so many bytes are needed.
+    /// The data cannot be opened with the available memory.
     NeedsMemory {
-        /// So many bytes at least.
+        /// Minimum memory.
         bytes: u64,
-        /// What for.
+        /// What needs the memory.
         what: &'static str,
     },
     /// The medium failed. After a failed sync nothing more is acknowledged.
     Io(String),
-    /// A held snapshot cannot show this collection: its definition has changed since it was taken,
-    /// or it was created or dropped, or the index was. Begin anew.
+    /// The engine's files are held still while they are copied. Nothing was changed.
+    FilesHeld,
+    /// A held snapshot cannot show this collection: it was created, dropped or changed after the snapshot was
+    /// taken, or the index was. Start again.
     SnapshotUnavailable(CollectionId),
-    /// A held snapshot was given up, since it held back more old versions than there may be.
+    /// A held snapshot was dropped, because it kept more old versions than the limit.
     SnapshotTooOld,
-    /// A transaction has staged more than one may.
+    /// A transaction has written more than one may.
     TransactionTooLarge,
     /// A pending unit's index is not above those before it.
     OutOfOrder,
@@ -92,16 +95,16 @@ impl fmt::Display for StorageError {
             StorageError::DocumentTooLarge { bytes, max } => write!(
                 f,
                 "object to store too large. size in bytes: {bytes}, max size in the segments of this data \
-                 directory: {max}; one made with a larger --segmentSizeMB takes it"
+                 directory: {max}; use a directory that was created with a larger --segmentSizeMB"
             ),
             StorageError::OutOfMemory => f.write_str(
-                "the server has nearly used up the memory that it may have, so nothing is added: delete \
-                 documents or drop indexes, or raise the limit of its control group",
+                "the server's memory limit is nearly reached, so writes that need memory are refused: delete \
+                 documents, drop indexes, or raise the limit of the control group",
             ),
             StorageError::NeedsMemory { bytes, what } => write!(
                 f,
-                "{what} need {} MB of memory at least, which is more than the server may have: give it more \
-                 memory (the limit of its control group, or a larger machine), or lower --cacheSizeGB",
+                "{what} need at least {} MB of memory, more than the server may use: raise the limit of the \
+                 control group, use a machine with more memory, or lower --cacheSizeGB",
                 bytes.div_ceil(1 << 20)
             ),
             StorageError::Corruption { collection, record, message } => {
@@ -115,13 +118,16 @@ impl fmt::Display for StorageError {
                 write!(f, ": {message}")
             }
             StorageError::Io(message) => write!(f, "I/O error: {message}"),
+            StorageError::FilesHeld => f.write_str(
+                "the data files are locked for a copy (fsync with lock): run fsyncUnlock, then try again",
+            ),
             StorageError::SnapshotUnavailable(_) => f.write_str(
                 "Unable to read from a snapshot due to pending collection catalog changes; please \
                  retry the operation",
             ),
             StorageError::SnapshotTooOld => f.write_str("Snapshot too old"),
             StorageError::TransactionTooLarge => {
-                f.write_str("the transaction has staged more changes than one may")
+                f.write_str("the transaction has too many changes")
             }
             StorageError::OutOfOrder => f.write_str("a pending unit is out of order"),
             StorageError::Unsupported(what) => {
@@ -146,6 +152,7 @@ impl From<StorageError> for Error {
             }
             StorageError::Corruption { .. } => ErrorCode::DataCorruptionDetected,
             StorageError::Io(_) | StorageError::OutOfOrder => ErrorCode::InternalError,
+            StorageError::FilesHeld => ErrorCode::LockTimeout,
             StorageError::SnapshotUnavailable(_) => ErrorCode::SnapshotUnavailable,
             StorageError::SnapshotTooOld => ErrorCode::SnapshotTooOld,
             StorageError::TransactionTooLarge => ErrorCode::TransactionTooLarge,

@@ -1,47 +1,55 @@
 //! The storage engine interface.
 //!
-//! A [`StorageEngine`] keeps record stores (documents under dense ids), ordered indexes (byte
-//! strings that point to records) and one commit sequence. Readers go through a [`RecoveryUnit`];
-//! writers collect a [`WriteUnit`] and commit it as a whole. Nothing here blocks: reads answer
-//! [`Access::WouldBlock`] with a ticket, commits answer a [`CommitTicket`].
+//! A [`StorageEngine`] has record stores (documents under dense ids), ordered indexes (byte strings that point to
+//! records) and one commit sequence. Readers use a [`RecoveryUnit`]. Writers collect a [`WriteUnit`] and commit it
+//! as a whole. No call blocks: a read returns [`Access::WouldBlock`] with a ticket, a commit returns a
+//! [`CommitTicket`].
 //!
-//! Control of concurrency is optimistic. A unit says which version of each record and which
-//! definition of each collection it was computed from; a commit that finds another one changes
-//! nothing and answers `WriteConflict` or `StaleCatalog`, and the statement is computed anew.
+//! Concurrency control is optimistic. A unit names the version of each record and the definition of each collection
+//! that it was computed from. A commit that finds another version or definition changes nothing and returns
+//! `WriteConflict` or `StaleCatalog`. Then the statement is computed again.
 //!
-//! Beyond that an engine may offer, each answered with `Unsupported` where it doesn't: *held
-//! snapshots* ([`RecoveryUnit::hold_snapshot`]); with them, [`StorageEngine::check`] and
-//! [`StorageEngine::claims`], *transactions* ([`Transaction`], the same for all engines: they stage
-//! into the recovery unit, whose reads engines correct through [`Staged`]); and *pending units* of a
-//! replicated log ([`PendingLog`]). [`conformance`] has cases for each: `conformance_snapshot_tests`,
-//! `conformance_transaction_tests`, `conformance_pending_tests`.
+//! An engine may support more; otherwise it returns `Unsupported`. *Held snapshots*:
+//! [`RecoveryUnit::hold_snapshot`]. *Transactions*: held snapshots, [`StorageEngine::check`] and
+//! [`StorageEngine::claims`]. [`Transaction`] is the same for all engines: it adds to the recovery unit's
+//! [`WriteSet`], which engines apply to its reads. *Pending units* of a replicated log: [`PendingLog`]. The crate
+//! `conformance` has cases for each.
 //!
-//! Engines don't know what a key means, what a query is, or who asks. [`conformance`] is the suite
-//! that every engine passes; [`ephemeral`] is the simple in-memory engine that serves tests as an
-//! oracle.
+//! An engine must not know what a key means, what a query is, or who the client is. Every engine passes the suite
+//! in the crate `conformance`. [`ephemeral`] is a simple in-memory engine that tests use as an oracle.
 
+pub mod backend;
 pub mod claims;
-pub mod conformance;
+pub mod commit_ticket;
 pub mod engine;
 pub mod ephemeral;
 pub mod error;
-pub mod pending;
+pub mod index_spec;
+pub mod pending_log;
+pub mod record;
 pub mod scan;
-pub mod staged;
+pub mod scope;
 pub mod transaction;
 pub mod unit;
+pub mod watches;
+pub mod write_set;
 
+pub use backend::Backend;
 pub use claims::Claims;
+pub use commit_ticket::{CommitTicket, Durability};
 pub use engine::{
-    CommitTicket, Committer, Durability, IndexSpec, KeyGenerator, LocalCommitter, Maintenance,
-    MemoryRoom, Record, RecordStore, RecordStoreStats, RecoveryUnit, SortedDataInterface, Space,
-    StorageEngine,
+    Committer, HeldFiles, LocalCommitter, Maintenance, MemoryRoom, RecordStore, RecordStoreStats,
+    RecoveryUnit, SortedDataInterface, Space, StorageEngine, find_by_scan,
 };
 pub use ephemeral::EphemeralEngine;
 pub use error::StorageError;
+pub use index_spec::{IndexSpec, KeyGenerator};
 pub use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId, Ticket};
-pub use pending::{LogPosition, PendingLog, PendingUnit};
+pub use pending_log::{LogPosition, PendingLog, PendingUnit};
+pub use record::Record;
 pub use scan::{Direction, IndexBatch, IndexEntry, IndexScan, RecordScan};
-pub use staged::Staged;
+pub use scope::{Entered, Operation, Scope};
 pub use transaction::Transaction;
 pub use unit::{KeyChange, OpKind, WriteOp, WriteUnit};
+pub use watches::Watch;
+pub use write_set::WriteSet;

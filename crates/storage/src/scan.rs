@@ -1,11 +1,10 @@
 //! Positions in record stores and indexes.
 //!
-//! A scan belongs to its operation, not to the engine: it remembers where it stands by id or key,
-//! and holds a batch of entries that the engine copied into it. No lock, epoch or pin outlives the
-//! call that filled it, so a scan may be kept as long as a cursor lives. What is in the batch may be
-//! out of date by the time it is used; the caller looks each record up and goes by what it finds.
+//! A scan belongs to its operation, not to the engine. It stores its position as an id or key, and a batch of
+//! entries that the engine copied into it. No lock, epoch or pin outlives the call that filled the batch, so a scan
+//! may live as long as a cursor. Entries of the batch may be outdated when they are used: the caller reads each
+//! record again and trusts only that result.
 
-use crate::engine::{RecoveryUnit, SortedDataInterface};
 use crate::error::StorageError;
 use kauri_base::{Access, RecordId};
 use std::cmp::Ordering;
@@ -54,7 +53,7 @@ impl RecordScan {
         Some(id)
     }
 
-    /// Puts the id that was just taken back, to be taken again (its record was not at hand).
+    /// Returns the id that was just taken, so that it is taken again (its record was not in memory).
     pub fn put_back(&mut self) {
         self.at = self.at.saturating_sub(1);
     }
@@ -79,8 +78,8 @@ impl RecordScan {
         self.last
     }
 
-    /// For engines: replaces the (used up) batch. `fill` appends the next ids in order, at most as
-    /// many as it is told; fewer mean that the end was reached.
+    /// For engines: replaces the (used up) batch. `fill` appends the next ids in order, at most the given number;
+    /// fewer mean the end.
     pub fn refill(&mut self, fill: impl FnOnce(&mut Vec<RecordId>, usize)) {
         let wanted = (self.batch.len() * 2).clamp(BATCH_FIRST, BATCH_MAX);
         self.batch.clear();
@@ -110,7 +109,7 @@ impl RecordScan {
 pub struct IndexEntry<'s> {
     /// The key's bytes, without the record id.
     pub key: &'s [u8],
-    /// What the key leaves out of the values' types.
+    /// The type information that the key does not have.
     pub type_bits: &'s [u8],
     /// The record.
     pub record: RecordId,
@@ -126,7 +125,7 @@ pub struct IndexScan {
     direction: Direction,
     low: Vec<u8>,
     high: Vec<u8>,
-    /// The last entry that was put into the batch: its key bytes and id.
+    /// The last entry of the batch: its key bytes and id.
     last: Option<(Vec<u8>, RecordId)>,
     bytes: Vec<u8>,
     entries: Vec<BufferedEntry>,
@@ -157,8 +156,7 @@ impl IndexScan {
         }
     }
 
-    /// A walk over the entries of one key, from this record's on. Where a key has many entries those before it
-    /// are not read.
+    /// A scan over the entries of one key, starting at this record. Earlier entries of the key are not read.
     pub fn of_entry(key: &[u8], record: RecordId) -> Self {
         let mut high = key.to_vec();
         high.push(0);
@@ -227,8 +225,7 @@ impl IndexScan {
     }
 
     /// For engines: replaces the (used up) batch. `fill` pushes the next entries in order, until
-    /// [`IndexBatch::push`] says that there is no room or it has pushed as many as it is told; if
-    /// it stops before, the end was reached.
+    /// [`IndexBatch::push`] reports no space or the given number is reached; stopping earlier means the end.
     pub fn refill(&mut self, fill: impl FnOnce(&mut IndexBatch<'_>, usize)) {
         let wanted = (self.entries.len() * 2).clamp(BATCH_FIRST, BATCH_MAX);
         self.entries.clear();
@@ -247,7 +244,7 @@ impl IndexScan {
     }
 }
 
-/// Where an engine puts a batch's entries.
+/// The destination of a batch's entries.
 pub struct IndexBatch<'s> {
     bytes: &'s mut Vec<u8>,
     entries: &'s mut Vec<BufferedEntry>,
@@ -274,23 +271,7 @@ impl IndexBatch<'_> {
     }
 }
 
-/// For engines: [`SortedDataInterface::find`] by way of [`SortedDataInterface::fill`].
-pub fn find_by_scan(
-    index: &dyn SortedDataInterface,
-    ru: &dyn RecoveryUnit,
-    key: &[u8],
-) -> Result<Access<Option<RecordId>>, StorageError> {
-    // Exactly this key: no other is between it and itself with a zero behind it.
-    let mut behind = Vec::with_capacity(key.len() + 1);
-    behind.extend_from_slice(key);
-    behind.push(0);
-    let mut scan = IndexScan::new(Direction::Forward, key.to_vec(), behind);
-    let filled = index.fill(ru, &mut scan)?;
-    Ok(filled.map(|()| scan.next_buffered().map(|entry| entry.record)))
-}
-
-/// An entry that a patch says something about: its key, its record, and the type bits that it has, or
-/// `None` if it is not there.
+/// An entry that a patch changes: its key, its record, and its type bits, or `None` if the entry is removed.
 pub type PatchEntry<'p> = (&'p [u8], RecordId, Option<&'p [u8]>);
 
 impl IndexScan {
@@ -333,8 +314,8 @@ impl IndexScan {
         }
     }
 
-    /// For engines: the bounds of what is left of the range, in the order of (key, record):
-    /// `(first, whether it is part of it)` and `(last, …)`; no upper bound if that is `None`.
+    /// For engines: the bounds of the rest of the range, in the order of (key, record): `(first, whether it is
+    /// included)` and `(last, …)`; no upper bound if that is `None`.
     pub fn rest_bounds(&self) -> (((&[u8], RecordId), bool), Option<(&[u8], RecordId)>) {
         let high = (!self.high.is_empty()).then_some((&self.high[..], RecordId(0)));
         match (&self.last, self.direction) {

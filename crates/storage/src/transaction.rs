@@ -1,23 +1,23 @@
-//! Transactions: several statements that read one state and are committed as one unit.
+//! Transactions: several statements that read one state and commit as one unit.
 //!
-//! A transaction holds a snapshot. Statements read through its recovery unit, which shows what they
-//! have staged on top. The first to stage a change of a record (or of a unique key) claims it: a
-//! later one gets `WriteConflict` at once, and so does one that would change what was committed after
-//! its snapshot. A statement that is refused leaves the transaction as it was. The commit is one
-//! [`WriteUnit`], so all or nothing.
+//! A transaction holds a snapshot. Statements read through its recovery unit, which adds the write set to the
+//! snapshot. The first statement that changes a record (or a unique key) claims it. A later claim by another
+//! transaction gets `WriteConflict` at once. A change of a record that was committed after the snapshot gets
+//! `WriteConflict`, too. A refused statement leaves the transaction unchanged. The commit is one [`WriteUnit`], so
+//! it is atomic.
 //!
-//! A write outside of transactions that meets a claim gets `WriteConflict` too; its caller may wait
-//! for the claim's end by [`crate::Claims::ticket`] before it computes it anew.
+//! A write outside of transactions that meets a claim also gets `WriteConflict`. Its caller may wait for the end of
+//! the claim ([`crate::Claims::ticket`]) before it computes the write again.
 //!
-//! Definitions are not changed in transactions: such a unit is refused with `Unsupported`. A
-//! definition that changes meanwhile refuses the commit with `StaleCatalog`.
+//! Transactions do not change definitions: such a unit is refused with `Unsupported`. If a definition changes
+//! during the transaction, the commit fails with `StaleCatalog`.
 
 use crate::claims::Claims;
-use crate::engine::{CommitTicket, Committer, LocalCommitter, RecoveryUnit, StorageEngine};
+use crate::commit_ticket::CommitTicket;
+use crate::engine::{Committer, LocalCommitter, RecoveryUnit, StorageEngine, find_by_scan};
 use crate::error::StorageError;
-use crate::scan::find_by_scan;
-use crate::staged::{Staged, is_provisional};
 use crate::unit::{KeyChange, OpKind, WriteUnit};
+use crate::write_set::{WriteSet, is_provisional};
 use kauri_base::limits::TRANSACTION_BYTES_MAX;
 use kauri_base::sync::Arc;
 use kauri_base::{Access, CommitSeq, RecordId, Ticket};
@@ -33,7 +33,7 @@ pub struct Transaction {
     snapshot: CommitSeq,
 }
 
-/// Why a unit was not staged.
+/// Why a unit was not taken into the write set.
 enum Refusal {
     Wait(Ticket),
     Error(StorageError),
@@ -46,7 +46,7 @@ impl From<StorageError> for Refusal {
 }
 
 impl Transaction {
-    /// Begins one: from here on it sees what is committed now.
+    /// Begins a transaction. It sees the commits up to now.
     pub fn begin(engine: &Arc<dyn StorageEngine>) -> Result<Transaction, StorageError> {
         let claims = engine.claims().ok_or(StorageError::Unsupported("transactions"))?.clone();
         let mut unit = engine.recovery_unit();
@@ -55,24 +55,24 @@ impl Transaction {
         Ok(Transaction { engine: engine.clone(), claims, owner, unit, snapshot })
     }
 
-    /// What it sees of others.
+    /// The commit sequence of its snapshot.
     pub fn snapshot(&self) -> CommitSeq {
         self.snapshot
     }
 
-    /// Its recovery unit, for its statements to enter, read and leave.
+    /// The recovery unit, for statements to enter, read and leave.
     pub fn unit(&mut self) -> &mut dyn RecoveryUnit {
         &mut *self.unit
     }
 
-    /// What is staged.
-    pub fn staged(&self) -> Option<&Staged> {
-        self.unit.staged()
+    /// Its uncommitted changes.
+    pub fn write_set(&self) -> Option<&WriteSet> {
+        self.unit.write_set()
     }
 
-    /// Stages what a statement has computed from reading through [`Transaction::unit`], which has been
-    /// left. All of it or, with an error, nothing. Inserts get provisional ids.
-    pub fn stage(&mut self, unit: &mut WriteUnit<'_>) -> Result<Access<()>, StorageError> {
+    /// Adds to the write set what a statement has computed from reading through [`Transaction::unit`],
+    /// which has been left. All of it or, with an error, nothing. Inserts get provisional ids.
+    pub fn write(&mut self, unit: &mut WriteUnit<'_>) -> Result<Access<()>, StorageError> {
         unit.owner = self.owner;
         let mark = match self.admit(unit) {
             Ok(()) => self.claims.claim(unit)?,
@@ -81,8 +81,8 @@ impl Transaction {
         };
         match self.check(unit) {
             Ok(()) => {
-                if let Some(staged) = self.unit.staged_mut() {
-                    staged.add(unit);
+                if let Some(writes) = self.unit.write_set_mut() {
+                    writes.add(unit);
                 }
                 Ok(Access::Ready(()))
             }
@@ -96,12 +96,12 @@ impl Transaction {
         }
     }
 
-    /// What can be said without claims.
+    /// The checks that need no claims.
     fn admit(&self, unit: &WriteUnit<'_>) -> Result<(), Refusal> {
-        let Some(staged) = self.unit.staged() else {
+        let Some(writes) = self.unit.write_set() else {
             return Err(StorageError::Unsupported("transactions").into());
         };
-        let mut bytes = staged.bytes();
+        let mut bytes = writes.bytes();
         for (position, op) in unit.ops.iter().enumerate() {
             bytes += match &op.kind {
                 OpKind::Insert { doc } | OpKind::Update { doc, .. } => doc.len(),
@@ -114,7 +114,7 @@ impl Transaction {
             let keys = unit.keys_of(position);
             bytes += keys.iter().map(|change| unit.key_bytes(change).len()).sum::<usize>();
             if let OpKind::Update { seen, .. } | OpKind::Delete { seen } = &op.kind
-                && !staged.is_current(op.collection, op.record, *seen)
+                && !writes.is_current(op.collection, op.record, *seen)
             {
                 return Err(StorageError::WriteConflict.into());
             }
@@ -125,8 +125,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Has the engine check the unit against what is committed by now, without what it changes of new
-    /// records, which only this transaction knows, and with the keys that earlier statements freed.
+    /// Has the engine check the unit against the current commits, except changes of new records, which only this
+    /// transaction knows, and with the keys that earlier statements removed.
     fn check(&mut self, unit: &WriteUnit<'_>) -> Result<(), Refusal> {
         let (asked, places) = self.against_committed(unit);
         let outcome = self.engine.check(&asked);
@@ -136,16 +136,16 @@ impl Transaction {
         result
     }
 
-    /// The unit as the engine is asked about it, and for each of its operations the place in `unit`.
+    /// The unit for the engine's check, and for each of its operations the index in `unit`.
     fn against_committed<'u>(&self, unit: &'u WriteUnit<'_>) -> (WriteUnit<'u>, Vec<usize>) {
         let mut asked = WriteUnit::new();
         asked.owner = self.owner;
         asked.definitions.clone_from(&unit.definitions);
         let mut places = Vec::new();
-        let Some(staged) = self.unit.staged() else { return (asked, places) };
+        let Some(writes) = self.unit.write_set() else { return (asked, places) };
         let mut freed = BTreeMap::<_, Vec<_>>::new();
         for (position, op) in unit.ops.iter().enumerate() {
-            let base = staged.base(op.collection, op.record);
+            let base = writes.base(op.collection, op.record);
             let doc: &[u8] = &[];
             let kind = match &op.kind {
                 OpKind::Update { seen, .. } if !is_provisional(op.record) => {
@@ -164,7 +164,7 @@ impl Transaction {
                 asked.key(change.index, change.add, change.unique, key, bits);
                 if change.add
                     && change.unique
-                    && let Some((id, seen)) = staged.given_up(op.collection, change.index, key)
+                    && let Some((id, seen)) = writes.given_up(op.collection, change.index, key)
                 {
                     let keys = freed.entry((op.collection, id, seen)).or_default();
                     keys.push((change.index, key));
@@ -186,7 +186,7 @@ impl Transaction {
         (asked, places)
     }
 
-    /// What the engine's answer means to one who sees the snapshot.
+    /// Translates the engine's result for a reader of the snapshot.
     fn judge(
         &self,
         unit: &WriteUnit<'_>,
@@ -208,7 +208,7 @@ impl Transaction {
         }
     }
 
-    /// Unique keys against what this transaction sees: its own new records, and such that others have
+    /// Checks unique keys against this transaction's view: its own new records, and records that others have
     /// deleted since.
     fn check_unique(&self, unit: &WriteUnit<'_>) -> Result<(), Refusal> {
         for (position, op) in unit.ops.iter().enumerate() {
@@ -243,17 +243,17 @@ impl Transaction {
         }
     }
 
-    /// Commits what is staged to the engine.
+    /// Commits the write set to the engine.
     pub fn commit(self) -> Result<CommitTicket, StorageError> {
         let committer = LocalCommitter(self.engine.clone());
         self.commit_with(&committer)
     }
 
-    /// Commits what is staged through a committer. Whatever the outcome, the transaction has ended.
+    /// Commits the write set through a committer. Whatever the outcome, the transaction has ended.
     pub fn commit_with(self, committer: &dyn Committer) -> Result<CommitTicket, StorageError> {
-        match self.unit.staged() {
-            Some(staged) => {
-                let mut unit = staged.unit();
+        match self.unit.write_set() {
+            Some(writes) => {
+                let mut unit = writes.unit();
                 unit.owner = self.owner;
                 committer.commit(&mut unit)
             }

@@ -1,18 +1,17 @@
-//! A write unit: what one statement changes, collected first, committed as a whole.
+//! A write unit: the changes of one statement, collected first and committed as a whole.
 //!
-//! The unit borrows documents where it can (an insert's document is still in the request's buffer),
-//! so building one copies only keys. A unit may use the stores and indexes that it creates itself;
-//! apart from that the order within a unit matters only for the log. It changes one record at most
-//! once. All its key removals take effect before all its additions; removing an entry that is not
-//! there, or adding one that is (then with new type bits), is no error.
+//! The unit borrows documents where possible (the document of an insert stays in the request's buffer), so building
+//! a unit copies keys only. A unit may use stores and indexes that it creates itself. Otherwise the order within a
+//! unit matters only for the log. A unit changes a record at most once. All removals of keys apply before all
+//! additions. Removing a missing entry, or adding an existing entry (with new type bits), is not an error.
 
-use crate::engine::{IndexSpec, KeyGenerator};
+use crate::index_spec::{IndexSpec, KeyGenerator};
 use kauri_base::sync::Arc;
 use kauri_base::{CollectionId, CommitSeq, IndexId, RecordId};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What an operation does.
+/// The kind of an operation.
 pub enum OpKind<'a> {
     /// A new record. The engine gives it the collection's next id and writes that into
     /// [`WriteOp::record`].
@@ -117,7 +116,7 @@ pub struct WriteUnit<'a> {
     pub ops: Vec<WriteOp<'a>>,
     /// The definitions that the unit was computed from: collection and definition number.
     pub definitions: Vec<(CollectionId, u64)>,
-    /// The owner of the [`crate::Claims`] that this unit may meet; 0: nobody's.
+    /// The owner of the [`crate::Claims`] that this unit may conflict with; 0: none.
     pub owner: u64,
     keys: Vec<KeyChange>,
     key_bytes: Vec<u8>,

@@ -1,10 +1,10 @@
-//! Time by hand.
+//! A clock that only the test advances.
 
 use kauri_base::Clock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A clock that stands still until it is told to go on.
+/// A clock that only advances on request.
 #[derive(Default)]
 pub struct ManualClock {
     nanos: AtomicU64,

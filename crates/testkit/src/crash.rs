@@ -1,4 +1,4 @@
-//! Runs, crashes, and what recoveries have to find.
+//! Runs, crashes, and the required results of recoveries.
 
 use crate::dice::Dice;
 use crate::history::{Loss, Timeline};
@@ -7,8 +7,8 @@ use crate::session::Session;
 use crate::target::CrashTarget;
 use crate::world::{Counts, World};
 use kauri_bson::{DocBuf, Value};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::Directory;
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
 use kauri_storage::StorageError;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::RangeInclusive;
@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is done before crashes are looked at.
+/// The run before the crashes.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// The emulated medium.
@@ -25,7 +25,7 @@ pub struct Run {
     pub sessions: usize,
     /// Their steps in all.
     pub steps: usize,
-    /// Of a hundred steps, those that the engine's own work gets.
+    /// Percentage of steps for the engine's maintenance.
     pub maintain_percent: u64,
     /// Whether each writer has a thread of its own; the engine's work has one too.
     pub threads: bool,
@@ -33,7 +33,7 @@ pub struct Run {
     pub close: bool,
     /// About how many bytes of documents there are at most.
     pub document_bytes: u64,
-    /// How many of a hundred chances to create or drop a collection or an index are taken.
+    /// Percentage of chances to create or drop a collection or an index that are taken.
     pub definitions_percent: u64,
 }
 
@@ -75,7 +75,7 @@ pub struct Crashes<'t> {
 /// Chooses events by their descriptions ([`Emulator::describe_event`]).
 pub type Wanted = fn(&str) -> bool;
 
-/// What was looked at.
+/// Counts of checked states.
 #[derive(Default, Debug)]
 pub struct Report {
     /// Events of the trace.
@@ -92,20 +92,20 @@ pub struct Report {
     pub with_more: usize,
 }
 
-/// What a run left behind.
+/// The recording of a run.
 pub struct Recording {
     /// The directory, with its trace.
     pub emulator: Emulator,
-    /// What was done.
+    /// The commits and promises.
     pub timeline: Timeline,
-    /// What happened how often.
+    /// Counts of events.
     pub counts: Counts,
-    /// What the engine told of itself at the end.
+    /// The engine's status at the end.
     pub status: DocBuf,
 }
 
 impl Report {
-    /// Adds what was looked at elsewhere.
+    /// Adds the counts of another report.
     pub fn add(&mut self, other: &Report) {
         self.events += other.events;
         self.commits += other.commits;
@@ -136,7 +136,7 @@ fn done(result: Result<(), StorageError>) {
 }
 
 impl<'t> Crashes<'t> {
-    /// Of this engine.
+    /// For this engine.
     pub fn new(target: &'t dyn CrashTarget) -> Self {
         Crashes {
             target,
@@ -171,7 +171,7 @@ impl<'t> Crashes<'t> {
         self
     }
 
-    /// How many different media were looked at so far, first crashes only.
+    /// Number of different media checked so far, first crashes only.
     pub fn images(&self) -> usize {
         lock(&self.images).len()
     }
@@ -187,12 +187,12 @@ impl<'t> Crashes<'t> {
         lock(&self.sites).clone()
     }
 
-    /// Counts what others have looked at among [`Crashes::images`].
+    /// Adds the media of others to [`Crashes::images`].
     pub fn count_images_of(&self, others: &Crashes<'_>) {
         lock(&self.images).extend(lock(&others.images).iter());
     }
 
-    /// Switches off what is switched off.
+    /// Disables the disabled sites.
     pub fn equip(&self, emulator: &Emulator) {
         self.disabled.iter().for_each(|site| emulator.faults().disable(site));
     }
@@ -230,8 +230,7 @@ impl<'t> Crashes<'t> {
             .unwrap_or_else(|error| panic!("opening failed: {error:?}"))
     }
 
-    /// Opens what a crash left. It has to be one of these states; which one (the last one that it
-    /// can be)?
+    /// Opens the state after a crash. It must be one of these states; returns the last one that it can be.
     pub fn recover(
         &self,
         image: &Emulator,
@@ -251,7 +250,7 @@ impl<'t> Crashes<'t> {
         (world, state)
     }
 
-    /// Looks at `images` different states after power losses during a recording.
+    /// Checks `images` different states after power losses during a recording.
     pub fn power_losses(&self, recording: &Recording, seed: u64, images: usize) -> Report {
         let source = Mutex::new(recording.emulator.crash_images(seed, images));
         let next = || {
@@ -291,7 +290,7 @@ impl<'t> Crashes<'t> {
         (self.look_at(recording, Loss::Power, &|| lock(&images).pop()), sampled)
     }
 
-    /// Looks at up to `images` different states after the death of the process.
+    /// Checks up to `images` different states after the death of the process.
     pub fn process_deaths(&self, recording: &Recording, seed: u64, images: usize) -> Report {
         let dice = Dice::new(seed);
         let seen = Mutex::new(BTreeSet::new());
@@ -311,7 +310,7 @@ impl<'t> Crashes<'t> {
         self.look_at(recording, Loss::Process, &next)
     }
 
-    /// Looks at up to `each` states after a crash behind each of these events.
+    /// Checks up to `each` states after a crash behind each of these events.
     pub fn crashes_at(
         &self,
         recording: &Recording,

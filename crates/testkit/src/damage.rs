@@ -1,4 +1,4 @@
-//! Bits that rot and sectors that end up in the wrong place: what is read is right, or an error.
+//! Flipped bits and misplaced sectors: a read returns the right data or an error.
 
 use crate::crash::{Crashes, Recording};
 use crate::dice::Dice;
@@ -6,10 +6,10 @@ use crate::model::Model;
 use crate::schema::{CATALOG, TableDef};
 use crate::target::CrashTarget;
 use kauri_base::{CollectionId, CommitSeq, RecordId};
+use kauri_conformance::inspect::{self, Reader};
+use kauri_emulator::Emulator;
 use kauri_medium::Directory;
-use kauri_medium::emulator::Emulator;
 use kauri_storage::StorageEngine;
-use kauri_storage::conformance::inspect::{self, Reader};
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use std::sync::Arc;
 /// Most places of one directory that are damaged.
 const PLACES_MAX: u64 = 8;
 
-/// How a damaged directory was found to be.
+/// The result for damaged directories.
 #[derive(Default, Debug)]
 pub struct Report {
     /// Directories that were damaged.
     pub damaged: usize,
-    /// Those that were refused.
+    /// Refused directories.
     pub refused: usize,
-    /// Those that were opened, and where some document couldn't be read.
+    /// Opened directories with unreadable documents.
     pub reported: usize,
-    /// Those where the damage had no effect.
+    /// Directories where the damage had no effect.
     pub harmless: usize,
 }
 
@@ -36,8 +36,8 @@ enum Found {
     Harmless,
 }
 
-/// Damages, `times` times anew, what a recording that ended with a clean shutdown left: as it was,
-/// or as it is after a power loss behind the shutdown. Everything must be there: right, or reported.
+/// Damages the state after a recording with a clean shutdown `times` times: unchanged, or after a power loss behind
+/// the shutdown. Everything must be there: right, or reported.
 pub fn after_shutdown(
     crashes: &Crashes<'_>,
     target: &dyn CrashTarget,

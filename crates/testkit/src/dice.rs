@@ -1,4 +1,4 @@
-//! Choices by seed.
+//! Seeded choices.
 
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
@@ -17,12 +17,12 @@ impl Dice {
         self.0.next_u64()
     }
 
-    /// A number below `n`; 0 if there is none.
+    /// A number below `n`; 0 if `n` is 0.
     pub fn below(&self, n: u64) -> u64 {
         self.bits() % n.max(1)
     }
 
-    /// True so many times in a hundred.
+    /// True with this percentage.
     pub fn percent(&self, chance: u64) -> bool {
         self.below(100) < chance
     }

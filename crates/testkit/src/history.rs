@@ -1,7 +1,7 @@
-//! What was committed, and what was promised when.
+//! The commits, and when each was promised.
 //!
-//! "When" is a number of events of the emulator's trace: a crash after `at` events must keep what was
-//! promised at `at` or before, and can't know of a commit that began later.
+//! "When" is a number of events of the emulator's trace: a crash after `at` events must keep everything promised at
+//! `at` or before, and cannot have a commit that began later.
 
 use crate::model::{Change, Model};
 use kauri_base::CommitSeq;
@@ -9,7 +9,7 @@ use kauri_storage::Durability;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// What is lost.
+/// The loss of a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loss {
     /// The process's memory.
@@ -32,7 +32,7 @@ struct Promise {
     durability: Durability,
 }
 
-/// What is being recorded, by many threads.
+/// A history that many threads record.
 #[derive(Default)]
 pub struct History {
     commits: Mutex<Vec<Commit>>,
@@ -59,12 +59,12 @@ impl History {
         lock(&self.commits).len()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What has been recorded, as changes to `base`.
+    /// The recorded history, as changes to `base`.
     pub fn timeline(self, base: Model) -> Timeline {
         let mut commits = self.commits.into_inner().unwrap_or_else(PoisonError::into_inner);
         let promises = self.promises.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +92,7 @@ impl History {
     }
 }
 
-/// What happened, in the order of the commit sequence. A *state* is a number of commits.
+/// The events in the order of the commit sequence. A *state* is a number of commits.
 pub struct Timeline {
     base: Model,
     commits: Vec<Commit>,

@@ -1,31 +1,31 @@
 //! Crash tests for storage engines on the emulated medium.
 //!
-//! A *world* is an engine on an emulated directory, with a small catalog kept as the real one is:
-//! one document a collection, changed in the same unit as the stores and indexes themselves.
-//! *Sessions* write to it: units of one and of many documents, collections and indexes that come and
-//! go, index builds; in between the engine maintains itself. Everything that was committed goes into
-//! a *history* with the events of the emulator's trace at which it began and was promised.
+//! A *world* is an engine on an emulated directory, with a small catalog like the real one: one document per
+//! collection, changed in the same unit as the stores and indexes. *Sessions* write to it: units of one and of many
+//! documents, creation and removal of collections and indexes, index builds; in between the engine does
+//! maintenance. A *history* records every commit with the events of the emulator's trace at which it began and was
+//! promised.
 //!
-//! Then the power fails, or the process dies, at any point of the trace. A recovery must find a
-//! prefix of the history: no less than was promised by then, no more than had begun, each unit
-//! whole, nothing that had been deleted, ids that were given never given again, and every index as
-//! a rebuild makes it. What was found is worked on and crashes again, in its recovery or later.
+//! Then the power fails, or the process dies, at any point of the trace. A recovery must find a prefix of the
+//! history: no less than was promised by then, no more than had begun, each unit whole, nothing that had been
+//! deleted, no id assigned twice, and every index as after a rebuild. Writers continue on the recovered state,
+//! which crashes again, in its recovery or later.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`dice`] | choices by seed |
-//! | [`clock`] | time by hand |
-//! | [`target`] | an engine, as crash tests see it |
-//! | [`model`] | what an engine should hold; reading what it does hold |
-//! | [`history`] | what was committed, and what was promised when |
+//! | [`dice`] | seeded choices |
+//! | [`clock`] | a clock that the test advances |
+//! | [`target`] | an engine for crash tests |
+//! | [`model`] | the expected contents of an engine; reading its contents |
+//! | [`history`] | the commits, and when each was promised |
 //! | [`schema`] | collections and indexes as documents of the catalog |
 //! | [`world`] | an open engine with its catalog and history |
-//! | [`plan`] | units, from reading to what they change |
+//! | [`plan`] | units, from reading to their changes |
 //! | [`session`] | writers, one step at a time |
-//! | [`crash`] | runs, crashes, and what recoveries have to find |
-//! | [`damage`] | bits that rot |
-//! | [`short`] | short workloads, one operation after the other, and all that there are of them |
-//! | [`sites`] | taking out one safeguard after the other |
+//! | [`crash`] | runs, crashes, and the required results of recoveries |
+//! | [`damage`] | flipped bits |
+//! | [`short`] | short workloads, one operation after the other, and all of them |
+//! | [`sites`] | disabling one safeguard after the other |
 
 //!
 //! A run without threads is a function of its seed, failures included: they say which seed, which

@@ -1,7 +1,7 @@
-//! What an engine should hold, and reading what it does hold.
+//! The expected contents of an engine, and reading its actual contents.
 
 use kauri_base::{CollectionId, RecordId};
-use kauri_storage::conformance::inspect;
+use kauri_conformance::inspect;
 use kauri_storage::{LogPosition, StorageEngine, StorageError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -154,7 +154,7 @@ impl Model {
         &self.stores
     }
 
-    /// What the engine holds. Ids that are not in use are not known from it.
+    /// The engine's contents. Unused ids are unknown.
     pub fn read(engine: &dyn StorageEngine) -> Result<Model, StorageError> {
         let mut model = Model::default();
         for id in engine.stores() {

@@ -1,12 +1,12 @@
-//! Units: from what was read to what they change.
+//! Units: from the data that was read to the changes.
 
 use crate::dice::Dice;
 use crate::model::Change;
 use crate::schema::{CATALOG, FIELDS, IndexDef, TableDef};
 use crate::world::World;
 use kauri_base::{CollectionId, IndexId, RecordId};
-use kauri_storage::conformance::inspect::{Reader, Stored};
-use kauri_storage::conformance::table::{Table, doc, number};
+use kauri_conformance::inspect::{Reader, Stored};
+use kauri_conformance::table::{Table, doc, number};
 use kauri_storage::{
     Access, CommitTicket, Committer, Direction, OpKind, RecordScan, StorageError, Transaction,
     WriteUnit,
@@ -44,7 +44,7 @@ enum After {
     Dropped(CollectionId),
 }
 
-/// What a commit led to.
+/// The result of a commit.
 pub enum Outcome {
     /// Done.
     Committed(CommitTicket),
@@ -84,8 +84,8 @@ impl Plan {
     }
 
     /// Adds it to a transaction, as one of its statements. Whether the transaction can go on.
-    pub fn stage(mut self, transaction: &mut Transaction) -> Result<bool, StorageError> {
-        match transaction.stage(&mut self.unit) {
+    pub fn write(mut self, transaction: &mut Transaction) -> Result<bool, StorageError> {
+        match transaction.write(&mut self.unit) {
             Ok(Access::Ready(())) => Ok(true),
             // What it read may be newer than what the transaction sees.
             Ok(Access::WouldBlock(_))
@@ -153,7 +153,7 @@ fn bytes(unit: &WriteUnit<'_>) -> usize {
     unit.ops.iter().map(len).sum()
 }
 
-/// What the engine's answer means for a writer. Failures of the medium are errors.
+/// The meaning of the engine's answer for a writer. Failures of the medium are errors.
 pub fn outcome(result: Result<CommitTicket, StorageError>) -> Result<Outcome, StorageError> {
     match result {
         Ok(ticket) => Ok(Outcome::Committed(ticket)),
@@ -164,7 +164,7 @@ pub fn outcome(result: Result<CommitTicket, StorageError>) -> Result<Outcome, St
     }
 }
 
-/// Commits what transactions have staged, and notes what that changes.
+/// Commits what transactions have written, and notes what that changes.
 struct Noting<'w>(&'w World);
 
 impl Committer for Noting<'_> {

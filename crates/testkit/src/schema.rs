@@ -2,13 +2,13 @@
 
 use kauri_base::{CollectionId, IndexId, RecordId};
 use kauri_bson::{Doc, DocBuf, Value};
+use kauri_conformance::table::{Table, TableIndex};
 use kauri_storage::StorageEngine;
-use kauri_storage::conformance::table::{Table, TableIndex};
 use std::sync::Arc;
 
 /// The store that holds the catalog.
 pub const CATALOG: CollectionId = CollectionId::CATALOG;
-/// The fields that indexes may be on; see [`kauri_storage::conformance::table::doc`].
+/// The fields that indexes may be on; see [`kauri_conformance::table::doc`].
 pub const FIELDS: [&str; 3] = ["k", "u", "s"];
 /// Index ids of one collection: the collection's times this, and up.
 const INDEXES_EVER_MAX: u32 = 1000;
@@ -16,9 +16,9 @@ const INDEXES_EVER_MAX: u32 = 1000;
 /// An index.
 #[derive(Clone)]
 pub struct IndexDef {
-    /// How the engine knows it.
+    /// The engine's index.
     pub index: TableIndex,
-    /// Its field, by its place in [`FIELDS`].
+    /// Its field, as an index in [`FIELDS`].
     pub field: usize,
     /// Whether its build has ended.
     pub ready: bool,
@@ -33,14 +33,14 @@ pub struct TableDef {
     pub record: RecordId,
     /// The number of the definition that this is.
     pub number: u64,
-    /// Its indexes, those being built included.
+    /// Its indexes, including unfinished ones.
     pub indexes: Vec<IndexDef>,
     /// Indexes that it ever had.
     pub indexes_ever: u32,
 }
 
 impl TableDef {
-    /// One without indexes that the catalog does not know yet.
+    /// A definition without indexes that the catalog does not have yet.
     pub fn new(id: CollectionId) -> TableDef {
         TableDef { id, record: RecordId(0), number: 0, indexes: Vec::new(), indexes_ever: 0 }
     }
@@ -101,7 +101,7 @@ impl TableDef {
         .into_vec()
     }
 
-    /// What a document of the catalog says; `None` if it is not one.
+    /// The contents of a document of the catalog; `None` if it is not one.
     pub fn decode(record: RecordId, bytes: &[u8]) -> Option<TableDef> {
         let doc = Doc::from_bytes(bytes).ok()?;
         let number = |doc: Doc<'_>, name: &str| match doc.value(name) {

@@ -5,7 +5,7 @@ use crate::plan::{self, Outcome, Plan};
 use crate::schema::IndexDef;
 use crate::world::World;
 use kauri_base::{CollectionId, RecordId};
-use kauri_storage::conformance::inspect::Reader;
+use kauri_conformance::inspect::Reader;
 use kauri_storage::{CommitTicket, Direction, Durability, RecordScan, StorageError, Transaction};
 
 /// Records that an index build takes in one unit.
@@ -93,7 +93,7 @@ impl Session {
         })
     }
 
-    /// Brings what was begun to its end, unless there is no room for that.
+    /// Completes what was begun, unless there is no space for that.
     pub fn finish(&mut self, world: &World) -> Result<(), StorageError> {
         for _ in 0..FINISH_STEPS {
             if matches!(self.task, Task::Idle) {
@@ -181,7 +181,7 @@ impl Session {
             _ => plan::documents(world, &self.dice)?,
         };
         let Some(plan) = plan else { return Ok(Task::Idle) };
-        match plan.stage(&mut transaction)? {
+        match plan.write(&mut transaction)? {
             true => Ok(Task::Transaction(transaction, left - 1)),
             false => {
                 transaction.abort();

@@ -1,8 +1,8 @@
 //! Short workloads: operations one after the other, and all sequences of them up to a length.
 //!
-//! They begin on a *stage*: a directory with a collection, its index, and segments that the cleaner
-//! has work with, all of it durable. Of a workload those crashes are looked at that its last
-//! operation adds: the ones before it belong to the workload without it.
+//! They begin on a *fixture*: a durable directory with a collection, its index, and segments that the cleaner can
+//! clean. For each workload only the crashes during its last operation are tested: the earlier ones belong to the
+//! workload without that operation.
 
 use crate::crash::{Crashes, Recording, Report};
 use crate::dice::Dice;
@@ -14,9 +14,9 @@ use crate::target::CrashTarget;
 use crate::world::World;
 use kauri_base::{Error, RecordId};
 use kauri_bson::DocBuf;
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
-use kauri_storage::conformance::inspect::{self, Stored};
-use kauri_storage::conformance::table::doc;
+use kauri_conformance::inspect::{self, Stored};
+use kauri_conformance::table::doc;
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_storage::{StorageError, Transaction};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -82,13 +82,13 @@ impl Op {
         Op::Truncate,
     ];
 
-    /// Those without transactions and pending units.
+    /// The operations without transactions and pending units.
     pub fn without_replication() -> &'static [Op] {
         &Op::ALL[..13]
     }
 }
 
-/// What is waited for between operations. In the end everything is flushed and then synced.
+/// The waits between operations. At the end everything is flushed and then synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Between {
     /// Nothing.
@@ -104,7 +104,7 @@ impl Between {
     pub const ALL: [Between; 3] = [Between::Nothing, Between::Flush, Between::Sync];
 }
 
-/// All sequences of up to so many of these operations, the empty one included.
+/// All sequences of up to `length` of these operations, including the empty one.
 pub fn workloads(of: &[Op], length: usize) -> Vec<Vec<Op>> {
     let mut all = vec![Vec::new()];
     let mut longest = all.clone();
@@ -224,7 +224,7 @@ fn transaction(world: &World) -> Result<bool, StorageError> {
     let mut done = true;
     for op in [Op::Insert, Op::Update, Op::Delete] {
         let Some(plan) = documents(op, world, def, &tables)? else { return Ok(false) };
-        done = done && plan.stage(&mut transaction)?;
+        done = done && plan.write(&mut transaction)?;
     }
     let outcome = plan::commit_transaction(world, transaction)?;
     Ok(done && matches!(outcome, Outcome::Committed(_)))
@@ -249,31 +249,31 @@ fn build(world: &World) -> Result<bool, StorageError> {
     Ok(ended)
 }
 
-/// What workloads begin on.
-pub struct Stage {
+/// The initial state of workloads.
+pub struct Fixture {
     emulator: Emulator,
     model: Model,
 }
 
-/// What a workload came to.
+/// The result of a workload.
 pub struct Done {
-    /// What it left behind.
+    /// Its recording.
     pub recording: Recording,
     /// The events before its last operation.
     pub last_from: usize,
     /// The first operation that had nothing to do, by its place.
     pub idle: Option<usize>,
-    /// What ended it early.
+    /// The error that ended it.
     pub error: Option<Error>,
 }
 
-impl Stage {
+impl Fixture {
     /// On a new medium.
-    pub fn new(target: &dyn CrashTarget, medium: EmulatorConfig) -> Stage {
-        let failed = |error: StorageError| -> ! { panic!("preparing the stage: {error}") };
+    pub fn new(target: &dyn CrashTarget, medium: EmulatorConfig) -> Fixture {
+        let failed = |error: StorageError| -> ! { panic!("preparing the fixture: {error}") };
         let emulator = Emulator::new(medium);
         let world = World::open(target, &emulator, |_| Model::default());
-        let world = world.unwrap_or_else(|error| panic!("preparing the stage: {error}"));
+        let world = world.unwrap_or_else(|error| panic!("preparing the fixture: {error}"));
         let prepare = || -> Result<(), StorageError> {
             world.prepare()?;
             plan::create_collection(&world, &dice()).commit(&world)?;
@@ -303,10 +303,10 @@ impl Stage {
         let (timeline, _) = world.end();
         let all = emulator.events();
         let model = timeline.contents(timeline.end());
-        Stage { emulator: emulator.crash_at(all, &mut |_| 0), model }
+        Fixture { emulator: emulator.crash_at(all, &mut |_| 0), model }
     }
 
-    /// Performs a workload. What `equip` does to the medium before it can make it fail.
+    /// Performs a workload. The changes of `equip` to the medium may make it fail.
     pub fn perform(
         &self,
         target: &dyn CrashTarget,
@@ -371,7 +371,7 @@ fn done(
     Done { recording, last_from, idle, error }
 }
 
-/// What was looked at.
+/// Counts of explored states.
 #[derive(Default, Debug)]
 pub struct Explored {
     /// Workloads whose operations all had something to do.
@@ -380,8 +380,7 @@ pub struct Explored {
     pub idle: usize,
     /// Crash points.
     pub points: usize,
-    /// Of these: points with too many states to look at all of them, where one thing after the other
-    /// decides.
+    /// Points with too many states to check all of them, where one thing after the other decides.
     pub sampled: usize,
     /// Their states.
     pub report: Report,
@@ -397,12 +396,12 @@ impl Explored {
     }
 }
 
-/// Performs these workloads, with each of these waits, and looks at the states that a power loss in
-/// the last operation of each can leave: as [`Crashes::every_power_loss`] has them.
+/// Performs these workloads, with each of these waits, and checks the states that a power loss in the last
+/// operation of each can leave, as in [`Crashes::every_power_loss`].
 pub fn explore(
     crashes: &Crashes<'_>,
     target: &dyn CrashTarget,
-    stage: &Stage,
+    fixture: &Fixture,
     workloads: &[Vec<Op>],
     waits: &[Between],
     most: usize,
@@ -413,7 +412,7 @@ pub fn explore(
     let work = || {
         let mut explored = Explored::default();
         while let Some((ops, between)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let one = || explore_one(crashes, target, stage, ops, *between, most);
+            let one = || explore_one(crashes, target, fixture, ops, *between, most);
             match catch_unwind(AssertUnwindSafe(one)) {
                 Ok(one) => explored.add(&one),
                 Err(panic) => {
@@ -439,13 +438,13 @@ pub fn explore(
 fn explore_one(
     crashes: &Crashes<'_>,
     target: &dyn CrashTarget,
-    stage: &Stage,
+    fixture: &Fixture,
     ops: &[Op],
     between: Between,
     most: usize,
 ) -> Explored {
     let mut explored = Explored::default();
-    let done = stage.perform(target, ops, between, |emulator| crashes.equip(emulator));
+    let done = fixture.perform(target, ops, between, |emulator| crashes.equip(emulator));
     let done = done.unwrap_or_else(|error| panic!("{error}"));
     if let Some(error) = done.error {
         panic!("{error}");

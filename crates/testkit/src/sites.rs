@@ -1,5 +1,5 @@
-//! Taking out one safeguard after the other: each one that code asks [`kauri_medium::Faults`] about
-//! must be missed by some crash test.
+//! Disables one safeguard after the other: without any single one that code asks [`kauri_medium::Faults`] about,
+//! some crash test must fail.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,17 +1,17 @@
-//! An engine, as crash tests see it.
+//! An engine under crash tests.
 
-use kauri_medium::emulator::Emulator;
+use kauri_emulator::Emulator;
 use kauri_storage::{StorageEngine, StorageError};
 use std::sync::Arc;
 
-/// What opens the engine under test.
+/// Opens the engine under test.
 pub trait CrashTarget: Send + Sync {
     /// Opens the directory, recovering what is in it; an empty one becomes the engine's. Must start
     /// no threads.
     fn open(&self, directory: &Emulator) -> kauri_base::Result<Box<dyn OpenEngine>>;
 }
 
-/// What [`OpenEngine::maintain`] has done.
+/// The work done by [`OpenEngine::maintain`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
     /// What is done every commit interval, and has ended well: whatever was committed before is durable.

@@ -5,9 +5,9 @@ use crate::model::{Change, Model};
 use crate::schema::{CATALOG, TableDef};
 use crate::target::{CrashTarget, OpenEngine, Work};
 use kauri_base::{CollectionId, CommitSeq, Error, RecordId};
-use kauri_medium::emulator::Emulator;
-use kauri_storage::conformance::inspect;
-use kauri_storage::conformance::table::{Table, number};
+use kauri_conformance::inspect;
+use kauri_conformance::table::{Table, number};
+use kauri_emulator::Emulator;
 use kauri_storage::{
     CommitTicket, Durability, LogPosition, OpKind, StorageEngine, StorageError, WriteUnit,
 };
@@ -39,13 +39,13 @@ pub struct World {
     next_unique: AtomicI64,
     /// With more bytes of documents than this, new ones are short and deletes frequent.
     pub document_bytes_max: u64,
-    /// How many of a hundred chances to create or drop a collection or an index are taken.
+    /// Percentage of chances to create or drop a collection or an index that are taken.
     pub definitions_percent: u64,
-    /// What happened how often.
+    /// Counts of events.
     pub counts: Counts,
 }
 
-/// What happened how often, to see that a run does what it is for.
+/// Counts of events, to check that a run serves its purpose.
 #[derive(Default, Debug)]
 pub struct Counts {
     /// Units that were committed.
@@ -77,12 +77,12 @@ pub struct Counts {
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// One more.
+    /// Adds one.
     pub fn one(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many.
+    /// The count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -263,7 +263,7 @@ impl World {
         self.next_unique.load(Ordering::Relaxed) - 1 - (choice % 50) as i64
     }
 
-    /// Commits a unit and notes what it changes.
+    /// Commits a unit and records its changes.
     pub fn commit(
         &self,
         unit: &mut WriteUnit<'_>,
@@ -275,7 +275,7 @@ impl World {
         result
     }
 
-    /// Appends a unit to the replicated log, behind the pending ones, and notes what it will come to.
+    /// Appends a unit to the replicated log after the pending ones, and records its future effect.
     pub fn append(
         &self,
         unit: &mut WriteUnit<'_>,
@@ -317,7 +317,7 @@ impl World {
         result.map(Some)
     }
 
-    /// How many units are pending.
+    /// Number of pending units.
     pub fn pending(&self) -> usize {
         self.engine.pending_log().map_or(0, |log| log.pending().len())
     }
@@ -409,8 +409,8 @@ impl World {
         Ok(())
     }
 
-    /// Lets the engine do a piece of its background work, and notes what was promised if that was the
-    /// round that comes every commit interval.
+    /// Lets the engine do a piece of its background work, and records the promises if that was the round of the
+    /// commit interval.
     pub fn maintain(&self, choice: u64) -> Result<(), StorageError> {
         let seq = self.snapshot();
         if self.opened.maintain(choice)? == Work::Round {
@@ -455,7 +455,7 @@ impl World {
         (self.history.timeline(self.base), self.counts)
     }
 
-    /// As [`World::end`], and checks that the engine holds what was committed, no more and no less.
+    /// Like [`World::end`], and checks that the engine has exactly the committed contents.
     pub fn end_checked(self) -> (Timeline, Counts) {
         let found = Model::read(&*self.engine);
         let found = found.unwrap_or_else(|error| panic!("reading: {error}"));

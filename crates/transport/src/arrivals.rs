@@ -1,21 +1,21 @@
-//! Memory of large messages that are arriving, of all sessions together.
+//! Memory budget of large messages that are being received, of all sessions together.
 //!
-//! A session reads on in a large message once there is room for all of it. Until then its client waits. So arriving
-//! messages take no more than their budget, however many clients send at once.
+//! A session continues to receive a large message after the budget has granted space for the whole message. Until
+//! then the client waits. So messages in receipt never exceed the budget, however many clients send at once.
 //!
 //! Invariants:
-//! - Room is given to the smallest message first, so that few that are huge keep nobody waiting. Once [`PASSED_MAX`]
-//!   others have passed a message, it is the next.
-//! - A message that is larger than the budget is received while no other is.
-//! - Who has room waits for nobody but its client.
+//! - Space is granted to the smallest message first, so that a few huge messages delay no others. After
+//!   [`PASSED_MAX`] others have passed a message, it is the next.
+//! - A message that exceeds the budget is received alone.
+//! - A message with granted space waits only for its client.
 //!
-//! This module must not know of sessions: they end a client that is slow while others wait ([`Arrivals::is_wanted`]).
+//! This module must not know sessions. They end a client that is slow while others wait ([`Arrivals::is_wanted`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-/// So many smaller messages may pass one that waits.
+/// Number of smaller messages that may pass a waiting one.
 const PASSED_MAX: u32 = 64;
 
 /// The budget of one server.
@@ -38,13 +38,13 @@ struct State {
 #[derive(Default)]
 struct Waiter {
     bytes: u64,
-    /// How many have passed it.
+    /// Number of messages that have passed it.
     passed: AtomicU32,
     given: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
-/// What is held and waited for now.
+/// Granted and requested space.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct ArrivalsSnapshot {
     /// Bytes that there is room for in messages that are arriving or at work.
@@ -62,7 +62,7 @@ impl Arrivals {
         Arc::new(Arrivals { bytes_max, ..Default::default() })
     }
 
-    /// Asks for room for a message of so many bytes.
+    /// Requests space for a message of this size.
     pub fn ask(self: &Arc<Self>, bytes: u64) -> Room {
         let waiter = Arc::new(Waiter { bytes, ..Waiter::default() });
         let mut state = self.state();
@@ -71,7 +71,7 @@ impl Arrivals {
         Room { arrivals: Arc::clone(self), waiter }
     }
 
-    /// Whether somebody waits for room.
+    /// Whether any message waits for space.
     pub fn is_wanted(&self) -> bool {
         !self.state().waiting.is_empty()
     }
@@ -132,7 +132,7 @@ impl Waiter {
     }
 }
 
-/// Room for a message, or a place among those who wait for it. Given back when dropped.
+/// Granted space, or a place in the queue. Returned when dropped.
 pub(crate) struct Room {
     arrivals: Arc<Arrivals>,
     waiter: Arc<Waiter>,

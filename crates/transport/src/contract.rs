@@ -1,26 +1,25 @@
-//! The transport contract: what a transport gives, what the service behind it gives back, and who
-//! owns which buffer when.
+//! The transport contract: what a transport provides, what the service provides, and which side owns a buffer at
+//! which time.
 //!
-//! A [`TransportLayer`] accepts connections and hands each to the `SessionManager` as a [`Session`].
-//! The session lives on one worker of the `ServiceExecutor`; there the `ServiceStateMachine` drives it:
-//! source a message, have the [`ServiceEntryPoint`] process it, sink the reply. Nothing on this path
-//! changes threads. Between two requests a session may be opened anew on another worker
-//! ([`Session::depart`]).
+//! A [`TransportLayer`] accepts connections and passes each to the `SessionManager` as a [`Session`]. The session
+//! lives on one worker of the `ServiceExecutor`. There the `ServiceStateMachine` drives it: source a message, have
+//! the [`ServiceEntryPoint`] process it, sink the reply. Nothing on this path changes threads. Between two requests
+//! a session may move to another worker ([`Session::depart`]).
 //!
 //! Buffers:
-//! - The *request* is the session's. [`Session::poll_source`] lends it as a [`Lease`]; its bytes stay
-//!   where they are until [`Session::release`], across every suspension of the command. An idle
-//!   session owns no buffer. What a peer can still write to (an RDMA ring) is copied before it is
-//!   lent, so a lease never changes under its reader.
-//! - The *reply* is a [`ReplyBuf`] over memory that the session leases for one message. The service
-//!   appends to it; [`Session::poll_sink`] takes the bytes back, and they are the session's until the
-//!   transport is done with them. A service never keeps a pointer into either.
-//! - A large payload may be *spliced* ([`ReplyBuf::splice`]): offered to the transport from where it
-//!   lies, during that call only. What the peer does not take at once is copied, so nothing of the
-//!   storage engine stays pinned for a slow socket.
+//! - The *request* belongs to the session. [`Session::poll_source`] returns it as a [`Lease`]. Its bytes stay in
+//!   place until [`Session::release`], across every suspension of the command. An idle session owns no buffer.
+//!   Memory that a peer can still write to (an RDMA ring) is copied before it is leased, so a lease never changes
+//!   under its reader.
+//! - The *reply* is a [`ReplyBuf`] over memory that the session leases for one message. The service appends to it;
+//!   [`Session::poll_sink`] takes the bytes back, and the session owns them until the transport is done with them.
+//!   A service never keeps a pointer into either.
+//! - A large payload may be *spliced* ([`ReplyBuf::splice`]): the transport may send it from its original place,
+//!   during that call only. The part that the peer does not accept at once is copied, so a slow socket pins nothing
+//!   of the storage engine.
 //!
-//! Must not know: BSON, commands, storage. A transport over completion queues fits as one over
-//! readiness does: `poll_*` only say "woken when worth asking again".
+//! Must not know: BSON, commands, storage. Transports over completion queues and over readiness both fit: `poll_*`
+//! only promise a wake when asking again is worthwhile.
 
 use crate::executor::WorkerHandle;
 use crate::executor::local::Local;
@@ -45,18 +44,18 @@ use std::task::{Context, Poll};
 pub trait TransportLayer: Send {
     /// `tcp`, `unix`, `rdma`, `fake`.
     fn name(&self) -> &'static str;
-    /// Acquires what it listens on. Nothing is accepted yet; an error leaves nothing behind.
+    /// Binds the listening sockets. Nothing is accepted yet; an error leaves nothing behind.
     fn setup(&mut self) -> Result<()>;
     /// Accepts connections from now on and hands them to `manager`.
     fn start(&mut self, manager: &Arc<SessionManager>) -> Result<()>;
-    /// Where it really listens (port 0 resolved), as clients would write it. Empty before `setup`.
+    /// The actual addresses (port 0 resolved), as clients would write them. Empty before `setup`.
     fn local_addresses(&self) -> Vec<String>;
-    /// Accepts no more and gives up what it listens on. Sessions already accepted go on; ending them
-    /// is [`SessionManager::shutdown`].
+    /// Stops accepting and closes the listening sockets. Accepted sessions continue; [`SessionManager::shutdown`]
+    /// ends them.
     fn shutdown(&mut self);
 }
 
-/// Who a session is: fixed from its acceptance on.
+/// The identity of a session: fixed from its acceptance on.
 #[derive(Debug)]
 pub struct SessionInfo {
     /// `connectionId`: never reused within a process.
@@ -67,9 +66,9 @@ pub struct SessionInfo {
     pub local: String,
     /// The name of the transport that accepted it.
     pub transport: &'static str,
-    /// The worker that it lives on; it may move to another.
+    /// The worker of the session; the session may move to another.
     pub worker: AtomicUsize,
-    /// Its way to shared memory.
+    /// Its upgrade to a faster transport.
     pub upgrade: UpgradePoint,
 }
 
@@ -89,7 +88,7 @@ impl SessionInfo {
 /// Call order, kept by the `ServiceStateMachine`: `poll_source` until ready; `request` any number of
 /// times; `poll_sink` with each reply; `release`. After an `Err` only `close` is called.
 pub trait Session {
-    /// Who it is.
+    /// The identity of the session.
     fn info(&self) -> &Arc<SessionInfo>;
     /// Whether the peer is still there; shared with the command that is being processed.
     fn liveness(&self) -> &Arc<Liveness>;
@@ -97,7 +96,7 @@ pub trait Session {
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lease, SessionEnd>>;
     /// The message of a lease.
     fn request(&self, lease: &Lease) -> &[u8];
-    /// Gives a lease back: its bytes may be overwritten from now on.
+    /// Returns a lease: its bytes may be overwritten from now on.
     fn release(&mut self, lease: Lease);
     /// Memory for one reply of about `size_hint` bytes.
     fn reply_buf(&mut self, size_hint: usize) -> ReplyBuf;
@@ -113,8 +112,8 @@ pub trait Session {
     fn arrives_on(&self) -> Option<usize> {
         None
     }
-    /// Between requests: what opens it on another worker, if it can leave now. Then it is dropped without
-    /// being closed.
+    /// Between requests: opens the session on another worker, if it can move now. Then it is dropped without being
+    /// closed.
     fn depart(&mut self) -> Option<Departure> {
         None
     }
@@ -127,10 +126,10 @@ pub struct Departure(pub(crate) Open);
 
 pub(crate) type Open = Box<dyn FnOnce(&Rc<Local>) -> io::Result<Box<dyn Session>> + Send>;
 
-/// One received message on loan: where it lies in its session, and when it came.
+/// One leased message: its place in the session, and its arrival time.
 #[derive(Debug)]
 pub struct Lease {
-    /// Where it lies in the session's receive buffer.
+    /// Its range in the session's receive buffer.
     pub range: Range<usize>,
     /// When the worker learned that there was something to read.
     pub ready_ns: u64,
@@ -143,7 +142,7 @@ pub struct Lease {
 /// Why a session ends.
 #[derive(Debug)]
 pub enum SessionEnd {
-    /// The peer closed, or the connection broke: what clients do every day.
+    /// The peer closed the connection, or it broke: a normal event.
     PeerClosed,
     /// The peer sent what no MongoDB client sends; already logged by the transport.
     Malformed,
@@ -157,23 +156,23 @@ pub enum SessionEnd {
     Panicked,
 }
 
-/// What the service keeps for a session (its Client: metadata, authentication, open cursors).
+/// The service's state of a session (its Client: metadata, authentication, open cursors).
 pub trait ClientState: Any + Send {}
 
 impl dyn ClientState {
-    /// What `start_session` made, by its own type.
+    /// The value of `start_session`, by its own type.
     pub fn downcast_mut<T: Any>(&mut self) -> Option<&mut T> {
         (self as &mut dyn Any).downcast_mut()
     }
 }
 
-/// What comes with a request.
+/// The context of a request.
 pub struct RequestContext<'a> {
-    /// Who asks.
+    /// The client's session.
     pub session: &'a Arc<SessionInfo>,
-    /// What the service keeps for this session.
+    /// The service's state of this session.
     pub state: &'a mut dyn ClientState,
-    /// Whether the client is still there; look at it whenever a long operation yields.
+    /// Whether the client is still connected; checked whenever a long operation yields.
     pub liveness: &'a Arc<Liveness>,
     /// The session's worker: timers, yielding, tasks, the end of the tick.
     pub worker: &'a WorkerHandle,
@@ -183,7 +182,7 @@ pub struct RequestContext<'a> {
     pub received_ns: u64,
 }
 
-/// What is to happen after a request.
+/// The action after a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Send the reply, then read the next request.
@@ -198,14 +197,15 @@ pub enum Outcome {
     ReplyThenClose,
 }
 
-/// What [`ServiceEntryPoint::try_handle`] made of a request.
+/// The result of [`ServiceEntryPoint::try_handle`].
 pub enum Tried {
     /// Nothing: `reply` is untouched, and `handle_request` is to be called.
     No,
     /// It is handled.
     Done(Outcome),
     /// It is done and answered; the reply may go once the ticket is ready and
-    /// [`ServiceEntryPoint::settle`] has seen it. Nobody can call the wait off.
+    /// [`ServiceEntryPoint::settle`] has seen it. A wait that takes longer than a tick becomes
+    /// [`ServiceEntryPoint::wait_longer`].
     After(Ticket),
 }
 
@@ -238,6 +238,21 @@ pub trait ServiceEntryPoint: Send + Sync + 'static {
         result: Result<()>,
     ) -> Outcome {
         if result.is_ok() { Outcome::Reply } else { Outcome::Close }
+    }
+
+    /// Called once when the ticket of [`Tried::After`] is not ready soon: waits for it, and settles the
+    /// request. The service may end the wait early, and says so in the reply.
+    fn wait_longer<'a>(
+        &'a self,
+        mut cx: RequestContext<'a>,
+        request: &'a [u8],
+        reply: &'a mut ReplyBuf,
+        ticket: Ticket,
+    ) -> Handling<'a> {
+        Box::pin(async move {
+            let result = ticket.await;
+            self.settle(&mut cx, request, reply, result)
+        })
     }
 
     /// Handles one whole message (header included); appends one whole reply to `reply`.

@@ -1,13 +1,16 @@
-//! A transport in memory, for tests of what lies above: no sockets, and the test decides how much
-//! the peer takes at a time.
+//! A transport in memory, for tests of the layers above: no sockets, and the test decides how many bytes the peer
+//! accepts at a time.
 
 use crate::contract::{Departure, Lease, Session, SessionEnd, SessionInfo, TransportLayer};
+use crate::executor::WorkerHandle;
 use crate::liveness::Liveness;
 use crate::manager::{Origin, SessionManager};
+use crate::outgoing::{Connect, Connecting, PeerSession, session_info};
 use crate::reply::ReplyBuf;
 use crate::sys::monotonic_ns;
 use kauri_base::Result;
 use kauri_wire::{checked_length, claimed_length};
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -35,17 +38,17 @@ impl FakeTransport {
             addresses: None,
             peer_user: None,
         };
-        let theirs = Arc::clone(&pipe);
+        let theirs = ServerEnd(Some(Arc::clone(&pipe)));
         let accepted = manager.accept(origin, move |_, info, liveness| {
             let closed = {
-                let mut state = theirs.lock();
+                let mut state = theirs.pipe().lock();
                 state.liveness = Some(Arc::clone(&liveness));
                 state.client_closed
             };
             if closed {
                 liveness.note_peer_closed();
             }
-            let session = FakeSession { info, liveness, pipe: theirs, message: Vec::new() };
+            let session = FakeSession { info, liveness, end: theirs, message: Vec::new() };
             Ok(Box::new(session) as Box<dyn Session>)
         });
         accepted.then_some(FakeClient { pipe })
@@ -85,13 +88,15 @@ struct Pipe {
 struct PipeState {
     to_server: Vec<u8>,
     to_client: Vec<u8>,
+    /// What a client that waits as a future has taken of a message.
+    received: Vec<u8>,
     /// How many bytes the client lets lie unread.
     window: usize,
-    /// Where the client's packets arrive.
-    core: Option<usize>,
     client_closed: bool,
     server_closed: bool,
     waker: Option<Waker>,
+    /// Of the client, if it waits as a future.
+    client_waker: Option<Waker>,
     liveness: Option<Arc<Liveness>>,
 }
 
@@ -100,11 +105,12 @@ impl Default for PipeState {
         PipeState {
             to_server: Vec::new(),
             to_client: Vec::new(),
+            received: Vec::new(),
             window: usize::MAX,
-            core: None,
             client_closed: false,
             server_closed: false,
             waker: None,
+            client_waker: None,
             liveness: None,
         }
     }
@@ -122,6 +128,16 @@ impl Pipe {
             change(&mut state);
             state.waker.take()
         };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Lets the client know that something has changed.
+    fn tell_client(&self, mut state: MutexGuard<'_, PipeState>) {
+        let waker = state.client_waker.take();
+        drop(state);
+        self.changed.notify_all();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -144,9 +160,7 @@ impl FakeClient {
         let deadline = Instant::now() + patience;
         let mut state = self.pipe.lock();
         loop {
-            if let Some(length) = message_length(&state.to_client) {
-                let rest = state.to_client.split_off(length);
-                let message = std::mem::replace(&mut state.to_client, rest);
+            if let Some(message) = take_message(&mut state.to_client) {
                 drop(state);
                 self.pipe.act(|_| {});
                 return Some(message);
@@ -160,14 +174,32 @@ impl FakeClient {
         }
     }
 
+    /// The next whole message; `None` if the session ended.
+    pub fn poll_receive(&self, cx: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
+        // What has come of a message makes room for the rest of it.
+        let mut message = None;
+        let mut closed = false;
+        self.pipe.act(|state| {
+            let came = std::mem::take(&mut state.to_client);
+            state.received.extend_from_slice(&came);
+            message = take_message(&mut state.received);
+            closed = state.server_closed;
+            state.client_waker = Some(cx.waker().clone());
+        });
+        match message {
+            None if !closed => Poll::Pending,
+            message => Poll::Ready(message),
+        }
+    }
+
+    /// Whether the session has ended.
+    pub fn is_closed(&self) -> bool {
+        self.pipe.lock().server_closed
+    }
+
     /// Lets at most so many bytes of replies lie unread.
     pub fn set_window(&self, bytes: usize) {
         self.pipe.act(|state| state.window = bytes);
-    }
-
-    /// Packets arrive on this core from now on.
-    pub fn arrive_on(&self, core: usize) {
-        self.pipe.lock().core = Some(core);
     }
 
     /// Waits until the session has ended. False if `patience` is over first.
@@ -179,8 +211,8 @@ impl FakeClient {
     }
 }
 
-impl Drop for FakeClient {
-    fn drop(&mut self) {
+impl FakeClient {
+    fn close(&self) {
         self.pipe.act(|state| state.client_closed = true);
         let liveness = self.pipe.lock().liveness.clone();
         if let Some(liveness) = liveness {
@@ -189,16 +221,151 @@ impl Drop for FakeClient {
     }
 }
 
+impl Drop for FakeClient {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Outgoing sessions in memory.
+pub struct FakeConnect {
+    connect: Box<dyn Fn() -> Option<FakeClient> + Send + Sync>,
+}
+
+impl FakeConnect {
+    /// `connect` makes a client of the server's transport; `None`: the server cannot be reached.
+    pub fn new(connect: impl Fn() -> Option<FakeClient> + Send + Sync + 'static) -> Self {
+        FakeConnect { connect: Box::new(connect) }
+    }
+}
+
+impl Connect for FakeConnect {
+    fn connect(&self, worker: &WorkerHandle) -> Connecting {
+        let client = (self.connect)();
+        let (remote, local) = ("fake".to_owned(), "fake".to_owned());
+        let info = session_info("fake", remote, local, worker.id());
+        Box::pin(async move {
+            let client = client.ok_or(io::ErrorKind::ConnectionRefused)?;
+            let liveness = Arc::new(Liveness::default());
+            let session = FakePeer { info, liveness, client, message: Vec::new() };
+            Ok(Box::new(session) as Box<dyn PeerSession>)
+        })
+    }
+}
+
+/// The client's end as a session.
+struct FakePeer {
+    info: Arc<SessionInfo>,
+    liveness: Arc<Liveness>,
+    client: FakeClient,
+    message: Vec<u8>,
+}
+
+impl Session for FakePeer {
+    fn info(&self) -> &Arc<SessionInfo> {
+        &self.info
+    }
+
+    fn liveness(&self) -> &Arc<Liveness> {
+        &self.liveness
+    }
+
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lease, SessionEnd>> {
+        if self.liveness.is_draining() {
+            return Poll::Ready(Err(SessionEnd::Cancelled));
+        }
+        match self.client.poll_receive(cx) {
+            Poll::Ready(Some(message)) => self.message = message,
+            Poll::Ready(None) => return Poll::Ready(Err(SessionEnd::PeerClosed)),
+            Poll::Pending => {
+                let claimed = claimed_length(&self.client.pipe.lock().received);
+                let is_sound = claimed.is_none_or(|claimed| checked_length(claimed).is_some());
+                let malformed = Poll::Ready(Err(SessionEnd::Malformed));
+                return if is_sound { Poll::Pending } else { malformed };
+            }
+        }
+        let now_ns = monotonic_ns();
+        let (ready_ns, first_byte_ns, last_byte_ns) = (now_ns, now_ns, now_ns);
+        let range = 0..self.message.len();
+        Poll::Ready(Ok(Lease { range, ready_ns, first_byte_ns, last_byte_ns }))
+    }
+
+    fn request(&self, lease: &Lease) -> &[u8] {
+        self.message.get(lease.range.clone()).unwrap_or_default()
+    }
+
+    fn release(&mut self, _lease: Lease) {
+        self.message = Vec::new();
+    }
+
+    fn reply_buf(&mut self, size_hint: usize) -> ReplyBuf {
+        ReplyBuf::new(Vec::with_capacity(size_hint), None)
+    }
+
+    fn poll_sink(
+        &mut self,
+        _cx: &mut Context<'_>,
+        message: &mut ReplyBuf,
+    ) -> Poll<Result<(), SessionEnd>> {
+        if !message.is_whole() {
+            return Poll::Ready(Err(SessionEnd::ReplyLength));
+        }
+        if self.client.is_closed() {
+            return Poll::Ready(Err(SessionEnd::PeerClosed));
+        }
+        self.client.send(message.unsent());
+        message.note_sent(message.unsent().len());
+        Poll::Ready(Ok(()))
+    }
+
+    fn recycle(&mut self, _reply: ReplyBuf) {}
+
+    fn close(&mut self) {
+        self.client.close();
+    }
+}
+
+impl PeerSession for FakePeer {}
+
+/// Takes the message that `bytes` begin with, if it is whole.
+fn take_message(bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let rest = bytes.split_off(message_length(bytes)?);
+    Some(std::mem::replace(bytes, rest))
+}
+
 /// Length of the message that `bytes` begin with, if it is whole.
 fn message_length(bytes: &[u8]) -> Option<usize> {
     let length = usize::try_from(claimed_length(bytes)?).ok()?;
     (bytes.len() >= length).then_some(length)
 }
 
+/// The server's end, as its descriptor of a socket: dropping it closes the connection.
+struct ServerEnd(Option<Arc<Pipe>>);
+
+impl ServerEnd {
+    fn pipe(&self) -> &Pipe {
+        self.0.as_deref().unwrap_or_else(|| unreachable!("it has left for another worker"))
+    }
+
+    fn close(&mut self) {
+        if let Some(pipe) = &self.0 {
+            let mut state = pipe.lock();
+            state.server_closed = true;
+            pipe.tell_client(state);
+        }
+    }
+}
+
+impl Drop for ServerEnd {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 struct FakeSession {
     info: Arc<SessionInfo>,
     liveness: Arc<Liveness>,
-    pipe: Arc<Pipe>,
+    end: ServerEnd,
     message: Vec<u8>,
 }
 
@@ -212,7 +379,7 @@ impl Session for FakeSession {
     }
 
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lease, SessionEnd>> {
-        let mut state = self.pipe.lock();
+        let mut state = self.end.pipe().lock();
         if claimed_length(&state.to_server).is_some_and(|claimed| checked_length(claimed).is_none())
         {
             return Poll::Ready(Err(SessionEnd::Malformed));
@@ -255,7 +422,7 @@ impl Session for FakeSession {
         if !reply.is_whole() {
             return Poll::Ready(Err(SessionEnd::ReplyLength));
         }
-        let mut state = self.pipe.lock();
+        let mut state = self.end.pipe().lock();
         if state.client_closed {
             return Poll::Ready(Err(SessionEnd::PeerClosed));
         }
@@ -266,29 +433,24 @@ impl Session for FakeSession {
         let taken = reply.unsent().len().min(room);
         state.to_client.extend(reply.unsent().iter().take(taken));
         reply.note_sent(taken);
-        self.pipe.changed.notify_all();
-        if reply.unsent().is_empty() {
-            return Poll::Ready(Ok(()));
+        let all = reply.unsent().is_empty();
+        if !all {
+            state.waker = Some(cx.waker().clone());
         }
-        state.waker = Some(cx.waker().clone());
-        Poll::Pending
+        self.end.pipe().tell_client(state);
+        if all { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     fn recycle(&mut self, _reply: ReplyBuf) {}
 
-    fn arrives_on(&self) -> Option<usize> {
-        self.pipe.lock().core
-    }
-
     fn depart(&mut self) -> Option<Departure> {
         let (info, liveness) = (Arc::clone(&self.info), Arc::clone(&self.liveness));
-        let pipe = Arc::clone(&self.pipe);
-        let session = FakeSession { info, liveness, pipe, message: Vec::new() };
+        let end = ServerEnd(self.end.0.take());
+        let session = FakeSession { info, liveness, end, message: Vec::new() };
         Some(Departure(Box::new(move |_| Ok(Box::new(session) as Box<dyn Session>))))
     }
 
     fn close(&mut self) {
-        self.pipe.lock().server_closed = true;
-        self.pipe.changed.notify_all();
+        self.end.close();
     }
 }

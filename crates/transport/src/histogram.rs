@@ -1,5 +1,5 @@
-//! Log-linear histograms of nanoseconds: 16 buckets an octave, so that a percentile is off by at most
-//! one sixteenth. Recording is two plain loads and stores; one thread writes, any thread reads.
+//! Log-linear histograms of nanoseconds: 16 buckets per octave, so the error of a percentile is at most one
+//! sixteenth. Recording takes two plain loads and stores. One thread writes, any thread reads.
 
 use crate::stats::Counter;
 
@@ -46,7 +46,7 @@ impl Histogram {
         self.sum_ns.add(value_ns);
     }
 
-    /// Adds what has been recorded so far to `into`.
+    /// Adds the recorded values to `into`.
     pub fn merge_into(&self, into: &mut HistogramSnapshot) {
         for (count, bucket) in into.counts.iter_mut().zip(&self.buckets) {
             *count += bucket.get();
@@ -79,8 +79,8 @@ impl HistogramSnapshot {
         self.sum_ns
     }
 
-    /// The value in nanoseconds that `fraction` (0 to 1) of all values don't exceed, to within a
-    /// bucket's width; 0 if there are none.
+    /// The value in nanoseconds that `fraction` (0 to 1) of all values do not exceed, within a bucket's width; 0
+    /// without values.
     pub fn percentile_ns(&self, fraction: f64) -> u64 {
         let rank = ((self.count() as f64 * fraction).ceil() as u64).max(1);
         let mut seen = 0;

@@ -1,19 +1,22 @@
 //! Sessions over TCP and Unix domain sockets, the service state machine, and the executor.
 //!
-//! `contract` says what a transport and the service behind it owe each other; read that first.
-//! `tcp` and `unix` are transports over byte streams (`stream`), `fake` is one in memory. `manager`
-//! admits and counts sessions, `state_machine` drives each, on a worker of `executor`.
+//! Read `contract` first: it defines the obligations of a transport and of the service. `tcp` and `unix` are
+//! transports over byte streams (`stream`), `fake` is one in memory. `manager` admits and counts sessions,
+//! `state_machine` drives each session on a worker of `executor`. `outgoing` has the sessions that a worker opens
+//! itself.
 //!
-//! Where it sits: above `wire` and `base`. It knows of a message nothing but its length. Unsafe code
-//! only in `sys`, which holds the system calls that std lacks.
+//! Position: above `wire` and `base`. Of a message it knows only the length. Unsafe code is only in `sys`, which
+//! has the system calls that std lacks.
 
 mod arrivals;
 mod contract;
+mod establishment;
 mod executor;
 pub mod fake;
 mod histogram;
 mod liveness;
 mod manager;
+pub mod outgoing;
 mod panics;
 mod pool;
 pub mod rdma;
@@ -34,6 +37,8 @@ pub use contract::{
     ClientState, Departure, Handling, Lease, Outcome, RequestContext, ServiceEntryPoint, Session,
     SessionEnd, SessionInfo, TransportLayer, Tried,
 };
+pub use establishment::{EstablishmentCounts, EstablishmentLimiter, EstablishmentRate};
+pub use executor::seeded::{Draw, SeededWorkers};
 pub use executor::{
     ExecutorOptions, ServiceExecutor, Sleep, TickEndHook, WorkerHandle, YieldNow, yield_now,
 };

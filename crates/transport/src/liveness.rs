@@ -1,8 +1,8 @@
-//! Whether it is still worth answering a client: the peer has gone, or the server ends the session.
+//! Whether a client still expects a reply: false after the peer has disconnected or the server ends the session.
 //!
-//! Shared between the session, the command in progress and whoever may end the session. A look costs
-//! one relaxed load. Whenever a flag changes the session's task is woken, and with it the command
-//! that it waits for, which may be anywhere in its own futures: so those look themselves.
+//! The session, the running command and any code that may end the session share it. A check costs one relaxed load.
+//! A change of a flag wakes the session's task, and with it the command, which may be suspended anywhere in its own
+//! futures: so these futures check the flags themselves.
 
 use kauri_base::{Error, ErrorCode, Result};
 use std::future::poll_fn;
@@ -33,9 +33,9 @@ impl Liveness {
         self.flags.load(Ordering::Relaxed) & flags != 0
     }
 
-    /// Whether the command should go on: `ClientDisconnect` (279) if the client has gone,
-    /// `InterruptedAtShutdown` (11600) if the server ends the session. Reads that nobody waits for
-    /// any more look at it; a write that was sent without waiting for its answer does not.
+    /// Whether the command should continue: `ClientDisconnect` (279) if the client has disconnected,
+    /// `InterruptedAtShutdown` (11600) if the server ends the session. Reads check it when their reply is useless;
+    /// a write that expects no reply does not.
     pub fn check(&self) -> Result<()> {
         if !self.has(PEER_CLOSED | CANCELLED) {
             return Ok(());
@@ -72,7 +72,7 @@ impl Liveness {
         self.has(DROPPED)
     }
 
-    /// For sessions: notes that the peer has closed, and wakes whoever waits in its stead.
+    /// For sessions: records that the peer has closed, and wakes the session's task.
     pub fn note_peer_closed(&self) {
         if !self.is_peer_closed() {
             self.raise(PEER_CLOSED);
@@ -88,7 +88,7 @@ impl Liveness {
         self.raise(DRAINING);
     }
 
-    /// The command in progress is told to stop at its next look.
+    /// Tells the running command to stop at its next check.
     pub(crate) fn cancel(&self) {
         self.raise(DRAINING | CANCELLED);
     }

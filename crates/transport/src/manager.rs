@@ -1,7 +1,8 @@
-//! The SessionManager: all sessions of all transports. It admits them up to the connection limit,
-//! puts each on a worker, counts them, and ends them at shutdown.
+//! The SessionManager: all sessions of all transports. It admits sessions up to the connection limit, assigns each
+//! to a worker, counts them, and ends them at shutdown.
 
 use crate::contract::{ServiceEntryPoint, Session, SessionInfo};
+use crate::establishment::{EstablishmentLimiter, Full};
 use crate::executor::ServiceExecutor;
 use crate::executor::local::{Local, LocalFuture};
 use crate::liveness::Liveness;
@@ -11,22 +12,22 @@ use crate::state_machine::ServiceStateMachine;
 use crate::stats::ServiceStats;
 use crate::upgrade::{RdmaService, UpgradePoint};
 use kauri_base::log::{self, Attr};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long commands have to notice that they are cancelled before they are dropped.
+/// Time for commands to notice their cancellation before they are dropped.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// Where a connection came from.
+/// The origin of a connection.
 pub(crate) struct Origin {
     pub remote: String,
     pub local: String,
     pub transport: &'static str,
-    /// Those of a TCP connection.
+    /// The addresses of a TCP connection.
     pub addresses: Option<Addresses>,
     /// The user at the other end of a Unix domain socket.
     pub peer_user: Option<u32>,
@@ -40,14 +41,16 @@ impl Origin {
         }
         match self.peer_user {
             None => Some("shared memory needs a Unix domain socket"),
-            Some(user) if user != own_user() => Some("shared memory is for the server's own user"),
+            Some(user) if user != own_user() => {
+                Some("shared memory needs a client of the server's own user")
+            }
             Some(_) => None,
         }
     }
 }
 
 /// Sessions by `connectionId`, each with the means to end it.
-type Sessions = HashMap<u64, Arc<Liveness>>;
+type Sessions = BTreeMap<u64, Arc<Liveness>>;
 
 /// All sessions of a server.
 pub struct SessionManager {
@@ -69,7 +72,17 @@ impl SessionManager {
         entry_point: Arc<dyn ServiceEntryPoint>,
         connections_max: usize,
     ) -> Arc<Self> {
-        let stats = Arc::new(ServiceStats::new(executor.workers(), connections_max));
+        SessionManager::with_limiter(executor, entry_point, connections_max, Arc::default())
+    }
+
+    /// The same, which establishes connections no faster than this limiter says.
+    pub fn with_limiter(
+        executor: Arc<ServiceExecutor>,
+        entry_point: Arc<dyn ServiceEntryPoint>,
+        connections_max: usize,
+        limiter: Arc<EstablishmentLimiter>,
+    ) -> Arc<Self> {
+        let stats = Arc::new(ServiceStats::new(executor.workers(), connections_max, limiter));
         Arc::new(SessionManager {
             executor,
             entry_point,
@@ -108,9 +121,14 @@ impl SessionManager {
         self.shared_memory.store(allowed, Ordering::Relaxed);
     }
 
-    /// What sessions that come from now on are told when they ask for RDMA.
+    /// Sets the RDMA service for later sessions.
     pub fn serve_rdma(&self, service: RdmaService) {
         *self.rdma.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(service);
+    }
+
+    /// That service.
+    pub fn rdma(&self) -> Arc<RdmaService> {
+        Arc::clone(&self.rdma.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn upgrade_point(&self, origin: &Origin) -> UpgradePoint {
@@ -120,7 +138,7 @@ impl SessionManager {
         UpgradePoint::new(refusal, Arc::clone(&rdma), origin.addresses, stats)
     }
 
-    /// Ends one session: its command is told at its next look. False if there is none of this id.
+    /// Ends one session: its command stops at its next check. False if the id is unknown.
     pub fn end_session(&self, connection_id: u64) -> bool {
         let liveness = self.lock().get(&connection_id).cloned();
         liveness.inspect(|liveness| liveness.cancel()).is_some()
@@ -141,7 +159,7 @@ impl SessionManager {
     ) -> bool {
         let Some(worker) = self.executor.least_loaded().cloned() else { return false };
         let liveness = Arc::new(Liveness::default());
-        let info = {
+        let (info, queued) = {
             let mut sessions = self.lock();
             if self.closed.load(Ordering::Acquire) {
                 return false;
@@ -152,6 +170,10 @@ impl SessionManager {
                 self.refuse(&origin, count);
                 return false;
             }
+            let queued = match self.stats.establishment.admit() {
+                Ok(queued) => queued,
+                Err(Full) => return false,
+            };
             let upgrade = self.upgrade_point(&origin);
             let info = Arc::new(SessionInfo {
                 id: self.next_id.fetch_add(1, Ordering::Relaxed),
@@ -163,9 +185,11 @@ impl SessionManager {
             });
             sessions.insert(info.id, Arc::clone(&liveness));
             self.stats.connections.store(sessions.len(), Ordering::Relaxed);
-            info
+            (info, queued)
         };
-        self.stats.created.fetch_add(1, Ordering::Relaxed);
+        if queued.is_none() {
+            self.stats.created.fetch_add(1, Ordering::Relaxed);
+        }
         worker.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.log_change(22_943, "listener", "Connection accepted", &info);
         let manager = Arc::clone(self);
@@ -179,6 +203,7 @@ impl SessionManager {
                     registered.info = None;
                     let manager = Arc::clone(&registered.manager);
                     let machine = ServiceStateMachine::new(session, manager, home);
+                    let machine = machine.queued(queued);
                     Some(Box::pin(machine.run()) as LocalFuture)
                 }
                 Err(error) => {
@@ -205,6 +230,9 @@ impl SessionManager {
     }
 
     fn log_change(&self, id: u32, ctx: &str, msg: &str, info: &SessionInfo) {
+        if log::is_quiet() {
+            return;
+        }
         let attr = Attr::new()
             .str("remote", &info.remote)
             .num("connectionId", info.id)
@@ -226,10 +254,9 @@ impl SessionManager {
         self.session_ended.notify_all();
     }
 
-    /// Ends all sessions; blocks until they have ended. Idle ones end at once. Requests in progress
-    /// may finish within `grace`; then the service is told to end them, a second later they are cancelled, and
-    /// another second later dropped. Afterwards no session is accepted. To be called from a thread that is no
-    /// worker.
+    /// Ends all sessions; blocks until they have ended. Idle ones end at once. Requests in progress may finish
+    /// within `grace`; then the service must end them; a second later they are cancelled, and another second later
+    /// dropped. Afterwards no session is accepted. Not to be called from a worker.
     pub fn shutdown(&self, grace: Duration) {
         self.closed.store(true, Ordering::Release);
         let steps: [(fn(&Liveness), Duration); 4] = [

@@ -1,4 +1,4 @@
-//! What a caught panic says, as one log line.
+//! Logs a caught panic as one line.
 
 use kauri_base::log::{self, Attr};
 use std::any::Any;
@@ -12,7 +12,7 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     }
 }
 
-/// One error line about a panic that ended a task or a session.
+/// Logs one error line about a panic that ended a task or a session.
 pub(crate) fn log_panic(ctx: &str, msg: &str, panic: &(dyn Any + Send)) {
     log::error("NETWORK", 7_100_001, ctx, msg, Attr::new().str("error", panic_text(panic)));
 }

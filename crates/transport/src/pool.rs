@@ -1,8 +1,8 @@
 //! Buffers of one worker: receive buffers of one size, and reply buffers.
 //!
-//! Idle sessions own none; a session takes one when there is something to read or to answer, and
-//! gives it back. What the pool keeps is bounded. How many are out is counted, so that many
-//! suspended requests can be moved into memory of just their size (`crowded`).
+//! Idle sessions own no buffer. A session takes one when there is data to read or a reply to write, and returns it.
+//! The pool keeps a bounded number of buffers. It counts the buffers in use, so that many suspended requests can be
+//! moved into memory of their exact size (`crowded`).
 
 use std::cell::{Cell, RefCell};
 
@@ -34,7 +34,7 @@ impl BufferPool {
         }
     }
 
-    /// Frees what is kept.
+    /// Frees the pooled buffers.
     pub fn let_go(&self) {
         self.receive.take();
         self.reply.take();
@@ -57,7 +57,7 @@ impl BufferPool {
         }
     }
 
-    /// So many buffers are out that a request that waits should not keep one.
+    /// So many buffers are in use that a waiting request should not keep one.
     pub fn crowded(&self) -> bool {
         self.receive_out.get() > OUT_COMFORTABLE
     }

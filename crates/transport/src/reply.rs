@@ -1,12 +1,12 @@
-//! The buffer that a reply is written into, leased from the session for one message.
+//! The buffer of a reply, leased from the session for one message.
 //!
-//! Bytes are appended to [`ReplyBuf::buffer`]. A large payload that lies elsewhere (a document in the
-//! storage engine's memory) is offered with [`ReplyBuf::splice`]: what was buffered so far and the
-//! payload go to the transport at once, and only what it does not take is copied into the buffer.
+//! Bytes are appended to [`ReplyBuf::buffer`]. A large payload elsewhere in memory (a document in the storage
+//! engine's memory) is offered with [`ReplyBuf::splice`]. Then the buffered bytes and the payload go to the
+//! transport at once, and only the part that the transport does not accept is copied into the buffer.
 //!
-//! Invariants: bytes leave in order, first those that are no longer in `bytes` (`departed`), then
-//! `bytes[..start]`. Once anything has left, the message can't be taken back: it must become exactly
-//! as long as its header announced, which `poll_sink` checks, or the session ends.
+//! Invariants: bytes are sent in order, first those that are no longer in `bytes` (`departed`), then
+//! `bytes[..start]`. After the first byte was sent, the message cannot be taken back. Its length must then match
+//! its header; `poll_sink` checks that, or the session ends.
 
 use kauri_base::work::MemoryAccount;
 use kauri_wire::{HEADER_BYTES, claimed_length};
@@ -17,12 +17,12 @@ pub const SPLICE_BYTES_MIN: usize = 64 * 1024;
 
 /// A transport that can take bytes of a reply before the reply is complete.
 pub trait SendNow: Send + Sync {
-    /// Sends as much of `first` and then `second` as goes without waiting. How much that was; 0
+    /// Sends as much of `first` and then `second` as is possible without waiting. Returns the number of bytes; 0
     /// also if the connection is broken, which the next `poll_sink` reports.
     fn send_now(&self, first: &[u8], second: &[u8]) -> usize;
 }
 
-/// One reply in the making.
+/// A reply that is being written.
 pub struct ReplyBuf {
     bytes: Vec<u8>,
     start: usize,
@@ -30,9 +30,9 @@ pub struct ReplyBuf {
     /// The message's length by its header, noted when its first bytes left.
     announced: Option<usize>,
     early: Option<Arc<dyn SendNow>>,
-    /// It may be sent together with others, a moment later.
+    /// It may be sent together with others, after a short delay.
     together: bool,
-    /// What its memory is counted in until it is sent.
+    /// The memory account until it is sent.
     account: Option<Arc<MemoryAccount>>,
 }
 
@@ -51,13 +51,20 @@ impl ReplyBuf {
         }
     }
 
+    /// A message that is written already.
+    pub(crate) fn written(message: Vec<u8>) -> Self {
+        let mut written = ReplyBuf::new(Vec::new(), None);
+        written.bytes = message;
+        written
+    }
+
     /// Keeps this account, in which its memory was counted, until it is sent.
     pub fn count_in(&mut self, account: Arc<MemoryAccount>) {
         self.account = Some(account);
     }
 
-    /// Where to append. What is there already may be patched, but not shortened or reordered, and
-    /// after a `splice` it is gone: its lengths must have been right before.
+    /// The buffer to append to. Existing bytes may be patched, but not shortened or reordered. After a `splice`
+    /// they are gone: their lengths must have been right before.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -68,7 +75,7 @@ impl ReplyBuf {
         self.announced.is_some()
     }
 
-    /// Forgets what was written, for another reply. False if it is too late for that.
+    /// Discards the written bytes, for another reply. False if it is too late for that.
     #[must_use]
     pub fn clear(&mut self) -> bool {
         if self.is_committed() {
@@ -78,11 +85,11 @@ impl ReplyBuf {
         true
     }
 
-    /// Appends `payload`. For it to leave early, the message's header with the final length must be
-    /// in the buffer before.
+    /// Appends `payload`. For an early send, the message's header with the final length must be in the buffer
+    /// before.
     ///
-    /// `payload` is read during this call and not after: what the peer takes at once leaves from
-    /// where it lies, the rest is copied.
+    /// `payload` is read only during this call: the part that the peer accepts at once is sent from its place, the
+    /// rest is copied.
     pub fn splice(&mut self, payload: &[u8]) {
         let taken = match &self.early {
             Some(early) if payload.len() >= SPLICE_BYTES_MIN => {
@@ -122,7 +129,7 @@ impl ReplyBuf {
         usize::try_from(claimed_length(&self.bytes)?).ok()
     }
 
-    /// Length of the whole reply so far, with what has left.
+    /// Length of the whole reply so far, including sent bytes.
     pub fn total_len(&self) -> usize {
         self.departed + self.bytes.len()
     }
@@ -132,7 +139,7 @@ impl ReplyBuf {
         self.header_length() == Some(self.total_len())
     }
 
-    /// For transports: what is still to be sent.
+    /// For transports: the unsent bytes.
     pub fn unsent(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
     }
@@ -149,14 +156,14 @@ impl ReplyBuf {
         self.together
     }
 
-    /// For transports: the memory, and from where on it is to be sent, until [`ReplyBuf::restore`]. What is
-    /// not sent then goes alone.
+    /// For transports: the memory, and the start of the unsent bytes, until [`ReplyBuf::restore`]. The rest is then
+    /// sent separately.
     pub fn lend(&mut self) -> (Vec<u8>, usize) {
         self.together = false;
         (std::mem::take(&mut self.bytes), self.start)
     }
 
-    /// For transports: what [`ReplyBuf::lend`] gave.
+    /// For transports: returns the memory of [`ReplyBuf::lend`].
     pub fn restore(&mut self, memory: Vec<u8>) {
         self.bytes = memory;
     }

@@ -1,4 +1,4 @@
-//! The ServiceStateMachine: one session's life, from its acceptance to its end.
+//! The ServiceStateMachine: the life of one session, from acceptance to end.
 //!
 //! ```text
 //! Created -> Source -> SourceWait -> Process -> SinkWait -> Source ...
@@ -7,15 +7,16 @@
 //! any but Ended -> EndSession -> Ended
 //! ```
 //!
-//! One task per session runs it. After a bounded number of requests in one turn, or a bounded time,
-//! the task lets others run, so a client that keeps its socket full starves nobody. Times are read
-//! at the borders of the stages: about one look at the clock for each.
+//! One task per session runs it. After a bounded number of requests or a bounded time in one turn, the task yields,
+//! so a client that keeps its socket full does not starve others. Stages share the clock reads at their borders:
+//! about one read per stage.
 
 use crate::contract::{
     ClientState, Departure, Handling, Lease, Outcome, RequestContext, ServiceEntryPoint, Session,
     SessionEnd, SessionInfo, Tried,
 };
-use crate::executor::{WorkerHandle, yield_now};
+use crate::establishment::Queued;
+use crate::executor::{Sleep, WorkerHandle, yield_now};
 use crate::liveness::Liveness;
 use crate::manager::SessionManager;
 use crate::panics::log_panic;
@@ -31,14 +32,19 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
+use std::time::Duration;
 
 /// Requests of one session in a row before others get their turn.
 const REQUESTS_A_TURN_MAX: u32 = 16;
 /// Time of one session in a row before others get their turn.
 const TURN_NS_MAX: u64 = 2_000_000;
 
-const PANICKED: &str = "A request panicked; its session is ended";
+/// A wait that is longer has an operation of its own.
+const BRIEF_WAIT: Duration = Duration::from_millis(1);
+
+const PANICKED: &str = "Request panicked; its session was closed";
 
 /// The states that MongoDB 4.0's ServiceStateMachine has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,8 +88,10 @@ pub(crate) struct ServiceStateMachine {
     manager: Arc<SessionManager>,
     worker: WorkerHandle,
     client: Option<Box<dyn ClientState>>,
+    /// Its place in the queue, before it begins.
+    queued: Option<Queued>,
     whereabouts: Whereabouts,
-    /// It goes on on another worker: what ends here is not the session.
+    /// The session continues on another worker, so this end is not the session's.
     moved: bool,
     /// When the session last had nothing to do with a request; the idle wait begins here.
     idle_since_ns: u64,
@@ -93,11 +101,11 @@ pub(crate) struct ServiceStateMachine {
 /// Why a session is no longer served here.
 enum Left {
     Ended(SessionEnd),
-    /// It goes on on that worker.
+    /// It continues on that worker.
     For(Departure, WorkerHandle),
 }
 
-/// What the session has used of its turn: since it last waited, or let others run.
+/// The used part of the session's turn: since it last waited or yielded.
 struct Turn {
     requests: u32,
     began_ns: u64,
@@ -123,6 +131,7 @@ impl ServiceStateMachine {
             manager,
             worker,
             client: None,
+            queued: None,
             whereabouts: Whereabouts::default(),
             moved: false,
             idle_since_ns: monotonic_ns(),
@@ -130,7 +139,13 @@ impl ServiceStateMachine {
         }
     }
 
-    /// For a session that has begun on another worker.
+    /// The same, which waits in this place of the queue first.
+    pub fn queued(mut self, queued: Option<Queued>) -> Self {
+        self.queued = queued;
+        self
+    }
+
+    /// For a session that comes from another worker.
     pub fn going_on(
         session: Box<dyn Session>,
         manager: Arc<SessionManager>,
@@ -156,6 +171,13 @@ impl ServiceStateMachine {
             Poll::Ready(())
         })
         .await;
+        if let Some(queued) = self.queued.take() {
+            if let Err(end) = queued.wait(&self.worker, &liveness).await {
+                return self.log_end(&end);
+            }
+            self.manager.stats().created.fetch_add(1, Ordering::Relaxed);
+            self.idle_since_ns = monotonic_ns();
+        }
         let entry = Arc::clone(self.manager.entry_point());
         let info = Arc::clone(self.session.info());
         if self.client.is_none() {
@@ -287,7 +309,7 @@ impl ServiceStateMachine {
         sunk.and(then)
     }
 
-    /// Has the service work on the request. `None`: it panicked.
+    /// Runs the service on the request. `None`: it panicked.
     async fn process(
         &mut self,
         lease: &Lease,
@@ -308,10 +330,20 @@ impl ServiceStateMachine {
         let tried = caught(|| entry.try_handle(&mut context, request, reply));
         let handled = match tried {
             Ok(Tried::Done(outcome)) => Ok(outcome),
-            Ok(Tried::After(ticket)) => match wait(ticket, liveness, &mut self.turn).await {
-                Some(result) => caught(|| entry.settle(&mut context, request, reply, result)),
-                None => Ok(Outcome::Close),
-            },
+            Ok(Tried::After(mut ticket)) => {
+                match wait_briefly(&mut ticket, &self.worker, liveness, &mut self.turn).await {
+                    Waited::Ready(result) => {
+                        caught(|| entry.settle(&mut context, request, reply, result))
+                    }
+                    Waited::Abandoned => Ok(Outcome::Close),
+                    Waited::TooLong => {
+                        match caught(|| entry.wait_longer(context, request, reply, ticket)) {
+                            Ok(handling) => drive(handling, liveness, &mut self.turn).await,
+                            Err(panic) => Err(panic),
+                        }
+                    }
+                }
+            }
             Ok(Tried::No) => match caught(|| entry.handle_request(context, request, reply)) {
                 Ok(handling) => drive(handling, liveness, &mut self.turn).await,
                 Err(panic) => Err(panic),
@@ -346,8 +378,8 @@ impl ServiceStateMachine {
     }
 }
 
-/// The stages from the end of the request before to this one's last byte. They add up to that time: what
-/// was learned, or had come, before the request before ended counts from that end on.
+/// The stages from the end of the previous request to the last byte of this one. They add up to that time: events
+/// before the end of the previous request count from that end on.
 fn before_process(idle_since_ns: u64, lease: &Lease) -> [(Stage, u64); 3] {
     let ready_ns = lease.ready_ns.max(idle_since_ns);
     let first_byte_ns = lease.first_byte_ns.max(ready_ns);
@@ -362,25 +394,45 @@ fn caught<T>(f: impl FnOnce() -> T) -> std::thread::Result<T> {
     catch_unwind(AssertUnwindSafe(f))
 }
 
-/// Waits for a ticket. `None`: nobody waits for the reply any more.
-async fn wait(
-    mut ticket: Ticket,
+/// How a brief wait for a ticket ended.
+enum Waited {
+    Ready(kauri_base::Result<()>),
+    /// Nobody waits for the reply any more.
+    Abandoned,
+    TooLong,
+}
+
+/// Waits for a ticket to the end of the tick, where most become ready, and then [`BRIEF_WAIT`].
+async fn wait_briefly(
+    ticket: &mut Ticket,
+    worker: &WorkerHandle,
     liveness: &Liveness,
     turn: &mut Turn,
-) -> Option<kauri_base::Result<()>> {
+) -> Waited {
+    let mut is_first = true;
+    let mut timer: Option<Sleep> = None;
     poll_fn(|cx| {
         if liveness.is_dropped() {
-            return Poll::Ready(None);
+            return Poll::Ready(Waited::Abandoned);
         }
-        let polled = Pin::new(&mut ticket).poll(cx);
-        turn.waited |= polled.is_pending();
-        polled.map(Some)
+        if let Poll::Ready(result) = Pin::new(&mut *ticket).poll(cx) {
+            return Poll::Ready(Waited::Ready(result));
+        }
+        turn.waited = true;
+        if is_first {
+            // Polled again behind the end of the tick, whether or not the ticket is ready then.
+            is_first = false;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let timer = timer.get_or_insert_with(|| worker.sleep(BRIEF_WAIT));
+        Pin::new(timer).poll(cx).map(|()| Waited::TooLong)
     })
     .await
 }
 
-/// Polls a command to its end, its panic, or the moment from which nobody waits for it any more. A poll that
-/// takes long is left in the middle, so that others have turns.
+/// Polls a command to its end, its panic, or until its reply is not expected any more. A long poll is suspended, so
+/// that other tasks run.
 async fn drive(
     handling: Handling<'_>,
     liveness: &Liveness,

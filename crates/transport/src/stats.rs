@@ -1,9 +1,10 @@
-//! Counters and stage histograms, kept per worker and added up when somebody asks.
+//! Counters and stage histograms, kept per worker and summed on demand.
 //!
-//! Each worker writes only its own, with plain loads and stores, so that counting costs the hot path
-//! next to nothing; a reader sees each number as of a moment ago.
+//! Each worker writes only its own, with plain loads and stores, so counting costs the hot path almost nothing. A
+//! reader sees a recent value of each number.
 
 use crate::arrivals::ArrivalsSnapshot;
+use crate::establishment::{EstablishmentCounts, EstablishmentLimiter};
 use crate::executor::WorkerHandle;
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::rdma::RdmaRefusal;
@@ -62,7 +63,7 @@ impl Stage {
     }
 }
 
-/// What has gone through a worker's rings of one transport.
+/// Counters of a worker's rings of one transport.
 #[derive(Default)]
 pub(crate) struct RingStats {
     pub frames_in: Counter,
@@ -74,7 +75,7 @@ pub(crate) struct RingStats {
 }
 
 impl RingStats {
-    /// Counts what has gone through an end since `before`.
+    /// Adds the traffic of an end since `before`.
     pub fn add(&self, now: RingCounts, before: RingCounts) {
         self.frames_in.add(now.frames_in - before.frames_in);
         self.frames_out.add(now.frames_out - before.frames_out);
@@ -85,7 +86,7 @@ impl RingStats {
     }
 }
 
-/// What a worker counts.
+/// The counters of a worker.
 pub(crate) struct WorkerStats {
     pub waits: Counter,
     pub ticks: Counter,
@@ -196,7 +197,7 @@ pub struct WorkerSnapshot {
     pub receives: u64,
     /// Sends.
     pub sends: u64,
-    /// Of these, those that went with others in one system call.
+    /// Sends that went with others in one system call.
     pub sends_together: u64,
     /// Sessions that went on on another worker, where their packets arrive.
     pub moved: u64,
@@ -209,9 +210,9 @@ pub struct WorkerSnapshot {
 /// `serverStatus`: `connections`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionCounts {
-    /// Open sessions.
+    /// Open sessions, without those that wait to be established.
     pub current: u64,
-    /// How many more may come.
+    /// Number of further sessions that may be accepted.
     pub available: u64,
     /// Sessions ever accepted.
     pub total_created: u64,
@@ -254,7 +255,7 @@ pub struct FastTransportCounts {
     pub pieces_out: u64,
 }
 
-/// The numbers of the whole service. Shared by the session manager and whoever reports them.
+/// The counters of the whole service. Shared by the session manager and reports.
 pub struct ServiceStats {
     workers: Vec<WorkerHandle>,
     pub(crate) connections: AtomicUsize,
@@ -262,10 +263,15 @@ pub struct ServiceStats {
     pub(crate) created: AtomicU64,
     pub(crate) rejected: AtomicU64,
     pub(crate) upgrades: Arc<UpgradeStats>,
+    pub(crate) establishment: Arc<EstablishmentLimiter>,
 }
 
 impl ServiceStats {
-    pub(crate) fn new(workers: &[WorkerHandle], connections_max: usize) -> Self {
+    pub(crate) fn new(
+        workers: &[WorkerHandle],
+        connections_max: usize,
+        establishment: Arc<EstablishmentLimiter>,
+    ) -> Self {
         ServiceStats {
             workers: workers.to_vec(),
             connections: AtomicUsize::new(0),
@@ -273,16 +279,22 @@ impl ServiceStats {
             created: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             upgrades: Arc::default(),
+            establishment,
         }
+    }
+
+    /// Connections that waited to be established, or were refused for it.
+    pub fn establishment(&self) -> EstablishmentCounts {
+        self.establishment.counts()
     }
 
     /// Connections now and ever.
     pub fn connections(&self) -> ConnectionCounts {
-        let current = self.connections.load(Ordering::Relaxed) as u64;
+        let all = self.connections.load(Ordering::Relaxed) as u64;
         let max = self.connections_max.load(Ordering::Relaxed) as u64;
         ConnectionCounts {
-            current,
-            available: max.saturating_sub(current),
+            current: all.saturating_sub(self.establishment.counts().queued),
+            available: max.saturating_sub(all),
             total_created: self.created.load(Ordering::Relaxed),
             rejected: self.rejected.load(Ordering::Relaxed),
             active: self.workers.iter().map(|w| w.shared.stats.active.get()).sum(),
@@ -344,7 +356,7 @@ impl ServiceStats {
         self.workers.iter().map(WorkerHandle::stats).collect()
     }
 
-    /// How long requests were in a stage.
+    /// The times of requests in a stage.
     pub fn stage(&self, stage: Stage) -> HistogramSnapshot {
         let mut sum = HistogramSnapshot::default();
         for worker in &self.workers {

@@ -1,18 +1,17 @@
-//! Which worker serves a session: the one on whose core the session's packets arrive.
+//! Decides which worker serves a session: the worker on whose core the session's packets arrive.
 //!
-//! The kernel takes a packet in on one core, that of the network card's queue or, on one machine, that of the
-//! client, and wakes the worker from there. If the worker is at home on that core, nothing crosses between
-//! cores; and all sessions of a client's thread, whose packets arrive together, are served together.
+//! The kernel processes a packet on one core, that of the network card's queue or, on one machine, that of the
+//! client, and wakes the worker from there. If the worker runs on that core, no data crosses cores. Sessions of one
+//! client thread, whose packets arrive together, are served together.
 //!
-//! Sessions are dealt out evenly when they come, before anything is known. Later each looks now and then
-//! where its packets arrive ([`Whereabouts`]). It changes places with one that wants the opposite, or moves
-//! where the workers' numbers of sessions are as even afterwards ([`Exchange`]). So a client that has one core
-//! crowds no worker.
+//! New sessions are distributed evenly. Later each session checks from time to time where its packets arrive
+//! ([`Whereabouts`]). A session swaps workers with a session that wants the opposite, or moves if the workers'
+//! numbers of sessions stay as even as before ([`Exchange`]). So a client with one core does not crowd one worker.
 //!
-//! Two change places in three steps, each at a look of its own, so that none moves for one that has nothing to do
-//! any more: one offers to move, the other meets the offer, the first moves, and the other follows.
+//! A swap takes three steps, each at a check of its own, so that no session moves for one that has become idle. One
+//! session offers to move, the other accepts the offer, the first moves, and the other follows.
 //!
-//! Invariant: [`Board::pending`] holds what all moves that are decided, and not begun, will change.
+//! Invariant: [`Board::pending`] has the effect of all moves that are decided but not started.
 
 use crate::contract::{ClientState, Departure, SessionInfo};
 use crate::executor::WorkerHandle;
@@ -26,24 +25,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Requests of a session from one look to the next.
 const REQUESTS_A_LOOK: u32 = 256;
-/// So many looks in a row have to find the same.
+/// Number of consecutive checks that must find the same worker.
 const LOOKS_ALIKE_MIN: u32 = 3;
-/// After so many looks who has met an offer waits for that session no longer.
+/// Number of checks after which a session that accepted an offer stops waiting.
 const LOOKS_MET_MAX: u32 = 8;
 
 /// From one worker to another.
 type Lane = (usize, usize);
 
-/// What has come of a session's wish to be elsewhere.
+/// The state of a session's wish to move.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 enum Wish {
     #[default]
     None,
     /// It has offered to move there.
     Offers { offer: u64, to: usize },
-    /// It has met the offer of a session there, so many looks ago.
+    /// It has accepted the offer of a session there, this many checks ago.
     Meets { offer: u64, to: usize, looks: u32 },
-    /// It is decided that it moves there.
+    /// Its move is decided.
     Leaves(usize),
 }
 
@@ -57,12 +56,12 @@ struct Board {
     offers: HashMap<Lane, VecDeque<Offer>>,
     /// The offers whose sessions have moved, with the way of those that met them, which are to follow.
     taken: HashMap<u64, Lane>,
-    /// How many more sessions workers have when all have moved that are to.
+    /// The change of each worker's number of sessions by the decided moves.
     pending: HashMap<usize, isize>,
     last_id: u64,
 }
 
-/// Where sessions of different workers change places.
+/// The exchange of sessions between workers.
 #[derive(Default)]
 pub(crate) struct Exchange {
     board: Mutex<Board>,
@@ -73,8 +72,8 @@ impl Exchange {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a session of worker `from` that would rather be on worker `wanted`. Where it is to move, if it is
-    /// decided that it does. `sessions` tells how many a worker has.
+    /// For a session of worker `from` that prefers worker `wanted`. Returns the worker to move to, if that is
+    /// decided. `sessions` returns a worker's number of sessions.
     fn look(
         &self,
         from: usize,
@@ -103,7 +102,7 @@ impl Exchange {
 }
 
 impl Board {
-    /// What has come of a wish since the last look. One that is over is forgotten.
+    /// The progress of a wish since the last check. A finished wish is forgotten.
     fn hear(&mut self, from: usize, wanted: Option<usize>, wish: &mut Wish) -> Option<usize> {
         match *wish {
             Wish::None => return None,
@@ -149,14 +148,14 @@ impl Board {
         self.last_id
     }
 
-    /// Meets the oldest offer on this lane that nobody has met.
+    /// Accepts the oldest offer on this lane that no session has accepted.
     fn meet(&mut self, lane: Lane) -> Option<u64> {
         let offer = self.offers.get_mut(&lane)?.iter_mut().find(|offer| !offer.met)?;
         offer.met = true;
         Some(offer.id)
     }
 
-    /// Meets an offer no longer. Others come first now: its session may have nothing to do.
+    /// Withdraws the acceptance of an offer. Others come first now: its session may be idle.
     fn let_go(&mut self, lane: Lane, id: u64) {
         let Some(offers) = self.offers.get_mut(&lane) else { return };
         if let Some(at) = offers.iter().position(|offer| offer.id == id) {
@@ -178,23 +177,23 @@ impl Board {
         }
     }
 
-    /// So many sessions more are to move that way.
+    /// Records that this many sessions will move that way.
     fn decide(&mut self, (from, to): Lane, count: isize) {
         *self.pending.entry(from).or_default() -= count;
         *self.pending.entry(to).or_default() += count;
     }
 
-    /// How many sessions a worker has when all have moved that are to, if it has so many now.
+    /// A worker's number of sessions after all decided moves, if it has this many now.
     fn to_be(&self, worker: usize, sessions: usize) -> isize {
         sessions as isize + self.pending.get(&worker).copied().unwrap_or_default()
     }
 }
 
-/// Where one session is, and would be.
+/// A session's current and preferred worker.
 #[derive(Default)]
 pub(crate) struct Whereabouts {
     requests: u32,
-    /// What the last looks found, and how many of them.
+    /// The result of the last checks, and their number.
     arrives_at: Option<usize>,
     alike: u32,
     wish: Wish,

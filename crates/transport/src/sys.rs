@@ -1,10 +1,11 @@
-//! The system calls that std lacks, each behind a safe function: epoll, eventfd, a listening socket
-//! with its options, receive and send without a time-out, the monotonic clock.
+//! The system calls that std lacks, each behind a safe function: epoll, eventfd, a listening socket with its
+//! options, receive and send without a timeout, the monotonic clock.
 //!
-//! Where it sits: at the bottom of this crate; the only place with unsafe code. Everything takes
-//! and gives std's owned or borrowed descriptors, so no call can act on a descriptor that is closed.
+//! Position: at the bottom of this crate; the only place with unsafe code except `shared_memory::sys`. Functions
+//! take and return std's owned or borrowed descriptors, so no call can use a closed descriptor.
 #![allow(unsafe_code)]
 
+use kauri_base::virtual_time;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -21,18 +22,17 @@ fn check_len(result: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Nanoseconds of the monotonic clock.
+/// Nanoseconds of the monotonic clock, or of the thread's simulated world.
 pub fn monotonic_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
+    virtual_time::now_ns().unwrap_or_else(|| clock_ns(libc::CLOCK_MONOTONIC))
 }
 
-/// By how much [`monotonic_coarse_ns`] may be behind: some ticks of the kernel's at their slowest, one of which
-/// may come late.
+/// Maximum lag of [`monotonic_coarse_ns`]: some of the kernel's ticks at their slowest, one of which may be late.
 pub const COARSE_NS_MAX: u64 = 50_000_000;
 
 /// The same as of the kernel's last tick, for a fraction of the time.
 pub fn monotonic_coarse_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC_COARSE)
+    virtual_time::now_ns().unwrap_or_else(|| clock_ns(libc::CLOCK_MONOTONIC_COARSE))
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {
@@ -42,7 +42,7 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// What epoll reports about one descriptor.
+/// An event of epoll on one descriptor.
 #[derive(Clone, Copy)]
 pub struct Event {
     /// The number given at registration.
@@ -72,7 +72,7 @@ impl EventList {
         EventList { raw: vec![libc::epoll_event { events: 0, u64: 0 }; capacity], filled: 0 }
     }
 
-    /// How many the last wait gave.
+    /// Number of events of the last wait.
     pub fn len(&self) -> usize {
         self.filled
     }
@@ -221,7 +221,7 @@ pub fn peek(fd: BorrowedFd<'_>) -> io::Result<usize> {
     receive_as(fd, &mut [0], libc::MSG_PEEK)
 }
 
-/// Receives what is there. Never waits.
+/// Receives available bytes. Never waits.
 pub fn receive_now(fd: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<usize> {
     receive_as(fd, bytes, 0)
 }
@@ -308,8 +308,8 @@ pub struct KeepAlive {
     pub probes_max: u32,
 }
 
-/// For a connection that only shows that the peer lives, since all else goes another way: its host's
-/// end is noticed within 20 s.
+/// For a connection that only shows that the peer lives, because all other data goes another way: the end of the
+/// peer's host is noticed within 20 s.
 pub const SIGN_OF_LIFE: KeepAlive = KeepAlive { idle_s: 10, interval_s: 2, probes_max: 5 };
 
 /// Sets what every TCP connection has: no delay, and keepalive.
@@ -353,6 +353,16 @@ pub fn listen_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 fn bind(fd: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+    // SAFETY: `with_raw` gives a live address of that size.
+    with_raw(address, |raw, bytes| check(unsafe { libc::bind(fd.as_raw_fd(), raw, bytes) }))?;
+    Ok(())
+}
+
+/// Lends an address as the kernel takes it, and its size.
+fn with_raw<R>(
+    address: SocketAddr,
+    call: impl FnOnce(*const libc::sockaddr, libc::socklen_t) -> R,
+) -> R {
     match address {
         SocketAddr::V4(v4) => {
             let raw = libc::sockaddr_in {
@@ -361,14 +371,7 @@ fn bind(fd: &OwnedFd, address: SocketAddr) -> io::Result<()> {
                 sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
                 sin_zero: [0; 8],
             };
-            // SAFETY: the address is live and its size is its type's.
-            check(unsafe {
-                libc::bind(
-                    fd.as_raw_fd(),
-                    (&raw const raw).cast(),
-                    size_of_val(&raw) as libc::socklen_t,
-                )
-            })?;
+            call((&raw const raw).cast(), size_of_val(&raw) as libc::socklen_t)
         }
         SocketAddr::V6(v6) => {
             let raw = libc::sockaddr_in6 {
@@ -378,17 +381,26 @@ fn bind(fd: &OwnedFd, address: SocketAddr) -> io::Result<()> {
                 sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
                 sin6_scope_id: v6.scope_id(),
             };
-            // SAFETY: the address is live and its size is its type's.
-            check(unsafe {
-                libc::bind(
-                    fd.as_raw_fd(),
-                    (&raw const raw).cast(),
-                    size_of_val(&raw) as libc::socklen_t,
-                )
-            })?;
+            call((&raw const raw).cast(), size_of_val(&raw) as libc::socklen_t)
         }
     }
-    Ok(())
+}
+
+/// Begins to connect, without waiting. The socket is writable once it is connected or has failed (`SO_ERROR`).
+pub fn begin_connect(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: takes no pointers.
+    let raw = check(unsafe { libc::socket(family, kind, 0) })?;
+    // SAFETY: the kernel has just given this descriptor to us alone.
+    let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+    // SAFETY: `with_raw` gives a live address of that size.
+    let begun =
+        with_raw(address, |to, bytes| check(unsafe { libc::connect(fd.as_raw_fd(), to, bytes) }));
+    match begun {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(fd),
+    }
 }
 
 /// Ends the sending half of a connection. An error means that it is broken anyway.
@@ -425,9 +437,9 @@ pub fn run_on_cores(cores: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-/// From now on this thread, when it is woken, lets who runs on its core go on for a while (`SCHED_BATCH`), or
-/// not (`SCHED_OTHER`). False, and nothing has changed, where it did already, or where whoever started the
-/// process has given it another policy.
+/// Sets whether this thread, when woken, lets the running thread of its core continue for a while (`SCHED_BATCH`,
+/// else `SCHED_OTHER`). False if nothing has changed, because it was set already, or because the process was
+/// started with another policy.
 pub fn let_others_finish(does: bool) -> bool {
     let (batch, other) = (libc::SCHED_BATCH, libc::SCHED_OTHER);
     let (from, to) = if does { (other, batch) } else { (batch, other) };
@@ -438,7 +450,7 @@ pub fn let_others_finish(does: bool) -> bool {
     }
 }
 
-/// Raises the process's limit of open descriptors as far as it may. What it is then.
+/// Raises the process's limit of open descriptors as far as possible. Returns the limit.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is to a live rlimit, which is all that the call writes to.

@@ -1,10 +1,10 @@
-//! A session's change from its byte stream to a faster transport, as far as the command that asks for
-//! it goes: whether it may, and the offer until the session takes it.
+//! A session's change from its byte stream to a faster transport, the part of the command: whether the change is
+//! allowed, and the offer until the session takes it.
 //!
-//! The command prepares an offer and answers with its parameters; the session sends what goes beside
-//! that answer and sees to the rest (`stream::crossing`).
+//! The command prepares an offer and replies with its parameters. The session sends the descriptors with that reply
+//! and does the rest (`stream::crossing`).
 //!
-//! Must not know: BSON, and what the session does with the offer.
+//! Must not know: BSON, and how the session uses the offer.
 
 use crate::executor::local::Local;
 use crate::rdma::{Addresses, HostedFabric, RdmaHost, RdmaMembership, RdmaRefusal};
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
-/// What a session can change over to.
+/// The transports that a session can upgrade to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FastTransport {
     /// Memory that two processes of one host share.
@@ -39,10 +39,10 @@ impl FastTransport {
     }
 }
 
-/// What a server does with requests for RDMA.
+/// A server's treatment of requests for RDMA.
 #[derive(Debug, Default)]
 pub enum RdmaService {
-    /// Refuses them: it is switched off.
+    /// Refuses them: RDMA is switched off.
     #[default]
     Off,
     /// The same: there is no device, for this reason.
@@ -51,7 +51,7 @@ pub enum RdmaService {
     On(Arc<RdmaHost>),
 }
 
-/// What has come of upgrades to one transport in this process.
+/// The outcomes of upgrades to one transport in this process.
 #[derive(Default, Debug)]
 pub struct UpgradeCounts {
     /// Offers made.
@@ -68,7 +68,7 @@ pub struct UpgradeCounts {
     pub sessions: AtomicU64,
 }
 
-/// What has come of upgrades in this process.
+/// The outcomes of upgrades in this process.
 #[derive(Default, Debug)]
 pub struct UpgradeStats {
     shared_memory: UpgradeCounts,
@@ -78,7 +78,7 @@ pub struct UpgradeStats {
 }
 
 impl UpgradeStats {
-    /// What has come of those to this transport.
+    /// The outcomes for this transport.
     pub fn of(&self, transport: FastTransport) -> &UpgradeCounts {
         match transport {
             FastTransport::SharedMemory => &self.shared_memory,
@@ -173,14 +173,14 @@ impl Fabric for ServerFabric {
     }
 }
 
-/// What a server has made for a client that wants to change over.
+/// The server's part of an upgrade for a client.
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub transport: FastTransport,
     pub end: ServerEnd,
-    /// What probes carry.
+    /// The contents of probes.
     pub probe: [u8; PROBE_BYTES as usize],
-    /// What goes beside the answer.
+    /// The descriptors that go with the reply.
     pub descriptors: Vec<OwnedFd>,
     /// Its part of the device.
     pub rdma: Option<RdmaMembership>,
@@ -193,6 +193,8 @@ enum Progress {
     Prepared(Box<Offer>),
     /// The session has it.
     Taken(FastTransport),
+    /// The session's channel transforms bytes, and nothing else carries them.
+    Never,
 }
 
 /// See the module's head. One for each session.
@@ -201,7 +203,7 @@ pub struct UpgradePoint {
     /// Why shared memory is not for this session, if it isn't.
     shared_memory_refusal: Option<&'static str>,
     rdma: Arc<RdmaService>,
-    /// Of a session over TCP.
+    /// The addresses of a session over TCP.
     addresses: Option<Addresses>,
     pub(crate) stats: Arc<UpgradeStats>,
     progress: Mutex<Progress>,
@@ -227,7 +229,7 @@ impl UpgradePoint {
         self.is_prepared.load(Ordering::Relaxed)
     }
 
-    /// What the server does with requests for RDMA.
+    /// The server's treatment of requests for RDMA.
     pub fn rdma(&self) -> &Arc<RdmaService> {
         &self.rdma
     }
@@ -242,8 +244,7 @@ impl UpgradePoint {
     ) -> Result<Vec<u8>> {
         let Some(known) = FastTransport::ALL.into_iter().find(|known| known.name() == transport)
         else {
-            let why =
-                format!("unknown transport '{transport}': there are 'sharedMemory' and 'rdma'");
+            let why = format!("unknown transport '{transport}': use 'sharedMemory' or 'rdma'");
             return Err(Error::new(ErrorCode::BadValue, why));
         };
         let made = self.make(known, parameters, random);
@@ -262,8 +263,12 @@ impl UpgradePoint {
         parameters: &[u8],
         random: &dyn RandomSource,
     ) -> Result<(Offer, Vec<u8>)> {
-        if !matches!(*self.progress(), Progress::Stream) {
-            let why = "the session has been offered another transport already";
+        let why = match *self.progress() {
+            Progress::Stream => None,
+            Progress::Never => Some("the session's bytes are encrypted; it stays on its stream"),
+            _ => Some("the session has been offered another transport already"),
+        };
+        if let Some(why) = why {
             return Err(Error::new(ErrorCode::IllegalOperation, why));
         }
         match transport {
@@ -341,6 +346,11 @@ impl UpgradePoint {
                 None
             }
         }
+    }
+
+    /// For a session whose channel transforms bytes: no other transport is offered to it.
+    pub(crate) fn keep_to_stream(&self) {
+        *self.progress() = Progress::Never;
     }
 
     /// For the session: the client goes on with the stream.

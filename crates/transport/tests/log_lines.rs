@@ -94,4 +94,14 @@ fn connections_leave_mongodbs_lines() {
     client.read_to_end();
     assert_has(&lines.take(7100003), &["\"s\":\"E\"", "\"ctx\":\"conn5\""]);
     lines.take(22944);
+    kauri_base::log::set_quiet(true);
+    let mut client = server.connect();
+    client.ask(b"e");
+    kauri_base::log::set_quiet(false);
+    drop(client);
+    assert_has(&lines.take(22944), &["\"ctx\":\"conn6\""]);
+    let all = lines.lines.lock().unwrap();
+    let accepted: Vec<_> = all.iter().filter(|line| line.contains("\"id\":22943,")).collect();
+    assert!(accepted.iter().any(|line| line.contains("\"connectionId\":5")), "{accepted:?}");
+    assert!(!accepted.iter().any(|line| line.contains("\"connectionId\":6")), "{accepted:?}");
 }

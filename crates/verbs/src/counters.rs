@@ -1,7 +1,7 @@
-//! What this crate has done, in numbers: what `serverStatus` and the tests look at.
+//! Counters of this crate, for `serverStatus` and tests.
 //!
-//! The data path counts in its completion queue's own counters, which one worker writes to; the rest
-//! counts in the device's. [`crate::Device::counters`] adds all up.
+//! The data path counts in its completion queue's own counters, which only one worker writes; other code counts in
+//! the device's. [`crate::Device::counters`] sums all of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,9 +38,9 @@ counters! {
     sends_posted,
     /// Work requests in them.
     send_requests,
-    /// Of these, those whose bytes went with the request.
+    /// Of these, requests whose bytes went with the request.
     send_requests_inline,
-    /// Of these, those that were to complete visibly, asked for or for the queue's sake.
+    /// Of these, requests with a signalled completion, requested or for the queue's sake.
     send_requests_signalled,
     /// Bytes to be sent, written or read by them.
     send_bytes,
@@ -54,29 +54,29 @@ counters! {
     completion_errors,
     /// Of these, those of queue pairs that no longer exist.
     completions_stale,
-    /// Times that a completion queue was looked at.
+    /// Polls of completion queues.
     polls,
-    /// Of these, those that found nothing.
+    /// Of these, polls without a completion.
     polls_empty,
-    /// Times that a completion queue was told to report its next completion.
+    /// Number of times that a completion queue was armed.
     arms,
     /// Reports taken off completion channels.
     channel_events,
     /// Memory regions registered.
     registrations,
-    /// Memory regions given back.
+    /// Deregistered memory regions.
     deregistrations,
     /// Bytes of memory regions that are pinned now.
     pinned_bytes,
     /// Memory windows allocated.
     windows_allocated,
-    /// Memory windows given back.
+    /// Deallocated memory windows.
     windows_deallocated,
     /// Queue pairs created.
     queue_pairs_created,
     /// Queue pairs destroyed.
     queue_pairs_destroyed,
-    /// Objects that the device would not give back; what they use is never reused.
+    /// Objects that the device did not free; what they use is never reused.
     leaks,
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
     }
 }
 
-/// The same for who holds the lock under which alone this is counted.
+/// The same, for the holder of the lock under which alone this is counted.
 pub(crate) fn add_locked(counter: &AtomicU64, n: u64) {
     if n > 0 {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);

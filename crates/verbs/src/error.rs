@@ -1,5 +1,5 @@
-//! What can go wrong, by what the caller does about it: serve without RDMA, refuse one session, wait
-//! for completions, give a queue pair up.
+//! Errors, by the caller's reaction: serve without RDMA, refuse one session, wait for completions, drop a queue
+//! pair.
 
 use std::fmt;
 use std::io;
@@ -27,12 +27,12 @@ pub enum Error {
     NoWindows,
     /// Memory can't be pinned because the process's limit (RLIMIT_MEMLOCK) is too small.
     LockedMemory {
-        /// What was to be registered.
+        /// The size of the registration.
         bytes: usize,
         /// The limit in bytes.
         limit: u64,
     },
-    /// An argument that no device could take; what is wrong with it.
+    /// An argument that no device accepts; what is wrong with it.
     Argument(&'static str),
     /// A place outside of a region.
     OutOfRange {
@@ -101,18 +101,21 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::NoLibrary(reason) => write!(f, "libibverbs can't be loaded: {reason}"),
+            Error::NoLibrary(reason) => write!(f, "cannot load libibverbs: {reason}"),
             Error::LibraryTooOld(symbol) => {
-                write!(f, "libibverbs is too old: it has no {symbol} (rdma-core 32 has)")
+                write!(
+                    f,
+                    "libibverbs is too old: {symbol} is missing; install rdma-core 32 or newer"
+                )
             }
-            Error::NoDevice => write!(f, "there is no RDMA device"),
-            Error::NoSuchDevice(name) => write!(f, "there is no RDMA device {name}"),
+            Error::NoDevice => write!(f, "no RDMA device found"),
+            Error::NoSuchDevice(name) => write!(f, "RDMA device {name} not found"),
             Error::NoActivePort => write!(f, "no RDMA device has an active port"),
             Error::NoGid(address) => write!(f, "no GID belongs to the address {address}"),
             Error::NoWindows => write!(f, "the device has no memory windows of type 2"),
             Error::LockedMemory { bytes, limit } => write!(
                 f,
-                "{bytes} bytes can't be pinned: the limit of locked memory (RLIMIT_MEMLOCK, \
+                "cannot pin {bytes} bytes: the limit of locked memory (RLIMIT_MEMLOCK, \
                  ulimit -l) is {limit} bytes"
             ),
             Error::Argument(what) => write!(f, "{what}"),
@@ -139,7 +142,7 @@ impl std::error::Error for Error {}
 /// Why a chain was not posted, or not all of it.
 #[derive(Debug)]
 pub struct PostError {
-    /// How many work requests from the beginning of the chain the device has, nevertheless.
+    /// The number of work requests from the beginning of the chain that the device has nevertheless.
     pub posted: usize,
     /// Why the next one was refused.
     pub error: Error,

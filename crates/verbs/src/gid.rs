@@ -1,8 +1,8 @@
-//! GIDs: the addresses of ports, and which of them a session uses.
+//! GIDs: the addresses of ports, and the choice of a session's GID.
 //!
-//! A RoCE port has a GID for each IP address of its network device and each protocol version. Both
-//! ends of a connection must take the one that belongs to the address they talk to each other by, or
-//! packets leave by another interface or with another header.
+//! A RoCE port has a GID for each IP address of its network device and each protocol version. Both ends of a
+//! connection must use the GID of the address by which they reach each other. Otherwise packets leave by another
+//! interface or with another header.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -33,7 +33,7 @@ impl fmt::Display for Gid {
     }
 }
 
-/// What packets of a GID look like.
+/// The packet format of a GID.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GidKind {
     /// InfiniBand.
@@ -49,9 +49,9 @@ pub enum GidKind {
 pub struct GidEntry {
     /// The port that it belongs to.
     pub port: u8,
-    /// Its place in that port's table.
+    /// Its index in that port's table.
     pub index: u8,
-    /// What its packets look like.
+    /// Its packet format.
     pub kind: GidKind,
     /// The address.
     pub gid: Gid,

@@ -1,8 +1,8 @@
-//! The work requests of one work queue that have been posted and not been seen to complete, in order.
+//! The posted work requests of one work queue whose completion was not seen yet, in order.
 //!
-//! Invariants: a queue completes in order, so the completion of a request is that of all before it
-//! too; requests that were posted without a completion of their own leave with the next that has one.
-//! Never more than the queue's capacity are in it, so the device's queue can't overrun.
+//! Invariants: a queue completes in order, so the completion of a request covers all earlier ones. Requests without
+//! a completion of their own leave with the next one that has one. At most the queue's capacity is in it, so the
+//! device's queue cannot overrun.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ impl<T> Slots<T> {
         Slots { ring: VecDeque::with_capacity(capacity), first: 0, capacity }
     }
 
-    /// How many more may be posted.
+    /// Number of further requests that may be posted.
     pub fn room(&self) -> usize {
         self.capacity - self.ring.len()
     }
@@ -43,7 +43,7 @@ impl<T> Slots<T> {
         self.ring.drain(from..)
     }
 
-    /// How many of the newest are so, without a gap.
+    /// Number of the newest requests for which `so` holds, without a gap.
     pub fn newest_while(&self, mut so: impl FnMut(&T) -> bool) -> usize {
         self.ring.iter().rev().take_while(|slot| so(slot)).count()
     }

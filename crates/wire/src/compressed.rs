@@ -1,14 +1,14 @@
-//! OP_COMPRESSED: another message, its header outside and its contents compressed.
+//! OP_COMPRESSED: a message whose contents are compressed.
 //!
 //! ```text
 //! header (16) | originalOpcode i32 | uncompressedSize i32 | compressorId u8 | compressed contents
 //! ```
 //!
-//! The claimed size is bounded by the message limit and by what the compressor can make of so many
-//! bytes, and memory is filled only as contents really come out.
+//! The claimed size is limited by the message limit and by the maximum ratio of the compressor. Memory is allocated
+//! only as contents are decompressed.
 
 use crate::header::{HEADER_BYTES, Header};
-use crate::message::opcode;
+use crate::opcode;
 use crate::reader::Reader;
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use kauri_base::limits::MESSAGE_BYTES_MAX;
@@ -38,11 +38,11 @@ pub enum Compressor {
 }
 
 impl Compressor {
-    /// Those that a handshake may choose, in the order of preference.
+    /// The compressors that a handshake may choose, in order of preference.
     pub const NEGOTIABLE: [Compressor; 3] =
         [Compressor::Snappy, Compressor::Zstd, Compressor::Zlib];
 
-    /// By its number on the wire.
+    /// The compressor of a number on the wire.
     pub fn from_id(id: u8) -> Option<Self> {
         Some(match id {
             0 => Compressor::Noop,
@@ -63,7 +63,7 @@ impl Compressor {
         }
     }
 
-    /// By its name in a handshake's `compression` list.
+    /// The compressor of a name in a handshake's `compression` list.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::NEGOTIABLE.into_iter().find(|compressor| compressor.name() == name)
     }
@@ -85,7 +85,7 @@ pub struct Compressed<'a> {
     header: Header,
     original_opcode: i32,
     uncompressed_size: usize,
-    /// How the contents are compressed.
+    /// The compressor of the contents.
     pub compressor: Compressor,
     contents: &'a [u8],
 }

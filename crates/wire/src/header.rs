@@ -1,4 +1,4 @@
-//! The sixteen bytes that begin every message.
+//! The 16-byte header of every message.
 
 use kauri_base::limits::MESSAGE_BYTES_MAX;
 
@@ -8,13 +8,13 @@ pub const HEADER_BYTES: usize = 16;
 /// The message header: four little-endian 32-bit integers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Of the whole message, the header included.
+    /// Length of the whole message, including the header.
     pub length: i32,
     /// The sender's number for this message.
     pub request_id: i32,
     /// The `request_id` that this message answers.
     pub response_to: i32,
-    /// What kind of message it is.
+    /// The opcode.
     pub op_code: i32,
 }
 
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_bounded_on_both_sides() {
+    fn message_lengths_have_a_minimum_and_a_maximum() {
         assert_eq!(checked_length(16), Some(16));
         assert_eq!(checked_length(48_000_000), Some(48_000_000));
         for bad in [i32::MIN, -1, 0, 15, 48_000_001, i32::MAX] {

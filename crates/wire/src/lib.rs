@@ -1,9 +1,8 @@
 //! MongoDB's wire protocol: framing and codecs, without I/O.
 //!
-//! Where it sits: above `base` only. It knows of a BSON document nothing but its length field and
-//! its final zero; what is inside is the business of the layers above, who must validate it. Readers
-//! borrow from the message and never copy; writers append to a buffer of the caller's. No input
-//! makes a reader panic, and nothing is filled by a length that a peer merely claims.
+//! Position: above `base` only. Of a BSON document it knows only the length field and the final zero; the layers
+//! above must validate the contents. Readers borrow from the message and never copy; writers append to the caller's
+//! buffer. No input makes a reader panic, and no memory is allocated by a length that a peer only claims.
 
 mod compressed;
 mod header;
@@ -11,12 +10,13 @@ mod message;
 mod op_msg;
 mod op_query;
 pub mod op_reply;
+pub mod opcode;
 mod reader;
 mod writer;
 
 pub use compressed::{Compressed, Compressor, compress};
 pub use header::{HEADER_BYTES, Header, checked_length, claimed_length};
-pub use message::{LegacyOp, Message, opcode};
+pub use message::{LegacyOp, Message};
 pub use op_msg::{
     OpMsg, SEQUENCES_MAX, Sequence, duplicate_field, flags, flags_of, is_connection_fatal,
 };

@@ -1,26 +1,15 @@
-//! What a received message is, by its opcode.
+//! A received message, by its opcode.
 
 use crate::compressed::Compressed;
 use crate::header::Header;
 use crate::op_msg::OpMsg;
 use crate::op_query::OpQuery;
 use crate::op_reply::OpReply;
+use crate::opcode;
 use kauri_base::{Result, bail};
 
-/// Opcodes that this server reads or writes.
-pub mod opcode {
-    /// OP_REPLY.
-    pub const REPLY: i32 = 1;
-    /// OP_QUERY.
-    pub const QUERY: i32 = 2004;
-    /// OP_COMPRESSED.
-    pub const COMPRESSED: i32 = 2012;
-    /// OP_MSG.
-    pub const MSG: i32 = 2013;
-}
-
-/// Opcodes that servers before 6.0 took and this one does not. Only OP_GET_MORE (like an OP_QUERY
-/// that is no command) expects an answer, and is told; the others end the connection.
+/// Opcodes that servers before 6.0 accepted and this one does not. Only OP_GET_MORE (like an OP_QUERY that is not a
+/// command) expects a reply, and gets an error; the others end the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LegacyOp {
     /// OP_UPDATE.
@@ -70,7 +59,7 @@ pub enum Message<'a> {
     Reply(OpReply<'a>),
     /// Another message in compressed form.
     Compressed(Compressed<'a>),
-    /// What is no longer supported.
+    /// An unsupported opcode.
     Legacy(LegacyOp),
 }
 

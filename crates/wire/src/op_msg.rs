@@ -1,4 +1,4 @@
-//! OP_MSG: the one message of current drivers, for requests and replies alike.
+//! OP_MSG: the message of current drivers, for requests and replies.
 //!
 //! ```text
 //! header (16) | flags u32 | section ... | checksum u32 if flagged
@@ -14,7 +14,7 @@ use kauri_base::{Error, ErrorCode, Result, bail};
 pub mod flags {
     /// The message ends in a CRC-32C.
     pub const CHECKSUM_PRESENT: u32 = 1;
-    /// Another message follows without an answer in between; of a request: no answer is wanted.
+    /// Another message follows without a reply in between; in a request: no reply is expected.
     pub const MORE_TO_COME: u32 = 1 << 1;
     /// The client takes several replies to this request.
     pub const EXHAUST_ALLOWED: u32 = 1 << 16;
@@ -25,23 +25,23 @@ pub mod flags {
 }
 
 const CHECKSUM_BYTES: usize = 4;
-/// How many document sequences a message may have; MongoDB's limit too.
+/// Maximum number of document sequences in a message, as in MongoDB.
 pub const SEQUENCES_MAX: usize = 2;
 const SECTION_BODY: u8 = 0;
 const SECTION_SEQUENCE: u8 = 1;
 
-/// A document sequence: what would be an array in the body, without its overhead.
+/// A document sequence: an array of documents outside of the body, without the array's overhead.
 #[derive(Clone)]
 pub struct Sequence<'a> {
     /// The name of the field that it stands for.
     pub identifier: &'a str,
-    /// How many documents it has.
+    /// Number of documents.
     pub count: usize,
     documents: Documents<'a>,
 }
 
 impl<'a> Sequence<'a> {
-    /// Its documents in order; each is whole by its own length, and not validated further.
+    /// Its documents in order; each is framed by its own length, and not validated further.
     pub fn documents(&self) -> Documents<'a> {
         self.documents.clone()
     }
@@ -58,10 +58,10 @@ pub struct OpMsg<'a> {
 }
 
 impl<'a> OpMsg<'a> {
-    /// Parses a whole message. The caller has seen to it that the header says OP_MSG.
+    /// Parses a whole message. The caller has checked that the header says OP_MSG.
     ///
-    /// Whether a sequence's name occurs in the body as well only a reader of BSON can tell:
-    /// [`duplicate_field`] makes that error.
+    /// Only a reader of BSON can detect a sequence whose name is also a field of the body: [`duplicate_field`]
+    /// makes that error.
     pub fn parse(message: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(message);
         reader.bytes(HEADER_BYTES)?;
@@ -124,7 +124,7 @@ impl<'a> OpMsg<'a> {
     }
 }
 
-/// Checks and cuts off the checksum, if there is one. What remains are the sections.
+/// Checks and removes the checksum, if there is one. The rest are the sections.
 fn check_checksum(message: &[u8], flags: u32) -> Result<&[u8]> {
     let sections = message.get(HEADER_BYTES + 4..).unwrap_or_default();
     if flags & flags::CHECKSUM_PRESENT == 0 {

@@ -1,5 +1,5 @@
-//! OP_QUERY: the handshake of drivers that don't know yet what the server speaks, and commands to
-//! `<db>.$cmd` of old ones.
+//! OP_QUERY: the handshake of drivers that do not know the server's version yet, and commands to `<db>.$cmd` of old
+//! drivers.
 //!
 //! ```text
 //! header (16) | flags u32 | namespace cstring | numberToSkip i32 | numberToReturn i32
@@ -14,8 +14,6 @@ use kauri_base::{Result, bail};
 pub mod query_flags {
     /// `slaveOk`, `secondaryOk`: a secondary may answer.
     pub const SECONDARY_OK: u32 = 1 << 2;
-    /// Exhaust cursor.
-    pub const EXHAUST: u32 = 1 << 6;
 }
 
 const TYPE_DOCUMENT: u8 = 3;
@@ -52,11 +50,6 @@ impl<'a> OpQuery<'a> {
             bail!(ProtocolError, "OP_QUERY message has bytes after its last document");
         }
         Ok(OpQuery { flags, namespace, number_to_skip, number_to_return, query, fields })
-    }
-
-    /// Whether a secondary may answer.
-    pub fn is_secondary_ok(&self) -> bool {
-        self.flags & query_flags::SECONDARY_OK != 0
     }
 
     /// The database, if this is a command.

@@ -1,4 +1,4 @@
-//! OP_REPLY: the answer to OP_QUERY.
+//! OP_REPLY: the reply to OP_QUERY.
 //!
 //! ```text
 //! header (16) | responseFlags u32 | cursorID i64 | startingFrom i32 | numberReturned i32
@@ -21,7 +21,7 @@ pub struct OpReply<'a> {
     pub response_flags: u32,
     /// The cursor that has more; 0 for none.
     pub cursor_id: i64,
-    /// How many documents it has.
+    /// Number of documents.
     pub count: usize,
     documents: Documents<'a>,
 }

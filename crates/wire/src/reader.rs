@@ -1,11 +1,11 @@
-//! Reading fields off the front of a message, without trust in any length.
+//! Reads fields from the front of a message, without trusting any length.
 
 use kauri_base::{Error, ErrorCode, Result};
 
-/// Shortest BSON document: its length and its final zero.
+/// Size of the shortest BSON document: its length and its final zero.
 const DOCUMENT_BYTES_MIN: usize = 5;
 
-/// What is left of a message.
+/// The unread rest of a message.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A BSON document, of which only the frame is looked at: its length and its final zero.
+    /// A BSON document, of which only the frame is checked: its length and its final zero.
     pub fn document(&mut self) -> Result<&'a [u8]> {
         let claimed = Reader { rest: self.rest }.i32()?;
         let length = usize::try_from(claimed).unwrap_or(0);
@@ -92,7 +92,7 @@ pub struct Documents<'a> {
 }
 
 impl<'a> Documents<'a> {
-    /// Checks that `bytes` are whole documents one after the other. How many is said too.
+    /// Checks that `bytes` are whole documents one after the other. Returns their number, too.
     pub(crate) fn checked(bytes: &'a [u8]) -> Result<(Self, usize)> {
         let all = Reader::new(bytes);
         let mut reader = all;

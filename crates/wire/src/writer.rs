@@ -1,5 +1,5 @@
-//! Writing messages straight into a buffer of the caller's, so that a reply is built where it will
-//! be sent from. Lengths are filled in when the message ends.
+//! Writes messages directly into the caller's buffer, so that a reply is built in the buffer that is sent. Lengths
+//! are filled in when the message ends.
 
 use crate::header::{HEADER_BYTES, Header};
 use crate::opcode;
@@ -56,7 +56,7 @@ impl MsgWriter {
         MsgWriter { start, checksum: flags & crate::flags::CHECKSUM_PRESENT != 0 }
     }
 
-    /// Where the message begins in the buffer.
+    /// The beginning of the message in the buffer.
     pub fn start(&self) -> usize {
         self.start
     }
@@ -71,8 +71,7 @@ impl MsgWriter {
         SequenceWriter { size_at }
     }
 
-    /// Ends the message: its length, and its checksum if it has one. Fails if it is longer than a
-    /// message may be.
+    /// Ends the message: sets its length, and its checksum if it has one. Fails if it exceeds the maximum length.
     pub fn finish(self, out: &mut Vec<u8>) -> Result<()> {
         if self.checksum {
             let at = out.len();

@@ -118,7 +118,7 @@ static void no_connection(const char *uri, kauri_status_t status, const char *wo
 
 static void a_wrong_connection_string_is_told(void) {
   no_connection("http://localhost", KAURI_INVALID_URI, "mongodb://");
-  no_connection("mongodb://localhost/?tls=true", KAURI_INVALID_URI, "'tls=true' is not known");
+  no_connection("mongodb://localhost/?tls=true", KAURI_INVALID_URI, "'tls=true' is unknown");
   no_connection("mongodb://localhost/?rdma=yes", KAURI_INVALID_URI, "auto, require or off");
   no_connection("mongodb://\xff", KAURI_INVALID_ARGUMENT, "not UTF-8");
   no_connection(uri_with("sharedMemory=require&rdma=require"), KAURI_INVALID_URI, "one transport");

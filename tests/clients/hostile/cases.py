@@ -162,6 +162,19 @@ def expensive():
         },
         {"$count": "n"},
     )
+    yield "densify", aggregate("docs", {"$densify": {"field": "d", "range": {"step": 1, "bounds": [0, 400_000]}}}, {"$count": "n"})
+    yield "fill", aggregate(
+        "docs", {"$fill": {"sortBy": {"_id": 1}, "output": {f"{m}{n}": {"method": m} for n in range(500) for m in ["linear", "locf"]}}}, {"$count": "n"}
+    )
+    for name, arguments in [("derivative", {"input": "$_id"}), ("integral", {"input": "$_id"})]:
+        window = {f"${name}": arguments, "window": {"documents": [-2_000, 2_000]}}
+        yield f"windows of {name}", aggregate(
+            "docs", {"$setWindowFields": {"sortBy": {"_id": 1}, "output": {f"f{n}": window for n in range(20)}}}, {"$count": "n"}
+        )
+    for name, arguments in [("expMovingAvg", {"input": "$_id", "N": 10}), ("linearFill", "$none"), ("locf", "$none")]:
+        yield f"windows of {name}", aggregate(
+            "docs", {"$setWindowFields": {"sortBy": {"_id": 1}, "output": {f"f{n}": {f"${name}": arguments} for n in range(500)}}}, {"$count": "n"}
+        )
     yield "bucket auto", aggregate(
         "docs", {"$unwind": "$list"}, {"$bucketAuto": {"groupBy": {"$size": ranged(10_000)}, "buckets": 10}}
     )

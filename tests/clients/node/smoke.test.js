@@ -50,7 +50,7 @@ describe("connection", () => {
   check("hello tells the wire versions", async (_, db) => {
     const hello = await db.command({ hello: 1 });
     assert.equal(hello.isWritablePrimary, true);
-    assert.equal(hello.maxWireVersion, 21);
+    assert.equal(hello.maxWireVersion, 25);
   });
 
   check("an unknown command is refused", async (_, db) => {

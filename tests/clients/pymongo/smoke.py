@@ -49,13 +49,13 @@ class Connect(Case):
     def test_hello(self):
         hello = self.client.admin.command("hello")
         self.assertTrue(hello["isWritablePrimary"])
-        self.assertEqual((hello["minWireVersion"], hello["maxWireVersion"]), (0, 21))
+        self.assertEqual((hello["minWireVersion"], hello["maxWireVersion"]), (0, 25))
         self.assertEqual(hello["maxBsonObjectSize"], 16 * 1024 * 1024)
 
     def test_build_info(self):
         info = self.client.server_info()
-        self.assertTrue(info["version"].startswith("7.0."))
-        self.assertEqual(info["versionArray"][:2], [7, 0])
+        self.assertTrue(info["version"].startswith("8.0."))
+        self.assertEqual(info["versionArray"][:2], [8, 0])
 
     def test_unknown_command(self):
         self.code(59, self.db.command, "noSuchCommand")

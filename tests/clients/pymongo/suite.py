@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 from kauri_server import Server
+from suite_list import SuiteList
 
 HERE = pathlib.Path(__file__).parent
 LIST = HERE / "suite.txt"
@@ -46,32 +47,6 @@ UNSTEADY = {
 GROUP_SECONDS_MAX = 600
 
 
-def read_list():
-    """File to the tests that it must pass; each file's head says how many."""
-    tests = {}
-    counts = {}
-    for line in LIST.read_text().splitlines():
-        if line.startswith("#") or not line:
-            continue
-        if line.startswith(" "):
-            tests[name].add(line.strip())
-        else:
-            name, count = line.split()
-            counts[name] = int(count)
-            tests[name] = set()
-    for name, listed in tests.items():
-        assert counts[name] == len(listed), f"{name}: {counts[name]} is not the count of its lines, {len(listed)}"
-    return tests
-
-
-def write_list(tests):
-    lines = [line for line in LIST.read_text().splitlines() if line.startswith("#")]
-    for name in sorted(tests):
-        lines.append(f"{name} {len(tests[name])}")
-        lines += [f"  {test}" for test in sorted(tests[name])]
-    LIST.write_text("\n".join(lines) + "\n")
-
-
 def steady(name, test):
     unsteady = UNSTEADY.get(name, ())
     return test not in unsteady and test.split("::")[0] not in unsteady
@@ -88,7 +63,7 @@ def run_group(suite, number, files):
             "DB_PORT": str(server.port),
             "OUTCOMES": str(outcomes),
         }
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pymongo_outcomes"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_outcomes"]
         command += ["-o", "addopts=", "-m", "default", "--tb=short", "--no-header", "--color=no"]
         done = subprocess.run(
             command + [f"test/test_{name}.py" for name in files],
@@ -124,7 +99,7 @@ def run_suite(archive):
 
 def main(installed, update):
     [archive] = pathlib.Path(installed).glob("pymongo-suite/pymongo-*.tar.gz")
-    listed = read_list()
+    listed = SuiteList(LIST)
     outcomes, outputs = run_suite(archive)
     passed = {}
     for node, outcome in outcomes.items():
@@ -133,21 +108,20 @@ def main(installed, update):
             passed.setdefault(pathlib.Path(file).name, set()).add(test)
     missing = {
         f"{name}::{test}: {outcomes.get(f'test/{name}::{test}', 'is not there')}"
-        for name, tests in listed.items()
-        for test in tests - passed.get(name, set())
+        for name, test in listed.missing(passed)
     }
-    new = {f"{n}::{t}" for n, tests in passed.items() for t in tests - listed.get(n, set())}
+    new = listed.new(passed)
     if update:
         for name, tests in passed.items():
-            listed.setdefault(name, set()).update(tests)
-        write_list(listed)
+            listed.tests.setdefault(name, set()).update(tests)
+        listed.write()
     elif new:
         print(f"{len(new)} tests pass that are not listed:", *sorted(new), sep="\n  ")
     if missing:
         print(*outputs, sep="\n")
         print(f"{len(missing)} listed tests did not pass:", *sorted(missing), sep="\n  ")
         sys.exit(1)
-    print(sum(len(tests) for tests in listed.values()))
+    print(listed.count())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-//! Bytes given to the medium for each byte of documents, and the space that they take.
+//! Bytes written to the medium per byte of documents, and the space of documents.
 //!
-//! Three counts beside each other: what the engine says, what the kernel counts for this process,
-//! and what the device has written meanwhile, for everybody. The figure is the first for pmlog, whose
-//! bytes are written once each, and the second for WiredTiger.
+//! Three counts: the engine's own, the kernel's for this process, and the device's, which includes other processes.
+//! The figure is the first one for pmlog, which writes its bytes once, and the second one for WiredTiger.
 
 use super::subject::{Opening, Scratch, Subject, device_written_bytes, process_written_bytes};
 use super::table::{Goal, Line};

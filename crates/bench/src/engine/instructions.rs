@@ -1,5 +1,5 @@
-//! One kind of operation, many times, for an instrument that counts instructions between entering and
-//! leaving [`measured`] (`scripts/instructions`).
+//! Repeats one kind of operation, for a tool that counts instructions between entering and leaving [`measured`]
+//! (`scripts/instructions`).
 
 use super::subject::{Opening, Scratch, Subject};
 use super::workload::{Choice, Collection, Documents, Reader};

@@ -1,4 +1,4 @@
-//! How long commits take.
+//! Latency of commits.
 
 use super::amplification::{RECORD_OVERHEAD, pause_until, segment_bytes};
 use super::subject::{Opening, Scratch, Subject};

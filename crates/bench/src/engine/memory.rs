@@ -1,5 +1,4 @@
-//! Memory that an engine takes beside its cache, measured in a process of its own, so that nothing
-//! else grows or shrinks.
+//! Memory of an engine outside of its cache, measured in a separate process, so that nothing else grows or shrinks.
 
 use super::subject::{Opening, Scratch, Subject};
 use super::table::{Goal, Line};

@@ -1,21 +1,20 @@
-//! `kauri bench engine`: drives the storage interface directly, on pmlog and on WiredTiger in one
-//! run, and sets the figures beside the goals.
+//! `kauri bench engine`: calls the storage interface directly, on pmlog and on WiredTiger in one run, and compares
+//! figures with goals.
 //!
-//! What is timed alternates between the engines, slice by slice, and the figure is the median of an
-//! engine's slices. What counts bytes runs one engine after the other, so that the process's and the
-//! device's counters tell them apart.
+//! Timed measurements alternate between the engines, slice by slice; the figure is the median of an engine's
+//! slices. Measurements of bytes run one engine after the other, so that the counters of the process and of the
+//! device are separate.
 //!
 //! | module | measures |
 //! |---|---|
-//! | `amplification` | bytes given to the medium for each byte of documents, in five regimes; space |
+//! | `amplification` | bytes written to the medium per byte of documents, in five regimes; space |
 //! | `reads` | gets from memory, scans |
 //! | `latency` | commits: to memory, to the device, with the cleaner at work |
-//! | `memory` | memory beside the cache |
+//! | `memory` | memory outside of the cache |
 //! | `recovery` | opening a directory again, checking all of it |
 //! | `instructions` | for callgrind: one kind of operation, many times |
 //!
-//! Where it sits: a tool above the engines. It knows them by name to open them, and otherwise only
-//! their interface.
+//! Position: a tool above the engines. It knows their names to open them, otherwise only their interface.
 
 mod amplification;
 mod instructions;
@@ -60,10 +59,10 @@ impl Kind {
     }
 }
 
-/// A group of measurements.
+/// Figures that are measured together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
-pub enum Part {
+pub enum Measurement {
     Insert,
     Zipf,
     Uniform,
@@ -78,47 +77,49 @@ pub enum Part {
     Verify,
 }
 
-impl Part {
+impl Measurement {
     /// All, in the order in which they run.
-    pub const ALL: [Part; 12] = [
-        Part::Insert,
-        Part::Zipf,
-        Part::Uniform,
-        Part::Sparse,
-        Part::Dense,
-        Part::Memory,
-        Part::Recovery,
-        Part::Get,
-        Part::Scan,
-        Part::Commit,
-        Part::Cleaner,
-        Part::Verify,
+    pub const ALL: [Measurement; 12] = [
+        Measurement::Insert,
+        Measurement::Zipf,
+        Measurement::Uniform,
+        Measurement::Sparse,
+        Measurement::Dense,
+        Measurement::Memory,
+        Measurement::Recovery,
+        Measurement::Get,
+        Measurement::Scan,
+        Measurement::Commit,
+        Measurement::Cleaner,
+        Measurement::Verify,
     ];
 
     /// Its name in `--only`.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Insert => "insert",
-            Part::Zipf => "zipf",
-            Part::Uniform => "uniform",
-            Part::Sparse => "sparse",
-            Part::Dense => "dense",
-            Part::Memory => "memory",
-            Part::Recovery => "recovery",
-            Part::Get => "get",
-            Part::Scan => "scan",
-            Part::Commit => "commit",
-            Part::Cleaner => "cleaner",
-            Part::Verify => "verify",
+            Measurement::Insert => "insert",
+            Measurement::Zipf => "zipf",
+            Measurement::Uniform => "uniform",
+            Measurement::Sparse => "sparse",
+            Measurement::Dense => "dense",
+            Measurement::Memory => "memory",
+            Measurement::Recovery => "recovery",
+            Measurement::Get => "get",
+            Measurement::Scan => "scan",
+            Measurement::Commit => "commit",
+            Measurement::Cleaner => "cleaner",
+            Measurement::Verify => "verify",
         }
     }
 
-    /// The part of this name.
-    pub fn parse(name: &str) -> Result<Part> {
-        Part::ALL.into_iter().find(|part| part.name() == name).ok_or_else(|| {
-            let names = Part::ALL.map(Part::name).join(", ");
-            Error::bad_value(format!("--only takes {names}, not '{name}'"))
-        })
+    /// The measurement of this name.
+    pub fn parse(name: &str) -> Result<Measurement> {
+        Measurement::ALL.into_iter().find(|measurement| measurement.name() == name).ok_or_else(
+            || {
+                let names = Measurement::ALL.map(Measurement::name).join(", ");
+                Error::bad_value(format!("--only takes {names}, not '{name}'"))
+            },
+        )
     }
 }
 
@@ -126,7 +127,7 @@ impl Part {
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Which measurements.
-    pub parts: Vec<Part>,
+    pub measurements: Vec<Measurement>,
     /// Which engines.
     pub kinds: Vec<Kind>,
     /// Documents.
@@ -157,7 +158,7 @@ impl Settings {
     /// The figures' own: what the goals and what is known of WiredTiger refer to.
     pub fn full() -> Settings {
         Settings {
-            parts: Part::ALL.to_vec(),
+            measurements: Measurement::ALL.to_vec(),
             kinds: kinds(),
             documents: 400_000,
             overwritten: 3_200_000,
@@ -210,25 +211,25 @@ pub fn run(settings: &Settings, say: &mut dyn FnMut(&str)) -> Result<Vec<Line>> 
         say(WITHOUT_WIREDTIGER);
     }
     let mut lines = Vec::new();
-    for part in &settings.parts {
-        say(&format!("measuring: {}", part.name()));
-        lines.extend(match part {
-            Part::Insert => amplification::insert(settings)?,
-            Part::Zipf => amplification::overwrite(settings, true)?,
-            Part::Uniform => amplification::overwrite(settings, false)?,
-            Part::Sparse => amplification::update(settings, true)?,
-            Part::Dense => amplification::update(settings, false)?,
-            Part::Memory => memory::measure(settings)?,
-            Part::Recovery => recovery::measure(settings)?,
-            Part::Get => reads::get(settings)?,
-            Part::Scan => reads::scan(settings)?,
-            Part::Commit => {
+    for measurement in &settings.measurements {
+        say(&format!("measuring: {}", measurement.name()));
+        lines.extend(match measurement {
+            Measurement::Insert => amplification::insert(settings)?,
+            Measurement::Zipf => amplification::overwrite(settings, true)?,
+            Measurement::Uniform => amplification::overwrite(settings, false)?,
+            Measurement::Sparse => amplification::update(settings, true)?,
+            Measurement::Dense => amplification::update(settings, false)?,
+            Measurement::Memory => memory::measure(settings)?,
+            Measurement::Recovery => recovery::measure(settings)?,
+            Measurement::Get => reads::get(settings)?,
+            Measurement::Scan => reads::scan(settings)?,
+            Measurement::Commit => {
                 let mut lines = latency::commit(settings)?;
                 lines.append(&mut latency::commit_reused(settings)?);
                 lines
             }
-            Part::Cleaner => latency::cleaner(settings)?,
-            Part::Verify => recovery::verify(settings)?,
+            Measurement::Cleaner => latency::cleaner(settings)?,
+            Measurement::Verify => recovery::verify(settings)?,
         });
     }
     add_sparse_ratio(&mut lines);

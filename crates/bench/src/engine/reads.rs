@@ -1,4 +1,4 @@
-//! Reads of what is in memory.
+//! Reads of data in memory.
 
 use super::subject::{Opening, Scratch, Subject};
 use super::table::{Goal, Line};

@@ -1,4 +1,4 @@
-//! An engine under measurement, in a directory of its own, with its background threads.
+//! An engine under measurement, in its own directory, with its background threads.
 
 use super::Kind;
 use kauri_base::{Error, ErrorCode, Result};

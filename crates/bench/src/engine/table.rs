@@ -1,4 +1,4 @@
-//! The measurements as a table for people and as JSON for programs.
+//! The measurements as a text table and as JSON.
 
 use super::Kind;
 use crate::columns::aligned;

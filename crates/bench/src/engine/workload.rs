@@ -1,5 +1,4 @@
-//! Documents of one size with an int64 `_id` and text that does not compress, and what is done with
-//! them.
+//! Documents of one size with an int64 `_id` and incompressible text, and the operations on them.
 
 use super::subject::Subject;
 use crate::workload::Seeded;

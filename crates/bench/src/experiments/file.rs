@@ -1,10 +1,10 @@
-//! An experiment as a run file, which can be copied and changed: the repository's `bench/experiments`.
+//! An experiment as a run file of the repository's `bench/experiments`, which can be copied and changed.
 //!
-//! The file has the small size. Another size is TOML as well, laid over it: settings of the run, `properties` of every
-//! workload, `memoryMB` of every server that is started for it.
+//! The file has the small size. Other sizes are TOML overlays: settings of the run, `properties` of every workload,
+//! `memoryMB` of every started server.
 //!
-//! Invariant: whatever is laid over a file is in it already, so that a wrong name does not pass for a setting. It must
-//! not know how run files are run.
+//! Invariant: an overlay only changes settings that the file has, so that a wrong name is an error. This module
+//! must not know how run files are run.
 
 use kauri_base::{Error, Result};
 use toml::{Table, Value};

@@ -1,11 +1,10 @@
-//! What differs between two results of `kauri bench run` beyond noise.
+//! Significant differences between two results of `kauri bench run`.
 //!
-//! Each figure has a value for each round. Two sets of rounds differ if a rank-sum test (Mann and Whitney's, exact,
-//! with mid-ranks where values are equal) says that chance makes such a difference in one of a hundred cases at
-//! most, and if their medians are further apart than [`EFFECT_MIN`]. With fewer than [`ROUNDS_MIN`] rounds on
-//! either side no difference could ever be told from chance, which is said instead.
+//! Each figure has a value per round. Two sets of rounds differ if a rank-sum test (Mann-Whitney, exact, with
+//! mid-ranks for ties) is significant at the 1 % level and their medians differ by more than [`EFFECT_MIN`]. With
+//! fewer than [`ROUNDS_MIN`] rounds on either side, no difference is significant, and the report says so.
 //!
-//! It must not know where results come from, nor how they were measured.
+//! This module must not know where results come from, nor how they were measured.
 
 use super::failed;
 use super::report::SCHEMA;
@@ -106,10 +105,9 @@ impl Figures {
     /// Of a result's JSON; `from` says in errors where that lies.
     pub fn parse(from: &str, json: &str) -> Result<Figures> {
         // JSON is YAML, and this program reads YAML already.
-        let result: Value = serde_yaml_ng::from_str(json).map_err(|_| {
-            failed(from, "this is no JSON; 'kauri bench run --json' writes results")
-        })?;
-        let no_result = || failed(from, "this is no result of 'kauri bench run --json'");
+        let result: Value = serde_yaml_ng::from_str(json)
+            .map_err(|_| failed(from, "not JSON; 'kauri bench run --json' writes results"))?;
+        let no_result = || failed(from, "not a result of 'kauri bench run --json'");
         if text(&result, "schema") != Some(SCHEMA) {
             return Err(no_result());
         }
@@ -153,7 +151,7 @@ impl Figures {
             there.dedup();
             there.sort_unstable();
             there.dedup();
-            let why = format!("no server has this label; there are: {}", there.join(", "));
+            let why = format!("unknown server label; the labels are: {}", there.join(", "));
             return Err(failed(label, why));
         }
         Ok(Figures { name: self.name.clone(), rounds })
@@ -164,7 +162,7 @@ impl Figures {
 pub fn compare(labels: [&str; 2], before: &Figures, after: &Figures) -> Result<Comparison> {
     if before.name != after.name {
         let why = format!("two experiments: '{}' and '{}'", before.name, after.name);
-        return Err(failed("these can't be compared", why));
+        return Err(failed("the results cannot be compared", why));
     }
     let (mut compared, mut few, mut changes) = (0, 0, Vec::new());
     for (place, old) in &before.rounds {
@@ -181,9 +179,9 @@ pub fn compare(labels: [&str; 2], before: &Figures, after: &Figures) -> Result<C
         }
     }
     if compared == 0 {
-        let why = "they have no workload, number of processes and threads, and server in common; of \
-                   one result two servers are compared with --labels";
-        return Err(failed("these can't be compared", why));
+        let why = "the results share no workload, number of processes and threads, and server; compare \
+                   two servers of one result with --labels";
+        return Err(failed("the results cannot be compared", why));
     }
     Ok(Comparison { labels: labels.map(str::to_owned), compared, few, changes })
 }
@@ -390,7 +388,7 @@ mod tests {
     fn what_is_no_result_or_another_experiment_is_refused() {
         for rubbish in ["", "{", "[1]", "{\"schema\":\"x\"}", "\u{0}"] {
             let error = Figures::parse("f.json", rubbish).unwrap_err().to_string();
-            assert!(error.contains("f.json: this is no"), "{rubbish:?}: {error}");
+            assert!(error.contains("f.json: not "), "{rubbish:?}: {error}");
         }
         let one = result(1, 5, 0.0, 1.0);
         let other = Figures { name: "m".to_owned(), ..one.clone() };
@@ -399,7 +397,7 @@ mod tests {
         let nothing = Figures { rounds: BTreeMap::new(), ..one.clone() };
         assert!(compare(["a", "b"], &one, &nothing).is_err());
         let error = one.of_server("x").unwrap_err().to_string();
-        assert!(error.contains("there are: s"), "{error}");
+        assert!(error.contains("the labels are: s"), "{error}");
         assert_eq!(one.of_server("s").unwrap().rounds.len(), 3);
     }
 }

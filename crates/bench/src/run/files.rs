@@ -1,8 +1,8 @@
-//! Records that are files, in GridFS's layout: `TABLE.files` has a document for each, `TABLE.chunks` its bytes in pieces
-//! of 255 KB.
+//! Records that are files, in GridFS's layout: `TABLE.files` has a document for each, `TABLE.chunks` its bytes in
+//! pieces of 255 KB.
 //!
-//! Invariants: a file is in `TABLE.files` only when all of its chunks are there. One that is read is all there, in
-//! order. It must not know what is in it.
+//! Invariants: a file is in `TABLE.files` only when all of its chunks exist. A read checks that all chunks exist,
+//! in order. This module must not know the contents.
 
 use super::link::{Link, brief, succeeded};
 use super::subject::Outcome;

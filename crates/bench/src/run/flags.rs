@@ -1,4 +1,4 @@
-//! A run file's contents from a command line's flags. It must not know how a run file is read.
+//! Converts command-line flags to the contents of a run file. This module must not know how a run file is read.
 
 use kauri_base::{Error, Result};
 use toml::{Table, Value};
@@ -24,7 +24,7 @@ fn number(name: &str, text: &str) -> Result<Value> {
     let any = || text.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::Float);
     whole
         .or_else(any)
-        .ok_or_else(|| Error::bad_value(format!("{name} should be a number, not '{text}'")))
+        .ok_or_else(|| Error::bad_value(format!("{name} must be a number, not '{text}'")))
 }
 
 fn numbers(name: &str, text: &str) -> Result<Value> {
@@ -108,8 +108,10 @@ mod tests {
     fn what_is_wrong_is_told() {
         let message = |outcome: Result<Plan>| outcome.unwrap_err().message().to_owned();
         assert!(message(given(&["recordcount"], &[])).contains("NAME=VALUE, not 'recordcount'"));
-        assert!(message(given(&["recordcounts=1"], &[])).contains("no property 'recordcounts'"));
-        assert!(message(given(&[], &[("rounds", "two")])).contains("rounds should be a number"));
+        assert!(
+            message(given(&["recordcounts=1"], &[])).contains("unknown property 'recordcounts'")
+        );
+        assert!(message(given(&[], &[("rounds", "two")])).contains("rounds must be a number"));
         assert!(message(given(&[], &[("rounds", "0")])).contains("'rounds' is 0"));
     }
 }

@@ -1,13 +1,12 @@
-//! A connection on which one request is asked after the other. Requests are written into memory that is kept, and
-//! replies looked at where they were received.
+//! A connection with one request at a time. Requests are written into reused memory, and replies are read in the
+//! receive buffer.
 //!
-//! It must not know what is asked.
+//! This module must not know the requests' meaning.
 
 use super::failed;
 use kauri_base::{Error, Result};
 use kauri_bson::{Doc, DocWriter};
 use kauri_client::{ClientError, Connection, Uri};
-use kauri_wire::MsgWriter;
 
 /// Where records and files are.
 pub const DATABASE: &str = "ycsb";
@@ -36,13 +35,7 @@ impl Link {
         let Link { connection, id, message } = self;
         *id = id.wrapping_add(1);
         message.clear();
-        let writer = MsgWriter::begin(message, *id, 0, 0);
-        {
-            let mut body = DocWriter::new(message);
-            fill(&mut body);
-            body.put("$db", DATABASE);
-        }
-        writer.finish(message)?;
+        connection.write_command(message, *id, DATABASE, fill).map_err(lost)?;
         connection.send_message(message).map_err(lost)?;
         let (answers, reply) = connection.receive_borrowed().map_err(lost)?;
         match answers == *id {

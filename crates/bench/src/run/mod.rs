@@ -1,24 +1,22 @@
-//! Experiments that a run file describes: several servers, or several addresses of one, asked the same in
-//! turns.
+//! Experiments that a run file describes: several servers, or several addresses of one server, measured in turns
+//! with the same workload.
 //!
-//! - [`plan`]: what the run file says; [`flags`]: the same from a command line; [`own`]: the servers that are started
-//!   for it;
-//! - [`observe`]: what is found of each server, and whether it is what was asked for;
+//! - [`plan`]: the run file; [`flags`]: the same from a command line; [`own`]: the servers that the run starts;
+//! - [`observe`]: the properties of each server, and whether they match the run file;
 //! - [`subject`]: performs a workload's operations over one connection ([`link`]), on documents or on [`files`];
-//! - [`phase`]: loading, and one measurement: threads, their pace, what they count;
-//! - [`processes`]: one measurement by several client processes, [`order`]: what these are told and tell;
+//! - [`phase`]: loading, and one measurement: threads, their pace, their counts;
+//! - [`processes`]: one measurement by several client processes; [`order`]: their input and output;
 //! - [`rounds`]: the turns;
-//! - [`report`], [`page`]: what came of it, as a table and as JSON; as a page of plots and tables, all workloads and
-//!   others' figures beside each other (`overview`) first;
-//! - [`phases`]: the same of each phase, as the tables of both;
-//! - [`changes`]: what differs between two results beyond noise.
+//! - [`report`], [`page`]: the results, as a table and as JSON; as a page of plots and tables, with all workloads
+//!   and reference figures side by side (`overview`) first;
+//! - [`phases`]: the same for each phase;
+//! - [`changes`]: significant differences between two results.
 //!
-//! Invariants: servers are measured in turns, in the opposite order in every other round. What is not as the
-//! run file says ends the run before anything is measured. An operation counts only if its reply is what the
-//! workload expects.
+//! Invariants: servers are measured in turns, in reverse order in every other round. A mismatch with the run file
+//! ends the run before anything is measured. An operation counts only if its reply is what the workload expects.
 //!
-//! Where it sits: above [`crate::workload`], which knows what is asked next, and `client`, which knows how. It
-//! must not know what servers are made of: any server that MongoDB's drivers can use can be measured.
+//! Position: above [`crate::workload`], which chooses operations, and `client`, which performs requests. This
+//! module must not know servers' internals: any server that MongoDB's drivers can use can be measured.
 
 pub mod changes;
 pub mod files;

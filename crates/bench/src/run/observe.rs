@@ -1,7 +1,7 @@
-//! What a server says of itself, and whether that is what the run file asks for.
+//! The properties that a server reports, and whether they match the run file.
 //!
-//! What it is for: figures are of what was there, not of what somebody believed to be there. Invariant: what
-//! a server does not tell is not known; asked for, it is a mismatch.
+//! Purpose: figures belong to the observed server, not to an assumed one. Invariant: a property that the server
+//! does not report is unknown; if the run file requires it, that is a mismatch.
 
 use super::failed;
 use kauri_base::{Error, Result};
@@ -112,7 +112,6 @@ fn memory_limit_mb(host: Doc<'_>) -> Option<u64> {
 pub fn observe(label: &str, uri: &Uri) -> Result<Observed> {
     let mut connection = Connection::open(uri).map_err(|why| failed(label, why))?;
     let mut ask = |command: DocBuf| connection.command("admin", &command);
-    let hello = ask(doc! { "hello" => 1 }).map_err(|why| failed(label, why))?;
     // Neither is needed to be measured: another server may not have it, or not let us ask.
     let build = ask(doc! { "buildInfo" => 1 }).ok();
     let status = ask(doc! { "serverStatus" => 1 }).ok();
@@ -133,7 +132,7 @@ pub fn observe(label: &str, uri: &Uri) -> Result<Observed> {
     Ok(Observed {
         transport: connection.transport().name().to_owned(),
         fallback: connection.fallback().map(str::to_owned),
-        topology: Topology::told_by(hello.as_doc()),
+        topology: Topology::told_by(connection.greeting()),
         version: build.and_then(|build| text(build.as_doc(), &["version"])).unwrap_or_default(),
         engine,
         medium,

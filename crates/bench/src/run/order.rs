@@ -1,18 +1,18 @@
-//! What a client process is told to do, and what it tells in the end, as text.
+//! The input and output of a client process, as text.
 //!
-//! An order is TOML; its settings are those of a run file's server and workload, and which part of them the process
-//! has. What came of it is one line of fields separated by tabs: `done`, nanoseconds counted, nanoseconds of CPU,
-//! records inserted, the number of phases (0 if it is not divided), then for each of [`super::phase::KINDS`], or of each phase,
-//! errors, latencies and latencies from when operations were due, then some of the wrong replies; or `failed` and why.
-//! Before it there may be lines `so far` with the number of operations. Both are read by the program that wrote them.
+//! An order is TOML: the settings of a run file's server and workload, and the process's share of them. The result
+//! is one line of fields separated by tabs: `done`, counted nanoseconds, nanoseconds of CPU, inserted records, the
+//! number of phases (0 if undivided), then for each of [`super::phase::KINDS`], or of each phase, errors, latencies
+//! and latencies from due times, then some of the wrong replies; or `failed` and the reason. Before it there may be
+//! lines `so far` with the number of operations. The same program reads and writes both.
 //!
-//! It must not know how processes are started.
+//! This module must not know how processes are started.
 
 use super::failed;
 use super::phase::{Counted, Figures, Kinds, Length};
 use super::plan::Reader;
 use crate::histogram::Histogram;
-use crate::workload::{Part, Properties};
+use crate::workload::{ProcessShare, Properties};
 use kauri_base::{Error, Result};
 use std::time::Duration;
 use toml::{Table, Value};
@@ -29,7 +29,7 @@ pub struct Order {
     /// The workload's settings, by YCSB's names.
     pub properties: Properties,
     /// Which of the processes it is.
-    pub part: Part,
+    pub share: ProcessShare,
     /// Of this process.
     pub threads: usize,
     /// Operations a second of all processes together.
@@ -59,9 +59,9 @@ impl Order {
         put("uri", self.uri.as_str().into());
         put("transport", self.transport.as_str().into());
         put("properties", Value::Table(properties.collect()));
-        put("process", Value::Integer(self.part.number.into()));
-        put("processes", Value::Integer(self.part.of.into()));
-        put("insertsFrom", Value::Integer(self.part.inserts_from));
+        put("process", Value::Integer(self.share.number.into()));
+        put("processes", Value::Integer(self.share.of.into()));
+        put("insertsFrom", Value::Integer(self.share.inserts_from));
         put("threads", Value::Integer(self.threads as i64));
         if let Some(target) = self.target {
             put("target", Value::Float(target));
@@ -85,7 +85,7 @@ impl Order {
             properties.set(name, value);
         }
         let mut whole = |name: &str| order.whole(name, 0, i64::MIN, i64::MAX);
-        let part = Part {
+        let share = ProcessShare {
             number: whole("process")? as u32,
             of: whole("processes")? as u32,
             inserts_from: whole("insertsFrom")?,
@@ -104,7 +104,7 @@ impl Order {
             uri: order.needed("uri")?,
             transport: order.needed("transport")?,
             properties,
-            part,
+            share,
             threads,
             target: order.number("target", 0.0, f64::MAX)?,
             warm_up,
@@ -185,7 +185,7 @@ mod tests {
             uri: "mongodb://h:1/?rdma=off".to_owned(),
             transport: "tcp".to_owned(),
             properties: Properties::of(&[("recordcount", "77"), ("table", "a = 'b'")]),
-            part: Part { number: 1, of: 3, inserts_from: 1 << 40 },
+            share: ProcessShare { number: 1, of: 3, inserts_from: 1 << 40 },
             threads: 4,
             target: Some(1.5),
             warm_up: Duration::from_nanos(1),

@@ -1,5 +1,5 @@
-//! All workloads beside each other: a row for each server, and for each reference that the run file gives, such as
-//! a paper's numbers. What is shown is the mean of all operations, which is what papers tell.
+//! All workloads side by side: a row per server, and per reference of the run file, such as a paper's numbers. The
+//! figure is the mean of all operations, which is what papers report.
 
 use super::page::{case_label, spread};
 use super::phase::Figures;

@@ -1,4 +1,4 @@
-//! The servers of a run file that are started for the run, instead of being there already.
+//! The servers that a run starts itself.
 //!
 //! ```toml
 //! [[server]]
@@ -7,8 +7,8 @@
 //! over = "sharedMemory"        # tcp, unix, sharedMemory or rdma; default tcp
 //! ```
 //!
-//! Invariant: what is the same in `serve` is one server, of which these are the addresses; another one of the same kind
-//! has a `name`. It must not know how servers are started.
+//! Invariant: entries with the same `serve` are addresses of one server; a further server with the same settings
+//! has a `name`. This module must not know how servers are started.
 
 use super::plan::Reader;
 use crate::standalone::way::{WAYS, Way};
@@ -88,7 +88,7 @@ impl Owned {
                 Some(Value::Table(serve)) => own(Reader::new(format!("{at}, serve"), serve))?,
                 Some(other) => {
                     let right = "{ arguments = […], memoryMB = … }";
-                    return Err(wrong(format!("'serve' is {other}, but has to be {right}")));
+                    return Err(wrong(format!("'serve' is {other}, but must be {right}")));
                 }
             };
             if entry.contains_key("uri") {
@@ -97,7 +97,7 @@ impl Owned {
             let over = entry.remove("over").unwrap_or_else(|| "tcp".into());
             let way = over.as_str().and_then(Way::parse).ok_or_else(|| {
                 let known = WAYS.iter().map(|way| way.name).collect::<Vec<_>>().join(", ");
-                wrong(format!("'over' is {over}, but has to be one of {known}"))
+                wrong(format!("'over' is {over}, but must be one of {known}"))
             })?;
             let known = owned.servers.iter().position(|one| *one == serve);
             let own = known.unwrap_or(owned.servers.len());
@@ -194,7 +194,7 @@ mod tests {
         for (server, words) in [
             ("serve = {}\nuri = 'mongodb://h:1'", "server 1: either 'uri' or 'serve'"),
             ("serve = {}\nover = 'wires'", "one of tcp, unix, sharedMemory, rdma"),
-            ("serve = 1", "'serve' is 1, but has to be { arguments"),
+            ("serve = 1", "'serve' is 1, but must be { arguments"),
             ("serve = { memory = 1 }", "server 1, serve: there is no 'memory'"),
             ("serve = { memoryMB = 0 }", "'memoryMB' is 0"),
             ("serve = { arguments = [1] }", "'arguments' is [1]"),

@@ -1,8 +1,7 @@
-//! What came of a run as one page of HTML, for who was not there: what was measured on what and how, plots and
-//! tables for each workload, what the figures mean, all settings. It needs nothing else, and its plots stand alone.
+//! The results of a run as one HTML page: measured servers and method, plots and tables for each workload, the
+//! meaning of the figures, all settings. The page is self-contained.
 //!
-//! Invariant: every text that comes from a run file or a server is escaped. It must not know how anything was
-//! measured.
+//! Invariant: all text from a run file or a server is escaped. This module must not know how anything was measured.
 
 use super::overview;
 use super::page_plots::{latencies, phases_plot, ratios, threads_plot, throughput};

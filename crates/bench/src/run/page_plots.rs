@@ -1,4 +1,4 @@
-//! The plots of a run's page: a colour for each server, everywhere the same.
+//! The plots of a run's page; a server has the same colour everywhere.
 
 use super::page::{beside_first, case_label, counted_of, spread};
 use super::phase::{Counted, Figures, KINDS, kind_name};

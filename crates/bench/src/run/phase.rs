@@ -1,9 +1,9 @@
-//! Loading, and one measurement: threads with a connection each, their pace, what they count.
+//! Loading, and one measurement: threads with a connection each, their pace, their counts.
 //!
-//! Invariants: all threads begin together, once all are connected. What is begun before the warm-up's end
-//! counts nowhere. With a pace an operation's time is also counted from when it was due, whether or not it could
-//! begin then: a server that stalls is not spared what waits meanwhile (coordinated omission). An operation counts in
-//! the phase that it begins in, and in one only. It must not know which servers take turns.
+//! Invariants: all threads begin together, after all are connected. Operations that begin before the end of the
+//! warm-up are not counted. With a pace, an operation's time is also counted from its due time, whether or not it
+//! could begin then: waiting operations count against a server that stalls (coordinated omission). An operation
+//! counts only in the phase in which it begins. This module must not know which servers take turns.
 
 use super::failed;
 use super::plan::Server;

@@ -1,8 +1,8 @@
-//! What came of each phase of measurements that are divided into several, so that a server that warms up is seen doing
-//! it: mean, 95th and 99th percentile of each kind of operation.
+//! The results per phase of measurements with several phases, which show a server's warm-up: mean, 95th and 99th
+//! percentile of each kind of operation.
 //!
-//! Invariant: a phase's figures are the medians of those rounds that have begun it. It must not know how phases are
-//! measured.
+//! Invariant: a phase's figures are the medians of the rounds that have begun it. This module must not know how
+//! phases are measured.
 
 use super::phase::{Counted, KINDS, Kinds, kind_name};
 use super::plan::Plan;

@@ -4,38 +4,38 @@
 //! name = "reads and updates over two transports"
 //! rounds = 5            # default 3
 //! threads = [1, 4]      # default 1; of each process, each with a connection of its own
-//! processes = [1, 2]    # default 1: this one; more are processes beside it
+//! processes = [1, 2]    # default 1: this one; with more, separate processes
 //! warmUpSeconds = 1     # default 1
 //! seconds = 5           # of each measurement, default 5
-//! phases = 1            # default 1; of the same length, one after the other, reported each
-//! # operations = 10000  # instead of seconds: until so many have been performed by all threads together
+//! phases = 1            # default 1; of the same length, one after the other, each with its own figures
+//! # operations = 10000  # instead of seconds: total operations of all threads
 //! seed = 7              # default 1
 //!
-//! [[server]]                   # one that is started for it has others of these settings: see `own`
+//! [[server]]                   # a server that the run starts has other settings: see `own`
 //! label = "TCP"
 //! uri = "mongodb://127.0.0.1:27017/?sharedMemory=off&rdma=off"
-//! transport = "tcp"            # what has to be found; what is not said is not checked
+//! transport = "tcp"            # required; a missing setting is not checked
 //! topology = "standalone"      # standalone, replicaSet or sharded
 //! engine = "pmlog"
 //! medium = "file"
-//! memoryLimitMB = 500          # of its control group, as `hostInfo` tells it
-//! optional = false             # true: if it is not there, or otherwise, the run goes without it and says so
+//! memoryLimitMB = 500          # of its control group, as in `hostInfo`
+//! optional = false             # true: if the server is missing or different, the run skips it and says so
 //!
 //! [[workload]]
 //! label = "B, uniform"         # default: the preset's letter
 //! preset = "B"                 # or file = "my.properties"; with neither CoreWorkload's defaults
 //! store = "gridfs"             # default "documents"; records are files then
-//! sizes = [1024, 131072]       # may be missing; one workload for each, of records of one field of so many bytes
-//! target = 5000                # operations a second of all threads; default: as many as there can be
+//! sizes = [1024, 131072]       # optional; one workload per size, with records of one field of that size
+//! target = 5000                # operations per second of all threads; default: no limit
 //! properties = { recordcount = 100000, requestdistribution = "uniform" }
 //!
-//! [[reference]]                # what others have measured, to stand beside it; may be missing
+//! [[reference]]                # figures of others for comparison; optional
 //! label = "the paper's TCP"
 //! micros = { "B, uniform" = 657 }   # an operation's mean by workload
 //! ```
 //!
-//! What it is for: text becomes an experiment here, and what is wrong is told with its place and what would be
-//! right. It must not know how anything is measured.
+//! This module converts text to an experiment. Errors name the position and the expected value. It must not know
+//! how anything is measured.
 
 use super::observe::{Expected, Topology};
 use super::phase::Length;
@@ -155,7 +155,7 @@ impl Reader {
 
     fn wrong(&self, name: &str, value: &Value, right: &str) -> Error {
         let at = &self.at;
-        Error::bad_value(format!("{at}: '{name}' is {value}, but has to be {right}"))
+        Error::bad_value(format!("{at}: '{name}' is {value}, but must be {right}"))
     }
 
     pub(super) fn text(&mut self, name: &str) -> Result<Option<String>> {
@@ -213,7 +213,7 @@ impl Reader {
         let value = self.table.remove(name);
         let Some(Value::Array(entries)) = value else {
             let at = &self.at;
-            return Err(Error::bad_value(format!("{at}: there have to be {right} [[{name}]]")));
+            return Err(Error::bad_value(format!("{at}: expected {right} [[{name}]]")));
         };
         let entry = |(number, entry): (usize, Value)| match entry {
             Value::Table(table) => {
@@ -323,7 +323,7 @@ impl Plan {
         let at = reader.at.clone();
         reader.finish()?;
         if plan.phases > 1 && matches!(plan.length, Length::Operations(_)) {
-            return Err(Error::bad_value(format!("{at}: 'phases' goes with 'seconds' only")));
+            return Err(Error::bad_value(format!("{at}: 'phases' needs 'seconds'")));
         }
         distinct(&at, "server", plan.servers.iter().map(|server| &server.label))?;
         distinct(&at, "workload", plan.workloads.iter().map(|workload| &workload.label))?;
@@ -332,7 +332,7 @@ impl Plan {
         match named.map(|(name, _)| name).find(|name| !known(name)) {
             None => Ok(plan),
             Some(name) => Err(Error::bad_value(format!(
-                "{at}: a reference names a workload '{name}', which there is not"
+                "{at}: a reference names an unknown workload '{name}'"
             ))),
         }
     }
@@ -584,7 +584,7 @@ mod tests {
         for (from, to, words) in [
             ("preset = \"b\"", "store = 'gridfs'", "a file is read as a whole"),
             ("preset = \"b\"", "store = 'x'", "'kauri.store'"),
-            ("rounds = 2", "rounds = 0", "'rounds' is 0, but has to be a whole number from 1"),
+            ("rounds = 2", "rounds = 0", "'rounds' is 0, but must be a whole number from 1"),
             ("rounds = 2", "round = 2", "'x.toml': there is no 'round'"),
             ("[1, 8]", "[]", "'threads' is []"),
             ("[1, 8]", "'8'", "a number of threads"),
@@ -593,20 +593,20 @@ mod tests {
             ("seconds = 0.5", "operations = 0", "'operations' is 0"),
             ("seconds = 0.5", "seconds = 1\noperations = 9", "'seconds' or 'operations', not both"),
             ("seconds = 0.5", "phases = 101", "'phases' is 101"),
-            ("seconds = 0.5", "operations = 9\nphases = 2", "'phases' goes with 'seconds' only"),
+            ("seconds = 0.5", "operations = 9\nphases = 2", "'phases' needs 'seconds'"),
             ("mongodb://h:1/?rdma=off", "h:1", "'x.toml', server 1: invalid connection string"),
-            ("\"standalone\"", "\"ring\"", "'topology' is \"ring\", but has to be standalone"),
+            ("\"standalone\"", "\"ring\"", "'topology' is \"ring\", but must be standalone"),
             ("preset = \"b\"", "preset = \"g\"", "a letter from A to F"),
             ("preset = \"b\"", "preset = 'b'\nsizes = [0]", "'sizes' is [0]"),
             ("recordcount = 77", "fieldlength = 1 }\nsizes = [1]\n#", "'sizes' or 'fieldlength'"),
             ("preset = \"b\"", "file = \"w\"", "workload 1: cannot read '/nowhere/w'"),
             ("recordcount = 77", "recordcount = -1", "'recordcount' is '-1'"),
-            ("recordcount", "recordcounts", "there is no property 'recordcounts'"),
+            ("recordcount", "recordcounts", "unknown property 'recordcounts'"),
             ("uri = \"mongodb://h:1\"", "label = \"a\"", "server 2: 'uri' is missing"),
             ("uri = \"mongodb://h:1\"", "uri = \"mongodb://h\"\nlabel = \"TCP\"", "more than one"),
             ("[[workload]]", "[workload]", "[[workload]]"),
             ("rounds = 2", "rounds = ", "'x.toml': "),
-            ("transport = \"tcp\"", "optional = 1", "'optional' is 1, but has to be true or false"),
+            ("transport = \"tcp\"", "optional = 1", "'optional' is 1, but must be true or false"),
             (
                 "[[workload]]",
                 "[[reference]]\nlabel = 'p'\nmicros = { b = 'x' }\n[[workload]]",
@@ -615,7 +615,7 @@ mod tests {
             (
                 "[[workload]]",
                 "[[reference]]\nlabel = 'p'\nmicros = { X = 5 }\n[[workload]]",
-                "names a workload 'X'",
+                "names an unknown workload 'X'",
             ),
         ] {
             let message = changed(from, to);

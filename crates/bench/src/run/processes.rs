@@ -1,23 +1,23 @@
 //! One measurement by several client processes at once.
 //!
-//! Such a process is this program with a hidden command. It reads the length of an [`Order`] on a line of its own and
-//! the order, connects, and prints `ready`. `go` and a time of the monotonic clock, which all processes of a host
-//! have in common, let it begin then, and `stop` lets it end early. Meanwhile it prints `so far` and how many operations
-//! have counted every few seconds, and in the end one line ([`super::order::told`]).
+//! A client process is this program with a hidden command. It reads the length of an [`Order`] on a line of its own
+//! and the order, connects, and prints `ready`. `go` with a time of the monotonic clock, which all processes of a
+//! host share, lets it begin at that time; `stop` ends it early. During the measurement it prints `so far` with the
+//! number of counted operations every few seconds, and at the end one line ([`super::order::told`]).
 //!
-//! Invariants: no process begins before all of them are connected, and all begin at one time. One that fails ends
-//! the measurement with its words. A process ends when its input does, whatever it waits for: so none outlives the
-//! program that has started it, however that ends. What some of them have inserted and others have not is inserted
-//! when the measurement is over: afterwards all numbers below [`CoreWorkload::next_insert`] have a record.
+//! Invariants: no process begins before all are connected, and all begin at the same time. A failing process ends
+//! the measurement with its message. A process ends when its input ends, whatever it waits for: so no process
+//! outlives the program that started it. Inserts that some processes have done and others have not are completed
+//! after the measurement: afterwards all numbers below [`CoreWorkload::next_insert`] have a record.
 //!
-//! It must not know which servers take turns.
+//! This module must not know which servers take turns.
 
 use super::failed;
 use super::order::{Order, parse_told, told};
 use super::phase::{Figures, Measurement, SoFar};
 use super::subject::{Outcome, Subject};
 use crate::cpu::cpu_time;
-use crate::workload::{CoreWorkload, Part, Properties, Settings};
+use crate::workload::{CoreWorkload, ProcessShare, Properties, Settings};
 use kauri_base::Result;
 use kauri_transport::monotonic_ns;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -192,7 +192,7 @@ impl Measurement<'_> {
             uri: self.server.uri_text.clone(),
             transport: self.transport.to_owned(),
             properties: properties.clone(),
-            part: Part { number: number as u32, of: self.processes as u32, inserts_from },
+            share: ProcessShare { number: number as u32, of: self.processes as u32, inserts_from },
             threads: self.threads,
             target: self.target,
             warm_up: self.warm_up,
@@ -224,8 +224,8 @@ impl Measurement<'_> {
 fn left_out(inserts_from: i64, inserted: &[i64]) -> impl Iterator<Item = i64> + '_ {
     let (of, most) = (inserted.len() as u32, inserted.iter().copied().max().unwrap_or(0));
     inserted.iter().enumerate().flat_map(move |(number, own)| {
-        let part = Part { number: number as u32, of, inserts_from };
-        (*own..most).map(move |record| part.number_of(inserts_from + record))
+        let share = ProcessShare { number: number as u32, of, inserts_from };
+        (*own..most).map(move |record| share.number_of(inserts_from + record))
     })
 }
 
@@ -284,15 +284,15 @@ fn carry_out() -> Result<(Figures, i64)> {
         optional: false,
     };
     let settings = Settings::of(&order.properties)?;
-    let workload = Arc::new(CoreWorkload::part(settings, order.part));
+    let workload = Arc::new(CoreWorkload::of_process(settings, order.share));
     let measurement = Measurement {
         server: &server,
         pid: None,
         transport: &order.transport,
         workload: &workload,
         threads: order.threads,
-        processes: order.part.of as usize,
-        process: order.part.number as usize,
+        processes: order.share.of as usize,
+        process: order.share.number as usize,
         target: order.target,
         warm_up: order.warm_up,
         length: order.length,
@@ -308,7 +308,7 @@ fn carry_out() -> Result<(Figures, i64)> {
         // Where nobody reads it any more, the input has ended as well.
         let _ = writeln!(io::stdout(), "so far {}", so_far.operations);
     })?;
-    Ok((figures, workload.next_insert() - order.part.inserts_from))
+    Ok((figures, workload.next_insert() - order.share.inserts_from))
 }
 
 /// Does what the input says, and ends the process with it.
@@ -333,10 +333,10 @@ mod tests {
         let inserted = [3, 0, 5];
         let mut all = BTreeSet::new();
         for (number, own) in inserted.iter().enumerate() {
-            let part = Part { number: number as u32, of: 3, inserts_from: 100 };
+            let share = ProcessShare { number: number as u32, of: 3, inserts_from: 100 };
             // What was there before is the same for all.
-            assert_eq!([0, 99].map(|record| part.number_of(record)), [0, 99]);
-            (100..100 + own).for_each(|record| assert!(all.insert(part.number_of(record))));
+            assert_eq!([0, 99].map(|record| share.number_of(record)), [0, 99]);
+            (100..100 + own).for_each(|record| assert!(all.insert(share.number_of(record))));
         }
         let left: Vec<i64> = left_out(100, &inserted).collect();
         assert_eq!(left, [109, 112, 101, 104, 107, 110, 113]);
@@ -354,8 +354,8 @@ mod tests {
             ("updateproportion", "0"),
         ];
         let settings = Settings::of(&Properties::of(&properties)).unwrap();
-        let part = Part { number: 1, of: 2, inserts_from: 20 };
-        let workload = Arc::new(CoreWorkload::part(settings, part));
+        let share = ProcessShare { number: 1, of: 2, inserts_from: 20 };
+        let workload = Arc::new(CoreWorkload::of_process(settings, share));
         assert_eq!((workload.newest(), workload.next_insert()), (19, 20));
         let (mut stream, _) = workload.thread(1, 0);
         let keys = [(); 3].map(|()| match stream.next_operation() {

@@ -1,12 +1,12 @@
-//! What came of a run, as a table and as JSON.
+//! The results of a run, as a table and as JSON.
 //!
 //! | field | holds |
 //! |---|---|
 //! | `schema` | `kauri-bench-run-1` |
-//! | `about` | what it was measured with and on, text by name |
-//! | `name`, `rounds`, `seed`, `warmUpSeconds`, `seconds` or `operations`, `phases`, `stopped` | of the run; `stopped`: before its end |
-//! | `servers` | `label`, `uri`, and what was found: `transport`, `topology`, `version`, `engine`, `medium`, `memoryLimitMB` |
-//! | `leftOut` | `label` and `why` of optional servers that were not there |
+//! | `about` | machine and system, text by name |
+//! | `name`, `rounds`, `seed`, `warmUpSeconds`, `seconds` or `operations`, `phases`, `stopped` | of the run; `stopped`: interrupted |
+//! | `servers` | `label`, `uri`, and the observed `transport`, `topology`, `version`, `engine`, `medium`, `memoryLimitMB` |
+//! | `leftOut` | `label` and `why` of missing optional servers |
 //! | `workloads` | `label`, `target`, `properties` |
 //! | `rows` | a row for each workload, number of client processes, number of threads of each, and server: `workload`, `processes`, `threads`, `server`, `rounds` |
 //! | `rows.rounds` | `seconds`, `operations`, `errors`, `operationsPerSecond`, `serverCpuMicros`, `clientCpuMicros` (of an operation), `wrong` (some of the wrong replies), `kinds`, and with several phases `phases` |

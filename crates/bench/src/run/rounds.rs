@@ -1,8 +1,8 @@
-//! The turns: each server once a round in each case, in the opposite order in every other round.
+//! The turns: each server once per round in each case, in reverse order in every other round.
 //!
-//! Invariants: records are loaded once for each server and workload, whatever number of addresses the server
-//! has. What can't be reached, or is not what was asked for, ends the run before anything is loaded. It must
-//! not know how reports look.
+//! Invariants: records are loaded once per server and workload, whatever the server's number of addresses. A server
+//! that is unreachable or does not match ends the run before anything is loaded. This module must not know the
+//! format of reports.
 
 use super::failed;
 use super::observe::{Observed, observe};

@@ -1,8 +1,8 @@
-//! Performs a workload's operations over one connection, as YCSB's MongoDB binding does: a record is a document
-//! with its key as `_id` and its fields' values as binary data; or it is a file, with its key as name.
+//! Performs a workload's operations over one connection, like YCSB's MongoDB binding: a record is a document with
+//! its key as `_id` and its fields' values as binary data; or a file with its key as name.
 //!
-//! Invariants: what a request costs the client is little more than its way. An operation has succeeded only if the
-//! reply says so and holds what was asked for. It must not know when operations are due.
+//! Invariants: a request costs the client little more than its transfer. An operation succeeds only if the reply
+//! reports success and has the requested data. This module must not know when operations are due.
 
 use super::failed;
 use super::files::Bucket;

@@ -1,10 +1,10 @@
-//! Several client processes at a time, each with some threads and a connection for each thread.
+//! Several concurrent client processes, each with some threads and a connection per thread.
 //!
-//! The paper's clients are nodes; on one machine they are processes. Such a process is this program with an
-//! [`Order`] as its arguments. It connects, warms up, and prints `ready`; when all are, each is sent a line
-//! and begins; at the end it prints one line: `done`, a line's rest for each thread (its time in nanoseconds
-//! and its histogram, separated by `;`), or `failed` and why. A client whose input ends before that line ends
-//! too.
+//! The paper's clients are nodes; on one machine they are processes. A client process is this program with an
+//! [`Order`] as its arguments. It connects, warms up, and prints `ready`. When all are ready, each gets a line and
+//! begins. At the end it prints one line: `done` and the rest of a line for each thread (its time in nanoseconds
+//! and its histogram, separated by `;`), or `failed` and the reason. A client whose input ends before that line
+//! ends, too.
 
 use super::requests::{Asker, Operation, Slice};
 use super::rows::ClientsRound;

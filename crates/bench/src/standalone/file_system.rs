@@ -1,4 +1,4 @@
-//! What a directory lies on.
+//! The file system of a directory.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,22 +1,22 @@
-//! One server alone, over every transport that there is: the experiments of *RDMA Optimization on
-//! MongoDB* (its sections 4.2 and 4.3, and 4.5's clients against one server).
+//! One server over all transports: the experiments of *RDMA Optimization on MongoDB* (its sections 4.2 and 4.3, and
+//! 4.5's clients with one server).
 //!
-//! Put, Get and half of each by size with the server's stages and both sides' processor time; models
-//! through GridFS; one to four client processes. Data directories and transports take turns within one
-//! run ([`turns`]). What could not be measured stays in the report, with its reason.
+//! Put, Get and half of each by size with the server's stages and both sides' CPU time; models through GridFS; one
+//! to four client processes. Data directories and transports take turns within one run ([`turns`]). A measurement
+//! that fails stays in the report, with the reason.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`way`] | the transports: a name and a connection string each |
 //! | [`requests`] | Put and Get in a closed loop |
-//! | [`stages`] | the server's stages, and whether they add up to the client's time |
-//! | [`models`] | large files by GridFS's layout |
-//! | [`clients`] | client processes: what they are told, and what they tell |
-//! | [`rows`] | what was measured, and its medians |
+//! | [`stages`] | the server's stages, and whether their sum is the client's time |
+//! | [`models`] | large files in GridFS's layout |
+//! | [`clients`] | client processes: input and output |
+//! | [`rows`] | the measurements and their medians |
 //! | [`table`], [`json`], [`page`] | the report |
 //! | [`paper`] | the paper's numbers |
 //!
-//! Must not know: how a server is started, and which transports there are beyond [`way::WAYS`].
+//! Must not know: how a server is started, and transports beyond [`way::WAYS`].
 
 pub mod clients;
 pub mod file_system;

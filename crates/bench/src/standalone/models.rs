@@ -1,7 +1,7 @@
 //! Models: large files in GridFS's layout, read one chunk after the other.
 //!
-//! A reading counts until the last byte lies in the client's memory;
-//! then length and checksum are compared with the file's, outside of the time.
+//! The time of a read ends when the last byte is in the client's memory. Length and checksum are compared
+//! afterwards.
 
 use super::requests::{noise, ok_body};
 use super::rows::ModelRound;

@@ -1,4 +1,4 @@
-//! The report as one page of HTML: plots and tables, the paper's numbers beside them. It needs nothing else.
+//! The report as one self-contained HTML page: plots and tables with the paper's numbers.
 
 use super::paper;
 use super::requests::Operation;

@@ -1,7 +1,7 @@
-//! The numbers of *RDMA Optimization on MongoDB* (Lu, Fang, Li, Zhang, Chen; USTC), as far as its text
-//! says them: most of its figures are plots without numbers.
+//! The numbers of *RDMA Optimization on MongoDB* (Lu, Fang, Li, Zhang, Chen; USTC) that its text has: most of its
+//! figures are plots without numbers.
 //!
-//! Measured there: MongoDB 4.0 on two Xeon E5-2660 a node, between nodes with 1 Gbit Ethernet, TCP over 40 Gbit
+//! Its setup: MongoDB 4.0 on two Xeon E5-2660 per node, between nodes with 1 Gbit Ethernet, TCP over 40 Gbit
 //! InfiniBand (IPoIB), and RDMA over the same.
 
 use super::requests::Operation;

@@ -1,9 +1,9 @@
 //! Put and Get in a closed loop: one connection, one request after the other.
 //!
-//! Put inserts a document with a binary field, acknowledged with the server's own default durability; Get
-//! finds one by `_id`; mixed does one or the other at random. A request's bytes are made once and only its
-//! numbers change, so that the client costs little. A reply is looked at after its time was taken: of a
-//! Put that it counts one document, of a Get that it is as long as one that was looked through.
+//! Put inserts a document with a binary field, acknowledged with the server's default durability. Get finds one by
+//! `_id`. Mixed chooses one of both at random. A request's bytes are built once and only its numbers change, so the
+//! client costs little. A reply is checked after its time was taken: a Put's for the count of one document, a Get's
+//! for the length of a verified reply.
 
 use super::DATABASE;
 use super::rows::Round;

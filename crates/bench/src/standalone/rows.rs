@@ -1,4 +1,4 @@
-//! What was measured: a row for each case, with its rounds or the reason why it has none.
+//! The measurements: a row for each case, with its rounds or the reason for their absence.
 
 use super::requests::Operation;
 use super::stages::Window;

@@ -1,14 +1,14 @@
-//! The server's stages, and whether they add up.
+//! The server's stages, and the check of their sum.
 //!
-//! A client that asks one request after the other over the only busy session of a server has a *cycle*:
-//! from one request to the next. The server divides the same time into waiting, Source, Process, Sink and
-//! Other, so between two readings of its sums the stages must take as long as the client's cycles.
+//! A client that sends one request after the other over a server's only busy session has a *cycle*: from one
+//! request to the next. The server divides the same time into waiting, Source, Process, Sink and Other. So between
+//! two readings of its sums the stages must take as long as the client's cycles.
 //!
-//! That can be checked without a tolerance. A reading is a request of the same session, and the sums in it
-//! are those up to its last byte. So the time between two readings, for the server, begins after the
-//! client began to ask for the first and before it had its answer, and ends likewise in the second: the
-//! sum lies between the time from the first answer to the second question and the time from the first
-//! question to the second answer, however the machine is loaded. Both sides read the same clock.
+//! This can be checked without a tolerance. A reading is a request of the same session, and its sums end at its
+//! last byte. So the server's time between two readings begins after the client began to send the first reading and
+//! before it had the reply, and ends likewise in the second. The sum lies between the time from the first reply to
+//! the second request and the time from the first request to the second reply, however loaded the machine is. Both
+//! sides read the same clock.
 
 use super::requests::ok_body;
 use kauri_bson::{DocBuf, doc};

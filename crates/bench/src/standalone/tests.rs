@@ -1,4 +1,4 @@
-//! What is computed and written, from made-up measurements.
+//! Computed figures and reports from fabricated measurements.
 
 use super::requests::Operation;
 use super::rows::{

@@ -1,4 +1,4 @@
-//! Measurements that are compared take turns, so that whatever disturbs the machine disturbs all.
+//! Compared measurements take turns, so that disturbances of the machine affect all of them.
 
 use super::rows::Row;
 use std::fmt::Display;

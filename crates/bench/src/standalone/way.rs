@@ -1,7 +1,7 @@
-//! The transports that are measured.
+//! The measured transports.
 //!
-//! One is a name and a connection string: another one is a line in [`WAYS`]. Whether a server speaks it
-//! is found out by connecting.
+//! A transport is a name and a connection string: a line in [`WAYS`]. Connecting shows whether a server supports
+//! it.
 
 use kauri_client::{ClientError, Uri};
 use std::path::{Path, PathBuf};

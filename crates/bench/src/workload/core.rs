@@ -1,12 +1,12 @@
-//! The streams of operations that threads draw: `CoreWorkload` and what YCSB's `Client` deals out.
+//! The streams of operations for threads: `CoreWorkload` and the distribution by YCSB's `Client`.
 //!
-//! What it is for: [`CoreWorkload`] is what the threads of a run share (settings and counters); each thread
-//! has a [`Stream`], which says what to do next on which record, and [`Values`], which say what to write.
+//! [`CoreWorkload`] has what the threads of a run share (settings and counters). Each thread has a [`Stream`],
+//! which chooses operations and records, and [`Values`], which chooses the values to write.
 //!
-//! Invariants: no operation is drawn on a record that is not acknowledged, but by an insert; the numbers of
-//! inserts begin behind `recordcount` and leave none out; values are drawn from a source of their own, so
-//! that the operations don't depend on what is done with them. It must not know how an operation is
-//! performed, nor how long it takes: where a distribution moves with time, it is told the time.
+//! Invariants: except inserts, an operation is drawn only on an acknowledged record; the numbers of inserts begin
+//! after `recordcount` and have no gap; values have a separate random source, so that operations do not depend on
+//! the use of values. This module must not know how an operation is performed, nor how long it takes: a
+//! distribution that moves with time gets the time from the caller.
 
 use super::generator::{
     AcknowledgedCounter, Counter, Exponential, KeyChoice, MovingHotspot, ScrambledZipfian,
@@ -89,7 +89,7 @@ pub enum Phase {
 /// are those of every `of`th number: two processes never insert the same, and none chooses a record of another's
 /// that may not be there yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Part {
+pub struct ProcessShare {
     /// Of the processes, the first being 0.
     pub number: u32,
     /// How many there are.
@@ -98,7 +98,7 @@ pub struct Part {
     pub inserts_from: i64,
 }
 
-impl Part {
+impl ProcessShare {
     /// The number of a record, by which its key is made, where this process counts `record`.
     pub fn number_of(&self, record: i64) -> i64 {
         match record - self.inserts_from {
@@ -112,7 +112,7 @@ impl Part {
 #[derive(Debug)]
 pub struct CoreWorkload {
     settings: Settings,
-    part: Part,
+    share: ProcessShare,
     to_load: Counter,
     inserts: AcknowledgedCounter,
     sequence: Sequential,
@@ -125,17 +125,17 @@ pub struct CoreWorkload {
 impl CoreWorkload {
     /// Of these settings.
     pub fn new(settings: Settings) -> CoreWorkload {
-        let whole = Part { number: 0, of: 1, inserts_from: settings.records };
-        CoreWorkload::part(settings, whole)
+        let whole = ProcessShare { number: 0, of: 1, inserts_from: settings.records };
+        CoreWorkload::of_process(settings, whole)
     }
 
-    /// One process's part of it.
-    pub fn part(settings: Settings, part: Part) -> CoreWorkload {
+    /// One process's share of it.
+    pub fn of_process(settings: Settings, share: ProcessShare) -> CoreWorkload {
         let last = settings.insert_start + settings.insert_count - 1;
         CoreWorkload {
-            part,
+            share,
             to_load: Counter::new(settings.insert_start),
-            inserts: AcknowledgedCounter::new(part.inserts_from),
+            inserts: AcknowledgedCounter::new(share.inserts_from),
             sequence: Sequential::new(settings.insert_start, last),
             choice: key_choice(&settings),
             drawn: AtomicU64::new(0),
@@ -223,12 +223,12 @@ impl CoreWorkload {
 
     /// A record's key.
     pub fn key(&self, record: i64) -> String {
-        self.settings.keys.name(self.part.number_of(record))
+        self.settings.keys.name(self.share.number_of(record))
     }
 
     /// Appends a record's key.
     pub fn append_key(&self, record: i64, out: &mut String) {
-        self.settings.keys.append(self.part.number_of(record), out);
+        self.settings.keys.append(self.share.number_of(record), out);
     }
 
     /// Appends the value that this field of this key has, where values can be verified.
@@ -371,7 +371,7 @@ impl<R: Random> Stream<R> {
                 KeyChoice::MovingHotspot(moving) => {
                     // The other processes perform as many, as far as is known here.
                     let drawn =
-                        workload.drawn.fetch_add(workload.part.of.into(), Ordering::Relaxed);
+                        workload.drawn.fetch_add(workload.share.of.into(), Ordering::Relaxed);
                     let elapsed = Duration::from_nanos(workload.elapsed_ns.load(Ordering::Relaxed));
                     moving.next(drawn, elapsed, random)
                 }

@@ -1,20 +1,18 @@
-//! YCSB's core workloads, as the core of YCSB 0.17.0 makes them: which operation comes next, on which
-//! record, with which values.
+//! YCSB's core workloads, as in YCSB 0.17.0: the choice of operations, records and values.
 //!
 //! - [`properties`]: workload files (`.properties`) and `-p name=value`;
 //! - [`settings`]: CoreWorkload's properties by their own names and defaults;
 //! - [`presets`]: the settings of the six core workloads A to F;
 //! - [`random`] and [`generator`]: the distributions;
 //! - [`record`]: names of keys and values of fields;
-//! - [`core`]: the streams of operations that threads draw.
+//! - [`core`]: the streams of operations for threads.
 //!
-//! Invariants: what is drawn depends on the settings, the seeds and, where threads share a counter, on the
-//! order in which they come, on nothing else. Given the random numbers that the Java core draws, the
-//! operations are the ones that it performs, one for one (`tests/clients/ycsb-core.sh` compares them). The
-//! places where we differ on purpose are named where they are: numbers of records are never cut to 32
-//! bits, and settings that YCSB takes for something else are refused.
+//! Invariants: draws depend only on the settings, the seeds and, if threads share a counter, on the order of their
+//! calls. With the random numbers of the Java core, the operations are the same, one for one
+//! (`tests/clients/ycsb-core.sh` compares them). Deliberate differences are marked in the code: numbers of records
+//! are never truncated to 32 bits, and settings that YCSB misinterprets are refused.
 //!
-//! Where it sits: below everything that drives a server or an engine. It must not know of clocks, sockets,
+//! Position: below everything that drives a server or an engine. This module must not know clocks, sockets,
 //! documents or measurements.
 
 pub mod core;
@@ -25,7 +23,7 @@ pub mod random;
 pub mod record;
 pub mod settings;
 
-pub use self::core::{CoreWorkload, Fields, Operation, Part, Phase, Stream, Values};
+pub use self::core::{CoreWorkload, Fields, Operation, Phase, ProcessShare, Stream, Values};
 pub use generator::KeyChoice;
 pub use presets::Preset;
 pub use properties::Properties;

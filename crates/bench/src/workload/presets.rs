@@ -1,8 +1,8 @@
-//! The six core workloads: what they set.
+//! The settings of the six core workloads.
 //!
-//! What they are for: the same mixes as YCSB's files `workloada` to `workloadf`, as data of our own; what
-//! they leave out has CoreWorkload's default. Invariant: the numbers of records and operations are those
-//! of YCSB's files, a thousand, and meant to be overridden. It must not know how a setting is read.
+//! The mixes of YCSB's files `workloada` to `workloadf`, as our own data; other properties have CoreWorkload's
+//! default. Invariant: the numbers of records and operations are those of YCSB's files, a thousand, and meant to be
+//! overridden. This module must not know how a setting is read.
 
 use super::properties::Properties;
 

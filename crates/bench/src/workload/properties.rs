@@ -1,10 +1,9 @@
-//! Properties as Java programs have them: `.properties` files and `-p name=value`.
+//! Java properties: `.properties` files and `-p name=value`.
 //!
-//! What it is for: a workload file that YCSB takes gives the same names and values here
-//! (`java.util.Properties.load` of a stream of bytes, which are ISO 8859-1). Invariants: what is set later
-//! wins; a value that is not what is asked for is an error that names the property, the value and what
-//! would be right; a property nobody asked for can be told ([`Properties::unused`]). It must not know which
-//! properties there are.
+//! A workload file of YCSB gives the same names and values here (`java.util.Properties.load` of a byte stream,
+//! which is ISO 8859-1). Invariants: the last setting of a property wins. A wrong value is an error that names the
+//! property, the value and the expected form. Unused properties can be listed ([`Properties::unused`]). This module
+//! must not know which properties exist.
 
 use kauri_base::{Error, Result};
 use std::cell::Cell;
@@ -98,17 +97,15 @@ impl Properties {
     pub fn expect_all_used(&self) -> Result<()> {
         match self.unused().as_slice() {
             [] => Ok(()),
-            [name] => Err(Error::bad_value(format!("there is no property '{name}'"))),
-            names => {
-                Err(Error::bad_value(format!("there are no properties '{}'", names.join("', '"))))
-            }
+            [name] => Err(Error::bad_value(format!("unknown property '{name}'"))),
+            names => Err(Error::bad_value(format!("unknown properties '{}'", names.join("', '")))),
         }
     }
 
     /// The error for a value that is not what it should be.
     pub fn wrong(&self, name: &str, right: impl Display) -> Error {
         let value = self.of.get(name).map_or("", |property| &property.value);
-        Error::bad_value(format!("property '{name}' is '{value}', but has to be {right}"))
+        Error::bad_value(format!("property '{name}' is '{value}', but must be {right}"))
     }
 
     fn parsed<T: FromStr>(
@@ -330,21 +327,21 @@ mod tests {
         let message = |error: Error| error.message().to_owned();
         assert_eq!(
             message(properties.whole("count", 1, 0, 99).expect_err("no number")),
-            "property 'count' is 'ten', but has to be a whole number from 0 to 99"
+            "property 'count' is 'ten', but must be a whole number from 0 to 99"
         );
         assert_eq!(
             message(properties.number("share", 0.5, 0.0, 1.0).expect_err("too much")),
-            "property 'share' is '2', but has to be a number from 0 to 1"
+            "property 'share' is '2', but must be a number from 0 to 1"
         );
         assert_eq!(
             message(
                 properties.one_of("order", 1, &[("hashed", 1), ("ordered", 2)]).expect_err("?")
             ),
-            "property 'order' is 'random=ly', but has to be hashed or ordered"
+            "property 'order' is 'random=ly', but must be hashed or ordered"
         );
         assert_eq!(
             message(properties.truth("count", true).expect_err("neither")),
-            "property 'count' is 'ten', but has to be true or false"
+            "property 'count' is 'ten', but must be true or false"
         );
         assert!(properties.truth("yes", false).expect("a truth"));
         assert_eq!(properties.whole("none", 7, 0, 9).expect("otherwise"), 7);
@@ -358,7 +355,7 @@ mod tests {
         assert_eq!(properties.get("recordcount"), Some("1"));
         assert_eq!(properties.unused(), ["recordcuont", "x"]);
         let error = properties.expect_all_used().expect_err("unknown names");
-        assert_eq!(error.message(), "there are no properties 'recordcuont', 'x'");
+        assert_eq!(error.message(), "unknown properties 'recordcuont', 'x'");
         let _ = (properties.get("recordcuont"), properties.get("x"));
         properties.expect_all_used().expect("all used");
     }

@@ -1,11 +1,11 @@
-//! Random numbers as the generators draw them.
+//! Random numbers for the generators.
 //!
-//! What it is for: a generator says which kind of number it draws (64 bits, 32 bits, one of the unit
-//! interval), as YCSB's generators do with Java's `ThreadLocalRandom`. So the numbers that Java draws can be
-//! put in place of ours and the results compared one for one.
+//! A generator chooses the kind of number that it draws (64 bits, 32 bits, one of the unit interval), as YCSB's
+//! generators do with Java's `ThreadLocalRandom`. So Java's numbers can replace ours, and the results can be
+//! compared one for one.
 //!
-//! Invariant: one seed, one sequence. It must not know of time or threads: who has several gives each
-//! thread a source of its own ([`Seeded::of_thread`]).
+//! Invariant: one seed, one sequence. This module must not know time or threads: each thread gets its own source
+//! ([`Seeded::of_thread`]).
 
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;

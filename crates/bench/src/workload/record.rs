@@ -1,8 +1,8 @@
-//! Names of keys and values of fields, byte for byte as YCSB makes them.
+//! Names of keys and values of fields, byte for byte as in YCSB.
 //!
-//! What it is for: `Utils.fnvhash64`, `CoreWorkload.buildKeyName`, `RandomByteIterator` and
-//! `CoreWorkload.buildDeterministicValue`. Invariant: each is a function of its arguments. It must not know
-//! how a record is stored: what it writes are bytes in the caller's buffer.
+//! Implements `Utils.fnvhash64`, `CoreWorkload.buildKeyName`, `RandomByteIterator` and
+//! `CoreWorkload.buildDeterministicValue`. Invariant: each is a function of its arguments. This module must not
+//! know how a record is stored: it writes bytes into the caller's buffer.
 
 use super::random::Random;
 

@@ -1,14 +1,14 @@
 //! CoreWorkload's properties, by their own names and with their own defaults.
 //!
-//! What it is for: text becomes numbers here, once, and what does not fit together is refused here, with the
-//! property's name. Invariant: a `Settings` can be run: no range is empty, no proportion is missing. It must
-//! not know of threads or random numbers.
+//! Text is converted to numbers here, once, and inconsistent settings are refused with the property's name.
+//! Invariant: a `Settings` can be run: no range is empty, no proportion is missing. This module must not know
+//! threads or random numbers.
 //!
-//! Where we are stricter than YCSB, which takes the value for something else or fails later: truths are
-//! `true` or `false`, `insertorder` is `hashed` or `ordered`, fractions are from 0 to 1, proportions are not
-//! negative and not all 0, and there is at least one record, field and length to choose from. Settings of
-//! YCSB's client and of bindings (`threadcount`, `target`, `mongodb.url`, …) are not read here: whoever
-//! drives the workload asks for them, and [`Properties::unused`] tells what is left.
+//! Stricter than YCSB, which misinterprets the value or fails later: booleans are `true` or `false`, `insertorder`
+//! is `hashed` or `ordered`, fractions are from 0 to 1, proportions are not negative and not all 0, and there is at
+//! least one record, field and length to choose from. Settings of YCSB's client and of bindings (`threadcount`,
+//! `target`, `mongodb.url`, …) are not read here: the code that drives the workload reads them, and
+//! [`Properties::unused`] lists the rest.
 
 use super::generator::{Discrete, Every, Histogram, Hotspot, Length, Uniform, Zipfian};
 use super::properties::Properties;
@@ -204,7 +204,7 @@ impl Settings {
                     self.insert_count
                 );
                 Err(properties.get(name).map_or_else(
-                    || Error::bad_value(format!("property '{name}' has to be {right}")),
+                    || Error::bad_value(format!("property '{name}' must be {right}")),
                     |_| properties.wrong(name, &right),
                 ))
             }
@@ -274,7 +274,7 @@ fn field_length(properties: &Properties, data_integrity: bool) -> Result<Length>
     }
     if matches!(which, 1 | 2) && min > max {
         return Err(Error::bad_value(format!(
-            "property 'minfieldlength' is {min}, but has to be at most fieldlength, which is {max}"
+            "property 'minfieldlength' is {min}, but must be at most fieldlength, which is {max}"
         )));
     }
     Ok(match which {
@@ -296,7 +296,7 @@ fn scan_length(properties: &Properties) -> Result<Length> {
     let min = properties.whole("minscanlength", 1, 1, INT_MAX)?;
     if min > max {
         return Err(Error::bad_value(format!(
-            "property 'minscanlength' is {min}, but has to be at most maxscanlength, which is {max}"
+            "property 'minscanlength' is {min}, but must be at most maxscanlength, which is {max}"
         )));
     }
     let words = [("uniform", false), ("zipfian", true)];
@@ -413,7 +413,7 @@ mod tests {
         let hot = [("requestdistribution", "hotspot"), ("hotspotdatafraction", "1")];
         refused(&hot, &["'hotspotdatafraction' is '1'", "leaves hot and cold ones"]);
         let few = [("requestdistribution", "hotspot"), ("recordcount", "4")];
-        refused(&few, &["'hotspotdatafraction' has to be", "among 4 records"]);
+        refused(&few, &["'hotspotdatafraction' must be", "among 4 records"]);
         refused(&[("requestdistribution", "movinghotspot")], &["movinghotspot.millis"]);
         let integrity = ("dataintegrity", "true");
         refused(

@@ -1,4 +1,4 @@
-//! What the operating system counts of a server's reads: of the block device, and of the process.
+//! The operating system's counts of a server's reads: of the block device, and of the process.
 
 use super::Target;
 use std::io;

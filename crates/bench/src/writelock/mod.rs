@@ -1,13 +1,12 @@
-//! What a write costs those who read: the write-lock experiment.
+//! The write-lock experiment: the effect of writes on readers.
 //!
-//! Small documents, one reader over the first few of them as fast as it goes, and one writer that
-//! sends unacknowledged updates at a given rate, to documents that are in memory (*hot*: those that are
-//! read) or mostly not (*cold*: any of the others). Measured are reads and writes a second, and from the
-//! server and the operating system how often the data had to be read from the device. After each
-//! measurement every document that was written is read: all writes must have been applied.
+//! Small documents, one reader of the first few of them at full speed, and one writer that sends unacknowledged
+//! updates at a given rate, to documents in memory (*hot*: the ones that are read) or mostly not in memory (*cold*:
+//! any of the others). It measures reads and writes per second, and, from the server and the operating system,
+//! reads from the device. After each measurement every written document is read: all writes must have been applied.
 //!
-//! Works against any server of MongoDB's protocol; figures of Kauri's cache and locks are there if the
-//! server tells them.
+//! Works with any server of MongoDB's protocol; figures of Kauri's cache and locks are included if the server
+//! reports them.
 
 pub mod disk;
 pub mod report;

@@ -1,4 +1,4 @@
-//! The table, the JSON and the picture of the write-lock experiment.
+//! The table, the JSON and the plot of the write-lock experiment.
 
 use super::disk::DeviceReads;
 use super::{Point, Scatter};

@@ -1,4 +1,4 @@
-//! What performs operations, and how two of them are measured in turns.
+//! Performs operations, and measures two drivers in turns.
 
 use super::mix::{Mix, Operation, Workload};
 use super::{Medium, Plan};

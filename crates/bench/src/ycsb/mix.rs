@@ -1,7 +1,7 @@
-//! YCSB's core workloads as this experiment runs them: what is asked of which documents.
+//! YCSB's core workloads in this experiment: operations and documents.
 //!
-//! Documents have a text `_id` of fixed length, made of the hash of their number (so documents that
-//! were inserted one after the other are not neighbours), and ten fields of 100 letters.
+//! Documents have a text `_id` of fixed length, made of the hash of their number (so consecutively inserted
+//! documents are not neighbours), and ten fields of 100 letters.
 
 use crate::workload::record::{InsertOrder, KeyNames};
 use crate::workload::{self, CoreWorkload, Fields, Preset, Seeded, Stream};

@@ -1,10 +1,10 @@
-//! `kauri bench ycsb`: the experiment of *PM aware storage engine for MongoDB* (2018). YCSB's core
-//! workloads with one thread, pmlog against WiredTiger, on persistent memory, flash and a slow disk,
-//! with caches larger and smaller than the data.
+//! `kauri bench ycsb`: the experiment of *PM aware storage engine for MongoDB* (2018). YCSB's core workloads with
+//! one thread, pmlog against WiredTiger, on persistent memory, flash and a slow disk, with caches larger and
+//! smaller than the data.
 //!
-//! All engines on all media are open at once and measured in turns, slice by slice; on one medium
-//! they do the same operations. A figure is void if there were too few operations or no turns. A cache
-//! smaller than the data is first made what the workload makes it.
+//! All engines on all media are open at once and measured in turns, slice by slice; engines on one medium do the
+//! same operations. A figure with too few operations, or without turns, is void. If the cache is smaller than the
+//! data, the workload runs first as a warm-up.
 //!
 //! | module | |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! | `wire` | against servers |
 //! | `report` | the table |
 //!
-//! Where it sits: a tool above the engines and beside the other measurements. Whoever starts servers
-//! lies above it ([`Level`]).
+//! Position: a tool above the engines and beside the other measurements. Code that starts servers is above it
+//! ([`Level`]).
 
 mod driver;
 mod mix;

@@ -1,4 +1,4 @@
-//! The table: operations a second of both engines, their ratio, and whether that is as it should be.
+//! The table: operations per second of both engines, their ratio, and whether the ratio meets the goal.
 
 use super::driver::Figures;
 use super::mix::Workload;

@@ -1,4 +1,4 @@
-//! The workloads through the storage interface, as a command of the server would use it.
+//! The workloads through the storage interface, as a server's command would use it.
 
 use super::driver::Driver;
 use super::mix::{self, FIELD_BYTES, Values};

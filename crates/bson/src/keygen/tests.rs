@@ -1,4 +1,4 @@
-//! Key generation against known cases and against a naive reference.
+//! Key generation compared with known cases and with a naive reference.
 
 use super::*;
 use crate::compare::compare;
@@ -59,7 +59,7 @@ fn keys_of_known_documents() {
 }
 
 #[test]
-fn positions_select_without_expanding() {
+fn numeric_components_select_without_expanding() {
     check(&["a.0"], doc! { "a" => array![5, 6] }, &["[5i32]"], &[0]);
     check(&["a.1"], doc! { "a" => array![5] }, &["[null]"], &[1]);
     check(&["a.0"], doc! { "a" => doc! { "0" => 5 } }, &["[5i32]"], &[0]);

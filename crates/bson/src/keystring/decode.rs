@@ -1,8 +1,9 @@
-//! Keys back into values.
+//! Decodes keys into values.
 
 use super::type_bits::TypeBitsReader;
 use super::{ESCAPE, number, tag};
 use crate::doc::DocBuf;
+use crate::types::Type;
 use crate::value::Value;
 use crate::writer::{ArrayWriter, DocWriter};
 use kauri_base::{Error, ErrorCode, Result, Timestamp, work};
@@ -63,11 +64,11 @@ impl Reader<'_> {
         Some(taken.iter().map(|byte| byte ^ self.mask).collect())
     }
 
-    fn take_text(&mut self) -> Option<String> {
+    fn take_text(&mut self) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         loop {
             match self.take()? {
-                0 => return String::from_utf8(text).ok(),
+                0 => return Some(text),
                 ESCAPE => text.push(self.take()?.checked_sub(1)?),
                 byte => text.push(byte),
             }
@@ -98,8 +99,8 @@ fn read_value(reader: &mut Reader<'_>, bits: &mut TypeBitsReader<'_>) -> Option<
         number @ number::NAN..=number::POSITIVE_LARGE => number::read(number, reader, bits)?,
         tag::STRING => {
             let symbol = bits.read(1) == 1;
-            let text = reader.take_text()?.into();
-            if symbol { Value::Symbol(text) } else { Value::String(text) }
+            let ty = if symbol { Type::Symbol } else { Type::String };
+            Value::text_of_bytes(ty, reader.take_text()?.into())
         }
         tag::OBJECT => Value::Document(read_object(reader, bits)?.into()),
         tag::ARRAY => Value::Array(read_array(reader, bits)?.into()),
@@ -117,22 +118,38 @@ fn read_value(reader: &mut Reader<'_>, bits: &mut TypeBitsReader<'_>) -> Option<
             Value::Timestamp(Timestamp { seconds: (whole >> 32) as u32, increment: whole as u32 })
         }
         tag::REGEX => {
-            let pattern = reader.take_text()?.into();
-            Value::Regex { pattern, options: reader.take_text()?.into() }
+            let (pattern, options) = (reader.take_text()?, reader.take_text()?);
+            raw(Type::Regex, &[&pattern, &[0], &options, &[0]])?
         }
         tag::DB_POINTER => {
             let length = reader.take_length()?;
-            let namespace = String::from_utf8(reader.take_bytes(length)?).ok()?.into();
-            Value::DbPointer { namespace, id: reader.take_id()? }
+            let namespace = reader.take_bytes(length)?;
+            let id = reader.take_id()?;
+            raw(Type::DbPointer, &[&text_length(&namespace), &namespace, &[0], &id])?
         }
-        tag::CODE => Value::Code(reader.take_text()?.into()),
+        tag::CODE => Value::text_of_bytes(Type::Code, reader.take_text()?.into()),
         tag::CODE_WITH_SCOPE => {
-            let code = reader.take_text()?.into();
-            Value::CodeWithScope { code, scope: read_object(reader, bits)?.into() }
+            let code = reader.take_text()?;
+            let scope = read_object(reader, bits)?;
+            let length = 4 + 4 + code.len() + 1 + scope.as_bytes().len();
+            let length = (length as i32).to_le_bytes();
+            let text = [&text_length(&code), &*code, &[0]].concat();
+            raw(Type::CodeWithScope, &[&length, &text, scope.as_bytes()])?
         }
         tag::MAX_KEY => Value::MaxKey,
         _ => return None,
     })
+}
+
+/// The value of raw bytes that stand in parts.
+fn raw(ty: Type, parts: &[&[u8]]) -> Option<Value<'static>> {
+    let bytes = parts.concat();
+    Some(Value::from_raw(ty, &bytes).into_owned()).filter(|value| !value.is_missing())
+}
+
+/// The length that stands before a text.
+fn text_length(text: &[u8]) -> [u8; 4] {
+    (text.len() as i32 + 1).to_le_bytes()
 }
 
 fn read_object(reader: &mut Reader<'_>, bits: &mut TypeBitsReader<'_>) -> Option<DocBuf> {
@@ -140,7 +157,7 @@ fn read_object(reader: &mut Reader<'_>, bits: &mut TypeBitsReader<'_>) -> Option
     let mut writer = DocWriter::new(&mut bytes);
     // The canonical type before each name is there for the order alone.
     while reader.take()? != tag::END {
-        let name = reader.take_text()?;
+        let name = String::from_utf8(reader.take_text()?).ok()?;
         if name.contains('\0') {
             return None;
         }

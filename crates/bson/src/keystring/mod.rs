@@ -51,7 +51,8 @@ pub use decode::decode;
 pub use record_id::{append_record_id, decode_record_id_at_end, strip_record_id};
 pub use type_bits::TypeBits;
 
-use crate::doc::{Doc, DocCow, Elem};
+use crate::doc::{Doc, Elem};
+use crate::not_utf8::{self, Parts};
 use crate::types::Type;
 use crate::value::Value;
 
@@ -258,6 +259,38 @@ fn put_value(out: &mut Vec<u8>, bits: &mut TypeBits, value: &Value<'_>, depth: u
             put_text(out, code.as_bytes());
             put_members(out, bits, scope.as_doc(), true, depth);
         }
+        Value::NotUtf8 { ty, bytes } => put_not_utf8(out, bits, *ty, bytes, depth),
+    }
+}
+
+/// As [`put_value`], from the raw bytes of a value with text.
+#[cold]
+fn put_not_utf8(out: &mut Vec<u8>, bits: &mut TypeBits, ty: Type, bytes: &[u8], depth: u32) {
+    match not_utf8::parts(ty, bytes) {
+        Some(Parts::Text(text)) => {
+            if ty != Type::Code {
+                bits.push(u32::from(ty == Type::Symbol), 1);
+            }
+            out.push(if ty == Type::Code { tag::CODE } else { tag::STRING });
+            put_text(out, text);
+        }
+        Some(Parts::Regex(pattern, options)) => {
+            out.push(tag::REGEX);
+            put_text(out, pattern);
+            put_text(out, options);
+        }
+        Some(Parts::DbPointer(namespace, id)) => {
+            out.push(tag::DB_POINTER);
+            put_length(out, namespace.len());
+            out.extend_from_slice(namespace);
+            out.extend_from_slice(&id);
+        }
+        Some(Parts::CodeWithScope(code, scope)) => {
+            out.push(tag::CODE_WITH_SCOPE);
+            put_text(out, code);
+            put_members(out, bits, scope, true, depth);
+        }
+        None => out.push(tag::UNDEFINED),
     }
 }
 
@@ -298,20 +331,23 @@ fn put_members_deep(out: &mut Vec<u8>, bits: &mut TypeBits, doc: Doc<'_>, names:
         if *names {
             put_name(out, elem);
         }
-        match (elem.ty(), elem.as_doc(), elem.value()) {
-            (Type::Document, Some(inner), _) => {
+        match (elem.ty(), elem.as_doc()) {
+            (Type::Document, Some(inner)) => {
                 out.push(tag::OBJECT);
                 open.push((inner.iter(), true));
             }
-            (Type::Array, Some(inner), _) => {
+            (Type::Array, Some(inner)) => {
                 out.push(tag::ARRAY);
                 open.push((inner.iter(), false));
             }
-            (_, _, Value::CodeWithScope { code, scope: DocCow::Borrowed(scope) }) => {
-                out.push(tag::CODE_WITH_SCOPE);
-                put_text(out, code.as_bytes());
-                open.push((scope.iter(), true));
-            }
+            (Type::CodeWithScope, ..) => match not_utf8::parts(elem.ty(), elem.value_bytes()) {
+                Some(Parts::CodeWithScope(code, scope)) => {
+                    out.push(tag::CODE_WITH_SCOPE);
+                    put_text(out, code);
+                    open.push((scope.iter(), true));
+                }
+                _ => out.push(tag::UNDEFINED),
+            },
             _ => put_elem(out, bits, elem, 0),
         }
     }

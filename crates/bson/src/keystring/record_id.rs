@@ -1,8 +1,7 @@
-//! Record ids behind keys: two to nine bytes that order as the numbers do and can be found from the
-//! end.
+//! Record ids after keys: two to nine bytes that order like the numbers and can be found from the end.
 //!
-//! Of `n` bytes the first three bits and the last three bits hold `n - 2`; the `8n - 6` bits between
-//! them the number.
+//! Of `n` bytes the first three bits and the last three bits are `n - 2`; the `8n - 6` bits between them are the
+//! number.
 
 use kauri_base::RecordId;
 

@@ -168,7 +168,7 @@ fn common_keys_are_short_and_need_no_type_bits() {
 }
 
 #[test]
-fn bounds_enclose_what_begins_with_their_fields() {
+fn bounds_enclose_keys_that_begin_with_their_fields() {
     let mut random = Random::new(3);
     for _ in 0..20_000 {
         let descending = random.chance(2);
@@ -189,7 +189,7 @@ fn bounds_enclose_what_begins_with_their_fields() {
 }
 
 #[test]
-fn what_is_deeper_than_the_recursion_is_encoded_alike() {
+fn values_beyond_the_recursion_limit_encode_the_same() {
     let wrap = |value: &Value<'static>, levels: u32| {
         (0..levels).fold(value.clone(), |value, level| match level % 3 {
             0 => crate::doc! { "a" => value, "z" => 1 }.into(),
@@ -212,4 +212,39 @@ fn what_is_deeper_than_the_recursion_is_encoded_alike() {
             assert_eq!(format!("{:?}", decoded[0]), expected(&deep_a), "seed {seed}");
         }
     }
+}
+
+#[test]
+fn random_bytes_as_text_order_as_compared_and_come_back() {
+    let letters = [0, 1, 2, b'a', 0x7F, 0x80, 0xBF, 0xC0, 0xC3, 0xE2, 0xED, 0xF4, 0xFE, 0xFF];
+    let mut not_utf8 = 0;
+    for seed in 200..204 {
+        let mut random = Random::new(seed);
+        let mut text =
+            || -> Vec<u8> { (0..random.below(5)).map(|_| random.pick(&letters)).collect() };
+        for round in 0..40_000 {
+            let (a, b) = (text(), text());
+            let ty = [Type::String, Type::Symbol, Type::Code][round % 3];
+            let left = Value::text_of_bytes(ty, a.clone().into());
+            let right = Value::text_of_bytes(ty, b.clone().into());
+            not_utf8 += u32::from(left.is_not_utf8());
+            let context = format!("seed {seed}, {ty:?} {a:02x?} against {b:02x?}");
+            assert_eq!(compare(&left, &right), a.cmp(&b), "{context}");
+            for descending in [false, true] {
+                let order = ordered(&left, &right, descending);
+                let left = key(&[(left.clone(), descending), (Value::Null, false)]);
+                let right = key(&[(right.clone(), descending), (Value::Null, false)]);
+                assert_eq!(left.bytes().cmp(right.bytes()), order, "{context} {descending}");
+            }
+            let key = one(&left);
+            let decoded = decode(key.bytes(), key.type_bits(), [false]).unwrap();
+            assert_eq!(decoded, std::slice::from_ref(&left), "{context}");
+            // From a document's bytes the key is the same.
+            let doc = crate::doc! { "a" => left };
+            let mut from_doc = KeyStringBuilder::new();
+            from_doc.append_elem(doc.as_doc().get("a").unwrap(), false);
+            assert_eq!(from_doc.bytes(), key.bytes(), "{context}");
+        }
+    }
+    assert!(not_utf8 > 50_000, "{not_utf8}");
 }

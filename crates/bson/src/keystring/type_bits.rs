@@ -1,7 +1,7 @@
-//! The bits that tell values apart which have equal key bytes.
+//! The bits that distinguish values with equal key bytes.
 //!
-//! A string of small codes in the order of the values. Zero is the commonest choice everywhere, and
-//! zeros at the end are left out, so most keys have no type bits at all.
+//! A sequence of small codes in the order of the values. Zero is the most common code, and trailing zeros are left
+//! out, so most keys have no type bits.
 
 /// Collects the codes of one key.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]

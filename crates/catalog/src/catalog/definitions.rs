@@ -1,30 +1,45 @@
-//! Changes of a collection's definition: options, indexes, whether it takes writes. Each makes a new
+//! Changes of a collection's definition: options, indexes, whether writes are accepted. Each change creates a new
 //! version of the collection, under the rules of the module above.
 
 use super::*;
 
 impl Catalog {
+    /// The collection of this UUID, whatever its database.
+    pub fn collection_of_uuid(&self, uuid: &[u8; 16]) -> Option<Arc<Collection>> {
+        read(&self.collections).values().find(|c| c.uuid == *uuid).cloned()
+    }
+
+    /// Gives the UUID back unless a collection has it.
+    pub(super) fn check_uuid_free(&self, uuid: [u8; 16]) -> Result<[u8; 16]> {
+        if let Some(other) = self.collection_of_uuid(&uuid) {
+            bail!(NamespaceExists, "Collection {} has the same UUID.", other.ns);
+        }
+        Ok(uuid)
+    }
+
     /// Changes a collection's options (`collMod`).
     pub fn change_options(
         &self,
+        scope: &mut Scope,
         collection: &Collection,
         options: CollectionOptions,
     ) -> Result<CommitTicket> {
         let mut unit = WriteUnit::new();
-        self.commit_definition(&mut unit, collection, options, collection.indexes.clone())
+        self.commit_definition(scope, &mut unit, collection, options, IndexSet::of(collection))
     }
 
-    /// Replaces the definition of one index without touching its keys (`collMod`: expiry, hidden). Its uses are
-    /// counted anew.
+    /// Replaces the definition of one index without touching its keys (`collMod`: expiry, hidden). Its usage
+    /// counters start at 0.
     pub fn change_index(
         &self,
+        scope: &mut Scope,
         collection: &Collection,
         index: &Index,
         spec: DocBuf,
     ) -> Result<CommitTicket> {
         let keys = index.keys.redefined(IndexDefinition::from_spec(spec.as_doc())?);
-        let mut indexes = collection.indexes.clone();
-        for slot in &mut indexes {
+        let mut indexes = IndexSet::of(collection);
+        for slot in &mut indexes.usable {
             if slot.id == index.id {
                 *slot = Arc::new(Index {
                     id: index.id,
@@ -36,17 +51,18 @@ impl Catalog {
             }
         }
         let mut unit = WriteUnit::new();
-        self.commit_definition(&mut unit, collection, collection.options.clone(), indexes)
+        self.commit_definition(scope, &mut unit, collection, collection.options.clone(), indexes)
     }
 
     /// Adds indexes, not ready yet: from here on writes keep them up, and they have to be
     /// backfilled and then made ready. Their definitions have been checked.
     pub fn add_indexes(
         &self,
+        scope: &mut Scope,
         collection: &Collection,
         specs: &[DocBuf],
     ) -> Result<(Vec<IndexId>, CommitTicket)> {
-        collection.check_writable()?;
+        collection.check_takes_documents()?;
         if collection.indexes.len() + specs.len() > limits::INDEXES_PER_COLLECTION_MAX {
             bail!(
                 CannotCreateIndex,
@@ -70,14 +86,14 @@ impl Catalog {
         let next_index = first + specs.len() as u32;
         let next_collection = ddl.next_collection;
         let counters = self.put_counters(&mut unit, &ddl, next_collection, next_index);
-        let mut stored = stored_indexes(&collection.indexes);
+        let mut indexes = IndexSet::of(collection);
+        let mut stored = indexes.stored();
         stored.extend(added.iter().map(|(id, k)| (*id, false, k.definition.spec.clone())));
         self.put_definition(&mut unit, &ddl, collection, &collection.options, &stored)?;
-        let ticket = self.committer.commit(&mut unit)?;
+        let ticket = scope.commit(&mut unit)?;
         self.counters_committed(&mut ddl, &unit, counters, &ticket, next_collection, next_index);
-        let mut indexes = collection.indexes.clone();
         for (id, keys) in added {
-            indexes.push(self.index(id, keys, false)?);
+            indexes.usable.push(self.index(id, keys, false)?);
         }
         self.replace(&mut ddl, collection, collection.options.clone(), indexes, &ticket)?;
         Ok((ids, ticket))
@@ -86,6 +102,7 @@ impl Catalog {
     /// Makes indexes that were backfilled ready to serve, and drops others in the same unit.
     pub fn indexes_ready(
         &self,
+        scope: &mut Scope,
         collection: &Collection,
         ready: &[IndexId],
         replaced: &[IndexId],
@@ -94,46 +111,58 @@ impl Catalog {
         for id in replaced {
             unit.push(collection.id, RecordId(0), OpKind::DropIndex { index: *id });
         }
-        let indexes = collection
-            .indexes
-            .iter()
-            .filter(|i| !replaced.contains(&i.id))
-            .map(|i| if ready.contains(&i.id) { ready_copy(i) } else { i.clone() })
-            .collect();
-        self.commit_definition(&mut unit, collection, collection.options.clone(), indexes)
+        let mut indexes = IndexSet::of(collection);
+        indexes.usable.retain(|index| !replaced.contains(&index.id));
+        for index in indexes.usable.iter_mut().filter(|index| ready.contains(&index.id)) {
+            *index = ready_copy(index);
+        }
+        self.commit_definition(scope, &mut unit, collection, collection.options.clone(), indexes)
     }
 
     /// Drops indexes.
-    pub fn drop_indexes(&self, collection: &Collection, ids: &[IndexId]) -> Result<CommitTicket> {
+    pub fn drop_indexes(
+        &self,
+        scope: &mut Scope,
+        collection: &Collection,
+        ids: &[IndexId],
+    ) -> Result<CommitTicket> {
         let mut unit = WriteUnit::new();
-        for id in ids {
+        // The engine may not know one that can't be used.
+        for id in ids.iter().filter(|id| self.backend.engine().index(**id).is_some()) {
             unit.push(collection.id, RecordId(0), OpKind::DropIndex { index: *id });
         }
-        let kept = collection.indexes.iter().filter(|i| !ids.contains(&i.id)).cloned().collect();
-        self.commit_definition(&mut unit, collection, collection.options.clone(), kept)
+        let mut kept = IndexSet::of(collection);
+        kept.usable.retain(|index| !ids.contains(&index.id));
+        kept.unusable.retain(|index| !ids.contains(&index.id));
+        self.commit_definition(scope, &mut unit, collection, collection.options.clone(), kept)
     }
 
     /// Lets the collection take no more writes and no other change of definition, until it's
     /// thawed, dropped or renamed away. Not stored: a restart thaws it.
-    pub fn freeze(&self, collection: &Collection) -> Result<Arc<Collection>> {
-        self.set_frozen(collection, true)
+    pub fn freeze(&self, scope: &mut Scope, collection: &Collection) -> Result<Arc<Collection>> {
+        self.set_frozen(scope, collection, true)
     }
 
     /// Lets a frozen collection take writes again.
-    pub fn thaw(&self, collection: &Collection) -> Result<Arc<Collection>> {
-        self.set_frozen(collection, false)
+    pub fn thaw(&self, scope: &mut Scope, collection: &Collection) -> Result<Arc<Collection>> {
+        self.set_frozen(scope, collection, false)
     }
 
-    fn set_frozen(&self, collection: &Collection, frozen: bool) -> Result<Arc<Collection>> {
+    fn set_frozen(
+        &self,
+        scope: &mut Scope,
+        collection: &Collection,
+        frozen: bool,
+    ) -> Result<Arc<Collection>> {
         if frozen {
             collection.check_writable()?;
         }
         let mut ddl = self.lock_ddl();
-        let indexes = collection.indexes.clone();
-        let stored = stored_indexes(&indexes);
+        let indexes = IndexSet::of(collection);
+        let stored = indexes.stored();
         let mut unit = WriteUnit::new();
         self.put_definition(&mut unit, &ddl, collection, &collection.options, &stored)?;
-        let ticket = self.committer.commit(&mut unit)?;
+        let ticket = scope.commit(&mut unit)?;
         if let Some(place) = ddl.places.get_mut(collection.ns.as_str()) {
             place.version = ticket.seq;
         }

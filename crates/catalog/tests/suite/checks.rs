@@ -2,15 +2,16 @@
 
 use crate::common::*;
 use kauri_base::RecordId;
+use kauri_base::clock::SeededRandom;
 use kauri_bson::{Doc, doc};
+use kauri_catalog::Collection;
 use kauri_catalog::check::{CheckStep, CollectionCheck, Finding};
-use kauri_catalog::{Catalog, Collection};
 use kauri_storage::WriteUnit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-fn filled(catalog: &Catalog) -> Arc<Collection> {
+fn filled(catalog: &Opened) -> Arc<Collection> {
     create(catalog, "db.c");
     for n in 0..200 {
         insert(catalog, "db.c", &doc! { "_id" => n, "x" => n % 9 });
@@ -26,12 +27,12 @@ fn filled(catalog: &Catalog) -> Arc<Collection> {
 
 /// Commits an update of a record that leaves its document as it is but changes keys at will.
 fn tamper(
-    catalog: &Catalog,
+    catalog: &Opened,
     collection: &Collection,
     record: RecordId,
     keys: impl Fn(&mut WriteUnit<'_>, Doc<'_>),
 ) {
-    let mut ru = catalog.engine().recovery_unit();
+    let mut ru = catalog.backend.engine().recovery_unit();
     ru.enter();
     let found = collection.store.get(&*ru, record).unwrap();
     let kauri_base::Access::Ready(Some(found)) = found else { panic!("no record") };
@@ -40,7 +41,7 @@ fn tamper(
     let mut unit = WriteUnit::new();
     unit.update(collection.id, record, version, document.as_bytes().to_vec());
     keys(&mut unit, document.as_doc());
-    catalog.committer().commit(&mut unit).unwrap();
+    catalog.scope().commit(&mut unit).unwrap();
 }
 
 fn key(collection: &Collection, name: &str, document: Doc<'_>) -> Vec<u8> {
@@ -89,7 +90,7 @@ fn missing_and_extra_keys_are_found() {
 }
 
 #[test]
-fn a_key_twice_in_a_unique_index_is_found() {
+fn a_duplicate_key_in_a_unique_index_is_found() {
     let catalog = open(&engine());
     let collection = filled(&catalog);
     let index = collection.index_by_name("u_1").unwrap().id;
@@ -103,7 +104,7 @@ fn a_key_twice_in_a_unique_index_is_found() {
 }
 
 #[test]
-fn a_document_that_is_no_bson_is_found() {
+fn a_malformed_document_is_found() {
     let catalog = open(&engine());
     let collection = filled(&catalog);
     let mut bytes = doc! { "_id" => 1000, "s" => "text" }.into_vec();
@@ -112,7 +113,7 @@ fn a_document_that_is_no_bson_is_found() {
     bytes[at] = 0x7F;
     let mut unit = WriteUnit::new();
     unit.insert(collection.id, bytes);
-    catalog.committer().commit(&mut unit).unwrap();
+    catalog.scope().commit(&mut unit).unwrap();
     let report = check(&catalog, &collection);
     assert_eq!(report.invalid, 1);
     let corrupt = report.findings.iter().filter(|f| matches!(f, Finding::Corrupt { .. }));
@@ -121,7 +122,7 @@ fn a_document_that_is_no_bson_is_found() {
 
 /// Each key of a unique index goes from one record to another between any two steps, and back.
 #[test]
-fn keys_that_move_from_record_to_record_are_no_findings() {
+fn keys_that_move_between_records_are_no_findings() {
     const KEYS: i32 = 300;
     let catalog = open(&engine());
     create(&catalog, "db.m");
@@ -134,8 +135,8 @@ fn keys_that_move_from_record_to_record_are_no_findings() {
         let doc = doc! { "_id" => n, "u" => u };
         change(&catalog, "db.m", RecordId(n as u64 + 1), |_| Some(doc.clone()))
     };
-    let mut check = CollectionCheck::new(collection, true);
-    let mut ru = catalog.engine().recovery_unit();
+    let mut check = CollectionCheck::new(collection, &SeededRandom::new(1));
+    let mut ru = catalog.backend.engine().recovery_unit();
     let mut steps = 0;
     while !matches!(check.step(&mut *ru).unwrap(), CheckStep::Done) {
         let (from, to) = if steps % 2 == 0 { (0, KEYS) } else { (KEYS, 0) };
@@ -181,9 +182,9 @@ fn writers_in_the_middle_of_a_check_are_no_findings() {
                 }
             });
         }
-        let mut ru = catalog.engine().recovery_unit();
+        let mut ru = catalog.backend.engine().recovery_unit();
         for _ in 0..30 {
-            let mut check = CollectionCheck::new(collection.clone(), true);
+            let mut check = CollectionCheck::new(collection.clone(), &SeededRandom::new(1));
             while !matches!(check.step(&mut *ru).unwrap(), CheckStep::Done) {}
             assert_eq!(check.report().findings, []);
         }
@@ -201,8 +202,8 @@ fn entries_of_a_sound_index_are_not_compared_with_their_documents() {
     }
     create_indexes(&catalog, "db.c", &[spec(doc! { "x" => 1 }, "x_1")]).unwrap();
     let collection = catalog.collection("db.c").unwrap();
-    let mut check = CollectionCheck::new(collection, true);
-    let mut ru = catalog.engine().recovery_unit();
+    let mut check = CollectionCheck::new(collection, &SeededRandom::new(1));
+    let mut ru = catalog.backend.engine().recovery_unit();
     let mut names = Vec::new();
     while let Some(progress) = check.progress() {
         assert!(progress.done <= progress.total, "{} of {}", progress.done, progress.total);

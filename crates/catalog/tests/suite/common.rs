@@ -9,27 +9,49 @@ use kauri_catalog::check::{CheckStep, CollectionCheck, Report};
 use kauri_catalog::{Catalog, Collection, Index, IndexBuild, KeyScratch, Namespace};
 use kauri_storage::ephemeral::EphemeralEngine;
 use kauri_storage::{
-    Direction, IndexScan, LocalCommitter, RecordScan, StorageEngine, StorageError, WriteUnit,
+    Backend, Direction, IndexScan, RecordScan, Scope, StorageEngine, StorageError, WriteUnit,
 };
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
 
 pub fn engine() -> Arc<dyn StorageEngine> {
     Arc::new(EphemeralEngine::new())
 }
 
-pub fn open(engine: &Arc<dyn StorageEngine>) -> Catalog {
-    let committer = Arc::new(LocalCommitter(engine.clone()));
+/// A catalog, and what it stands on.
+pub struct Opened {
+    pub backend: Arc<Backend>,
+    catalog: Catalog,
+}
+
+impl Opened {
+    pub fn scope(&self) -> Scope {
+        self.backend.scope()
+    }
+}
+
+impl Deref for Opened {
+    type Target = Catalog;
+
+    fn deref(&self) -> &Catalog {
+        &self.catalog
+    }
+}
+
+pub fn open(engine: &Arc<dyn StorageEngine>) -> Opened {
     let random = Arc::new(SeededRandom::new(7));
-    Catalog::open(engine.clone(), committer, Arc::new(SystemClock::new()), random).unwrap()
+    let backend = Backend::local(engine.clone(), Arc::new(SystemClock::new()), random);
+    let catalog = Catalog::open(&backend).unwrap();
+    Opened { backend, catalog }
 }
 
 pub fn ns(name: &str) -> Namespace {
     Namespace::parse(name).unwrap()
 }
 
-pub fn create(catalog: &Catalog, name: &str) -> Arc<Collection> {
-    catalog.create_collection(&ns(name), Default::default(), None).unwrap().0
+pub fn create(catalog: &Opened, name: &str) -> Arc<Collection> {
+    catalog.create_collection(&mut catalog.scope(), &ns(name), Default::default(), None).unwrap().0
 }
 
 pub fn code<T>(result: Result<T>) -> ErrorCode {
@@ -50,7 +72,7 @@ pub enum Written {
 
 /// Commits what `fill` makes of the current definition, as often as something changes meanwhile.
 pub fn write(
-    catalog: &Catalog,
+    catalog: &Opened,
     name: &str,
     mut fill: impl FnMut(&Collection, &mut WriteUnit<'_>) -> Result<bool>,
 ) -> Written {
@@ -62,7 +84,7 @@ pub fn write(
             Ok(false) => return Written::Gone,
             Err(error) => return Written::Refused(error.code()),
         }
-        match catalog.committer().commit(&mut unit) {
+        match catalog.scope().commit(&mut unit) {
             Ok(_) => return Written::Done,
             Err(StorageError::WriteConflict | StorageError::StaleCatalog(_)) => {}
             Err(error) => return Written::Refused(collection.explain_commit_error(error).code()),
@@ -70,7 +92,7 @@ pub fn write(
     }
 }
 
-pub fn insert(catalog: &Catalog, name: &str, doc: &DocBuf) -> Written {
+pub fn insert(catalog: &Opened, name: &str, doc: &DocBuf) -> Written {
     let mut scratch = KeyScratch::default();
     write(catalog, name, |collection, unit| {
         collection.insert(unit, doc.as_bytes().to_vec().into(), &mut scratch).map(|_| true)
@@ -79,14 +101,14 @@ pub fn insert(catalog: &Catalog, name: &str, doc: &DocBuf) -> Written {
 
 /// Replaces the document of a record by what `change` makes of it; `None` deletes it.
 pub fn change(
-    catalog: &Catalog,
+    catalog: &Opened,
     name: &str,
     record: RecordId,
     change: impl Fn(Doc<'_>) -> Option<DocBuf>,
 ) -> Written {
     let mut scratch = KeyScratch::default();
     write(catalog, name, |collection, unit| {
-        let mut ru = catalog.engine().recovery_unit();
+        let mut ru = catalog.backend.engine().recovery_unit();
         ru.enter();
         let found = match collection.store.get(&*ru, record)? {
             Access::Ready(Some(found)) => Some((found.version, found.doc.to_buf())),
@@ -108,8 +130,8 @@ pub fn change(
 }
 
 /// All records of a collection.
-pub fn records(catalog: &Catalog, collection: &Collection) -> Vec<(RecordId, DocBuf)> {
-    let mut ru = catalog.engine().recovery_unit();
+pub fn records(catalog: &Opened, collection: &Collection) -> Vec<(RecordId, DocBuf)> {
+    let mut ru = catalog.backend.engine().recovery_unit();
     ru.enter();
     let mut scan = RecordScan::new(Direction::Forward);
     let mut found = Vec::new();
@@ -129,8 +151,8 @@ pub fn records(catalog: &Catalog, collection: &Collection) -> Vec<(RecordId, Doc
 pub type Entries = BTreeSet<(Vec<u8>, RecordId)>;
 
 /// The entries that an index has.
-pub fn entries(catalog: &Catalog, index: &Index) -> Entries {
-    let mut ru = catalog.engine().recovery_unit();
+pub fn entries(catalog: &Opened, index: &Index) -> Entries {
+    let mut ru = catalog.backend.engine().recovery_unit();
     ru.enter();
     let mut scan = IndexScan::new(Direction::Forward, Vec::new(), Vec::new());
     let mut found = Entries::new();
@@ -146,7 +168,7 @@ pub fn entries(catalog: &Catalog, index: &Index) -> Entries {
 }
 
 /// The entries that it should have.
-pub fn rebuilt(catalog: &Catalog, collection: &Collection, index: &Index) -> Entries {
+pub fn rebuilt(catalog: &Opened, collection: &Collection, index: &Index) -> Entries {
     let mut keys = Keys::default();
     let mut expected = Entries::new();
     for (id, doc) in records(catalog, collection) {
@@ -157,13 +179,13 @@ pub fn rebuilt(catalog: &Catalog, collection: &Collection, index: &Index) -> Ent
 }
 
 /// Backfills and makes ready, resolving the definition anew as it changes.
-pub fn build(catalog: &Catalog, name: &str, ids: &[IndexId], since: CommitSeq) -> Result<()> {
+pub fn build(catalog: &Opened, name: &str, ids: &[IndexId], since: CommitSeq) -> Result<()> {
     let mut build = IndexBuild::new(ids.to_vec(), since);
-    let mut ru = catalog.engine().recovery_unit();
+    let mut scope = catalog.scope();
     let gone = || Error::new(ErrorCode::NamespaceNotFound, "gone");
     let mut collection = catalog.collection(name).ok_or_else(gone)?;
     loop {
-        match build.step(&collection, &**catalog.committer(), &mut *ru)? {
+        match build.step(&collection, &mut scope)? {
             BuildStep::Done => break,
             BuildStep::Again => {}
             BuildStep::Stale => collection = catalog.collection(name).ok_or_else(gone)?,
@@ -171,7 +193,7 @@ pub fn build(catalog: &Catalog, name: &str, ids: &[IndexId], since: CommitSeq) -
         }
     }
     loop {
-        match catalog.indexes_ready(&collection, ids, &[]) {
+        match catalog.indexes_ready(&mut catalog.scope(), &collection, ids, &[]) {
             Err(error) if error.code() == ErrorCode::WriteConflict => {
                 collection = catalog.collection(name).ok_or_else(gone)?;
             }
@@ -181,10 +203,10 @@ pub fn build(catalog: &Catalog, name: &str, ids: &[IndexId], since: CommitSeq) -
 }
 
 /// Adds indexes and builds them.
-pub fn create_indexes(catalog: &Catalog, name: &str, specs: &[DocBuf]) -> Result<Vec<IndexId>> {
+pub fn create_indexes(catalog: &Opened, name: &str, specs: &[DocBuf]) -> Result<Vec<IndexId>> {
     loop {
         let collection = catalog.collection(name).unwrap();
-        match catalog.add_indexes(&collection, specs) {
+        match catalog.add_indexes(&mut catalog.scope(), &collection, specs) {
             Ok((ids, ticket)) => {
                 return build(catalog, name, &ids, ticket.seq).map(|()| ids);
             }
@@ -205,9 +227,9 @@ pub fn unique(key: DocBuf, name: &str) -> DocBuf {
 }
 
 /// Checks a collection to the end.
-pub fn check(catalog: &Catalog, collection: &Arc<Collection>) -> Report {
-    let mut check = CollectionCheck::new(collection.clone(), true);
-    let mut ru = catalog.engine().recovery_unit();
+pub fn check(catalog: &Opened, collection: &Arc<Collection>) -> Report {
+    let mut check = CollectionCheck::new(collection.clone(), &SeededRandom::new(1));
+    let mut ru = catalog.backend.engine().recovery_unit();
     loop {
         match check.step(&mut *ru).unwrap() {
             CheckStep::Done => return check.report().clone(),

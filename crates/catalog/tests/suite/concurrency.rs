@@ -5,7 +5,7 @@ use kauri_base::ErrorCode;
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;
 use kauri_bson::{DocBuf, Value, array, doc};
-use kauri_catalog::{Catalog, Rename};
+use kauri_catalog::Rename;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -30,7 +30,7 @@ fn random_doc(random: &SeededRandom, id: i64) -> DocBuf {
 /// Inserts, changes and deletes at random until told to stop; returns how often.
 /// Meets the others at `begun` when it has written once.
 fn write_at_random(
-    catalog: &Catalog,
+    catalog: &Opened,
     name: &str,
     seed: u64,
     begun: &Barrier,
@@ -106,12 +106,12 @@ fn an_index_built_among_writers_equals_a_rebuild() {
             assert_eq!(got, expected, "seed {seed}, round {round}, index {}", index.name());
         }
         let ids: Vec<_> = collection.indexes[1..].iter().map(|i| i.id).collect();
-        catalog.drop_indexes(&collection, &ids).unwrap();
+        catalog.drop_indexes(&mut catalog.scope(), &collection, &ids).unwrap();
     }
 }
 
 #[test]
-fn a_unique_build_ends_with_a_duplicate_or_without_any() {
+fn a_unique_build_fails_exactly_if_there_is_a_duplicate() {
     for seed in 0..20 {
         let catalog = open(&engine());
         create(&catalog, "db.c");
@@ -144,14 +144,14 @@ fn a_unique_build_ends_with_a_duplicate_or_without_any() {
             Err(error) => {
                 assert_eq!(error.code(), ErrorCode::DuplicateKey, "seed {seed}");
                 let index = collection.index_by_name("u_1").unwrap();
-                catalog.drop_indexes(&collection, &[index.id]).unwrap();
+                catalog.drop_indexes(&mut catalog.scope(), &collection, &[index.id]).unwrap();
             }
         }
     }
 }
 
 #[test]
-fn definitions_change_under_writers_without_a_lost_or_doubled_write() {
+fn definitions_change_under_writers_without_lost_or_duplicate_writes() {
     let catalog = open(&engine());
     create(&catalog, "db.c");
     let (stop, inserted) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -180,11 +180,11 @@ fn definitions_change_under_writers_without_a_lost_or_doubled_write() {
             let collection = catalog.collection(here.as_str()).unwrap();
             let id = collection.index_by_name("x_1").unwrap().id;
             if round % 3 == 0 {
-                catalog.rename_collection(&Rename::new(here, there)).unwrap();
+                catalog.rename_collection(&mut catalog.scope(), &Rename::new(here, there)).unwrap();
             }
             let collection =
                 catalog.collection("db.c").or_else(|| catalog.collection("db.d")).unwrap();
-            catalog.drop_indexes(&collection, &[id]).unwrap();
+            catalog.drop_indexes(&mut catalog.scope(), &collection, &[id]).unwrap();
         }
         stop.store(true, Ordering::Release);
     });
@@ -194,7 +194,7 @@ fn definitions_change_under_writers_without_a_lost_or_doubled_write() {
 }
 
 #[test]
-fn drops_and_creations_race_to_a_catalog_that_reads_the_same_anew() {
+fn the_catalog_after_racing_drops_and_creations_reopens_unchanged() {
     let engine = engine();
     let catalog = open(&engine);
     thread::scope(|scope| {
@@ -206,12 +206,20 @@ fn drops_and_creations_race_to_a_catalog_that_reads_the_same_anew() {
                     let name = ns(&format!("db.c{}", random.next_u64() % 5));
                     let other = ns(&format!("db.c{}", random.next_u64() % 5));
                     let outcome = match random.next_u64() % 4 {
-                        0 | 1 => code(catalog.create_collection(&name, Default::default(), None)),
-                        2 => code(catalog.drop_collection(&name)),
-                        _ => code(catalog.rename_collection(&Rename {
-                            drop_target: random.next_u64().is_multiple_of(2),
-                            ..Rename::new(&name, &other)
-                        })),
+                        0 | 1 => code(catalog.create_collection(
+                            &mut catalog.scope(),
+                            &name,
+                            Default::default(),
+                            None,
+                        )),
+                        2 => code(catalog.drop_collection(&mut catalog.scope(), &name)),
+                        _ => code(catalog.rename_collection(
+                            &mut catalog.scope(),
+                            &Rename {
+                                drop_target: random.next_u64().is_multiple_of(2),
+                                ..Rename::new(&name, &other)
+                            },
+                        )),
                     };
                     assert!(
                         [
@@ -227,7 +235,7 @@ fn drops_and_creations_race_to_a_catalog_that_reads_the_same_anew() {
             });
         }
     });
-    let list = |catalog: &Catalog| {
+    let list = |catalog: &Opened| {
         let all = catalog.collections_of("db");
         all.iter().map(|c| (c.ns.to_string(), c.id, c.uuid)).collect::<Vec<_>>()
     };

@@ -79,7 +79,7 @@ fn wrong_definitions_are_refused_with_mongodbs_codes() {
 }
 
 #[test]
-fn what_is_taken_comes_out_in_one_form() {
+fn accepted_definitions_are_normalized() {
     let normal = |spec: DocBuf| normalise(spec.as_doc(), false).unwrap();
     let given = doc! {
         "name" => "x", "unique" => 1, "v" => 2.0, "sparse" => false, "background" => true,

@@ -5,3 +5,4 @@ mod common;
 mod concurrency;
 mod definitions;
 mod lifecycle;
+mod unusable;

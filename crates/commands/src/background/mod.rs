@@ -1,8 +1,7 @@
-//! What the server does by itself: deletes expired documents, closes cursors and ends sessions that
-//! nobody uses any more.
+//! Background tasks of the server: deletes expired documents, closes idle cursors, ends idle sessions.
 //!
-//! Each is a future that runs on a worker like a command does, and looks once a second whether it
-//! is due, so that a changed parameter acts at once.
+//! Each task is a future that runs on a worker like a command. It checks once per second whether it is due, so that
+//! a changed parameter takes effect at once.
 
 pub mod ttl;
 
@@ -15,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often a task looks whether it's due.
+/// Interval at which a task checks whether it is due.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often sessions are looked through.
+/// Interval of checks of sessions.
 const SESSIONS_EVERY: Duration = Duration::from_secs(60);
 
 /// Starts all of it on this worker.
@@ -26,7 +25,7 @@ pub fn spawn(server: &Arc<Server>, worker: &WorkerHandle) {
     worker.spawn(expire(server.clone(), worker.clone()));
 }
 
-/// Closes cursors and ends sessions that nobody used too long.
+/// Closes idle cursors and ends idle sessions.
 async fn expire(server: Arc<Server>, worker: WorkerHandle) {
     let mut cursors_at = server.clock.monotonic();
     let mut sessions_at = cursors_at;
@@ -45,7 +44,7 @@ async fn expire(server: Arc<Server>, worker: WorkerHandle) {
     }
 }
 
-/// Closes cursors that are idle longer than `cursorTimeoutMillis`, and those that nobody holds.
+/// Closes cursors that are idle longer than `cursorTimeoutMillis`, and cursors without an owner.
 pub fn expire_cursors(server: &Server) {
     let idle_ms = server.parameters.number("cursorTimeoutMillis").max(1) as u64;
     let closed = server.cursors.expire(Duration::from_millis(idle_ms));
@@ -55,7 +54,7 @@ pub fn expire_cursors(server: &Server) {
     }
 }
 
-/// Ends sessions that nobody used for `localLogicalSessionTimeoutMinutes`, with their cursors.
+/// Ends sessions that are idle for `localLogicalSessionTimeoutMinutes`, with their cursors.
 pub fn expire_sessions(server: &Server) {
     let minutes = cmds::session_timeout_minutes(server).max(1) as u64;
     let idle = Duration::from_secs(minutes * 60);

@@ -1,15 +1,13 @@
-//! The TTL monitor: every `ttlMonitorSleepSecs` it deletes the documents whose date in the field of a
-//! TTL index lies more than the index's `expireAfterSeconds` in the past.
+//! The TTL monitor: every `ttlMonitorSleepSecs` it deletes documents whose date in the field of a TTL index is more
+//! than `expireAfterSeconds` in the past.
 //!
-//! Deletes go the ordinary way, by the index, some thousands at a time; what fails is logged and
-//! tried again the next time.
+//! It deletes by the index, like any delete, some thousands at a time. Failures are logged; the next run tries
+//! again.
 
 use super::LOOK;
-use crate::locks::Scope;
 use crate::server::Server;
+use kauri_base::Result;
 use kauri_base::log::{self, Attr};
-use kauri_base::rw_lock::LockMode;
-use kauri_base::{OperationContext, Result};
 use kauri_bson::{DocBuf, Value};
 use kauri_catalog::{Catalog, Collection, Index};
 use kauri_matcher::{Matcher, ParseCx, Place};
@@ -18,6 +16,7 @@ use kauri_query::plan::{Hint, Query};
 use kauri_query::write::WriteOutcome;
 use kauri_query::write::delete::delete;
 use kauri_query::write::targets::Targets;
+use kauri_storage::Operation;
 use kauri_transport::WorkerHandle;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,7 +42,7 @@ pub async fn run(server: Arc<Server>, worker: WorkerHandle) {
     }
 }
 
-/// Deletes what has expired now. `committed` is called after each commit, to have it written.
+/// Deletes expired documents. `committed` is called after each commit, to have it written.
 pub async fn pass(server: &Server, committed: impl Fn()) {
     for collection in server.catalog.all_collections() {
         for index in collection.indexes.iter().filter(|index| index.ready) {
@@ -100,20 +99,21 @@ async fn expire(
         // Nothing of a collection that has taken the name since.
         only: Some(collection.id),
     };
-    let mut op = OperationContext::detached(server.clock.clone());
+    let mut op = Operation::detached(&server.backend);
     let mut deleted = 0;
     loop {
-        if server.fsync_locks.load(Ordering::Acquire) > 0 || server.stopping.load(Ordering::Acquire)
-        {
+        if server.stopping.load(Ordering::Acquire) {
             return Ok(deleted);
         }
+        let Some(_writer) = server.fsync_lock.admit() else { return Ok(deleted) };
         if !is_current(&server.catalog, collection, index) {
             return Ok(deleted);
         }
         let mut outcome = WriteOutcome::default();
-        let scope = Scope::Collection(collection.ns.database(), collection.ns.collection());
-        server.locks.lock(&mut op, scope, LockMode::Exclusive).await;
+        #[cfg(feature = "lock-experiment")]
+        server.locks.lock_to_write(&mut op, &collection.ns).await;
         let batch = delete(&mut op, &targets, &mut outcome).await;
+        #[cfg(feature = "lock-experiment")]
         op.release_lock();
         let batch = batch?;
         if outcome.ticket.is_some() {

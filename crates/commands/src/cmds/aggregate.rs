@@ -1,31 +1,54 @@
 //! `aggregate`.
 
 use super::aggregate_server::ServerFacts;
+use super::ddl;
 use super::find::{hint, refuse_collation};
+use super::internal_fields::{query_settings, refuse_of_shards, runtime_now};
 use crate::args::Args;
 use crate::cursors::Tailing;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Asked, Command, ReadLevels, Run, Target};
 use crate::reply::{NewCursor, open_cursor, while_running};
-use kauri_base::{OperationContext, Result, bail, limits};
+use kauri_base::{Result, bail, limits};
 use kauri_bson::{Doc, Elem, Type, Value};
-use kauri_catalog::{Collection, Namespace};
+use kauri_catalog::{Collection, Namespace, OperationKind, Resolved};
 use kauri_expr::Expression;
 use kauri_query::exec::{PlanExecutor, QueryEnv, Verbosity};
 use kauri_query::pipeline::views::Found;
 use kauri_query::pipeline::{self, BuildCx, ParseCx, Pipeline, Place, StageSpec};
 use kauri_query::plan::Hint;
 use kauri_query::write::Bypass;
+use kauri_storage::Operation;
 use std::sync::Arc;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
     replans: true,
-    access: Access::Read,
-    read_concern: true,
+    read_levels: ReadLevels::AllByRequest,
     api_v1: true,
-    ..Command::new("aggregate", "runs an aggregation pipeline", run)
+    target: Target::CollectionOr(".aggregate"),
+    writes,
+    write_concern: true,
+    in_transaction: true,
+    kind: OperationKind::Read,
+    has_plan: true,
+    ..Command::read("aggregate", "runs an aggregation pipeline", run)
 };
+
+/// Whether a pipeline may write its rows. A false positive only waits longer.
+fn writes(asked: Asked<'_>) -> bool {
+    let is_sink = |stages: Doc<'_>| {
+        let last = stages.iter().last().and_then(|stage| stage.as_doc()?.first());
+        last.is_some_and(|stage| matches!(stage.key(), "$out" | "$merge"))
+    };
+    pipelines(asked).any(is_sink)
+}
+
+/// All fields of this name: the last one counts.
+pub(crate) fn pipelines(asked: Asked<'_>) -> impl Iterator<Item = Doc<'_>> {
+    let fields = asked.body.iter().filter(|field| field.key() == "pipeline");
+    fields.filter_map(|field| field.as_doc())
+}
 
 /// The arguments of `aggregate`.
 pub struct AggregateRequest<'a> {
@@ -37,11 +60,11 @@ pub struct AggregateRequest<'a> {
     pub stages: Doc<'a>,
     /// Documents in the first batch.
     pub batch_size: Option<u64>,
-    /// What the planner is to use.
+    /// The planner's hint.
     pub hint: Option<Hint>,
     /// `explain: true`.
     pub explain: bool,
-    /// What stages that write leave out.
+    /// The checks that writing stages skip.
     pub bypass: Bypass,
     /// Whether there was a `cursor` argument.
     pub has_cursor: bool,
@@ -49,6 +72,8 @@ pub struct AggregateRequest<'a> {
     pub read_concern: Option<String>,
     /// Whether only what API version 1 has may be used.
     pub api_strict: bool,
+    /// The UUID that the collection has to have.
+    pub uuid: Option<[u8; 16]>,
 }
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -95,6 +120,7 @@ async fn write(
     let mut executor = executor(&mut invocation.op, request, pipeline, cx).await?;
     if let Some(sink) = last.sink() {
         let written = sink.run(&mut invocation.op, &mut executor, cx).await;
+        invocation.figures.plan = Some(executor.totals());
         invocation.has_effect = cx.has_written();
         written.map_err(|error| while_running("aggregate", &request.ns, error))?;
     }
@@ -104,22 +130,24 @@ async fn write(
         cursor.put("id", 0i64);
         cursor.put("ns", request.ns.as_str());
     }
+    invocation.figures.returned = Some(0);
+    invocation.figures.cursor_exhausted = true;
     let ticket = cx.take_written();
     invocation.wait_for_commit(ticket).await
 }
 
 /// The executor of a prepared pipeline.
 pub async fn executor(
-    op: &mut OperationContext,
+    op: &mut Operation,
     request: &AggregateRequest<'_>,
     pipeline: &Pipeline,
     cx: &BuildCx,
 ) -> Result<PlanExecutor> {
     let root = pipeline::build_by_trial(op, pipeline, request.hint.clone(), cx).await?;
-    Ok(PlanExecutor::new(root, cx.catalog.engine().recovery_unit(), cx.env.clone()))
+    Ok(PlanExecutor::new(root, cx.env.clone()))
 }
 
-/// Parses the pipeline and resolves what it reads.
+/// Parses the pipeline and resolves its namespaces.
 pub fn prepare(
     invocation: &Invocation<'_>,
     request: &AggregateRequest<'_>,
@@ -141,6 +169,7 @@ pub fn prepare(
         collection = catalog.collection(request.ns.as_str());
     } else if !request.collectionless {
         let found = resolve_views(invocation, &request.ns)?;
+        check_uuid(invocation, &request.ns, &found, request.uuid.as_ref())?;
         let mut stages = found.pipeline;
         collection = found.collection;
         if !stages.stages.is_empty() {
@@ -165,6 +194,20 @@ pub fn resolve_views(invocation: &Invocation<'_>, ns: &Namespace) -> Result<Foun
     let found = pipeline::views::resolve(&invocation.server.catalog, ns)?;
     invocation.check_meant(ns, &found)?;
     Ok(found)
+}
+
+/// Fails with `CollectionUUIDMismatch` unless the name stands for the collection of this UUID, if one is given.
+pub fn check_uuid(
+    invocation: &Invocation<'_>,
+    ns: &Namespace,
+    found: &Found,
+    uuid: Option<&[u8; 16]>,
+) -> Result<()> {
+    let resolved = match &found.collection {
+        Some(collection) if !found.is_view => Resolved::Collection(collection.clone()),
+        _ => Resolved::Nothing,
+    };
+    ddl::check_uuid(&invocation.server.catalog, ns, &resolved, uuid)
 }
 
 impl<'a> AggregateRequest<'a> {
@@ -192,6 +235,7 @@ impl<'a> AggregateRequest<'a> {
             has_cursor: false,
             read_concern: None,
             api_strict: false,
+            uuid: None,
         };
         let mut given = false;
         for elem in body.iter().skip(1) {
@@ -229,14 +273,16 @@ impl<'a> AggregateRequest<'a> {
                         level.and_then(|level| level.as_str().map(str::to_owned));
                 }
                 "apiStrict" => request.api_strict = elem.value().truthy(),
-                "fromMongos"
-                | "needsMerge"
-                | "runtimeConstants"
-                | "legacyRuntimeConstants"
-                | "isMapReduceCommand"
-                | "collectionUUID"
-                | "exchange"
-                | "querySettings" => {}
+                "collectionUUID" => request.uuid = args.given(elem, ddl::uuid)?,
+                "runtimeConstants" | "legacyRuntimeConstants" => {
+                    env.now_ms = args.given(elem, runtime_now)?.unwrap_or(env.now_ms);
+                }
+                "needsMerge" => {
+                    refuse_of_shards(elem, args.given(elem, Args::bool)?.unwrap_or(false))?
+                }
+                "exchange" => refuse_of_shards(elem, args.given(elem, Args::object)?.is_some())?,
+                "querySettings" if elem.value().is_nullish() => {}
+                "querySettings" => return Err(query_settings(7_708_001)),
                 _ => args.other(elem)?,
             }
         }
@@ -310,8 +356,8 @@ impl<'a> AggregateRequest<'a> {
     }
 }
 
-/// Stages that tell of a server, or of what only some servers have: not in API version 1, whatever
-/// their arguments are.
+/// Stages about a server, or about features that only some servers have: not in API version 1, whatever their
+/// arguments.
 const NOT_IN_API: &[&str] = &[
     "$currentOp",
     "$indexStats",
@@ -330,7 +376,7 @@ const NOT_IN_API: &[&str] = &[
     "$vectorSearch",
 ];
 
-/// Refuses such stages before they are looked at.
+/// Refuses such stages before they are parsed.
 fn check_api(stages: Doc<'_>) -> Result<()> {
     for stage in stages {
         let name = stage.as_doc().and_then(Doc::first).map_or("", |elem| elem.key());
@@ -344,10 +390,10 @@ fn check_api(stages: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// `hint`, which is read as `find`'s but for what is no hint at all.
+/// `hint`, read like `find`'s, except for values that are no hint.
 fn aggregate_hint(elem: Elem<'_>) -> Result<Option<Hint>> {
     match elem.value() {
-        Value::String(_) | Value::Document(_) => hint(elem),
+        Value::String(_) | Value::Document(_) | Value::NotUtf8 { .. } => hint(elem),
         _ => bail!(
             FailedToParse,
             "hint must be specified as a string representing an index name, or an object \
@@ -371,6 +417,7 @@ fn target(body: Doc<'_>, db: &str) -> Result<(Namespace, bool)> {
     match target {
         Value::String(name) => Ok((Namespace::new(db, &name)?, false)),
         other => {
+            kauri_bson::not_utf8::refuse_as_namespace(&other)?;
             bail!(InvalidNamespace, "collection name has invalid type {}", other.type_name())
         }
     }
@@ -404,7 +451,7 @@ fn define_let(variables: Doc<'_>, env: &mut QueryEnv) -> Result<()> {
     Ok(())
 }
 
-/// A variable of the clock in an expression: those have no value yet while `let` is read.
+/// A variable of the clock in an expression: it has no value yet while `let` is read.
 fn clock_variable(value: &Value<'_>) -> Option<&'static str> {
     match value {
         Value::String(text) => {

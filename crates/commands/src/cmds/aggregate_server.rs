@@ -1,4 +1,4 @@
-//! What pipelines tell of the server (`$currentOp`, `$listLocalSessions`, `$collStats`).
+//! Server data for pipeline stages (`$currentOp`, `$listLocalSessions`, `$collStats`).
 
 use super::coll_stats;
 use crate::ops;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// See the module's head.
 pub struct ServerFacts(pub Arc<Server>);
 
-/// SHA-256 of nothing: what stands for the user of a session while there are no users.
+/// SHA-256 of the empty string: stands for the user of a session while there are no users.
 const NOBODY: [u8; 32] = [
     0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
     0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
@@ -30,9 +30,16 @@ impl ServerInfo for ServerFacts {
         let server = &self.0;
         let now_ms = server.clock.unix_ms();
         let mut rows = Vec::new();
-        server.operations.for_each(|running| {
-            let row = ops::describe(running, &server.start.host, now_ms);
-            rows.push(if options.truncate_ops { truncated(row.as_doc()) } else { row });
+        let host = &server.start.host;
+        server.operations.for_each_connection(|peer, running| match running {
+            Some(running) => {
+                let row = ops::describe(peer, running, host, now_ms);
+                rows.push(if options.truncate_ops { truncated(row.as_doc()) } else { row });
+            }
+            None if options.idle_connections => {
+                rows.push(ops::describe_idle(peer, host, now_ms));
+            }
+            None => {}
         });
         if options.idle_cursors {
             server.cursors.for_each_idle(|cursor| {
@@ -51,7 +58,7 @@ impl ServerInfo for ServerFacts {
                     inner.put("nBatchesReturned", cursor.batches as i64);
                     inner.put("noCursorTimeout", cursor.no_timeout);
                     inner.put("tailable", cursor.tailing != crate::cursors::Tailing::No);
-                    inner.put("originatingCommand", &cursor.command);
+                    inner.put("originatingCommand", &*cursor.command);
                 }));
             });
         }
@@ -80,20 +87,20 @@ impl ServerInfo for ServerFacts {
     fn storage_stats(
         &self,
         ns: &Namespace,
-        collection: &Collection,
+        collection: Option<&Collection>,
         scale: i64,
         out: &mut DocWriter<'_>,
     ) -> Result<()> {
         let mut written = Ok(());
         let all =
-            DocBuf::build(|out| written = coll_stats::write(ns, Some(collection), scale, out));
+            DocBuf::build(|out| written = coll_stats::write(&self.0, ns, collection, scale, out));
         written?;
         all.as_doc().iter().filter(|e| e.key() != "ns").for_each(|e| out.put_elem(e));
         Ok(())
     }
 }
 
-/// The same with a long command cut, as `truncateOps` asks for.
+/// The row with a long command truncated, for `truncateOps`.
 fn truncated(row: Doc<'_>) -> DocBuf {
     DocBuf::build(|out| {
         for elem in row {

@@ -1,11 +1,11 @@
-//! The option `clusteredIndex`, which is not there yet: checked, then refused, so that options that
-//! are wrong in themselves are told so.
+//! The option `clusteredIndex`, which is not supported: validated, then refused, so that invalid options get their
+//! own error.
 
 use crate::args::Args;
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, Elem, Value, shell_text};
 
-/// How the option was given.
+/// The form of the option.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Form {
     /// `{key: {_id: 1}, unique: true, v, name}`.
@@ -14,12 +14,13 @@ pub enum Form {
     Legacy,
 }
 
-/// Checks the option.
-pub fn check(args: &Args<'_>, elem: Elem<'_>) -> Result<Form> {
+/// Checks the option. `false` asks for an ordinary collection.
+pub fn check(args: &Args<'_>, elem: Elem<'_>) -> Result<Option<Form>> {
     match (elem.value(), elem.as_doc()) {
-        (Value::Document(_), Some(doc)) => check_spec(doc).map(|()| Form::Spec),
-        (Value::Bool(_), _) => Ok(Form::Legacy),
-        (value, _) if value.is_number() => Ok(Form::Legacy),
+        (Value::Document(_), Some(doc)) => check_spec(doc).map(|()| Some(Form::Spec)),
+        (value, _) if value.is_number() || matches!(value, Value::Bool(_)) => {
+            Ok(value.truthy().then_some(Form::Legacy))
+        }
         _ => Err(args.wrong_type(elem, &["bool", "object"])),
     }
 }
@@ -32,8 +33,7 @@ fn check_spec(doc: Doc<'_>) -> Result<()> {
             "key" => key = args.given(field, Args::object)?,
             "unique" => unique = args.given(field, Args::safe_bool)?,
             "v" => version = args.given(field, Args::long)?,
-            "name" => drop(args.given(field, Args::string)?),
-            other => return Err(args.unknown(other)),
+            _ => args.accepted(field)?,
         }
     }
     let Some(key) = key else { return Err(args.missing("key")) };

@@ -5,7 +5,7 @@ use super::views::{self, ViewRequest};
 use super::{coll_mod_index, ddl};
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
 use coll_mod_index::IndexChange;
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, DocBuf, Elem};
@@ -15,9 +15,8 @@ use std::sync::Arc;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    access: Access::Write,
     api_v1: true,
-    ..Command::new("collMod", "changes options of a collection or view", run)
+    ..Command::define("collMod", "changes options of a collection or view", run)
 };
 
 /// Largest `cappedSize`: a petabyte.
@@ -82,9 +81,6 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
             "expireAfterSeconds" => request.expire = check_expire(&args, elem)?,
             "timeseries" => request.timeseries = args.given(elem, Args::object)?.is_some(),
             "dryRun" => request.dry_run = args.given(elem, Args::safe_bool)?.unwrap_or(false),
-            "recordPreImages" | "isTimeseriesNamespace" => {
-                let _ = args.given(elem, Args::safe_bool)?;
-            }
             _ => args.other(elem)?,
         }
     }
@@ -123,7 +119,7 @@ fn check_expire(args: &Args<'_>, elem: Elem<'_>) -> Result<bool> {
     if value.is_nullish() {
         return Ok(false);
     }
-    match value.as_str() {
+    match value.lossy().as_str() {
         Some("off") => Ok(true),
         Some(text) => {
             bail!(
@@ -200,7 +196,8 @@ async fn change_collection(
         if !request.dry_run {
             (reply, ticket) = ddl::retry(invocation, |invocation| {
                 let collection = ddl::existing(invocation, ns)?;
-                coll_mod_index::apply(&invocation.server.catalog, &collection, change)
+                let catalog = &invocation.server.catalog;
+                coll_mod_index::apply(invocation.op.scope(), catalog, &collection, change)
             })
             .await?;
         }
@@ -209,7 +206,7 @@ async fn change_collection(
         let changed = ddl::retry(invocation, |invocation| {
             let collection = ddl::existing(invocation, ns)?;
             let options = changed_options(&collection, request)?;
-            invocation.server.catalog.change_options(&collection, options)
+            invocation.server.catalog.change_options(invocation.op.scope(), &collection, options)
         })
         .await?;
         ticket = Some(changed);
@@ -261,7 +258,7 @@ fn changed_options(collection: &Collection, request: &Request<'_>) -> Result<Col
 }
 
 fn change_view(
-    invocation: &Invocation<'_>,
+    invocation: &mut Invocation<'_>,
     view: &Arc<View>,
     request: &Request<'_>,
 ) -> Result<Option<CommitTicket>> {
@@ -289,5 +286,5 @@ fn change_view(
         pipeline: request.pipeline.clone().unwrap_or_else(|| view.pipeline.clone()),
     };
     let definition = views::define(invocation, &view.ns, &changed)?;
-    invocation.server.catalog.change_view(definition).map(Some)
+    invocation.server.catalog.change_view(invocation.op.scope(), definition).map(Some)
 }

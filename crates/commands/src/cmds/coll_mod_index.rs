@@ -1,14 +1,14 @@
-//! `collMod`'s argument `index`: expiry, hiding, and the way to uniqueness.
+//! `collMod`'s argument `index`: expiry, hiding, and conversion to a unique index.
 
 use crate::args::Args;
 use crate::invocation::Invocation;
-use kauri_base::{Access, Error, ErrorCode, OperationContext, Result, bail};
+use kauri_base::{Access, Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Value, doc, shell_text};
 use kauri_catalog::{Catalog, Collection, Index, spec};
-use kauri_storage::{CommitTicket, Direction, IndexScan};
+use kauri_storage::{CommitTicket, Direction, IndexScan, Operation, Scope};
 use std::sync::Arc;
 
-/// Which index, and what is to change.
+/// The index, and its changes.
 #[derive(Default)]
 pub struct IndexChange {
     name: Option<String>,
@@ -129,8 +129,9 @@ pub fn check(collection: &Collection, change: &IndexChange) -> Result<()> {
     }
 }
 
-/// Makes the change; returns what is told of it.
+/// Applies the change; returns the fields of the reply.
 pub fn apply(
+    scope: &mut Scope,
     catalog: &Catalog,
     collection: &Collection,
     change: &IndexChange,
@@ -165,7 +166,7 @@ pub fn apply(
         return Ok((reply, None));
     }
     let new_spec = DocBuf::build(|out| write_spec(definition.spec.as_doc(), change, out));
-    let ticket = catalog.change_index(collection, index, new_spec)?;
+    let ticket = catalog.change_index(scope, collection, index, new_spec)?;
     Ok((reply, Some(ticket)))
 }
 
@@ -201,14 +202,12 @@ pub async fn check_no_duplicates(
     if index.definition().unique {
         return Ok(());
     }
-    let catalog = invocation.server.catalog.clone();
-    let mut ru = catalog.engine().recovery_unit();
     let mut scan = IndexScan::new(Direction::Forward, Vec::new(), Vec::new());
     let mut groups = Groups::default();
     loop {
-        ru.enter();
-        let filled = index.fill(&*ru, &mut scan);
-        ru.leave();
+        let reader = invocation.op.scope().enter();
+        let filled = index.fill(&*reader, &mut scan);
+        drop(reader);
         match filled? {
             Access::WouldBlock(ticket) => {
                 invocation.op.wait(ticket).await?;
@@ -235,7 +234,7 @@ pub async fn check_no_duplicates(
     for group in &groups.duplicates {
         let mut ids = Vec::new();
         for record in group {
-            ids.extend(id_of(&mut invocation.op, collection, &mut *ru, *record).await?);
+            ids.extend(id_of(&mut invocation.op, collection, *record).await?);
         }
         violations.push(Value::from(doc! { "ids" => Value::array(ids) }));
     }
@@ -277,18 +276,17 @@ impl Groups {
 }
 
 async fn id_of(
-    op: &mut OperationContext,
+    op: &mut Operation,
     collection: &Collection,
-    ru: &mut dyn kauri_storage::RecoveryUnit,
     record: kauri_base::RecordId,
 ) -> Result<Option<Value<'static>>> {
     loop {
-        ru.enter();
+        let reader = op.scope().enter();
         let found = collection
             .store
-            .get(ru, record)
+            .get(&*reader, record)
             .map(|access| access.map(|record| record.map(|r| r.doc.value("_id").into_owned())));
-        ru.leave();
+        drop(reader);
         match found? {
             Access::Ready(id) => return Ok(id),
             Access::WouldBlock(ticket) => op.wait(ticket).await?,

@@ -2,17 +2,18 @@
 
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
+use crate::server::Server;
 use kauri_base::{Result, bail};
-use kauri_bson::{Doc, DocWriter, Elem, Value};
+use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Value};
 use kauri_catalog::{Collection, Namespace, Resolved};
+use kauri_query::pipeline::views;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
     replans: true,
     aliases: &["collstats"],
-    access: Access::Read,
-    ..Command::new("collStats", "tells sizes and counts of a collection", run)
+    ..Command::read("collStats", "returns sizes and counts of a collection", run)
 };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -23,9 +24,6 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         for elem in invocation.body.iter().skip(1) {
             match elem.key() {
                 "scale" => scale = args.given(elem, read_scale)?.unwrap_or(1),
-                "verbose" | "waitForLock" | "numericOnly" => {
-                    let _ = args.given(elem, Args::safe_bool)?;
-                }
                 _ => args.other(elem)?,
             }
         }
@@ -36,11 +34,12 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 bail!(CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection")
             }
         };
-        write(&ns, collection.as_deref(), scale, &mut invocation.reply)
+        let server = invocation.server;
+        write(server, &ns, collection.as_deref(), scale, &mut invocation.reply)
     })
 }
 
-/// `scale`: by what sizes are divided.
+/// `scale`: the divisor of sizes.
 pub fn read_scale(args: &Args<'_>, elem: Elem<'_>) -> Result<i64> {
     let scale = args.long(elem)?;
     if scale < 1 {
@@ -54,16 +53,19 @@ fn number(n: u64) -> Value<'static> {
     i32::try_from(n).map_or(Value::Int64(n as i64), Value::Int32)
 }
 
-/// The figures of a collection, or of one that doesn't exist.
+/// The figures of a collection, of `system.views`, or of a collection that doesn't exist.
 pub fn write(
+    server: &Server,
     ns: &Namespace,
     collection: Option<&Collection>,
     scale: i64,
     out: &mut DocWriter<'_>,
 ) -> Result<()> {
-    let scaled = |bytes: u64| number(bytes / scale.max(1) as u64);
     out.put("ns", ns.as_str());
     let Some(collection) = collection else {
+        if ns.collection() == "system.views" {
+            return write_views(&views::definitions(&server.catalog, ns.database()), scale, out);
+        }
         for name in ["size", "count", "numOrphanDocs", "storageSize", "totalSize", "nindexes"] {
             out.put(name, 0);
         }
@@ -73,6 +75,37 @@ pub fn write(
         out.put_value("scaleFactor", &number(scale as u64));
         return Ok(());
     };
+    write_collection(collection, scale, out)
+}
+
+/// Those of `system.views`, which takes no place of its own: the catalog keeps views.
+fn write_views(views: &[DocBuf], scale: i64, out: &mut DocWriter<'_>) -> Result<()> {
+    let bytes: usize = views.iter().map(|view| view.as_doc().as_bytes().len()).sum();
+    out.put_value("size", &number(bytes as u64 / scale.max(1) as u64));
+    out.put_value("count", &number(views.len() as u64));
+    if let Some(average) = bytes.checked_div(views.len()) {
+        out.put_value("avgObjSize", &number(average as u64));
+    }
+    for name in ["numOrphanDocs", "storageSize", "freeStorageSize"] {
+        out.put(name, 0);
+    }
+    out.put("capped", false);
+    out.put("nindexes", i32::from(!views.is_empty()));
+    out.array("indexBuilds");
+    out.put("totalIndexSize", 0);
+    out.put("totalSize", 0);
+    {
+        let mut sizes = out.document("indexSizes");
+        if !views.is_empty() {
+            sizes.put("_id_", 0);
+        }
+    }
+    out.put_value("scaleFactor", &number(scale as u64));
+    Ok(())
+}
+
+fn write_collection(collection: &Collection, scale: i64, out: &mut DocWriter<'_>) -> Result<()> {
+    let scaled = |bytes: u64| number(bytes / scale.max(1) as u64);
     let (stats, index_bytes) = (collection.stats()?, collection.index_bytes()?);
     out.put_value("size", &scaled(stats.bytes));
     out.put_value("count", &number(stats.records));

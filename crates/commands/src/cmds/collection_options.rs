@@ -1,14 +1,14 @@
-//! The options of `create`: types, bounds, and which of them can't be together.
+//! The options of `create`: types, bounds, and exclusions.
 
 use super::views::ViewRequest;
-use super::{clustered, storage_options, timeseries};
+use super::{clustered, encryption, storage_options, timeseries};
 use crate::args::Args;
 use crate::invocation::Invocation;
 use kauri_base::{Result, bail};
 use kauri_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Elem, Type, Value};
 use kauri_catalog::{Capped, CollectionOptions, collation, options, spec};
 
-/// What `create` asks for.
+/// A request of `create`.
 pub struct CreateRequest {
     /// The options of a collection.
     pub options: CollectionOptions,
@@ -41,6 +41,7 @@ struct Given<'a> {
     storage_engine: Option<Doc<'a>>,
     index_defaults: Option<Doc<'a>>,
     auto_index_id: Option<bool>,
+    temp: bool,
 }
 
 /// Reads and checks the arguments of `create`.
@@ -64,7 +65,7 @@ impl<'a> Given<'a> {
             "validationLevel" => self.level = args.given(elem, Args::string)?,
             "validationAction" => self.action = args.given(elem, Args::string)?,
             "idIndex" => self.id_index = args.given(elem, Args::object)?,
-            "viewOn" => self.view_on = args.given(elem, Args::string)?,
+            "viewOn" => self.view_on = args.given(elem, Args::namespace)?,
             "pipeline" => self.pipeline = args.given(elem, view_pipeline)?,
             "collation" => {
                 if let Some(doc) = args.given(elem, Args::object)? {
@@ -80,18 +81,17 @@ impl<'a> Given<'a> {
                     self.timeseries = true;
                 }
             }
-            "clusteredIndex" => self.clustered = Some(clustered::check(args, elem)?),
+            "clusteredIndex" => self.clustered = clustered::check(args, elem)?,
             "expireAfterSeconds" => self.expire = args.given(elem, Args::long)?,
-            "encryptedFields" => self.encrypted = args.given(elem, Args::object)?.is_some(),
+            "encryptedFields" => {
+                self.encrypted = args.given(elem, encryption::check_fields)?.is_some();
+            }
             "storageEngine" => self.storage_engine = args.given(elem, storage_options::check)?,
             "indexOptionDefaults" => {
                 self.index_defaults = args.given(elem, storage_options::check_index_defaults)?;
             }
             "autoIndexId" => self.auto_index_id = args.given(elem, Args::safe_bool)?,
-            "temp" | "recordPreImages" | "recordIdsReplicated" => {
-                let _ = args.given(elem, Args::safe_bool)?;
-            }
-            "flags" => drop(args.given(elem, Args::long)?),
+            "temp" => self.temp = args.given(elem, Args::safe_bool)?.is_some(),
             _ => args.other(elem)?,
         }
         Ok(())
@@ -114,6 +114,9 @@ impl<'a> Given<'a> {
                 invocation.namespace()?
             );
         }
+        if self.temp {
+            bail!(InvalidOptions, "the 'temp' field is an invalid option");
+        }
         if self.pipeline.is_some() && self.view_on.is_none() {
             bail!(InvalidOptions, "'pipeline' requires 'viewOn' to also be specified");
         }
@@ -132,6 +135,12 @@ impl<'a> Given<'a> {
         {
             bail!(BadValue, "max in a capped collection has to be < 2^31 or not set");
         }
+        if self.encrypted {
+            if self.view_on.is_some() || self.timeseries || self.capped {
+                return Err(encryption::conflict(self.capped));
+            }
+            return Err(encryption::refuse());
+        }
         if self.timeseries {
             self.check_timeseries()?;
         }
@@ -147,11 +156,9 @@ impl<'a> Given<'a> {
                 );
             }
         }
-        for (given, what) in [
-            (self.timeseries, "timeseries"),
-            (self.clustered.is_some(), "clusteredIndex"),
-            (self.encrypted, "encryptedFields"),
-        ] {
+        for (given, what) in
+            [(self.timeseries, "timeseries"), (self.clustered.is_some(), "clusteredIndex")]
+        {
             if given {
                 bail!(InvalidOptions, "'{what}' is not supported by this server");
             }

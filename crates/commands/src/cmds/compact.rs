@@ -1,5 +1,4 @@
-//! `compact`: asks for unused space back. The engine's cleaner does that all the time, so there is
-//! nothing left to do but to answer.
+//! `compact`: reclaims unused space. The engine's cleaner does that continuously, so the command only replies.
 
 use super::ddl;
 use crate::args::Args;
@@ -18,9 +17,6 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let mut dry_run = false;
         for elem in invocation.body.iter().skip(1) {
             match elem.key() {
-                "force" => {
-                    let _ = args.given(elem, Args::bool)?;
-                }
                 "dryRun" => dry_run = args.given(elem, Args::bool)?.unwrap_or(false),
                 "freeSpaceTargetMB" => {
                     let target = args.given(elem, Args::long)?;

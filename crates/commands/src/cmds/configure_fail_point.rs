@@ -1,4 +1,4 @@
-//! `configureFailPoint`, for tests: only where `enableTestCommands` is set.
+//! `configureFailPoint`, for tests: only if `enableTestCommands` is set.
 
 use crate::args::Args;
 use crate::fail_command;
@@ -10,8 +10,8 @@ use kauri_bson::{Doc, Elem, Value};
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    admin_only: true,
-    ..Command::new("configureFailPoint", "sets a failpoint, for tests", run)
+    never_fails_by_failpoint: true,
+    ..Command::admin("configureFailPoint", "sets a failpoint, for tests", run)
 };
 
 enum Setting {
@@ -42,8 +42,13 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let count = match setting {
             Setting::Off => server.fail_points.unset(&name),
             Setting::On(mode) => {
-                if name == "failCommand" {
-                    check_data(data)?;
+                match name.as_str() {
+                    "failCommand" => check_data(data)?,
+                    "failGetMoreAfterCursorCheckout" if data.value("errorCode").is_number() => {}
+                    "failGetMoreAfterCursorCheckout" => {
+                        bail!(BadValue, "{name} needs a number 'errorCode'")
+                    }
+                    _ => {}
                 }
                 server.fail_points.set(&name, mode, data.as_bytes().to_vec())
             }
@@ -54,7 +59,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 }
 
 fn mode(elem: Elem<'_>) -> Result<Setting> {
-    match elem.value() {
+    match elem.value().lossy() {
         Value::String(text) if text == "off" => Ok(Setting::Off),
         Value::String(text) if text == "alwaysOn" => Ok(Setting::On(Mode::AlwaysOn)),
         Value::String(text) => bail!(BadValue, "unknown mode: {text}"),
@@ -88,7 +93,7 @@ fn mode(elem: Elem<'_>) -> Result<Setting> {
 }
 
 /// The fields of `failCommand`'s data that have a meaning here; another one would be passed over in
-/// silence and let a test pass for the wrong reason.
+/// silence and let a test pass for the wrong reason. All clients fail alike, so `failInternalCommands` says nothing.
 const DATA_FIELDS: &[&str] = &[
     "failCommands",
     "errorCode",
@@ -108,6 +113,9 @@ fn check_data(data: Doc<'_>) -> Result<()> {
     for elem in data {
         if !DATA_FIELDS.contains(&elem.key()) {
             bail!(BadValue, "failCommand has no option '{}'", elem.key());
+        }
+        if elem.value().is_not_utf8() {
+            return Err(kauri_bson::not_utf8::error(&format!("'{}'", elem.key())));
         }
     }
     if data.value("blockConnection").truthy() && !data.value("blockTimeMS").is_number() {

@@ -1,4 +1,4 @@
-//! `connPoolStats`: connections to other servers, of which there are none.
+//! `connPoolStats`: connections to other servers; there are none.
 
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
@@ -6,7 +6,7 @@ use kauri_bson::Doc;
 
 /// See the module's head.
 pub const COMMAND: Command =
-    Command::new("connPoolStats", "tells of connections to other servers", run);
+    Command::new("connPoolStats", "returns statistics of connections to other servers", run);
 
 const COUNTS: &[&str] =
     &["totalInUse", "totalAvailable", "totalLeased", "totalCreated", "totalRefreshing"];

@@ -1,4 +1,4 @@
-//! `connectionStatus`: who this connection has authenticated as.
+//! `connectionStatus`: the users authenticated on this connection.
 
 use crate::args::Args;
 use crate::invocation::Invocation;
@@ -7,9 +7,13 @@ use kauri_bson::Value;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    before_auth: true,
+    needs_no_login: true,
     api_v1: true,
-    ..Command::new("connectionStatus", "tells who is authenticated on this connection", run)
+    ..Command::new(
+        "connectionStatus",
+        "returns the users that are authenticated on this connection",
+        run,
+    )
 };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {

@@ -1,24 +1,22 @@
-//! `convertToCapped`: puts a capped collection with the same documents in a collection's place.
-//! Indexes but that on `_id` are lost, as in MongoDB.
+//! `convertToCapped`: replaces a collection by a capped one with the same documents. Indexes except the one on
+//! `_id` are lost, as in MongoDB.
 
 use super::{copy, ddl};
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
 use kauri_base::{ErrorCode, Result, bail};
 use kauri_bson::Elem;
 use kauri_catalog::{Capped, CollectionOptions, Namespace, Rename, Resolved};
 
 /// `convertToCapped`.
 pub const CONVERT: Command = Command {
-    access: Access::Write,
-    ..Command::new("convertToCapped", "makes a collection capped", convert)
+    ..Command::define("convertToCapped", "converts a collection to a capped collection", convert)
 };
 
 /// `cloneCollectionAsCapped`.
 pub const CLONE: Command = Command {
-    access: Access::Write,
-    ..Command::new("cloneCollectionAsCapped", "copies a collection into a capped one", clone)
+    ..Command::define("cloneCollectionAsCapped", "copies a collection into a capped one", clone)
 };
 
 /// Largest `size`: a petabyte.
@@ -36,10 +34,10 @@ fn convert<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let catalog = invocation.server.catalog.clone();
         let what = format!("convertToCapped.{}", ns.collection());
         let name = copy::temporary_name(invocation, ns.database(), &what)?;
-        let frozen = copy::Frozen::new(&catalog, &source)?;
+        let frozen = copy::Frozen::new(invocation.op.scope(), &catalog, &source)?;
         let options = CollectionOptions { temp: true, ..capped(&source.options, size) };
-        let (made, _) = catalog.create_collection(&name, options, None)?;
-        let temporary = copy::Temporary::new(&catalog, &made);
+        let (made, _) = catalog.create_collection(invocation.op.scope(), &name, options, None)?;
+        let temporary = copy::Temporary::new(invocation.op.backend(), &catalog, &made);
         copy::documents(invocation, &frozen.collection, &temporary).await?;
         let rename = Rename {
             drop_target: true,
@@ -47,7 +45,7 @@ fn convert<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             replaces: Some(source.id),
             ..Rename::new(&temporary.ns, &ns)
         };
-        let ticket = catalog.rename_collection(&rename)?;
+        let ticket = catalog.rename_collection(invocation.op.scope(), &rename)?;
         temporary.keep();
         ddl::log("Converted a collection to a capped one", &ns);
         invocation.wait_for_commit(Some(ticket)).await
@@ -57,10 +55,10 @@ fn convert<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 fn clone<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let args = Args::new("cloneCollectionAsCapped");
-        args.string(invocation.target()?)?;
+        args.namespace(invocation.target()?)?;
         let from = invocation.namespace()?;
         let to = match invocation.body.get("toCollection") {
-            Some(elem) => args.string(elem)?,
+            Some(elem) => args.namespace(elem)?,
             None => bail!(TypeMismatch, "expected a string for the field 'toCollection'"),
         };
         if from.collection().contains('$') {
@@ -88,8 +86,9 @@ fn clone<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             ),
         }
         let options = capped(&source.options, size);
-        let (made, created) = catalog.create_collection(&to, options, None)?;
-        let temporary = copy::Temporary::new(&catalog, &made);
+        let (made, created) =
+            catalog.create_collection(invocation.op.scope(), &to, options, None)?;
+        let temporary = copy::Temporary::new(invocation.op.backend(), &catalog, &made);
         let copied = copy::documents(invocation, &source, &temporary).await?;
         temporary.keep();
         invocation.wait_for_commit(copied.or(Some(created))).await

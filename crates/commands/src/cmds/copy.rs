@@ -1,8 +1,8 @@
-//! Copying a collection's documents into another one, for commands that make a collection anew:
-//! `convertToCapped`, `cloneCollectionAsCapped`, `renameCollection` across databases.
+//! Copies a collection's documents into a new collection, for `convertToCapped`, `cloneCollectionAsCapped` and
+//! `renameCollection` across databases.
 //!
-//! What is copied takes no writes meanwhile if it's frozen ([`Frozen`]); else the copy holds each
-//! document as it was when the copy came by.
+//! A frozen source ([`Frozen`]) takes no writes during the copy. Otherwise the copy has each document in its state
+//! at the time it was copied.
 
 use crate::invocation::Invocation;
 use kauri_base::{Access, CollectionId, RecordId, Result, Ticket};
@@ -10,7 +10,7 @@ use kauri_bson::DocBuf;
 use kauri_catalog::{Catalog, Collection, Namespace};
 use kauri_query::write::insert::{InsertOptions, insert};
 use kauri_query::write::{Bypass, WriteOutcome};
-use kauri_storage::{CommitTicket, Direction, RecordScan, RecoveryUnit};
+use kauri_storage::{Backend, CommitTicket, Direction, RecordScan, RecoveryUnit, Scope};
 use std::sync::Arc;
 
 const BATCH_DOCS: usize = 1000;
@@ -22,7 +22,7 @@ enum Gathered {
     Blocked(Ticket),
 }
 
-/// Copies all documents in the order of their insertion. Fails if either collection is dropped meanwhile.
+/// Copies all documents in insertion order. Fails if either collection is dropped meanwhile.
 pub async fn documents(
     invocation: &mut Invocation<'_>,
     from: &Collection,
@@ -30,15 +30,14 @@ pub async fn documents(
 ) -> Result<Option<CommitTicket>> {
     let catalog = invocation.server.catalog.clone();
     let options = InsertOptions { into: Some(to.id), ..InsertOptions::ordered(Bypass::ALL) };
-    let mut ru = catalog.engine().recovery_unit();
     let mut scan = RecordScan::new(Direction::Forward);
     let mut again: Option<RecordId> = None;
     let mut outcome = WriteOutcome::default();
     let mut batch: Vec<DocBuf> = Vec::new();
     loop {
-        ru.enter();
-        let gathered = gather(from, &*ru, &mut scan, &mut again, &mut batch);
-        ru.leave();
+        let reader = invocation.op.scope().enter();
+        let gathered = gather(from, &*reader, &mut scan, &mut again, &mut batch);
+        drop(reader);
         let ended = match gathered? {
             Gathered::Blocked(ticket) => {
                 invocation.op.wait(ticket).await?;
@@ -94,6 +93,7 @@ fn gather(
 
 /// A collection that takes no writes until this is dropped.
 pub struct Frozen {
+    backend: Arc<Backend>,
     catalog: Arc<Catalog>,
     /// The collection, in the definition that is frozen.
     pub collection: Arc<Collection>,
@@ -101,9 +101,13 @@ pub struct Frozen {
 
 impl Frozen {
     /// Freezes a collection.
-    pub fn new(catalog: &Arc<Catalog>, collection: &Collection) -> Result<Frozen> {
-        let collection = catalog.freeze(collection)?;
-        Ok(Frozen { catalog: catalog.clone(), collection })
+    pub fn new(
+        scope: &mut Scope,
+        catalog: &Arc<Catalog>,
+        collection: &Collection,
+    ) -> Result<Frozen> {
+        let collection = catalog.freeze(scope, collection)?;
+        Ok(Frozen { backend: scope.backend().clone(), catalog: catalog.clone(), collection })
     }
 }
 
@@ -112,13 +116,14 @@ impl Drop for Frozen {
         let now = self.catalog.collection(self.collection.ns.as_str());
         if let Some(now) = now.filter(|c| c.id == self.collection.id && c.frozen) {
             // Nobody else changes the definition of a frozen collection.
-            let _ = self.catalog.thaw(&now);
+            let _ = self.catalog.thaw(&mut self.backend.scope(), &now);
         }
     }
 }
 
 /// A collection that is dropped unless it's kept: the copy in the making.
 pub struct Temporary {
+    backend: Arc<Backend>,
     catalog: Arc<Catalog>,
     /// Its name.
     pub ns: Namespace,
@@ -129,11 +134,12 @@ pub struct Temporary {
 
 impl Temporary {
     /// This collection, which was just made.
-    pub fn new(catalog: &Arc<Catalog>, made: &Collection) -> Temporary {
-        Temporary { catalog: catalog.clone(), ns: made.ns.clone(), id: made.id, kept: false }
+    pub fn new(backend: &Arc<Backend>, catalog: &Arc<Catalog>, made: &Collection) -> Temporary {
+        let (backend, catalog, ns) = (backend.clone(), catalog.clone(), made.ns.clone());
+        Temporary { backend, catalog, ns, id: made.id, kept: false }
     }
 
-    /// It has got its name.
+    /// It has got its final name.
     pub fn keep(mut self) {
         self.kept = true;
     }
@@ -142,12 +148,12 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.kept {
-            let _ = self.catalog.drop_collection_of(&self.ns, self.id);
+            let _ = self.catalog.drop_collection_of(&mut self.backend.scope(), &self.ns, self.id);
         }
     }
 }
 
-/// A name for a temporary collection: `tmp` and five characters, then what it's for.
+/// A name for a temporary collection: `tmp` and five characters, then its purpose.
 pub fn temporary_name(
     invocation: &Invocation<'_>,
     database: &str,

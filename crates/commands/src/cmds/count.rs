@@ -1,12 +1,15 @@
 //! `count`.
 
-use super::aggregate::resolve_views;
-use super::find::{hint, matcher, refuse_collation};
+use super::aggregate::{check_uuid, resolve_views};
+use super::ddl;
+use super::find::{hint, matcher_on, refuse_collation};
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, ReadLevels, Run};
+use crate::reply::while_running;
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, Type, Value, shell_value};
+use kauri_catalog::OperationKind;
 use kauri_matcher::Matcher;
 use kauri_query::exec::{Flow, PlanExecutor};
 use kauri_query::pipeline::views::Found;
@@ -17,29 +20,33 @@ use std::sync::Arc;
 /// See the module's head.
 pub const COMMAND: Command = Command {
     replans: true,
-    access: Access::Read,
-    read_concern: true,
+    read_levels: ReadLevels::AllButSnapshot,
     api_v1: true,
-    ..Command::new("count", "counts documents", run)
+    kind: OperationKind::Read,
+    has_plan: true,
+    ..Command::read("count", "counts documents", run)
 };
 
 /// The arguments of `count`.
 pub struct CountRequest<'a> {
     /// Which documents.
     pub filter: Doc<'a>,
-    /// How many to leave out.
+    /// Number of documents to skip.
     pub skip: u64,
-    /// How many at most; 0 for all.
+    /// Maximum number; 0 for all.
     pub limit: u64,
-    /// What to use.
+    /// The hint.
     pub hint: Option<plan::Hint>,
+    /// The UUID that the collection has to have.
+    pub uuid: Option<[u8; 16]>,
 }
 
 impl<'a> CountRequest<'a> {
     /// Reads them from the command document.
     pub fn parse(body: Doc<'a>) -> Result<CountRequest<'a>> {
         let args = Args::new("count");
-        let mut request = CountRequest { filter: Doc::EMPTY, skip: 0, limit: 0, hint: None };
+        let mut request =
+            CountRequest { filter: Doc::EMPTY, skip: 0, limit: 0, hint: None, uuid: None };
         if body.get("limit").is_some_and(|elem| elem.ty() == Type::Null) {
             limit(&Value::Null)?;
         }
@@ -50,7 +57,7 @@ impl<'a> CountRequest<'a> {
                 "skip" => request.skip = args.count(elem)?,
                 "hint" => request.hint = hint(elem)?,
                 "collation" => refuse_collation(args.object(elem)?)?,
-                "fields" | "queryOptions" | "collectionUUID" | "mirrored" => {}
+                "collectionUUID" => request.uuid = Some(ddl::uuid(&args, elem)?),
                 _ => args.other(elem)?,
             }
         }
@@ -84,6 +91,7 @@ fn limit(value: &Value<'_>) -> Result<u64> {
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
+        kauri_bson::not_utf8::refuse_as_namespace(&invocation.target()?.value())?;
         if !matches!(invocation.target()?.value(), Value::String(_) | Value::Binary { .. }) {
             bail!(
                 InvalidNamespace,
@@ -94,25 +102,33 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let ns = invocation.namespace_or_uuid()?;
         let request = CountRequest::parse(invocation.body)?;
         let env = invocation.query_env();
-        let filter = matcher(request.filter, &env)?;
-        let Found { collection, pipeline: view, .. } = resolve_views(invocation, &ns)?;
+        let found = resolve_views(invocation, &ns)?;
+        let filter = matcher_on(found.is_view, request.filter, &env)?;
+        check_uuid(invocation, &ns, &found, request.uuid.as_ref())?;
+        let Found { collection, pipeline: view, is_view } = found;
         let catalog = &invocation.server.catalog;
         let query = request.query(filter);
         let root = if view.stages.is_empty() {
-            plan::plan(&mut invocation.op, catalog, collection.as_ref(), &query, &env).await?.root
+            plan::plan(&mut invocation.op, collection.as_ref(), &query, &env).await?.root
         } else {
             let cx = BuildCx::new(catalog.clone(), invocation.db, collection, env.clone());
             let rows = pipeline::build(&view, Input::Collection(None), &cx)?;
             plan::over_rows(rows, &query)
         };
-        let mut executor = PlanExecutor::new(root, catalog.engine().recovery_unit(), env);
+        let mut executor = PlanExecutor::new(root, env);
         let mut n = 0;
-        executor
+        let counted = executor
             .for_each(&mut invocation.op, &mut |row| {
                 n = row.doc().value("n").as_i64_exact().unwrap_or(0);
                 Ok(Flow::Continue)
             })
-            .await?;
+            .await;
+        invocation.figures.plan = Some(executor.totals());
+        if is_view {
+            counted.map_err(|error| while_running("aggregate", &ns, error))?;
+        } else {
+            counted?;
+        }
         let n = match i32::try_from(n) {
             Ok(n) => Value::Int32(n),
             Err(_) => Value::Int64(n),

@@ -1,9 +1,9 @@
-//! `create`: makes a collection or a view.
+//! `create`: creates a collection or a view.
 
 use super::collection_options::{self, CreateRequest};
 use super::ddl;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
 use kauri_base::{ErrorCode, Result, bail};
 use kauri_bson::shell_text;
 use kauri_catalog::{Namespace, Resolved, View};
@@ -11,15 +11,20 @@ use kauri_storage::CommitTicket;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    access: Access::Write,
     api_v1: true,
-    ..Command::new("create", "creates a collection or a view", run)
+    adds_memory: true,
+    ..Command::define("create", "creates a collection or a view", run)
 };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let ns = invocation.namespace()?;
         let request = collection_options::parse_create(invocation)?;
+        let is_part = invocation.part.is_some();
+        if ns.collection() == "system.views" && request.view.is_none() && !is_part {
+            // It comes and goes with the views.
+            return Ok(());
+        }
         ns.check_creatable()?;
         let ticket = match &request.view {
             Some(_) => create_view(invocation, &ns, &request)?,
@@ -31,19 +36,17 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 }
 
 fn create_collection(
-    invocation: &Invocation<'_>,
+    invocation: &mut Invocation<'_>,
     ns: &Namespace,
     request: CreateRequest,
 ) -> Result<Option<CommitTicket>> {
     let catalog = &invocation.server.catalog;
-    if ns.collection() == "system.views" {
-        // It comes and goes with the views.
-        return Ok(None);
-    }
     let wanted = request.options.to_doc();
-    match catalog.create_collection(ns, request.options, request.id_index) {
+    let uuid = invocation.part.as_ref().and_then(|part| part.uuid);
+    let (scope, id_index) = (invocation.op.scope(), request.id_index);
+    match catalog.create_collection_with(scope, ns, request.options, id_index, uuid) {
         Ok((_, ticket)) => Ok(Some(ticket)),
-        Err(error) if error.code() == ErrorCode::NamespaceExists => {
+        Err(error) if error.code() == ErrorCode::NamespaceExists && uuid.is_none() => {
             match catalog.resolve(ns.as_str()) {
                 // Made again as it is: nothing to do.
                 Resolved::Collection(existing) if existing.options.to_doc() == wanted => Ok(None),
@@ -65,7 +68,7 @@ fn create_collection(
 }
 
 fn create_view(
-    invocation: &Invocation<'_>,
+    invocation: &mut Invocation<'_>,
     ns: &Namespace,
     request: &CreateRequest,
 ) -> Result<Option<CommitTicket>> {
@@ -73,7 +76,7 @@ fn create_view(
     let catalog = &invocation.server.catalog;
     let definition = super::views::define(invocation, ns, view)?;
     match catalog.resolve(ns.as_str()) {
-        Resolved::Nothing => catalog.create_view(definition).map(Some),
+        Resolved::Nothing => catalog.create_view(invocation.op.scope(), definition).map(Some),
         Resolved::View(existing) if same_view(&existing, &definition) => Ok(None),
         Resolved::View(existing) => bail!(
             NamespaceExists,

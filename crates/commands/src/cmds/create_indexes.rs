@@ -3,7 +3,7 @@
 use super::{ddl, index_build};
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
 use kauri_base::{ErrorCode, Result, bail, limits};
 use kauri_bson::{Doc, DocBuf, Type, Value};
 use kauri_catalog::{Collection, CollectionOptions, Namespace, Resolved, spec};
@@ -12,17 +12,20 @@ use std::time::Duration;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    access: Access::Write,
     api_v1: true,
-    ..Command::new("createIndexes", "creates indexes on a collection", run)
+    adds_memory: true,
+    ..Command::define("createIndexes", "creates indexes on a collection", run)
 };
 
-/// How often a command looks whether another one's build of the same index has ended.
+/// Interval at which a command checks whether another build of the same index has ended.
 const WAIT_STEP: Duration = Duration::from_millis(5);
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let ns = invocation.namespace()?;
+        if !ns.has_id_index() {
+            bail!(InvalidNamespace, "cannot write to {ns}");
+        }
         let specs = parse(invocation)?;
         let (collection, created) = collection_for(invocation, &ns)?;
         let before = ready_indexes(&collection);
@@ -39,7 +42,11 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 invocation.op.check_for_interrupt()?;
                 continue;
             }
-            match invocation.server.catalog.add_indexes(&collection, &missing) {
+            match invocation.server.catalog.add_indexes(
+                invocation.op.scope(),
+                &collection,
+                &missing,
+            ) {
                 Ok((ids, added)) => {
                     last = Some(index_build::run(invocation, &ns, &ids, added.seq).await?);
                 }
@@ -73,7 +80,7 @@ fn is_ready(collection: &Collection, requested: Doc<'_>) -> bool {
     })
 }
 
-/// Those of the definitions that the collection doesn't have yet.
+/// The definitions that the collection does not have yet.
 fn missing(collection: &Collection, specs: &[DocBuf]) -> Result<Vec<DocBuf>> {
     let mut missing: Vec<DocBuf> = Vec::new();
     'next: for spec in specs {
@@ -104,14 +111,22 @@ fn missing(collection: &Collection, specs: &[DocBuf]) -> Result<Vec<DocBuf>> {
     Ok(missing)
 }
 
-fn collection_for(invocation: &Invocation<'_>, ns: &Namespace) -> Result<(Arc<Collection>, bool)> {
+fn collection_for(
+    invocation: &mut Invocation<'_>,
+    ns: &Namespace,
+) -> Result<(Arc<Collection>, bool)> {
     loop {
         if let Some(collection) = ddl::collection(invocation, ns)? {
             return Ok((collection, false));
         }
         ns.check_creatable()?;
         let catalog = &invocation.server.catalog;
-        match catalog.create_collection(ns, CollectionOptions::default(), None) {
+        match catalog.create_collection(
+            invocation.op.scope(),
+            ns,
+            CollectionOptions::default(),
+            None,
+        ) {
             Ok((collection, _)) => return Ok((collection, true)),
             Err(error) if error.code() == ErrorCode::NamespaceExists => {}
             Err(error) => return Err(error),
@@ -129,10 +144,6 @@ fn parse(invocation: &Invocation<'_>) -> Result<Vec<DocBuf>> {
                 ignore_unknown = args.given(elem, Args::bool)?.unwrap_or(false);
             }
             "commitQuorum" => commit_quorum(elem)?,
-            "isTimeseriesNamespace" | "returnOnStart" => {
-                let _ = args.given(elem, Args::bool)?;
-            }
-            "v" => {}
             _ => args.other(elem)?,
         }
     }
@@ -159,7 +170,7 @@ fn parse(invocation: &Invocation<'_>) -> Result<Vec<DocBuf>> {
 
 /// Has no meaning on a standalone server, which refuses it as MongoDB's does.
 fn commit_quorum(elem: kauri_bson::Elem<'_>) -> Result<()> {
-    match elem.value() {
+    match elem.value().lossy() {
         Value::Null | Value::Undefined => Ok(()),
         Value::String(_) => bail!(BadValue, "Standalones can't specify commitQuorum"),
         value if value.is_number() => bail!(BadValue, "Standalones can't specify commitQuorum"),

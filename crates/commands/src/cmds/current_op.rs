@@ -1,23 +1,23 @@
-//! `currentOp`: the operations that run.
+//! `currentOp`: running operations.
 
+use super::aggregate_server::ServerFacts;
 use super::find::matcher;
 use crate::args::is_generic;
 use crate::invocation::Invocation;
-use crate::ops;
 use crate::registry::{Access, Command, Run};
 use kauri_bson::DocBuf;
-use std::sync::atomic::Ordering;
+use kauri_query::pipeline::server_info::{CurrentOpOptions, ServerInfo};
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
     access: Access::Read,
-    admin_only: true,
-    ..Command::new("currentOp", "lists the operations that run", run)
+    ..Command::admin("currentOp", "lists running operations", run)
 };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
-        // All fields but those of the command itself are a filter.
+        // All fields but those of the command itself are a filter. `$ownOps` leaves out what is of other users,
+        // and without authentication there are none. `$truncateOps` counts with test commands only, as in MongoDB.
         let filter = DocBuf::build(|out| {
             let fields = invocation.body.iter().skip(1);
             for elem in fields.filter(|e| !is_generic(e.key())) {
@@ -29,15 +29,15 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let env = invocation.query_env();
         let filter = matcher(filter.as_doc(), &env)?;
         let cx = kauri_matcher::MatchCx::with_eval(env.eval_cx());
-        let own = invocation.body.value("$ownOps").truthy();
+        let body = invocation.body;
+        let tests = invocation.server.parameters.flag("enableTestCommands");
+        let options = CurrentOpOptions {
+            idle_connections: body.value("$all").truthy(),
+            truncate_ops: !tests || body.get("$truncateOps").is_none_or(|e| e.value().truthy()),
+            ..CurrentOpOptions::default()
+        };
         let server = invocation.server;
-        let now_ms = server.clock.unix_ms();
-        let mut rows = Vec::new();
-        server.operations.for_each(|running| {
-            if !own || running.connection == invocation.session.id {
-                rows.push(ops::describe(running, &server.start.host, now_ms));
-            }
-        });
+        let rows = ServerFacts(server.clone()).operations(options);
         {
             let mut list = invocation.reply.array("inprog");
             for row in rows {
@@ -50,7 +50,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 }
             }
         }
-        if server.fsync_locks.load(Ordering::Acquire) > 0 {
+        if server.fsync_lock.is_locked() {
             invocation.reply.put("fsyncLock", true);
             invocation
                 .reply

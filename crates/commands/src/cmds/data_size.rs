@@ -1,9 +1,9 @@
-//! `dataSize`: the bytes of a collection's documents, or of those in a range of an index.
+//! `dataSize`: the size of a collection's documents, or of those in a range of an index.
 
 use super::ddl;
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
 use kauri_base::{ErrorCode, Result, bail};
 use kauri_bson::{Doc, shell_text};
 use kauri_catalog::{Collection, Namespace, spec};
@@ -15,8 +15,7 @@ use std::sync::Arc;
 pub const COMMAND: Command = Command {
     replans: true,
     aliases: &["datasize"],
-    access: Access::Read,
-    ..Command::new("dataSize", "tells the bytes of documents", run)
+    ..Command::read("dataSize", "returns the size of documents in bytes", run)
 };
 
 struct Request<'a> {
@@ -32,7 +31,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let started = invocation.server.clock.monotonic();
         let args = Args::new("dataSize");
-        let name = args.given(invocation.target()?, Args::string)?;
+        let name = args.given(invocation.target()?, Args::namespace)?;
         let name = name.ok_or_else(|| args.missing("dataSize"))?;
         let request = parse(invocation)?;
         let ns = Namespace::parse(&name)?;
@@ -106,15 +105,14 @@ async fn measure(
         query.max = Some(max.to_buf());
     }
     let env = invocation.query_env();
-    let catalog = invocation.server.catalog.clone();
-    let planned = plan::plan(&mut invocation.op, &catalog, Some(collection), &query, &env).await;
+    let planned = plan::plan(&mut invocation.op, Some(collection), &query, &env).await;
     let root = match planned {
         Ok(planned) => planned.root,
         // A range that is empty in itself.
         Err(error) if error.code() == ErrorCode::from_number(51175) => return Ok((0, 0, false)),
         Err(error) => return Err(error),
     };
-    let mut executor = PlanExecutor::new(root, catalog.engine().recovery_unit(), env);
+    let mut executor = PlanExecutor::new(root, env);
     let (mut bytes, mut docs, mut max_reached) = (0, 0, false);
     executor
         .for_each(&mut invocation.op, &mut |row| {

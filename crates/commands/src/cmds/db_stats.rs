@@ -3,15 +3,14 @@
 use super::coll_stats::read_scale;
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
 use kauri_query::pipeline::views;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
     replans: true,
     aliases: &["dbstats"],
-    access: Access::Read,
-    ..Command::new("dbStats", "tells sizes and counts of a database", run)
+    ..Command::read("dbStats", "returns sizes and counts of a database", run)
 };
 
 #[derive(Default)]
@@ -57,7 +56,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             sums.collections += 1;
             sums.indexes += 1;
         }
-        let space = catalog.engine().space();
+        let space = invocation.server.backend.engine().space();
         let scaled = |bytes: u64| bytes as f64 / scale as f64;
         let average = sums.bytes as f64 / sums.records.max(1) as f64;
         let out = &mut invocation.reply;

@@ -1,4 +1,4 @@
-//! What the commands share that change definitions.
+//! Shared code of the commands that change definitions.
 
 use crate::args::Args;
 use crate::invocation::Invocation;
@@ -66,7 +66,7 @@ pub fn existing(invocation: &Invocation<'_>, ns: &Namespace) -> Result<Arc<Colle
 /// Runs a change of a definition until it was made from the current one.
 pub async fn retry<T>(
     invocation: &mut Invocation<'_>,
-    mut change: impl FnMut(&Invocation<'_>) -> Result<T>,
+    mut change: impl FnMut(&mut Invocation<'_>) -> Result<T>,
 ) -> Result<T> {
     loop {
         match change(invocation) {

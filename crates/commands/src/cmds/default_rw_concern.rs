@@ -1,20 +1,19 @@
 //! `getDefaultRWConcern` and `setDefaultRWConcern`: for clusters only.
 
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run, Target};
 use kauri_base::bail;
 
 /// `getDefaultRWConcern`.
 pub const GET: Command = Command {
-    admin_only: true,
-    ..Command::new("getDefaultRWConcern", "tells the default read and write concerns", run)
+    ..Command::admin("getDefaultRWConcern", "returns the default read and write concerns", run)
 };
 
 /// `setDefaultRWConcern`.
 pub const SET: Command = Command {
-    access: Access::Write,
     admin_only: true,
-    ..Command::new("setDefaultRWConcern", "sets the default read and write concerns", run)
+    target: Target::Server,
+    ..Command::define("setDefaultRWConcern", "sets the default read and write concerns", run)
 };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {

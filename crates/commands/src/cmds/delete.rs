@@ -1,17 +1,20 @@
 //! `delete`.
 //!
-//! The statements' fields are looked through before the first statement runs: one of a wrong type or name
-//! fails the command. What they say is parsed statement by statement, and fails that one.
+//! The types and names of all statements' fields are checked before the first statement runs; an error fails the
+//! command. Their contents are parsed statement by statement; an error fails that statement.
 
-use super::find::{define_let, hint, hint_type, matcher, refuse_collation};
+use super::find::{hint, hint_type, matcher, refuse_collation};
 use super::insert::{check_batch, statements};
+use super::internal_fields::runtime_now;
+use super::update::Variables;
 use crate::args::{Args, fields, structure};
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, OpCounter, Report, Run};
 use crate::reply::write_errors;
+use crate::report;
 use kauri_base::{Result, bail};
-use kauri_bson::{Doc, Elem};
-use kauri_catalog::Namespace;
+use kauri_bson::{Doc, DocWriter, Elem};
+use kauri_catalog::{Namespace, OperationKind};
 use kauri_query::plan::Query;
 use kauri_query::write::WriteOutcome;
 use kauri_query::write::delete::delete;
@@ -20,15 +23,19 @@ use std::sync::atomic::Ordering;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    access: Access::Write,
     api_v1: true,
-    ..Command::new("delete", "deletes documents", run)
+    in_transaction: true,
+    unacknowledged: true,
+    kind: OperationKind::Remove,
+    op_counter: OpCounter::Statements,
+    report: Report::Statements,
+    ..Command::write("delete", "deletes documents", run)
 };
 
 struct Request<'a> {
     statements: Vec<Given<'a>>,
     ordered: bool,
-    variables: Doc<'a>,
+    variables: Variables<'a>,
 }
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -64,7 +71,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 
 fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
     let args = Args::new("delete");
-    let mut request = Request { statements: Vec::new(), ordered: true, variables: Doc::EMPTY };
+    let mut request = Request { statements: Vec::new(), ordered: true, variables: Variables::NONE };
     let mut given = false;
     for elem in fields(invocation.body) {
         match elem.key() {
@@ -76,11 +83,10 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
                 }
             }
             "ordered" => request.ordered = args.bool(elem)?,
-            // There is nothing in a delete that they could leave out.
-            "bypassDocumentValidation" => drop(args.safe_bool(elem)?),
-            "bypassEmptyTsReplacement" => drop(args.bool(elem)?),
-            "let" => request.variables = args.object(elem)?,
-            "runtimeConstants" | "legacyRuntimeConstants" => {}
+            "let" => request.variables.own = args.object(elem)?,
+            "runtimeConstants" | "legacyRuntimeConstants" => {
+                request.variables.now_ms = Some(runtime_now(&args, elem)?);
+            }
             _ => args.other(elem)?,
         }
     }
@@ -102,8 +108,9 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
     Ok(request)
 }
 
-/// One statement of `deletes` as it is given: all its fields are known, and of the right types.
+/// One statement of `deletes` with known fields of the right types.
 struct Given<'a> {
+    whole: Doc<'a>,
     filter: Doc<'a>,
     multi: bool,
     hint: Option<Elem<'a>>,
@@ -120,8 +127,7 @@ impl<'a> Given<'a> {
                 "limit" => limit = Some(args.long(elem)?),
                 "hint" => hint = Some(hint_type(elem)?),
                 "collation" => collation = args.object(elem)?,
-                "sampleId" => {}
-                other => return Err(args.unknown(other)),
+                _ => args.accepted(elem)?,
             }
         }
         let Some(filter) = filter else { return Err(args.missing("q")) };
@@ -136,30 +142,53 @@ impl<'a> Given<'a> {
             }
             None => return Err(args.missing("limit")),
         };
-        Ok(Given { filter, multi, hint, collation })
+        Ok(Given { whole: statement, filter, multi, hint, collation })
     }
+}
+
+/// Fails if a field of a statement is unknown or of a wrong type.
+pub(super) fn check_statement(statement: Doc<'_>) -> Result<()> {
+    Given::read(statement).map(drop)
 }
 
 /// Runs one statement, given with the fields that it has in `deletes`.
 pub(super) async fn run_statement(
     invocation: &mut Invocation<'_>,
     ns: &Namespace,
-    variables: Doc<'_>,
+    variables: Variables<'_>,
     statement: Doc<'_>,
     outcome: &mut WriteOutcome,
 ) -> Result<u64> {
     run_given(invocation, ns, variables, &Given::read(statement)?, outcome).await
 }
 
+/// Runs one statement and reports it.
 async fn run_given(
     invocation: &mut Invocation<'_>,
     ns: &Namespace,
-    variables: Doc<'_>,
+    variables: Variables<'_>,
+    given: &Given<'_>,
+    outcome: &mut WriteOutcome,
+) -> Result<u64> {
+    let statement = report::Statement::begin(invocation);
+    let result = run_parsed(invocation, ns, variables, given, outcome).await;
+    let plan = std::mem::take(&mut outcome.totals);
+    let figures = report::Figures::of_delete(plan, result.as_ref().ok().copied());
+    let write = |out: &mut DocWriter<'_>| report::write_delete(out, given.whole);
+    let error = result.as_ref().err();
+    statement.end(invocation, (OperationKind::Remove, ns), write, &figures, error);
+    result
+}
+
+async fn run_parsed(
+    invocation: &mut Invocation<'_>,
+    ns: &Namespace,
+    variables: Variables<'_>,
     given: &Given<'_>,
     outcome: &mut WriteOutcome,
 ) -> Result<u64> {
     let mut env = invocation.query_env();
-    define_let(variables, &mut env)?;
+    variables.define(&mut env)?;
     refuse_collation(given.collation)?;
     let mut query = Query { filter: matcher(given.filter, &env)?, ..Query::default() };
     if let Some(elem) = given.hint {

@@ -1,12 +1,16 @@
 //! `distinct`.
 
-use super::aggregate::resolve_views;
-use super::find::{hint, matcher, refuse_collation};
+use super::aggregate::{check_uuid, resolve_views};
+use super::ddl;
+use super::find::{hint, matcher_on, refuse_collation};
+use super::internal_fields::query_settings;
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, ReadLevels, Run};
+use crate::reply::while_running;
 use kauri_base::{Result, bail, limits, work};
 use kauri_bson::{Doc, KeyStringBuilder, Type, Value};
+use kauri_catalog::OperationKind;
 use kauri_query::exec::{Flow, PlanExecutor};
 use kauri_query::pipeline::views::Found;
 use kauri_query::pipeline::{self, BuildCx, Input};
@@ -16,33 +20,38 @@ use std::collections::BTreeMap;
 /// See the module's head.
 pub const COMMAND: Command = Command {
     replans: true,
-    access: Access::Read,
-    read_concern: true,
-    ..Command::new("distinct", "finds the distinct values of a field", run)
+    read_levels: ReadLevels::All,
+    in_transaction: true,
+    kind: OperationKind::Read,
+    has_plan: true,
+    ..Command::read("distinct", "returns the distinct values of a field", run)
 };
 
 /// The arguments of `distinct`.
 pub struct DistinctRequest<'a> {
     /// The dotted path.
     pub key: String,
-    /// Of which documents.
+    /// The filter.
     pub filter: Doc<'a>,
-    /// What to use.
+    /// The hint.
     pub hint: Option<plan::Hint>,
+    /// The UUID that the collection has to have.
+    pub uuid: Option<[u8; 16]>,
 }
 
 impl<'a> DistinctRequest<'a> {
     /// Reads them from the command document.
     pub fn parse(body: Doc<'a>) -> Result<DistinctRequest<'a>> {
         let args = Args::new("distinct");
-        let (mut key, mut filter, mut use_hint) = (None, Doc::EMPTY, None);
+        let (mut key, mut filter, mut use_hint, mut uuid) = (None, Doc::EMPTY, None, None);
         for elem in fields(body) {
             match elem.key() {
                 "key" => key = Some(args.string(elem)?),
                 "query" => filter = args.object(elem)?,
                 "hint" => use_hint = hint(elem)?,
                 "collation" => refuse_collation(args.object(elem)?)?,
-                "collectionUUID" | "mirrored" | "querySettings" => {}
+                "collectionUUID" => uuid = Some(ddl::uuid(&args, elem)?),
+                "querySettings" => return Err(query_settings(7_923_000)),
                 _ => args.other(elem)?,
             }
         }
@@ -50,7 +59,7 @@ impl<'a> DistinctRequest<'a> {
         if key.contains('\0') {
             bail!(31032, "Key field cannot contain an embedded null byte");
         }
-        Ok(DistinctRequest { key, filter, hint: use_hint })
+        Ok(DistinctRequest { key, filter, hint: use_hint, uuid })
     }
 }
 
@@ -59,8 +68,10 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let ns = invocation.namespace_or_uuid()?;
         let request = DistinctRequest::parse(invocation.body)?;
         let env = invocation.query_env();
-        let filter = matcher(request.filter, &env)?;
-        let Found { collection, pipeline: view, .. } = resolve_views(invocation, &ns)?;
+        let found = resolve_views(invocation, &ns)?;
+        let filter = matcher_on(found.is_view, request.filter, &env)?;
+        check_uuid(invocation, &ns, &found, request.uuid.as_ref())?;
+        let Found { collection, pipeline: view, is_view } = found;
         let catalog = &invocation.server.catalog;
         let query = Query { filter, hint: request.hint, ..Query::default() };
         let root = if view.stages.is_empty() {
@@ -68,7 +79,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 Some(planned) => planned.root,
                 None => {
                     let op = &mut invocation.op;
-                    plan::plan(op, catalog, collection.as_ref(), &query, &env).await?.root
+                    plan::plan(op, collection.as_ref(), &query, &env).await?.root
                 }
             }
         } else {
@@ -76,10 +87,10 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             let rows = pipeline::build(&view, Input::Collection(None), &cx)?;
             plan::over_rows(rows, &query)
         };
-        let mut executor = PlanExecutor::new(root, catalog.engine().recovery_unit(), env);
+        let mut executor = PlanExecutor::new(root, env);
         let path: Vec<&str> = request.key.split('.').collect();
         let mut values = Values::default();
-        executor
+        let found = executor
             .for_each(&mut invocation.op, &mut |row| {
                 gather(row.doc(), &path, &mut values)?;
                 if values.bytes > limits::DOCUMENT_BYTES_MAX {
@@ -87,7 +98,12 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 }
                 Ok(Flow::Continue)
             })
-            .await?;
+            .await;
+        invocation.figures.plan = Some(executor.totals());
+        // MongoDB runs it on a view as an aggregation.
+        let runs = if is_view { "aggregate" } else { "distinct" };
+        found.map_err(|error| while_running(runs, &ns, error))?;
+        invocation.int_ok = is_view;
         let mut out = invocation.reply.array("values");
         for value in values.found.values() {
             work::tick(1)?;
@@ -97,7 +113,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     })
 }
 
-/// Of values that are equal the first that was found, by their keys, so in the order that they sort in.
+/// The first one of equal values, by their keys, so in sort order.
 #[derive(Default)]
 struct Values {
     found: BTreeMap<Vec<u8>, Value<'static>>,

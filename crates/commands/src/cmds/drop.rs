@@ -3,16 +3,13 @@
 use super::ddl;
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
 use kauri_base::{Result, bail};
 use kauri_catalog::{Collection, Namespace, Resolved};
 
 /// See the module's head.
-pub const COMMAND: Command = Command {
-    access: Access::Write,
-    api_v1: true,
-    ..Command::new("drop", "drops a collection or view", run)
-};
+pub const COMMAND: Command =
+    Command { api_v1: true, ..Command::define("drop", "drops a collection or view", run) };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
@@ -22,30 +19,30 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         for elem in invocation.body.iter().skip(1) {
             match elem.key() {
                 "collectionUUID" => uuid = args.given(elem, ddl::uuid)?,
-                "encryptedFields" => drop(args.given(elem, Args::object)?),
-                "_shouldDropRecordsInBatches" => {}
                 _ => args.other(elem)?,
             }
         }
         check(&ns)?;
         let catalog = &invocation.server.catalog;
         if ns.collection() == "system.views" {
-            if let Some(ticket) = catalog.drop_views(ns.database())? {
+            if let Some(ticket) = catalog.drop_views(invocation.op.scope(), ns.database())? {
                 invocation.reply.put("nIndexesWas", 1);
                 invocation.reply.put("ns", ns.as_str());
                 invocation.wait_for_commit(Some(ticket)).await?;
             }
             return Ok(());
         }
+        crate::profiler::check_drop(invocation.server, &ns)?;
         let (indexes, ticket) = loop {
             let resolved = catalog.resolve(ns.as_str());
             ddl::check_uuid(catalog, &ns, &resolved, uuid.as_ref())?;
             let (indexes, dropped) = match resolved {
                 Resolved::Nothing => return Ok(()),
-                Resolved::Collection(collection) => {
-                    (Some(index_count(&collection)), catalog.drop_collection_of(&ns, collection.id))
-                }
-                Resolved::View(_) => (None, catalog.drop_collection(&ns)),
+                Resolved::Collection(collection) => (
+                    Some(index_count(&collection)),
+                    catalog.drop_collection_of(invocation.op.scope(), &ns, collection.id),
+                ),
+                Resolved::View(_) => (None, catalog.drop_collection(invocation.op.scope(), &ns)),
             };
             match dropped {
                 Ok(ticket) => break (indexes, ticket),

@@ -2,15 +2,16 @@
 
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Definitions, Run};
 use kauri_base::bail;
 use kauri_base::log::{self, Attr};
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    access: Access::Write,
     api_v1: true,
-    ..Command::new("dropDatabase", "drops a database", run)
+    definitions: Definitions::OfDatabase,
+    settles_profile: true,
+    ..Command::define("dropDatabase", "drops a database", run)
 };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -30,7 +31,12 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         if db == "admin" || db == "config" {
             bail!(IllegalOperation, "Cannot drop '{db}' database");
         }
-        let Some(ticket) = invocation.server.catalog.drop_database(db)? else { return Ok(()) };
+        // Before, so that the profiler makes no collection of the database anew.
+        invocation.server.profiling.forget(db);
+        let Some(ticket) = invocation.server.catalog.drop_database(invocation.op.scope(), db)?
+        else {
+            return Ok(());
+        };
         let attr = Attr::new().str("db", db);
         log::info("COMMAND", 51601, "-", "Dropped a database", attr);
         invocation.wait_for_commit(Some(ticket)).await

@@ -3,18 +3,16 @@
 use super::ddl;
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
 use kauri_base::{Error, ErrorCode, IndexId, Result, bail};
-use kauri_bson::{Doc, Type, Value, shell_text};
+use kauri_bson::{Doc, DocBuf, Type, Value, shell_text};
 use kauri_catalog::{Collection, Index, spec};
-use std::sync::Arc;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
     aliases: &["deleteIndexes"],
-    access: Access::Write,
     api_v1: true,
-    ..Command::new("dropIndexes", "drops indexes of a collection", run)
+    ..Command::define("dropIndexes", "drops indexes of a collection", run)
 };
 
 /// Which indexes to drop.
@@ -34,12 +32,17 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 Some(collection) => collection,
                 None => bail!(NamespaceNotFound, "ns not found {ns}"),
             };
-            had = collection.indexes.iter().filter(|i| i.ready).count();
+            let ready = collection.indexes.iter().filter(|i| i.ready).count();
+            had = ready + collection.unusable.len();
             let ids = find(&collection, &which)?;
             if ids.is_empty() {
                 return Ok(None);
             }
-            invocation.server.catalog.drop_indexes(&collection, &ids).map(Some)
+            invocation
+                .server
+                .catalog
+                .drop_indexes(invocation.op.scope(), &collection, &ids)
+                .map(Some)
         })
         .await?;
         ddl::log("Dropped indexes", &ns);
@@ -59,13 +62,14 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Which<'a>> {
             "index" => {
                 which = Some(match (elem.value(), elem.as_doc()) {
                     (Value::String(name), _) if name == "*" => Which::All,
-                    (Value::String(name), _) => Which::Names(vec![name.into_owned()]),
+                    (name, _) if name.string_bytes().is_some() => {
+                        Which::Names(vec![args.string(elem)?])
+                    }
                     (Value::Document(_), Some(pattern)) => Which::Pattern(pattern),
                     (Value::Array(_), Some(names)) => Which::Names(parse_names(names)?),
                     _ => return Err(args.wrong_type(elem, &["string", "array", "object"])),
                 });
             }
-            "isTimeseriesNamespace" => drop(args.given(elem, Args::bool)?),
             _ => args.other(elem)?,
         }
     }
@@ -87,7 +91,8 @@ fn find(collection: &Collection, which: &Which<'_>) -> Result<Vec<IndexId>> {
     match which {
         Which::All => {
             let secondary = collection.indexes.iter().filter(|i| !i.definition().is_id());
-            Ok(secondary.map(|i| i.id).collect())
+            let unusable = collection.unusable.iter().map(|i| i.id);
+            Ok(secondary.map(|i| i.id).chain(unusable).collect())
         }
         Which::Names(names) if names.iter().map(String::as_str).eq(["*"]) => {
             find(collection, &Which::All)
@@ -95,6 +100,11 @@ fn find(collection: &Collection, which: &Which<'_>) -> Result<Vec<IndexId>> {
         Which::Names(names) => {
             let mut ids: Vec<IndexId> = Vec::new();
             for name in names {
+                let unusable = collection.unusable.iter().find(|i| i.name == *name);
+                if let Some(index) = unusable.filter(|i| !ids.contains(&i.id)) {
+                    ids.push(index.id);
+                    continue;
+                }
                 let found = collection.index_by_name(name).filter(|i| !ids.contains(&i.id));
                 let Some(index) = found else {
                     bail!(IndexNotFound, "index not found with name [{name}]");
@@ -104,11 +114,13 @@ fn find(collection: &Collection, which: &Which<'_>) -> Result<Vec<IndexId>> {
             Ok(ids)
         }
         Which::Pattern(pattern) => {
-            let mut found: Vec<&Arc<Index>> = collection
-                .indexes
-                .iter()
-                .filter(|i| spec::same_key(i.definition().key.as_doc(), *pattern))
-                .collect();
+            let is_meant = |key: Doc<'_>| spec::same_key(key, *pattern);
+            let usable = collection.indexes.iter();
+            let usable = usable.filter(|i| is_meant(i.definition().key.as_doc()));
+            let unusable = collection.unusable.iter().filter(|i| is_meant(i.key().as_doc()));
+            let mut found: Vec<(&DocBuf, Result<IndexId>)> =
+                usable.map(|i| (&i.definition().spec, droppable(i))).collect();
+            found.extend(unusable.map(|i| (&i.spec, Ok(i.id))));
             if found.len() > 1 {
                 bail!(
                     AmbiguousIndexKeyPattern,
@@ -116,12 +128,12 @@ fn find(collection: &Collection, which: &Which<'_>) -> Result<Vec<IndexId>> {
                      {}",
                     found.len(),
                     shell_text(*pattern),
-                    shell_text(found[0].definition().spec.as_doc()),
-                    shell_text(found[1].definition().spec.as_doc())
+                    shell_text(found[0].0.as_doc()),
+                    shell_text(found[1].0.as_doc())
                 );
             }
             match found.pop() {
-                Some(index) => Ok(vec![droppable(index)?]),
+                Some((_, id)) => Ok(vec![id?]),
                 None => Err(Error::new(
                     ErrorCode::IndexNotFound,
                     format!("can't find index with key: {}", shell_text(*pattern)),

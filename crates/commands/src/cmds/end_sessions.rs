@@ -1,4 +1,4 @@
-//! `endSessions`: the client is done with these sessions.
+//! `endSessions`: ends logical sessions.
 
 use super::session_ids;
 use crate::invocation::Invocation;

@@ -1,13 +1,13 @@
-//! `explain`: how a command would be executed, and what it looked at when it was.
+//! `explain`: how a command would be executed, and its execution statistics.
 
 use super::aggregate::{AggregateRequest, prepare, resolve_views};
 use super::count::CountRequest;
 use super::distinct::DistinctRequest;
 use super::explain_stages;
-use super::find::{FindRequest, hint, matcher, sort, update_matcher};
+use super::find::{FindRequest, hint, matcher_on, sort, update_matcher};
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, ReadLevels, Run, Target};
 use crate::server::VERSION;
 use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, DocWriter, Type, Value};
@@ -23,13 +23,13 @@ use std::sync::Arc;
 /// See the module's head.
 pub const COMMAND: Command = Command {
     replans: true,
-    access: Access::Read,
-    read_concern: true,
+    read_levels: ReadLevels::All,
     api_v1: true,
-    ..Command::new("explain", "explains how a command is executed", run)
+    target: Target::Inner,
+    ..Command::read("explain", "explains how a command is executed", run)
 };
 
-/// What is explained: the query of a command and what comes after it.
+/// The subject of the explanation: the query of a command and the stages after it.
 struct Subject {
     ns: Namespace,
     collection: Option<Arc<Collection>>,
@@ -39,7 +39,7 @@ struct Subject {
     env: QueryEnv,
     /// The field whose distinct values are asked for.
     distinct: Option<String>,
-    /// What stages of the pipeline behind the plan are built with, if they can be executed.
+    /// The context of the pipeline's stages after the plan, if they can be executed.
     behind: Option<BuildCx>,
     /// The stage that a statement that writes adds on top (`UPDATE`, `DELETE`).
     write: Option<&'static str>,
@@ -88,7 +88,6 @@ pub async fn explain(
     verbosity: Verbosity,
 ) -> Result<()> {
     let mut subject = subject(invocation, command)?;
-    let catalog = invocation.server.catalog.clone();
     subject.query.sort_bytes_max = Some(subject.env.spilling.sort_bytes_max);
     let (root, rest) = planned(invocation, &subject).await?;
     let root = Shared::new(root);
@@ -100,8 +99,7 @@ pub async fn explain(
         }
         _ => Box::new(root.clone()),
     };
-    let mut executor =
-        PlanExecutor::new(whole, catalog.engine().recovery_unit(), subject.env.clone());
+    let mut executor = PlanExecutor::new(whole, subject.env.clone());
     let started = kauri_transport::monotonic_ns();
     if verbosity > Verbosity::QueryPlanner {
         let one_is_enough = subject.write.is_some() && subject.query.limit == 1;
@@ -146,7 +144,7 @@ pub async fn explain(
     Ok(())
 }
 
-/// The tree to execute, and what else there is to tell of the planning.
+/// The tree to execute, and the further results of planning.
 async fn planned(
     invocation: &mut Invocation<'_>,
     subject: &Subject,
@@ -158,23 +156,20 @@ async fn planned(
     };
     let planned = match distinct {
         Some(planned) => planned,
-        None => {
-            let (catalog, op) = (&invocation.server.catalog, &mut invocation.op);
-            plan::plan_for_explain(op, catalog, collection, query, &subject.env).await?
-        }
+        None => plan::plan_for_explain(&mut invocation.op, collection, query, &subject.env).await?,
     };
     let Planned { root, rejected, trials, is_filtered, .. } = planned;
     Ok((root, Rest { rejected, trials, is_filtered }))
 }
 
-/// What there is to tell besides the plan itself.
+/// The results besides the plan.
 struct Rest {
     rejected: Vec<Box<dyn Stage>>,
     trials: Vec<Trial>,
     is_filtered: bool,
 }
 
-/// What follows the plan in a reply.
+/// Writes the part of a reply after the plan.
 fn write_around(invocation: &mut Invocation<'_>, subject: &Subject, command: Doc<'_>) {
     let out = &mut invocation.reply;
     out.put("queryShapeHash", shape_hash(subject, command).as_str());
@@ -214,7 +209,7 @@ const SERVER_PARAMETERS: &[(&str, i32)] = &[
     ("internalDocumentSourceSetWindowFieldsMaxMemoryBytes", 104_857_600),
 ];
 
-/// Tells the shape of this query from others: 64 hexadecimal digits.
+/// Identifies the shape of this query: 64 hexadecimal digits.
 fn shape_hash(subject: &Subject, command: Doc<'_>) -> String {
     let stages = stage_names(command).join(",");
     let shape = format!("{}|{}|{stages}", subject.ns.as_str(), shape::as_written(&subject.query));
@@ -340,7 +335,7 @@ impl Plan<'_> {
         root.explain(&mut out.document("inputStage"), verbosity);
     }
 
-    /// `allPlansExecution`: what each candidate came to in the trial, the winner's first.
+    /// `allPlansExecution`: the trial statistics of each candidate, the winner's first.
     fn write_trials(&self, out: &mut DocWriter<'_>, root: &dyn Stage) {
         let mut list = out.array("allPlansExecution");
         let losers = self.planned.rejected.iter().map(|plan| &**plan);
@@ -377,6 +372,7 @@ fn subject(invocation: &Invocation<'_>, command: Doc<'_>) -> Result<Subject> {
     if first.key() == "aggregate" {
         return of_aggregate(invocation, command, env);
     }
+    kauri_bson::not_utf8::refuse_as_namespace(&first.value())?;
     let Value::String(name) = first.value() else {
         bail!(InvalidNamespace, "collection name has invalid type {}", first.ty().alias());
     };
@@ -386,13 +382,14 @@ fn subject(invocation: &Invocation<'_>, command: Doc<'_>) -> Result<Subject> {
         "find" => FindRequest::parse(command, "find", &mut env)?.query,
         "count" => {
             let request = CountRequest::parse(command)?;
-            let filter = matcher(request.filter, &env)?;
+            let filter = matcher_on(false, request.filter, &env)?;
             request.query(filter)
         }
         "distinct" => {
             let request = DistinctRequest::parse(command)?;
             distinct = Some(request.key);
-            Query { filter: matcher(request.filter, &env)?, hint: request.hint, ..Query::default() }
+            let filter = matcher_on(false, request.filter, &env)?;
+            Query { filter, hint: request.hint, ..Query::default() }
         }
         "update" | "delete" => {
             write = Some(if first.key() == "update" { "UPDATE" } else { "DELETE" });
@@ -492,6 +489,10 @@ fn of_write(command: Doc<'_>, name: &str, env: &QueryEnv) -> Result<Query> {
             "explained write batches must be of size 1",
         ));
     };
+    match name {
+        "update" => super::update::check_statement(statement)?,
+        _ => super::delete::check_statement(statement)?,
+    }
     let mut query = Query::default();
     for elem in statement {
         match elem.key() {

@@ -1,12 +1,12 @@
-//! What `explain` tells of a pipeline's stages behind its plan: each as it was written, and of those that
-//! may spill what they did when the pipeline was executed.
+//! `explain` output of a pipeline's stages after its plan: each stage as written, and the execution statistics of
+//! stages that may spill.
 
 use kauri_bson::{Doc, DocBuf, DocWriter};
 use kauri_query::exec::{Stage, Verbosity};
 use kauri_query::pipeline::StageSpec;
 use std::sync::Arc;
 
-/// Stages that may spill, and what they are called in a tree.
+/// Stages that may spill, and their names in a tree.
 const SPILLING: [(&str, &str); 4] = [
     ("$sort", "SORT"),
     ("$group", "GROUP"),
@@ -14,7 +14,7 @@ const SPILLING: [(&str, &str); 4] = [
     ("$setWindowFields", "SET_WINDOW_FIELDS"),
 ];
 
-/// Fields of a stage in a tree that are told, and what they are called beside the stage.
+/// Reported fields of a stage in a tree, and their names beside the stage.
 const TOLD: [(&str, &str); 7] = [
     ("totalDataSizeSorted", "totalDataSizeSortedBytesEstimate"),
     ("usedDisk", "usedDisk"),
@@ -25,7 +25,7 @@ const TOLD: [(&str, &str); 7] = [
     ("nReturned", "nReturned"),
 ];
 
-/// What the executed stages have to tell, one for each of `stages`.
+/// The execution statistics, one for each of `stages`.
 pub fn executed(root: &dyn Stage, stages: &[Arc<dyn StageSpec>]) -> Vec<DocBuf> {
     let tree = DocBuf::build(|out| root.explain(out, Verbosity::ExecutionStats));
     let mut found: Vec<DocBuf> = Vec::with_capacity(stages.len());
@@ -57,7 +57,7 @@ fn told(stage: Doc<'_>) -> DocBuf {
     })
 }
 
-/// Writes a stage and what was told of it.
+/// Writes a stage and its statistics.
 pub fn write(out: &mut DocWriter<'_>, stage: &dyn StageSpec, told: Option<&DocBuf>) {
     stage.explain(out);
     if let Some(told) = told {

@@ -1,12 +1,13 @@
-//! `features`: what is compiled in.
+//! `features`: compiled-in features.
 
 use crate::registry::Command;
 
 /// See the module's head.
-pub const COMMAND: Command = Command::new("features", "tells what is compiled in", |invocation| {
-    Box::pin(async {
-        invocation.reply.document("js").put("utf8", true);
-        invocation.reply.put("oidMachine", 0);
-        Ok(())
-    })
-});
+pub const COMMAND: Command =
+    Command::new("features", "returns the features that are compiled in", |invocation| {
+        Box::pin(async {
+            invocation.reply.document("js").put("utf8", true);
+            invocation.reply.put("oidMachine", 0);
+            Ok(())
+        })
+    });

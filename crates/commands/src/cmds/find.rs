@@ -1,13 +1,16 @@
 //! `find`.
 
-use super::aggregate::resolve_views;
+use super::aggregate::{check_uuid, resolve_views};
+use super::ddl;
+use super::internal_fields::{query_settings, refuse_term, runtime_now};
 use crate::args::{Args, fields};
 use crate::cursors::Tailing;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, OpCounter, ReadLevels, Run};
 use crate::reply::{NewCursor, open_cursor};
 use kauri_base::{Error, ErrorCode, Result, bail, limits};
 use kauri_bson::{Doc, Elem, Type, Value};
+use kauri_catalog::OperationKind;
 use kauri_matcher::{Matcher, ParseCx, Place};
 use kauri_mutate::Projection;
 use kauri_query::exec::sort::SortPattern;
@@ -21,10 +24,13 @@ use std::sync::Arc;
 /// See the module's head.
 pub const COMMAND: Command = Command {
     replans: true,
-    access: Access::Read,
-    read_concern: true,
+    read_levels: ReadLevels::All,
     api_v1: true,
-    ..Command::new("find", "finds documents", run)
+    in_transaction: true,
+    kind: OperationKind::Query,
+    op_counter: OpCounter::Query,
+    has_plan: true,
+    ..Command::read("find", "finds documents", run)
 };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -36,14 +42,14 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let mut env = invocation.query_env();
         let mut request = FindRequest::parse(invocation.body, "find", &mut env)?;
         let catalog = &invocation.server.catalog;
-        let Found { collection, pipeline: view, is_view } = resolve_views(invocation, &ns)?;
+        let found = resolve_views(invocation, &ns)?;
+        check_uuid(invocation, &ns, &found, request.uuid.as_ref())?;
+        let Found { collection, pipeline: view, is_view } = found;
         if is_view {
             request.suit_view(&env)?;
         }
         let root = if view.stages.is_empty() {
-            plan::plan(&mut invocation.op, catalog, collection.as_ref(), &request.query, &env)
-                .await?
-                .root
+            plan::plan(&mut invocation.op, collection.as_ref(), &request.query, &env).await?.root
         } else {
             let cx = BuildCx::new(catalog.clone(), invocation.db, collection.clone(), env.clone());
             let rows = pipeline::build(&view, Input::Collection(None), &cx)?;
@@ -63,8 +69,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             }
             _ => Tailing::No,
         };
-        let reader = catalog.engine().recovery_unit();
-        let executor = PlanExecutor::new(root, reader, env).looking_ahead();
+        let executor = PlanExecutor::new(root, env).looking_ahead();
         let new = NewCursor {
             ns,
             collection,
@@ -79,7 +84,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 
 /// The arguments of `find`.
 pub struct FindRequest {
-    /// What to find.
+    /// The query.
     pub query: Query,
     /// `batchSize`.
     pub batch_size: Option<u64>,
@@ -89,6 +94,8 @@ pub struct FindRequest {
     pub tailing: Tailing,
     /// `noCursorTimeout`.
     pub no_timeout: bool,
+    /// The UUID that the collection has to have.
+    pub uuid: Option<[u8; 16]>,
 }
 
 impl FindRequest {
@@ -101,6 +108,7 @@ impl FindRequest {
             single_batch: false,
             tailing: Tailing::No,
             no_timeout: false,
+            uuid: None,
         };
         let (mut filter, mut projection, mut order) = (Doc::EMPTY, Doc::EMPTY, Doc::EMPTY);
         let (mut tailable, mut await_data) = (false, false);
@@ -125,14 +133,14 @@ impl FindRequest {
                 "awaitData" => await_data = args.bool(elem)?,
                 "noCursorTimeout" => request.no_timeout = args.bool(elem)?,
                 "allowDiskUse" => env.spilling.allowed = args.bool(elem)?,
-                "oplogReplay" | "allowPartialResults" | "mirrored" => {
-                    args.bool(elem)?;
-                }
                 "let" => define_let(args.object(elem)?, env)?,
                 "collation" => refuse_collation(args.object(elem)?)?,
-                "term" => drop(args.long(elem)?),
-                "readOnce" | "allowSpeculativeMajorityRead" => drop(args.bool(elem)?),
-                "options" | "ntoreturn" | "runtimeConstants" | "querySettings" => {}
+                "collectionUUID" => request.uuid = Some(ddl::uuid(&args, elem)?),
+                "term" => refuse_term(args.long(elem)?)?,
+                "runtimeConstants" | "legacyRuntimeConstants" => {
+                    env.now_ms = runtime_now(&args, elem)?;
+                }
+                "querySettings" => return Err(query_settings(7_746_901)),
                 _ => args.other(elem)?,
             }
         }
@@ -165,8 +173,7 @@ impl FindRequest {
         Ok(request)
     }
 
-    /// Takes the request for one on a view: its projection is as `$project` has it, and it cannot be
-    /// tailed.
+    /// Adapts the request to a view: its projection follows the rules of `$project`, and it cannot be tailed.
     fn suit_view(&mut self, env: &QueryEnv) -> Result<()> {
         if self.tailing != Tailing::No {
             bail!(InvalidPipelineOperator, "cannot use tailable option on a view");
@@ -180,7 +187,7 @@ impl FindRequest {
     }
 }
 
-/// The direction that a sort by `$natural` asks for.
+/// The direction of a sort by `$natural`.
 pub fn natural_order(spec: Doc<'_>) -> Result<Option<Direction>> {
     let Some(natural) = spec.get("$natural") else { return Ok(None) };
     if spec.count() > 1 {
@@ -193,7 +200,7 @@ pub fn natural_order(spec: Doc<'_>) -> Result<Option<Direction>> {
     }
 }
 
-/// Sorting by `$natural` is a hint by another name; it cannot stand beside a hint of another kind.
+/// A sort by `$natural` is a hint by another name; it conflicts with a hint of another kind.
 pub fn order_by_record(query: &mut Query, direction: Direction) -> Result<()> {
     match &query.hint {
         None => query.hint = Some(Hint::Natural(direction)),
@@ -233,6 +240,17 @@ pub fn matcher(filter: Doc<'_>, env: &QueryEnv) -> Result<Option<Arc<Matcher>>> 
     matcher_at(Place::Find, filter, env)
 }
 
+/// The filter of `count` or `distinct`. An aggregation runs them on a view; on a collection `$$NOW` has no value, as
+/// in MongoDB.
+pub fn matcher_on(is_view: bool, filter: Doc<'_>, env: &QueryEnv) -> Result<Option<Arc<Matcher>>> {
+    let vars = env.scope.clone();
+    matcher_with(
+        Place::Find,
+        filter,
+        kauri_expr::ParseCx { vars, lacks_now: !is_view, ..Default::default() },
+    )
+}
+
 /// The filter of an update, which may not hold everything where the update may insert.
 pub fn update_matcher(
     filter: Doc<'_>,
@@ -243,10 +261,18 @@ pub fn update_matcher(
 }
 
 fn matcher_at(place: Place, filter: Doc<'_>, env: &QueryEnv) -> Result<Option<Arc<Matcher>>> {
+    let vars = env.scope.clone();
+    matcher_with(place, filter, kauri_expr::ParseCx { vars, ..Default::default() })
+}
+
+fn matcher_with(
+    place: Place,
+    filter: Doc<'_>,
+    expressions: kauri_expr::ParseCx,
+) -> Result<Option<Arc<Matcher>>> {
     if filter.is_empty() {
         return Ok(None);
     }
-    let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
     let cx = ParseCx::new(place).with_expressions(&expressions);
     Ok(Some(Arc::new(Matcher::parse(filter, &cx)?)))
 }
@@ -278,6 +304,7 @@ pub fn hint(elem: Elem<'_>) -> Result<Option<Hint>> {
             Err(Error::new(ErrorCode::BadValue, "hint cannot be an empty string"))
         }
         Value::String(name) => Ok(Some(Hint::Name(name.into_owned()))),
+        name if name.string_bytes().is_some() => Err(kauri_bson::not_utf8::error("the hint")),
         Value::Document(pattern) => {
             let pattern = pattern.into_buf();
             match pattern.as_doc().first() {
@@ -325,7 +352,7 @@ pub fn define_let(variables: Doc<'_>, env: &mut QueryEnv) -> Result<()> {
 /// Collations other than the simple one are not there yet.
 pub fn refuse_collation(collation: Doc<'_>) -> Result<()> {
     let locale = collation.value("locale");
-    match locale.as_str() {
+    match locale.lossy().as_str() {
         Some("simple") => Ok(()),
         None if collation.is_empty() => Ok(()),
         None => Err(Error::location(

@@ -1,15 +1,20 @@
 //! `findAndModify`.
 
+use super::ddl;
 use super::find::{
     define_let, hint, natural_order, order_by_record, refuse_collation, sort, update_matcher,
 };
+use super::internal_fields::runtime_now;
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
-use kauri_base::{Result, bail};
+use crate::registry::{Command, Run};
+use crate::reply::while_running;
+use crate::report::Figures;
+use kauri_base::{CollectionId, Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
+use kauri_catalog::{Namespace, Resolved};
 use kauri_mutate::{ParseCx, ProjectCx, Projection, Update};
-use kauri_query::exec::QueryEnv;
+use kauri_query::exec::{QueryEnv, Totals};
 use kauri_query::plan::Query;
 use kauri_query::write::Bypass;
 use kauri_query::write::find_and_modify::{Modified, find_and_remove, find_and_update};
@@ -20,9 +25,11 @@ use std::sync::atomic::Ordering;
 /// See the module's head.
 pub const COMMAND: Command = Command {
     aliases: &["findandmodify"],
-    access: Access::Write,
     api_v1: true,
-    ..Command::new("findAndModify", "changes or removes one document and returns it", run)
+    in_transaction: true,
+    adds_memory: true,
+    has_plan: true,
+    ..Command::write("findAndModify", "changes or removes one document and returns it", run)
 };
 
 struct Request {
@@ -34,6 +41,8 @@ struct Request {
     want_new: bool,
     bypass: Bypass,
     env: QueryEnv,
+    /// The UUID that the collection has to have.
+    uuid: Option<[u8; 16]>,
 }
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -41,16 +50,17 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let ns = invocation.namespace()?;
         let request = parse(invocation)?;
         let mut outcome = invocation.write_outcome();
+        let only = meant(invocation, &ns, &request)?;
         let targets = Targets {
             catalog: &invocation.server.catalog,
             ns: &ns,
             query: &request.query,
             env: &request.env,
             multi: false,
-            only: None,
+            only,
         };
         let done = match &request.update {
-            None => find_and_remove(&mut invocation.op, &targets, &mut outcome).await?,
+            None => find_and_remove(&mut invocation.op, &targets, &mut outcome).await,
             Some(update) => {
                 let statement = UpdateStatement {
                     targets,
@@ -59,9 +69,15 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                     bypass: request.bypass,
                 };
                 find_and_update(&mut invocation.op, &statement, request.want_new, &mut outcome)
-                    .await?
+                    .await
             }
         };
+        let plan = std::mem::take(&mut outcome.totals);
+        invocation.figures = figures(plan, done.as_ref().ok(), request.remove);
+        let done = done.map_err(|error| match outcome.is_running {
+            true => while_running("findAndModify", &ns, error),
+            false => error,
+        })?;
         let counters = &invocation.server.counters;
         if request.remove {
             counters.docs_deleted.fetch_add(u64::from(done.existing), Ordering::Relaxed);
@@ -70,7 +86,38 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         }
         invocation.wait_for_commit(outcome.ticket).await?;
         write_reply(invocation, &request, done)
+            .map_err(|error| while_running("findAndModify", &ns, error))
     })
+}
+
+/// The collection that has the UUID which the request names; fails if the name is another one's.
+fn meant(
+    invocation: &Invocation<'_>,
+    ns: &Namespace,
+    request: &Request,
+) -> Result<Option<CollectionId>> {
+    let Some(uuid) = &request.uuid else { return Ok(None) };
+    let catalog = &invocation.server.catalog;
+    let resolved = catalog.resolve(ns.as_str());
+    ddl::check_uuid(catalog, ns, &resolved, Some(uuid))?;
+    match resolved {
+        Resolved::Collection(collection) => Ok(Some(collection.id)),
+        _ => Ok(None),
+    }
+}
+
+fn figures(plan: Totals, done: Option<&Modified>, remove: bool) -> Figures {
+    let existing = done.map(|done| u64::from(done.existing));
+    if remove {
+        return Figures::of_delete(plan, existing);
+    }
+    Figures {
+        plan: Some(plan),
+        matched: existing,
+        modified: done.map(|done| done.modified),
+        upserted: done.map(|done| u64::from(done.upserted.is_some())),
+        ..Figures::default()
+    }
 }
 
 fn write_reply(invocation: &mut Invocation<'_>, request: &Request, done: Modified) -> Result<()> {
@@ -117,6 +164,7 @@ struct Fields<'d> {
     upsert: bool,
     want_new: bool,
     bypass: Bypass,
+    uuid: Option<[u8; 16]>,
 }
 
 fn parse(invocation: &Invocation<'_>) -> Result<Request> {
@@ -151,6 +199,7 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
         want_new: fields.want_new,
         bypass: fields.bypass,
         env,
+        uuid: fields.uuid,
     })
 }
 
@@ -167,6 +216,7 @@ fn read_fields<'d>(body: Doc<'d>, query: &mut Query, env: &mut QueryEnv) -> Resu
         upsert: false,
         want_new: false,
         bypass: Bypass::default(),
+        uuid: None,
     };
     for elem in fields(body) {
         match elem.key() {
@@ -188,7 +238,10 @@ fn read_fields<'d>(body: Doc<'d>, query: &mut Query, env: &mut QueryEnv) -> Resu
             "bypassEmptyTsReplacement" => given.bypass.empty_timestamps = args.bool(elem)?,
             "let" => define_let(args.object(elem)?, env)?,
             "collation" => refuse_collation(args.object(elem)?)?,
-            "runtimeConstants" | "legacyRuntimeConstants" | "sampleId" | "collectionUUID" => {}
+            "runtimeConstants" | "legacyRuntimeConstants" => {
+                env.now_ms = runtime_now(&args, elem)?;
+            }
+            "collectionUUID" => given.uuid = Some(ddl::uuid(&args, elem)?),
             _ => args.other(elem)?,
         }
     }

@@ -1,14 +1,14 @@
-//! `getCmdLineOpts`: how the server was started.
+//! `getCmdLineOpts`: the command line and options of the server.
 
 use crate::args::Args;
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
-use kauri_bson::Value;
+use crate::server::Server;
+use kauri_bson::{DocWriter, Value};
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    admin_only: true,
-    ..Command::new("getCmdLineOpts", "tells how the server was started", run)
+    ..Command::admin("getCmdLineOpts", "returns the command line and options of the server", run)
 };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -17,10 +17,14 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         for elem in invocation.body.iter().skip(1) {
             args.other(elem)?;
         }
-        let start = &invocation.server.start;
-        let argv = Value::array(start.argv.iter().map(Value::from));
-        invocation.reply.put_value("argv", &argv);
-        invocation.reply.put("parsed", &start.parsed);
+        write(invocation.server, &mut invocation.reply);
         Ok(())
     })
+}
+
+/// Writes what it tells.
+pub fn write(server: &Server, out: &mut DocWriter<'_>) {
+    let argv = Value::array(server.start.argv.iter().map(Value::from));
+    out.put_value("argv", &argv);
+    out.put("parsed", &server.start.parsed);
 }

@@ -7,8 +7,7 @@ use kauri_base::{bail, log};
 use kauri_bson::Value;
 
 /// See the module's head.
-pub const COMMAND: Command =
-    Command { admin_only: true, ..Command::new("getLog", "gives the newest log lines", run) };
+pub const COMMAND: Command = Command::admin("getLog", "returns the newest log lines", run);
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {

@@ -1,28 +1,36 @@
 //! `getMore`: the next batch of a cursor.
 
+use super::internal_fields::refuse_term;
 use crate::args::{Args, fields};
 use crate::cursors::{Cursor, Tailing};
+use crate::fail_command;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, OpCounter, Run, Target};
 use crate::reply::{BatchLimit, fill_batch, while_running};
 use kauri_base::{Result, bail};
 use kauri_bson::Value;
-use kauri_catalog::Namespace;
+use kauri_catalog::{Namespace, OperationKind};
 use kauri_query::exec::Ended;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    access: Access::Read,
     api_v1: true,
-    ..Command::new("getMore", "retrieves more results from an existing cursor", run)
+    target: Target::Field("collection"),
+    in_transaction: true,
+    waits_for_data: true,
+    kind: OperationKind::GetMore,
+    op_counter: OpCounter::GetMore,
+    has_plan: true,
+    ..Command::read("getMore", "retrieves more results from an existing cursor", run)
 };
 
-/// How long an await-data cursor waits for data unless told otherwise.
+/// Default wait of an await-data cursor for data.
 const AWAIT_DATA_DEFAULT: Duration = Duration::from_secs(1);
-/// How often it looks.
-const AWAIT_DATA_STEP: Duration = Duration::from_millis(5);
 
 struct Request {
     id: i64,
@@ -45,8 +53,14 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         }
         if let Some(left) = cursor.time_left {
             invocation.op.set_deadline(left);
+            fail_command::lift_limit(server, &invocation.op);
         }
-        let result = answer(invocation, cursor, &request).await;
+        let failed = fail_command::check_get_more(server)
+            .and_then(|()| fail_command::check_time(server, &invocation.op));
+        let result = match failed {
+            Ok(()) => answer(invocation, cursor, &request).await,
+            Err(error) => Err(error),
+        };
         if result.is_err() {
             server.cursors.close(request.id);
         }
@@ -68,8 +82,13 @@ async fn answer(
         }
         _ => None,
     };
+    invocation.figures.originating = Some(cursor.command.clone());
+    invocation.figures.cursor_id = Some(request.id);
     let limit = BatchLimit { docs: request.docs, bytes: server.reply_bytes_max(), more: true };
     let (mut reply, batch) = loop {
+        // Before the collection is read, so that no commit falls in between.
+        let watched = cursor.collection.as_ref().filter(|_| until.is_some());
+        let watch = watched.map(|collection| server.backend.watch(collection.id));
         if let Some(collection) = &cursor.collection {
             server.catalog.check_current(collection)?;
         }
@@ -80,24 +99,34 @@ async fn answer(
         let mut array = reply.array("nextBatch");
         let (op, executor) = (&mut invocation.op, &mut cursor.executor);
         let filled = fill_batch(op, executor, &mut array, limit).await;
+        if filled.is_err() {
+            invocation.figures.plan = Some(cursor.take_examined());
+        }
         let batch = filled.map_err(|error| while_running("getMore", &request.ns, error))?;
         drop(array);
         if cursor.executor.used_disk() {
             invocation.op.state().note_disk_use();
         }
-        let now = server.clock.monotonic();
-        if batch.docs > 0 || until.is_none_or(|until| now >= until) {
+        let left = until.map(|until| until.saturating_sub(server.clock.monotonic()));
+        let (Some(watch), Some(left)) = (watch, left.filter(|left| !left.is_zero())) else {
+            break (reply, batch);
+        };
+        if batch.docs > 0 {
             break (reply, batch);
         }
         drop(reply);
         invocation.reply.clear();
         // Whoever is to bring the data needs the lock.
+        #[cfg(feature = "lock-experiment")]
         invocation.op.release_lock();
-        invocation.worker.sleep(AWAIT_DATA_STEP).await;
+        let time_is_up = invocation.worker.sleep(left);
+        invocation.op.wait_for(either(watch, time_is_up)).await?;
+        #[cfg(feature = "lock-experiment")]
         invocation.op.retake_lock().await;
-        invocation.op.check_for_interrupt()?;
     };
     server.counters.docs_returned.fetch_add(batch.docs, Ordering::Relaxed);
+    invocation.figures.plan = Some(cursor.take_examined());
+    invocation.figures.returned = Some(batch.docs);
     cursor.returned += batch.docs;
     cursor.batches += 1;
     cursor.time_left = cursor.time_left.and(invocation.op.time_left());
@@ -108,11 +137,22 @@ async fn answer(
     } else {
         server.cursors.check_in(cursor)
     };
+    invocation.figures.cursor_exhausted = !kept;
     reply.put("id", if kept { request.id } else { 0 });
     reply.put("ns", request.ns.as_str());
     drop(reply);
     invocation.more_to_come = kept && invocation.exhaust_allowed;
     Ok(())
+}
+
+/// Ready when one of the two is.
+async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|cx| match one.as_mut().poll(cx) {
+        Poll::Pending => other.as_mut().poll(cx),
+        ready => ready,
+    })
+    .await
 }
 
 fn parse(invocation: &Invocation<'_>) -> Result<Request> {
@@ -124,10 +164,10 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
     };
     let mut collection = None;
     let mut docs = None;
-    let mut wait = None;
+    let (mut wait, mut of_term) = (None, None);
     for elem in fields(invocation.body) {
         match elem.key() {
-            "collection" => collection = Some(args.string(elem)?),
+            "collection" => collection = Some(args.namespace(elem)?),
             "batchSize" => {
                 docs = Some(args.count(elem)?).filter(|n| *n > 0);
             }
@@ -135,14 +175,18 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
                 let ms = crate::concerns::max_time_ms(elem)?;
                 wait = Some(Duration::from_millis(ms));
             }
-            "term" if elem.ty() != kauri_bson::Type::Int64 => {
-                return Err(args.wrong_type(elem, &["long"]));
-            }
-            "term" | "lastKnownCommittedOpTime" | "includeQueryStatsMetrics" => {}
+            "term" => match elem.value() {
+                Value::Int64(term) => of_term = Some(term),
+                _ => return Err(args.wrong_type(elem, &["long"])),
+            },
             _ => args.other(elem)?,
         }
     }
     let Some(collection) = collection else { return Err(args.missing("collection")) };
     let ns = Namespace::new(invocation.db, &collection)?;
+    // Members of a set send theirs with a look at the oplog; elsewhere it means nothing.
+    if let Some(term) = of_term.filter(|_| ns.as_str() == "local.oplog.rs") {
+        refuse_term(term)?;
+    }
     Ok(Request { id, ns, docs, wait })
 }

@@ -8,8 +8,7 @@ use kauri_base::{Result, bail};
 use kauri_bson::{Doc, DocWriter, Value};
 
 /// See the module's head.
-pub const COMMAND: Command =
-    Command { admin_only: true, ..Command::new("getParameter", "shows server parameters", run) };
+pub const COMMAND: Command = Command::admin("getParameter", "returns server parameters", run);
 
 #[derive(Default)]
 struct Request {

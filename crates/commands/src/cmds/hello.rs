@@ -1,13 +1,14 @@
-//! `hello`, and `isMaster` as it was called: who the server is and what it can do.
+//! `hello`, and its old name `isMaster`: the role and capabilities of the server.
 
+use super::session_ids;
 use crate::args::Args;
 use crate::client::Client;
 use crate::invocation::Invocation;
-use crate::registry::{Command, Run};
+use crate::registry::{Command, Report, Run};
 use crate::server::MAX_WIRE_VERSION;
 use kauri_base::log::{self, Attr};
 use kauri_base::{Error, Result, bail, limits};
-use kauri_bson::{Doc, DocWriter, Elem, Value};
+use kauri_bson::{Doc, DocWriter, Elem, Type, Value};
 use kauri_wire::Compressor;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -17,15 +18,17 @@ use std::time::Duration;
 
 /// `hello`.
 pub const HELLO: Command = Command {
-    before_auth: true,
+    needs_no_login: true,
     api_v1: true,
-    ..Command::new("hello", "tells who the server is and what it can do", run)
+    report: Report::None,
+    ..Command::new("hello", "returns the role and capabilities of the server", run)
 };
 
 /// `isMaster`.
 pub const IS_MASTER: Command = Command {
     aliases: &["ismaster"],
-    before_auth: true,
+    needs_no_login: true,
+    report: Report::None,
     ..Command::new("isMaster", "the old name of hello", run)
 };
 
@@ -64,7 +67,7 @@ struct Request {
     legacy: bool,
     hello_ok: bool,
     max_await_ms: Option<u64>,
-    /// The client's topology version is of another process: it has to know at once.
+    /// The client's topology version belongs to another process: it gets the current one at once.
     is_stale: bool,
 }
 
@@ -136,7 +139,7 @@ fn read_topology_version(version: Doc<'_>, invocation: &Invocation<'_>) -> Resul
 
 /// The user whose mechanisms are asked for: `db.user`, or a document with both. (There are no users.)
 fn check_user(args: &Args<'_>, elem: Elem<'_>) -> Result<()> {
-    let is_user = match elem.value() {
+    let is_user = match elem.value().lossy() {
         Value::String(name) => name.contains('.'),
         Value::Document(user) => {
             let has = |field: &str| matches!(user.as_doc().value(field), Value::String(_));
@@ -170,11 +173,17 @@ fn write(invocation: &mut Invocation<'_>, request: &Request) {
     out.put("maxMessageSizeBytes", limits::MESSAGE_BYTES_MAX as i32);
     out.put("maxWriteBatchSize", limits::WRITE_BATCH_MAX as i32);
     out.put("localTime", Value::DateTime(server.clock.unix_ms()));
-    out.put("logicalSessionTimeoutMinutes", limits::LOGICAL_SESSION_IDLE_MINUTES);
+    out.put("logicalSessionTimeoutMinutes", session_ids::timeout_minutes(server));
     out.put("connectionId", invocation.session.id as i32);
     out.put("minWireVersion", 0);
     out.put("maxWireVersion", MAX_WIRE_VERSION);
     out.put("readOnly", false);
+    let descriptor = server.parameters.get("automationServiceDescriptor");
+    if let Some(Value::String(descriptor)) = descriptor.map(|parameter| parameter.value)
+        && !descriptor.is_empty()
+    {
+        out.put("automationServiceDescriptor", &*descriptor);
+    }
     if !invocation.client.compressors.is_empty() {
         let mut names = out.array("compression");
         invocation.client.compressors.iter().for_each(|c| names.push(c.name()));
@@ -231,6 +240,11 @@ fn set_metadata(
         }
         client.app_name = name.into_owned();
     }
+    if let Value::Document(application) = doc.value("application")
+        && application.as_doc().value("name").is_not_utf8()
+    {
+        return Err(kauri_bson::not_utf8::error("The 'client.application.name' field"));
+    }
     let Value::Document(driver) = doc.value("driver") else {
         bail!(
             ClientMetadataMissingField,
@@ -238,7 +252,7 @@ fn set_metadata(
         );
     };
     for field in ["name", "version"] {
-        if driver.as_doc().value(field).as_str().is_none() {
+        if driver.as_doc().value(field).ty() != Some(Type::String) {
             bail!(
                 ClientMetadataMissingField,
                 "Missing required field 'driver.{field}' in the client metadata document"
@@ -251,7 +265,7 @@ fn set_metadata(
             "Missing required sub-document 'os' in the client metadata document"
         );
     };
-    if os.as_doc().value("type").as_str().is_none() {
+    if os.as_doc().value("type").ty() != Some(Type::String) {
         bail!(
             ClientMetadataMissingField,
             "Missing required field 'os.type' in the client metadata document"
@@ -261,6 +275,8 @@ fn set_metadata(
         Attr::new().str("remote", &session.remote).str("client", format!("conn{}", session.id));
     let attr = kauri_bson::log_doc(attr, "doc", doc);
     log::info("NETWORK", 51800, &format!("conn{}", session.id), "client metadata", attr);
-    client.metadata = Some(metadata.into_buf());
+    let metadata = metadata.into_buf();
+    client.seat.introduce(&client.app_name, &metadata);
+    client.metadata = Some(metadata);
     Ok(())
 }

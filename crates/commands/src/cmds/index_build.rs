@@ -1,12 +1,11 @@
-//! Driving an index build from a command: steps, waits, yields, progress lines, and the way back if
-//! it fails.
+//! Runs an index build from a command: steps, waits, yields, progress lines, and the cleanup after a failure.
 
 use crate::invocation::Invocation;
 use kauri_base::log::{self, Attr};
 use kauri_base::{CommitSeq, Error, ErrorCode, IndexId, Result};
 use kauri_catalog::build::BuildStep;
 use kauri_catalog::{Catalog, Collection, IndexBuild, Namespace, Resolved};
-use kauri_storage::CommitTicket;
+use kauri_storage::{Backend, CommitTicket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(3);
 struct Abort<'c> {
     catalog: &'c Catalog,
     ns: Namespace,
+    backend: &'c Arc<Backend>,
     ids: &'c [IndexId],
     armed: bool,
 }
@@ -30,7 +30,7 @@ impl Drop for Abort<'_> {
                 return;
             }
             let Some(collection) = self.catalog.collection(self.ns.as_str()) else { return };
-            match self.catalog.drop_indexes(&collection, self.ids) {
+            match self.catalog.drop_indexes(&mut self.backend.scope(), &collection, self.ids) {
                 Err(error) if error.code() == ErrorCode::WriteConflict => {}
                 _ => self.armed = false,
             }
@@ -57,14 +57,15 @@ pub async fn replace(
     replaced: &[IndexId],
 ) -> Result<CommitTicket> {
     let catalog = invocation.server.catalog.clone();
-    let mut abort = Abort { catalog: &catalog, ns: ns.clone(), ids, armed: true };
+    let backend = invocation.op.backend().clone();
+    let mut abort =
+        Abort { backend: &backend, catalog: &catalog, ns: ns.clone(), ids, armed: true };
     let started = invocation.server.clock.monotonic();
     let mut said = started;
     let mut collection = current(&catalog, ns, ids)?;
     let mut build = IndexBuild::new(ids.to_vec(), since);
-    let mut ru = catalog.engine().recovery_unit();
     loop {
-        match build.step(&collection, &**catalog.committer(), &mut *ru)? {
+        match build.step(&collection, invocation.op.scope())? {
             BuildStep::Done => break,
             BuildStep::Again => {}
             BuildStep::Stale => {
@@ -85,7 +86,7 @@ pub async fn replace(
     let ticket = loop {
         let names = [ns.as_str().to_owned()];
         catalog.fetch_definitions(&mut invocation.op, &names).await?;
-        match catalog.indexes_ready(&collection, ids, replaced) {
+        match catalog.indexes_ready(invocation.op.scope(), &collection, ids, replaced) {
             Err(error) if error.code() == ErrorCode::WriteConflict => {
                 invocation.op.yield_now().await?;
                 collection = current(&catalog, ns, ids)?;

@@ -2,19 +2,24 @@
 
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, OpCounter, Run};
 use crate::reply::write_errors;
 use kauri_base::{Error, ErrorCode, Result, limits};
 use kauri_bson::{Doc, Elem};
+use kauri_catalog::OperationKind;
 use kauri_query::write::Bypass;
 use kauri_query::write::insert::{InsertOptions, insert};
 use std::sync::atomic::Ordering;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    access: Access::Write,
     api_v1: true,
-    ..Command::new("insert", "inserts documents", run)
+    in_transaction: true,
+    adds_memory: true,
+    unacknowledged: true,
+    kind: OperationKind::Insert,
+    op_counter: OpCounter::Statements,
+    ..Command::write("insert", "inserts documents", run)
 };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -28,6 +33,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let counters = &invocation.server.counters;
         counters.insert.fetch_add(docs.len() as u64, Ordering::Relaxed);
         counters.docs_inserted.fetch_add(inserted, Ordering::Relaxed);
+        invocation.figures.inserted = Some(inserted);
         invocation.wait_for_commit(outcome.ticket).await?;
         invocation.reply.put("n", inserted as i32);
         write_errors(&mut invocation.reply, &outcome.errors);
@@ -74,7 +80,7 @@ pub fn check_batch(statements: usize) -> Result<()> {
     }
 }
 
-/// An array of write statements, whose number is checked before any of them is looked at.
+/// An array of write statements, whose number is checked before they are parsed.
 pub fn statements<'d>(args: &Args<'_>, elem: Elem<'d>) -> Result<Doc<'d>> {
     let list = args.array(elem)?;
     match list.count() {
@@ -83,7 +89,7 @@ pub fn statements<'d>(args: &Args<'_>, elem: Elem<'d>) -> Result<Doc<'d>> {
     }
 }
 
-/// The error for so many statements.
+/// The error for this number of statements.
 pub fn wrong_batch(statements: usize) -> Error {
     let max = limits::WRITE_BATCH_MAX;
     let message =

@@ -1,7 +1,6 @@
 //! `killAllSessions` and `killAllSessionsByPattern`.
 //!
-//! Without users every session is everybody's: a list of users matches none of them, an empty one
-//! all.
+//! Without users, sessions have no owner: a list of users matches no session, an empty list matches all.
 
 use super::session_ids;
 use crate::args::Args;
@@ -89,8 +88,7 @@ fn pattern(doc: Doc<'_>, args: Args<'_>) -> Result<Pattern> {
             "lsid" => pattern = Pattern::One(concerns::session_id(field)?),
             // Users and their digests belong to nobody while there are no users.
             "uid" => pattern = Pattern::Nobody,
-            "users" | "roles" => drop(args.array(field)?),
-            other => return Err(args.unknown(other)),
+            _ => args.accepted(field)?,
         }
     }
     Ok(pattern)

@@ -2,15 +2,12 @@
 
 use crate::args::{Args, fields};
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
 use kauri_bson::Value;
 
 /// See the module's head.
-pub const COMMAND: Command = Command {
-    access: Access::Read,
-    api_v1: true,
-    ..Command::new("killCursors", "kills cursors by id", run)
-};
+pub const COMMAND: Command =
+    Command { api_v1: true, ..Command::read("killCursors", "kills cursors by id", run) };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {

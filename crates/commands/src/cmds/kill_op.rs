@@ -5,8 +5,7 @@ use crate::registry::{Command, Run};
 use kauri_base::{ErrorCode, bail};
 
 /// See the module's head.
-pub const COMMAND: Command =
-    Command { admin_only: true, ..Command::new("killOp", "asks an operation to end", run) };
+pub const COMMAND: Command = Command::admin("killOp", "interrupts an operation", run);
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {

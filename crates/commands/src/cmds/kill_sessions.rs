@@ -1,4 +1,5 @@
-//! `killSessions`: ends what belongs to these sessions; an empty list means all of this user's.
+//! `killSessions`: kills the operations and cursors of these sessions; an empty list means all sessions of the
+//! user.
 
 use super::session_ids;
 use crate::invocation::Invocation;
@@ -7,7 +8,7 @@ use std::collections::HashSet;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    ..Command::new("killSessions", "kills logical sessions and what belongs to them", run)
+    ..Command::new("killSessions", "kills logical sessions with their operations and cursors", run)
 };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {

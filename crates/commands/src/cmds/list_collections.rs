@@ -3,16 +3,15 @@
 use super::list_rows;
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
 use kauri_catalog::{Collection, Namespace, View};
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    access: Access::Read,
     api_v1: true,
-    ..Command::new("listCollections", "lists the collections and views of a database", run)
+    ..Command::read("listCollections", "lists the collections and views of a database", run)
 };
 
 struct Request<'a> {
@@ -63,9 +62,6 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
             }
             "nameOnly" => {
                 request.name_only = args.given(elem, Args::bool)?.unwrap_or(false);
-            }
-            "authorizedCollections" => {
-                let _ = args.given(elem, Args::bool)?;
             }
             "cursor" => request.batch_size = list_rows::batch_size("listCollections", elem)?,
             _ => args.other(elem)?,

@@ -16,7 +16,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         for command in commands {
             let mut entry = list.document(command.name);
             entry.put("help", command.help);
-            entry.put("requiresAuth", !command.before_auth);
+            entry.put("requiresAuth", !command.needs_no_login);
             entry.put("secondaryOk", command.access != Access::Write);
             entry.put("adminOnly", command.admin_only);
             let versions: &[&str] = if command.api_v1 { &["1"] } else { &[] };

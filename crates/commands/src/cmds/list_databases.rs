@@ -11,10 +11,9 @@ use kauri_catalog::Catalog;
 /// See the module's head.
 pub const COMMAND: Command = Command {
     replans: true,
-    access: Access::Read,
-    admin_only: true,
     api_v1: true,
-    ..Command::new("listDatabases", "lists the databases with their sizes", run)
+    access: Access::Read,
+    ..Command::admin("listDatabases", "lists the databases with their sizes", run)
 };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -25,9 +24,6 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
             match elem.key() {
                 "filter" => filter = args.given(elem, Args::object)?.unwrap_or(Doc::EMPTY),
                 "nameOnly" => name_only = args.given(elem, Args::safe_bool)?.unwrap_or(false),
-                "authorizedDatabases" => {
-                    let _ = args.given(elem, Args::bool)?;
-                }
                 _ => args.other(elem)?,
             }
         }

@@ -3,15 +3,13 @@
 use super::{ddl, list_rows};
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
-use kauri_bson::DocBuf;
-use kauri_catalog::Index;
+use crate::registry::{Command, Run};
+use kauri_bson::{DocBuf, doc};
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    access: Access::Read,
     api_v1: true,
-    ..Command::new("listIndexes", "lists the indexes of a collection", run)
+    ..Command::read("listIndexes", "lists the indexes of a collection", run)
 };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -28,7 +26,6 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 "includeBuildUUIDs" => {
                     build_uuids = args.given(elem, Args::bool)?.unwrap_or(false);
                 }
-                "isTimeseriesNamespace" => drop(args.given(elem, Args::bool)?),
                 _ => args.other(elem)?,
             }
         }
@@ -38,20 +35,28 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 "The includeBuildUUIDs flag and includeBuildIndexInfo flag cannot both be set to true"
             );
         }
+        let catalog = &invocation.server.catalog;
+        if ns.collection() == "system.views" && !catalog.views_of(ns.database()).is_empty() {
+            let id = doc! { "v" => 2, "key" => doc! { "_id" => 1 }, "name" => "_id_" };
+            let rows = vec![row(&id, true, build_info)];
+            return list_rows::reply(invocation, ns, rows, batch_size).await;
+        }
         let collection = ddl::existing(invocation, &ns)?;
-        let rows = collection.indexes.iter().map(|index| row(index, build_info)).collect();
+        let usable = collection.indexes.iter();
+        let usable = usable.map(|index| row(&index.definition().spec, index.ready, build_info));
+        let unusable = collection.unusable.iter().map(|index| row(&index.spec, true, build_info));
+        let rows = usable.chain(unusable).collect();
         list_rows::reply(invocation, ns, rows, batch_size).await
     })
 }
 
-fn row(index: &Index, build_info: bool) -> DocBuf {
-    let spec = &index.definition().spec;
+fn row(spec: &DocBuf, ready: bool, build_info: bool) -> DocBuf {
     if !build_info {
         return spec.clone();
     }
     DocBuf::build(|out| {
         out.put("spec", spec);
-        if !index.ready {
+        if !ready {
             out.document("indexBuildInfo").put("state", "building");
         }
     })

@@ -1,4 +1,4 @@
-//! Replies of commands that list things through a cursor: `listCollections`, `listIndexes`.
+//! Replies of commands that list rows through a cursor: `listCollections`, `listIndexes`.
 
 use crate::args::Args;
 use crate::cursors::Tailing;
@@ -26,12 +26,14 @@ pub fn batch_size(command: &str, elem: Elem<'_>) -> Result<Option<u64>> {
     Ok(size)
 }
 
-/// The filter of a command that lists things, ready to match; `None` if it lets everything through.
+/// The filter of a command that lists things, ready to match; `None` if it lets everything through. `$$NOW` has no
+/// value there, as in MongoDB.
 pub fn filter(filter: Doc<'_>, env: &QueryEnv) -> Result<Option<Matcher>> {
     if filter.is_empty() {
         return Ok(None);
     }
-    let expressions = kauri_expr::ParseCx { vars: env.scope.clone(), ..Default::default() };
+    let vars = env.scope.clone();
+    let expressions = kauri_expr::ParseCx { vars, lacks_now: true, ..Default::default() };
     let cx = ParseCx::new(Place::Aggregation).with_expressions(&expressions);
     Matcher::parse(filter, &cx).map(Some)
 }
@@ -44,8 +46,7 @@ pub async fn reply(
     batch_size: Option<u64>,
 ) -> Result<()> {
     let count = rows.len() as u64;
-    let ru = invocation.server.catalog.engine().recovery_unit();
-    let executor = PlanExecutor::new(Box::new(Rows::new(rows)), ru, invocation.query_env());
+    let executor = PlanExecutor::new(Box::new(Rows::new(rows)), invocation.query_env());
     let new = NewCursor {
         ns,
         collection: None,

@@ -1,11 +1,11 @@
-//! `logout`: nobody is logged in, so there is nothing to do.
+//! `logout`: without users, there is nothing to do.
 
 use crate::args::Args;
 use crate::registry::Command;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    before_auth: true,
+    needs_no_login: true,
     ..Command::new("logout", "logs out of a database", |invocation| {
         Box::pin(async {
             let args = Args::new("logout");

@@ -2,9 +2,13 @@
 
 pub mod aggregate;
 mod aggregate_server;
+pub mod apply_ops;
+pub mod auto_compact;
 pub mod build_info;
 pub mod bulk_write;
+pub mod cluster_parameters;
 mod clustered;
+pub mod clusters;
 pub mod coll_mod;
 mod coll_mod_index;
 pub mod coll_stats;
@@ -20,17 +24,22 @@ pub mod create;
 pub mod create_indexes;
 pub mod current_op;
 pub mod data_size;
+pub mod db_hash;
 pub mod db_stats;
 mod ddl;
 pub mod default_rw_concern;
 pub mod delete;
+pub mod diagnostic_data;
 pub mod distinct;
 pub mod drop;
+pub mod drop_connections;
 pub mod drop_database;
 pub mod drop_indexes;
+pub mod encryption;
 pub mod end_sessions;
 pub mod explain;
 mod explain_stages;
+pub mod feature_compatibility;
 pub mod features;
 pub mod find;
 pub mod find_and_modify;
@@ -43,6 +52,7 @@ pub mod hello;
 pub mod host_info;
 mod index_build;
 pub mod insert;
+mod internal_fields;
 pub mod kill_all_sessions;
 pub mod kill_cursors;
 pub mod kill_op;
@@ -86,8 +96,15 @@ pub(crate) use session_ids::timeout_minutes as session_timeout_minutes;
 /// Every command there is.
 pub const ALL: &[&Command] = &[
     &aggregate::COMMAND,
+    &apply_ops::COMMAND,
+    &auto_compact::COMMAND,
     &build_info::COMMAND,
     &bulk_write::COMMAND,
+    &cluster_parameters::GET,
+    &cluster_parameters::SET,
+    &clusters::BLOCK_WRITES,
+    &clusters::REMOVE_QUERY_SETTINGS,
+    &clusters::SET_QUERY_SETTINGS,
     &coll_mod::COMMAND,
     &coll_stats::COMMAND,
     &compact::COMMAND,
@@ -101,16 +118,22 @@ pub const ALL: &[&Command] = &[
     &create_indexes::COMMAND,
     &current_op::COMMAND,
     &data_size::COMMAND,
+    &db_hash::COMMAND,
     &db_stats::COMMAND,
     &default_rw_concern::GET,
     &default_rw_concern::SET,
     &delete::COMMAND,
+    &diagnostic_data::COMMAND,
     &distinct::COMMAND,
     &drop::COMMAND,
+    &drop_connections::COMMAND,
     &drop_database::COMMAND,
     &drop_indexes::COMMAND,
+    &encryption::CLEAN_UP,
+    &encryption::COMPACT,
     &end_sessions::COMMAND,
     &explain::COMMAND,
+    &feature_compatibility::COMMAND,
     &features::COMMAND,
     &find::COMMAND,
     &find_and_modify::COMMAND,

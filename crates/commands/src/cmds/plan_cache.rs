@@ -4,34 +4,29 @@ use super::ddl;
 use super::find::matcher;
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
 use kauri_base::{Error, Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
 use kauri_query::plan::cache::Filter;
 use kauri_query::plan::{Hint, shape};
 
 /// `planCacheClear`.
-pub const CLEAR: Command = Command {
-    access: Access::Read,
-    ..Command::new("planCacheClear", "drops cached plans of a collection", clear)
-};
+pub const CLEAR: Command =
+    Command { ..Command::read("planCacheClear", "drops cached plans of a collection", clear) };
 
 /// `planCacheListFilters`.
 pub const LIST_FILTERS: Command = Command {
-    access: Access::Read,
-    ..Command::new("planCacheListFilters", "lists index filters of a collection", list_filters)
+    ..Command::read("planCacheListFilters", "lists index filters of a collection", list_filters)
 };
 
 /// `planCacheClearFilters`.
 pub const CLEAR_FILTERS: Command = Command {
-    access: Access::Read,
-    ..Command::new("planCacheClearFilters", "drops index filters of a collection", clear_filters)
+    ..Command::read("planCacheClearFilters", "drops index filters of a collection", clear_filters)
 };
 
 /// `planCacheSetFilter`.
 pub const SET_FILTER: Command = Command {
-    access: Access::Read,
-    ..Command::new("planCacheSetFilter", "sets the indexes for a query shape", set_filter)
+    ..Command::read("planCacheSetFilter", "sets the indexes for a query shape", set_filter)
 };
 
 fn clear<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -151,6 +146,7 @@ fn set_filter<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 
 /// An index as a filter names it.
 fn hint(value: &Value<'_>) -> Result<Hint> {
+    kauri_bson::not_utf8::refuse(value, "an index name")?;
     match value {
         Value::String(name) if !name.is_empty() => Ok(Hint::Name(name.clone().into_owned())),
         Value::Document(key) if !key.as_doc().is_empty() => {

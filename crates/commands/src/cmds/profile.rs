@@ -1,21 +1,30 @@
-//! `profile`: which operations are logged as slow. Nothing is written to `system.profile`.
+//! `profile`: which operations are written to `system.profile`, and which are logged as slow.
 
 use super::find::matcher;
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Command, Run};
+use crate::profiler::ensure_collection;
+use crate::profiling::{Filter, PROFILE_COLLECTION};
+use crate::registry::{Command, Report, Run};
 use kauri_base::{Result, bail};
 use kauri_bson::{DocBuf, Elem, Value};
+use kauri_catalog::Namespace;
 use std::sync::atomic::Ordering;
 
 /// See the module's head.
-pub const COMMAND: Command =
-    Command::new("profile", "sets which operations are logged as slow", run);
+pub const COMMAND: Command = Command {
+    settles_profile: true,
+    writes: |asked| {
+        asked.body.first().is_some_and(|level| level.value().to_i64_saturating() > Some(0))
+    },
+    report: Report::Line,
+    ..Command::new("profile", "sets which operations are profiled and logged as slow", run)
+};
 
-/// What becomes of the filter.
-enum Filter {
+/// The change of the filter.
+enum Given {
     Keep,
-    Change(Option<DocBuf>),
+    Change(Option<Filter>),
 }
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -24,7 +33,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let Some(level) = args.given(invocation.target()?, Args::long)? else {
             return Err(args.missing("profile"));
         };
-        let (mut slow_ms, mut sample_rate, mut filter) = (None, None, Filter::Keep);
+        let (mut slow_ms, mut sample_rate, mut filter) = (None, None, Given::Keep);
         for elem in invocation.body.iter().skip(1) {
             match elem.key() {
                 "slowms" => slow_ms = args.given(elem, Args::long)?,
@@ -35,17 +44,22 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         }
         let server = invocation.server;
         let db = invocation.db;
+        let mut created = None;
+        if let 1 | 2 = level {
+            let ns = Namespace::new(db, PROFILE_COLLECTION)?;
+            created = ensure_collection(&server.catalog, &mut invocation.op, &ns).await?.1;
+        }
         let slow_ms_now = server.slow_ms.load(Ordering::Relaxed);
         let (was, rate, shown) = server.profiling.with(|settings| -> Result<_> {
             let was = settings.level(db);
             let rate = settings.sample_rate;
-            let shown = settings.filter(db).cloned();
-            if let Filter::Change(filter) = filter {
+            let shown = settings.filter(db).map(|filter| filter.spec.clone());
+            if let Given::Change(filter) = filter {
                 settings.set_filter(db, filter)?;
             }
             // Any other level only asks.
             if let level @ 0..=2 = level {
-                settings.set_level(db, level as i32);
+                settings.set_level(db, level as i32)?;
             }
             settings.sample_rate = sample_rate.unwrap_or(rate);
             Ok((was, rate, shown))
@@ -66,7 +80,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                  and slow-query log lines.",
             );
         }
-        Ok(())
+        invocation.wait_for_commit(created).await
     })
 }
 
@@ -78,15 +92,13 @@ fn read_rate(args: &Args<'_>, elem: Elem<'_>) -> Result<f64> {
     }
 }
 
-fn read_filter(invocation: &Invocation<'_>, elem: Elem<'_>) -> Result<Filter> {
+fn read_filter(invocation: &Invocation<'_>, elem: Elem<'_>) -> Result<Given> {
     match (elem.value(), elem.as_doc()) {
-        (Value::String(text), _) if text == "unset" => Ok(Filter::Change(None)),
+        (Value::String(text), _) if text == "unset" => Ok(Given::Change(None)),
         (Value::Document(_), Some(filter)) => {
-            let env = invocation.query_env();
-            Ok(Filter::Change(Some(match matcher(filter, &env)? {
-                Some(matcher) => matcher.expr().to_bson(),
-                None => DocBuf::new(),
-            })))
+            let matcher = matcher(filter, &invocation.query_env())?;
+            let spec = matcher.as_ref().map_or_else(DocBuf::new, |m| m.expr().to_bson());
+            Ok(Given::Change(Some(Filter { spec, matcher })))
         }
         _ => bail!(BadValue, "Expected an object, or the string 'unset'."),
     }

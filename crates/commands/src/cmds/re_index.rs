@@ -1,18 +1,16 @@
-//! `reIndex`: builds a collection's indexes anew. The `_id` index stays: nothing could refer to a
-//! record without it meanwhile.
+//! `reIndex`: rebuilds a collection's indexes. The `_id` index stays, because records are addressed by it during
+//! the rebuild.
 
 use super::{ddl, index_build};
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
 use kauri_base::IndexId;
 use kauri_bson::DocBuf;
 
 /// See the module's head.
-pub const COMMAND: Command = Command {
-    access: Access::Write,
-    ..Command::new("reIndex", "builds the indexes of a collection anew", run)
-};
+pub const COMMAND: Command =
+    Command { ..Command::define("reIndex", "rebuilds the indexes of a collection", run) };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
@@ -30,7 +28,7 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let mut ticket = None;
         if !specs.is_empty() {
             let catalog = invocation.server.catalog.clone();
-            let (ids, added) = catalog.add_indexes(&collection, &specs)?;
+            let (ids, added) = catalog.add_indexes(invocation.op.scope(), &collection, &specs)?;
             ticket = Some(index_build::replace(invocation, &ns, &ids, added.seq, &old_ids).await?);
         }
         let now = ddl::existing(invocation, &ns)?;

@@ -1,4 +1,4 @@
-//! `refreshSessions`: the client still wants these sessions.
+//! `refreshSessions`: extends the timeout of logical sessions.
 
 use super::session_ids;
 use crate::invocation::Invocation;
@@ -7,7 +7,7 @@ use crate::registry::{Command, Run};
 /// See the module's head.
 pub const COMMAND: Command = Command {
     api_v1: true,
-    ..Command::new("refreshSessions", "renews the time-out of logical sessions", run)
+    ..Command::new("refreshSessions", "extends the timeout of logical sessions", run)
 };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {

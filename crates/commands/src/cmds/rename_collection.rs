@@ -3,7 +3,7 @@
 use super::{copy, ddl, index_build};
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run, Target};
 use kauri_base::{Result, bail, limits};
 use kauri_bson::{DocBuf, Elem, Value};
 use kauri_catalog::{Collection, CollectionOptions, Namespace, Rename, Resolved};
@@ -11,12 +11,12 @@ use kauri_storage::CommitTicket;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    access: Access::Write,
     admin_only: true,
-    ..Command::new("renameCollection", "renames a collection", run)
+    target: Target::FullName,
+    ..Command::define("renameCollection", "renames a collection", run)
 };
 
-/// What happens to a collection of the new name.
+/// The treatment of an existing target collection.
 enum DropTarget {
     No,
     Yes,
@@ -27,16 +27,13 @@ enum DropTarget {
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
         let args = Args::new("renameCollection");
-        let from = args.given(invocation.target()?, Args::string)?;
+        let from = args.given(invocation.target()?, Args::namespace)?;
         let (mut to, mut drop_target, mut uuid) = (None, DropTarget::No, None);
         for elem in invocation.body.iter().skip(1) {
             match elem.key() {
-                "to" => to = args.given(elem, Args::string)?,
+                "to" => to = args.given(elem, Args::namespace)?,
                 "dropTarget" => drop_target = parse_drop_target(&args, elem)?,
                 "collectionUUID" => uuid = args.given(elem, ddl::uuid)?,
-                "stayTemp" => {
-                    let _ = args.given(elem, Args::bool)?;
-                }
                 _ => args.other(elem)?,
             }
         }
@@ -77,7 +74,8 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
                 replaces: checked,
                 ..Rename::new(&from, &to)
             };
-            ddl::retry(invocation, |i| i.server.catalog.rename_collection(&rename)).await?
+            ddl::retry(invocation, |i| i.server.catalog.rename_collection(i.op.scope(), &rename))
+                .await?
         } else {
             move_across(invocation, &source, &to, drop_target).await?
         };
@@ -157,10 +155,10 @@ async fn move_across(
         Resolved::View(_) => bail!(NamespaceExists, "a view already exists with that name: {to}"),
     }
     let name = copy::temporary_name(invocation, to.database(), "renameCollection")?;
-    let frozen = copy::Frozen::new(&catalog, source)?;
+    let frozen = copy::Frozen::new(invocation.op.scope(), &catalog, source)?;
     let options = CollectionOptions { temp: true, ..source.options.clone() };
-    let (made, _) = catalog.create_collection(&name, options, None)?;
-    let temporary = copy::Temporary::new(&catalog, &made);
+    let (made, _) = catalog.create_collection(invocation.op.scope(), &name, options, None)?;
+    let temporary = copy::Temporary::new(invocation.op.backend(), &catalog, &made);
     let specs: Vec<DocBuf> = source
         .indexes
         .iter()
@@ -169,7 +167,7 @@ async fn move_across(
         .collect();
     copy::documents(invocation, &frozen.collection, &temporary).await?;
     if !specs.is_empty() {
-        let (ids, added) = catalog.add_indexes(&made, &specs)?;
+        let (ids, added) = catalog.add_indexes(invocation.op.scope(), &made, &specs)?;
         index_build::run(invocation, &temporary.ns, &ids, added.seq).await?;
     }
     let rename = Rename {
@@ -178,7 +176,7 @@ async fn move_across(
         also_drop: Some((&source.ns, source.id)),
         ..Rename::new(&temporary.ns, to)
     };
-    let ticket = catalog.rename_collection(&rename)?;
+    let ticket = catalog.rename_collection(invocation.op.scope(), &rename)?;
     temporary.keep();
     Ok(ticket)
 }

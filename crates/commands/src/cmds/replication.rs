@@ -1,4 +1,4 @@
-//! The commands of replica sets: a standalone server has none of what they ask for.
+//! The commands of replica sets: a standalone server refuses them.
 
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
@@ -22,7 +22,7 @@ pub const SYNC_FROM: Command = replica_set("replSetSyncFrom");
 pub const INITIATE: Command = Command { run: refuse_to_initiate, ..replica_set("replSetInitiate") };
 
 const fn replica_set(name: &'static str) -> Command {
-    Command { admin_only: true, ..Command::new(name, "needs a replica set", refuse) }
+    Command::admin(name, "needs a replica set", refuse)
 }
 
 fn refuse<'a>(_invocation: &'a mut Invocation<'_>) -> Run<'a> {

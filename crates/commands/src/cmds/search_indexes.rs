@@ -1,4 +1,4 @@
-//! The commands for indexes of Atlas Search, which this server does not have.
+//! The commands for Atlas Search indexes, which this server does not support.
 
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};

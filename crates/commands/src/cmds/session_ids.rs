@@ -1,6 +1,7 @@
-//! What the commands on logical sessions share: reading lists of ids, ending what belongs to them.
+//! Shared code of the commands on logical sessions: reads lists of ids, ends cursors and operations of sessions.
 
 use crate::args::Args;
+use crate::concerns::internal_session;
 use crate::invocation::Invocation;
 use crate::server::Server;
 use crate::sessions::SessionId;
@@ -46,7 +47,7 @@ fn parse_one(entry: Doc<'_>, path: &str) -> Result<SessionId> {
                     return Err(args.wrong_type(field, &["binData"]));
                 }
             }
-            "txnNumber" | "txnUUID" => {}
+            "txnNumber" | "txnUUID" => return Err(internal_session()),
             other => return Err(args.unknown(other)),
         }
     }

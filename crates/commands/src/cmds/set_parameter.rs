@@ -8,8 +8,7 @@ use kauri_base::log::{self, Attr};
 use kauri_bson::{Value, shell_value};
 
 /// See the module's head.
-pub const COMMAND: Command =
-    Command { admin_only: true, ..Command::new("setParameter", "changes server parameters", run) };
+pub const COMMAND: Command = Command::admin("setParameter", "changes server parameters", run);
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {

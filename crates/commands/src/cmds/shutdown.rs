@@ -1,5 +1,5 @@
-//! `shutdown`: ends the process. There is no reply; the connection ends. While there is no access control, it
-//! is for clients on this host alone, as in MongoDB.
+//! `shutdown`: ends the process. There is no reply; the connection ends. Without access control, only clients on
+//! this host may use it, as in MongoDB.
 
 use crate::args::Args;
 use crate::invocation::Invocation;
@@ -8,10 +8,9 @@ use kauri_base::bail;
 use kauri_base::log::{self, Attr};
 
 /// See the module's head.
-pub const COMMAND: Command =
-    Command { admin_only: true, ..Command::new("shutdown", "ends the server", run) };
+pub const COMMAND: Command = Command::admin("shutdown", "shuts down the server", run);
 
-/// How long operations may go on unless the client says something else.
+/// Default time for operations to finish.
 const GRACE_SECS: i64 = 15;
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -23,9 +22,6 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let mut grace = GRACE_SECS;
         for elem in invocation.body.iter().skip(1) {
             match elem.key() {
-                "force" => {
-                    let _ = args.given(elem, Args::safe_bool)?;
-                }
                 "timeoutSecs" => grace = args.given(elem, Args::long)?.unwrap_or(GRACE_SECS),
                 _ => args.other(elem)?,
             }

@@ -1,5 +1,5 @@
-//! The options `storageEngine` and `indexOptionDefaults`: kept and shown, without a meaning to the
-//! engines here. Options for `wiredTiger` are taken, since applications carry them along.
+//! The options `storageEngine` and `indexOptionDefaults`: stored and listed, without an effect. Options for
+//! `wiredTiger` are accepted, because applications send them.
 
 use crate::args::Args;
 use kauri_base::{Result, bail};
@@ -28,7 +28,7 @@ fn check_engines(doc: Doc<'_>) -> Result<()> {
             );
         }
         for option in options.as_doc() {
-            match (option.key(), option.value()) {
+            match (option.key(), option.value().lossy()) {
                 ("configString", Value::String(text)) => check_config_string(&text)?,
                 ("configString", _) => bail!(TypeMismatch, "'configString' must be a string."),
                 (other, _) => bail!(
@@ -42,7 +42,7 @@ fn check_engines(doc: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// WiredTiger's own options, by name; what they say is not looked at.
+/// WiredTiger's own options, by name; their values are ignored.
 const CONFIG_NAMES: &[&str] = &[
     "access_pattern_hint",
     "allocation_size",

@@ -1,5 +1,5 @@
-//! The options of a time series collection, which is not there yet: checked, then refused, so that
-//! options that are wrong in themselves are told so.
+//! The options of a time series collection, which is not supported: validated, then refused, so that invalid
+//! options get their own error.
 
 use crate::args::Args;
 use kauri_base::{Result, bail};

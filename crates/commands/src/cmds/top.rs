@@ -8,8 +8,7 @@ use kauri_catalog::usage::LatencyClass;
 /// See the module's head.
 pub const COMMAND: Command = Command {
     access: Access::Read,
-    admin_only: true,
-    ..Command::new("top", "tells time and counts by collection", run)
+    ..Command::admin("top", "returns time and counts of operations by collection", run)
 };
 
 /// Whether operations of a kind count for an entry.

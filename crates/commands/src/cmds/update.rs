@@ -1,17 +1,19 @@
 //! `update`.
 //!
-//! The statements' fields are looked through before the first statement runs: one of a wrong type or name
-//! fails the command. What they say is parsed statement by statement, and fails that one.
+//! The types and names of all statements' fields are checked before the first statement runs; an error fails the
+//! command. Their contents are parsed statement by statement; an error fails that statement.
 
 use super::find::{define_let, hint, hint_type, refuse_collation, sort, update_matcher};
 use super::insert::{check_batch, statements};
+use super::internal_fields::{refuse_supplied, runtime_now};
 use crate::args::{Args, fields, structure};
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, OpCounter, Report, Run};
 use crate::reply::write_errors;
+use crate::report;
 use kauri_base::{ErrorCode, Result, bail};
-use kauri_bson::{Doc, Elem, Type, Value};
-use kauri_catalog::Namespace;
+use kauri_bson::{Doc, DocWriter, Elem, Type, Value};
+use kauri_catalog::{Namespace, OperationKind};
 use kauri_expr::VariableScope;
 use kauri_mutate::{DocTransform, ParseCx, Update, UpdateKind};
 use kauri_query::exec::QueryEnv;
@@ -24,16 +26,41 @@ use std::sync::atomic::Ordering;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    access: Access::Write,
     api_v1: true,
-    ..Command::new("update", "updates documents", run)
+    in_transaction: true,
+    adds_memory: true,
+    unacknowledged: true,
+    kind: OperationKind::Update,
+    op_counter: OpCounter::Statements,
+    report: Report::Statements,
+    ..Command::write("update", "updates documents", run)
 };
 
 struct Request<'a> {
     statements: Vec<Given<'a>>,
     ordered: bool,
     bypass: Bypass,
-    variables: Doc<'a>,
+    variables: Variables<'a>,
+}
+
+/// The variables of a command's expressions.
+#[derive(Clone, Copy)]
+pub(super) struct Variables<'a> {
+    /// `let`.
+    pub own: Doc<'a>,
+    /// `$$NOW`, if the command says it.
+    pub now_ms: Option<i64>,
+}
+
+impl Variables<'_> {
+    /// None.
+    pub const NONE: Variables<'static> = Variables { own: Doc::EMPTY, now_ms: None };
+
+    /// Defines them where expressions are evaluated.
+    pub fn define(self, env: &mut QueryEnv) -> Result<()> {
+        env.now_ms = self.now_ms.unwrap_or(env.now_ms);
+        define_let(self.own, env)
+    }
 }
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -89,7 +116,7 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
         statements: Vec::new(),
         ordered: true,
         bypass: Bypass::default(),
-        variables: Doc::EMPTY,
+        variables: Variables::NONE,
     };
     let mut given = false;
     for elem in fields(invocation.body) {
@@ -104,8 +131,10 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
             "ordered" => request.ordered = args.bool(elem)?,
             "bypassDocumentValidation" => request.bypass.validation = args.safe_bool(elem)?,
             "bypassEmptyTsReplacement" => request.bypass.empty_timestamps = args.bool(elem)?,
-            "let" => request.variables = args.object(elem)?,
-            "runtimeConstants" | "legacyRuntimeConstants" => {}
+            "let" => request.variables.own = args.object(elem)?,
+            "runtimeConstants" | "legacyRuntimeConstants" => {
+                request.variables.now_ms = Some(runtime_now(&args, elem)?);
+            }
             _ => args.other(elem)?,
         }
     }
@@ -129,8 +158,9 @@ fn parse<'a>(invocation: &Invocation<'a>) -> Result<Request<'a>> {
     Ok(request)
 }
 
-/// One statement of `updates` as it is given: all its fields are known, and of the right types.
+/// One statement of `updates` with known fields of the right types.
 struct Given<'a> {
+    whole: Doc<'a>,
     filter: Doc<'a>,
     update: Elem<'a>,
     multi: bool,
@@ -164,21 +194,30 @@ impl<'a> Given<'a> {
                 "collation" => collation = args.object(elem)?,
                 "sort" => sort = args.object(elem)?,
                 "c" => constants = Some(args.object(elem)?),
-                "sampleId"
-                | "upsertSupplied"
-                | "allowShardKeyUpdatesWithoutFullShardKeyInQuery" => {}
-                other => return Err(args.unknown(other)),
+                "upsertSupplied" => refuse_supplied(args.bool(elem)?)?,
+                _ => args.accepted(elem)?,
             }
         }
         let Some(filter) = filter else { return Err(args.missing("q")) };
         let Some(update) = update else { return Err(args.missing("u")) };
-        Ok(Given { filter, update, multi, upsert, array_filters, hint, collation, sort, constants })
+        Ok(Given {
+            whole: statement,
+            filter,
+            update,
+            multi,
+            upsert,
+            array_filters,
+            hint,
+            collation,
+            sort,
+            constants,
+        })
     }
 }
 
 /// Fails if a stage or an operator of a pipeline update is one that there is not. Whatever else is wrong
 /// with it fails its statement alone.
-fn check_pipeline(ns: &Namespace, update: Elem<'_>) -> Result<()> {
+pub(super) fn check_pipeline(ns: &Namespace, update: Elem<'_>) -> Result<()> {
     let Some(stages) = update.as_doc().filter(|_| update.ty() == Type::Array) else {
         return Ok(());
     };
@@ -216,11 +255,16 @@ struct Statement {
     env: QueryEnv,
 }
 
+/// Fails if a field of a statement is unknown or of a wrong type.
+pub(super) fn check_statement(statement: Doc<'_>) -> Result<()> {
+    Given::read(statement).map(drop)
+}
+
 /// Runs one statement, given with the fields that it has in `updates`.
 pub(super) async fn run_statement(
     invocation: &mut Invocation<'_>,
     ns: &Namespace,
-    variables: Doc<'_>,
+    variables: Variables<'_>,
     bypass: Bypass,
     statement: Doc<'_>,
     outcome: &mut WriteOutcome,
@@ -229,16 +273,35 @@ pub(super) async fn run_statement(
     run_given(invocation, ns, variables, bypass, &given, outcome).await
 }
 
+/// Runs one statement and reports it.
 async fn run_given(
     invocation: &mut Invocation<'_>,
     ns: &Namespace,
-    variables: Doc<'_>,
+    variables: Variables<'_>,
+    bypass: Bypass,
+    given: &Given<'_>,
+    outcome: &mut WriteOutcome,
+) -> Result<Updated> {
+    let statement = report::Statement::begin(invocation);
+    let result = run_parsed(invocation, ns, variables, bypass, given, outcome).await;
+    let plan = std::mem::take(&mut outcome.totals);
+    let figures = report::Figures::of_update(plan, result.as_ref().ok());
+    let write = |out: &mut DocWriter<'_>| report::write_update(out, given.whole);
+    let error = result.as_ref().err();
+    statement.end(invocation, (OperationKind::Update, ns), write, &figures, error);
+    result
+}
+
+async fn run_parsed(
+    invocation: &mut Invocation<'_>,
+    ns: &Namespace,
+    variables: Variables<'_>,
     bypass: Bypass,
     given: &Given<'_>,
     outcome: &mut WriteOutcome,
 ) -> Result<Updated> {
     let mut env = invocation.query_env();
-    define_let(variables, &mut env)?;
+    variables.define(&mut env)?;
     let statement = parse_statement(given, env)?;
     let targets = Targets {
         catalog: &invocation.server.catalog,

@@ -1,5 +1,5 @@
-//! `kauriUpgrade`: a client's request to change over from its byte stream to a faster transport, which
-//! takes place when the reply has been sent (docs/design/rdma.md).
+//! `kauriUpgrade`: a client's request to switch from its byte stream to a faster transport. The switch happens
+//! after the reply was sent (docs/design/rdma.md).
 
 use crate::args::{self, Args};
 use crate::invocation::Invocation;
@@ -8,8 +8,7 @@ use kauri_bson::Value;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    admin_only: true,
-    ..Command::new("kauriUpgrade", "changes a session over to a faster transport", run)
+    ..Command::admin("kauriUpgrade", "switches a session to shared memory or RDMA", run)
 };
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {

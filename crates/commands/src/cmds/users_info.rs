@@ -1,31 +1,20 @@
-//! `usersInfo` and `rolesInfo`: there are neither users nor roles of one's own.
+//! `usersInfo` and `rolesInfo`: there are no users and no user-defined roles.
 
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
 use kauri_base::Result;
 use kauri_bson::{Type, Value};
 
 /// `usersInfo`.
-pub const USERS: Command =
-    Command { access: Access::Read, ..Command::new("usersInfo", "tells of users", users) };
+pub const USERS: Command = Command::read("usersInfo", "returns users", users);
 
 /// `rolesInfo`.
-pub const ROLES: Command =
-    Command { access: Access::Read, ..Command::new("rolesInfo", "tells of roles", roles) };
+pub const ROLES: Command = Command::read("rolesInfo", "returns roles", roles);
 
 fn users<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
-        check(
-            invocation,
-            &[
-                "showCredentials",
-                "showCustomData",
-                "showPrivileges",
-                "showAuthenticationRestrictions",
-            ],
-            &["filter"],
-        )?;
+        check(invocation)?;
         invocation.reply.put_value("users", &Value::array([]));
         Ok(())
     })
@@ -33,13 +22,13 @@ fn users<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
 
 fn roles<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
     Box::pin(async move {
-        check(invocation, &["showBuiltinRoles", "showAuthenticationRestrictions"], &[])?;
+        check(invocation)?;
         invocation.reply.put_value("roles", &Value::array([]));
         Ok(())
     })
 }
 
-fn check(invocation: &Invocation<'_>, flags: &[&str], objects: &[&str]) -> Result<()> {
+fn check(invocation: &Invocation<'_>) -> Result<()> {
     let args = Args::new(invocation.name);
     let target = invocation.target()?;
     if !target.ty().is_number()
@@ -47,17 +36,5 @@ fn check(invocation: &Invocation<'_>, flags: &[&str], objects: &[&str]) -> Resul
     {
         return Err(args.wrong_type(target, &["string", "object", "array", "long"]));
     }
-    for elem in invocation.body.iter().skip(1) {
-        match elem.key() {
-            "showPrivileges" => {}
-            key if flags.contains(&key) => {
-                let _ = args.given(elem, Args::safe_bool)?;
-            }
-            key if objects.contains(&key) => {
-                let _ = args.given(elem, Args::object)?;
-            }
-            _ => args.other(elem)?,
-        }
-    }
-    Ok(())
+    invocation.body.iter().skip(1).try_for_each(|elem| args.other(elem))
 }

@@ -1,4 +1,4 @@
-//! `validate`: checks a collection against itself.
+//! `validate`: checks the documents and indexes of a collection.
 
 use super::ddl;
 use crate::invocation::Invocation;
@@ -17,7 +17,7 @@ pub const COMMAND: Command = Command {
     ..Command::new("validate", "checks the documents and indexes of a collection", run)
 };
 
-/// How often the log tells how far a check has come.
+/// Interval of a check's progress lines.
 const PROGRESS_EVERY: Duration = Duration::from_secs(3);
 
 #[derive(Default)]
@@ -25,6 +25,7 @@ struct Request {
     metadata: bool,
     repair: bool,
     fix_multikey: bool,
+    conformance: bool,
 }
 
 fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
@@ -55,8 +56,8 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
         metadata: flag("metadata"),
         repair: flag("repair"),
         fix_multikey: flag("fixMultikey"),
+        conformance: flag("checkBSONConformance"),
     };
-    let conformance = flag("checkBSONConformance");
     for other in ["background", "full", "repair", "checkBSONConformance", "enforceFastCount"] {
         if request.metadata && flag(other) {
             bail!(
@@ -65,7 +66,7 @@ fn parse(invocation: &Invocation<'_>) -> Result<Request> {
             );
         }
     }
-    if conformance && request.repair {
+    if request.conformance && request.repair {
         bail!(
             InvalidOptions,
             "Cannot run validate with both {{ checkBSONConformance: true }} and {{ repair: true }}"
@@ -89,12 +90,11 @@ async fn check(
     if request.metadata {
         return Ok(Report::default());
     }
-    let mut check = CollectionCheck::new(collection.clone(), true);
-    let mut ru = invocation.server.catalog.engine().recovery_unit();
+    let mut check = CollectionCheck::new(collection.clone(), &*invocation.server.random);
     let clock = &invocation.server.clock;
     let mut told = clock.monotonic();
     loop {
-        match check.step(&mut *ru)? {
+        match check.step(invocation.op.scope().reader())? {
             CheckStep::Done => return Ok(check.report().clone()),
             CheckStep::Again => {}
             CheckStep::Blocked(ticket) => invocation.op.wait(ticket).await?,
@@ -154,11 +154,21 @@ fn write(collection: &Collection, request: &Request, report: &Report, out: &mut 
             (false, false) => "None",
         },
     );
-    write_findings(report, out);
+    write_findings(request, report, out);
 }
 
-fn write_findings(report: &Report, out: &mut DocWriter<'_>) {
-    out.put_value("warnings", &Value::array([]));
+/// Warnings about requested but omitted checks.
+fn warnings(request: &Request, report: &Report) -> impl Iterator<Item = &'static str> {
+    let unchecked = "This server does not check the conformance of BSON beyond its structure.";
+    let unrepaired =
+        "Nothing was repaired. Start the server with --repair, which moves damaged records aside.";
+    let is_unrepaired = request.repair && !report.findings.is_empty();
+    let unchecked = request.conformance.then_some(unchecked);
+    unchecked.into_iter().chain(is_unrepaired.then_some(unrepaired))
+}
+
+fn write_findings(request: &Request, report: &Report, out: &mut DocWriter<'_>) {
+    out.put_value("warnings", &Value::array(warnings(request, report).map(Value::from)));
     {
         let mut errors = out.array("errors");
         for finding in &report.findings {
@@ -203,7 +213,10 @@ fn text(finding: &Finding) -> String {
             format!("index {index} has a key that record {} does not have", record.0)
         }
         Finding::Duplicate { index, record } => {
-            format!("unique index {index} has a key twice; the second time for record {}", record.0)
+            format!(
+                "unique index {index} has a duplicate key; the duplicate belongs to record {}",
+                record.0
+            )
         }
         Finding::Disorder { index } => format!("entries of index {index} are not in order"),
         Finding::Corrupt { record, reason } => {

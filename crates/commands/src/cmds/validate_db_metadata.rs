@@ -1,17 +1,15 @@
-//! `validateDBMetadata`: whether definitions keep to a version of the API. What is not part of
-//! version 1 is sparse indexes.
+//! `validateDBMetadata`: checks definitions against an API version. Sparse indexes are not part of version 1.
 
 use crate::args::Args;
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run};
 use kauri_base::{ErrorCode, Result, bail};
 use kauri_bson::{Doc, DocBuf, Elem};
 use kauri_catalog::check_database_name;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    access: Access::Read,
-    ..Command::new("validateDBMetadata", "checks definitions against an API version", run)
+    ..Command::read("validateDBMetadata", "checks definitions against an API version", run)
 };
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! Checking a view's definition.
+//! Validates a view's definition.
 
 use crate::invocation::Invocation;
 use kauri_base::{Result, bail, limits, work};
@@ -10,13 +10,13 @@ use kauri_query::pipeline::{self, ParseCx, Place};
 
 /// `viewOn` and `pipeline` as given.
 pub struct ViewRequest {
-    /// What it reads.
+    /// Its source.
     pub view_on: String,
     /// The stages, an array.
     pub pipeline: DocBuf,
 }
 
-/// The view, checked: its name, its stages, that it doesn't read itself and isn't too deep.
+/// The validated view: its name, its stages, no cycle, and a limited depth.
 pub fn define(invocation: &Invocation<'_>, ns: &Namespace, request: &ViewRequest) -> Result<View> {
     if request.view_on.is_empty() {
         bail!(BadValue, "'viewOn' cannot be empty");
@@ -74,7 +74,7 @@ fn check_stages(stages: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What the view reads, by its own names and those of the views below it.
+/// The sources of a view, by its own names and those of the views below it.
 struct Graph<'c> {
     catalog: &'c Catalog,
     view: &'c Namespace,
@@ -113,7 +113,7 @@ impl Graph<'_> {
         Ok(())
     }
 
-    /// The collections that stages name. They have been parsed, so that their depth is bounded.
+    /// The collections that stages name. They have been parsed, so their depth is limited.
     fn named(&self, stages: Doc<'_>, depth: usize, names: &mut Vec<Namespace>) -> Result<()> {
         if depth > limits::PIPELINE_DEPTH_MAX {
             return Ok(());

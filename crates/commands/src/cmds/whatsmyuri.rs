@@ -4,8 +4,8 @@ use crate::registry::Command;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    before_auth: true,
-    ..Command::new("whatsmyuri", "tells the client's address", |invocation| {
+    needs_no_login: true,
+    ..Command::new("whatsmyuri", "returns the client's address", |invocation| {
         Box::pin(async {
             invocation.reply.put("you", &invocation.session.remote);
             Ok(())

@@ -1,18 +1,17 @@
-//! A `find` for one `_id`.
+//! A `find` of one `_id`.
 
-use super::{Common, Request, id_of, next_reply_id, numbers};
+use super::{Common, Request, commands, id_of, is_admitted, next_reply_id};
 use crate::client::Client;
 use crate::server::Server;
 use crate::usage;
-use kauri_base::rw_lock::LockMode;
 use kauri_base::{Access, Result};
 use kauri_bson::{Doc, DocWriter, Elem, KeyStringBuilder, Type};
 use kauri_catalog::{Collection, OperationKind};
 use kauri_storage::Record;
 use kauri_transport::{Outcome, ReplyBuf, RequestContext, SPLICE_BYTES_MIN, Tried};
 use kauri_wire::{MsgWriter, begin_msg_of};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 pub(super) fn try_find(
     server: &Arc<Server>,
@@ -21,25 +20,27 @@ pub(super) fn try_find(
     reply: &mut ReplyBuf,
 ) -> Option<Tried> {
     let (common, id) = parse(request)?;
+    if !is_admitted(server, &common, request.body) {
+        return None;
+    }
     let client = cx.state.downcast_mut::<Client>()?;
     let collection = common.resolve(server, client)?;
-    let _lock = common.lock(server, LockMode::Shared)?;
-    let reader = client.reader.get_mut().unwrap_or_else(PoisonError::into_inner);
-    let ru = reader.get_or_insert_with(|| server.catalog.engine().recovery_unit());
-    ru.enter();
-    let answered = match look_up(&collection, &**ru, id, &mut client.scratch_key) {
+    #[cfg(feature = "lock-experiment")]
+    let _lock = common.lock(server, kauri_base::rw_lock::LockMode::Shared)?;
+    let reader = client.scope.get_or_insert_with(|| server.backend.scope()).enter();
+    let answered = match look_up(&collection, &*reader, id, &mut client.scratch_key) {
         Ok(Some(found)) => write(&collection, found, next_reply_id(), request.id, reply).is_ok(),
         _ => false,
     };
-    ru.leave();
+    drop(reader);
     if !answered {
         let _ = reply.clear();
         return None;
     }
     let counters = &server.counters;
     counters.query.fetch_add(1, Ordering::Relaxed);
-    counters.docs_returned.fetch_add(1, Ordering::Relaxed);
-    counters.commands.count(numbers().find, false);
+    counters.found_by_id.fetch_add(1, Ordering::Relaxed);
+    counters.commands.count(common.entry.number, false);
     usage::record_express(server, cx, &collection, OperationKind::Query);
     Some(Tried::Done(Outcome::Reply))
 }
@@ -50,7 +51,7 @@ fn parse<'r>(request: &Request<'r>) -> Option<(Common<'r>, Elem<'r>)> {
         return None;
     }
     let mut fields = request.body.iter();
-    let mut common = Common::begin(fields.next()?)?;
+    let mut common = Common::begin(commands().find, fields.next()?)?;
     let mut id = None;
     for elem in fields {
         match elem.key_bytes() {

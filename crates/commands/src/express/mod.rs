@@ -1,25 +1,31 @@
-//! The express path: what most requests are, answered without a future, a plan or a context: a `find`
-//! for one `_id`, one document to insert, one to update or delete by its `_id`.
+//! The express path: processes the most frequent requests without a future, a plan or an operation context: a
+//! `find` of one `_id`, the insert of one document, an update or delete of one document by its `_id`.
 //!
-//! It takes only requests whose every field it knows to change nothing, and gives everything else
-//! back untouched to `dispatch`, whose answer to the same request would be the same bytes. It never
-//! waits: what is not at hand goes the ordinary way too. Only the reply to a write does, for the log.
+//! It accepts only requests whose every field it knows. All other requests go unchanged to `dispatch`, which gives
+//! the same reply. The express path never waits for data: if something is missing, the request goes to `dispatch`.
+//! Only the reply to a write waits, for the log ([`wait`]).
 
 mod find;
+mod wait;
 mod write;
 
+pub(crate) use wait::wait_longer;
+
+use crate::admission::admit;
 use crate::client::Client;
-use crate::registry;
+use crate::invocation::WriteConcern;
+use crate::registry::{self, Asked, Entry};
 use crate::server::Server;
 use crate::sessions::SessionId;
+use crate::{concerns, read_concern, write_concern};
 use kauri_base::limits;
-use kauri_base::rw_lock::{LockMode, OperationLock};
 use kauri_bson::{Doc, Elem, Type};
 use kauri_catalog::Collection;
 use kauri_transport::{ReplyBuf, RequestContext, Tried};
 use kauri_wire::{Header, OpMsg, opcode};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 /// Longer requests are work that others on the worker would wait for.
 const REQUEST_BYTES_MAX: usize = 80 * 1024;
@@ -39,22 +45,62 @@ pub fn try_handle(
     message: &[u8],
     reply: &mut ReplyBuf,
 ) -> Tried {
-    if server.is_special() {
+    if server.fail_points.any_active() {
         return Tried::No;
     }
     let Some(request) = parse(message) else { return Tried::No };
     let Some(first) = request.body.first() else { return Tried::No };
     let tried = match first.key_bytes() {
-        b"find" => find::try_find(server, cx, &request, reply).unwrap_or(Tried::No),
-        b"insert" | b"update" | b"delete" => {
-            write::try_write(server, cx, &request, reply).unwrap_or(Tried::No)
-        }
-        _ => Tried::No,
+        b"find" => find::try_find(server, cx, &request, reply),
+        name => list_of(name).and_then(|list| write::try_write(server, cx, &request, list, reply)),
     };
+    let Some(tried) = tried else { return Tried::No };
     if let Tried::Done(_) = tried {
-        crate::dispatch::log_if_slow_express(server, cx, message);
+        crate::report::express(server, cx, message, reply);
     }
     tried
+}
+
+/// The statements' list of a command that writes.
+fn list_of(command: &[u8]) -> Option<List> {
+    match command {
+        b"insert" => Some(List::Documents),
+        b"update" => Some(List::Updates),
+        b"delete" => Some(List::Deletes),
+        _ => None,
+    }
+}
+
+/// A list of statements.
+#[derive(Clone, Copy)]
+enum List {
+    Documents,
+    Updates,
+    Deletes,
+}
+
+impl List {
+    fn name(self) -> &'static str {
+        match self {
+            List::Documents => "documents",
+            List::Updates => "updates",
+            List::Deletes => "deletes",
+        }
+    }
+
+    fn entry(self) -> Entry {
+        match self {
+            List::Documents => commands().insert,
+            List::Updates => commands().update,
+            List::Deletes => commands().delete,
+        }
+    }
+}
+
+/// The command of a request that the express path has taken.
+pub(crate) fn entry_of(message: &[u8]) -> Option<Entry> {
+    let first = parse(message)?.body.first()?;
+    registry::by_name().get(first.key()).copied()
 }
 
 fn parse(request: &[u8]) -> Option<Request<'_>> {
@@ -82,25 +128,50 @@ fn parse(request: &[u8]) -> Option<Request<'_>> {
     Some(Request { id: header.request_id, body: valid(msg.body)?, beside })
 }
 
-/// What commands of the express path have in common.
-#[derive(Default)]
+/// What commands of the express path share.
 struct Common<'r> {
+    entry: Entry,
     db: &'r str,
     collection: &'r str,
     session: Option<SessionId>,
+    /// The session's number for this write.
+    txn_number: Option<i64>,
+    write_concern: WriteConcern,
+    /// `maxTimeMS`. Only a wait can exceed it.
+    time_limit: Option<Duration>,
 }
 
 impl<'r> Common<'r> {
-    fn begin(first: Elem<'r>) -> Option<Common<'r>> {
-        Some(Common { collection: text(first)?, ..Common::default() })
+    fn begin(entry: Entry, first: Elem<'r>) -> Option<Common<'r>> {
+        Some(Common {
+            entry,
+            db: "",
+            collection: text(first)?,
+            session: None,
+            txn_number: None,
+            write_concern: WriteConcern::default(),
+            time_limit: None,
+        })
     }
 
-    /// Takes a field that any command may have. `None`: it may change something.
+    /// Takes a field that any command may have. `None`: it is for the ordinary path, or refused.
     fn take(&mut self, elem: Elem<'r>) -> Option<()> {
         match elem.key_bytes() {
             b"$db" => self.db = text(elem)?,
-            b"lsid" => self.session = Some(crate::concerns::session_id(elem).ok()?),
-            b"$readPreference" | b"$clusterTime" if elem.ty() == Type::Document => {}
+            b"lsid" => self.session = Some(concerns::session_id(elem).ok()?),
+            b"$readPreference" => concerns::check_read_preference(elem).ok()?,
+            b"$clusterTime" if elem.ty() == Type::Document => {}
+            b"txnNumber" => self.txn_number = Some(concerns::txn_number(elem).ok()?),
+            b"writeConcern" => {
+                self.write_concern = write_concern::read(self.entry.command, elem).ok()?;
+            }
+            b"readConcern" => read_concern::check(self.entry.command, elem).ok()?,
+            b"maxTimeMS" | b"maxTimeMSOpOnly" => {
+                let limit = Duration::from_millis(concerns::max_time_ms(elem).ok()?);
+                if !limit.is_zero() {
+                    self.time_limit = Some(self.time_limit.map_or(limit, |least| least.min(limit)));
+                }
+            }
             _ => return None,
         }
         Some(())
@@ -111,6 +182,9 @@ impl<'r> Common<'r> {
         if self.db.is_empty() {
             return None;
         }
+        if let Some(number) = self.txn_number {
+            concerns::check_txn_number(self.session, number).ok()?;
+        }
         if let Some(id) = self.session {
             server.sessions.touch(id, server.clock.monotonic()).ok()?;
         }
@@ -119,12 +193,17 @@ impl<'r> Common<'r> {
         name.push_str(self.db);
         name.push('.');
         name.push_str(self.collection);
-        server.catalog.collection(name)
+        // A dot in the database's name would reach a collection of another one.
+        server.catalog.collection(name).filter(|found| found.ns.database() == self.db)
     }
 
-    /// The lock for this command, if there are locks (`lockGranularity`). The outer `None`: it would
-    /// have to wait.
-    fn lock(&self, server: &Server, mode: LockMode) -> Option<Option<OperationLock>> {
+    /// The lock for this command, if there are locks (`lockGranularity`). The outer `None`: it would have to wait.
+    #[cfg(feature = "lock-experiment")]
+    fn lock(
+        &self,
+        server: &Server,
+        mode: kauri_base::rw_lock::LockMode,
+    ) -> Option<Option<kauri_base::rw_lock::OperationLock>> {
         server.locks.try_lock(self.db, self.collection, mode).ok()
     }
 }
@@ -137,7 +216,7 @@ fn text(elem: Elem<'_>) -> Option<&str> {
     std::str::from_utf8(bytes.get(4..bytes.len().checked_sub(1)?)?).ok()
 }
 
-/// The `_id` of a filter that asks for nothing else.
+/// The `_id` of a filter that has nothing else.
 fn id_of(filter: Elem<'_>) -> Option<Elem<'_>> {
     let filter = filter.as_doc().filter(|_| filter.ty() == Type::Document)?;
     let mut parts = filter.iter();
@@ -156,25 +235,31 @@ fn is_plain(id: Elem<'_>) -> bool {
     }
 }
 
-/// The numbers of the commands of the express path.
-struct Numbers {
-    find: usize,
-    insert: usize,
-    update: usize,
-    delete: usize,
+/// The commands of the express path.
+struct Commands {
+    find: Entry,
+    insert: Entry,
+    update: Entry,
+    delete: Entry,
 }
 
-fn numbers() -> &'static Numbers {
-    static NUMBERS: OnceLock<Numbers> = OnceLock::new();
-    NUMBERS.get_or_init(|| {
-        let of = |name| registry::by_name().get(name).map_or(usize::MAX, |entry| entry.number);
-        Numbers {
+fn commands() -> &'static Commands {
+    static COMMANDS: LazyLock<Commands> = LazyLock::new(|| {
+        let of = |name| registry::by_name()[name];
+        Commands {
             find: of("find"),
             insert: of("insert"),
             update: of("update"),
             delete: of("delete"),
         }
-    })
+    });
+    &COMMANDS
+}
+
+/// Whether the request may run now. Otherwise dispatch refuses it, or waits.
+fn is_admitted(server: &Server, common: &Common<'_>, body: Doc<'_>) -> bool {
+    let asked = Asked { db: common.db, body };
+    matches!(admit(server, common.entry.command, asked), Ok(None))
 }
 
 fn next_reply_id() -> i32 {

@@ -1,19 +1,19 @@
-//! One document inserted, or one updated or deleted by its `_id`.
+//! Insert, update or delete of one document by its `_id`.
 
-use super::{Common, Request, id_of, next_reply_id, numbers};
+use super::{Common, List, Request, id_of, is_admitted, next_reply_id};
 use crate::client::Client;
+use crate::invocation::WriteConcernW;
 use crate::server::Server;
-use crate::usage;
-use kauri_base::rw_lock::LockMode;
+use crate::{usage, write_concern};
 use kauri_bson::{Doc, DocWriter, Elem, Type};
-use kauri_catalog::{Collection, OperationKind};
+use kauri_catalog::Collection;
 use kauri_mutate::{ParseCx, Update};
 use kauri_query::write::single;
-use kauri_storage::{CommitTicket, Durability};
+use kauri_storage::CommitTicket;
 use kauri_transport::{Outcome, ReplyBuf, RequestContext, Tried};
 use kauri_wire::MsgWriter;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 
 /// The one statement of a command.
 enum Statement<'r> {
@@ -22,17 +22,7 @@ enum Statement<'r> {
     Delete { id: Elem<'r> },
 }
 
-impl Statement<'_> {
-    fn kind(&self) -> OperationKind {
-        match self {
-            Statement::Insert(_) => OperationKind::Insert,
-            Statement::Update { .. } => OperationKind::Update,
-            Statement::Delete { .. } => OperationKind::Remove,
-        }
-    }
-}
-
-/// What it came to.
+/// The result.
 struct Done {
     n: i32,
     modified: Option<i32>,
@@ -43,48 +33,46 @@ pub(super) fn try_write(
     server: &Arc<Server>,
     cx: &mut RequestContext<'_>,
     request: &Request<'_>,
+    list: List,
     reply: &mut ReplyBuf,
 ) -> Option<Tried> {
-    if server.fsync_locks.load(Ordering::Acquire) > 0 {
+    let (common, statement) = parse(request, list)?;
+    if !is_admitted(server, &common, request.body) {
         return None;
     }
-    let (common, statement) = parse(request)?;
     let client = cx.state.downcast_mut::<Client>()?;
     let collection = common.resolve(server, client)?;
-    let lock = common.lock(server, LockMode::Exclusive)?;
+    #[cfg(feature = "lock-experiment")]
+    let lock = common.lock(server, kauri_base::rw_lock::LockMode::Exclusive)?;
     let done = run(server, client, &collection, &statement)?;
+    #[cfg(feature = "lock-experiment")]
     drop(lock);
     count(server, &statement, &done);
-    usage::record_express(server, cx, &collection, statement.kind());
+    server.counters.commands.count(common.entry.number, false);
+    usage::record_express(server, cx, &collection, common.entry.command.kind);
     write(reply, request.id, &done);
-    let ticket = done.ticket.as_ref().and_then(|t| t.ticket(Durability::Written));
-    Some(match ticket {
+    Some(match write_concern::awaited(server, common.write_concern, done.ticket) {
         Some(ticket) => {
             cx.worker.want_tick_end();
-            Tried::After(ticket.clone())
+            Tried::After(ticket)
         }
         None => Tried::Done(Outcome::Reply),
     })
 }
 
-fn parse<'r>(request: &Request<'r>) -> Option<(Common<'r>, Statement<'r>)> {
+fn parse<'r>(request: &Request<'r>, list: List) -> Option<(Common<'r>, Statement<'r>)> {
     let mut fields = request.body.iter();
-    let command = fields.next()?;
-    let mut common = Common::begin(command)?;
-    let list = match command.key_bytes() {
-        b"insert" => "documents",
-        b"update" => "updates",
-        _ => "deletes",
-    };
+    let mut common = Common::begin(list.entry(), fields.next()?)?;
+    let name = list.name();
     let mut statement = match request.beside {
-        Some((name, document)) if name == list => Some(document),
+        Some((beside, document)) if beside == name => Some(document),
         Some(_) => return None,
         None => None,
     };
     for elem in fields {
         match elem.key_bytes() {
             b"ordered" if elem.ty() == Type::Bool => {}
-            key if key == list.as_bytes() && elem.ty() == Type::Array && statement.is_none() => {
+            key if key == name.as_bytes() && elem.ty() == Type::Array && statement.is_none() => {
                 let mut entries = elem.as_doc()?.iter();
                 statement = entries.next().filter(|e| e.ty() == Type::Document)?.as_doc();
                 if entries.next().is_some() {
@@ -94,11 +82,14 @@ fn parse<'r>(request: &Request<'r>) -> Option<(Common<'r>, Statement<'r>)> {
             _ => common.take(elem)?,
         }
     }
+    if common.write_concern.w == WriteConcernW::None {
+        return None;
+    }
     let statement = statement?;
     let statement = match list {
-        "documents" => Statement::Insert(statement),
-        "updates" => update_of(statement)?,
-        _ => delete_of(statement)?,
+        List::Documents => Statement::Insert(statement),
+        List::Updates => update_of(statement)?,
+        List::Deletes => delete_of(statement)?,
     };
     Some((common, statement))
 }
@@ -134,28 +125,27 @@ fn run(
     collection: &Collection,
     statement: &Statement<'_>,
 ) -> Option<Done> {
-    let catalog = &server.catalog;
     let scratch = &mut client.scratch_keys;
     let key = &mut client.scratch_key;
-    let reader = client.reader.get_mut().unwrap_or_else(PoisonError::into_inner);
-    let ru = &mut **reader.get_or_insert_with(|| catalog.engine().recovery_unit());
+    let scope = client.scope.get_or_insert_with(|| server.backend.scope());
     match statement {
         Statement::Insert(doc) => {
-            let ticket = single::insert(catalog, collection, *doc, scratch)?;
+            let ticket = single::insert(scope, collection, *doc, scratch)?;
             Some(Done { n: 1, modified: None, ticket: Some(ticket) })
         }
         Statement::Update { id, update } => {
             let update = Update::parse(&update.value(), &[], &ParseCx::new()).ok()?;
             key.clear();
             key.append_elem(*id, false);
-            let done = single::update(catalog, collection, ru, key.bytes(), &update, scratch)?;
+            let done =
+                single::update(scope, &server.backend, collection, key.bytes(), &update, scratch)?;
             let (n, modified) = (i32::from(done.matched), i32::from(done.modified));
             Some(Done { n, modified: Some(modified), ticket: done.ticket })
         }
         Statement::Delete { id } => {
             key.clear();
             key.append_elem(*id, false);
-            let done = single::delete(catalog, collection, ru, key.bytes(), scratch)?;
+            let done = single::delete(scope, collection, key.bytes(), scratch)?;
             Some(Done { n: i32::from(done.matched), modified: None, ticket: done.ticket })
         }
     }
@@ -163,23 +153,19 @@ fn run(
 
 fn count(server: &Server, statement: &Statement<'_>, done: &Done) {
     let counters = &server.counters;
-    let (number, statements, documents, changed): (_, _, &AtomicU64, _) = match statement {
-        Statement::Insert(_) => {
-            (numbers().insert, &counters.insert, &counters.docs_inserted, done.n)
+    let (statements, documents, changed): (_, &AtomicU64, _) = match statement {
+        Statement::Insert(_) => (&counters.insert, &counters.docs_inserted, done.n),
+        Statement::Update { .. } => {
+            (&counters.update, &counters.docs_updated, done.modified.unwrap_or_default())
         }
-        Statement::Update { .. } => (
-            numbers().update,
-            &counters.update,
-            &counters.docs_updated,
-            done.modified.unwrap_or_default(),
-        ),
-        Statement::Delete { .. } => {
-            (numbers().delete, &counters.delete, &counters.docs_deleted, done.n)
-        }
+        Statement::Delete { .. } => (&counters.delete, &counters.docs_deleted, done.n),
     };
-    counters.commands.count(number, false);
     statements.fetch_add(1, Ordering::Relaxed);
     documents.fetch_add(changed as u64, Ordering::Relaxed);
+    if !matches!(statement, Statement::Insert(_)) {
+        counters.keys_scanned.fetch_add(done.n as u64, Ordering::Relaxed);
+        counters.docs_scanned.fetch_add(done.n as u64, Ordering::Relaxed);
+    }
 }
 
 fn write(reply: &mut ReplyBuf, request_id: i32, done: &Done) {

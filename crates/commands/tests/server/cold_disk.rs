@@ -7,6 +7,7 @@ use kauri_medium::plain::PlainDirectory;
 use kauri_medium::{Directory, DirectoryLock, Faults, Medium, MediumKind, Result, Site};
 use kauri_storage::StorageEngine;
 use kauri_storage_log::{Options, PmLog};
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -182,6 +183,10 @@ impl ColdEngine {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("kauri-cold-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
+        ColdEngine::open_at(path, bytes_max)
+    }
+
+    fn open_at(path: PathBuf, bytes_max: u64) -> ColdEngine {
         std::fs::create_dir_all(&path).unwrap();
         let gate: Arc<Gate> = Arc::default();
         let inner = PlainDirectory::open(&path).unwrap();
@@ -196,6 +201,22 @@ impl ColdEngine {
         };
         let threads = engine.maintenance().into_iter().map(start).collect();
         ColdEngine { engine, gate, path, stop, threads }
+    }
+
+    /// The files and what is in them.
+    pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let entries = std::fs::read_dir(&self.path).unwrap().flatten().map(|entry| entry.path());
+        entries.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+    }
+
+    /// Opens a copy of the directory that is made file by file.
+    pub fn copy(&self) -> ColdEngine {
+        let path = self.path.with_extension("copy");
+        std::fs::create_dir_all(&path).unwrap();
+        for file in self.files().keys().rev() {
+            std::fs::copy(file, path.join(file.file_name().unwrap())).unwrap();
+        }
+        ColdEngine::open_at(path, 0)
     }
 
     /// Where in the log file these bytes, which are there once, lie.

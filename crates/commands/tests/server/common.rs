@@ -11,7 +11,7 @@ use kauri_commands::server::{Machine, ProcessMemory};
 use kauri_commands::spilling::SpillSettings;
 use kauri_commands::{CommandService, Server, StartInfo};
 use kauri_storage::ephemeral::EphemeralEngine;
-use kauri_storage::{LocalCommitter, StorageEngine};
+use kauri_storage::{Backend, Committer, LocalCommitter, StorageEngine};
 use kauri_transport::fake::{FakeClient, FakeTransport};
 use kauri_transport::{ExecutorOptions, ServiceExecutor, SessionManager, TransportLayer};
 use kauri_wire::{Message, MsgWriter};
@@ -100,20 +100,34 @@ impl TestServer {
         parameters: &[(&str, &'static str)],
         store: Arc<dyn TemporaryStore>,
     ) -> TestServer {
+        let committer = Arc::new(LocalCommitter(engine.clone()));
+        TestServer::start_committing(memory, (engine, committer), workers, parameters, store)
+    }
+
+    /// The same, whose commits go by this committer.
+    pub fn start_committing(
+        memory: u64,
+        (engine, committer): (Arc<dyn StorageEngine>, Arc<dyn Committer>),
+        workers: usize,
+        parameters: &[(&str, &'static str)],
+        store: Arc<dyn TemporaryStore>,
+    ) -> TestServer {
         let clock = Arc::new(TestClock::default());
         let flushed = engine.clone();
-        let committer = Arc::new(LocalCommitter(engine.clone()));
         let random: Arc<dyn RandomSource> = Arc::new(SeededRandom::new(11));
-        let catalog = Catalog::open(engine, committer, clock.clone(), random.clone()).unwrap();
+        let backend = Backend::new(engine, committer, clock.clone(), random.clone());
+        let catalog = Catalog::open(&backend).unwrap();
         let (shutdown, shutdowns) = mpsc::channel();
         let server = Arc::new(Server {
             operation_memory: Default::default(),
             cursors: CursorManager::new(clock.clone(), random.clone()),
             plans: Default::default(),
+            backend,
             catalog: Arc::new(catalog),
             process_id: [1; 12],
             operations: Default::default(),
             parameters: Default::default(),
+            #[cfg(feature = "lock-experiment")]
             locks: Default::default(),
             fail_points: Default::default(),
             start: start_info(memory),
@@ -123,13 +137,16 @@ impl TestServer {
             counters: Default::default(),
             usage: Default::default(),
             memory: Box::new(ProcessMemory::default),
+            system: Box::new(|out| out.document("cpu").put("user_ms", 7i64)),
             sessions: Default::default(),
             profiling: Default::default(),
+            profiler: Default::default(),
             shutdown: Box::new(move |seconds| {
                 let _ = shutdown.send(seconds);
             }),
-            rotate_log: Box::new(|| Ok(())),
-            fsync_locks: AtomicI64::new(0),
+            rotate_log: Box::new(|_| Ok(())),
+            fsync_lock: Default::default(),
+            auto_compact: Default::default(),
             slow_ms: AtomicI64::new(1_000_000),
             stopping: Default::default(),
         });
@@ -138,6 +155,7 @@ impl TestServer {
         for (name, value) in parameters {
             server.parameters.set_at_startup(name, Value::from(*value)).unwrap();
         }
+        #[cfg(feature = "lock-experiment")]
         server.locks.set_up(&server.parameters).unwrap();
         let options = ExecutorOptions { workers, ..Default::default() };
         let executor = ServiceExecutor::start(&options).unwrap();
@@ -323,6 +341,15 @@ pub fn code_of(reply: &DocBuf) -> i64 {
     match reply.as_doc().value("ok").as_f64_lossy() {
         Some(1.0) => 0,
         _ => number(reply, "code"),
+    }
+}
+
+/// The code and the message with which a command fails; 0 and the reply if it succeeds.
+pub fn refusal(client: &Client, command: DocBuf) -> (i64, String) {
+    let reply = client.run(&command);
+    match code_of(&reply) {
+        0 => (0, show(&reply)),
+        code => (code, text(&reply, "errmsg")),
     }
 }
 

@@ -162,6 +162,7 @@ fn options() -> Vec<(&'static str, Vec<Value<'static>>)> {
         ("min", vec![doc! { "_id" => 0 }.into()]),
         ("apiVersion", vec!["1".into(), "2".into()]),
         ("txnNumber", vec![1i64.into()]),
+        ("writeConcern", vec![doc! { "w" => 1 }.into(), doc! { "w" => 2 }.into(), Value::Null]),
         ("autocommit", vec![false.into()]),
         ("unknown", vec![1.into()]),
         ("filter", vec![doc! { "_id" => 2 }.into(), doc! {}.into(), 1.into()]),

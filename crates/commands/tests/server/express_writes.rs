@@ -233,22 +233,43 @@ impl Generator {
     }
 
     fn option(&self, w: &mut DocWriter<'_>) {
-        let options: [(&str, Value<'static>); 16] = [
+        let time = doc! { "clusterTime" => kauri_base::Timestamp { seconds: 5, increment: 6 } };
+        let concern = |doc: DocBuf| ("writeConcern", Value::from(doc));
+        let options: [(&str, Value<'static>); 35] = [
             ("ordered", true.into()),
             ("ordered", false.into()),
             ("ordered", 1.into()),
             ("lsid", lsid(1).into()),
+            ("lsid", lsid(2).into()),
             ("lsid", 1.into()),
+            ("lsid", doc! { "id" => lsid(1).as_doc().value("id"), "txnNumber" => 1i64 }.into()),
             ("$clusterTime", doc! {}.into()),
+            ("$clusterTime", time.into()),
+            ("$clusterTime", 1.into()),
             ("$readPreference", doc! { "mode" => "primary" }.into()),
-            ("writeConcern", doc! { "w" => 1 }.into()),
-            ("writeConcern", doc! { "w" => "majority" }.into()),
-            ("writeConcern", doc! { "w" => 7 }.into()),
-            ("writeConcern", doc! { "j" => true }.into()),
+            concern(doc! {}),
+            concern(doc! { "w" => 1 }),
+            concern(doc! { "w" => 0 }),
+            concern(doc! { "w" => 0, "j" => true }),
+            concern(doc! { "w" => "majority" }),
+            concern(doc! { "w" => "majority", "wtimeout" => 100, "j" => false }),
+            concern(doc! { "w" => "others" }),
+            concern(doc! { "w" => 2 }),
+            concern(doc! { "w" => 51 }),
+            concern(doc! { "j" => true }),
+            concern(doc! { "j" => true, "fsync" => true }),
+            concern(doc! { "unknown" => 1 }),
+            ("writeConcern", 1.into()),
+            ("writeConcern", Value::Null),
             ("maxTimeMS", 1000.into()),
+            ("maxTimeMS", (-1).into()),
+            ("readConcern", doc! { "level" => "local" }.into()),
+            ("readConcern", doc! {}.into()),
             ("comment", "x".into()),
             ("bypassDocumentValidation", true.into()),
             ("txnNumber", 1i64.into()),
+            ("txnNumber", (-1i64).into()),
+            ("txnNumber", 1.into()),
             ("unknown", 1.into()),
         ];
         let (name, value) = self.of(&options);
@@ -272,7 +293,7 @@ impl Generator {
             if !beside || self.below(20) == 0 {
                 w.put_value(list, &array());
             }
-            for _ in 0..self.below(2) {
+            for _ in 0..*self.of(&[0, 0, 1, 1, 2, 3, 4]) {
                 self.option(w);
             }
             w.put("$db", "test");
@@ -318,6 +339,43 @@ fn writes_are_the_same_by_either_path() {
         assert!(count > 50, "{count} of {name} took the express path");
     }
     assert!(pair.ordinary > 1_000, "{} took the ordinary path", pair.ordinary);
+}
+
+/// What drivers send with a write: the path that it takes, and the code that it gets.
+#[test]
+fn what_drivers_send_to_a_set_stays_on_the_express_path() {
+    let time = kauri_base::Timestamp { seconds: 5, increment: 6 };
+    let signature = doc! { "hash" => Value::Binary { subtype: 0, bytes: vec![0; 20].into() } };
+    let cluster = doc! { "clusterTime" => time, "signature" => signature };
+    let cases = [
+        (doc! { "writeConcern" => doc! { "w" => 1 } }, true, 0),
+        (doc! { "writeConcern" => doc! { "w" => "majority", "wtimeout" => 100 } }, true, 0),
+        (doc! { "writeConcern" => doc! { "w" => 1, "j" => true } }, true, 0),
+        (doc! { "lsid" => lsid(1), "$clusterTime" => cluster.clone() }, true, 0),
+        (doc! { "lsid" => lsid(1), "maxTimeMS" => 1000 }, true, 0),
+        (doc! { "lsid" => lsid(1), "$clusterTime" => cluster, "txnNumber" => 1i64 }, false, 20),
+        (doc! { "txnNumber" => 1i64 }, false, 72),
+        (doc! { "writeConcern" => doc! { "w" => 2 } }, false, 2),
+    ];
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", [doc! { "_id" => 0 }]);
+    for (number_, (fields, is_express, code)) in cases.into_iter().enumerate() {
+        let command = DocBuf::build(|w| {
+            w.put("insert", "c");
+            w.put_value("documents", &array![doc! { "_id" => 10 + number_ as i32 }]);
+            w.put_all(fields.as_doc());
+        });
+        let before = test.server.operations.next_id();
+        let reply = client.run(&command);
+        assert_eq!(
+            test.server.operations.next_id() == before + 1,
+            is_express,
+            "{}",
+            show(&command)
+        );
+        assert_eq!(crate::common::code_of(&reply), code, "{}", show(&reply));
+    }
 }
 
 #[test]

@@ -145,6 +145,67 @@ fn time_limits_run_out_at_once() {
 }
 
 #[test]
+fn a_get_more_is_out_of_time_by_its_cursors_limit() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", (0..4).map(|id| doc! { "_id" => id }));
+    let point = |name: &str, mode: &str, data: DocBuf| {
+        client.admin().ok(doc! { "configureFailPoint" => name, "mode" => mode, "data" => data });
+    };
+    let more = |limited: bool| {
+        let find = match limited {
+            true => doc! { "find" => "c", "batchSize" => 1, "maxTimeMS" => 60_000 },
+            false => doc! { "find" => "c", "batchSize" => 1 },
+        };
+        let id = crate::common::cursor_id(&client.ok(find));
+        doc! { "getMore" => id, "collection" => "c" }
+    };
+    let (limited, free) = (more(true), more(false));
+    point("maxTimeAlwaysTimeOut", "alwaysOn", doc! {});
+    assert_eq!(client.fails(limited), 50);
+    client.ok(free);
+    point("maxTimeAlwaysTimeOut", "off", doc! {});
+    let failing = doc! { "errorCode" => 91 };
+    let cursor = more(false);
+    point("failGetMoreAfterCursorCheckout", "alwaysOn", failing);
+    assert_eq!(client.fails(cursor.clone()), 91);
+    point("failGetMoreAfterCursorCheckout", "off", doc! {});
+    assert_eq!(client.fails(cursor), 43, "CursorNotFound");
+}
+
+#[test]
+fn no_time_limit_runs_out() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", [doc! { "_id" => 1 }]);
+    let data = doc! {
+        "failCommands" => array!["find"], "blockConnection" => true, "blockTimeMS" => 50,
+    };
+    set(&client, "alwaysOn".into(), data);
+    let find = || doc! { "find" => "c", "maxTimeMS" => 1 };
+    assert_eq!(client.fails(find()), 50);
+    let point = |mode: &str| {
+        client.admin().ok(doc! { "configureFailPoint" => "maxTimeNeverTimeOut", "mode" => mode });
+    };
+    point("alwaysOn");
+    client.ok(find());
+    point("off");
+    assert_eq!(client.fails(find()), 50);
+}
+
+#[test]
+fn the_limit_of_an_operation_alone_is_a_limit() {
+    let test = TestServer::start();
+    let client = test.client();
+    let point = |mode: &str| {
+        client.admin().ok(doc! { "configureFailPoint" => "maxTimeAlwaysTimeOut", "mode" => mode });
+    };
+    point("alwaysOn");
+    assert_eq!(client.fails(doc! { "ping" => 1, "maxTimeMSOpOnly" => 60_000 }), 50);
+    client.ok(doc! { "ping" => 1, "maxTimeMSOpOnly" => 0 });
+}
+
+#[test]
 fn bad_failpoints_are_refused() {
     let test = TestServer::start();
     let client = test.client().admin();

@@ -343,7 +343,9 @@ fn pipelines(add: Add<'_>) {
         },
     );
     let and = |stage: Value<'static>| {
-        let project = call("$project", doc! { "_id" => array!["$_id", "$all._id"] });
+        // Documents that can be stored, so that nothing but its end ends it.
+        let pair = doc! { "a" => "$_id", "b" => "$all._id" };
+        let project = call("$project", doc! { "_id" => pair });
         aggregate("many", vec![everything(), unwind(), project, stage])
     };
     add("$out of a product", and(call("$out", "product")));

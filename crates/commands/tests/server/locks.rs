@@ -1,8 +1,11 @@
 //! `fsync` with `lock` keeps writers waiting, and nobody else.
 
-use crate::common::{Client, PATIENCE, TestServer, code_of, number};
-use kauri_bson::{DocBuf, array, doc};
-use std::time::Duration;
+use crate::cold_disk::ColdEngine;
+use crate::common::{Client, PATIENCE, TestServer, code_of, number, text, until};
+use kauri_bson::{Doc, DocBuf, array, doc};
+use kauri_catalog::Namespace;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 fn insert(id: i32) -> DocBuf {
     doc! { "insert" => "c", "documents" => array![doc! { "_id" => id }] }
@@ -64,6 +67,151 @@ fn every_kind_of_write_waits() {
     }
     assert_eq!(client.all_ids("c"), [0, 3, 9]);
     client.validate("c");
+}
+
+/// One that was admitted before commits before the reply, or the lock is given up and others go on.
+#[test]
+fn the_lock_waits_for_writers_that_are_at_work() {
+    let test = TestServer::start();
+    let (client, other) = (test.client(), test.client());
+    client.insert("c", [doc! { "_id" => 0 }]);
+    let writer = test.server.fsync_lock.admit().unwrap();
+    let limited = doc! { "fsync" => 1, "lock" => true, "fsyncLockAcquisitionTimeoutMillis" => 0 };
+    let reply = client.admin().run(&limited);
+    assert_eq!(code_of(&reply), 24);
+    assert_eq!(text(&reply, "errmsg"), "Fsync lock timed out");
+    client.insert("c", [doc! { "_id" => 1 }]);
+    client.admin().send(&doc! { "fsync" => 1, "lock" => true });
+    assert!(client.receive_within(Duration::from_millis(50)).is_none());
+    assert!(test.server.fsync_lock.is_locked(), "others are kept out meanwhile");
+    drop(writer);
+    assert_eq!(number(&client.receive().unwrap(), "lockCount"), 1);
+    other.send(&insert(2));
+    assert!(other.receive_within(Duration::from_millis(20)).is_none());
+    unlock(&client);
+    assert_eq!(code_of(&other.receive().unwrap()), 0);
+    assert_eq!(client.all_ids("c"), [0, 1, 2]);
+}
+
+/// The engine can't be told to stop bringing its files to rest. Writers wait until it has, and go on.
+#[test]
+fn the_lock_gives_up_where_the_files_take_too_long() {
+    let disk = ColdEngine::open();
+    let test = TestServer::start_on(disk.engine.clone(), 2, &[]);
+    let (client, writer) = (test.client(), test.client());
+    client.insert("c", [doc! { "_id" => 0 }]);
+    disk.gate.hold_stores(true);
+    // Committed by no worker, so that none has to write it.
+    let (ns, mut scope) = (Namespace::new("test", "d").unwrap(), test.server.backend.scope());
+    test.server.catalog.create_collection(&mut scope, &ns, Default::default(), None).unwrap();
+    until("it is being written", || disk.gate.waiting_stores() > 0);
+    let limited = doc! { "fsync" => 1, "lock" => true, "fsyncLockAcquisitionTimeoutMillis" => 500 };
+    client.admin().send(&limited);
+    let (mut reply, deadline) = (None, Instant::now() + PATIENCE);
+    while reply.is_none() && Instant::now() < deadline {
+        test.clock.advance(Duration::from_millis(100));
+        reply = client.receive_within(Duration::from_millis(1));
+    }
+    let is_locked = test.server.fsync_lock.is_locked();
+    writer.send(&insert(1));
+    let acknowledged = writer.receive_within(Duration::from_millis(20));
+    // Before anything may fail: the server could not end.
+    disk.gate.hold_stores(false);
+    let reply = reply.expect("a reply");
+    assert_eq!((code_of(&reply), text(&reply, "errmsg").as_str()), (24, "Fsync lock timed out"));
+    assert!(is_locked && acknowledged.is_none(), "writers wait for the files");
+    assert_eq!(code_of(&writer.receive().unwrap()), 0);
+    assert_eq!(client.all_ids("c"), [0, 1]);
+    assert_eq!(client.admin().fails(doc! { "fsyncUnlock" => 1 }), 20);
+    assert_eq!(lock(&client), 1);
+    assert_eq!(unlock(&client), 0);
+}
+
+/// A writer that is admitted at the moment in which a lock comes either is waited for, or waits.
+#[test]
+fn a_writer_that_meets_a_lock_on_its_way_waits() {
+    const COMMANDS: i32 = 300;
+    // Short, so that a lock often comes between a writer's look and its count.
+    let spin = || (0..20).for_each(|_| std::hint::spin_loop());
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", [doc! { "_id" => -1 }]);
+    let id = test.server.catalog.collection("test.c").unwrap().id;
+    let store = test.server.backend.engine().record_store(id).unwrap();
+    let records = || store.stats().unwrap().records;
+    let lock = test.server.fsync_lock.clone();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| {
+            let mut looks = 0;
+            while !done.load(Ordering::Acquire) {
+                let locking = lock.announce();
+                if locking.has_writers() {
+                    continue;
+                }
+                let before = records();
+                spin();
+                looks += 1;
+                assert_eq!(records(), before, "a writer that nobody waits for");
+                drop(locking);
+                spin();
+            }
+            looks
+        });
+        // Two documents: not by the express path, whose writes the engine refuses where files are held.
+        let insert = |n: i32| {
+            let pair = array![doc! { "_id" => 2 * n }, doc! { "_id" => 2 * n + 1 }];
+            client.send(&doc! { "insert" => "c", "documents" => pair });
+            client.receive()
+        };
+        let replies: Vec<_> = (0..COMMANDS).map(insert).collect();
+        done.store(true, Ordering::Release);
+        assert!(ended.join().expect("no write under a lock") > 0);
+        assert!(replies.into_iter().all(|reply| code_of(&reply.unwrap()) == 0));
+    });
+    assert_eq!(records(), 2 * COMMANDS as u64 + 1);
+}
+
+/// It reads, but for its last stage.
+#[test]
+fn an_aggregation_that_writes_waits() {
+    let test = TestServer::start();
+    let (client, writer) = (test.client(), test.client());
+    client.insert("c", [doc! { "_id" => 0 }]);
+    lock(&client);
+    let aggregate = |stages| doc! { "aggregate" => "c", "pipeline" => stages, "cursor" => doc! {} };
+    client.ok(aggregate(array![doc! { "$match" => doc! {} }]));
+    writer.send(&aggregate(array![doc! { "$out" => "d" }]));
+    assert!(writer.receive_within(Duration::from_millis(50)).is_none());
+    assert_eq!(client.all_ids("d"), []);
+    unlock(&client);
+    assert_eq!(code_of(&writer.receive().unwrap()), 0);
+    assert_eq!(client.all_ids("d"), [0]);
+}
+
+#[test]
+fn a_waiting_writer_is_shown_and_can_be_killed() {
+    let test = TestServer::start();
+    let (client, writer) = (test.client(), test.client());
+    client.insert("c", [doc! { "_id" => 0 }]);
+    lock(&client);
+    writer.send(&DocBuf::build(|w| {
+        w.put_all(insert(1).as_doc());
+        w.put("comment", "waits");
+    }));
+    let waiting = doc! { "currentOp" => 1, "command.comment" => "waits" };
+    let mut op = 0;
+    until("it is shown", || {
+        let reply = client.admin().ok(waiting.clone());
+        let rows = reply.as_doc().value("inprog");
+        let first = rows.as_array().and_then(|rows| rows.first()?.as_doc().map(Doc::to_buf));
+        op = first.map_or(0, |row| number(&row, "opid"));
+        op != 0
+    });
+    client.admin().ok(doc! { "killOp" => 1, "op" => op });
+    assert_eq!(code_of(&writer.receive().unwrap()), 11_601);
+    unlock(&client);
+    assert_eq!(client.all_ids("c"), [0]);
 }
 
 #[test]

@@ -1,30 +1,44 @@
 //! Commands against a whole server in memory, and what they share by itself.
 
+mod accepted;
+mod administration;
 mod aggregate;
+mod apply_ops;
+mod backup;
 mod bypass;
 mod cold;
 mod cold_disk;
 mod common;
+mod compatibility;
+mod current_op;
 mod cursor_limits;
+mod db_hash;
 mod definitions;
 mod densify;
+mod diagnostics;
 mod dropped;
 mod expiry;
 mod express;
 mod express_writes;
 mod fail_points;
 mod find_and_modify;
+#[cfg(feature = "lock-experiment")]
 mod granularity;
 mod hostile;
 mod hostile_requests;
 mod locks;
 mod malformed;
 mod memory;
+mod not_utf8;
+mod not_utf8_options;
 mod parameters;
+mod profiler;
 mod queries;
 mod refusals;
 mod sessions;
 mod spilling;
 mod statements;
 mod status;
+mod versions;
+mod waits;
 mod whole;

@@ -119,7 +119,8 @@ fn documents_that_are_none_are_answered() {
     // The text of `ping` begins behind the section's kind, the length, the type and the name.
     expect(&[
         ("a type that is none", broken(|b| b[5] = 0x55), Fate::Code(22)),
-        ("bytes that are no UTF-8", broken(|b| b[15] = 0xff), Fate::Code(22)),
+        ("a name that is no UTF-8", broken(|b| b[7] = 0xff), Fate::Code(22)),
+        ("a string that is no UTF-8", broken(|b| b[15] = 0xff), Fate::Code(0)),
         ("a string without its end", broken(|b| b[11] = 3), Fate::Code(22)),
         ("a string of negative length", broken(|b| b[14] = 0xff), Fate::Code(22)),
         ("a document longer than its message", broken(|b| b[2] = 0x7f), Fate::Code(22)),
@@ -281,4 +282,21 @@ fn too_many_write_statements_are_refused_before_they_are_validated() {
     }
     let reply = client.admin().run(&doc! { "bulkWrite" => 1, "ops" => numbers });
     assert_eq!(code_of(&reply), INVALID_LENGTH, "{}", show(&reply));
+}
+
+#[test]
+fn a_database_with_a_dot_in_its_name_is_none_on_either_path() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.on("a").ok(doc! { "insert" => "b.c", "documents" => array![doc! { "_id" => 1 }] });
+    let by_id = || doc! { "_id" => 1 };
+    for command in [
+        doc! { "find" => "c", "filter" => by_id() },
+        doc! { "find" => "c", "filter" => by_id(), "comment" => "by the ordinary path" },
+        doc! { "insert" => "c", "documents" => array![doc! { "_id" => 2 }] },
+        doc! { "delete" => "c", "deletes" => array![doc! { "q" => by_id(), "limit" => 1 }] },
+    ] {
+        assert_eq!(client.on("a.b").fails(command), 73);
+    }
+    assert_eq!(client.on("a").all_ids("b.c"), [1]);
 }

@@ -1,5 +1,7 @@
 //! Server parameters by themselves.
 
+#[cfg(not(feature = "lock-experiment"))]
+use crate::common::{TestServer, at};
 use kauri_base::{ErrorCode, Result};
 use kauri_bson::{Value, doc};
 use kauri_commands::parameters::Parameters;
@@ -58,4 +60,28 @@ fn verbosity_of_components_is_changed_in_place() {
     let refused = set(doc! { "command" => 1, "nonsense" => 1 });
     assert_eq!(code(refused), ErrorCode::BadValue);
     assert_eq!(at(&["command", "verbosity"]), Value::Int32(4));
+}
+
+/// A server that is built without them has no locks around operations, and doesn't know their parameters.
+#[cfg(not(feature = "lock-experiment"))]
+#[test]
+fn the_locks_of_the_experiment_are_unknown() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", [doc! { "_id" => 1 }]);
+    let admin = client.admin();
+    for name in ["lockGranularity", "lockYielding"] {
+        let error = test.server.parameters.set_at_startup(name, "on".into()).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::BadValue);
+        assert_eq!(error.message(), format!("Illegal --setParameter parameter: \"{name}\""));
+        let unknown = i64::from(ErrorCode::InvalidOptions.number());
+        assert_eq!(admin.fails(doc! { "setParameter" => 1, name => "on" }), unknown);
+        assert_eq!(admin.fails(doc! { "getParameter" => 1, name => 1 }), unknown);
+    }
+    let locks = admin.ok(doc! { "lockInfo" => 1 });
+    assert_eq!(locks.as_doc().value("lockInfo").as_array().map(|list| list.count()), Some(0));
+    // Tools that watch a server take one without a global lock for one of before 3.0.
+    let none = doc! { "acquireCount" => doc! { "r" => 0i64, "w" => 0i64 } };
+    let status = admin.ok(doc! { "serverStatus" => 1 });
+    assert_eq!(at(&status, "locks"), doc! { "Global" => none });
 }

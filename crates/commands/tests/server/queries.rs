@@ -411,6 +411,42 @@ fn a_batch_that_was_waited_for_in_vain_is_in_its_reply_once() {
 }
 
 #[test]
+fn a_cursor_that_waits_is_woken_by_a_commit_a_drop_and_a_kill() {
+    const LONG_MS: i64 = 3_600_000;
+    // One worker: whoever sees the getMore among the operations sees it wait.
+    let test = TestServer::start_on(Arc::new(EphemeralEngine::new()), 1, &[]);
+    let (client, other) = (test.client(), test.client());
+    let waiting = |name: &str| {
+        client.ok(doc! { "create" => name, "capped" => true, "size" => 4096 });
+        other.insert(name, [doc! { "_id" => 1 }]);
+        let id = cursor_id(&client.ok(doc! {
+            "find" => name, "tailable" => true, "awaitData" => true,
+        }));
+        client.send(&doc! { "getMore" => id, "collection" => name, "maxTimeMS" => LONG_MS });
+        let mut opid = 0;
+        until("it waits", || {
+            let running = other.admin().ok(doc! { "currentOp" => 1, "op" => "getmore" });
+            let running = running.as_doc().value("inprog").into_owned();
+            let first = running.as_array().and_then(|all| all.first()?.as_doc());
+            opid = first.map_or(0, |op| number(&op.to_buf(), "opid"));
+            opid > 0
+        });
+        opid
+    };
+    waiting("committed");
+    // What goes on elsewhere is none of its business.
+    other.insert("elsewhere", [doc! { "_id" => 1 }]);
+    other.insert("committed", [doc! { "_id" => 2 }]);
+    assert_eq!(code_of(&client.receive().expect("a reply")), 0);
+    waiting("dropped");
+    other.ok(doc! { "drop" => "dropped" });
+    assert_eq!(code_of(&client.receive().expect("a reply")), 175);
+    let opid = waiting("killed");
+    other.admin().ok(doc! { "killOp" => 1, "op" => opid });
+    assert_eq!(code_of(&client.receive().expect("a reply")), 11601);
+}
+
+#[test]
 fn a_lookup_joins_with_documents_that_are_written_in_it() {
     let test = TestServer::start();
     let client = test.client();

@@ -172,10 +172,41 @@ fn a_filter_that_would_scan_is_refused_where_scans_are() {
         doc! { "find" => "c", "filter" => &by_b },
         doc! { "count" => "c", "query" => &by_b },
         doc! { "distinct" => "c", "key" => "b", "query" => &by_b },
-        doc! { "aggregate" => "c", "pipeline" => array![stage], "cursor" => doc! {} },
+        doc! { "aggregate" => "c", "pipeline" => array![&stage], "cursor" => doc! {} },
         doc! { "findAndModify" => "c", "query" => &by_b, "remove" => true },
         doc! { "find" => "c", "filter" => &by_b, "hint" => doc! { "$natural" => 1 } },
     ];
+    client.ok(doc! { "create" => "view", "viewOn" => "c", "pipeline" => array![&stage] });
+    let aggregate = |stage: DocBuf| {
+        doc! { "aggregate" => "c", "pipeline" => array![stage], "cursor" => doc! {} }
+    };
+    let lookup = |field: &str| {
+        doc! { "$lookup" => doc! {
+            "from" => "c", "localField" => "_id", "foreignField" => field, "as" => "x",
+        } }
+    };
+    let graph = |field: &str| {
+        doc! { "$graphLookup" => doc! {
+            "from" => "c", "startWith" => "$b", "connectFromField" => "b",
+            "connectToField" => field, "as" => "x",
+        } }
+    };
+    let union = |filter: &DocBuf| {
+        let stages = array![doc! { "$match" => filter }];
+        doc! { "$unionWith" => doc! { "coll" => "c", "pipeline" => stages } }
+    };
+    let correlated = |path: &str| {
+        let filter = doc! { "$expr" => doc! { "$eq" => array![path, "$$x"] } };
+        doc! { "$lookup" => doc! {
+            "from" => "c", "let" => doc! { "x" => "$a" }, "as" => "x",
+            "pipeline" => array![doc! { "$match" => filter }],
+        } }
+    };
+    // What is planned in the middle of execution is refused alike.
+    let within = [lookup("b"), graph("b"), union(&by_b), correlated("$b")].map(aggregate);
+    let of_views = ["find", "count"].map(|name| doc! { name => "view" });
+    let by_a = union(&doc! { "a" => 1 });
+    let indexed = [lookup("a"), lookup("_id"), graph("a"), by_a, correlated("$a")].map(aggregate);
     let other = [
         doc! { "find" => "c" },
         doc! { "find" => "c", "filter" => doc! { "a" => 1, "b" => 1 } },
@@ -184,6 +215,13 @@ fn a_filter_that_would_scan_is_refused_where_scans_are() {
         doc! { "count" => "c" },
     ];
     set(true);
+    for command in within.iter().chain(&of_views) {
+        let reply = client.run(command);
+        assert_eq!(number(&reply, "code"), 291, "{} -> {}", show(command), show(&reply));
+    }
+    for command in indexed {
+        client.ok(command);
+    }
     for command in &scans[..5] {
         let reply = client.run(command);
         assert_eq!(number(&reply, "code"), 291, "{} -> {}", show(command), show(&reply));
@@ -283,6 +321,47 @@ fn errors_of_running_plans_say_what_ran() {
     let writing =
         doc! { "aggregate" => "c", "pipeline" => array![&stage, out], "cursor" => doc! {} };
     assert_eq!(message(&writing), aggregated);
+}
+
+#[test]
+fn errors_of_running_writes_say_what_ran() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", [doc! { "_id" => 1, "s" => "x", "z" => 0 }]);
+    client.ok(doc! { "create" => "view", "viewOn" => "c", "pipeline" => array![] });
+    let message = |command: DocBuf| text(&client.run(&command), "errmsg");
+    let change = |update: DocBuf| doc! { "findAndModify" => "c", "update" => update };
+    let immutable = doc! { "$set" => doc! { "_id" => 2 } };
+    let prefix = "Plan executor error during findAndModify :: caused by :: ";
+    assert!(message(change(immutable.clone())).starts_with(prefix));
+    let upsert = doc! {
+        "findAndModify" => "c", "query" => doc! { "_id" => 7 }, "update" => immutable.clone(),
+        "upsert" => true,
+    };
+    assert!(message(upsert).starts_with(prefix));
+    // What is wrong with the command itself has no plan that could run.
+    let wrong = doc! { "$inc" => doc! { "a" => "x" } };
+    assert!(!message(change(wrong)).contains("caused by"));
+    let hint = doc! { "findAndModify" => "c", "remove" => true, "hint" => "none" };
+    assert!(!message(hint).contains("Plan executor"));
+    let on_view = doc! { "findAndModify" => "view", "remove" => true };
+    assert_eq!(message(on_view), "Namespace test.view is a view, not a collection");
+    // An update of MongoDB 8.0 does not say so.
+    let statement = doc! { "q" => doc! {}, "u" => immutable };
+    let reply = client.ok(doc! { "update" => "c", "updates" => array![statement] });
+    assert_eq!(write_errors(&reply), [(0, 66)]);
+    assert!(!show(&reply).contains("Plan executor"), "{}", show(&reply));
+    let failing = doc! { "$expr" => doc! { "$divide" => array![1, "$z"] } };
+    let distinct = |name: &'static str| {
+        doc! { "distinct" => name, "key" => "a", "query" => failing.clone() }
+    };
+    let count = |name: &'static str| doc! { "count" => name, "query" => failing.clone() };
+    let cause = " :: caused by :: can't $divide by zero";
+    let of = |what: &str| format!("{what}{cause}");
+    assert_eq!(message(distinct("c")), of("Executor error during distinct command"));
+    assert_eq!(message(distinct("view")), of("PlanExecutor error during aggregation"));
+    assert_eq!(message(count("c")), "can't $divide by zero");
+    assert_eq!(message(count("view")), of("PlanExecutor error during aggregation"));
 }
 
 #[test]

@@ -46,6 +46,72 @@ fn operations_and_documents_are_counted() {
     assert_eq!(counted("metrics.cursor.open", &["total"]), [0]);
 }
 
+#[test]
+fn what_plans_look_at_is_counted_for_the_server() {
+    let test = TestServer::start();
+    let client = test.client();
+    client.insert("c", (0..10).map(|n| doc! { "_id" => n, "a" => n, "b" => n }));
+    let index = doc! { "key" => doc! { "a" => 1 }, "name" => "a_1" };
+    client.ok(doc! { "createIndexes" => "c", "indexes" => array![index] });
+    let counts = || {
+        let metrics = at(&status(&client), "metrics");
+        let (executor, operation) = (at(&metrics, "queryExecutor"), at(&metrics, "operation"));
+        [
+            number(&executor, "scanned"),
+            number(&executor, "scannedObjects"),
+            number(&operation, "scanAndOrder"),
+        ]
+    };
+    let id = |n: i32| doc! { "_id" => n };
+    let low = || doc! { "a" => doc! { "$lt" => 3 } };
+    let set = || doc! { "$set" => doc! { "c" => 1 } };
+    let update = |q: DocBuf| {
+        let statement = doc! { "q" => q, "u" => set(), "multi" => false };
+        doc! { "update" => "c", "updates" => array![statement] }
+    };
+    let delete = |q: DocBuf| {
+        doc! { "delete" => "c", "deletes" => array![doc! { "q" => q, "limit" => 1 }] }
+    };
+    let sort = doc! { "b" => 1 };
+    let stages = array![doc! { "$match" => low() }, doc! { "$sort" => sort.clone() }];
+    let commands = [
+        (doc! { "find" => "c" }, [0, 10, 0]),
+        (doc! { "find" => "c", "filter" => low() }, [3, 3, 0]),
+        (doc! { "find" => "c", "filter" => low(), "sort" => sort }, [3, 3, 1]),
+        (doc! { "aggregate" => "c", "pipeline" => stages, "cursor" => doc! {} }, [3, 3, 1]),
+        (doc! { "distinct" => "c", "key" => "b" }, [0, 10, 0]),
+        (doc! { "count" => "c", "query" => low() }, [3, 0, 0]),
+        // These two by the express path, the next two not.
+        (doc! { "find" => "c", "filter" => id(1) }, [1, 1, 0]),
+        (update(id(1)), [1, 1, 0]),
+        (doc! { "find" => "c", "filter" => id(1), "comment" => 1 }, [1, 1, 0]),
+        (update(doc! { "a" => 1 }), [1, 1, 0]),
+        (doc! { "findAndModify" => "c", "query" => id(1), "update" => set() }, [1, 1, 0]),
+        (delete(id(1)), [1, 1, 0]),
+        (delete(doc! { "a" => 2 }), [1, 1, 0]),
+        (delete(id(1)), [0, 0, 0]),
+    ];
+    let mut before = counts();
+    assert_eq!(before, [0; 3]);
+    let mut check = |what: &DocBuf, expected: [i64; 3]| {
+        let after = counts();
+        let more = [0, 1, 2].map(|at| after[at] - before[at]);
+        assert_eq!(more, expected, "{}", show(what));
+        before = after;
+    };
+    for (command, expected) in commands {
+        client.ok(command.clone());
+        check(&command, expected);
+    }
+    // Each batch counts for itself.
+    let opened = doc! { "find" => "c", "batchSize" => 2 };
+    let cursor = number(&at(&client.ok(opened.clone()), "cursor"), "id");
+    check(&opened, [0, 2, 0]);
+    let more = doc! { "getMore" => cursor, "collection" => "c", "batchSize" => 3 };
+    client.ok(more.clone());
+    check(&more, [0, 3, 0]);
+}
+
 /// The counts of `top` for a collection.
 fn top_counts<const N: usize>(client: &Client, name: &str, entries: [&str; N]) -> [i64; N] {
     let top = client.admin().ok(doc! { "top" => 1 });

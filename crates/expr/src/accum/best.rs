@@ -1,4 +1,5 @@
-//! The N first, last, least, greatest, and those on top of a sort order.
+//! `$firstN`, `$lastN`, `$minN`, `$maxN`, `$topN`, `$bottomN` and their like: N values by position or by a sort
+//! order.
 
 use super::saved::{array, damaged, int, put};
 use crate::ops::compare;
@@ -154,7 +155,7 @@ impl Best {
         Best { n, heap: BinaryHeap::new(), turn: 0, bytes: 0 }
     }
 
-    /// `$minN`, `$maxN`: what is null or missing doesn't count.
+    /// `$minN`, `$maxN`: null and missing values are ignored.
     pub fn add(&mut self, value: &Value<'_>, greatest: bool) {
         if !value.is_nullish() {
             self.turn += 1;
@@ -204,12 +205,12 @@ impl Best {
         Ok(())
     }
 
-    /// Of `$minN` and `$maxN`.
+    /// For `$minN` and `$maxN`.
     pub fn restore_extremes(doc: Doc<'_>, greatest: bool) -> Result<Best> {
         Best::restore(doc, |_| Ok(Key::Value { greatest }))
     }
 
-    /// Of `$top` and `$bottom`.
+    /// For `$top` and `$bottom`.
     pub fn restore_keyed(doc: Doc<'_>, reversed: bool) -> Result<Best> {
         Best::restore(doc, |one| match one.value("key") {
             Value::Binary { bytes, .. } => Ok(Key::Bytes { bytes: bytes.into_owned(), reversed }),

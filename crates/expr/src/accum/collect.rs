@@ -1,4 +1,4 @@
-//! What `$push`, `$addToSet`, `$setUnion` and `$concatArrays` gather.
+//! The collecting accumulators: `$push`, `$addToSet`, `$setUnion` and `$concatArrays`.
 
 use super::saved::{array, int};
 use crate::value::array_of;

@@ -1,9 +1,9 @@
-//! Accumulators: `$sum`, `$push` and the like, as `$group`, `$bucket` and window stages use them.
+//! Accumulators (`$sum`, `$push`, …) of `$group`, `$bucket` and window stages.
 //!
-//! An [`AccumulatorSpec`] is parsed once; each group has an [`Accumulator`] of it. Values go in by
-//! [`AccumulatorSpec::add`] (which evaluates the argument for a document), partial results by
-//! [`Accumulator::merge`]. What an accumulator holds owns its bytes and can be counted by
-//! [`Accumulator::memory_bytes`]; its state can be put aside as a document and restored (`saved`).
+//! An [`AccumulatorSpec`] is parsed once; each group has an [`Accumulator`] of it. [`AccumulatorSpec::add`]
+//! evaluates the argument for a document and adds the value; [`Accumulator::merge`] adds a partial result. An
+//! accumulator owns its bytes and reports their number ([`Accumulator::memory_bytes`]). Its state can be saved as a
+//! document and restored (`saved`).
 
 mod best;
 mod collect;
@@ -100,7 +100,7 @@ pub(crate) fn value_bytes(value: &Value<'_>) -> usize {
         + match value {
             Value::String(text) | Value::Symbol(text) | Value::Code(text) => text.len(),
             Value::Document(doc) | Value::Array(doc) => doc.as_bytes().len(),
-            Value::Binary { bytes, .. } => bytes.len(),
+            Value::Binary { bytes, .. } | Value::NotUtf8 { bytes, .. } => bytes.len(),
             Value::Regex { pattern, options } => pattern.len() + options.len(),
             Value::DbPointer { namespace, .. } => namespace.len(),
             Value::CodeWithScope { code, scope } => code.len() + scope.as_bytes().len(),
@@ -109,17 +109,17 @@ pub(crate) fn value_bytes(value: &Value<'_>) -> usize {
 }
 
 impl AccumulatorSpec {
-    /// The argument: what is evaluated for each document.
+    /// The argument, which is evaluated for each document.
     pub fn argument(&self) -> &Expression {
         &self.argument
     }
 
-    /// Whether it looks at documents beside the argument, to put them in order (`$top`).
+    /// Whether it reads documents beside the argument, to sort them (`$top`).
     pub fn sorts(&self) -> bool {
         self.sort.is_some()
     }
 
-    /// What it looks at of each document.
+    /// The fields of a document that it reads.
     pub fn dependencies(&self) -> Dependencies {
         let mut found = self.argument.dependencies();
         if let Some(pattern) = &self.sort {
@@ -132,8 +132,8 @@ impl AccumulatorSpec {
         found
     }
 
-    /// Begins a group. `id` is the group's `_id` where that is a document, else empty: what an
-    /// expression for `n` may look at.
+    /// Begins a group. `id` is the group's `_id` if it is a document, else empty: the input of an expression for
+    /// `n`.
     pub fn start(&self, cx: &EvalCx<'_>, id: Doc<'_>) -> Result<Accumulator> {
         let n = match &self.n {
             Some(n) => {
@@ -165,11 +165,6 @@ impl AccumulatorSpec {
             Kind::Percentile { .. } | Kind::Median { .. } => State::Numbers(Numbers::default()),
         };
         Ok(Accumulator { state })
-    }
-
-    /// Whether documents after the first one make no difference (`$first`).
-    pub fn needs_only_first(&self) -> bool {
-        self.kind == Kind::First
     }
 
     /// Evaluates the argument for a document and adds it.
@@ -221,7 +216,15 @@ impl AccumulatorSpec {
         }
     }
 
-    /// The result; what is missing is null, as `$group` shows it.
+    /// The result over a frame of `$setWindowFields` whose start moves.
+    pub fn result_of_moving_frame(&self, accumulator: &Accumulator) -> Result<Value<'static>> {
+        match &accumulator.state {
+            State::Deviation(deviation, sample) => Ok(deviation.value_of_moving_frame(*sample)),
+            _ => self.result(accumulator),
+        }
+    }
+
+    /// The result; missing becomes null, as in `$group`.
     pub fn result(&self, accumulator: &Accumulator) -> Result<Value<'static>> {
         let value = match (&accumulator.state, &self.kind) {
             (State::Numbers(numbers), Kind::Percentile { p, method }) => {
@@ -235,7 +238,7 @@ impl AccumulatorSpec {
 }
 
 impl Accumulator {
-    /// Takes in the state of another one of the same specification, of documents that came later.
+    /// Merges the state of another accumulator of the same specification, for later documents.
     pub fn merge(&mut self, other: Accumulator) -> Result<()> {
         match (&mut self.state, other.state) {
             (State::Sum(a), State::Sum(b)) => a.merge(&b),
@@ -352,7 +355,7 @@ fn not_array(name: &str, value: &Value<'_>) -> Result<()> {
     )
 }
 
-/// `$mergeObjects` of what is no document.
+/// The error of `$mergeObjects` for a value that is not a document.
 pub(crate) fn not_object(value: &Value<'_>, in_group: bool) -> Error {
     Error::location(
         if in_group { 5911200 } else { 40400 },

@@ -221,6 +221,7 @@ pub(crate) fn percentile_arguments(
     let input = required("input")?;
     let p = if with_p { Some(required("p")?) } else { None };
     let method = required("method")?;
+    let method = method.lossy();
     if method.as_str().is_none() {
         bail!(
             TypeMismatch,

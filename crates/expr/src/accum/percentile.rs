@@ -1,13 +1,13 @@
-//! `$percentile` and `$median`: exact, from all the numbers.
+//! `$percentile` and `$median`: exact, from all numbers.
 //!
-//! MongoDB's `approximate` is a digest; the exact discrete percentile is one of the answers that it
-//! may give, and the one it gives for few values.
+//! MongoDB's `approximate` is a digest. The exact discrete percentile is one of its possible results, and its
+//! result for few values.
 
 use super::saved::damaged;
 use kauri_base::{Error, Result, bail, sort, work};
 use kauri_bson::{Doc, DocWriter, Value};
 
-/// How percentiles fall between values.
+/// The percentile method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Method {
     /// One of the values.
@@ -71,7 +71,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// What is no number, and NaN, doesn't count.
+    /// Values that are not numbers, and NaN, are ignored.
     pub fn add(&mut self, value: &Value<'_>) {
         if let Some(number) = value.as_f64_lossy()
             && !number.is_nan()
@@ -107,7 +107,7 @@ impl Numbers {
         Ok(sorted)
     }
 
-    /// One percentile for each of `p`; nulls if there is no number.
+    /// One percentile for each of `p`; nulls without numbers.
     pub fn percentiles(&self, p: &[f64], method: Method) -> Result<Value<'static>> {
         let sorted = self.sorted()?;
         work::tick(p.len() as u32)?;
@@ -133,7 +133,7 @@ fn percentile(sorted: &[f64], p: f64, method: Method) -> Value<'static> {
     Value::Double(value)
 }
 
-/// A percentile is asked of the numbers in an array.
+/// The percentile of the numbers in an array.
 pub(crate) fn of_array(items: kauri_bson::Doc<'_>) -> Result<Numbers> {
     let mut numbers = Numbers::default();
     for elem in items.ticked() {

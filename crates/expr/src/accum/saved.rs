@@ -1,7 +1,7 @@
-//! The state of an accumulator as a document, and back: for groups that don't fit into memory.
+//! Saves the state of an accumulator as a document and restores it, for groups beyond the memory limit.
 //!
-//! What is restored goes on exactly as what was saved would have, to the last digit. The form is
-//! nobody else's business: it is read by the process that wrote it.
+//! A restored accumulator continues exactly as the saved one would have, to the last digit. Only the process that
+//! wrote the document reads it, so the format is private.
 
 use super::best::{Best, Ends};
 use super::collect::{Distinct, Elements};
@@ -12,7 +12,7 @@ use crate::ops::merged::Merged;
 use kauri_base::{Error, ErrorCode, Result};
 use kauri_bson::{Doc, DocWriter, Value};
 
-/// A field that is not as it was written.
+/// The error for a damaged field.
 pub(super) fn damaged() -> Error {
     Error::new(ErrorCode::InternalError, "the saved state of an accumulator is damaged")
 }
@@ -106,7 +106,7 @@ impl AccumulatorSpec {
         Ok(Accumulator { state })
     }
 
-    /// Whether what it holds outside itself may differ from one row to the next.
+    /// Whether its external memory may change from one row to the next.
     pub fn grows(&self) -> bool {
         !matches!(self.kind, Kind::Sum | Kind::Avg | Kind::Count | Kind::Deviation { .. })
     }

@@ -1,8 +1,7 @@
 //! `$sum`, `$avg`, `$stdDevPop`, `$stdDevSamp`: numbers folded into one.
 //!
-//! Whole numbers add up exactly, doubles in a pair of doubles (the second one holds what the first
-//! one rounded away), decimals apart from both; the widest type seen decides the result's. Values
-//! that are no numbers don't count.
+//! Integers are summed exactly, doubles in a pair of doubles (the second has the rounding error of the first),
+//! decimals separately. The widest type seen is the type of the result. Values that are not numbers are ignored.
 
 use super::saved::{double, int};
 use crate::numeric::{Num, int_or_long};
@@ -154,7 +153,7 @@ impl Sum {
     }
 }
 
-/// A NaN stays as it came, sign and all; of two the first.
+/// A NaN stays unchanged, including its sign; of two, the first.
 fn decimal_sum(a: Decimal128, b: Decimal128) -> Decimal128 {
     match (a.is_nan(), b.is_nan()) {
         (true, _) => a,
@@ -279,6 +278,16 @@ impl Deviation {
         self.squares += other.squares;
         self.count = count;
         self.odd |= other.odd;
+    }
+
+    /// The same over a frame whose start moves, as MongoDB has it there: what is not finite makes it null, and the
+    /// deviation of one number is an int.
+    pub fn value_of_moving_frame(&self, sample: bool) -> Value<'static> {
+        match (self.count, sample) {
+            _ if self.odd => Value::Null,
+            (1, false) => Value::Int32(0),
+            _ => self.value(sample),
+        }
     }
 
     /// `null` if there are too few.

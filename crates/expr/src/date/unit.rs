@@ -1,7 +1,7 @@
-//! Units of time: what they are called, adding, counting and truncating to them.
+//! Units of time: names, addition, counting and truncation.
 
 use super::civil::{Civil, DAY_MS, days_of_civil, iso_weekday, month_days};
-use super::zone::Zone;
+use super::time_zone::TimeZone;
 use kauri_base::{Result, bail};
 use kauri_bson::Value;
 
@@ -23,6 +23,7 @@ pub enum Unit {
 impl Unit {
     /// The unit that an argument of this operator names.
     pub fn parse(operator: &str, value: &Value<'_>) -> Result<Unit> {
+        let value = value.lossy();
         let Some(text) = value.as_str() else {
             bail!(
                 5439013,
@@ -88,6 +89,7 @@ impl Unit {
 
 /// 1 (Monday) to 7 (Sunday).
 pub(crate) fn parse_start_of_week(operator: &str, value: &Value<'_>) -> Result<i64> {
+    let value = value.lossy();
     let Some(text) = value.as_str() else {
         bail!(
             5439015,
@@ -108,8 +110,8 @@ pub(crate) fn parse_start_of_week(operator: &str, value: &Value<'_>) -> Result<i
     }
 }
 
-/// A date so many units later (or earlier).
-pub(crate) fn add(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Result<i64> {
+/// A date `amount` units later (or earlier).
+pub(crate) fn add(ms: i64, unit: Unit, amount: i64, zone: &TimeZone) -> Result<i64> {
     // No amount leads from one representable date to another that is larger than this.
     const DAYS_MAX: i64 = 213_503_982_335;
     let most = match unit {
@@ -151,8 +153,14 @@ fn add_months(from: Civil, months: i64) -> Civil {
     Civil { year, month, day: from.day.min(month_days(year, month)), ..from }
 }
 
-/// How often the unit's boundary lies between two dates.
-pub(crate) fn difference(start: i64, end: i64, unit: Unit, zone: &Zone, week: i64) -> Result<i64> {
+/// Number of the unit's boundaries between two dates.
+pub(crate) fn difference(
+    start: i64,
+    end: i64,
+    unit: Unit,
+    zone: &TimeZone,
+    week: i64,
+) -> Result<i64> {
     let (local_start, local_end) = (zone.local(start), zone.local(end));
     let (from, to) = (Civil::of_ms(local_start), Civil::of_ms(local_end));
     let day_of = |ms: i64| ms.div_euclid(DAY_MS);
@@ -182,7 +190,7 @@ pub(crate) fn difference(start: i64, end: i64, unit: Unit, zone: &Zone, week: i6
 }
 
 /// The start of the bin that a date is in; bins are counted from 2000-01-01 in the zone.
-pub(crate) fn truncate(ms: i64, unit: Unit, bin: i64, zone: &Zone, week: i64) -> Result<i64> {
+pub(crate) fn truncate(ms: i64, unit: Unit, bin: i64, zone: &TimeZone, week: i64) -> Result<i64> {
     const REFERENCE_DAY: i64 = 10_957;
     let local = zone.local(ms);
     let result = match unit {

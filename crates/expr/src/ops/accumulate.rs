@@ -1,6 +1,6 @@
 //! Accumulators as expressions: `{$sum: [1, "$a"]}`, `{$max: "$array"}`, `{$firstN: …}`.
 //!
-//! One argument that is an array is gone through; several arguments are taken as they are.
+//! A single array argument is iterated; several arguments are used as they are.
 
 use crate::accum::percentile::{self, Method};
 use crate::accum::sum::{Deviation, Sum};

@@ -186,7 +186,7 @@ pub(crate) fn modulo<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     Ok(remainder(a, b))
 }
 
-/// What is left of `a` when it is divided by `b`, which is not zero.
+/// The remainder of `a` divided by `b`, which is not zero.
 pub(crate) fn remainder(a: Num, b: Num) -> Value<'static> {
     match (a, b) {
         (Num::Int(a), Num::Int(b)) => Value::Int32(a.checked_rem(b).unwrap_or(0)),
@@ -257,7 +257,7 @@ pub(crate) fn floor<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     })
 }
 
-/// Infinities, and what has no digit after the point left to round, are NaN here: MongoDB's answer.
+/// Infinities, and decimals without a digit to round after the point, become NaN, as in MongoDB.
 fn to_whole(v: Decimal128, mode: Rounding) -> Decimal128 {
     if v.is_infinite() { Decimal128::NAN } else { v.quantize(0, mode) }
 }

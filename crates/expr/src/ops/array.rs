@@ -457,7 +457,11 @@ fn key_of_document(elem: Elem<'_>) -> Result<(&str, Elem<'_>)> {
 }
 
 fn text_key(elem: Elem<'_>, type_code: i32, nul_code: i32) -> Result<&str> {
-    let Value::String(std::borrow::Cow::Borrowed(key)) = elem.value() else {
+    let value = elem.value();
+    if value.string_bytes().is_some() && value.is_not_utf8() {
+        return Err(kauri_bson::not_utf8::error("$arrayToObject: a key"));
+    }
+    let Value::String(std::borrow::Cow::Borrowed(key)) = value else {
         return Err(Error::location(
             type_code,
             format!(

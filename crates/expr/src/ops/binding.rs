@@ -1,7 +1,7 @@
 //! Operators that bind variables: `$let`, `$map`, `$filter`, `$reduce`.
 //!
-//! A binding is a frame on the stack; what leaves its scope is made to own its bytes. A `$let` is one frame,
-//! however many variables it binds.
+//! A binding is a frame on the stack; a value that leaves its scope gets its own copy of its bytes. A `$let` is one
+//! frame for all of its variables.
 
 use crate::eval::{Env, Frame};
 use crate::node::Node;

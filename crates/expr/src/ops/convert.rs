@@ -1,7 +1,7 @@
 //! `$convert` and its short forms `$toInt`, `$toString`, …
 
 use crate::date::civil::{self, Civil};
-use crate::date::zone::Zone;
+use crate::date::time_zone::TimeZone;
 use crate::encode;
 use crate::eval::Env;
 use crate::node::{Call, Node, Prepared};
@@ -26,7 +26,7 @@ enum Format {
     Uuid,
 }
 
-/// What a value is converted to, and how.
+/// The target of a conversion, and its options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     /// `None` stands for the type code 0, to which nothing converts.
@@ -131,6 +131,7 @@ fn target_of(to: &Value<'_>) -> Result<Target> {
 }
 
 fn type_of(to: &Value<'_>) -> Result<Option<Type>> {
+    let to = &to.lossy();
     if let Some(name) = to.as_str() {
         return match Type::from_alias(name) {
             Some(ty) => Ok(Some(ty)),
@@ -190,6 +191,7 @@ fn format_of(value: &Value<'_>) -> Result<Option<Format>> {
     if value.is_nullish() {
         return Ok(None);
     }
+    let value = value.lossy();
     let Some(name) = value.as_str() else {
         bail!(4341114, "$convert requires that 'format' be a string, found: {}", value.type_name());
     };
@@ -208,7 +210,7 @@ fn byte_order(value: &Value<'_>) -> Result<bool> {
     if value.is_nullish() {
         return Ok(false);
     }
-    match value.as_str() {
+    match value.lossy().as_str() {
         Some("little") => Ok(false),
         Some("big") => Ok(true),
         Some(name) => bail!(9130002, "Invalid 'byteOrder' argument for $convert: {name}"),
@@ -234,6 +236,13 @@ fn convert<'v>(input: Value<'v>, target: &Target) -> Result<Value<'v>> {
         ))
     };
     let Some(ty) = target.ty else { return Err(unsupported(&input, "missing")) };
+    let is_parsed = !matches!(ty, Type::Bool | Type::String | Type::Binary);
+    if is_parsed && input.is_not_utf8() && input.string_bytes().is_some() {
+        return Err(failed(format!(
+            "Failed to parse '{}' in $convert with no onError value: the string is not valid UTF-8",
+            value_text(&input)
+        )));
+    }
     let converted = match ty {
         Type::Bool => Some(Value::Bool(match &input {
             Value::Bool(v) => *v,
@@ -247,7 +256,7 @@ fn convert<'v>(input: Value<'v>, target: &Target) -> Result<Value<'v>> {
         Type::ObjectId => to_object_id(&input)?.map(Value::ObjectId),
         Type::Binary => to_binary(&input, target)?,
         Type::String => match input {
-            Value::String(_) => return Ok(input),
+            ref text if text.string_bytes().is_some() => return Ok(input),
             ref other => to_string(other, target.format)?,
         },
         _ => None,
@@ -259,7 +268,7 @@ fn to_date(input: &Value<'_>) -> Result<Option<i64>> {
     Ok(match input {
         Value::Int64(ms) => Some(*ms),
         Value::Double(_) | Value::Decimal128(_) => number::to_long(input, false)?,
-        Value::String(text) => Some(parse_date(text, None, &Zone::Utc)?),
+        Value::String(text) => Some(parse_date(text, None, &TimeZone::Utc)?),
         other => as_ms(other),
     })
 }
@@ -346,7 +355,9 @@ fn to_binary<'v>(input: &Value<'v>, target: &Target) -> Result<Option<Value<'v>>
         Value::Int32(v) => order(&v.to_le_bytes()),
         Value::Int64(v) => order(&v.to_le_bytes()),
         Value::Double(v) => order(&v.to_le_bytes()),
-        Value::String(text) => text_bytes(text, target)?,
+        text if text.string_bytes().is_some() => {
+            text_bytes(text.string_bytes().unwrap_or_default(), target)?
+        }
         Value::Binary { subtype, bytes } => {
             if *subtype != target.subtype {
                 return Err(failed(
@@ -360,17 +371,20 @@ fn to_binary<'v>(input: &Value<'v>, target: &Target) -> Result<Option<Value<'v>>
     Ok(Some(Value::Binary { subtype: target.subtype, bytes: bytes.into() }))
 }
 
-fn text_bytes(text: &str, target: &Target) -> Result<Vec<u8>> {
+fn text_bytes(given: &[u8], target: &Target) -> Result<Vec<u8>> {
     const UUID: u8 = 4;
     let Some(format) = target.format else {
         bail!(4341115, "$convert from string to binData needs a 'format'");
     };
+    // A replaced character is in none of the formats that are read as text.
+    let text = String::from_utf8_lossy(given);
+    let text = &*text;
     let bytes = match format {
         Format::Auto => None,
         Format::Base64 => encode::from_base64(text, false),
         Format::Base64Url => encode::from_base64(text, true),
         Format::Hex => encode::from_hex(text),
-        Format::Utf8 => Some(text.as_bytes().to_vec()),
+        Format::Utf8 => Some(given.to_vec()),
         Format::Uuid => encode::from_uuid(text).filter(|_| target.subtype == UUID),
     };
     // The subtype of UUIDs takes nothing else.

@@ -1,7 +1,7 @@
 //! Parts of dates: `$year` and its like, `$dateToParts`, `$dateFromParts`.
 
 use crate::date::civil::{Civil, DAY_MS, days_of_civil, iso_year_start};
-use crate::date::zone::Zone;
+use crate::date::time_zone::TimeZone;
 use crate::eval::Env;
 use crate::node::{Call, Node};
 use crate::numeric::value_text;
@@ -23,7 +23,7 @@ pub(crate) fn as_ms(value: &Value<'_>) -> Option<i64> {
     }
 }
 
-/// The same, or the error of what is no date.
+/// The same, or the error for a value that is not a date.
 pub(crate) fn to_ms(value: &Value<'_>) -> Result<i64> {
     match as_ms(value) {
         Some(ms) => Ok(ms),
@@ -32,16 +32,16 @@ pub(crate) fn to_ms(value: &Value<'_>) -> Result<i64> {
 }
 
 /// The zone of the argument at this position: UTC where not given, `None` where it is null.
-pub(crate) fn zone_arg(call: &Call, at: usize, env: Env<'_>) -> Result<Option<Zone>> {
+pub(crate) fn zone_arg(call: &Call, at: usize, env: Env<'_>) -> Result<Option<TimeZone>> {
     match call.args.get(at) {
-        None | Some(Node::Absent) => Ok(Some(Zone::Utc)),
+        None | Some(Node::Absent) => Ok(Some(TimeZone::Utc)),
         Some(node) => zone_of(&node.eval(env)?),
     }
 }
 
-fn zone_of(value: &Value<'_>) -> Result<Option<Zone>> {
-    match value {
-        Value::String(text) => Zone::parse(text).map(Some),
+fn zone_of(value: &Value<'_>) -> Result<Option<TimeZone>> {
+    match &value.lossy() {
+        Value::String(text) => TimeZone::parse(text).map(Some),
         value if value.is_nullish() => Ok(None),
         value => {
             bail!(40517, "timezone must evaluate to a string, found {}", value.type_name())
@@ -91,7 +91,7 @@ pub(crate) fn prepare_part(call: &mut Call) -> Result<()> {
     check_zone(call, 1)
 }
 
-/// The local date that an operator is asked about; `None` for null.
+/// The local date of an operator's argument; `None` for null.
 #[inline]
 fn local(call: &Call, env: Env<'_>) -> Result<Option<Civil>> {
     let date = call.arg(0, env)?;

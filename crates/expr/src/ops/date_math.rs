@@ -123,7 +123,7 @@ fn date_of(call: &Call, value: &Value<'_>, what: &str) -> Result<i64> {
     }
 }
 
-/// Looked at only where weeks are asked for; `None` where it is null.
+/// Evaluated only for weeks; `None` if it is null.
 fn start_of_week(call: &Call, at: usize, unit: Unit, env: Env<'_>) -> Result<Option<i64>> {
     match call.args.get(at) {
         Some(node) if unit == Unit::Week && !node.is_absent() => {

@@ -2,7 +2,7 @@
 
 use crate::date::format::{self, Use};
 use crate::date::text::{self, Offset};
-use crate::date::zone::Zone;
+use crate::date::time_zone::TimeZone;
 use crate::eval::Env;
 use crate::node::{Call, Node};
 use crate::numeric::value_text;
@@ -154,6 +154,10 @@ pub(crate) fn from_string<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>>
     };
     let read = match &text {
         Value::String(text) => parse_date(text, format, &zone),
+        text if text.string_bytes().is_some() => Err(Error::new(
+            ErrorCode::ConversionFailure,
+            format!("Error parsing date string {}; it is not valid UTF-8", value_text(text)),
+        )),
         other => Err(Error::new(
             ErrorCode::ConversionFailure,
             format!(
@@ -175,7 +179,7 @@ pub(crate) fn from_string<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>>
 }
 
 /// Reads a date, by a format or freely. A zone in the text and one beside it are too many.
-pub(crate) fn parse_date(text: &str, format: Option<&str>, zone: &Zone) -> Result<i64> {
+pub(crate) fn parse_date(text: &str, format: Option<&str>, zone: &TimeZone) -> Result<i64> {
     let failed = |reason: &str| {
         let message = format!("Error parsing date string '{}'; {reason}", shortened(text));
         Error::new(ErrorCode::ConversionFailure, message)

@@ -9,7 +9,7 @@ use kauri_base::Result;
 use kauri_bson::Value;
 
 pub(crate) fn parse_literal(_: &mut Parser<'_>, _: &'static Op, arg: &Value<'_>) -> Result<Node> {
-    if let Value::String(text) = arg {
+    if let Some(text) = arg.string_bytes() {
         value::check_text(text.len())?;
     }
     Ok(Node::Literal(arg.clone().into_owned()))

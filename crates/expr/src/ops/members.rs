@@ -1,6 +1,6 @@
-//! The elements of a constant array in order, so that `$in` need not go through all of them each time.
+//! The sorted elements of a constant array, so that `$in` need not scan the array each time.
 //!
-//! They are put in order once that pays: looking through the array has taken as many steps as the sort will.
+//! The array is sorted when it pays: when scans have taken as many steps as the sort will.
 
 use crate::ops::compare;
 use kauri_base::{Result, sort, work};

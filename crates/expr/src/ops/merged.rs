@@ -1,8 +1,7 @@
-//! Documents laid over one another, as `$mergeObjects` does: what is there keeps its place and takes the
-//! later value.
+//! Merges documents as `$mergeObjects` does: an existing field keeps its position and takes the later value.
 //!
-//! Small documents are copied for each overlay. A larger one has its fields indexed by name, so that many
-//! overlays take time by what they bring, not by what is there.
+//! Small documents are copied for each merge. A larger one gets an index of its fields by name, so that the time of
+//! many merges depends on the added fields, not on the existing ones.
 
 use crate::value;
 use kauri_base::{Result, work};

@@ -1,4 +1,4 @@
-//! What belongs to no family: sizes, `$rand`, `$meta`, timestamps, what the server refuses.
+//! Operators without a family: sizes, `$rand`, `$meta`, timestamps, operators that the server refuses.
 
 use crate::eval::Env;
 use crate::node::{Call, Node, Prepared};
@@ -8,8 +8,11 @@ use kauri_base::{Result, bail};
 use kauri_bson::Value;
 
 pub(crate) fn binary_size<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
-    match call.arg(0, env)? {
-        Value::String(text) => Ok(Value::Int32(text.len() as i32)),
+    let value = call.arg(0, env)?;
+    if let Some(text) = value.string_bytes() {
+        return Ok(Value::Int32(text.len() as i32));
+    }
+    match value {
         Value::Binary { bytes, .. } => Ok(Value::Int32(bytes.len() as i32)),
         value if value.is_nullish() => Ok(Value::Null),
         value => bail!(
@@ -93,6 +96,7 @@ const META: [&str; 13] = [
 ];
 
 pub(crate) fn parse_meta(_: &mut Parser<'_>, op: &'static Op, arg: &Value<'_>) -> Result<Node> {
+    let arg = arg.lossy();
     let Some(name) = arg.as_str() else {
         bail!(17307, "$meta only supports string arguments");
     };

@@ -1,4 +1,4 @@
-//! The operators, one file a family, and the table of their names.
+//! The operators, one file per family, and the table of their names.
 
 pub(crate) mod accumulate;
 pub(crate) mod arithmetic;
@@ -6,6 +6,7 @@ pub(crate) mod array;
 pub(crate) mod binding;
 pub(crate) mod bitwise;
 pub(crate) mod boolean;
+pub(crate) mod bytewise;
 pub(crate) mod compare;
 pub(crate) mod conditional;
 pub(crate) mod convert;

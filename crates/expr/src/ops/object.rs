@@ -6,7 +6,7 @@ use crate::ops::registry::Op;
 use crate::parse::{self, Parser};
 use crate::value;
 use kauri_base::{Error, Result, bail};
-use kauri_bson::{Doc, DocCow, Value};
+use kauri_bson::{Doc, DocCow, Value, not_utf8};
 
 /// Arguments in order: field, input.
 pub(crate) fn parse_get(parser: &mut Parser<'_>, op: &'static Op, arg: &Value<'_>) -> Result<Node> {
@@ -35,7 +35,7 @@ pub(crate) fn parse_get(parser: &mut Parser<'_>, op: &'static Op, arg: &Value<'_
 /// Refuses a constant that is no string, once the arguments are folded.
 pub(crate) fn prepare_get(call: &mut Call) -> Result<()> {
     match call.args.first().and_then(Node::as_literal) {
-        Some(value) if value.as_str().is_none() => Err(field_type(value)),
+        Some(value) if value.string_bytes().is_none() => Err(field_type(value)),
         _ => Ok(()),
     }
 }
@@ -52,12 +52,15 @@ fn field_type(value: &Value<'_>) -> Error {
 
 pub(crate) fn get_field<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     let field = call.arg(0, env)?;
-    let Some(name) = field.as_str() else { return Err(field_type(&field)) };
-    Ok(match call.arg(1, env)? {
-        Value::Document(DocCow::Borrowed(doc)) => doc.value(name),
-        Value::Document(DocCow::Owned(doc)) => doc.as_doc().value(name).into_owned(),
-        Value::Missing => Value::Missing,
-        value if value.is_nullish() => Value::Null,
+    if field.string_bytes().is_none() {
+        return Err(field_type(&field));
+    }
+    // Names of fields are UTF-8: no field has another one.
+    Ok(match (call.arg(1, env)?, field.as_str()) {
+        (Value::Document(DocCow::Borrowed(doc)), Some(name)) => doc.value(name),
+        (Value::Document(DocCow::Owned(doc)), Some(name)) => doc.as_doc().value(name).into_owned(),
+        (Value::Missing, _) => Value::Missing,
+        (value, _) if value.is_nullish() => Value::Null,
         _ => Value::Missing,
     })
 }
@@ -89,6 +92,9 @@ pub(crate) fn parse_set(parser: &mut Parser<'_>, op: &'static Op, arg: &Value<'_
     }
     let field = match &field {
         Node::Literal(Value::String(text)) => text.to_string(),
+        Node::Literal(text) if text.string_bytes().is_some() => {
+            return Err(not_utf8::error(&format!("{name}: 'field'")));
+        }
         Node::Literal(other) => bail!(
             4161107,
             "{name} requires 'field' to evaluate to type String, but got {}",

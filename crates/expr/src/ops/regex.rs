@@ -7,7 +7,7 @@ use crate::parse::{self, Parser};
 use crate::regex::{Captures, Regex, RegexCache, RegexError, is_option};
 use crate::value;
 use kauri_base::{Error, Result, bail};
-use kauri_bson::{DocWriter, Value};
+use kauri_bson::{DocWriter, Type, Value};
 use std::sync::Arc;
 
 /// Arguments in order: input, regex, options.
@@ -60,6 +60,9 @@ fn compile(
             bail!(51106, "{name} needs 'options' to be of type string, found {}", value.type_name())
         }
     };
+    if regex.is_not_utf8() && (regex.string_bytes().is_some() || regex.ty() == Some(Type::Regex)) {
+        bail!(51111, "Invalid Regex in {name}: the pattern is not valid UTF-8");
+    }
     let (pattern, flags) = match regex {
         Value::String(text) => (text, ""),
         Value::Regex { pattern, options } => (pattern, options.as_ref()),
@@ -109,6 +112,12 @@ fn operands<'t>(call: &'t Call, env: Env<'t>) -> Result<Option<(Arc<Regex>, Valu
     };
     match &input {
         Value::String(_) => {}
+        // PCRE refuses such a text.
+        text if text.string_bytes().is_some() && regex.is_some() => bail!(
+            51156,
+            "Error occurred while executing the regular expression in {name}. Result code: the input is not valid UTF-8"
+        ),
+        text if text.string_bytes().is_some() => {}
         value if value.is_nullish() => return Ok(None),
         value => {
             bail!(51104, "{name} needs 'input' to be of type string, found {}", value.type_name())
@@ -136,7 +145,7 @@ pub(crate) fn find<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     }
 }
 
-/// What `$regexFindAll` may give back.
+/// Maximum output of `$regexFindAll`.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 pub(crate) fn find_all<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {

@@ -1,4 +1,4 @@
-//! Every operator's name, how many arguments it takes, how it is parsed and evaluated.
+//! The registry of operators: name, number of arguments, parser and evaluator of each.
 
 use crate::eval::Env;
 use crate::node::{Call, Node};
@@ -12,7 +12,7 @@ use kauri_bson::Value;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// How many arguments an operator takes.
+/// The number of arguments of an operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arity {
     Any,

@@ -1,7 +1,7 @@
-//! Set operators: arrays without regard to order and repetition.
+//! Set operators: arrays without regard to order and duplicates.
 //!
-//! Sets are sorted vectors of elements, equal ones reduced to the first. Unions and intersections
-//! come out sorted, differences in the order of the first array.
+//! A set is a sorted vector of elements without duplicates. Unions and intersections are returned sorted,
+//! differences in the order of the first array.
 
 use crate::eval::Env;
 use crate::node::{Call, Node};
@@ -24,7 +24,7 @@ fn normalize(set: &mut Vec<Elem<'_>>) -> Result<()> {
     dedup(set, |later, first| compare::elem_order(*later, *first).is_eq())
 }
 
-/// Of items that are the same as those before them the first stay.
+/// Of equal adjacent items the first stays.
 fn dedup<T>(items: &mut Vec<T>, is_same: impl Fn(&T, &T) -> bool) -> Result<()> {
     let mut ended = Ok(());
     items.dedup_by(|later, first| {

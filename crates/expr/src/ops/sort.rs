@@ -1,4 +1,4 @@
-//! Sort orders: `$sortArray`, and what `$top`, `$bottom` and their like sort by.
+//! Sort orders: of `$sortArray`, and of `$top`, `$bottom` and their like.
 
 use crate::eval::Env;
 use crate::node::{Call, Node, Prepared};
@@ -93,7 +93,7 @@ fn sort_field(elem: Elem<'_>) -> Result<(Vec<String>, bool)> {
     Ok((path, descending))
 }
 
-/// What a path finds in an element, arrays not gone through; null where it finds nothing.
+/// The value at a path of an element, without entering arrays; null if there is none.
 fn key<'d>(elem: Elem<'d>, path: &[String]) -> Value<'d> {
     let mut here = Some(elem);
     for name in path {

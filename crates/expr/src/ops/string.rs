@@ -1,9 +1,13 @@
-//! String operators but those that take regular expressions.
+//! String operators, except those with regular expressions.
+//!
+//! Strings are bytes: strings that are not UTF-8 are processed byte by byte, as in MongoDB. An operator that needs
+//! characters fails if the bytes are not characters.
 
 use crate::coerce::{into_text, to_text, whole_int};
 use crate::eval::Env;
 use crate::node::{Call, Node};
 use crate::numeric::coerce_to_long;
+use crate::ops::bytewise;
 use crate::ops::registry::Op;
 use crate::parse::{self, Parser};
 use crate::value;
@@ -12,53 +16,51 @@ use kauri_bson::Value;
 use std::borrow::Cow;
 
 pub(crate) fn concat<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
-    let mut text = String::new();
+    let mut text = Vec::new();
     for node in &call.args {
-        match node.eval(env)? {
-            Value::String(part) => text.push_str(&part),
-            value if value.is_nullish() => return Ok(Value::Null),
-            value => bail!(16702, "$concat only supports strings, not {}", value.type_name()),
+        let part = node.eval(env)?;
+        match part.string_bytes() {
+            Some(part) => text.extend_from_slice(part),
+            None if part.is_nullish() => return Ok(Value::Null),
+            None => bail!(16702, "$concat only supports strings, not {}", part.type_name()),
         }
         value::check_text(text.len())?;
         work::tick(1)?;
     }
-    value::text(text)
+    value::text_of_bytes(text)
 }
 
 pub(crate) fn to_lower<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
-    value::text(to_text(&call.arg(0, env)?)?.to_ascii_lowercase())
+    value::text_of_bytes(to_text(&call.arg(0, env)?)?.to_ascii_lowercase())
 }
 
 pub(crate) fn to_upper<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
-    value::text(to_text(&call.arg(0, env)?)?.to_ascii_uppercase())
+    value::text_of_bytes(to_text(&call.arg(0, env)?)?.to_ascii_uppercase())
 }
 
 pub(crate) fn strcasecmp<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     let (left, right) = (call.arg(0, env)?, call.arg(1, env)?);
     let (left, right) = (to_text(&left)?, to_text(&right)?);
-    let upper = |text: &str| text.bytes().map(|b| b.to_ascii_uppercase()).collect::<Vec<u8>>();
-    Ok(Value::Int32(upper(&left).cmp(&upper(&right)) as i32))
+    let order = left.to_ascii_uppercase().cmp(&right.to_ascii_uppercase());
+    Ok(Value::Int32(order as i32))
 }
 
 pub(crate) fn length_bytes<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
-    match call.arg(0, env)? {
-        Value::String(text) => Ok(Value::Int32(text.len() as i32)),
-        other => {
-            bail!(34473, "$strLenBytes requires a string argument, found: {}", other.type_name())
+    let value = call.arg(0, env)?;
+    match value.string_bytes() {
+        Some(text) => Ok(Value::Int32(text.len() as i32)),
+        None => {
+            bail!(34473, "$strLenBytes requires a string argument, found: {}", value.type_name())
         }
     }
 }
 
 pub(crate) fn length_code_points<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
-    match call.arg(0, env)? {
-        Value::String(text) => Ok(Value::Int32(text.chars().count() as i32)),
-        other => bail!(34471, "$strLenCP requires a string argument, found: {}", other.type_name()),
+    let value = call.arg(0, env)?;
+    match value.string_bytes() {
+        Some(text) => Ok(Value::Int32(bytewise::count(text) as i32)),
+        None => bail!(34471, "$strLenCP requires a string argument, found: {}", value.type_name()),
     }
-}
-
-/// Whether a byte is in the middle of a character.
-fn continues(text: &str, at: usize) -> bool {
-    !text.is_char_boundary(at) && at < text.len()
 }
 
 pub(crate) fn substr_bytes<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
@@ -81,21 +83,23 @@ pub(crate) fn substr_bytes<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>
     };
     // A negative length means all the rest.
     let length = usize::try_from(coerce_to_long(&length)?).unwrap_or(usize::MAX);
-    if continues(&text, start) {
+    if bytewise::continues(&text, start) {
         bail!(28656, "{name}: Invalid range, starting index is a UTF-8 continuation byte.");
     }
     let end = start.saturating_add(length).min(text.len());
-    if continues(&text, end) {
+    if bytewise::continues(&text, end) {
         bail!(28657, "{name}: Invalid range, ending index is in the middle of a UTF-8 character.");
     }
-    Ok(Value::String(slice(text, start, end)))
+    Ok(slice(text, start, end))
 }
 
 /// A part of a text, borrowed where the whole is.
-fn slice(text: Cow<'_, str>, start: usize, end: usize) -> Cow<'_, str> {
+fn slice(text: Cow<'_, [u8]>, start: usize, end: usize) -> Value<'_> {
     match text {
-        Cow::Borrowed(text) => Cow::Borrowed(text.get(start..end).unwrap_or_default()),
-        Cow::Owned(text) => Cow::Owned(text.get(start..end).unwrap_or_default().to_owned()),
+        Cow::Borrowed(text) => Value::string_of_bytes(text.get(start..end).unwrap_or_default()),
+        Cow::Owned(text) => {
+            Value::string_of_bytes(text.get(start..end).unwrap_or_default().to_vec())
+        }
     }
 }
 
@@ -128,13 +132,26 @@ pub(crate) fn substr_code_points<'t>(call: &'t Call, env: Env<'t>) -> Result<Val
     let Ok(start) = usize::try_from(start) else {
         bail!(34455, "$substrCP: the starting index must be nonnegative integer.");
     };
-    let mut places = text.char_indices().map(|(at, _)| at).skip(start);
-    let Some(from) = places.next() else { return Ok("".into()) };
-    let to = match count {
-        0 => from,
-        _ => places.nth(count - 1).unwrap_or(text.len()),
-    };
-    Ok(Value::String(slice(text, from, to)))
+    let from = skip_chars(&text, 0, start, (34456, 34457))?;
+    let to = skip_chars(&text, from, count, (34458, 34459))?;
+    Ok(slice(text, from, to))
+}
+
+/// The position `count` characters behind this one, or the end. The codes are of the errors for a byte that
+/// continues a character and for one that begins none.
+fn skip_chars(text: &[u8], start: usize, count: usize, codes: (i32, i32)) -> Result<usize> {
+    let mut at = start;
+    for _ in 0..count {
+        if at >= text.len() {
+            break;
+        }
+        let Some(length) = bytewise::char_bytes(text, at) else {
+            let code = if bytewise::continues(text, at) { codes.0 } else { codes.1 };
+            return Err(Error::location(code, "$substrCP: invalid UTF-8 string"));
+        };
+        at += length;
+    }
+    Ok(at.min(text.len()))
 }
 
 /// Checks an index of `$indexOfBytes` and its like; missing and null are not given.
@@ -158,12 +175,12 @@ fn search<'t>(
     call: &'t Call,
     env: Env<'t>,
     codes: (i32, i32),
-) -> Result<Option<(Cow<'t, str>, Cow<'t, str>, usize, usize)>> {
+) -> Result<Option<(Cow<'t, [u8]>, Cow<'t, [u8]>, usize, usize)>> {
     let name = call.op.name;
-    let text = match call.arg(0, env)? {
-        Value::String(text) => text,
-        value if value.is_nullish() => return Ok(None),
-        value => {
+    let text = match call.arg(0, env)?.into_string_bytes() {
+        Ok(text) => text,
+        Err(value) if value.is_nullish() => return Ok(None),
+        Err(value) => {
             let message = format!(
                 "{name} requires a string as the first argument, found: {}",
                 value.type_name()
@@ -171,9 +188,9 @@ fn search<'t>(
             return Err(Error::location(codes.0, message));
         }
     };
-    let token = match call.arg(1, env)? {
-        Value::String(token) => token,
-        value => {
+    let token = match call.arg(1, env)?.into_string_bytes() {
+        Ok(token) => token,
+        Err(value) => {
             let message = format!(
                 "{name} requires a string as the second argument, found: {}",
                 value.type_name()
@@ -196,17 +213,20 @@ pub(crate) fn index_of_bytes<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'
     let Some((text, token, start, end)) = search(call, env, (40091, 40092))? else {
         return Ok(Value::Null);
     };
-    let part = text.as_bytes().get(start..end.min(text.len())).unwrap_or_default();
+    let part = text.get(start..end.min(text.len())).unwrap_or_default();
     if start > text.len() || start > end {
         return Ok(Value::Int32(-1));
     }
-    let found = find_bytes(part, token.as_bytes());
+    let found = match (std::str::from_utf8(&text), std::str::from_utf8(&token)) {
+        (Ok(_), Ok(token)) => find_bytes(part, token),
+        _ => bytewise::find(part, &token),
+    };
     Ok(Value::Int32(found.map_or(-1, |at| (at + start) as i32)))
 }
 
 /// Position of the first occurrence, in linear time: both are UTF-8, but the part may begin or end
 /// inside a character, so text search needs its valid middle only.
-fn find_bytes(part: &[u8], token: &[u8]) -> Option<usize> {
+fn find_bytes(part: &[u8], token: &str) -> Option<usize> {
     if token.is_empty() {
         return Some(0);
     }
@@ -217,12 +237,15 @@ fn find_bytes(part: &[u8], token: &[u8]) -> Option<usize> {
         Ok(text) => text,
         Err(e) => std::str::from_utf8(middle.get(..e.valid_up_to())?).ok()?,
     };
-    valid.find(std::str::from_utf8(token).ok()?).map(|at| at + skip)
+    valid.find(token).map(|at| at + skip)
 }
 
 pub(crate) fn index_of_code_points<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     let Some((text, token, start, end)) = search(call, env, (40093, 40094))? else {
         return Ok(Value::Null);
+    };
+    let (Ok(text), Ok(token)) = (std::str::from_utf8(&text), std::str::from_utf8(&token)) else {
+        bail!(40095, "$indexOfCP found bad UTF-8 in the input");
     };
     // A match must begin before `end` and may reach beyond it.
     let mut places = text.char_indices().map(|(at, _)| at);
@@ -231,7 +254,7 @@ pub(crate) fn index_of_code_points<'t>(call: &'t Call, env: Env<'t>) -> Result<V
         return Ok(Value::Int32(if nothing_in_nothing { 0 } else { -1 }));
     };
     let part = text.get(from..).unwrap_or_default();
-    let found = part.find(token.as_ref()).and_then(|at| part.get(..at));
+    let found = part.find(token).and_then(|at| part.get(..at));
     let place = found.map(|before| before.chars().count() + start).filter(|at| *at < end);
     Ok(Value::Int32(place.map_or(-1, |at| at as i32)))
 }
@@ -241,14 +264,14 @@ pub(crate) fn split<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     if value.is_nullish() || separator.is_nullish() {
         return Ok(Value::Null);
     }
-    let Some(text) = value.as_str() else {
+    let Some(text) = value.string_bytes() else {
         bail!(
             40085,
             "$split requires an expression that evaluates to a string as a first argument, found: {}",
             value.type_name()
         );
     };
-    let Some(separator) = separator.as_str() else {
+    let Some(separator) = separator.string_bytes() else {
         bail!(
             10503900,
             "$split requires an expression that evaluates to a string as a second argument, found: {}",
@@ -258,9 +281,24 @@ pub(crate) fn split<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     if separator.is_empty() {
         bail!(40087, "$split requires a non-empty separator");
     }
+    let (Ok(text), Ok(separator)) = (std::str::from_utf8(text), std::str::from_utf8(separator))
+    else {
+        let (text, separator) = (bytewise::widen(text), bytewise::widen(separator));
+        return split_into(&text, &separator, |part| {
+            Value::string_of_bytes(bytewise::narrow(part))
+        });
+    };
+    split_into(text, separator, |part| part.into())
+}
+
+fn split_into(
+    text: &str,
+    separator: &str,
+    value_of: impl Fn(&str) -> Value<'_>,
+) -> Result<Value<'static>> {
     value::array(|out| {
         for part in text.split(separator) {
-            out.push(part);
+            out.push(value_of(part));
             work::tick_bytes(part.len())?;
             value::check_size(out.len())?;
         }
@@ -295,7 +333,18 @@ const WHITE: [char; 20] = [
 ];
 
 /// The characters of a text, each once, in their order.
-fn sorted_chars(text: &str) -> Result<Vec<char>> {
+fn sorted_chars(text: &[u8]) -> Result<Vec<char>> {
+    let text = match std::str::from_utf8(text) {
+        Ok(text) => text,
+        Err(error) if error.error_len().is_none() => bail!(
+            5156304,
+            "Failed to parse \"chars\" argument to $trim/$ltrim/$rtrim: Detected invalid UTF-8. Missing expected continuation byte at end of string."
+        ),
+        Err(_) => bail!(
+            5156305,
+            "Failed to parse \"chars\" argument to $trim/$ltrim/$rtrim: Detected invalid UTF-8. Got continuation byte when expecting the start of a new code point."
+        ),
+    };
     let mut chars: Vec<char> = text.chars().collect();
     sort::sort_by(&mut chars, char::cmp)?;
     chars.dedup();
@@ -308,27 +357,36 @@ pub(crate) fn trim<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
     if input.is_nullish() {
         return Ok(Value::Null);
     }
-    let Value::String(text) = input else {
-        bail!(50699, "{name} requires its input to be a string, got {}", input.type_name());
+    let text = match input.into_string_bytes() {
+        Ok(text) => text,
+        Err(input) => {
+            bail!(50699, "{name} requires its input to be a string, got {}", input.type_name())
+        }
     };
     let chars: Option<Vec<char>> = match call.args.get(1) {
         None | Some(Node::Absent) => None,
-        Some(node) => match node.eval(env)? {
-            Value::String(chars) => Some(sorted_chars(&chars)?),
-            value if value.is_nullish() => return Ok(Value::Null),
-            value => {
+        Some(node) => match node.eval(env)?.into_string_bytes() {
+            Ok(chars) => Some(sorted_chars(&chars)?),
+            Err(value) if value.is_nullish() => return Ok(Value::Null),
+            Err(value) => {
                 bail!(50700, "{name} requires 'chars' to be a string, got {}", value.type_name())
             }
         },
     };
     let chars = chars.as_deref().unwrap_or(&WHITE);
-    let chars = |c: char| chars.binary_search(&c).is_ok();
-    let from_left = text.trim_start_matches(chars);
-    let start = if name == "$rtrim" { 0 } else { text.len() - from_left.len() };
+    let is_cut = |c: char| chars.binary_search(&c).is_ok();
+    // Of what is not UTF-8, the characters before the first bad byte and behind the last one can be cut.
+    let head = text.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    let start =
+        if name == "$rtrim" { 0 } else { head.len() - head.trim_start_matches(is_cut).len() };
     let rest = text.get(start..).unwrap_or_default();
-    let end =
-        if name == "$ltrim" { text.len() } else { start + rest.trim_end_matches(chars).len() };
-    Ok(Value::String(slice(text, start, end)))
+    let tail = match rest.utf8_chunks().last() {
+        Some(chunk) if chunk.invalid().is_empty() => chunk.valid(),
+        _ => "",
+    };
+    let cut = tail.len() - tail.trim_end_matches(is_cut).len();
+    let end = if name == "$ltrim" { text.len() } else { text.len() - cut };
+    Ok(slice(text, start, end))
 }
 
 /// Arguments in order: input, find, replacement.
@@ -365,7 +423,7 @@ pub(crate) fn replace<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
         (&replacement, "replacement", 10503902),
     ];
     for (value, field, code) in arguments {
-        if !value.is_nullish() && value.as_str().is_none() {
+        if !value.is_nullish() && value.string_bytes().is_none() {
             return Err(Error::location(
                 code,
                 format!(
@@ -376,19 +434,43 @@ pub(crate) fn replace<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
         }
     }
     let (Some(text), Some(find), Some(replacement)) =
-        (input.as_str(), find.as_str(), replacement.as_str())
+        (input.string_bytes(), find.string_bytes(), replacement.string_bytes())
     else {
         return Ok(Value::Null);
     };
+    let utf8 = std::str::from_utf8;
+    if let (Ok(text), Ok(find), Ok(replacement)) = (utf8(text), utf8(find), utf8(replacement)) {
+        return value::text(replaced(
+            name,
+            text,
+            find,
+            replacement,
+            [text, find, replacement].map(str::len),
+        )?);
+    }
+    let lengths = [text, find, replacement].map(<[u8]>::len);
+    let wide = [text, find, replacement].map(bytewise::widen);
+    value::text_of_bytes(bytewise::narrow(&replaced(name, &wide[0], &wide[1], &wide[2], lengths)?))
+}
+
+/// `lengths`: those in bytes of what the three stand for.
+fn replaced(
+    name: &str,
+    text: &str,
+    find: &str,
+    replacement: &str,
+    lengths: [usize; 3],
+) -> Result<String> {
     let count = if name == "$replaceOne" { 1 } else { usize::MAX };
     let mut matches = 0;
-    if replacement.len() > find.len() {
+    let [text_bytes, find_bytes, replacement_bytes] = lengths;
+    if replacement_bytes > find_bytes {
         for _ in text.matches(find).take(count) {
             work::tick(1)?;
             matches += 1;
         }
     }
-    value::check_text(text.len() + matches * (replacement.len().saturating_sub(find.len())))?;
+    value::check_text(text_bytes + matches * replacement_bytes.saturating_sub(find_bytes))?;
     let mut result = String::new();
     let mut copied = 0;
     for (at, found) in text.match_indices(find).take(count) {
@@ -399,5 +481,5 @@ pub(crate) fn replace<'t>(call: &'t Call, env: Env<'t>) -> Result<Value<'t>> {
         copied = at + found.len();
     }
     result.push_str(text.get(copied..).unwrap_or_default());
-    value::text(result)
+    Ok(result)
 }

@@ -8,6 +8,7 @@ mod bounds;
 mod dates;
 mod fuzz;
 mod hostile;
+mod not_utf8;
 mod shell;
 mod structure;
 mod texts;

@@ -1,4 +1,4 @@
-//! Whether one value satisfies a predicate.
+//! Evaluates one predicate on one value.
 
 use crate::cx::{MatchCx, MatchDetails};
 use crate::parse::number;
@@ -8,7 +8,7 @@ use kauri_bson::compare::compare_elem_with;
 use kauri_bson::{Doc, Elem, Number, Type, Value, compare};
 use std::cmp::Ordering;
 
-/// Whether the value, or that there is none, satisfies the predicate.
+/// Whether the value, or a missing value, satisfies the predicate.
 #[inline]
 pub(crate) fn matches(
     pred: &Predicate,
@@ -35,7 +35,7 @@ pub(crate) fn matches_elem(
         Predicate::In(list) => return in_list(list, elem),
         Predicate::Regex(regex) => return regex.matches(elem),
         Predicate::Exists => true,
-        Predicate::Type(types) => types.contains(elem.ty()),
+        Predicate::Type(types, _) => types.contains(elem.ty()),
         Predicate::Mod(modulo) => modulo.matches(elem),
         Predicate::Size(size) => match elem.as_doc().filter(|_| elem.ty() == Type::Array) {
             Some(items) => items.count_ticked()? as i64 == *size,
@@ -226,8 +226,8 @@ impl BitTest {
     }
 }
 
-/// Whether one element of an array matches: its documents (and arrays, taken for documents) against
-/// a filter, or its values against predicates.
+/// Whether one element of an array matches: its documents (and arrays, treated as documents) a filter, or its
+/// values predicates.
 fn elem_match(
     filter: &MatchExpr,
     documents: bool,

@@ -1,7 +1,6 @@
 //! Evaluates trees over raw documents.
 //!
-//! Nothing is built and nothing allocated on the way, apart from what `$expr`, `$jsonSchema` and
-//! regexes need for themselves.
+//! Evaluation builds and allocates nothing, except what `$expr`, `$jsonSchema` and regexes need.
 
 mod leaf;
 mod traverse;
@@ -15,7 +14,7 @@ use kauri_bson::{Doc, Elem};
 pub(crate) use leaf::{matches_elem, matches_missing};
 pub(crate) use traverse::{Expand, from_doc, from_elem};
 
-/// What a tree is evaluated on.
+/// The target of an evaluation.
 #[derive(Clone, Copy)]
 enum Target<'a> {
     /// A document; paths begin at its fields.
@@ -144,7 +143,7 @@ fn order_of(expr: &MatchExpr) -> (u8, &str) {
         Predicate::Exists => 11,
         Predicate::In(_) => 12,
         Predicate::Bits(_) => 13,
-        Predicate::Type(_) => 21,
+        Predicate::Type(..) => 21,
     };
     (kind, leaf.path.as_str())
 }
@@ -222,7 +221,7 @@ impl Leaf {
 }
 
 impl Predicate {
-    /// Whether the elements of an array that the path ends at are looked at besides the array.
+    /// Whether the elements of an array at the end of the path are examined besides the array.
     pub(crate) fn expand(&self) -> Expand {
         match self {
             Predicate::Size(_) | Predicate::ElemMatchObject(_) | Predicate::ElemMatchValue(_) => {

@@ -1,15 +1,14 @@
-//! What a path reaches.
+//! Finds the values at a path.
 //!
-//! Arrays on the way are entered, one level for each component: their documents are searched for
-//! the rest of the path, and a component that is a number names a position as well. A path that
-//! reaches nothing within a document reaches "missing" there; in an array, elements that are no
-//! documents contribute nothing at all, not even that.
+//! Arrays on the path are entered, one level per component: the rest of the path is searched in their documents,
+//! and a numeric component also names a position. A path without a value in a document yields "missing" there. In
+//! an array, elements that are not documents yield nothing.
 
 use crate::path::Path;
 use kauri_base::{Result, work};
 use kauri_bson::{Doc, Elem, Type};
 
-/// What of an array that a path ends at is looked at.
+/// The examined parts of an array at the end of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expand {
     /// Each element, then the array itself.
@@ -18,9 +17,8 @@ pub(crate) enum Expand {
     ArrayOnly,
 }
 
-/// Calls `visit` with what the path reaches from its component `at` on, until it answers true. The
-/// second argument is the position in the outermost array that was entered without being told which
-/// position, if any.
+/// Calls `visit` with the values at the path from its component `at` on, until it returns true. The second argument
+/// is the position in the outermost array that was entered without an explicit position, if any.
 #[inline]
 pub(crate) fn from_doc<'a, F>(
     doc: Doc<'a>,
@@ -50,7 +48,7 @@ where
     walk_elem(elem, path, at, expand, &mut visit)
 }
 
-/// Levels of documents that a walk goes down between two looks at the stack.
+/// Levels of documents that a walk descends between two checks of the stack.
 const LEVELS_UNCHECKED: usize = 16;
 
 #[inline]

@@ -2,7 +2,8 @@
 
 use super::{Level, Parser, geo, is_operators, leaf, not, number, regex, toplevel};
 use crate::path::Path;
-use crate::tree::{BitOp, BitTest, CompareOp, InList, MatchExpr, Modulo, Predicate, TypeSet};
+use crate::tree::{BitOp, BitTest, CompareOp, InList, MatchExpr, Modulo, Predicate};
+use crate::type_set::TypeSet;
 use kauri_base::{Error, Result, bail, work};
 use kauri_bson::shell::elem_to_string;
 use kauri_bson::{Doc, Elem, Type, Value, compare};
@@ -62,7 +63,10 @@ impl Parser<'_, '_> {
                 let exists = leaf(path, Predicate::Exists);
                 if elem.value().truthy() { exists } else { not(exists) }
             }
-            "$type" => leaf(path, Predicate::Type(type_set(elem)?)),
+            "$type" => {
+                let source = Box::new(elem.value().into_owned());
+                leaf(path, Predicate::Type(type_set(elem)?, source))
+            }
             "$mod" => leaf(path, Predicate::Mod(modulo(elem)?)),
             "$size" => leaf(path, Predicate::Size(size(elem)?)),
             "$regex" => leaf(path, Predicate::Regex(regex::of_operators(siblings)?)),
@@ -106,7 +110,7 @@ impl Parser<'_, '_> {
 
     fn negation(&mut self, path: &Path, elem: Elem<'_>) -> Result<MatchExpr> {
         match elem.value() {
-            value @ Value::Regex { .. } => {
+            value if value.ty() == Some(Type::Regex) => {
                 Ok(not(leaf(path, Predicate::Regex(regex::of_value(&value)?))))
             }
             Value::Document(operators) => {
@@ -219,7 +223,7 @@ fn type_set(elem: Elem<'_>) -> Result<TypeSet> {
 
 fn add_type(set: &mut TypeSet, elem: Elem<'_>) -> Result<()> {
     let value = elem.value();
-    if let Some(name) = value.as_str() {
+    if let Some(name) = value.lossy().as_str() {
         match Type::from_alias(name) {
             Some(ty) => set.insert(ty),
             None if name == "number" => set.insert_numbers(),

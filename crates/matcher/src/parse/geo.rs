@@ -1,6 +1,5 @@
-//! Geospatial operators. There are neither geometry nor geospatial indexes here, so all end in an
-//! error: the one for a malformed argument where `$near`'s is malformed, otherwise the one that says
-//! what is missing.
+//! Geospatial operators. Geometry and geospatial indexes are not supported, so all of them fail: with the error for
+//! a malformed argument if `$near`'s argument is malformed, otherwise with the error for the missing index.
 
 use super::Parser;
 use kauri_base::{Error, ErrorCode, Result, bail};

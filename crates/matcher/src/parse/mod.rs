@@ -1,13 +1,13 @@
-//! From a filter document to a tree.
+//! Parses a filter document into a tree.
 //!
-//! One file a kind of operator; this one has the levels: a filter's top-level fields, the logical
-//! operators, and what stands under a field. Depth and number of nodes are bounded here, for every
-//! recursion over a tree elsewhere.
+//! One file per kind of operator. This file has the levels: a filter's top-level fields, the logical operators, and
+//! the operators under a field. It limits depth and number of nodes, for every recursion over a tree elsewhere.
 
 mod field;
 mod geo;
 pub(crate) mod number;
 mod regex;
+mod schema;
 mod toplevel;
 
 use crate::cx::ParseCx;

@@ -1,4 +1,4 @@
-//! Whole numbers as operands.
+//! Integer operands.
 
 use kauri_base::{Error, Result};
 use kauri_bson::bid::Parts;

@@ -1,15 +1,25 @@
 //! `$regex` with `$options`, and regex values.
 
 use crate::tree::RegexMatch;
-use kauri_base::{Result, bail};
-use kauri_bson::{Doc, Value};
+use kauri_base::{Error, Result, bail};
+use kauri_bson::{Doc, Type, Value};
 
 /// A regex value as a predicate.
 pub(super) fn of_value(value: &Value<'_>) -> Result<RegexMatch> {
     match value {
         Value::Regex { pattern, options } => RegexMatch::new(pattern, options),
+        value if value.is_not_utf8() && is_text(value) => Err(not_utf8()),
         _ => bail!(BadValue, "$regex has to be a string"),
     }
+}
+
+/// Whether it is a string or a regular expression.
+fn is_text(value: &Value<'_>) -> bool {
+    matches!(value.ty(), Some(Type::String | Type::Regex))
+}
+
+fn not_utf8() -> Error {
+    Error::location(51091, "Regular expression is invalid: it is not valid UTF-8")
 }
 
 /// `$regex` and `$options` of an operator object.
@@ -27,6 +37,9 @@ pub(super) fn of_operators(operators: Doc<'_>) -> Result<RegexMatch> {
                     }
                     options = Some(letters.into_owned());
                 }
+            }
+            ("$regex" | "$options", value) if value.is_not_utf8() && is_text(&value) => {
+                return Err(not_utf8());
             }
             ("$regex", _) => bail!(BadValue, "$regex has to be a string"),
             ("$options", Value::String(letters)) => {

@@ -1,4 +1,4 @@
-//! Operators that stand where a field could: the logical ones, `$expr`, `$jsonSchema` and the rest.
+//! Operators at the position of a field: the logical ones, `$expr`, `$jsonSchema` and others.
 
 use super::{Level, Parser, field, leaf, number, unknown_top_level};
 use crate::cx::Place;
@@ -137,9 +137,11 @@ impl Parser<'_, '_> {
         for option in spec.as_doc() {
             let (key, value) = (option.key(), option.value());
             match (key, &value) {
-                ("$search", Value::String(_)) => search = true,
+                ("$search", text) if text.string_bytes().is_some() => search = true,
                 ("$language", Value::String(language)) if is_language(language) => {}
-                ("$language", Value::String(language)) => {
+                ("$language", language) if language.string_bytes().is_some() => {
+                    let language = language.lossy();
+                    let language = language.as_str().unwrap_or_default();
                     bail!(BadValue, "unsupported language: \"{language}\" for text index version 3")
                 }
                 ("$caseSensitive" | "$diacriticSensitive", Value::Bool(_)) => {}

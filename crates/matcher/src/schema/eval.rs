@@ -1,4 +1,4 @@
-//! Whether a value obeys a schema.
+//! Validates a value against a schema.
 
 use super::{
     Additional, ArrayRules, Dependency, Items, NumberRules, ObjectRules, Rules, Schema, StringRules,
@@ -35,6 +35,9 @@ impl Rules {
     fn allow_by_type(&self, value: &Value<'_>) -> Result<bool> {
         match value {
             Value::String(text) => self.string.allow(text),
+            text if text.string_bytes().is_some() => {
+                Ok(self.string.allow_not_utf8(text.string_bytes().unwrap_or_default()))
+            }
             Value::Array(list) => self.array.allow(list.as_doc()),
             Value::Document(doc) => self.object.allow(doc.as_doc()),
             _ => Ok(value.as_number().is_none_or(|n| self.number.allow(value, n))),
@@ -117,7 +120,7 @@ impl super::Bound {
 }
 
 /// The number as a decimal; a double with its 15 significant digits.
-pub(super) fn to_decimal(number: Number) -> Decimal128 {
+pub(crate) fn to_decimal(number: Number) -> Decimal128 {
     match number {
         Number::Int(v) => Decimal128::from(v),
         Number::Double(v) => Decimal128::from_f64(v),
@@ -133,16 +136,21 @@ pub(super) fn within(count: u64, min: Option<u64>, max: Option<u64>) -> bool {
 impl StringRules {
     fn allow(&self, text: &str) -> Result<bool> {
         let bounded = self.length_min.is_some() || self.length_max.is_some();
-        if bounded && !within(length(text), self.length_min, self.length_max) {
+        if bounded && !within(length(text.as_bytes()), self.length_min, self.length_max) {
             return Ok(false);
         }
         self.pattern.as_ref().map_or(Ok(true), |regex| regex.is_match(text))
     }
+
+    /// No pattern matches text that is not UTF-8.
+    fn allow_not_utf8(&self, text: &[u8]) -> bool {
+        within(length(text), self.length_min, self.length_max) && self.pattern.is_none()
+    }
 }
 
-/// The length of a text as the keywords count it: in code points.
-pub(super) fn length(text: &str) -> u64 {
-    text.chars().count() as u64
+/// The length of a text as the keywords count it: in code points, which are bytes that begin one.
+pub(super) fn length(text: &[u8]) -> u64 {
+    text.iter().filter(|byte| **byte & 0xC0 != 0x80).count() as u64
 }
 
 impl ArrayRules {
@@ -285,7 +293,7 @@ fn present_of<'n>(
 }
 
 /// Whether two elements of the array are equal, fields of objects in any order.
-pub(super) fn has_duplicates(list: Doc<'_>) -> Result<bool> {
+pub(crate) fn has_duplicates(list: Doc<'_>) -> Result<bool> {
     let mut values: Vec<Value<'_>> = Vec::new();
     for elem in list.ticked() {
         values.push(elem?.value());

@@ -1,14 +1,17 @@
-//! Which rules of a schema a document breaks, for the details of a validation failure.
+//! The schema rules that a document violates, for the details of a validation failure.
 //!
-//! Rules are walked together with the schema document that they came from, which has the keywords as
-//! they were written.
+//! Rules are walked together with their schema document, which has the original keywords.
 
 use super::eval::{self, equal_unordered};
 use super::{Additional, Dependency, Items, Rules, Schema};
-use crate::explain::{DETAILS_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::tree::TypeSet;
+use crate::type_set::TypeSet;
 use kauri_base::{Result, work};
 use kauri_bson::{ArrayWriter, Doc, DocWriter, Elem, Value};
+
+/// Larger details are left out, because they go into an error reply. A list of them is truncated at this size.
+pub(crate) const DETAILS_BYTES_MAX: usize = 1024 * 1024;
+/// Larger values are not shown.
+pub(crate) const VALUE_BYTES_MAX: usize = 64 * 1024;
 
 impl Schema {
     /// Writes the details of why the document does not obey.
@@ -45,6 +48,9 @@ impl Rules {
                 (Some(regex), Value::String(text)) => {
                     (regex.is_match(text)?, "regular expression did not match")
                 }
+                (Some(_), text) if text.string_bytes().is_some() => {
+                    (false, "regular expression did not match")
+                }
                 _ => return Ok(None),
             },
             "minimum" | "maximum" | "multipleOf" => self.number_holds(keyword, value),
@@ -70,9 +76,14 @@ impl Rules {
         let count = "array did not match specified length";
         let properties = "specified number of properties was not satisfied";
         let (string, array, object) = (&self.string, &self.array, &self.object);
+        let text = value.string_bytes().map(eval::length);
         let (size, min, max, reason) = match (keyword, value) {
-            ("minLength", Value::String(v)) => (eval::length(v), string.length_min, None, length),
-            ("maxLength", Value::String(v)) => (eval::length(v), None, string.length_max, length),
+            ("minLength", _) if text.is_some() => {
+                (text.unwrap_or_default(), string.length_min, None, length)
+            }
+            ("maxLength", _) if text.is_some() => {
+                (text.unwrap_or_default(), None, string.length_max, length)
+            }
             ("minItems", Value::Array(v)) => {
                 (v.iter().count() as u64, array.count_min, None, count)
             }
@@ -104,7 +115,7 @@ fn put_considered(rule: &mut DocWriter<'_>, value: &Value<'_>) {
     let size = match value {
         Value::Document(doc) | Value::Array(doc) => doc.as_bytes().len(),
         Value::String(text) => text.len(),
-        Value::Binary { bytes, .. } => bytes.len(),
+        Value::Binary { bytes, .. } | Value::NotUtf8 { bytes, .. } => bytes.len(),
         _ => 0,
     };
     if size <= VALUE_BYTES_MAX {

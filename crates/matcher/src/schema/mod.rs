@@ -1,15 +1,16 @@
-//! `$jsonSchema`: JSON Schema draft 4 as MongoDB has it, with `bsonType`.
+//! `$jsonSchema`: MongoDB's variant of JSON Schema draft 4, with `bsonType`.
 //!
-//! A schema restricts values, not paths: it is kept as what its keywords say and evaluated by
-//! walking value and schema together. A keyword that speaks of one type lets values of others pass.
+//! A schema restricts values, not paths: it is stored as the contents of its keywords and evaluated by walking
+//! value and schema together. A keyword for one type accepts values of other types.
 //!
-//! Invariant: the parser bounds how deep schemas nest, which bounds recursion here.
+//! Invariant: the parser limits the nesting of schemas, and so the recursion here.
 
-mod eval;
+pub(crate) mod eval;
 mod explain;
-mod parse;
 
-use crate::tree::TypeSet;
+pub(crate) use explain::{DETAILS_BYTES_MAX, VALUE_BYTES_MAX};
+
+use crate::type_set::TypeSet;
 use kauri_bson::{Decimal128, DocBuf, Value};
 use kauri_expr::regex::Regex;
 use std::collections::HashMap;
@@ -17,8 +18,8 @@ use std::collections::HashMap;
 /// A parsed `$jsonSchema`.
 #[derive(Debug)]
 pub struct Schema {
-    source: DocBuf,
-    rules: Rules,
+    pub(crate) source: DocBuf,
+    pub(crate) rules: Rules,
 }
 
 impl Schema {
@@ -30,50 +31,50 @@ impl Schema {
 
 /// One (sub)schema. Absent keywords restrict nothing.
 #[derive(Debug, Default)]
-struct Rules {
-    types: Option<TypeSet>,
-    values: Option<Vec<Value<'static>>>,
-    all_of: Vec<Rules>,
-    any_of: Option<Vec<Rules>>,
-    one_of: Option<Vec<Rules>>,
-    not: Option<Box<Rules>>,
-    number: NumberRules,
-    string: StringRules,
-    array: ArrayRules,
-    object: ObjectRules,
+pub(crate) struct Rules {
+    pub(crate) types: Option<TypeSet>,
+    pub(crate) values: Option<Vec<Value<'static>>>,
+    pub(crate) all_of: Vec<Rules>,
+    pub(crate) any_of: Option<Vec<Rules>>,
+    pub(crate) one_of: Option<Vec<Rules>>,
+    pub(crate) not: Option<Box<Rules>>,
+    pub(crate) number: NumberRules,
+    pub(crate) string: StringRules,
+    pub(crate) array: ArrayRules,
+    pub(crate) object: ObjectRules,
 }
 
 #[derive(Debug, Default)]
-struct NumberRules {
-    minimum: Option<Bound>,
-    maximum: Option<Bound>,
-    multiple_of: Option<Decimal128>,
+pub(crate) struct NumberRules {
+    pub(crate) minimum: Option<Bound>,
+    pub(crate) maximum: Option<Bound>,
+    pub(crate) multiple_of: Option<Decimal128>,
 }
 
 #[derive(Debug)]
-struct Bound {
-    value: Value<'static>,
-    exclusive: bool,
+pub(crate) struct Bound {
+    pub(crate) value: Value<'static>,
+    pub(crate) exclusive: bool,
 }
 
 #[derive(Debug, Default)]
-struct StringRules {
-    length_min: Option<u64>,
-    length_max: Option<u64>,
-    pattern: Option<Regex>,
+pub(crate) struct StringRules {
+    pub(crate) length_min: Option<u64>,
+    pub(crate) length_max: Option<u64>,
+    pub(crate) pattern: Option<Regex>,
 }
 
 #[derive(Debug, Default)]
-struct ArrayRules {
-    count_min: Option<u64>,
-    count_max: Option<u64>,
-    unique: bool,
-    items: Items,
-    additional: Option<Additional>,
+pub(crate) struct ArrayRules {
+    pub(crate) count_min: Option<u64>,
+    pub(crate) count_max: Option<u64>,
+    pub(crate) unique: bool,
+    pub(crate) items: Items,
+    pub(crate) additional: Option<Additional>,
 }
 
 #[derive(Debug, Default)]
-enum Items {
+pub(crate) enum Items {
     #[default]
     Any,
     /// All elements.
@@ -83,27 +84,27 @@ enum Items {
 }
 
 #[derive(Debug)]
-enum Additional {
+pub(crate) enum Additional {
     Allowed(bool),
     Rules(Box<Rules>),
 }
 
 #[derive(Debug, Default)]
-struct ObjectRules {
-    required: Vec<String>,
-    count_min: Option<u64>,
-    count_max: Option<u64>,
-    properties: Vec<(String, Rules)>,
+pub(crate) struct ObjectRules {
+    pub(crate) required: Vec<String>,
+    pub(crate) count_min: Option<u64>,
+    pub(crate) count_max: Option<u64>,
+    pub(crate) properties: Vec<(String, Rules)>,
     /// The properties' positions by name.
-    by_name: HashMap<String, Vec<usize>>,
-    patterns: Vec<(Regex, Rules)>,
-    additional: Option<Additional>,
-    dependencies: Vec<(String, Dependency)>,
+    pub(crate) by_name: HashMap<String, Vec<usize>>,
+    pub(crate) patterns: Vec<(Regex, Rules)>,
+    pub(crate) additional: Option<Additional>,
+    pub(crate) dependencies: Vec<(String, Dependency)>,
 }
 
 /// What must hold of an object that has a certain property.
 #[derive(Debug)]
-enum Dependency {
+pub(crate) enum Dependency {
     Properties(Vec<String>),
     Rules(Box<Rules>),
 }

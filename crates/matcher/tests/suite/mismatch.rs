@@ -56,8 +56,14 @@ fn operators() {
         (
             op("a", "$type", "string"),
             doc! { "a" => 1 },
-            doc! { "operatorName" => "$type", "specifiedAs" => op("a", "$type", array![2]), "reason" => "type did not match",
+            doc! { "operatorName" => "$type", "specifiedAs" => op("a", "$type", "string"), "reason" => "type did not match",
             "consideredValue" => 1, "consideredType" => "int" },
+        ),
+        (
+            op("a", "$type", array![2, "number"]),
+            doc! { "a" => true },
+            doc! { "operatorName" => "$type", "specifiedAs" => op("a", "$type", array![2, "number"]), "reason" => "type did not match",
+            "consideredValue" => true, "consideredType" => "bool" },
         ),
         (
             doc! { "$or" => array![gt(), op("b", "$size", 1)] },

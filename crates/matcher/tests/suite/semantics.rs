@@ -616,3 +616,69 @@ fn malformed_documents_do_no_harm() {
     }
     assert!(matched > 0);
 }
+
+#[test]
+fn strings_that_are_not_utf8_compare_by_their_bytes() {
+    let string = |bytes: &'static [u8]| Value::string_of_bytes(bytes);
+    let one = |bytes: &'static [u8]| doc! { "a" => string(bytes) };
+    let raw = [&2i32.to_le_bytes()[..], b"\xFF\0"].concat();
+    let symbol = || DocBuf::build(|out| out.put_raw(b"a", kauri_bson::Type::Symbol, &raw));
+    let list = || array![string(b"\xFE"), "a", string(b"\xFF")];
+    // Beyond the length up to which a list is searched one by one.
+    let long = || Value::array((0..20).map(|n| Value::string_of_bytes(vec![b'a', 0x80 + n])));
+    check(vec![
+        (one(b"\xFF"), one(b"\xFF"), true),
+        (one(b"\xFF"), one(b"\xFE"), false),
+        (one(b"\xFF"), doc! { "a" => "\u{FFFD}" }, false),
+        (doc! { "a" => "\u{FFFD}" }, one(b"\xFF"), false),
+        (one(b"\xFF"), symbol(), true),
+        (one(b"\xFF"), doc! { "a" => list() }, true),
+        (op("a", "$gt", string(b"\xFE")), one(b"\xFF"), true),
+        (op("a", "$gt", string(b"\xFE")), doc! { "a" => 5 }, false),
+        (op("a", "$gt", string(b"\xFE")), doc! { "a" => doc! {} }, false),
+        (op("a", "$lt", string(b"\xFE")), one(b"\xFF"), false),
+        (op("a", "$lt", "b"), one(b"a\x80"), true),
+        (op("a", "$gte", "a"), one(b"\x80"), true),
+        (op("a", "$ne", string(b"\xFF")), one(b"\xFF"), false),
+        (op("a", "$in", list()), one(b"\xFF"), true),
+        (op("a", "$in", list()), one(b"\xFD"), false),
+        (op("a", "$in", long()), one(b"a\x85"), true),
+        (op("a", "$in", long()), one(b"a\x95"), false),
+        (op("a", "$nin", list()), one(b"\xFE"), false),
+        (op("a", "$all", array![string(b"\xFF")]), doc! { "a" => list() }, true),
+        (op("a", "$type", "string"), one(b"\xFF"), true),
+        (op("a", "$type", 2), one(b"\xFF"), true),
+        (op("a", "$type", "symbol"), one(b"\xFF"), false),
+        (op("a", "$type", "symbol"), symbol(), true),
+        (op("a", "$regex", ".*"), one(b"a\xFF"), false),
+        (op("a", "$regex", "\u{FFFD}"), one(b"\xFF"), false),
+        (op("a", "$regex", "^$"), symbol(), false),
+        (op("a", "$exists", true), one(b"\xFF"), true),
+        (doc! { "$expr" => doc! { "$eq" => array!["$a", string(b"\xFF")] } }, one(b"\xFF"), true),
+    ]);
+    let schema =
+        |rule: DocBuf| doc! { "$jsonSchema" => doc! { "properties" => doc! { "a" => rule } } };
+    check(vec![
+        (schema(doc! { "bsonType" => "string" }), one(b"\xFF"), true),
+        (schema(doc! { "bsonType" => "int" }), one(b"\xFF"), false),
+        (schema(doc! { "enum" => list() }), one(b"\xFF"), true),
+        (schema(doc! { "enum" => array!["\u{FFFD}"] }), one(b"\xFF"), false),
+        (schema(doc! { "minLength" => 3 }), one(b"\xC3\xA9\xFFa"), true),
+        (schema(doc! { "minLength" => 4 }), one(b"\xC3\xA9\xFFa"), false),
+        (schema(doc! { "maxLength" => 2 }), one(b"\xC3\xA9\xFFa"), false),
+        (schema(doc! { "pattern" => ".*" }), one(b"\xFF"), false),
+    ]);
+}
+
+#[test]
+fn regular_expressions_have_to_be_utf8() {
+    let bad = Value::string_of_bytes(&b"\xFF"[..]);
+    let regex = DocBuf::build(|out| out.put_raw(b"a", kauri_bson::Type::Regex, b"\xFF\0\0"));
+    let not = doc! { "a" => doc! { "$not" => regex.as_doc().value("a") } };
+    let among = doc! { "a" => doc! { "$in" => array![regex.as_doc().value("a")] } };
+    let options = doc! { "a" => doc! { "$regex" => "a", "$options" => bad.clone() } };
+    for filter in [op("a", "$regex", bad), regex, not, among, options] {
+        let error = Matcher::parse(filter.as_doc(), &ParseCx::new(Place::Find)).unwrap_err();
+        assert_eq!(error.code().number(), 51091, "{filter:?}: {error:?}");
+    }
+}

@@ -8,21 +8,20 @@
 //!     └──────────────── dropped ──────────── DROPPING ◀── settle ──┘
 //! ```
 //!
-//! - A reader (inside its guard) may look at the block's bytes if it saw RESIDENT, or made EVICTING
-//!   RESIDENT again.
-//! - Whoever made it LOADING or DROPPING has the bytes for itself until it ends that state.
-//! - TRACKED says that the clock knows the block: its name is in the clock's ring, or in a batch of
-//!   marked blocks whose `settle` is deferred to when all readers of that moment have left. There
-//!   is one such name at most, so a block is never marked again before it is settled, and a `settle`
-//!   can't take a later marking, whose readers may still be there, for its own. Only the owner of
-//!   the name clears TRACKED (`tick`, `settle`, `dropped`); every other change keeps it.
-//! - REF is set by readers and cleared by the clock, and when what was looked at is dead: a block goes if
-//!   nobody looked between two visits.
-//! - AWAITED is set by a load that somebody waits for, and cleared by the first look: meanwhile the
-//!   block stays, else readers with little memory could chase each other's blocks away for ever.
+//! - A reader (inside its guard) may read the block's bytes if it saw RESIDENT, or changed EVICTING back to
+//!   RESIDENT.
+//! - The thread that changed the state to LOADING or DROPPING owns the bytes until it ends that state.
+//! - TRACKED means that the clock has the block: its name is in the clock's ring, or in a batch of marked blocks
+//!   whose `settle` is deferred until all current readers have left. There is at most one such name. So a block is
+//!   never marked again before it is settled, and a `settle` cannot act on a later mark, whose readers may still be
+//!   active. Only the owner of the name clears TRACKED (`tick`, `settle`, `dropped`); every other change keeps it.
+//! - REF is set by readers. The clock clears it, and so does a reader that found only dead data. A block is evicted
+//!   if no reader used it between two visits of the clock.
+//! - AWAITED is set by a load with a waiter, and cleared by the first read. Until then the block is not evicted;
+//!   otherwise readers with little memory could evict each other's blocks forever.
 //!
-//! Orderings: the end of LOADING and of DROPPING releases what was done to the bytes; every look
-//! acquires. All other changes are read-modify-writes, which keep the release sequence going.
+//! Orderings: the end of LOADING and of DROPPING releases the changes of the bytes; every `look` acquires. All
+//! other changes are read-modify-writes, which continue the release sequence.
 
 use crate::sync::{AtomicU8, Ordering};
 
@@ -39,7 +38,7 @@ const AWAITED: u8 = 1 << 5;
 /// See the module's head.
 pub(crate) struct Block(AtomicU8);
 
-/// What the clock does with the name that it just took from its ring.
+/// The clock's action for the name that it just took from its ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tick {
     /// Back into the ring.
@@ -50,14 +49,14 @@ pub(crate) enum Tick {
     Forget,
 }
 
-/// What became of a marked block.
+/// The result for a marked block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Settled {
-    /// Nobody wanted it: the caller discards the bytes and calls [`Block::dropped`].
+    /// No reader used it: the caller discards the bytes and calls [`Block::dropped`].
     Dropping,
-    /// It stays in memory, and its name goes back into the ring.
+    /// It stays in memory, and its name returns to the ring.
     Kept,
-    /// It had been emptied when the segment was recycled.
+    /// It was emptied when the segment was recycled.
     Gone,
 }
 
@@ -69,7 +68,7 @@ impl Block {
         Block(AtomicU8::new(EMPTY))
     }
 
-    /// Whether the reader may look at the bytes now.
+    /// Whether the reader may read the bytes now.
     #[inline]
     pub(crate) fn look(&self) -> bool {
         let seen = self.0.load(Ordering::Acquire);
@@ -94,7 +93,7 @@ impl Block {
         }
     }
 
-    /// Takes back that somebody looked: nobody will again. A hint, like REF itself.
+    /// Clears REF: no reader will use the block again. A hint, like REF itself.
     pub(crate) fn fade(&self) {
         let seen = self.0.load(Ordering::Relaxed);
         if seen & (STATE | REF) == RESIDENT | REF {
@@ -102,7 +101,7 @@ impl Block {
         }
     }
 
-    /// As [`Block::look`], but without a word for its being used: it is as likely to go as before.
+    /// Like [`Block::look`], but without a mark of use: the block may be evicted as before.
     pub(crate) fn peek(&self) -> bool {
         self.0.load(Ordering::Acquire) & STATE == RESIDENT
     }
@@ -112,7 +111,7 @@ impl Block {
         matches!(self.0.load(Ordering::Relaxed) & STATE, RESIDENT | EVICTING)
     }
 
-    /// Whether somebody is about to make it EMPTY: soon, since only a system call is between.
+    /// Whether a thread is about to make it EMPTY: soon, because only a system call is left.
     pub(crate) fn is_dropping(&self) -> bool {
         self.0.load(Ordering::Relaxed) & STATE == DROPPING
     }
@@ -140,8 +139,8 @@ impl Block {
         before.is_some_and(|seen| seen & TRACKED == 0)
     }
 
-    /// The clock comes by. Marks the block if nobody used it since last time and it `may_go`. A block
-    /// whose reader hasn't come yet stays if the clock has `patience` with it.
+    /// A visit of the clock. Marks the block if no reader has used it since the last visit and it `may_go`. A block
+    /// whose reader has not come yet stays if the clock has `patience` with it.
     pub(crate) fn tick(&self, patience: bool, may_go: impl Fn() -> bool) -> Tick {
         let mut seen = self.0.load(Ordering::Acquire);
         loop {
@@ -159,8 +158,8 @@ impl Block {
         }
     }
 
-    /// When all readers of the moment of marking have left: EVICTING → DROPPING, unless somebody
-    /// wanted it since or it may not go after all.
+    /// After all readers at the moment of marking have left: EVICTING → DROPPING, unless a reader has used it since
+    /// or it may not go after all.
     pub(crate) fn settle(&self, may_go: bool) -> Settled {
         let mut seen = self.0.load(Ordering::Acquire);
         loop {
@@ -182,8 +181,8 @@ impl Block {
         self.0.store(EMPTY, Ordering::Release);
     }
 
-    /// → EMPTY, when the whole segment is being recycled and nobody can look at it. Answers whether
-    /// it held memory.
+    /// → EMPTY, when the whole segment is being recycled and no reader can access it. Returns whether it held
+    /// memory.
     pub(crate) fn empty(&self) -> bool {
         let before = self.change(|seen| Some((seen & TRACKED) | EMPTY));
         before.is_some_and(|seen| seen & STATE != EMPTY)

@@ -1,4 +1,4 @@
-//! The block states, step by step. Apart from `block.rs`, which the model checker's test compiles too.
+//! The block states, step by step. Separate from `block.rs`, which the model checker's test compiles, too.
 
 use super::block::{Block, Settled, Tick};
 
@@ -7,7 +7,7 @@ fn yes() -> bool {
 }
 
 #[test]
-fn a_block_that_is_used_stays_and_can_be_revived() {
+fn a_used_block_stays_and_can_be_revived() {
     let block = Block::new();
     assert!(!block.look());
     assert!(block.begin_load());
@@ -32,7 +32,7 @@ fn a_block_that_is_used_stays_and_can_be_revived() {
 }
 
 #[test]
-fn a_block_waits_for_its_reader_as_long_as_the_clock_has_patience() {
+fn an_awaited_block_stays_for_a_limited_time() {
     let block = Block::new();
     assert!(block.begin_load());
     block.finish_load(true);
@@ -48,7 +48,7 @@ fn a_block_waits_for_its_reader_as_long_as_the_clock_has_patience() {
 }
 
 #[test]
-fn who_peeks_leaves_no_trace() {
+fn a_peek_changes_no_state() {
     let block = Block::new();
     assert!(!block.peek());
     assert!(block.begin_load());
@@ -62,7 +62,7 @@ fn who_peeks_leaves_no_trace() {
 }
 
 #[test]
-fn a_settle_that_outlives_a_recycling_touches_nothing_of_the_new_contents() {
+fn a_settle_after_recycling_does_not_touch_the_new_contents() {
     let block = Block::new();
     assert!(block.appended());
     assert_eq!(block.tick(false, yes), Tick::Settle);
@@ -73,7 +73,7 @@ fn a_settle_that_outlives_a_recycling_touches_nothing_of_the_new_contents() {
 }
 
 #[test]
-fn a_block_that_may_not_go_stays() {
+fn a_block_that_may_not_be_evicted_stays() {
     let block = Block::new();
     block.appended();
     assert_eq!(block.tick(false, yes), Tick::Settle);
@@ -93,7 +93,7 @@ fn the_clock_forgets_an_empty_block_once() {
 }
 
 #[test]
-fn a_block_that_is_dead_goes_as_if_nobody_had_looked() {
+fn a_block_of_dead_data_is_evicted_like_an_unused_one() {
     let block = Block::new();
     block.fade();
     assert!(block.appended());

@@ -1,8 +1,8 @@
-//! Which blocks go: a clock over the resident blocks, moved a bounded number of blocks at a time by
-//! the evictor's thread or by whoever finds the budget exceeded.
+//! Decides which blocks to evict: a clock over the resident blocks. The evictor's thread, or a thread that finds
+//! the budget exceeded, advances it by a bounded number of blocks at a time.
 //!
-//! The clock's ring is a queue of names, not a walk over all blocks' states: with a small budget over
-//! a large log nearly all of those are empty.
+//! The clock's ring is a queue of names, not a walk over the states of all blocks: with a small budget over a large
+//! log, nearly all blocks are empty.
 
 use super::Pressure;
 use super::block::Tick;
@@ -15,25 +15,25 @@ use std::collections::VecDeque;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// Names that one step looks at: some 40 us.
+/// Names per step: some 40 us.
 const STEP_TICKS_MAX: usize = 4096;
 /// Blocks marked in one step: they share one deferral and, as neighbours, system calls. More than the largest
-/// request brings.
+/// request loads.
 const STEP_MARKS_MAX: u64 = 1024;
-/// Rounds without a block to take after which the clock is stuck: one clears the signs of use.
+/// Fruitless rounds after which the clock is stuck: one round clears all REF bits.
 const ROUNDS_FRUITLESS_MAX: usize = 2;
-/// How many later loads a loaded block waits for the reader who asked for it: more than there are
-/// readers waiting at once.
+/// Number of later loads for which a loaded block waits for the reader that requested it: more than concurrent
+/// waiting readers.
 const PATIENCE_LOADS: u32 = 1024;
 /// Once the budget is exceeded, blocks are taken until this part of it is free.
 const ROOM_DIVISOR: u64 = 32;
-/// Beyond the budget by this part of it, whoever adds to it helps the evictor's thread.
+/// Beyond the budget by this part of it, a thread that adds to it helps the evictor's thread.
 const HELP_DIVISOR: u64 = 16;
-/// How long the thread waits for readers to leave before it looks again.
+/// How long the thread waits for readers to leave before it checks again.
 const GRACE_WAIT: Duration = Duration::from_millis(1);
-/// How long it waits when nothing can be given back.
+/// How long it waits when nothing can be evicted.
 const STUCK_WAIT: Duration = Duration::from_millis(20);
-/// How often it looks for deferred closures of others when there is nothing else to do.
+/// Interval of checks for deferred closures without other work.
 const IDLE_WAIT: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
@@ -89,8 +89,8 @@ impl Evictor {
         }
     }
 
-    /// Called by whoever made blocks resident or changed the budget. Does a bounded amount of the
-    /// thread's work if there is none, or if that doesn't keep up.
+    /// Called after blocks became resident or the budget changed. Does a bounded amount of the evictor's work if
+    /// there is no thread, or if the thread does not keep up.
     pub(super) fn relieve(&self) {
         if !self.over_budget() {
             return;

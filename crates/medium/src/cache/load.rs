@@ -1,20 +1,18 @@
-//! Reading blocks that are not in memory, and the tickets of those who wait for them.
+//! Reads blocks that are not in memory, and the tickets that wait for them.
 //!
-//! A request is a run of neighbouring blocks of one segment. Whoever misses a block that a request
-//! already covers gets that request's ticket. A request that is done is forgotten: its ticket, and
-//! any unknown one, answers that asking again is worthwhile; only failures are remembered for a
-//! while. A failure empties the blocks again, so the next miss makes a new request.
+//! A request is a range of adjacent blocks of one segment. A miss of a block that a request already covers gets
+//! that request's ticket. A finished request is forgotten: its ticket, like any unknown ticket, reports that asking
+//! again is worthwhile. Only failures are remembered, for a while. A failure makes the blocks empty again, so the
+//! next miss makes a new request.
 //!
-//! Before all that, whoever misses a few blocks takes them himself if the medium has them without
-//! waiting ([`Medium::read_now`]): handing that to a thread and back takes longer than copying.
+//! First, a miss of a few blocks is read by the calling thread if the medium has them without waiting
+//! ([`Medium::read_now`]): passing the request to another thread takes longer than the copy.
 //!
-//! A thread that blocks for one request reads it itself, for to hand that over and be woken again costs two
-//! switches. So the latest request that somebody will wait for is told to the threads only when the next one
-//! comes, or when who asked turns out to wait without blocking.
+//! A thread that blocks for one request reads it itself, which saves two context switches. So the latest awaited
+//! request is passed to the threads only when the next one comes, or when its waiter turns out not to block.
 //!
-//! What somebody waits for is read first, in the order in which it was asked for; what is only read
-//! ahead comes after all of that, and never has all threads. So a miss waits for those who came before
-//! it, and not for what a scan may want later.
+//! Awaited requests are read first, in request order. Prefetches are read after all of them, and never occupy all
+//! threads. So a miss waits only for earlier misses, not for prefetches.
 
 use super::evict::Evictor;
 use super::table::{Table, add};
@@ -31,29 +29,29 @@ use std::task::{Poll, Waker};
 
 /// Bytes of one read at most: beyond that several threads do better.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
-/// Most bytes that whoever misses them copies himself: some 50 us.
+/// Maximum bytes that the thread with the miss copies itself: some 50 us.
 const NOW_BYTES_MAX: usize = 256 << 10;
-/// Of a read that would have waited. Nobody sees it.
+/// The error of a read that would have waited. It is never returned.
 const NOT_NOW: Error = Error::Io { kind: IoKind::Read, errno: libc::EAGAIN };
-/// Failures that are remembered for those who haven't asked for their ticket yet.
+/// Number of failures that are remembered for waiters that have not asked for their ticket yet.
 const FAILURES_MAX: usize = 1024;
 /// The ticket's number where there is nothing to wait for: no request has it.
 const NOTHING: u64 = 0;
-/// Requests that nobody waits for are not made beyond this many.
+/// Prefetches beyond this number are not made.
 const PREFETCHES_MAX: usize = 256;
 
 struct Request {
     segment: SegmentId,
     blocks: Range<usize>,
-    /// How many of the blocks, from the first, somebody waits for.
+    /// Number of blocks, from the first, with a waiter.
     wanted: usize,
     started: bool,
-    /// Whether nobody waited for it when it was started.
+    /// Whether it was started as a prefetch.
     started_ahead: bool,
     wakers: Vec<Waker>,
 }
 
-/// What a request that was started is to read: blocks of a segment, of which so many are waited for.
+/// A started request: blocks of a segment, of which this many have a waiter.
 type Started = (SegmentId, Range<usize>, usize);
 
 #[derive(Default)]
@@ -62,16 +60,16 @@ struct Requests {
     open: HashMap<u64, Request>,
     /// Which open request covers a block.
     covering: HashMap<(SegmentId, usize), u64>,
-    /// Not started yet, for the threads: what somebody waits for. Here and below some may have been
-    /// started all the same.
+    /// Awaited requests that were not started yet, for the threads. Here and below some may have been started
+    /// anyway.
     waiting: VecDeque<u64>,
-    /// What is to be read ahead.
+    /// Prefetches.
     ahead: VecDeque<u64>,
-    /// Whether one request for which somebody will wait is not told to the threads yet.
+    /// Whether the threads have not been told yet of one request that will have a waiter.
     put_off: bool,
-    /// Requests that were started for nobody, and are not done.
+    /// Number of unfinished prefetches.
     reading_ahead: usize,
-    /// Threads that wait for work: one that doesn't looks for it before it does, and needs no telling.
+    /// Number of idle threads: a busy one looks for work before it waits, and needs no wake.
     idle: usize,
     failures: BTreeMap<u64, Error>,
 }
@@ -129,7 +127,7 @@ impl Loader {
         Ticket::new(Arc::clone(self) as Arc<dyn TicketSource>, number)
     }
 
-    /// Starts reading blocks that nobody waits for.
+    /// Prefetches blocks.
     pub(super) fn prefetch(&self, segment: SegmentId, blocks: Range<usize>) {
         let mut requests = lock(&self.requests);
         if self.threaded && requests.open.len() < PREFETCHES_MAX {
@@ -137,8 +135,8 @@ impl Loader {
         }
     }
 
-    /// Makes requests for what is missing of `blocks` and of `ahead` more, and answers one that the
-    /// caller has to wait for before asking again makes sense.
+    /// Makes requests for missing blocks of `blocks` and of `ahead`, and returns one that the caller must wait for
+    /// before it asks again.
     fn request(
         &self,
         requests: &mut Requests,
@@ -184,8 +182,8 @@ impl Loader {
         answer
     }
 
-    /// Loads what is missing of these blocks if the medium has it without waiting and nobody reads any
-    /// of it already. Answers whether it has; if not, a ticket is what is left.
+    /// Loads missing blocks if the medium has them without waiting and no thread is reading any of them. Returns
+    /// whether it did; otherwise a ticket is needed.
     pub(super) fn load_now(&self, guard: &Guard, segment: SegmentId, blocks: Range<usize>) -> bool {
         let Some(memory) = self.table.get(segment) else { return false };
         // Without threads whoever waits reads anyway.
@@ -250,7 +248,7 @@ impl Loader {
         }
     }
 
-    /// Tells a thread that there is work.
+    /// Wakes a thread.
     fn tell(&self, requests: &Requests) {
         if requests.idle > 0 {
             self.work.notify_one();
@@ -262,7 +260,7 @@ impl Loader {
         lock(&self.requests).idle
     }
 
-    /// Reads a request's blocks unless somebody else does.
+    /// Reads a request's blocks unless another thread does.
     fn perform(&self, number: u64) {
         let Some(started) = lock(&self.requests).start(number) else { return };
         self.read(number, started);
@@ -288,7 +286,7 @@ impl Loader {
         result
     }
 
-    /// Loads blocks by this way of reading, which is told places in the file.
+    /// Loads blocks with this read function, which gets offsets in the file.
     fn load_by(
         &self,
         guard: &Guard,
@@ -339,7 +337,7 @@ impl Requests {
         number
     }
 
-    /// A request that its maker performs, for all of whose blocks somebody waits.
+    /// A request that its maker performs, with a waiter for all of its blocks.
     fn add_started(&mut self, segment: SegmentId, blocks: Range<usize>) -> u64 {
         let wanted = blocks.len();
         self.open(segment, blocks, wanted, true)
@@ -361,13 +359,13 @@ impl Requests {
         number
     }
 
-    /// Puts off telling the threads of a request. Answers whether another one was put off, so that they have to
-    /// be told of one.
+    /// Delays telling the threads of a request. Returns whether another one was delayed, so that they must be told
+    /// of one.
     fn put_off(&mut self) -> bool {
         std::mem::replace(&mut self.put_off, true)
     }
 
-    /// Gives a request that was started back to the threads. Answers whether somebody awaits it.
+    /// Returns a started request to the threads. Returns whether it has a waiter.
     fn start_later(&mut self, number: u64) -> bool {
         self.open.get_mut(&number).is_some_and(|request| {
             request.started = false;
@@ -396,7 +394,7 @@ impl Requests {
         None
     }
 
-    /// Somebody waits for a block of an open request.
+    /// Adds a waiter for a block of an open request.
     fn await_block(&mut self, number: u64, block: usize) {
         if let Some(request) = self.open.get_mut(&number) {
             if request.wanted == 0 && !request.started {
@@ -479,7 +477,7 @@ mod tests {
 
     /// Blocks that have come meanwhile need no ticket, least of all one for what is to be read ahead for others.
     #[test]
-    fn a_ticket_for_what_is_there_is_for_nothing() {
+    fn a_ticket_for_resident_data_is_ready() {
         let path = std::env::temp_dir().join(format!("kauri-load-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         let medium = PlainDirectory::open(&path).unwrap().create_log("log", "t").unwrap();

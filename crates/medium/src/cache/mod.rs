@@ -1,10 +1,9 @@
 //! [`SegmentCache`]: log segments in memory.
 //!
-//! A log address is a segment and an offset in it. Each segment has a range of memory of its own,
-//! reserved on first use, so a record is contiguous however many blocks it spans, and reading it is
-//! a look at its blocks' states and an addition. Of a file that is memory, the segment's memory is the
-//! file's, and everything is at hand. Of others, what doesn't fit the budget is given back to the
-//! operating system block by block and read again from the medium when somebody wants it.
+//! A log address is a segment and an offset in it. Each segment has its own range of memory, reserved on first use.
+//! So a record is contiguous however many blocks it spans, and reading it takes a check of its blocks' states and
+//! an addition. If the log file is memory, the segment's memory is the file's, and all data is present. Otherwise,
+//! data beyond the budget is evicted block by block and read again from the medium on demand.
 
 mod block;
 #[cfg(test)]
@@ -26,10 +25,10 @@ use load::Loader;
 use std::thread::{self, JoinHandle};
 use table::{Table, get, sub};
 
-/// The number of a segment: its place in the log file.
+/// The number of a segment: its position in the log file.
 pub type SegmentId = u32;
 
-/// How a cache is made.
+/// The configuration of a cache.
 #[derive(Clone, Debug)]
 pub struct CacheConfig {
     /// Bytes of a segment, a multiple of the block size. The log's format has it, so it can't change
@@ -39,14 +38,14 @@ pub struct CacheConfig {
     pub block_bytes: usize,
     /// Most segments that the file may have.
     pub segments_max: u32,
-    /// Where segment 0 begins in the file.
+    /// The offset of segment 0 in the file.
     pub first_byte: u64,
-    /// Memory for blocks. More may be used for a while when nothing can be given back.
+    /// Memory for blocks. It may be exceeded for a while when nothing can be evicted.
     pub budget_bytes: u64,
-    /// Threads that read blocks. With 0 the block is read by whoever first polls or waits for the
-    /// ticket, and eviction is done by whoever exceeds the budget.
+    /// Threads that read blocks. With 0, the thread that first polls or waits for the ticket reads the block, and
+    /// the thread that exceeds the budget evicts.
     pub io_threads: usize,
-    /// How far a scan's miss reads ahead.
+    /// How far a scan's miss prefetches.
     pub readahead_bytes: usize,
     /// First part of the threads' names.
     pub name: &'static str,
@@ -67,23 +66,23 @@ impl Default for CacheConfig {
     }
 }
 
-/// How a reader goes through the log.
+/// The access pattern of a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pattern {
     /// Here and there: a miss reads the blocks asked for.
     Point,
-    /// Onwards: a miss reads ahead, and what it reads is the first to go.
+    /// Forward: a miss prefetches, and prefetched blocks are evicted first.
     Scan,
-    /// Right behind what was just read: a miss is as any, and slow memory has it at hand.
+    /// Directly after the previous read: a miss is like any other, and slow memory has prefetched it.
     Behind,
 }
 
-/// What a cache has done and holds.
+/// Counters and sizes of a cache.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct CacheStats {
     /// The budget.
     pub budget_bytes: u64,
-    /// Memory that blocks hold now, those included that wait for readers before they are given back.
+    /// Resident memory of blocks, including blocks that wait for readers before their eviction.
     pub resident_bytes: u64,
     /// Of these: waiting for readers.
     pub evicting_bytes: u64,
@@ -93,9 +92,9 @@ pub struct CacheStats {
     pub hits: u64,
     /// Reads that got a ticket.
     pub misses: u64,
-    /// Blocks given back.
+    /// Evicted blocks.
     pub evictions: u64,
-    /// Blocks that a reader wanted between being chosen and being given back.
+    /// Blocks that a reader used between their mark and their eviction.
     pub revivals: u64,
     /// Reads of the medium.
     pub reads: u64,
@@ -113,19 +112,19 @@ pub struct CacheStats {
     pub appended_bytes: u64,
 }
 
-/// How tight memory is.
+/// The memory pressure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pressure {
     /// Within the budget.
     None,
-    /// Beyond it, and blocks are being given back.
+    /// Over the budget, and blocks are being evicted.
     Evicting,
-    /// Beyond it, and nothing can be given back: everything is unstored or in use. Appending more
-    /// only makes it worse: store, and let readers leave.
+    /// Over the budget, and nothing can be evicted: everything is unstored or in use. Appending makes it worse:
+    /// store, and let readers leave.
     Stuck,
 }
 
-/// What the cache, its writers and its storers have in common.
+/// What the cache, its writers and its storers share.
 struct Shared {
     /// Held by deferred closures too.
     table: Arc<Table>,
@@ -196,19 +195,19 @@ impl SegmentCache {
         Ok(())
     }
 
-    /// The guards' domain, for other things that readers look at.
+    /// The guards' domain, for other shared objects.
     pub fn domain(&self) -> &Arc<EpochDomain> {
         &self.shared.domain
     }
 
-    /// Whether the segments are the file's own memory: what is published is durable then, and nothing
-    /// is ever stored later, loaded or evicted.
+    /// Whether the segments are the file's own memory: then published bytes are durable, and nothing is stored
+    /// later, loaded or evicted.
     #[inline]
     pub fn is_direct(&self) -> bool {
         self.shared.table.direct().is_some()
     }
 
-    /// What is added to the latency of the file's own memory, if the segments are in it.
+    /// The added latency of the file's own memory, if the segments are in it.
     pub fn latency(&self) -> Option<&Latency> {
         self.shared.table.latency()
     }
@@ -233,7 +232,7 @@ impl SegmentCache {
         Ok(SegmentWriter::new(Arc::clone(&self.shared), segment, token))
     }
 
-    /// Makes a free segment's first `end` bytes, which the file has, readable. It is sealed.
+    /// Makes a free segment's first `end` bytes, which the file has, readable. The segment is sealed.
     pub fn adopt_segment(&self, segment: SegmentId, end: u32) -> Result<()> {
         let table = &self.shared.table;
         if end as usize > table.segment_bytes
@@ -244,10 +243,10 @@ impl SegmentCache {
         table.get_or_reserve(segment)?.adopt(end)
     }
 
-    /// Frees a sealed segment. The caller has unpublished every address in it; readers that entered
-    /// before go on reading. When all have left, its contents are dropped, reading it answers
-    /// [`Error::OutOfBounds`], and `then` runs: only now may the file's bytes be overwritten, and the
-    /// segment opened again. What was appended and never stored is gone.
+    /// Frees a sealed segment. The caller has unpublished every address in it; readers that entered before
+    /// continue. After all have left, its contents are dropped, reads return [`Error::OutOfBounds`], and `then`
+    /// runs: only now may the file's bytes be overwritten, and the segment opened again. Appended bytes that were
+    /// never stored are lost.
     pub fn recycle(&self, segment: SegmentId, then: Box<dyn FnOnce() + Send>) -> Result<()> {
         let table = Arc::clone(&self.shared.table);
         table.get(segment).ok_or(Error::OutOfBounds)?.begin_recycling()?;
@@ -313,8 +312,8 @@ impl SegmentCache {
         }
     }
 
-    /// Says that this range is about to be looked at, if it is in memory: its lines come while the first
-    /// of them is waited for. Does nothing else.
+    /// Prefetches the cache lines of this range if it is in memory, so that they arrive while the first one is
+    /// waited for.
     #[inline]
     pub fn prefetch_lines(&self, segment: SegmentId, offset: u32, len: usize) {
         if let Some(memory) = self.shared.table.get(segment) {
@@ -322,8 +321,7 @@ impl SegmentCache {
         }
     }
 
-    /// Says that nobody will want this range again, but readers that are at it: where memory is short its blocks
-    /// go before others.
+    /// Hints that this range is not needed again, except by current readers: its blocks are evicted before others.
     #[inline]
     pub fn fade(&self, segment: SegmentId, offset: u32, len: usize) {
         if len >= self.shared.table.block_bytes
@@ -401,9 +399,9 @@ impl SegmentCache {
         Ok(found)
     }
 
-    /// The bytes of a range from its beginning as far as they are in memory, perhaps none. Never causes
-    /// I/O, and what is looked at like this stays no longer for it: for who reads once and past the cache
-    /// what is not there. Errors: the guard hasn't entered or is of another domain.
+    /// The bytes of a range from its beginning as far as they are in memory, perhaps none. Never causes I/O and
+    /// never counts as use: for readers that read once and bypass the cache for the rest. Errors: the guard has not
+    /// entered or is of another domain.
     pub fn peek<'g>(
         &self,
         guard: &'g Guard,
@@ -427,14 +425,13 @@ impl SegmentCache {
         }
     }
 
-    /// How far a segment has been appended; 0 if it is free.
+    /// The appended length of a segment; 0 if it is free.
     pub fn end(&self, segment: SegmentId) -> u32 {
         self.shared.table.get(segment).map_or(0, |memory| memory.end())
     }
 
-    /// How often blocks of a segment were read from the medium since it became readable. While it is 0
-    /// everything in it is as it was appended; bytes that were looked at when it was `n` are as they
-    /// were checked then as long as it is `n`.
+    /// How often blocks of a segment were read from the medium since it became readable. While it is 0, everything
+    /// in it is as it was appended. Bytes that were checked when it was `n` are unchanged as long as it is `n`.
     #[inline]
     pub fn loads(&self, segment: SegmentId) -> u32 {
         self.shared.table.get(segment).map_or(0, |memory| memory.loads())
@@ -457,12 +454,12 @@ impl SegmentCache {
         self.shared.evictor.relieve();
     }
 
-    /// How tight memory is: for the engine's back-pressure.
+    /// The memory pressure, for the engine's back-pressure.
     pub fn pressure(&self) -> Pressure {
         self.shared.evictor.pressure()
     }
 
-    /// What it has done and holds.
+    /// Counters and sizes.
     pub fn stats(&self) -> CacheStats {
         let table = &self.shared.table;
         let counters = &table.counters;

@@ -1,36 +1,34 @@
-//! One segment: its memory, how far it is appended, stored and resident. All unsafe of the cache.
+//! One segment: its memory, and how far it is appended, stored and resident. All unsafe code of the cache.
 //!
-//! Who may touch which bytes, and why nobody races (`end` is how far the segment is appended):
+//! Who may access which bytes, and why there are no races (`end` is how far the segment is appended):
 //!
-//! 1. *Appending* writes `[end, …)` and then stores a larger `end` (release). There is one appender,
-//!    the owner of the segment's [`AppendToken`]. Everybody else keeps below the `end` that they
-//!    loaded (acquire), so they see the bytes and never those that are being written.
-//! 2. *Reading* `[a, b)`: inside a guard, `b <= end`, and every block of the range answered
-//!    [`Block::look`] or [`Block::peek`]. The bytes don't change while the guard stays, because:
+//! 1. *Appending* writes `[end, …)` and then stores a larger `end` (release). There is one appender, the owner of
+//!    the segment's [`AppendToken`]. All others stay below the `end` that they loaded (acquire), so they see
+//!    complete bytes and never bytes that are being written.
+//! 2. *Reading* `[a, b)`: inside a guard, with `b <= end`, after [`Block::look`] or [`Block::peek`] of every block
+//!    of the range succeeded. The bytes do not change while the guard stays, because:
 //!    - below `end` nothing is appended, and `end` falls only in [`Segment::close`];
-//!    - loading writes only to blocks that it found EMPTY and made LOADING, and neither saw
-//!      those resident since;
-//!    - [`Segment::settle`] discards a block only after all guards left that were inside when it was
-//!      marked; later readers see EVICTING and either revive it, so that `settle` lets it be, or
-//!      don't look (who peeks never does);
-//!    - [`Segment::discard`] runs when all guards left that were inside when `close` set `end` to 0,
-//!      and later ones find nothing below it.
-//!    - a segment's memory is unmapped (if it is small: cleared, and used for another one), with its
-//!      table, by a closure deferred when the last handle of the cache was dropped: nobody can begin
-//!      to read any more, and guards inside are waited for. Whoever reads for a ticket has the table, too.
-//! 3. *Loading* a block: inside a guard too, entered before `end` was loaded. So `discard` comes
-//!    after it. It fills only what is below `end`.
-//! 4. *Storing* reads `[stored, end)` under the segment's lock. These bytes are in memory, because
-//!    `settle` lets be what is not stored, and `discard` needs the lock.
-//! 5. A *direct* segment's memory is the file's own (`crate::direct`). There `end` tells how far it is
-//!    *published*. Appending stores to `[token's end, …)`, which is at or beyond `end`, by the owner of
-//!    the token alone; publishing fences, on the same thread (the token knows which), and then stores
-//!    the larger `end`. The rest holds as above with no blocks: nothing is loaded or settled, and
-//!    `discard` lets the memory be. The trailer is stored to once, by the token's owner, beyond where
-//!    anything may be published afterwards: sealing ends with it.
-//! 6. `settle`, `close` and `discard` run as deferred closures of one domain: one at a time. So
-//!    `settle` can check that a block is stored without the segment being reused under it, and
-//!    `stored` only grows meanwhile.
+//!    - loading writes only to blocks that it found EMPTY and changed to LOADING, and neither saw those resident
+//!      since;
+//!    - [`Segment::settle`] discards a block only after all guards have left that were inside when it was marked.
+//!      Later readers see EVICTING and either revive the block, so that `settle` keeps it, or do not read it (a
+//!      `peek` never does);
+//!    - [`Segment::discard`] runs after all guards have left that were inside when `close` set `end` to 0, and
+//!      later ones find nothing below it.
+//!    - a segment's memory is unmapped (or, if it is small, cleared and reused for another one), together with its
+//!      table, by a closure that is deferred when the last handle of the cache is dropped: no reader can start any
+//!      more, and the closure waits for guards inside. A read for a ticket holds the table, too.
+//! 3. *Loading* a block: also inside a guard, entered before `end` was loaded. So `discard` comes after it. It
+//!    fills only bytes below `end`.
+//! 4. *Storing* reads `[stored, end)` under the segment's lock. These bytes are in memory, because `settle` keeps
+//!    bytes that are not stored, and `discard` needs the lock.
+//! 5. A *direct* segment's memory is the file's own (`crate::direct`). There `end` is how far it is *published*.
+//!    Appending stores to `[token's end, …)`, which is at or beyond `end`, and only the owner of the token does it.
+//!    Publishing fences, on the same thread (the token records which), and then stores the larger `end`. The rest
+//!    holds as above without blocks: nothing is loaded or settled, and `discard` keeps the memory. The trailer is
+//!    stored once, by the token's owner, beyond everything that may be published afterwards: sealing ends with it.
+//! 6. `settle`, `close` and `discard` run as deferred closures of one domain: one at a time. So `settle` can check
+//!    that a block is stored without a concurrent reuse of the segment, and `stored` only grows meanwhile.
 #![allow(unsafe_code)]
 
 use super::block::{Block, Settled, Tick};
@@ -43,7 +41,7 @@ use kauri_base::sync::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// Where a segment is in its life.
+/// The phase of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Free,
@@ -53,7 +51,7 @@ pub(super) enum Phase {
     Closing,
 }
 
-/// What the segment's lock guards.
+/// The state under the segment's lock.
 pub(super) struct State {
     pub(super) phase: Phase,
     /// Counts its lives, so that a storer of an earlier one is known.
@@ -64,11 +62,11 @@ pub(super) struct State {
 pub(super) struct AppendToken {
     end: u32,
     life: u64,
-    /// The thread that has stored what is not published yet, of a direct segment.
+    /// The thread that has stored the unpublished bytes of a direct segment.
     unpublished_by: Option<ThreadMark>,
 }
 
-/// Tells threads that exist at the same time from each other.
+/// Distinguishes threads that exist at the same time.
 type ThreadMark = usize;
 
 fn this_thread() -> ThreadMark {
@@ -86,7 +84,7 @@ impl AppendToken {
     }
 }
 
-/// Where a segment's bytes are.
+/// The memory of a segment.
 enum Memory {
     /// In memory of this process.
     Own(Region),
@@ -118,8 +116,8 @@ unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
-/// What [`Segment::loads`] of a direct segment always answers: its bytes are the medium's, so whoever
-/// looks at them checks them.
+/// The constant value of [`Segment::loads`] for a direct segment: its bytes are the medium's, so readers check
+/// them.
 const LOADS_DIRECT: u32 = 1;
 
 impl Segment {
@@ -161,7 +159,7 @@ impl Segment {
         self.end.load(Ordering::Acquire)
     }
 
-    /// Times that blocks were read from the medium: counted before they can be looked at.
+    /// Number of reads of blocks from the medium: counted before the bytes are readable.
     #[inline]
     pub(super) fn loads(&self) -> u32 {
         self.loads.load(Ordering::Acquire)
@@ -183,7 +181,7 @@ impl Segment {
         first..last + 1
     }
 
-    /// Whoever wants memory may have the blocks that lie wholly in this range.
+    /// Blocks that are wholly in this range may be evicted first.
     pub(super) fn fade(&self, offset: u32, len: usize) {
         let first = (offset as usize).div_ceil(1 << self.block_shift);
         let end = (offset as usize + len) >> self.block_shift;
@@ -294,8 +292,8 @@ impl Segment {
         }
     }
 
-    /// Appends to a direct segment: `parts`, which have `len` bytes together, are stored and on their
-    /// way to the medium. They can be looked at when they are published.
+    /// Appends to a direct segment: `parts`, which have `len` bytes together, are stored and on their way to the
+    /// medium. They are readable after they are published.
     pub(super) fn append_direct(
         &self,
         direct: &dyn Direct,
@@ -336,8 +334,7 @@ impl Segment {
         token.unpublished_by.is_none_or(|mark| mark == this_thread())
     }
 
-    /// Lets what has been appended to a direct segment be looked at. The caller has fenced since, on a
-    /// thread that may.
+    /// Makes readable what was appended to a direct segment. The caller has fenced since, on a permitted thread.
     pub(super) fn publish(&self, token: &mut AppendToken) {
         if self.direct {
             token.unpublished_by = None;
@@ -368,8 +365,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Appends `len` bytes that `fill` writes. Answers their offset and how many blocks were begun;
-    /// `untracked` is told those that the clock doesn't know.
+    /// Appends `len` bytes that `fill` writes. Returns their offset and the number of blocks begun; `untracked`
+    /// gets the blocks that the clock does not have.
     pub(super) fn append(
         &self,
         token: &mut AppendToken,
@@ -399,7 +396,7 @@ impl Segment {
         Ok((start as u32, count))
     }
 
-    /// Has memory provided for a range, as far as it is within the segment. It need not be appended yet.
+    /// Allocates memory for a range within the segment. It need not be appended yet.
     pub(super) fn populate(&self, direct: Option<&dyn Direct>, from: u32, to: u32) {
         const PAGE: usize = 4096;
         let from = (from as usize).next_multiple_of(PAGE);
@@ -467,8 +464,8 @@ impl Segment {
         }
     }
 
-    /// For marked blocks, after the grace period, in a deferred closure: takes those that nobody wanted
-    /// out of use, for [`Dropping::discard_all`], and tells `kept` the others.
+    /// For marked blocks, after the grace period, in a deferred closure: takes unused blocks out of service, for
+    /// [`Dropping::discard_all`], and passes the others to `kept`.
     pub(super) fn settle<'a>(
         &'a self,
         blocks: Range<usize>,
@@ -490,10 +487,9 @@ impl Segment {
         }
     }
 
-    /// Loads what is EMPTY of a range of blocks, each run of neighbours with one call of `read`
-    /// (offset, bytes to fill). The first `wanted` have a reader waiting. The guard has been inside
-    /// since before this call. Answers how many blocks were loaded, and the first error; `untracked`
-    /// is told those that the clock doesn't know.
+    /// Loads the EMPTY blocks of a range, each run of neighbours with one call of `read` (offset, bytes to fill).
+    /// The first `wanted` have a reader waiting. The guard has been inside since before this call. Returns the
+    /// number of loaded blocks, and the first error; `untracked` gets the blocks that the clock does not have.
     pub(super) fn load(
         &self,
         guard: &Guard,
@@ -596,7 +592,7 @@ impl Segment {
     }
 }
 
-/// Neighbouring blocks in the state DROPPING: nobody may touch them but the owner of this.
+/// Neighbouring blocks in the state DROPPING: only the owner of this value may access them.
 pub(super) struct Dropping<'a> {
     segment: &'a Segment,
     blocks: Range<usize>,
@@ -606,18 +602,18 @@ impl Dropping<'_> {
     /// Gives the memory of all of them back, with as few system calls as there are ways. Answers how
     /// many blocks it was.
     pub(super) fn discard_all(runs: Vec<Dropping<'_>>) -> u64 {
-        let part = |run: &Dropping<'_>| match &run.segment.memory {
+        let range = |run: &Dropping<'_>| match &run.segment.memory {
             Memory::Own(region) => {
                 let shift = run.segment.block_shift;
-                Some(region.part(run.blocks.start << shift, run.blocks.len() << shift))
+                Some(region.range(run.blocks.start << shift, run.blocks.len() << shift))
             }
             // Without blocks there is nothing that could be dropped.
             Memory::File(_) => None,
         };
-        let parts: Vec<sys::Part> = runs.iter().filter_map(part).collect();
+        let ranges: Vec<sys::RegionRange> = runs.iter().filter_map(range).collect();
         // SAFETY: DROPPING gives these blocks to this thread alone (module head, 2): nobody has a
         // reference into them, nobody loads or stores them.
-        unsafe { sys::discard_parts(&parts) };
+        unsafe { sys::discard_ranges(&ranges) };
         let mut count = 0;
         for run in runs {
             count += run.blocks.len() as u64;

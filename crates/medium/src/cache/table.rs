@@ -1,4 +1,4 @@
-//! The segments by number, and what all of them hold together.
+//! The segments by number, and their totals.
 
 use super::segment::{Dropping, Segment};
 use super::{CacheConfig, SegmentId};
@@ -8,7 +8,7 @@ use crate::{Error, Latency, Result};
 use kauri_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use kauri_base::sync::{Arc, Mutex, OnceLock};
 
-/// Counters that anybody changes and no decision about memory safety rests on: all relaxed.
+/// Counters that any thread changes and that no decision about memory safety uses: all relaxed.
 #[derive(Default)]
 pub(super) struct Counters {
     pub(super) budget: AtomicU64,
@@ -42,14 +42,14 @@ pub(super) fn get(counter: &AtomicU64) -> u64 {
 pub(super) struct BlockId {
     pub(super) segment: SegmentId,
     pub(super) block: u32,
-    /// How many loads there had been when it came.
+    /// The number of loads when it arrived.
     pub(super) arrived: u32,
 }
 
 pub(super) struct Table {
     /// Filled when a segment is first used, and kept.
     segments: Box<[OnceLock<Box<Segment>>]>,
-    /// One more than the highest that was used.
+    /// The highest used number plus one.
     high: AtomicU32,
     pub(super) segment_bytes: usize,
     pub(super) block_bytes: usize,
@@ -100,7 +100,7 @@ impl Table {
         self.direct.as_deref()
     }
 
-    /// What is added to reads.
+    /// The added latency of reads.
     #[inline]
     pub(super) fn latency(&self) -> Option<&Latency> {
         self.direct.as_ref().map(|direct| direct.latency())
@@ -129,12 +129,12 @@ impl Table {
         (0..self.high.load(Ordering::Acquire)).filter_map(|id| self.get(id))
     }
 
-    /// Where a segment's offset is in the file.
+    /// The position of a segment's offset in the file.
     pub(super) fn file_offset(&self, segment: SegmentId, offset: u32) -> u64 {
         self.first_byte + u64::from(segment) * self.segment_bytes as u64 + u64::from(offset)
     }
 
-    /// Counts blocks that became resident, and tells the clock of those that it doesn't know.
+    /// Counts blocks that became resident, and passes untracked ones to the clock.
     pub(super) fn arrived(&self, segment: SegmentId, count: u32, untracked: &[u32]) {
         add(&self.counters.resident, u64::from(count) * self.block_bytes as u64);
         if !untracked.is_empty() {
@@ -149,7 +149,7 @@ impl Table {
         self.loads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many requests were loaded since a block arrived.
+    /// Number of loaded requests since a block arrived.
     pub(super) fn loads_since(&self, name: &BlockId) -> u32 {
         self.loads.load(Ordering::Relaxed).wrapping_sub(name.arrived)
     }

@@ -1,8 +1,8 @@
-//! Appending to a segment and storing what was appended.
+//! Appends to a segment, and stores the appended bytes.
 //!
-//! On a file that is memory (`crate::direct`) appending stores to the medium, [`SegmentWriter::publish`]
-//! makes that durable and lets it be looked at, and there is nothing left to be stored later. On others
-//! what is appended can be looked at at once, publishing does nothing, and storing comes later.
+//! If the log file is memory (`crate::direct`), appending stores to the medium, [`SegmentWriter::publish`] makes
+//! the bytes durable and readable, and nothing is left to be stored. Otherwise, appended bytes are readable at
+//! once, publishing does nothing, and storing comes later.
 
 use super::segment::AppendToken;
 use super::table::{Table, add};
@@ -11,9 +11,9 @@ use crate::{Error, Guard, Result, Site};
 use kauri_base::sync::Arc;
 use std::io::IoSlice;
 
-/// The one appender of an open segment: bytes below [`end`](Self::end) never change again until the
-/// segment is recycled, and only this value moves `end`. Dropping it seals the segment; what was not
-/// stored by then still can be, through a [`SegmentStorer`].
+/// The one appender of an open segment: bytes below [`end`](Self::end) never change again until the segment is
+/// recycled, and only this value moves `end`. Dropping it seals the segment; unstored bytes can still be stored
+/// through a [`SegmentStorer`].
 pub struct SegmentWriter {
     storer: SegmentStorer,
     token: AppendToken,
@@ -26,8 +26,7 @@ impl SegmentWriter {
         SegmentWriter { storer, token, site: "append.lines" }
     }
 
-    /// What is appended from now on is asked to be made durable under this label, where appending
-    /// stores.
+    /// Sets the label under which later appends are made durable, if appending stores.
     pub fn set_site(&mut self, site: Site) {
         self.site = site;
     }
@@ -37,7 +36,7 @@ impl SegmentWriter {
         self.storer.segment
     }
 
-    /// How far it has been appended.
+    /// The appended length.
     pub fn end(&self) -> u32 {
         self.token.end()
     }
@@ -47,10 +46,10 @@ impl SegmentWriter {
         (self.storer.table().segment_bytes as u32).saturating_sub(self.token.end())
     }
 
-    /// Appends `parts`, one after the other, and answers the offset of the first byte. Once they are
-    /// [published](Self::publish) the bytes can be read by address (which nobody knows until the caller
-    /// tells it); they are with the kernel only after a [`SegmentStorer::store_pending`].
-    /// [`Error::OutOfBounds`], and nothing appended, if they don't fit.
+    /// Appends `parts`, one after the other, and returns the offset of the first byte. After
+    /// [publication](Self::publish) the bytes are readable by address (which is unknown until the caller shares
+    /// it). The kernel has them only after a [`SegmentStorer::store_pending`]. [`Error::OutOfBounds`], with nothing
+    /// appended, if they do not fit.
     #[inline]
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<u32> {
         let len = parts.iter().map(|part| part.len()).sum();
@@ -77,10 +76,9 @@ impl SegmentWriter {
         Ok(offset)
     }
 
-    /// On a file that is memory: returns when what this thread has appended here and through `others`
-    /// is durable (`site` labels the one fence for that), and lets it be looked at. Another thread than
-    /// the one that has appended must not ([`Error::Misuse`]): a fence waits for the stores of its own
-    /// thread. On other files there is nothing to do.
+    /// On a file that is memory: returns when everything that this thread has appended here and through `others` is
+    /// durable (`site` labels the one fence for that), and makes it readable. Only the appending thread may call
+    /// this ([`Error::Misuse`]): a fence waits for the stores of its own thread. On other files it does nothing.
     #[inline]
     pub fn publish<'w>(
         &mut self,
@@ -99,7 +97,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Lets what was appended be looked at, after a fence.
+    /// Makes appended bytes readable, after a fence.
     #[inline]
     fn show(&mut self) -> Result<()> {
         let table = self.storer.table();
@@ -123,16 +121,15 @@ impl SegmentWriter {
         self.storer.store_pending(site)
     }
 
-    /// Stores what is pending and ends appending. On an error the segment is sealed all the same and
-    /// the rest can be stored through a [`SegmentStorer`]. On a file that is memory, what was not
-    /// published never will be.
+    /// Stores pending bytes and ends appending. After an error the segment is sealed anyway and the rest can be
+    /// stored through a [`SegmentStorer`]. On a file that is memory, unpublished bytes are never published.
     pub fn seal(self, site: Site) -> Result<u32> {
         self.storer.store_pending(site)
     }
 
-    /// Ends appending: stores what is pending, and these bytes as the segment's last, which lie beyond
-    /// all that was appended and can't be looked at. The labels are those of persisting the one and the
-    /// other, and of the fence that a file that is memory wants.
+    /// Ends appending: stores pending bytes, and these bytes as the segment's last, which are beyond all appended
+    /// bytes and not readable. The labels are those of persisting both, and of the fence that a file that is memory
+    /// needs.
     pub fn seal_with(mut self, last: &[u8], sites: SealSites) -> Result<()> {
         let shared = Arc::clone(&self.storer.shared);
         let memory = shared.table.get(self.segment()).ok_or(Error::OutOfBounds)?;
@@ -155,9 +152,9 @@ impl SegmentWriter {
 /// Labels of [`SegmentWriter::seal_with`].
 #[derive(Clone, Copy, Debug)]
 pub struct SealSites {
-    /// Of persisting what was appended.
+    /// Label of persisting appended bytes.
     pub pending: Site,
-    /// Of persisting the segment's last bytes.
+    /// Label of persisting the segment's last bytes.
     pub last: Site,
     /// The same on a file that is memory.
     pub last_lines: Site,

@@ -1,19 +1,18 @@
 //! A log file in persistent memory, mapped.
 //!
-//! The file is a [`PlainFile`] too: recovery reads it by `pread`, so that a reader never races with
-//! who stores, growing writes it, and [`Medium::drain`], which no commit waits for, is an `fdatasync`
-//! beside the fence. What commits use is the mapping ([`Direct`]).
+//! The file is also a [`PlainFile`]: recovery reads it by `pread`, so that a reader never races with a store;
+//! growing writes it; and [`Medium::drain`], which no commit waits for, is an `fdatasync` in addition to the fence.
+//! Commits use the mapping ([`Direct`]).
 //!
-//! Growing writes zeros and syncs them before they are mapped, so that a store needs no block to be
-//! allocated: with `MAP_SYNC` the kernel would commit that to the file system's journal in the middle
-//! of a page fault.
+//! Growing writes zeros and syncs them before they are mapped, so that a store allocates no block. With `MAP_SYNC`,
+//! the kernel would commit an allocation to the file system's journal in the middle of a page fault.
 
+use super::Dax;
 use super::lines::{self, WriteBack, lines_of};
 use super::mapping::{Kind, Mapping, is_possible};
-use super::{Dax, Delayed, Latency};
 use crate::direct::{Direct, Mapped};
-use crate::plain::PlainFile;
-use crate::{Error, IoKind, Medium, MediumKind, Result, Site};
+use crate::plain_file::PlainFile;
+use crate::{Delayed, Error, IoKind, Latency, Medium, MediumKind, Result, Site};
 use std::fs::File;
 use std::io::IoSlice;
 use std::ptr::NonNull;
@@ -82,7 +81,7 @@ impl Medium for DaxFile {
             MediumKind::Dax => {
                 format!("file {path} (DAX: MAP_SYNC, non-temporal stores, {how}, sfence)")
             }
-            _ => format!("file {path} (mapped; memory stands in for persistent memory)"),
+            _ => format!("file {path} (mapped; ordinary memory simulates persistent memory)"),
         }
     }
 

@@ -1,13 +1,12 @@
-//! Stores to persistent memory: into the processor's write queues line by line, and the fence that
-//! waits for them.
+//! Stores to persistent memory, line by line into the processor's write queues, and the fence that waits for them.
 //!
-//! A line (64 bytes) that is written whole goes past the cache by non-temporal stores. Of lines that
-//! are written in part (the first and the last of a range) the bytes are stored as usual and the line
-//! is then written back, by `clwb`, `clflushopt` or `clflush`, whichever the processor has, found
-//! out at run time. Either way the bytes are durable (with ADR: the memory controller's queues belong
-//! to the persistent domain) once the same thread has executed an `sfence`.
+//! A line (64 bytes) that is written as a whole bypasses the cache by non-temporal stores. In lines that are
+//! written in part (the first and the last of a range), the bytes are stored as usual and the line is then written
+//! back by `clwb`, `clflushopt` or `clflush`, whichever the processor supports at run time. In both cases the bytes
+//! are durable (with ADR: the memory controller's queues belong to the persistent domain) after the same thread has
+//! executed an `sfence`.
 //!
-//! A line is torn at 8 bytes at the finest: each aligned word is there as it was or as it is to be.
+//! A line can be torn at 8 bytes: each aligned word has its old or its new value.
 #![allow(unsafe_code)]
 
 /// Bytes of a cache line.
@@ -267,7 +266,7 @@ mod tests {
     use crate::sys::Region;
 
     #[test]
-    fn every_way_stores_every_byte_and_no_other() {
+    fn every_store_path_writes_exactly_its_bytes() {
         let Some(best) = detect() else { return };
         let region = Region::reserve(8192).unwrap();
         let source: Vec<u8> = (0..600u32).map(|n| (n * 7 % 251) as u8 + 1).collect();
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_counted_by_what_a_range_touches() {
+    fn a_range_counts_every_line_that_it_touches() {
         assert_eq!(lines_of(0, 0), 0);
         assert_eq!(lines_of(0, 64), 1);
         assert_eq!(lines_of(63, 2), 2);

@@ -1,5 +1,5 @@
-//! A file mapped into memory for as long as it may grow: address space is reserved once, and the file's
-//! pages are mapped into it as they come to exist.
+//! A growing file mapped into memory: address space is reserved once, and pages of the file are mapped into it as
+//! the file grows.
 #![allow(unsafe_code)]
 
 use super::sigbus::{self, Watched};

@@ -1,26 +1,25 @@
-//! Persistent memory: log files that are mapped, and become durable without a call of the kernel.
+//! Persistent memory: mapped log files that become durable without a system call.
 //!
-//! Assumed of it: a line of 64 bytes that was written back, or stored past the cache, is durable once
-//! the thread that did it has executed an `sfence` (ADR: the platform brings the memory controller's
-//! queues to the medium when power fails); a line that was not may be there or not, each aligned word
-//! of 8 bytes as it was or as it is to be.
+//! Assumption: a line of 64 bytes that was written back, or stored past the cache, is durable after the same thread
+//! has executed an `sfence` (ADR: the platform moves the memory controller's queues to the medium when power
+//! fails). Any other line may be durable or not, each aligned word of 8 bytes with its old or its new value.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`file`] | [`DaxFile`]: the medium |
 //! | [`mapping`] | address space and what is mapped into it |
 //! | [`lines`] | stores, write-backs, the fence |
-//! | [`latency`] | memory that is slower than it is |
-//! | `sigbus` | what is said when memory can't be reached |
+//! | [`observed`] | memory that reports stores and fences to an observer |
+//! | `sigbus` | the message after a failed memory access |
 
 mod file;
-mod latency;
 pub(crate) mod lines;
 mod mapping;
+mod observed;
 pub(crate) mod sigbus;
 
 pub use file::DaxFile;
-pub use latency::{Delayed, Latency};
+pub use observed::{MappingObserver, ObservedMemory};
 
 /// Whether log files are mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -1,9 +1,8 @@
-//! What is said when mapped memory can't be reached: a damaged place of persistent memory, or a file that
-//! somebody has shortened. The processor stops whoever looks at it (SIGBUS), and there is no way to
-//! answer an error instead; so the process ends, but says why first.
+//! The message after a failed access to mapped memory: damaged persistent memory, or a truncated file. The
+//! processor raises SIGBUS, and no error can be returned. So the process ends, but first prints the reason.
 //!
-//! Invariant: the handler only reads atomics and calls `writev` and `sigaction`. It puts the handler back
-//! that was there before, so that the same access, made again, ends the process as it would have.
+//! Invariant: the handler only reads atomics and calls `writev` and `sigaction`. It restores the previous handler,
+//! so that the repeated access ends the process as usual.
 #![allow(unsafe_code)]
 
 use std::io::IoSlice;
@@ -110,19 +109,19 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut li
 /// than 8 KB, of which the processor's saved registers take up to a half.
 fn say(path: &str, offset: usize, code: libc::c_int) {
     let why = match code {
-        libc::BUS_MCEERR_AR | libc::BUS_MCEERR_AO => "the memory there is damaged",
-        _ => "the file is shorter than it was, or its device is gone",
+        libc::BUS_MCEERR_AR | libc::BUS_MCEERR_AO => "the memory is damaged",
+        _ => "the file was truncated or its device was removed",
     };
     let mut digits = [0; DIGITS_MAX];
     let parts = [
         "kauri: fatal: ".as_bytes(),
         path.as_bytes(),
-        b" can't be reached at byte ",
+        b" cannot be read at byte ",
         decimal(offset, &mut digits),
         b" (SIGBUS): ",
         why.as_bytes(),
-        b". The process ends. See what is damaged with `kauri check --dbpath DIR --verify full`, and move \
-          it aside with `kauri check --dbpath DIR --repair`.\n",
+        b". The process ends. `kauri check --dbpath DIR --verify full` lists the damage, \
+          `kauri check --dbpath DIR --repair` moves damaged records aside.\n",
     ];
     let slices = parts.map(IoSlice::new);
     // SAFETY: an `IoSlice` is laid out as an iovec, and its bytes are borrowed for the call; `writev` is

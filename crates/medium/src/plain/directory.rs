@@ -1,10 +1,12 @@
 //! A data directory on a file system.
 
-use super::PlainFile;
 use super::staging::MappedStaging;
-use crate::dax::{Dax, DaxFile, Latency};
+use crate::dax::{Dax, DaxFile};
 use crate::directory::{LOCK_FILE, LockHolder, SPARE_FILE, TEMPORARY_SUFFIX, check_name};
-use crate::{Directory, DirectoryLock, Error, Faults, IoKind, Medium, Result, Site, Staging, sys};
+use crate::plain_file::PlainFile;
+use crate::{
+    Directory, DirectoryLock, Error, Faults, IoKind, Latency, Medium, Result, Site, Staging, sys,
+};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;

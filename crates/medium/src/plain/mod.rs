@@ -1,12 +1,9 @@
-//! Files of an ordinary file system: pread, pwritev, fdatasync; no mmap, so that a cold page
-//! costs a system call on a thread that may wait, and never a fault on one that may not. The log files
-//! of a directory in persistent memory are mapped all the same (see [`crate::dax`]), and so is a small file
-//! that is locked in memory (`staging`).
+//! A directory of an ordinary file system. Its log files are not mapped ([`crate::plain_file`]): a cold page costs
+//! a system call on a thread that may wait, and never a page fault on a thread that may not. Exceptions: the log
+//! files of a directory in persistent memory are mapped ([`crate::dax`]), and so is a small file that is locked in
+//! memory (`staging`).
 
 mod directory;
-mod file;
 mod staging;
 
 pub use directory::{DirectoryOptions, PlainDirectory};
-pub(crate) use file::GROW_DRAIN;
-pub use file::PlainFile;

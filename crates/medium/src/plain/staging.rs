@@ -1,10 +1,10 @@
 //! A [`Staging`] over a file of a file system.
 //!
-//! Its memory is locked, so that putting never waits for a page that has been taken away and has to be read
-//! again, nor fails for it; and its bytes are written before they are mapped, so that the file system need
-//! not find room for them when they are put. File systems that write nothing where it was before would have to
-//! (and a failure then is a signal), so there is none on them. A page that the kernel has written back is
-//! asked for once more when it is put to, which may take a while: who puts holds no lock that others wait for.
+//! Its memory is locked, so that a put never waits for or fails on a page that was evicted and must be read again.
+//! Its bytes are written before they are mapped, so that a put needs no allocation by the file system.
+//! Copy-on-write file systems would allocate on every put (and a failure then is a signal), so there is no staging
+//! file on them. A page that the kernel has written back faults again at the next put, which may take a while: a
+//! put holds no lock that others wait for.
 #![allow(unsafe_code)]
 
 use crate::Staging;

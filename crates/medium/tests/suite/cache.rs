@@ -97,7 +97,7 @@ impl Setup {
 }
 
 #[test]
-fn what_was_appended_is_read_by_address_before_and_after_it_is_stored() {
+fn appended_bytes_are_readable_before_and_after_storing() {
     let s = setup(2, 1 << 20, 0);
     let mut writer = s.cache.open_segment(1).unwrap();
     assert_eq!(writer.append(&[b"hello ", b"", b"world"]), Ok(0));
@@ -121,7 +121,7 @@ fn what_was_appended_is_read_by_address_before_and_after_it_is_stored() {
 }
 
 #[test]
-fn addresses_that_hold_nothing_are_refused() {
+fn addresses_without_data_are_refused() {
     let s = setup(2, 1 << 20, 0);
     let mut writer = s.cache.open_segment(0).unwrap();
     writer.append(&[&[1; 100]]).unwrap();
@@ -147,7 +147,7 @@ fn addresses_that_hold_nothing_are_refused() {
 }
 
 #[test]
-fn a_segment_has_one_writer_and_one_life_at_a_time() {
+fn a_segment_has_one_writer_and_one_epoch_at_a_time() {
     let s = setup(2, 1 << 20, 0);
     let writer = s.fill(0, 0);
     let misuse = |result: Result<(), Error>| assert!(matches!(result, Err(Error::Misuse(_))));
@@ -235,7 +235,7 @@ fn eight_times_the_budget_is_read_back_whole_within_the_budget() {
 }
 
 #[test]
-fn what_is_used_stays() {
+fn used_blocks_stay() {
     let s = setup(16, 2 * SEGMENT, 0);
     (0..16).for_each(|segment| s.fill_and_seal(segment));
     let mut choices = Choices(7);
@@ -252,7 +252,7 @@ fn what_is_used_stays() {
 }
 
 #[test]
-fn what_is_not_stored_is_not_evicted() {
+fn unstored_blocks_are_not_evicted() {
     let s = setup(4, BLOCK, 0);
     let first = s.fill(0, 0);
     let stored = first.storer();
@@ -280,7 +280,7 @@ fn what_is_not_stored_is_not_evicted() {
 }
 
 #[test]
-fn who_peeks_finds_what_is_there_and_keeps_nothing() {
+fn a_peek_finds_resident_data_and_keeps_nothing() {
     let s = setup(4, 1 << 20, 0);
     let writer = s.fill(0, 0);
     writer.store_pending("t").unwrap();
@@ -315,7 +315,7 @@ fn who_peeks_finds_what_is_there_and_keeps_nothing() {
 }
 
 #[test]
-fn the_block_that_is_appended_to_stays() {
+fn the_block_at_the_end_of_an_open_segment_stays() {
     let s = setup(1, 0, 0);
     let mut writer = s.cache.open_segment(0).unwrap();
     let bytes = pattern_of(0, 0, 0, SEGMENT);
@@ -335,7 +335,7 @@ fn the_block_that_is_appended_to_stays() {
 }
 
 #[test]
-fn a_sealed_segment_goes_whole_and_comes_back_up_to_its_end() {
+fn a_sealed_segment_is_evicted_whole_and_read_back_to_its_end() {
     let s = setup(1, 1 << 20, 0);
     let mut writer = s.cache.open_segment(0).unwrap();
     writer.append(&[&pattern_of(0, 0, 0, 3 * BLOCK + 100)]).unwrap();
@@ -350,7 +350,7 @@ fn a_sealed_segment_goes_whole_and_comes_back_up_to_its_end() {
 }
 
 #[test]
-fn a_guard_inside_delays_giving_back_and_nothing_else() {
+fn an_entered_guard_delays_only_eviction() {
     let s = setup(4, 2 * SEGMENT, 0);
     s.fill_and_seal(0);
     s.fill_and_seal(1);
@@ -380,7 +380,7 @@ fn a_guard_inside_delays_giving_back_and_nothing_else() {
 }
 
 #[test]
-fn a_recycled_segment_is_read_until_the_readers_of_then_have_left() {
+fn a_recycled_segment_is_readable_until_its_readers_have_left() {
     let s = setup(1, 1 << 20, 0);
     s.fill_and_seal(0);
     let mut before = s.guard();
@@ -413,7 +413,7 @@ fn a_recycled_segment_is_read_until_the_readers_of_then_have_left() {
 }
 
 #[test]
-fn a_failed_read_is_told_and_the_next_one_tries_again() {
+fn a_failed_read_is_reported_and_the_next_one_tries_again() {
     let s = setup(1, 0, 0);
     s.fill_and_seal(0);
     for _ in 0..10 {
@@ -491,7 +491,7 @@ fn readers_of_one_block_share_a_read() {
 }
 
 #[test]
-fn tickets_that_outlive_the_cache_say_so() {
+fn tickets_that_outlive_the_cache_fail() {
     let s = setup(1, 0, 0);
     s.fill_and_seal(0);
     for _ in 0..10 {

@@ -7,8 +7,8 @@
 
 use crate::common::{Choices, TempDir, matches_pattern, pattern_of};
 use kauri_base::Access;
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::cache::SealSites;
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
 use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
 use kauri_medium::{
     CacheConfig, Dax, Delayed, Directory, EpochDomain, Error, Latency, Medium, MediumKind,
@@ -65,7 +65,7 @@ fn publish(writer: &mut SegmentWriter) -> Result<(), Error> {
 }
 
 #[test]
-fn files_are_mapped_where_map_sync_succeeds_and_nowhere_else() {
+fn files_are_mapped_only_if_map_sync_succeeds() {
     let mut ordinary = vec![std::env::temp_dir(), PathBuf::from("/dev/shm")];
     let lasts = |dir: &Path| dax_dir().is_some_and(|dax| dir.starts_with(dax));
     ordinary.retain(|dir| dir.is_dir() && !lasts(dir));
@@ -78,7 +78,7 @@ fn files_are_mapped_where_map_sync_succeeds_and_nowhere_else() {
         }
         let log = open(dir.path(), Dax::Simulated).create_log("log", "t").unwrap();
         assert_eq!(log.kind(), MediumKind::SimulatedDax);
-        assert!(log.describe().contains("stands in"), "{}", log.describe());
+        assert!(log.describe().contains("simulates persistent memory"), "{}", log.describe());
     }
     if let Some(dir) = dax_dir() {
         let dir = TempDir::under(&dir, "dax");
@@ -92,7 +92,7 @@ fn files_are_mapped_where_map_sync_succeeds_and_nowhere_else() {
 }
 
 #[test]
-fn what_is_published_is_read_in_place_and_on_the_medium() {
+fn published_bytes_are_readable_in_place_and_on_the_medium() {
     for (medium, _dir) in media() {
         let cache = cache(&medium, 2);
         let mut guard = cache.domain().register();
@@ -126,7 +126,7 @@ fn what_is_published_is_read_in_place_and_on_the_medium() {
 }
 
 #[test]
-fn a_file_that_is_mapped_is_stored_to_through_the_mapping_only() {
+fn a_mapped_file_is_stored_through_the_mapping_only() {
     for (medium, _dir) in media() {
         medium.grow(SEGMENT as u64).unwrap();
         medium.store(5, &[IoSlice::new(b"before")]).unwrap();
@@ -142,7 +142,7 @@ fn a_file_that_is_mapped_is_stored_to_through_the_mapping_only() {
 }
 
 #[test]
-fn a_fence_is_its_own_threads() {
+fn a_fence_covers_only_its_own_thread() {
     for (medium, _dir) in media() {
         let cache = cache(&medium, 1);
         let mut writer = cache.open_segment(0).unwrap();
@@ -171,7 +171,7 @@ fn a_fence_is_its_own_threads() {
 }
 
 #[test]
-fn one_fence_publishes_what_was_appended_to_several_segments() {
+fn one_fence_publishes_appends_to_several_segments() {
     for (medium, _dir) in media() {
         let cache = cache(&medium, 2);
         let mut full = cache.open_segment(0).unwrap();
@@ -188,7 +188,7 @@ fn one_fence_publishes_what_was_appended_to_several_segments() {
 }
 
 #[test]
-fn a_file_grows_while_it_is_read_and_is_found_again() {
+fn a_file_grows_under_readers_and_reopens() {
     for (medium, _dir) in media() {
         let cache = cache(&medium, 1);
         let mut guard = cache.domain().register();
@@ -239,7 +239,7 @@ fn a_file_grows_while_it_is_read_and_is_found_again() {
 
 /// Readers look at what is published while segments are filled and used again.
 #[test]
-fn readers_see_whole_records_of_one_life() {
+fn readers_see_whole_records_of_one_epoch() {
     const RECORD: usize = 328;
     const LIVES: u32 = 25;
     for (medium, _dir) in media() {
@@ -366,7 +366,7 @@ fn leftovers(record: &[u8], fence: impl Fn(&Arc<dyn Medium>, &mut SegmentWriter)
 }
 
 #[test]
-fn what_is_not_fenced_is_torn_by_words_and_what_is_fenced_is_not() {
+fn only_unfenced_bytes_are_torn_by_words() {
     let record = [1; 192];
     let images = leftovers(&record, |_, _| ());
     assert!(images.contains(&vec![0; 192]) && images.contains(&vec![1; 192]));
@@ -399,7 +399,7 @@ fn what_is_not_fenced_is_torn_by_words_and_what_is_fenced_is_not() {
 }
 
 #[test]
-fn each_of_persisting_and_fencing_is_needed() {
+fn persisting_and_fencing_are_both_needed() {
     for off in ["t.publish", "append.lines"] {
         let emulator = Emulator::new(EmulatorConfig::persistent_memory());
         emulator.faults().disable(off);
@@ -443,14 +443,14 @@ fn look_at_a_shortened_file(dir: &Path) -> ! {
 /// A process that is stopped since mapped memory can't be reached says which file and place it was and
 /// what to do, and dies of the signal.
 #[test]
-fn memory_that_is_gone_is_named() {
+fn a_failed_memory_access_names_the_file() {
     use std::os::unix::process::ExitStatusExt;
     if let Some(dir) = std::env::var_os(SHORTENED) {
         look_at_a_shortened_file(Path::new(&dir));
     }
     let dir = TempDir::new("shortened");
     let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "dax::memory_that_is_gone_is_named", "--nocapture"])
+        .args(["--exact", "dax::a_failed_memory_access_names_the_file", "--nocapture"])
         .env(SHORTENED, dir.path())
         .output()
         .unwrap();
@@ -460,7 +460,7 @@ fn memory_that_is_gone_is_named() {
     assert_eq!(lines.len(), 1, "{said}");
     let path = dir.path().to_string_lossy();
     let place = format!("at byte {SEGMENT} ");
-    for words in [&*path, &place, "SIGBUS", "shorter", "kauri check", "--verify", "--repair"] {
+    for words in [&*path, &place, "SIGBUS", "truncated", "kauri check", "--verify", "--repair"] {
         assert!(lines[0].contains(words), "{words}: {}", lines[0]);
     }
 }

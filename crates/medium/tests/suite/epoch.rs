@@ -19,7 +19,7 @@ fn counter() -> (Arc<AtomicUsize>, impl Fn() -> Box<dyn FnOnce() + Send>) {
 }
 
 #[test]
-fn a_closure_waits_for_those_who_were_inside_and_for_nobody_else() {
+fn a_closure_waits_only_for_guards_that_were_inside() {
     let domain = EpochDomain::new();
     let (count, closure) = counter();
     let (mut before, mut idle, mut after) =
@@ -53,7 +53,7 @@ fn guards_are_sent_and_domains_shared() {
 }
 
 #[test]
-fn entering_again_keeps_the_older_entry() {
+fn a_nested_entry_keeps_the_older_epoch() {
     let domain = EpochDomain::new();
     let (count, closure) = counter();
     let mut guard = domain.register();
@@ -93,7 +93,7 @@ fn closures_run_in_order_and_may_defer_more() {
 }
 
 #[test]
-fn what_is_left_runs_when_the_domain_goes() {
+fn remaining_closures_run_when_the_domain_is_dropped() {
     let domain = EpochDomain::new();
     let (count, closure) = counter();
     let mut guard = domain.register();
@@ -107,7 +107,7 @@ fn what_is_left_runs_when_the_domain_goes() {
 }
 
 #[test]
-fn a_guard_that_is_dropped_or_sent_away_counts_where_it_is() {
+fn a_guard_counts_after_a_move_to_another_thread() {
     let domain = EpochDomain::new();
     let (count, closure) = counter();
     let mut guard = domain.register();
@@ -130,7 +130,7 @@ fn a_guard_that_is_dropped_or_sent_away_counts_where_it_is() {
 }
 
 #[test]
-fn quiescence_is_waited_for_and_given_up_on_time() {
+fn the_wait_for_quiescence_times_out() {
     let domain = EpochDomain::new();
     assert!(domain.wait_quiescent(Duration::ZERO));
     let mut guard = domain.register();

@@ -5,7 +5,6 @@ mod common;
 
 mod cache;
 mod dax;
-mod emulator;
 mod epoch;
 mod plain;
 mod sites;

@@ -42,7 +42,7 @@ fn a_log_keeps_what_was_stored_and_is_never_sparse() {
 }
 
 #[test]
-fn what_is_read_once_is_what_was_stored_last_aligned_or_not() {
+fn direct_reads_return_the_last_stored_bytes() {
     let dir = TempDir::new("once");
     let log = directory(&dir).create_log("a.log", "t").unwrap();
     let len = 8 * DIRECT_ALIGN;
@@ -97,7 +97,7 @@ fn addresses_beyond_the_file_are_refused() {
 }
 
 #[test]
-fn missing_space_shows_when_growing_and_changes_nothing() {
+fn lack_of_space_fails_growing_without_a_change() {
     let dir = TempDir::new("space");
     let log = directory(&dir).create_log("a.log", "t").unwrap();
     log.grow(8192).unwrap();
@@ -185,7 +185,7 @@ fn small_files_are_replaced_whole() {
 }
 
 #[test]
-fn what_is_staged_is_in_the_file_at_once() {
+fn staged_bytes_are_in_the_file_at_once() {
     let dir = TempDir::new("staging");
     let directory = directory(&dir);
     directory.replace_file("staging", b"older, and longer than the new one", "t").unwrap();
@@ -212,7 +212,7 @@ fn what_is_staged_is_in_the_file_at_once() {
 }
 
 #[test]
-fn names_that_lead_elsewhere_are_refused() {
+fn names_outside_the_directory_are_refused() {
     let dir = TempDir::new("names");
     let directory = directory(&dir);
     for name in ["", ".", "..", "a/b", "/etc/passwd", "mongod.lock", "x.tmp", "nul\0"] {
@@ -244,7 +244,7 @@ fn one_server_at_a_time() {
 }
 
 #[test]
-fn every_failure_of_the_file_system_is_handed_on() {
+fn every_failure_of_the_file_system_is_returned() {
     let dir = TempDir::new("faults");
     let faults = Arc::new(Faults::new());
     let directory = PlainDirectory::open_with(dir.path(), with_faults(&faults)).unwrap();

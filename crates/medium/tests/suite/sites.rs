@@ -2,9 +2,8 @@
 //! one drain, sync, ordering point or check makes them fail.
 
 use kauri_base::Access;
-use kauri_medium::{
-    CacheConfig, Directory, Emulator, EmulatorConfig, EpochDomain, Medium, SegmentCache,
-};
+use kauri_emulator::{Emulator, EmulatorConfig};
+use kauri_medium::{CacheConfig, Directory, EpochDomain, Medium, SegmentCache};
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -158,7 +157,7 @@ fn check(off: Option<&str>, config: EmulatorConfig, n: usize) -> Result<Vec<Stri
 }
 
 #[test]
-fn taking_out_any_one_site_fails_a_crash_test() {
+fn disabling_any_site_fails_a_crash_test() {
     let plain = EmulatorConfig::default();
     let sites = check(None, plain, 2000).expect("with everything in place nothing is lost");
     let expected = [
@@ -183,7 +182,7 @@ fn taking_out_any_one_site_fails_a_crash_test() {
 }
 
 #[test]
-fn where_persistence_must_be_asked_for_those_sites_count_too() {
+fn disabling_any_persist_site_fails_a_crash_test() {
     for sector_bytes in [64, 4096] {
         let dax =
             EmulatorConfig { sector_bytes, persist_required: true, ..EmulatorConfig::default() };

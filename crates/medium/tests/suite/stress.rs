@@ -243,7 +243,7 @@ fn everything_at_once_with_threads_that_read() {
 }
 
 #[test]
-fn everything_at_once_where_the_reader_reads_himself() {
+fn everything_at_once_with_reads_on_the_waiting_thread() {
     run(0, 100, 5000);
 }
 

@@ -209,7 +209,7 @@ fn as_an_executor(ticket: Ticket) -> impl FnOnce() -> kauri_base::Result<()> {
 }
 
 #[test]
-fn who_blocks_for_one_read_does_it() {
+fn a_blocking_waiter_performs_its_own_read() {
     let (cache, gate, _dir) = setup(2);
     gate.set(true);
     for (asked, block) in [0, 3, 6].into_iter().enumerate() {
@@ -228,7 +228,7 @@ fn who_blocks_for_one_read_does_it() {
 }
 
 #[test]
-fn who_asks_for_many_has_them_read_at_once_however_he_waits() {
+fn several_requested_reads_run_at_once_for_any_waiter() {
     // With `late`, threads have begun all reads but one before anybody waits. Often, since a thread may
     // be as quick as who waits.
     let cases = [(1, false), (2, false), (3, false), (2, true), (3, true)];
@@ -252,7 +252,7 @@ fn who_asks_for_many_has_them_read_at_once_however_he_waits() {
 }
 
 #[test]
-fn who_waits_is_served_whatever_becomes_of_who_asked_first() {
+fn a_waiter_is_served_even_if_the_first_requester_is_dropped() {
     // Often, since the cache's thread may or may not be quicker than who waits.
     for _ in 0..20 {
         let (cache, gate, _dir) = setup(1);
@@ -277,7 +277,7 @@ fn who_waits_is_served_whatever_becomes_of_who_asked_first() {
 }
 
 #[test]
-fn what_the_medium_has_at_hand_is_read_without_a_ticket() {
+fn cached_file_pages_are_read_without_a_ticket() {
     let (cache, gate, _dir) = setup(1);
     gate.at_hand.store(true, Ordering::Release);
     let mut guard = cache.domain().register();
@@ -306,7 +306,7 @@ fn what_the_medium_has_at_hand_is_read_without_a_ticket() {
 }
 
 #[test]
-fn everybody_who_waits_for_a_block_is_woken_by_one_read() {
+fn one_read_wakes_all_waiters_of_a_block() {
     let (cache, gate, _dir) = setup(2);
     let tickets: Vec<Ticket> = (0..8).map(|i| miss(&cache, i * 500, 100, Pattern::Point)).collect();
     let waiters: Vec<_> =
@@ -342,7 +342,7 @@ fn a_ticket_is_a_future_that_wakes_its_executor() {
 }
 
 #[test]
-fn reads_of_different_places_go_on_at_once() {
+fn reads_of_different_places_run_at_once() {
     let (cache, gate, _dir) = setup(3);
     let waiters =
         [0, 5, 10].map(|block| as_an_executor(miss(&cache, block * BLOCK, 10, Pattern::Point)));
@@ -369,7 +369,7 @@ fn a_long_read_waits_for_all_its_pieces() {
 }
 
 #[test]
-fn what_is_fetched_ahead_needs_no_waiting() {
+fn prefetched_data_needs_no_wait() {
     let (cache, gate, _dir) = setup(1);
     gate.set(true);
     cache.prefetch(0, 2 * BLOCK as u32, 3 * BLOCK);
@@ -386,7 +386,7 @@ fn what_is_fetched_ahead_needs_no_waiting() {
 }
 
 #[test]
-fn what_somebody_waits_for_is_read_before_what_is_fetched_ahead() {
+fn awaited_reads_come_before_prefetches() {
     let (cache, gate, _dir) = setup(1);
     let fetch = |block: usize| cache.prefetch(0, (block * BLOCK) as u32, BLOCK);
     fetch(0);
@@ -404,7 +404,7 @@ fn what_somebody_waits_for_is_read_before_what_is_fetched_ahead() {
 }
 
 #[test]
-fn fetching_ahead_leaves_a_thread_for_those_who_wait() {
+fn prefetches_leave_a_thread_for_awaited_reads() {
     // One that nobody has asked for, and one that is to be fetched already.
     for wanted in [8, 4] {
         let (cache, gate, _dir) = setup(2);
@@ -423,7 +423,7 @@ fn fetching_ahead_leaves_a_thread_for_those_who_wait() {
 }
 
 #[test]
-fn those_who_wait_are_told_when_the_cache_closes() {
+fn closing_the_cache_fails_its_waiters() {
     let (cache, gate, _dir) = setup(1);
     let started = as_an_executor(miss(&cache, 0, 10, Pattern::Point));
     gate.wait_for_arrivals(1);
@@ -441,7 +441,7 @@ fn those_who_wait_are_told_when_the_cache_closes() {
 }
 
 #[test]
-fn memory_that_is_looked_at_outlives_the_cache() {
+fn memory_under_a_guard_outlives_the_cache() {
     let (cache, gate, _dir) = setup(2);
     gate.set(true);
     let domain = Arc::clone(cache.domain());
@@ -461,7 +461,7 @@ fn memory_that_is_looked_at_outlives_the_cache() {
 }
 
 #[test]
-fn the_cache_s_thread_collects_what_others_defer() {
+fn the_cache_thread_runs_deferred_closures() {
     let (cache, _gate, _dir) = setup(1);
     let domain = Arc::clone(cache.domain());
     let mut guard = domain.register();

@@ -1,7 +1,7 @@
-//! Applies a projection's tree to a raw document, front to back, copying what stays in runs.
+//! Applies a projection's tree to a raw document, front to back, copying kept fields in runs.
 //!
-//! Under inclusion, fields keep the document's order and computed ones follow in the
-//! specification's; under exclusion a computed field takes the place of the one it replaces.
+//! With inclusion, fields keep the document's order and computed fields follow in the specification's order. With
+//! exclusion, a computed field takes the position of the field that it replaces.
 
 use crate::cx::ProjectCx;
 use crate::places::PlaceSet;

@@ -1,11 +1,10 @@
 //! Projections: find's, `$project`'s, and those of `$addFields` and `$unset`.
 //!
-//! A specification becomes a tree of its paths (`tree`, by `parse` or `add_fields`), which is
-//! applied to raw documents (`apply`).
+//! A specification becomes a tree of its paths (`tree`, built by `parse` or `add_fields`), which is applied to raw
+//! documents (`apply`).
 
 mod add_fields;
 mod apply;
-mod fields;
 mod parse;
 mod tree;
 
@@ -14,7 +13,6 @@ use apply::Applier;
 use kauri_base::Result;
 use kauri_bson::{Doc, Value};
 use kauri_matcher::MatchExpr;
-use std::collections::BTreeSet;
 use tree::{Mode, Node};
 
 /// A parsed projection.
@@ -22,16 +20,6 @@ use tree::{Mode, Node};
 pub struct Projection {
     root: Node,
     mode: Mode,
-    required: RequiredFields,
-}
-
-/// What a projection reads of a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RequiredFields {
-    /// All of it.
-    All,
-    /// Only these dotted paths.
-    Only(BTreeSet<String>),
 }
 
 impl Projection {
@@ -61,8 +49,7 @@ impl Projection {
     }
 
     fn new(root: Node, mode: Mode) -> Projection {
-        let required = fields::required(&root, mode);
-        Projection { root, mode, required }
+        Projection { root, mode }
     }
 
     /// Writes the projected document at the end of `out`; leaves `out` as it was on an error.
@@ -75,23 +62,8 @@ impl Projection {
         applied
     }
 
-    /// What must be read of a document to project it; a covered plan serves a bounded set.
-    pub fn required_fields(&self) -> &RequiredFields {
-        &self.required
-    }
-
     /// Whether fields that the specification does not name are left out.
     pub fn is_inclusion(&self) -> bool {
         self.mode == Mode::Inclusion
-    }
-
-    /// Whether every document passes unchanged.
-    pub fn is_identity(&self) -> bool {
-        self.mode == Mode::Exclusion && self.root.len() == 0
-    }
-
-    /// Whether it has a positional `$`, so that it needs [`ProjectCx::filter`].
-    pub fn needs_filter(&self) -> bool {
-        self.root.positional
     }
 }

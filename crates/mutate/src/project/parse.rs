@@ -5,7 +5,7 @@ use crate::project::Projection;
 use crate::project::tree::{Child, Mode, Node, Slice, collision, parse_path};
 use crate::text;
 use kauri_base::{Error, Result, bail, work};
-use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
+use kauri_bson::{Doc, DocBuf, Elem, Type, Value, not_utf8};
 use kauri_expr::{Expression, is_expression_name};
 use kauri_matcher::{MatchExpr, Place, Predicate};
 
@@ -47,10 +47,12 @@ pub(crate) fn parse_project(spec: Doc<'_>, cx: &ParseCx<'_>) -> Result<Projectio
 /// Parses the argument of `$unset`.
 pub(crate) fn parse_unset(spec: &Value<'_>) -> Result<Projection> {
     let mut names: Vec<String> = Vec::new();
+    not_utf8::refuse(spec, "a field of $unset")?;
     match spec {
         Value::String(name) => names.push(name.clone().into_owned()),
         Value::Array(items) => {
             for item in items.as_doc() {
+                not_utf8::refuse(&item.value(), "a field of $unset")?;
                 match item.value() {
                     Value::String(name) => names.push(name.into_owned()),
                     _ => bail!(

@@ -1,7 +1,7 @@
 //! The tree of a projection's paths.
 //!
-//! It is no deeper than [`kauri_base::limits::DOCUMENT_DEPTH_MAX`] (`parse_path`, and the depth that parsers
-//! count), so that it is walked and dropped by recursion.
+//! Its depth is at most [`kauri_base::limits::DOCUMENT_DEPTH_MAX`] (checked by `parse_path` and by the parsers), so
+//! it may be walked and dropped by recursion.
 
 use crate::places::same_name;
 use kauri_base::{Result, bail, work};

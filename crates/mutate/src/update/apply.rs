@@ -1,8 +1,8 @@
 //! Applies an update's tree to a raw document, front to back.
 //!
-//! What no operator touches is copied in runs; new fields follow the old ones in the tree's order.
-//! A subtree in which nothing changed leaves the output as it was, so an update without effect is
-//! known without comparing documents.
+//! Fields without an operator are copied in runs; new fields follow the old ones in the tree's order. A subtree
+//! without a change leaves the output as it was, so an update without an effect is detected without comparing
+//! documents.
 
 use crate::cx::UpdateCx;
 use crate::places::PlaceSet;

@@ -1,7 +1,7 @@
-//! Sums, products and bit operations of update operators, with MongoDB's rules for their types.
+//! Sums, products and bit operations of update operators, with MongoDB's rules for types.
 //!
-//! An int that grows beyond its range becomes a long; a long that does is an error. A double
-//! operand makes the result a double, a decimal makes it a decimal.
+//! An int that overflows becomes a long; a long that overflows is an error. A double operand makes the result a
+//! double, a decimal operand makes it a decimal.
 
 use kauri_bson::{Decimal128, Value};
 

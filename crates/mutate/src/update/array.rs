@@ -1,6 +1,6 @@
 //! The array operators: `$push`, `$addToSet`, `$pop`, `$pullAll`, `$pull`.
 //!
-//! Each takes the array as raw bytes and appends the new one's bytes, or says that nothing changes.
+//! Each takes the array as raw bytes and appends the new array's bytes, or reports no change.
 
 use crate::raw::{self, RawValue};
 use kauri_base::{Result, sort, work};

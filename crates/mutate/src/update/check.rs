@@ -1,4 +1,4 @@
-//! What a document must satisfy after an update: size, `_id`.
+//! Checks of a document after an update: size, `_id`.
 
 use crate::text;
 use kauri_base::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_INTERNAL_BYTES_MAX};

@@ -68,7 +68,7 @@ pub(crate) struct ElementFilter {
 }
 
 impl ElementFilter {
-    /// What stands in `$[identifier]`.
+    /// The identifier in `$[identifier]`.
     pub(crate) fn identifier(&self) -> &str {
         &self.identifier
     }
@@ -175,12 +175,12 @@ fn is_logical(elem: Elem<'_>) -> bool {
     })
 }
 
-/// Whether an element that `$pull` looks at passes its operators.
+/// Whether an element passes the operators of `$pull`.
 pub(crate) fn passes(expr: &MatchExpr, elem: Elem<'_>) -> Result<bool> {
     expr.matches_named(elem, &MatchCx::new())
 }
 
-/// Whether a document of the array that `$pull` looks at matches.
+/// Whether a document of the array of `$pull` matches.
 pub(crate) fn matches(expr: &MatchExpr, doc: Doc<'_>) -> Result<bool> {
     expr.matches(doc, &MatchCx::new())
 }

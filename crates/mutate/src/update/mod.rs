@@ -1,14 +1,15 @@
 //! Updates: parsed once, applied to raw documents.
 //!
-//! Operators form a tree of their paths (`tree`) that is walked along with the document
-//! (`apply`); what each makes of a value is in `ops`, `arithmetic` and `array`. A
-//! replacement and a pipeline's result pass through `replace`, an upsert begins in `upsert`.
+//! Operators form a tree of their paths (`tree`) that is walked together with the document (`apply`). `ops`,
+//! `arithmetic` and `array` have the effect of each operator on a value. Replacements and results of pipelines use
+//! `replace`, upserts begin in `upsert`. An oplog entry describes an update as a whole document or as a `delta`.
 
 mod apply;
 mod arithmetic;
 mod array;
 mod check;
 mod condition;
+mod delta;
 mod ops;
 mod parse;
 mod path;
@@ -18,10 +19,11 @@ mod tree;
 mod upsert;
 
 use crate::cx::{ParseCx, UpdateCx};
+use crate::text;
 use crate::transform::DocTransform;
 use apply::Applier;
 use kauri_base::{Result, bail};
-use kauri_bson::{Doc, DocBuf, Value};
+use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
 use kauri_matcher::MatchExpr;
 use parse::Operators;
 use tree::Trail;
@@ -35,11 +37,14 @@ pub struct Update {
 #[derive(Debug)]
 enum Form {
     Replacement(DocBuf),
+    /// A replacement that was stored before: nothing in it is refused or filled in.
+    Stored(DocBuf),
     Operators(Operators),
     Pipeline(Vec<DocTransform>),
+    Delta(DocBuf),
 }
 
-/// What sort of update it is.
+/// The kind of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateKind {
     /// A whole new document; `_id` stays.
@@ -48,9 +53,11 @@ pub enum UpdateKind {
     Operators,
     /// An aggregation pipeline.
     Pipeline,
+    /// An oplog entry's delta.
+    Delta,
 }
 
-/// What applying an update did.
+/// The result of applying an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// Whether it counts as modified. If not, nothing was written.
@@ -95,12 +102,39 @@ impl Update {
         Ok(Update { form })
     }
 
-    /// What sort of update it is.
+    /// Parses what an oplog entry says of an update: the whole new document, or a delta (`$v: 2`).
+    pub fn parse_oplog(spec: Doc<'_>) -> Result<Update> {
+        if spec.get("_id").is_some() {
+            return Ok(Update::stored(spec));
+        }
+        let version = spec.get("$v");
+        if version.and_then(|v| v.value().to_i64_saturating()) != Some(2) {
+            let got = version.map_or_else(|| "EOO".to_owned(), text::elem);
+            bail!(4772600, "Expected _id field or $v:2, but got: {got}");
+        }
+        let diff = spec.get("diff");
+        match diff.and_then(|diff| diff.as_doc()).filter(|_| has_type(diff, Type::Document)) {
+            Some(diff) => Ok(Update { form: Form::Delta(diff.to_buf()) }),
+            None => bail!(
+                4772601,
+                "Expected 'diff' field to be an object, instead got type: {}",
+                diff.map_or("missing", |diff| diff.ty().alias())
+            ),
+        }
+    }
+
+    /// The replacement by a document that was stored before, as it is.
+    pub fn stored(doc: Doc<'_>) -> Update {
+        Update { form: Form::Stored(doc.to_buf()) }
+    }
+
+    /// The kind of the update.
     pub fn kind(&self) -> UpdateKind {
         match &self.form {
-            Form::Replacement(_) => UpdateKind::Replacement,
+            Form::Replacement(_) | Form::Stored(_) => UpdateKind::Replacement,
             Form::Operators(_) => UpdateKind::Operators,
             Form::Pipeline(_) => UpdateKind::Pipeline,
+            Form::Delta(_) => UpdateKind::Delta,
         }
     }
 
@@ -109,13 +143,13 @@ impl Update {
         matches!(&self.form, Form::Operators(operators) if operators.positional)
     }
 
-    /// Whether what it makes of a document may depend on [`UpdateCx::now_ms`].
+    /// Whether its result may depend on [`UpdateCx::now_ms`].
     pub fn tells_time(&self) -> bool {
         match &self.form {
             Form::Operators(operators) => {
                 !operators.filters.is_empty() || operators.leaves.iter().any(|l| l.op.tells_time())
             }
-            Form::Replacement(_) => false,
+            Form::Replacement(_) | Form::Stored(_) | Form::Delta(_) => false,
             Form::Pipeline(_) => true,
         }
     }
@@ -123,7 +157,7 @@ impl Update {
     /// Whether its work is in proportion to the sizes of the update and the document, not to their product.
     pub fn is_linear(&self) -> bool {
         match &self.form {
-            Form::Replacement(_) => true,
+            Form::Replacement(_) | Form::Stored(_) | Form::Delta(_) => true,
             Form::Operators(operators) => {
                 operators.filters.is_empty() && operators.leaves.iter().all(|l| l.op.is_linear())
             }
@@ -157,7 +191,9 @@ impl Update {
         match &self.form {
             Form::Operators(operators) => operators.apply(doc, cx, out),
             Form::Replacement(replacement) => replace::replace(doc, replacement.as_doc(), cx, out),
+            Form::Stored(stored) => replace::put_stored(doc, stored.as_doc(), out),
             Form::Pipeline(stages) => replace::run_pipeline(stages, doc, cx, out),
+            Form::Delta(diff) => delta::apply(diff.as_doc(), doc, out),
         }
     }
 
@@ -172,6 +208,10 @@ impl Update {
     ) -> Result<()> {
         upsert::new_document(self, filter, object_id, cx, out)
     }
+}
+
+fn has_type(elem: Option<Elem<'_>>, ty: Type) -> bool {
+    elem.is_some_and(|elem| elem.ty() == ty)
 }
 
 impl Operators {

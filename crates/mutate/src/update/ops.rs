@@ -1,4 +1,4 @@
-//! The operators, as the leaves of an update's tree, and what each makes of a value.
+//! The operators: the leaves of an update's tree, and their effect on a value.
 
 use crate::raw::{self, RawValue};
 use crate::text;
@@ -19,22 +19,22 @@ pub(crate) struct Leaf {
     pub(crate) path: Box<str>,
 }
 
-/// What an operator does.
+/// The operators.
 #[derive(Debug)]
 pub(crate) enum Op {
     Set(Operand),
     SetOnInsert(Operand),
     Unset,
     Arithmetic(Arithmetic, Value<'static>),
-    /// `$min` (`Less`) and `$max` (`Greater`): writes an operand that compares so to what is there.
+    /// `$min` (`Less`) and `$max` (`Greater`): writes an operand that compares so to the current value.
     Extreme(Ordering, Operand),
     /// `$currentDate` of type date.
     CurrentDate,
     /// `$currentDate` of type timestamp.
     CurrentTimestamp,
-    /// What `$rename` takes away: the place in the update's list of renames.
+    /// The source of `$rename`: the index in the update's list of renames.
     RenameFrom(usize),
-    /// Where `$rename` puts it.
+    /// The target of `$rename`.
     RenameTo(usize),
     Push(Push),
     AddToSet(ValueSet),
@@ -53,7 +53,7 @@ pub(crate) struct Operand {
     pub(crate) depth: usize,
 }
 
-/// What `$pull` removes.
+/// The condition of `$pull`.
 #[derive(Debug)]
 pub(crate) enum PullCondition {
     /// Elements equal to the value.
@@ -84,12 +84,12 @@ impl Op {
         }
     }
 
-    /// Whether it looks at the time, or has conditions that may.
+    /// Whether it reads the time, or has conditions that may.
     pub(crate) fn tells_time(&self) -> bool {
         matches!(self, Op::CurrentDate | Op::Pull(_))
     }
 
-    /// Whether its work is in proportion to what it is given and what it changes (within a logarithm).
+    /// Whether its work is linear in its input and its changes (within a logarithm).
     pub(crate) fn is_linear(&self) -> bool {
         match self {
             Op::Pull(condition) => matches!(condition, PullCondition::Equal(_)),
@@ -127,7 +127,7 @@ impl Leaf {
         );
     }
 
-    /// Applies the operator to what is there, or to nothing.
+    /// Applies the operator to the current value, or to a missing one.
     #[inline]
     pub(crate) fn apply(
         &self,

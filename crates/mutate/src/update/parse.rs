@@ -10,7 +10,7 @@ use crate::update::ops::{Leaf, Op, Operand};
 use crate::update::path::{Component, Name, parse_path};
 use crate::update::tree::{Entry, Fields, build};
 use kauri_base::{Error, ErrorCode, Result, bail};
-use kauri_bson::{Doc, Elem, Type, Value};
+use kauri_bson::{Doc, Elem, Type, Value, not_utf8};
 use std::cmp::Ordering;
 
 /// A parsed operator document.
@@ -154,6 +154,7 @@ impl Parser<'_> {
 
     /// `$rename` is two leaves: this gives the one at the source and adds the one at the target.
     fn rename(&mut self, elem: Elem<'_>) -> Result<Op> {
+        not_utf8::refuse(&elem.value(), "The 'to' field for $rename")?;
         let Value::String(to) = elem.value() else {
             bail!(BadValue, "The 'to' field for $rename must be a string: {}", text::elem(elem));
         };

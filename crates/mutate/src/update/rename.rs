@@ -1,4 +1,4 @@
-//! What `$rename` moves: looked up in the original document before anything is written.
+//! The values that `$rename` moves: read from the original document before anything is written.
 
 use crate::cx::UpdateCx;
 use crate::text;
@@ -69,7 +69,7 @@ impl<'d> Finder<'d> {
     }
 }
 
-/// What each of the renames moves, if it is there.
+/// The value that each of the renames moves, if it exists.
 pub(crate) fn sources<'d>(
     renames: &[Rename],
     doc: Doc<'d>,
@@ -79,13 +79,13 @@ pub(crate) fn sources<'d>(
     renames.iter().map(|rename| rename.source(doc, cx, &mut finder)).collect()
 }
 
-/// What walking a path through a document met.
+/// The elements on a walk of a path through a document.
 struct Walk<'d> {
     /// The element at the path's end.
     found: Option<Elem<'d>>,
     /// The first array on the way.
     array: Option<Elem<'d>>,
-    /// What the path cannot go through, and the component that has no place there.
+    /// The value that the path cannot enter, and the component that has no place there.
     blocked: Option<(Elem<'d>, usize)>,
 }
 

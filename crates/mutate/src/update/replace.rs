@@ -1,4 +1,4 @@
-//! Replacements and pipeline updates: both give a whole new document that keeps its `_id`.
+//! Replacements and pipeline updates: both produce a whole new document with the same `_id`.
 
 use crate::cx::{ParseCx, ProjectCx, UpdateCx};
 use crate::raw;
@@ -86,6 +86,11 @@ pub(crate) fn replace(
         })
     };
     put_replacement(doc, replacement, out, stamp)
+}
+
+/// Appends a replacement as it is.
+pub(crate) fn put_stored(doc: Doc<'_>, stored: Doc<'_>, out: &mut Vec<u8>) -> Result<Applied> {
+    put_replacement(doc, stored, out, |_| None)
 }
 
 /// Appends the new document, `_id` first; `stamp` gives other bytes for an element.

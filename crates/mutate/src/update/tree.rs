@@ -1,9 +1,8 @@
 //! The tree of an update's paths.
 //!
-//! Invariants: no leaf has a sibling of the same name or a child (that is a conflict, found here);
-//! children stand in the order in which they are processed; the children of one node are either all
-//! fields (and `$`) or all array filters. The tree is no deeper than a path has components (`path`), so that
-//! it is cloned and dropped by recursion.
+//! Invariants: no leaf has a child or a sibling of the same name (that is a conflict, detected here). Children are
+//! in processing order. The children of one node are either all fields (and `$`) or all array filters. The depth of
+//! the tree is limited by the components of a path (`path`), so it may be cloned and dropped by recursion.
 
 use crate::places::same_name;
 use crate::update::path::{Component, Name};
@@ -11,7 +10,7 @@ use kauri_base::{Error, ErrorCode, Result, sort, work};
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Where a walk over the tree stands, for error messages: made of stack frames, free until shown.
+/// The position of a walk over the tree, for error messages: made of stack frames, free until shown.
 #[derive(Clone, Copy)]
 pub(crate) struct Trail<'t> {
     pub(crate) parent: Option<&'t Trail<'t>>,
@@ -143,7 +142,7 @@ fn build_node(entries: &[Entry], depth: usize) -> Result<Node> {
     Ok(if elements.is_empty() { Node::Fields(fields) } else { Node::Elements(elements) })
 }
 
-/// The conflict of two paths at what they share, told from the later one's side.
+/// The conflict of two paths at their shared part, described for the later one.
 fn conflict(a: &Entry, b: &Entry, shared: usize) -> Error {
     let (earlier, later) = if a.leaf <= b.leaf { (a, b) } else { (b, a) };
     let at = join(earlier.components.get(..shared).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The document that an upsert inserts: what the filter says by equality, then the update.
+//! The document that an upsert inserts: the filter's equalities, then the update.
 
 use crate::cx::UpdateCx;
 use crate::raw;
@@ -15,7 +15,7 @@ pub(crate) fn new_document(
     cx: &UpdateCx<'_>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let replacement = matches!(update.form, Form::Replacement(_));
+    let replacement = matches!(update.form, Form::Replacement(_) | Form::Stored(_));
     let seed = from_filter(filter, replacement)?;
     let cx = UpdateCx { is_insert: true, ..*cx };
     let mut bytes = Vec::with_capacity(seed.as_bytes().len() + 64);

@@ -1,4 +1,4 @@
-//! Rows that a plan gave during its trial, and then the plan's own.
+//! Rows that a plan returned during its trial, followed by the plan's further rows.
 
 use super::{ExecCx, Flow, Row, Stage, Step, Take, Totals, Verbosity};
 use kauri_base::Result;
@@ -42,6 +42,7 @@ impl Stage for Buffered {
     }
 
     fn add_totals(&self, totals: &mut Totals) {
+        totals.won_trial = true;
         self.child.add_totals(totals);
     }
 }

@@ -1,4 +1,4 @@
-//! COUNT: how many rows there are, as one row.
+//! COUNT: the number of rows, as one row.
 
 use super::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
 use kauri_base::Result;
@@ -102,5 +102,7 @@ impl Stage for FastCount {
         }
     }
 
-    fn add_totals(&self, _totals: &mut Totals) {}
+    fn add_totals(&self, totals: &mut Totals) {
+        totals.add_leaf("RECORD_STORE_FAST_COUNT", None);
+    }
 }

@@ -1,7 +1,7 @@
-//! PROJECTION_COVERED: rows made of index keys, without a look at their documents.
+//! PROJECTION_COVERED: rows made of index keys, without reading documents.
 //!
-//! Where a key leaves something open (a null that may stand for a missing field, an index that has
-//! met an array since the plan was made), the document is fetched after all.
+//! If a key is ambiguous (a null that may stand for a missing field, an index that became multikey after planning),
+//! the document is fetched.
 
 use super::entry::nested;
 use super::fetch::Found;

@@ -1,5 +1,5 @@
-//! What a query may ask to see besides its documents: the record id (`showRecordId`), or the index key
-//! instead of the document (`returnKey`).
+//! Output options of a query: the record id (`showRecordId`), or the index key instead of the document
+//! (`returnKey`).
 
 use super::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
 use kauri_base::Result;

@@ -1,4 +1,4 @@
-//! DISTINCT_SCAN: one entry for each value of an index's first field, the others skipped over.
+//! DISTINCT_SCAN: one entry per value of an index's first field; others are skipped.
 
 use super::entry::Entry;
 use super::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
@@ -102,5 +102,6 @@ impl Stage for DistinctScan {
 
     fn add_totals(&self, totals: &mut Totals) {
         totals.keys_examined += self.keys_examined;
+        totals.add_leaf("DISTINCT_SCAN", Some(&self.index));
     }
 }

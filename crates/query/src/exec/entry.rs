@@ -1,4 +1,4 @@
-//! An index entry, and the documents that its key can be shown as.
+//! An index entry, and the documents that show its key.
 
 use kauri_base::Result;
 use kauri_bson::{DocBuf, DocWriter, Value};
@@ -12,7 +12,7 @@ pub struct Entry {
     pub index: Arc<Index>,
     /// Key bytes, without record id.
     pub key: Vec<u8>,
-    /// What the key leaves out of the types.
+    /// The type information that the key does not have.
     pub type_bits: Vec<u8>,
 }
 
@@ -22,7 +22,7 @@ impl Entry {
         self.index.definition().pattern.decode(&self.key, &self.type_bits)
     }
 
-    /// The key as a document whose fields are named by their whole paths: what `returnKey` shows.
+    /// The key as a document with full paths as field names, for `returnKey`.
     pub fn flat(&self) -> Result<DocBuf> {
         let values = self.values()?;
         Ok(DocBuf::build(|w| {
@@ -33,7 +33,7 @@ impl Entry {
     }
 }
 
-/// The document that a key was made of, as far as the key tells; `_id` comes first.
+/// The document of a key, as far as the key determines it; `_id` comes first.
 pub fn nested(index: &Index, values: &[Value<'static>]) -> DocBuf {
     let key = index.definition().key.as_doc();
     let fields: Vec<(&str, &Value<'static>)> = key.iter().map(|e| e.key()).zip(values).collect();

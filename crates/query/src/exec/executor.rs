@@ -1,14 +1,14 @@
-//! Drives a plan to its rows, in slices.
+//! Runs a plan in slices and returns its rows.
 
-use super::{ExecCx, QueryEnv, Row, Stage, Step};
+use super::{ExecCx, QueryEnv, Row, Stage, Step, Totals};
 use kauri_base::{OperationContext, Result, Ticket, work};
 use kauri_bson::DocBuf;
-use kauri_storage::RecoveryUnit;
+use kauri_storage::{Entered, Operation, RecoveryUnit};
 
 /// Records or keys that one call to a stage may look at.
 const CALL_BUDGET: u32 = 64;
 
-/// What the receiver of a row wants.
+/// The receiver's decision after a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flow {
     /// The next row.
@@ -28,10 +28,9 @@ pub enum Ended {
     Exhausted,
 }
 
-/// A plan in execution. Kept in a cursor between batches; holds nothing of the engine then.
+/// A running plan. It reads through the operation that requests rows: each batch of a cursor may have another.
 pub struct PlanExecutor {
     root: Box<dyn Stage>,
-    ru: Box<dyn RecoveryUnit>,
     env: QueryEnv,
     stash: Option<DocBuf>,
     exhausted: bool,
@@ -46,13 +45,13 @@ enum Slice {
 }
 
 impl PlanExecutor {
-    /// Executes this tree with this reader.
-    pub fn new(root: Box<dyn Stage>, ru: Box<dyn RecoveryUnit>, env: QueryEnv) -> Self {
-        PlanExecutor { root, ru, env, stash: None, exhausted: false, looks_ahead: false }
+    /// Executes this tree.
+    pub fn new(root: Box<dyn Stage>, env: QueryEnv) -> Self {
+        PlanExecutor { root, env, stash: None, exhausted: false, looks_ahead: false }
     }
 
-    /// Ends together with the row of which it is certain that it's the last, as a cursor of `find`
-    /// does. Otherwise the end shows when another row is asked for.
+    /// Ends together with the row that is certainly the last, as a cursor of `find` does. Otherwise the end shows
+    /// when another row is requested.
     pub fn looking_ahead(self) -> Self {
         PlanExecutor { looks_ahead: true, ..self }
     }
@@ -60,6 +59,13 @@ impl PlanExecutor {
     /// The tree, for `explain`.
     pub fn root(&self) -> &dyn Stage {
         &*self.root
+    }
+
+    /// Execution statistics since its creation, and the access paths it used.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        self.root.add_totals(&mut totals);
+        totals
     }
 
     /// The operation's surroundings.
@@ -70,11 +76,6 @@ impl PlanExecutor {
     /// Whether it has put something into temporary files.
     pub fn used_disk(&self) -> bool {
         self.env.spilling.operation.as_ref().is_some_and(|operation| operation.used_disk())
-    }
-
-    /// Whether nothing is left, stashed rows included.
-    pub fn is_exhausted(&self) -> bool {
-        self.exhausted && self.stash.is_none()
     }
 
     /// Lets a tree that ended try again (tailable cursors).
@@ -90,7 +91,7 @@ impl PlanExecutor {
     /// Gives rows to `receive` until it stops or there are no more.
     pub async fn for_each(
         &mut self,
-        op: &mut OperationContext,
+        op: &mut Operation,
         receive: &mut (dyn FnMut(&Row<'_>) -> Result<Flow> + Send),
     ) -> Result<Ended> {
         op.check_for_interrupt()?;
@@ -113,14 +114,11 @@ impl PlanExecutor {
 
     async fn run(
         &mut self,
-        op: &mut OperationContext,
+        op: &mut Operation,
         receive: &mut (dyn FnMut(&Row<'_>) -> Result<Flow> + Send),
     ) -> Result<Ended> {
         loop {
-            self.ru.enter();
-            let slice = self.slice(op, receive);
-            self.ru.leave();
-            match slice? {
+            match self.slice(op, receive)? {
                 Slice::Stopped => return Ok(Ended::Stopped),
                 Slice::Done => {
                     self.exhausted = true;
@@ -132,17 +130,14 @@ impl PlanExecutor {
         }
     }
 
-    /// As `for_each`, but only as far as it goes without waiting and within one slice of time.
-    /// `None`: what was received so far stands, and `for_each` goes on from there.
+    /// Like `for_each`, but only without waiting and within one time slice. `None`: the rows received so far count,
+    /// and `for_each` continues from there.
     pub fn try_for_each(
         &mut self,
-        op: &mut OperationContext,
+        op: &mut Operation,
         receive: &mut (dyn FnMut(&Row<'_>) -> Result<Flow> + Send),
     ) -> Result<Option<Ended>> {
-        self.ru.enter();
-        let slice = self.slice(op, receive);
-        self.ru.leave();
-        Ok(match slice? {
+        Ok(match self.slice(op, receive)? {
             Slice::Stopped => Some(Ended::Stopped),
             Slice::Done => {
                 self.exhausted = true;
@@ -152,12 +147,23 @@ impl PlanExecutor {
         })
     }
 
+    /// One slice: enters the reader, works, and leaves it.
     fn slice(
         &mut self,
-        op: &mut OperationContext,
+        op: &mut Operation,
         receive: &mut (dyn FnMut(&Row<'_>) -> Result<Flow> + Send),
     ) -> Result<Slice> {
-        let mut cx = ExecCx { ru: &*self.ru, env: &self.env, budget: 0 };
+        let (context, reader) = op.split();
+        self.work(context, &*Entered::new(reader), receive)
+    }
+
+    fn work(
+        &mut self,
+        op: &OperationContext,
+        reader: &dyn RecoveryUnit,
+        receive: &mut (dyn FnMut(&Row<'_>) -> Result<Flow> + Send),
+    ) -> Result<Slice> {
+        let mut cx = ExecCx { ru: reader, env: &self.env, budget: 0 };
         let mut stash = None;
         loop {
             cx.budget = CALL_BUDGET;

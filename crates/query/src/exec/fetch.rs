@@ -1,4 +1,4 @@
-//! FETCH: looks up the documents of the rows that an index gave, and filters them.
+//! FETCH: reads the documents of an index's rows and filters them.
 
 use super::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
 use kauri_base::{Access, CommitSeq, Result, Ticket};
@@ -69,7 +69,7 @@ impl Fetch {
     }
 }
 
-/// What there is of a row's record.
+/// The state of a row's record.
 pub enum Found<'g> {
     /// The document, which satisfies the filter, and its version.
     Document(Doc<'g>, CommitSeq),
@@ -81,8 +81,8 @@ pub enum Found<'g> {
     Blocked(Ticket),
 }
 
-/// Looks up a row's document. `filter` is what is left to be checked of it; `recheck` is asked instead
-/// if the record has changed since the row's index entry was read.
+/// Reads a row's document. `filter` is the remaining filter on it; `recheck` is used instead if the record has
+/// changed since the row's index entry was read.
 pub fn fetch<'g>(
     collection: &Collection,
     cx: &ExecCx<'g>,

@@ -1,6 +1,6 @@
-//! Which top-level fields of a stage's rows somebody still reads.
+//! The top-level fields of a stage's rows that later stages read.
 //!
-//! A field that nobody reads need not be copied; the order of those that stay is kept.
+//! Other fields need not be copied. The order of the copied fields is kept.
 
 use kauri_base::work;
 use kauri_bson::{Doc, DocWriter};

@@ -1,13 +1,14 @@
-//! What keeps a long chain of stages, and pipelines within pipelines, from exhausting the stack.
+//! Prevents long chains of stages, and nested pipelines, from exhausting the stack.
 //!
-//! A tree of stages is worked, explained and dropped by recursion from its root. The builder of pipelines puts
-//! a [`Guard`] between every [`LEVELS`] stages and on top of every pipeline within a stage; so no more than
-//! that many stages are entered between two looks at the stack.
+//! A tree of stages is run, explained and dropped by recursion from its root. The pipeline builder puts a [`Guard`]
+//! after every [`LEVELS`] stages and on top of every pipeline within a stage. So at most that many stages are
+//! entered between two checks of the stack.
 //!
 //! Invariants:
-//! - `work` and `feed` fail where the stack ends, on the way down to the rows and on their way up.
-//! - What can't fail is cut: `explain` shows `OMITTED` for the rest, totals say that they are not whole.
-//! - Dropping recurses into no guard's child: the outermost guard drops them one after the other.
+//! - `work` and `feed` fail at the end of the stack, on the way down and on the way up.
+//! - Operations that cannot fail are cut off: `explain` shows `OMITTED` for the rest, totals are marked as
+//!   incomplete.
+//! - Dropping does not recurse into a guard's child: the outermost guard drops the children one after the other.
 
 use super::{Eof, ExecCx, Row, Stage, Step, Take, Totals, Verbosity};
 use kauri_base::{Result, work};

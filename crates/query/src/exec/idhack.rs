@@ -91,5 +91,6 @@ impl Stage for IdHack {
     fn add_totals(&self, totals: &mut Totals) {
         totals.keys_examined += self.keys_examined;
         totals.docs_examined += self.docs_examined;
+        totals.add_leaf("IDHACK", None);
     }
 }

@@ -1,5 +1,4 @@
-//! SORT_MERGE: the rows of several children, each of which gives them in the order asked for, in that
-//! order; each record once.
+//! SORT_MERGE: merges the rows of several children that are already in the requested order; each record once.
 
 use super::sort::SortPattern;
 use super::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};

@@ -1,12 +1,11 @@
-//! Executing plans: a tree of stages from which rows are pulled.
+//! Executes plans: a tree of stages from which rows are pulled.
 //!
-//! A stage does a bounded amount of work per call and answers with a [`Step`]. Rows borrow from the
-//! recovery unit that was entered for this slice of work ('g), so a document goes from the engine's
-//! memory to the reply without a copy; whatever a stage keeps beyond the call it copies. Nothing here
-//! waits: a record that is not at hand comes up as `Step::Blocked`, with the stage's position such
-//! that the next call tries again.
+//! A stage does a bounded amount of work per call and returns a [`Step`]. Rows borrow from the recovery unit that
+//! was entered for this slice of work ('g), so a document goes from the engine's memory to the reply without a
+//! copy. A stage copies what it keeps beyond the call. No call waits: a record that is not in memory returns
+//! `Step::Blocked`, and the stage's position is such that the next call tries again.
 //!
-//! [`PlanExecutor`] drives a tree over slices: enter, work, leave; then wait, or let others run.
+//! [`PlanExecutor`] runs a tree in slices: enter, work, leave; then wait or yield.
 
 pub mod buffered;
 pub mod count;
@@ -28,10 +27,12 @@ pub mod rows;
 pub mod scan;
 pub mod shared;
 pub mod sort;
+pub mod totals;
 
 pub use entry::Entry;
 pub use executor::{Ended, Flow, PlanExecutor};
 pub use fields::Fields;
+pub use totals::{Leaf, Totals};
 
 use crate::spill::Spilling;
 use kauri_base::{CommitSeq, RandomSource, RecordId, Result, Ticket, Timestamp};
@@ -40,7 +41,7 @@ use kauri_expr::{EvalCx, VariableScope};
 use kauri_storage::RecoveryUnit;
 use std::sync::Arc;
 
-/// What every evaluation of one operation shares: its time, its variables.
+/// What all evaluations of one operation share: its time, its variables.
 #[derive(Clone)]
 pub struct QueryEnv {
     /// `$$NOW`.
@@ -55,7 +56,7 @@ pub struct QueryEnv {
     pub random: Arc<dyn RandomSource>,
     /// Plans that were found good, and index filters.
     pub plans: Option<Arc<crate::plan::PlanCache>>,
-    /// What blocking stages may hold, and where the rest goes.
+    /// Memory limits of blocking stages, and their temporary store.
     pub spilling: Spilling,
 }
 
@@ -85,18 +86,18 @@ impl QueryEnv {
     }
 }
 
-/// What a stage is given for one call.
+/// The context of one call of a stage.
 pub struct ExecCx<'g> {
     /// The reader's context, entered.
     pub ru: &'g dyn RecoveryUnit,
     /// The operation's surroundings.
     pub env: &'g QueryEnv,
-    /// Records or keys that may still be looked at before the stage answers `Again`.
+    /// Records or keys that may be examined before the stage returns `Again`.
     pub budget: u32,
 }
 
 impl ExecCx<'_> {
-    /// Takes one from the budget; false if there is none left.
+    /// Takes one from the budget; false if it is used up.
     #[inline]
     pub fn spend(&mut self) -> bool {
         if self.budget == 0 {
@@ -107,7 +108,7 @@ impl ExecCx<'_> {
     }
 }
 
-/// One row on its way through a plan.
+/// A row in a plan.
 #[derive(Clone)]
 pub struct Row<'g> {
     /// The record it comes from, while that has a meaning.
@@ -116,9 +117,9 @@ pub struct Row<'g> {
     pub version: CommitSeq,
     /// The document; empty in a row that is only an index key.
     pub doc: DocCow<'g>,
-    /// The index entry that it came by, where the plan asks for it.
+    /// Its index entry, if the plan needs it.
     pub entry: Option<Box<Entry>>,
-    /// The key that it was sorted by (`$meta: "sortKey"`), where the plan asks for it.
+    /// Its sort key (`$meta: "sortKey"`), if the plan needs it.
     pub sort_key: Option<Box<Value<'static>>>,
 }
 
@@ -170,10 +171,10 @@ impl<'g> Row<'g> {
     }
 }
 
-/// Receives rows that are lent; what it wants to keep it copies.
+/// Receives borrowed rows, and copies what it keeps.
 pub type Take<'t> = dyn FnMut(&Row<'_>) -> Result<Flow> + 't;
 
-/// What a call to a stage came to.
+/// The result of a call of a stage.
 pub enum Step<T> {
     /// A row.
     Row(T),
@@ -185,7 +186,7 @@ pub enum Step<T> {
     Done,
 }
 
-/// How much an explanation tells.
+/// The verbosity of an explanation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[allow(missing_docs)]
 pub enum Verbosity {
@@ -231,17 +232,6 @@ pub trait Stage: Send {
 
     /// Adds what this stage and those below it have looked at.
     fn add_totals(&self, totals: &mut Totals);
-}
-
-/// What a whole plan has looked at.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Totals {
-    /// `totalKeysExamined`.
-    pub keys_examined: u64,
-    /// `totalDocsExamined`.
-    pub docs_examined: u64,
-    /// Whether part of the plan is not in them, since the stack ended ([`guard`]).
-    pub are_cut: bool,
 }
 
 /// Counters that each stage keeps for `executionStats`.
@@ -319,5 +309,7 @@ impl Stage for Eof {
         }
     }
 
-    fn add_totals(&self, _totals: &mut Totals) {}
+    fn add_totals(&self, totals: &mut Totals) {
+        totals.add_leaf("EOF", None);
+    }
 }

@@ -1,8 +1,7 @@
-//! Refuses documents that nest deeper than a client may be given.
+//! Refuses documents that nest deeper than a client may receive.
 //!
-//! Each stage of a pipeline may make documents deeper than those that it is given, and within a pipeline any
-//! depth is served. A client's decoder may recurse, and no message may nest deeper, so the last stage's rows are
-//! checked.
+//! Each stage of a pipeline may nest documents deeper, and within a pipeline every depth is supported. But a
+//! client's decoder may recurse, and a message has a maximum depth, so the rows of the last stage are checked.
 
 use super::{ExecCx, Row, Stage, Step, Take, Totals, Verbosity};
 use kauri_base::{Result, bail, limits, work};

@@ -1,4 +1,4 @@
-//! PROJECTION: what find's projection makes of each row.
+//! PROJECTION: applies find's projection to each row.
 
 use super::{Entry, ExecCx, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use kauri_base::Result;
@@ -35,7 +35,7 @@ impl Project {
     }
 }
 
-/// What `$meta` finds of a row.
+/// The values of a row for `$meta`.
 pub struct RowMeta<'r> {
     sort_key: Option<&'r Value<'static>>,
     record_id: i64,
@@ -43,7 +43,7 @@ pub struct RowMeta<'r> {
 }
 
 impl<'r> RowMeta<'r> {
-    /// Of this row.
+    /// The values of this row.
     pub fn of(row: &'r Row<'_>) -> Self {
         RowMeta {
             sort_key: row.sort_key.as_deref(),

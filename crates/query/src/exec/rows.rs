@@ -1,4 +1,4 @@
-//! Rows that are there already: what `listCollections`, `$documents` and the like give.
+//! Rows from memory, as in `listCollections` and `$documents`.
 
 use super::{ExecCx, Row, Stage, StageStats, Step, Totals, Verbosity};
 use kauri_base::Result;

@@ -156,11 +156,11 @@ impl Stage for CollScan {
 
     fn add_totals(&self, totals: &mut Totals) {
         totals.docs_examined += self.docs_examined;
+        totals.add_leaf("COLLSCAN", None);
     }
 }
 
-/// IXSCAN: the entries of an index within bounds, in the index's order or against it. Its rows have
-/// no document yet.
+/// IXSCAN: the entries of an index within bounds, forward or backward. Its rows have no document yet.
 pub struct IxScan {
     index: Arc<Index>,
     bounds: IndexBounds,
@@ -221,7 +221,7 @@ impl IxScan {
         }
     }
 
-    /// Adds a filter that is asked with the key's fields as a document.
+    /// Adds a filter on the key's fields as a document.
     pub fn with_key_filter(mut self, filter: Option<Arc<Matcher>>) -> Self {
         self.key_filter = filter;
         self
@@ -238,7 +238,7 @@ impl IxScan {
         &self.index
     }
 
-    /// What was visible when the entry that was given last was read.
+    /// The commit sequence that was visible when the last entry was read.
     pub fn filled_at(&self) -> CommitSeq {
         self.filled_at
     }
@@ -344,5 +344,6 @@ impl Stage for IxScan {
 
     fn add_totals(&self, totals: &mut Totals) {
         totals.keys_examined += self.keys_examined;
+        totals.add_leaf(self.name, Some(&self.index));
     }
 }

@@ -1,4 +1,4 @@
-//! A plan that stages above it pull rows from while somebody else looks at it: `explain` of a pipeline.
+//! A plan that both the stages above it and `explain` use.
 
 use super::{ExecCx, Flow, Row, Stage, Step, Take, Totals, Verbosity};
 use kauri_base::Result;

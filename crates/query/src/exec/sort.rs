@@ -1,12 +1,11 @@
-//! SORT: gathers all rows, gives them in order. SAMPLE does so in the order of random numbers.
+//! SORT: collects all rows and returns them in order. SAMPLE does the same in the order of random numbers.
 //!
-//! Rows are compared by the bytes of one KeyString each: the least key that an index of the sort
-//! pattern would hold for the document, which is what MongoDB sorts by. With a limit only the best
-//! rows are kept, and a row that is worse than all of them is not copied at all; of a row that is
-//! kept, only the fields that somebody still reads.
+//! Rows are compared by one KeyString each: the lowest key that an index of the sort pattern would have for the
+//! document, which is MongoDB's order. With a limit only the best rows are kept, and a row worse than all of them
+//! is not copied. Of a kept row, only the fields that later stages read are copied.
 //!
-//! What does not fit into memory goes into sorted runs (`spill`), if that is allowed. Ties keep their
-//! order there, too, so nobody sees a difference.
+//! Rows beyond the memory limit go into sorted runs (`spill`), if allowed. Ties keep their order there, too, so
+//! results do not differ.
 
 use super::{
     ExecCx, Fields, Flow, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity,
@@ -355,7 +354,7 @@ impl Sort {
         Sort::by(child, By::Pattern(pattern), limit, keep_sort_key)
     }
 
-    /// So many rows of `child` at random, one at least, in random order.
+    /// `size` random rows of `child`, at least one, in random order.
     pub fn sample(child: Box<dyn Stage>, size: u64) -> Self {
         Sort::by(child, By::Random, size, false)
     }
@@ -525,6 +524,7 @@ impl Stage for Sort {
     }
 
     fn add_totals(&self, totals: &mut Totals) {
+        totals.sorts = true;
         self.child.add_totals(totals);
     }
 }

@@ -86,9 +86,8 @@ fn read<'d>(options: Doc<'d>, cx: &ParseCx) -> Result<Spec<'d>> {
 /// Whether it can be what rows are put in order by: a path, or an operator's call.
 pub fn is_expression(value: &Value<'_>) -> bool {
     match value {
-        Value::String(text) => text.starts_with('$'),
         Value::Document(doc) => doc.as_doc().first().is_some_and(|e| e.key().starts_with('$')),
-        _ => false,
+        text => text.string_bytes().is_some_and(|text| text.starts_with(b"$")),
     }
 }
 

@@ -1,6 +1,6 @@
-//! `$bucketAuto`: rows in order of a value, cut into buckets of about the same size.
+//! `$bucketAuto`: sorted rows, cut into buckets of about the same size.
 //!
-//! Rows that don't fit into memory are sorted outside (`spill`); buckets are made one at a time.
+//! Rows beyond the memory limit are sorted externally (`spill`). Buckets are made one at a time.
 
 use super::bucket::is_expression;
 use super::granularity::Granularity;
@@ -121,7 +121,7 @@ fn output(
 }
 
 fn series(option: Elem<'_>) -> Result<Granularity> {
-    let Value::String(name) = option.value() else {
+    let Value::String(name) = option.value().lossy().into_owned() else {
         bail!(
             40261,
             "The $bucketAuto 'granularity' field must be a string, but found type: {}.",

@@ -8,11 +8,12 @@ use crate::exec::guard::{self, Guard};
 use crate::exec::nesting::Nesting;
 use crate::exec::{Eof, Stage};
 use crate::plan::{self, Hint, Query};
-use kauri_base::{OperationContext, Result, work};
+use kauri_base::{Result, work};
 use kauri_matcher::{MatchExpr, Matcher};
+use kauri_storage::Operation;
 use std::sync::Arc;
 
-/// Where a pipeline's rows come from.
+/// The source of a pipeline's rows.
 pub enum Input {
     /// The collection of the [`BuildCx`], with the user's hint.
     Collection(Option<Hint>),
@@ -35,7 +36,10 @@ pub fn build(pipeline: &Pipeline, input: Input, cx: &BuildCx) -> Result<Box<dyn 
         Input::Collection(hint) => {
             let (mut query, taken) = front_before(&pipeline.stages, &cx.needed);
             query.hint = hint;
-            (plan::plan_at_once(cx.collection.as_ref(), &query)?, &pipeline.stages[taken..])
+            (
+                plan::plan_at_once(cx.collection.as_ref(), &query, &cx.env)?,
+                &pipeline.stages[taken..],
+            )
         }
     };
     build_stages(rest, root, cx)
@@ -43,7 +47,7 @@ pub fn build(pipeline: &Pipeline, input: Input, cx: &BuildCx) -> Result<Box<dyn 
 
 /// As [`build`] over the collection, with a trial of plans for the first stages.
 pub async fn build_by_trial(
-    op: &mut OperationContext,
+    op: &mut Operation,
     pipeline: &Pipeline,
     hint: Option<Hint>,
     cx: &BuildCx,
@@ -53,7 +57,7 @@ pub async fn build_by_trial(
     }
     let (mut query, taken) = front_before(&pipeline.stages, &cx.needed);
     query.hint = hint;
-    let planned = plan::plan(op, &cx.catalog, cx.collection.as_ref(), &query, &cx.env).await?;
+    let planned = plan::plan(op, cx.collection.as_ref(), &query, &cx.env).await?;
     build_stages(&pipeline.stages[taken..], planned.root, cx)
 }
 
@@ -94,7 +98,7 @@ pub fn build_stages(
     Ok(if cx.depth > 0 { Box::new(Guard::new(root)) } else { Box::new(Nesting::new(root)) })
 }
 
-/// What is read behind each of the stages, if `last` is read behind the last one.
+/// The fields read after each of the stages, if `last` is read after the last one.
 pub fn needed_behind(stages: &[Arc<dyn StageSpec>], last: &Needed) -> Vec<Needed> {
     let mut needed = last.clone();
     let mut behind: Vec<Needed> = Vec::with_capacity(stages.len());
@@ -106,7 +110,7 @@ pub fn needed_behind(stages: &[Arc<dyn StageSpec>], last: &Needed) -> Vec<Needed
     behind
 }
 
-/// What is read of the rows that go into the first of the stages.
+/// The fields that the stages read of their input rows.
 pub fn needed_by(stages: &[Arc<dyn StageSpec>], last: &Needed) -> Needed {
     stages.iter().rev().fold(last.clone(), |needed, stage| needed.before(&stage.field_use()))
 }

@@ -1,18 +1,19 @@
-//! Stages that tell of a collection: `$indexStats`, `$collStats`, `$planCacheStats`.
+//! Stages about a collection: `$indexStats`, `$collStats`, `$planCacheStats`.
 
 use super::source::Source;
 use super::spec::Spec;
 use super::{BuildCx, Constraints, ParseCx};
+use crate::namespaces::Named;
 use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
-use kauri_catalog::{Namespace, Resolved};
+use kauri_catalog::Namespace;
 use std::sync::atomic::Ordering;
 
 fn host(cx: &BuildCx) -> String {
     cx.server.as_ref().map(|server| server.host()).unwrap_or_default()
 }
 
-/// `$indexStats: {}`: how often each index served.
+/// `$indexStats: {}`: usage of each index.
 pub fn index_stats(elem: Elem<'_>) -> Result<Source> {
     if elem.ty() != Type::Document || !elem.as_doc().is_some_and(Doc::is_empty) {
         bail!(
@@ -146,14 +147,18 @@ fn scale(options: Doc<'_>) -> Result<i64> {
 
 fn coll_stats_rows(ns: &Namespace, wanted: CollStats, cx: &BuildCx) -> Result<Vec<DocBuf>> {
     let of_collection = wanted.storage_scale.is_some() || wanted.count || wanted.query_exec;
-    let resolved = cx.catalog.resolve(ns.as_str());
+    let resolved = cx.namespaces.resolve(ns.as_str());
+    let views = match ns.collection() {
+        "system.views" => cx.namespaces.views_of(ns.database()).len(),
+        _ => 0,
+    };
     let usage = resolved.usage().cloned().unwrap_or_default();
     let collection = match resolved {
-        Resolved::Collection(collection) => Some(collection),
-        Resolved::View(_) if of_collection => {
+        Named::Collection(collection) => Some(collection),
+        Named::View(_) if of_collection => {
             bail!(CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection")
         }
-        Resolved::Nothing if of_collection => {
+        Named::Nothing if of_collection && views == 0 => {
             bail!(
                 NamespaceNotFound,
                 "Unable to retrieve storageStats in $collStats stage :: caused by :: Collection \
@@ -171,13 +176,14 @@ fn coll_stats_rows(ns: &Namespace, wanted: CollStats, cx: &BuildCx) -> Result<Ve
         if let Some(histograms) = wanted.latency {
             usage.write_latencies(&mut out.document("latencyStats"), histograms);
         }
-        if let (Some(scale), Some(collection)) = (wanted.storage_scale, &collection) {
+        if let Some(scale) = wanted.storage_scale {
             let out = &mut out.document("storageStats");
             if let Some(server) = &cx.server {
-                failed = server.storage_stats(ns, collection, scale, out).err();
+                failed = server.storage_stats(ns, collection.as_deref(), scale, out).err();
             }
         }
-        if let Some(count) = stats.map(|stats| stats.records) {
+        let count = stats.map(|stats| stats.records);
+        if let Some(count) = count.or((wanted.count && views > 0).then_some(views as u64)) {
             match i32::try_from(count) {
                 Ok(count) => out.put("count", count),
                 Err(_) => out.put("count", count as i64),

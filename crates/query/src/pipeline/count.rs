@@ -1,4 +1,4 @@
-//! `$count`: how many rows there are, as one row; none if there are none.
+//! `$count`: the number of rows, as one row; no row if there are none.
 
 use super::{BuildCx, FieldUse, Keeps, StageSpec};
 use crate::exec::{ExecCx, Flow, Row, Stage, StageStats, Step, Totals, Verbosity};
@@ -14,6 +14,7 @@ pub struct Count {
 impl Count {
     /// Parses the stage.
     pub fn parse(elem: Elem<'_>) -> Result<Count> {
+        kauri_bson::not_utf8::refuse(&elem.value(), "the count field")?;
         let Value::String(field) = elem.value() else {
             bail!(40156, "the count field must be a non-empty string");
         };

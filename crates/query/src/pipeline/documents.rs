@@ -1,4 +1,4 @@
-//! `$documents`: rows that are written in the pipeline.
+//! `$documents`: rows that are literals in the pipeline.
 
 use super::source::Source;
 use super::{Constraints, ParseCx};

@@ -1,7 +1,7 @@
-//! `$facet`: several pipelines over the same rows, each to an array of one document.
+//! `$facet`: several pipelines over the same rows, each into an array of one document.
 //!
-//! Rows are gathered in portions; each pipeline works a portion off before the next is gathered, so
-//! that they all see every row and no more than a portion is held for them.
+//! Rows are collected in batches. Each pipeline processes a batch before the next is collected, so all pipelines
+//! see every row and at most one batch is in memory.
 
 use super::parse::{self, ParseCx, Place};
 use super::{BuildCx, FieldUse, Input, Keeps, Pipeline, StageSpec, build};

@@ -1,11 +1,10 @@
-//! What a stage reads of its rows and what it does to them: by this stages change places and leave
-//! out what nobody reads.
+//! The fields that a stage reads and changes. With this, stages are reordered and unused fields are left out.
 //!
-//! All in terms of top-level fields: a stage that reads `a.b` reads `a`.
+//! Fields are top-level fields: a stage that reads `a.b` reads `a`.
 
 use crate::exec::Fields;
 use crate::exec::fields::top_level;
-use kauri_expr::{Dependencies, Expression};
+use kauri_expr::Dependencies;
 use kauri_matcher::MatchExpr;
 use std::collections::BTreeSet;
 
@@ -54,7 +53,7 @@ pub struct FieldUse {
     pub one_to_one: bool,
     /// Whether a filter on fields that are kept may as well be asked before the stage.
     pub filter_first: bool,
-    /// Whether it asks for `$meta: "sortKey"`.
+    /// Whether it needs `$meta: "sortKey"`.
     pub sort_key: bool,
     /// Positions of the variables from outside the pipeline that it reads.
     pub variables: BTreeSet<usize>,
@@ -63,7 +62,7 @@ pub struct FieldUse {
 }
 
 impl FieldUse {
-    /// Of a stage that reads the row as a whole and makes others.
+    /// For a stage that reads whole rows and creates others.
     pub fn everything() -> FieldUse {
         FieldUse {
             reads: Fields::All,
@@ -76,12 +75,12 @@ impl FieldUse {
         }
     }
 
-    /// Of a stage that reads nothing and lets rows through or not (`$limit`).
+    /// For a stage that reads nothing and only drops rows (`$limit`).
     pub fn passing() -> FieldUse {
         FieldUse { reads: Fields::none(), keeps: Keeps::all(), ..FieldUse::everything() }
     }
 
-    /// Of a stage that reads what these expressions do.
+    /// For a stage that reads the fields of these expressions.
     pub fn reading(found: &Dependencies) -> FieldUse {
         let mut field_use = FieldUse::passing();
         field_use.add(found);
@@ -127,7 +126,7 @@ impl FieldUse {
     }
 }
 
-/// What a filter reads, with what its expressions do.
+/// The fields that a filter reads, including its expressions.
 pub fn filter_dependencies(filter: &MatchExpr) -> Dependencies {
     let mut found = Dependencies::default();
     collect(filter, &mut found);
@@ -145,15 +144,8 @@ fn collect(filter: &MatchExpr, found: &mut Dependencies) {
     }
 }
 
-/// What these expressions read.
-pub fn of_expressions<'e>(expressions: impl IntoIterator<Item = &'e Expression>) -> Dependencies {
-    let mut found = Dependencies::default();
-    expressions.into_iter().for_each(|e| e.add_dependencies(&mut found));
-    found
-}
-
 impl super::Needed {
-    /// What is needed of the rows before a stage, if this is what is needed of those behind it.
+    /// The fields needed before a stage, if these are needed after it.
     pub fn before(&self, stage: &FieldUse) -> super::Needed {
         let passed = match (&self.fields, &stage.keeps) {
             (Fields::All, Keeps::AllBut(_)) => Fields::All,

@@ -1,4 +1,4 @@
-//! `$fill`: stands for a `$setWindowFields` with `$locf` and `$linearFill`, and for an `$addFields` with `$ifNull`.
+//! `$fill`: expands to a `$setWindowFields` with `$locf` and `$linearFill`, and an `$addFields` with `$ifNull`.
 
 use super::spec::Spec;
 use super::transform::Transform;
@@ -116,6 +116,7 @@ fn partition_of(fields: Doc<'_>) -> Result<Option<Value<'static>>> {
     let mut spec: Vec<(String, String)> = Vec::new();
     for elem in fields.ticked() {
         let elem = elem?;
+        kauri_bson::not_utf8::refuse(&elem.value(), "a field of 'partitionByFields'")?;
         let Some(name) = elem.value().as_str().map(str::to_owned) else {
             bail!(
                 TypeMismatch,

@@ -1,14 +1,13 @@
 //! `$group`, and `$sortByCount`, which is a `$group` and a `$sort`.
 //!
-//! Groups are told apart by the comparison order, in which numbers of different types are equal. The
-//! `_id` that a group shows is the first one that was seen.
+//! Groups are distinguished by the comparison order, in which equal numbers of different types are equal. The `_id`
+//! of a group is the first one seen.
 //!
-//! Groups that don't fit into memory are divided into parts that do (`group_parts`), if they may go to a
-//! disk. One group alone is not divided: its accumulators have limits of their own, and all of them
-//! together have one.
+//! Groups beyond the memory limit are split into partitions that fit (`partitions`), if spilling is allowed. A
+//! single group is not split: each of its accumulators has a limit, and all of them together have one.
 
-use super::group_parts::{Parts, id_of};
 use super::group_table::{GroupTable, Vacant};
+use super::partitions::{Partitions, id_of};
 use super::simple::SortStage;
 use super::unwind::Unwind;
 use super::unwind_group::{UnwindReads, UnwoundRows};
@@ -111,8 +110,8 @@ pub fn sort_by_count(elem: Elem<'_>, cx: &ParseCx) -> Result<Vec<Arc<dyn StageSp
                 );
             }
         }
-        Value::String(path) if path.starts_with('$') => {}
-        Value::String(_) => {
+        path if path.string_bytes().is_some_and(|path| path.starts_with(b"$")) => {}
+        path if path.string_bytes().is_some() => {
             bail!(
                 40148,
                 "the sortByCount field must be defined as a $-prefixed path or an expression inside an object"
@@ -203,11 +202,11 @@ enum RowSource {
 /// Where the stage is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Rows of the source, or of a part, are taken in.
+    /// Rows of the source, or of a partition, are taken in.
     Gathering,
-    /// The states of groups go into parts.
+    /// The states of groups go into partitions.
     Evicting,
-    /// What is left of the parts is written.
+    /// What is left of the partitions is written.
     Ending,
     /// The groups are complete.
     Giving,
@@ -219,16 +218,16 @@ struct GroupStage {
     groups: Groups,
     phase: Phase,
     next: usize,
-    /// Parts that groups were divided into.
-    parts: Option<Box<Parts>>,
-    /// What accumulators read of documents, to be kept with a row in a part: beside its element if it has one.
+    /// Partitions that groups were divided into.
+    partitions: Option<Box<Partitions>>,
+    /// What accumulators read of documents, to be kept with a row in a partition: beside its element if it has one.
     fields: [Fields; 2],
-    /// Where documents that are lent lie, and rows on their way into a part.
+    /// Where documents that are lent lie, and rows on their way into a partition.
     scratch: Vec<u8>,
     stats: StageStats,
 }
 
-/// What a record of a part is.
+/// What a record of a partition is.
 const STATE: u8 = 0;
 const ROW: u8 = 1;
 const ROW_WITH_ELEMENT: u8 = 2;
@@ -326,7 +325,7 @@ impl Groups {
         Ok(group)
     }
 
-    /// Takes a record of a part in.
+    /// Takes a record of a partition in.
     fn take_record(&mut self, (key, rest): (&[u8], &[u8]), cx: &EvalCx<'_>) -> Result<()> {
         let id = id_of(key)?;
         let (kind, rest) = rest.split_first().ok_or_else(damaged)?;
@@ -449,7 +448,7 @@ impl GroupStage {
             groups,
             phase: Phase::Gathering,
             next: 0,
-            parts: None,
+            partitions: None,
             fields,
             scratch: Vec::new(),
             stats: StageStats::default(),
@@ -473,20 +472,22 @@ impl GroupStage {
 
     /// `Row`: the next phase has begun, or more can be gathered.
     fn gather_some(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        if let Some(parts) = &mut self.parts {
-            if let Access::WouldBlock(ticket) = parts.flush()? {
+        if let Some(partitions) = &mut self.partitions {
+            if let Access::WouldBlock(ticket) = partitions.flush()? {
                 return Ok(Step::Blocked(ticket));
             }
-            if parts.is_reading() {
+            if partitions.is_reading() {
                 return self.gather_part(cx);
             }
         }
         let (eval, memory) = (cx.env.eval_cx(), Memory::of(cx));
-        let GroupStage { source, groups, parts, fields, scratch, .. } = self;
+        let GroupStage { source, groups, partitions, fields, scratch, .. } = self;
         let mut is_full = false;
         let mut take = |row: Incoming<'_>| {
-            is_full = match parts.as_mut().filter(|parts| parts.is_dividing()) {
-                Some(parts) => divide_row(parts, &groups.plan, row, (fields, scratch), &eval)?,
+            is_full = match partitions.as_mut().filter(|partitions| partitions.is_dividing()) {
+                Some(partitions) => {
+                    divide_row(partitions, &groups.plan, row, (fields, scratch), &eval)?
+                }
                 None => {
                     groups.take(row, &eval)?;
                     memory.is_used_up(groups)
@@ -506,23 +507,23 @@ impl GroupStage {
         self.after(step)
     }
 
-    /// As `gather_some`, of the records of a part.
+    /// As `gather_some`, of the records of a partition.
     fn gather_part(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
         let (eval, memory) = (cx.env.eval_cx(), Memory::of(cx));
-        let GroupStage { groups, parts, .. } = self;
-        let Some(parts) = parts else { return Ok(Step::Row(())) };
+        let GroupStage { groups, partitions, .. } = self;
+        let Some(partitions) = partitions else { return Ok(Step::Row(())) };
         loop {
-            match parts.next()? {
+            match partitions.next()? {
                 Access::Ready(true) => {}
                 Access::Ready(false) => return self.after(Step::Done),
                 Access::WouldBlock(ticket) => return Ok(Step::Blocked(ticket)),
             }
-            if parts.is_dividing() {
-                if parts.pass_on()? {
+            if partitions.is_dividing() {
+                if partitions.pass_on()? {
                     return self.give_way(cx);
                 }
             } else {
-                groups.take_record(parts.record(), &eval)?;
+                groups.take_record(partitions.record(), &eval)?;
                 if memory.is_used_up(groups) {
                     return self.give_way(cx);
                 }
@@ -538,42 +539,44 @@ impl GroupStage {
         if !matches!(step, Step::Done) {
             return Ok(step);
         }
-        let is_dividing = self.parts.as_ref().is_some_and(|parts| parts.is_dividing());
+        let is_dividing =
+            self.partitions.as_ref().is_some_and(|partitions| partitions.is_dividing());
         self.phase = if is_dividing { Phase::Ending } else { Phase::Giving };
         Ok(Step::Row(()))
     }
 
-    /// Either a piece is to be handed over, or the groups take more memory than they may: begins to divide
+    /// Either a chunk is to be handed over, or the groups take more memory than they may: begins to divide
     /// them.
     fn give_way(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        if self.parts.as_ref().is_some_and(|parts| parts.is_dividing()) {
-            // Whoever stops the source spends nothing there, and large rows are a piece each.
+        if self.partitions.as_ref().is_some_and(|partitions| partitions.is_dividing()) {
+            // Whoever stops the source spends nothing there, and large rows are a chunk each.
             return Ok(if cx.spend() { Step::Row(()) } else { Step::Again });
         }
         let Some(place) = cx.env.spilling.place() else { return Err(memory_exceeded()) };
         if self.groups.len() <= 1 {
             return Err(group_too_large(self.groups.bytes));
         }
-        let parts = self.parts.get_or_insert_with(|| Box::new(Parts::new(cx, place)));
-        if !parts.divide(self.groups.bytes) {
+        let partitions =
+            self.partitions.get_or_insert_with(|| Box::new(Partitions::new(cx, place)));
+        if !partitions.divide(self.groups.bytes) {
             return Err(memory_exceeded());
         }
         self.phase = Phase::Evicting;
         Ok(Step::Row(()))
     }
 
-    /// Puts the states of all groups into their parts. `Row`: they are there.
+    /// Puts the states of all groups into their partitions. `Row`: they are there.
     fn evict(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        let GroupStage { groups, parts, scratch, .. } = self;
-        let Some(parts) = parts else { return Ok(Step::Row(())) };
+        let GroupStage { groups, partitions, scratch, .. } = self;
+        let Some(partitions) = partitions else { return Ok(Step::Row(())) };
         loop {
-            if let Access::WouldBlock(ticket) = parts.flush()? {
+            if let Access::WouldBlock(ticket) = partitions.flush()? {
                 return Ok(Step::Blocked(ticket));
             }
             scratch.clear();
             scratch.push(STATE);
             let Some(id) = groups.pop(scratch)? else { break };
-            parts.push(&id, &[scratch]);
+            partitions.push(&id, &[scratch]);
             if !cx.spend() {
                 return Ok(Step::Again);
             }
@@ -583,13 +586,13 @@ impl GroupStage {
         Ok(Step::Row(()))
     }
 
-    /// `Row`: all is in parts, the first of which can be gathered.
+    /// `Row`: all is in partitions, the first of which can be gathered.
     fn end_division(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
-        let Some(parts) = &mut self.parts else { return Ok(Step::Row(())) };
-        if let Access::WouldBlock(ticket) = parts.end_division(cx)? {
+        let Some(partitions) = &mut self.partitions else { return Ok(Step::Row(())) };
+        if let Access::WouldBlock(ticket) = partitions.end_division(cx)? {
             return Ok(Step::Blocked(ticket));
         }
-        parts.begin_next();
+        partitions.begin_next();
         self.phase = Phase::Gathering;
         Ok(Step::Row(()))
     }
@@ -606,7 +609,7 @@ impl GroupStage {
                 self.next += 1;
                 return Ok(Step::Row(()));
             }
-            if !self.parts.as_mut().is_some_and(|parts| parts.begin_next()) {
+            if !self.partitions.as_mut().is_some_and(|partitions| partitions.begin_next()) {
                 return Ok(Step::Done);
             }
             self.groups.clear();
@@ -616,13 +619,13 @@ impl GroupStage {
     }
 
     fn spilled(&self) -> SpillStats {
-        self.parts.as_ref().map_or_else(SpillStats::default, |parts| parts.stats)
+        self.partitions.as_ref().map_or_else(SpillStats::default, |partitions| partitions.stats)
     }
 }
 
-/// Puts a row into its group's part. True: a piece is to be handed over.
+/// Puts a row into its group's partition. True: a chunk is to be handed over.
 fn divide_row(
-    parts: &mut Parts,
+    partitions: &mut Partitions,
     plan: &Plan,
     row: Incoming<'_>,
     (fields, scratch): (&[Fields; 2], &mut Vec<u8>),
@@ -641,10 +644,10 @@ fn divide_row(
         }
     }
     if let Some(element) = row.element_for(plan.id_of_element) {
-        return Ok(parts.push(element, &[scratch]));
+        return Ok(partitions.push(element, &[scratch]));
     }
     let id = plan.id.eval(cx, row.doc)?;
-    Ok(parts.push(if id.is_missing() { &Value::Null } else { &id }, &[scratch]))
+    Ok(partitions.push(if id.is_missing() { &Value::Null } else { &id }, &[scratch]))
 }
 
 impl Stage for GroupStage {

@@ -1,5 +1,4 @@
-//! Values told apart as the query language does (`1` is `1.0`), each with a number: the keys of
-//! `$group`.
+//! Numbers the distinct values by the comparison order (`1` equals `1.0`): the keys of `$group`.
 
 use super::hash::HashKey;
 use kauri_base::{RandomSource, work};
@@ -19,7 +18,7 @@ pub struct GroupTable {
     values: Vec<Value<'static>>,
 }
 
-/// Where a value that is not there yet would go.
+/// The slot for a new value.
 pub struct Vacant {
     hash: u64,
 }

@@ -1,5 +1,5 @@
-//! Hashing for groups, sets and joins: fast for short keys, and keyed, so that nobody can choose
-//! documents that all fall into one place.
+//! Hashing for groups, sets and joins: fast for short keys, and keyed, so that a client cannot choose documents
+//! that all collide.
 
 use kauri_base::RandomSource;
 use kauri_bson::Value;

@@ -1,21 +1,22 @@
-//! `$merge`: the rows are written into a collection, each to where a document with the same values
-//! of certain fields is, or as a new one.
+//! `$merge`: writes rows into a collection, matching documents by the values of certain fields.
 
 use super::batches::next_batch;
 use super::spec::Spec;
 use super::{BuildCx, Constraints, FieldUse, ParseCx, Sink, StageSpec, Writing, field_path};
 use crate::exec::{Eof, PlanExecutor, QueryEnv, Stage};
+use crate::namespaces::Named;
 use crate::plan::Query;
-use crate::write::WriteOutcome;
 use crate::write::insert::{InsertOptions, insert};
 use crate::write::targets::Targets;
 use crate::write::update::{Shown, UpdateStatement, update};
-use kauri_base::{Error, ErrorCode, OperationContext, Result, bail, work};
-use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, doc};
-use kauri_catalog::{Index, Namespace, Resolved};
+use crate::write::{WriteOutcome, not_written_here};
+use kauri_base::{Error, ErrorCode, Result, bail, work};
+use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, doc, not_utf8};
+use kauri_catalog::{Index, Namespace};
 use kauri_expr::{Expression, FieldPath, VariableScope};
 use kauri_matcher::Matcher;
 use kauri_mutate::Update;
+use kauri_storage::Operation;
 use std::any::Any;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -62,6 +63,7 @@ const FIELDS: &[&str] = &[
 impl Merge {
     /// Parses the stage: a collection's name, or options.
     pub fn parse(elem: Elem<'_>, cx: &ParseCx) -> Result<Merge> {
+        not_utf8::refuse_as_namespace(&elem.value())?;
         let spec = match elem.value() {
             Value::String(name) => doc! { "into" => &*name },
             Value::Document(spec) => spec.into_buf(),
@@ -82,6 +84,7 @@ impl Merge {
 }
 
 fn into_namespace(into: Elem<'_>, simple: bool, cx: &ParseCx) -> Result<Namespace> {
+    not_utf8::refuse_as_namespace(&into.value())?;
     let (db, coll) = match into.value() {
         Value::String(coll) => (cx.db.clone(), coll.into_owned()),
         Value::Document(_) => {
@@ -117,11 +120,13 @@ fn on_fields(fields: &Spec<'_, '_>) -> Result<Vec<(String, FieldPath)>> {
     let Some(on) = fields.raw("on") else {
         return Ok(vec![("_id".to_owned(), field_path("_id")?)]);
     };
+    not_utf8::refuse(&on.value(), "'on' of $merge")?;
     let names: Vec<String> = match on.value() {
         Value::String(name) => vec![name.into_owned()],
         Value::Array(list) => {
             let mut names = Vec::new();
             for item in list.iter() {
+                not_utf8::refuse(&item.value(), "a field of 'on' of $merge")?;
                 match item.value() {
                     Value::String(name) => names.push(name.into_owned()),
                     _ => bail!(
@@ -180,7 +185,7 @@ fn modes(fields: &Spec<'_, '_>, cx: &ParseCx) -> Result<Modes> {
         let stages = Value::Array(stages.into_owned());
         return Ok((WhenMatched::Pipeline(stages), not_matched, variables));
     }
-    let mode = match mode.map(Elem::value) {
+    let mode = match mode.map(|mode| mode.value().lossy().into_owned()) {
         None => "merge".to_owned(),
         Some(Value::String(mode)) => mode.into_owned(),
         Some(other) => bail!(
@@ -297,7 +302,7 @@ impl Sink for Merge {
 
     fn run<'a>(
         &'a self,
-        op: &'a mut OperationContext,
+        op: &'a mut Operation,
         rows: &'a mut PlanExecutor,
         cx: &'a BuildCx,
     ) -> Writing<'a> {
@@ -329,16 +334,17 @@ impl Merge {
                 && names.len() == self.on.len()
                 && self.on.iter().all(|(name, _)| names.contains(&name.as_str()))
         };
-        let found = match cx.catalog.resolve(self.target.as_str()) {
-            Resolved::View(_) => bail!(
+        let found = match cx.namespaces.resolve(self.target.as_str()) {
+            Named::View(_) => bail!(
                 CommandNotSupportedOnView,
                 "Namespace {} is a view, not a collection",
                 self.target
             ),
-            Resolved::Collection(collection) => {
+            Named::Collection(collection) => {
                 collection.indexes.iter().find(serves).map(|index| Some(index.clone()))
             }
-            Resolved::Nothing => {
+            Named::Remote(_) => return Err(not_written_here(&self.target)),
+            Named::Nothing => {
                 let by_id = self.on.len() == 1 && self.on.iter().all(|(name, _)| name == "_id");
                 by_id.then_some(None)
             }
@@ -395,7 +401,7 @@ struct Merging<'m> {
     merge: &'m Merge,
     cx: &'m BuildCx,
     nulls: bool,
-    op: &'m mut OperationContext,
+    op: &'m mut Operation,
 }
 
 impl Merging<'_> {
@@ -443,8 +449,7 @@ impl Merging<'_> {
         if !by_id || row.get("_id").is_some() {
             return row.to_buf();
         }
-        let seconds = (self.cx.env.now_ms / 1000) as u32;
-        let id = kauri_bson::new_object_id(seconds, self.cx.catalog.random().as_ref());
+        let id = self.op.backend().new_object_id();
         DocBuf::build(|out| {
             out.put("_id", Value::ObjectId(id));
             out.put_all(row);
@@ -512,7 +517,7 @@ impl Merging<'_> {
         let query = Query { filter: Some(Arc::new(filter)), ..Query::default() };
         let statement = UpdateStatement {
             targets: Targets {
-                catalog: &self.cx.catalog,
+                catalog: &self.cx.namespaces,
                 ns: &self.merge.target,
                 query: &query,
                 env,
@@ -535,7 +540,7 @@ impl Merging<'_> {
         let options = InsertOptions::ordered(self.cx.bypass);
         let mut outcome = WriteOutcome::default();
         let ns = &self.merge.target;
-        insert(self.op, &self.cx.catalog, ns, &[row], &options, &mut outcome).await?;
+        insert(self.op, &self.cx.namespaces, ns, &[row], &options, &mut outcome).await?;
         if let Some(ticket) = outcome.ticket {
             self.cx.committed(ticket);
         }

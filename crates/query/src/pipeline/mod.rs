@@ -1,14 +1,13 @@
-//! Aggregation pipelines: stages parsed once, then built into a tree of executor stages.
+//! Aggregation pipelines: stages are parsed once, then built into a tree of executor stages.
 //!
-//! A [`StageSpec`] knows its arguments and where in a pipeline it may stand, and builds the
-//! [`Stage`](crate::exec::Stage) that works on the rows of the one before it. What the first stages
-//! say of filter, order and number is handed to the planner, so that indexes serve pipelines too.
-//! Each stage also says what it reads of its rows and what it leaves as it was ([`FieldUse`]): by
-//! that stages change places (`optimize`), and copy no more of a row than later ones read
-//! (`build`).
+//! A [`StageSpec`] has its arguments and the allowed positions in a pipeline, and builds the
+//! [`Stage`](crate::exec::Stage) that processes the rows of the previous stage. Filter, order and limit of the
+//! first stages go to the planner, so pipelines use indexes, too. Each stage declares the fields that it reads and
+//! changes ([`FieldUse`]). With that, stages are reordered (`optimize`), and only fields that later stages read are
+//! copied (`build`).
 //!
-//! A stage that writes (`$out`, `$merge`) is no stage of the tree but what its rows are given to
-//! ([`Sink`]): commits wait for room that readers hold back, so no reader may be at work then.
+//! A stage that writes (`$out`, `$merge`) is not a stage of the tree, but a [`Sink`] for its rows. Commits wait for
+//! space that readers keep from reuse, so no reader may be entered during a write.
 
 mod batches;
 pub mod bucket;
@@ -24,7 +23,6 @@ mod fill;
 pub mod filter;
 mod granularity;
 pub mod group;
-mod group_parts;
 mod group_table;
 mod hash;
 pub mod lookup;
@@ -32,7 +30,9 @@ pub mod merge;
 pub mod optimize;
 pub mod out;
 pub mod parse;
+mod partitions;
 pub mod redact;
+mod remote;
 pub mod sample;
 pub mod server_info;
 mod server_stages;
@@ -49,14 +49,15 @@ pub mod views;
 pub mod window;
 
 use crate::exec::{Fields, Flow, PlanExecutor, QueryEnv, Row, Stage, Step, Take};
+use crate::namespaces::Namespaces;
 use crate::write::Bypass;
-use kauri_base::{OperationContext, Result, bail, limits};
+use kauri_base::{Result, bail, limits};
 use kauri_bson::decimal::Rounding;
 use kauri_bson::{DocWriter, Value};
-use kauri_catalog::{Catalog, Collection};
+use kauri_catalog::Collection;
 use kauri_expr::FieldPath;
 use kauri_matcher::MatchExpr;
-use kauri_storage::CommitTicket;
+use kauri_storage::{CommitTicket, Operation};
 use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
@@ -67,10 +68,10 @@ pub use field_use::{FieldUse, Keeps};
 pub use parse::{ParseCx, Place};
 pub use server_info::ServerInfo;
 
-/// Where in a pipeline a stage may stand.
+/// The allowed positions of a stage.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Constraints {
-    /// Only first; it brings its own rows.
+    /// Only first; it has no input.
     pub first: bool,
     /// Only last; it writes.
     pub last: bool,
@@ -82,7 +83,7 @@ pub struct Constraints {
     pub not_in_union: bool,
     /// Needs no collection (`aggregate: 1`), and takes none.
     pub collectionless: bool,
-    /// Tells of views themselves, not of what they read.
+    /// Describes views themselves, not their contents.
     pub own_views: bool,
     /// Takes no read concern but `local`.
     pub local_reads: bool,
@@ -91,7 +92,7 @@ pub struct Constraints {
 }
 
 impl Constraints {
-    /// Those of a stage that writes.
+    /// For a stage that writes.
     pub fn of_sink() -> Constraints {
         Constraints {
             last: true,
@@ -102,7 +103,7 @@ impl Constraints {
         }
     }
 
-    /// Those of a stage that tells of the server or of a collection rather than of documents.
+    /// For a stage about the server or a collection, not about documents.
     pub const SOURCE: Constraints = Constraints {
         first: true,
         last: false,
@@ -152,7 +153,7 @@ pub trait StageSpec: Send + Sync {
 /// A sink at work.
 pub type Writing<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 
-/// What takes a pipeline's rows and writes them.
+/// Consumes a pipeline's rows and writes them.
 pub trait Sink: Send + Sync {
     /// Fails where it could not begin: before the rows are read, and for `explain`.
     fn check(&self, cx: &BuildCx) -> Result<()>;
@@ -160,7 +161,7 @@ pub trait Sink: Send + Sync {
     /// Takes all rows. What was committed last is left in [`BuildCx::written`].
     fn run<'a>(
         &'a self,
-        op: &'a mut OperationContext,
+        op: &'a mut Operation,
         rows: &'a mut PlanExecutor,
         cx: &'a BuildCx,
     ) -> Writing<'a>;
@@ -208,7 +209,7 @@ pub(crate) fn field_path(text: &str) -> Result<FieldPath> {
 }
 
 /// A number as a long: a double's fraction is cut off, a decimal is rounded, ties to even.
-pub(crate) fn truncated(value: &Value<'_>) -> Option<i64> {
+pub fn truncated(value: &Value<'_>) -> Option<i64> {
     match value {
         Value::Decimal128(decimal) => {
             let whole = decimal.round_to_integral(Rounding::HalfEven);
@@ -253,7 +254,7 @@ pub(crate) fn heap_bytes(value: &Value<'_>) -> usize {
     match value {
         Value::String(text) | Value::Symbol(text) | Value::Code(text) => text.len(),
         Value::Document(doc) | Value::Array(doc) => doc.as_bytes().len(),
-        Value::Binary { bytes, .. } => bytes.len(),
+        Value::Binary { bytes, .. } | Value::NotUtf8 { bytes, .. } => bytes.len(),
         Value::Regex { pattern, options } => pattern.len() + options.len(),
         Value::DbPointer { namespace, .. } => namespace.len(),
         Value::CodeWithScope { code, scope } => code.len() + scope.as_bytes().len(),
@@ -261,52 +262,52 @@ pub(crate) fn heap_bytes(value: &Value<'_>) -> usize {
     }
 }
 
-/// What the stages behind a stage read of its rows.
+/// The fields that later stages read of a stage's rows.
 #[derive(Clone, Debug, Default)]
 pub struct Needed {
     /// Fields.
     pub fields: Fields,
-    /// Whether `$meta: "sortKey"` is asked for.
+    /// Whether `$meta: "sortKey"` is needed.
     pub sort_key: bool,
 }
 
-/// What building is given.
+/// The context of building.
 #[derive(Clone)]
 pub struct BuildCx {
     /// For stages that read or write other collections.
-    pub catalog: Arc<Catalog>,
+    pub namespaces: Arc<dyn Namespaces>,
     /// The database.
     pub db: String,
     /// The collection that the pipeline reads, if it exists.
     pub collection: Option<Arc<Collection>>,
     /// Time, variables, randomness.
     pub env: QueryEnv,
-    /// How many pipelines this one is within.
+    /// Number of enclosing pipelines.
     pub depth: usize,
-    /// How many stages its rows go through in those.
+    /// Number of stages of the enclosing pipelines that its rows pass.
     pub levels: usize,
-    /// Where a stage that writes leaves its last commit, for the command to wait for.
+    /// The last commit of a writing stage, for the command to wait for.
     pub written: Arc<Mutex<Option<CommitTicket>>>,
-    /// What stages that write leave out.
+    /// The checks that writing stages skip.
     pub bypass: Bypass,
-    /// What the stages behind the one that is built read; all, at the end of the pipeline.
+    /// The fields that later stages read; all, at the end of the pipeline.
     pub needed: Needed,
-    /// How many rows they take at most; 0 if there is no saying.
+    /// Maximum number of rows that they take; 0 if unknown.
     pub most: u64,
-    /// The server, for the stages that tell of it.
+    /// The server, for stages about it.
     pub server: Option<Arc<dyn ServerInfo>>,
 }
 
 impl BuildCx {
     /// For the pipeline of a command on this collection.
     pub fn new(
-        catalog: Arc<Catalog>,
+        namespaces: Arc<dyn Namespaces>,
         db: &str,
         collection: Option<Arc<Collection>>,
         env: QueryEnv,
     ) -> Self {
         BuildCx {
-            catalog,
+            namespaces,
             db: db.to_owned(),
             collection,
             env,

@@ -1,7 +1,7 @@
-//! Changing a pipeline into one that gives the same rows for less work.
+//! Transforms a pipeline into one that gives the same rows with less work.
 //!
-//! Filters go before what they do not depend on, limits before what makes one row of each, and
-//! neighbours that amount to one stage become one.
+//! Filters move before stages on which they do not depend, limits move before stages that map rows one to one, and
+//! adjacent stages are merged where possible.
 
 use super::filter::Match;
 use super::lookup::Lookup;

@@ -1,19 +1,22 @@
-//! `$out`: the rows become a collection, which takes the place of another one at once.
+//! `$out`: writes the rows into a collection that replaces another one atomically.
 //!
-//! They are written into a temporary collection with the options and indexes of the one that is
-//! replaced; renaming it at the end is one commit. Whatever happens before that, the old collection
-//! stays as it is, and the temporary one goes away (at the latest when the server starts again).
+//! Rows are written into a temporary collection with the options and indexes of the target. Renaming it at the end
+//! is one commit. Until then the old collection stays unchanged. The temporary collection is dropped, at the latest
+//! at the next start of the server.
 
 use super::spec::Spec;
 use super::{
     BuildCx, Constraints, FieldUse, ParseCx, Sink, StageSpec, Writing, batches::next_batch,
 };
 use crate::exec::{Eof, PlanExecutor, Stage};
+use crate::namespaces::{Definer, Indexes, Named, Namespaces, definer};
 use crate::write::WriteOutcome;
 use crate::write::insert::{InsertOptions, insert};
-use kauri_base::{CollectionId, OperationContext, Result, bail};
-use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Value};
-use kauri_catalog::{Catalog, Collection, CollectionOptions, Namespace, Rename, Resolved};
+use crate::write::not_written_here;
+use kauri_base::{CollectionId, Result, bail};
+use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Value, not_utf8};
+use kauri_catalog::{Collection, CollectionOptions, Namespace, Rename};
+use kauri_storage::{Backend, Operation, Scope};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -25,6 +28,7 @@ pub struct Out {
 impl Out {
     /// Parses the stage: a collection's name, or `{db, coll}`.
     pub fn parse(elem: Elem<'_>, cx: &ParseCx) -> Result<Out> {
+        not_utf8::refuse_as_namespace(&elem.value())?;
         let (db, coll, timeseries) = match elem.value() {
             Value::String(coll) => (cx.db.clone(), coll.into_owned(), None),
             Value::Document(_) => {
@@ -154,26 +158,28 @@ impl StageSpec for Out {
 
 impl Sink for Out {
     fn check(&self, cx: &BuildCx) -> Result<()> {
-        self.existing(&cx.catalog).map(drop)
+        self.existing(&cx.namespaces).map(drop)
     }
 
     fn run<'a>(
         &'a self,
-        op: &'a mut OperationContext,
+        op: &'a mut Operation,
         rows: &'a mut PlanExecutor,
         cx: &'a BuildCx,
     ) -> Writing<'a> {
         Box::pin(async move {
-            let catalog = &*cx.catalog;
-            let existing = self.existing(catalog)?;
-            let mut temporary = Temporary::create(catalog, &self.target, existing.as_deref())?;
+            let namespaces = &*cx.namespaces;
+            let existing = self.existing(namespaces)?;
+            let definer = definer(namespaces)?;
+            let mut temporary =
+                Temporary::create(op.scope(), definer, &self.target, existing.as_deref())?;
             let into = Some(temporary.id);
             let options = InsertOptions { into, ..InsertOptions::ordered(cx.bypass) };
             loop {
                 let (docs, ended) = next_batch(op, rows).await?;
                 let borrowed: Vec<Doc<'_>> = docs.iter().map(DocBuf::as_doc).collect();
                 let mut outcome = WriteOutcome::default();
-                insert(op, catalog, &temporary.ns, &borrowed, &options, &mut outcome).await?;
+                insert(op, namespaces, &temporary.ns, &borrowed, &options, &mut outcome).await?;
                 if let Some((_, error)) = outcome.errors.pop() {
                     return Err(error);
                 }
@@ -187,7 +193,7 @@ impl Sink for Out {
                 replaces: existing.map(|c| c.id),
                 ..Rename::new(&temporary.ns, &self.target)
             };
-            let ticket = catalog.rename_collection(&rename)?;
+            let ticket = definer.rename(op.scope(), &rename)?;
             temporary.renamed = true;
             cx.committed(ticket);
             Ok(())
@@ -197,25 +203,27 @@ impl Sink for Out {
 
 impl Out {
     /// The collection that is replaced, if there is one.
-    fn existing(&self, catalog: &Catalog) -> Result<Option<Arc<Collection>>> {
-        match catalog.resolve(self.target.as_str()) {
-            Resolved::Nothing => Ok(None),
-            Resolved::View(_) => bail!(
+    fn existing(&self, namespaces: &dyn Namespaces) -> Result<Option<Arc<Collection>>> {
+        match namespaces.resolve(self.target.as_str()) {
+            Named::Nothing => Ok(None),
+            Named::Remote(_) => Err(not_written_here(&self.target)),
+            Named::View(_) => bail!(
                 CommandNotSupportedOnView,
                 "Namespace {} is a view, not a collection",
                 self.target
             ),
-            Resolved::Collection(collection) if collection.options.capped.is_some() => {
+            Named::Collection(collection) if collection.options.capped.is_some() => {
                 bail!(17152, "namespace '{}' is capped so it can't be used for $out", self.target)
             }
-            Resolved::Collection(collection) => Ok(Some(collection)),
+            Named::Collection(collection) => Ok(Some(collection)),
         }
     }
 }
 
 /// The collection that is being written; dropped unless it is renamed.
 struct Temporary<'c> {
-    catalog: &'c Catalog,
+    backend: Arc<Backend>,
+    definer: &'c dyn Definer,
     ns: Namespace,
     id: CollectionId,
     renamed: bool,
@@ -223,42 +231,39 @@ struct Temporary<'c> {
 
 impl<'c> Temporary<'c> {
     fn create(
-        catalog: &'c Catalog,
+        scope: &mut Scope,
+        definer: &'c dyn Definer,
         target: &Namespace,
         like: Option<&Collection>,
     ) -> Result<Temporary<'c>> {
-        let random = catalog.random();
+        // An index that can't be used would not be one of the new collection's.
+        like.map_or(Ok(()), Collection::check_takes_documents)?;
+        let random = scope.backend().random();
         let name = format!("tmp.agg_out.{:016x}{:016x}", random.next_u64(), random.next_u64());
         let ns = Namespace::new(target.database(), &name)?;
         let options = match like {
             Some(like) => CollectionOptions { temp: true, ..like.options.clone() },
             None => CollectionOptions { temp: true, ..CollectionOptions::default() },
         };
-        let id_index = like.and_then(|c| c.id_index()).map(|i| i.definition().spec.clone());
-        let (collection, _) = catalog.create_collection(&ns, options, id_index)?;
-        let temporary = Temporary { catalog, ns, id: collection.id, renamed: false };
-        let indexes = like.map(|c| c.indexes.as_slice()).unwrap_or_default();
-        let specs: Vec<DocBuf> = indexes
+        let id = like.and_then(|c| c.id_index()).map(|i| i.definition().spec.clone());
+        let others = like.map(|c| c.indexes.as_slice()).unwrap_or_default();
+        let others = others
             .iter()
             .filter(|index| index.ready && !index.definition().is_id())
             .map(|index| index.definition().spec.clone())
             .collect();
-        if !specs.is_empty() {
-            // The collection is empty and nobody knows of it: nothing has to be backfilled.
-            let (ids, _) = catalog.add_indexes(&collection, &specs)?;
-            let made = catalog.collection(temporary.ns.as_str()).filter(|c| c.id == collection.id);
-            let Some(made) = made else { return Err(collection.dropped_error()) };
-            catalog.indexes_ready(&made, &ids, &[])?;
-        }
-        Ok(temporary)
+        let made = definer.create_private(scope, &ns, options, &Indexes { id, others })?;
+        let backend = scope.backend().clone();
+        Ok(Temporary { backend, definer, ns, id: made.id, renamed: false })
     }
 }
 
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
         if !self.renamed {
-            // What is left of it is dropped when the server starts again.
-            let _ = self.catalog.drop_collection_of(&self.ns, self.id);
+            // The operation is at its end. What is left of it is dropped when the server starts again.
+            let mut scope = self.backend.scope();
+            let _ = self.definer.drop_collection(&mut scope, &self.ns, self.id);
         }
     }
 }

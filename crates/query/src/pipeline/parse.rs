@@ -1,4 +1,4 @@
-//! Parsing a pipeline: which stages there are, and where each may stand.
+//! Parses a pipeline: the known stages, and their allowed positions.
 
 use super::{Pipeline, StageSpec};
 use kauri_base::{Error, ErrorCode, Result, bail, limits, work};
@@ -7,7 +7,7 @@ use kauri_catalog::Namespace;
 use kauri_expr::VariableScope;
 use std::sync::Arc;
 
-/// Where the pipeline stands.
+/// The position of the pipeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// `aggregate`.
@@ -22,18 +22,18 @@ pub enum Place {
     View,
 }
 
-/// What parsing is given.
+/// The context of parsing.
 #[derive(Clone)]
 pub struct ParseCx {
     /// Variables in scope.
     pub scope: VariableScope,
-    /// Where the pipeline stands.
+    /// The position of the pipeline.
     pub place: Place,
     /// The database.
     pub db: String,
     /// The collection that the pipeline reads; none for a command that names none.
     pub collection: Option<String>,
-    /// How many pipelines this one is within.
+    /// Number of enclosing pipelines.
     pub depth: usize,
     /// Whether one of those is a `$facet`'s.
     pub in_facet: bool,
@@ -52,7 +52,7 @@ impl ParseCx {
         }
     }
 
-    /// What expressions are parsed with.
+    /// The context of parsing expressions.
     pub fn expressions(&self) -> kauri_expr::ParseCx {
         kauri_expr::ParseCx { vars: self.scope.clone(), ..Default::default() }
     }

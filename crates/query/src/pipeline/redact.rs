@@ -1,5 +1,5 @@
-//! `$redact`: an expression says of each document, and of those within it, whether to keep it, to
-//! leave it out, or to look further into it.
+//! `$redact`: an expression decides for each document and each nested document whether to keep it, remove it, or
+//! descend into it.
 
 use super::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec};
 use crate::exec::{

@@ -1,4 +1,4 @@
-//! Stages that tell of the server: operations, sessions, settings, the catalog.
+//! Stages about the server: operations, sessions, settings, the catalog.
 
 use super::source::Source;
 use super::spec::Spec;
@@ -120,7 +120,7 @@ pub fn list_sessions(elem: Elem<'_>, cx: &ParseCx) -> Result<Source> {
     Ok(Source::new("$listSessions", elem.value(), Box::new(|_| Ok(Vec::new()))))
 }
 
-/// `$querySettings`: settings of query shapes, of which there are none.
+/// `$querySettings`: settings of query shapes; there are none.
 pub fn query_settings(elem: Elem<'_>) -> Result<Source> {
     let doc = object(elem, || {
         Error::location(
@@ -197,11 +197,11 @@ pub fn list_cluster_catalog(elem: Elem<'_>, cx: &ParseCx) -> Result<Source> {
 fn catalog_rows(cx: &BuildCx, db: Option<&str>) -> Vec<DocBuf> {
     let databases: Vec<String> = match db {
         Some(db) => vec![db.to_owned()],
-        None => cx.catalog.databases().into_keys().collect(),
+        None => cx.namespaces.databases(),
     };
     let mut rows = BTreeMap::new();
     for db in databases {
-        for collection in cx.catalog.collections_of(&db) {
+        for collection in cx.namespaces.collections_of(&db) {
             let row = DocBuf::build(|out| {
                 out.put("ns", collection.ns.as_str());
                 out.put("db", &db);
@@ -220,7 +220,7 @@ fn catalog_rows(cx: &BuildCx, db: Option<&str>) -> Vec<DocBuf> {
             });
             rows.insert(collection.ns.as_str().to_owned(), row);
         }
-        for view in cx.catalog.views_of(&db) {
+        for view in cx.namespaces.views_of(&db) {
             let row = DocBuf::build(|out| {
                 out.put("ns", view.ns.as_str());
                 out.put("db", &db);

@@ -73,7 +73,7 @@ pub struct LimitStage {
 }
 
 impl LimitStage {
-    /// So many rows.
+    /// This number of rows.
     pub fn of(amount: u64) -> LimitStage {
         LimitStage { amount }
     }
@@ -90,7 +90,7 @@ impl LimitStage {
         }
     }
 
-    /// How many rows.
+    /// The number of rows.
     pub fn amount(&self) -> u64 {
         self.amount
     }
@@ -141,7 +141,7 @@ pub struct SkipStage {
 }
 
 impl SkipStage {
-    /// So many rows.
+    /// This number of rows.
     pub fn of(amount: u64) -> SkipStage {
         SkipStage { amount }
     }
@@ -157,7 +157,7 @@ impl SkipStage {
         }
     }
 
-    /// How many rows.
+    /// The number of rows.
     pub fn amount(&self) -> u64 {
         self.amount
     }

@@ -1,5 +1,4 @@
-//! Stages that bring rows of their own: what a collection, an index or the server has to tell of
-//! itself, and documents that are written in the pipeline.
+//! Stages without input: data about a collection, an index or the server, and literal documents.
 
 use super::{BuildCx, Constraints, FieldUse, StageSpec};
 use crate::exec::Stage;
@@ -18,7 +17,7 @@ pub struct Source {
     pub name: &'static str,
     /// As the user wrote it.
     pub spec: Value<'static>,
-    /// Where it may stand.
+    /// Its allowed positions.
     pub constraints: Constraints,
     /// Variables from outside that the rows are made with.
     pub variables: BTreeSet<usize>,
@@ -27,7 +26,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A stage that may stand where those may that tell of a collection.
+    /// A stage with the allowed positions of stages about a collection.
     pub fn new(name: &'static str, spec: Value<'_>, produce: Produce) -> Source {
         let constraints = Constraints { not_in_api: true, ..Constraints::SOURCE };
         let (spec, variables) = (spec.into_owned(), BTreeSet::new());

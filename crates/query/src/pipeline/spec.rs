@@ -1,5 +1,5 @@
-//! Reading the fields of a stage's specification, with the checks and words of MongoDB's own
-//! argument parser: unknown 40415, twice 40413, wrong type 14, missing 40414.
+//! Reads the fields of a stage's specification with the checks and messages of MongoDB's own argument parser:
+//! unknown 40415, duplicate 40413, wrong type 14, missing 40414.
 
 use kauri_base::{Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, Elem, Type};
@@ -27,7 +27,7 @@ impl<'d, 'n> Spec<'d, 'n> {
         Ok(Spec::any(stage, doc))
     }
 
-    /// One that may have any fields beside those that are asked for.
+    /// A specification that may have fields beyond the requested ones.
     pub fn any(stage: &'n str, doc: Doc<'d>) -> Spec<'d, 'n> {
         Spec { stage, doc }
     }
@@ -68,6 +68,13 @@ impl<'d, 'n> Spec<'d, 'n> {
     /// A string, if it is given.
     pub fn string(&self, name: &str) -> Result<Option<String>> {
         let Some(elem) = self.get(name) else { return Ok(None) };
+        if matches!(name, "db" | "coll") {
+            kauri_bson::not_utf8::refuse_as_namespace(&elem.value())?;
+        }
+        kauri_bson::not_utf8::refuse(
+            &elem.value(),
+            &format!("BSON field '{}.{name}'", self.stage),
+        )?;
         match elem.value().as_str() {
             Some(text) => Ok(Some(text.to_owned())),
             None => Err(self.wrong_type(elem, &["string"])),

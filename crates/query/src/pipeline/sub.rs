@@ -1,4 +1,4 @@
-//! Pipelines within a stage, over a collection of their own.
+//! Pipelines within a stage, over their own collection.
 
 use super::parse::{self, ParseCx, Place};
 use super::{BuildCx, FieldUse, StageSpec, views};
@@ -16,14 +16,14 @@ pub struct SubPipeline {
     pub stages: Vec<Arc<dyn StageSpec>>,
 }
 
-/// What a sub-pipeline reads, now that names have been looked up.
+/// A sub-pipeline after its names were resolved.
 #[derive(Clone)]
 pub struct ResolvedSub {
     /// The collection, if it exists.
     pub collection: Option<Arc<Collection>>,
     /// The stages of views in between, then the pipeline's own.
     pub stages: Vec<Arc<dyn StageSpec>>,
-    /// How many of them are those of views.
+    /// Number of its stages that come from views.
     pub of_views: usize,
 }
 
@@ -64,7 +64,7 @@ impl SubPipeline {
         let Some(from) = &self.from else {
             return Ok(ResolvedSub { collection: None, stages: self.stages.clone(), of_views: 0 });
         };
-        let views::Found { collection, pipeline, .. } = views::resolve(&cx.catalog, from)?;
+        let views::Found { collection, pipeline, .. } = views::resolve(&cx.namespaces, from)?;
         let of_views = pipeline.stages.len();
         let mut stages = pipeline.stages;
         stages.extend(self.stages.iter().cloned());
@@ -72,7 +72,7 @@ impl SubPipeline {
         Ok(ResolvedSub { collection, stages, of_views })
     }
 
-    /// What the stages read, for the stage that they are within.
+    /// The fields that its stages read, for the enclosing stage.
     pub fn uses(&self) -> Vec<FieldUse> {
         self.stages.iter().map(|stage| stage.field_use()).collect()
     }

@@ -1,5 +1,5 @@
-//! Stages that make of each document another: `$project`, `$addFields`, `$set`, `$unset`,
-//! `$replaceRoot`, `$replaceWith`.
+//! Stages that map each document to another: `$project`, `$addFields`, `$set`, `$unset`, `$replaceRoot`,
+//! `$replaceWith`.
 
 use super::field_use::{FieldUse, Keeps};
 use super::{BuildCx, ParseCx, StageSpec};
@@ -39,7 +39,7 @@ impl Transform {
         Ok(Transform { name, spec, transform: Arc::new(transform), field_use })
     }
 
-    /// What it does to a document.
+    /// Its transformation of a document.
     pub fn transform(&self) -> &DocTransform {
         &self.transform
     }

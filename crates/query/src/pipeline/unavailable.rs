@@ -1,5 +1,5 @@
-//! Stages that need what this server does not have: change streams, search, shards, geospatial
-//! indexes. Each is refused as MongoDB refuses it where it is missing.
+//! Stages that need unsupported features: change streams, search, shards, geospatial indexes. Each is refused as in
+//! a MongoDB without the feature.
 
 use super::parse::{self, ParseCx, Parsed};
 use kauri_base::{Error, ErrorCode, Result};

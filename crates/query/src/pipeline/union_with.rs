@@ -6,7 +6,7 @@ use super::sub::{self, SubPipeline};
 use super::{BuildCx, FieldUse, Input, ParseCx, Pipeline, StageSpec, build};
 use crate::exec::{ExecCx, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use kauri_base::{Result, bail};
-use kauri_bson::{Doc, DocWriter, Elem, Type, Value};
+use kauri_bson::{Doc, DocWriter, Elem, Type, Value, not_utf8};
 use kauri_catalog::dropped::{REPLANS_MAX, is_dropped};
 use kauri_catalog::{Collection, Namespace};
 use std::any::Any;
@@ -21,6 +21,7 @@ pub struct UnionWith {
 impl UnionWith {
     /// Parses the stage: a collection's name, or `{coll, pipeline}`.
     pub fn parse(elem: Elem<'_>, cx: &ParseCx) -> Result<UnionWith> {
+        not_utf8::refuse_as_namespace(&elem.value())?;
         let (coll, stages) = match elem.value() {
             Value::String(name) => (Some(name.into_owned()), Doc::EMPTY),
             Value::Document(_) => {
@@ -118,7 +119,7 @@ impl Other {
         match step {
             Err(error) if is_dropped(&error) && !self.given && self.replans < REPLANS_MAX => {
                 self.replans += 1;
-                self.cx.catalog.catch_up();
+                self.cx.namespaces.catch_up();
                 self.plan_anew()?;
                 Ok(Step::Again)
             }

@@ -3,7 +3,7 @@
 use super::{BuildCx, FieldUse, Keeps, StageSpec};
 use crate::exec::{ExecCx, Fields, Flow, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
 use kauri_base::{Result, bail, work};
-use kauri_bson::{Doc, DocWriter, Elem, Type, Value};
+use kauri_bson::{Doc, DocWriter, Elem, Type, Value, not_utf8};
 use kauri_expr::FieldPath;
 use std::any::Any;
 use std::ops::Range;
@@ -21,10 +21,12 @@ impl Unwind {
     /// Parses the stage: a path, or `{path, includeArrayIndex, preserveNullAndEmptyArrays}`.
     pub fn parse(elem: Elem<'_>) -> Result<Unwind> {
         let (mut path, mut index_path, mut preserve) = (None, None, false);
+        not_utf8::refuse(&elem.value(), "the path of $unwind")?;
         match elem.value() {
             Value::String(text) => path = Some(text.into_owned()),
             Value::Document(options) => {
                 for option in options.iter() {
+                    not_utf8::refuse(&option.value(), &format!("'{}' of $unwind", option.key()))?;
                     match (option.key(), option.value()) {
                         ("path", Value::String(text)) => path = Some(text.into_owned()),
                         ("path", other) => bail!(
@@ -88,7 +90,7 @@ impl Unwind {
         &self.path
     }
 
-    /// Where the index goes.
+    /// The field of the index.
     pub fn index_path(&self) -> Option<&FieldPath> {
         self.index_path.as_ref()
     }
@@ -212,9 +214,8 @@ impl Unwinder {
         }
     }
 
-    /// The document with this value in the path's place (the one that it has, if none is given) and
-    /// the index where that is asked for, as far as its fields are read. Valid until the next one
-    /// is made.
+    /// The document with this value at the path (its own value, if none is given) and the index if requested, as
+    /// far as its fields are read. Valid until the next call.
     pub fn row(&mut self, doc: Doc<'_>, value: Option<&Value<'_>>, index: Option<i64>) -> Doc<'_> {
         work::tick_infallible(1);
         self.scratch.clear();

@@ -1,7 +1,7 @@
-//! `$unwind` right before a `$group`: groups take in elements, and most often no rows are made.
+//! `$unwind` directly before a `$group`: groups read array elements, and usually no rows are created.
 //!
-//! What a group reads of a row is either the element itself, or what all rows of a document have in
-//! common, which the document itself has too. Only for what mixes the two a row is made.
+//! A group reads either the element itself or fields that all rows of a document share; the document has these,
+//! too. A row is created only for expressions that mix both.
 
 use super::group::Incoming;
 use super::unwind::{LENT_MAX, Pending, Unwind, Unwinder, Unwound};
@@ -10,13 +10,13 @@ use kauri_base::Result;
 use kauri_bson::{Doc, DocWriter, Elem, Value};
 use kauri_expr::{Dependencies, Expression};
 
-/// What a `$unwind` changes in its rows, and so what expressions behind it read.
+/// The changes of a `$unwind` to its rows, and so to what later expressions read.
 pub struct UnwindReads<'u> {
     unwind: &'u Unwind,
 }
 
 impl<'u> UnwindReads<'u> {
-    /// Of this stage.
+    /// For this stage.
     pub fn new(unwind: &'u Unwind) -> Self {
         UnwindReads { unwind }
     }
@@ -55,7 +55,7 @@ pub struct UnwoundRows {
 }
 
 impl UnwoundRows {
-    /// Of the rows of `child`. `needed`: the fields that are read, if rows have to be made.
+    /// For the rows of `child`. `needed`: the fields that are read, if rows must be created.
     pub fn new(unwind: &Unwind, needed: Option<Fields>, child: Box<dyn Stage>) -> UnwoundRows {
         let makes_rows = needed.is_some();
         let unwinder = Unwinder::new(unwind.clone(), needed.unwrap_or_default());

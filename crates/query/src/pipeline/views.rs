@@ -1,39 +1,41 @@
-//! What a name stands for: a collection, or the stages of views over one.
+//! Resolves a name: to a collection, or to the stages of views over a collection.
 
-use super::Pipeline;
 use super::parse::{self, ParseCx, Place};
+use super::{Pipeline, StageSpec};
+use crate::namespaces::{Named, Namespaces};
 use kauri_base::{Error, ErrorCode, Result, bail, limits, work};
 use kauri_bson::{Doc, DocBuf};
-use kauri_catalog::{Catalog, Collection, Namespace, Resolved, View};
+use kauri_catalog::{Collection, Namespace, View};
 use kauri_expr::VariableScope;
 use std::sync::Arc;
 
-/// What a name led to, in one look: whoever reads by it asks the name nothing more.
+/// The result of one resolution of a name: readers use it without resolving the name again.
 pub struct Found {
-    /// The collection behind the name; none if it does not exist.
+    /// The collection behind the name; none if it does not exist here.
     pub collection: Option<Arc<Collection>>,
     /// The stages of the views in between.
     pub pipeline: Pipeline,
-    /// Whether the name is a view's.
+    /// Whether the name is a view's, or one of rows elsewhere: `pipeline` is then more than nothing.
     pub is_view: bool,
 }
 
-/// Looks a name up.
+/// Resolves a name.
 ///
-/// What is stored is checked again: views below may have changed since, and an older version may have stored
-/// what is refused today. The error says which view can't be read.
-pub fn resolve(catalog: &Catalog, ns: &Namespace) -> Result<Found> {
+/// A stored view is validated again: views below may have changed since, and an older version may have stored what
+/// is refused today. The error names the invalid view.
+pub fn resolve(namespaces: &dyn Namespaces, ns: &Namespace) -> Result<Found> {
     work::check_stack()?;
     let mut ns = ns.clone();
     let mut definitions = Vec::new();
     loop {
-        match catalog.resolve(ns.as_str()) {
-            Resolved::Collection(collection) => return found(Some(collection), definitions),
-            Resolved::Nothing if ns.collection() == "system.views" => {
-                return found_views(catalog, ns.database(), definitions);
+        match namespaces.resolve(ns.as_str()) {
+            Named::Collection(collection) => return found(Some(collection), definitions),
+            Named::Remote(rows) => return over(super::remote::stage(rows), definitions),
+            Named::Nothing if ns.collection() == "system.views" => {
+                return found_views(namespaces, ns.database(), definitions);
             }
-            Resolved::Nothing => return found(None, definitions),
-            Resolved::View(view) => {
+            Named::Nothing => return found(None, definitions),
+            Named::View(view) => {
                 if definitions.len() >= limits::PIPELINE_DEPTH_MAX {
                     bail!(
                         ViewDepthLimitExceeded,
@@ -57,24 +59,33 @@ fn found(
 }
 
 /// The views of a database as `system.views` has them: a document for each.
-pub fn definitions(catalog: &Catalog, database: &str) -> Vec<DocBuf> {
+pub fn definitions(namespaces: &dyn Namespaces, database: &str) -> Vec<DocBuf> {
     let document = |view: &Arc<View>| {
         DocBuf::build(|out| {
             out.put("_id", view.ns.as_str());
             out.put_all(view.options.as_doc());
         })
     };
-    catalog.views_of(database).iter().map(document).collect()
+    namespaces.views_of(database).iter().map(document).collect()
 }
 
 /// `system.views`, which is no collection: the catalog keeps views.
-fn found_views(catalog: &Catalog, database: &str, above: Vec<Arc<View>>) -> Result<Found> {
-    let views = definitions(catalog, database);
+fn found_views(
+    namespaces: &dyn Namespaces,
+    database: &str,
+    above: Vec<Arc<View>>,
+) -> Result<Found> {
+    let views = definitions(namespaces, database);
     if views.is_empty() {
         return found(None, above);
     }
+    over(Arc::new(super::documents::of(views)), above)
+}
+
+/// A stage that brings rows of its own, and the views above.
+fn over(source: Arc<dyn StageSpec>, above: Vec<Arc<View>>) -> Result<Found> {
     let mut found = found(None, above)?;
-    found.pipeline.stages.insert(0, Arc::new(super::documents::of(views)));
+    found.pipeline.stages.insert(0, source);
     found.is_view = true;
     Ok(found)
 }

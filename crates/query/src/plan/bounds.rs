@@ -1,4 +1,4 @@
-//! What part of an index a query reads: intervals per field, and the byte ranges that they come to.
+//! The part of an index that a query reads: intervals per field, and their byte ranges.
 
 use kauri_bson::DocWriter;
 use kauri_storage::Direction;

@@ -1,9 +1,9 @@
-//! Which plan won the last trial of each query shape, and the index filters that users set.
+//! The plan cache: the winner of the last trial of each query shape, and index filters.
 //!
-//! A shape's first trial leaves an entry that is not used yet; a second trial that needs no more work
-//! than the first makes it active. An active entry saves the trial: its plan runs alone, and if it
-//! takes ten times the work that it once needed for its first rows, all candidates compete again, as
-//! with MongoDB. An entry belongs to a collection's definition, so DDL of any kind ends it.
+//! The first trial of a shape leaves an inactive entry. A second trial that needs at most the same work activates
+//! it. With an active entry, its plan runs alone, without a trial. If the plan needs ten times the recorded work
+//! for its first rows, all candidates compete again, as in MongoDB. An entry belongs to a collection's definition,
+//! so any DDL removes it.
 //!
 //! Filters last until they are cleared, the collection is dropped, or the server ends.
 
@@ -54,13 +54,13 @@ struct Entry {
     origin: Origin,
 }
 
-/// How an entry came about.
+/// The origin of an entry.
 pub struct Origin {
     /// The query: filter, sort, projection.
     pub query: [DocBuf; 3],
     /// The plan as `explain` shows it.
     pub plan: DocBuf,
-    /// What the candidates were ranked by, the winner first.
+    /// The scores of the candidates, the winner first.
     pub scores: Vec<f64>,
     /// When (Unix milliseconds).
     pub at_ms: i64,
@@ -69,7 +69,7 @@ pub struct Origin {
 /// An index filter.
 #[derive(Clone)]
 pub struct Filter {
-    /// A query of the shape as it was given: filter, sort, projection, collation.
+    /// A sample query of the shape: filter, sort, projection, collation.
     pub shape_of: [DocBuf; 4],
     /// The indexes that may be used.
     pub indexes: Arc<Vec<Hint>>,

@@ -1,9 +1,7 @@
-//! What the keys of an index tell by themselves: filters that need no document, and rows that can be
-//! made without one.
+//! What index keys alone determine: filters that need no document, and rows that need no document.
 //!
-//! A key tells the value of a field only where no array was on its path, and a null in it may stand
-//! for a field that is missing: a filter that would tell these apart needs the document, and so does a
-//! row with a null in it.
+//! A key determines a field's value only if its path has no array. A null in it may stand for a missing field. A
+//! filter that distinguishes these needs the document, and so does a row with a null.
 
 use super::index_access::is_by_position;
 use super::query::Query;

@@ -1,4 +1,4 @@
-//! Plans for the distinct values of a field that need not look at every document.
+//! Plans for the distinct values of a field that do not read every document.
 
 use super::cover::field_of;
 use super::index_access::of_index;
@@ -14,8 +14,8 @@ use kauri_catalog::{Collection, Index};
 use kauri_mutate::{ParseCx, Projection};
 use std::sync::Arc;
 
-/// A scan of an index that begins with the field, if there is one whose bounds say all that the filter
-/// does. Its rows have the field alone.
+/// A scan of an index that begins with the field, if there is one whose bounds cover the whole filter. Its rows
+/// have only the field.
 pub fn plan_distinct(
     collection: Option<&Arc<Collection>>,
     query: &Query,

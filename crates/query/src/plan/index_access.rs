@@ -1,5 +1,5 @@
-//! How one index could serve one query: the bounds that its predicates give, what they leave to be
-//! checked on the document, and whether the index's order is the query's.
+//! How one index can serve one query: bounds from its predicates, the remaining filter on documents, and whether
+//! the index's order is the query's.
 
 use super::bounds::{IndexBounds, KeyRange};
 use super::interval::{self, Interval, IntervalList, is_exact_for_complement, of_predicate};
@@ -20,7 +20,7 @@ const SCANS_TO_EXPLODE_MAX: usize = 200;
 pub struct IndexAccess {
     /// The index.
     pub index: Arc<Index>,
-    /// What of it is read.
+    /// The bounds to read.
     pub bounds: IndexBounds,
     /// Which of the conjuncts need not be checked again, by position.
     pub covered: Vec<bool>,
@@ -30,7 +30,7 @@ pub struct IndexAccess {
     pub bound_fields: usize,
     /// The direction in which the scan gives the rows in the query's order, if one does.
     pub sorted: Option<Direction>,
-    /// Where the whole scan does not give that order: parts of it that do, to be merged.
+    /// If the whole scan does not give that order: the parts that do, to be merged.
     pub merged: Vec<IndexBounds>,
     /// Whether no field behind the first one is bound.
     pub only_first: bool,
@@ -54,8 +54,8 @@ pub fn conjuncts(filter: Option<&MatchExpr>) -> Vec<&MatchExpr> {
     }
 }
 
-/// How `index` could serve; `None` if it can't or has nothing to offer. With `forced` (a hint) it
-/// serves even with a scan of all its entries, and even if it does not know all documents.
+/// How `index` could serve; `None` if it cannot or has no advantage. With `forced` (a hint) it serves even with a
+/// full scan, and even if it does not have all documents.
 pub fn of_index(
     index: &Arc<Index>,
     filter: Option<&MatchExpr>,

@@ -1,7 +1,7 @@
-//! Intervals of values: what a predicate allows in one field of an index.
+//! Intervals: the values of one index field that a predicate allows.
 //!
-//! A list is ascending in comparison order and disjoint. It may allow more than the predicate does
-//! (then it is not *exact*, and the document has to be looked at), never less.
+//! A list is disjoint and ascends in comparison order. It may allow more than the predicate (then it is not
+//! *exact*, and the document must be checked), never less.
 
 use kauri_base::work;
 use kauri_bson::{DocBuf, Type, Value, compare};
@@ -127,7 +127,7 @@ impl IntervalList {
         self.intervals.iter().all(Interval::is_point)
     }
 
-    /// What both allow.
+    /// The intersection of both.
     pub fn intersect(&self, other: &IntervalList) -> IntervalList {
         let mut intervals = Vec::new();
         let (mut a, mut b) = (0, 0);
@@ -198,7 +198,7 @@ impl IntervalList {
     }
 }
 
-/// What a predicate on an indexed path allows among the index's keys. `None`: no index can serve it.
+/// The values of an index's keys that a predicate on an indexed path allows. `None`: no index can serve it.
 pub fn of_predicate(pred: &Predicate) -> Option<IntervalList> {
     Some(match pred {
         Predicate::Compare(op, value) => of_compare(*op, value),
@@ -211,7 +211,7 @@ pub fn of_predicate(pred: &Predicate) -> Option<IntervalList> {
         Predicate::Exists | Predicate::Mod(_) | Predicate::Bits(_) | Predicate::Size(_) => {
             IntervalList::all()
         }
-        Predicate::Type(_) | Predicate::ElemMatchObject(_) => IntervalList::all(),
+        Predicate::Type(..) | Predicate::ElemMatchObject(_) => IntervalList::all(),
         Predicate::ElemMatchValue(child) => {
             let mut list = of_value_tree(child)?;
             // An index key may stem from a value that is no array element.
@@ -221,8 +221,8 @@ pub fn of_predicate(pred: &Predicate) -> Option<IntervalList> {
     })
 }
 
-/// What all of them allow. Two by two, since each may be long: one after the other would go through what is
-/// left again and again.
+/// The intersection of all. Two by two, because each may be long: one after the other would scan the rest again and
+/// again.
 pub fn intersect_all(mut lists: Vec<IntervalList>) -> Option<IntervalList> {
     while lists.len() > 1 {
         let pairs = lists.chunks(2).map(|pair| match pair {
@@ -378,7 +378,11 @@ fn of_compare(op: CompareOp, value: &Value<'static>) -> IntervalList {
         }
     };
     // Documents may hold arrays, whose comparison as a whole the keys don't show; so may code.
-    let exact = !matches!(value.ty(), Some(Type::Document | Type::Code | Type::CodeWithScope));
+    // The bracket of a pointer is wider than its type.
+    let exact = !matches!(
+        value.ty(),
+        Some(Type::Document | Type::Code | Type::CodeWithScope | Type::DbPointer)
+    );
     IntervalList::from_unsorted(vec![interval], exact)
 }
 
@@ -405,18 +409,25 @@ fn of_extreme(op: CompareOp, value: &Value<'static>) -> IntervalList {
     }
 }
 
+/// Whether it is a string or a symbol, UTF-8 or not.
+fn is_text(value: &Value<'_>) -> bool {
+    matches!(value.ty(), Some(Type::String | Type::Symbol))
+}
+
 /// The least value that compares with this one, and whether it's within the bracket.
 fn least_of_type(value: &Value<'_>) -> (Value<'static>, bool) {
     match value {
         v if v.is_number() => (Value::Double(f64::NEG_INFINITY), true),
-        Value::String(_) | Value::Symbol(_) => (Value::String("".into()), true),
+        v if is_text(v) => (Value::String("".into()), true),
         Value::Document(_) => (empty_document(), true),
         Value::Binary { .. } => (Value::Binary { subtype: 0, bytes: Vec::new().into() }, true),
         Value::ObjectId(_) => (Value::ObjectId([0; 12]), true),
         Value::Bool(_) => (Value::Bool(false), true),
         Value::DateTime(_) => (Value::DateTime(i64::MIN), true),
         Value::Timestamp(_) => (Value::Timestamp(kauri_base::Timestamp::default()), true),
-        Value::Regex { .. } => (Value::Regex { pattern: "".into(), options: "".into() }, true),
+        v if v.ty() == Some(Type::Regex) => {
+            (Value::Regex { pattern: "".into(), options: "".into() }, true)
+        }
         _ => (Value::MinKey, true),
     }
 }
@@ -426,7 +437,7 @@ fn least_of_type(value: &Value<'_>) -> (Value<'static>, bool) {
 fn greatest_of_type(value: &Value<'_>) -> (Value<'static>, bool) {
     match value {
         v if v.is_number() => (Value::Double(f64::INFINITY), true),
-        Value::String(_) | Value::Symbol(_) => (empty_document(), false),
+        v if is_text(v) => (empty_document(), false),
         Value::Document(_) => (empty_array(), false),
         Value::Binary { .. } => (Value::ObjectId([0; 12]), false),
         Value::ObjectId(_) => (Value::ObjectId([0xFF; 12]), true),
@@ -436,7 +447,9 @@ fn greatest_of_type(value: &Value<'_>) -> (Value<'static>, bool) {
             Value::Timestamp(kauri_base::Timestamp { seconds: u32::MAX, increment: u32::MAX }),
             true,
         ),
-        Value::Regex { .. } => (Value::DbPointer { namespace: "".into(), id: [0; 12] }, false),
+        v if v.ty() == Some(Type::Regex) => {
+            (Value::DbPointer { namespace: "".into(), id: [0; 12] }, false)
+        }
         _ => (Value::MaxKey, true),
     }
 }
@@ -447,6 +460,16 @@ mod tests {
 
     fn texts(list: &IntervalList) -> Vec<String> {
         list.intervals.iter().map(Interval::text).collect()
+    }
+
+    #[test]
+    fn strings_that_are_not_utf8_stay_within_the_strings() {
+        let bad = Value::string_of_bytes(b"\xFF".to_vec());
+        let above = of_compare(CompareOp::Gt, &bad);
+        assert!(above.exact);
+        assert_eq!(texts(&above), ["(\"\u{FFFD}\", {})"]);
+        assert_eq!(above.intervals[0].low, bad);
+        assert_eq!(texts(&of_compare(CompareOp::Lte, &bad)), ["[\"\", \"\u{FFFD}\"]"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The planner: finds the ways to the documents of a query.
+//! The planner: finds candidate plans for a query.
 
 use super::index_access::{IndexAccess, conjuncts, of_index, of_min_max};
 use super::query::{Hint, Query};

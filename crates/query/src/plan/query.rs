@@ -1,5 +1,4 @@
-//! A query as the planner gets it, however it was asked (find, count, update, `$match` at the front
-//! of a pipeline).
+//! A query for the planner, from any source (find, count, update, `$match` at the front of a pipeline).
 
 use crate::exec::Fields;
 use crate::exec::sort::SortPattern;
@@ -9,7 +8,7 @@ use kauri_mutate::Projection;
 use kauri_storage::Direction;
 use std::sync::Arc;
 
-/// What the user wants the planner to use.
+/// The user's hint for the planner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
     /// The index of this name.
@@ -27,13 +26,13 @@ pub struct Query {
     pub filter: Option<Arc<Matcher>>,
     /// In which order.
     pub sort: Option<SortPattern>,
-    /// What of them, with the projection as the user gave it.
+    /// The projection, also in the user's form.
     pub projection: Option<(Arc<Projection>, DocBuf)>,
-    /// How many to leave out first.
+    /// Number of rows to skip first.
     pub skip: u64,
-    /// How many at most; 0 for all.
+    /// Maximum number; 0 for all.
     pub limit: u64,
-    /// What to use.
+    /// The hint.
     pub hint: Option<Hint>,
     /// Lower bound (inclusive) in the hinted index.
     pub min: Option<DocBuf>,
@@ -41,13 +40,13 @@ pub struct Query {
     pub max: Option<DocBuf>,
     /// Whether rows have to carry their sort key (`$meta: "sortKey"`).
     pub keep_sort_key: bool,
-    /// What is read of the documents that come out.
+    /// The fields of the results that are read.
     pub fields: Fields,
     /// `returnKey`: the index key instead of the document.
     pub return_key: bool,
     /// `showRecordId`.
     pub show_record_id: bool,
-    /// Only the number of rows is asked for, which comes as one row.
+    /// Only the number of rows is needed, as one row.
     pub count: bool,
     /// The memory that a sort may take, as a plan shows it that has not run.
     pub sort_bytes_max: Option<usize>,

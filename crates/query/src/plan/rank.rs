@@ -1,7 +1,7 @@
-//! Choosing among plans by trial, as MongoDB does: all candidates run side by side for a while, and
-//! the one that gave the most rows for its work wins (`plan_ranker`).
+//! Ranks plans by trial, as in MongoDB: all candidates run side by side for a while, and the one with the most rows
+//! per work wins (`plan_ranker`).
 //!
-//! What the winner gave during the trial is not lost: its rows come first.
+//! The winner's rows from the trial are kept and returned first.
 
 use super::cache::Origin;
 use super::planner::{self, Candidate};
@@ -9,10 +9,10 @@ use super::query::Query;
 use super::shape;
 use crate::exec::buffered::Buffered;
 use crate::exec::{ExecCx, QueryEnv, Row, Stage, Step, Totals, Verbosity};
-use kauri_base::{OperationContext, Result, Ticket};
+use kauri_base::{Result, Ticket};
 use kauri_bson::{Doc, DocBuf};
-use kauri_catalog::{Catalog, Collection};
-use kauri_storage::RecoveryUnit;
+use kauri_catalog::Collection;
+use kauri_storage::{Operation, RecoveryUnit};
 use std::sync::Arc;
 
 /// Calls that a candidate may take in a trial (`internalQueryPlanEvaluationWorks`).
@@ -31,7 +31,7 @@ pub struct Planned {
     pub root: Box<dyn Stage>,
     /// The plans that lost, for `explain`.
     pub rejected: Vec<Box<dyn Stage>>,
-    /// How the trial went for each candidate, the winner first; empty if there was none.
+    /// The trial of each candidate, the winner first; empty without a trial.
     pub trials: Vec<Trial>,
     /// Whether the plan was remembered from an earlier trial.
     pub is_cached: bool,
@@ -39,14 +39,14 @@ pub struct Planned {
     pub is_filtered: bool,
 }
 
-/// What a candidate came to in a trial.
-#[derive(Clone, Copy, Debug, Default)]
+/// The result of a candidate's trial.
+#[derive(Clone, Debug, Default)]
 pub struct Trial {
     /// Rows that it gave.
     pub rows: u64,
-    /// What it looked at.
+    /// What it has examined.
     pub totals: Totals,
-    /// What it was ranked by.
+    /// Its score.
     pub score: f64,
 }
 
@@ -90,29 +90,26 @@ impl Contestant {
 
 /// Plans the query; runs a trial if there is a choice and none is remembered.
 pub async fn plan(
-    op: &mut OperationContext,
-    catalog: &Catalog,
+    op: &mut Operation,
     collection: Option<&Arc<Collection>>,
     query: &Query,
     env: &QueryEnv,
 ) -> Result<Planned> {
-    choose_plan(op, catalog, collection, query, env, true).await
+    choose_plan(op, collection, query, env, true).await
 }
 
 /// As `plan`, but always with a trial of its own, as `explain` shows it.
 pub async fn plan_for_explain(
-    op: &mut OperationContext,
-    catalog: &Catalog,
+    op: &mut Operation,
     collection: Option<&Arc<Collection>>,
     query: &Query,
     env: &QueryEnv,
 ) -> Result<Planned> {
-    choose_plan(op, catalog, collection, query, env, false).await
+    choose_plan(op, collection, query, env, false).await
 }
 
 async fn choose_plan(
-    op: &mut OperationContext,
-    catalog: &Catalog,
+    op: &mut Operation,
     collection: Option<&Arc<Collection>>,
     query: &Query,
     env: &QueryEnv,
@@ -121,10 +118,7 @@ async fn choose_plan(
     let filtered = collection.and_then(|collection| filtered(collection, query, env));
     let is_filtered = filtered.is_some();
     let query = filtered.as_ref().unwrap_or(query);
-    let mut candidates = planner::candidates(collection, query)?;
-    if env.plans.as_ref().is_some_and(|plans| plans.refuses_scans()) {
-        planner::refuse_scans(&candidates, collection, query)?;
-    }
+    let mut candidates = admitted(collection, query, env)?;
     if candidates.len() <= 1 || candidates[0].is_certain() {
         let root = candidates.swap_remove(0).into_stage(collection, query);
         return Ok(Planned { is_filtered, ..Planned::alone(root) });
@@ -142,7 +136,7 @@ async fn choose_plan(
     {
         let chosen = candidates.swap_remove(at);
         let mut alone = vec![contestant(chosen, Some(collection), query)];
-        contest(op, catalog, env, &mut alone, recommended.works_max).await?;
+        contest(op, env, &mut alone, recommended.works_max).await?;
         let is_good = |c: &Contestant| c.failed.is_none() && c.works < recommended.works_max;
         if let Some(plan) = alone.pop().filter(is_good) {
             let root = plan.into_root();
@@ -153,7 +147,7 @@ async fn choose_plan(
     }
     let mut contestants: Vec<Contestant> =
         candidates.into_iter().map(|c| contestant(c, collection, query)).collect();
-    contest(op, catalog, env, &mut contestants, WORKS_MAX).await?;
+    contest(op, env, &mut contestants, WORKS_MAX).await?;
     let (winner, losers) = choose(contestants)?;
     let trials: Vec<Trial> =
         std::iter::once(&winner).chain(&losers).map(Contestant::trial).collect();
@@ -217,17 +211,15 @@ fn contestant(
 
 /// Runs all side by side until one is at its end or has given enough, or none may go on.
 async fn contest(
-    op: &mut OperationContext,
-    catalog: &Catalog,
+    op: &mut Operation,
     env: &QueryEnv,
     contestants: &mut [Contestant],
     works_max: u64,
 ) -> Result<()> {
-    let mut ru = catalog.engine().recovery_unit();
     loop {
-        ru.enter();
-        let turn = round(contestants, &*ru, env, works_max);
-        ru.leave();
+        let reader = op.scope().enter();
+        let turn = round(contestants, &*reader, env, works_max);
+        drop(reader);
         match turn {
             Turn::Over => return Ok(()),
             Turn::Again => {
@@ -298,8 +290,25 @@ fn choose(mut contestants: Vec<Contestant>) -> Result<(Contestant, Vec<Contestan
     }
 }
 
-/// A plan without a trial: for what has to be planned in the middle of execution.
-pub fn plan_at_once(collection: Option<&Arc<Collection>>, query: &Query) -> Result<Box<dyn Stage>> {
-    let best: Candidate = planner::candidates(collection, query)?.remove(0);
+/// The candidates; fails if there is none but a scan and scans are refused (`notablescan`).
+fn admitted(
+    collection: Option<&Arc<Collection>>,
+    query: &Query,
+    env: &QueryEnv,
+) -> Result<Vec<Candidate>> {
+    let candidates = planner::candidates(collection, query)?;
+    if env.plans.as_ref().is_some_and(|plans| plans.refuses_scans()) {
+        planner::refuse_scans(&candidates, collection, query)?;
+    }
+    Ok(candidates)
+}
+
+/// A plan without a trial: for planning in the middle of execution.
+pub fn plan_at_once(
+    collection: Option<&Arc<Collection>>,
+    query: &Query,
+    env: &QueryEnv,
+) -> Result<Box<dyn Stage>> {
+    let best: Candidate = admitted(collection, query, env)?.remove(0);
     Ok(best.into_stage(collection, query))
 }

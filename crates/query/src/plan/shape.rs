@@ -1,5 +1,5 @@
-//! The shape of a query: what it asks, without the values that it asks about. Queries of one shape
-//! share a plan, and an index filter is for one shape.
+//! The shape of a query: the query without its values. Queries of one shape share a plan, and an index filter
+//! belongs to a shape.
 
 use super::query::Query;
 use kauri_base::work;
@@ -27,7 +27,7 @@ pub fn of_parts(filter: Option<&MatchExpr>, sort: Doc<'_>, projection: Doc<'_>) 
     out
 }
 
-/// The shape of a query as it was written, for statistics.
+/// The shape of a query in its original form, for statistics.
 pub fn as_written(query: &Query) -> String {
     let mut out = String::new();
     if let Some(filter) = &query.filter {
@@ -88,11 +88,11 @@ fn write_predicate(pred: &Predicate, as_written: bool, out: &mut String) {
         Predicate::In(_) => "$in",
         Predicate::Regex(_) => "$regex",
         Predicate::Exists => "$exists",
-        Predicate::Type(types) if as_written => {
+        Predicate::Type(types, _) if as_written => {
             let _ = write!(out, "$type{types:?}");
             return;
         }
-        Predicate::Type(_) => "$type",
+        Predicate::Type(..) => "$type",
         Predicate::Mod(_) => "$mod",
         Predicate::Size(_) => "$size",
         Predicate::Bits(_) => "$bits",

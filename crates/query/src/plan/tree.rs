@@ -1,4 +1,4 @@
-//! The stages that execute a way to the documents.
+//! The stages that execute a candidate plan.
 
 use super::cover::{covering_fields, key_decides};
 use super::index_access::{IndexAccess, conjuncts};

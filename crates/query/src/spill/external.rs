@@ -1,11 +1,10 @@
-//! The part of a sort that does not happen in memory: sorted runs, merged until so few are left that
-//! they can be read side by side.
+//! The external part of a sort: sorted runs, merged until few enough are left to be read side by side.
 //!
-//! Runs stay in the order in which they were written, and only neighbours are merged, so records with
-//! equal keys come in that order.
+//! Runs stay in the order in which they were written, and only neighbours are merged, so records with equal keys
+//! keep that order.
 
 use super::merge::{Compare, Merge};
-use super::{Run, RunReader, RunWriter, SpillFile, SpillKind, SpillPlace, SpillStats, piece_bytes};
+use super::{Run, RunReader, RunWriter, SpillFile, SpillKind, SpillPlace, SpillStats, chunk_bytes};
 use crate::exec::{ExecCx, Step};
 use kauri_base::{Access, Result, limits};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ pub(crate) struct ExternalSort {
     kind: SpillKind,
     compare: Compare,
     bytes_max: usize,
-    piece_bytes: usize,
+    chunk_bytes: usize,
     file: SpillFile,
     runs: Vec<Run>,
     /// The run being written.
@@ -51,7 +50,7 @@ impl ExternalSort {
             compare,
             bytes_max,
             // Two for each of the runs that are merged, and two for the run that becomes of them.
-            piece_bytes: piece_bytes(bytes_max, 2 * limits::SPILL_RUNS_MERGED_MAX + 2),
+            chunk_bytes: chunk_bytes(bytes_max, 2 * limits::SPILL_RUNS_MERGED_MAX + 2),
             file: SpillFile::new(&*place.store),
             runs: Vec::new(),
             writer: None,
@@ -65,18 +64,18 @@ impl ExternalSort {
     /// Adds a record to the run being written; records of a run come in order. True: `flush` has to
     /// follow before more.
     pub fn push(&mut self, key: &[u8], rest: &[&[u8]]) -> bool {
-        let (file, bytes) = (&self.file, piece_bytes(self.bytes_max, 8));
+        let (file, bytes) = (&self.file, chunk_bytes(self.bytes_max, 8));
         let writer = self.writer.get_or_insert_with(|| RunWriter::new(file, bytes));
         writer.push(key, rest);
         writer.is_full()
     }
 
-    /// Hands a piece over.
+    /// Hands a chunk over.
     pub fn flush(&mut self) -> Result<Access<()>> {
         self.writer.as_mut().map_or(Ok(Access::Ready(())), |writer| writer.flush(&mut self.file))
     }
 
-    /// Ends the run; `bytes` of memory have been given back by it.
+    /// Ends the run, which has freed `bytes` of memory.
     pub fn end_run(&mut self, cx: &ExecCx<'_>, bytes: usize) -> Result<Access<()>> {
         let Some(writer) = &mut self.writer else { return Ok(Access::Ready(())) };
         if let Access::WouldBlock(ticket) = writer.finish(&mut self.file)? {
@@ -112,7 +111,7 @@ impl ExternalSort {
             self.file = SpillFile::new(&*self.place.store);
             if self.together(0) == self.runs.len() {
                 let runs = std::mem::take(&mut self.runs);
-                self.merge = Some(Merge::new(runs, self.piece_bytes, self.compare));
+                self.merge = Some(Merge::new(runs, self.chunk_bytes, self.compare));
             } else {
                 self.begin_merging();
             }
@@ -125,7 +124,7 @@ impl ExternalSort {
         let mut bytes = 0usize;
         let runs = self.runs.iter().skip(from).take(limits::SPILL_RUNS_MERGED_MAX);
         let fits = runs.take_while(|run| {
-            bytes = bytes.saturating_add(run.reading_bytes(self.piece_bytes));
+            bytes = bytes.saturating_add(run.reading_bytes(self.chunk_bytes));
             bytes <= self.bytes_max
         });
         fits.count().max(2).min(self.runs.len().saturating_sub(from))
@@ -144,8 +143,8 @@ impl ExternalSort {
         let runs: Vec<Run> = self.runs.drain(self.at..self.at + count).collect();
         let file = SpillFile::new(&*self.place.store);
         self.merging = Some(Merging {
-            merge: Merge::new(runs, self.piece_bytes, self.compare),
-            writer: RunWriter::new(&file, self.piece_bytes),
+            merge: Merge::new(runs, self.chunk_bytes, self.compare),
+            writer: RunWriter::new(&file, self.chunk_bytes),
             file,
             ended: false,
         });
@@ -189,7 +188,7 @@ impl ExternalSort {
         Ok(Step::Row(()))
     }
 
-    /// Moves on to the next record of all, once they are merged. False: there is none.
+    /// Advances to the next record of all runs, after the merge. False: there is none.
     pub fn next(&mut self) -> Result<Access<bool>> {
         self.merge.as_mut().map_or(Ok(Access::Ready(false)), Merge::next)
     }

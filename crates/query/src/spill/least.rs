@@ -1,5 +1,4 @@
-//! The least of several sources that move on: a heap of their numbers, which knows nothing of what they
-//! hold.
+//! The least of several advancing sources: a heap of source numbers, which must not know the sources' contents.
 
 /// See the module's head. Whoever uses it says which of two sources comes first.
 #[derive(Default)]
@@ -8,7 +7,7 @@ pub(crate) struct Least {
 }
 
 impl Least {
-    /// Of these sources.
+    /// For these sources.
     pub fn of(sources: Vec<usize>, before: impl Fn(usize, usize) -> bool) -> Least {
         let mut least = Least { heap: sources };
         for at in (0..least.heap.len() / 2).rev() {

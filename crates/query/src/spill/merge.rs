@@ -1,4 +1,4 @@
-//! Several sorted runs read as one.
+//! Reads several sorted runs as one.
 
 use super::{Least, Run, RunReader};
 use kauri_base::{Access, Result};
@@ -18,12 +18,12 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    pub fn new(runs: Vec<Run>, piece_bytes: usize, compare: Compare) -> Merge {
-        let readers = runs.into_iter().map(|run| RunReader::new(run, piece_bytes)).collect();
+    pub fn new(runs: Vec<Run>, chunk_bytes: usize, compare: Compare) -> Merge {
+        let readers = runs.into_iter().map(|run| RunReader::new(run, chunk_bytes)).collect();
         Merge { readers, compare, least: Least::default(), begun: 0, has_begun: false }
     }
 
-    /// Moves on to the next record. False: there is none. After `WouldBlock` it has not moved.
+    /// Advances to the next record. False: there is none. After `WouldBlock` it has not advanced.
     pub fn next(&mut self) -> Result<Access<bool>> {
         if !self.has_begun {
             if let Access::WouldBlock(ticket) = self.begin()? {

@@ -1,13 +1,13 @@
-//! What blocking stages do when their rows don't fit into memory: they put them into temporary files, in
-//! runs of records, and take them back, merged in order ([`ExternalSort`]; [`SpillingSort`] is all of a stage that
-//! sorts) or one run after the other.
+//! Spilling of blocking stages: rows beyond the memory limit go into temporary files, in runs of records. They are
+//! read back merged in order ([`ExternalSort`]; [`SpillingSort`] for a stage that sorts) or one run after the
+//! other.
 //!
-//! Nothing here waits, and no file is touched here: a [`TemporaryStore`] does that, elsewhere, and what is
-//! not done yet comes up as a ticket. Pieces on their way count as memory: what a stage holds while it
-//! spills or merges keeps to the limit that made it spill, but for records that are larger than that.
+//! Nothing here waits or does I/O: a [`TemporaryStore`] does that, and unfinished transfers return a ticket. Chunks
+//! in transfer count as memory: a stage that spills or merges stays within the limit that made it spill, except for
+//! records larger than that.
 //!
-//! Files live as long as the stages that hold them: a statement that ends, however it does, or a cursor
-//! that is closed gives their space back.
+//! Files live as long as the stages that own them. The end of a statement, or the close of a cursor, frees their
+//! space.
 
 mod external;
 mod least;
@@ -31,10 +31,10 @@ use kauri_bson::DocWriter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an operation's blocking stages may hold in memory, and where they put the rest.
+/// Memory limits of an operation's blocking stages, and their temporary store.
 #[derive(Clone)]
 pub struct Spilling {
-    /// Where to; none if there is no such place.
+    /// The temporary store; none if there is none.
     pub place: Option<Arc<SpillPlace>>,
     /// `allowDiskUse`.
     pub allowed: bool,
@@ -46,11 +46,11 @@ pub struct Spilling {
     pub window_bytes_max: usize,
     /// Memory of a `$bucketAuto`.
     pub bucket_auto_bytes_max: usize,
-    /// Memory of what a `$densify` knows of its partitions. It spills nothing.
+    /// Memory for the partitions of a `$densify`. It spills nothing.
     pub densify_bytes_max: usize,
     /// Documents that a `$densify` may make.
     pub densify_docs_max: u64,
-    /// The operation, which is told when something is spilled.
+    /// The operation, which records that it has spilled.
     pub operation: Option<Arc<OperationState>>,
 }
 
@@ -94,11 +94,11 @@ pub(crate) fn spills_early(bytes: usize) -> bool {
     bytes > limits::SPILL_EARLY_BYTES && work::memory_is_short()
 }
 
-/// Where a server's operations spill to, and what they have.
+/// The temporary store of a server's operations, and its counters.
 pub struct SpillPlace {
     /// Makes the files.
     pub store: Arc<dyn TemporaryStore>,
-    /// What was spilled since the start.
+    /// Counters since the start.
     pub counters: SpillCounters,
 }
 
@@ -118,7 +118,7 @@ pub(crate) enum SpillKind {
     Windows,
 }
 
-/// `serverStatus.metrics.query`: what was spilled, by kind of stage.
+/// `serverStatus.metrics.query`: spills by kind of stage.
 #[derive(Default)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct SpillCounters {
@@ -159,7 +159,7 @@ impl SpillCounter {
         self.storage_bytes.fetch_add(stats.storage_bytes, Ordering::Relaxed);
     }
 
-    /// Its figures.
+    /// The figures.
     pub fn read(&self) -> SpillStats {
         SpillStats {
             spills: self.spills.load(Ordering::Relaxed),
@@ -170,14 +170,14 @@ impl SpillCounter {
     }
 }
 
-/// What a stage has spilled.
+/// The spills of a stage.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct SpillStats {
-    /// How often it gave memory back by writing what was there.
+    /// Number of times that it spilled to free memory.
     pub spills: u64,
     /// Records written.
     pub records: u64,
-    /// Memory given back.
+    /// Freed memory.
     pub bytes: u64,
     /// Bytes written to files.
     pub storage_bytes: u64,
@@ -202,9 +202,9 @@ impl SpillStats {
     }
 }
 
-/// Bytes of a piece of a run where `pieces` of them share this memory.
-pub(crate) fn piece_bytes(bytes_max: usize, pieces: usize) -> usize {
-    let share = bytes_max / pieces.max(1);
+/// Bytes of a chunk of a run where `chunks` of them share this memory.
+pub(crate) fn chunk_bytes(bytes_max: usize, chunks: usize) -> usize {
+    let share = bytes_max / chunks.max(1);
     share.clamp(limits::SPILL_PIECE_BYTES_MIN, limits::SPILL_PIECE_BYTES_MAX)
 }
 

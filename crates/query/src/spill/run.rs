@@ -1,7 +1,7 @@
-//! Runs: records one behind the other in a temporary file, written and read in pieces.
+//! Runs: a sequence of records in a temporary file, written and read in chunks.
 //!
-//! A record is the lengths of its key and of its rest (two little-endian numbers of four bytes), the key,
-//! the rest. Pieces know nothing of records, which may cross them.
+//! A record has the lengths of its key and of its rest (two little-endian numbers of four bytes), the key, the
+//! rest. Chunks do not respect the borders of records.
 
 use super::{damaged, lengths};
 use kauri_base::temporary::{TemporaryFile, TemporaryStore, Transfer};
@@ -29,7 +29,7 @@ impl SpillFile {
 pub(crate) struct Run {
     file: Arc<dyn TemporaryFile>,
     /// Where it lies, in order.
-    pieces: VecDeque<Range<u64>>,
+    chunks: VecDeque<Range<u64>>,
     pub records: u64,
     pub bytes: u64,
     /// Bytes of its largest record.
@@ -37,9 +37,9 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Memory that reading it takes: a piece at hand, one on its way, and a record that crosses pieces.
-    pub fn reading_bytes(&self, piece_bytes: usize) -> usize {
-        let largest = self.largest.saturating_add(2 * piece_bytes);
+    /// Memory for reading it: the current chunk, one in transfer, and a record that crosses chunks.
+    pub fn reading_bytes(&self, chunk_bytes: usize) -> usize {
+        let largest = self.largest.saturating_add(2 * chunk_bytes);
         largest.min(usize::try_from(self.bytes).unwrap_or(usize::MAX))
     }
 }
@@ -47,59 +47,59 @@ impl Run {
 /// Writes a run.
 pub(crate) struct RunWriter {
     run: Run,
-    piece: Vec<u8>,
-    piece_bytes: usize,
+    chunk: Vec<u8>,
+    chunk_bytes: usize,
     under_way: Option<Transfer>,
 }
 
 impl RunWriter {
-    /// Of a run in this file, in pieces of about so many bytes.
-    pub fn new(file: &SpillFile, piece_bytes: usize) -> RunWriter {
+    /// For a run in this file, in chunks of about this size.
+    pub fn new(file: &SpillFile, chunk_bytes: usize) -> RunWriter {
         let run = Run {
             file: file.file.clone(),
-            pieces: VecDeque::new(),
+            chunks: VecDeque::new(),
             records: 0,
             bytes: 0,
             largest: 0,
         };
-        RunWriter { run, piece: Vec::new(), piece_bytes, under_way: None }
+        RunWriter { run, chunk: Vec::new(), chunk_bytes, under_way: None }
     }
 
     /// Adds a record whose rest is these parts. When `is_full` says so, `flush` has to follow.
     pub fn push(&mut self, key: &[u8], rest: &[&[u8]]) {
-        let start = self.piece.len();
+        let start = self.chunk.len();
         let rest_bytes: usize = rest.iter().map(|part| part.len()).sum();
         self.make_room(HEADER_BYTES + key.len() + rest_bytes);
-        self.piece.extend_from_slice(&(key.len() as u32).to_le_bytes());
-        self.piece.extend_from_slice(&(rest_bytes as u32).to_le_bytes());
-        self.piece.extend_from_slice(key);
-        rest.iter().for_each(|part| self.piece.extend_from_slice(part));
-        let bytes = self.piece.len() - start;
+        self.chunk.extend_from_slice(&(key.len() as u32).to_le_bytes());
+        self.chunk.extend_from_slice(&(rest_bytes as u32).to_le_bytes());
+        self.chunk.extend_from_slice(key);
+        rest.iter().for_each(|part| self.chunk.extend_from_slice(part));
+        let bytes = self.chunk.len() - start;
         self.run.records += 1;
         self.run.bytes += bytes as u64;
         self.run.largest = self.run.largest.max(bytes);
     }
 
-    /// Grows as a vector would, but not far beyond a piece.
+    /// Grows as a vector would, but not far beyond a chunk.
     fn make_room(&mut self, bytes: usize) {
-        let (length, capacity) = (self.piece.len(), self.piece.capacity());
+        let (length, capacity) = (self.chunk.len(), self.chunk.capacity());
         if capacity - length < bytes {
-            let most = self.piece_bytes.max(length) + bytes;
-            self.piece.reserve_exact((2 * capacity).clamp(length + bytes, most) - length);
+            let most = self.chunk_bytes.max(length) + bytes;
+            self.chunk.reserve_exact((2 * capacity).clamp(length + bytes, most) - length);
         }
     }
 
-    /// Whether a buffer of a piece is much larger than pieces are, as large records make it.
-    fn is_large(&self, piece: &Vec<u8>) -> bool {
-        piece.capacity() > 2 * self.piece_bytes
+    /// Whether a buffer of a chunk is much larger than chunks are, as large records make it.
+    fn is_large(&self, chunk: &Vec<u8>) -> bool {
+        chunk.capacity() > 2 * self.chunk_bytes
     }
 
-    /// Whether there is a piece to hand over.
+    /// Whether there is a chunk to hand over.
     pub fn is_full(&self) -> bool {
-        self.piece.len() >= self.piece_bytes
+        self.chunk.len() >= self.chunk_bytes
     }
 
-    /// Hands the piece over, full or not; only one is under way at a time. A large one has to be written
+    /// Hands the chunk over, full or not; only one is under way at a time. A large one has to be written
     /// before this is ready, so that of many writers no more than one holds such a buffer.
     pub fn flush(&mut self, file: &mut SpillFile) -> Result<Access<()>> {
         loop {
@@ -112,28 +112,28 @@ impl RunWriter {
                 }
                 self.under_way = None;
             }
-            if self.piece.is_empty() {
+            if self.chunk.is_empty() {
                 return Ok(Access::Ready(()));
             }
             buffer.clear();
-            let piece = std::mem::replace(&mut self.piece, buffer);
-            let is_large = self.is_large(&piece);
-            let place = file.end..file.end + piece.len() as u64;
+            let chunk = std::mem::replace(&mut self.chunk, buffer);
+            let is_large = self.is_large(&chunk);
+            let place = file.end..file.end + chunk.len() as u64;
             file.end = place.end;
-            match self.run.pieces.back_mut().filter(|last| last.end == place.start) {
+            match self.run.chunks.back_mut().filter(|last| last.end == place.start) {
                 Some(last) => last.end = place.end,
-                None => self.run.pieces.push_back(place.clone()),
+                None => self.run.chunks.push_back(place.clone()),
             }
-            self.under_way = Some(self.run.file.write(place.start, piece));
+            self.under_way = Some(self.run.file.write(place.start, chunk));
             if !is_large {
                 return Ok(Access::Ready(()));
             }
         }
     }
 
-    /// Writes what is left. Ready: all of it is written.
+    /// Writes the rest. Ready: everything is written.
     pub fn finish(&mut self, file: &mut SpillFile) -> Result<Access<()>> {
-        while !self.piece.is_empty() || self.under_way.is_some() {
+        while !self.chunk.is_empty() || self.under_way.is_some() {
             if let Access::WouldBlock(ticket) = self.flush(file)? {
                 return Ok(Access::WouldBlock(ticket));
             }
@@ -147,10 +147,10 @@ impl RunWriter {
     }
 }
 
-/// Reads a run, record by record, a piece ahead.
+/// Reads a run, record by record, a chunk ahead.
 pub(crate) struct RunReader {
     run: Run,
-    piece_bytes: usize,
+    chunk_bytes: usize,
     buffer: Vec<u8>,
     /// Where in it the record's key and its rest lie.
     key: Range<usize>,
@@ -160,26 +160,26 @@ pub(crate) struct RunReader {
 
 impl RunReader {
     /// Before its first record, which is under way already.
-    pub fn new(run: Run, piece_bytes: usize) -> RunReader {
+    pub fn new(run: Run, chunk_bytes: usize) -> RunReader {
         let mut reader =
-            RunReader { run, piece_bytes, buffer: Vec::new(), key: 0..0, rest: 0..0, ahead: None };
+            RunReader { run, chunk_bytes, buffer: Vec::new(), key: 0..0, rest: 0..0, ahead: None };
         reader.begin(Vec::new());
         reader
     }
 
-    /// Asks for the next piece, if there is one.
+    /// Asks for the next chunk, if there is one.
     fn begin(&mut self, mut buffer: Vec<u8>) {
-        let Some(place) = self.run.pieces.front_mut() else { return };
-        let bytes = (place.end - place.start).min(self.piece_bytes as u64);
+        let Some(place) = self.run.chunks.front_mut() else { return };
+        let bytes = (place.end - place.start).min(self.chunk_bytes as u64);
         buffer.resize(bytes as usize, 0);
         self.ahead = Some(self.run.file.read(place.start, buffer));
         place.start += bytes;
         if place.start == place.end {
-            self.run.pieces.pop_front();
+            self.run.chunks.pop_front();
         }
     }
 
-    /// Moves on to the next record. False: there is none.
+    /// Advances to the next record. False: there is none.
     pub fn next(&mut self) -> Result<Access<bool>> {
         loop {
             let left = self.buffer.get(self.rest.end..).unwrap_or_default();
@@ -195,24 +195,24 @@ impl RunReader {
             let Some(transfer) = &self.ahead else {
                 return if left.is_empty() { Ok(Access::Ready(false)) } else { Err(damaged()) };
             };
-            let piece = match transfer.take()? {
-                Access::Ready(piece) => piece,
+            let chunk = match transfer.take()? {
+                Access::Ready(chunk) => chunk,
                 Access::WouldBlock(ticket) => return Ok(Access::WouldBlock(ticket)),
             };
             self.ahead = None;
-            self.append(piece);
+            self.append(chunk);
         }
     }
 
-    /// Takes a piece in, and asks for the one after it.
-    fn append(&mut self, piece: Vec<u8>) {
+    /// Takes a chunk in, and asks for the one after it.
+    fn append(&mut self, chunk: Vec<u8>) {
         self.buffer.drain(..self.rest.end);
         (self.key, self.rest) = (0..0, 0..0);
         let spare = match self.buffer.is_empty() {
-            true => std::mem::replace(&mut self.buffer, piece),
+            true => std::mem::replace(&mut self.buffer, chunk),
             false => {
-                self.buffer.extend_from_slice(&piece);
-                piece
+                self.buffer.extend_from_slice(&chunk);
+                chunk
             }
         };
         self.begin(spare);
@@ -223,7 +223,7 @@ impl RunReader {
         self.buffer.get(self.key.clone()).unwrap_or_default()
     }
 
-    /// What follows it.
+    /// The record's rest.
     pub fn rest(&self) -> &[u8] {
         self.buffer.get(self.rest.clone()).unwrap_or_default()
     }
@@ -283,7 +283,7 @@ mod tests {
                 ready(writer.flush(&mut file));
             }
             let under_way = writer.under_way.take().map(|transfer| ready(transfer.take()));
-            let held = writer.piece.capacity() + under_way.map_or(0, |bytes| bytes.capacity());
+            let held = writer.chunk.capacity() + under_way.map_or(0, |bytes| bytes.capacity());
             assert!(held <= 4 * 64, "{held} bytes are held");
         }
     }

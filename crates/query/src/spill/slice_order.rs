@@ -1,7 +1,7 @@
-//! Gathered rows put in order a slice of time after the other, for those that go into a run: blocks are
-//! sorted, one a call, and then merged while they are taken.
+//! Sorts collected rows in time slices, for rows that go into a run: blocks are sorted, one per call, and then
+//! merged while they are taken.
 //!
-//! For rows that stay in memory [`super::SliceSort`] is cheaper.
+//! For rows that stay in memory, [`super::SliceSort`] is cheaper.
 
 use super::Least;
 use std::cmp::Ordering;

@@ -1,9 +1,9 @@
-//! Gathered rows sorted where they are, a slice of time after the other, for those that stay in memory: a quicksort
-//! whose partitions (Lomuto's) can be left in the middle, down to ranges that are sorted at once. Rows that came in
-//! order are only looked at.
+//! Sorts collected rows in place in time slices, for rows that stay in memory: a quicksort whose partitioning
+//! (Lomuto) can be suspended, down to ranges that are sorted at once. Rows that are already in order are only
+//! compared.
 //!
-//! A partition that splits badly again and again (rows may be made for that) ends in sorting what is left at
-//! once, so the time of all slices together is that of any sort.
+//! If partitions are repeatedly unbalanced (rows may be crafted for that), the rest is sorted at once, so the total
+//! time is that of any sort.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -35,8 +35,8 @@ struct Partition {
 }
 
 impl SliceSort {
-    /// Goes on for a slice of time. True: all are sorted. No two rows may compare as equal, and nobody may
-    /// change them in between.
+    /// Continues for a time slice. True: all rows are sorted. No two rows may compare as equal, and rows must not
+    /// change in between.
     pub fn sort_some<T>(
         &mut self,
         rows: &mut [T],

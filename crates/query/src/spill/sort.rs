@@ -1,8 +1,7 @@
-//! A blocking stage's rows in order: gathered in memory, put into sorted runs where that is too little,
-//! and the runs merged.
+//! The sort of a blocking stage: rows are collected in memory, spilled to sorted runs beyond the limit, and the
+//! runs are merged.
 //!
-//! What a row is, and how rows are ordered and written, the stage says ([`RowBuffer`]); what is done with the rows
-//! that are in order is its business, too.
+//! The stage defines rows, their order and their encoding ([`RowBuffer`]), and consumes the sorted rows.
 
 use super::merge::Compare;
 use super::spills_early;
@@ -83,7 +82,7 @@ pub(crate) struct SpillingSort<B> {
     sorting: SliceSort,
     /// What is gathered on its way into a run.
     ordering: SliceOrder,
-    /// Whether the run's next piece is to be handed over.
+    /// Whether the run's next chunk is to be handed over.
     piece_is_full: bool,
 }
 
@@ -100,7 +99,7 @@ impl<B: RowBuffer> SpillingSort<B> {
         }
     }
 
-    /// Gathers all rows of `child` in order. `Row`: they are.
+    /// Collects all rows of `child`. `Row`: they are sorted.
     #[inline]
     pub fn gather(&mut self, child: &mut dyn Stage, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
         while self.phase != Phase::Sorted {
@@ -203,7 +202,7 @@ impl<B: RowBuffer> SpillingSort<B> {
         Ok(Step::Row(()))
     }
 
-    /// What was spilled.
+    /// The spills.
     pub fn spilled(&self) -> SpillStats {
         self.external.as_ref().map_or_else(SpillStats::default, |external| external.stats)
     }

@@ -1,14 +1,13 @@
-//! Room in capped collections: the oldest documents go, in the same unit that brings the new ones.
+//! Space in capped collections: the oldest documents are deleted in the unit that inserts the new ones.
 
-use kauri_base::{Access, OperationContext, RecordId, Result};
+use kauri_base::{Access, RecordId, Result};
 use kauri_bson::{Doc, DocBuf};
-use kauri_catalog::{Catalog, Collection, KeyScratch};
-use kauri_storage::{Direction, KeyChange, OpKind, RecordScan, StorageError, WriteUnit};
+use kauri_catalog::{Collection, KeyScratch};
+use kauri_storage::{Direction, KeyChange, OpKind, Operation, RecordScan, StorageError, WriteUnit};
 
 /// Adds the deletes to the unit that keep the collection within its bounds after the unit's inserts.
 pub async fn make_room(
-    op: &mut OperationContext,
-    catalog: &Catalog,
+    op: &mut Operation,
     collection: &Collection,
     unit: &mut WriteUnit<'_>,
     scratch: &mut KeyScratch,
@@ -25,12 +24,11 @@ pub async fn make_room(
         return Ok(());
     };
     let mut scan = RecordScan::new(Direction::Forward);
-    let mut ru = catalog.engine().recovery_unit();
     while excess_records > 0 || excess_bytes > 0 {
-        ru.enter();
-        let found = oldest(collection, &*ru, &mut scan)?;
-        ru.leave();
-        match found {
+        let reader = op.scope().enter();
+        let found = oldest(collection, &*reader, &mut scan);
+        drop(reader);
+        match found? {
             Access::WouldBlock(ticket) => op.wait(ticket).await?,
             Access::Ready(None) => break,
             Access::Ready(Some((record, version, doc))) => {

@@ -1,13 +1,14 @@
-//! Deleting documents.
+//! Deletes documents.
 
 use super::WriteOutcome;
 use super::targets::{Effect, Reached, Targets};
-use kauri_base::{OperationContext, Result};
+use kauri_base::Result;
 use kauri_catalog::KeyScratch;
+use kauri_storage::Operation;
 
 /// Deletes the targets; returns how many there were.
 pub async fn delete(
-    op: &mut OperationContext,
+    op: &mut Operation,
     targets: &Targets<'_>,
     outcome: &mut WriteOutcome,
 ) -> Result<u64> {
@@ -16,7 +17,7 @@ pub async fn delete(
 
 /// Deletes the targets; `show`: gives the last one back.
 pub(super) async fn delete_and_show(
-    op: &mut OperationContext,
+    op: &mut Operation,
     targets: &Targets<'_>,
     show: bool,
     outcome: &mut WriteOutcome,

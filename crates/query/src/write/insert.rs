@@ -1,13 +1,14 @@
-//! Inserting documents.
+//! Inserts documents.
 
-use super::retry::{Attempt, attempt, before_next_attempt};
-use super::{Bypass, WriteOutcome, collection_for_write, existing_for_write};
+use super::retry::{Attempt, Retry, sort_out};
+use super::{Bypass, WriteOutcome, collection_for_write};
+use crate::namespaces::{Named, Namespaces};
 use crate::write::capped;
-use kauri_base::{CollectionId, Error, ErrorCode, OperationContext, Result, bail, limits};
+use kauri_base::{CollectionId, Error, ErrorCode, Result, bail, limits};
 use kauri_bson::{Doc, DocWriter, Elem, Type, Value};
 use kauri_catalog::dropped::is_dropped;
-use kauri_catalog::{Catalog, Collection, KeyScratch, Namespace};
-use kauri_storage::{StorageError, WriteUnit};
+use kauri_catalog::{Collection, KeyScratch, Namespace};
+use kauri_storage::{Backend, Operation, StorageError, WriteUnit};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -15,11 +16,11 @@ use std::sync::Arc;
 const UNIT_DOCS_MAX: usize = 1000;
 const UNIT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// How documents are inserted.
+/// The options of inserts.
 pub struct InsertOptions {
     /// Stop at the first error.
     pub ordered: bool,
-    /// What is left out.
+    /// The checks to skip.
     pub bypass: Bypass,
     /// The collection has to be this one, which the caller has made: if it is gone, or the name means
     /// another one, that is an error, and none is created.
@@ -33,10 +34,10 @@ impl InsertOptions {
     }
 }
 
-/// Inserts `docs`; `outcome` tells how many went in (the rest has errors or was not tried).
+/// Inserts `docs`; `outcome` counts the inserted ones (the others have errors or were not tried).
 pub async fn insert(
-    op: &mut OperationContext,
-    catalog: &Catalog,
+    op: &mut Operation,
+    namespaces: &dyn Namespaces,
     ns: &Namespace,
     docs: &[Doc<'_>],
     options: &InsertOptions,
@@ -47,7 +48,7 @@ pub async fn insert(
     let mut most = UNIT_DOCS_MAX;
     let mut scratch = KeyScratch::default();
     while next < docs.len() {
-        let collection = match destination(op, catalog, ns, options).await {
+        let collection = match destination(op, namespaces, ns, options).await {
             Ok(collection) => collection,
             Err(error) if op.check_for_interrupt().is_err() => return Err(error),
             Err(error) => {
@@ -58,10 +59,11 @@ pub async fn insert(
         if collection.options.capped.is_some() {
             most = 1;
         }
-        let group = prepare_group(catalog, &collection, &docs[next..], most, options, &mut scratch);
+        let group =
+            prepare_group(op.backend(), &collection, &docs[next..], most, options, &mut scratch);
         let (mut unit, count, mut failed) = group;
         if count > 0 {
-            match attempt_insert(op, catalog, &collection, &mut unit, &mut scratch).await {
+            match attempt_insert(op, &collection, &mut unit, &mut scratch).await {
                 Ok(Inserted::All(ticket)) => {
                     let bytes = docs[next..next + count].iter().map(|d| d.as_bytes().len()).sum();
                     outcome.committed(ticket, bytes);
@@ -69,8 +71,8 @@ pub async fn insert(
                     next += count;
                     most = (most * 2).min(UNIT_DOCS_MAX);
                 }
-                Ok(Inserted::Again) => {
-                    before_next_attempt(op).await?;
+                Ok(Inserted::Again(retry)) => {
+                    retry.wait(op).await?;
                     continue;
                 }
                 Err(error) if op.check_for_interrupt().is_err() => return Err(error),
@@ -103,46 +105,49 @@ pub async fn insert(
 
 /// The collection to insert into.
 async fn destination(
-    op: &mut OperationContext,
-    catalog: &Catalog,
+    op: &mut Operation,
+    namespaces: &dyn Namespaces,
     ns: &Namespace,
     options: &InsertOptions,
 ) -> Result<Arc<Collection>> {
-    let Some(id) = options.into else { return collection_for_write(op, catalog, ns).await };
-    match existing_for_write(catalog, ns)? {
-        Some(collection) if collection.id == id => Ok(collection),
+    let Some(id) = options.into else { return collection_for_write(op, namespaces, ns).await };
+    // The server's own copy, which may be of what only the server writes.
+    match namespaces.resolve(ns.as_str()) {
+        Named::Collection(collection) if collection.id == id => Ok(collection),
         _ => bail!(QueryPlanKilled, "collection dropped: '{ns}'"),
     }
 }
 
 enum Inserted {
     All(kauri_storage::CommitTicket),
-    Again,
+    Again(Retry),
     /// The operation at this position of the unit cannot be.
     Failed(usize, Error),
 }
 
 async fn attempt_insert(
-    op: &mut OperationContext,
-    catalog: &Catalog,
+    op: &mut Operation,
     collection: &Collection,
     unit: &mut WriteUnit<'_>,
     scratch: &mut KeyScratch,
 ) -> Result<Inserted> {
     if collection.options.capped.is_some() {
-        match capped::make_room(op, catalog, collection, unit, scratch).await {
-            Err(error) if is_dropped(&error) => return Ok(Inserted::Again),
+        match capped::make_room(op, collection, unit, scratch).await {
+            Err(error) if is_dropped(&error) => return Ok(Inserted::Again(Retry::default())),
             made => made?,
         }
     }
-    match catalog.committer().commit(unit) {
+    match op.scope().commit(unit) {
         Err(error @ StorageError::DuplicateKey { .. }) => {
-            let StorageError::DuplicateKey { op, .. } = &error else { return Ok(Inserted::Again) };
-            Ok(Inserted::Failed(*op, collection.explain_commit_error(error)))
+            let position = match &error {
+                StorageError::DuplicateKey { op, .. } => *op,
+                _ => 0,
+            };
+            Ok(Inserted::Failed(position, collection.explain_commit_error(error)))
         }
-        other => Ok(match attempt(other, collection)? {
+        other => Ok(match sort_out(op, unit, collection, other)? {
             Attempt::Committed(ticket) => Inserted::All(ticket),
-            Attempt::Again => Inserted::Again,
+            Attempt::Again(retry) => Inserted::Again(retry),
         }),
     }
 }
@@ -150,7 +155,7 @@ async fn attempt_insert(
 /// A unit of the first documents, how many they are, and the error of the one behind them if it
 /// cannot be inserted at all.
 fn prepare_group<'d>(
-    catalog: &Catalog,
+    backend: &Backend,
     collection: &Arc<Collection>,
     docs: &[Doc<'d>],
     most: usize,
@@ -166,9 +171,9 @@ fn prepare_group<'d>(
         }
         bytes += size;
         let stamped = !options.bypass.empty_timestamps;
-        let added = prepare_document(catalog, *doc, stamped).and_then(|prepared| {
+        let added = prepare_document(backend, *doc, stamped).and_then(|prepared| {
             if !options.bypass.validation {
-                collection.check_valid(Doc::from_bytes(&prepared)?, None, catalog.now_ms())?;
+                collection.check_valid(Doc::from_bytes(&prepared)?, None, backend.now_ms())?;
             }
             collection.insert(&mut unit, prepared, scratch)
         });
@@ -181,10 +186,10 @@ fn prepare_group<'d>(
     (unit, count, None)
 }
 
-/// The document as it is stored: checked, and `_id` in front (made if there is none). `stamped` fills in
-/// empty timestamps at the top.
+/// The document in its stored form: validated, with `_id` first (generated if missing). `stamped` fills empty
+/// timestamps at the top level.
 pub fn prepare_document<'d>(
-    catalog: &Catalog,
+    backend: &Backend,
     doc: Doc<'d>,
     stamped: bool,
 ) -> Result<Cow<'d, [u8]>> {
@@ -216,20 +221,14 @@ pub fn prepare_document<'d>(
         let mut writer = DocWriter::new(&mut out);
         match id {
             Some(id) => writer.put_elem(id),
-            None => {
-                let seconds = (catalog.clock().unix_ms() / 1000) as u32;
-                writer.put(
-                    "_id",
-                    Value::ObjectId(kauri_bson::new_object_id(seconds, catalog.random().as_ref())),
-                );
-            }
+            None => writer.put("_id", Value::ObjectId(backend.new_object_id())),
         }
         for elem in doc {
             if elem.key_bytes() == b"_id" {
                 continue;
             }
             if stamped && elem.ty() == Type::Timestamp && elem.value_bytes() == [0; 8] {
-                writer.put(elem.key(), catalog.tick());
+                writer.put(elem.key(), backend.tick());
             } else {
                 writer.put_elem(elem);
             }

@@ -1,8 +1,8 @@
 //! Statements that write: insert, update, delete, find-and-modify.
 //!
-//! Each computes a write unit from what it read and commits it; a commit that finds something
-//! changed is computed anew, until the operation's time is up. A statement's unit is all or nothing;
-//! a command of many statements is as many units (or fewer: inserts go together).
+//! A statement computes a write unit from the data that it read and commits the unit. After a conflict it is
+//! computed again, until the operation's time limit. A statement's unit is atomic. A command of several statements
+//! has one unit per statement (or fewer: inserts are grouped).
 
 pub mod capped;
 pub mod delete;
@@ -13,9 +13,11 @@ pub mod single;
 pub mod targets;
 pub mod update;
 
-use kauri_base::{Error, ErrorCode, OperationContext, Result};
-use kauri_catalog::{Catalog, Collection, CollectionOptions, Namespace};
-use kauri_storage::{CommitTicket, Durability};
+use crate::exec::{PlanExecutor, Totals};
+use crate::namespaces::{Named, Namespaces, definer};
+use kauri_base::{Error, ErrorCode, Result};
+use kauri_catalog::{Collection, Namespace};
+use kauri_storage::{CommitTicket, Durability, Operation};
 use std::sync::Arc;
 
 /// What a write leaves out that it else does with a document before it is stored.
@@ -41,6 +43,10 @@ pub struct WriteOutcome {
     pub ticket: Option<CommitTicket>,
     /// What statements had done before their collection was dropped.
     pub cut_short: CutShort,
+    /// Whether the last statement has a plan that runs: an error is one of its execution.
+    pub is_running: bool,
+    /// What the plans have looked at; the ways are those of the last plan.
+    pub totals: Totals,
     /// Called before a wait for the log in the middle of a command, so that what is to be written gets
     /// under way; without it there is no such wait.
     before_wait: Option<Arc<dyn Fn() + Send + Sync>>,
@@ -76,9 +82,15 @@ impl WriteOutcome {
         self.unwritten.1 += bytes;
     }
 
+    /// Adds what a plan has looked at.
+    pub(crate) fn looked(&mut self, executor: &PlanExecutor) {
+        self.totals.leaves.clear();
+        executor.root().add_totals(&mut self.totals);
+    }
+
     /// Between units: a command of many lets others run, and does not run ahead of the log without
     /// bound.
-    pub async fn pause(&mut self, op: &mut OperationContext) -> Result<()> {
+    pub async fn pause(&mut self, op: &mut Operation) -> Result<()> {
         let (commits, bytes) = self.unwritten;
         if commits >= UNWRITTEN_COMMITS_MAX || bytes >= UNWRITTEN_BYTES_MAX {
             self.unwritten = (0, 0);
@@ -97,15 +109,15 @@ impl WriteOutcome {
 
 /// The collection of this name; it's created if there is none.
 pub async fn collection_for_write(
-    op: &mut OperationContext,
-    catalog: &Catalog,
+    op: &mut Operation,
+    namespaces: &dyn Namespaces,
     ns: &Namespace,
 ) -> Result<Arc<Collection>> {
     loop {
-        if let Some(collection) = existing_for_write(catalog, ns)? {
+        if let Some(collection) = existing_for_write(namespaces, ns)? {
             return Ok(collection);
         }
-        if let Some(collection) = create_for_write(op, catalog, ns).await? {
+        if let Some(collection) = create_for_write(op, namespaces, ns).await? {
             return Ok(collection);
         }
     }
@@ -113,37 +125,50 @@ pub async fn collection_for_write(
 
 /// A new collection of this name; `None` if there is one by now.
 async fn create_for_write(
-    op: &mut OperationContext,
-    catalog: &Catalog,
+    op: &mut Operation,
+    namespaces: &dyn Namespaces,
     ns: &Namespace,
 ) -> Result<Option<Arc<Collection>>> {
     ns.check_creatable()?;
-    catalog.fetch_definitions(op, &[]).await?;
-    match catalog.create_collection(ns, CollectionOptions::default(), None) {
-        Ok((collection, _)) => Ok(Some(collection)),
+    match definer(namespaces)?.create(op, ns).await {
+        Ok(collection) => Ok(Some(collection)),
         Err(error) if error.code() == ErrorCode::NamespaceExists => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The collection of this name, to be read for a write; a view is refused.
-pub fn existing_for_write(catalog: &Catalog, ns: &Namespace) -> Result<Option<Arc<Collection>>> {
-    match catalog.resolve(ns.as_str()) {
-        kauri_catalog::Resolved::Collection(collection) => Ok(Some(collection)),
-        kauri_catalog::Resolved::Nothing => Ok(None),
-        kauri_catalog::Resolved::View(_) => Err(Error::new(
+/// The collection of this name, to be read for a write; a view is refused, and what the server alone writes.
+pub fn existing_for_write(
+    namespaces: &dyn Namespaces,
+    ns: &Namespace,
+) -> Result<Option<Arc<Collection>>> {
+    if !ns.has_id_index() {
+        return Err(Error::new(ErrorCode::InvalidNamespace, format!("cannot write to {ns}")));
+    }
+    match namespaces.resolve(ns.as_str()) {
+        Named::Collection(collection) => Ok(Some(collection)),
+        Named::Remote(_) => Err(not_written_here(ns)),
+        Named::Nothing => Ok(None),
+        Named::View(_) => Err(Error::new(
             ErrorCode::CommandNotSupportedOnView,
             format!("Namespace {ns} is a view, not a collection"),
         )),
     }
 }
 
+/// The error of a write to a collection that is stored elsewhere.
+pub(crate) fn not_written_here(ns: &Namespace) -> Error {
+    Error::new(ErrorCode::IllegalOperation, format!("{ns} is not written here"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kauri_base::clock::SeededRandom;
     use kauri_base::operation::OperationState;
     use kauri_base::ticket::TicketSource;
-    use kauri_base::{CommitSeq, Ticket};
+    use kauri_base::{Clock, CommitSeq, OperationContext, Ticket};
+    use kauri_storage::{Backend, EphemeralEngine};
     use std::future::Future;
     use std::pin::pin;
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -177,7 +202,7 @@ mod tests {
 
     struct Command {
         log: Arc<Log>,
-        op: OperationContext,
+        op: Operation,
         outcome: WriteOutcome,
         commits: u64,
         asked: Arc<AtomicUsize>,
@@ -191,9 +216,12 @@ mod tests {
             let before_wait = Arc::new(move || {
                 counter.fetch_add(1, Ordering::Relaxed);
             });
+            let clock: Arc<dyn Clock> = Arc::new(NoTime);
+            let engine = Arc::new(EphemeralEngine::new());
+            let backend = Backend::local(engine, clock.clone(), Arc::new(SeededRandom::new(1)));
             Command {
                 log: Arc::default(),
-                op: OperationContext::new(state, Arc::new(NoTime)),
+                op: Operation::new(OperationContext::new(state, clock.clone()), &backend),
                 outcome: WriteOutcome::waiting(before_wait),
                 commits: 0,
                 asked,

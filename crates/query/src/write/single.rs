@@ -1,19 +1,18 @@
-//! Writes of one document, found by its `_id` if it is to be changed: without a plan, an operation
-//! context or a second look.
+//! Writes of one document, found by its `_id` if it exists: without a plan or an operation context.
 //!
-//! Each function answers `None` where there is more to it (a reader that would have to wait, a
-//! conflict, an error, a capped collection, a validator, much work): then nothing has happened, and the statement
-//! is to be run the ordinary way, which also finds the words for an error.
+//! Each function returns `None` if the case is not simple (a reader that would wait, a conflict, an error, a capped
+//! collection, a validator, much work). Then nothing has happened, and the statement runs on the ordinary path,
+//! which also produces the error message.
 //!
-//! The work is not metered: nobody else on the worker has a turn until it is done. So documents and updates are
-//! small, and updates take no more than a step for each of their bytes.
+//! The work is not metered: no other task of the worker runs until it is done. So documents and updates are small,
+//! and an update takes at most one step per byte.
 
 use super::insert::prepare_document;
 use kauri_base::{Access, RecordId};
 use kauri_bson::Doc;
-use kauri_catalog::{Catalog, Collection, Index, KeyScratch};
+use kauri_catalog::{Collection, Index, KeyScratch};
 use kauri_mutate::{Update, UpdateCx};
-use kauri_storage::{CommitTicket, Record, RecoveryUnit, WriteUnit};
+use kauri_storage::{Backend, CommitTicket, Record, RecoveryUnit, Scope, WriteUnit};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -36,7 +35,8 @@ fn is_simple(collection: &Collection) -> bool {
         let definition = index.definition();
         definition.partial.is_some() && definition.spec.as_bytes().len() > INDEX_SPEC_BYTES_MAX
     };
-    collection.options.capped.is_none()
+    collection.id_index().is_some()
+        && collection.options.capped.is_none()
         && collection.options.validator_expr.is_none()
         && !collection.indexes.iter().any(has_long_filter)
 }
@@ -48,7 +48,7 @@ const DOCUMENT_BYTES_MAX: usize = 64 * 1024;
 
 /// Inserts a document.
 pub fn insert(
-    catalog: &Catalog,
+    scope: &mut Scope,
     collection: &Collection,
     doc: Doc<'_>,
     scratch: &mut KeyScratch,
@@ -57,15 +57,17 @@ pub fn insert(
         return None;
     }
     let mut unit = WriteUnit::of_one();
-    collection.insert(&mut unit, prepare_document(catalog, doc, true).ok()?, scratch).ok()?;
-    catalog.committer().commit(&mut unit).ok()
+    collection
+        .insert(&mut unit, prepare_document(scope.backend(), doc, true).ok()?, scratch)
+        .ok()?;
+    scope.commit(&mut unit).ok()
 }
 
-/// Updates the document whose `_id` has this key.
+/// Updates the document whose `_id` has this key. `backend` is the scope's.
 pub fn update(
-    catalog: &Catalog,
+    scope: &mut Scope,
+    backend: &Backend,
     collection: &Collection,
-    ru: &mut dyn RecoveryUnit,
     key: &[u8],
     update: &Update,
     scratch: &mut KeyScratch,
@@ -73,12 +75,12 @@ pub fn update(
     if !is_simple(collection) || update.needs_matched_position() || !update.is_linear() {
         return None;
     }
-    let tick = || catalog.tick();
-    let now_ms = if update.tells_time() { catalog.clock().unix_ms() } else { 0 };
+    let tick = || backend.tick();
+    let now_ms = if update.tells_time() { backend.now_ms() } else { 0 };
     let cx = UpdateCx::new(now_ms, &tick);
     let mut kept = Kept::take();
     let new = &mut kept.0;
-    change(catalog, collection, ru, key, |record, found, unit| {
+    change(scope, collection, key, |record, found, unit| {
         new.reserve(found.doc.as_bytes().len() + 64);
         if !update.apply(found.doc, &cx, new).ok()?.modified {
             return Some(false);
@@ -117,16 +119,15 @@ impl Drop for Kept {
 
 /// Deletes the document whose `_id` has this key.
 pub fn delete(
-    catalog: &Catalog,
+    scope: &mut Scope,
     collection: &Collection,
-    ru: &mut dyn RecoveryUnit,
     key: &[u8],
     scratch: &mut KeyScratch,
 ) -> Option<Single> {
     if !is_simple(collection) {
         return None;
     }
-    change(catalog, collection, ru, key, |record, found, unit| {
+    change(scope, collection, key, |record, found, unit| {
         collection.delete(unit, record, found.version, found.doc, scratch).ok()?;
         Some(true)
     })
@@ -135,27 +136,26 @@ pub fn delete(
 /// Has `compute` add the change of a document to a unit, and commits it. `compute` answers whether
 /// there is one.
 fn change<'a>(
-    catalog: &Catalog,
+    scope: &mut Scope,
     collection: &Collection,
-    ru: &mut dyn RecoveryUnit,
     key: &[u8],
     compute: impl FnOnce(RecordId, Record<'_>, &mut WriteUnit<'a>) -> Option<bool>,
 ) -> Option<Single> {
     let mut unit = WriteUnit::of_one();
-    ru.enter();
-    let changed = match find(collection, ru, key) {
+    let reader = scope.enter();
+    let changed = match find(collection, &*reader, key) {
         Some(Some((_, found))) if found.doc.as_bytes().len() > DOCUMENT_BYTES_MAX => None,
         Some(Some((record, found))) => compute(record, found, &mut unit).map(Some),
         Some(None) => Some(None),
         None => None,
     };
     // Before the commit, which may have to wait for room that readers hold back.
-    ru.leave();
+    drop(reader);
     match changed? {
         None => Some(Single::default()),
         Some(false) => Some(Single { matched: true, ..Single::default() }),
         Some(true) => {
-            let ticket = catalog.committer().commit(&mut unit).ok()?;
+            let ticket = scope.commit(&mut unit).ok()?;
             Some(Single { matched: true, modified: true, ticket: Some(ticket) })
         }
     }

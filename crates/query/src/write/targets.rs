@@ -1,31 +1,30 @@
-//! The documents that an update or delete is about: found, handed to the statement while their bytes
-//! are at hand, and changed.
+//! The documents that an update or delete changes: found, passed to the statement while their bytes are borrowed,
+//! and changed.
 //!
-//! The statement adds its changes to a unit; the unit is committed when the reader has left, since a
-//! commit may have to wait for room that readers hold back. What conflicts is read again on its own
-//! afterwards, so a document that others change at the same time is changed from its newest version
-//! or, if it no longer matches, left alone.
+//! The statement adds its changes to a unit. The unit commits after the reader has left, because a commit may wait
+//! for space that readers keep from reuse. A conflicting document is read again separately. So a concurrently
+//! changed document is changed from its newest version or, if it no longer matches, left alone.
 //!
-//! A statement on many documents must not meet a document a second time because its own change moved
-//! the document along the index that it reads: where an index may be read, the record ids are
-//! gathered first.
+//! A statement on many documents must not change a document twice because its own change moved the document within
+//! the index that it reads. So where an index is used, the record ids are collected first.
 //!
-//! Where an index or the collection is dropped under a statement that has changed nothing yet, the statement
-//! begins anew, with the collection that the name means then. Once it has changed something it reads no
-//! index any more: it goes on by the records gathered, each from its newest version and only while it
-//! matches. So a drop of indexes never ends it, and no document is changed twice. Only the end of the
-//! collection itself is an error then, since the records of another one are not those that were gathered.
+//! If an index or the collection is dropped before the statement has changed anything, the statement starts again
+//! and resolves the name again. After its first change it reads no index: it continues with the collected records,
+//! each from its newest version and only if it still matches. So dropping indexes never ends it, and no document is
+//! changed twice. Only a drop of the collection is an error then, because another collection's records are not the
+//! collected ones.
 
 use super::WriteOutcome;
 use super::existing_for_write;
-use super::retry::{Attempt, attempt};
+use super::retry::{Attempt, Retry, sort_out};
 use crate::exec::{Ended, Flow, PlanExecutor, QueryEnv};
+use crate::namespaces::Namespaces;
 use crate::plan::{self, Query};
-use kauri_base::{Access, CollectionId, CommitSeq, ErrorCode, OperationContext, RecordId, Result};
+use kauri_base::{Access, CollectionId, CommitSeq, ErrorCode, RecordId, Result};
 use kauri_bson::{Doc, DocBuf};
 use kauri_catalog::dropped::{REPLANS_MAX, is_dropped};
-use kauri_catalog::{Catalog, Collection, Namespace};
-use kauri_storage::{RecoveryUnit, WriteUnit};
+use kauri_catalog::{Collection, Namespace};
+use kauri_storage::{Operation, RecoveryUnit, WriteUnit};
 use std::sync::Arc;
 
 /// Documents of a statement on many that go into one unit at most.
@@ -85,8 +84,8 @@ impl Reached {
 
 /// Which documents, and how many.
 pub struct Targets<'r> {
-    /// The catalog.
-    pub catalog: &'r Catalog,
+    /// What the name is looked up in.
+    pub catalog: &'r dyn Namespaces,
     /// The collection's name.
     pub ns: &'r Namespace,
     /// What they match, in which order.
@@ -133,7 +132,7 @@ impl Targets<'_> {
     /// Changes the targets; `reached` tells what was done, also when an error ends it half-way.
     pub async fn change(
         &self,
-        op: &mut OperationContext,
+        op: &mut Operation,
         statement: &mut Statement<'_>,
         reached: &mut Reached,
         outcome: &mut WriteOutcome,
@@ -171,7 +170,7 @@ impl Targets<'_> {
 
     async fn first(
         &self,
-        op: &mut OperationContext,
+        op: &mut Operation,
         statement: &mut Statement<'_>,
         reached: &mut Reached,
         outcome: &mut WriteOutcome,
@@ -179,30 +178,35 @@ impl Targets<'_> {
         loop {
             let Some(collection) = self.search(reached)? else { return Ok(()) };
             let mut batch = Batch::default();
-            let mut executor = self.executor(op, &collection).await?;
-            executor
+            let mut executor = self.executor(op, &collection, outcome).await?;
+            let walked = executor
                 .for_each(op, &mut |row| {
                     batch.take(target(&collection, row), statement)?;
                     Ok(Flow::Stop)
                 })
-                .await?;
-            if batch.effects.is_empty() || self.commit(&collection, &mut batch, reached, outcome)? {
+                .await;
+            outcome.looked(&executor);
+            walked?;
+            if batch.effects.is_empty() {
                 return Ok(());
             }
-            op.yield_now().await?;
+            match self.commit(op, &collection, &mut batch, reached, outcome)? {
+                None => return Ok(()),
+                Some(retry) => retry.wait(op).await?,
+            }
         }
     }
 
     async fn all(
         &self,
-        op: &mut OperationContext,
+        op: &mut Operation,
         statement: &mut Statement<'_>,
         reached: &mut Reached,
         outcome: &mut WriteOutcome,
     ) -> Result<()> {
         let Some(mut collection) = self.search(reached)? else { return Ok(()) };
         let by_id_order = collection.indexes.len() <= 1 && self.query.sort.is_none();
-        let mut executor = self.executor(op, &collection).await?;
+        let mut executor = self.executor(op, &collection, outcome).await?;
         let mut later: Vec<RecordId> = Vec::new();
         loop {
             let mut batch = Batch::default();
@@ -218,13 +222,16 @@ impl Targets<'_> {
                 .await;
             // What was gathered before an error is done, as if each had been done by itself.
             let records: Vec<RecordId> = batch.effects.iter().map(|(record, _)| *record).collect();
-            if !self.commit(&collection, &mut batch, reached, outcome)? {
+            if self.commit(op, &collection, &mut batch, reached, outcome)?.is_some() {
                 later.extend(records);
                 if walked.is_err() {
                     self.one_by_one(op, &mut collection, later, statement, reached, outcome)
                         .await?;
                     return walked.map(drop);
                 }
+            }
+            if !matches!(walked, Ok(Ended::Stopped)) {
+                outcome.looked(&executor);
             }
             if walked? == Ended::Exhausted {
                 break;
@@ -237,30 +244,30 @@ impl Targets<'_> {
     /// Each record by itself, from its newest version, if it still matches.
     async fn one_by_one(
         &self,
-        op: &mut OperationContext,
+        op: &mut Operation,
         collection: &mut Arc<Collection>,
         records: Vec<RecordId>,
         statement: &mut Statement<'_>,
         reached: &mut Reached,
         outcome: &mut WriteOutcome,
     ) -> Result<()> {
-        let mut ru = self.catalog.engine().recovery_unit();
         for record in records {
             loop {
                 let mut batch = Batch::default();
-                ru.enter();
-                let step = self.one(collection, &*ru, record, statement, &mut batch);
-                ru.leave();
+                let reader = op.scope().enter();
+                let step = self.one(collection, &*reader, record, statement, &mut batch);
+                drop(reader);
                 if let Access::WouldBlock(ticket) = step? {
                     op.wait(ticket).await?;
                     continue;
                 }
-                if batch.effects.is_empty()
-                    || self.commit(collection, &mut batch, reached, outcome)?
-                {
+                if batch.effects.is_empty() {
                     break;
                 }
-                op.yield_now().await?;
+                match self.commit(op, collection, &mut batch, reached, outcome)? {
+                    None => break,
+                    Some(retry) => retry.wait(op).await?,
+                }
                 match existing_for_write(self.catalog, self.ns)? {
                     Some(current) if current.id == collection.id => *collection = current,
                     _ => return Err(self.catalog.gone_error(collection)),
@@ -295,40 +302,43 @@ impl Targets<'_> {
         Ok(Access::Ready(()))
     }
 
-    /// Commits a batch. False if it has to be done again, one by one: something has changed, or one
+    /// Commits a batch. `Some` if it has to be done again, one by one: something has changed, or one
     /// of several documents cannot be.
     fn commit(
         &self,
+        op: &mut Operation,
         collection: &Collection,
         batch: &mut Batch,
         reached: &mut Reached,
         outcome: &mut WriteOutcome,
-    ) -> Result<bool> {
+    ) -> Result<Option<Retry>> {
         if !batch.unit.is_empty() {
-            let result = self.catalog.committer().commit(&mut batch.unit);
-            match attempt(result, collection) {
+            let result = op.scope().commit(&mut batch.unit);
+            match sort_out(op, &batch.unit, collection, result) {
                 Ok(Attempt::Committed(ticket)) => outcome.committed(ticket, batch.bytes),
-                Ok(Attempt::Again) => return Ok(false),
+                Ok(Attempt::Again(retry)) => return Ok(Some(retry)),
                 Err(error)
                     if error.code() == ErrorCode::DuplicateKey && batch.unit.ops.len() > 1 =>
                 {
-                    return Ok(false);
+                    return Ok(Some(Retry::default()));
                 }
                 Err(error) => return Err(error),
             }
         }
         std::mem::take(&mut batch.effects).into_iter().for_each(|(_, effect)| reached.add(effect));
-        Ok(true)
+        Ok(None)
     }
 
     async fn executor(
         &self,
-        op: &mut OperationContext,
+        op: &mut Operation,
         collection: &Arc<Collection>,
+        outcome: &mut WriteOutcome,
     ) -> Result<PlanExecutor> {
-        let root = plan::plan(op, self.catalog, Some(collection), self.query, self.env).await?.root;
-        let ru = self.catalog.engine().recovery_unit();
-        Ok(PlanExecutor::new(root, ru, self.env.clone()))
+        outcome.is_running = false;
+        let root = plan::plan(op, Some(collection), self.query, self.env).await?.root;
+        outcome.is_running = true;
+        Ok(PlanExecutor::new(root, self.env.clone()))
     }
 }
 

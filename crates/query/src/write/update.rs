@@ -1,16 +1,16 @@
-//! Updating documents, and inserting them where there is nothing to update.
+//! Updates documents, and inserts for upserts.
 
 use super::insert::check_id;
-use super::retry::{Attempt, attempt};
+use super::retry::{Attempt, Retry, attempt};
 use super::targets::{Effect, Reached, Target, Targets};
 use super::{Bypass, WriteOutcome, capped, create_for_write, existing_for_write};
-use kauri_base::{CollectionId, Error, ErrorCode, OperationContext, Result, bail};
+use kauri_base::{CollectionId, Error, ErrorCode, Result, bail};
 use kauri_bson::{Doc, DocBuf, Value};
 use kauri_catalog::dropped::is_dropped;
 use kauri_catalog::{Collection, KeyScratch};
 use kauri_matcher::{MatchDetails, MatchExpr};
 use kauri_mutate::{Update, UpdateCx};
-use kauri_storage::WriteUnit;
+use kauri_storage::{Backend, Operation, WriteUnit};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -52,20 +52,21 @@ pub enum Shown {
 
 /// Runs the statement.
 pub async fn update(
-    op: &mut OperationContext,
+    op: &mut Operation,
     statement: &UpdateStatement<'_>,
     shown: Shown,
     outcome: &mut WriteOutcome,
 ) -> Result<Updated> {
     let mut scratch = KeyScratch::default();
     let mut retried = false;
+    let backend = op.backend().clone();
     loop {
         let mut reached = Reached::default();
         statement
             .targets
             .change(
                 op,
-                &mut |target, unit| change(statement, &target, unit, shown, &mut scratch),
+                &mut |target, unit| change(&backend, statement, &target, unit, shown, &mut scratch),
                 &mut reached,
                 outcome,
             )
@@ -79,8 +80,8 @@ pub async fn update(
             });
         }
         match upsert(op, statement, reached.searched, &mut scratch, outcome).await {
-            Ok(None) => op.yield_now().await?,
-            Ok(Some(doc)) => {
+            Ok(Err(retry)) => retry.wait(op).await?,
+            Ok(Ok(doc)) => {
                 return Ok(Updated {
                     upserted: Some(doc.as_doc().value("_id").into_owned()),
                     shown: (shown == Shown::New).then_some(doc),
@@ -103,6 +104,7 @@ pub async fn update(
 
 /// Adds what becomes of one document to the unit.
 fn change(
+    backend: &Backend,
     statement: &UpdateStatement<'_>,
     target: &Target<'_>,
     unit: &mut WriteUnit<'static>,
@@ -110,7 +112,7 @@ fn change(
     scratch: &mut KeyScratch,
 ) -> Result<Effect> {
     let env = statement.targets.env;
-    let tick = || statement.targets.catalog.tick();
+    let tick = || backend.tick();
     let mut cx = UpdateCx::new(env.now_ms, &tick);
     cx.eval = env.eval_cx();
     cx.keeps_empty_timestamps = statement.bypass.empty_timestamps;
@@ -145,60 +147,67 @@ fn change(
     Ok(effect)
 }
 
-/// Inserts the document that the filter and the update describe; returns it. `None` if the collection is
+/// Inserts the document that the filter and the update describe; returns it. A retry if the collection is
 /// no longer the one that was searched, in the same definition: the other one may have a document that
 /// matches, and an index that was dropped no longer refuses a second one. Then the search begins anew.
 async fn upsert(
-    op: &mut OperationContext,
+    op: &mut Operation,
     statement: &UpdateStatement<'_>,
     searched: Option<(CollectionId, u64)>,
     scratch: &mut KeyScratch,
     outcome: &mut WriteOutcome,
-) -> Result<Option<DocBuf>> {
-    let doc = new_document(statement)?;
+) -> Result<std::result::Result<DocBuf, Retry>> {
+    outcome.is_running = true;
+    let doc = new_document(op.backend(), statement)?;
     let targets = &statement.targets;
+    outcome.is_running = false;
     let collection = match searched {
         Some(_) => existing_for_write(targets.catalog, targets.ns)?,
+        None if targets.only.is_some() => {
+            bail!(QueryPlanKilled, "collection dropped: '{}'", targets.ns)
+        }
         None => create_for_write(op, targets.catalog, targets.ns).await?,
     };
+    outcome.is_running = true;
     let is_searched = |c: &Arc<Collection>| searched.is_none_or(|s| s == (c.id, c.definition));
-    let Some(collection) = collection.filter(is_searched) else { return Ok(None) };
+    let Some(collection) = collection.filter(is_searched) else {
+        return Ok(Err(Retry::default()));
+    };
     if !statement.bypass.validation {
         collection.check_valid(doc.as_doc(), None, targets.env.now_ms)?;
     }
     let mut unit = WriteUnit::new();
     collection.insert(&mut unit, Cow::Borrowed(doc.as_bytes()), scratch)?;
     if collection.options.capped.is_some() {
-        let made = capped::make_room(op, targets.catalog, &collection, &mut unit, scratch).await;
+        let made = capped::make_room(op, &collection, &mut unit, scratch).await;
         match made {
-            Err(error) if is_dropped(&error) => return Ok(None),
+            Err(error) if is_dropped(&error) => return Ok(Err(Retry::default())),
             made => made?,
         }
     }
-    let result = targets.catalog.committer().commit(&mut unit);
+    let attempted = attempt(op, &mut unit, &collection)?;
     drop(unit);
-    match attempt(result, &collection)? {
+    match attempted {
         Attempt::Committed(ticket) => {
             outcome.committed(ticket, doc.as_bytes().len());
-            Ok(Some(doc))
+            Ok(Ok(doc))
         }
-        Attempt::Again => Ok(None),
+        Attempt::Again(retry) => Ok(Err(retry)),
     }
 }
 
 /// The document that filter and update describe, with an `_id`.
-fn new_document(statement: &UpdateStatement<'_>) -> Result<DocBuf> {
+fn new_document(backend: &Backend, statement: &UpdateStatement<'_>) -> Result<DocBuf> {
     let targets = &statement.targets;
     let env = targets.env;
-    let tick = || targets.catalog.tick();
+    let tick = || backend.tick();
     let mut cx = UpdateCx::new(env.now_ms, &tick);
     cx.eval = env.eval_cx();
     cx.is_insert = true;
     cx.keeps_empty_timestamps = statement.bypass.empty_timestamps;
     let everything = MatchExpr::And(Vec::new());
     let filter = targets.query.filter.as_ref().map_or(&everything, |f| f.expr());
-    let seconds = (env.now_ms / 1000) as u32;
-    let object_id = kauri_bson::new_object_id(seconds, targets.catalog.random().as_ref());
+    let object_id = backend.new_object_id();
     let mut bytes = Vec::new();
     statement.update.new_document(filter, object_id, &cx, &mut bytes)?;
     let doc = DocBuf::from_vec(bytes)?;

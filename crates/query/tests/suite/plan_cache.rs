@@ -12,12 +12,11 @@ fn planned(world: &World, filter: Document) -> Planned {
     let filter = Matcher::parse(raw(&filter).as_doc(), &ParseCx::new(Place::Find)).unwrap();
     let query = Query { filter: Some(Arc::new(filter)), ..Query::default() };
     let (mut op, collection) = (world.op(), world.collection());
-    block_on(plan::plan(&mut op, &world.catalog, Some(&collection), &query, &world.env)).unwrap()
+    block_on(plan::plan(&mut op, Some(&collection), &query, &world.env)).unwrap()
 }
 
 fn rows(world: &World, planned: Planned) -> usize {
-    let ru = world.catalog.engine().recovery_unit();
-    let mut executor = PlanExecutor::new(planned.root, ru, world.env.clone());
+    let mut executor = PlanExecutor::new(planned.root, world.env.clone());
     let (mut op, mut rows) = (world.op(), 0);
     let mut count = |_: &Row<'_>| {
         rows += 1;

@@ -3,7 +3,7 @@
 use bson::{Bson, Document, doc};
 use kauri_base::clock::{SeededRandom, SystemClock};
 use kauri_base::operation::block_on;
-use kauri_base::{Error, ErrorCode, OperationContext, Result};
+use kauri_base::{Error, ErrorCode, Result};
 use kauri_bson::{Doc, DocBuf};
 use kauri_catalog::build::BuildStep;
 use kauri_catalog::{Catalog, Collection, IndexBuild, Namespace};
@@ -11,9 +11,8 @@ use kauri_query::exec::{Flow, PlanExecutor, QueryEnv, Stage, Verbosity};
 use kauri_query::plan::{self, Query};
 use kauri_query::write::insert::{InsertOptions, insert};
 use kauri_query::write::{Bypass, WriteOutcome};
-use kauri_storage::LocalCommitter;
-use kauri_storage::StorageEngine;
 use kauri_storage::ephemeral::EphemeralEngine;
+use kauri_storage::{Backend, Operation, StorageEngine};
 use std::sync::Arc;
 
 pub fn raw(doc: &Document) -> DocBuf {
@@ -28,6 +27,7 @@ pub fn owned(doc: Doc<'_>) -> Document {
 
 /// See the module's head.
 pub struct World {
+    pub backend: Arc<Backend>,
     pub catalog: Catalog,
     pub ns: Namespace,
     pub env: QueryEnv,
@@ -39,18 +39,17 @@ pub struct World {
 impl World {
     pub fn new(seed: u64) -> World {
         let engine: Arc<dyn StorageEngine> = Arc::new(EphemeralEngine::new());
-        let committer = Arc::new(LocalCommitter(engine.clone()));
         let random = Arc::new(SeededRandom::new(seed));
-        let clock = Arc::new(SystemClock::new());
-        let catalog = Catalog::open(engine, committer, clock, random.clone()).unwrap();
+        let backend = Backend::local(engine, Arc::new(SystemClock::new()), random.clone());
+        let catalog = Catalog::open(&backend).unwrap();
         let ns = Namespace::parse("db.plans").unwrap();
-        catalog.create_collection(&ns, Default::default(), None).unwrap();
+        catalog.create_collection(&mut backend.scope(), &ns, Default::default(), None).unwrap();
         let env = QueryEnv::new(0, random);
-        World { catalog, ns, env, docs: Vec::new(), next_id: 0 }
+        World { backend, catalog, ns, env, docs: Vec::new(), next_id: 0 }
     }
 
-    pub fn op(&self) -> OperationContext {
-        OperationContext::detached(self.catalog.clock().clone())
+    pub fn op(&self) -> Operation {
+        Operation::detached(&self.backend)
     }
 
     pub fn collection(&self) -> Arc<Collection> {
@@ -78,35 +77,35 @@ impl World {
     /// Creates an index if it is valid and the collection's documents allow it.
     pub fn create_index(&mut self, spec: &Document) {
         let Ok(spec) = kauri_catalog::spec::normalise(raw(spec).as_doc(), false) else { return };
-        let (ids, ticket) = self.catalog.add_indexes(&self.collection(), &[spec]).unwrap();
+        let mut scope = self.backend.scope();
+        let (ids, ticket) =
+            self.catalog.add_indexes(&mut scope, &self.collection(), &[spec]).unwrap();
         let mut build = IndexBuild::new(ids.clone(), ticket.seq);
-        let mut ru = self.catalog.engine().recovery_unit();
         loop {
-            match build.step(&self.collection(), &**self.catalog.committer(), &mut *ru) {
+            match build.step(&self.collection(), &mut scope) {
                 Ok(BuildStep::Done) => break,
                 Ok(_) => {}
                 Err(error) => {
                     assert!(is_refusal(&error), "{error:?}");
-                    self.catalog.drop_indexes(&self.collection(), &ids).unwrap();
+                    self.catalog.drop_indexes(&mut scope, &self.collection(), &ids).unwrap();
                     return;
                 }
             }
         }
-        self.catalog.indexes_ready(&self.collection(), &ids, &[]).unwrap();
+        self.catalog.indexes_ready(&mut scope, &self.collection(), &ids, &[]).unwrap();
     }
 
     /// The rows of the plan that the planner settles for, and how it explains itself.
     pub fn run(&self, query: &Query) -> Result<(Vec<Document>, String)> {
         let collection = self.collection();
         let mut op = self.op();
-        let planned = plan::plan(&mut op, &self.catalog, Some(&collection), query, &self.env);
+        let planned = plan::plan(&mut op, Some(&collection), query, &self.env);
         self.rows(block_on(planned)?.root)
     }
 
     /// The rows of a plan.
     pub fn rows(&self, root: Box<dyn Stage>) -> Result<(Vec<Document>, String)> {
-        let ru = self.catalog.engine().recovery_unit();
-        let mut executor = PlanExecutor::new(root, ru, self.env.clone());
+        let mut executor = PlanExecutor::new(root, self.env.clone());
         let mut rows = Vec::new();
         let walked = block_on(executor.for_each(&mut self.op(), &mut |row| {
             rows.push(owned(row.doc()));

@@ -11,9 +11,9 @@ use kauri_transport::ring::Fabric;
 use std::io::Write;
 
 pub const TESTS: &[crate::Test] = &[
-    ("a_lying_client_ends_its_own_session_and_no_other", a_lying_client),
-    ("what_was_announced_and_then_changed_is_checked_as_it_is_used", changed_after_all),
-    ("a_client_may_change_its_mind_until_it_has_used_the_ring", a_change_of_mind),
+    ("a_faulty_client_ends_only_its_own_session", a_lying_client),
+    ("bytes_that_change_after_their_announcement_are_checked_as_used", changed_after_all),
+    ("a_client_may_withdraw_an_upgrade_until_it_has_used_the_ring", a_change_of_mind),
     ("impossible_parameters_are_refused_and_the_session_goes_on", impossible_parameters),
     ("no_more_is_pinned_than_allowed", no_more_is_pinned_than_allowed),
     ("little_memory_that_may_be_locked", little_memory_that_may_be_locked),
@@ -28,10 +28,10 @@ fn a_lying_client() {
     let mut honest = server.open(Way::Rdma);
     type Lie = fn(&mut DialedEnd, [u8; 8]);
     let lies: [(&str, Lie); 6] = [
-        ("impossible immediate", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x7000_0000)),
-        ("impossible immediate", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x1fff_ffff)),
-        ("impossible credit", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x2000_0fff)),
-        ("impossible credit", |end, probe| {
+        ("invalid immediate", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x7000_0000)),
+        ("invalid immediate", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x1fff_ffff)),
+        ("invalid credit", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x2000_0fff)),
+        ("invalid credit", |end, probe| {
             end.fabric().write(0, [&[0xff; 8], &probe, &[]], 0x3000_0010);
         }),
         ("wrong probe", |end, probe| {
@@ -203,7 +203,7 @@ fn little_memory_that_may_be_locked() {
         connection.command("admin", &doc! { "ping" => 1 }).unwrap();
     }
     // Nor is there room for the pool: large messages go through the ring.
-    server.tells("No memory for large messages over RDMA", 1);
+    server.tells("Cannot pin memory for large messages over RDMA", 1);
     assert_eq!(server.status("rdma.pool.bytes"), 0);
     connections[0].command("test", &rig::insert(1, 3 << 20)).unwrap();
     let reply = connections[0].command("test", &rig::find(1)).unwrap();
@@ -239,7 +239,7 @@ fn the_last_reply_comes_before_the_end() {
     // That it shuts down is an answer too.
     connection.receive().unwrap();
     let server = start("unwaited", &[]);
-    suite::what_nobody_waits_for_is_done(&server, Way::Rdma);
+    suite::requests_without_replies_are_executed(&server, Way::Rdma);
 }
 
 /// The kernel's next look at the peer is seconds away, not minutes as for other connections.
@@ -264,7 +264,7 @@ fn switched_off() {
     let why = refusal(server.connect_by(Way::Rdma, ""));
     assert!(why.contains("switched off"), "{why}");
     let server = Server::start("device", &["--rdmaDevice", "nothing0"]);
-    server.tells("RDMA is off", 1);
+    server.tells("RDMA disabled", 1);
     let why = refusal(server.connect_by(Way::Rdma, ""));
     assert!(why.contains("nothing0"), "{why}");
     assert_eq!(server.status("rdma.refusals.noDevice"), 1);

@@ -107,7 +107,7 @@ fn without_a_pool() {
     let mut end = raw.switch();
     offer(&mut end, END_OF_PROBE, [(1 << 40, 1); 2]);
     assert!(raw.ended());
-    server.tells("impossible zones", 1);
+    server.tells("invalid zones", 1);
     connection.command("admin", &doc! { "ping" => 1 }).unwrap();
 }
 
@@ -154,13 +154,13 @@ fn who_lies() {
         let length = length.to_le_bytes();
         end.fabric().write(END_OF_PROBE + 48, [&[0; 8], &length, &[]], PIECE_FRAME);
         assert!(raw.ended());
-        server.tells("impossible zones", nth + 1);
+        server.tells("invalid zones", nth + 1);
     }
     let mut raw = Raw::connect(&server);
     let mut end = raw.switch();
     end.fabric().write(END_OF_PROBE, [&[0; 8], &[0, 0, 1, 0], &[]], PIECE_FRAME);
     assert!(raw.ended());
-    server.tells("impossible zones", 5);
+    server.tells("invalid zones", 5);
     // A place for replies that the device does not let the server write to.
     let mut raw = Raw::connect(&server);
     let mut end = raw.switch();

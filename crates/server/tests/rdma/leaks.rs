@@ -8,7 +8,7 @@ use std::net::Shutdown;
 use std::time::Instant;
 
 pub const TESTS: &[crate::Test] =
-    &[("who_goes_at_whatever_step_leaves_nothing_behind", who_goes_at_whatever_step)];
+    &[("a_disconnect_at_any_step_leaves_nothing_behind", disconnect_at_any_step)];
 
 /// How many connect; KAURI_TEST_CONNECTS says otherwise.
 const CONNECTS: usize = 300;
@@ -30,7 +30,7 @@ pub fn used(server: &Server) -> [i64; 4] {
 
 /// Every other one connects, changes over, asks once and goes in order; the others go at a step of the
 /// handshake that chance names. A few of these keep their end of the queue pair.
-fn who_goes_at_whatever_step() {
+fn disconnect_at_any_step() {
     let connects = std::env::var("KAURI_TEST_CONNECTS").ok().filter(|text| !text.is_empty());
     let connects = connects.map_or(CONNECTS, |text| text.parse().unwrap());
     let server = start("leaks", &[]);

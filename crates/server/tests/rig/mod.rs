@@ -1,6 +1,7 @@
 //! What the tests of sessions begin with: a server of their own, clients, and what is asked of it.
 #![allow(dead_code, reason = "each program uses its part")]
 
+pub mod diagnostic_data;
 pub mod liar;
 pub mod process;
 pub mod suite;

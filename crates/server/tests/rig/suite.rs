@@ -114,7 +114,7 @@ pub fn cursors_errors_and_many_sessions(server: &Server, way: Way, sessions: usi
 }
 
 /// A client that goes as soon as it has sent its request.
-pub fn what_nobody_waits_for_is_done(server: &Server, way: Way) {
+pub fn requests_without_replies_are_executed(server: &Server, way: Way) {
     for id in 0..20 {
         let mut connection = server.open(way);
         connection.send("test", &insert(id, 100)).unwrap();

@@ -289,7 +289,7 @@ fn children(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn several_processes_insert_what_the_next_ones_find() {
+fn records_inserted_by_several_processes_are_found_later() {
     let server = Server::start("bench-processes", &[]);
     let place = Place::new("processes");
     let common = "recordcount = 200, fieldcount = 2, fieldlength = 30, dataintegrity = true, \
@@ -345,7 +345,7 @@ fn several_processes_insert_what_the_next_ones_find() {
 }
 
 #[test]
-fn a_process_that_fails_ends_the_run_with_its_words() {
+fn a_failing_process_ends_the_run_with_its_message() {
     let server = Server::start("bench-lost", &[]);
     let place = Place::new("lost");
     let file = format!(
@@ -365,7 +365,7 @@ fn a_process_that_fails_ends_the_run_with_its_words() {
 }
 
 #[test]
-fn processes_stop_with_what_there_is_and_never_outlive_the_run() {
+fn stopped_processes_report_their_results_and_never_outlive_the_run() {
     let server = Server::start("bench-orphans", &[]);
     let place = Place::new("orphans");
     let file = format!(
@@ -478,7 +478,7 @@ fn a_file_of_which_a_chunk_is_missing_is_an_error() {
 }
 
 #[test]
-fn a_server_that_is_not_as_the_file_says_is_not_touched() {
+fn a_server_that_does_not_match_the_run_file_is_not_changed() {
     let server = Server::start("bench-other", &[]);
     let place = Place::new("other");
     for (line, words) in [
@@ -497,7 +497,7 @@ fn a_server_that_is_not_as_the_file_says_is_not_touched() {
 }
 
 #[test]
-fn flags_do_without_a_file() {
+fn flags_replace_a_run_file() {
     let server = Server::start("bench-flags", &[]);
     let place = Place::new("flags");
     let socket = server.socket().display().to_string().replace('/', "%2F");
@@ -535,7 +535,7 @@ fn an_interrupt_gives_the_results_so_far() {
     assert!(lines.any(|line| line.contains("round 3 of 1000")));
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    assert!(lines.any(|line| line.contains("stopped before its end")));
+    assert!(lines.any(|line| line.contains("interrupted; the results are incomplete")));
     assert!(child.wait().unwrap().success());
     let figures = place.figures();
     assert_eq!(figures.get("stopped").and_then(Value::as_bool), Some(true));
@@ -581,10 +581,10 @@ fn results_are_compared() {
     assert_eq!(status, Some(0), "{words}");
     assert_eq!(words.matches("better").count(), 2, "{words}");
     for (arguments, why) in [
-        (&["run.json", "run.toml"][..], "no result of"),
+        (&["run.json", "run.toml"][..], "not a result of"),
         (&["run.json", "nowhere.json"], "cannot read 'nowhere.json'"),
         (&["run.json", "--labels", "socket"], "takes two"),
-        (&["run.json", "--labels", "socket,x"], "there are: rings, socket"),
+        (&["run.json", "--labels", "socket,x"], "the labels are: rings, socket"),
         (&["run.json"], "Usage"),
     ] {
         let (status, words) = compare(arguments);
@@ -609,7 +609,7 @@ const OWN: &str = "
     ";
 
 #[test]
-fn servers_of_its_own_are_there_for_the_run() {
+fn a_run_starts_its_own_servers() {
     let place = Place::new("own");
     let missing = "[[server]]\nlabel = 'absent'\nuri = 'mongodb://127.0.0.1:1/'\noptional = true\n";
     let file = format!("rounds = 2\nwarmUpSeconds = 0\noperations = 30\n{missing}{OWN}");
@@ -654,7 +654,7 @@ fn all_servers_left_out_is_a_failure() {
 }
 
 #[test]
-fn servers_of_its_own_never_outlive_the_run() {
+fn own_servers_never_outlive_the_run() {
     let place = Place::new("own-orphans");
     for signal in ["-INT", "-KILL"] {
         let file = format!("rounds = 1\nwarmUpSeconds = 0\nseconds = 3600\n{OWN}");
@@ -675,7 +675,7 @@ fn servers_of_its_own_never_outlive_the_run() {
 }
 
 #[test]
-fn a_server_of_its_own_has_the_memory_that_the_file_says() {
+fn an_own_server_has_the_memory_limit_of_the_run_file() {
     let place = Place::new("own-memory");
     let file = "rounds = 1\nwarmUpSeconds = 0\noperations = 30\n[[server]]\nserve = { memoryMB = 300 }\n\
                 [[workload]]\npreset = 'A'\nproperties = { recordcount = 20 }\n";
@@ -692,7 +692,7 @@ fn a_server_of_its_own_has_the_memory_that_the_file_says() {
 }
 
 #[test]
-fn a_long_measurement_tells_how_far_it_is() {
+fn a_long_measurement_reports_progress() {
     let server = Server::start("bench-so-far", &[]);
     let places = [1, 2].map(|processes| (processes, Place::new(&format!("so-far-{processes}"))));
     let started = places.each_ref().map(|(processes, place)| {
@@ -711,7 +711,7 @@ fn a_long_measurement_tells_how_far_it_is() {
         assert!(operations.unwrap().parse::<u64>().unwrap() > 0, "{line}");
         let pid = child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-        assert!(lines.any(|line| line.contains("stopped before its end")));
+        assert!(lines.any(|line| line.contains("interrupted; the results are incomplete")));
         assert!(child.wait().unwrap().success());
     }
 }

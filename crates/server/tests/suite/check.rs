@@ -34,6 +34,7 @@ impl Place {
     /// The files and what is in them.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let entries = std::fs::read_dir(&self.0).unwrap().flatten();
+        let entries = entries.filter(|entry| entry.file_type().unwrap().is_file());
         let file = |entry: std::fs::DirEntry| {
             (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
         };
@@ -186,13 +187,14 @@ fn is_named(told: &str, id: &str) -> bool {
 
 /// The same where nothing tells whose it is.
 fn is_told(told: &str, id: &str) -> bool {
-    let told_of =
-        |line: &str| line.contains("\"Damaged") && line.contains("\"_id\"") && line.contains(id);
+    let told_of = |line: &str| {
+        line.contains("\"Damage found") && line.contains("\"_id\"") && line.contains(id)
+    };
     told.lines().any(told_of)
 }
 
 #[test]
-fn damage_is_told_served_around_and_repaired() {
+fn damage_is_reported_intact_data_served_and_damage_repaired() {
     let whole = Place::new("whole");
     let (place, aside) = (whole.0.as_path(), || whole.aside());
     // A new directory has nothing to verify.
@@ -214,7 +216,7 @@ fn damage_is_told_served_around_and_repaired() {
         assert!(told.contains(figure), "{told}");
     }
     let (told, well) = run("serve", place, &["--repair"]);
-    assert!(well && told.contains("There is nothing to repair"), "{told}");
+    assert!(well && told.contains("nothing to repair"), "{told}");
 
     damage(place, "<17>");
     let is_named = |told: &str| is_named(told, "17");
@@ -222,11 +224,11 @@ fn damage_is_told_served_around_and_repaired() {
     assert!(!well && is_named(&told), "{told}");
     // A start reads no documents unless it is told to.
     let server = Server::start(place, &["--verify", "quick"]);
-    assert!(!server.told.contains("Damaged"), "{}", server.told);
+    assert!(!server.told.contains("Damage found"), "{}", server.told);
     server.stop();
     let mut server = Server::start(place, &["--verify", "full"]);
     assert!(is_named(&server.told), "{}", server.told);
-    assert!(server.told.contains("The directory is damaged"), "{}", server.told);
+    assert!(server.told.contains("Data directory is damaged"), "{}", server.told);
     assert_eq!(number(&server.find(16), "ok"), 1.0);
     let reply = server.find(17);
     assert_eq!(number(&reply, "ok"), 0.0);
@@ -235,28 +237,28 @@ fn damage_is_told_served_around_and_repaired() {
     server.stop();
 
     let (told, well) = run("serve", place, &["--repair"]);
-    assert!(well && is_named(&told) && told.contains("A document was lost"), "{told}");
-    assert!(told.contains("The directory has been repaired"), "{told}");
+    assert!(well && is_named(&told) && told.contains("Document lost"), "{told}");
+    assert!(told.contains("Data directory repaired"), "{told}");
     assert!(!told.contains("Waiting for connections"), "{told}");
     let mut server = Server::start(place, &["--verify", "full"]);
-    assert!(!server.told.contains("is damaged; what is whole"), "{}", server.told);
+    assert!(!server.told.contains("is damaged; intact data"), "{}", server.told);
     let count = server.ask(doc! { "count" => "c", "$db" => "test" });
     assert_eq!(number(&count, "n"), 199.0);
     assert_eq!(number(&server.find(17), "ok"), 1.0);
     server.stop();
     // What the repair has moved aside is outdated now: it is still told, but nothing is wrong.
     let (told, well) = run("check", place, &[]);
-    assert!(well && is_named(&told) && told.contains("no document is in need of it"), "{told}");
+    assert!(well && is_named(&told) && told.contains("no current document is affected"), "{told}");
     assert!(matches!(&aside()[..], [one] if one.windows(4).any(|text| text == b"<17>")));
     let (told, well) = run("check", place, &["--repair"]);
-    assert!(well && !told.contains("A document was lost"), "{told}");
+    assert!(well && !told.contains("Document lost"), "{told}");
 
     let (told, well) = run("serve", place, &["--repair", "--storageEngine", "ephemeralForTest"]);
-    assert!(!well && told.contains("is for pmlog"), "{told}");
+    assert!(!well && told.contains("needs --storageEngine pmlog"), "{told}");
 }
 
 #[test]
-fn a_check_repairs_what_it_finds_and_tells_what_is_lost() {
+fn a_check_repairs_damage_and_reports_losses() {
     let place = Place::filled("repair", 200);
     let path = place.0.as_path();
     damage(path, "<17>");
@@ -264,20 +266,20 @@ fn a_check_repairs_what_it_finds_and_tells_what_is_lost() {
     // A check changes nothing, and one of the summaries reads no documents.
     let before = place.files();
     let (told, well) = run("check", path, &["--verify", "summaries"]);
-    assert!(well && !told.contains("\"Damaged"), "{told}");
+    assert!(well && !told.contains("\"Damage found"), "{told}");
     let (told, well) = run("check", path, &[]);
-    assert!(!well && told.contains("is damaged in 2 places, 2 of which matter"), "{told}");
+    assert!(!well && told.contains("has 2 damaged places, 2 of which affect"), "{told}");
     assert_eq!(place.files(), before);
     // A repair reads them, whatever is said.
     let (told, well) = run("check", path, &["--repair", "--verify", "summaries"]);
-    assert!(well && told.contains("The directory has been repaired"), "{told}");
+    assert!(well && told.contains("Data directory repaired"), "{told}");
     let line = |with: &str| told.lines().find(|line| line.contains(with)).unwrap_or_default();
-    let sum = line("Documents were lost");
+    let sum = line("Documents lost");
     assert!(sum.contains("\"ns\":\"test.c\"") && sum.contains("\"documents\":2"), "{told}");
     for id in ["17", "90"] {
         let lost = |line: &str| {
             let named = line.contains("\"_id\"") && line.contains(id) && line.contains("test.c");
-            named && line.contains("A document was lost") && line.contains("quarantine.")
+            named && line.contains("Document lost") && line.contains("quarantine.")
         };
         assert!(told.lines().any(lost), "{id}: {told}");
     }
@@ -286,7 +288,7 @@ fn a_check_repairs_what_it_finds_and_tells_what_is_lost() {
         assert!(aside.iter().any(|bytes| bytes.windows(4).any(|window| window == text)));
     }
     let (told, well) = run("check", path, &[]);
-    assert!(well && told.contains("no document is in need of it"), "{told}");
+    assert!(well && told.contains("no current document is affected"), "{told}");
     // Whole ones are readable, each of them.
     let mut server = Server::start(path, &[]);
     for id in 0..200 {
@@ -306,7 +308,7 @@ fn a_check_repairs_what_it_finds_and_tells_what_is_lost() {
 }
 
 #[test]
-fn a_log_that_cannot_be_followed_is_told_and_mended() {
+fn an_unreadable_log_is_reported_and_repaired() {
     let place = Place::filled("followed", 1200);
     let path = place.0.as_path();
     damage(path, "<17>");
@@ -321,25 +323,28 @@ fn a_log_that_cannot_be_followed_is_told_and_mended() {
     let (told, well) = run("check", path, &[]);
     assert!(!well && told.contains("the header is damaged") && is_told(&told, "1150"), "{told}");
     let (told, well) = run("serve", path, &["--verify", "full", "--port", "0"]);
-    assert!(!well && is_told(&told, "1150") && told.contains("is damaged; what"), "{told}");
+    assert!(!well && is_told(&told, "1150") && told.contains("is damaged; intact data"), "{told}");
     let (told, well) = run("check", path, &["--repair"]);
-    assert!(well && told.contains("The directory has been repaired"), "{told}");
-    let mended = told.lines().find(|line| line.contains("it has been mended")).unwrap_or_default();
-    assert!(mended.contains("quarantine.") && mended.contains("made anew"), "{told}");
+    assert!(well && told.contains("Data directory repaired"), "{told}");
+    let mended = told
+        .lines()
+        .find(|line| line.contains("unreadable at this position; repaired"))
+        .unwrap_or_default();
+    assert!(mended.contains("quarantine.") && mended.contains("it was created again"), "{told}");
     // What else is damaged is found once the log can be followed.
     assert!(is_named(&told, "17") && is_named(&told, "1150"), "{told}");
-    assert_eq!(told.matches("lost; what is left is aside").count(), 2, "{told}");
+    assert_eq!(told.matches("lost; its remains are in the quarantine file").count(), 2, "{told}");
     let headers = place.aside().into_iter().filter(|bytes| bytes.iter().all(|byte| *byte == 0xa5));
     assert_eq!(headers.count(), 1);
     let mut server = Server::start(path, &["--verify", "full"]);
-    assert!(!server.told.contains("is damaged; what"), "{}", server.told);
+    assert!(!server.told.contains("is damaged; intact data"), "{}", server.told);
     let count = server.ask(doc! { "count" => "c", "$db" => "test" });
     assert_eq!(number(&count, "n"), 1198.0);
     server.stop();
 }
 
 #[test]
-fn damage_of_an_index_image_is_told_and_harmless() {
+fn damage_of_an_index_image_is_reported_and_harmless() {
     let place = Place::filled("image", 200);
     let path = place.0.as_path();
     let mut server = Server::start(path, &[]);
@@ -362,10 +367,10 @@ fn damage_of_an_index_image_is_told_and_harmless() {
     std::fs::write(&log, bytes).unwrap();
     let untouched = place.files();
     let (told, well) = run("check", path, &[]);
-    assert!(well && told.contains("An index's image is damaged"), "{told}");
+    assert!(well && told.contains("Index image is damaged"), "{told}");
     assert_eq!(place.files(), untouched);
     let mut server = Server::start(path, &["--verify", "full"]);
-    assert!(server.told.contains("An index's image is damaged"), "{}", server.told);
+    assert!(server.told.contains("Index image is damaged"), "{}", server.told);
     let count = doc! { "count" => "c", "hint" => "by_text", "$db" => "test" };
     assert_eq!(number(&server.ask(count), "n"), 200.0);
     server.stop();
@@ -373,7 +378,7 @@ fn damage_of_an_index_image_is_told_and_harmless() {
 
 /// No document can be named here, so there is nothing that could be moved aside.
 #[test]
-fn what_a_repair_cannot_mend_is_no_success() {
+fn a_repair_fails_if_damage_remains() {
     let place = Place::filled("commit", 0);
     let path = place.0.as_path();
     let mut server = Server::start(path, &[]);
@@ -399,11 +404,11 @@ fn what_a_repair_cannot_mend_is_no_success() {
     assert!(is_changed);
     std::fs::write(&log, bytes).unwrap();
     let (told, well) = run("check", path, &[]);
-    assert!(!well && told.contains("the summary tells of another record"), "{told}");
+    assert!(!well && told.contains("the summary names another record"), "{told}");
     for command in ["check", "serve"] {
         let (told, well) = run(command, path, &["--repair"]);
-        assert!(!well && told.contains("is still damaged in 1 place"), "{told}");
-        assert!(!told.contains("has been repaired"), "{told}");
+        assert!(!well && told.contains("still has 1 damaged place"), "{told}");
+        assert!(!told.contains("directory repaired"), "{told}");
     }
 }
 
@@ -479,7 +484,7 @@ fn is_reported(path: &Path, names: &[&str], what: &str) {
 }
 
 #[test]
-fn what_was_durable_before_a_kill_and_cannot_be_read_is_reported() {
+fn unreadable_durable_data_is_reported_after_a_kill() {
     let ways = [
         ("off", Sync::Fsync),
         ("off", Sync::Journaled),
@@ -496,7 +501,7 @@ fn what_was_durable_before_a_kill_and_cannot_be_read_is_reported() {
 fn damage_what_was_killed(path: &Path, memory: &str, what: &str) {
     let log = path.join("pmlog.0");
     let (told, well) = run("check", path, &[]);
-    assert!(well && !told.contains("\"Damaged"), "{what}: {told}");
+    assert!(well && !told.contains("\"Damage found"), "{what}: {told}");
     // What the staging file still holds would be put in place of what is damaged.
     let _ = std::fs::remove_file(path.join("pmlog.staging"));
     let whole = std::fs::read(&log).unwrap();
@@ -505,7 +510,7 @@ fn damage_what_was_killed(path: &Path, memory: &str, what: &str) {
         damage(path, &format!("<{id}>"));
         let (told, well) = run("check", path, &[]);
         assert!(!well && is_named(&told, id), "{what}: {told}");
-        assert!(told.contains("is damaged in 1 places, 1 of which matter"), "{what}: {told}");
+        assert!(told.contains("has 1 damaged places, 1 of which affect"), "{what}: {told}");
         std::fs::write(&log, &whole).unwrap();
     }
     // The header of its record: 32 bytes before the document, which begins 29 bytes before its text.

@@ -86,7 +86,7 @@ fn a_slow_command_of_many_megabytes_makes_a_line_of_kilobytes() {
 }
 
 #[test]
-fn what_the_server_keeps_of_commands_is_short() {
+fn stored_commands_are_truncated() {
     let place = Place::new("kept-commands");
     let mut server = Server::start(&place.0, &["--setParameter", "maxLogSizeKB=2"]);
     server.insert(0..5);
@@ -112,5 +112,182 @@ fn what_the_server_keeps_of_commands_is_short() {
     assert_eq!((profile(&mut server, "a"), profile(&mut server, "b")), (None, None));
     assert_eq!(profile(&mut server, "c"), Some(146), "ExceededMemoryLimit");
     assert_eq!(profile(&mut server, "a"), None, "it replaces the one that is there");
+    server.stop();
+}
+
+/// The slow-query lines that have this text, oldest first.
+fn slow_lines(server: &mut Server, text: &str) -> Vec<Json> {
+    let lines = kept(server).into_iter();
+    let lines = lines.filter(|line| line.contains("\"Slow query\"") && line.contains(text));
+    lines.map(|line| serde_yaml_ng::from_str(&line).unwrap()).collect()
+}
+
+/// The names of a line's attributes, in order.
+fn names(line: &Json) -> Vec<&str> {
+    let attr = at(line, "attr").as_mapping().unwrap();
+    attr.keys().map(|name| name.as_str().unwrap()).collect()
+}
+
+fn number_at(line: &Json, name: &str) -> i64 {
+    let value = at(line, &format!("attr.{name}"));
+    value.as_i64().unwrap_or_else(|| panic!("no number {name}: {line:?}"))
+}
+
+fn text_at<'j>(line: &'j Json, path: &str) -> &'j str {
+    at(line, path).as_str().unwrap_or_else(|| panic!("no text {path}: {line:?}"))
+}
+
+#[test]
+fn a_slow_query_line_describes_a_read() {
+    let place = Place::new("slow-reads");
+    let mut server = Server::start(&place.0, SLOW);
+    server.insert(0..5);
+    let filter = doc! { "_id" => doc! { "$gte" => 1 } };
+    let find = doc! {
+        "find" => "c", "filter" => filter, "sort" => doc! { "x" => 1 }, "batchSize" => 3, "$db" => "test",
+    };
+    let reply = server.ask(find);
+    let line = slow_lines(&mut server, "{\"find\":\"c\"").remove(0);
+    let wanted = [
+        "type",
+        "isFromUserConnection",
+        "ns",
+        "collectionType",
+        "command",
+        "planSummary",
+        "cursorid",
+        "keysExamined",
+        "docsExamined",
+        "hasSortStage",
+        "numYields",
+        "nreturned",
+        "queryFramework",
+        "reslen",
+        "locks",
+        "storage",
+        "remote",
+        "protocol",
+        "durationMillis",
+    ];
+    assert_eq!(names(&line), wanted);
+    for (path, text) in [
+        ("c", "COMMAND"),
+        ("attr.type", "command"),
+        ("attr.ns", "test.c"),
+        ("attr.collectionType", "normal"),
+        ("attr.planSummary", "IXSCAN { _id: 1 }"),
+        ("attr.queryFramework", "classic"),
+        ("attr.protocol", "op_msg"),
+    ] {
+        assert_eq!(text_at(&line, path), text);
+    }
+    assert!(text_at(&line, "attr.remote").starts_with("127.0.0.1:"));
+    for (name, n) in [("keysExamined", 4), ("docsExamined", 4), ("nreturned", 3)] {
+        assert_eq!(number_at(&line, name), n, "{name}");
+    }
+    assert_eq!(number_at(&line, "reslen"), 21 + reply.as_bytes().len() as i64);
+
+    // A getMore is one of its collection, and tells of the command that opened the cursor.
+    let cursor = reply.as_doc().value("cursor").into_owned();
+    let id = cursor.as_document().unwrap().value("id").as_i64_exact().unwrap();
+    server.ask(doc! { "getMore" => id, "collection" => "c", "$db" => "test" });
+    let line = slow_lines(&mut server, "{\"getMore\":").remove(0);
+    assert_eq!(text_at(&line, "attr.ns"), "test.c");
+    assert_eq!(text_at(&line, "attr.originatingCommand.find"), "c");
+    assert_eq!(text_at(&line, "attr.planSummary"), "IXSCAN { _id: 1 }");
+    assert_eq!((number_at(&line, "cursorid"), number_at(&line, "nreturned")), (id, 1));
+    assert_eq!(at(&line, "attr.cursorExhausted").as_bool(), Some(true));
+
+    // A command that fails has its error, and no figures of a plan that never was.
+    server.ask(doc! { "find" => "d", "filter" => doc! { "$no" => 1 }, "$db" => "test" });
+    let line = slow_lines(&mut server, "{\"find\":\"d\"").remove(0);
+    assert_eq!((number_at(&line, "ok"), number_at(&line, "errCode")), (0, 2));
+    assert_eq!(text_at(&line, "attr.errName"), "BadValue");
+    assert!(!names(&line).contains(&"keysExamined"), "{line:?}");
+    server.stop();
+}
+
+#[test]
+fn each_statement_of_an_update_or_delete_has_a_line() {
+    let place = Place::new("slow-writes");
+    let mut server = Server::start(&place.0, SLOW);
+    server.insert(0..3);
+    let set = doc! { "$set" => doc! { "a" => 1 } };
+    let statement = |id: i32| doc! { "q" => doc! { "_id" => id }, "u" => set.clone() };
+    // One takes the express path, two do not.
+    for ids in [vec![0], vec![1, 7]] {
+        let statements = kauri_bson::Value::array(ids.iter().map(|id| statement(*id).into()));
+        server.ask(doc! { "update" => "c", "updates" => statements, "$db" => "test" });
+    }
+    let lines = slow_lines(&mut server, "\"type\":\"update\"");
+    let wanted = [
+        "type",
+        "isFromUserConnection",
+        "ns",
+        "collectionType",
+        "command",
+        "planSummary",
+        "keysExamined",
+        "docsExamined",
+        "nMatched",
+        "nModified",
+        "nUpserted",
+        "numYields",
+        "locks",
+        "storage",
+        "remote",
+        "durationMillis",
+    ];
+    assert_eq!(lines.len(), 3);
+    for (line, (id, n)) in lines.iter().zip([(0, 1), (1, 1), (7, 0)]) {
+        assert_eq!(names(line), wanted);
+        assert_eq!((text_at(line, "c"), text_at(line, "attr.ns")), ("WRITE", "test.c"));
+        assert_eq!(at(line, "attr.command.q._id").as_i64(), Some(id));
+        assert_eq!(at(line, "attr.command.u.$set.a").as_i64(), Some(1));
+        assert_eq!(at(line, "attr.command.multi").as_bool(), Some(false));
+        assert_eq!(at(line, "attr.command.upsert").as_bool(), Some(false));
+        assert_eq!((number_at(line, "nMatched"), number_at(line, "nModified")), (n, n));
+        assert_eq!(text_at(line, "attr.planSummary"), "IDHACK");
+    }
+    // The commands around them have lines, too.
+    let around = slow_lines(&mut server, "{\"update\":\"c\"");
+    let ns: Vec<&str> = around.iter().map(|line| text_at(line, "attr.ns")).collect();
+    assert_eq!(ns, ["test.$cmd"; 2]);
+    let delete = doc! { "q" => doc! {}, "limit" => 0 };
+    let deletes = kauri_bson::array![delete];
+    server.ask(doc! { "delete" => "c", "deletes" => deletes, "$db" => "test" });
+    let line = slow_lines(&mut server, "\"type\":\"remove\"").remove(0);
+    assert_eq!((number_at(&line, "ndeleted"), number_at(&line, "docsExamined")), (3, 3));
+    assert_eq!(text_at(&line, "attr.planSummary"), "COLLSCAN");
+    server.stop();
+}
+
+#[test]
+fn startup_options_select_profiled_operations() {
+    let place = Place::new("profile-options");
+    let args = ["--profile", "2", "--slowOpSampleRate", "0", "--slowms", "0"];
+    let mut server = Server::start(&place.0, &args);
+    server.insert(0..2);
+    let asked = server.ask(doc! { "profile" => -1, "$db" => "test" });
+    let told = ["was", "slowms", "sampleRate"].map(|name| number(&asked, name));
+    assert_eq!(told, [2.0, 0.0, 0.0]);
+    let count = |server: &mut Server| {
+        // Reads of the documents have documents, too.
+        let inserts = doc! { "op" => "insert" };
+        number(
+            &server.ask(doc! { "count" => "system.profile", "query" => inserts, "$db" => "test" }),
+            "n",
+        )
+    };
+    assert_eq!(count(&mut server), 2.0);
+    assert!(slow_lines(&mut server, "").is_empty(), "none is sampled");
+    server.ask(doc! { "profile" => 0, "$db" => "test" });
+    server.insert(2..3);
+    assert_eq!(count(&mut server), 2.0);
+    server.stop();
+    // The level is not kept, the documents are.
+    let mut server = Server::start(&place.0, &[]);
+    assert_eq!(number(&server.ask(doc! { "profile" => -1, "$db" => "test" }), "was"), 0.0);
+    assert_eq!(count(&mut server), 2.0);
     server.stop();
 }

@@ -5,10 +5,14 @@ mod rig;
 
 mod bench_run;
 mod check;
+mod diagnostics;
+mod establishment;
 mod log_lines;
+mod old_servers;
 mod operations;
 mod proxy;
 mod shapes;
 mod shared_memory;
 mod spilling;
+#[cfg(feature = "lock-experiment")]
 mod writelock;

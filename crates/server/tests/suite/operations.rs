@@ -26,7 +26,7 @@ fn signal(server: &Server, name: &str) {
 }
 
 fn rotate(server: &mut Server) -> DocBuf {
-    server.ask(doc! { "logRotate" => 1, "$db" => "admin" })
+    server.ask(doc! { "logRotate" => "server", "comment" => "by hand", "$db" => "admin" })
 }
 
 /// A server whose log goes to a file. It listens on another one, so that it is known when it is ready.
@@ -54,19 +54,25 @@ fn the_log_is_rotated_by_the_command_and_by_the_signal() {
         is_done
     });
     assert_eq!(aside(&log).len(), 2);
+    let rotated = aside(&log).iter().map(|path| lines(path)).collect::<String>();
+    assert!(
+        rotated.contains("\"Log rotation initiated\"")
+            && rotated.contains("\"comment\":\"by hand\""),
+        "{rotated}"
+    );
     assert!(lines(&log).contains("Process Details") && !lines(&log).contains("Waiting for"));
     let rotated = || lines(&log).contains("\"signal\":10") || aside(&log).len() > 2;
     signal(&server, "USR1");
     crate::rig::eventually("the signal is handled", rotated);
     let refusal = server.ask(doc! { "logRotate" => "audit", "$db" => "admin" });
-    assert_eq!(number(&refusal, "ok"), 0.0);
+    assert_eq!(number(&refusal, "code"), 4.0);
     let elsewhere = server.ask(doc! { "logRotate" => 1, "$db" => "test" });
     assert_eq!(number(&elsewhere, "code"), 13.0);
     server.stop();
 }
 
 #[test]
-fn a_log_that_was_moved_is_opened_anew() {
+fn a_renamed_log_is_reopened() {
     let place = Place::new("reopening");
     std::fs::create_dir(place.0.join("db")).unwrap();
     let (log, moved) = (place.0.join("log"), place.0.join("moved"));
@@ -95,7 +101,7 @@ fn reopening_needs_appending() {
 }
 
 #[test]
-fn signals_that_are_no_order_to_stop_are_logged() {
+fn other_signals_are_logged() {
     let place = Place::new("signals");
     std::fs::create_dir(place.0.join("db")).unwrap();
     let log = place.0.join("log");
@@ -142,7 +148,7 @@ fn snapshot(place: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
 }
 
 #[test]
-fn a_directory_that_is_refused_stays_as_it_is() {
+fn a_refused_directory_is_not_changed() {
     for (name, files, told) in [
         ("wt", &["WiredTiger", "mongod.lock", "storage.bson"][..], "created by the 'wiredTiger'"),
         ("orphan", &["pmlog.0"], "there is a log, but its kauri.meta is missing"),
@@ -222,7 +228,7 @@ fn a_server_starts_on_a_full_disk_again_and_again() {
 }
 
 #[test]
-fn a_new_directory_on_a_full_disk_is_refused_with_what_to_free() {
+fn a_new_directory_on_a_full_disk_is_refused_with_the_needed_space() {
     let place = Place::new("full-new");
     let script = r#"
         mount -t tmpfs -o size=1m tmpfs "$PLACE"
@@ -232,7 +238,7 @@ fn a_new_directory_on_a_full_disk_is_refused_with_what_to_free() {
     let (told, is_ok) = on_full_disk(&place.0, script);
     assert!(is_ok, "{told}");
     let why = format!(
-        "{}: no space left on device. 0 bytes are free there. Free 4194304 bytes",
+        "{}: no space left on device. The file system has 0 bytes free, a start needs 4194304 bytes",
         place.0.display()
     );
     // On standard error and in the log.
@@ -241,7 +247,7 @@ fn a_new_directory_on_a_full_disk_is_refused_with_what_to_free() {
 }
 
 #[test]
-fn running_out_of_disk_is_told_once_an_episode() {
+fn running_out_of_disk_space_is_logged_once_per_episode() {
     let place = Place::new("disk-episode");
     std::fs::create_dir(place.0.join("db")).unwrap();
     let log = place.0.join("log");
@@ -259,13 +265,13 @@ fn running_out_of_disk_is_told_once_an_episode() {
     fill(&mut server);
     fill(&mut server);
     let told = |words: &str| lines(&log).matches(words).count();
-    let out = "There is no room left for data";
+    let out = "No disk space left for data";
     assert_eq!(told(out), 1);
     let delete = kauri_bson::array![doc! { "q" => doc! {}, "limit" => 0 }];
     let reply = server.ask(doc! { "delete" => "c", "deletes" => delete, "$db" => "test" });
     assert!(number(&reply, "n") > 100.0, "{reply:?}");
     fill(&mut server);
-    assert_eq!((told("There is room for data again"), told(out)), (1, 2));
+    assert_eq!((told("Disk space is available again"), told(out)), (1, 2));
     server.stop();
 }
 
@@ -304,4 +310,48 @@ fn open_cursors_are_memory_of_operations_until_they_are_closed() {
     let left = used(&mut server) - before;
     assert!(left < BYTES as i64, "{left} bytes");
     server.stop();
+}
+
+#[test]
+fn the_memory_of_a_cursor_does_not_grow_with_its_batches() {
+    const BATCHES: i32 = 4_000;
+    let place = Place::new("batch-memory");
+    let mut server = Server::start(&place.0, &[]);
+    for first in (0..BATCHES).step_by(1000) {
+        let ids = (first..first + 1000).map(|id| kauri_bson::Value::from(doc! { "_id" => id }));
+        let documents = kauri_bson::Value::array(ids);
+        server.ask(doc! { "insert" => "c", "documents" => documents, "$db" => "test" });
+    }
+    let used = |server: &mut Server| {
+        let status = server.ask(doc! { "serverStatus" => 1, "$db" => "admin" });
+        let memory = status.as_doc().value("operationMemory").into_owned();
+        memory.as_document().unwrap().value("bytesUsed").to_i64_saturating().unwrap()
+    };
+    let reply = server.ask(doc! { "find" => "c", "batchSize" => 1, "$db" => "test" });
+    let id = reply.as_doc().value("cursor").as_document().unwrap().value("id").into_owned();
+    let more = doc! { "getMore" => id, "collection" => "c", "batchSize" => 1, "$db" => "test" };
+    server.ask(more.clone());
+    let before = used(&mut server);
+    for _ in 3..BATCHES {
+        assert_eq!(number(&server.ask(more.clone()), "ok"), 1.0);
+    }
+    let grown = used(&mut server) - before;
+    assert!(grown < i64::from(BATCHES) * 8, "{grown} bytes by {BATCHES} batches");
+    server.stop();
+}
+
+#[test]
+fn options_of_the_start_are_shown_as_parameters() {
+    let shown = |args: &[&str]| {
+        let place = Place::new("shown-parameters");
+        let mut server = Server::start(&place.0, args);
+        let command = doc! { "getParameter" => 1, "logLevel" => 1, "journalCommitInterval" => 1, "$db" => "admin" };
+        let reply = server.ask(command);
+        server.stop();
+        (number(&reply, "logLevel"), number(&reply, "journalCommitInterval"))
+    };
+    assert_eq!(shown(&[]), (0.0, 100.0));
+    assert_eq!(shown(&["--verbosity", "2", "--journalCommitInterval", "50"]), (2.0, 50.0));
+    let both = ["--verbosity", "2", "--setParameter", "logLevel=1"];
+    assert_eq!(shown(&both), (1.0, 100.0));
 }

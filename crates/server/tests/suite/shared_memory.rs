@@ -31,7 +31,7 @@ fn documents_of_all_sizes(server: &Server) {
 
 /// By the time that its client knows. The two sessions are of different workers.
 #[test]
-fn a_session_that_has_changed_over_is_counted() {
+fn an_upgraded_session_is_counted() {
     let server = Server::start("counted", &[]);
     let mut asking = server.connect("sharedMemory=off");
     for sessions in 1..=50 {
@@ -83,14 +83,14 @@ fn cursors_errors_and_many_sessions_at_once() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_done() {
+fn requests_without_replies_are_executed() {
     for way in [Way::Tcp, Way::Unix, Way::SharedMemory] {
-        suite::what_nobody_waits_for_is_done(&Server::start("unwaited", &[]), way);
+        suite::requests_without_replies_are_executed(&Server::start("unwaited", &[]), way);
     }
 }
 
 #[test]
-fn who_may_not_or_cannot_stays_on_the_stream_and_is_told_why() {
+fn a_refused_upgrade_keeps_the_stream_and_has_a_reason() {
     let server = Server::start("off", &["--sharedMemory", "off"]);
     let mut connection = server.connect("sharedMemory=auto");
     assert_eq!(connection.transport(), Transport::Unix);
@@ -201,7 +201,7 @@ impl Raw {
 }
 
 #[test]
-fn a_client_may_change_its_mind_until_it_has_used_the_ring() {
+fn a_client_may_withdraw_an_upgrade_until_it_has_used_the_ring() {
     let server = Server::start("mind", &[]);
     let mut raw = Raw::connect(&server);
     // Offered, and not taken; then switched, and not used.
@@ -231,14 +231,14 @@ fn a_client_may_change_its_mind_until_it_has_used_the_ring() {
 }
 
 #[test]
-fn a_lying_client_ends_its_own_session_and_no_other() {
+fn a_faulty_client_ends_only_its_own_session() {
     let server = Server::start("lies", &[]);
     let mut honest = server.open(Way::SharedMemory);
     let lies: [(&str, fn(&mut SharedEnd, [u8; 8])); 7] = [
-        ("impossible immediate", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x7000_0000)),
-        ("impossible immediate", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x1fff_ffff)),
-        ("impossible credit", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x2000_0fff)),
-        ("impossible credit", |end, probe| {
+        ("invalid immediate", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x7000_0000)),
+        ("invalid immediate", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x1fff_ffff)),
+        ("invalid credit", |end, _| end.fabric().write(0, [&[], &[], &[]], 0x2000_0fff)),
+        ("invalid credit", |end, probe| {
             end.fabric().write(0, [&[0xff; 8], &probe, &[]], 0x3000_0010);
         }),
         ("wrong probe", |end, probe| {
@@ -290,7 +290,7 @@ fn a_lying_client_ends_its_own_session_and_no_other() {
 }
 
 #[test]
-fn what_was_announced_and_then_changed_is_checked_as_it_is_used() {
+fn bytes_that_change_after_their_announcement_are_checked_as_used() {
     let server = Server::start("changes", &["--spinMicros", "1000"]);
     let mut lies = rig::liar::Lies::new(1000);
     while lies.are_left() {
@@ -306,7 +306,7 @@ fn what_was_announced_and_then_changed_is_checked_as_it_is_used() {
 }
 
 #[test]
-fn who_goes_at_whatever_step_leaves_nothing_behind() {
+fn a_disconnect_at_any_step_leaves_nothing_behind() {
     let server = Server::start("leaks", &[]);
     // Once, for what stays for good.
     drop(server.open(Way::SharedMemory));
@@ -345,7 +345,7 @@ fn who_goes_at_whatever_step_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_server_that_dies_is_noticed_by_a_client_that_sleeps() {
+fn a_sleeping_client_notices_a_dead_server() {
     let mut server = Server::start("dies", &[]);
     let mut connection = server.connect("sharedMemory=require&spinMicros=0");
     block(&mut connection, "ping", 600_000);
@@ -357,7 +357,7 @@ fn a_server_that_dies_is_noticed_by_a_client_that_sleeps() {
 }
 
 #[test]
-fn a_server_that_shuts_down_answers_first() {
+fn a_stopping_server_replies_first() {
     let server = Server::start("ends", &[]);
     let mut connection = server.open(Way::SharedMemory);
     block(&mut connection, "find", 500);
@@ -397,7 +397,7 @@ fn a_reply_may_time_out() {
 }
 
 #[test]
-fn who_asks_in_pieces_or_in_haste_is_answered_rightly() {
+fn split_and_pipelined_requests_get_the_right_replies() {
     let server = Server::start("pieces", &[]);
     let parameters = Value::Binary { subtype: 0, bytes: shared_memory::request(0).into() };
     let ask = rig::message(
@@ -450,7 +450,7 @@ fn a_client_of_this_host_finds_the_socket_of_the_same_server_and_no_other() {
 }
 
 #[test]
-fn how_long_workers_look_for_requests_is_changed_while_they_run() {
+fn the_polling_time_of_running_workers_can_be_changed() {
     let server = Server::start("spin-time", &["--spinMicros", "7"]);
     let mut connection = server.open(Way::Unix);
     let get = doc! { "getParameter" => 1, "spinMicros" => 1 };

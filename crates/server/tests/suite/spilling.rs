@@ -29,7 +29,7 @@ fn sort(server: &mut Server, batch: i32) -> DocBuf {
 }
 
 #[test]
-fn spilled_files_have_no_names_and_end_with_their_cursor() {
+fn spilled_files_are_unnamed_and_end_with_their_cursor() {
     let place = Place::new("spilling");
     let place = place.0.as_path();
     std::fs::create_dir(place.join("_tmp")).unwrap();
@@ -60,7 +60,7 @@ fn spilled_files_have_no_names_and_end_with_their_cursor() {
 }
 
 #[test]
-fn a_disk_without_room_fails_what_spills_and_nothing_else() {
+fn a_full_disk_fails_only_operations_that_spill() {
     let place = Place::new("spilling-full");
     let free = "internalQuerySpillingMinAvailableDiskSpaceBytes=9223372036854775807";
     let mut server = Server::start(&place.0, &[LITTLE, &["--setParameter", free]].concat());
@@ -74,7 +74,7 @@ fn a_disk_without_room_fails_what_spills_and_nothing_else() {
 }
 
 #[test]
-fn slow_query_lines_tell_that_the_disk_was_used() {
+fn slow_query_lines_report_spilling() {
     let place = Place::new("spilling-slow");
     let mut server = Server::start(&place.0, LITTLE);
     server.insert(0..100);
@@ -89,7 +89,8 @@ fn slow_query_lines_tell_that_the_disk_was_used() {
     let lines = lines.map(|line| line.value().as_str().unwrap_or_default().to_owned());
     let slow: Vec<String> = lines.filter(|line| line.contains("Slow query")).collect();
     let told = |name: &str| -> Vec<bool> {
-        let of_name = slow.iter().filter(|line| line.contains(&format!("{{\"{name}\":")));
+        let of_name =
+            slow.iter().filter(|line| line.contains(&format!("\"command\":{{\"{name}\":")));
         of_name.map(|line| line.contains("\"usedDisk\":true")).collect()
     };
     assert_eq!((told("find"), told("getMore")), (vec![true, false], vec![true]), "{slow:?}");

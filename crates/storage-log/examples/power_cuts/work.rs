@@ -3,9 +3,9 @@
 
 use crate::{DATA, Result};
 use kauri_bson::{DocBuf, Value};
+use kauri_conformance::inspect::Stored;
+use kauri_conformance::table::{Table, TableIndex, doc};
 use kauri_medium::plain::PlainDirectory;
-use kauri_storage::conformance::inspect::Stored;
-use kauri_storage::conformance::table::{Table, TableIndex, doc};
 use kauri_storage::{Durability, OpKind, RecordId, StorageEngine, StorageError, WriteUnit};
 use kauri_storage_log::{Options, PmLog};
 use kauri_testkit::Dice;

@@ -1,6 +1,6 @@
-//! A collection's documents in the order of their records, through the cache.
+//! Documents of a collection in record order, read through the cache.
 
-use super::{Part, Pass, Result, corrupt};
+use super::{MadeKeys, Pass, Result, corrupt};
 use crate::collection::Collection;
 use crate::core::Core;
 use crate::keys::Keys;
@@ -13,29 +13,29 @@ use kauri_medium::{Guard, parallel};
 use kauri_storage::{KeyGenerator, StorageError};
 use std::ops::Range;
 
-/// Records looked at under one entry of the guard.
+/// Records read under one entry of the guard.
 const BATCH_RECORDS: usize = 256;
 /// Pages of records for which another thread is worth its while.
 const PAGES_A_THREAD: usize = 16;
 
 impl Pass<'_> {
     /// The keys of all records.
-    pub(super) fn by_records(&self) -> Result<Vec<Part>> {
+    pub(super) fn by_records(&self) -> Result<Vec<MadeKeys>> {
         let pages = self.store.slots.page_numbers();
         let threads =
             (pages.len() / PAGES_A_THREAD).clamp(1, self.core.options.open_threads.max(1));
         let shares: Vec<&[u64]> = pages.chunks(pages.len().div_ceil(threads).max(1)).collect();
         parallel::try_map(threads, shares.len(), |n| {
-            let mut part = self.part();
+            let mut made = self.no_keys();
             if let Some((first, last)) = shares.get(n).and_then(|p| p.first().zip(p.last())) {
-                self.records(first * PAGE_SLOTS..(last + 1) * PAGE_SLOTS, &mut part)?;
+                self.records(first * PAGE_SLOTS..(last + 1) * PAGE_SLOTS, &mut made)?;
             }
-            part.sort();
-            Ok(part)
+            made.sort();
+            Ok(made)
         })
     }
 
-    fn records(&self, records: Range<u64>, part: &mut Part) -> Result<()> {
+    fn records(&self, records: Range<u64>, made: &mut MadeKeys) -> Result<()> {
         let Pass { core, store, .. } = *self;
         let mut guard = core.domain.register();
         let mut next = records.start;
@@ -60,12 +60,12 @@ impl Pass<'_> {
             look.read_ahead(core, &guard, store, false);
             for record in &batch {
                 core.with_document(&mut guard, store, *record, |bytes| {
-                    part.records += 1;
-                    self.generate(part, *record, bytes, |_| true)
+                    made.records += 1;
+                    self.generate(made, *record, bytes, |_| true)
                 })?;
-                if part.is_due() {
+                if made.is_due() {
                     guard.leave();
-                    self.take_memory(part)?;
+                    self.take_memory(made)?;
                     guard.enter();
                 }
             }

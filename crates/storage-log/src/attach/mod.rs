@@ -1,29 +1,26 @@
-//! Making indexes that the catalog knows of, at the start: all of a collection at once.
+//! Attaches indexes from the catalog at startup, all indexes of a collection at once.
 //!
-//! An index comes from its image ([`crate::images`]), or else is built, by the first of these that
-//! will do:
-//! 1. from the `_id`s that segments' summaries tell, if its keys are made of nothing else;
-//! 2. from the documents in the order in which they lie in the log ([`summaries`]), found by summaries;
-//! 3. from the documents in the order of their records ([`documents`]): collections that are small
-//!    among what their segments hold.
+//! An index is loaded from its image ([`crate::images`]) or built from the first source that suffices:
+//! 1. the `_id`s in segment summaries, if they determine the index's keys;
+//! 2. the documents in log order ([`summaries`]), located by summaries;
+//! 3. the documents in record order ([`documents`]), for collections that are a small part of their segments.
 //!
-//! What an index takes is taken from the memory that there is ([`Core::take_for_start`]) before it is made, so
-//! that a start without enough memory fails with a message. What cannot be is an error of all indexes.
+//! Memory for an index is reserved ([`Core::take_for_start`]) before the index is built, so a start without enough
+//! memory fails with a message. A reservation that fails is an error of all indexes.
 //!
-//! One pass over the documents serves all indexes that need one. Recovery keeps what it has read of
-//! segments until the server is about to work.
+//! One pass over the documents serves all indexes that need one. Recovery keeps the summaries that it has read
+//! until the server is about to accept connections.
 
 mod documents;
+mod image;
 mod summaries;
-
-pub use summaries::Recovered;
 
 use crate::btree::BTree;
 use crate::collection::Collection;
 use crate::core::Core;
 use crate::index::Index;
 use crate::keys::{Keys, Merge};
-use crate::recovery::Progress;
+use crate::progress::Progress;
 use kauri_base::log::{self, Attr};
 use kauri_base::sync::Arc;
 use kauri_base::sync::atomic::Ordering;
@@ -87,23 +84,23 @@ impl Core {
         if wanted.is_empty() {
             return Vec::new();
         }
-        wanted.iter().for_each(|_| crate::lock(&self.images).note_built());
+        wanted.iter().for_each(|_| self.start.images().note_built());
         let of = store.records.load(Ordering::Relaxed);
         let message = "Building indexes";
         let progress = Progress::new(&*self.options.clock, "INDEX", message, "records", of);
         let generators = wanted.iter().map(|(_, generator)| &**generator).collect();
         let pass = Pass { core: self, store, generators, progress };
-        let parts = match pass.by_summaries() {
-            Ok(Some(parts)) => parts,
+        let all_made = match pass.by_summaries() {
+            Ok(Some(all_made)) => all_made,
             Ok(None) => match pass.by_records() {
-                Ok(parts) => parts,
+                Ok(all_made) => all_made,
                 Err(error) => return wanted.iter().map(|_| Err(error.clone())).collect(),
             },
             Err(error) => return wanted.iter().map(|_| Err(error.clone())).collect(),
         };
         let mut runs: Vec<Result<Vec<Keys>>> = wanted.iter().map(|_| Ok(Vec::new())).collect();
-        for part in parts {
-            for (runs, keys) in runs.iter_mut().zip(part.keys) {
+        for made in all_made {
+            for (runs, keys) in runs.iter_mut().zip(made.keys) {
                 match (runs.as_mut(), keys) {
                     (Ok(runs), Ok(keys)) => runs.push(keys),
                     (Ok(_), Err(error)) => *runs = Err(error),
@@ -152,8 +149,8 @@ struct Pass<'c> {
 }
 
 /// The keys of some records.
-struct Part {
-    /// For each generator; what it failed with, if it did.
+struct MadeKeys {
+    /// Keys per generator, or its error.
     keys: Vec<Result<Keys>>,
     /// Records that there are keys of.
     records: u64,
@@ -163,27 +160,27 @@ struct Part {
     largest: u64,
 }
 
-/// Keys are made up to so many bytes before memory is asked for.
+/// Keys are generated up to this size before memory is reserved.
 const TAKEN_BYTES_STEP: u64 = 1 << 20;
 
 impl Pass<'_> {
-    fn part(&self) -> Part {
+    fn no_keys(&self) -> MadeKeys {
         let keys = self.generators.iter().map(|_| Ok(Keys::default())).collect();
-        Part { keys, records: 0, taken: 0, largest: 0 }
+        MadeKeys { keys, records: 0, taken: 0, largest: 0 }
     }
 
     /// Adds the keys of a document, by the generators that are `wanted`.
     fn generate(
         &self,
-        part: &mut Part,
+        made: &mut MadeKeys,
         record: RecordId,
         bytes: &[u8],
         wanted: impl Fn(&dyn KeyGenerator) -> bool,
     ) -> Result<()> {
         let corrupt = |error: kauri_base::Error| corrupt(self.store, record, error.message());
         let doc = Doc::from_bytes(bytes).map_err(corrupt)?;
-        let before = part.tree_bytes();
-        for (generator, keys) in self.generators.iter().zip(&mut part.keys) {
+        let before = made.tree_bytes();
+        for (generator, keys) in self.generators.iter().zip(&mut made.keys) {
             let Ok(into) = keys else { continue };
             if wanted(*generator)
                 && let Err(error) =
@@ -192,26 +189,26 @@ impl Pass<'_> {
                 *keys = Err(corrupt(error));
             }
         }
-        part.largest = part.largest.max(part.tree_bytes().saturating_sub(before));
+        made.largest = made.largest.max(made.tree_bytes().saturating_sub(before));
         Ok(())
     }
 
     /// Takes memory for the keys that have been made since it was last taken. With no guard entered, so that the cache
     /// can give way.
-    fn take_memory(&self, part: &mut Part) -> Result<()> {
-        let bytes = part.tree_bytes();
-        let new = bytes.saturating_sub(part.taken);
-        part.taken = bytes;
+    fn take_memory(&self, made: &mut MadeKeys) -> Result<()> {
+        let bytes = made.tree_bytes();
+        let new = bytes.saturating_sub(made.taken);
+        made.taken = bytes;
         let records = self.store.records.load(Ordering::Relaxed);
-        let share = (records as f64 / part.records.max(1) as f64).max(1.0);
+        let share = (records as f64 / made.records.max(1) as f64).max(1.0);
         // Keys in the order of documents first, and then a tree besides.
         let needed = || (bytes as f64 * 1.5 * share) as u64;
         // Another document as large may be made before memory is asked for again.
-        self.core.take_for_start(new + new / 2, part.largest, needed)
+        self.core.take_for_start(new + new / 2, made.largest, needed)
     }
 }
 
-impl Part {
+impl MadeKeys {
     /// Whether memory is to be taken.
     fn is_due(&self) -> bool {
         self.tree_bytes().saturating_sub(self.taken) >= TAKEN_BYTES_STEP

@@ -1,10 +1,10 @@
-//! A tree from entries in order: pages are filled one after the other, level by level.
+//! Builds a tree from sorted entries: fills pages one after the other, level by level.
 
 use super::items::{Items, is_long};
 use super::node::{Layout, Node, PAGE, PREFIX_MAX, common_prefix, head_len};
 use super::tree::{Tree, page_for, separator};
 
-/// How far pages are filled: later inserts find a little room.
+/// Fill degree of pages, which leaves a little space for later inserts.
 const FILL: usize = PAGE - PAGE / 16;
 
 /// Takes entries, in order for it to be fast.
@@ -16,7 +16,7 @@ pub(super) struct Bulk {
     late: Vec<(Vec<u8>, u64, Vec<u8>)>,
 }
 
-/// One level being filled from left to right.
+/// A level that is being filled from left to right.
 struct Level {
     leaf: bool,
     items: Items,

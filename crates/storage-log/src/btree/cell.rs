@@ -1,4 +1,4 @@
-//! A cell: what a node's heap holds of one entry, as bytes.
+//! A cell: the bytes of one entry in a node's heap.
 //!
 //! ```text
 //! control   1 B   form in the upper five bits, width code of the record id in the lower three
@@ -11,10 +11,10 @@
 //! payload
 //! ```
 //!
-//! A suffix is the entry's key without the prefix that all keys of the node share. The head is its
-//! first four bytes in a leaf, its first eight in an inner node: those are few, so wide heads cost
-//! little there, and tell apart bounds that begin alike. The payload is the type bits in a leaf, the
-//! child's number in an inner node.
+//! A suffix is the entry's key without the prefix that all keys of the node share. The head is the first four bytes
+//! of the suffix in a leaf, the first eight in an inner node: inner nodes are few, so wide heads cost little, and
+//! they distinguish bounds with a common beginning. The payload is the type bits in a leaf, the child's number in
+//! an inner node.
 
 use std::cmp::Ordering;
 
@@ -43,8 +43,8 @@ const MASKS: [u64; 8] = {
     masks
 };
 
-/// The first eight bytes as a number of the same order, padded with zeros. By hand, since a call of
-/// memcmp or memcpy costs more than all the rest of a search.
+/// The first eight bytes as a number of the same order, padded with zeros. Written by hand, because a call of
+/// memcmp or memcpy costs more than the rest of a search.
 #[inline]
 fn start_8(bytes: &[u8]) -> u64 {
     let len = bytes.len();
@@ -86,13 +86,13 @@ pub(super) fn head_of(suffix: &[u8], head_len: usize) -> u64 {
     start_8(suffix) >> (64 - 8 * head_len)
 }
 
-/// What is behind the head.
+/// The suffix without its head.
 #[inline]
 pub(super) fn rest_of(suffix: &[u8], head_len: usize) -> &[u8] {
     suffix.get(head_len..).unwrap_or(&[])
 }
 
-/// How two suffixes with equal heads compare.
+/// Compares two suffixes with equal heads.
 #[inline]
 pub(super) fn compare_behind_head(
     (len_a, rest_a): (usize, &[u8]),
@@ -266,7 +266,7 @@ fn suffix_len(bytes: &[u8], form: u8) -> usize {
     }
 }
 
-/// Where the payload of the cell at the start of these bytes begins, if it is inline.
+/// The offset of the payload of the cell at the start of these bytes, if it is inline.
 #[inline]
 pub(super) fn payload_start(bytes: &[u8], head_len: usize) -> Option<usize> {
     let (form, code) = (bytes[0] >> 3, usize::from(bytes[0] & 7));
@@ -274,8 +274,8 @@ pub(super) fn payload_start(bytes: &[u8], head_len: usize) -> Option<usize> {
     (form != FORM_OVERFLOW).then(|| 1 + extra_len(form) + WIDTHS[code] + rest_len)
 }
 
-/// The record of a cell whose head is this suffix's, if the form tells the suffix's length and it is this
-/// one: so it is with most, and this is faster than to read all of the cell.
+/// The record of a cell whose head is this suffix's, if the form has the suffix's length and it is this one. That
+/// is the common case, and faster than reading the whole cell.
 #[inline]
 pub(super) fn record_of_direct(bytes: &[u8], suffix: &[u8], head_len: usize) -> Option<u64> {
     let (form, code) = (usize::from(bytes[0] >> 3), usize::from(bytes[0] & 7));

@@ -1,17 +1,18 @@
-//! How records follow from keys, where they do: one record for each step of a power of two that the keys' last
-//! bytes take, as in an index of ascending numbers or of one maker's ObjectIds. Larger numbers are longer keys,
-//! and begin otherwise, so what holds is kept for each length (or so).
+//! Predicts record ids from keys. It applies where the record id grows by one for each step of a power of two in
+//! the keys' last bytes, as in an index of ascending numbers or of one client's ObjectIds. Larger numbers have
+//! longer keys and other first bytes, so there is one prediction per key length (or group of lengths).
 //!
-//! Learned from what is found, by a few of those who look, and forgotten at the first guess that was
-//! wrong. So a record can be fetched while the tree is still being searched. Guesses only: nothing rests on
-//! one, nor on what threads see of each other's lessons. What is read by all is written seldom.
+//! A prediction is learned from a small part of the lookups and dropped at the first wrong result. With it, a
+//! record can be fetched while the tree is still being searched. Predictions are hints: correctness does not depend
+//! on them, nor on when a thread sees what another thread has learned. All threads read this data, so it is written
+//! rarely.
 
 use kauri_base::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// One record of so many teaches, as long as no course is known.
+/// One record in this many updates the prediction while there is none.
 const TEACHES_EACH: u64 = 16;
 
-/// Lengths of keys that are told from each other.
+/// Number of distinguished key lengths.
 const LENGTHS: usize = 4;
 
 /// See the module's head.
@@ -51,7 +52,7 @@ impl Courses {
         self.of(key).guess(key)
     }
 
-    /// Learns from the record that a key has. `guess` is what was guessed.
+    /// Learns from the record of a key. `guess` is the prediction.
     #[inline]
     pub(super) fn learn(&self, key: &[u8], record: u64, guess: Option<u64>) {
         self.of(key).learn(key, record, guess);
@@ -102,7 +103,7 @@ mod tests {
     use kauri_base::RandomSource;
     use kauri_base::clock::SeededRandom;
 
-    /// How many of `asked` records were guessed, right and wrong, whose keys `key` makes.
+    /// Number of right and wrong predictions among `asked` records, whose keys `key` makes.
     fn guessed(course: &Courses, key: impl Fn(u64) -> Vec<u8>, asked: &[u64]) -> (usize, usize) {
         let (mut right, mut wrong) = (0, 0);
         for &record in asked {

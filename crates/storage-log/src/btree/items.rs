@@ -1,4 +1,4 @@
-//! Entries taken out of nodes, to be put into others: room for splits, merges and rebuilding.
+//! Entries that were taken out of nodes and will be put into other nodes, for splits, merges and rebuilds.
 
 use super::cell::{self, Cell, INLINE_MAX};
 use super::node::Node;

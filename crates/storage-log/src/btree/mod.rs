@@ -1,27 +1,27 @@
 //! An ordered set of byte-string keys with record ids, in memory: the index behind
 //! [`kauri_storage::SortedDataInterface`].
 //!
-//! A B+tree of 4 KB pages. A page keeps what its keys begin with only once, the first four bytes
-//! of each key's rest in an array that is searched without touching the keys, and bounds between
-//! pages as short as they can be. Keys that are too long for a page are kept beside it.
+//! A B+tree of 4 KB pages. A page stores the common prefix of its keys once. The first four bytes of each remaining
+//! key are in an array that is searched without reading the keys. Bounds between pages are as short as possible.
+//! Keys that are too long for a page are stored beside it.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `cell` | an entry as bytes |
 //! | `node` | a page of entries |
-//! | `course` | guesses of a key's record |
-//! | `places` | guesses of a record's leaf |
-//! | `items` | entries on their way from nodes to nodes |
+//! | `course` | predicted records of keys |
+//! | `places` | predicted leaves of records |
+//! | `items` | entries on their way between nodes |
 //! | `overflow` | long keys |
 //! | `tree` | nodes as a tree |
-//! | `bulk` | a tree from entries in order |
+//! | `bulk` | a tree from sorted entries |
 //! | `scan` | reading |
 //!
-//! One lock for readers and writers, held only while memory is worked on, never across a call that
-//! waits. No caller holds a place in the tree between two calls: a scan comes back with the last key
-//! that it saw. So the lock may give way to optimistic locks of single nodes.
+//! One lock for readers and writers, held only during memory accesses, never across a call that waits. No caller
+//! keeps a position in the tree between two calls: a scan continues from the last key that it returned. So
+//! optimistic locks per node may replace the lock.
 //!
-//! Knows nothing of records, documents or the log.
+//! The tree must not know records, documents or the log.
 
 mod bulk;
 mod cell;
@@ -50,7 +50,7 @@ pub struct BTree {
     tree: RwLock<Tree>,
 }
 
-/// What can be said of an entry's record before the entry has come from memory, where records ascend with keys.
+/// A prediction of an entry's record before the entry has come from memory, if records ascend with keys.
 pub enum Likely {
     /// Probably it is this one: keys are numbers without gaps, or as good as that.
     One(u64),
@@ -96,7 +96,7 @@ impl BTree {
         Self::default()
     }
 
-    /// Of entries in order, each once. Others are put in their place, slower.
+    /// Builds a tree from sorted, distinct entries. Unsorted entries are inserted, which is slower.
     pub fn from_sorted<'a>(entries: impl Iterator<Item = (&'a [u8], RecordId, &'a [u8])>) -> Self {
         let mut builder = BTreeBuilder::new();
         for (key, record, type_bits) in entries {
@@ -141,8 +141,8 @@ impl BTree {
         self.read().type_bits(key, record.0)
     }
 
-    /// The first record with exactly this key. `likely` hears before, while the tree waits for memory, what can be
-    /// said of it; so whoever wants the record can have its memory fetched meanwhile.
+    /// The first record with exactly this key. While the tree waits for memory, `likely` gets a prediction of the
+    /// record, so that the caller can prefetch the record's memory.
     #[inline]
     pub fn first(&self, key: &[u8], mut likely: impl FnMut(Likely)) -> Option<RecordId> {
         let guess = self.courses.guess(key);

@@ -1,4 +1,4 @@
-//! A node: one page of entries in order.
+//! A node: one page of sorted entries.
 //!
 //! ```text
 //! prefix          what the keys of all entries begin with
@@ -7,13 +7,12 @@
 //! cells           in any order, growing downward
 //! ```
 //!
-//! Beside the page, where those of all nodes are close together and thus mostly in the processor's
-//! cache, are the counts and the hints: the heads of 16 slots at equal distances. They narrow a
-//! search to a piece of the slots that one or two cache lines hold.
+//! Counts and hints of all nodes lie together outside the pages, and so mostly in the processor's cache. The hints
+//! are the heads of 16 slots at equal distances. They narrow a search to the slots of one or two cache lines.
 //!
-//! Invariants: entries ascend by key, then record. All keys begin with the prefix, but for entry 0
-//! of an inner node, whose key is not kept: its child takes everything below entry 1. Cells, the
-//! garbage between them, slots and prefix together are at most the page.
+//! Invariants: entries ascend by key, then record. All keys begin with the prefix, except entry 0 of an inner node,
+//! whose key is not stored: its child has everything below entry 1. Cells, garbage between cells, slots and prefix
+//! together fit into the page.
 
 use super::Likely;
 use super::cell::{self, Cell, INNER_HEAD, LEAF_HEAD};
@@ -33,10 +32,10 @@ pub(super) const NONE: u32 = u32::MAX;
 const HINTS: usize = 16;
 /// With fewer slots there are no hints.
 const HINTED: usize = 2 * (HINTS + 1);
-/// After so many changes the hints are taken anew.
+/// Number of changes after which the hints are computed again.
 const HINTS_CHANGES: u8 = 8;
-/// By so many the last record may be off from one for each key: keys that several clients make at once ascend
-/// not quite as their records do.
+/// Maximum deviation of the last record from an ascent by one per key: keys that several clients create at once do
+/// not ascend exactly like their records.
 const ASCENT_OFF: u64 = 8;
 const PREFIX_START: usize = 16;
 const LEAF_SLOT: usize = LEAF_HEAD + 2;
@@ -51,7 +50,7 @@ pub(super) struct Node {
     pub(super) prev: u32,
     count: u16,
     prefix_len: u16,
-    /// Where the cells begin.
+    /// The start of the cells.
     heap: u16,
     /// Bytes of removed cells.
     garbage: u16,
@@ -66,15 +65,15 @@ pub(super) struct Node {
     /// The record of entry 0, if from there to the last one records ascended by about one for each key
     /// when the hints were taken.
     first_record: Option<NonZeroU64>,
-    /// If records ascended by exactly one for each key, and heads by the same power of two: its exponent, and one.
-    /// So ascend numbers, and an ObjectId's counter.
+    /// If records ascend by exactly one per key, and heads by the same power of two: its exponent plus one. Numbers
+    /// and an ObjectId's counter ascend like that.
     step: Option<NonZeroU8>,
-    /// What the prefix begins with, so that the page need not be touched for it.
+    /// The first bytes of the prefix, so that the page need not be read for them.
     prefix_start: u128,
     page: Box<[u8]>,
 }
 
-/// How a range of items would fill a page.
+/// The layout of a page with a range of items.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     prefix_len: usize,
@@ -83,7 +82,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Of these items as a leaf or an inner node.
+    /// The layout of these items as a leaf or an inner node.
     pub(super) fn of(
         items: &Items,
         range: Range<usize>,
@@ -112,7 +111,7 @@ impl Layout {
         taken_out
     }
 
-    /// Bytes of a node with a prefix of this length and so many entries, whose cells have `cells`.
+    /// Bytes of a node with a prefix of this length and this number of entries, whose cells have `cells` bytes.
     pub(super) fn bytes(leaf: bool, prefix_len: usize, entries: usize, cells: usize) -> usize {
         prefix_len + entries * (head_len(leaf) + 2) + cells
     }
@@ -129,12 +128,12 @@ pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// What is looked for: a key and a record.
+/// The target of a search: a key and a record.
 #[derive(Clone, Copy)]
 pub(super) struct Probe<'k> {
     pub(super) key: &'k [u8],
     pub(super) record: u64,
-    /// What the key begins with.
+    /// The first bytes of the key.
     pub(super) start: u128,
 }
 
@@ -145,18 +144,18 @@ impl<'k> Probe<'k> {
     }
 }
 
-/// What an entry of a node is, its key aside.
+/// An entry of a node, without its key.
 #[derive(Clone, Copy)]
 pub(super) struct EntryRef<'n> {
     pub(super) record: u64,
     pub(super) payload: &'n [u8],
 }
 
-/// What the first of a leaf's entries with at least a key's head says of the key.
+/// The result for a key from the first of a leaf's entries with at least the key's head.
 pub(super) enum ByHead {
-    /// It is there: its first entry and that one's record.
+    /// The key exists: its first entry and that entry's record.
     Found(usize, u64),
-    /// It is nowhere.
+    /// The key does not exist.
     Absent,
     /// Nothing.
     Unknown,
@@ -184,7 +183,7 @@ impl Node {
         }
     }
 
-    /// What stands in the place of a node that was given up.
+    /// The placeholder of a freed node.
     pub(super) fn freed() -> Node {
         Node { heap: 0, page: Box::default(), ..Node::empty_leaf() }
     }
@@ -323,7 +322,7 @@ impl Node {
         usize::from(!self.leaf)
     }
 
-    /// Where this entry is (`Ok`), or where it would be inserted.
+    /// The position of this entry (`Ok`), or the position to insert it.
     #[inline]
     pub(super) fn search(&self, probe: &Probe<'_>, overflow: &Overflow) -> Result<usize, usize> {
         let first = self.first_keyed();
@@ -394,9 +393,9 @@ impl Node {
         (low, high.min(count))
     }
 
-    /// Has the processor fetch some of a leaf's slots together with their cells, so that a search waits for
-    /// memory once and not twice. Where a cell is, its slot tells; but in a leaf that was built of items, or
-    /// filled with ascending keys, the cells lie in their order.
+    /// Prefetches some of a leaf's slots together with their cells, so that a search waits for memory once and not
+    /// twice. The slot has the place of its cell; but in a leaf that was built of items, or filled with ascending
+    /// keys, the cells are in order.
     #[inline]
     fn fetch_ahead(&self, low: usize, high: usize) {
         let (start, len) = (self.slots_start(), self.page.len());
@@ -433,7 +432,7 @@ impl Node {
         self.step = self.step_of_heads().filter(|_| off == 0);
     }
 
-    /// What heads ascend by from one entry to the next on the mean, if that is a power of two: its exponent, and one.
+    /// The mean step of heads from one entry to the next, if that is a power of two: its exponent plus one.
     fn step_of_heads(&self) -> Option<NonZeroU8> {
         let heads = self.hints[HINTS - 1].abs_diff(self.hints[0]);
         let step = heads / ((HINTS - 1) as u32 * u32::from(self.distance));
@@ -450,7 +449,7 @@ impl Node {
         })
     }
 
-    /// Where the entry with this head is, and its record, where heads ascend evenly.
+    /// The position and the record of the entry with this head, if heads ascend evenly.
     #[inline]
     fn expected(&self, head: u64) -> Option<(usize, u64)> {
         let (first, step) = (self.first_record?, self.step?);
@@ -460,7 +459,7 @@ impl Node {
         Some((at, first.get().saturating_add(at as u64)))
     }
 
-    /// How the entry of this cell compares to one whose suffix has the same head.
+    /// Compares the entry of this cell with one whose suffix has the same head.
     fn compare(&self, cell: &[u8], suffix: &[u8], record: u64, overflow: &Overflow) -> Ordering {
         let head_len = self.head_len();
         let (len, rest, found) = match cell::read(cell, head_len) {
@@ -544,8 +543,8 @@ impl Node {
         }
     }
 
-    /// Looks for a leaf's first entry with this key where it mostly is: first of those with its head. Before
-    /// it waits for memory it tells `likely` what records the entry may have.
+    /// Searches a leaf's first entry with this key at its most common position: the first entry with its head.
+    /// Before it waits for memory, it passes the predicted records of the entry to `likely`.
     #[inline]
     pub(super) fn look_by_head(
         &self,
@@ -640,7 +639,7 @@ impl Node {
         true
     }
 
-    /// Removes an entry. What it has in the overflow store is the caller's to give up.
+    /// Removes an entry. The caller frees its part in the overflow store.
     pub(super) fn remove(&mut self, i: usize) {
         let at = self.slot(i).1;
         let slot_len = self.slot_len();

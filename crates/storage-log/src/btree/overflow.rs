@@ -34,7 +34,7 @@ impl Overflow {
         }
     }
 
-    /// Gives up the entry at this place.
+    /// Frees the entry at this place.
     pub(super) fn remove(&mut self, place: u32) {
         if let Some(long) = self.entries.get_mut(place as usize).and_then(Option::take) {
             self.bytes -= long.bytes.len();

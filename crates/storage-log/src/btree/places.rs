@@ -1,29 +1,29 @@
-//! In which leaf a record's entry was found last, for records that are guessed from their keys
-//! ([`super::course`]): whoever asks for one of their neighbours looks there first, and needs no descent.
+//! The leaf in which a record's entry was last found, for records that are predicted from their keys
+//! ([`super::course`]). A lookup of a nearby record tries that leaf first and saves the descent.
 //!
-//! Hints only. What a leaf says of a key counts, and it is asked under the tree's lock; so a leaf may have been
-//! split since, given up, or become another node. A group of records has one place; a few of each teach it,
-//! so that what is read by all is written seldom, also where two neighbours share a group. A group whose
-//! entries lie apart has no place, but for a while now and then.
+//! These are hints. The content of the leaf decides, and it is read under the tree's lock; the leaf may have been
+//! split, freed or reused. A group of records shares one hint. Only some lookups update it, so that data that all
+//! threads read is written rarely. A group whose entries are in different leaves has no hint and is tried again
+//! from time to time.
 
 use kauri_base::sync::OnceLock;
 use kauri_base::sync::atomic::{AtomicU32, Ordering};
 
 /// Records of a group: a leaf has those of some.
 const GROUP: u64 = 32;
-/// One record of so many teaches.
+/// One record in this many updates the table.
 const TEACHES_EACH: u64 = 4;
 /// Words for each node of the tree, at least, when the table is made. A full leaf of the shortest keys has
 /// twelve groups.
 const WORDS_PER_NODE: usize = 16;
-/// With fewer the table is given up for a larger one.
+/// With fewer words per node the table is replaced by a larger one.
 const WORDS_PER_NODE_MIN: usize = 12;
 /// Words at most: 16 MB, for 128 Mi records at a time.
 const WORDS_MAX: usize = 1 << 22;
 /// In a tree of fewer nodes a descent is as fast.
 const NODES_MIN: usize = 4;
-/// Bits of a word that have a node's number and one. Those above tell groups from each other that share the
-/// word. Nodes beyond (16 GB of pages) are no places.
+/// Bits of a word for a node's number plus one. The bits above distinguish groups that share the word. Nodes beyond
+/// (16 GB of pages) are not recorded.
 const NODE_BITS: u32 = 22;
 const NODE_MASK: u32 = (1 << NODE_BITS) - 1;
 /// Instead of a node's number and one: nothing is known.
@@ -50,8 +50,8 @@ impl Places {
         }
     }
 
-    /// This record's entry was found in this leaf of a tree of so many nodes. `is_near` answers whether another node
-    /// is a neighbour of the leaf's.
+    /// Records that this record's entry was found in this leaf of a tree of `nodes` nodes. `is_near` returns
+    /// whether another node is a neighbour of the leaf.
     #[inline]
     pub(super) fn learn(
         &self,
@@ -80,7 +80,7 @@ impl Places {
         }
     }
 
-    /// The tree has so many nodes now: forgets all if that is too many.
+    /// The tree has this many nodes now: clears the table if that is too many.
     pub(super) fn fit(&mut self, nodes: usize) {
         if self.words().is_some_and(|words| words < words_for(nodes, WORDS_PER_NODE_MIN)) {
             self.table.take();
@@ -101,7 +101,7 @@ fn words_for(nodes: usize, per_node: usize) -> usize {
     nodes.saturating_mul(per_node).min(WORDS_MAX)
 }
 
-/// The word of a record's group, and what is above a node's number there if it is this group's.
+/// The word of a record's group, and the bits above the node's number if the word belongs to this group.
 #[inline]
 fn place_of(table: &[AtomicU32], record: u64) -> (&AtomicU32, u32) {
     let (group, mask) = (record / GROUP, table.len() as u64 - 1);

@@ -1,4 +1,4 @@
-//! Reading: exact keys, and batches of a range in either direction.
+//! Reads: exact keys, and batches of a range in either direction.
 
 use super::Likely;
 use super::node::{ByHead, NONE, Probe};
@@ -47,7 +47,7 @@ impl Tree {
         Some(record)
     }
 
-    /// The first record with exactly this key, if this node is a leaf that tells.
+    /// The first record with exactly this key, if this node is a leaf that determines it.
     #[inline]
     fn first_at(&self, node: u32, probe: &Probe<'_>, likely: impl FnMut(Likely)) -> Option<u64> {
         let node = self.node_if_any(node).filter(|node| node.is_leaf())?;
@@ -58,7 +58,7 @@ impl Tree {
         }
     }
 
-    /// Whether the place where a record's neighbours were found tells that it is this key's first one.
+    /// Whether the leaf of a record's neighbours shows that it is this key's first one.
     #[cfg(test)]
     pub(super) fn is_at_its_place(&self, key: &[u8], record: u64) -> bool {
         let place = self.places.look_up(record);

@@ -1,4 +1,4 @@
-//! The tree against a `BTreeMap`, under keys of every shape.
+//! Compares the tree with a `BTreeMap`, with keys of every shape.
 
 use super::{BTree, Likely};
 use kauri_base::clock::SeededRandom;

@@ -1,11 +1,11 @@
 //! The tree of nodes: descent, insertion, splits, removal, merges.
 //!
 //! Invariants:
-//! - All leaves are equally deep and linked in order. An entry is in the leaf that a descent by its
-//!   key and record comes to.
-//! - Entry `i > 0` of an inner node is a lower bound of what is in child `i`, and above all that is
-//!   in child `i - 1`. It may be shorter than any key.
-//! - No node is empty but a root that is a leaf.
+//! - All leaves have the same depth and are linked in order. An entry is in the leaf to which a descent by its key
+//!   and record leads.
+//! - Entry `i > 0` of an inner node is a lower bound of child `i` and above everything in child `i - 1`. It may be
+//!   shorter than any key.
+//! - No node is empty, except a root that is a leaf.
 
 use super::cell::Cell;
 use super::items::{Items, is_long};
@@ -13,7 +13,7 @@ use super::node::{Layout, NONE, Node, PAGE, PAGE_MIN, PREFIX_MAX, Probe, common_
 use super::overflow::Overflow;
 use super::places::Places;
 
-/// A page is not packed anew if this little would be gained: it is split, or left alone.
+/// A page is not packed again for a gain below this: it is split, or left alone.
 const GAIN_MIN: usize = PAGE / 16;
 /// A node that uses less looks for a neighbour to merge with.
 const SPARSE: usize = PAGE / 4;
@@ -27,7 +27,7 @@ pub(super) struct Tree {
     /// The last leaf, if the last entry that was added came behind all others: then the next one may,
     /// too, and needs no descent. [`NONE`] else.
     tail: u32,
-    /// What the last key begins with that was added there, or 0.
+    /// The first bytes of the key that was last added at the end, or 0.
     tail_start: u128,
     pub(super) len: u64,
     /// Bytes of all pages.
@@ -100,7 +100,7 @@ impl Tree {
             + self.places.bytes()
     }
 
-    /// Nodes, those that have been given up included.
+    /// Number of nodes, including freed ones.
     #[inline]
     pub(super) fn nodes(&self) -> usize {
         self.nodes.len()
@@ -309,7 +309,7 @@ impl Tree {
         at == self.node(id).count() && path.iter().all(last)
     }
 
-    /// About how many bytes a node would have if it were packed anew with this key at its end.
+    /// Approximate bytes of a node after packing it with this key at its end.
     fn packed(&self, id: u32, new_key: &[u8]) -> usize {
         let node = self.node(id);
         let first = usize::from(!node.is_leaf());
@@ -324,7 +324,7 @@ impl Tree {
         bytes.saturating_sub(prefix_len * (keyed + 1))
     }
 
-    /// Puts the last entry of all into a new node: those before stay full.
+    /// Puts the last entry of all into a new node: earlier nodes stay full.
     fn append(&mut self, path: &[Step], id: u32, new: NewEntry<'_>) {
         let mut items = std::mem::take(&mut self.items);
         items.clear();
@@ -505,8 +505,7 @@ impl Tree {
         self.remove_entry(id, 1);
     }
 
-    /// Merges child `at` of an inner node with a neighbour. False if there is none that it fits in
-    /// one page with.
+    /// Merges child `at` of an inner node with a neighbour. False if it fits into one page with no neighbour.
     fn merge(&mut self, parent: u32, at: usize) -> bool {
         let node = self.node(parent);
         let right_at = if at + 1 < node.count() { at + 1 } else { at };

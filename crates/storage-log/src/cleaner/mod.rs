@@ -1,19 +1,19 @@
-//! Emptying segments: what still counts is copied to the cleaner's own streams, then the segment is
-//! free.
+//! The cleaner: copies live records of a segment to the cleaner's own streams, then frees the segment.
 //!
 //! Invariants:
-//! - A victim is durable in all its records, and every unit in it has been applied: so each live
-//!   record is reachable from its slot, and moving members of a unit can't tear it.
-//! - A copy keeps its commit sequence and says that it was moved. It becomes the record by
-//!   compare-and-set of the slot's word; a writer that comes between wins.
-//! - A victim is given back only when all copies, in all streams, are durable, and its memory only when
-//!   no reader can look at it any more.
+//! - All records of a victim are durable, and all its units are applied. So each live record is reachable from its
+//!   slot, and moving members of a unit cannot tear the unit.
+//! - A copy keeps its commit sequence and is marked as moved. A compare-and-set of the slot's word makes it
+//!   current; a concurrent writer wins.
+//! - A victim is freed only after all copies, in all streams, are durable. Its memory is freed only after no reader
+//!   can access it.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`policy`] | whether to clean, and which segments |
 //! | [`mover`] | moving one segment's records |
 //! | [`streams`] | where copies go |
+//! | [`crate::cleaning`] | what it knows from round to round |
 
 mod mover;
 mod policy;
@@ -21,91 +21,30 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
+use crate::cleaning::Cleaner;
 use crate::core::Core;
-use crate::head::room_max;
-use crate::lock;
+use crate::open_segment::room_max;
 use crate::segments::{Purpose, State};
+use kauri_base::sync::Arc;
 use kauri_base::sync::atomic::Ordering;
-use kauri_base::sync::{Arc, Weak};
 use kauri_medium::Guard;
 use kauri_storage::StorageError;
 use std::time::Duration;
-use streams::{Ages, Outputs};
 
 pub use policy::Urgency;
 
-/// How often the cleaner looks for work of its own accord.
+/// Interval at which the cleaner looks for work without being woken.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
-/// How a writer that needs room waits for readers to leave cleaned segments: readers may be many and
-/// the processors few, but none stays for seconds.
+/// Wait of a writer that needs space for readers to leave cleaned segments: readers may be many and cores few, but
+/// no reader stays for seconds.
 const READERS_WAIT: Duration = Duration::from_millis(1);
 const READERS_WAITS_MAX: usize = 10_000;
-
-/// Victims after which it is judged whether cleaning gains anything: they should have given the room of
-/// one segment.
-const JUDGED_VICTIMS: u64 = 16;
-/// The same where victims are dense: of cold segments that are 98 % live it takes fifty to fill one
-/// less.
-const JUDGED_DENSE_VICTIMS: u64 = 128;
-/// Victims are dense if more than this percentage of their room is moved.
-const DENSE_PERCENT: u64 = 90;
-
-/// The cleaner's own state.
-#[derive(Default)]
-pub struct Cleaner {
-    /// Where copies go.
-    outputs: Outputs,
-    ages: Ages,
-    guard: Option<Guard>,
-    /// Whether nobody waits for this round, so that it need not hurry.
-    paced: bool,
-    work: Work,
-    /// The work done when it was last judged.
-    judged: Work,
-    /// Until segments of this epoch have been opened the cleaner moves nothing: large records can lie
-    /// so that moving them gains nothing. Writers that need room still try.
-    pause_until: u64,
-}
-
-/// What cleaning took and gave, in bytes of [`OpenSegment::room`].
-///
-/// [`OpenSegment::room`]: crate::head::OpenSegment::room
-#[derive(Clone, Copy, Default)]
-struct Work {
-    /// Segments emptied.
-    emptied: u64,
-    /// Room that copies took.
-    moved: u64,
-    /// Room that was left at the ends of segments when the next copy didn't fit.
-    gaps: u64,
-}
-
-impl Work {
-    fn since(self, before: Work) -> Work {
-        Work {
-            emptied: self.emptied - before.emptied,
-            moved: self.moved - before.moved,
-            gaps: self.gaps - before.gaps,
-        }
-    }
-
-    /// Whether it was enough to be judged, and gained next to nothing: dense segments give little each,
-    /// but many of them give something; large records that leave gaps wherever they are never do.
-    /// `segment_room` is that of an empty segment.
-    fn is_hopeless(self, segment_room: u64) -> bool {
-        let emptied = self.emptied * segment_room;
-        let dense = self.moved > emptied / 100 * DENSE_PERCENT;
-        let judged = if dense { JUDGED_DENSE_VICTIMS } else { JUDGED_VICTIMS };
-        let gained = emptied.saturating_sub(self.moved + self.gaps);
-        self.emptied >= judged && gained < emptied / judged
-    }
-}
 
 impl Core {
     /// The cleaner's work, until `stop`.
     pub fn run_cleaner(&self, stop: &std::sync::atomic::AtomicBool) {
         while !stop.load(Ordering::Acquire) {
-            self.cleaner_kick.wait(IDLE_WAIT);
+            self.cleaner.wait_for_work(IDLE_WAIT);
             while !stop.load(Ordering::Acquire) && self.acks.failure().is_none() {
                 // Failures of the medium are kept by `fail`; lack of room is the writers' problem.
                 match self.clean_as(true) {
@@ -116,32 +55,24 @@ impl Core {
         }
     }
 
-    /// One round of cleaning, if there is reason for one. Answers whether it changed anything.
+    /// One round of cleaning, if needed. Returns whether it changed anything. Does nothing while files are locked.
     pub fn clean_once(&self) -> Result<bool, StorageError> {
         self.clean_as(false)
     }
 
     fn clean_as(&self, paced: bool) -> Result<bool, StorageError> {
         self.check_alive()?;
+        let Some(_work) = self.files.enter() else { return Ok(false) };
         let reaped = self.reap();
         self.domain.collect();
         let mut urgency = self.urgency();
-        let mut cleaner = lock(&self.cleaner);
-        let now = self.epoch_next.load(Ordering::Acquire);
-        if now < cleaner.pause_until {
+        let mut cleaner = self.cleaner.lock();
+        if cleaner.is_paused(self.segments.epoch_next()) {
             urgency = Urgency::None;
         }
         cleaner.paced = paced;
         let cleaned = self.clean_round(&mut cleaner, urgency)?;
-        let work = cleaner.work.since(cleaner.judged);
-        let hopeless = work.is_hopeless(self.segment_room());
-        if hopeless {
-            let now = self.epoch_next.load(Ordering::Acquire);
-            cleaner.pause_until = now + JUDGED_VICTIMS;
-        }
-        if hopeless || work.emptied >= JUDGED_DENSE_VICTIMS {
-            cleaner.judged = cleaner.work;
-        }
+        cleaner.judge(self.segment_room(), self.segments.epoch_next());
         Ok(cleaned || reaped)
     }
 
@@ -149,10 +80,13 @@ impl Core {
     /// guards.
     pub fn clean_for(&self, purpose: Purpose, prepared_ever: u64) -> Result<(), StorageError> {
         let mut waits = 0;
-        let before = lock(&self.cleaner).work;
+        let before = self.cleaner.lock().work;
         loop {
             self.reap();
             self.domain.collect();
+            if self.files.is_held() {
+                return Err(StorageError::FilesHeld);
+            }
             match self.prepare(purpose, prepared_ever) {
                 Err(StorageError::OutOfDiskSpace) => {}
                 result => return result,
@@ -165,7 +99,7 @@ impl Core {
             self.seal_full()?;
             self.sync_all("clean.room.drain")?;
             let (changed, work) = {
-                let mut cleaner = lock(&self.cleaner);
+                let mut cleaner = self.cleaner.lock();
                 cleaner.paced = false;
                 let changed = match self.clean_round(&mut cleaner, Urgency::Writers) {
                     // The cleaner's own room is in what readers still look at.
@@ -183,7 +117,7 @@ impl Core {
                     // Others may have freed one since we looked, and left no victim for this round.
                     return self.prepare(purpose, prepared_ever);
                 }
-                self.freed_kick.wait(READERS_WAIT);
+                self.cleaner.wait_for_freed(READERS_WAIT);
             }
         }
     }
@@ -210,6 +144,10 @@ impl Core {
         let mut emptied = Vec::new();
         let mut result = Ok(());
         for victim in victims {
+            // Whoever is about to hold the files waits for this round.
+            if self.files.is_held() {
+                break;
+            }
             self.segments.get(victim).set_state(State::Emptying);
             match self.move_records(cleaner, victim) {
                 Ok(true) => {
@@ -244,14 +182,14 @@ impl Core {
         }
     }
 
-    /// Frees an emptied segment when no reader looks at it any more.
+    /// Frees an emptied segment after the last reader has left it.
     fn give_back(&self, victim: u32) -> Result<(), StorageError> {
-        let core: Weak<Core> = self.acks.core().clone();
+        let core = self.weak.clone();
         let then = move || {
             if let Some(core) = core.upgrade() {
                 core.segments.free(victim);
                 core.counters.segments_cleaned.add(1);
-                core.freed_kick.kick();
+                core.cleaner.note_freed();
             }
         };
         self.cache
@@ -261,7 +199,7 @@ impl Core {
 
     /// Stops counting the records of dropped stores. Answers whether there were any.
     fn reap(&self) -> bool {
-        let dropped = std::mem::take(&mut *lock(&self.reap));
+        let dropped = self.registry.take_dropped();
         let mut guard = self.domain.register();
         for store in &dropped {
             let mut next = 0;

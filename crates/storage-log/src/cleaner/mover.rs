@@ -1,7 +1,7 @@
-//! Moving what still counts out of one segment.
+//! Moves the live records out of one segment.
 
-use super::Cleaner;
 use crate::address::{Address, Slot};
+use crate::cleaning::Cleaner;
 use crate::collection::Collection;
 use crate::core::Core;
 use crate::format::Stream;
@@ -16,12 +16,11 @@ use kauri_medium::Guard;
 use kauri_storage::StorageError;
 use std::time::Duration;
 
-/// Moved bytes that are given to the kernel at once. Users' writes to the file wait meanwhile.
+/// Moved bytes that are stored in one call. User writes to the file wait during the call.
 const STORE_BYTES: u32 = 8 << 10;
 /// Moved bytes after which the cleaner pauses.
 const PAUSE_BYTES: u32 = 64 << 10;
-/// Longest pause after so many bytes: the cleaner need not be faster than 100 MB a second as long as
-/// room is not scarce.
+/// Maximum pause per chunk: the cleaner need not exceed 100 MB/s unless space is scarce.
 const PAUSE_MAX: Duration = Duration::from_micros(500);
 
 /// The flags of a copy.
@@ -55,8 +54,8 @@ impl Core {
     fn move_all(&self, cleaner: &mut Cleaner, victim: u32) -> Result<bool, StorageError> {
         let segment = self.segments.get(victim);
         let mut reader = RecordReader::new(
-            &*self.medium,
-            &self.faults,
+            self.directory.medium(),
+            self.directory.faults(),
             &self.segments,
             victim,
             segment.epoch(),
@@ -226,7 +225,7 @@ impl Core {
         self.segments.remove_live(if swapped { old } else { new });
     }
 
-    /// The newest of its kind counts, as long as there is none that is newer.
+    /// Moves the newest resolution record, unless a newer one exists.
     fn move_resolution(
         &self,
         cleaner: &mut Cleaner,
@@ -269,7 +268,7 @@ impl Core {
             "STORAGE",
             6_200_007,
             "log-cleaner",
-            "A record is damaged; its segment is not cleaned",
+            "Record is damaged; its segment cannot be cleaned. Stop the server and run kauri check",
             attr,
         );
     }

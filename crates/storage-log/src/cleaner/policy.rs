@@ -1,18 +1,17 @@
-//! Whether to clean, and which segments: cost-benefit by segment age (as RAMCloud, FAST'14, but by the
-//! age's root: what is kept apart by age needs less patience).
+//! Decides whether to clean, and which segments: cost-benefit by segment age, as in RAMCloud (FAST'14), but with
+//! the square root of the age, because copies are already separated by age.
 
 use crate::core::Core;
 use crate::format::Stream;
 use crate::format::segment::Position;
 use crate::segments::State;
-use kauri_base::sync::atomic::Ordering;
 
 /// Segments in use that are not worth compacting: open ones and the like.
 const SLACK_SEGMENTS: u64 = 4;
 /// Most segments of one round.
 const ROUND_SEGMENTS_MAX: usize = 8;
 
-/// How badly segments are wanted.
+/// How urgently segments are needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
     /// Only what costs nothing: segments without anything live.
@@ -34,19 +33,19 @@ impl Urgency {
     }
 }
 
-/// What sealed segments hold.
+/// Use of the sealed segments.
 #[derive(Default)]
 struct SealedUse {
     /// Segments of index images.
     images: u64,
     /// Bytes of the others' records.
     bytes: u64,
-    /// Of these: of records that count.
+    /// Bytes of live records.
     live: u64,
 }
 
 impl Core {
-    /// How badly segments are wanted now.
+    /// How urgently segments are needed now.
     pub(super) fn urgency(&self) -> Urgency {
         let usage = self.segments.usage();
         if usage.wants_cleaning() {
@@ -87,9 +86,8 @@ impl Core {
 
     /// The segments to empty next, best first.
     pub(super) fn victims(&self, urgency: Urgency) -> Vec<u32> {
-        let durable = self.horizon();
-        let visible = self.visible.load(Ordering::Acquire);
-        let now = self.epoch_next.load(Ordering::Acquire);
+        let bound = self.bound();
+        let now = self.segments.epoch_next();
         let segment_bytes = u64::from(self.segments.segment_bytes());
         let live_max = segment_bytes * urgency.live_percent_max() / 100;
         let mut candidates = Vec::new();
@@ -99,12 +97,12 @@ impl Core {
             let is_durable = match segment.stream() {
                 // Nothing is lost with an image.
                 Stream::Image => urgency == Urgency::Writers,
-                stream => end <= durable.stream(stream),
+                stream => bound.covers(stream, end),
             };
             let eligible = segment.state() == State::Sealed
                 && is_durable
-                && segment.seq_max() <= visible
-                && !self.pending.pins(number, durable.seq);
+                && bound.covers_commit(segment.seq_max())
+                && !self.pending.pins(number, bound.durable_seq());
             // Looked at after the rest: only then nothing new can come to point into it.
             let live = segment.live();
             if eligible && live <= live_max {

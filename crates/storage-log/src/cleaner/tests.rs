@@ -1,10 +1,11 @@
-//! What depends on when others act.
+//! Cases that depend on the timing of other threads.
 
 use super::*;
+use crate::cleaning::Work;
 use crate::options::Options;
 use crate::recovery;
 use kauri_base::{CollectionId, RecordId};
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_storage::{OpKind, WriteUnit};
 
 /// A writer finds no segment, and by the time that it looks for something to clean somebody else has
@@ -26,10 +27,10 @@ fn what_others_free_meanwhile_is_not_overlooked() {
     let taken: Vec<_> =
         std::iter::from_fn(|| core.segments.take(Purpose::Clean).ok()).map(|t| t.segment).collect();
     assert!(taken.len() > 4 && core.acks.stored() < core.visible().0);
-    let prepared_ever = lock(&core.head).prepared_ever();
+    let prepared_ever = core.head.prepared_ever();
     std::thread::scope(|scope| {
         // The writer comes by here when it has found no segment, before it looks for victims.
-        let sealing = lock(&core.sealing);
+        let sealing = core.flushing.lock_sealing();
         let writer = scope.spawn(|| core.clean_for(Purpose::Write, prepared_ever));
         while core.acks.stored() < core.visible().0 {
             std::thread::yield_now();
@@ -38,7 +39,7 @@ fn what_others_free_meanwhile_is_not_overlooked() {
         drop(sealing);
         assert_eq!(writer.join().expect("no panic"), Ok(()));
     });
-    assert_eq!(lock(&core.head).prepared_ever(), prepared_ever + 1);
+    assert_eq!(core.head.prepared_ever(), prepared_ever + 1);
 }
 
 /// Where all that counts would fit into the cache, and the cleaner is at work, writers that fill it with what
@@ -97,7 +98,7 @@ fn who_fills_the_cache_with_garbage_waits_for_the_cleaner() {
     sealed.iter().for_each(|segment| segment.set_state(State::Sealed));
     std::thread::scope(|scope| {
         // The cleaner waits here before it gives anything back.
-        let syncing = lock(&core.syncing);
+        let syncing = core.flushing.lock_syncing();
         let cleaner = scope.spawn(|| core.clean_once());
         let began = std::time::Instant::now();
         while core.room_scarcity() == 0.0 {

@@ -1,11 +1,11 @@
-//! Making a unit's records the current ones. Latches are held; nothing here can fail.
+//! Makes a unit's records current. Latches are held; nothing here can fail.
 
-use super::plan::{Plan, Step};
 use crate::address::{Address, Slot};
 use crate::collection::Collection;
 use crate::core::Core;
 use crate::format::RECORD_HEADER_BYTES;
 use crate::format::record::record_bytes;
+use crate::plan::{Plan, Step};
 use crate::snapshots::Keeper;
 use kauri_base::RecordId;
 use kauri_base::sync::Arc;
@@ -16,7 +16,7 @@ use kauri_storage::{OpKind, WriteUnit};
 impl Plan {
     /// `seq` is the unit's number, if it has one.
     pub(super) fn apply(&self, core: &Core, unit: &mut WriteUnit<'_>, guard: &Guard, seq: u64) {
-        let keeper = core.keeper(seq, self.holding);
+        let keeper = core.snapshots.keeper(&core.segments, seq, self.holding);
         for (step, op) in self.steps.iter().zip(&mut unit.ops) {
             op.record = RecordId(step.record);
             let Some(store) = self.stores.get(step.store).and_then(|s| s.store.as_ref()) else {
@@ -56,7 +56,7 @@ impl Plan {
             } else if !planned.exists {
                 index.mark_dropped();
                 core.registry.write().indexes.remove(&planned.id);
-                index.store().versions.clear_index(planned.id, &core.snapshots);
+                index.store().versions.clear_index(planned.id, core.snapshots.retained());
             }
         }
     }
@@ -193,11 +193,11 @@ fn drop_store(core: &Core, store: &Arc<Collection>, step: &Step) {
     });
     drop(maps);
     store.dropped.store(true, Ordering::Release);
-    store.versions.clear(&core.snapshots, &core.segments);
+    store.versions.clear(core.snapshots.retained(), &core.segments);
     let old = Slot(store.own_record.swap(slot.0, Ordering::AcqRel));
     if !old.is_none() {
         core.segments.remove_live(old);
     }
-    crate::lock(&core.reap).push(store.clone());
-    core.cleaner_kick.kick();
+    core.registry.note_dropped(store.clone());
+    core.cleaner.wake();
 }

@@ -1,10 +1,10 @@
-//! Ending a record that can't be read, for repair: a commit that looks at nothing but its place.
+//! Deletes an unreadable record, for repair: a commit that checks only the record's place.
 
-use super::Unpublished;
-use crate::address::Slot;
+use crate::address::{Address, Slot};
 use crate::core::Core;
 use crate::format::RECORD_HEADER_BYTES;
 use crate::format::record::{FLAG_ALONE, Kind, RecordHeader};
+use crate::head::{Appended, NotAppended};
 use crate::lock;
 use crate::segments::Purpose;
 use kauri_base::sync::atomic::Ordering;
@@ -12,8 +12,8 @@ use kauri_base::{CollectionId, RecordId};
 use kauri_storage::StorageError;
 
 impl Core {
-    /// Logs the end of a record, whatever is there. Nobody else commits, and no snapshot is held; sums
-    /// over the collection are right again after the next start. `false` if there is no such record.
+    /// Logs the deletion of a record without reading it. No other thread commits, and no snapshot is held. Sums
+    /// over the collection are right again after the next start. `false` if the record does not exist.
     pub fn bury_damaged(
         &self,
         collection: CollectionId,
@@ -40,20 +40,16 @@ impl Core {
         }
         loop {
             let latch = lock(&store.latch);
-            let mut head = lock(&self.head);
-            if !head.fits([0].into_iter()) {
-                let prepared_ever = head.prepared_ever();
-                drop((head, latch));
-                self.make_room(Purpose::Delete, prepared_ever)?;
-                continue;
-            }
-            let unpublished = Unpublished(self);
-            let seq = head.next_seq();
-            let appended = head.append(&header(seq), &[]);
-            let appended = appended.and_then(|at| head.publish("commit.fence").map(|()| at));
-            drop(head);
-            let (address, _) =
-                appended.map_err(|error| self.fail("appending to the log", error))?;
+            let (appended, address) = match self.append_tombstone(header) {
+                Ok(appended) => appended,
+                Err(NotAppended::Room(prepared_ever)) => {
+                    drop(latch);
+                    self.make_room(Purpose::Delete, prepared_ever)?;
+                    continue;
+                }
+                Err(NotAppended::Held) => return Err(StorageError::FilesHeld),
+                Err(NotAppended::Failed(error)) => return Err(error),
+            };
             let slot = Slot::new(address, RECORD_HEADER_BYTES, true, 0);
             guard.enter();
             self.segments.add_live(slot);
@@ -61,9 +57,17 @@ impl Core {
             self.segments.remove_live(old);
             store.physical.fetch_add(1, Ordering::AcqRel);
             guard.leave();
-            std::mem::forget(unpublished);
-            self.publish(seq)?;
+            self.head.publish(appended)?;
             return Ok(true);
         }
+    }
+
+    fn append_tombstone(
+        &self,
+        header: impl Fn(u64) -> RecordHeader,
+    ) -> Result<(Appended<'_>, Address), NotAppended> {
+        let mut head = self.begin([0].into_iter())?;
+        let (address, _) = head.append(&header(head.seq()), &[])?;
+        Ok((head.finish()?, address))
     }
 }

@@ -1,11 +1,11 @@
-//! Whether a unit may be committed, seen with all latches held.
+//! Checks whether a unit may be committed, with all latches held.
 //!
-//! The order of refusals is the interface's: definitions, then operation by operation what is gone
-//! or has another version, then unique keys.
+//! The interface defines the order of errors: definitions first, then for each operation missing records or other
+//! versions, then unique keys.
 
 use super::Again;
-use super::plan::{Plan, PlannedIndex};
 use crate::core::Core;
+use crate::plan::{Plan, PlannedIndex};
 use crate::slots::RECORDS_MAX;
 use kauri_base::sync::atomic::Ordering;
 use kauri_base::{CollectionId, RecordId};

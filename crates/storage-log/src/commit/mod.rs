@@ -1,22 +1,22 @@
-//! Committing a unit.
+//! Commits a unit.
 //!
-//! 1. *Plan* ([`plan`]), without any latch: find the stores and indexes, compute the documents' CRCs,
-//!    see that each record that is changed is in the version that was seen, and note where it is.
+//! 1. *Plan* ([`look_up`]), without latches: find stores and indexes, compute the documents' CRCs, check that each
+//!    changed record still has the version that the unit saw, and note its place.
 //! 2. Take the latches of all collections of the unit, in the order of their ids.
-//! 3. *Check* ([`check`]): definitions, that the noted places still hold, unique keys.
-//! 4. *Append* under the head's mutex: this gives the unit its commit sequence. Where the log is memory
-//!    the unit is durable when this ends.
+//! 3. *Check* ([`check`]): definitions, the noted places, unique keys.
+//! 4. *Append* under the head's mutex: this assigns the commit sequence. If the log is memory, the unit is durable
+//!    when this step ends.
 //! 5. *Apply* ([`apply`]): switch addresses, change indexes and counters.
-//! 6. Publish the sequence number, in order; give the latches up.
+//! 6. Publish the commit sequence in order; release the latches.
 //!
-//! Steps 2 to 6 do no I/O. What they lack (a record that the cleaner just moved out of memory, room
-//! in prepared segments) makes them give everything up, get it, and begin anew.
+//! Steps 2 to 6 do no I/O. If something is missing (a record that the cleaner just moved out of memory, space in
+//! prepared segments), they release everything, obtain it, and start again.
 
 mod apply;
 mod bury;
 mod check;
-mod pending;
-mod plan;
+mod look_up;
+mod pending_log;
 #[cfg(test)]
 mod tests;
 
@@ -24,25 +24,12 @@ use crate::core::Core;
 use crate::format::record::{
     COMMIT_PAYLOAD_BYTES, CommitPayload, FLAG_ALONE, Kind, RecordHeader, unit_crc,
 };
-use crate::format::segment::HORIZON_BYTES;
-use crate::lock;
+use crate::head::{Appended, Appender, NotAppended};
+use crate::plan::{Plan, Scratch};
 use crate::segments::Purpose;
 use kauri_base::log::{self, Attr};
-use kauri_base::sync::atomic::Ordering;
 use kauri_medium::Guard;
 use kauri_storage::{CommitTicket, LogPosition, OpKind, StorageError, WriteUnit};
-use plan::Plan;
-
-/// What a commit works with. Kept, since it holds a guard and grown vectors.
-pub struct Scratch {
-    guard: Guard,
-    plan: Plan,
-}
-
-/// How many are kept.
-const SCRATCH_MAX: usize = 64;
-/// A plan with room for more steps than this is not kept.
-const SCRATCH_STEPS_MAX: usize = 4096;
 
 /// Why a step could not be done without giving the latches up.
 enum Again {
@@ -50,8 +37,21 @@ enum Again {
     Plan,
     /// There is no room in the prepared segments, of which there have been this many.
     Room(u64),
+    /// Files are held, so nothing is appended.
+    Held,
     /// The unit is refused.
     Refused(StorageError),
+}
+
+impl From<NotAppended> for Again {
+    #[inline]
+    fn from(why: NotAppended) -> Self {
+        match why {
+            NotAppended::Room(prepared_ever) => Again::Room(prepared_ever),
+            NotAppended::Held => Again::Held,
+            NotAppended::Failed(error) => Again::Refused(error),
+        }
+    }
 }
 
 impl From<StorageError> for Again {
@@ -73,12 +73,12 @@ impl Core {
         pending: Option<LogPosition>,
     ) -> Result<u64, StorageError> {
         self.check_alive()?;
-        let ddl = unit.ops.iter().any(|op| is_ddl(&op.kind)).then(|| lock(&self.registry.ddl));
-        let mut scratch = self.take_scratch();
+        let ddl = unit.ops.iter().any(|op| is_ddl(&op.kind)).then(|| self.registry.lock_ddl());
+        let mut scratch = self.scratches.take(&self.domain);
         scratch.guard.enter();
         let result = self.commit_with(unit, pending, &mut scratch);
         scratch.guard.leave();
-        self.keep_scratch(scratch);
+        self.scratches.keep(scratch);
         drop(ddl);
         result
     }
@@ -86,11 +86,11 @@ impl Core {
     /// See [`kauri_storage::StorageEngine::check`].
     pub fn check(&self, unit: &WriteUnit<'_>) -> Result<(), StorageError> {
         self.check_alive()?;
-        let mut scratch = self.take_scratch();
+        let mut scratch = self.scratches.take(&self.domain);
         scratch.guard.enter();
         let result = self.check_with(unit, &mut scratch);
         scratch.guard.leave();
-        self.keep_scratch(scratch);
+        self.scratches.keep(scratch);
         result
     }
 
@@ -107,25 +107,8 @@ impl Core {
             match checked {
                 Ok(()) => return Ok(()),
                 Err(Again::Refused(error)) => return Err(error),
-                Err(Again::Plan | Again::Room(_)) => {}
+                Err(Again::Plan | Again::Room(_) | Again::Held) => {}
             }
-        }
-    }
-
-    fn take_scratch(&self) -> Scratch {
-        lock(&self.scratch)
-            .pop()
-            .unwrap_or_else(|| Scratch { guard: self.domain.register(), plan: Plan::default() })
-    }
-
-    fn keep_scratch(&self, mut scratch: Scratch) {
-        scratch.plan.clear();
-        if scratch.plan.capacity() > SCRATCH_STEPS_MAX {
-            scratch.plan = Plan::default();
-        }
-        let mut kept = lock(&self.scratch);
-        if kept.len() < SCRATCH_MAX {
-            kept.push(scratch);
         }
     }
 
@@ -155,6 +138,7 @@ impl Core {
                     scratch.guard.enter();
                     made?;
                 }
+                Err(Again::Held) => return Err(StorageError::FilesHeld),
                 Err(Again::Refused(error)) => return Err(error),
             }
         }
@@ -172,51 +156,29 @@ impl Core {
         if plan.pending.is_some() {
             self.claims.claim(unit)?;
         } else if plan.records() == 0 {
-            plan.holds = lock(&self.head).holds().1;
+            plan.holds = self.head.holds();
             plan.apply(self, unit, guard, 0);
-            return Ok(self.visible.load(Ordering::Acquire));
+            return Ok(self.visible().0);
         }
-        // From here on the sequence has a number that somebody has to publish.
-        let unpublished = Unpublished(self);
-        let seq = match self.append(unit, plan) {
-            Err(Again::Room(prepared_ever)) => {
-                std::mem::forget(unpublished);
-                return Err(Again::Room(prepared_ever));
-            }
-            result => result?,
-        };
+        let appended = self.append(unit, plan)?;
         match plan.pending {
-            None => plan.apply(self, unit, guard, seq),
-            Some(position) => plan.apply_pending(self, unit, guard, (seq, position)),
+            None => plan.apply(self, unit, guard, appended.seq),
+            Some(position) => plan.apply_pending(self, unit, guard, (appended.seq, position)),
         }
-        std::mem::forget(unpublished);
-        self.publish(seq)?;
+        let seq = self.head.publish(appended)?;
         drop(latches);
         Ok(seq)
     }
 
     /// Appends the unit's records and gives it its sequence number.
-    fn append(&self, unit: &WriteUnit<'_>, plan: &mut Plan) -> Result<u64, Again> {
+    fn append(&self, unit: &WriteUnit<'_>, plan: &mut Plan) -> Result<Appended<'_>, Again> {
         let records = plan.records();
         let pending = plan.pending;
         let with_commit = records > 1 || pending.is_some();
-        let mut head = lock(&self.head);
-        let direct = self.cache.is_direct();
-        let durable = if direct { head.seq() } else { self.acks.durable() };
-        let mark = head.wants_mark(durable, self.options.mark_interval_bytes);
-        // In the order in which they are appended: it decides which segments they need.
-        let before = mark.then_some(HORIZON_BYTES as u32);
-        let after = with_commit.then_some(COMMIT_PAYLOAD_BYTES);
-        if !head.fits(before.into_iter().chain(plan.payload_lens()).chain(after)) {
-            return Err(Again::Room(head.prepared_ever()));
-        }
-        if mark {
-            let horizon = self.horizon_at(&head);
-            head.mark(&horizon).map_err(|error| self.broken(error))?;
-        }
-        let seq = head.next_seq();
-        (plan.holding, plan.holds) = head.holds();
         let flags = if with_commit { 0 } else { FLAG_ALONE };
+        let lens = plan.payload_lens().chain(with_commit.then_some(COMMIT_PAYLOAD_BYTES));
+        let mut head = self.begin(lens)?;
+        let seq = head.seq();
         let mut crcs = 0;
         for (step, op) in plan.logged_steps(unit) {
             let header = step.header(op, pending.is_some(), flags, seq);
@@ -224,8 +186,7 @@ impl Core {
                 OpKind::Insert { doc } | OpKind::Update { doc, .. } => &doc[..],
                 _ => &[],
             };
-            let (address, crc) =
-                head.append(&header, payload).map_err(|error| self.broken(error))?;
+            let (address, crc) = head.append(&header, payload)?;
             step.address = address;
             crcs = unit_crc(crcs, crc);
         }
@@ -242,45 +203,28 @@ impl Core {
                 record: 0,
                 seq,
             };
-            let appended = head.append(&header, &payload);
-            (plan.commit_at, _) = appended.map_err(|error| self.broken(error))?;
+            (plan.commit_at, _) = head.append(&header, &payload)?;
             plan.commit_len = COMMIT_PAYLOAD_BYTES;
         }
-        head.publish("commit.fence").map_err(|error| self.broken(error))?;
-        // Where segments or memory are scarce the acknowledgement is left to `flush` and its throttle.
-        if direct && self.scarcity() == 0.0 {
-            self.acks.reach(seq);
-        }
-        if head.asks_for_preparation() {
-            self.ahead_kick.kick();
-        }
-        Ok(seq)
+        let appended = head.finish()?;
+        (plan.holding, plan.holds) = (appended.holding, appended.holds);
+        Ok(appended)
     }
 
-    /// A unit that was begun can't be appended: the log would have half of it, so it ends here.
-    fn broken(&self, error: StorageError) -> Again {
-        Again::Refused(self.fail("appending to the log", error))
+    /// Begins to append a unit whose records have payloads of these lengths.
+    #[inline]
+    fn begin(
+        &self,
+        payload_lens: impl Iterator<Item = u32> + Clone,
+    ) -> Result<Appender<'_>, NotAppended> {
+        let acknowledges = self.cache.is_direct() && self.scarcity() == 0.0;
+        self.head.begin(self.surroundings(acknowledges), payload_lens)
     }
 
-    /// Makes the commit visible, after all before it. Fails if one before it never will be.
-    fn publish(&self, seq: u64) -> Result<(), StorageError> {
-        let mut turns = 0u32;
-        while self.visible.load(Ordering::Acquire) != seq - 1 {
-            turns += 1;
-            if turns < 64 {
-                kauri_base::sync::hint::spin_loop();
-            } else {
-                self.check_alive()?;
-                kauri_base::sync::thread::yield_now();
-            }
-        }
-        self.visible.store(seq, Ordering::Release);
-        Ok(())
-    }
-
-    /// Gets another segment for user writes, cleaning if there is none left.
+    /// Obtains another segment for user writes, and cleans if none is free.
     fn make_room(&self, purpose: Purpose, prepared_ever: u64) -> Result<(), StorageError> {
         self.check_alive()?;
+        let Some(_work) = self.files.enter() else { return Err(StorageError::FilesHeld) };
         let made = match self.prepare(purpose, prepared_ever) {
             Err(StorageError::OutOfDiskSpace) => self.clean_for(purpose, prepared_ever),
             result => result,
@@ -295,7 +239,7 @@ impl Core {
         made
     }
 
-    /// Tells the log when room for writes runs out, and when there is some again.
+    /// Logs when disk space for writes runs out, and when it is available again.
     fn tell_room(&self, has_room: bool) {
         if !self.segments.note_room(has_room) {
             return;
@@ -313,22 +257,18 @@ impl Core {
             attr = attr.num("fileSystemFreeBytes", size.saturating_sub(used));
         }
         if has_room {
-            log::info("STORAGE", 6_200_031, "-", "There is room for data again", attr);
+            log::info(
+                "STORAGE",
+                6_200_031,
+                "-",
+                "Disk space is available again; writes are accepted",
+                attr,
+            );
             return;
         }
-        let message = "There is no room left for data: inserts and updates are refused. Delete documents, which \
-                       is admitted, make room on the file system, or raise --maxSizeGB";
+        let message = "No disk space left for data: inserts and updates are refused. Delete documents (deletes are \
+                       accepted), free disk space, or raise --maxSizeGB";
         log::warning("STORAGE", 6_200_030, "-", message, attr);
-    }
-}
-
-/// Ends the engine if a commit that has a sequence number is given up half-way: no later one could
-/// ever become visible.
-struct Unpublished<'c>(&'c Core);
-
-impl Drop for Unpublished<'_> {
-    fn drop(&mut self) {
-        self.0.fail("committing", "a commit ended half-way");
     }
 }
 

@@ -1,11 +1,12 @@
-//! Commits that are stopped half-way, as no thread can be made to from outside.
+//! Commits that are stopped halfway, which no thread can do from outside.
 
 use super::*;
 use crate::options::Options;
 use crate::recovery;
 use kauri_base::sync::Arc;
+use kauri_base::sync::atomic::Ordering;
 use kauri_base::{CollectionId, CommitSeq, RecordId};
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_emulator::{Emulator, EmulatorConfig};
 
 const STORE: CollectionId = CollectionId(10);
 
@@ -32,8 +33,12 @@ fn commit(core: &Core, change: impl FnOnce(&mut WriteUnit<'static>)) -> CommitSe
     core.commit(&mut unit).expect("a commit").seq
 }
 
-/// Does all of a commit but its publication. Answers its number.
-fn commit_unpublished(core: &Core, unit: &mut WriteUnit<'static>, scratch: &mut Scratch) -> u64 {
+/// Does all of a commit but its publication.
+fn commit_unpublished<'c>(
+    core: &'c Core,
+    unit: &mut WriteUnit<'static>,
+    scratch: &mut Scratch,
+) -> Appended<'c> {
     let Scratch { guard, plan } = scratch;
     guard.enter();
     plan.make(core, unit).expect("a plan");
@@ -41,9 +46,9 @@ fn commit_unpublished(core: &Core, unit: &mut WriteUnit<'static>, scratch: &mut 
     let latched = plan.latched();
     let _latches = latched.latch();
     assert!(plan.check(core, unit, guard).is_ok());
-    let Ok(seq) = core.append(unit, plan) else { panic!("no room") };
-    plan.apply(core, unit, guard, seq);
-    seq
+    let Ok(appended) = core.append(unit, plan) else { panic!("no room") };
+    plan.apply(core, unit, guard, appended.seq);
+    appended
 }
 
 fn live_record(core: &Core, id: u64) -> Option<u8> {
@@ -99,15 +104,15 @@ fn what_the_cleaner_takes_for_dead_is_replaced_durably() {
 
     let mut unit = WriteUnit::new();
     unit.update(STORE, RecordId(100), inserted[99], document(0xff));
-    let mut scratch = core.take_scratch();
-    let seq = commit_unpublished(&core, &mut unit, &mut scratch);
-    assert_eq!(core.visible().0, seq - 1);
+    let mut scratch = core.scratches.take(&core.domain);
+    let appended = commit_unpublished(&core, &mut unit, &mut scratch);
+    assert_eq!(core.visible().0, appended.seq - 1);
     assert!(core.clean_once().expect("cleaning"), "the victim holds nothing that counts");
     assert_eq!(core.segments.get(victim).state(), crate::segments::State::Emptying);
     // From here on the victim may be overwritten as soon as the writer has left.
     let image = emulator.crash_at(emulator.events(), &mut |_| 0);
     assert_eq!(live_record(&open(&image), 100), Some(0xff), "only the old version is durable");
-    core.publish(seq).expect("publishing");
+    core.head.publish(appended).expect("publishing");
     scratch.guard.leave();
     assert_eq!(live_record(&core, 100), Some(0xff));
 }
@@ -130,11 +135,12 @@ fn a_snapshot_waits_for_units_that_have_their_number() {
     let (core, seen) = with_a_document();
     let mut unit = WriteUnit::new();
     unit.update(STORE, RecordId(1), seen, document(2));
-    let Scratch { mut guard, mut plan } = core.take_scratch();
+    let Scratch { mut guard, mut plan } = core.scratches.take(&core.domain);
     guard.enter();
     plan.make(&core, &unit).expect("a plan");
     plan.look_up(&core, &unit, &mut guard).expect("known records");
-    let Ok(seq) = core.append(&unit, &mut plan) else { panic!("no room") };
+    let Ok(appended) = core.append(&unit, &mut plan) else { panic!("no room") };
+    let seq = appended.seq;
     std::thread::scope(|scope| {
         let holder = scope.spawn(|| {
             let hold = core.hold().expect("holding");
@@ -144,11 +150,29 @@ fn a_snapshot_waits_for_units_that_have_their_number() {
             kauri_base::sync::thread::yield_now();
         }
         plan.apply(&core, &mut unit, &guard, seq);
-        core.publish(seq).expect("publishing");
+        core.head.publish(appended).expect("publishing");
         let (shows, found, hold) = holder.join().expect("the holder");
         assert_eq!((shows, found), (seq, Some(2)), "it shows a commit, but not what that changed");
         core.release(hold);
     });
+}
+
+/// Its number would keep all later commits from becoming visible.
+#[test]
+fn a_unit_that_is_appended_and_not_published_ends_the_engine() {
+    let (core, seen) = with_a_document();
+    let mut unit = WriteUnit::new();
+    unit.update(STORE, RecordId(1), seen, document(2));
+    let mut scratch = core.scratches.take(&core.domain);
+    let appended = commit_unpublished(&core, &mut unit, &mut scratch);
+    scratch.guard.leave();
+    assert!(core.check_alive().is_ok());
+    drop(appended);
+    assert!(core.check_alive().is_err());
+    let mut later = WriteUnit::new();
+    later.insert(STORE, document(3));
+    assert!(matches!(core.commit(&mut later), Err(StorageError::Io(_))));
+    assert_eq!(core.visible(), seen);
 }
 
 /// A unit that gets its number after a snapshot was taken keeps what that needs, one that had its
@@ -163,19 +187,19 @@ fn units_keep_versions_for_the_snapshots_before_them() {
     assert_eq!(core.snapshots.stats().kept, 1);
     let mut unit = WriteUnit::new();
     unit.update(STORE, RecordId(1), seen, document(3));
-    let mut scratch = core.take_scratch();
+    let mut scratch = core.scratches.take(&core.domain);
     // Between the number and its use the snapshot goes.
-    let seq = {
+    let appended = {
         let Scratch { guard, plan } = &mut scratch;
         guard.enter();
         plan.make(&core, &unit).expect("a plan");
         plan.look_up(&core, &unit, guard).expect("known records");
-        let Ok(seq) = core.append(&unit, plan) else { panic!("no room") };
+        let Ok(appended) = core.append(&unit, plan) else { panic!("no room") };
         core.release(hold);
-        plan.apply(&core, &mut unit, guard, seq);
-        seq
+        plan.apply(&core, &mut unit, guard, appended.seq);
+        appended
     };
-    core.publish(seq).expect("publishing");
+    core.head.publish(appended).expect("publishing");
     scratch.guard.leave();
     assert_eq!(core.snapshots.stats().kept, 0);
     assert_eq!(live_record(&core, 1), Some(3));
@@ -189,21 +213,21 @@ fn who_flushes_does_not_do_so_for_others_for_ever() {
         unit.push(STORE, RecordId(0), OpKind::CreateStore);
     });
     // As if somebody asked for more whenever something has been stored.
-    core.flush_asked.store(u64::MAX, Ordering::Relaxed);
+    core.flushing.set_asked(u64::MAX);
     core.acks.set_flusher_runs(true);
     let before = core.counters.flushes.get();
     core.flush();
-    assert!(core.acks.stored() >= core.visible.load(Ordering::Acquire));
+    assert!(core.acks.stored() >= core.visible().0);
     assert!((1..10).contains(&(core.counters.flushes.get() - before)));
     // The flusher has been told.
     let began = std::time::Instant::now();
-    core.acks.wait_for_kick(std::time::Duration::from_secs(60));
+    core.acks.wait_for_wake(std::time::Duration::from_secs(60));
     assert!(began.elapsed() < std::time::Duration::from_secs(30));
     // And does what is left: here a commit that nobody else will store.
     let CommitSeq(seq) = commit(&core, |unit| {
         unit.insert(STORE, document(1));
     });
-    core.flush_asked.store(seq, Ordering::Relaxed);
+    core.flushing.set_asked(seq);
     let stop = std::sync::atomic::AtomicBool::new(false);
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     std::thread::scope(|scope| {
@@ -213,7 +237,7 @@ fn who_flushes_does_not_do_so_for_others_for_ever() {
         }
         let stored = core.acks.stored();
         stop.store(true, Ordering::Release);
-        core.acks.kick();
+        core.acks.wake_flusher();
         assert!(stored >= seq, "the flusher stores for nobody");
     });
 }

@@ -1,10 +1,10 @@
-//! The `_id` of a document where it is short enough for a summary: recovery makes the index on `_id`
-//! of these, without reading documents.
+//! The `_id` of a document if it is short enough for a summary. Recovery builds the index on `_id` from these,
+//! without reading documents.
 //!
-//! A form byte, then: 0 to 12, an ObjectId that shares so many of its first bytes with the one before
-//! in the summary, and the rest of its bytes; 13, an int32, and 14, an int64, as the difference to the
-//! number before, a signed varint. A number that is as far from its record id as the one before, of the
-//! same type, was from its own takes nothing: the entry's tag says so.
+//! A form byte comes first. 0 to 12: an ObjectId that shares that many first bytes with the previous ObjectId of
+//! the summary; its other bytes follow. 13 (int32) and 14 (int64): the difference to the previous number, a signed
+//! varint. A number takes no bytes if its distance from its record id equals that of the previous number of the
+//! same type; the entry's tag says so.
 
 use super::{get_varint, put_varint, unzigzag, zigzag};
 
@@ -12,14 +12,14 @@ const FORM_INT32: u8 = 13;
 const FORM_INT64: u8 = 14;
 const OBJECT_ID_BYTES: usize = 12;
 
-/// Most bytes that one takes in a summary.
+/// Maximum bytes of an id in a summary.
 pub const ID_BYTES_MAX: u32 = 1 + OBJECT_ID_BYTES as u32;
 
 /// Type numbers of BSON.
 const INT32: u8 = 0x10;
 const INT64: u8 = 0x12;
 const OBJECT_ID: u8 = 0x07;
-/// What stands in a document between the type of an `_id` and its value.
+/// The bytes between the type of an `_id` and its value.
 const NAME: [u8; 4] = *b"_id\0";
 /// Bytes of a document before the value of its first field, if that is `_id`.
 const HEAD_BYTES: usize = 4 + 1 + NAME.len();
@@ -29,7 +29,7 @@ const DOCUMENT_BYTES_MAX: usize = HEAD_BYTES + OBJECT_ID_BYTES + 1;
 /// A document's `_id`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Id {
-    /// Of another type, or not told.
+    /// Another type, or not stored.
     #[default]
     Unknown,
     /// An int32.
@@ -96,7 +96,7 @@ impl IdDocument {
     }
 }
 
-/// What the next one in a summary is told by.
+/// The reference for the next id.
 #[derive(Clone, Copy, Default)]
 pub(super) struct IdBefore {
     number: i64,

@@ -1,7 +1,7 @@
-//! Index images: what the payloads of image records hold.
+//! Index images: the payloads of image records.
 //!
-//! An image is a run of *chunks* of an index's entries in order, then an *end* that says what it is an
-//! image of. Keys are stored without what they share with the key before in their chunk.
+//! An image is a sequence of *chunks*, each with entries of an index in order, and an *end* that identifies the
+//! index. Within a chunk, a key is stored without the prefix that it shares with the previous key.
 
 use super::{get_u32, get_u64, get_varint, put_u32, put_u64, put_varint, unzigzag, zigzag};
 
@@ -67,13 +67,13 @@ pub fn read_chunk(mut rest: &[u8], mut visit: impl FnMut(&[u8], u64, &[u8])) -> 
 /// The end of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImageEnd {
-    /// What the index's definition comes to.
+    /// Hash of the index's definition.
     pub tag: u64,
     /// Entries in all chunks.
     pub entries: u64,
     /// Whether the index is unique.
     pub unique: bool,
-    /// What the index's key generator has learned.
+    /// State that the index's key generator has learned.
     pub learned: Vec<u8>,
 }
 

@@ -1,18 +1,18 @@
-//! The mark file: what was durable, and which epoch each segment had, told in place.
+//! The mark file: the durable horizon and the epoch of each segment, updated in place.
 //!
-//! Two slots, each of which holds one mark, then an entry for each segment. A mark or an entry that is torn
-//! is none: its CRC is bound to the directory and, for an entry, to the segment.
+//! Two slots with one mark each, then an entry for each segment. A torn mark or entry is ignored: its CRC is bound
+//! to the directory and, for an entry, to the segment.
 
 use super::segment::{HORIZON_BYTES, Horizon};
 use super::{get_u32, get_u64, put_u32, put_u64};
 
 /// Slots of the file.
 pub const MARK_SLOTS: usize = 2;
-/// Each slot begins at a multiple of this: they share no page.
+/// Alignment of slots: they share no page.
 pub const MARK_SLOT_BYTES: usize = 4096;
 /// Bytes of a mark in its slot.
 pub const MARK_BYTES: usize = HORIZON_AT + HORIZON_BYTES;
-/// Where the segments' entries begin.
+/// The start of the segments' entries.
 pub const MARK_EPOCHS_AT: usize = MARK_SLOTS * MARK_SLOT_BYTES;
 /// Bytes of a segment's entry.
 pub const MARK_EPOCH_BYTES: usize = 16;
@@ -20,14 +20,14 @@ pub const MARK_EPOCH_BYTES: usize = 16;
 const MAGIC: &[u8; 8] = b"KAURIMRK";
 const HORIZON_AT: usize = 48;
 
-/// What one slot tells.
+/// The contents of one slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
     /// Of two marks the one with the higher number is newer.
     pub number: u64,
     /// First epoch after the newest cut of the metadata file.
     pub cut: u64,
-    /// What was durable.
+    /// The horizon.
     pub horizon: Horizon,
 }
 
@@ -71,7 +71,7 @@ pub fn encode_epoch(directory: &[u8; 16], segment: u32, epoch: u64) -> [u8; MARK
     bytes
 }
 
-/// The epoch that an entry tells, if it is whole. `check` as for [`Mark::decode`].
+/// The epoch of an entry, if it is whole. `check` as for [`Mark::decode`].
 pub fn decode_epoch(bytes: &[u8], directory: &[u8; 16], segment: u32, check: bool) -> Option<u64> {
     let bytes: &[u8; MARK_EPOCH_BYTES] = bytes.first_chunk()?;
     let epoch = get_u64(bytes, 0);

@@ -14,14 +14,14 @@ const CUT_BYTES: usize = 16 + 16 * STREAMS_MAX;
 /// The second copy begins at a multiple of this.
 const COPY_ALIGN: usize = 4096;
 
-/// Where a recovery decided that the log ended. See the format's description.
+/// The place at which a recovery ended the log. See the format's description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
     /// Segments opened after the cut have this epoch or a later one.
     pub epoch_next: u64,
     /// The last commit that was kept.
     pub seq: u64,
-    /// Where each stream ends.
+    /// The end of each stream.
     pub streams: [Position; STREAMS_MAX],
 }
 
@@ -36,7 +36,7 @@ pub struct Meta {
     pub clean: bool,
     /// The epoch of the next segment that is opened, at least.
     pub epoch_next: u64,
-    /// What is known to be durable.
+    /// The durable horizon.
     pub horizon: Horizon,
     /// Whether there is a mark file.
     pub marks: bool,
@@ -47,11 +47,11 @@ pub struct Meta {
 /// Why a metadata file can't be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MetaError {
-    /// It is no metadata file, or it is damaged.
+    /// Not a metadata file, or damaged.
     Damaged,
-    /// It is of another format version.
+    /// Another format version.
     Version(u32),
-    /// It is of another engine.
+    /// Another engine.
     Engine(String),
 }
 
@@ -183,9 +183,8 @@ impl Meta {
         self.cuts.iter().find(|cut| epoch < cut.epoch_next)
     }
 
-    /// Where the segment of this epoch ends by the cuts: `None` if no cut says anything about it,
-    /// otherwise the cut, by its first epoch, and the offset behind the segment's last record (0 if
-    /// it holds nothing).
+    /// The end of the segment of this epoch by the cuts: `None` if no cut covers it, otherwise the cut's first
+    /// epoch and the offset after the segment's last record (0 if it has none).
     pub fn cut_of(&self, stream: Stream, epoch: u64) -> Option<(u64, u32)> {
         let cut = self.cut_after(epoch)?;
         let last = *cut.streams.get(stream as usize)?;

@@ -1,5 +1,5 @@
-//! The on-media format: encoders and decoders of every structure of
-//! `docs/design/on-media-format.md`, which is the reference. Pure: bytes in, bytes out.
+//! The on-media format: encoders and decoders of every structure in `docs/design/on-media-format.md`, which is the
+//! reference. Pure functions from bytes to bytes.
 //!
 //! | module | holds |
 //! |---|---|
@@ -7,14 +7,14 @@
 //! | [`segment`] | segment headers and trailers, the horizon |
 //! | [`summary`] | summaries |
 //! | [`id`] | the `_id` of documents in them |
-//! | [`resolution`] | what became of pending units |
+//! | [`resolution`] | outcomes of pending units |
 //! | [`image`] | index images |
 //! | [`staging`] | entries of the staging file |
 //! | [`marks`] | the mark file |
 //! | [`meta`] | the metadata file and its cuts |
 //!
-//! Invariant: decoders accept any bytes and answer `None` (or a [`meta::MetaError`]) for what they
-//! didn't write.
+//! Invariant: decoders accept any bytes. They return `None` (or a [`meta::MetaError`]) for bytes that the encoders
+//! did not write.
 
 pub mod id;
 pub mod image;
@@ -39,8 +39,8 @@ pub const STAGING_FILE: &str = "pmlog.staging";
 /// What was durable, told in place.
 pub const MARK_FILE: &str = "pmlog.marks";
 /// The way out where the mark file may be of another time than the other files.
-pub const MARK_FILE_LEFT: &str = "If the files were restored from a copy that has no pmlog.marks, or an older one, \
-     remove pmlog.marks and start again: it serves to find damage only, and the server starts without it";
+pub const MARK_FILE_LEFT: &str = "If the files were restored from a copy without pmlog.marks, or with an older one, \
+     remove pmlog.marks and start again: pmlog.marks only helps to find damage, and the server starts without it";
 /// Bytes of a segment before its first record.
 pub const SEGMENT_HEADER_BYTES: u32 = 4096;
 /// Bytes at the end of a segment that the trailer takes.
@@ -65,7 +65,7 @@ pub enum Stream {
     User = 0,
     /// The cleaner's moved copies.
     Cleaner = 1,
-    /// Those of records that have not been changed for long.
+    /// Stream of records that have not changed for long.
     CleanerOld = 2,
     /// Index images. Disposable: no position of it is ever noted.
     Image = 16,

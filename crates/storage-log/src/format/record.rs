@@ -2,7 +2,7 @@
 
 use super::{RECORD_ALIGN, RECORD_HEADER_BYTES, get_u32, get_u64, put_u32, put_u64};
 
-/// What a record says.
+/// The kind of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -66,7 +66,7 @@ impl Kind {
         }
     }
 
-    /// Whether a segment with such a record has something to tell of pending units.
+    /// Whether a segment with such a record has information about pending units.
     pub fn is_of_pending(self) -> bool {
         use Kind::{PendingCommit, PendingPut, PendingTombstone, Resolution};
         matches!(self, PendingPut | PendingTombstone | PendingCommit | Resolution)
@@ -82,7 +82,8 @@ impl Kind {
 pub const FLAG_ALONE: u8 = 1;
 /// The record is the cleaner's copy; its unit was durable.
 pub const FLAG_MOVED: u8 = 2;
-/// It is in the stream of records that have not been changed for long: should the segment's header be lost.
+/// The record is in the stream of records that have not changed for long; stored here in case the segment header is
+/// lost.
 pub const FLAG_OLD: u8 = 4;
 
 /// Longest payload: 28 bits.
@@ -107,7 +108,7 @@ impl Seed {
 /// A record's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordHeader {
-    /// What the record says.
+    /// The kind of the record.
     pub kind: Kind,
     /// `FLAG_…`.
     pub flags: u8,
@@ -198,7 +199,7 @@ pub struct CommitPayload {
     pub count: u32,
     /// The CRC of their header CRCs.
     pub crc: u32,
-    /// Of a pending unit, its place in the replicated log; else 0.
+    /// Of a pending unit, its position in the replicated log; else 0.
     pub term: u64,
     /// See `term`.
     pub index: u64,

@@ -1,6 +1,6 @@
-//! The resolution record's payload: which pending units have been committed, and which never were.
+//! The resolution record's payload: which pending units were committed, and which were dropped.
 //!
-//! Each one tells all of it, so only the newest counts.
+//! Each resolution record repeats all outcomes, so only the newest counts.
 
 use super::record::Kind;
 use super::summary::Entry;
@@ -13,9 +13,9 @@ const RANGE_BYTES: usize = 16;
 /// See the module's head.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Resolution {
-    /// Where the last committed unit stands.
+    /// The position of the last committed unit.
     pub committed: LogPosition,
-    /// Its commit sequence: pending units up to it have been committed, or dropped.
+    /// Its commit sequence: pending units up to it have been committed or dropped.
     pub seq: u64,
     /// From which to which commit sequence pending units have been dropped, ascending.
     pub dropped: Vec<(u64, u64)>,
@@ -59,7 +59,7 @@ impl Resolution {
         seq <= self.seq && !self.is_dropped(seq)
     }
 
-    /// What a record's kind comes to; `None` if it is pending, or of a unit that was dropped.
+    /// The committed kind of a record; `None` if it is pending, or of a dropped unit.
     pub fn settled(&self, kind: Kind, seq: u64) -> Option<Kind> {
         let settled = match kind {
             Kind::PendingPut => Kind::Put,

@@ -6,9 +6,9 @@ use super::{
 
 const HEADER_MAGIC: &[u8; 8] = b"KAURISEG";
 const TRAILER_MAGIC: &[u8; 8] = b"KAURISUM";
-/// Bytes of a header that its CRC covers end here; what follows is nothing.
+/// End of the header bytes that the CRC covers; the rest is unused.
 pub const HEADER_END: usize = 192;
-/// Where a header's second copy is: in another sector, should one rot.
+/// Offset of a header's second copy: in another sector, in case one is damaged.
 pub const HEADER_COPY_AT: usize = 2048;
 /// Bytes of a horizon.
 pub const HORIZON_BYTES: usize = 16 + 16 * STREAMS_MAX;
@@ -25,7 +25,7 @@ pub struct Position {
 /// A place in each of [`Stream::CLEANER`].
 pub type CleanerPositions = [Position; Stream::CLEANER.len()];
 
-/// What is known to be durable. See the format's description.
+/// The durable horizon. See the format's description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Horizon {
     /// Every unit up to this one.
@@ -116,7 +116,7 @@ pub struct SegmentHeader {
     pub segment_bytes: u32,
     /// Who wrote it.
     pub stream: Stream,
-    /// What was durable when it was opened.
+    /// The horizon when the segment was opened.
     pub horizon: Horizon,
 }
 
@@ -203,8 +203,8 @@ impl Trailer {
         bytes
     }
 
-    /// The trailer in these bytes, if they hold one and it lies within the segment. Without `check`
-    /// its CRC is not looked at: for tests only.
+    /// The trailer in these bytes, if they have one and it is within the segment. Without `check` its CRC is
+    /// ignored: for tests only.
     pub fn decode(bytes: &[u8], segment_bytes: u32, check: bool) -> Option<Trailer> {
         if bytes.len() != TRAILER_BYTES as usize || bytes[..8] != TRAILER_MAGIC[..] {
             return None;

@@ -1,5 +1,4 @@
-//! The staging file: a header, and entries, which are bytes of the user stream and the place of the log that they
-//! belong to.
+//! The staging file: a header, then entries. An entry has bytes of the user stream and their place in the log.
 
 use super::{get_u32, get_u64, put_u32, put_u64};
 
@@ -16,7 +15,7 @@ pub const STAGING_HEADER_BYTES: usize = STAGED_ALIGN;
 const MAGIC: u32 = u32::from_le_bytes(*b"STGD");
 const FILE_MAGIC: &[u8; 8] = b"KAURISTG";
 
-/// Where an entry's bytes belong.
+/// The place of an entry's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StagedAt {
     /// The segment's number.
@@ -27,12 +26,12 @@ pub struct StagedAt {
     pub offset: u32,
 }
 
-/// What binds entries to their file: so that nothing else is one, not even what a user puts into a document.
+/// Binds entries to their file, so that no other bytes are taken for an entry, not even those of a user's document.
 #[derive(Clone, Copy)]
 pub struct StagedSeed(u32);
 
 impl StagedSeed {
-    /// For the file of the directory of this id, which has a number that nobody else knows.
+    /// For the file of the directory of this id, with a number that is secret.
     pub fn new(directory: &[u8; 16], number: u64) -> Self {
         StagedSeed(crc32c::crc32c_append(crc32c::crc32c(directory), &number.to_le_bytes()))
     }
@@ -46,7 +45,7 @@ impl StagedSeed {
         header
     }
 
-    /// Of a file of this directory. Its header was durable before its first entry.
+    /// The seed of a file of this directory. Its header was durable before its first entry.
     pub fn of_file(file: &[u8], directory: &[u8; 16]) -> Option<Self> {
         let header = file.get(..STAGING_HEADER_BYTES)?;
         let mine = header[..8] == FILE_MAGIC[..] && header[8..24] == directory[..];

@@ -1,7 +1,7 @@
-//! Summaries: what a sealed segment holds, without the documents.
+//! Summaries: the contents of a sealed segment without the documents.
 //!
-//! [`SummaryWriter`] grows with the segment; [`SummaryReader`] yields the entries with the offsets
-//! that follow from their lengths.
+//! [`SummaryWriter`] grows with the segment. [`SummaryReader`] returns the entries, with offsets computed from
+//! their lengths.
 
 use super::id::{ID_BYTES_MAX, Id, IdBefore};
 use super::record::{Kind, RecordHeader, record_bytes};
@@ -12,7 +12,7 @@ const SEQ_SHIFT: u8 = 5;
 const SEQ_SAME: u8 = 0;
 const SEQ_NEXT: u8 = 1;
 const SEQ_OTHER: u8 = 2;
-/// As the one before, with a payload of the same length, which is not told.
+/// Like the previous entry, with a payload of the same length, which is not repeated.
 const SEQ_OTHER_LEN_SAME: u8 = 3;
 const RECORD_NEXT: u8 = 1 << 7;
 /// In place of the kinds: a pending put, and a put, whose entries end with the document's `_id`.
@@ -27,9 +27,9 @@ pub const ENTRY_BYTES_MAX: u32 = 1 + 5 + 10 + 10 + 5 + ID_BYTES_MAX;
 /// A record as a summary has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Where it is in its segment.
+    /// Its place in the segment.
     pub offset: u32,
-    /// What it says.
+    /// Its kind.
     pub kind: Kind,
     /// The collection.
     pub collection: u32,
@@ -271,7 +271,7 @@ mod tests {
     use kauri_base::RandomSource;
     use kauri_base::clock::SeededRandom;
 
-    /// A document as far as an entry looks at it.
+    /// The part of a document that an entry needs.
     fn document(kind: u8, id: [u8; 12], len: usize) -> Vec<u8> {
         let mut bytes = vec![0, 0, 0, 0, kind];
         bytes.extend_from_slice(b"_id\0");

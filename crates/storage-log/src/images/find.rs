@@ -1,11 +1,11 @@
-//! Finding images: a look at the summaries of their segments.
+//! Finds images by the summaries of their segments.
 
-use super::{Image, Part};
+use super::{Image, RecordAt};
 use crate::format::record::Kind;
 use crate::format::segment::SegmentHeader;
 use crate::format::summary::Entry;
+use crate::on_medium::Log;
 use crate::reader::{read_summary, read_trailer};
-use crate::recovery::Log;
 use kauri_base::IndexId;
 use kauri_base::sync::Arc;
 use kauri_storage::StorageError;
@@ -46,15 +46,15 @@ impl FoundImages {
 }
 
 /// An image as far as it has been read.
-struct Run {
+struct Partial {
     index: u32,
     collection: u32,
     seq: u64,
-    chunks: Vec<Part>,
+    chunks: Vec<RecordAt>,
 }
 
-/// Finds the images in these segments that a log whose last commit is `last_seq` may use. What commit
-/// `first_seq` has changed can't be told by records' own commits, so older images are of no use.
+/// Finds the images in these segments that are valid for a log whose last commit is `last_seq`. Changes of commit
+/// `first_seq` are not visible in records' own commits, so older images are invalid.
 pub fn find(
     log: Log<'_>,
     mut headers: Vec<SegmentHeader>,
@@ -63,18 +63,19 @@ pub fn find(
     headers.sort_unstable_by_key(|header| header.epoch);
     let mut found = FoundImages::default();
     let mut segments = Vec::new();
-    let mut run: Option<Run> = None;
+    let mut partial: Option<Partial> = None;
     for header in headers {
         let cut = log.meta.cut_after(header.epoch);
         let last_seq = cut.map_or(last_seq, |cut| cut.seq.min(last_seq));
         let Some((end, entries)) = entries(log, &header)? else {
-            run = None;
+            partial = None;
             continue;
         };
         let mut hidden = false;
         for entry in entries {
-            let part = Part { segment: header.segment, epoch: header.epoch, offset: entry.offset };
-            let Some(image) = go_on(&mut run, &entry, part) else { continue };
+            let at =
+                RecordAt { segment: header.segment, epoch: header.epoch, offset: entry.offset };
+            let Some(image) = go_on(&mut partial, &entry, at) else { continue };
             if image.1.seq < first_seq {
                 continue;
             }
@@ -92,13 +93,13 @@ pub fn find(
     }
     segments.retain(|segment| {
         let mut images = found.by_index.values();
-        images.any(|image| image.parts().any(|part| part.epoch == segment.epoch))
+        images.any(|image| image.places().any(|at| at.epoch == segment.epoch))
     });
     found.segments = segments;
     Ok(found)
 }
 
-/// What a segment holds; `None` if it has no summary, as it has not if it was not filled.
+/// The contents of a segment; `None` if it has no summary, because it was not filled.
 fn entries(
     log: Log<'_>,
     header: &SegmentHeader,
@@ -115,39 +116,39 @@ fn entries(
 }
 
 /// Adds a record to the image that is being read. Answers the image when it is whole.
-fn go_on(run: &mut Option<Run>, entry: &Entry, part: Part) -> Option<(IndexId, Image)> {
+fn go_on(partial: &mut Option<Partial>, entry: &Entry, at: RecordAt) -> Option<(IndexId, Image)> {
     let (index, number) = ((entry.record >> 32) as u32, entry.record as u32);
     match entry.kind {
         Kind::Image | Kind::ImageEnd => {}
         // The end of a segment may lie within an image.
         Kind::End => return None,
         _ => {
-            *run = None;
+            *partial = None;
             return None;
         }
     }
-    let fits = |run: &Run| {
-        (run.index, run.collection, run.seq) == (index, entry.collection, entry.seq)
-            && run.chunks.len() == number as usize
+    let fits = |partial: &Partial| {
+        (partial.index, partial.collection, partial.seq) == (index, entry.collection, entry.seq)
+            && partial.chunks.len() == number as usize
     };
-    let mut current = run.take().filter(fits);
+    let mut current = partial.take().filter(fits);
     if current.is_none() && number == 0 {
         let (collection, seq) = (entry.collection, entry.seq);
-        current = Some(Run { index, collection, seq, chunks: Vec::new() });
+        current = Some(Partial { index, collection, seq, chunks: Vec::new() });
     }
     let mut current = current?;
     if entry.kind == Kind::ImageEnd {
-        let Run { collection, seq, chunks, .. } = current;
-        return Some((IndexId(index), Image { seq, collection, chunks, end: part }));
+        let Partial { collection, seq, chunks, .. } = current;
+        return Some((IndexId(index), Image { seq, collection, chunks, end: at }));
     }
-    current.chunks.push(part);
-    *run = Some(current);
+    current.chunks.push(at);
+    *partial = Some(current);
     None
 }
 
 impl Image {
     /// Where all its records are.
-    fn parts(&self) -> impl Iterator<Item = &Part> {
+    fn places(&self) -> impl Iterator<Item = &RecordAt> {
         self.chunks.iter().chain([&self.end])
     }
 }

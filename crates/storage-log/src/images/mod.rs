@@ -1,23 +1,21 @@
-//! Index images: an index's entries, written to a stream of their own at a clean shutdown, so that the
-//! next starts need not read all documents. Disposable: whoever wants an image and finds none that is
-//! whole and fits makes the index from the documents, with the same result.
+//! Index images: the entries of an index, written to a stream of their own at a clean shutdown, so that the next
+//! start need not read all documents. Images are disposable: without an intact and matching image, the index is
+//! built from the documents, with the same result.
 //!
-//! Why an image that is used gives what a rebuild would:
-//! - It shows the index as it was at a commit that was durable before the image was written. A recovery
-//!   that keeps less than that commit does not use it, nor does any later one (its cut says so).
-//! - Records that have changed since that commit are left out of it, and their keys generated from the
-//!   documents; so are entries of records that are gone.
-//! - Its tag is the definition's, and each chunk has a CRC bound to its segment, epoch and offset.
+//! Why an image gives the same index as a rebuild:
+//! - It has the index at a commit that was durable before the image was written. A recovery that keeps less than
+//!   that commit does not use the image, nor does any later recovery (the cut records that).
+//! - Records that changed after that commit are skipped, and their keys are generated from the documents. Entries
+//!   of deleted records are skipped.
+//! - Its tag identifies the definition, and each chunk has a CRC bound to its segment, epoch and offset.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`find`] | what a recovery finds |
-//! | [`load`] | from an image to an index |
-//! | [`write`] | from indexes to images |
+//! | [`find`] | images that a recovery finds |
+//! | [`crate::attach`] | from an image to an index |
+//! | [`crate::close`] | from indexes to images |
 
 mod find;
-mod load;
-mod write;
 
 pub use find::{FoundImages, ImageSegment, find};
 
@@ -27,32 +25,37 @@ use std::collections::{HashMap, HashSet};
 
 /// Where a record of an image is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Part {
-    segment: u32,
-    epoch: u64,
-    offset: u32,
+pub struct RecordAt {
+    /// Its segment.
+    pub segment: u32,
+    /// The epoch of that.
+    pub epoch: u64,
+    /// Where it is there.
+    pub offset: u32,
 }
 
-/// An image that is there as a whole, as far as summaries tell.
+/// An image that is complete according to summaries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Image {
     /// The commit that it shows the index at.
     pub seq: u64,
     /// The index's collection.
     pub collection: u32,
-    chunks: Vec<Part>,
-    end: Part,
+    /// Its entries.
+    pub chunks: Vec<RecordAt>,
+    /// The record that ends it.
+    pub end: RecordAt,
 }
 
-/// What the last recovery found, until there are writes.
+/// The images that the last recovery found, until the first write.
 #[derive(Default)]
 pub struct Images {
     /// The last commit of the log when it was recovered: with any later one nothing here is used.
     seq: u64,
     by_index: HashMap<IndexId, Arc<Image>>,
-    /// For each collection with images: its records that have changed since the oldest of them.
+    /// For each collection with images: the records that have changed since its oldest image.
     changed: HashMap<u32, Arc<HashSet<u64>>>,
-    /// Indexes that were taken from their images, or made anew.
+    /// Indexes that were loaded from images, or built.
     loaded: u64,
     built: u64,
     /// Images that were written.
@@ -60,7 +63,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// What a recovery that ended with this commit has found.
+    /// The images that a recovery which ended with this commit has found.
     pub fn new(seq: u64, found: FoundImages, changed: HashMap<u32, HashSet<u64>>) -> Self {
         Images {
             seq,
@@ -78,6 +81,36 @@ impl Images {
     /// Indexes loaded from images, indexes built, images written.
     pub fn counts(&self) -> (u64, u64, u64) {
         (self.loaded, self.built, self.written)
+    }
+
+    /// The image of an index of a collection as of commit `visible`, and the records that have changed since.
+    pub fn find(
+        &self,
+        index: IndexId,
+        collection: u32,
+        visible: u64,
+    ) -> Option<(Arc<Image>, Arc<HashSet<u64>>)> {
+        let image = self.by_index.get(&index)?;
+        let usable = image.collection == collection && self.seq == visible;
+        let changed = self.changed.get(&collection)?;
+        usable.then(|| (image.clone(), changed.clone()))
+    }
+
+    /// Whether these indexes' images show them as of commit `seq`.
+    pub fn are_current(&self, seq: u64, mut indexes: impl Iterator<Item = IndexId>) -> bool {
+        self.seq == seq
+            && self.built == 0
+            && indexes.all(|index| self.by_index.contains_key(&index))
+    }
+
+    /// Notes that an index was taken from its image.
+    pub fn note_loaded(&mut self) {
+        self.loaded += 1;
+    }
+
+    /// Notes that images were written.
+    pub fn note_written(&mut self, images: u64) {
+        self.written += images;
     }
 
     /// Notes that an index was built without its image.

@@ -1,18 +1,19 @@
-//! From the records that count to address tables, stores and counters.
+//! Builds address tables, stores and counters from the records that count.
 //!
-//! Segments may be added in any order: of all copies of a record the one with the highest commit
-//! sequence wins, of equal ones that in the latest segment ([`crate::segments::Segment::order`]).
+//! Segments may be added in any order. Of all copies of a record the one with the highest commit sequence wins;
+//! among equal ones, the one in the latest segment ([`crate::segments::Segment::order`]).
 
-use super::corrupt;
-use super::scan::Kept;
 use crate::address::{Address, Slot};
 use crate::chunked::Chunked;
-use crate::collection::{Collection, Registry};
+use crate::collection::Collection;
 use crate::format::RECORD_HEADER_BYTES;
 use crate::format::record::{Kind, record_bytes};
 use crate::format::resolution::Resolution;
 use crate::format::summary::Entry;
 use crate::lock;
+use crate::on_medium::Kept;
+use crate::on_medium::corrupt;
+use crate::registry::Registry;
 use crate::segments::{LiveCounts, Order, Segments};
 use crate::slots::{PAGE_SLOTS, RECORDS_MAX};
 use kauri_base::CollectionId;
@@ -38,7 +39,7 @@ const NO_VERSION: Version = Version { seq: 0, slot: Slot::NONE, payload_len: 0 }
 
 type Page = Box<[Version; PAGE_SLOTS as usize]>;
 
-/// Where records of the collection itself are.
+/// The places of the collection's own records.
 #[derive(Default)]
 struct Own {
     /// The newest create and drop records: their segments' order, and places.
@@ -46,7 +47,7 @@ struct Own {
     dropped: Option<(Order, Slot)>,
 }
 
-/// What is known of one collection. Pages are locked one by one: records come in runs, so a thread
+/// What is known of one collection. Pages are locked one by one: the records of a page come together, so a thread
 /// takes a lock once for many of them.
 struct StoreBuilder {
     pages: Chunked<Mutex<Option<Page>>>,
@@ -90,22 +91,22 @@ impl<'s> Builder<'s> {
     pub fn add_segment(&self, kept: &Kept) -> Result<Vec<u32>, StorageError> {
         let segment = kept.segment;
         let order = self.segments.get(segment).order();
-        let mut run: Vec<Entry> = Vec::new();
+        let mut entries: Vec<Entry> = Vec::new();
         let mut store: Option<(u32, Arc<StoreBuilder>)> = None;
         let mut collections = Vec::new();
         let mut records = 0;
         let mut impossible = None;
-        let mut add_run = |run: &mut Vec<Entry>| {
-            let Some(first) = run.first() else { return };
+        let mut add_entries = |entries: &mut Vec<Entry>| {
+            let Some(first) = entries.first() else { return };
             if store.as_ref().is_none_or(|(id, _)| *id != first.collection) {
                 store = Some((first.collection, self.store(first.collection)));
                 collections.push(first.collection);
             }
             if let Some((_, store)) = &store {
-                store.add_run(self.segments, segment, order, run);
+                store.add_entries(self.segments, segment, order, entries);
             }
-            records += run.len() as u64;
-            run.clear();
+            records += entries.len() as u64;
+            entries.clear();
         };
         kept.contents.for_each(|entry| {
             if self.resolution.is_pending(entry.kind, entry.seq) {
@@ -118,18 +119,18 @@ impl<'s> Builder<'s> {
                 impossible = Some(entry.offset);
             } else if entry.kind.is_member() {
                 let page = |entry: &Entry| (entry.collection, entry.record / PAGE_SLOTS);
-                if run.first().is_some_and(|first| page(first) != page(&entry)) {
-                    add_run(&mut run);
+                if entries.first().is_some_and(|first| page(first) != page(&entry)) {
+                    add_entries(&mut entries);
                 }
-                run.push(entry);
+                entries.push(entry);
             }
         });
-        add_run(&mut run);
+        add_entries(&mut entries);
         self.records.fetch_add(records, Ordering::Relaxed);
         match impossible {
             None => Ok(collections),
             Some(offset) => Err(corrupt(format!(
-                "segment {segment}: the record at offset {offset} has an id that is never given"
+                "segment {segment}: the record at offset {offset} has an invalid id"
             ))),
         }
     }
@@ -180,7 +181,7 @@ impl<'s> Builder<'s> {
                         "STORAGE",
                         6_200_004,
                         "initandlisten",
-                        "A store has records, but none that creates it",
+                        "Store has records, but no record that creates the store",
                         attr,
                     );
                 }
@@ -211,7 +212,7 @@ struct Fill<'s> {
     segments: &'s Segments,
     /// The highest id, plus one.
     limit: u64,
-    /// Records with later commits than this are told.
+    /// Records with later commits than this are reported.
     since: Option<u64>,
 }
 
@@ -227,9 +228,9 @@ impl StoreBuilder {
     }
 
     /// Adds records of one page, in one segment.
-    fn add_run(&self, segments: &Segments, segment: u32, order: Order, run: &[Entry]) {
+    fn add_entries(&self, segments: &Segments, segment: u32, order: Order, entries: &[Entry]) {
         let mut versions = Vec::new();
-        for entry in run {
+        for entry in entries {
             let address = Address { segment, offset: entry.offset };
             match entry.kind {
                 Kind::CreateStore | Kind::DropStore => self.add_own(entry.kind, address, order),
@@ -312,8 +313,7 @@ impl StoreBuilder {
     }
 }
 
-/// Of two copies the one with the higher commit sequence counts, of equal ones that in the later
-/// segment.
+/// Of two copies the one with the higher commit sequence counts; of equal ones, the one in the later segment.
 fn add_version(
     segments: &Segments,
     version: &mut Version,

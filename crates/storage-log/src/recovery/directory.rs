@@ -1,4 +1,4 @@
-//! The directory: lock, metadata file, log file, and what is refused.
+//! The directory: lock, metadata file, log file, and reasons to refuse it.
 
 use crate::format::meta::Meta;
 use crate::format::{ENGINE_NAME, LOG_FILE, META_FILE, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
@@ -47,7 +47,7 @@ impl Opened {
     }
 }
 
-/// The metadata of a directory that somebody has made.
+/// The metadata of a directory that exists already.
 fn known(directory: &dyn Directory, bytes: &[u8]) -> Result<Meta> {
     let meta = Meta::decode(bytes, directory.faults().enabled("meta.crc")).map_err(|error| {
         let place = directory.describe();

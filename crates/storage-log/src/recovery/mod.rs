@@ -1,46 +1,47 @@
-//! Opening a directory: from the log on the medium to stores in memory.
+//! Opens a directory: from the log on the medium to stores in memory.
 //!
 //! 1. [`directory`]: the lock, the metadata file, refusals.
 //! 2. [`scan`]: which segments count, what is durable, where the log ends.
 //! 3. [`build`]: the address tables, from summaries and records.
-//! 4. Make what was kept durable, note the cut, and go on in new segments.
+//! 4. Make the kept records durable, note the cut, and continue in new segments.
 //!
 //! Invariants:
-//! - What the staging file has is put into the log before anything else. Otherwise nothing is changed on the
-//!   medium before the decision of step 2, and then only by replacing the
-//!   metadata file, and copies of headers that are not as the one that was gone by. So a crash in a
-//!   recovery changes nothing that counts, and a later one decides the same.
-//! - Segments that existed are never appended to.
+//! - First, the contents of the staging file are copied into the log. Apart from that, the medium does not change
+//!   before step 2 has decided. After that, recovery only replaces the metadata file, and header copies that differ
+//!   from the copy that was used. So a crash during a recovery changes nothing that counts, and the next recovery
+//!   decides the same.
+//! - Existing segments are never appended to.
 
 mod build;
 mod directory;
-mod pending;
-mod progress;
+mod resolutions;
 mod scan;
 
 use crate::acks::Acks;
-use crate::attach::Recovered;
-use crate::cleaner::Cleaner;
-use crate::collection::Registry;
 use crate::core::Core;
-use crate::flush::Flushing;
+use crate::counters::Counters;
+use crate::data_directory::DataDirectory;
+use crate::durability::Durability;
+use crate::flushing::Flushing;
 use crate::format::meta::Meta;
 use crate::format::segment::HEADER_END;
 use crate::format::{META_FILE, SEGMENT_HEADER_BYTES, Stream};
 use crate::head::Head;
 use crate::images::{self, FoundImages, ImageSegment, Images};
-use crate::kick::Kick;
-use crate::lock;
 use crate::marks::{FoundMarks, Marks};
+use crate::on_medium::{Kept, Log};
 use crate::options::Options;
+use crate::progress::Progress;
 use crate::reader::Contents;
+use crate::recovered::Recovered;
+use crate::registry::Registry;
 use crate::segments::Segments;
-use crate::staging::{self, StagingArea};
-use crate::status::Counters;
+use crate::snapshots::Snapshots;
+use crate::staging::{self, CommitStaging};
+use crate::start::Start;
 use crate::verified::Verified;
 use kauri_base::log::{self, Attr};
-use kauri_base::sync::atomic::{AtomicU64, Ordering};
-use kauri_base::sync::{Arc, Mutex};
+use kauri_base::sync::{Arc, Weak};
 use kauri_base::{Clock, ErrorCode};
 use kauri_medium::{
     CacheConfig, Directory, EpochDomain, Medium, MediumKind, SegmentCache, parallel,
@@ -50,14 +51,8 @@ use std::io::IoSlice;
 
 pub use build::Builder;
 pub use directory::Opened;
-pub use pending::FoundPending;
-pub use progress::Progress;
-pub use scan::{Kept, Log, Outcome, Place, Scan, Stop};
-
-/// Damage that a recovery or a check found.
-pub(crate) fn corrupt(message: String) -> StorageError {
-    StorageError::Corruption { collection: None, record: None, message }
-}
+pub use resolutions::FoundPending;
+pub use scan::{Outcome, Place, Scan, Stop};
 
 /// Opens the engine of a directory.
 pub fn open(directory: Arc<dyn Directory>, options: Options) -> kauri_base::Result<Arc<Core>> {
@@ -66,7 +61,7 @@ pub fn open(directory: Arc<dyn Directory>, options: Options) -> kauri_base::Resu
     recover(opened, options)
 }
 
-/// The error of a start whose scan ended early. One that tells the way out itself begins as a refusal does.
+/// The error of a start whose scan ended early. An error that has its own way out begins like a refusal.
 fn refusal(directory: &dyn Directory, stop: Stop) -> kauri_base::Error {
     match stop {
         Stop { error, place: Some(Place::Files) } => kauri_base::Error::new(
@@ -114,7 +109,7 @@ fn recover(mut opened: Opened, mut options: Options) -> kauri_base::Result<Arc<C
         let bytes = if cache.is_direct() { 0 } else { staging::bytes_for(&options) };
         let of = (&opened.meta, options.random.next_u64());
         let at = (tables.domain.register(), scan.horizon.stream(Stream::User));
-        StagingArea::create(&*opened.directory, of, bytes, at)?
+        CommitStaging::create(&*opened.directory, of, bytes, at)?
     };
     let segments_kept = scan.kept.len();
     let core = assemble(opened, options, segments, cache, (tables, staging, marks), &mut scan);
@@ -126,7 +121,7 @@ fn recover(mut opened: Opened, mut options: Options) -> kauri_base::Result<Arc<C
     Ok(core)
 }
 
-/// What the log makes in memory.
+/// The state that the log describes, in memory.
 struct Tables {
     domain: Arc<EpochDomain>,
     registry: Registry,
@@ -164,7 +159,7 @@ fn build_tables(
     Ok(Tables { domain, registry, counters, images, image_segments, collections })
 }
 
-/// The cache may read what counts; where nothing is live, nothing counts.
+/// The cache may read what counts; segments without live records have nothing that counts.
 fn adopt_segments(
     segments: &Segments,
     cache: &SegmentCache,
@@ -184,58 +179,44 @@ fn adopt_segments(
     Ok(())
 }
 
-/// The engine that goes on where the log ends. What the scan has kept of segments is the engine's then.
+/// The engine that continues where the log ends. It takes over the segments that the scan has kept.
 fn assemble(
     opened: Opened,
     options: Options,
     segments: Segments,
     cache: SegmentCache,
-    (tables, staging, marks): (Tables, Option<StagingArea>, Option<Marks>),
+    (tables, staging, marks): (Tables, Option<CommitStaging>, Option<Marks>),
     scan: &mut Outcome,
 ) -> Arc<Core> {
     let Opened { directory, lock: directory_lock, meta, medium } = opened;
-    let faults = directory.faults().clone();
-    let (horizon, epoch_next) = (scan.horizon, scan.epoch_next);
+    let (horizon, seq) = (scan.horizon, scan.cut.seq);
     let user = horizon.stream(Stream::User);
     let recovered = Recovered::new(std::mem::take(&mut scan.kept), tables.collections);
-    Arc::new_cyclic(|core| Core {
-        acks: Acks::new(core.clone(), scan.cut.seq),
-        options,
-        directory,
-        directory_lock: Mutex::new(Some(directory_lock)),
-        faults,
-        medium,
+    segments.set_epoch_next(scan.epoch_next);
+    Arc::new_cyclic(|core: &Weak<Core>| Core {
+        weak: core.clone(),
+        acks: Acks::new(core.clone(), seq),
+        directory: DataDirectory::new(directory, directory_lock, meta, medium),
         domain: tables.domain,
         cache,
         verified: Verified::new(),
         segments,
         registry: tables.registry,
-        head: Mutex::new(Head::new(scan.cut.seq, user)),
-        visible: AtomicU64::new(scan.cut.seq),
-        snapshots: Default::default(),
+        head: Head::new(seq, user),
+        durability: Durability::new(horizon, marks),
+        flushing: Flushing::new(seq, user),
+        staging,
+        snapshots: Snapshots::new(options.versions_bytes_max),
         pending: Default::default(),
         claims: Default::default(),
-        preparing: Mutex::new(()),
-        flushing: Mutex::new(Flushing::new(scan.cut.seq, user)),
-        flush_asked: AtomicU64::new(0),
-        staging,
-        marks,
-        sealing: Mutex::new(()),
-        syncing: Mutex::new(()),
-        durable: Mutex::new(horizon),
-        cleaner_written: Mutex::new(horizon.cleaner()),
-        cleaner: Mutex::new(Cleaner::default()),
-        cleaner_kick: Kick::default(),
-        ahead_kick: Kick::default(),
-        freed_kick: Kick::default(),
-        reap: Mutex::default(),
-        epoch_next: AtomicU64::new(epoch_next),
-        meta: Mutex::new(meta),
-        scratch: Mutex::default(),
+        files: Default::default(),
+        cleaner: Default::default(),
+        preparer: Default::default(),
+        scratches: Default::default(),
         memory: Default::default(),
-        images: Mutex::new(tables.images),
-        recovered: Mutex::new(Arc::new(recovered)),
+        start: Start::new(tables.images, recovered),
         counters: tables.counters,
+        options,
     })
 }
 
@@ -257,9 +238,9 @@ fn add_segments(
     })
 }
 
-/// Makes both copies of each header what this recovery goes by. A segment is opened again by storing one
-/// copy after the other: were the second still torn, or of an earlier epoch, a crash while the first is
-/// stored would leave none, or the old contents. [`persist_kept`] makes it durable.
+/// Makes both copies of each header equal to the one that this recovery used. A segment is opened again by storing
+/// one copy after the other. If the second copy were still torn, or of an earlier epoch, a crash during the store
+/// of the first would leave no copy, or the old contents. [`persist_kept`] makes it durable.
 fn mend_headers(
     medium: &dyn Medium,
     segments: &Segments,
@@ -283,8 +264,8 @@ fn mend_headers(
     })
 }
 
-/// Asks that what this recovery goes by and what may not be durable yet be made so: after the death of
-/// the process alone it may be in the processor's caches. Headers say which old contents are gone.
+/// Makes durable what this recovery used and what may not be durable yet: after the death of the process alone it
+/// may be in the processor's caches. Headers say which old contents are gone.
 fn persist_kept(
     medium: &dyn Medium,
     segments: &Segments,
@@ -298,7 +279,7 @@ fn persist_kept(
     for segment in 0..segments.usage().count {
         persist(segment, SEGMENT_HEADER_BYTES)?;
     }
-    let read_whole = |kept: &&scan::Kept| matches!(kept.contents, Contents::Records(_));
+    let read_whole = |kept: &&Kept| matches!(kept.contents, Contents::Records(_));
     scan.kept.iter().filter(read_whole).try_for_each(|kept| persist(kept.segment, kept.end))
 }
 
@@ -316,7 +297,7 @@ fn keep_images(segments: &Segments, scan: &Outcome, found: &FoundImages) {
     }
 }
 
-/// Makes what was kept durable, then notes where the log ends.
+/// Makes the kept records durable, then notes the end of the log.
 fn note_cut(
     directory: &dyn Directory,
     medium: &dyn Medium,
@@ -365,7 +346,7 @@ fn report_medium(medium: &dyn Medium) {
     match kind {
         MediumKind::SimulatedDax => {
             let message =
-                "Memory stands in for persistent memory: a loss of power may lose anything";
+                "Ordinary memory simulates persistent memory: a power loss may lose all data";
             log::warning("STORAGE", 6_200_021, CTX, message, attr);
         }
         _ => log::info("STORAGE", 6_200_020, CTX, "Log medium", attr),
@@ -375,8 +356,8 @@ fn report_medium(medium: &dyn Medium) {
 /// Says so if the mark file can't serve, though there was one.
 fn report_marks(found: &FoundMarks, expected: bool) {
     if let Some(why) = found.missing(expected) {
-        let message = "The mark file can't be used. Damage of what was synced before the last process ended may \
-                       be taken for the end of the log. It is made anew";
+        let message = "Mark file is unusable and is created again: damage of data that the last process synced may be \
+                       mistaken for the end of the log";
         log::warning("STORAGE", 6_200_025, "initandlisten", message, Attr::new().str("why", why));
     }
 }
@@ -389,7 +370,7 @@ fn report(core: &Core, scan: &Outcome, segments_kept: usize) {
         "initandlisten",
         "Recovered the log",
         Attr::new()
-            .str("medium", core.medium.describe())
+            .str("medium", core.directory.medium().describe())
             .num("segments", segments_kept)
             .num("records", core.counters.recovery_records.get())
             .num("collections", stores)
@@ -397,34 +378,4 @@ fn report(core: &Core, scan: &Outcome, segments_kept: usize) {
             .num("droppedRecords", scan.dropped_records)
             .num("durationMicros", core.counters.recovery_us.get()),
     );
-}
-
-impl Core {
-    /// Ends a clean shutdown: everything is durable and sealed, and the metadata file says so.
-    pub fn close(&self) -> Result<(), StorageError> {
-        self.check_alive()?;
-        lock(&self.head).close()?;
-        self.close_cleaner()?;
-        self.flush_now()?;
-        self.seal_full()?;
-        self.sync_all("close.drain")?;
-        self.write_images()?;
-        self.sync_all("close.drain")?;
-        self.sync_marks();
-        let mut horizon = self.horizon();
-        horizon.streams[Stream::User as usize] = lock(&self.head).position();
-        let mut meta = lock(&self.meta);
-        meta.clean = true;
-        meta.epoch_next = self.epoch_next.load(Ordering::Acquire);
-        meta.horizon = horizon;
-        self.directory
-            .replace_file(META_FILE, &meta.encode(), "close.meta")
-            .map_err(crate::io_error)?;
-        // Nothing may follow what the metadata file says is all.
-        self.acks.fail("the engine has been closed");
-        if let Some(directory_lock) = lock(&self.directory_lock).take() {
-            directory_lock.release_clean().map_err(crate::io_error)?;
-        }
-        Ok(())
-    }
 }

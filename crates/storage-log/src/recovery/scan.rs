@@ -1,13 +1,11 @@
-//! Which segments count, what is durable, and where the log ends.
+//! Decides which segments count, what is durable, and where the log ends.
 //!
-//! Segments before the horizon are taken by their summaries (or record by record where a summary is
-//! missing); anything wrong there is corruption. The *tail* behind the horizon is read record by
-//! record with all CRCs: of the user stream a prefix without gaps of whole units is kept, of the
-//! cleaner's streams, of each by itself, what comes before the first bad record.
+//! Segments before the horizon are read by their summaries (or record by record if a summary is missing); any error
+//! there is corruption. The *tail* after the horizon is read record by record with all CRCs. Of the user stream, a
+//! gapless prefix of whole units is kept. Of each stream of the cleaner, the records before the first bad one are
+//! kept.
 
-use super::corrupt;
-use super::progress::Progress;
-use crate::format::meta::{Cut, Meta};
+use crate::format::meta::Cut;
 use crate::format::record::{
     CommitPayload, FLAG_ALONE, HeaderBytes, Kind, RecordHeader, Seed, unit_crc,
 };
@@ -17,42 +15,28 @@ use crate::format::{
     LOG_FILE, MARK_FILE, MARK_FILE_LEFT, META_FILE, RECORD_ALIGN, SEGMENT_HEADER_BYTES,
     STREAMS_MAX, Stream,
 };
-use crate::marks::FoundMarks;
+use crate::on_medium::{Kept, Log, corrupt};
+use crate::progress::Progress;
 use crate::reader::{
     Contents, ContentsError, Found, Next, RecordReader, read_contents, read_header, read_trailer,
 };
-use crate::segments::Segments;
 use kauri_base::Clock;
 use kauri_base::log::{self, Attr};
-use kauri_medium::{Faults, Medium, parallel};
+use kauri_medium::parallel;
 use kauri_storage::StorageError;
 use std::collections::HashSet;
 
-/// A segment whose records count.
-pub struct Kept {
-    /// Its number.
-    pub segment: u32,
-    /// Its epoch.
-    pub epoch: u64,
-    /// Who wrote it.
-    pub stream: Stream,
-    /// Where its records end.
-    pub end: u32,
-    /// What it holds.
-    pub contents: Contents,
-}
-
-/// Where a log can't be followed.
+/// A place at which the log is unreadable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// Both copies of a segment's header are lost.
     Header(u32),
-    /// There is no record at an offset of a segment of this epoch, whose records end at `end`
-    /// (`u32::MAX`: where they say).
+    /// No readable record at an offset of a segment of this epoch, whose records end at `end` (`u32::MAX`: as they
+    /// say).
     #[allow(missing_docs, reason = "the names say it")]
     Record { segment: u32, epoch: u64, offset: u32, end: u32 },
-    /// No place in it: a file is shorter than it was, or older than another one. No repair can mend that; the error
-    /// tells the way out.
+    /// Not a place within the log: a file is shorter or older than another one. No repair is possible; the error
+    /// has the way out.
     Files,
 }
 
@@ -79,41 +63,41 @@ impl From<Stop> for StorageError {
 /// A segment with a good header.
 struct Candidate {
     header: SegmentHeader,
-    /// Where its records end by a cut; `u32::MAX` if no cut says.
+    /// The end of its records by a cut; `u32::MAX` if no cut covers it.
     end: u32,
 }
 
 /// A record of the tail.
 struct TailRecord {
     entry: Entry,
-    /// Whether its payload is as it was stored.
+    /// Whether its payload is intact.
     whole: bool,
     alone: bool,
     header_crc: u32,
     commit: Option<CommitPayload>,
 }
 
-/// A segment of the tail as it was read.
+/// A segment of the tail.
 struct TailSegment {
     segment: u32,
     epoch: u64,
     records: Vec<TailRecord>,
     /// The offset at which there was no record.
     bad: Option<u32>,
-    /// The highest that marks in it tell.
+    /// The highest horizon of its marks.
     horizon: Horizon,
     bytes_read: u32,
 }
 
-/// What a scan has found.
+/// The result of a scan.
 pub struct Outcome {
-    /// What is durable once the log has been drained.
+    /// What is durable after the log was drained.
     pub horizon: Horizon,
     /// The epoch of the next segment.
     pub epoch_next: u64,
-    /// What counts.
+    /// The segments that count.
     pub kept: Vec<Kept>,
-    /// Where the log ends.
+    /// The end of the log.
     pub cut: Cut,
     /// Cuts, by their first epochs, that still hide something.
     pub cuts_used: Vec<u64>,
@@ -137,26 +121,11 @@ pub struct Scan<'m> {
     outcome: Outcome,
 }
 
-/// What is read, which several threads do at once.
-#[derive(Clone, Copy)]
-pub struct Log<'m> {
-    /// The log file.
-    pub medium: &'m dyn Medium,
-    /// Faults that tests set.
-    pub faults: &'m Faults,
-    /// Its segments.
-    pub segments: &'m Segments,
-    /// What the metadata file says.
-    pub meta: &'m Meta,
-    /// What the mark file tells.
-    pub marks: &'m FoundMarks,
-}
-
-/// A segment before the horizon: what it holds, unless it was never written to, and bytes read.
+/// A segment before the horizon: its contents, unless it was never written, and bytes read.
 type Durable = (Option<Kept>, u64);
 
 impl<'m> Scan<'m> {
-    /// A scan of a log that nobody writes to, by so many threads.
+    /// A scan of a log without writers, with this many threads.
     pub fn new(log: Log<'m>, threads: usize, clock: &'m dyn Clock) -> Self {
         let meta = log.meta;
         let mut horizon = meta.horizon;
@@ -235,7 +204,7 @@ impl<'m> Scan<'m> {
         Ok(())
     }
 
-    /// Reads all headers: raises the horizon, and tells segments that may count from free ones.
+    /// Reads all headers: raises the horizon, and separates segments that may count from free ones.
     fn read_headers(&mut self) -> Result<Vec<Candidate>, Stop> {
         let Log { medium, faults, segments, meta, marks } = self.log;
         let count = medium.len() / u64::from(segments.segment_bytes());
@@ -250,7 +219,7 @@ impl<'m> Scan<'m> {
                 if copy.offset == 0 {
                     let attr = Attr::new().num("segment", segment).str("what", copy.what);
                     let message =
-                        "The first copy of a segment's header is lost, its second is used";
+                        "First copy of a segment header is damaged; the second copy is used";
                     log::warning("STORAGE", 6_200_008, "initandlisten", message, attr);
                 }
                 self.outcome.copies.push((**header, copy.offset));
@@ -376,9 +345,9 @@ impl<'m> Scan<'m> {
         cut || before || clean
     }
 
-    /// Looks at what is damaged, now that the horizon is known. Before it a header is corruption, since
-    /// it hides what follows; a payload is reported, and answered with an error when it is read. Behind
-    /// it either is where the segment ends.
+    /// Evaluates damage with the known horizon. Before the horizon, a damaged header is corruption, because the
+    /// records after it are lost; a damaged payload is reported, and reads of it fail. After the horizon, either
+    /// one ends the segment.
     fn check_tail(
         &mut self,
         stream: Stream,
@@ -459,7 +428,7 @@ impl<'m> Scan<'m> {
         Ok(())
     }
 
-    /// The highest sequence number that the cleaner has moved, as far as its tails tell.
+    /// The highest commit sequence that the cleaner has moved, according to its tails.
     fn moved_seq(&self) -> u64 {
         let mut seq = 0;
         for kept in self.outcome.kept.iter().filter(|kept| kept.stream.is_cleaners()) {
@@ -533,7 +502,7 @@ impl<'m> Log<'m> {
         let trailer = read_trailer(self.medium, self.faults, self.segments, segment, None)
             .map_err(crate::io_error)?;
         let held = trailer.map_or_else(
-            || "what it held is not known".to_owned(),
+            || "what it held is unknown".to_owned(),
             |t| format!("it held {} records of commits {} to {}", t.entries, t.seq_min, t.seq_max),
         );
         let way_out = if by_marks_only { format!(". {MARK_FILE_LEFT}") } else { String::new() };
@@ -645,8 +614,8 @@ impl<'m> Log<'m> {
         Ok(tail)
     }
 
-    /// Raises the horizon to marks behind a bad record. Where records begin is not known there, so
-    /// every place is tried; a mark is recognised by both of its CRCs.
+    /// Raises the horizon to marks after a bad record. The beginnings of records are unknown there, so every place
+    /// is tried; a mark is recognised by both of its CRCs.
     fn find_marks(
         &self,
         reader: &mut RecordReader<'_>,
@@ -675,7 +644,7 @@ fn report_payload(segment: u32, entry: &Entry) {
         "STORAGE",
         6_200_009,
         "initandlisten",
-        "A record's payload is damaged",
+        "Record payload is damaged",
         Attr::new()
             .num("segment", segment)
             .num("offset", entry.offset)
@@ -695,7 +664,7 @@ struct Units {
     last: u64,
     /// Behind it: which segment of the tail, and the offset there.
     end: (usize, u32),
-    /// A unit whose commit record is still to come: its sequence, records and their CRC.
+    /// A unit whose commit record is still missing: its sequence, records and their CRC.
     open: Option<(u64, u32, u32)>,
     /// Units up to this one need no proof that they are whole.
     durable: u64,

@@ -1,40 +1,40 @@
-//! The staging file: commits are with the kernel by a copy, and stored to the log later and many at once.
+//! The staging file: a copy puts commits into the kernel; they are stored to the log later, many at once.
 //!
-//! It is used round and round. At the end of a worker's tick the bytes that have been appended since the
-//! last time go into it as one entry for each segment ([`Core::stage_what_is_asked`]). The flusher
-//! stores to the log before it is full, and whatever is stored makes room ([`Core::unstage`]). If the process dies,
-//! opening the directory puts into the log what entries hold and it lacks ([`replay`]).
+//! The staging file is a ring. At the end of a worker's tick, the bytes appended since the last tick are copied
+//! into it, as one entry per segment ([`CommitStaging::put_since`]). The flusher stores bytes to the log before the
+//! ring is full; stored bytes free space in the ring ([`CommitStaging::stored`]). If the process dies, opening the
+//! directory replays entries that the log lacks ([`replay`]).
 //!
 //! Invariants:
-//! - What is acknowledged as written is in the log's file, or in entries that are not overwritten before it is:
-//!   entries are given up when all that had been appended when they were put is stored.
-//! - Staging goes on where it ended, or where storing did: nothing is left out between two entries.
-//! - An entry is put into the log only where the segment still has the epoch that it had. In one life of a
-//!   segment a place gets its bytes once, so an old entry changes nothing, however often it is put there; and
-//!   after a loss of power the file may hold any of them, or parts, which their CRCs tell.
-//! - Durability never rests on it: it is not synced.
-//! - Who puts may have to wait for the kernel, which asks for a page again that it has written back. Nobody waits
-//!   for him: whoever finds the ring taken leaves word ([`Core::flush`]), and all else is read without it.
+//! - Bytes acknowledged as written are in the log's file, or in entries that are not overwritten before the bytes
+//!   are in the log's file. An entry is released when everything appended before the entry is stored.
+//! - Staging continues where it ended, or where storing ended: there is no gap between two entries.
+//! - An entry is replayed only if the segment still has the entry's epoch. Within an epoch each place of a segment
+//!   gets its bytes once, so replaying an old entry, even repeatedly, changes nothing. After a power loss the file
+//!   may have any entries or parts of entries; CRCs identify the parts.
+//! - Durability never depends on the staging file: it is not synced.
+//! - A thread that copies into the ring may wait for the kernel, which faults in a page that it has written back.
+//!   No other thread waits for it: a thread that finds the ring locked leaves a request, and all other state is
+//!   read without the lock.
 //!
-//! A log in persistent memory has none.
+//! A log in persistent memory has no staging file.
 
 mod replay;
 #[cfg(test)]
 mod tests;
 
-use crate::core::Core;
 use crate::format::STAGING_FILE;
 use crate::format::meta::Meta;
 use crate::format::segment::Position;
 use crate::format::staging::{
     STAGED_ALIGN, STAGED_BYTES_MAX, STAGING_HEADER_BYTES, StagedAt, StagedSeed,
 };
-use crate::head::Appended;
+use crate::head::AppendedSegment;
 use crate::options::Options;
 use crate::{lock, try_lock};
 use kauri_base::log::{self, Attr};
-use kauri_base::sync::Mutex;
-use kauri_base::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use kauri_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use kauri_base::sync::{Mutex, MutexGuard};
 use kauri_medium::{Directory, Error, Guard, IoKind, Staging};
 use kauri_storage::StorageError;
 
@@ -45,18 +45,18 @@ pub use replay::{Overlay, replay};
 const BYTES: u64 = 4 << 20;
 /// So much is stored at once, if the flusher gets a processor in time: longer it would keep a worker from its own.
 const STORE_BYTES: u64 = 128 << 10;
-/// It takes at most this part of the memory for documents, which can't give back what is not stored.
+/// Maximum part of the memory for documents, which cannot evict unstored bytes.
 const CACHE_PART: u64 = 16;
-/// Of a log with a limit it takes at most this part beside it, or [`BYTES_OF_SMALL`] if that is more.
+/// With a limited log, its maximum part of the log, or [`BYTES_OF_SMALL`] if that is more.
 const LOG_PART: u64 = 2048;
 const BYTES_OF_SMALL: u64 = 1 << 20;
 /// Fewer are not worth it.
 const BYTES_MIN: u64 = 16 << 10;
 
 /// The file while the engine is open.
-pub struct StagingArea {
+pub struct CommitStaging {
     putting: Mutex<Putting>,
-    /// Where the next entry goes. Places count on for ever.
+    /// The position of the next entry. Positions grow forever.
     tail: AtomicU64,
     /// Before this nothing is needed.
     freed: AtomicU64,
@@ -64,22 +64,22 @@ pub struct StagingArea {
     stored: Mutex<Position>,
     /// Bytes for entries.
     len: u64,
-    /// Whether the flusher has been told that it fills.
+    /// Whether the flusher was told that the file fills up.
     told: AtomicBool,
 }
 
-/// What one thread at a time puts with.
-struct Putting {
+/// The state of the one thread that puts.
+pub struct Putting {
     memory: Box<dyn Staging>,
     seed: StagedSeed,
     guard: Guard,
     /// Everything before this is staged or stored.
     staged: Position,
-    /// What is to be staged, kept for its memory.
-    appended: Vec<Appended>,
+    /// The bytes to be staged, kept for their memory.
+    appended: Vec<AppendedSegment>,
 }
 
-/// How large a file there should be beside a log with these options; 0: none.
+/// Size of the file for a log with these options; 0: none.
 pub fn bytes_for(options: &Options) -> u64 {
     let of_log = match options.bytes_max {
         0 => BYTES,
@@ -88,9 +88,9 @@ pub fn bytes_for(options: &Options) -> u64 {
     of_log.min(options.cache_bytes / CACHE_PART) / BYTES_MIN * BYTES_MIN
 }
 
-impl StagingArea {
-    /// A new file of so many bytes, if there can be one: a log in memory needs none, and where there is none commits are
-    /// stored to the log before they are acknowledged. What an older file holds is in the log by now.
+impl CommitStaging {
+    /// A new file of this size, if possible: a log in memory needs none, and without one commits are stored to the
+    /// log before they are acknowledged. The contents of an older file are in the log by now.
     pub fn create(
         directory: &dyn Directory,
         (meta, number): (&Meta, u64),
@@ -105,10 +105,9 @@ impl StagingArea {
             Ok(memory) => memory,
             Err(Error::Unsupported) => return Ok(None),
             Err(error @ (Error::NoSpace | Error::Io { kind: IoKind::Open, .. })) => {
-                let message = "Every tick's commits are written to the log by themselves: its \
-                               staging file can't be had. That takes 4 MB of the disk and of locked \
-                               memory (ulimit -l), on a file system that maps files and writes \
-                               them in place";
+                let message = "Staging file unavailable: commits go to the log directly. The staging file \
+                               needs 4 MB of disk and of locked memory (ulimit -l), on a file system \
+                               that maps files and writes them in place";
                 let attr = Attr::new().str("error", error.to_string());
                 log::info("STORAGE", 6_200_022, "initandlisten", message, attr);
                 return Ok(None);
@@ -117,7 +116,7 @@ impl StagingArea {
         };
         let seed = StagedSeed::new(&meta.directory, number);
         let len = memory.len().saturating_sub(STAGING_HEADER_BYTES) as u64;
-        Ok(Some(StagingArea {
+        Ok(Some(CommitStaging {
             putting: Mutex::new(Putting { memory, seed, guard, staged, appended: Vec::new() }),
             tail: AtomicU64::new(0),
             freed: AtomicU64::new(0),
@@ -144,7 +143,7 @@ impl StagingArea {
         put
     }
 
-    /// Puts what `appended` tells of, all of it or nothing that counts.
+    /// Puts everything that `appended` describes, or nothing that counts.
     fn put_all(&self, putting: &mut Putting) -> bool {
         let Putting { memory, seed, guard, staged, appended } = putting;
         let mut bytes_left = STAGED_BYTES_MAX;
@@ -170,85 +169,50 @@ impl StagingArea {
         true
     }
 
-    /// Whether storing should make room, and nobody has been told so.
-    fn begins_to_fill(&self) -> bool {
-        let used = self.tail.load(Ordering::Relaxed) - self.freed.load(Ordering::Relaxed);
-        used > STORE_BYTES.min(self.len / 4) && !self.told.swap(true, Ordering::Relaxed)
-    }
-}
-
-impl Core {
-    /// Stages what [`Core::flush`] was called for, unless somebody else is at it, who looks here when that is
-    /// done. Answers false if it has to be stored instead: there is no file, it is full, or that is too much.
-    pub fn stage_what_is_asked(&self) -> bool {
-        let Some(area) = &self.staging else { return false };
-        loop {
-            // As in `store_what_is_asked`.
-            fence(Ordering::SeqCst);
-            if self.acks.stored() >= self.flush_asked.load(Ordering::Relaxed) {
-                return true;
-            }
-            let Some(mut putting) = try_lock(&area.putting) else { return true };
-            if !self.stage_with(area, &mut putting) {
-                return false;
-            }
-        }
+    /// Begins to put; none while another thread does.
+    pub fn begin(&self) -> Option<MutexGuard<'_, Putting>> {
+        try_lock(&self.putting)
     }
 
-    /// Puts everything that has been appended so far into the staging file, and counts it as written. Answers
-    /// false if that can't be done now.
-    pub fn stage(&self) -> bool {
-        let Some(area) = &self.staging else { return false };
-        let putting = try_lock(&area.putting);
-        let staged = putting.is_some_and(|mut putting| self.stage_with(area, &mut putting));
-        // For those who have found it taken.
-        if staged && !self.stage_what_is_asked() {
-            self.store_what_is_asked();
-        }
-        staged
-    }
-
-    fn stage_with(&self, area: &StagingArea, putting: &mut Putting) -> bool {
-        if self.scarcity() > 0.0 || self.check_alive().is_err() {
-            return false;
-        }
-        putting.staged = putting.staged.max(*lock(&area.stored));
+    /// Puts everything that has been appended so far, which `appended_since` a place the head tells, with the last
+    /// commit in it. Answers that commit, or none if it can't be done now.
+    pub fn put_since(
+        &self,
+        putting: &mut Putting,
+        appended_since: impl FnOnce(Position, &mut Vec<AppendedSegment>) -> Option<u64>,
+    ) -> Option<u64> {
+        putting.staged = putting.staged.max(*lock(&self.stored));
         // Before the segments are asked for: so they stay.
         putting.guard.enter();
-        let seq = {
-            let head = lock(&self.head);
-            head.appended_since(putting.staged, &mut putting.appended).then(|| head.seq())
-        };
-        let seq = seq.filter(|_| area.put_all(putting));
+        let seq = appended_since(putting.staged, &mut putting.appended);
+        let seq = seq.filter(|_| self.put_all(putting));
         putting.guard.leave();
         putting.appended.clear();
-        if area.begins_to_fill() {
-            self.acks.kick();
-        }
-        let Some(seq) = seq else { return false };
-        self.counters.staged.add(1);
-        self.acks.set_stored(seq);
-        self.acks.set_written(seq);
-        true
+        seq
     }
 
     /// Whether storing should make room.
-    pub fn staging_fills(&self) -> bool {
-        self.staging.as_ref().is_some_and(|area| area.told.load(Ordering::Relaxed))
+    pub fn fills(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
     }
 
-    /// Before the head is asked how far it goes: what is needed no longer when that has been stored.
-    pub fn staging_mark(&self) -> u64 {
-        self.staging.as_ref().map_or(0, |area| area.tail.load(Ordering::Acquire))
+    /// Read before the head's position is read: what is no longer needed after that was stored.
+    pub fn mark(&self) -> u64 {
+        self.tail.load(Ordering::Acquire)
     }
 
     /// Everything before `position` is stored, and so is what entries before `mark` hold.
-    pub fn unstage(&self, mark: u64, position: Position) {
-        let Some(area) = &self.staging else { return };
-        let mut stored = lock(&area.stored);
+    pub fn stored(&self, mark: u64, position: Position) {
+        let mut stored = lock(&self.stored);
         *stored = (*stored).max(position);
         drop(stored);
-        area.freed.fetch_max(mark, Ordering::AcqRel);
-        area.told.store(false, Ordering::Relaxed);
+        self.freed.fetch_max(mark, Ordering::AcqRel);
+        self.told.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether storing should free space, and the flusher was not told so.
+    pub fn begins_to_fill(&self) -> bool {
+        let used = self.tail.load(Ordering::Relaxed) - self.freed.load(Ordering::Relaxed);
+        used > STORE_BYTES.min(self.len / 4) && !self.told.swap(true, Ordering::Relaxed)
     }
 }

@@ -1,10 +1,10 @@
-//! What the staging file holds and the log lacks, after the death of a process: put into the log, or shown
-//! as if it were there.
+//! After the death of a process: replays entries of the staging file that the log lacks, or overlays them for
+//! readers.
 
 use crate::format::staging::{StagedAt, StagedSeed};
 use crate::format::{SEGMENT_HEADER_BYTES, STAGING_FILE, Stream, TRAILER_BYTES};
+use crate::on_medium::Log;
 use crate::reader::{Found, read_header};
-use crate::recovery::Log;
 use kauri_base::log::{self, Attr};
 use kauri_base::sync::Arc;
 use kauri_medium::{Directory, Medium, MediumKind, Site};
@@ -25,13 +25,13 @@ pub fn replay(log: Log<'_>, directory: &dyn Directory) -> Result<(), StorageErro
     if !lacking.is_empty() {
         let bytes: usize = lacking.iter().map(|(_, bytes)| bytes.len()).sum();
         let attr = Attr::new().num("entries", lacking.len()).num("bytes", bytes);
-        let message = "Put into the log what was written shortly before the process ended";
+        let message = "Replayed the staging file into the log";
         log::info("STORAGE", 6_200_023, "initandlisten", message, attr);
     }
     Ok(())
 }
 
-/// Where there are bytes of several entries for a place the last one counts: they are the same.
+/// If several entries have bytes for a place, the last one counts: they are equal.
 fn lacking(log: Log<'_>, directory: &dyn Directory) -> Result<Lacking, StorageError> {
     let Some(file) = directory.read_file(STAGING_FILE).map_err(crate::io_error)? else {
         return Ok(Vec::new());
@@ -81,7 +81,7 @@ fn epoch_of(
     Ok(epoch)
 }
 
-/// The log as it would be after [`replay`], for who changes nothing.
+/// The log as it would be after [`replay`], for readers that change nothing.
 pub struct Overlay {
     medium: Arc<dyn Medium>,
     lacking: Lacking,

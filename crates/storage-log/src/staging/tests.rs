@@ -1,4 +1,4 @@
-//! Staging beside storing, step by step.
+//! Staging together with storing, step by step.
 
 use crate::core::Core;
 use crate::hooked::{Hook, Hooked};
@@ -7,8 +7,8 @@ use crate::recovery;
 use crate::staging::bytes_for;
 use kauri_base::sync::Arc;
 use kauri_base::{CollectionId, RecordId};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::Directory;
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
 use kauri_storage::{OpKind, WriteUnit};
 
 const STORE: CollectionId = CollectionId(10);
@@ -85,14 +85,14 @@ fn entries_that_are_put_while_the_log_is_stored_to_are_kept() {
 #[test]
 fn after_a_segment_that_another_is_about_to_store_nothing_is_staged() {
     let (core, emulator, _) = open_hooked();
-    let epoch = |core: &Core| crate::lock(&core.head).position().epoch;
+    let epoch = |core: &Core| core.head.position().epoch;
     let first = epoch(&core);
     while epoch(&core) == first {
         insert(&core, 30 << 10);
     }
     // As who stores does it first.
     let mut taken = Vec::new();
-    crate::lock(&core.head).take_full(&mut taken);
+    core.head.take_full(&mut taken);
     assert_eq!(taken.len(), 1);
     assert!(!core.stage(), "what is in the full segment is not with the kernel");
     for full in &taken {
@@ -107,7 +107,7 @@ fn after_a_segment_that_another_is_about_to_store_nothing_is_staged() {
 #[test]
 fn staging_goes_on_in_the_next_segment() {
     let (core, emulator, _) = open_hooked();
-    let epoch = |core: &Core| crate::lock(&core.head).position().epoch;
+    let epoch = |core: &Core| core.head.position().epoch;
     let first = epoch(&core);
     let mut staged_over_the_end = 0;
     for _ in 0..200 {

@@ -3,10 +3,12 @@
 
 use crate::harness::{On, explore, open, table};
 use kauri_base::sync::thread;
+use kauri_conformance::inspect;
+use kauri_conformance::table::{Table, doc};
+use kauri_emulator::Emulator;
 use kauri_medium::faults::Fault;
-use kauri_medium::{Directory, Emulator, IoKind};
-use kauri_storage::conformance::table::{Table, doc};
-use kauri_storage::{CommitTicket, Durability, StorageEngine, WriteUnit, conformance::inspect};
+use kauri_medium::{Directory, IoKind};
+use kauri_storage::{CommitTicket, Durability, StorageEngine, WriteUnit};
 use kauri_storage_log::PmLog;
 use std::future::Future;
 use std::pin::Pin;

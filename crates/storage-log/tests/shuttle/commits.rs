@@ -4,9 +4,9 @@
 use crate::harness::{On, explore, open, table};
 use kauri_base::RecordId;
 use kauri_base::sync::thread;
+use kauri_conformance::inspect::Reader;
+use kauri_conformance::table::{Table, doc, number};
 use kauri_storage::StorageError;
-use kauri_storage::conformance::inspect::Reader;
-use kauri_storage::conformance::table::{Table, doc, number};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 

@@ -4,7 +4,7 @@ use crate::harness::{On, explore, open_with, table};
 use kauri_base::sync::thread;
 use kauri_base::{Access, RecordId};
 use kauri_bson::{DocBuf, Value};
-use kauri_storage::conformance::table::{Table, doc, number};
+use kauri_conformance::table::{Table, doc, number};
 use kauri_storage::{StorageEngine, WriteUnit};
 use kauri_storage_log::PmLog;
 use std::sync::atomic::{AtomicI64, Ordering};

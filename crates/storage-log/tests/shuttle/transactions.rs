@@ -4,8 +4,8 @@
 use crate::harness::{On, explore, open, table};
 use kauri_base::sync::thread;
 use kauri_base::{Access, RecordId};
-use kauri_storage::conformance::inspect::Stored;
-use kauri_storage::conformance::table::{Table, doc, number};
+use kauri_conformance::inspect::Stored;
+use kauri_conformance::table::{Table, doc, number};
 use kauri_storage::{StorageError, Transaction, WriteUnit};
 
 fn get(transaction: &mut Transaction, table: &Table, id: RecordId) -> Stored {
@@ -44,7 +44,7 @@ fn transact(table: &Table, ids: [RecordId; 2]) {
             let mut unit = WriteUnit::new();
             table.update_in(&mut unit, id, &old, &next(&old));
             loop {
-                match transaction.stage(&mut unit) {
+                match transaction.write(&mut unit) {
                     Ok(Access::Ready(())) => break,
                     Ok(Access::WouldBlock(ticket)) => ticket.wait().expect("wait"),
                     Err(StorageError::WriteConflict) => {
@@ -109,7 +109,7 @@ fn of_two_that_add_a_key_one_wins() {
             let mut transaction = Transaction::begin(&table.engine).expect("begin");
             let mut unit = WriteUnit::new();
             table.insert_in(&mut unit, &doc(k, 5, ""));
-            match transaction.stage(&mut unit) {
+            match transaction.write(&mut unit) {
                 Ok(Access::Ready(())) => {
                     let committed = transaction.commit();
                     committed.unwrap_or_else(|error| panic!("commit: {error}"));

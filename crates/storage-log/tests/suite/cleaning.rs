@@ -3,9 +3,9 @@
 use crate::common::{Fixture, SEGMENT_BYTES, bounded, clean, dynamic, kilobyte, options, status};
 use kauri_base::clock::SeededRandom;
 use kauri_base::{RandomSource, RecordId};
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_conformance::table::{Table, doc};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::{Directory, IoKind};
-use kauri_storage::conformance::table::{Table, doc};
 use kauri_storage::{CollectionId, OpKind, StorageEngine, StorageError, WriteUnit};
 use kauri_storage_log::Options;
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! An engine on the emulator, without threads unless a test starts them.
 
 use kauri_bson::Value;
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
-use kauri_storage::conformance::table::{Table, TableIndex};
+use kauri_conformance::table::{Table, TableIndex};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_storage::{RecordId, StorageEngine};
 use kauri_storage_log::{Options, PmLog};
 use std::collections::BTreeMap;

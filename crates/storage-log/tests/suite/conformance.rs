@@ -1,7 +1,7 @@
 //! The engine passes the suite, over plain files.
 
+use kauri_conformance::Subject;
 use kauri_medium::plain::PlainDirectory;
-use kauri_storage::conformance::Subject;
 use kauri_storage_log::{Options, PmLog};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,9 +36,9 @@ fn subject() -> Subject {
     })
 }
 
-kauri_storage::conformance_tests!(subject);
-kauri_storage::conformance_durable_tests!(subject);
-kauri_storage::conformance_snapshot_tests!(subject);
-kauri_storage::conformance_transaction_tests!(subject);
-kauri_storage::conformance_pending_tests!(subject);
-kauri_storage::conformance_durable_pending_tests!(subject);
+kauri_conformance::conformance_tests!(subject);
+kauri_conformance::conformance_durable_tests!(subject);
+kauri_conformance::conformance_snapshot_tests!(subject);
+kauri_conformance::conformance_transaction_tests!(subject);
+kauri_conformance::conformance_pending_tests!(subject);
+kauri_conformance::conformance_durable_pending_tests!(subject);

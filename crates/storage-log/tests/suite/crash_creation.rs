@@ -2,7 +2,7 @@
 //! of them, or one without anything in it, and never one that is refused.
 
 use crate::common::{emulator, open, options};
-use kauri_medium::emulator::Emulator;
+use kauri_emulator::Emulator;
 
 /// States after a loss of power among the first events, all or many of them.
 fn power_losses(recorded: &Emulator, events: usize) -> Vec<Emulator> {

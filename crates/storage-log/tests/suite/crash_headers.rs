@@ -2,8 +2,8 @@
 //! of a header's copies is there at any time, and it is never one from before the last.
 
 use crate::crash_target::{SEGMENT, Target, of_headers};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::Directory;
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
 use kauri_storage_log::format::segment::{HEADER_COPY_AT, SegmentHeader};
 use kauri_testkit::crash::Report;
 use kauri_testkit::{Crashes, Loss, Run};

@@ -3,10 +3,10 @@
 
 use crate::crash_target::{SEGMENT, Target, of_headers};
 use kauri_bson::{DocBuf, Value};
+use kauri_conformance::inspect::Reader;
+use kauri_conformance::table::{Table, doc};
+use kauri_emulator::{About, Emulator, EmulatorConfig};
 use kauri_medium::Directory;
-use kauri_medium::emulator::{About, Emulator, EmulatorConfig};
-use kauri_storage::conformance::inspect::Reader;
-use kauri_storage::conformance::table::{Table, doc};
 use kauri_storage_log::format::marks::{
     MARK_BYTES, MARK_EPOCH_BYTES, MARK_EPOCHS_AT, MARK_SLOT_BYTES, MARK_SLOTS, Mark,
 };

@@ -5,9 +5,9 @@
 //! files are; a second crash's are not counted.
 
 use crate::crash_target::Target;
-use kauri_medium::emulator::EmulatorConfig;
+use kauri_emulator::EmulatorConfig;
 use kauri_testkit::crash::Report;
-use kauri_testkit::short::{Between, Explored, Op, Stage, explore, workloads};
+use kauri_testkit::short::{Between, Explored, Fixture, Op, explore, workloads};
 use kauri_testkit::{Crashes, Run};
 
 /// Whether everything is to be looked at.
@@ -35,10 +35,10 @@ fn short(
     in_recovery: usize,
 ) -> Explored {
     let target = Target::new(16);
-    let stage = Stage::new(&target, medium);
+    let fixture = Fixture::new(&target, medium);
     let crashes = Crashes::new(&target).in_recovery_only(in_recovery).on_one_thread();
     let workloads = workloads(of, length);
-    let explored = explore(&crashes, &target, &stage, &workloads, waits, most);
+    let explored = explore(&crashes, &target, &fixture, &workloads, waits, most);
     println!(
         "workloads of up to {length} of {} operations: {} different media, {explored:?}",
         of.len(),
@@ -82,7 +82,7 @@ fn workloads_with_a_staging_file() {
 
 /// On persistent memory, with every crash in each recovery. Where a point has more than 64 states each
 /// line is lost alone, kept alone and torn, and there is more: see
-/// [`kauri_medium::emulator::Emulator::crash_one_by_one_at`]. Waiting changes nothing there: what has been
+/// [`kauri_emulator::Emulator::crash_one_by_one_at`]. Waiting changes nothing there: what has been
 /// committed is durable.
 #[test]
 fn workloads_on_persistent_memory() {

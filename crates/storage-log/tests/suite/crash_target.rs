@@ -2,7 +2,7 @@
 
 use kauri_base::Clock;
 use kauri_base::clock::SeededRandom;
-use kauri_medium::emulator::Emulator;
+use kauri_emulator::Emulator;
 use kauri_medium::faults::Site;
 use kauri_medium::{Directory, DirectoryLock, Error, Faults, Medium, Staging};
 use kauri_storage::{StorageEngine, StorageError};

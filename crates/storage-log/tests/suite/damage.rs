@@ -3,10 +3,10 @@
 
 use crate::common::{self, Fixture, SEGMENT_BYTES, dynamic, emulator, kilobyte, open, options};
 use kauri_base::{Access, CollectionId, ErrorCode, RecordId};
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_conformance::table::{Table, doc};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::faults::Fault;
 use kauri_medium::{Directory, IoKind};
-use kauri_storage::conformance::table::{Table, doc};
 use kauri_storage::{Durability, StorageEngine, StorageError, WriteUnit};
 use kauri_storage_log::{Options, PmLog, verify};
 use std::io::IoSlice;
@@ -89,7 +89,7 @@ fn a_flipped_bit_of_a_document_is_named() {
     }
     // Indexes can't be built over it in silence.
     let table = Table::new(&dynamic(&engine), 10, &[]);
-    let index = kauri_storage::conformance::table::TableIndex::new(20, true, "u");
+    let index = kauri_conformance::table::TableIndex::new(20, true, "u");
     let attached = table.engine.attach_index(table.id, index.spec, index.generator);
     assert!(matches!(attached, Err(StorageError::Corruption { .. })));
 }

@@ -6,10 +6,10 @@
 
 use crate::common::{bounded, clean, dynamic, kilobyte, options, status};
 use kauri_bson::{DocBuf, Value};
+use kauri_conformance::Subject;
+use kauri_conformance::table::{Table, TableIndex, doc};
 use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
 use kauri_medium::{Dax, Directory};
-use kauri_storage::conformance::Subject;
-use kauri_storage::conformance::table::{Table, TableIndex, doc};
 use kauri_storage::{CommitTicket, Durability, RecordId, StorageEngine, WriteUnit};
 use kauri_storage_log::{Options, PmLog};
 use std::path::{Path, PathBuf};
@@ -60,8 +60,8 @@ fn subject() -> Subject {
 
 mod suite {
     use super::subject;
-    kauri_storage::conformance_tests!(subject);
-    kauri_storage::conformance_durable_tests!(subject);
+    kauri_conformance::conformance_tests!(subject);
+    kauri_conformance::conformance_durable_tests!(subject);
 }
 
 /// A text of the section `medium` of the engine's status.
@@ -89,7 +89,10 @@ fn the_status_says_which_path_is_in_use() {
         assert_eq!(medium(&open(&directory.path, Dax::Off, options()), "kind"), "file");
     } else {
         assert_eq!((kind.as_str(), durable_by.as_str()), ("simulatedDax", "nothing"));
-        assert!(promise.contains("no write") && promise.contains("stands in"), "{promise}");
+        assert!(
+            promise.contains("no write") && promise.contains("simulates persistent memory"),
+            "{promise}"
+        );
         drop(engine);
         // The same directory without memory that stands in.
         let engine = open(&directory.path, Dax::Auto, options());

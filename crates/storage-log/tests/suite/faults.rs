@@ -2,12 +2,12 @@
 //! a wrong answer; and what was acknowledged is there afterwards.
 
 use crate::crash_target::Target;
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::faults::Fault;
 use kauri_medium::{Directory, IoKind};
 use kauri_testkit::Crashes;
 use kauri_testkit::history::Loss;
-use kauri_testkit::short::{Between, Op, Stage};
+use kauri_testkit::short::{Between, Fixture, Op};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -51,10 +51,10 @@ struct Found {
 
 fn sweep(medium: EmulatorConfig, between: Between) -> Found {
     let target = Target::new(16);
-    let stage = Stage::new(&target, medium);
+    let fixture = Fixture::new(&target, medium);
     let crashes = Crashes::new(&target);
     let counts = RefCell::new(None);
-    let whole = stage.perform(&target, &WORK, between, |emulator| {
+    let whole = fixture.perform(&target, &WORK, between, |emulator| {
         emulator.faults().watch();
         *counts.borrow_mut() = Some(emulator.clone());
     });
@@ -72,7 +72,7 @@ fn sweep(medium: EmulatorConfig, between: Between) -> Found {
             for fault in [Fault::Eio, Fault::Enospc] {
                 let inject = |emulator: &Emulator| emulator.faults().inject(kind, index, 1, fault);
                 found.faults += 1;
-                match stage.perform(&target, &WORK, between, inject) {
+                match fixture.perform(&target, &WORK, between, inject) {
                     Err(error) => {
                         assert!(!error.message().is_empty());
                         found.not_opened += 1;

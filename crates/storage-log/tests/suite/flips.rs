@@ -3,10 +3,10 @@
 
 use crate::common::{self, SEGMENT_BYTES, dynamic, emulator, options};
 use kauri_base::RecordId;
+use kauri_conformance::inspect;
+use kauri_conformance::table::{Table, TableIndex, doc};
+use kauri_emulator::Emulator;
 use kauri_medium::Directory;
-use kauri_medium::emulator::Emulator;
-use kauri_storage::conformance::inspect;
-use kauri_storage::conformance::table::{Table, TableIndex, doc};
 use kauri_storage::{LogPosition, OpKind, StorageEngine, WriteUnit};
 use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};
 use kauri_storage_log::format::segment::{HEADER_COPY_AT, SegmentHeader, Trailer};

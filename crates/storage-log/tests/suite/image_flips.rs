@@ -2,10 +2,10 @@
 //! told by the check of a directory as harmless, and change no index.
 
 use crate::common::{self, SEGMENT_BYTES, dynamic, open, options};
+use kauri_conformance::inspect;
+use kauri_conformance::table::{Table, TableIndex, doc};
+use kauri_emulator::Emulator;
 use kauri_medium::Directory;
-use kauri_medium::emulator::Emulator;
-use kauri_storage::conformance::inspect;
-use kauri_storage::conformance::table::{Table, TableIndex, doc};
 use kauri_storage_log::format::record::{RecordHeader, Seed};
 use kauri_storage_log::format::segment::{HEADER_COPY_AT, SegmentHeader, Trailer};
 use kauri_storage_log::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream, TRAILER_BYTES};

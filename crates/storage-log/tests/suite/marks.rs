@@ -4,12 +4,12 @@
 
 use crate::common::{self, Fixture, SEGMENT_BYTES, dynamic, kilobyte, open, options, status};
 use kauri_base::{CollectionId, RecordId};
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_conformance::inspect::Reader;
+use kauri_conformance::table::{Table, doc};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::faults::Fault;
 use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
 use kauri_medium::{Dax, Directory, IoKind};
-use kauri_storage::conformance::inspect::Reader;
-use kauri_storage::conformance::table::{Table, doc};
 use kauri_storage::{Durability, StorageEngine, WriteUnit};
 use kauri_storage_log::format::marks::Mark;
 use kauri_storage_log::format::meta::Meta;
@@ -340,7 +340,7 @@ fn a_directory_without_marks_opens_and_has_them_from_then_on() {
     for bytes in [Vec::new(), vec![0; 100], vec![0xff; 9000]] {
         files.0.insert(MARKS.to_owned(), bytes);
         let report = verify(&files.directory(medium), &mut |_, _| {}).expect("the check");
-        assert!(report.damage[0].what.contains("holds no mark"), "{:?}", report.damage);
+        assert!(report.damage[0].what.contains("has no mark"), "{:?}", report.damage);
         assert_eq!(judge(&files, medium, &synced, "without marks"), Found::Whole);
     }
     // That of another directory tells nothing here.

@@ -3,7 +3,7 @@
 use crate::common::{self, Fixture, options};
 use kauri_base::{CollectionId, ErrorCode, IndexId, RecordId};
 use kauri_bson::Doc;
-use kauri_storage::conformance::table::doc;
+use kauri_conformance::table::doc;
 use kauri_storage::{IndexSpec, KeyGenerator, MemoryRoom, StorageEngine, StorageError, WriteUnit};
 use kauri_storage_log::{Options, PmLog};
 use std::sync::Arc;
@@ -126,7 +126,7 @@ fn a_log_that_needs_more_memory_than_there_is_is_not_opened() {
     };
     let error = open(1000).err().expect("it was opened");
     assert_eq!(error.code(), ErrorCode::ExceededMemoryLimit);
-    assert!(error.to_string().contains("need 1 MB of memory at least"), "{error}");
+    assert!(error.to_string().contains("need at least 1 MB of memory"), "{error}");
     assert!(open(1 << 20).is_ok());
 }
 

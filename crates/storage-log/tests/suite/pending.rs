@@ -6,9 +6,9 @@ use crate::common::{self, bounded, open};
 use kauri_base::clock::SeededRandom;
 use kauri_base::{RandomSource, RecordId};
 use kauri_bson::{DocBuf, Value};
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
-use kauri_storage::conformance::inspect::Reader;
-use kauri_storage::conformance::table::{Table, TableIndex, doc};
+use kauri_conformance::inspect::Reader;
+use kauri_conformance::table::{Table, TableIndex, doc};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_storage::{
     Access, CommitTicket, Direction, LogPosition, PendingLog, StorageEngine, StorageError,
     Transaction, WriteUnit,
@@ -235,13 +235,13 @@ impl Run {
                 let new = doc(self.below(20) as i64, self.below(100_000) as i64, &text);
                 self.table.insert_in(&mut unit, &new);
             }
-            match transaction.stage(&mut unit) {
+            match transaction.write(&mut unit) {
                 Ok(Access::Ready(())) => {}
                 Ok(Access::WouldBlock(_)) => panic!("indexes are in memory"),
                 Err(error) => refused(&error),
             }
         }
-        let bytes = transaction.staged().map_or(0, |staged| staged.bytes());
+        let bytes = transaction.write_set().map_or(0, |writes| writes.bytes());
         if self.below(5) == 0 {
             return transaction.abort();
         }

@@ -3,8 +3,8 @@
 
 use crate::common::{self, bounded, clean, dynamic, kilobyte, open, status};
 use kauri_base::{CollectionId, RecordId};
-use kauri_medium::emulator::Emulator;
-use kauri_storage::conformance::table::{Table, doc};
+use kauri_conformance::table::{Table, doc};
+use kauri_emulator::Emulator;
 use kauri_storage::{LogPosition, OpKind, PendingLog, StorageEngine, WriteUnit};
 use kauri_storage_log::PmLog;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 use crate::common::{self, clean, dynamic, open, options, status};
 use kauri_base::clock::SeededRandom;
 use kauri_base::{RandomSource, RecordId};
-use kauri_storage::conformance::table::{Table, TableIndex, doc};
+use kauri_conformance::table::{Table, TableIndex, doc};
 use kauri_storage::{LogPosition, PendingLog, StorageEngine, WriteUnit};
 use kauri_storage_log::{PmLog, verify};
 use std::collections::BTreeMap;

@@ -6,9 +6,9 @@
 use crate::common::{Fixture, bounded, clean, dynamic, kilobyte, open};
 use kauri_base::clock::SeededRandom;
 use kauri_base::{CollectionId, RandomSource, RecordId};
-use kauri_medium::emulator::Emulator;
-use kauri_storage::conformance::inspect;
-use kauri_storage::conformance::table::{Table, TableIndex, doc};
+use kauri_conformance::inspect;
+use kauri_conformance::table::{Table, TableIndex, doc};
+use kauri_emulator::Emulator;
 use kauri_storage::{OpKind, StorageEngine, WriteUnit};
 use kauri_storage_log::Options;
 use std::collections::BTreeMap;

@@ -2,9 +2,9 @@
 
 use crate::common::{Fixture, SEGMENT_BYTES, dynamic, kilobyte, open, options};
 use kauri_base::{CollectionId, RecordId};
+use kauri_conformance::table::{Table, TableIndex, doc};
+use kauri_emulator::Emulator;
 use kauri_medium::Directory;
-use kauri_medium::emulator::Emulator;
-use kauri_storage::conformance::table::{Table, TableIndex, doc};
 use kauri_storage::{StorageEngine, WriteUnit};
 use kauri_storage_log::format::record::{RecordHeader, Seed};
 use kauri_storage_log::format::segment::{SegmentHeader, Trailer};
@@ -154,7 +154,7 @@ fn what_is_no_document_is_told_and_moved_aside() {
     let report = verify(&emulator, &mut |_, _| {}).expect("the check");
     let [damage] = &report.damage[..] else { panic!("{:?}", report.damage) };
     assert_eq!((damage.record, damage.current), (Some(RecordId(2)), Some(true)), "{damage:?}");
-    assert!(damage.what.contains("no document"), "{damage:?}");
+    assert!(damage.what.contains("not a document"), "{damage:?}");
     let aside = repaired(&emulator, &options);
     assert!(aside.values().any(|bytes| bytes.windows(4).any(|window| window == b"this")));
     let engine = open(&emulator, options);

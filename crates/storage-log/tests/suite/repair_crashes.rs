@@ -3,7 +3,7 @@
 //! whole; what was whole stays as it was; and a second repair ends as one does that nobody disturbs.
 
 use crate::repair_target::crashes::campaign;
-use kauri_medium::emulator::EmulatorConfig;
+use kauri_emulator::EmulatorConfig;
 
 #[test]
 fn on_a_disk() {

@@ -2,7 +2,7 @@
 //! repair loses something. The labels are those that repairs come by.
 
 use crate::repair_target::crashes::campaign;
-use kauri_medium::emulator::EmulatorConfig;
+use kauri_emulator::EmulatorConfig;
 use kauri_testkit::sites::{Campaign, missed_by};
 
 #[test]

@@ -3,10 +3,10 @@
 
 use crate::common::{Fixture, SEGMENT_BYTES, bounded, clean, dynamic, kilobyte, open, options};
 use kauri_base::RecordId;
+use kauri_conformance::table::{Table, TableIndex, doc};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::Directory;
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
 use kauri_storage::StorageEngine;
-use kauri_storage::conformance::table::{Table, TableIndex, doc};
 use kauri_storage_log::format::marks::{MARK_EPOCH_BYTES, MARK_EPOCHS_AT, decode_epoch};
 use kauri_storage_log::format::meta::Meta;
 use kauri_storage_log::format::segment::SegmentHeader;
@@ -19,7 +19,7 @@ const META: &str = "kauri.meta";
 const MARKS: &str = "pmlog.marks";
 const SEGMENT: usize = SEGMENT_BYTES as usize;
 const WAY_OUT: &str =
-    "restored from a copy that has no pmlog.marks, or an older one, remove pmlog.marks";
+    "restored from a copy without pmlog.marks, or with an older one, remove pmlog.marks";
 
 /// The files of a directory that matter.
 #[derive(Clone)]

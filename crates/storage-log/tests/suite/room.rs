@@ -2,7 +2,7 @@
 //! ends up in which of them.
 
 use crate::common::{self, Fixture, SEGMENT_BYTES, options};
-use kauri_storage::conformance::table::doc;
+use kauri_conformance::table::doc;
 use kauri_storage::{StorageEngine, WriteUnit};
 use kauri_storage_log::Options;
 

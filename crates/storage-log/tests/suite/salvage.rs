@@ -2,10 +2,10 @@
 
 use crate::common::{Fixture, SEGMENT_BYTES, bounded, dynamic, kilobyte, open, options};
 use kauri_base::RecordId;
+use kauri_conformance::table::{Table, TableIndex, doc};
+use kauri_emulator::Emulator;
 use kauri_medium::Directory;
-use kauri_medium::emulator::Emulator;
 use kauri_storage::StorageEngine;
-use kauri_storage::conformance::table::{Table, TableIndex, doc};
 use kauri_storage_log::format::marks::{MARK_EPOCH_BYTES, MARK_EPOCHS_AT, encode_epoch};
 use kauri_storage_log::format::meta::Meta;
 use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};

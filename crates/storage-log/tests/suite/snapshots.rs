@@ -3,10 +3,10 @@
 
 use crate::common;
 use kauri_bson::{DocBuf, Value};
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
-use kauri_storage::conformance::Subject;
-use kauri_storage::conformance::inspect::{Reader, Stored};
-use kauri_storage::conformance::table::{Table, TableIndex, doc};
+use kauri_conformance::Subject;
+use kauri_conformance::inspect::{Reader, Stored};
+use kauri_conformance::table::{Table, TableIndex, doc};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_storage::{Direction, OpKind, RecordId, StorageEngine, StorageError, WriteUnit};
 use kauri_storage_log::{Options, PmLog};
 use std::collections::BTreeMap;
@@ -33,9 +33,9 @@ mod suite {
         Subject::new(|| open(options()))
     }
 
-    kauri_storage::conformance_snapshot_tests!(subject);
-    kauri_storage::conformance_transaction_tests!(subject);
-    kauri_storage::conformance_pending_tests!(subject);
+    kauri_conformance::conformance_snapshot_tests!(subject);
+    kauri_conformance::conformance_transaction_tests!(subject);
+    kauri_conformance::conformance_pending_tests!(subject);
 }
 
 fn status(engine: &PmLog, section: &str, name: &str) -> i64 {

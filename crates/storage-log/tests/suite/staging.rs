@@ -4,12 +4,12 @@
 use crate::common::{self, Fixture, dynamic, open, options};
 use kauri_base::CollectionId;
 use kauri_bson::{DocBuf, Value};
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_conformance::table::{Table, TableIndex, doc};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::faults::Fault;
 use kauri_medium::plain::PlainDirectory;
 use kauri_medium::{Directory, IoKind, Medium};
 use kauri_storage::StorageEngine;
-use kauri_storage::conformance::table::{Table, TableIndex, doc};
 use kauri_storage_log::{Options, PmLog, salvage, verify};
 use std::io::IoSlice;
 use std::sync::Arc;

@@ -4,12 +4,12 @@
 use crate::common::{bounded, emulator, kilobyte};
 use kauri_base::clock::SeededRandom;
 use kauri_base::{RandomSource, RecordId};
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
+use kauri_conformance::Subject;
+use kauri_conformance::inspect::Stored;
+use kauri_conformance::table::{Table, TableIndex, doc, number};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::plain::{DirectoryOptions, PlainDirectory};
 use kauri_medium::{Dax, Directory};
-use kauri_storage::conformance::Subject;
-use kauri_storage::conformance::inspect::Stored;
-use kauri_storage::conformance::table::{Table, TableIndex, doc, number};
 use kauri_storage::{Durability, StorageError, WriteUnit};
 use kauri_storage_log::{Options, PmLog};
 use std::sync::Arc;

@@ -1,34 +1,36 @@
-//! The in-memory engine: `--storageEngine ephemeralForTest`, and the oracle that tests compare
-//! other engines with.
+//! The in-memory engine: `--storageEngine ephemeralForTest`, and the oracle that tests compare other engines with.
 //!
-//! Plain ordered maps under one lock, so that it is easy to see that it is right. Everything is
-//! `Ready`, commits need no waiting, and nothing survives the process. Readers see the newest
-//! version of each record; a held snapshot is a reference to the maps as they were, which the next
-//! commit therefore copies.
+//! It uses ordered maps under one lock, so that it is easy to review. Every access is `Ready`, commits need no
+//! wait, and nothing survives the process. Readers see the newest version of each record. A held snapshot is a
+//! reference to the maps; the next commit copies the maps.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `pending` | a replicated log's units |
-//! | `state` | the maps, and how a unit is checked and applied |
+//! | `pending_log` | units of a replicated log |
+//! | `state` | the maps; checking and applying units |
 //! | `unit` | the recovery unit, which keeps alive what was read through it |
 
-mod pending;
+mod pending_log;
 mod state;
 mod unit;
 
 use crate::claims::Claims;
+use crate::commit_ticket::CommitTicket;
 use crate::engine::{
-    CommitTicket, IndexSpec, KeyGenerator, Maintenance, Record, RecordStore, RecordStoreStats,
-    RecoveryUnit, SortedDataInterface, Space, StorageEngine,
+    HeldFiles, Maintenance, RecordStore, RecordStoreStats, RecoveryUnit, SortedDataInterface,
+    Space, StorageEngine, find_by_scan,
 };
 use crate::error::StorageError;
-use crate::pending::PendingLog;
-use crate::scan::{Direction, IndexScan, RecordScan, find_by_scan};
+use crate::index_spec::{IndexSpec, KeyGenerator};
+use crate::pending_log::PendingLog;
+use crate::record::Record;
+use crate::scan::{Direction, IndexScan, RecordScan};
 use crate::unit::WriteUnit;
+use kauri_base::sync::atomic::{AtomicU32, Ordering};
 use kauri_base::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use kauri_base::{Access, CollectionId, IndexId, RecordId};
 use kauri_bson::{Doc, DocWriter};
-use pending::Pending;
+use pending_log::Pending;
 use state::{IndexState, State, StoreState};
 use std::ops::Bound;
 use unit::EphemeralUnit;
@@ -44,6 +46,9 @@ struct Shared {
     state: RwLock<Arc<State>>,
     claims: Arc<Claims>,
     pending: Mutex<Pending>,
+    /// Number of holds of files. There are no files, but commits are refused as the contract says. Changed with the
+    /// state locked for writing.
+    held: AtomicU32,
 }
 
 impl Shared {
@@ -55,6 +60,27 @@ impl Shared {
 
     fn write(&self) -> RwLockWriteGuard<'_, Arc<State>> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// The state, to change it. Fails while files are held.
+    fn write_unless_held(&self) -> Result<RwLockWriteGuard<'_, Arc<State>>, StorageError> {
+        let state = self.write();
+        match self.held.load(Ordering::Relaxed) {
+            0 => Ok(state),
+            _ => Err(StorageError::FilesHeld),
+        }
+    }
+
+    fn hold(&self) {
+        let _state = self.write();
+        self.held.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn let_go(&self) {
+        let _state = self.write();
+        self.held.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -105,7 +131,7 @@ impl StorageEngine for EphemeralEngine {
 
     fn commit(&self, unit: &mut WriteUnit<'_>) -> Result<CommitTicket, StorageError> {
         let _pending = self.shared.check_pending(unit)?;
-        let mut state = self.shared.write();
+        let mut state = self.shared.write_unless_held()?;
         self.shared.claims.check(unit)?;
         let ids = state.check(unit)?;
         let seq = match unit.is_empty() {
@@ -134,6 +160,12 @@ impl StorageEngine for EphemeralEngine {
 
     fn sync(&self) -> Result<(), StorageError> {
         Ok(())
+    }
+
+    fn hold_files(&self) -> Result<HeldFiles, StorageError> {
+        self.shared.hold();
+        let shared = self.shared.clone();
+        Ok(HeldFiles::new(move || shared.let_go()))
     }
 
     fn maintenance(&self) -> Vec<Maintenance> {
@@ -171,8 +203,8 @@ impl RecordStore for Store {
         let unit = EphemeralUnit::of(ru)?;
         let state = unit.store_view(self.id)?;
         let store = self.find_in(&state)?;
-        if let Some(staged) = unit.staged_changes()
-            && let Some(record) = staged.record(self.id, id)?
+        if let Some(writes) = unit.writes()
+            && let Some(record) = writes.record(self.id, id)?
         {
             return Ok(Access::Ready(record));
         }
@@ -197,10 +229,10 @@ impl RecordStore for Store {
         let unit = EphemeralUnit::of(ru)?;
         let state = unit.store_view(self.id)?;
         let store = self.find_in(&state)?;
-        match unit.staged_changes() {
+        match unit.writes() {
             None => fill_from(store, scan),
-            Some(staged) => {
-                return staged.fill_records(self.id, scan, |scan| {
+            Some(writes) => {
+                return writes.fill_records(self.id, scan, |scan| {
                     fill_from(store, scan);
                     Ok(Access::Ready(()))
                 });
@@ -268,7 +300,7 @@ impl SortedDataInterface for Index {
         key: &[u8],
     ) -> Result<Access<Option<RecordId>>, StorageError> {
         let unit = EphemeralUnit::of(ru)?;
-        if unit.staged_changes().is_some() {
+        if unit.writes().is_some() {
             return find_by_scan(self, ru, key);
         }
         let state = unit.index_view(self.id)?;
@@ -288,9 +320,9 @@ impl SortedDataInterface for Index {
             index.fill(scan);
             Ok(Access::Ready(()))
         };
-        match unit.staged_changes() {
+        match unit.writes() {
             None => fill(scan),
-            Some(staged) => staged.fill_index(self.id, scan, fill),
+            Some(writes) => writes.fill_index(self.id, scan, fill),
         }
     }
 

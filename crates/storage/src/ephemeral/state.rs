@@ -1,10 +1,10 @@
-//! The maps, and how a unit is checked and applied.
+//! The maps; checking and applying units.
 //!
-//! Invariant: a unit is checked whole ([`State::check`]) before anything is changed
-//! ([`State::apply`]), so a unit that is refused leaves no trace.
+//! Invariant: [`State::check`] checks the whole unit before [`State::apply`] changes anything, so a refused unit
+//! has no effect.
 
-use crate::engine::{IndexSpec, KeyGenerator};
 use crate::error::StorageError;
+use crate::index_spec::{IndexSpec, KeyGenerator};
 use crate::scan::{Direction, IndexScan};
 use crate::unit::{OpKind, WriteUnit};
 use kauri_base::sync::Arc;
@@ -44,7 +44,7 @@ pub(super) struct IndexState {
     pub(super) bytes: u64,
 }
 
-/// What the operations of a unit that were looked at so far make of the stores and indexes.
+/// The stores and indexes after the operations of the unit that were checked so far.
 #[derive(Default)]
 struct Overlay {
     stores: BTreeMap<CollectionId, bool>,

@@ -1,13 +1,13 @@
-//! The recovery unit: an arena of what was read through it.
+//! The recovery unit: an arena of the data that was read through it.
 //!
-//! Invariant: the arena only grows while the unit is lent out, so that what [`EphemeralUnit::keep`]
-//! returned lives as long as the borrow; only `leave`, which needs the unit exclusively, empties it.
+//! Invariant: the arena only grows while the unit is borrowed, so a value that [`EphemeralUnit::keep`] returned
+//! lives as long as the borrow. Only `leave`, which needs the unit exclusively, empties the arena.
 
 use super::Shared;
 use super::state::State;
 use crate::engine::RecoveryUnit;
 use crate::error::StorageError;
-use crate::staged::Staged;
+use crate::write_set::WriteSet;
 use kauri_base::sync::{Arc, RwLockReadGuard};
 use kauri_base::{CollectionId, CommitSeq, IndexId};
 use std::any::Any;
@@ -31,7 +31,7 @@ pub(super) struct EphemeralUnit {
 
 struct Held {
     state: Arc<State>,
-    staged: Staged,
+    write_set: WriteSet,
 }
 
 /// The state that a unit sees.
@@ -62,7 +62,7 @@ impl EphemeralUnit {
         }
     }
 
-    /// What the unit sees of a store.
+    /// The unit's view of a store.
     pub(super) fn store_view(&self, id: CollectionId) -> Result<View<'_>, StorageError> {
         let now = self.shared.read();
         let Some(held) = &self.held else { return Ok(View::Now(now)) };
@@ -73,7 +73,7 @@ impl EphemeralUnit {
         Ok(View::Held(&held.state))
     }
 
-    /// What the unit sees of an index.
+    /// The unit's view of an index.
     pub(super) fn index_view(&self, id: IndexId) -> Result<View<'_>, StorageError> {
         let now = self.shared.read();
         let Some(held) = &self.held else { return Ok(View::Now(now)) };
@@ -92,9 +92,9 @@ impl EphemeralUnit {
         Ok(View::Held(&held.state))
     }
 
-    /// What is staged, if there is anything.
-    pub(super) fn staged_changes(&self) -> Option<&Staged> {
-        self.held.as_ref().map(|held| &held.staged).filter(|staged| !staged.is_empty())
+    /// The write set, if there is anything in it.
+    pub(super) fn writes(&self) -> Option<&WriteSet> {
+        self.held.as_ref().map(|held| &held.write_set).filter(|writes| !writes.is_empty())
     }
 
     /// This engine's unit behind the trait object.
@@ -157,7 +157,7 @@ impl RecoveryUnit for EphemeralUnit {
         debug_assert!(!self.is_entered(), "a snapshot is held from outside");
         let state = self.shared.read().clone();
         let seq = state.seq;
-        self.held = Some(Held { state, staged: Staged::default() });
+        self.held = Some(Held { state, write_set: WriteSet::default() });
         Ok(seq)
     }
 
@@ -165,12 +165,12 @@ impl RecoveryUnit for EphemeralUnit {
         self.held = None;
     }
 
-    fn staged(&self) -> Option<&Staged> {
-        self.held.as_ref().map(|held| &held.staged)
+    fn write_set(&self) -> Option<&WriteSet> {
+        self.held.as_ref().map(|held| &held.write_set)
     }
 
-    fn staged_mut(&mut self) -> Option<&mut Staged> {
-        self.held.as_mut().map(|held| &mut held.staged)
+    fn write_set_mut(&mut self) -> Option<&mut WriteSet> {
+        self.held.as_mut().map(|held| &mut held.write_set)
     }
 
     fn as_any(&self) -> &dyn Any {

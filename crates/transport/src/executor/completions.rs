@@ -1,4 +1,4 @@
-//! A worker's completion queues: taken from while it is awake, watched by epoll while it sleeps.
+//! A worker's completion queues: polled while the worker is awake, watched by epoll while it sleeps.
 
 use super::io::{IoSource, READ};
 use super::local::Local;
@@ -11,10 +11,10 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// How long a worker that ends waits for sessions' last words.
+/// Maximum time that a stopping worker waits for sessions' last bytes.
 const FAREWELL_NS_MAX: u64 = 2_000_000_000;
 
-/// What is left of a session that has ended, until its peer has all that was sent.
+/// The rest of an ended session, until its peer has received everything.
 pub(crate) trait Lingers {
     /// Whether it may go.
     fn is_done(&self, now_ns: u64) -> bool;
@@ -54,12 +54,12 @@ impl Completions {
         self.used().is_none()
     }
 
-    /// Keeps what is left of a session until it is done.
+    /// Keeps the rest of a session until it is done.
     pub fn linger(&self, left: Box<dyn Lingers>) {
         self.lingering.borrow_mut().push(left);
     }
 
-    /// Tells sessions what has completed for them. Whether there was anything.
+    /// Passes completions to their sessions. Whether there were any.
     pub fn look(&self) -> bool {
         let came = self.used().is_some_and(|queues| queues.look());
         self.let_go();
@@ -81,7 +81,7 @@ impl Completions {
         }
     }
 
-    /// Before the worker sleeps. False if something has completed, which the sessions were told.
+    /// Called before the worker sleeps. False if there were completions, which were passed to their sessions.
     pub fn fall_asleep(&self) -> bool {
         let sleeps = self.used().is_none_or(|queues| queues.fall_asleep());
         self.let_go();

@@ -1,8 +1,7 @@
-//! Readiness of one descriptor, as its session sees it.
+//! Readiness of one descriptor, for its session.
 //!
-//! Epoll reports changes only (edge-triggered). The bits say what may be tried: set by events,
-//! cleared by the session when the kernel gave or took less than it was asked for. All on the
-//! session's own worker.
+//! Epoll reports changes only (edge-triggered). The bits say which calls may succeed. Events set them. The session
+//! clears them when the kernel transferred less than requested. All of this happens on the session's worker.
 
 use crate::liveness::Liveness;
 use crate::sys::Event;
@@ -19,7 +18,7 @@ const CLOSED: u8 = 4;
 
 pub(crate) struct IoSource {
     ready: Cell<u8>,
-    /// What the session waits for. Other events are noted, but wake nobody.
+    /// The events that the session waits for. Other events are recorded without a wake.
     interest: Cell<u8>,
     /// When the worker learned of the newest event.
     ready_ns: Cell<u64>,
@@ -52,6 +51,11 @@ impl IoSource {
         Poll::Pending
     }
 
+    /// For a task that waits in both directions: an event of `what` wakes it, too.
+    pub fn await_also(&self, what: u8) {
+        self.interest.set(self.interest.get() | what);
+    }
+
     /// Whether `what` may be tried.
     pub fn is_ready(&self, what: u8) -> bool {
         self.ready.get() & what != 0
@@ -62,7 +66,7 @@ impl IoSource {
         self.interest.get() != 0
     }
 
-    /// The session has what it waited for.
+    /// The event that the session waited for has happened.
     pub fn stop_waiting(&self) {
         self.interest.set(0);
     }
@@ -78,7 +82,7 @@ impl IoSource {
         self.ready_ns.get()
     }
 
-    /// Notes an event; wakes the session if it waits for that, or if its peer has gone.
+    /// Records an event; wakes the session if it waits for that, or if its peer has disconnected.
     pub fn dispatch(&self, event: Event, now_ns: u64) {
         let mut bits = 0;
         if event.readable {

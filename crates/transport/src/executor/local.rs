@@ -1,4 +1,4 @@
-//! The part of a worker that only its own thread touches: tasks, run queue, descriptors, buffers.
+//! The part of a worker that only its own thread uses: tasks, run queue, descriptors, buffers.
 
 use super::completions::Completions;
 use super::io::IoSource;
@@ -22,25 +22,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
-/// What a task runs. It never leaves its worker, so it need not be `Send`.
+/// The future of a task. It never leaves its worker, so it need not be `Send`.
 pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Task {
     future: LocalFuture,
     header: Arc<TaskHeader>,
     waker: Waker,
-    /// Its last poll took longer than replies may be held back.
+    /// Its last poll took longer than replies may be delayed.
     is_long: bool,
-    /// Its last poll ended because its slice of time was over: it has more to do at once.
+    /// Its last poll ended because its time slice was over: it has more to do.
     gave_way: bool,
 }
 
-/// What `run_one` did.
+/// The result of `run_one`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ran {
     /// The run queue is empty.
     Nothing,
-    /// The task has used up a slice: it waits for its turn among those that have.
+    /// The task has used up a time slice: it waits for its turn among such tasks.
     Deferred,
     Polled,
 }
@@ -141,6 +141,15 @@ impl Local {
         self.push(key);
     }
 
+    /// Has the task that is drawn of those in the run queue come first.
+    pub fn bring_forward(&self, draw: &mut dyn FnMut(usize) -> usize) {
+        let mut queue = self.run_queue.borrow_mut();
+        if queue.len() > 1 {
+            let drawn = draw(queue.len());
+            queue.swap(0, drawn);
+        }
+    }
+
     /// Polls the task at the head of the run queue, unless it has used up a slice.
     pub fn run_one(&self) -> Ran {
         let Some(key) = self.run_queue.borrow_mut().pop_front() else { return Ran::Nothing };
@@ -191,14 +200,14 @@ impl Local {
             }
             Err(panic) => {
                 self.tasks.borrow_mut().remove(key);
-                crate::panics::log_panic("worker", "A task panicked and was ended", &*panic);
+                crate::panics::log_panic("worker", "Task panicked and was dropped", &*panic);
                 // What the panic left behind may panic again when it is dropped.
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
             }
         }
     }
 
-    /// Watches a stream's descriptor; `source` is told of each change until `unwatch`.
+    /// Watches a stream's descriptor; `source` gets each change until `unwatch`.
     pub fn watch(&self, fd: BorrowedFd<'_>, source: Rc<IoSource>) -> io::Result<Key> {
         let key = self.io.borrow_mut().reserve();
         if let Err(error) = self.epoll.add_stream(fd, key) {

@@ -1,8 +1,7 @@
-//! The ServiceExecutor: one worker thread per core, each with an epoll loop of its own.
+//! The ServiceExecutor: one worker thread per core, each with its own epoll loop.
 //!
-//! A task is a future that lives and dies on one worker. Workers share nothing on the way of a
-//! request; other threads reach a worker by its mailbox, and pay for an eventfd write only if the
-//! worker sleeps.
+//! A task is a future that stays on one worker. Workers share nothing on the path of a request. Other threads reach
+//! a worker by its mailbox; that costs an eventfd write only if the worker sleeps.
 
 pub(crate) mod completions;
 pub(crate) mod io;
@@ -10,6 +9,7 @@ pub(crate) mod local;
 pub(crate) mod outbox;
 mod placement;
 pub(crate) mod rings;
+pub(crate) mod seeded;
 pub(crate) mod shared;
 pub(crate) mod slab;
 mod spin;
@@ -43,22 +43,22 @@ use watch::Watch;
 /// Called at the end of a tick.
 pub type TickEndHook = Arc<dyn Fn() + Send + Sync>;
 
-/// How an executor is made.
+/// Options of an executor.
 #[derive(Default)]
 pub struct ExecutorOptions {
     /// Worker threads; 0 for one per core.
     pub workers: usize,
     /// Stack of a request at work, in bytes; 0: [`kauri_fiber::STACK_BYTES`].
     pub stack_bytes: usize,
-    /// How long a worker looks for events before it sleeps, in microseconds.
+    /// Maximum time that a worker polls for events before it sleeps, in microseconds.
     pub spin_us: u64,
     /// Most bytes that large messages take while they arrive and are at work, together; 0: no limit.
     pub arrivals_bytes_max: u64,
     /// Each worker stays on a core of its own while it has several requests at a time
     /// (`placement`), if there are as many workers as cores that the process may use.
     pub own_cores: bool,
-    /// Replies that become ready together are sent in one system call, where the kernel lets io_uring
-    /// be used: how long one may be held back for others, in microseconds; 0: each is sent by itself.
+    /// With io_uring, replies that become ready together are sent in one system call: maximum delay of a reply, in
+    /// microseconds; 0: each is sent separately.
     pub replies_held_us: u64,
 }
 
@@ -73,7 +73,7 @@ impl ExecutorShared {
         let hooks = Arc::clone(&self.tick_end_hooks.read().unwrap_or_else(PoisonError::into_inner));
         for hook in hooks.iter() {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook())) {
-                crate::panics::log_panic("worker", "A tick-end hook panicked", &*panic);
+                crate::panics::log_panic("worker", "Tick-end hook panicked", &*panic);
             }
         }
     }
@@ -99,25 +99,10 @@ impl ServiceExecutor {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             count => count,
         };
-        let shared = Arc::new(ExecutorShared {
-            spin_us: AtomicU64::new(options.spin_us),
-            replies_held_ns: options.replies_held_us.saturating_mul(1000),
-            tick_end_hooks: RwLock::new(Arc::from([])),
-        });
-        let arrivals = Arrivals::new(options.arrivals_bytes_max);
         let all = allowed_cores().unwrap_or_default();
         let own = options.own_cores && all.len() == count;
-        let executor = Arc::new(ServiceExecutor {
-            shared,
-            workers: (0..count)
-                .map(|id| WorkerHandle::new(id, &arrivals))
-                .collect::<Result<_>>()?,
-            spare: WorkerHandle::new(count, &arrivals)?,
-            watch: Mutex::default(),
-            cores: if own { all } else { Vec::new() },
-            exchange: Exchange::default(),
-            threads: Mutex::default(),
-        });
+        let cores = if own { all } else { Vec::new() };
+        let executor = Arc::new(ServiceExecutor::make(options, count, cores)?);
         let all = &executor.cores;
         for worker in &executor.workers {
             let core = all.get(worker.id());
@@ -128,6 +113,30 @@ impl ServiceExecutor {
         let watch = Watch::start(executor.workers.clone()).map_err(start_error)?;
         *executor.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch);
         Ok(executor)
+    }
+
+    /// Workers without threads, which another driver runs (`seeded`).
+    fn without_threads(count: usize) -> Result<Arc<Self>> {
+        Ok(Arc::new(ServiceExecutor::make(&ExecutorOptions::default(), count, Vec::new())?))
+    }
+
+    fn make(options: &ExecutorOptions, count: usize, cores: Vec<usize>) -> Result<Self> {
+        let shared = Arc::new(ExecutorShared {
+            spin_us: AtomicU64::new(options.spin_us),
+            replies_held_ns: options.replies_held_us.saturating_mul(1000),
+            tick_end_hooks: RwLock::new(Arc::from([])),
+        });
+        let arrivals = Arrivals::new(options.arrivals_bytes_max);
+        let worker = |id| WorkerHandle::new(id, &arrivals);
+        Ok(ServiceExecutor {
+            shared,
+            workers: (0..count).map(worker).collect::<Result<_>>()?,
+            spare: WorkerHandle::new(count, &arrivals)?,
+            watch: Mutex::default(),
+            cores,
+            exchange: Exchange::default(),
+            threads: Mutex::default(),
+        })
     }
 
     fn start_thread(
@@ -169,8 +178,8 @@ impl ServiceExecutor {
         &self.workers
     }
 
-    /// Has each worker free the buffers that it keeps for the next use, and then call `collect` on its thread.
-    /// A buffer that is kept among what was freed keeps the allocator from giving back all that is around it.
+    /// Makes each worker free its pooled buffers, and then call `collect` on its thread. A pooled buffer among
+    /// freed memory would keep the allocator from returning that memory.
     pub fn give_back_memory(&self, collect: fn()) {
         for worker in self.workers.iter().chain([&self.spare]) {
             worker.spawn(async move {
@@ -202,7 +211,7 @@ impl ServiceExecutor {
         self.workers.get(worker).filter(|worker| worker.works()).map(|_| worker)
     }
 
-    /// Where sessions change places.
+    /// The exchange of sessions between workers.
     pub(crate) fn exchange(&self) -> &Exchange {
         &self.exchange
     }
@@ -225,8 +234,8 @@ impl ServiceExecutor {
         self.shared.spin_us.load(Ordering::Relaxed)
     }
 
-    /// Ends the workers; tasks that are left are dropped where they wait. Returns when the threads
-    /// have ended; one that does not come back from a task is left behind. To be called from outside of them.
+    /// Ends the workers; unfinished tasks are dropped at their await. Returns when the threads have ended; a worker
+    /// that is blocked in a task is left running. Called from outside of the workers.
     pub fn shutdown(&self) {
         drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
         for worker in self.workers.iter().chain([&self.spare]) {
@@ -249,7 +258,7 @@ impl Drop for ServiceExecutor {
     }
 }
 
-/// How long a worker may take to end.
+/// Maximum time for a worker to end.
 const JOIN_PATIENCE: Duration = Duration::from_secs(2);
 
 fn join_in_time(thread: JoinHandle<()>) {
@@ -257,7 +266,7 @@ fn join_in_time(thread: JoinHandle<()>) {
     while !thread.is_finished() {
         if monotonic_ns().saturating_sub(began_ns) > JOIN_PATIENCE.as_nanos() as u64 {
             let attr = Attr::new().str("thread", thread.thread().name().unwrap_or("?"));
-            let msg = "A worker does not come back from a task; it is left behind";
+            let msg = "Worker is blocked in a task; the shutdown continues without it";
             return log::warning("NETWORK", 7_100_008, "shutdown", msg, attr);
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -269,7 +278,7 @@ fn start_error(error: std::io::Error) -> Error {
     Error::new(ErrorCode::InternalError, format!("cannot start a worker: {error}"))
 }
 
-/// One worker, for those who want something done there. Cheap to clone.
+/// A handle of one worker, to run something on it. Cheap to clone.
 #[derive(Clone)]
 pub struct WorkerHandle {
     pub(crate) shared: Arc<WorkerShared>,
@@ -322,8 +331,8 @@ impl WorkerHandle {
         self.shared.tick_end_wanted.store(true, Ordering::Relaxed);
     }
 
-    /// For a service that compresses, on this worker: by how many bytes a request and its reply are
-    /// longer uncompressed than they were sent (`network.bytesIn` and `bytesOut`).
+    /// For a service that compresses, on this worker: by how many bytes a request and its reply are longer than
+    /// they were on the wire (`network.bytesIn` and `bytesOut`).
     pub fn adjust_logical_bytes(&self, request: i64, reply: i64) {
         let stats = &self.shared.stats;
         stats.logical_in.add(request as u64);
@@ -336,7 +345,7 @@ impl WorkerHandle {
     }
 }
 
-/// Lets the worker's other tasks run, and its sessions be looked at, before going on.
+/// Lets the worker's other tasks and sessions run, then continues.
 pub fn yield_now() -> YieldNow {
     YieldNow { yielded: false }
 }

@@ -1,16 +1,16 @@
-//! Replies that become ready together leave together.
+//! Sends replies that become ready together in one system call.
 //!
-//! Each send of its own wakes its client there and then, which takes the core, asks for one thing more, and
-//! gives the core back for the next reply. So the replies of a tick are put here, those to requests that
-//! arrived together and those that a commit has let go, and at its end go out in one system call; then
-//! their sessions go on.
+//! A separate send wakes its client at once. The client takes the core, sends one more request, and returns the
+//! core for the next reply. So the replies of a tick are collected here: replies to requests that arrived together,
+//! and replies that one commit released. At the end of the tick they are sent in one system call; then their
+//! sessions continue.
 //!
-//! None waits for long: those that lie here leave as soon as what came after them has taken as long as they
-//! may be held back, and before a task is polled whose last poll took as long. So one is held back for that
-//! time, and for one poll of a task that had been quick before.
+//! No reply is delayed for long. The outbox is sent when later work has taken as long as a reply may be delayed,
+//! and before a task is polled whose last poll took that long. So a reply is delayed by at most that time plus one
+//! poll of a task that was short before.
 //!
-//! The memory of a reply is the outbox's from [`Outbox::post`] until its session takes it back from the
-//! [`Slot`]; a session that ends meanwhile leaves it here.
+//! The outbox owns a reply's memory from [`Outbox::post`] until the session takes it back from the [`Slot`]. A
+//! session that ends in between leaves the memory here.
 
 use super::sys::SendRing;
 use crate::stream::socket::StreamSocket;
@@ -20,12 +20,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Where a session finds its reply's memory again, and how many bytes of it were sent.
+/// The place for a sent reply's memory, with the number of bytes sent.
 #[derive(Default)]
 pub(crate) struct Slot(RefCell<Option<(Vec<u8>, io::Result<usize>)>>);
 
 impl Slot {
-    /// What became of the reply; `None`: it has not been tried yet.
+    /// The result of the send; `None`: it was not tried yet.
     pub fn take(&self) -> Option<(Vec<u8>, io::Result<usize>)> {
         self.0.borrow_mut().take()
     }
@@ -61,9 +61,9 @@ enum Ring {
 pub(crate) struct Outbox {
     parcels: RefCell<Vec<Parcel>>,
     ring: RefCell<Ring>,
-    /// How long replies may be held back; 0: none is taken.
+    /// Maximum delay of replies; 0: none are collected.
     held_max_ns: Cell<u64>,
-    /// Since when some lie here, and when the clock was looked at last since; 0: none do.
+    /// When the first of the current replies was posted, and the last read of the clock; 0: no replies.
     held_since_ns: Cell<u64>,
     looked_ns: Cell<u64>,
     /// Whether replies have left in this tick.
@@ -112,12 +112,12 @@ impl Outbox {
         self.parcels.borrow_mut().push(parcel);
     }
 
-    /// When the clock was looked at last; 0: no reply lies here.
+    /// The last read of the clock; 0: no replies are waiting.
     pub fn looked_ns(&self) -> u64 {
         self.looked_ns.get()
     }
 
-    /// After each poll with replies here: they leave if that is too late already. How late that is.
+    /// After each poll with waiting replies: sends them if their time is over. Returns the delay.
     pub fn note_time(&self, now_ns: u64) -> u64 {
         let held_max_ns = self.held_max_ns.get();
         if self.has_some() {
@@ -132,7 +132,7 @@ impl Outbox {
         held_max_ns
     }
 
-    /// Sends what is left. Whether any replies were sent in this tick.
+    /// Sends the rest. Whether any replies were sent in this tick.
     pub fn end_tick(&self) -> bool {
         self.flush();
         self.has_sent.take()
@@ -158,7 +158,7 @@ impl Outbox {
         }
     }
 
-    /// What was not tried is `Interrupted`; nothing is, where there is no ring.
+    /// A send that was not tried returns `Interrupted`; so does every send without io_uring.
     fn send_together(&self, parcels: &[Parcel], results: &mut Vec<io::Result<usize>>) {
         let mut ring = self.ring.borrow_mut();
         if let Ring::NotYet = *ring {

@@ -1,26 +1,26 @@
-//! Where and when a worker runs: wherever the kernel puts it while it serves a request at a time; while it
-//! serves several, on a core of its own, and after who runs there.
+//! Decides where a worker runs. With one request at a time, the kernel places it. With several requests at a time,
+//! it is pinned to a core of its own and lets the clients on that core run first.
 //!
-//! A client that waits for each reply and its worker do best next to each other, on one core, and the
-//! kernel brings them there by and by. Under load it does what it can to keep cores equally busy, which
-//! leaves two workers on one core and their clients on the other for seconds: every message crosses.
+//! A client that waits for each reply and its worker are fastest on one core, and the kernel moves them there.
+//! Under load the kernel balances cores, which may leave two workers on one core and their clients on the other for
+//! seconds: every message crosses cores.
 //!
-//! A client with several connections that shares the worker's core would be stopped by its first request,
-//! when the worker wakes. Left to send the others first, it gives the worker more to do at a time, for fewer
-//! changes between the two.
+//! A client with several connections that shares the worker's core is preempted after its first request, when the
+//! worker wakes. If the client may send its other requests first, the worker gets more requests per wake, with
+//! fewer context switches.
 
 use crate::sys;
 
 /// Ticks from one decision to the next.
 const TICKS: u32 = 4096;
-/// A worker that polls at least so many tasks for each two ticks moves to its core.
+/// A worker that polls at least this many tasks per two ticks is pinned to its core.
 const STAYS_FROM: u32 = 4;
-/// And one that polls at most so many for each two ticks leaves it.
+/// A worker that polls at most this many per two ticks is unpinned.
 const LEAVES_AT: u32 = 3;
 
 /// The placement of one worker. Used on its own thread.
 pub(super) struct Placement {
-    /// Its own core, and all that it may use; none if it never stays on one.
+    /// Its own core, and all permitted cores; none if it is never pinned.
     cores: Option<Cores>,
     stays: bool,
     /// It lets others finish because of that.
@@ -41,7 +41,7 @@ impl Placement {
         Placement { cores, stays: false, lets_finish: false, ticks: 0, polls: 0 }
     }
 
-    /// Notes a tick in which so many tasks were polled. Whether it was decided where the worker runs.
+    /// Records a tick with this many polls. Whether the placement has changed.
     #[inline]
     pub fn note_tick(&mut self, polls: usize) -> bool {
         self.ticks += 1;

@@ -1,26 +1,26 @@
-//! The rings that a worker looks into by itself, because something came there lately.
+//! The rings that a worker polls, because they received data recently.
 //!
-//! A ring that its session waits for is either *hot*, and looked into whenever the worker looks for
-//! events, or *asleep*: then its peer signals a descriptor that epoll watches. Before the worker sleeps
-//! all hot rings that are waited for fall asleep, so an idle one costs nothing.
+//! A ring that its session waits for is either *hot*, and polled whenever the worker looks for events, or *asleep*:
+//! then its peer signals a descriptor that epoll watches. Before the worker sleeps, all hot rings fall asleep, so
+//! an idle ring costs nothing.
 
 use super::io::IoSource;
 use crate::sys::{Event, monotonic_ns};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Most rings that are looked into at once. If more are hot, it is others' turn the next time.
+/// Maximum number of rings per look. If more are hot, the others are polled the next time.
 const HOT_MAX: usize = 64;
 /// Times that the worker may sleep without anything having come before a ring is hot no more.
 const IDLE_SLEEPS_MAX: u32 = 64;
 
-/// What a worker asks of a ring.
+/// The worker's requirements of a ring.
 pub(crate) trait Polled {
-    /// Whether the peer has told something that was not heard yet.
+    /// Whether there are unread immediates.
     fn has_arrivals(&self) -> bool;
-    /// From now on the peer signals what it tells. False: it has told something before.
+    /// From now on the peer signals immediates. False: there are some already.
     fn fall_asleep(&self) -> bool;
-    /// Whether nothing was told since `fall_asleep`.
+    /// Whether nothing has arrived since `fall_asleep`.
     fn is_asleep(&self) -> bool;
 }
 
@@ -38,7 +38,7 @@ impl RingWatch {
         Rc::new(RingWatch { ring, io, hot: Cell::new(false), idle_sleeps: Cell::new(0) })
     }
 
-    /// Tells the session if it waits for what has come.
+    /// Wakes the session if it waits for an arrival.
     fn look(&self) -> bool {
         let comes = self.io.is_awaited() && self.ring.has_arrivals();
         if comes {
@@ -77,7 +77,7 @@ impl HotRings {
         self.rings.borrow().is_empty()
     }
 
-    /// Tells sessions that wait for what has come. Whether there were any.
+    /// Wakes sessions that wait for arrivals. Whether there were any.
     pub fn look(&self) -> bool {
         let rings = self.rings.borrow();
         if rings.is_empty() {
@@ -91,8 +91,8 @@ impl HotRings {
         came
     }
 
-    /// Before the worker sleeps: all that are waited for fall asleep. False if something has come, which
-    /// the sessions were told.
+    /// Called before the worker sleeps: all awaited rings fall asleep. False if something has arrived; the sessions
+    /// were woken.
     pub fn fall_asleep(&self) -> bool {
         let mut came = false;
         let mut rings = self.rings.borrow_mut();

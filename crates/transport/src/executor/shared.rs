@@ -1,4 +1,4 @@
-//! The part of a worker that other threads may touch: its mailbox, its timers, its counters.
+//! The part of a worker that other threads may use: its mailbox, its timers, its counters.
 
 use super::local::{Local, LocalFuture};
 use super::slab::Key;
@@ -11,10 +11,10 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Makes a task on the worker's own thread, where what is not `Send` may be made too.
+/// Creates a task on the worker's own thread, so that it need not be `Send`.
 pub(crate) type Start = Box<dyn FnOnce(&Rc<Local>) -> Option<LocalFuture> + Send>;
 
-/// What other threads want of a worker.
+/// Requests of other threads to a worker.
 #[derive(Default)]
 pub(crate) struct Mail {
     pub wakes: Vec<Key>,
@@ -36,9 +36,9 @@ pub(crate) struct WorkerShared {
     pub stop: AtomicBool,
     /// Sessions that live here, for choosing the worker of a new one.
     pub sessions: AtomicUsize,
-    /// It stays on its own core for now.
+    /// It is pinned to its own core.
     pub stays: AtomicBool,
-    /// It does not come back from a task (`watch`).
+    /// It is blocked in a task (`watch`).
     pub held: AtomicBool,
     pub stats: WorkerStats,
     /// Memory of large messages, shared by all workers.
@@ -93,18 +93,17 @@ impl WorkerShared {
         self.call();
     }
 
-    /// The worker ends: what came last, after which nothing is taken any more.
+    /// The worker ends: the last requests, after which none are accepted.
     pub fn take_last_mail(&self) -> Mail {
         let mut mail = self.lock_mail();
         self.stop.store(true, Ordering::Release);
         std::mem::take(&mut *mail)
     }
 
-    /// Makes the worker look at its mail, timers and orders soon.
+    /// Makes the worker check its mail, timers and orders soon.
     ///
-    /// Either the worker sees `attention` before it sleeps, or we see that it is asleep: both sides
-    /// write one flag and read the other, in one total order. The eventfd costs a system call only
-    /// if the worker sleeps.
+    /// Either the worker sees `attention` before it sleeps, or this thread sees that it is asleep: both sides write
+    /// one flag and read the other, in one total order. The eventfd costs a system call only if the worker sleeps.
     pub fn call(&self) {
         self.attention.store(true, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
@@ -112,7 +111,7 @@ impl WorkerShared {
         }
     }
 
-    /// Announces that the worker is going to sleep. False: it must not, there is work.
+    /// Announces that the worker is going to sleep. False: there is work.
     pub fn fall_asleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         if self.attention.load(Ordering::SeqCst) {
@@ -131,12 +130,12 @@ impl WorkerShared {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Whether somebody called; for a worker that spins instead of sleeping.
+    /// Whether there was a call; for a worker that polls instead of sleeping.
     pub fn is_called(&self) -> bool {
         self.attention.load(Ordering::Relaxed)
     }
 
-    /// What has come since the last time.
+    /// The requests since the last call.
     pub fn take_mail(&self) -> Mail {
         // Cleared before the mail is taken: mail that comes in between is seen now, and once more.
         if self.is_called() && self.attention.swap(false, Ordering::SeqCst) {

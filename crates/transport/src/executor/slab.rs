@@ -1,7 +1,7 @@
-//! Values under keys that are never mistaken for those of an earlier value in the same place.
+//! A slab whose keys are never confused with keys of earlier values in the same slot.
 //!
-//! A key is an index and the generation of its place; the generation grows whenever the place is
-//! emptied, so that a late event or wake for what is gone finds nothing.
+//! A key is an index and the generation of its slot. The generation grows when the slot is emptied, so a late event
+//! or wake for a removed value finds nothing.
 
 pub(crate) type Key = u64;
 

@@ -1,16 +1,16 @@
-//! How long a worker looks for events before it sleeps: up to a setting, and less when that has not paid
-//! lately. Looking pays if something comes in time; a worker whose events come further apart than the
-//! setting would only burn its processor.
+//! How long a worker polls for events before it sleeps: up to a setting, and less if polling was unsuccessful
+//! lately. Polling pays only if an event arrives in time. A worker whose events are further apart than the setting
+//! would waste its processor.
 //!
-//! Grows and shrinks as Linux's halt polling does (Documentation/virt/kvm/halt-polling.rst).
+//! The time grows and shrinks as in Linux's halt polling (Documentation/virt/kvm/halt-polling.rst).
 
-/// What it begins to grow from.
+/// The initial value.
 const START_NS: u64 = 5_000;
 
 /// See the module's head. One for each worker.
 #[derive(Debug)]
 pub(super) struct SpinTime {
-    /// What the setting allows.
+    /// The setting.
     max_ns: u64,
     now_ns: u64,
 }
@@ -21,7 +21,7 @@ impl SpinTime {
         SpinTime { max_ns, now_ns: max_ns }
     }
 
-    /// How long to look now, if at most so long.
+    /// The time to poll now, at most `max_ns`.
     pub fn allowed_ns(&mut self, max_ns: u64) -> u64 {
         if max_ns != self.max_ns {
             *self = SpinTime::new(max_ns);
@@ -29,7 +29,7 @@ impl SpinTime {
         self.now_ns
     }
 
-    /// Something came after so long a time without anything. Who has slept has waited for its waking, too.
+    /// An event arrived after this idle time. If the worker slept, it includes the wake-up.
     pub fn came_after(&mut self, idle_ns: u64) {
         if idle_ns > self.max_ns.saturating_mul(2) {
             self.now_ns /= 2;

@@ -1,8 +1,8 @@
-//! Many sends in one system call, by io_uring.
+//! Several sends in one system call, by io_uring.
 //!
-//! Each send is asked not to wait (`MSG_DONTWAIT`), so all are done when the call returns; what a socket
-//! does not take is reported, as `send` would. The kernel reads the bytes during [`SendRing::send_all`] and
-//! not after: that returns only when every send that the kernel has taken is completed.
+//! Each send is non-blocking (`MSG_DONTWAIT`), so all sends are complete when the call returns. Partial sends are
+//! reported as by `send`. The kernel reads the bytes only during [`SendRing::send_all`], which returns only after
+//! every send that the kernel accepted has completed.
 #![allow(unsafe_code)]
 
 use io_uring::{IoUring, opcode, types};
@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// Sends in one call; more take several.
 const ENTRIES: usize = 64;
 
-/// One send: where, and what.
+/// One send: descriptor and bytes.
 pub(crate) type Send<'b> = (BorrowedFd<'b>, &'b [u8]);
 
 pub(crate) struct SendRing {

@@ -11,7 +11,7 @@ use std::task::Wake;
 pub(crate) struct TaskHeader {
     pub worker: Arc<WorkerShared>,
     pub key: Key,
-    /// It is in a run queue or in the mail: further wakes have nothing to add.
+    /// It is in a run queue or in the mail: further wakes have no effect.
     pub queued: AtomicBool,
 }
 

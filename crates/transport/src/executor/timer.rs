@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Deadline in nanoseconds, and a number that tells equal deadlines apart.
+/// Deadline in nanoseconds, and a number that distinguishes equal deadlines.
 type TimerKey = (u64, u64);
 
 #[derive(Default)]

@@ -1,8 +1,8 @@
-//! Looks whether workers come back from their tasks.
+//! Detects workers that are blocked in a task.
 //!
-//! Long work lets others have turns. A worker that all the same does not come back from a task is *held*: new
-//! connections go to the others, and to a spare worker if all are held, so that an operator can look at the server
-//! and end what holds it. The log tells when a worker is held and when it goes on.
+//! Long work yields regularly. A worker whose task does not return is *held*. New connections go to other workers,
+//! or to a spare worker if all are held, so that an operator can inspect the server and kill the operation. The log
+//! says when a worker is held and when it resumes.
 
 use super::WorkerHandle;
 use kauri_base::log::{self, Attr};
@@ -44,7 +44,7 @@ impl Drop for Watch {
     }
 }
 
-/// What was seen of a worker at the last look.
+/// The state of a worker at the last check.
 struct Seen {
     worker: WorkerHandle,
     turns: u64,
@@ -65,12 +65,11 @@ impl Seen {
         }
         let attr = Attr::new().num("worker", shared.id);
         if held {
-            let msg =
-                "A worker does not come back from a task; new connections go to other workers";
+            let msg = "Worker is blocked in a task; new connections go to other workers";
             let attr = attr.num("heldMillis", LOOK_EVERY.as_millis());
             log::warning("NETWORK", 7_100_006, "watch", msg, attr);
         } else {
-            log::info("NETWORK", 7_100_007, "watch", "The worker goes on", attr);
+            log::info("NETWORK", 7_100_007, "watch", "Worker resumed", attr);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! A worker's loop: wait for events, run what is ready, end the tick, wait again.
+//! A worker's loop: wait for events, run ready tasks, end the tick, wait again.
 //!
-//! A *tick* polls each task that was ready when it began once. At its end the replies in the outbox are
-//! sent and, if a task asked for that, the tick-end hooks run; what they wake runs in a further tick before the next look at epoll, so
-//! that a deferred reply leaves in the same turn as the write that completed it. A task that is
-//! always ready therefore costs the others one poll a turn, no more. Of the tasks that use up whole slices of
-//! time (`work::take_gave_way`) one has a slice between two looks at events.
+//! A *tick* polls each task that was ready at its beginning once. At its end the replies in the outbox are sent
+//! and, if a task requested it, the tick-end hooks run. Tasks that they wake run in a further tick before the next
+//! look at epoll, so a deferred reply leaves in the same turn as the write that completed it. So a task that is
+//! always ready costs others one poll per turn. Among the tasks that use up whole time slices
+//! (`work::take_gave_way`), one gets a slice between two looks at events.
 
 use super::local::{Local, Ran};
 use super::placement::Placement;
@@ -23,9 +23,9 @@ use std::time::Duration;
 const EVENTS_MAX: usize = 256;
 /// Ticks in a row without a look at epoll, while tick-end hooks keep waking tasks.
 const TICKS_MAX: usize = 4;
-/// While there are rings to look into, epoll is asked once in so many looks: it costs a system call.
+/// While there are rings to poll, epoll is called once in this many polls: it costs a system call.
 const LOOKS_AN_EPOLL: u32 = 32;
-/// And the clock, and whether there is anything else to do, once in so many.
+/// The clock and other work are checked once in this many polls.
 const LOOKS_A_CLOCK: u32 = 8;
 /// The event key of the worker's own eventfd.
 const EVENTFD_KEY: Key = u64::MAX;
@@ -38,11 +38,11 @@ pub(super) struct Worker {
     placement: Placement,
     /// When there was nothing left to do; 0: there was something all along.
     idle_since_ns: u64,
-    /// Looks into rings since epoll was asked.
+    /// Polls of rings since the last call of epoll.
     looks: u32,
 }
 
-/// What spinning has found.
+/// The result of polling.
 enum Found {
     Nothing,
     /// Something in the rings: all else can wait.
@@ -130,12 +130,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether there is something to look into besides epoll.
+    /// Whether anything besides epoll must be polled.
     fn looks_into_rings(&self) -> bool {
         !self.local.rings.is_empty() || !self.local.completions.is_empty()
     }
 
-    /// Looks into the hot rings and the completion queues. Whether something came.
+    /// Polls the hot rings and the completion queues. Whether anything arrived.
     fn look_into_rings(&mut self) -> bool {
         self.looks += 1;
         self.local.rings.look() | self.local.completions.look()

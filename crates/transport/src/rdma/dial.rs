@@ -1,8 +1,8 @@
-//! The client's side: a device, and connections that have each a protection domain and a completion
-//! queue of their own. So a client needs no windows: nothing but its server's queue pair is in there.
+//! The client's side: a device, and connections. Each connection has a protection domain and a completion queue of
+//! its own. So a client needs no memory windows: the protection domain has only the server's queue pair.
 //!
-//! Large messages go through two zones that a connection registers before its first one. The server writes
-//! into the one and reads from the other.
+//! Large messages go through two zones that a connection registers before its first large message. The server
+//! writes into one zone and reads from the other.
 
 use super::fabric::RdmaFabric;
 use super::parameters::{Answer, Parameters};
@@ -83,14 +83,14 @@ pub struct Dialing {
 }
 
 impl Dialing {
-    /// The parameters that ask for it.
+    /// The parameters of the request.
     pub fn request(&self) -> Vec<u8> {
         let fabric = &self.fabric.fabric;
         let (endpoint, ring) = (fabric.endpoint(), fabric.ring());
         Parameters { shape: SHAPE, endpoint, ring }.encode()
     }
 
-    /// The client's end, and what it has to probe with, from the server's answer.
+    /// The client's end and its probe, from the server's reply.
     pub fn accept(
         mut self,
         answer: &[u8],
@@ -115,7 +115,7 @@ pub struct DialedFabric {
     queue: CompletionQueue,
     /// Where completions are taken to.
     taken: RefCell<[Completion; BATCH]>,
-    /// Whether what has completed was taken since immediates were heard to the end.
+    /// Whether completions were taken since the last unread immediate.
     fresh: Cell<bool>,
 }
 
@@ -126,7 +126,7 @@ struct Zones {
     _budget: Budget,
 }
 
-/// What zones take of what all may have.
+/// A zone's share of the common limit.
 struct Budget(Arc<AtomicU64>);
 
 impl Budget {
@@ -175,7 +175,7 @@ impl std::fmt::Debug for DialedFabric {
 }
 
 impl DialedFabric {
-    /// Takes what has completed. Whether there was anything.
+    /// Takes completions. Whether there were any.
     fn take(&self) -> bool {
         let mut taken = self.taken.borrow_mut();
         let count = self.queue.poll(&mut *taken).unwrap_or(0);
@@ -183,13 +183,13 @@ impl DialedFabric {
         count > 0
     }
 
-    /// Whether something has happened that was not looked at yet.
+    /// Whether there are unprocessed arrivals.
     pub fn has_arrivals(&self) -> bool {
         self.fresh.set(true);
         self.take() || self.fabric.mailbox().has_news()
     }
 
-    /// From now on the bell is rung when something completes. False: it has, and nobody must sleep.
+    /// From now on the bell rings at a completion. False: there was one, so do not sleep.
     pub fn fall_asleep(&self) -> bool {
         self.queue.arm().is_ok() && !self.has_arrivals()
     }
@@ -209,7 +209,7 @@ impl DialedFabric {
         }
     }
 
-    /// Readable when something has completed for who has fallen asleep.
+    /// Readable after a completion for a caller that has fallen asleep.
     pub fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.queue.channel().map(AsFd::as_fd)
     }

@@ -1,6 +1,5 @@
-//! A ring's fabric over a queue pair: frames go as WRITE WITH IMMEDIATE from the staging area. What both
-//! sides have in common; large messages are the business of [`hosted`](super::hosted) and
-//! [`dial`](super::dial).
+//! A ring's fabric over a queue pair: frames are sent by WRITE WITH IMMEDIATE from the staging area. This is the
+//! part that both sides share. [`hosted`](super::hosted) and [`dial`](super::dial) transfer large messages.
 
 use super::mailbox::Mailbox;
 use super::staging::Staging;
@@ -10,8 +9,8 @@ use super::{
 };
 use crate::ring::{FRAME_HEADER_BYTES, Fabric, FrameToWrite};
 use kauri_verbs::{
-    Access, Endpoint, MemoryRegion, MemoryWindow, Operation, Part, ProtectionDomain, QueuePair,
-    RemoteAddress, Result, SendRequest, Source, WindowAccess,
+    Access, Endpoint, MemoryRegion, MemoryWindow, Operation, ProtectionDomain, QueuePair,
+    RegionSlice, RemoteAddress, Result, SendRequest, Source, WindowAccess,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -101,7 +100,7 @@ impl RdmaFabric {
         let window = domain.window()?;
         let bind = Operation::BindWindow {
             window: &window,
-            part: self.ring.all(),
+            slice: self.ring.all(),
             access: WindowAccess::Write,
         };
         self.pair.post_send(&[SendRequest::new(0, bind)]).map_err(|post| post.error)?;
@@ -109,7 +108,7 @@ impl RdmaFabric {
         Ok(())
     }
 
-    /// Sees to it that the end of the newest send will be known: [`Self::is_flushed`] tells when it has come.
+    /// Makes sure that the completion of the newest send is reported: then [`Self::is_flushed`] returns true.
     pub(crate) fn finish(&mut self) {
         if self.quiet_sends == 0 || self.failure().is_some() {
             return;
@@ -126,12 +125,12 @@ impl RdmaFabric {
         self.mailbox.sent() >= self.sends || self.failure().is_some()
     }
 
-    /// What has completed for it.
+    /// Its completions.
     pub(crate) fn mailbox(&self) -> &Arc<Mailbox> {
         &self.mailbox
     }
 
-    /// Puts what has to be sent into the staging area. Where, and how much it is.
+    /// Copies the bytes to send into the staging area. Returns place and length.
     fn stage(&mut self, parts: &[&[u8]]) -> Result<(u32, u32)> {
         let length = parts.iter().map(|part| part.len()).sum::<usize>() as u32;
         if length == 0 {
@@ -147,7 +146,7 @@ impl RdmaFabric {
         Ok((place, length))
     }
 
-    /// The request that brings what was staged into the peer's ring.
+    /// The request that writes the staged bytes into the peer's ring.
     fn frame_request(
         &self,
         (place, length): (u32, u32),
@@ -156,7 +155,7 @@ impl RdmaFabric {
     ) -> Result<SendRequest<'_>> {
         let from = match length {
             0 => Source::Nothing,
-            _ => Source::Region(self.memory.part(place as usize, length as usize)?),
+            _ => Source::Region(self.memory.slice(place as usize, length as usize)?),
         };
         let to = within(self.peer, offset);
         let operation = Operation::WriteWithImmediate { from, to, immediate };
@@ -182,11 +181,11 @@ impl RdmaFabric {
         self.failure().is_none() && self.pair.room().0 > SENDS_RESERVED as usize + 2
     }
 
-    /// Writes `piece` to a place of the peer's, and then a frame that tells of it. Completes visibly. The
-    /// send's number.
+    /// Writes `piece` to a place of the peer's memory, and then a frame that announces it. Its completion is
+    /// signalled. Returns the send's number.
     pub(super) fn send_piece(
         &mut self,
-        piece: Part<'_>,
+        piece: RegionSlice<'_>,
         to: RemoteAddress,
         frame: FrameToWrite<'_>,
     ) -> u64 {
@@ -203,7 +202,7 @@ impl RdmaFabric {
     }
 
     /// Begins to read a piece from a place of the peer's. Completes visibly. The send's number.
-    pub(super) fn read_piece(&mut self, into: Part<'_>, from: RemoteAddress) -> u64 {
+    pub(super) fn read_piece(&mut self, into: RegionSlice<'_>, from: RemoteAddress) -> u64 {
         self.sends += 1;
         let request = SendRequest::new(self.sends, Operation::Read { into, from });
         let posted = self.pair.post_send(&[request]).map_err(|post| post.error);
@@ -221,7 +220,7 @@ impl RdmaFabric {
         }
     }
 
-    /// It can't go on.
+    /// Fails the session.
     pub(super) fn fail(&mut self) {
         self.fail_unless(Err(kauri_verbs::Error::Failed));
     }
@@ -274,7 +273,7 @@ impl Fabric for RdmaFabric {
     }
 }
 
-/// The place so many bytes further on.
+/// The place at this offset.
 pub(super) fn within(place: RemoteAddress, offset: u32) -> RemoteAddress {
     RemoteAddress { address: place.address.wrapping_add(u64::from(offset)), key: place.key }
 }

@@ -1,4 +1,4 @@
-//! The server's side: its device, what it lets sessions have of it, and the offers that it makes them.
+//! The server's side: its device, the limits of its sessions, and its offers to sessions.
 
 use super::fabric::RdmaFabric;
 use super::hosted::HostedFabric;
@@ -20,17 +20,17 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How long a device may take to bind a window: no packet has to be sent for that.
+/// Maximum time of a device to bind a window: that needs no packet.
 const BIND_NS_MAX: u64 = 200_000_000;
 
-/// How a server uses RDMA.
+/// RDMA options of a server.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RdmaOptions {
-    /// The device's name; by default the first that has an active port.
+    /// The device's name; by default the first with an active port.
     pub device: Option<String>,
     /// Its port; by default the one of the GID.
     pub port: Option<u8>,
-    /// The GID's place in the port's table; by default the one of the address that a client has come to.
+    /// The GID's index in the port's table; by default the one of the address that a client connects to.
     pub gid_index: Option<u8>,
     /// Most bytes to be pinned for sessions.
     pub pinned_bytes_max: u64,
@@ -45,11 +45,11 @@ pub enum RdmaRefusal {
     Off,
     /// The server has no device.
     NoDevice(String),
-    /// It has not come by TCP.
+    /// The session is not over TCP.
     NotTcp,
-    /// The device can't be reached by the address that the client has come to.
+    /// The device does not have the address that the client connects to.
     NoGid(IpAddr),
-    /// What the client says of itself can't be.
+    /// The client's parameters are invalid.
     Parameters(&'static str),
     /// No more memory may be pinned.
     Memory(u64),
@@ -74,7 +74,7 @@ impl RdmaRefusal {
         }
     }
 
-    /// What the client is told.
+    /// The client's error.
     pub fn to_error(&self) -> Error {
         let code = match self {
             RdmaRefusal::Parameters(_) => ErrorCode::BadValue,
@@ -92,18 +92,21 @@ impl std::fmt::Display for RdmaRefusal {
             RdmaRefusal::NoDevice(why) => write!(f, "the server has no RDMA: {why}"),
             RdmaRefusal::NotTcp => f.write_str("RDMA is for sessions over TCP"),
             RdmaRefusal::NoGid(address) => {
-                write!(f, "the server's RDMA device is not reached by its address {address}")
+                write!(f, "the server's RDMA device does not have the address {address}")
             }
             RdmaRefusal::Parameters(why) => f.write_str(why),
             RdmaRefusal::Memory(max) => {
-                write!(f, "sessions over RDMA may pin no more than {max} bytes (--rdmaMemoryMB)")
+                write!(
+                    f,
+                    "RDMA sessions have reached the limit of pinned memory, {max} bytes (--rdmaMemoryMB)"
+                )
             }
             RdmaRefusal::Device(error) => write!(f, "no RDMA for this session: {error}"),
         }
     }
 }
 
-/// Those of a TCP connection.
+/// The addresses of a TCP connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Addresses {
     /// The server's.
@@ -112,12 +115,12 @@ pub struct Addresses {
     pub peers: IpAddr,
 }
 
-/// What a server has made for a client that wants to change over.
+/// The server's part of an upgrade for a client.
 pub(crate) struct RdmaOffer {
     pub fabric: HostedFabric,
     pub membership: RdmaMembership,
     pub shape: Shape,
-    /// What probes carry.
+    /// The contents of probes.
     pub probe: [u8; PROBE_BYTES as usize],
     /// The parameters for the client.
     pub answer: Vec<u8>,
@@ -179,14 +182,15 @@ impl RdmaHost {
         Ok(host)
     }
 
-    /// Without memory for it there is none, and large messages go through the rings.
+    /// Without enough memory there is no pool, and large messages go through the rings.
     fn pool(device: &Device, domain: &ProtectionDomain, bytes: u64) -> kauri_verbs::Result<Pool> {
         Pool::new(domain, bytes).or_else(|error| {
             let attr = Attr::new()
                 .str("device", device.name())
                 .num("bytes", bytes)
                 .str("error", error.to_string());
-            let msg = "No memory for large messages over RDMA, they will be slower";
+            let msg = "Cannot pin memory for large messages over RDMA: large messages are slower. Raise ulimit -l or \
+                       lower --rdmaPoolMB";
             log::warning("NETWORK", 7_100_026, "rdma", msg, attr);
             Pool::new(domain, 0)
         })
@@ -202,7 +206,7 @@ impl RdmaHost {
         self.device.name()
     }
 
-    /// What has been done with the device.
+    /// The device's counters.
     pub fn counters(&self) -> Counters {
         self.device.counters()
     }
@@ -227,7 +231,7 @@ impl RdmaHost {
         }
     }
 
-    /// Logs what the device has told unasked.
+    /// Logs asynchronous events of the device.
     pub(crate) fn note_events(&self) {
         while let Ok(Some(event)) = self.device.async_event() {
             let attr = Attr::new().str("device", self.device()).str("event", format!("{event:?}"));
@@ -262,7 +266,7 @@ impl RdmaHost {
         Ok(Arc::clone(place.insert(queues)))
     }
 
-    /// Makes what a client asks for that has come to this address from that. To be called on the session's worker.
+    /// Prepares an upgrade for a client that connected from `peer` to this address. Called on the session's worker.
     pub(crate) fn offer(
         self: &Arc<Self>,
         local: &Rc<Local>,

@@ -1,7 +1,7 @@
-//! The server's fabric: it fetches large requests from the client's memory by READ, and writes large
-//! replies there, both by way of the pool.
+//! The server's fabric: it reads large requests from the client's memory and writes large replies into it. Both go
+//! through the pool.
 //!
-//! Invariant: a chunk goes back to the pool when its request has completed, or when the queue pair has gone.
+//! Invariant: a chunk returns to the pool when its request has completed, or when the queue pair is destroyed.
 
 use super::fabric::{RdmaFabric, within};
 use super::mailbox::Mailbox;
@@ -37,11 +37,11 @@ pub struct HostedFabric {
     kept: VecDeque<Chunk>,
     _lent: Lent,
     pool: Arc<Pool>,
-    /// Where the client's pieces land and depart.
+    /// The places of the client's pieces.
     zones: Option<[RemoteAddress; 2]>,
 }
 
-/// The chunks in a mailbox, of which nobody tells any more when their requests complete.
+/// The chunks in a mailbox whose completions are no longer reported.
 #[derive(Debug)]
 struct Lent(Arc<Mailbox>);
 

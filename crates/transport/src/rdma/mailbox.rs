@@ -1,7 +1,6 @@
-//! What has completed for one session: who takes completions off their queue puts it here, and the
-//! session's fabric takes it out.
+//! Completions of one session: the poller of the completion queue puts them here, the session's fabric takes them.
 //!
-//! What is asked for often can be read without the lock. It changes under it.
+//! Frequently read state can be read without the lock. It changes under the lock.
 
 use super::pool::Chunk;
 use kauri_verbs::{Completion, CompletionKind, Status};
@@ -14,7 +13,7 @@ use std::task::{Context, Waker};
 #[derive(Debug, Default)]
 pub struct Mailbox {
     state: Mutex<State>,
-    /// How many immediates nobody has heard.
+    /// Number of unread immediates.
     unheard: AtomicUsize,
     /// The number of the newest send that is known to have completed.
     sent: AtomicU64,
@@ -26,13 +25,13 @@ pub struct Mailbox {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the peer has told and nobody has heard. Bounded by the receives that are posted.
+    /// Unread immediates of the peer. Limited by the posted receives.
     immediates: VecDeque<u32>,
     bound: bool,
-    /// What sends of these numbers are sent from.
+    /// The chunks of sends, by number.
     lent: VecDeque<(u64, Chunk)>,
     failure: Option<&'static str>,
-    /// Who waits for the next completion.
+    /// The waiter for the next completion.
     waker: Option<Waker>,
 }
 
@@ -41,7 +40,7 @@ impl Mailbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a completion of the session's queue pair in, and wakes who waits for it.
+    /// Adds a completion of the session's queue pair, and wakes the waiter.
     pub fn deliver(&self, completion: &Completion, now_ns: u64) {
         let mut state = self.lock();
         self.taken_ns.store(now_ns, Ordering::Relaxed);
@@ -56,7 +55,8 @@ impl Mailbox {
             }
             (Status::Success, CompletionKind::BindWindow, _) => state.bound = true,
             (Status::Success, ..) => {
-                state.failure = state.failure.or(Some("the peer sent what no receive is for"));
+                state.failure =
+                    state.failure.or(Some("the peer sent a message without a posted receive"));
             }
             (status, ..) => {
                 // What was flushed failed because something else did.
@@ -84,18 +84,18 @@ impl Mailbox {
         self.lock().lent.push_back((number, chunk));
     }
 
-    /// How many sends have something lent.
+    /// Number of sends with a lent chunk.
     pub fn lent(&self) -> usize {
         self.lock().lent.len()
     }
 
-    /// Gives back all that is lent: the queue pair has gone.
+    /// Returns all lent chunks: the queue pair was destroyed.
     pub fn give_back(&self) {
         let lent = std::mem::take(&mut self.lock().lent);
         drop(lent);
     }
 
-    /// The next immediate that the peer has told.
+    /// The peer's next immediate.
     pub fn next_immediate(&self) -> Option<u32> {
         if self.unheard.load(Ordering::Acquire) == 0 {
             return None;
@@ -140,16 +140,16 @@ impl Mailbox {
     }
 }
 
-/// What a failed completion says of a session.
+/// The reason that a failed completion gives for the end of a session.
 fn reason(status: Status) -> &'static str {
     match status {
         Status::Success => "it succeeded",
         Status::Flushed => "the RDMA connection was shut down",
         Status::RemoteAccess => "the peer's memory does not allow the access",
-        Status::RemoteInvalidRequest => "the peer can't take the request",
+        Status::RemoteInvalidRequest => "the peer cannot process the request",
         Status::RemoteOperation => "the peer's RDMA device failed",
         Status::RetryExceeded => "the peer no longer answers over RDMA",
-        Status::ReceiverNotReady => "the peer takes nothing more over RDMA",
+        Status::ReceiverNotReady => "the peer accepts no more messages over RDMA",
         Status::LocalProtection => "this side's memory does not allow the access",
         Status::WindowBind => "a memory window could not be bound",
         Status::Other(_) => "the RDMA device reports a failure",
@@ -196,7 +196,7 @@ mod tests {
     fn what_the_peer_sends_without_an_immediate_is_a_failure() {
         let mailbox = Mailbox::default();
         mailbox.deliver(&completion(CompletionKind::Receive, Status::Success, None), 1);
-        assert!(mailbox.failure().unwrap().contains("no receive"));
+        assert!(mailbox.failure().unwrap().contains("without a posted receive"));
     }
 
     #[test]

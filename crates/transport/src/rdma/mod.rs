@@ -1,22 +1,22 @@
-//! Sessions over RDMA: the fabric of queue pairs, what the two sides tell each other to set it up, the
-//! server's device with its workers' completion queues, and the client's way to it
-//! (docs/design/rdma.md).
+//! Sessions over RDMA: the fabric of queue pairs, the handshake, the server's device with its workers' completion
+//! queues, and the client (docs/design/rdma.md).
 //!
 //! Invariants:
-//! - What a server pins for a session is fixed when it begins, and what it pins for large messages when it
-//!   starts; nothing is registered later. A client pins more before its first large message.
-//! - The peer can reach the ring that it sends into and nothing else: by a window that is bound to this
-//!   queue pair, or in a protection domain with no other queue pair.
-//! - There is always a receive posted for what credit allows the peer to send, and always room in the
-//!   send queue for a credit.
-//! - A place in the staging area or the pool is used again only when the request that sent it has completed here;
-//!   what the peer says to have received does not count.
+//! - The memory that a server pins for a session is fixed when the session begins; the memory for large messages is
+//!   fixed at startup. The server registers nothing later. A client pins more memory before its first large
+//!   message.
+//! - The peer can access only the ring that it sends into: by a window that is bound to this queue pair, or in a
+//!   protection domain with no other queue pair.
+//! - A receive is posted for every frame that the peer's credit allows. The send queue always has space for a
+//!   credit.
+//! - A place in the staging area or the pool is reused only after the request that sent it has completed locally.
+//!   Credits from the peer do not count for that.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`parameters`] | the handshake, byte by byte |
 //! | [`staging`] | the memory that frames are sent from |
-//! | [`mailbox`] | what has completed for a session |
+//! | [`mailbox`] | completions of a session |
 //! | [`fabric`] | a [`Fabric`](crate::ring::Fabric) over a queue pair |
 //! | [`pool`] | the server: memory for large messages |
 //! | [`hosted`] | the server's fabric: large messages by READ and WRITE |
@@ -24,7 +24,7 @@
 //! | [`queues`] | the server: a worker's completion queues |
 //! | [`dial`] | the client |
 //!
-//! Where it sits: below sessions and clients, above `ring` and the crate `verbs`.
+//! Position: below sessions and clients, above `ring` and the crate `verbs`.
 
 mod dial;
 mod fabric;
@@ -56,15 +56,15 @@ const FRAMES: u32 = 64;
 const STAGING_BYTES: u32 = 80 << 10;
 /// Send requests at once.
 const SENDS_MAX: u32 = 64;
-/// Of these, how many are kept for credits.
+/// Number of sends reserved for credits.
 const SENDS_RESERVED: u32 = 8;
-/// Of so many sends in a row one completes visibly.
+/// One in this many consecutive sends has a signalled completion.
 const SIGNAL_EACH: u32 = 32;
-/// Or of so many bytes in a row.
+/// Or one in this many consecutive bytes.
 const SIGNAL_BYTES: u32 = STAGING_BYTES / 2;
 /// Receives that are posted at once.
 const RECEIVE_BATCH: u32 = 16;
-/// Receives that there are: so many are still posted when a batch is owed.
+/// Number of receives: this many are still posted when a batch is due.
 const RECEIVES: u32 = FRAMES + RECEIVE_BATCH;
 /// Pieces that a server reads from a client at once.
 const READS_MAX: u8 = 3;
@@ -100,8 +100,7 @@ fn queue_pair_options(
     }
 }
 
-/// Some seconds without an answer, or a tenth of one without a receive, are the end: the peer has gone,
-/// or lies.
+/// Some seconds without a reply, or a tenth of one without a receive, end the session: the peer is dead or faulty.
 fn connect_options() -> ConnectOptions {
     ConnectOptions::default()
 }

@@ -1,4 +1,4 @@
-//! The handshake's bytes: what each side tells the other of its end.
+//! The bytes of the handshake: the parameters that each side sends about its end.
 
 use super::SHAPE;
 use crate::ring::{PROBE_BYTES, Shape};
@@ -11,7 +11,7 @@ const LENGTH: usize = WORDS * 4 + 8 + 16;
 /// Queue pair and packet sequence numbers are below this.
 const NUMBERS: u32 = 1 << 24;
 
-/// One end, as it is told to the other.
+/// The parameters of one end, for the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameters {
     /// Its rings.
@@ -42,7 +42,7 @@ impl Parameters {
         bytes
     }
 
-    /// What somebody sent, if it can be, and what follows it.
+    /// The peer's parameters, if valid, and the bytes after them.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), &'static str> {
         let short = "RDMA parameters of a wrong length";
         let (own, rest) = bytes.split_at_checked(LENGTH).ok_or(short)?;
@@ -59,16 +59,16 @@ impl Parameters {
         let shape = Shape::new(ring_bytes, frames).filter(|asked| *asked == SHAPE);
         let shape = shape.ok_or("RDMA rings of another size than 64 KB and 64 frames")?;
         if number >= NUMBERS || sequence >= NUMBERS {
-            return Err("an impossible queue pair");
+            return Err("an invalid queue pair");
         }
         if !mtu.is_power_of_two() || !(256..=4096).contains(&mtu) {
-            return Err("an impossible MTU");
+            return Err("an invalid MTU");
         }
-        let lid = u16::try_from(lid).map_err(|_| "an impossible LID")?;
+        let lid = u16::try_from(lid).map_err(|_| "an invalid LID")?;
         let gid = Gid(gid.try_into().map_err(|_| short)?);
         let address = u64::from_le_bytes(address.try_into().map_err(|_| short)?);
         if address.checked_add(u64::from(ring_bytes)).is_none() {
-            return Err("an impossible address");
+            return Err("an invalid address");
         }
         let endpoint = Endpoint { number, sequence, gid, lid, mtu };
         Ok((Parameters { shape, endpoint, ring: RemoteAddress { address, key } }, rest))
@@ -92,12 +92,12 @@ impl Parameters {
     }
 }
 
-/// What a server answers.
+/// A server's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// Its end.
     pub parameters: Parameters,
-    /// What probes carry.
+    /// The contents of probes.
     pub probe: [u8; PROBE_BYTES as usize],
     /// Whether it has memory for large messages, so that zones may be offered.
     pub takes_zones: bool,
@@ -161,7 +161,7 @@ mod tests {
         }
         let mut bad = good.clone();
         bad[32..40].copy_from_slice(&(u64::MAX - 65_535).to_le_bytes());
-        assert_eq!(Parameters::decode_request(&bad), Err("an impossible address"));
+        assert_eq!(Parameters::decode_request(&bad), Err("an invalid address"));
         for length in 0..good.len() + 16 {
             let mut bytes = good.clone();
             bytes.resize(length, 0);

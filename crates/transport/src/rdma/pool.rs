@@ -1,14 +1,14 @@
-//! The server's memory for large messages: chunks that pieces are fetched into and written from, pinned
-//! once and shared by all sessions. Peers can't reach it.
+//! The server's memory for large messages: chunks that pieces are read into and written from. The pool is pinned
+//! once and shared by all sessions. Peers cannot access it.
 //!
 //! Invariants:
-//! - A chunk comes back when the device has done with it: what is fetched is copied out as soon as it is here,
-//!   and what is sent completes, or fails once the device has given the peer up. A session has few of them.
-//! - What sessions keep until their peers take it, which may be long, never has more than half of the chunks.
-//! - One that the device may still use is given to nobody.
+//! - A chunk returns when the device is done with it. Received bytes are copied out on arrival. A send completes,
+//!   or fails after the device has given up on the peer. A session has few chunks.
+//! - Chunks that wait for a peer to consume them, which may take long, are at most half of all chunks.
+//! - A chunk that the device may still use is never handed out.
 
 use crate::ring::PIECE_BYTES_MAX;
-use kauri_verbs::{Access, MemoryRegion, Part, ProtectionDomain, Result};
+use kauri_verbs::{Access, MemoryRegion, ProtectionDomain, RegionSlice, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -27,19 +27,19 @@ struct State {
     exhausted: u64,
 }
 
-/// What a pool has.
+/// The counters of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolCounts {
     /// In all.
     pub bytes: u64,
     /// Of these, those that nobody uses.
     pub free_bytes: u64,
-    /// How often somebody wanted some and there was none.
+    /// Number of requests for a chunk while there was none.
     pub exhausted: u64,
 }
 
 impl Pool {
-    /// One of so many bytes, rounded down to whole chunks.
+    /// A pool of this size, rounded down to whole chunks.
     pub fn new(domain: &ProtectionDomain, bytes: u64) -> Result<Pool> {
         let chunk = PIECE_BYTES_MAX as usize;
         let chunks = usize::try_from(bytes).unwrap_or(usize::MAX) / chunk;
@@ -62,8 +62,8 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A chunk, if one is free; else who waits is woken when one is. Who does not wait has another way, and
-    /// gets none while others do.
+    /// A free chunk; without one, `waker` is woken when there is one. A caller without a waker has an alternative,
+    /// and gets no chunk while others wait.
     pub fn take(self: &Arc<Self>, waker: Option<&Waker>) -> Option<Chunk> {
         let mut state = self.lock();
         if (waker.is_some() || state.waiting.is_empty())
@@ -126,12 +126,12 @@ pub(crate) struct Chunk {
 
 impl Chunk {
     /// Its first bytes, for a request.
-    pub fn part(&self, length: u32) -> Result<Part<'_>> {
+    pub fn part(&self, length: u32) -> Result<RegionSlice<'_>> {
         let none = kauri_verbs::Error::Argument("a chunk without memory");
-        self.region.as_ref().ok_or(none)?.part(0, length as usize)
+        self.region.as_ref().ok_or(none)?.slice(0, length as usize)
     }
 
-    /// It with these bytes copied in, one part after the other. `None` if they are too many.
+    /// The chunk with these bytes copied in, one part after the other. `None` if they are too long.
     pub fn filled(mut self, parts: [&[u8]; 2]) -> Option<Chunk> {
         let region = self.region.as_mut()?;
         let mut at = 0;

@@ -1,7 +1,7 @@
-//! The completion queues of one worker, and who of its sessions gets what completes there.
+//! The completion queues of one worker, and the assignment of completions to sessions.
 //!
-//! One queue serves many sessions; when it has no room for another session's completions there is one
-//! more. All of it is used on the worker's thread; the mutex is for the types' sake.
+//! One queue serves many sessions. When it is full, another queue is created. Only the worker's thread uses them;
+//! the mutex only satisfies the type system.
 
 use super::mailbox::Mailbox;
 use super::{COMPLETIONS, SESSIONS_A_QUEUE};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Completions taken at once.
 const BATCH: usize = 32;
-/// Times in a row that one queue is asked while it is full of them.
+/// Maximum number of consecutive full polls of one queue.
 const BATCHES_MAX: usize = 8;
 
 /// See the module's head.
@@ -70,12 +70,12 @@ impl WorkerQueues {
         Ok((queue, true))
     }
 
-    /// Takes back the newest queue, which nobody uses.
+    /// Removes the newest queue, which has no user.
     pub fn retract(&self) {
         self.lock().queues.pop();
     }
 
-    /// How many looks take all that a full queue has.
+    /// Number of polls that empty a full queue.
     pub fn looks_a_queue(&self) -> usize {
         (self.capacity as usize).div_ceil(BATCH * BATCHES_MAX)
     }
@@ -90,7 +90,7 @@ impl WorkerQueues {
         Membership { queues: Arc::clone(self), key }
     }
 
-    /// Takes what has completed. Whether there was anything for anybody.
+    /// Takes completions. Whether there were any.
     pub fn look(&self) -> bool {
         let mut state = self.lock();
         let State { queues, mailboxes, taken } = &mut *state;
@@ -133,14 +133,14 @@ impl WorkerQueues {
     }
 }
 
-/// A session's place among those of its worker's queues. Its end is that of the mailbox's deliveries.
+/// A session's membership in its worker's queues. Dropping it ends deliveries to the mailbox.
 pub(crate) struct Membership {
     queues: Arc<WorkerQueues>,
     key: Key,
 }
 
 impl Membership {
-    /// What the session's queue pair has to be known by.
+    /// The key of the session's queue pair.
     pub fn key(&self) -> Key {
         self.key
     }

@@ -1,7 +1,7 @@
-//! The memory that frames are sent from: which part of it requests may still be sent from.
+//! The memory that frames are sent from, and which part of it unfinished requests still use.
 //!
-//! Positions count bytes from the session's beginning; a position's place is its remainder. Requests
-//! complete in order, so what they hold is given back in order.
+//! Positions count bytes from the session's beginning; a position modulo the size is its place. Requests complete
+//! in order, so their memory is released in order.
 
 use std::collections::VecDeque;
 
@@ -14,20 +14,20 @@ pub struct Staging {
     bytes: u64,
     /// Up to here it is taken.
     end: u64,
-    /// Up to here it has been given back.
+    /// The released position.
     free: u64,
-    /// For each request that holds some: its number, and where that ends.
+    /// The number and the end position of each unfinished request.
     held: VecDeque<(u64, u64)>,
 }
 
 impl Staging {
-    /// All free; at most so many requests at once hold some.
+    /// All free; at most this many requests hold some at once.
     pub fn new(bytes: u32, requests_max: u32) -> Self {
         let held = VecDeque::with_capacity(requests_max as usize);
         Staging { bytes: u64::from(bytes), end: 0, free: 0, held }
     }
 
-    /// Where a frame of `length` bytes would begin and end.
+    /// The beginning and the end of a frame of `length` bytes.
     fn place(&self, length: u32) -> Option<(u64, u64)> {
         let at = self.end % self.bytes;
         let start = match at + u64::from(length) <= self.bytes {
@@ -43,7 +43,7 @@ impl Staging {
         self.place(length).is_some()
     }
 
-    /// Gives a place to the request of this number; numbers grow. Its offset.
+    /// Allocates a place for the request of this number; numbers grow. Returns the offset.
     pub fn take(&mut self, length: u32, request: u64) -> Option<u32> {
         let (start, end) = self.place(length)?;
         self.end = end;

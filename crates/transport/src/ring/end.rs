@@ -10,40 +10,39 @@ use super::{LARGE_BYTES, RingError, Shape};
 use std::collections::VecDeque;
 use std::task::Waker;
 
-/// What carries frames between two ends.
+/// The carrier of frames between two ends.
 ///
-/// The end asks for nothing that the credits don't allow, nor for what there is no room for, so nothing
-/// here waits.
-///
-/// A fabric may have zones besides: those of one end, which *offers* them, in its own memory. Its peer writes
-/// pieces into the one and fetches them from the other.
+/// The end requests nothing beyond the credit or the available space, so nothing here waits. A fabric may also have
+/// zones: those of one end, which *offers* them, in its own memory. Its peer writes pieces into one zone and reads
+/// them from the other.
 pub trait Fabric {
-    /// Whether the next frame can be written now: one of the largest size, or one without bytes. Who is
-    /// told that it can't looks again when something has happened.
+    /// Whether the next frame can be written now: one of maximum size, or one without bytes. After false, the
+    /// caller checks again at the next event.
     fn has_room(&mut self, _for_bytes: bool) -> bool {
         true
     }
-    /// Why nothing can be told or heard any more, if so.
+    /// The reason if nothing can be sent or received any more.
     fn failure(&self) -> Option<&'static str> {
         None
     }
-    /// Puts a frame into the peer's ring at `offset`, its parts one after the other, and then tells the
-    /// peer the immediate. Without a frame all parts are empty.
+    /// Puts a frame into the peer's ring at `offset`, its parts one after the other, and then sends the immediate
+    /// to the peer. Without a frame all parts are empty.
     fn write(&mut self, offset: u32, parts: [&[u8]; 3], immediate: u32);
-    /// The next immediate that the peer has told. What it tells of can then be read.
+    /// The peer's next immediate. The frame that it announces is then readable.
     fn next_immediate(&mut self) -> Option<u32>;
-    /// Appends so many bytes of our own ring from `offset` on. The peer may still be writing there, if it
-    /// lies; what was copied doesn't change any more.
+    /// Appends `bytes` bytes of this end's ring from `offset` on. A faulty peer may still be writing there; the
+    /// copied bytes do not change any more.
     fn read(&self, offset: u32, bytes: u32, into: &mut Vec<u8>);
     /// The same for a frame's header.
     fn read_header(&self, offset: u32) -> [u8; FRAME_HEADER_BYTES as usize];
 
-    /// Makes zones in this end's memory: where pieces land, and where they depart. And what the peer has to be
-    /// told. `None` if there are none to be had.
+    /// Creates zones in this end's memory, for arriving and for departing pieces, and the bytes to send to the
+    /// peer. `None` if that is impossible.
     fn offer(&mut self) -> Option<([Zone; 2], [u8; OFFER_BYTES as usize])> {
         None
     }
-    /// The peer has offered these. Where its pieces land and depart; `None` if that can't be.
+    /// The peer has offered zones. Returns the zones for its arriving and departing pieces; `None` if that is
+    /// impossible.
     fn accept(&mut self, _told: [u8; OFFER_BYTES as usize]) -> Option<[Zone; 2]> {
         None
     }
@@ -53,7 +52,7 @@ pub trait Fabric {
     }
     /// Puts a piece at `at` of the zone, its parts one after the other, and then does what `write` does.
     fn write_piece(&mut self, _at: u32, _piece: [&[u8]; 2], _frame: FrameToWrite<'_>) {}
-    /// Copies a piece into memory from which it is written later. False: there is none to spare.
+    /// Copies a piece into memory from which it is written later. False: no memory is free.
     fn keep_piece(&mut self, _piece: [&[u8]; 2]) -> bool {
         false
     }
@@ -61,14 +60,13 @@ pub trait Fabric {
     fn has_room_for_kept(&mut self) -> bool {
         false
     }
-    /// Does with the first piece that is kept, of so many bytes, what `write_piece` does.
+    /// Does for the first kept piece, of `length` bytes, what `write_piece` does.
     fn write_kept(&mut self, _at: u32, _length: u32, _frame: FrameToWrite<'_>) {}
-    /// Begins to fetch the piece after those that are being fetched. False: not now, and who has to be woken
-    /// when that changes is.
+    /// Starts to read the next piece. False: impossible now; `waker` is woken when that changes.
     fn fetch(&mut self, _offset: u32, _length: u32, _waker: &Waker) -> bool {
         false
     }
-    /// How many pieces are being fetched, or here and not taken.
+    /// Number of pieces that are being read, or have arrived and are not consumed.
     fn fetches(&self) -> usize {
         0
     }
@@ -76,22 +74,22 @@ pub trait Fabric {
     fn has_piece(&self) -> bool {
         false
     }
-    /// Appends it, and gives back what held it.
+    /// Appends the piece, and frees its memory.
     fn take_piece(&mut self, _offset: u32, _length: u32, _into: &mut Vec<u8>) {}
 }
 
-/// A frame: where it goes, its bytes, and what tells of it.
+/// A frame to write: its place, its bytes, and its immediate.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameToWrite<'a> {
     /// Its place in the peer's ring.
     pub offset: u32,
     /// Its bytes, one part after the other.
     pub parts: [&'a [u8]; 2],
-    /// What the peer is told.
+    /// The immediate for the peer.
     pub immediate: u32,
 }
 
-/// What has happened at an end, as [`RingEnd::look`] tells it.
+/// An event at an end, from [`RingEnd::look`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Event {
     /// There are bytes of the stream to be received.
@@ -102,7 +100,7 @@ pub struct Event {
     pub probe: Option<[u8; PROBE_BYTES as usize]>,
 }
 
-/// What has gone through an end.
+/// The counters of an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RingCounts {
     /// Frames but probes that were written: with bytes of the stream, of pieces, of offers.
@@ -119,18 +117,18 @@ pub struct RingCounts {
     pub pieces_in: u64,
 }
 
-/// What a frame stands for that waits to be received.
+/// A frame that waits to be received.
 #[derive(Clone, Copy, Debug)]
 enum Waiting {
     /// The bytes that follow its header.
     Bytes(Frame),
     /// A piece.
     Piece(Frame, Piece),
-    /// Nothing: what it said was heard when it came.
+    /// Nothing: it was processed on arrival.
     Heard(Frame),
 }
 
-/// How a large message goes on.
+/// The next step of a large message.
 enum Step {
     Frame,
     Piece(Piece),
@@ -144,13 +142,13 @@ pub struct RingEnd<F> {
     pub(super) fabric: F,
     sender: Sender,
     pub(super) receiver: Receiver,
-    /// Frames that were told of and not consumed. At most as many as there are frames.
+    /// Frames that were announced and not consumed. At most the number of frames.
     waiting: VecDeque<Waiting>,
     /// Through which pieces come, and go.
     pub(super) zones: Option<(ZoneReceiver, ZoneSender)>,
-    /// Whether there are none to be had.
+    /// Whether zones are impossible.
     zoneless: bool,
-    /// Pieces of ours that the fabric keeps until there is credit for them. Nothing of the stream overtakes them.
+    /// Own pieces that the fabric keeps until there is credit for them. No later byte of the stream overtakes them.
     kept: VecDeque<Piece>,
     /// Pieces among what waits.
     pieces: usize,
@@ -160,7 +158,7 @@ pub struct RingEnd<F> {
 }
 
 impl<F: Fabric> RingEnd<F> {
-    /// An end through which nothing has gone.
+    /// An end without traffic so far.
     pub fn new(shape: Shape, fabric: F) -> Self {
         RingEnd {
             shape,
@@ -177,7 +175,7 @@ impl<F: Fabric> RingEnd<F> {
         }
     }
 
-    /// What carries it.
+    /// The fabric.
     pub fn fabric(&mut self) -> &mut F {
         &mut self.fabric
     }
@@ -187,12 +185,12 @@ impl<F: Fabric> RingEnd<F> {
         self.fabric.failure()
     }
 
-    /// Whether pieces were told of that are not received yet.
+    /// Whether announced pieces are not received yet.
     pub fn awaits_pieces(&self) -> bool {
         self.pieces > 0
     }
 
-    /// Whether the peer may still have to fetch pieces of this end's. It may be that it has not told yet.
+    /// Whether the peer may still have to read pieces of this end. The peer may not have reported it yet.
     pub fn owns_pieces(&self) -> bool {
         self.zones.as_ref().is_some_and(|(_, out)| !out.is_empty())
     }
@@ -206,8 +204,8 @@ impl<F: Fabric> RingEnd<F> {
         }
     }
 
-    /// Whether there is nothing to do before something comes: all was received and the peer told of it, and
-    /// nothing has failed.
+    /// Whether there is nothing to do before an arrival: everything was received and credited, and nothing has
+    /// failed.
     pub fn is_idle(&self) -> bool {
         let rests = self.waiting.is_empty() && self.kept.is_empty() && !self.owes_credit();
         rests && self.fabric.failure().is_none()
@@ -218,12 +216,12 @@ impl<F: Fabric> RingEnd<F> {
         zone_owes || self.receiver.owes_credit()
     }
 
-    /// What has gone through.
+    /// The counters.
     pub fn counts(&self) -> RingCounts {
         self.counts
     }
 
-    /// Takes note of all that the peer has told.
+    /// Processes the peer's immediates.
     pub fn look(&mut self) -> Result<Event, RingError> {
         let mut event = Event::default();
         while let Some(word) = self.fabric.next_immediate() {
@@ -307,7 +305,7 @@ impl<F: Fabric> RingEnd<F> {
         Ok(())
     }
 
-    /// Offers zones, if there are none yet and some are to be had: large messages are coming.
+    /// Offers zones, if there are none yet and they are possible: large messages are coming.
     pub fn offer(&mut self) {
         let room = self.fabric.has_room(true) && self.sender.has_room(Immediate::Offer);
         if self.zones.is_some() || self.zoneless || !room {
@@ -324,8 +322,8 @@ impl<F: Fabric> RingEnd<F> {
         }
     }
 
-    /// Begins to fetch pieces, until so many bytes of the stream are here or on their way. Who waits for
-    /// them is woken by the fabric, or by this if they can't be fetched yet.
+    /// Starts to read pieces, until `wanted` bytes of the stream have arrived or are being read. The waiter is
+    /// woken by the fabric, or by this if a read is impossible yet.
     pub fn fetch(&mut self, wanted: usize, waker: &Waker) {
         let begun = self.fabric.fetches();
         if self.pieces == begun {
@@ -360,8 +358,7 @@ impl<F: Fabric> RingEnd<F> {
         Ok(bytes)
     }
 
-    /// Appends what has come of the stream to `buffer`, as much as fits into its capacity; pieces whole. How
-    /// much that was.
+    /// Appends received bytes to `buffer`, up to its capacity; pieces as a whole. Returns the number of bytes.
     pub fn receive(&mut self, buffer: &mut Vec<u8>) -> usize {
         let before = buffer.len();
         while let Some(waiting) = self.waiting.front().copied() {
@@ -418,7 +415,7 @@ impl<F: Fabric> RingEnd<F> {
         self.fabric.write(0, [&[], &[], &[]], immediate.encode());
     }
 
-    /// Sends as much of `first` and then `second` as there is credit for. How much that was.
+    /// Sends as much of `first` and then `second` as the credit allows. Returns the number of bytes.
     pub fn send(&mut self, first: &[u8], second: &[u8]) -> usize {
         let all = first.len() + second.len();
         let mut sent = 0;
@@ -444,8 +441,8 @@ impl<F: Fabric> RingEnd<F> {
         sent
     }
 
-    /// Takes over what there is no credit for as well, as far as the fabric keeps it: it is sent by later calls
-    /// of `send`, before anything else. How much that was.
+    /// Takes bytes beyond the credit as well, as far as the fabric keeps them: later calls of `send` send them
+    /// first. Returns the number of bytes.
     pub fn keep(&mut self, first: &[u8], second: &[u8]) -> usize {
         let all = first.len() + second.len();
         let mut taken = 0;
@@ -482,7 +479,7 @@ impl<F: Fabric> RingEnd<F> {
         }
     }
 
-    /// What becomes of the next of so many bytes.
+    /// The next step for the remaining bytes.
     fn step(&mut self, left: usize) -> Step {
         let Some((_, zone)) = self.zones.as_ref().filter(|_| left >= LARGE_BYTES) else {
             return Step::Frame;

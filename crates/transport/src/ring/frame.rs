@@ -1,4 +1,4 @@
-//! What is written at once, and the immediate that tells of it.
+//! Frames and the immediates that announce them.
 
 use super::zone::ZONE_BYTES_MAX;
 use super::{FRAME_ALIGN, RingError, Shape};
@@ -20,8 +20,8 @@ const OFFER: u32 = 4;
 const PIECE: u32 = 5;
 const DONE: u32 = 6;
 
-/// How much a receiver has consumed, as it tells the sender. Each number is a count from the session's
-/// beginning, of which as many low bits are sent as there is room for.
+/// The amount that a receiver has consumed, as reported to the sender. Each number is a count from the session's
+/// beginning, of which as many low bits are sent as fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Consumed {
     /// The position up to which it has consumed, in units of the frames' alignment.
@@ -50,7 +50,7 @@ impl Low {
     }
 }
 
-/// The 32 bits that tell of a frame. Never 0.
+/// The 32 bits that announce a frame. Never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Immediate {
     /// Bytes of the stream: the frame's length, header included.
@@ -59,7 +59,7 @@ pub enum Immediate {
     Credit(Consumed),
     /// A frame that shows that this way works.
     Probe,
-    /// A frame that tells of the sender's zones.
+    /// A frame with the sender's zones.
     Offer,
     /// A frame that stands for bytes of the stream that lie in a zone.
     Piece,
@@ -67,18 +67,18 @@ pub enum Immediate {
     Done(Low),
 }
 
-/// Bits of a credit immediate: enough to tell all counts apart that a ring allows.
+/// Bits of a credit immediate: enough to distinguish all counts that a ring allows.
 const CREDIT_END_BITS: u32 = 17;
 const CREDIT_FRAMES_BITS: u32 = 11;
 const _: () = assert!(*Shape::BYTES.end() / FRAME_ALIGN < 1 << CREDIT_END_BITS);
 const _: () = assert!(*Shape::FRAMES.end() < 1 << CREDIT_FRAMES_BITS);
 const _: () = assert!(CREDIT_END_BITS + CREDIT_FRAMES_BITS <= KIND_SHIFT);
-/// Bits of an immediate that tells of a zone.
+/// Bits of an immediate about a zone.
 const DONE_BITS: u32 = KIND_SHIFT;
 const _: () = assert!(ZONE_BYTES_MAX / FRAME_ALIGN < 1 << (DONE_BITS - 1));
 
 impl Immediate {
-    /// One that tells that this much was consumed: the position, in units of the alignment, and frames.
+    /// Reports the consumed position, in units of the alignment, and the consumed frames.
     pub fn credit(end: u64, frames: u64) -> Self {
         Immediate::Credit(Consumed {
             end: Low::of(end as u32, CREDIT_END_BITS),
@@ -86,7 +86,7 @@ impl Immediate {
         })
     }
 
-    /// One that tells that a zone was consumed up to this position, in units of the alignment.
+    /// Reports that a zone was consumed up to this position, in units of the alignment.
     pub fn done(end: u64) -> Self {
         Immediate::Done(Low::of(end as u32, DONE_BITS))
     }
@@ -105,7 +105,7 @@ impl Immediate {
         }
     }
 
-    /// What somebody sent, if it can be.
+    /// The peer's immediate, if valid.
     pub fn decode(word: u32, shape: Shape) -> Result<Self, RingError> {
         let low = word & ((1 << KIND_SHIFT) - 1);
         match word >> KIND_SHIFT {
@@ -136,7 +136,7 @@ impl Immediate {
     }
 }
 
-/// A frame's header as it is sent: how much was consumed, the position in units of the alignment.
+/// A frame's header on the wire: the consumed position in units of the alignment.
 pub fn encode_header(end: u64, frames: u64) -> [u8; FRAME_HEADER_BYTES as usize] {
     let mut bytes = [0; FRAME_HEADER_BYTES as usize];
     let (first, second) = bytes.split_at_mut(4);
@@ -145,7 +145,7 @@ pub fn encode_header(end: u64, frames: u64) -> [u8; FRAME_HEADER_BYTES as usize]
     bytes
 }
 
-/// A header that somebody sent.
+/// The peer's header.
 pub fn decode_header(bytes: [u8; FRAME_HEADER_BYTES as usize]) -> Consumed {
     let [a, b, c, d, e, f, g, h] = bytes;
     Consumed {

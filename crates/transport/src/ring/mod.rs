@@ -1,23 +1,22 @@
 //! Rings: a byte stream in each direction between two ends that write into each other's memory.
 //!
 //! Invariants (docs/design/rdma.md):
-//! - A sender never writes beyond the credit that its peer gave, so nothing is overwritten unread and
-//!   no frame comes without a place for its immediate.
-//! - Credits always have room. So as long as both ends look at what comes, none waits for ever.
-//! - What the peer says is checked before it is believed, and what it wrote is copied before it is
-//!   looked at.
-//! - Bytes of large messages may take another way, in pieces through the zones of one of the ends; the
-//!   rings tell of each where it belongs in the stream.
+//! - A sender never writes beyond the credit that its peer granted. So no unread byte is overwritten, and every
+//!   frame has a slot for its immediate.
+//! - Credits always have space. So as long as both ends process arrivals, neither waits forever.
+//! - Values from the peer are checked before use, and bytes from the peer are copied before they are read.
+//! - Bytes of large messages may instead go in pieces through the zones of one end. For each piece the rings
+//!   transfer its position in the stream.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`frame`] | immediates and headers, byte by byte |
-//! | [`sender`] | where the next frame goes, and whether it may |
-//! | [`receiver`] | where the frame lies that an immediate tells of; what was consumed |
-//! | [`zone`] | where the next piece lies in a zone, and whether it may |
+//! | [`sender`] | the place of the next frame, and its credit |
+//! | [`receiver`] | the place of a frame by its immediate; consumed bytes |
+//! | [`zone`] | the place of the next piece in a zone, and its credit |
 //! | [`end`] | both, over a [`Fabric`]: a stream |
 //!
-//! Must not know: what carries the bytes, sessions, messages.
+//! Must not know: the fabric's implementation, sessions, messages.
 
 mod end;
 mod frame;
@@ -35,20 +34,20 @@ pub use zone::{PIECE_BYTES_MAX, Zone};
 const FRAME_ALIGN: u32 = 16;
 /// Frames that are kept for credits.
 const RESERVED_FRAMES: u32 = 12;
-/// A frame is at most this part of a ring, a piece of a zone; credit is told when this part of it was
-/// consumed.
+/// The maximum frame is this part of a ring, the maximum piece this part of a zone; credit is sent after this part
+/// was consumed.
 const PART: u32 = 4;
 /// As long as so much is to be sent, it goes in pieces, if there are zones.
 pub const LARGE_BYTES: usize = 64 << 10;
 
-/// How large the rings of a session are: the same in both directions.
+/// The size of a session's rings: the same in both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     bytes: u32,
     frames: u32,
 }
 
-/// Why a session through a ring ends: its peer lies, or what carries it has failed.
+/// Why a session through a ring ends: its peer is faulty, or its carrier has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RingError {
     /// An immediate that none of ours would send.
@@ -68,11 +67,11 @@ pub enum RingError {
 impl std::fmt::Display for RingError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            RingError::Immediate(word) => write!(f, "an impossible immediate: {word:#010x}"),
+            RingError::Immediate(word) => write!(f, "an invalid immediate: {word:#010x}"),
             RingError::Overrun => f.write_str("a frame beyond the credit that was given"),
-            RingError::Acknowledgement => f.write_str("a frame that tells of impossible credit"),
+            RingError::Acknowledgement => f.write_str("a frame with invalid credit"),
             RingError::Probe => f.write_str("a wrong probe"),
-            RingError::Zones => f.write_str("impossible zones, or a piece that can't be"),
+            RingError::Zones => f.write_str("invalid zones, or an invalid piece"),
             RingError::Fabric(why) => f.write_str(why),
         }
     }
@@ -110,8 +109,8 @@ impl Shape {
     }
 }
 
-/// Where a frame (or piece) of `length` bytes begins, an offset in a ring (or zone) of so many bytes, if
-/// the one before ended at this position, and the position at which it ends. At most `bytes` further.
+/// The offset of a frame (or piece) of `length` bytes in a ring (or zone) of `bytes` bytes, if the previous one
+/// ended at this position, and the position at which it ends. At most `bytes` further.
 fn place(bytes: u32, position: u64, length: u32) -> (u32, u64) {
     let (at, to_end) = to_end(bytes, position);
     let (offset, start) =
@@ -125,11 +124,11 @@ fn to_end(bytes: u32, position: u64) -> (u32, u32) {
     (at, bytes - at)
 }
 
-/// A frame or piece is rather cut than begun anew at the start if so much lies before the end.
+/// A frame or piece is cut, rather than moved to the start, if at least this much space is before the end.
 const CUT_BYTES_MIN: u32 = 4096;
 
-/// How much of a frame or piece of `whole` bytes goes to a position, and how much before the end is left
-/// out for it.
+/// The part of a frame or piece of `whole` bytes that goes to a position, and the space before the end that is
+/// skipped for it.
 fn cut(bytes: u32, position: u64, whole: u32) -> (u32, u32) {
     match to_end(bytes, position).1 {
         to_end if whole <= to_end => (0, whole),

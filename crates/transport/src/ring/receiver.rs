@@ -1,4 +1,4 @@
-//! The receiving side: where the frame lies that an immediate tells of, and what the peer is to be told.
+//! The receiving side: the place of each frame by its immediate, and the credit to return to the peer.
 
 use super::frame::{FRAME_HEADER_BYTES, Immediate, encode_header};
 use super::{FRAME_ALIGN, PART, RingError, Shape, place};
@@ -40,8 +40,8 @@ impl Receiver {
         }
     }
 
-    /// The next immediate tells this. Where its frame lies, if it has one; one without has been consumed
-    /// with this.
+    /// Processes the next immediate. Returns the place of its frame, if it has one; without a frame it is consumed
+    /// now.
     pub fn arrived(&mut self, immediate: Immediate) -> Result<Option<Frame>, RingError> {
         let frames = self.received_frames + 1;
         if frames - self.told_frames > u64::from(self.shape.frames()) {
@@ -61,7 +61,7 @@ impl Receiver {
         Ok(Some(Frame { offset, payload: length - FRAME_HEADER_BYTES, end }))
     }
 
-    /// Nobody will look at this frame again. To be called frame by frame in their order.
+    /// The frame is consumed. Called frame by frame in order.
     pub fn consumed(&mut self, frame: &Frame) {
         self.consumed_end = frame.end;
         self.consumed_frames += 1;
@@ -83,7 +83,7 @@ impl Receiver {
         (self.told_end, self.told_frames) = (self.consumed_end, self.consumed_frames);
     }
 
-    /// Whether the peer should be told without a frame that goes there anyway.
+    /// Whether the peer should get credit without waiting for a frame in its direction.
     pub fn owes_credit(&self) -> bool {
         self.consumed_end - self.told_end >= u64::from(self.shape.bytes() / PART)
             || self.consumed_frames - self.told_frames >= u64::from(self.shape.frames() / PART)

@@ -1,4 +1,4 @@
-//! The sending side: where the next frame goes in the peer's ring, and whether there is credit for it.
+//! The sending side: the place of the next frame in the peer's ring, and the credit for it.
 
 use super::frame::{Consumed, FRAME_HEADER_BYTES, Immediate};
 use super::{FRAME_ALIGN, RESERVED_FRAMES, RingError, Shape, cut, place};
@@ -84,7 +84,7 @@ impl Sender {
         self.shape.frames() - (self.sent_frames - self.consumed_frames) as u32
     }
 
-    /// What the peer says to have consumed. Whether that is more than before.
+    /// The peer's report of consumption. Whether it exceeds the last one.
     pub fn acknowledged(&mut self, told: Consumed) -> Result<bool, RingError> {
         let unit = u64::from(FRAME_ALIGN);
         let end = told.end.forward(self.consumed_end / unit, self.sent_end / unit)? * unit;

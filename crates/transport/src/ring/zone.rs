@@ -1,7 +1,7 @@
-//! Zones: memory of one of the two ends that pieces of large messages go through, one for each direction.
-//! Both ends count the positions of the same two zones, as they do for the rings.
+//! Zones: memory of one end for pieces of large messages, one zone per direction. Both ends count positions in the
+//! same two zones, as for the rings.
 //!
-//! Must not know: whose memory it is, and who moves the bytes.
+//! Must not know: which side owns the memory, and how the bytes move.
 
 use super::frame::{Immediate, Low};
 use super::{FRAME_ALIGN, PART, RingError, cut, place};
@@ -95,7 +95,7 @@ impl ZoneSender {
         self.consumed == self.sent
     }
 
-    /// What the peer says to have consumed. Whether that is more than before.
+    /// The peer's report of consumption. Whether it exceeds the last one.
     pub fn acknowledged(&mut self, told: Low) -> Result<bool, RingError> {
         let unit = u64::from(FRAME_ALIGN);
         let end = told.forward(self.consumed / unit, self.sent / unit)? * unit;
@@ -133,17 +133,17 @@ impl ZoneReceiver {
         Ok(Piece { offset, length, end })
     }
 
-    /// Nobody will look at this piece again. To be called piece by piece in their order.
+    /// The piece is consumed. Called piece by piece in order.
     pub fn consumed(&mut self, piece: &Piece) {
         self.consumed = piece.end;
     }
 
-    /// Whether the peer should be told.
+    /// Whether the peer should get credit.
     pub fn owes_credit(&self) -> bool {
         self.consumed - self.told >= u64::from(self.zone.bytes / PART)
     }
 
-    /// What tells it.
+    /// The immediate with the credit.
     pub fn tell(&mut self) -> Immediate {
         self.told = self.consumed;
         Immediate::done(self.told / u64::from(FRAME_ALIGN))

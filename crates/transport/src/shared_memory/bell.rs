@@ -1,8 +1,8 @@
-//! What wakes a side that sleeps.
+//! Wakes a side that sleeps.
 //!
-//! The server's is an event descriptor: it is only watched there, never read. The client's is a socket, since
-//! ringing it must not wait whatever the client does with its end; an event descriptor that both hold
-//! would wait if the client wanted that.
+//! The server's bell is an event descriptor: the server only watches it and never reads it. The client's bell is a
+//! socket, because ringing it must never block, whatever the client does with its end. Writing to an event
+//! descriptor that both sides hold could block.
 
 use crate::sys::{EventFd, receive_now, send};
 use std::io;
@@ -32,7 +32,7 @@ impl Bell {
         Ok((Bell::Socket(ours.into()), theirs.into()))
     }
 
-    /// Rings it. Never waits: where there is no room for another sign there are enough.
+    /// Rings it. Never waits: if the buffer is full, there are enough signals.
     pub fn ring(&self) {
         match self {
             Bell::Event(event) => event.signal(),

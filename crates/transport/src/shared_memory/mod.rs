@@ -1,15 +1,15 @@
-//! Sessions through memory that two processes of one host share: the fabric, its layout, and what the
-//! two sides tell each other to set it up (docs/design/rdma.md).
+//! Sessions through memory that two processes on one host share: the fabric, its layout, and the handshake
+//! (docs/design/rdma.md).
 //!
 //! Invariants:
-//! - Each side writes only the ring and the slots that the other receives from, clears the slots that it
-//!   receives from, and its own word of the two that say who wants to be woken is set by it alone.
-//! - The n-th immediate is in slot n modulo their number; the ring's credits keep slots from being used
-//!   before they are clear.
-//! - Whoever sleeps has said so and looked once more; whoever has told something looks then whether the
-//!   other sleeps.
+//! - Each side writes only the ring and the slots that the other receives from, clears the slots that it receives
+//!   from, and sets only its own one of the two wake words.
+//! - The n-th immediate is in slot n modulo their number. The ring's credits keep a slot from being reused before
+//!   it is clear.
+//! - A side sets its wake word and checks once more before it sleeps. After sending an immediate, a side checks
+//!   whether the other sleeps.
 //!
-//! Where it sits: below sessions and clients, above `ring`.
+//! Position: below sessions and clients, above `ring`.
 
 pub mod bell;
 mod signal;
@@ -25,7 +25,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use sys::SharedMemory;
 
-/// What [`signal`] is compiled against; a model checker's in its test.
+/// The module that [`signal`] is compiled against; a model checker's in its test.
 mod sync {
     pub use std::sync::atomic;
 }
@@ -67,7 +67,7 @@ impl Side {
     }
 }
 
-/// Where things lie.
+/// The layout of the memory.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     shape: Shape,
@@ -124,7 +124,7 @@ impl SharedFabric {
         self.memory.word(self.layout.slot(self.side, self.heard))
     }
 
-    /// Whether the peer has told something that was not heard yet.
+    /// Whether there are unread immediates.
     pub fn has_immediate(&self) -> bool {
         signal::has_come(self.next_slot())
     }
@@ -135,7 +135,7 @@ impl SharedFabric {
         signal::fall_asleep(self.sleeps(self.side), self.next_slot())
     }
 
-    /// Whether it has said so and the peer has told nothing since.
+    /// Whether this side sleeps and the peer has sent nothing since.
     pub fn is_asleep(&self) -> bool {
         signal::is_asleep(self.sleeps(self.side))
     }
@@ -145,7 +145,7 @@ impl SharedFabric {
         signal::wake_up(self.sleeps(self.side));
     }
 
-    /// What is rung if something comes while this side sleeps.
+    /// The bell that wakes this side.
     pub fn bell(&self) -> &Bell {
         &self.own_bell
     }
@@ -184,7 +184,7 @@ impl Fabric for SharedFabric {
     }
 }
 
-/// What a server has made for a client that wants to change over.
+/// The server's part of an upgrade for a client.
 #[derive(Debug)]
 pub struct Offer {
     /// How large the rings are.
@@ -193,7 +193,7 @@ pub struct Offer {
     pub fabric: SharedFabric,
     /// The parameters for the client.
     pub answer: Vec<u8>,
-    /// What goes beside the answer.
+    /// The descriptors that go with the answer.
     pub descriptors: Vec<OwnedFd>,
 }
 
@@ -207,15 +207,16 @@ pub enum Refusal {
 }
 
 impl Offer {
-    /// Makes what a client asks for. `probe` is not known to anybody else.
+    /// Prepares an upgrade for a client. `probe` is secret.
     pub fn make(parameters: &[u8], probe: [u8; PROBE_BYTES as usize]) -> Result<Self, Refusal> {
         let Some(([VERSION, wanted], [])) = words::<2>(parameters) else {
-            return Err(Refusal::Parameters("shared memory wants version 1 and a ring's bytes"));
+            return Err(Refusal::Parameters("shared memory needs version 1 and a ring size"));
         };
         let bytes = if wanted == 0 { RING_BYTES } else { wanted };
         let shape = Shape::new(bytes, FRAMES);
-        let shape = shape
-            .ok_or(Refusal::Parameters("a ring's bytes are a power of two from 64 KB to 1 MB"))?;
+        let shape = shape.ok_or(Refusal::Parameters(
+            "the ring size must be a power of two from 64 KB to 1 MB",
+        ))?;
         Self::of_shape(shape, probe).map_err(Refusal::System)
     }
 
@@ -236,23 +237,36 @@ impl Offer {
     }
 }
 
-/// For a client: the parameters that ask for rings of so many bytes; 0: as the server likes.
+/// For a client: the parameters that request rings of this size; 0: the server's choice.
 pub fn request(ring_bytes: u32) -> Vec<u8> {
     [VERSION, ring_bytes].iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// For a client: its end, and what it has to probe with, from the answer and the descriptors that came
-/// with it.
+/// For a client: its end and its probe, from the answer and its descriptors.
 pub fn accept(
     answer: &[u8],
     descriptors: Vec<OwnedFd>,
 ) -> io::Result<(SharedEnd, [u8; PROBE_BYTES as usize])> {
+    let Accepted { shape, fabric, probe } = accept_parts(answer, descriptors)?;
+    Ok((RingEnd::new(shape, fabric), probe))
+}
+
+/// A client's side, from the server's answer.
+pub(crate) struct Accepted {
+    pub shape: Shape,
+    pub fabric: SharedFabric,
+    /// What it has to probe with.
+    pub probe: [u8; PROBE_BYTES as usize],
+}
+
+/// See [`accept`].
+pub(crate) fn accept_parts(answer: &[u8], descriptors: Vec<OwnedFd>) -> io::Result<Accepted> {
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let Some(([VERSION, bytes, frames], probe)) = words::<3>(answer) else {
         return Err(wrong("an answer of another version"));
     };
     let probe = probe.try_into().map_err(|_| wrong("an answer of a wrong length"))?;
-    let shape = Shape::new(bytes, frames).ok_or_else(|| wrong("rings of an impossible size"))?;
+    let shape = Shape::new(bytes, frames).ok_or_else(|| wrong("rings of an invalid size"))?;
     let [file, to_ring, to_hear] = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors)
         .map_err(|_| wrong("the descriptors are missing"))?;
     let layout = Layout { shape };
@@ -266,7 +280,7 @@ pub fn accept(
         own_bell: Bell::Socket(to_hear),
         peers_bell: Bell::Event(EventFd::from(to_ring)),
     };
-    Ok((RingEnd::new(shape, fabric), probe))
+    Ok(Accepted { shape, fabric, probe })
 }
 
 /// The first little-endian words, and what follows them.

@@ -1,9 +1,9 @@
-//! How one side tells the other an immediate, and how a side that has nothing to hear falls asleep.
+//! Signals immediates to the other side, and lets a side without arrivals fall asleep.
 //!
 //! Invariants:
-//! - What was written before an immediate was told can be read by whoever has heard it.
-//! - Either a side that falls asleep sees what was told, or whoever told it sees that it sleeps, and
-//!   signals it: each writes one word and reads the other, with a full fence in between.
+//! - Data written before an immediate was sent is visible to the side that has read the immediate.
+//! - Either the side that falls asleep sees the immediate, or the sender sees that it sleeps and signals it: each
+//!   side writes one word and reads the other, with a full fence in between.
 //!
 //! `tests/loom.rs` compiles this file against a model checker's atomics.
 

@@ -1,11 +1,11 @@
-//! Memory that two processes share, and descriptors that go beside the bytes of a Unix domain socket.
+//! Memory that two processes share, and descriptors sent with the bytes of a Unix domain socket.
 //!
-//! Where it sits: beside `crate::sys`; the other place with unsafe code.
+//! Position: beside `crate::sys`; the other place with unsafe code.
 //!
-//! Another process may write to the memory at any time. So it is never lent as a slice: words of it are
-//! looked at through atomics, and the rest is copied by instructions that the compiler does not see
-//! through. A peer that keeps to the protocol writes nothing that is being read, so what is copied is
-//! then what it wrote; from one that doesn't come some bytes or others, and no harm. The file is sealed against shrinking, so no access can fault.
+//! Another process may write to the memory at any time. So it is never borrowed as a slice. Words are read through
+//! atomics, and the rest is copied by instructions that the compiler cannot see through. A peer that follows the
+//! protocol writes nothing while it is being read, so the copy is correct. From any other peer the copy has
+//! arbitrary bytes, which do no harm. The file is sealed against shrinking, so no access can fault.
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice};
@@ -38,8 +38,7 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// New memory, all zero, and the file that another process can map it by. It can neither shrink nor
-    /// grow.
+    /// New zeroed memory, and the file by which another process can map it. It can neither shrink nor grow.
     pub fn create(length: usize) -> io::Result<(Self, OwnedFd)> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is a live C string.
@@ -54,7 +53,7 @@ impl SharedMemory {
         Ok((Self::map_whole(&fd, length)?, fd))
     }
 
-    /// What another process has made, if it is of this length and sealed.
+    /// Memory of another process, if it has this length and is sealed.
     pub fn map(fd: &OwnedFd, length: usize) -> io::Result<Self> {
         // SAFETY: takes no pointers.
         let seals = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })?;
@@ -127,11 +126,12 @@ impl SharedMemory {
     }
 }
 
-/// Copies bytes of which another process may be writing some: what it writes meanwhile is copied or not,
-/// byte by byte. The compiler must not know that it is a copy, for it may take it that nobody writes.
+/// Copies bytes while another process may write some of them: its writes are copied or not, byte by byte. The
+/// compiler must not see that this is a copy, because it may assume that there are no concurrent writes.
 ///
 /// # Safety
-/// The ranges are valid, and don't overlap.
+///
+/// The ranges are valid, and do not overlap.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, count: usize) {
@@ -255,6 +255,19 @@ pub fn receive_with_descriptors(
 /// Connects to a Unix domain socket. While its listener's queue is full it waits so long, and then would block;
 /// `None` waits for ever. A signal interrupts it.
 pub fn connect_unix(path: &Path, timeout: Option<Duration>) -> io::Result<UnixStream> {
+    connect_unix_as(0, path, timeout)
+}
+
+/// The same without waiting: while the listener's queue is full it would block. Nor does the socket wait later.
+pub fn connect_unix_now(path: &Path) -> io::Result<UnixStream> {
+    connect_unix_as(libc::SOCK_NONBLOCK, path, None)
+}
+
+fn connect_unix_as(
+    kind: libc::c_int,
+    path: &Path,
+    timeout: Option<Duration>,
+) -> io::Result<UnixStream> {
     // SAFETY: all zero is a valid sockaddr_un.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
@@ -267,16 +280,20 @@ pub fn connect_unix(path: &Path, timeout: Option<Duration>) -> io::Result<UnixSt
     for (slot, byte) in address.sun_path.iter_mut().zip(path) {
         *slot = *byte as libc::c_char;
     }
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    let kind = kind | libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
     // SAFETY: takes no pointers.
     let raw = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
     // SAFETY: the kernel has just given this descriptor to us alone.
     let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(raw) });
-    socket.set_write_timeout(timeout)?;
+    if timeout.is_some() {
+        socket.set_write_timeout(timeout)?;
+    }
     let length = size_of_val(&address) as libc::socklen_t;
     // SAFETY: the address is live and its size is its type's.
     check(unsafe { libc::connect(raw, (&raw const address).cast(), length) })?;
-    socket.set_write_timeout(None)?;
+    if timeout.is_some() {
+        socket.set_write_timeout(None)?;
+    }
     Ok(socket)
 }
 

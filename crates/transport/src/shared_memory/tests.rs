@@ -1,4 +1,4 @@
-//! Two ends in one process, and what a server may be asked.
+//! Two ends in one process; requests that a server accepts or refuses.
 
 use super::*;
 use std::os::fd::AsFd;

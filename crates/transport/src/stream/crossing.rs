@@ -1,4 +1,4 @@
-//! The ring of a session that has left its byte stream, or has been offered to.
+//! The ring of a session that has left its byte stream, or has an offer to leave it.
 //!
 //! ```text
 //! Offered -> Switched     the client's probe came and was answered
@@ -16,6 +16,7 @@ use crate::rdma::{Mailbox, RdmaMembership};
 use crate::reply::SendNow;
 use crate::ring::{PROBE_BYTES, RingCounts, RingError};
 use crate::shared_memory::SharedFabric;
+use crate::shared_memory::bell::Bell;
 use crate::stream::socket::StreamSocket;
 use crate::sys::monotonic_ns;
 use crate::upgrade::{FastTransport, Offer, ServerEnd, ServerFabric, UpgradeCounts, UpgradeStats};
@@ -26,24 +27,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-/// How long what is left of a session waits for its peer: devices give up sooner.
+/// Maximum time that the rest of a session waits for its peer: devices give up sooner.
 const LINGER_NS_MAX: u64 = 10_000_000_000;
 
 /// The server's end of a ring, for its session and for replies that leave early.
 pub(crate) struct RingSocket {
     end: Mutex<CountedEnd>,
     transport: FastTransport,
-    /// Why it can't go on. Kept for whoever looks next.
+    /// The reason of a failure. Kept for the next check.
     error: Mutex<Option<RingError>>,
     broken: AtomicBool,
     /// Whether there is nothing to do at this end before something comes.
     idle: AtomicBool,
     /// Whether the end has taken something over that is not sent yet.
     keeps: AtomicBool,
+    /// Whether a look for one direction may have found something for the other one.
+    changed: AtomicBool,
     worker: Arc<WorkerShared>,
 }
 
-/// An end, and how much of what has gone through it the worker has counted.
+/// An end, and the part of its traffic that the worker has counted.
 struct CountedEnd {
     end: ServerEnd,
     counted: RingCounts,
@@ -89,6 +92,9 @@ impl RingSocket {
             }
             // There may be credit that we have not heard of.
             let looked = end.look();
+            if looked.as_ref().is_ok_and(|event| event.readable) {
+                self.changed.store(true, Ordering::Relaxed);
+            }
             if let Some(error) = looked.err().or(end.failure().map(RingError::Fabric)) {
                 self.note(error);
                 return sent;
@@ -133,12 +139,18 @@ impl SendNow for RingSocket {
     }
 }
 
-/// Shared memory, looked into by the worker.
-struct Arrivals(Arc<RingSocket>);
+/// Times that a client falls asleep before it empties its bell: each time rings it once at most.
+const SLEEPS_A_RESET: u32 = 32;
+
+/// Shared memory, polled by the worker.
+struct Arrivals {
+    ring: Arc<RingSocket>,
+    sleeps: Cell<u32>,
+}
 
 impl Arrivals {
     fn of(&self, ask: impl FnOnce(&SharedFabric) -> bool) -> bool {
-        self.0.ask(|end| match end.fabric() {
+        self.ring.ask(|end| match end.fabric() {
             ServerFabric::Shared(fabric) => ask(fabric),
             ServerFabric::Rdma(_) => false,
         })
@@ -151,7 +163,14 @@ impl Polled for Arrivals {
     }
 
     fn fall_asleep(&self) -> bool {
-        self.of(SharedFabric::fall_asleep)
+        self.sleeps.set(self.sleeps.get().wrapping_add(1));
+        let resets = self.sleeps.get().is_multiple_of(SLEEPS_A_RESET);
+        self.of(|fabric| {
+            if resets && let Bell::Socket(_) = fabric.bell() {
+                fabric.bell().reset();
+            }
+            fabric.fall_asleep()
+        })
     }
 
     fn is_asleep(&self) -> bool {
@@ -159,15 +178,15 @@ impl Polled for Arrivals {
     }
 }
 
-/// How a session learns that something has come.
+/// The way in which a session learns of arrivals.
 enum News {
-    /// The worker looks into its ring, or its bell is rung.
+    /// The worker polls its ring, or its bell rings.
     Watched { watch: Rc<RingWatch>, io_key: Key },
-    /// Its completions are taken by the worker.
+    /// The worker takes its completions.
     Delivered(Arc<Mailbox>),
 }
 
-/// What is left of a session over RDMA that has ended.
+/// The rest of an ended session over RDMA.
 struct Lingering {
     ring: Arc<RingSocket>,
     stream: Arc<StreamSocket>,
@@ -195,6 +214,8 @@ pub(crate) struct Crossing {
     rdma: Option<RdmaMembership>,
     probe: [u8; PROBE_BYTES as usize],
     switched: Cell<bool>,
+    /// Whether this is the client's end, which probes first.
+    is_client: bool,
     /// Whether anything but probes has come through the ring: there is no way back.
     used: Cell<bool>,
     stats: Arc<UpgradeStats>,
@@ -222,11 +243,12 @@ impl Crossing {
             broken: AtomicBool::new(false),
             idle: AtomicBool::new(false),
             keeps: AtomicBool::new(false),
+            changed: AtomicBool::new(false),
             worker: Arc::clone(&local.shared),
         });
         let news = match bell {
             Ok((io_key, io)) => {
-                let ring = Rc::new(Arrivals(Arc::clone(&socket)));
+                let ring = Rc::new(Arrivals { ring: Arc::clone(&socket), sleeps: Cell::new(0) });
                 News::Watched { watch: RingWatch::new(ring, io), io_key }
             }
             Err(mailbox) => News::Delivered(mailbox),
@@ -239,13 +261,33 @@ impl Crossing {
             rdma,
             probe,
             switched: Cell::new(false),
+            is_client: false,
             used: Cell::new(false),
             stats: Arc::clone(stats),
         })
     }
 
-    /// Ends the session: its stream ends when the peer has all that was sent through the ring, so that
-    /// the end does not overtake it.
+    /// The client's end: probes. It has switched when the probe comes back.
+    pub fn open_as_client(
+        offer: Offer,
+        local: &Rc<Local>,
+        liveness: &Arc<Liveness>,
+        stats: &Arc<UpgradeStats>,
+    ) -> io::Result<Self> {
+        let mut crossing = Crossing::open(offer, local, liveness, stats)?;
+        crossing.is_client = true;
+        let probe = crossing.probe;
+        crossing.socket.counted(|end| end.probe(probe));
+        Ok(crossing)
+    }
+
+    /// Whether a look for one direction may have found something for the other one since the last call.
+    pub fn take_changed(&self) -> bool {
+        self.socket.changed.swap(false, Ordering::Relaxed)
+    }
+
+    /// Ends the session: its stream ends after the peer has received everything through the ring, so that the end
+    /// does not overtake it.
     pub fn close(&mut self, stream: &Arc<StreamSocket>) {
         self.socket.counted(|end| {
             if let ServerFabric::Rdma(fabric) = end.fabric() {
@@ -293,7 +335,7 @@ impl Crossing {
         self.stats.of(self.socket.transport)
     }
 
-    /// Ready when there are bytes of the stream here, of which so many are wanted.
+    /// Ready when bytes of the stream have arrived, of which `wanted` are needed.
     pub fn poll_readable(
         &self,
         cx: &mut Context<'_>,
@@ -316,7 +358,7 @@ impl Crossing {
         }
     }
 
-    /// Whether there is nothing to do and nothing has come, as far as can be told without looking into the ring.
+    /// Whether there is nothing to do and nothing has arrived, as far as is visible without polling the ring.
     fn hears_nothing(&self) -> bool {
         let idle = self.socket.idle.load(Ordering::Relaxed) && self.socket.check().is_ok();
         match &self.news {
@@ -331,7 +373,7 @@ impl Crossing {
         }
     }
 
-    /// What comes after the last look is noticed by the worker.
+    /// The worker notices arrivals after the last poll.
     fn wait<R>(&self, cx: &mut Context<'_>, wanted: u8) -> Poll<R> {
         match &self.news {
             News::Watched { watch, .. } => {
@@ -349,7 +391,7 @@ impl Crossing {
         }
     }
 
-    /// Takes note of what has come. Whether there are bytes of the stream.
+    /// Processes arrivals. Whether there are bytes of the stream.
     pub fn look(&self) -> Result<bool, RingError> {
         self.look_and(|_| ())
     }
@@ -366,6 +408,9 @@ impl Crossing {
             }
             event
         })?;
+        if event.credit {
+            self.socket.changed.store(true, Ordering::Relaxed);
+        }
         if let Some(probe) = event.probe {
             if self.switched.get() || probe != self.probe {
                 return Err(RingError::Probe);
@@ -373,7 +418,9 @@ impl Crossing {
             // Before the client learns of it, who may ask at once, on another worker.
             self.counts().switched.fetch_add(1, Ordering::Relaxed);
             self.switched.set(true);
-            self.socket.counted(|end| end.probe(probe));
+            if !self.is_client {
+                self.socket.counted(|end| end.probe(probe));
+            }
         }
         if event.readable && !self.switched.get() {
             return Err(RingError::Probe);
@@ -381,7 +428,7 @@ impl Crossing {
         Ok(event.readable)
     }
 
-    /// The same when the stream tells something, which may overtake what came through the ring.
+    /// The same after an event on the stream, which may overtake arrivals through the ring.
     pub fn look_to_the_end(&self) -> Result<bool, RingError> {
         if let News::Delivered(_) = &self.news {
             self.local.completions.look_through();

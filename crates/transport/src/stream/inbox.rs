@@ -1,8 +1,8 @@
-//! What a session has received and not yet taken.
+//! The bytes that a session has received and not yet consumed.
 //!
-//! Memory grows with what has really come, never by the length that a peer claims. A message that does not fit into a
-//! pooled buffer is received once there is room for it (`arrivals`); while others wait for room its client has to send
-//! [`PACE_BYTES`] in each [`PACE`].
+//! Memory grows with the bytes received, never with the length that a peer claims. A message that exceeds a pooled
+//! buffer is received after its space was granted (`arrivals`). While other messages wait for space, its client
+//! must send [`PACE_BYTES`] in each [`PACE`].
 
 use crate::arrivals::Room;
 use crate::executor::Sleep;
@@ -17,9 +17,9 @@ use std::time::Duration;
 
 /// Least capacity of the memory that an incomplete message moves into.
 pub(super) const PARTIAL_BYTES_MIN: usize = 1024;
-/// How much room an incomplete message gets for each byte that has come.
+/// Capacity of an incomplete message per received byte.
 const PARTIAL_GROWTH: usize = 4;
-/// Between two looks at how much of a large message has come.
+/// Interval of checks of a large message's progress.
 pub(super) const PACE: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 5000 });
 /// The least of it that has to come in between while others wait for room.
 const PACE_BYTES: usize = 1024 * 1024;
@@ -30,7 +30,7 @@ struct Large {
     pace: Option<Pace>,
 }
 
-/// How much had come at the last look, and when the next is.
+/// The progress at the last check, and the time of the next one.
 struct Pace {
     received: usize,
     sleep: Sleep,
@@ -43,7 +43,7 @@ impl Pace {
     }
 }
 
-/// What was received and not yet given back: `bytes[start..]`.
+/// The bytes received and not yet released: `bytes[start..]`.
 #[derive(Default)]
 pub(super) struct Inbox {
     pub bytes: Vec<u8>,
@@ -101,7 +101,7 @@ impl Inbox {
         }
     }
 
-    /// Moves what is unread out of a pooled buffer into memory of its own.
+    /// Moves unread bytes from a pooled buffer into separate memory.
     pub fn move_out(&mut self, needed: usize, local: &Local) {
         let unread = self.unread();
         let mut own = Vec::with_capacity(partial_capacity(unread.len(), needed));
@@ -110,7 +110,7 @@ impl Inbox {
         self.bytes = own;
     }
 
-    /// Ready when there is room for a message of so many bytes; [`Inbox::end_message`] gives it back.
+    /// Ready when space for a message of this size is granted; [`Inbox::end_message`] returns it.
     pub fn poll_room(&mut self, length: usize, waker: &Waker, local: &Local) -> Poll<()> {
         if length <= RECEIVE_BYTES {
             return Poll::Ready(());

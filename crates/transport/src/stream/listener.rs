@@ -1,8 +1,7 @@
 //! The thread that accepts a transport's connections.
 //!
-//! It does nothing else, so a busy worker delays no accept. When the process or the system is out of
-//! descriptors it says so once and tries again after a pause; connections wait in the kernel's queue
-//! meanwhile.
+//! It does nothing else, so a busy worker delays no accept. When the process or the system is out of descriptors,
+//! the thread logs that once and retries after a pause. Meanwhile connections wait in the kernel's queue.
 
 use super::session::StreamSession;
 use crate::contract::Session;
@@ -152,7 +151,7 @@ impl Accepting {
         }
     }
 
-    /// Waits a little. True if it was told to stop.
+    /// Waits a short time. True if it was told to stop.
     fn pause(&self, events: &mut EventList) -> bool {
         self.stop_only.wait(events, Some(PAUSE)).is_err() || !events.is_empty()
     }

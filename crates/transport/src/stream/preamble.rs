@@ -1,4 +1,4 @@
-//! What else connects to a database's port: browsers and TLS clients.
+//! Recognises other protocols on the database's port: HTTP and TLS.
 
 use kauri_wire::Header;
 
@@ -12,9 +12,9 @@ pub(crate) enum Stranger {
 }
 
 impl Stranger {
-    /// Who sends this, if it is no MongoDB client. As a message length "GET " would be far beyond
-    /// the limit. A TLS record may well pass for the beginning of a long message; but a request
-    /// answers nothing, and where that would stand a ClientHello has its version.
+    /// The protocol of other clients. As a message length, "GET " would exceed the limit by far. A TLS record may
+    /// look like the beginning of a long message; but a request has no responseTo, and a ClientHello has its
+    /// version there.
     pub fn recognise(bytes: &[u8]) -> Option<Self> {
         if bytes.starts_with(b"GET ") {
             return Some(Stranger::Http);
@@ -25,7 +25,7 @@ impl Stranger {
         (is_client_hello && answers_something).then_some(Stranger::Tls)
     }
 
-    /// What MongoDB logs.
+    /// MongoDB's log message.
     pub fn error(self) -> &'static str {
         match self {
             Stranger::Http => "Client sent an HTTP request over a native MongoDB connection",
@@ -33,7 +33,7 @@ impl Stranger {
         }
     }
 
-    /// What MongoDB answers.
+    /// MongoDB's reply.
     pub fn response(self) -> &'static str {
         match self {
             Stranger::Http => HTTP_RESPONSE,

@@ -1,13 +1,14 @@
 //! A session over a byte stream: the socket of a TCP or a Unix domain connection.
 //!
-//! Receiving: an idle session owns no buffer. When there is something to read it takes a pooled one;
-//! whole messages are lent from there, several in a row if they came in one read. Only a message
-//! that is still incomplete when the socket runs dry moves into memory of its own, which grows with
-//! what has really come, never by the length that the peer claims.
+//! Receiving: an idle session owns no buffer. When there is data to read, it takes a pooled buffer. Whole messages
+//! are leased from there, several in a row if they came in one read. Only a message that is incomplete when the
+//! socket is empty moves into memory of its own. That memory grows with the bytes received, never with the length
+//! that the peer claims.
 //!
-//! A read that gives less than was asked for has emptied the socket, so there is no second one to
-//! hear that: epoll reports what comes later (edge-triggered).
+//! A read that returns less than requested has emptied the socket, so no second read is needed: epoll reports later
+//! arrivals (edge-triggered).
 
+use super::channel::Channel;
 use super::crossing::Crossing;
 use super::inbox::Inbox;
 use super::preamble::Stranger;
@@ -39,45 +40,69 @@ const POSTED_BYTES_MAX: usize = 16 * 1024;
 /// Nor is any if fewer sessions than these have something to do.
 const COMPANY_MIN: usize = 2;
 
-pub(crate) struct StreamSession {
+pub(crate) struct StreamSession<C: Channel = StreamSocket> {
     info: Arc<SessionInfo>,
-    liveness: Arc<Liveness>,
-    socket: Arc<StreamSocket>,
-    local: Rc<Local>,
-    io: Rc<IoSource>,
+    pub(super) liveness: Arc<Liveness>,
+    pub(super) channel: Arc<C>,
+    pub(super) local: Rc<Local>,
+    pub(super) io: Rc<IoSource>,
     io_key: Key,
-    inbox: Inbox,
+    pub(super) inbox: Inbox,
     /// When reading of the message that the inbox begins with began; 0: not yet, or it came along.
     first_byte_ns: u64,
     /// And when the worker had learned that there was something to read. Later events bring the rest.
     learned_ns: u64,
     /// The ring, once the client was offered one.
-    crossing: Option<Crossing>,
-    /// Where a reply that lies in the outbox comes back, and whether one does.
+    pub(super) crossing: Option<Crossing>,
+    /// The place to which a reply in the outbox returns, if there is one.
     slot: Option<Rc<Slot>>,
     posted: bool,
+    /// Whether the channel was open when both directions were last waited for.
+    pub(super) was_open: bool,
 }
 
-/// Where there is something to receive.
+/// Whether the same may be tried again.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// The source of received bytes.
 enum Way {
     Stream,
     Ring,
 }
 
 impl StreamSession {
+    /// A session over the bare socket.
     pub fn open(
         fd: OwnedFd,
         local: &Rc<Local>,
         info: Arc<SessionInfo>,
         liveness: Arc<Liveness>,
     ) -> io::Result<Self> {
-        let socket = Arc::new(StreamSocket::new(fd, Arc::clone(&local.shared)));
+        Self::over(fd, (), local, info, liveness)
+    }
+}
+
+impl<C: Channel> StreamSession<C> {
+    /// A session over a channel.
+    pub fn over(
+        fd: OwnedFd,
+        state: C::State,
+        local: &Rc<Local>,
+        info: Arc<SessionInfo>,
+        liveness: Arc<Liveness>,
+    ) -> io::Result<Self> {
+        let channel = Arc::new(C::open(fd, state, Arc::clone(&local.shared)));
+        if C::plain(&channel).is_none() {
+            info.upgrade.keep_to_stream();
+        }
         let io = Rc::new(IoSource::new(Arc::clone(&liveness)));
-        let io_key = local.watch(socket.fd(), Rc::clone(&io))?;
+        let io_key = local.watch(channel.fd(), Rc::clone(&io))?;
         Ok(StreamSession {
             info,
             liveness,
-            socket,
+            channel,
             local: Rc::clone(local),
             io,
             io_key,
@@ -87,11 +112,13 @@ impl StreamSession {
             crossing: None,
             slot: None,
             posted: false,
+            was_open: false,
         })
     }
 
     /// Puts a short reply into the outbox, if others are there or are likely to follow. Whether it did.
     fn post(&mut self, cx: &Context<'_>, reply: &mut ReplyBuf) -> bool {
+        let Some(socket) = C::plain(&self.channel) else { return false };
         let outbox = &self.local.outbox;
         let fits = reply.goes_together() && reply.unsent().len() <= POSTED_BYTES_MAX;
         let company = outbox.has_some() || self.local.runnable() >= COMPANY_MIN;
@@ -100,12 +127,12 @@ impl StreamSession {
             return false;
         }
         let slot = self.slot.get_or_insert_default();
-        outbox.post(&self.socket, reply.lend(), slot, cx.waker());
+        outbox.post(socket, reply.lend(), slot, cx.waker());
         self.posted = true;
         true
     }
 
-    /// What became of the reply in the outbox: its memory is back in `reply`.
+    /// The result of the reply in the outbox: its memory is back in `reply`.
     fn poll_posted(&mut self, reply: &mut ReplyBuf) -> Poll<io::Result<usize>> {
         match self.slot.as_ref().and_then(|slot| slot.take()) {
             Some((memory, sent)) => {
@@ -122,7 +149,7 @@ impl StreamSession {
         match sent {
             Ok(count) => {
                 reply.note_sent(count);
-                if count < wanted {
+                if count < wanted || self.channel.keeps() {
                     self.io.exhausted(WRITE);
                 }
             }
@@ -135,9 +162,7 @@ impl StreamSession {
 
     /// Ready when there is something to receive, or the end of it.
     fn poll_way(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<Result<Way, SessionEnd>> {
-        let Some(crossing) = &self.crossing else {
-            return self.io.poll_ready(cx, READ).map(|()| Ok(Way::Stream));
-        };
+        let Some(crossing) = &self.crossing else { return self.poll_stream(cx) };
         match crossing.poll_readable(cx, wanted) {
             Poll::Ready(Ok(())) => return Poll::Ready(Ok(Way::Ring)),
             Poll::Ready(Err(error)) => return self.without_ring(cx, wanted, error),
@@ -154,7 +179,7 @@ impl StreamSession {
             Ok(false) => {}
             Err(error) => return self.without_ring(cx, wanted, error),
         }
-        match peek(self.socket.fd()) {
+        match peek(self.channel.fd()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.io.exhausted(READ);
                 self.poll_way(cx, wanted)
@@ -170,6 +195,33 @@ impl StreamSession {
                 Poll::Ready(Err(SessionEnd::Malformed))
             }
             Ok(0) | Err(_) => Poll::Ready(Err(SessionEnd::PeerClosed)),
+        }
+    }
+
+    /// The same without a ring.
+    fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Result<Way, SessionEnd>> {
+        let mut events = READ;
+        // The peer may wait for what the channel keeps before it sends more.
+        if self.channel.keeps() {
+            if self.io.is_ready(WRITE) && self.flush().is_err() {
+                return Poll::Ready(Err(SessionEnd::PeerClosed));
+            }
+            if self.channel.keeps() {
+                events |= WRITE;
+            }
+        }
+        self.io.poll_ready(cx, events).map(|()| Ok(Way::Stream))
+    }
+
+    /// Sends what the channel keeps, as far as that goes now.
+    fn flush(&self) -> io::Result<()> {
+        let sent = self.channel.send(&[]);
+        if self.channel.keeps() {
+            self.io.exhausted(WRITE);
+        }
+        match sent {
+            Err(error) if !is_passing(&error) => Err(error),
+            _ => Ok(()),
         }
     }
 
@@ -227,17 +279,18 @@ impl StreamSession {
         crossing.receive(&mut self.inbox.bytes);
     }
 
-    /// Sends the answer that offers another transport, with the descriptors that go beside it.
-    /// What fails leaves the session as it was.
+    /// Sends the reply that offers another transport, with its descriptors. After a failure the session continues
+    /// unchanged.
     fn send_offer(&mut self, mut offer: Box<Offer>, reply: &[u8]) -> io::Result<usize> {
+        let Some(socket) = C::plain(&self.channel) else { return self.channel.send(reply) };
         if self.inbox.unread().len() > claimed_length(self.inbox.unread()).unwrap_or(0) as usize {
             // Something is in flight behind the request: it would be torn between the two ways.
             self.info.upgrade.withdraw();
-            return self.socket.send(reply);
+            return socket.send(reply);
         }
         if offer.transport == FastTransport::Rdma {
             // Nothing else tells of a peer whose host has gone.
-            let _ = set_tcp_options(self.socket.fd(), &SIGN_OF_LIFE);
+            let _ = set_tcp_options(socket.fd(), &SIGN_OF_LIFE);
         }
         let descriptors = std::mem::take(&mut offer.descriptors);
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
@@ -245,15 +298,15 @@ impl StreamSession {
         let sent =
             Crossing::open(*offer, &self.local, &self.liveness, stats).and_then(|crossing| {
                 let sent = match descriptors.is_empty() {
-                    true => self.socket.send(reply)?,
-                    false => send_with_descriptors(self.socket.fd(), reply, &descriptors)?,
+                    true => socket.send(reply)?,
+                    false => send_with_descriptors(socket.fd(), reply, &descriptors)?,
                 };
                 self.crossing = Some(crossing);
                 Ok(sent)
             });
         sent.or_else(|_| {
             self.info.upgrade.withdraw();
-            self.socket.send(reply)
+            socket.send(reply)
         })
     }
 
@@ -265,7 +318,8 @@ impl StreamSession {
         if length.is_some_and(|length| length <= unread.len()) {
             return Ok(length);
         }
-        match Stranger::recognise(unread) {
+        let stranger = if C::IS_OUTGOING { None } else { Stranger::recognise(unread) };
+        match stranger {
             Some(stranger) => self.turn_away(stranger),
             None if length.is_some() => return Ok(length),
             None => self.log_bad_length(claimed),
@@ -275,7 +329,7 @@ impl StreamSession {
 
     fn turn_away(&self, stranger: Stranger) {
         // What the client does not take of these few bytes it does not get.
-        let _ = self.socket.send(stranger.response().as_bytes());
+        let _ = self.channel.send(stranger.response().as_bytes());
         let attr = Attr::new()
             .str("error", stranger.error())
             .str("remote", &self.info.remote)
@@ -300,7 +354,7 @@ impl StreamSession {
             .num("received", self.inbox.unread().len())
             .str("remote", &self.info.remote)
             .num("connectionId", self.info.id);
-        let msg = "A client sends a large message too slowly while others wait for memory. Ending connection";
+        let msg = "Client sends a large message too slowly while other clients wait for memory. Ending connection";
         log::info("NETWORK", 7_100_009, &self.ctx(), msg, attr);
     }
 
@@ -312,9 +366,9 @@ impl StreamSession {
     fn receive(&mut self, needed: usize) -> io::Result<usize> {
         self.inbox.make_room(needed, &self.local);
         let room = self.inbox.bytes.capacity() - self.inbox.bytes.len();
-        let received = self.socket.receive(&mut self.inbox.bytes);
+        let received = self.channel.receive(&mut self.inbox.bytes);
         match &received {
-            Ok(count) if *count == room => {}
+            Ok(count) if !self.channel.is_drained(*count, room) => {}
             _ => self.io.exhausted(READ),
         }
         received
@@ -342,7 +396,7 @@ impl StreamSession {
     }
 }
 
-impl Session for StreamSession {
+impl<C: Channel> Session for StreamSession<C> {
     fn info(&self) -> &Arc<SessionInfo> {
         &self.info
     }
@@ -428,7 +482,7 @@ impl Session for StreamSession {
     fn reply_buf(&mut self, size_hint: usize) -> ReplyBuf {
         let early = match &self.crossing {
             Some(crossing) if crossing.is_switched() => crossing.early(),
-            _ => Arc::clone(&self.socket) as Arc<dyn crate::reply::SendNow>,
+            _ => Arc::clone(&self.channel) as Arc<dyn crate::reply::SendNow>,
         };
         ReplyBuf::new(self.local.pool.take_reply(size_hint), Some(early))
     }
@@ -448,10 +502,16 @@ impl Session for StreamSession {
             }
         } else if !reply.is_whole() {
             return Poll::Ready(Err(SessionEnd::ReplyLength));
+        } else if !self.channel.is_open() {
+            // What completes the handshake is received.
+            return Poll::Pending;
         } else if self.io.is_ready(WRITE) && self.post(cx, reply) {
             return Poll::Pending;
         }
-        while !reply.unsent().is_empty() || self.crossing.as_ref().is_some_and(Crossing::keeps) {
+        while !reply.unsent().is_empty()
+            || self.channel.keeps()
+            || self.crossing.as_ref().is_some_and(Crossing::keeps)
+        {
             if self.liveness.is_dropped() {
                 return Poll::Ready(Err(SessionEnd::Cancelled));
             }
@@ -472,7 +532,7 @@ impl Session for StreamSession {
             let wanted = reply.unsent().len();
             let sent = match self.info.upgrade.take() {
                 Some(offer) => self.send_offer(offer, reply.unsent()),
-                None => self.socket.send(reply.unsent()),
+                None => self.channel.send(reply.unsent()),
             };
             if !self.note_sent(wanted, sent, reply) {
                 return Poll::Ready(Err(SessionEnd::PeerClosed));
@@ -491,7 +551,7 @@ impl Session for StreamSession {
 
     fn arrives_on(&self) -> Option<usize> {
         let plain = self.crossing.is_none();
-        if plain { incoming_core(self.socket.fd()) } else { None }
+        if plain { incoming_core(self.channel.fd()) } else { None }
     }
 
     fn depart(&mut self) -> Option<Departure> {
@@ -500,23 +560,30 @@ impl Session for StreamSession {
         if !plain || ending || self.posted || !self.inbox.is_empty() {
             return None;
         }
-        let fd = self.socket.fd().try_clone_to_owned().ok()?;
-        self.local.epoll.remove(self.socket.fd()).ok()?;
+        if self.channel.keeps() {
+            return None;
+        }
+        let fd = self.channel.fd().try_clone_to_owned().ok()?;
+        self.local.epoll.remove(self.channel.fd()).ok()?;
+        let state = self.channel.take_state();
         let (info, liveness) = (Arc::clone(&self.info), Arc::clone(&self.liveness));
         Some(Departure(Box::new(move |local| {
-            Ok(Box::new(StreamSession::open(fd, local, info, liveness)?) as Box<dyn Session>)
+            let session = StreamSession::<C>::over(fd, state, local, info, liveness)?;
+            Ok(Box::new(session) as Box<dyn Session>)
         })))
     }
 
     fn close(&mut self) {
-        match &mut self.crossing {
-            Some(crossing) if !self.liveness.is_peer_closed() => crossing.close(&self.socket),
-            _ => self.socket.shutdown(),
+        match (&mut self.crossing, C::plain(&self.channel)) {
+            (Some(crossing), Some(socket)) if !self.liveness.is_peer_closed() => {
+                crossing.close(socket);
+            }
+            _ => self.channel.shutdown(),
         }
     }
 }
 
-impl Drop for StreamSession {
+impl<C: Channel> Drop for StreamSession<C> {
     fn drop(&mut self) {
         self.inbox.release(&self.local);
         self.local.unwatch(self.io_key);

@@ -1,5 +1,6 @@
-//! The socket of a stream session, and what went through it.
+//! The socket of a stream session, and its byte counters.
 
+use super::channel::Channel;
 use crate::executor::shared::WorkerShared;
 use crate::reply::SendNow;
 use crate::sys;
@@ -23,8 +24,16 @@ impl StreamSocket {
 
     /// Receives into the spare capacity of `buffer`.
     pub fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        self.receive_by(|fd| sys::recv_append(fd, buffer))
+    }
+
+    /// Counts what `receive` gets from the descriptor.
+    pub fn receive_by(
+        &self,
+        receive: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         self.worker.stats.receives.add(1);
-        let received = sys::recv_append(self.fd(), buffer)?;
+        let received = receive(self.fd())?;
         self.worker.stats.bytes_in.add(received as u64);
         Ok(received)
     }
@@ -60,5 +69,35 @@ impl SendNow for StreamSocket {
         let sent = sys::send_two(self.fd(), first, second).unwrap_or(0);
         self.worker.stats.bytes_out.add(sent as u64);
         sent
+    }
+}
+
+impl Channel for StreamSocket {
+    type State = ();
+
+    fn open(fd: OwnedFd, (): (), worker: Arc<WorkerShared>) -> Self {
+        StreamSocket::new(fd, worker)
+    }
+
+    fn take_state(&self) {}
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+
+    fn plain(this: &Arc<Self>) -> Option<&Arc<StreamSocket>> {
+        Some(this)
+    }
+
+    fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        self.receive(buffer)
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.send(bytes)
+    }
+
+    fn shutdown(&self) {
+        self.shutdown();
     }
 }

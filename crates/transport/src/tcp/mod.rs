@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 
-/// Where a TCP transport listens.
+/// The addresses of a TCP transport.
 #[derive(Clone, Debug)]
 pub struct TcpOptions {
     /// `net.bindIp`: addresses or host names; `*` for all addresses.
@@ -45,13 +45,13 @@ impl TcpTransport {
         &self.addresses
     }
 
-    /// The sockets that `setup` has made, for one who accepts by itself.
+    /// The sockets of `setup`, for a caller that accepts by itself.
     pub fn take_listeners(&mut self) -> Vec<TcpListener> {
         std::mem::take(&mut self.bound)
     }
 
-    /// The addresses that the option list means. Those that a name stands for may be missing on this
-    /// machine; those that were given as such may not.
+    /// The addresses of the option list. Addresses of a name may be missing on this machine; literal addresses may
+    /// not.
     fn wanted(&self) -> Result<Vec<(IpAddr, bool)>> {
         let mut wanted = Vec::new();
         let mut want = |ip: IpAddr, required: bool| {

@@ -12,7 +12,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Where a Unix domain socket transport listens.
+/// The path of a Unix domain socket transport.
 #[derive(Clone, Debug)]
 pub struct UnixOptions {
     /// `net.unixDomainSocket.pathPrefix`.
@@ -51,7 +51,7 @@ impl UnixTransport {
         }
     }
 
-    /// The socket that `setup` has made, for one who accepts by itself. Its file stays this one's to remove.
+    /// The socket of `setup`, for a caller that accepts by itself. This transport removes its file.
     pub fn take_listener(&mut self) -> Option<UnixListener> {
         self.bound.take()
     }
@@ -63,8 +63,7 @@ impl UnixTransport {
         fs::set_permissions(&self.path, Permissions::from_mode(self.permissions))
     }
 
-    /// Removes the socket that a server which was killed has left. Not one that somebody listens
-    /// on, and nothing that is no socket.
+    /// Removes the stale socket of a killed server. Not a socket with a listener, and not another file.
     fn remove_stale_file(&self) -> io::Result<()> {
         match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

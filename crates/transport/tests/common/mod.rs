@@ -14,6 +14,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes, so that a hang becomes a failure.
@@ -49,6 +50,8 @@ pub mod op {
     pub const COMPRESS: u8 = b'z';
     /// Answer the worker's number, and how many such requests the session has made.
     pub const WHERE: u8 = b'W';
+    /// Answer what changes the session over to shared memory; the rest of the body asks for it.
+    pub const UPGRADE: u8 = b'U';
     /// Answer with a header that lies about the length.
     pub const BAD_LENGTH: u8 = b'B';
 }
@@ -178,6 +181,13 @@ impl ServiceEntryPoint for Echo {
                 answer(request, &body, reply);
                 Tried::Done(Outcome::Reply)
             }
+            Some(op::UPGRADE) => {
+                let random = kauri_base::clock::SeededRandom::new(1);
+                let parameters = &body(request)[1..];
+                let made = cx.session.upgrade.prepare("sharedMemory", parameters, &random);
+                answer(request, &made.unwrap_or_default(), reply);
+                Tried::Done(Outcome::Reply)
+            }
             Some(op::CLOSE) => Tried::Done(Outcome::Close),
             Some(op::PANIC) => panic!("asked to"),
             Some(op::BAD_LENGTH) => {
@@ -291,6 +301,29 @@ impl Drop for Server {
         self.tcp.shutdown();
         self.manager.shutdown(Duration::ZERO);
         self.executor.shutdown();
+    }
+}
+
+/// Polls a future on this thread, which sleeps meanwhile. `None`: not within [`PATIENCE`].
+pub fn wait_for<T>(future: impl Future<Output = T>) -> Option<T> {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = std::pin::pin!(future);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(done);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        std::thread::park_timeout(left);
     }
 }
 

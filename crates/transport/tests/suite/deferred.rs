@@ -25,6 +25,8 @@ struct LogState {
     durable: u64,
     flushes: u64,
     waiting: Vec<Waker>,
+    /// How many waits took longer than a tick.
+    long_waits: u64,
 }
 
 impl Log {
@@ -104,6 +106,20 @@ impl ServiceEntryPoint for Writes {
         Outcome::Reply
     }
 
+    fn wait_longer<'a>(
+        &'a self,
+        mut cx: RequestContext<'a>,
+        request: &'a [u8],
+        reply: &'a mut ReplyBuf,
+        ticket: Ticket,
+    ) -> Handling<'a> {
+        self.log.state.lock().unwrap().long_waits += 1;
+        Box::pin(async move {
+            let result = ticket.await;
+            self.settle(&mut cx, request, reply, result)
+        })
+    }
+
     fn handle_request<'a>(
         &'a self,
         cx: RequestContext<'a>,
@@ -148,6 +164,7 @@ fn no_further_wait(request: &[u8]) {
     assert_eq!(after.sends - before.sends, REQUESTS);
     assert!(after.waits - before.waits <= REQUESTS + 2, "{} waits", after.waits - before.waits);
     assert_eq!(log.state.lock().unwrap().flushes, REQUESTS + 1);
+    assert_eq!(log.state.lock().unwrap().long_waits, 0);
 }
 
 #[test]
@@ -215,4 +232,21 @@ fn a_wait_that_fails_is_told_to_the_service_and_a_client_that_left_holds_nothing
     let flushed = Arc::clone(&log);
     server.executor.on_tick_end(Arc::new(move || flushed.flush()));
     assert_eq!(client.ask(b"t"), b"durable");
+}
+
+#[test]
+fn a_wait_beyond_the_tick_is_the_services_own() {
+    let log = Arc::new(Log::default());
+    let service = Arc::new(Writes { log: Arc::clone(&log) });
+    let server = Server::with_service(service, Arc::new(Seen::default()), 1, 100);
+    let mut client = server.connect();
+    client.send(b"t");
+    let deadline = std::time::Instant::now() + common::PATIENCE;
+    while log.state.lock().unwrap().long_waits == 0 {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    log.flush();
+    assert_eq!(client.receive(), b"durable");
+    assert_eq!(log.state.lock().unwrap().long_waits, 1);
 }

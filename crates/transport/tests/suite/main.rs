@@ -11,6 +11,8 @@ mod executor;
 mod fairness;
 mod fake;
 mod held;
+mod outgoing;
+mod outgoing_seeded;
 mod pieces;
 mod requests;
 mod steering;

@@ -1,16 +1,15 @@
 //! Completion queues and the channels that wake a thread for them.
 //!
-//! A thread that runs out of completions arms the queue, looks at it once more, and only then sleeps
-//! until the channel's descriptor is readable: what completed before the arming has been seen by the
-//! second look, what completes after it is reported. After the wake it takes the channel's event and
-//! begins anew.
+//! A thread without completions arms the queue, polls it once more, and only then sleeps until the channel's
+//! descriptor is readable. The second poll sees completions from before the arming; the channel reports later ones.
+//! After the wake, the thread takes the channel's event and starts again.
 
 use super::device::{Device, DeviceInner, set_nonblocking};
 use super::ffi;
 use super::queue_pair::{QpShared, WorkId};
 use crate::counters::{Counting, add, add_locked};
 use crate::error::{Error, Result};
-use crate::request::Completion;
+use crate::sys::request::Completion;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -21,7 +20,7 @@ const BATCH: usize = 32;
 /// Events of a channel that are acknowledged at once: each acknowledgement takes a lock.
 const ACK_BATCH: u32 = 64;
 
-/// Where the requests of queue pairs complete.
+/// The queue of completions of queue pairs.
 pub struct CompletionQueue {
     pub(crate) inner: Arc<CqInner>,
 }
@@ -58,7 +57,7 @@ pub struct CompletionChannel {
     raw: NonNull<ffi::CompChannel>,
     /// Whether the queue was armed and its report has not been taken yet. There is at most one then.
     armed: Mutex<bool>,
-    /// Events that libibverbs has been told nothing of.
+    /// Events that were not acknowledged to libibverbs.
     unacknowledged: AtomicU32,
 }
 
@@ -120,14 +119,14 @@ impl CompletionQueue {
         Ok(queue)
     }
 
-    /// Takes completions into `out`, and says how many. Fewer than there is room for: there were no
-    /// more. Those that nobody asked for are taken, and not given unless they failed.
+    /// Takes completions into `out`, and returns their number. Fewer than `out` has space for: there were no more.
+    /// Unsignalled completions are taken, and returned only if they failed.
     pub fn poll(&self, out: &mut [Completion]) -> Result<usize> {
         self.inner.poll(out)
     }
 
-    /// Has the next completion reported by the channel. Poll once more before you sleep. Until the
-    /// report has been taken this does nothing more: it still comes, or is there.
+    /// Arms the channel for the next completion. Poll once more before you sleep. Until the event is taken, further
+    /// calls have no effect.
     pub fn arm(&self) -> Result<()> {
         let Some(channel) = &self.inner.channel else {
             return Err(Error::Argument("a completion queue without a channel"));
@@ -148,7 +147,7 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// What becomes readable when the armed queue has a completion.
+    /// The descriptor that becomes readable when the armed queue has a completion.
     pub fn channel(&self) -> Option<&CompletionChannel> {
         self.inner.channel.as_ref()
     }
@@ -181,7 +180,7 @@ impl CompletionQueue {
         Ok(true)
     }
 
-    /// How many completions it has room for in all, and for how many of them queue pairs have claimed.
+    /// The capacity for completions, and the part that queue pairs have reserved.
     pub fn room(&self) -> (u32, u32) {
         let state = self.inner.lock();
         (state.capacity, state.reserved)
@@ -274,7 +273,7 @@ impl CqInner {
         Ok(state.table.len() as u32 - 1)
     }
 
-    /// Gives back a place that no request was posted for.
+    /// Releases a place that no request was posted for.
     pub fn release(&self, place: u32, room: u32) {
         let mut state = self.lock();
         state.free.push(place);
@@ -288,7 +287,7 @@ impl CqInner {
         }
     }
 
-    /// After the queue pair was destroyed: what is left of its completions is passed over.
+    /// After the queue pair was destroyed: its remaining completions are skipped.
     pub fn detach(&self, place: u32, room: u32) {
         let mut state = self.lock();
         if let Some(entry) = state.table.get_mut(place as usize) {

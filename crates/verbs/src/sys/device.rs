@@ -19,7 +19,7 @@ pub struct Verbs {
 }
 
 impl Verbs {
-    /// Loads libibverbs; where it is absent the error says so, and nothing else happens.
+    /// Loads libibverbs; without the library it returns an error and has no other effect.
     pub fn load() -> Result<Verbs> {
         Ok(Verbs { library: Arc::new(Library::load()?) })
     }
@@ -196,7 +196,7 @@ impl Device {
         &self.inner.name
     }
 
-    /// What it can do at most.
+    /// The limits of the device.
     pub fn limits(&self) -> Result<DeviceLimits> {
         let attr = self.inner.attributes()?;
         let count = |n: libc::c_int| n.max(0) as u32;
@@ -271,7 +271,7 @@ impl Device {
         Ok(entries.collect())
     }
 
-    /// A protection domain: what is made in different ones can't be used together.
+    /// A protection domain: objects of different domains cannot be used together.
     pub fn protection_domain(&self) -> Result<ProtectionDomain> {
         // SAFETY: the context is open.
         let pd = unsafe { (self.inner.library.alloc_pd)(self.inner.context.as_ptr()) };
@@ -304,7 +304,7 @@ impl Device {
         Ok(Some(event))
     }
 
-    /// What has been done with this opened device so far.
+    /// The counters of this opened device.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
         let queues = self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner);
@@ -344,7 +344,7 @@ unsafe fn decode(raw: &ffi::AsyncEvent) -> AsyncEvent {
     }
 }
 
-/// What a device tells unasked.
+/// An asynchronous event of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AsyncEvent {
     /// The device is gone or broken: every queue pair on it is lost.
@@ -366,7 +366,7 @@ pub enum AsyncEvent {
     },
     /// A completion queue has overrun or broken: the queue pairs on it are lost.
     CompletionQueueError,
-    /// A queue pair is broken without a completion that would tell.
+    /// A queue pair has failed without a completion that reports it.
     QueuePairFatal {
         /// Its number.
         number: u32,
@@ -385,7 +385,7 @@ pub enum AsyncEvent {
     Other(u32),
 }
 
-/// What a device can do at most.
+/// The limits of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceLimits {
     /// The version of its firmware.
@@ -416,7 +416,7 @@ pub struct DeviceLimits {
     pub reads_outgoing_max: u8,
 }
 
-/// What lies under a port.
+/// The link layer of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkLayer {
     /// InfiniBand.
@@ -472,7 +472,7 @@ impl AsFd for Device {
     }
 }
 
-/// What regions, windows and queue pairs must have in common to be used together. Clones are the same.
+/// The domain that regions, windows and queue pairs must share to be used together. Clones are the same domain.
 #[derive(Clone)]
 pub struct ProtectionDomain {
     pub(crate) inner: Arc<PdInner>,
@@ -529,10 +529,7 @@ mod tests {
         let error = Verbs::load_from("libibverbs-that-is-not-there.so.1").err().unwrap();
         assert!(error.is_absence());
         let text = error.to_string();
-        assert!(
-            text.starts_with("libibverbs can't be loaded: libibverbs-that-is-not-there"),
-            "{text}"
-        );
+        assert!(text.starts_with("cannot load libibverbs: libibverbs-that-is-not-there"), "{text}");
         assert!(text.contains("No such file"), "{text}");
     }
 

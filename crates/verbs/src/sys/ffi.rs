@@ -1,8 +1,8 @@
-//! What libibverbs' binary interface consists of, as far as this crate uses it: structures laid out
-//! as in `infiniband/verbs.h`, numbers of its enumerations, types of its functions.
+//! The part of libibverbs' binary interface that this crate uses: structures with the layout of
+//! `infiniband/verbs.h`, constants, function types.
 //!
-//! Where it sits: at the very bottom. Declarations only; its test compares every size and
-//! offset with the C headers'. Names are C's without the prefix; what is not used is padding.
+//! Position: at the very bottom. Declarations only; a test compares every size and offset with the C headers. Names
+//! are C's without the prefix; unused parts are padding.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

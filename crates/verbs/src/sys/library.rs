@@ -1,7 +1,7 @@
-//! libibverbs, loaded when it is asked for, so that the same program starts where it is absent.
+//! libibverbs, loaded on demand, so that the same program starts without it.
 //!
-//! Invariant: what is loaded is never unloaded (providers leave threads and handlers of their own),
-//! so a function's address is good for the life of the process.
+//! Invariant: a loaded library is never unloaded (providers leave threads and handlers), so a function's address is
+//! valid for the life of the process.
 
 use super::ffi;
 use crate::error::{Error, Result};
@@ -92,7 +92,7 @@ fn symbol(handle: *mut c_void, name: &CStr, version: &CStr) -> Result<*mut c_voi
     Ok(address)
 }
 
-/// What the dynamic linker says about the last failure of this thread.
+/// The dynamic linker's message about the last failure of this thread.
 fn loader_error() -> Option<String> {
     // SAFETY: dlerror takes nothing; its text is valid until this thread's next call of dl functions.
     let text = unsafe { libc::dlerror() };

@@ -1,20 +1,20 @@
-//! Memory regions: memory that a device may reach.
+//! Memory regions: memory that a device may access.
 //!
-//! A region is mapped and pinned once and may then be split into parts that are lent and used
-//! independently; each part is a [`MemoryRegion`] of its own, and all keep the registration.
+//! A region is mapped and pinned once. It may then be split into parts that are lent and used independently; each
+//! part is a [`MemoryRegion`], and all keep the registration alive.
 
 use super::device::PdInner;
 use super::ffi;
 use crate::counters::{add, subtract};
 use crate::error::{Error, Result};
-use crate::request::{Part, RemoteAddress};
+use crate::sys::request::{RegionSlice, RemoteAddress};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::BitOr;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-/// What a region may be used for, besides what the device may always do: fetch bytes to be sent.
+/// The rights of a region, besides what the device may always do: read bytes to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access(i32);
 
@@ -36,7 +36,7 @@ impl Access {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any peer who knows the region's key is let in.
+    /// Whether every peer that has the region's key has access.
     fn is_remote(self) -> bool {
         self.0 & (ffi::ACCESS_REMOTE_WRITE | ffi::ACCESS_REMOTE_READ) != 0
     }
@@ -119,7 +119,7 @@ impl Drop for Registration {
     }
 }
 
-/// A part of a registration: what requests and windows hold.
+/// A part of a registration, held by requests and windows.
 pub struct Share {
     registration: Arc<Registration>,
     offset: usize,
@@ -225,26 +225,25 @@ impl MemoryRegion {
         self.share.access()
     }
 
-    /// Where it begins, and the key that lets any peer of the protection domain in, as far as the
-    /// region's rights go.
+    /// Its address, and the key that gives every peer of the protection domain access, within the region's rights.
     pub fn remote(&self) -> RemoteAddress {
         let address = self.share.start().addr() as u64;
         RemoteAddress { address, key: self.share.registration.remote_key }
     }
 
     /// A part of it, for a request.
-    pub fn part(&self, offset: usize, len: usize) -> Result<Part<'_>> {
+    pub fn slice(&self, offset: usize, len: usize) -> Result<RegionSlice<'_>> {
         self.check(offset, len)?;
-        Ok(Part { region: self, offset, len })
+        Ok(RegionSlice { region: self, offset, len })
     }
 
     /// All of it, for a request.
-    pub fn all(&self) -> Part<'_> {
-        Part { region: self, offset: 0, len: self.share.len }
+    pub fn all(&self) -> RegionSlice<'_> {
+        RegionSlice { region: self, offset: 0, len: self.share.len }
     }
 
-    /// Copies bytes out. If a peer may write them they are whatever they were at some moment each;
-    /// what came before a completion that was polled is there.
+    /// Copies bytes out. If a peer may write them, each byte has its value of some moment; bytes that arrived
+    /// before a polled completion are there.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         self.check(offset, into.len())?;
         // SAFETY: the source lies within the region, the destination is ours and elsewhere. That the
@@ -268,7 +267,7 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Copies bytes in. Those that a posted request sends must not be among them, or it sends either.
+    /// Copies bytes in. Bytes that a posted request sends must not be among them, or it sends either version.
     pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<()> {
         self.check(offset, from.len())?;
         // SAFETY: the destination lies within the region, `&mut self` keeps other threads away; a slice
@@ -279,8 +278,8 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Its bytes, to be looked at and changed in place. `None` if a peer may have the key to it, or a
-    /// request or a window refers to it.
+    /// Its bytes, for access in place. `None` if a peer may have the key to it, or a request or a window refers to
+    /// it.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         if self.share.access().is_remote() {
             return None;
@@ -293,8 +292,8 @@ impl MemoryRegion {
         Some(unsafe { std::slice::from_raw_parts_mut(share.start(), share.len) })
     }
 
-    /// Splits it in two at `at`. `Err` with the region as it was, if `at` is beyond its end or a
-    /// request or a window refers to it.
+    /// Splits it in two at `at`. `Err` with the unchanged region, if `at` is beyond its end or a request or a
+    /// window refers to it.
     pub fn split_at(mut self, at: usize) -> Result<(MemoryRegion, MemoryRegion), MemoryRegion> {
         match Arc::get_mut(&mut self.share) {
             Some(share) if at <= share.len => {

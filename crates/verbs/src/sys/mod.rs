@@ -49,4 +49,5 @@ pub mod ffi;
 pub mod library;
 pub mod memory;
 pub mod queue_pair;
+pub mod request;
 pub mod window;

@@ -1,7 +1,7 @@
-//! Queue pairs of reliable connections: their states, and what goes into their queues.
+//! Queue pairs of reliable connections: their states, and the requests in their queues.
 //!
-//! `post` turns requests into what the device takes; `complete` here is the other end of a request.
-//! The slots between the two are what the ownership argument at the head of `sys` rests on.
+//! `post` converts requests into the device's form; `complete` ends them. The slots between the two are the basis
+//! of the ownership argument at the head of `sys`.
 
 use super::completion::{CompletionQueue, CqInner};
 use super::device::{PdInner, ProtectionDomain, mtu_number};
@@ -11,8 +11,10 @@ use super::window::WindowInner;
 use crate::counters::add;
 use crate::error::{Error, PostError, Result};
 use crate::gid::GidEntry;
-use crate::request::{Completion, CompletionKind, Endpoint, ReceiveRequest, SendRequest, Status};
 use crate::slots::Slots;
+use crate::sys::request::{
+    Completion, CompletionKind, Endpoint, ReceiveRequest, SendRequest, Status,
+};
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -21,7 +23,7 @@ mod post;
 /// Parts of a region that one request may have.
 pub const GATHER_MAX: usize = 4;
 
-/// What the device is given to know a request by: which queue pair's, which queue's, the how manieth.
+/// The device's id of a request: its queue pair, its queue, and its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkId {
     pub place: u32,
@@ -41,7 +43,7 @@ impl WorkId {
     }
 }
 
-/// What a queue pair is made for.
+/// The options of a queue pair.
 #[derive(Clone, Debug)]
 pub struct QueuePairOptions {
     /// What its completions are known by; the caller's choice.
@@ -50,9 +52,9 @@ pub struct QueuePairOptions {
     pub sends_max: u32,
     /// Receives at once.
     pub receives_max: u32,
-    /// Bytes that should go with a request. It may become less: see [`QueuePair::inline_bytes_max`].
+    /// Requested inline bytes of a request. The result may be smaller: see [`QueuePair::inline_bytes_max`].
     pub inline_bytes: u32,
-    /// Of so many requests in a row at least one completes visibly. At most `sends_max`.
+    /// At least one in this many consecutive requests has a signalled completion. At most `sends_max`.
     pub signal_interval: u32,
     /// The GID that it sends from, and with it the port.
     pub gid: GidEntry,
@@ -60,14 +62,14 @@ pub struct QueuePairOptions {
     pub sequence: u32,
 }
 
-/// How a connection deals with silence, and how many READs it lets go at once.
+/// How a connection handles silence, and how many READs it allows at once.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// An acknowledgement is waited for 4.096 us times two to the power of this.
     pub ack_timeout: u8,
-    /// How often a packet is sent again after that; at most 7, which Soft-RoCE takes for ever.
+    /// Number of retransmissions after that; at most 7, which is unlimited with Soft-RoCE.
     pub retries: u8,
-    /// How often a request is sent again if the peer has no receive; 7 is for ever.
+    /// Number of retransmissions if the peer has no receive; 7 is unlimited.
     pub receiver_retries: u8,
     /// The code of how long that waits in between (12: 0.64 ms).
     pub receiver_wait: u8,
@@ -75,7 +77,7 @@ pub struct ConnectOptions {
     pub reads_max: u8,
 }
 
-/// Sends again for 7.5 s (devices may take up to four times as long) what is not acknowledged.
+/// Retransmits unacknowledged packets for 7.5 s (devices may take up to four times as long).
 impl Default for ConnectOptions {
     fn default() -> Self {
         ConnectOptions {
@@ -124,7 +126,7 @@ enum Phase {
     Initial,
     /// Everything may be posted.
     Ready,
-    /// Nothing is posted any more; what was completes as flushed.
+    /// Nothing is posted any more; posted requests complete as flushed.
     Failed,
 }
 
@@ -132,14 +134,14 @@ struct QpState {
     phase: Phase,
     send: Slots<SendSlot>,
     receive: Slots<ReceiveSlot>,
-    /// How many requests since the last that completes visibly.
+    /// Number of requests since the last one with a signalled completion.
     unsignalled: u32,
     /// Windows that are bound to this queue pair, or were.
     windows: Vec<Weak<WindowInner>>,
     scratch: post::Scratch,
 }
 
-/// A send request that the device has, and what it keeps alive.
+/// A send request of the device, and the objects that it keeps alive.
 struct SendSlot {
     id: u64,
     kind: CompletionKind,
@@ -151,7 +153,7 @@ struct SendSlot {
     _shares: [Option<Arc<Share>>; GATHER_MAX],
 }
 
-/// A receive that the device has, and what it keeps alive.
+/// A receive of the device, and the objects that it keeps alive.
 struct ReceiveSlot {
     id: u64,
     _share: Option<Arc<Share>>,
@@ -162,7 +164,7 @@ impl QpShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the request of a completion, and with it those before it. `None` if nobody asked for it.
+    /// Ends the request of a completion, and all before it. `None` if the completion was not requested.
     pub fn complete(&self, id: WorkId, wc: &ffi::Wc) -> Option<Completion> {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -229,8 +231,8 @@ impl SendSlot {
 }
 
 impl QueuePair {
-    /// A queue pair that can be told to a peer, and that receives may be posted to. Its requests
-    /// complete in `queue`.
+    /// A queue pair whose endpoint can be sent to a peer, and that receives may be posted to. Its requests complete
+    /// in `queue`.
     pub fn new(
         domain: &ProtectionDomain,
         queue: &CompletionQueue,
@@ -304,12 +306,12 @@ impl QueuePair {
         self.modify(&mut attr, mask)
     }
 
-    /// What the peer needs to know to connect to it.
+    /// What the peer needs to connect to it.
     pub fn endpoint(&self) -> Endpoint {
         self.local
     }
 
-    /// Its number, which its asynchronous events are known by.
+    /// Its number, which its asynchronous events have.
     pub fn number(&self) -> u32 {
         self.shared.number
     }
@@ -319,12 +321,12 @@ impl QueuePair {
         self.shared.key
     }
 
-    /// How many bytes go with a request at most.
+    /// Maximum inline bytes of a request.
     pub fn inline_bytes_max(&self) -> u32 {
         self.inline_bytes_max
     }
 
-    /// How many more send requests and receives may be posted now.
+    /// Number of send requests and receives that may be posted now.
     pub fn room(&self) -> (usize, usize) {
         let state = self.shared.lock();
         (state.send.room(), state.receive.room())
@@ -387,7 +389,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Moves it to the error state: what is posted completes as flushed, nothing more can be posted.
+    /// Moves it to the error state: posted requests complete as flushed, nothing more can be posted.
     pub fn fail(&self) -> Result<()> {
         self.shared.lock().phase = Phase::Failed;
         let mut attr = ffi::QpAttr { qp_state: ffi::QPS_ERR, ..Default::default() };

@@ -1,7 +1,7 @@
 //! Memory windows of type 2: keys to a part of a region that only the peer of one queue pair can use.
 //!
-//! A window is free, bound, or being invalidated. The queue pair changes its state: to bound when the
-//! bind is posted, to free when an invalidation has completed. It holds its region in between.
+//! A window is free, bound, or being invalidated. The queue pair changes its state: to bound when the bind is
+//! posted, to free when an invalidation has completed. In between, the window holds its region.
 
 use super::device::PdInner;
 use super::ffi;
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A window. Its drop ends what it allows.
+/// A window. Dropping it ends the peer's access.
 pub struct MemoryWindow {
     pub(crate) inner: Arc<WindowInner>,
 }
@@ -129,8 +129,8 @@ impl WindowInner {
         self.lock().bound = None;
     }
 
-    /// Gives the window back to the device, which ends what it allows, if it is bound to this queue
-    /// pair. It can't be used after that.
+    /// Deallocates the window, which ends the peer's access, if it is bound to this queue pair. It cannot be used
+    /// after that.
     pub fn end_with(&self, queue_pair: u32) {
         let mut state = self.lock();
         if state.bound.as_ref().is_some_and(|bound| bound.queue_pair == queue_pair) {

@@ -44,7 +44,7 @@ fn a_write_with_immediate_of_each_size_class() {
         let before = two.bytes(0, 65_537);
         two.qp.post_empty_receives(1, 40 + i as u64).unwrap();
         let to = RemoteAddress { address: two.region.remote().address + 1, ..two.region.remote() };
-        let from = Source::Region(one.region.part(0, len).unwrap());
+        let from = Source::Region(one.region.slice(0, len).unwrap());
         let sent =
             one.run(Operation::WriteWithImmediate { from, to, immediate: 0x0102_0300 + i as u32 });
         assert_eq!((sent.kind, sent.id, sent.queue_pair), (CompletionKind::Write, 7, 1));
@@ -80,7 +80,7 @@ fn a_read_brings_the_peers_bytes() {
     for len in [1, 4096, 65_536] {
         let bytes: Vec<u8> = pattern(len).iter().map(|b| b ^ len as u8).collect();
         two.region.write(0, &bytes).unwrap();
-        let into = one.region.part(100, len).unwrap();
+        let into = one.region.slice(100, len).unwrap();
         let read = one.run(Operation::Read { into, from: two.region.remote() });
         assert_eq!((read.kind, read.bytes), (CompletionKind::Read, len as u32));
         assert_eq!(one.bytes(100, len), bytes, "{len} bytes");
@@ -92,9 +92,9 @@ fn a_send_goes_into_the_receives_buffer() {
     let (mut one, two) = lab.pair();
     let bytes = pattern(3000);
     one.region.write(0, &bytes).unwrap();
-    let into = Some(two.region.part(500, 3000).unwrap());
+    let into = Some(two.region.slice(500, 3000).unwrap());
     two.qp.post_receive(&[ReceiveRequest { id: 9, into }]).unwrap();
-    let from = Source::Region(one.region.part(0, 3000).unwrap());
+    let from = Source::Region(one.region.slice(0, 3000).unwrap());
     assert_eq!(one.run(Operation::Send { from }).kind, CompletionKind::Send);
     let came = two.done();
     assert_eq!((came.kind, came.id, came.bytes), (CompletionKind::Receive, 9, 3000));
@@ -110,10 +110,10 @@ fn parts_are_gathered_into_one_write() {
     let mut local = lab.domain.register(100, Access::SEND).unwrap();
     local.bytes_mut().expect("nobody else has it").copy_from_slice(&[0xee; 100]);
     let parts = [
-        one.region.part(0, 1000).unwrap(),
+        one.region.slice(0, 1000).unwrap(),
         local.all(),
-        one.region.part(0, 0).unwrap(),
-        one.region.part(1000, 1000).unwrap(),
+        one.region.slice(0, 0).unwrap(),
+        one.region.slice(1000, 1000).unwrap(),
     ];
     let sent = one.run(Operation::Write { from: Source::Gather(&parts), to: two.region.remote() });
     assert_eq!(sent.status, kauri_verbs::Status::Success);
@@ -129,7 +129,7 @@ fn a_chain_is_one_post() {
     let before = lab.device.counters();
     let to =
         |i: u64| RemoteAddress { address: two.region.remote().address + i, ..two.region.remote() };
-    let part = |offset| Source::Region(one.region.part(offset, 4096).unwrap());
+    let part = |offset| Source::Region(one.region.slice(offset, 4096).unwrap());
     one.qp
         .post_send(&[
             SendRequest::new(1, Operation::Write { from: part(0), to: to(0) }).unsignalled(),

@@ -24,7 +24,7 @@ fn a_wrong_key_fails_and_flushes_what_follows() {
     let right = two.region.remote();
     let wrong = RemoteAddress { key: right.key ^ 0x5500, ..right };
     let write = |id, to| {
-        let from = Source::Region(one.region.part(0, 1000).unwrap());
+        let from = Source::Region(one.region.slice(0, 1000).unwrap());
         SendRequest::new(id, Operation::Write { from, to })
     };
     let chain = [write(1, right), write(2, wrong), write(3, right).unsignalled(), write(4, right)];
@@ -93,7 +93,7 @@ fn the_error_state_flushes_receives_and_sends() {
     let lab = Lab::new();
     let (one, _two) = lab.pair();
     one.qp.post_empty_receives(3, 8).unwrap();
-    let into = Some(one.region.part(0, 100).unwrap());
+    let into = Some(one.region.slice(0, 100).unwrap());
     one.qp.post_receive(&[ReceiveRequest { id: 9, into }]).unwrap();
     one.qp.fail().unwrap();
     let ends: Vec<_> = (0..4).map(|_| one.wait()).collect();
@@ -119,12 +119,12 @@ fn what_can_not_be_is_refused() {
     };
 
     for (offset, len) in [(0, 131_073), (131_072, 1), (usize::MAX, 2)] {
-        assert!(matches!(one.region.part(offset, len), Err(Error::OutOfRange { .. })));
+        assert!(matches!(one.region.slice(offset, len), Err(Error::OutOfRange { .. })));
     }
     assert!(one.region.read(131_070, &mut [0; 3]).is_err());
     let error = refused(&one, Operation::Write { from: Source::Inline(&[0; 513]), to });
     assert!(matches!(error, Error::InlineTooLong { bytes: 513, max: 512 }), "{error}");
-    let parts = [one.region.part(0, 1).unwrap(); 5];
+    let parts = [one.region.slice(0, 1).unwrap(); 5];
     let error = refused(&one, Operation::Write { from: Source::Gather(&parts), to });
     assert!(matches!(error, Error::Argument(_)), "{error}");
     let stranger =
@@ -137,8 +137,8 @@ fn what_can_not_be_is_refused() {
     let into = Some(only_sent.all());
     assert!(one.qp.post_receive(&[ReceiveRequest { id: 1, into }]).is_err());
     let window = lab.domain.window().unwrap();
-    let (part, access) = (only_sent.all(), kauri_verbs::WindowAccess::Read);
-    let error = refused(&one, Operation::BindWindow { window: &window, part, access });
+    let (slice, access) = (only_sent.all(), kauri_verbs::WindowAccess::Read);
+    let error = refused(&one, Operation::BindWindow { window: &window, slice, access });
     assert!(error.to_string().contains("without the rights"), "{error}");
 
     let alone = lab.end(3);

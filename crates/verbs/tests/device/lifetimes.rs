@@ -30,7 +30,7 @@ fn a_region_outlives_its_handle() {
     drop(region);
     assert_eq!(pinned(), 8192, "the device may still write to it");
     one.region.write(0, &pattern(8000)).unwrap();
-    let from = Source::Region(one.region.part(0, 8000).unwrap());
+    let from = Source::Region(one.region.slice(0, 8000).unwrap());
     assert_eq!(one.run(Operation::Send { from }).status, Status::Success);
     assert_eq!(two.done().bytes, 8000);
     assert_eq!(pinned(), 0);
@@ -58,13 +58,13 @@ fn a_region_outlives_for_a_window() {
     let before = lab.device.counters();
     let region = lab.domain.register(4096, Access::WINDOW | Access::LOCAL_WRITE).unwrap();
     let window = lab.domain.window().unwrap();
-    let (part, access) = (region.all(), WindowAccess::ReadWrite);
-    two.run(Operation::BindWindow { window: &window, part, access });
+    let (slice, access) = (region.all(), WindowAccess::ReadWrite);
+    two.run(Operation::BindWindow { window: &window, slice, access });
     let to = kauri_verbs::RemoteAddress { key: window.remote_key(), ..region.remote() };
     drop(region);
     one.region.write(0, &pattern(4096)).unwrap();
     assert_eq!(one.write(4096, to).status, Status::Success);
-    let read = Operation::Read { into: one.region.part(8192, 4096).unwrap(), from: to };
+    let read = Operation::Read { into: one.region.slice(8192, 4096).unwrap(), from: to };
     assert_eq!(one.run(read).status, Status::Success);
     assert_eq!(one.bytes(8192, 4096), pattern(4096));
     let pinned = || lab.device.counters().pinned_bytes - before.pinned_bytes;
@@ -110,7 +110,7 @@ fn parts_of_a_region_are_lent_independently() {
     let (mut low, high) = region.split_at(3000).ok().unwrap();
     assert_eq!((low.len(), high.len()), (3000, 5192));
     assert_eq!(high.remote().address, low.remote().address + 3000);
-    assert!(low.part(2999, 2).is_err());
+    assert!(low.slice(2999, 2).is_err());
     two.qp.post_receive(&[ReceiveRequest { id: 1, into: Some(high.all()) }]).unwrap();
     low.bytes_mut().expect("only the other part is in use").fill(7);
     let high = high.split_at(1).expect_err("it is in use");
@@ -134,8 +134,8 @@ fn objects_may_be_dropped_in_any_order() {
         let device = lab.device.clone();
         let (one, two) = lab.pair();
         let window = lab.domain.window().unwrap();
-        let (part, access) = (one.region.all(), WindowAccess::Read);
-        one.run(Operation::BindWindow { window: &window, part, access });
+        let (slice, access) = (one.region.all(), WindowAccess::Read);
+        one.run(Operation::BindWindow { window: &window, slice, access });
         one.qp.post_receive(&[ReceiveRequest { id: 1, into: Some(one.region.all()) }]).unwrap();
         drop((lab, two));
         let mut objects: [Option<Box<dyn std::any::Any>>; 4] = [
@@ -190,8 +190,8 @@ fn many_connections_leave_nothing_behind() {
         let ring = lab.domain.register(65_536, Access::WINDOW | Access::LOCAL_WRITE).unwrap();
         let window = lab.domain.window().unwrap();
         two.post_empty_receives(8, 0).unwrap();
-        let (part, access) = (ring.all(), WindowAccess::Write);
-        let bind = Operation::BindWindow { window: &window, part, access };
+        let (slice, access) = (ring.all(), WindowAccess::Write);
+        let bind = Operation::BindWindow { window: &window, slice, access };
         two.post_send(&[SendRequest::new(1, bind)]).unwrap();
         assert_eq!(wait(&cq).status, Status::Success);
         let to = kauri_verbs::RemoteAddress { key: window.remote_key(), ..ring.remote() };
@@ -245,7 +245,7 @@ fn too_little_lockable_memory() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    let expected = "small: true\nlarge: 1048576 bytes can't be pinned: the limit of locked memory \
+    let expected = "small: true\nlarge: cannot pin 1048576 bytes: the limit of locked memory \
                     (RLIMIT_MEMLOCK, ulimit -l) is 65536 bytes\npinned: 4096\n";
     assert_eq!(said, expected, "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -103,7 +103,7 @@ impl End {
 
     /// Writes bytes that lie at the beginning of its region to the peer.
     pub fn write(&self, len: usize, to: RemoteAddress) -> Completion {
-        let from = Source::Region(self.region.part(0, len).unwrap());
+        let from = Source::Region(self.region.slice(0, len).unwrap());
         self.run(Operation::Write { from, to })
     }
 

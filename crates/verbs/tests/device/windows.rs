@@ -20,8 +20,8 @@ pub const TESTS: &[crate::Test] = &[
 
 /// Binds a window to 4096 bytes at 4096 of the end's region, and waits until it is.
 fn bind(end: &End, window: &MemoryWindow, access: WindowAccess) -> RemoteAddress {
-    let part = end.region.part(4096, 4096).unwrap();
-    let bound = end.run(Operation::BindWindow { window, part, access });
+    let slice = end.region.slice(4096, 4096).unwrap();
+    let bound = end.run(Operation::BindWindow { window, slice, access });
     assert_eq!((bound.kind, bound.status), (CompletionKind::BindWindow, Status::Success));
     assert!(window.is_bound());
     RemoteAddress { address: end.region.remote().address + 4096, key: window.remote_key() }
@@ -34,7 +34,7 @@ fn invalidate(end: &End, window: &MemoryWindow) {
 }
 
 fn read(end: &End, from: RemoteAddress) -> Completion {
-    end.run(Operation::Read { into: end.region.part(0, 8).unwrap(), from })
+    end.run(Operation::Read { into: end.region.slice(0, 8).unwrap(), from })
 }
 
 fn a_window_lets_its_peer_in() {
@@ -72,8 +72,8 @@ fn a_window_shows_no_more_than_its_region() {
     for (offset, bytes) in [(-1, 8), (len - 7, 8), (len, 1), (1, len as usize)] {
         let (one, two) = lab.pair();
         let window = lab.domain.window().unwrap();
-        let (part, access) = (two.region.all(), WindowAccess::ReadWrite);
-        let bound = two.run(Operation::BindWindow { window: &window, part, access });
+        let (slice, access) = (two.region.all(), WindowAccess::ReadWrite);
+        let bound = two.run(Operation::BindWindow { window: &window, slice, access });
         assert_eq!(bound.status, Status::Success);
         let address = two.region.remote().address.wrapping_add_signed(offset);
         let to = RemoteAddress { address, key: window.remote_key() };
@@ -142,8 +142,8 @@ fn a_window_is_bound_once_at_a_time() {
     };
     refused(&two, Operation::Invalidate { window: &window });
     bind(&two, &window, WindowAccess::Write);
-    let part = two.region.part(0, 64).unwrap();
-    let again = Operation::BindWindow { window: &window, part, access: WindowAccess::Read };
+    let slice = two.region.slice(0, 64).unwrap();
+    let again = Operation::BindWindow { window: &window, slice, access: WindowAccess::Read };
     refused(&two, again);
     refused(&four, again);
     refused(&four, Operation::Invalidate { window: &window });
@@ -173,7 +173,7 @@ fn a_window_ends_with_its_queue_pair() {
             1,
             Operation::BindWindow {
                 window: &window,
-                part: region.all(),
+                slice: region.all(),
                 access: WindowAccess::Read,
             },
         )])

@@ -50,7 +50,7 @@ fn every_compressor_round_trips_every_size() {
 }
 
 #[test]
-fn contents_of_another_size_than_claimed_are_refused() {
+fn contents_of_a_wrong_size_are_refused() {
     let message = message(10_000, |i| (i / 100) as u8);
     for compressor in ALL {
         let mut bytes = Vec::new();
@@ -65,7 +65,7 @@ fn contents_of_another_size_than_claimed_are_refused() {
 }
 
 #[test]
-fn sizes_beyond_the_limit_are_refused_before_anything_is_done() {
+fn sizes_beyond_the_limit_are_refused_before_decompression() {
     let mut bytes = Vec::new();
     compress(&message(10, noise), Compressor::Zstd, &mut bytes).unwrap();
     for wrong in [-1, i32::MIN, i32::MAX, 47_999_985] {
@@ -75,7 +75,7 @@ fn sizes_beyond_the_limit_are_refused_before_anything_is_done() {
 }
 
 #[test]
-fn headers_that_make_no_sense_are_refused() {
+fn invalid_headers_are_refused() {
     let mut bytes = Vec::new();
     compress(&message(10, noise), Compressor::Snappy, &mut bytes).unwrap();
     for length in 0..25 {
@@ -108,7 +108,7 @@ fn damaged_contents_never_panic() {
 }
 
 #[test]
-fn a_small_message_cannot_claim_a_large_one_into_memory() {
+fn a_small_message_cannot_claim_a_large_allocation() {
     // Thirty bytes of snappy that claim 40 MB: refused by the ratio alone.
     let mut bytes = Vec::new();
     compress(&message(10, noise), Compressor::Snappy, &mut bytes).unwrap();
@@ -120,7 +120,7 @@ fn a_small_message_cannot_claim_a_large_one_into_memory() {
 }
 
 #[test]
-fn names_are_those_of_the_handshake() {
+fn compressor_names_match_the_handshake() {
     for compressor in ALL {
         assert_eq!(Compressor::from_id(compressor.id()), Some(compressor));
     }

@@ -32,7 +32,7 @@ fn a_handshake_is_read() {
     assert_eq!(header.request_id, 9);
     assert_eq!(query.command_database(), Some("admin"));
     assert_eq!((query.number_to_skip, query.number_to_return), (0, -1));
-    assert!(query.is_secondary_ok());
+    assert_eq!(query.flags, query_flags::SECONDARY_OK);
     assert_eq!(query.command(), PING);
     assert_eq!(query.fields, None);
 }
@@ -43,7 +43,7 @@ fn a_wrapped_command_is_unwrapped() {
         let bytes = query(0, "admin.$cmd", &wrap(name, PING));
         let query = OpQuery::parse(&bytes).unwrap();
         assert_eq!(query.command(), PING);
-        assert!(!query.is_secondary_ok());
+        assert_eq!(query.flags, 0);
     }
     let other = wrap("other", PING);
     let bytes = query(0, "admin.$cmd", &other);

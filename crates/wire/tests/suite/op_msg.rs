@@ -51,7 +51,7 @@ fn body_and_sequences_come_in_any_order() {
 }
 
 #[test]
-fn flags_are_told_apart() {
+fn required_and_optional_flags_are_distinguished() {
     let bytes = message(flags::MORE_TO_COME | flags::EXHAUST_ALLOWED | 1 << 31, &body_section());
     let msg = OpMsg::parse(&bytes).unwrap();
     assert!(msg.is_fire_and_forget() && msg.allows_exhaust());

@@ -62,7 +62,7 @@ fn all(docs: impl Iterator<Item = Result<Document>>) -> Result<Vec<Document>> {
 fn hello_tells_the_wire_versions() -> Result {
     let s = Scratch::new("hello")?;
     let hello = s.1.run_command(doc! { "hello": 1 }).run()?;
-    assert_eq!(hello.get_i32("maxWireVersion").ok(), Some(21));
+    assert_eq!(hello.get_i32("maxWireVersion").ok(), Some(25));
     assert_eq!(hello.get_bool("isWritablePrimary").ok(), Some(true));
     refused(s.1.run_command(doc! { "noSuchCommand": 1 }).run(), 59);
     Ok(())

@@ -1,4 +1,4 @@
-//! Streams as threads draw them, by seed.
+//! Streams of threads, by seed.
 
 use super::super::presets::{PRESETS, Preset};
 use super::super::record::hash64;

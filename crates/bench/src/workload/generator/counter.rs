@@ -1,9 +1,8 @@
-//! Numbers one after the other, for all threads together: `CounterGenerator`, `SequentialGenerator`,
+//! Consecutive numbers, shared by all threads: `CounterGenerator`, `SequentialGenerator`,
 //! `AcknowledgedCounterGenerator`.
 //!
-//! Invariants: no number is given twice (but by [`Sequential`], which begins anew); below and at
-//! [`AcknowledgedCounter::newest`] every number has been acknowledged. They must not know what a number
-//! stands for.
+//! Invariants: no number is returned twice (except by [`Sequential`], which wraps around); all numbers up to
+//! [`AcknowledgedCounter::newest`] are acknowledged. This module must not know what a number means.
 
 use kauri_base::{Error, ErrorCode, Result};
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -1,7 +1,7 @@
-//! One of several things, each with a weight: `DiscreteGenerator`.
+//! A weighted choice: `DiscreteGenerator`.
 //!
-//! Invariant: the arithmetic is YCSB's, the things in the order in which they were added. It must not know
-//! what they are.
+//! Invariant: the arithmetic is YCSB's, with the items in the order in which they were added. This module must not
+//! know what they are.
 
 use super::super::random::Random;
 

@@ -1,8 +1,7 @@
-//! Lengths as often as a file says: `HistogramGenerator`.
+//! Lengths with the frequencies of a file: `HistogramGenerator`.
 //!
-//! Invariant: as in YCSB, whose results are wanted, a bucket stands for its upper end, the last one for its
-//! lower end, and each is drawn once too often at the cost of the next. It must not know of files: it reads
-//! text.
+//! Invariant: as in YCSB, so that results agree, a bucket stands for its upper end, the last one for its lower end,
+//! and each is drawn once too often at the cost of the next. This module must not know files: it reads text.
 
 use super::super::random::Random;
 use kauri_base::{Error, Result};

@@ -1,7 +1,7 @@
-//! A hot set: `HotspotIntegerGenerator`, and one of ours that moves.
+//! A hot set: `HotspotIntegerGenerator`, and a moving one, which YCSB does not have.
 //!
-//! Invariant: within the hot set and within the rest each number is as likely. It must not know of clocks:
-//! how far a moving one has moved is computed from what the caller says has gone by.
+//! Invariant: within the hot set and within the rest all numbers are equally likely. This module must not know
+//! clocks: the position of a moving set follows from the time that the caller passes.
 
 use super::super::random::Random;
 use std::time::Duration;

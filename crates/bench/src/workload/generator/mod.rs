@@ -1,10 +1,9 @@
 //! The distributions of `site.ycsb.generator`.
 //!
-//! What they are for: each draws the next number of its distribution from random numbers that the caller
-//! gives. Invariants: the arithmetic is YCSB's, operation by operation, so that the same random numbers give
-//! the same results; a generator that threads share (the counters) takes `&self`, one that each thread has a
-//! copy of takes `&mut self` where it changes. They must not know of clocks: what moves with time is told
-//! how far time has gone.
+//! Each draws the next number of its distribution from the caller's random numbers. Invariants: the arithmetic is
+//! YCSB's, operation by operation, so that the same random numbers give the same results. A generator that threads
+//! share (the counters) takes `&self`; one that each thread copies takes `&mut self` if it changes. This module
+//! must not know clocks: a distribution that moves with time gets the time from the caller.
 
 mod counter;
 mod discrete;
@@ -51,11 +50,6 @@ pub struct Exponential {
 }
 
 impl Exponential {
-    /// With this mean.
-    pub fn of_mean(mean: f64) -> Exponential {
-        Exponential { rate: 1.0 / mean }
-    }
-
     /// Of which `percentile` of a hundred are below `range`.
     pub fn of_percentile(percentile: f64, range: f64) -> Exponential {
         Exponential { rate: -(1.0 - percentile / 100.0).ln() / range }
@@ -64,11 +58,6 @@ impl Exponential {
     /// The next one.
     pub fn next(&self, random: &mut impl Random) -> f64 {
         -random.unit().ln() / self.rate
-    }
-
-    /// The mean.
-    pub fn mean(&self) -> f64 {
-        1.0 / self.rate
     }
 }
 
@@ -137,7 +126,6 @@ mod tests {
         let (exponential, mut random) = (Exponential::of_percentile(90.0, 100.0), Seeded::new(1));
         let below = (0..100_000).filter(|_| exponential.next(&mut random) < 100.0).count();
         assert!(below.abs_diff(90_000) < 600, "{below}");
-        assert!((Exponential::of_mean(7.0).mean() - 7.0).abs() < 1e-12);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Zipf's law: `ZipfianGenerator`, `ScrambledZipfianGenerator`, `SkewedLatestGenerator`.
 //!
-//! By the method of Gray et al., "Quickly Generating Billion-Record Synthetic Databases" (SIGMOD 1994): a
-//! sum over all items (zeta) is kept, and made longer when items are added.
+//! The method of Gray et al., "Quickly Generating Billion-Record Synthetic Databases" (SIGMOD 1994): a sum over all
+//! items (zeta) is kept, and extended when items are added.
 //!
-//! Invariant: as in YCSB, whose results are wanted, `eta` keeps the number of items of the beginning while
-//! zeta grows with them, and zeta does not shrink. It must not know what the items are.
+//! Invariant: as in YCSB, so that results agree, `eta` keeps the initial number of items while zeta grows with
+//! them, and zeta does not shrink. This module must not know what the items are.
 
 use super::super::random::Random;
 use super::super::record::hash64;

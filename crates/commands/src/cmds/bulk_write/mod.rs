@@ -1,13 +1,12 @@
 //! `bulkWrite`: inserts, updates and deletes on several collections in one command.
 //!
-//! Each operation becomes the statement that its own command would have and runs as that does; a
-//! row for each tells what came of it.
+//! Each operation runs as the statement of its own command would. A row per operation reports its result.
 
 mod parse;
 
 use super::{delete, list_rows, update};
 use crate::invocation::Invocation;
-use crate::registry::{Access, Command, Run};
+use crate::registry::{Command, Run, Target};
 use kauri_base::{Error, Result};
 use kauri_bson::{Doc, DocBuf};
 use kauri_catalog::Namespace;
@@ -18,13 +17,15 @@ use std::sync::atomic::Ordering;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
-    access: Access::Write,
     admin_only: true,
     api_v1: true,
-    ..Command::new("bulkWrite", "inserts, updates and deletes on several collections", run)
+    target: Target::Statements(".bulkWrite"),
+    in_transaction: true,
+    adds_memory: true,
+    ..Command::write("bulkWrite", "inserts, updates and deletes on several collections", run)
 };
 
-/// What has been done so far.
+/// The operations done so far.
 #[derive(Default)]
 struct Done {
     rows: Vec<DocBuf>,
@@ -104,7 +105,7 @@ fn count(invocation: &Invocation<'_>, done: &Done) {
     add(&counters.docs_deleted, done.deleted);
 }
 
-/// How many operations from this one on are inserts into one collection.
+/// Number of consecutive inserts into one collection from this operation on.
 fn inserts_from(operations: &[Operation<'_>], at: usize) -> usize {
     let rest = operations.get(at..).unwrap_or_default();
     let Some(first) = rest.first() else { return 0 };
@@ -114,7 +115,7 @@ fn inserts_from(operations: &[Operation<'_>], at: usize) -> usize {
 }
 
 impl Done {
-    /// The rows of so many inserts from this operation on.
+    /// The rows of this many inserts from this operation on.
     fn inserts(
         &mut self,
         request: &Request<'_>,
@@ -194,7 +195,7 @@ async fn run_statement(
     done: &mut Done,
 ) -> Result<bool> {
     let Some(operation) = request.operations.get(at) else { return Ok(false) };
-    let variables = request.variables;
+    let variables = update::Variables { own: request.variables, now_ms: None };
     let result = match &operation.kind {
         Kind::Insert(_) => return Ok(false),
         Kind::Delete(statement) => {

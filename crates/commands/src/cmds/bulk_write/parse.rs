@@ -5,7 +5,7 @@ use crate::cmds::ddl;
 use crate::cmds::find::hint_type;
 use crate::cmds::insert::{check_batch, statements};
 use crate::cmds::list_rows;
-use crate::cmds::update::update_type;
+use crate::cmds::update::{check_pipeline, update_type};
 use crate::invocation::Invocation;
 use kauri_base::{Result, bail};
 use kauri_bson::{Doc, DocBuf, Elem, Type, Value};
@@ -14,15 +14,15 @@ use kauri_query::write::Bypass;
 
 /// The command.
 pub struct Request<'a> {
-    /// What is to be done, in order.
+    /// The operations, in order.
     pub operations: Vec<Operation<'a>>,
     /// The collections that operations name by number.
     namespaces: Vec<Target>,
     /// Stop at the first error.
     pub ordered: bool,
-    /// What is left out.
+    /// The checks to skip.
     pub bypass: Bypass,
-    /// Tell only of what failed.
+    /// Return only the rows of errors.
     pub errors_only: bool,
     /// `let`.
     pub variables: Doc<'a>,
@@ -40,11 +40,11 @@ struct Target {
 pub struct Operation<'a> {
     /// The collection's number.
     pub namespace: usize,
-    /// What it does.
+    /// The kind.
     pub kind: Kind<'a>,
 }
 
-/// What an operation does.
+/// The kind of an operation.
 pub enum Kind<'a> {
     /// Inserts a document.
     Insert(Doc<'a>),
@@ -101,7 +101,21 @@ impl<'a> Request<'a> {
         if let Some(wrong) = request.operations.iter().find(|o| o.namespace >= count) {
             bail!(BadValue, "BulkWrite ops entry has an invalid nsInfo index: {}", wrong.namespace);
         }
+        request.check_pipelines()?;
         Ok(request)
+    }
+
+    /// Fails if a pipeline of an update has a stage or an operator that there is not.
+    fn check_pipelines(&self) -> Result<()> {
+        for operation in &self.operations {
+            if let Kind::Update(statement) = &operation.kind
+                && let Some(update) = statement.as_doc().get("u")
+                && let Some(target) = self.namespaces.get(operation.namespace)
+            {
+                check_pipeline(&target.ns, update)?;
+            }
+        }
+        Ok(())
     }
 
     /// The collection of an operation; fails if it is another than the one of the UUID given.
@@ -126,10 +140,9 @@ fn target(doc: Doc<'_>) -> Result<Target> {
     let (mut name, mut uuid) = (None, None);
     for elem in structure(doc) {
         match elem.key() {
-            "ns" => name = Some(args.string(elem)?),
+            "ns" => name = Some(args.namespace(elem)?),
             "collectionUUID" => uuid = Some(ddl::uuid(&args, elem)?),
-            "encryptionInformation" | "shardVersion" | "databaseVersion" => {}
-            other => return Err(args.unknown(other)),
+            _ => args.accepted(elem)?,
         }
     }
     let Some(name) = name else { return Err(args.missing("ns")) };

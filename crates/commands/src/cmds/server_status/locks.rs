@@ -1,19 +1,19 @@
-//! The sections on locks. By default there are none (`lockGranularity`): `locks` is empty, and
-//! `globalLock` keeps its shape, with what runs at the moment.
+//! The sections on locks. Without locks, `locks` shows a global lock that was never taken, and `globalLock` keeps
+//! its shape, with the running operations. The experiment with lock granularities has locks (`crate::locks`).
 
-use crate::invocation::Invocation;
-use crate::locks::Granularity;
-use kauri_base::rw_lock::{LockCounts, LockStats};
+use super::Source;
+use crate::ops::waits_for_lock;
 use kauri_bson::DocWriter;
+use kauri_catalog::usage::LatencyClass;
 
-pub fn global_lock(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let server = invocation.server;
+pub fn global_lock(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let server = source.server;
     let up_ms = server.clock.unix_ms().saturating_sub(server.start.started_ms).max(0);
     let (mut readers, mut writers) = (0, 0);
     let (mut readers_waiting, mut writers_waiting) = (0, 0);
     server.operations.for_each(|running| {
-        let writes = matches!(running.name, "insert" | "update" | "delete" | "findAndModify");
-        *match (running.state.waits_for_lock(), writes) {
+        let writes = running.kind.class() == LatencyClass::Writes;
+        *match (waits_for_lock(&running.state), writes) {
             (true, true) => &mut writers_waiting,
             (true, false) => &mut readers_waiting,
             (false, true) => &mut writers,
@@ -31,46 +31,14 @@ fn write_clients(out: &mut DocWriter<'_>, readers: i32, writers: i32) {
     out.put("writers", writers);
 }
 
-pub fn locks(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let locks = &invocation.server.locks;
-    let Some(granularity) = locks.granularity() else { return };
-    let list = locks.list();
-    let mut below = LockStats::default();
-    for (name, stats) in &list {
-        if name == crate::locks::GLOBAL {
-            // Above other locks a share of it is an intent.
-            let shared = if granularity == Granularity::Global { "R" } else { "r" };
-            write_counts(stats, shared, &mut out.document(name));
-        } else {
-            add(&mut below.shared, &stats.shared);
-            add(&mut below.exclusive, &stats.exclusive);
-        }
+#[cfg_attr(not(feature = "lock-experiment"), expect(unused_variables))]
+pub fn locks(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    #[cfg(feature = "lock-experiment")]
+    if source.server.locks.write_status(out) {
+        return;
     }
-    match granularity {
-        Granularity::Global => {}
-        Granularity::Database => write_counts(&below, "R", &mut out.document("Database")),
-        Granularity::Collection => write_counts(&below, "R", &mut out.document("Collection")),
-    }
-}
-
-fn add(sum: &mut LockCounts, counts: &LockCounts) {
-    sum.acquired += counts.acquired;
-    sum.waited += counts.waited;
-    sum.waiting += counts.waiting;
-}
-
-type Figure = fn(&LockCounts) -> u64;
-
-const FIGURES: &[(&str, Figure)] = &[
-    ("acquireCount", |counts| counts.acquired),
-    ("acquireWaitCount", |counts| counts.waited),
-    ("timeAcquiringMicros", |counts| counts.waiting.as_micros() as u64),
-];
-
-fn write_counts(stats: &LockStats, shared: &str, out: &mut DocWriter<'_>) {
-    for (name, figure) in FIGURES {
-        let mut counts = out.document(name);
-        counts.put(shared, figure(&stats.shared) as i64);
-        counts.put("W", figure(&stats.exclusive) as i64);
-    }
+    let mut global = out.document("Global");
+    let mut counts = global.document("acquireCount");
+    counts.put("r", 0i64);
+    counts.put("w", 0i64);
 }

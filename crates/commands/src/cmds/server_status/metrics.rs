@@ -1,7 +1,7 @@
-//! The section `metrics`: counters of documents, cursors, commands and the TTL monitor.
+//! The section `metrics`: counters of documents, plans, cursors, commands and the TTL monitor.
 
+use super::Source;
 use crate::cmds;
-use crate::invocation::Invocation;
 use crate::server::Counters;
 use kauri_bson::DocWriter;
 use kauri_query::spill::{SpillCounter, SpillCounters};
@@ -11,29 +11,36 @@ fn read(counter: &AtomicU64) -> i64 {
     counter.load(Ordering::Relaxed) as i64
 }
 
-pub fn metrics(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let counters = &invocation.server.counters;
+pub fn metrics(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let counters = &source.server.counters;
     commands(counters, &mut out.document("commands"));
-    cursors(invocation, &mut out.document("cursor"));
+    cursors(source, &mut out.document("cursor"));
+    let found_by_id = read(&counters.found_by_id);
     {
         let mut document = out.document("document");
         document.put("deleted", read(&counters.docs_deleted));
         document.put("inserted", read(&counters.docs_inserted));
-        document.put("returned", read(&counters.docs_returned));
+        document.put("returned", read(&counters.docs_returned) + found_by_id);
         document.put("updated", read(&counters.docs_updated));
     }
     {
         let mut operation = out.document("operation");
+        operation.put("scanAndOrder", read(&counters.sorts));
         operation.put("waitsForMemory", read(&counters.memory_waits));
         operation.put("writeConflicts", read(&counters.write_conflicts));
     }
-    query(&invocation.server.spilling.place.counters, &mut out.document("query"));
+    query(&source.server.spilling.place.counters, &mut out.document("query"));
+    {
+        let mut executor = out.document("queryExecutor");
+        executor.put("scanned", read(&counters.keys_scanned) + found_by_id);
+        executor.put("scannedObjects", read(&counters.docs_scanned) + found_by_id);
+    }
     let mut ttl = out.document("ttl");
     ttl.put("deletedDocuments", read(&counters.ttl_deleted));
     ttl.put("passes", read(&counters.ttl_passes));
 }
 
-/// What blocking stages have sorted and spilled.
+/// Figures of sorts and spills.
 fn query(counters: &SpillCounters, out: &mut DocWriter<'_>) {
     let spilled = |out: &mut DocWriter<'_>, name: &str, counter: &SpillCounter| {
         let (spilled, mut out) = (counter.read(), out.document(name));
@@ -61,8 +68,8 @@ fn commands(counters: &Counters, out: &mut DocWriter<'_>) {
     }
 }
 
-fn cursors(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let counts = invocation.server.cursors.counts();
+fn cursors(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let counts = source.server.cursors.counts();
     out.put("timedOut", counts.timed_out as i64);
     out.put("totalOpened", counts.opened as i64);
     let mut open = out.document("open");

@@ -1,7 +1,7 @@
-//! `serverStatus`: what the server has done and has.
+//! `serverStatus`: status and counters of the server.
 //!
-//! A few fields are always there; the rest are sections that a request switches on and off by name
-//! (`{serverStatus: 1, metrics: 0}`; `none: 1` for only those that are named).
+//! A few fields are always present. The others are sections that a request enables and disables by name
+//! (`{serverStatus: 1, metrics: 0}`; `none: 1` for only the named ones).
 
 mod locks;
 mod metrics;
@@ -10,23 +10,49 @@ mod transport;
 
 use crate::invocation::Invocation;
 use crate::registry::{Command, Run};
-use crate::server::VERSION;
+use crate::server::{Server, VERSION};
 use kauri_bson::{Doc, DocWriter, Value};
+use kauri_transport::ServiceStats;
+use kauri_transport::upgrade::RdmaService;
 
 /// See the module's head.
 pub const COMMAND: Command = Command {
     api_v1: false,
-    ..Command::new("serverStatus", "tells what the server has done and has", run)
+    ..Command::new("serverStatus", "returns the status and counters of the server", run)
 };
 
-/// A section: its name, whether it's there unless told otherwise, and what writes it.
+/// The sources of the figures, and which ones are requested.
+pub struct Source<'a> {
+    /// The server.
+    pub server: &'a Server,
+    /// Counters and histograms of its transports.
+    pub transport: &'a ServiceStats,
+    /// Its RDMA service.
+    pub rdma: &'a RdmaService,
+    /// The request, whose fields switch sections on and off.
+    pub body: Doc<'a>,
+}
+
+impl<'a> Source<'a> {
+    /// The server that this command runs on, with the default sections.
+    pub fn of(invocation: &'a Invocation<'_>) -> Source<'a> {
+        Source {
+            server: invocation.server,
+            transport: invocation.transport,
+            rdma: invocation.session.upgrade.rdma(),
+            body: Doc::EMPTY,
+        }
+    }
+}
+
+/// A section: its name, whether it is included by default, and its writer.
 struct Section {
     name: &'static str,
     by_default: bool,
-    write: fn(&Invocation<'_>, &mut DocWriter<'_>),
+    write: fn(&Source<'_>, &mut DocWriter<'_>),
 }
 
-const fn section(name: &'static str, write: fn(&Invocation<'_>, &mut DocWriter<'_>)) -> Section {
+const fn section(name: &'static str, write: fn(&Source<'_>, &mut DocWriter<'_>)) -> Section {
     Section { name, by_default: true, write }
 }
 
@@ -50,6 +76,7 @@ const SECTIONS: &[Section] = &[
     section("opLatencies", sections::op_latencies),
     section("opcounters", sections::op_counters),
     section("opcountersRepl", sections::op_counters_of_replication),
+    section("profiler", sections::profiler),
     section("security", sections::nothing),
     section("sharedMemory", transport::shared_memory),
     section("rdma", transport::rdma),
@@ -64,19 +91,25 @@ fn run<'a>(invocation: &'a mut Invocation<'_>) -> Run<'a> {
         let mut bytes = Vec::with_capacity(8 * 1024);
         {
             let mut out = DocWriter::new(&mut bytes);
-            write_identity(invocation, &mut out);
             let body = invocation.body;
-            for section in SECTIONS.iter().filter(|s| wanted(body, s.name, s.by_default)) {
-                (section.write)(invocation, &mut out.document(section.name));
-            }
-            let engine = invocation.server.catalog.engine();
-            if wanted(body, engine.name(), true) {
-                engine.write_status(&mut out.document(engine.name()));
-            }
+            write(&Source { body, ..Source::of(invocation) }, &mut out);
         }
         invocation.reply.put_all(Doc::from_bytes(&bytes)?);
         Ok(())
     })
+}
+
+/// Writes the sections that are asked for.
+pub fn write(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let body = source.body;
+    write_identity(source, out);
+    for section in SECTIONS.iter().filter(|s| wanted(body, s.name, s.by_default)) {
+        (section.write)(source, &mut out.document(section.name));
+    }
+    let engine = source.server.backend.engine();
+    if wanted(body, engine.name(), true) {
+        engine.write_status(&mut out.document(engine.name()));
+    }
 }
 
 fn wanted(body: Doc<'_>, name: &str, by_default: bool) -> bool {
@@ -88,8 +121,8 @@ fn wanted(body: Doc<'_>, name: &str, by_default: bool) -> bool {
     }
 }
 
-fn write_identity(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let server = invocation.server;
+fn write_identity(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let server = source.server;
     let now_ms = server.clock.unix_ms();
     let up_ms = now_ms.saturating_sub(server.start.started_ms).max(0);
     out.put("host", &server.start.host);

@@ -1,6 +1,7 @@
 //! The smaller sections.
 
-use crate::invocation::Invocation;
+use super::Source;
+use crate::server::VERSION_ARRAY;
 use kauri_bson::DocWriter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,19 +10,19 @@ fn read(counter: &AtomicU64) -> i64 {
 }
 
 /// A section whose machinery this server does not have.
-pub fn nothing(_invocation: &Invocation<'_>, _out: &mut DocWriter<'_>) {}
+pub fn nothing(_source: &Source<'_>, _out: &mut DocWriter<'_>) {}
 
-pub fn asserts(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+pub fn asserts(source: &Source<'_>, out: &mut DocWriter<'_>) {
     out.put("regular", 0i64);
     out.put("warning", 0i64);
     out.put("msg", 0i64);
-    out.put("user", read(&invocation.server.counters.asserts_user));
+    out.put("user", read(&source.server.counters.asserts_user));
     out.put("tripwire", 0i64);
     out.put("rollovers", 0i64);
 }
 
-pub fn catalog_stats(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let catalog = &invocation.server.catalog;
+pub fn catalog_stats(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let catalog = &source.server.catalog;
     let (mut users, mut capped, mut internal) = (0, 0, 0);
     for collection in catalog.all_collections() {
         let database = collection.ns.database();
@@ -44,35 +45,35 @@ pub fn catalog_stats(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     out.put("queryableEncryption", 0);
 }
 
-pub fn extra_info(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let threads = invocation.transport.workers().len();
+pub fn extra_info(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let threads = source.transport.workers().len();
     out.put("note", "fields vary by platform");
     out.put("page_faults", 0i64);
     out.put("threads", threads as i64);
 }
 
-pub fn feature_compatibility(_invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    out.put("major", 7);
-    out.put("minor", 0);
+pub fn feature_compatibility(_source: &Source<'_>, out: &mut DocWriter<'_>) {
+    out.put("major", VERSION_ARRAY[0]);
+    out.put("minor", VERSION_ARRAY[1]);
     out.put("transitioning", 0);
 }
 
-pub fn flow_control(_invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+pub fn flow_control(_source: &Source<'_>, out: &mut DocWriter<'_>) {
     out.put("enabled", false);
 }
 
-pub fn index_builds(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let all = invocation.server.catalog.all_collections();
+pub fn index_builds(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let all = source.server.catalog.all_collections();
     let building = all.iter().flat_map(|c| &c.indexes).filter(|index| !index.ready).count();
     out.put("inProgress", building as i64);
 }
 
-pub fn logical_sessions(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    out.put("activeSessionsCount", invocation.server.sessions.count() as i32);
+pub fn logical_sessions(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    out.put("activeSessionsCount", source.server.sessions.count() as i32);
 }
 
-pub fn memory(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let memory = (invocation.server.memory)();
+pub fn memory(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let memory = (source.server.memory)();
     out.put("bits", usize::BITS as i32);
     out.put("resident", (memory.resident >> 20) as i32);
     out.put("virtual", (memory.mapped >> 20) as i32);
@@ -80,8 +81,8 @@ pub fn memory(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
 }
 
 /// Bytes that operations hold and may hold, and how many were ended because they wanted more.
-pub fn operation_memory(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let budget = &invocation.server.operation_memory;
+pub fn operation_memory(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let budget = &source.server.operation_memory;
     let (operation_max, all_max) = budget.limits();
     out.put("bytesUsed", budget.used() as i64);
     out.put("operationBytesMax", operation_max as i64);
@@ -89,20 +90,27 @@ pub fn operation_memory(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     out.put("operationsEnded", budget.refused() as i64);
 }
 
-pub fn mirrored_reads(_invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+/// Documents of `system.profile` that were stored, and those for which there was no room.
+pub fn profiler(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let (written, left_out) = source.server.profiler.counts();
+    out.put("written", written as i64);
+    out.put("leftOut", left_out as i64);
+}
+
+pub fn mirrored_reads(_source: &Source<'_>, out: &mut DocWriter<'_>) {
     out.put("seen", 0i64);
     out.put("sent", 0i64);
 }
 
 /// `{opLatencies: {histograms: true}}` asks for histograms.
-pub fn op_latencies(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let asked = invocation.body.get("opLatencies").and_then(|elem| elem.as_doc());
+pub fn op_latencies(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let asked = source.body.get("opLatencies").and_then(|elem| elem.as_doc());
     let histograms = asked.is_some_and(|options| options.value("histograms").truthy());
-    invocation.server.usage.write_latencies(out, histograms);
+    source.server.usage.write_latencies(out, histograms);
 }
 
-pub fn op_counters(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let counters = &invocation.server.counters;
+pub fn op_counters(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let counters = &source.server.counters;
     out.put("insert", read(&counters.insert));
     out.put("query", read(&counters.query));
     out.put("update", read(&counters.update));
@@ -111,14 +119,14 @@ pub fn op_counters(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     out.put("command", read(&counters.command));
 }
 
-pub fn op_counters_of_replication(_invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+pub fn op_counters_of_replication(_source: &Source<'_>, out: &mut DocWriter<'_>) {
     for name in ["insert", "query", "update", "delete", "getmore", "command"] {
         out.put(name, 0i64);
     }
 }
 
-pub fn storage_engine(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let engine = invocation.server.catalog.engine();
+pub fn storage_engine(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let engine = source.server.backend.engine();
     out.put("name", engine.name());
     out.put("supportsCommittedReads", true);
     out.put("oldestRequiredTimestampForCrashRecovery", kauri_base::Timestamp::default());
@@ -130,7 +138,7 @@ pub fn storage_engine(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     out.put("backupCursorOpen", false);
 }
 
-pub fn transactions(_invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+pub fn transactions(_source: &Source<'_>, out: &mut DocWriter<'_>) {
     for name in [
         "retriedCommandsCount",
         "retriedStatementsCount",

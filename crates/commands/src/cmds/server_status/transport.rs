@@ -1,6 +1,6 @@
-//! The sections on connections, bytes, and the time that requests spend in each stage.
+//! The sections on connections, bytes, and the time of requests in each stage.
 
-use crate::invocation::Invocation;
+use super::Source;
 use kauri_bson::DocWriter;
 use kauri_transport::rdma::Counters;
 use kauri_transport::upgrade::{FastTransport, RdmaService};
@@ -8,18 +8,25 @@ use kauri_transport::{HistogramSnapshot, Stage};
 use kauri_wire::Compressor;
 use std::sync::atomic::Ordering;
 
-pub fn connections(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let counts = invocation.transport.connections();
+pub fn connections(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let counts = source.transport.connections();
     out.put("current", counts.current as i32);
     out.put("available", counts.available as i32);
     out.put("totalCreated", counts.total_created as i32);
     out.put("rejected", counts.rejected as i32);
+    let establishment = source.transport.establishment();
+    out.put("queuedForEstablishment", establishment.queued as i64);
     out.put("active", counts.active as i32);
     out.put("threaded", 0);
+    let mut limit = out.document("establishmentRateLimit");
+    limit.put("rejected", establishment.rejected as i64);
+    // No address is exempt.
+    limit.put("exempted", 0i64);
+    limit.put("interruptedDueToClientDisconnect", establishment.interrupted as i64);
 }
 
-pub fn network(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let counts = invocation.transport.network();
+pub fn network(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    let counts = source.transport.network();
     out.put("bytesIn", counts.bytes_in as i64);
     out.put("bytesOut", counts.bytes_out as i64);
     out.put("physicalBytesIn", counts.physical_bytes_in as i64);
@@ -27,7 +34,7 @@ pub fn network(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     out.put("numSlowDNSOperations", 0i64);
     out.put("numSlowSSLOperations", 0i64);
     out.put("numRequests", counts.requests as i64);
-    let arrivals = invocation.transport.arrivals();
+    let arrivals = source.transport.arrivals();
     let mut large = out.document("largeMessages");
     large.put("bytes", arrivals.bytes as i64);
     large.put("bytesMax", arrivals.bytes_max as i64);
@@ -36,7 +43,7 @@ pub fn network(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
     drop(large);
     let mut compression = out.document("compression");
     for compressor in Compressor::NEGOTIABLE {
-        let all = &invocation.server.counters.compression;
+        let all = &source.server.counters.compression;
         let Some(counts) = all.get(usize::from(compressor.id())) else { continue };
         let mut entry = compression.document(compressor.name());
         for (name, bytes_in, bytes_out) in [
@@ -51,14 +58,13 @@ pub fn network(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
 }
 
 /// Sessions that have changed over to shared memory, and frames through their rings.
-pub fn shared_memory(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    fast_transport(invocation, out, FastTransport::SharedMemory);
+pub fn shared_memory(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    fast_transport(source, out, FastTransport::SharedMemory);
 }
 
-/// The same over RDMA, why it was refused, and what was done with the device.
-pub fn rdma(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    let service = invocation.session.upgrade.rdma();
-    match &**service {
+/// The same over RDMA, with refusals and the device's counters.
+pub fn rdma(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    match source.rdma {
         RdmaService::Off => out.put("state", "off"),
         RdmaService::Absent(why) => {
             out.put("state", "absent");
@@ -69,13 +75,13 @@ pub fn rdma(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
             out.put("device", host.device());
         }
     }
-    fast_transport(invocation, out, FastTransport::Rdma);
+    fast_transport(source, out, FastTransport::Rdma);
     let mut refusals = out.document("refusals");
-    for (name, count) in invocation.transport.rdma_refusals() {
+    for (name, count) in source.transport.rdma_refusals() {
         refusals.put(name, count as i64);
     }
     drop(refusals);
-    if let RdmaService::On(host) = &**service {
+    if let RdmaService::On(host) = source.rdma {
         let pool = host.pool_counts();
         let mut about_pool = out.document("pool");
         about_pool.put("bytes", pool.bytes as i64);
@@ -114,8 +120,8 @@ fn device(counters: &Counters, out: &mut DocWriter<'_>) {
     }
 }
 
-fn fast_transport(invocation: &Invocation<'_>, out: &mut DocWriter<'_>, transport: FastTransport) {
-    let counts = invocation.transport.fast_transport(transport);
+fn fast_transport(source: &Source<'_>, out: &mut DocWriter<'_>, transport: FastTransport) {
+    let counts = source.transport.fast_transport(transport);
     out.put("sessions", counts.sessions as i64);
     out.put("offered", counts.offered as i64);
     out.put("switched", counts.switched as i64);
@@ -132,12 +138,11 @@ fn fast_transport(invocation: &Invocation<'_>, out: &mut DocWriter<'_>, transpor
     }
 }
 
-/// Where the time of requests goes: `source` (first to last byte), `process` (in the command),
-/// `sink` (giving the reply away), `other` (readable, but not its turn yet), and, apart from
-/// requests, `idleWait`.
-pub fn stages(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
+/// The time of requests by stage: `source` (first to last byte), `process` (in the command), `sink` (sending the
+/// reply), `other` (readable, but not its turn yet), and, apart from requests, `idleWait`.
+pub fn stages(source: &Source<'_>, out: &mut DocWriter<'_>) {
     for stage in Stage::ALL {
-        histogram(&invocation.transport.stage(stage), &mut out.document(stage.name()));
+        histogram(&source.transport.stage(stage), &mut out.document(stage.name()));
     }
 }
 
@@ -155,8 +160,8 @@ fn histogram(snapshot: &HistogramSnapshot, out: &mut DocWriter<'_>) {
     }
 }
 
-pub fn workers(invocation: &Invocation<'_>, out: &mut DocWriter<'_>) {
-    for worker in invocation.transport.workers() {
+pub fn workers(source: &Source<'_>, out: &mut DocWriter<'_>) {
+    for worker in source.transport.workers() {
         let mut entry = out.document(&worker.id.to_string());
         entry.put("sessions", worker.sessions as i64);
         entry.put("active", worker.active as i64);

@@ -1,4 +1,4 @@
-//! `range` of `$densify`: `{step, unit, bounds}`, checked in MongoDB's order and words.
+//! `range` of `$densify`: `{step, unit, bounds}`, validated with MongoDB's order and messages.
 
 use super::super::spec::Spec;
 use super::step::Step;
@@ -57,7 +57,7 @@ fn whole(step: &Value<'_>) -> Result<i64> {
 }
 
 fn parse_bounds(bounds: Elem<'_>, step: &Value<'_>, unit: Option<TimeUnit>) -> Result<Bounds> {
-    if let Some(word) = bounds.value().as_str() {
+    if let Some(word) = bounds.value().lossy().as_str() {
         return match word {
             "full" => Ok(Bounds::Full),
             "partition" => Ok(Bounds::Partition),

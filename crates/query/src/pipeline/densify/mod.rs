@@ -1,7 +1,7 @@
-//! `$densify`: documents are made where values of a field are missing between those that are there.
+//! `$densify`: creates documents for missing values of a field.
 //!
-//! It stands for a `$sort` and for `$_internalDensify`, which relies on that order. `bounds` (this module) checks the
-//! range as MongoDB does, `step` computes with its values, `stage` makes the documents.
+//! It expands to a `$sort` and `$_internalDensify`, which needs that order. `bounds` (this module) validates the
+//! range, `step` computes values, `stage` creates documents.
 
 mod bounds;
 mod stage;
@@ -89,6 +89,7 @@ fn partition_fields(spec: &Spec<'_, '_>) -> Result<Vec<String>> {
     let mut names: Vec<String> = Vec::new();
     for elem in spec.array("partitionByFields")?.unwrap_or(Doc::EMPTY).ticked() {
         let elem = elem?;
+        kauri_bson::not_utf8::refuse(&elem.value(), "a field of 'partitionByFields'")?;
         let Some(name) = elem.value().as_str().map(str::to_owned) else {
             bail!(
                 TypeMismatch,

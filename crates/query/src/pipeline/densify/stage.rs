@@ -1,10 +1,10 @@
-//! `$_internalDensify` at work: before each document it makes those that are missing between it and the one
-//! before, and at the end those that are missing behind the last one.
+//! Runs `$_internalDensify`: before each document it creates the missing documents since the previous one, and at
+//! the end the missing documents after the last one.
 //!
 //! Invariants:
-//! - Documents come in ascending order of the field: all of them for `full`, those of a partition otherwise.
-//! - Of each partition the value that is made next is kept, and nothing of the documents. The memory of that is
-//!   bounded, and so is the number of documents that are made.
+//! - Input documents ascend by the field: all of them for `full`, otherwise those of a partition.
+//! - Per partition only the next value is kept, no documents. Its memory and the number of created documents are
+//!   bounded.
 
 use super::Plan;
 use super::bounds::Bounds;

@@ -1,10 +1,10 @@
-//! The values that `$densify` makes: numbers, or dates and units of time.
+//! The values that `$densify` creates: numbers, or dates with units of time.
 
 use kauri_base::{Result, bail};
 use kauri_bson::{Value, compare};
 use kauri_expr::apply::{self, TimeUnit};
 
-/// How far it is from one value to the next.
+/// The step from one value to the next.
 pub enum Step {
     /// A positive number.
     Number(Value<'static>),
@@ -59,10 +59,10 @@ impl Step {
         }
     }
 
-    /// What is made of `next` and the values after it before a document with this value: all smaller ones.
+    /// The limit of values to create, from `next` on, before a document with this value: all smaller ones.
     ///
-    /// A number that steps lead to from `next` is not made once more. The sums of doubles miss it by a little, so
-    /// then the last value that is made is a step before it.
+    /// A number that steps reach from `next` is not created again. Sums of doubles are inexact, so the last created
+    /// value is then a step before it.
     pub fn limit_before(&self, next: &Value<'_>, value: &Value<'_>) -> (Limit, bool) {
         let Step::Number(step) = self else {
             return (Limit::Below(value.clone().into_owned()), false);

@@ -1,5 +1,5 @@
-//! What a sub-pipeline's first filter says of equality: `{$match: {$expr: {$eq: ["$a", "$$x"]}}}`
-//! gives only documents that `{a: x}` gives too, and those an index or a table finds.
+//! Equalities in a sub-pipeline's first filter: `{$match: {$expr: {$eq: ["$a", "$$x"]}}}` returns a subset of `{a:
+//! x}`, which an index or a hash table can find.
 
 use super::super::{ParseCx, StageSpec};
 use kauri_bson::{Doc, Type, Value};
@@ -7,17 +7,17 @@ use kauri_expr::Expression;
 use kauri_matcher::MatchExpr;
 use std::sync::Arc;
 
-/// A field of the other side, and what it must equal for a row.
+/// A field of the other side, and the value that it must equal for a row.
 pub struct Derived {
     /// The field's path.
     pub path: String,
-    /// Looks at nothing but variables.
+    /// Reads only variables.
     pub value: Expression,
 }
 
 impl Derived {
-    /// Whether documents whose field equals this value by expression are found by a filter on the
-    /// field. An expression finds an array as a whole, a filter through what is in it.
+    /// Whether a filter on the field finds the documents whose field equals this value by expression. An expression
+    /// compares an array as a whole, a filter its elements.
     pub fn serves(value: &Value<'_>) -> bool {
         !matches!(value.ty(), None | Some(Type::Array | Type::Regex | Type::Undefined))
     }

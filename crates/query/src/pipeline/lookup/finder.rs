@@ -1,12 +1,13 @@
-//! Finds the documents of the other side of a join: in memory, or by a plan for each row.
+//! Finds the documents of a join's other side: in memory, or by a plan for each row.
 //!
-//! The other side's name is looked up when the stage is built, and again where what it led to is dropped:
-//! whoever gets that error for a row of which nothing was given yet calls [`Finder::look_up_again`] and
-//! begins with the row anew. What is in memory stays as it was gathered, whole.
+//! The other collection is resolved when the stage is built, and again after it was dropped: on that error, if the
+//! row has no results yet, the caller calls [`Finder::look_up_again`] and starts with the row again. Documents that
+//! are already in memory stay there.
 
 use super::table::{Docs, Table};
 use super::values;
 use crate::exec::{ExecCx, Flow, QueryEnv, Row, Stage, StageStats, Step, Take, Totals, Verbosity};
+use crate::namespaces::Named;
 use crate::pipeline::filter::Match;
 use crate::pipeline::hash::HashKey;
 use crate::pipeline::sub::{self, ResolvedSub, SubPipeline};
@@ -43,7 +44,7 @@ enum Source {
     Query,
 }
 
-/// What belongs to a row.
+/// The matches of a row.
 pub enum Found {
     Docs(Docs),
     All(Arc<Docs>),
@@ -61,11 +62,11 @@ impl Found {
     }
 }
 
-/// How the other side is asked.
+/// The query of the other side.
 pub struct Asked {
     /// The field that documents are found by, if one is given.
     pub path: Option<String>,
-    /// Whether that is asked of the whole pipeline's documents, and not of the collection's.
+    /// Whether it applies to the documents of the whole pipeline, not of the collection.
     pub whole: bool,
     /// Variables from here on are the row's.
     pub base: usize,
@@ -108,7 +109,7 @@ pub enum Start {
 }
 
 impl Finder {
-    /// Of this pipeline.
+    /// For this pipeline.
     pub fn new(sub: SubPipeline, asked: Asked, outer: &BuildCx) -> Result<Self> {
         let resolved = sub.resolve(outer)?;
         let fixed = asked.fixed(&resolved);
@@ -118,14 +119,14 @@ impl Finder {
         Ok(Finder { sub, outer, asked, resolved, fixed, same, inner, source, replans })
     }
 
-    /// What was read is gone, which `error` says: looks the names up again. Fails with the error if that
-    /// has been too often.
+    /// The collection was dropped, as `error` says: resolves the names again. Fails with the error after too many
+    /// repetitions.
     pub fn look_up_again(&mut self, error: Error) -> Result<()> {
         if self.replans == REPLANS_MAX {
             return Err(error);
         }
         self.replans += 1;
-        self.outer.catalog.catch_up();
+        self.outer.namespaces.catch_up();
         self.look_up()
     }
 
@@ -140,7 +141,7 @@ impl Finder {
         Ok(())
     }
 
-    /// Brings the source to where rows can be asked for. `Row`: it is there.
+    /// Prepares the source for requests. `Row`: it is ready.
     pub fn prepare(&mut self, cx: &mut ExecCx<'_>) -> Result<Step<()>> {
         loop {
             match &mut self.source {
@@ -177,16 +178,18 @@ impl Finder {
 
     /// A collection that was not there may have come.
     fn look_for_missing(&mut self) -> Result<()> {
-        match (&self.sub.from, &self.resolved.collection) {
-            (Some(from), None) if self.outer.catalog.collection(from.as_str()).is_some() => {
-                self.look_up()
-            }
+        let (Some(from), None) = (&self.sub.from, &self.resolved.collection) else {
+            return Ok(());
+        };
+        match self.outer.namespaces.resolve(from.as_str()) {
+            Named::Collection(_) => self.look_up(),
             _ => Ok(()),
         }
     }
 
     fn start(&self) -> Result<Source> {
         let reads_each_time = match &self.asked.path {
+            Some(_) if self.must_not_scan() => true,
             Some(path) => self.resolved.of_views == 0 && self.has_index(path),
             None => self.fixed == 0 && !self.resolved.stages.is_empty(),
         };
@@ -196,6 +199,12 @@ impl Finder {
         let stages = self.resolved.stages[..self.fixed].to_vec();
         let root = build(&Pipeline { stages }, Input::Collection(None), &self.inner)?;
         Ok(Source::Gathering(root, Docs::default()))
+    }
+
+    /// Whether the values of each row must find an index (`notablescan`), which planning decides.
+    fn must_not_scan(&self) -> bool {
+        let refuses = self.inner.env.plans.as_ref().is_some_and(|plans| plans.refuses_scans());
+        refuses && self.resolved.collection.is_some()
     }
 
     /// Whether an index begins with this field.
@@ -221,7 +230,7 @@ impl Finder {
         })
     }
 
-    /// Begins with a row that asks for these values of the field, or for anything.
+    /// Starts with a row that needs these values of the field, or all.
     pub fn begin(&self, wanted: Option<&[Value<'_>]>, env: &QueryEnv) -> Result<Start> {
         let rest = &self.resolved.stages[self.fixed..];
         let found = match (&self.source, wanted) {

@@ -1,5 +1,5 @@
-//! `$graphLookup`: to each row the documents of another collection that it reaches by following one
-//! field to another, breadth first.
+//! `$graphLookup`: adds to each row the documents of another collection that are reachable by following one field
+//! to another, breadth first.
 
 use super::finder::{Asked, Finder, Found, Start};
 use super::table::Docs;
@@ -12,7 +12,7 @@ use crate::pipeline::sub::SubPipeline;
 use crate::pipeline::unwind::replace;
 use crate::pipeline::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec, field_path};
 use kauri_base::{Result, bail, limits, work};
-use kauri_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Elem, Type, Value};
+use kauri_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Elem, Type, Value, not_utf8};
 use kauri_catalog::Namespace;
 use kauri_catalog::dropped::is_dropped;
 use kauri_expr::{Expression, FieldPath};
@@ -103,6 +103,10 @@ impl Options {
                 self.restrict = Some(Match::of(filter, cx)?);
             }
             "as" | "connectFromField" | "connectToField" | "depthField" | "from" => {
+                if name == "from" {
+                    not_utf8::refuse_as_namespace(&option.value())?;
+                }
+                not_utf8::refuse(&option.value(), &format!("'{name}' of $graphLookup"))?;
                 let Value::String(text) = option.value() else {
                     bail!(
                         40103,

@@ -1,8 +1,8 @@
-//! `$lookup`: to each row an array of the documents of another collection that belong to it.
+//! `$lookup`: adds to each row an array of matching documents of another collection.
 //!
-//! Documents belong to a row by equality of two fields, or by what a pipeline gives, or by both. The
-//! other side is read through an index where there is one on its field; else it is held in memory
-//! once, by the values of the field, as far as a bound allows (`stage`, `table`).
+//! Documents match by equality of two fields, by a pipeline, or by both. The other side is read through an index on
+//! its field if there is one. Otherwise it is kept in memory in a hash table of the field's values, up to a limit
+//! (`stage`, `table`).
 
 mod equality;
 mod finder;
@@ -19,7 +19,7 @@ use super::{BuildCx, FieldUse, Keeps, ParseCx, StageSpec, field_path};
 use crate::exec::Stage;
 use crate::exec::fields::top_level;
 use kauri_base::{Result, bail};
-use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value};
+use kauri_bson::{Doc, DocBuf, DocWriter, Elem, Type, Value, not_utf8};
 use kauri_catalog::Namespace;
 use kauri_expr::{Expression, FieldPath};
 use std::any::Any;
@@ -126,6 +126,7 @@ fn from(doc: Doc<'_>, stages: Option<Elem<'_>>, cx: &ParseCx) -> Result<Option<N
         }
         bail!(FailedToParse, "must specify 'pipeline' when 'from' is empty");
     };
+    not_utf8::refuse_as_namespace(&from.value())?;
     match from.value() {
         Value::String(name) => Namespace::new(&cx.db, &name).map(Some),
         Value::Document(_) => {

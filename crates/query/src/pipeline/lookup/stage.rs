@@ -1,4 +1,4 @@
-//! `$lookup` at work: for each row the other side's documents, however they are found.
+//! Runs `$lookup`: finds the other side's documents for each row.
 
 use super::equality::Derived;
 use super::finder::{Asked, Finder, Found, Start};

@@ -1,5 +1,4 @@
-//! The other side of a join, held in memory: its documents, and where each value of the joined field
-//! is among them.
+//! A join's other side in memory: its documents, and a hash table of the joined field's values.
 
 use super::values;
 use crate::exec::QueryEnv;
@@ -31,7 +30,7 @@ impl Docs {
         Doc::split_prefix(rest).ok().map(|(doc, _)| doc)
     }
 
-    /// How many there are.
+    /// Number of documents.
     pub fn len(&self) -> usize {
         self.starts.len()
     }
@@ -52,8 +51,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Of these documents, by the values at a path; none if there are too many keys for `bytes_max`
-    /// bytes.
+    /// The table of these documents, by the values at a path; none if the keys exceed `bytes_max` bytes.
     pub fn new(docs: Docs, path: &str, key: HashKey, bytes_max: usize) -> Result<Option<Table>> {
         let pattern = KeyPattern::parse(doc! { path => 1 }.as_doc())?;
         let mut by_key: HashMap<Box<[u8]>, Vec<u32>, HashKey> = HashMap::with_hasher(key);

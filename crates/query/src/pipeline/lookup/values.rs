@@ -1,12 +1,12 @@
-//! The values of a row that a join looks for, and the filter that finds them.
+//! The values of a row that a join searches, and the filter for them.
 
 use kauri_base::Result;
 use kauri_bson::{Doc, Elem, Type, Value, doc};
 use kauri_expr::FieldPath;
 use kauri_matcher::{MatchExpr, ParseCx, Place};
 
-/// All values at a path: those of an array each by itself, through arrays on the way, numbers in the
-/// path as positions too. Null if there are none.
+/// All values at a path: elements of an array separately, through arrays on the path, with numeric components also
+/// as positions. Null if there are none.
 pub fn at_path<'d>(doc: Doc<'d>, path: &FieldPath) -> Vec<Value<'d>> {
     let mut found = found_at(doc, path);
     if found.is_empty() {

@@ -1,7 +1,7 @@
-//! `$covariancePop` and `$covarianceSamp`: how two numbers vary together.
+//! `$covariancePop` and `$covarianceSamp`.
 //!
-//! Sums as they go along, in doubles, and in decimals from the first decimal on. Infinities and NaN
-//! are kept apart, so that they show in the result and nowhere else.
+//! Running sums, in doubles, and in decimals after the first decimal. Infinities and NaN are counted separately, so
+//! that they show only in the result.
 
 use kauri_bson::{Decimal128, Doc, Value};
 use std::ops::{Add, Div, Mul, Sub};
@@ -39,7 +39,7 @@ where
 }
 
 impl Covariance {
-    /// Adds a pair; what is no pair of numbers counts for nothing.
+    /// Adds a pair; other values are ignored.
     pub fn add(&mut self, pair: Doc<'_>) {
         let values: Vec<Value<'_>> = pair.iter().map(|elem| elem.value()).collect();
         let [x, y] = values.as_slice() else { return };
@@ -61,14 +61,14 @@ impl Covariance {
         self.count = self.count.saturating_add(1);
         match &mut self.decimals {
             Some(moments) => {
-                let (count, before) = (Decimal128::from(self.count), before.map(Decimal128::from));
+                let (count, before) = (of_count(self.count), before.map(of_count));
                 moments.add(decimal(x, a), decimal(y, b), before, count);
             }
             None => self.doubles.add(a, b, before.map(f64::from), f64::from(self.count)),
         }
     }
 
-    /// What has come of them: null if there are not enough.
+    /// The result: null if there are not enough pairs.
     pub fn value(&self, sample: bool) -> Value<'static> {
         let divisor = self.count - i32::from(sample);
         if divisor <= 0 {
@@ -80,12 +80,15 @@ impl Covariance {
         match (self.infinite, &self.decimals) {
             (Some(infinite), None) => Value::Double(infinite),
             (Some(infinite), Some(_)) => Value::Decimal128(Decimal128::from_f64(infinite)),
-            (None, Some(moments)) => {
-                Value::Decimal128(moments.products / Decimal128::from(divisor))
-            }
+            (None, Some(moments)) => Value::Decimal128(moments.products / of_count(divisor)),
             (None, None) => Value::Double(self.doubles.products / f64::from(divisor)),
         }
     }
+}
+
+/// A number of pairs as a double of 15 digits, by which MongoDB divides: the quotient has that many at least.
+fn of_count(count: i32) -> Decimal128 {
+    Decimal128::from_f64(f64::from(count))
 }
 
 fn number(value: &Value<'_>) -> Option<f64> {
@@ -135,5 +138,22 @@ mod tests {
         assert_eq!(of(&infinite, false), Value::Double(f64::INFINITY));
         assert_eq!(of(&infinite[1..], false), Value::Double(0.0));
         assert_eq!(of(&infinite[1..2], false), Value::Null);
+    }
+
+    #[test]
+    fn of_decimals_with_the_digits_of_mongodb() {
+        let decimal = |text: &str| Value::Decimal128(Decimal128::parse(text).unwrap());
+        let text = |pairs: &[Value<'static>], sample| match of(pairs, sample) {
+            Value::Decimal128(decimal) => decimal.to_string(),
+            other => panic!("{other:?}"),
+        };
+        let two = [array![decimal("1"), decimal("2")], array![decimal("3"), decimal("4")]];
+        assert_eq!((text(&two, true), text(&two, false)), ("2".to_owned(), "1".to_owned()));
+        let same =
+            [array![decimal("42.5"), decimal("99.9")], array![decimal("42.5"), decimal("99.9")]];
+        assert_eq!(text(&same, true), "0E+12");
+        let tiny =
+            [array![decimal("1E-6143"), decimal("2")], array![decimal("3E-6143"), decimal("4")]];
+        assert_eq!(text(&tiny, true), "2E-6143");
     }
 }

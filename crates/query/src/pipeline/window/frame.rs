@@ -1,5 +1,4 @@
-//! Frames: which rows of a partition a function looks at, by their number or by the values that
-//! they are sorted by.
+//! Frames: the rows of a partition that a function sees, by row number or by the values of the sort field.
 
 use super::super::{ParseCx, field_path};
 use crate::exec::QueryEnv;
@@ -9,7 +8,7 @@ use kauri_expr::{Expression, FieldPath};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// What `sortBy` says.
+/// The parsed `sortBy`.
 pub struct SortedBy {
     /// Whether it is there: `{}` counts for that.
     given: bool,
@@ -19,7 +18,7 @@ pub struct SortedBy {
 }
 
 impl SortedBy {
-    /// Of this pattern.
+    /// For this pattern.
     pub fn of(spec: Option<Doc<'_>>) -> SortedBy {
         let given = spec.is_some();
         let spec = spec.unwrap_or(Doc::EMPTY);
@@ -30,7 +29,7 @@ impl SortedBy {
         SortedBy { given, count, single: single.map(|e| (e.key().to_owned(), ascending(e))) }
     }
 
-    /// How many fields.
+    /// Number of fields.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -79,6 +78,14 @@ impl Frame {
     /// All rows of the partition.
     pub const ALL: Frame =
         Frame::Documents(Bounds { lower: Bound::Unbounded, upper: Bound::Unbounded });
+
+    /// Whether it does not begin with the partition.
+    pub fn start_moves(&self) -> bool {
+        match self {
+            Frame::Documents(bounds) => !matches!(bounds.lower, Bound::Unbounded),
+            Frame::Range(values) => !matches!(values.bounds.lower, Bound::Unbounded),
+        }
+    }
 
     /// Parses `{documents: […]}` or `{range: […], unit}`.
     pub fn parse(window: Elem<'_>, sorted_by: &SortedBy, cx: &ParseCx) -> Result<Frame> {
@@ -191,7 +198,8 @@ fn ends(elem: Elem<'_>) -> Result<(Value<'_>, Value<'_>)> {
 }
 
 fn bound<T>(value: Value<'_>, read: impl Fn(Value<'_>) -> Result<T>) -> Result<Bound<T>> {
-    match value.as_str() {
+    let word = value.lossy().as_str().map(str::to_owned);
+    match word.as_deref() {
         Some("unbounded") => Ok(Bound::Unbounded),
         Some("current") => Ok(Bound::Current),
         Some(other) => Err(wrong(format!(
@@ -204,7 +212,7 @@ fn bound<T>(value: Value<'_>, read: impl Fn(Value<'_>) -> Result<T>) -> Result<B
 fn time_unit(elem: Elem<'_>) -> Result<String> {
     const UNITS: [&str; 9] =
         ["year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond"];
-    match elem.value().as_str() {
+    match elem.value().lossy().as_str() {
         Some(unit) if UNITS.contains(&unit) => Ok(unit.to_owned()),
         Some(unit) => bail!(FailedToParse, "unknown time unit value: {unit}"),
         None => bail!(FailedToParse, "'unit' must be a string"),

@@ -1,4 +1,4 @@
-//! What is computed over a frame: the accumulators of `$group`, and functions of windows alone.
+//! Functions over a frame: the accumulators of `$group`, and functions that only windows have.
 
 use super::super::{ParseCx, spec::Spec};
 use super::covariance::Covariance;
@@ -36,12 +36,12 @@ pub enum Function {
     Integral(Points),
 }
 
-/// Whether it is one of the functions that tell of a row's place.
+/// Whether it is a rank function.
 pub fn is_rank(name: &str) -> bool {
     matches!(name, "$rank" | "$denseRank" | "$documentNumber")
 }
 
-/// Refuses a `window` for what looks at other rows than those of a frame.
+/// Refuses a `window` for functions without a frame.
 pub fn check_window(name: &str) -> Result<()> {
     match name {
         "$shift" => bail!(FailedToParse, "{name} does not accept a 'window' field"),
@@ -54,7 +54,7 @@ pub fn check_window(name: &str) -> Result<()> {
 }
 
 impl Function {
-    /// One of those.
+    /// A rank function.
     pub fn of_rank(name: &str) -> Function {
         match name {
             "$rank" => Function::Rank,
@@ -91,7 +91,7 @@ impl Function {
         }
     }
 
-    /// What it looks at of each row.
+    /// The fields of a row that it reads.
     pub fn dependencies(&self) -> Dependencies {
         match self {
             Function::Accumulator(spec) => spec.dependencies(),
@@ -147,7 +147,7 @@ fn shift(operator: Elem<'_>, sorted_by: &SortedBy, cx: &ParseCx) -> Result<Funct
     Ok(Function::Shift { output, by, default })
 }
 
-/// The state of a function over a frame: what its rows so far have come to.
+/// The state of a function over the rows of a frame so far.
 pub enum State {
     Accumulator(Accumulator),
     Covariance(Covariance),
@@ -155,7 +155,7 @@ pub enum State {
 }
 
 impl Function {
-    /// Of no rows; none for functions that have no frame.
+    /// The state without rows; none for functions without a frame.
     pub fn start(&self, cx: &EvalCx<'_>) -> Result<Option<State>> {
         Ok(match self {
             Function::Accumulator(spec) => Some(State::Accumulator(spec.start(cx, Doc::EMPTY)?)),
@@ -182,9 +182,12 @@ impl Function {
         }
     }
 
-    /// What has come of the rows.
-    pub fn result(&self, state: &State) -> Result<Value<'static>> {
+    /// What has come of the rows of a frame. Its start moves from row to row, or not.
+    pub fn result(&self, state: &State, moves: bool) -> Result<Value<'static>> {
         Ok(match (self, state) {
+            (Function::Accumulator(spec), State::Accumulator(state)) if moves => {
+                spec.result_of_moving_frame(state)?
+            }
             (Function::Accumulator(spec), State::Accumulator(state)) => spec.result(state)?,
             (Function::Covariance { sample, .. }, State::Covariance(state)) => state.value(*sample),
             (Function::Integral(points), State::Integral(state)) => points.integral(state),

@@ -1,4 +1,4 @@
-//! `$linearFill`: a value that is missing lies on the line between those around it.
+//! `$linearFill`: interpolates missing values linearly between their neighbours.
 
 use super::super::{ParseCx, field_path, unwind};
 use super::frame::SortedBy;
@@ -9,7 +9,7 @@ use kauri_expr::{EvalCx, Expression, FieldPath};
 
 /// A parsed `$linearFill`.
 pub struct LinearFill {
-    /// What is filled.
+    /// The filled expression.
     pub input: Expression,
     by: FieldPath,
 }
@@ -21,7 +21,7 @@ struct Point {
     y: Value<'static>,
 }
 
-/// The points around the row at hand.
+/// The points around the current row.
 #[derive(Default)]
 pub struct Filling {
     left: Option<Point>,

@@ -1,8 +1,7 @@
-//! `$setWindowFields`: to each row what functions give for the rows around it, of its partition and
-//! in an order.
+//! `$setWindowFields`: adds to each row the results of functions over the surrounding rows of its partition.
 //!
-//! All rows are gathered and put in the order of their partitions, then of `sortBy` (`stage`); a
-//! function looks at the rows of its frame (`frame`), which moves forward with the row at hand.
+//! All rows are collected and sorted by partition, then by `sortBy` (`stage`). A function sees the rows of its
+//! frame (`frame`), which moves forward with the current row.
 
 mod covariance;
 mod frame;

@@ -1,6 +1,7 @@
-//! `$expMovingAvg`: the average of the rows so far, in which newer ones weigh more.
+//! `$expMovingAvg`: the exponential moving average of the rows so far.
 //!
-//! Computed in decimals; given as a double as long as no value was a decimal. What is no number counts for nothing.
+//! It is computed in decimals and returned as a double until a value is a decimal. Values that are not numbers are
+//! ignored.
 
 use super::super::ParseCx;
 use super::frame::SortedBy;
@@ -10,7 +11,7 @@ use kauri_expr::{EvalCx, Expression};
 
 /// A parsed `{input, N | alpha}`.
 pub struct MovingAverage {
-    /// What is averaged.
+    /// The averaged expression.
     pub input: Expression,
     /// What a new value weighs.
     alpha: Decimal128,

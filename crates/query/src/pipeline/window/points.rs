@@ -1,6 +1,6 @@
-//! `$derivative` and `$integral`: functions of points, each a row's value over the one that rows are sorted by.
+//! `$derivative` and `$integral`: functions of points (sort value, value).
 //!
-//! What is sorted by is a number, or a date with a `unit`. Results are doubles, and decimals where a value is one.
+//! The sort value is a number, or a date with a `unit`. Results are doubles, or decimals if a value is a decimal.
 
 use super::super::{ParseCx, field_path, unwind};
 use super::frame::SortedBy;
@@ -11,7 +11,7 @@ use kauri_expr::{EvalCx, Expression, FieldPath};
 
 /// A parsed `{input, unit}`.
 pub struct Points {
-    /// What is derived or integrated.
+    /// The derived or integrated expression.
     pub input: Expression,
     by: FieldPath,
     unit_ms: Option<i64>,
@@ -55,7 +55,7 @@ impl Points {
         unwind::find(doc, self.by.parts()).map_or(Value::Missing, Elem::value)
     }
 
-    /// The change from the first row of a frame to its last one, for each unit of what is sorted by.
+    /// The change from the first row of a frame to its last one, per unit of the sort value.
     pub fn derivative(
         &self,
         cx: &EvalCx<'_>,
@@ -113,7 +113,7 @@ impl Points {
         Ok(())
     }
 
-    /// What the integral has come to.
+    /// The value of the integral.
     pub fn integral(&self, integral: &Integral) -> Value<'static> {
         let area = integral.value();
         match self.unit_ms {
@@ -125,6 +125,7 @@ impl Points {
 
 /// Milliseconds of the unit that an argument names.
 fn unit(name: &str, value: &Value<'_>) -> Result<i64> {
+    let value = &value.lossy();
     if value.as_str().is_none() {
         bail!(FailedToParse, "'unit' must be a string");
     }

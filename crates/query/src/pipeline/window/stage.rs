@@ -1,7 +1,7 @@
-//! `$setWindowFields` at work: rows are sorted by partition and order, and looked at a partition at a time.
+//! Runs `$setWindowFields`: sorts rows by partition and order, and processes one partition at a time.
 //!
-//! Rows that don't fit into memory are sorted outside (`spill`). Then partitions are taken into memory one
-//! after the other; one that does not fit is refused.
+//! Rows beyond the memory limit are sorted externally (`spill`). Then partitions are read into memory one after the
+//! other; a partition beyond the limit fails.
 
 use super::function::{self, Function, State};
 use super::linear_fill::Filling;
@@ -433,7 +433,7 @@ impl Progress {
             function.add(state, cx, rows.doc(at))?;
         }
         self.added = frame;
-        function.result(state)
+        function.result(state, output.frame.start_moves())
     }
 }
 

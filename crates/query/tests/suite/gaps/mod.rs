@@ -8,8 +8,10 @@ mod random;
 mod windows;
 
 use kauri_base::clock::{SeededRandom, SystemClock};
+use kauri_base::operation::OperationState;
 use kauri_base::operation::block_on;
-use kauri_base::{OperationContext, RandomSource, Result};
+use kauri_base::work::{self, MemoryAccount, Meter};
+use kauri_base::{Clock, RandomSource, Result};
 use kauri_bson::{Doc, DocBuf, Value, compare};
 use kauri_catalog::{Catalog, Namespace};
 use kauri_expr::VariableScope;
@@ -18,8 +20,10 @@ use kauri_query::exec::{Ended, Flow, PlanExecutor, QueryEnv};
 use kauri_query::pipeline::{BuildCx, Input, ParseCx, Pipeline, Place, build, parse};
 use kauri_query::spill::Spilling;
 use kauri_storage::ephemeral::EphemeralEngine;
-use kauri_storage::{LocalCommitter, StorageEngine};
+use kauri_storage::{Backend, Operation, StorageEngine};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -43,16 +47,15 @@ fn run_within(
 ) -> Result<Vec<DocBuf>> {
     let engine: Arc<dyn StorageEngine> = Arc::new(EphemeralEngine::new());
     let random = Arc::new(SeededRandom::new(7));
-    let clock = Arc::new(SystemClock::new());
-    let committer = Arc::new(LocalCommitter(engine.clone()));
-    let catalog = Arc::new(Catalog::open(engine, committer, clock.clone(), random.clone())?);
+    let backend = Backend::local(engine, Arc::new(SystemClock::new()), random.clone());
+    let catalog = Arc::new(Catalog::open(&backend)?);
     let mut env = QueryEnv::new(0, random);
     limits(&mut env.spilling);
     let cx = BuildCx::new(catalog.clone(), "db", None, env.clone());
     let rows = Box::new(Rows::new(docs.iter().cloned()));
     let root = build(&parsed(stages)?, Input::Rows(rows), &cx)?;
-    let mut executor = PlanExecutor::new(root, catalog.engine().recovery_unit(), env);
-    let mut op = OperationContext::detached(clock);
+    let mut executor = PlanExecutor::new(root, env);
+    let mut op = Operation::detached(&backend);
     let mut given = Vec::new();
     loop {
         let ended = block_on(executor.for_each(&mut op, &mut |row| {
@@ -63,6 +66,29 @@ fn run_within(
             return Ok(given);
         }
     }
+}
+
+/// A clock that counts how often it is looked at.
+#[derive(Default)]
+struct Looks(AtomicU64);
+
+impl Clock for Looks {
+    fn unix_ms(&self) -> i64 {
+        0
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_nanos(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// How much work the stages do: so often they look at the time.
+fn looks(docs: &[DocBuf], stages: &[DocBuf]) -> u64 {
+    let clock = Arc::new(Looks::default());
+    let state = Arc::new(OperationState::new(1));
+    let meter = Meter::new(state, clock.clone(), None, MemoryAccount::unlimited());
+    work::with_meter(&meter, || run_within(docs, stages, |_| {}, Flow::Continue)).unwrap();
+    clock.0.load(Ordering::Relaxed)
 }
 
 /// What the stages give: the same in one go and stopped after each row.

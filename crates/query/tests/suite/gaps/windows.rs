@@ -1,6 +1,6 @@
 //! `$derivative`, `$integral`, `$expMovingAvg` and `$linearFill` by examples.
 
-use super::{column, equal, run};
+use super::{column, equal, looks, run};
 use kauri_bson::{Decimal128, DocBuf, Value, array, doc};
 
 fn of(
@@ -131,4 +131,52 @@ fn lines_through_gaps() {
         (Value::Int32(4), Value::Int32(9)),
     ];
     assert_eq!(of(&decimals, 1, fill())[1], Value::Decimal128(Decimal128::from(3)));
+}
+
+/// The end of a gap is looked for once, not for each row in it.
+#[test]
+fn the_work_of_a_line_grows_with_its_rows() {
+    let work = |rows: i32| {
+        let value = |x: i32| if x == 0 || x == rows - 1 { x.into() } else { Value::Null };
+        let docs: Vec<DocBuf> = (0..rows).map(|x| doc! { "x" => x, "y" => value(x) }).collect();
+        let output = doc! { "r" => doc! { "$linearFill" => "$y" } };
+        let spec = doc! { "sortBy" => doc! { "x" => 1 }, "output" => output };
+        looks(&docs, &[doc! { "$setWindowFields" => spec }])
+    };
+    let (some, more) = (work(2_000), work(8_000));
+    assert!(more < 8 * some, "{some} looks for 2000 rows, {more} for 8000");
+}
+
+#[test]
+fn deviations_of_frames_whose_start_moves() {
+    let pop = |lower: Value<'static>| {
+        let documents = Value::array([lower, Value::Int32(0)]);
+        doc! { "$stdDevPop" => "$y", "window" => doc! { "documents" => documents } }
+    };
+    let (moving, growing) = (|| pop(Value::Int32(-1)), || pop("unbounded".into()));
+    let rows = |ys: &[Value<'static>]| -> Vec<_> {
+        ys.iter().enumerate().map(|(x, y)| (Value::Int32(x as i32), y.clone())).collect()
+    };
+    let numbers = rows(&[1.into(), 3.into(), 3.into(), Value::Null, Value::Null]);
+    let [zero, one] = [Value::Double(0.0), Value::Double(1.0)];
+    let int = Value::Int32(0);
+    // Of one number it is an int, of none null.
+    let expected = [int.clone(), one.clone(), zero.clone(), int, Value::Null];
+    let found = of(&numbers, 1, moving());
+    assert!(equal(&found, &expected));
+    let types = |values: &[Value<'static>]| values.iter().map(Value::ty).collect::<Vec<_>>();
+    assert_eq!(types(&found), types(&expected));
+    assert_eq!(types(&of(&numbers, 1, growing()))[0], zero.ty());
+    // What is not finite makes it null while it is in the frame.
+    for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let some = rows(&[odd.into(), 1.into(), 3.into()]);
+        let expected = [Value::Null, Value::Null, one.clone()];
+        assert!(equal(&of(&some, 1, moving()), &expected), "{odd}");
+        let grown = of(&some, 1, growing());
+        assert!(grown.iter().all(|v| v.as_f64_lossy().is_some_and(f64::is_nan)), "{grown:?}");
+        let samp =
+            doc! { "$stdDevSamp" => "$y", "window" => doc! { "documents" => array![-1, 0] } };
+        let found = of(&some, 1, samp);
+        assert!(equal(&found[..2], &[Value::Null, Value::Null]), "{found:?}");
+    }
 }

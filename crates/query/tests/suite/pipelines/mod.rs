@@ -1,9 +1,10 @@
 //! Random pipelines over random documents: what comes out is what a naive reference gives, with
-//! stages moved and merged or as they were written, in one go or row by row. `KAURI_SEED` repeats
-//! one case.
+//! stages moved and merged or as they were written, in one go or row by row, over a catalog or over rows from
+//! elsewhere. `KAURI_SEED` repeats one case.
 
 mod generate;
 mod naive;
+mod remote;
 mod runner;
 mod shrink;
 mod work;
@@ -20,7 +21,7 @@ fn difference(case: &Case) -> Option<String> {
     // Sorting by two arrays at once is an error; whether it shows depends on the order of stages.
     let expected = naive::run(case, &case.pipeline, case.docs.clone()).ok()?;
     let expected: Vec<_> = expected.iter().map(runner::raw).collect();
-    for mode in [Mode::AsWritten, Mode::Optimized, Mode::RowByRow] {
+    for mode in [Mode::AsWritten, Mode::Optimized, Mode::RowByRow, Mode::Remote] {
         let found = catch_unwind(AssertUnwindSafe(|| runner::run(case, mode)));
         match found {
             Ok(Ok(found)) if found == expected => {}

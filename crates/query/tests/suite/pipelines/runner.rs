@@ -1,19 +1,21 @@
 //! Runs a case on a catalog in memory.
 
 use super::generate::Case;
+use super::remote::Elsewhere;
 use bson::Document;
+use kauri_base::Result;
 use kauri_base::clock::{SeededRandom, SystemClock};
 use kauri_base::operation::block_on;
-use kauri_base::{OperationContext, Result};
 use kauri_bson::{Doc, DocBuf, Value, doc};
 use kauri_catalog::{Catalog, Namespace};
 use kauri_expr::VariableScope;
 use kauri_query::exec::{Ended, Flow, PlanExecutor, QueryEnv};
-use kauri_query::pipeline::{BuildCx, ParseCx, Place, build_by_trial, parse, views};
+use kauri_query::namespaces::Namespaces;
+use kauri_query::pipeline::{BuildCx, ParseCx, Pipeline, Place, build_by_trial, parse, views};
 use kauri_query::write::insert::{InsertOptions, insert};
 use kauri_query::write::{Bypass, WriteOutcome};
 use kauri_storage::ephemeral::EphemeralEngine;
-use kauri_storage::{LocalCommitter, StorageEngine};
+use kauri_storage::{Backend, Operation, Scope, StorageEngine};
 use std::sync::Arc;
 
 /// How a pipeline is run.
@@ -23,6 +25,8 @@ pub enum Mode {
     Optimized,
     /// Optimised, and stopped after each row, as a client with batches of one would.
     RowByRow,
+    /// Optimised, over rows that lie elsewhere.
+    Remote,
 }
 
 pub fn raw(doc: &Document) -> DocBuf {
@@ -35,7 +39,7 @@ pub fn show(docs: &[DocBuf]) -> String {
     docs.iter().map(|doc| kauri_bson::shell_text(doc.as_doc())).collect::<Vec<_>>().join("\n  ")
 }
 
-fn fill(op: &mut OperationContext, catalog: &Catalog, name: &str, docs: &[Document]) {
+fn fill(op: &mut Operation, catalog: &Catalog, name: &str, docs: &[Document]) {
     let docs: Vec<DocBuf> = docs.iter().map(raw).collect();
     let docs: Vec<Doc<'_>> = docs.iter().map(DocBuf::as_doc).collect();
     let ns = Namespace::new("db", name).unwrap();
@@ -48,27 +52,23 @@ fn fill(op: &mut OperationContext, catalog: &Catalog, name: &str, docs: &[Docume
 pub fn run(case: &Case, mode: Mode) -> Result<Vec<DocBuf>> {
     let engine: Arc<dyn StorageEngine> = Arc::new(EphemeralEngine::new());
     let random = Arc::new(SeededRandom::new(7));
-    let clock = Arc::new(SystemClock::new());
-    let committer = Arc::new(LocalCommitter(engine.clone()));
-    let catalog = Arc::new(Catalog::open(engine, committer, clock.clone(), random.clone())?);
-    let op = &mut OperationContext::detached(clock);
-    if case.foreign_index {
-        index(&catalog);
-    }
-    fill(op, &catalog, "c", &case.docs);
-    fill(op, &catalog, "f", &case.foreign);
+    let backend = Backend::local(engine, Arc::new(SystemClock::new()), random.clone());
+    let op = &mut Operation::detached(&backend);
+    let namespaces: Arc<dyn Namespaces> = match mode {
+        Mode::Remote => Arc::new(Elsewhere::new(&case.docs, &case.foreign)),
+        _ => stored(op, &backend, case)?,
+    };
     let ns = Namespace::new("db", "c")?;
-    let parse_cx = ParseCx::new(&ns, VariableScope::new(), Place::Command);
-    let stages = Value::array(case.pipeline.iter().map(|stage| Value::from(raw(stage))));
-    let mut pipeline = parse::parse(stages.as_array().unwrap_or(Doc::EMPTY), &parse_cx)?;
+    let mut pipeline = parsed(&ns, &case.pipeline)?;
+    let found = views::resolve(&namespaces, &ns)?;
+    pipeline.stages.splice(0..0, found.pipeline.stages);
     if mode != Mode::AsWritten {
         pipeline.optimize().unwrap();
     }
-    let collection = views::resolve(&catalog, &ns)?.collection;
-    let cx = BuildCx::new(catalog.clone(), "db", collection, QueryEnv::new(0, random));
+    let env = QueryEnv::new(0, random);
+    let cx = BuildCx::new(namespaces, "db", found.collection, env);
     let root = block_on(build_by_trial(op, &pipeline, None, &cx))?;
-    let ru = catalog.engine().recovery_unit();
-    let mut executor = PlanExecutor::new(root, ru, cx.env.clone());
+    let mut executor = PlanExecutor::new(root, cx.env.clone());
     let mut rows = Vec::new();
     loop {
         let ended = block_on(executor.for_each(op, &mut |row| {
@@ -81,12 +81,29 @@ pub fn run(case: &Case, mode: Mode) -> Result<Vec<DocBuf>> {
     }
 }
 
+pub fn parsed(ns: &Namespace, stages: &[Document]) -> Result<Pipeline> {
+    let cx = ParseCx::new(ns, VariableScope::new(), Place::Command);
+    let stages = Value::array(stages.iter().map(|stage| Value::from(raw(stage))));
+    parse::parse(stages.as_array().unwrap_or(Doc::EMPTY), &cx)
+}
+
+/// A catalog with the case's documents.
+fn stored(op: &mut Operation, backend: &Arc<Backend>, case: &Case) -> Result<Arc<Catalog>> {
+    let catalog = Arc::new(Catalog::open(backend)?);
+    if case.foreign_index {
+        index(op.scope(), &catalog);
+    }
+    fill(op, &catalog, "c", &case.docs);
+    fill(op, &catalog, "f", &case.foreign);
+    Ok(catalog)
+}
+
 /// Puts an index on the field that most joins go by, before there are documents.
-fn index(catalog: &Catalog) {
+fn index(scope: &mut Scope, catalog: &Catalog) {
     let ns = Namespace::new("db", "f").unwrap();
-    let (collection, _) = catalog.create_collection(&ns, Default::default(), None).unwrap();
+    let (collection, _) = catalog.create_collection(scope, &ns, Default::default(), None).unwrap();
     let spec = doc! { "v" => 2, "key" => doc! { "a" => 1 }, "name" => "a_1" };
-    let (ids, _) = catalog.add_indexes(&collection, &[spec]).unwrap();
+    let (ids, _) = catalog.add_indexes(scope, &collection, &[spec]).unwrap();
     let collection = catalog.collection("db.f").unwrap();
-    catalog.indexes_ready(&collection, &ids, &[]).unwrap();
+    catalog.indexes_ready(scope, &collection, &ids, &[]).unwrap();
 }

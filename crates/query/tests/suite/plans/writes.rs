@@ -8,6 +8,7 @@ use crate::mutation::update as reference;
 use crate::world::{World, id_of, is_refusal, owned, raw};
 use bson::{Bson, Document, doc};
 use kauri_base::Result;
+use kauri_base::clock::SeededRandom;
 use kauri_base::operation::block_on;
 use kauri_bson::Value;
 use kauri_catalog::check::{CheckStep, CollectionCheck};
@@ -186,10 +187,10 @@ fn first_of(doc: &Document, matching: &[&Document], ask: &Ask) -> std::result::R
 
 /// Every index has the entries that its documents' keys make.
 pub fn check_indexes(world: &World) {
-    let mut check = CollectionCheck::new(world.collection(), true);
-    let mut ru = world.catalog.engine().recovery_unit();
+    let mut check = CollectionCheck::new(world.collection(), &SeededRandom::new(1));
+    let mut scope = world.backend.scope();
     loop {
-        match check.step(&mut *ru).unwrap() {
+        match check.step(scope.reader()).unwrap() {
             CheckStep::Done => break,
             CheckStep::Again => {}
             CheckStep::Blocked(ticket) => ticket.wait().unwrap(),

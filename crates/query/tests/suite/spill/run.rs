@@ -5,7 +5,7 @@ use super::{Choice, no_files, show};
 use kauri_base::clock::{SeededRandom, SystemClock};
 use kauri_base::operation::block_on;
 use kauri_base::temporary::{MemoryStore, TemporaryStore};
-use kauri_base::{ErrorCode, OperationContext, Result};
+use kauri_base::{ErrorCode, Result};
 use kauri_bson::{DocBuf, Value};
 use kauri_catalog::{Catalog, Namespace};
 use kauri_expr::VariableScope;
@@ -14,7 +14,7 @@ use kauri_query::exec::{Ended, Flow, PlanExecutor, QueryEnv, Stage, Verbosity};
 use kauri_query::pipeline::{BuildCx, Input, ParseCx, Place, build, parse};
 use kauri_query::spill::{SpillPlace, Spilling};
 use kauri_storage::ephemeral::EphemeralEngine;
-use kauri_storage::{LocalCommitter, StorageEngine};
+use kauri_storage::{Backend, Operation, StorageEngine};
 use std::sync::Arc;
 
 /// What a pipeline may use.
@@ -48,6 +48,12 @@ impl Means {
     }
 }
 
+/// An empty engine: the rows are there already.
+pub fn backend() -> Arc<Backend> {
+    let engine: Arc<dyn StorageEngine> = Arc::new(EphemeralEngine::new());
+    Backend::local(engine, Arc::new(SystemClock::new()), Arc::new(SeededRandom::new(7)))
+}
+
 /// An executor of this pipeline over these documents.
 pub fn executor(docs: &[DocBuf], stages: &[DocBuf], means: &Means) -> Result<PlanExecutor> {
     executor_over(Box::new(Rows::new(docs.iter().cloned())), stages, means)
@@ -59,11 +65,8 @@ pub fn executor_over(
     stages: &[DocBuf],
     means: &Means,
 ) -> Result<PlanExecutor> {
-    let engine: Arc<dyn StorageEngine> = Arc::new(EphemeralEngine::new());
     let random = Arc::new(SeededRandom::new(7));
-    let clock = Arc::new(SystemClock::new());
-    let committer = Arc::new(LocalCommitter(engine.clone()));
-    let catalog = Arc::new(Catalog::open(engine, committer, clock, random.clone())?);
+    let catalog = Arc::new(Catalog::open(&backend())?);
     let parse_cx = ParseCx::new(&Namespace::new("db", "c")?, VariableScope::new(), Place::Command);
     let stages = Value::array(stages.iter().map(|stage| Value::from(stage.clone())));
     let stages = stages.as_array().map(|stages| stages.to_buf()).unwrap_or_default();
@@ -80,12 +83,12 @@ pub fn executor_over(
     };
     let cx = BuildCx::new(catalog.clone(), "db", None, env.clone());
     let root = build(&pipeline, Input::Rows(rows), &cx)?;
-    Ok(PlanExecutor::new(root, catalog.engine().recovery_unit(), env))
+    Ok(PlanExecutor::new(root, env))
 }
 
 /// The next `most` rows.
 pub fn rows(executor: &mut PlanExecutor, most: usize) -> Result<Vec<DocBuf>> {
-    let mut op = OperationContext::detached(Arc::new(SystemClock::new()));
+    let mut op = Operation::detached(&backend());
     let mut rows = Vec::new();
     while rows.len() < most {
         let ended = block_on(executor.for_each(&mut op, &mut |row| {
@@ -105,7 +108,7 @@ pub fn run(docs: &[DocBuf], stages: &[DocBuf], means: &Means) -> Result<(Vec<Doc
     let all = if means.row_by_row {
         rows(&mut executor, usize::MAX)?
     } else {
-        let mut op = OperationContext::detached(Arc::new(SystemClock::new()));
+        let mut op = Operation::detached(&backend());
         let mut all = Vec::new();
         block_on(executor.for_each(&mut op, &mut |row| {
             all.push(row.doc().to_buf());

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 #[test]
-fn the_operation_of_a_driver_that_goes_is_cancelled() {
+fn the_operation_of_a_disconnected_driver_is_cancelled() {
     let stand = Stand::start("goes", &[]);
     stand.direct().command("test", &insert(1, 10)).unwrap();
     // It would take days.
@@ -25,12 +25,12 @@ fn the_operation_of_a_driver_that_goes_is_cancelled() {
         stand.until("connections.active", 1);
         stand.until("sharedMemory.sessions", 0);
     }
-    stand.proxy.tells("The driver has gone before its answer", 2);
+    stand.proxy.tells("The driver disconnected before the reply", 2);
     ping(&mut stand.driver());
 }
 
 #[test]
-fn a_server_that_dies_ends_its_drivers_and_a_new_one_serves_the_next() {
+fn a_dead_server_ends_its_drivers_and_a_new_one_serves_the_next() {
     let mut stand = Stand::start("restart", &[]);
     stand.driver().command("test", &insert(1, 100)).unwrap();
     let (mut idle, mut busy) = (stand.driver(), stand.driver());
@@ -43,7 +43,7 @@ fn a_server_that_dies_ends_its_drivers_and_a_new_one_serves_the_next() {
     stand.server.child.kill().unwrap();
     assert!(matches!(busy.receive(), Err(ClientError::Io(_))));
     assert!(matches!(idle.receive(), Err(ClientError::Io(_))), "though it has asked nothing");
-    stand.proxy.tells("The session with the server broke", 1);
+    stand.proxy.tells("The session with the server failed", 1);
     stand.proxy.tells("The server ended the session", 1);
     // Nobody is there.
     let error = Connection::open(&stand.tcp("test")).unwrap_err();
@@ -57,7 +57,7 @@ fn a_server_that_dies_ends_its_drivers_and_a_new_one_serves_the_next() {
 }
 
 #[test]
-fn bad_bytes_cost_their_sender_alone() {
+fn invalid_bytes_end_only_their_senders_connection() {
     let stand = Stand::start("bytes", &[]);
     let mut honest = stand.driver();
     let before = stand.status("sharedMemory.switched");
@@ -76,7 +76,7 @@ fn bad_bytes_cost_their_sender_alone() {
     ends(&[0xff; 64]);
     ends(&48_000_001i32.to_le_bytes());
     ends(&15i32.to_le_bytes());
-    stand.proxy.tells("impossible length", 5);
+    stand.proxy.tells("invalid length", 5);
     assert_eq!(stand.status("sharedMemory.switched"), before, "the server has not heard of them");
     // Messages that are none, of possible lengths.
     for op_code in [0, 1, 2001, 2002, 2012, 2013, 9999] {
@@ -96,7 +96,7 @@ fn bad_bytes_cost_their_sender_alone() {
 }
 
 #[test]
-fn half_a_message_is_dropped_with_its_driver_and_its_session_goes_on() {
+fn half_a_message_is_dropped_and_its_session_continues() {
     let stand = Stand::start("half", &[]);
     let mut driver = stand.driver();
     let session = session_of(&mut driver);
@@ -107,7 +107,7 @@ fn half_a_message_is_dropped_with_its_driver_and_its_session_goes_on() {
 }
 
 #[test]
-fn a_proxy_that_is_told_to_end_answers_first() {
+fn a_stopping_proxy_replies_first() {
     let mut stand = Stand::start("term", &[]);
     let (mut idle, mut busy, mut monitor) = (stand.driver(), stand.driver(), stand.driver());
     ping(&mut idle);
@@ -134,7 +134,7 @@ fn a_proxy_that_is_told_to_end_answers_first() {
 }
 
 #[test]
-fn nothing_stays_behind() {
+fn a_stopped_proxy_leaves_nothing_behind() {
     let stand = Stand::start("leaks", &["--maxIdleSessions", "1"]);
     let descriptors =
         || std::fs::read_dir(format!("/proc/{}/fd", stand.proxy.child.id())).unwrap().count();

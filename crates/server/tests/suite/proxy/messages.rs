@@ -53,7 +53,7 @@ fn many_requests_in_a_row_are_answered_in_their_order() {
 }
 
 #[test]
-fn unacknowledged_writes_come_before_what_follows_and_outlive_their_driver() {
+fn unacknowledged_writes_keep_their_order_and_outlive_their_driver() {
     let stand = Stand::start("silent", &[]);
     let mut driver = stand.driver();
     for id in 0..500 {

@@ -6,7 +6,7 @@ use kauri_client::{ClientError, Connection, Transport};
 use std::io::{Read, Write};
 
 #[test]
-fn a_session_is_kept_for_the_next_driver_that_says_the_same() {
+fn an_idle_session_is_reused_for_the_same_handshake() {
     let stand = Stand::start("reuse", &[]);
     let open = |app: &str| Connection::open(&stand.tcp(app)).unwrap();
     // The one that was opened to look how the server is reached.
@@ -35,7 +35,7 @@ fn a_session_is_kept_for_the_next_driver_that_says_the_same() {
 }
 
 #[test]
-fn the_server_knows_the_driver_and_not_the_proxy() {
+fn the_server_sees_the_drivers_metadata() {
     let stand = Stand::start("metadata", &[]);
     let mut driver = Connection::open(&stand.tcp("orchard")).unwrap();
     let pipeline = array![doc! { "$currentOp" => doc! { "idleConnections" => true } }];
@@ -53,7 +53,7 @@ fn the_server_knows_the_driver_and_not_the_proxy() {
 }
 
 #[test]
-fn a_session_that_may_remember_more_is_not_given_to_others() {
+fn a_personal_session_is_not_reused() {
     let stand = Stand::start("personal", &[]);
     let sasl = doc! { "saslStart" => 1, "mechanism" => "SCRAM-SHA-256" };
     let compression = doc! { "hello" => 1, "compression" => array!["zlib"] };
@@ -88,7 +88,7 @@ fn drivers_at_work(stand: &Stand, count: i64) -> Vec<Connection> {
 }
 
 #[test]
-fn no_more_sessions_rest_than_may() {
+fn the_number_of_idle_sessions_is_limited() {
     let stand = Stand::start("bounds", &["--maxIdleSessions", "3", "--maxIdleSeconds", "600"]);
     drop(drivers_at_work(&stand, 8));
     stand.until("sharedMemory.sessions", 3);
@@ -96,7 +96,7 @@ fn no_more_sessions_rest_than_may() {
 }
 
 #[test]
-fn sessions_rest_no_longer_than_they_may() {
+fn the_idle_time_of_sessions_is_limited() {
     let stand = Stand::start("rest", &["--maxIdleSeconds", "2"]);
     let drivers = drivers_at_work(&stand, 3);
     let rest = std::time::Instant::now();
@@ -127,7 +127,7 @@ fn two_hundred_drivers_at_once() {
 }
 
 #[test]
-fn drivers_beyond_the_bound_are_refused_until_one_goes() {
+fn drivers_beyond_the_limit_are_refused_until_one_disconnects() {
     let stand = Stand::start("bound", &["--maxIncomingConnections", "3"]);
     let mut drivers: Vec<_> = (0..3).map(|_| stand.driver()).collect();
     let error = Connection::open(&stand.tcp("test")).unwrap_err();
@@ -139,11 +139,11 @@ fn drivers_beyond_the_bound_are_refused_until_one_goes() {
 }
 
 #[test]
-fn a_driver_that_could_do_better_stays_on_the_proxys_socket() {
+fn a_driver_of_the_proxy_cannot_switch_transports() {
     let stand = Stand::start("upgrade", &[]);
     let mut driver = Connection::open(&stand.unix("sharedMemory=auto")).unwrap();
     assert_eq!(driver.transport(), Transport::Unix);
-    assert!(driver.fallback().unwrap().contains("a proxy's own clients"));
+    assert!(driver.fallback().unwrap().contains("clients of a proxy cannot switch transports"));
     ping(&mut driver);
     assert_eq!(stand.status("sharedMemory.refused"), 0, "the server is not asked");
     driver
@@ -153,7 +153,7 @@ fn a_driver_that_could_do_better_stays_on_the_proxys_socket() {
 }
 
 #[test]
-fn the_log_tells_which_way_sessions_take_and_why_not_a_better_one() {
+fn the_log_names_the_transport_of_sessions_and_the_reason() {
     let stand = Stand::with("ways", "sharedMemory=off&rdma=off", &[]);
     stand.proxy.tells("\"Sessions with the server\",\"attr\":{\"transport\":\"unix\"}", 1);
     let mut driver = stand.driver();

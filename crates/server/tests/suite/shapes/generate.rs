@@ -158,7 +158,21 @@ impl Generator {
     }
 
     fn stage(&mut self) -> DocBuf {
-        match self.below(17) {
+        match self.below(21) {
+            17 => doc! { "$densify" => doc! {
+            "field" => "n", "range" => doc! { "step" => 1, "bounds" => array![0, 5] } } },
+            18 => doc! { "$fill" => doc! { "sortBy" => doc! { "_id" => 1 },
+            "output" => doc! { "n" => doc! { "method" => "linear" } } } },
+            19 => {
+                doc! { "$setWindowFields" => doc! { "sortBy" => doc! { "_id" => 1 }, "output" => doc! {
+                "w" => doc! { "$derivative" => doc! { "input" => "$n" },
+                "window" => doc! { "documents" => array![-1, 0] } } } } }
+            }
+            20 => {
+                doc! { "$setWindowFields" => doc! { "sortBy" => doc! { "_id" => 1 }, "output" => doc! {
+                "w" => doc! { "$expMovingAvg" => doc! { "input" => "$n", "N" => 2 } },
+                "v" => doc! { "$locf" => "$n" } } } }
+            }
             0 => field("$addFields", field("x", self.small_expression())),
             1 => field("$project", field("x", self.small_expression())),
             2 => field("$match", doc! { "n" => doc! { "$gte" => 0 } }),

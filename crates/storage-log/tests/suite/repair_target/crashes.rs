@@ -1,8 +1,8 @@
 //! Power losses and deaths of the process in repairs of damaged directories.
 
 use super::{Damaged, Outcome, Whole, repair_all};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::Directory;
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
 use kauri_testkit::Dice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -4,10 +4,10 @@ pub mod crashes;
 
 use crate::common::{self, SEGMENT_BYTES, dynamic, open, options};
 use kauri_base::{CollectionId, RecordId};
+use kauri_conformance::inspect::Reader;
+use kauri_conformance::table::{Table, TableIndex, doc};
+use kauri_emulator::{Emulator, EmulatorConfig};
 use kauri_medium::Directory;
-use kauri_medium::emulator::{Emulator, EmulatorConfig};
-use kauri_storage::conformance::inspect::Reader;
-use kauri_storage::conformance::table::{Table, TableIndex, doc};
 use kauri_storage::{StorageEngine, StorageError};
 use kauri_storage_log::format::Stream;
 use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};

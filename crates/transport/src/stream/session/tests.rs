@@ -171,7 +171,7 @@ fn replies_in_the_outbox_come_to_what_they_would_by_themselves() {
     drop(gone_peer);
     full_peer.set_nonblocking(true).unwrap();
     let mut filled = 0;
-    while let Ok(sent) = full.socket.send(&[9; 1000]) {
+    while let Ok(sent) = full.channel.send(&[9; 1000]) {
         filled += sent;
     }
     for others in 0..COMPANY_MIN {

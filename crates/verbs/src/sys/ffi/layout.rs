@@ -1,5 +1,5 @@
-//! Test: the declarations lie in memory as `tests/layout.txt` says; `tests/layout.rs` compares that
-//! table with the C headers.
+//! Test: the declarations have the memory layout of `tests/layout.txt`; `tests/layout.rs` compares that table with
+//! the C headers.
 
 use super::*;
 use std::collections::BTreeMap;

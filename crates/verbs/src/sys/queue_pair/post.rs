@@ -1,14 +1,14 @@
-//! Posting: requests are checked, given a slot each, linked into a chain and handed to the device.
+//! Posting: requests are checked, get a slot each, are linked into a chain and passed to the device.
 //!
-//! Invariants: every request that the device gets has its slot before the call; one that it does not
-//! get has none after it. A request that is refused here leaves nothing behind.
+//! Invariants: every request that the device gets has its slot before the call; a request that the device does not
+//! get has no slot afterwards. A refused request has no effect.
 
 use super::{
     CompletionKind, Error, GATHER_MAX, Phase, PostError, QpState, QueuePair, ReceiveRequest,
     ReceiveSlot, Result, SendRequest, SendSlot, WorkId, add, ffi,
 };
-use crate::request::{Operation, Part, Source, WindowAccess};
 use crate::sys::memory::{Access, Share};
+use crate::sys::request::{Operation, RegionSlice, Source, WindowAccess};
 use crate::sys::window::WindowInner;
 use std::ptr;
 use std::sync::Arc;
@@ -151,7 +151,7 @@ fn build(
     Ok(())
 }
 
-/// Writes down what a request does; the parts that it moves go to the chain's list.
+/// Writes down what a request does; the slices that it moves go to the chain's list.
 fn describe(
     pair: &QueuePair,
     state: &mut QpState,
@@ -182,13 +182,13 @@ fn describe(
             wr.opcode = ffi::WR_RDMA_READ;
             (wr.remote_addr, wr.rkey) = (from.address, from.key);
             written(into)?;
-            gathered.part(pair, &mut state.scratch, into)?;
+            gathered.slice(pair, &mut state.scratch, into)?;
             CompletionKind::Read
         }
-        Operation::BindWindow { window, part, access } => {
-            let share = part.region.share();
+        Operation::BindWindow { window, slice, access } => {
+            let share = slice.region.share();
             check_bind(pair, share, &window.inner.pd, access)?;
-            let place = share.sge(part.offset, part.len);
+            let place = share.sge(slice.offset, slice.len);
             let binding = window.inner.bind(pair.shared.number, share)?;
             wr.opcode = ffi::WR_BIND_MW;
             wr.bind_mw = ffi::BindMw {
@@ -197,7 +197,7 @@ fn describe(
                 bind_info: ffi::MwBindInfo {
                     mr: share.mr(),
                     addr: place.addr,
-                    length: part.len as u64,
+                    length: slice.len as u64,
                     mw_access_flags: window_flags(access),
                 },
             };
@@ -216,7 +216,7 @@ fn describe(
     Ok(kind)
 }
 
-/// The parts of one request, and what it holds.
+/// The slices of one request, and what it holds.
 #[derive(Default)]
 struct Gathered {
     shares: [Option<Arc<Share>>; GATHER_MAX],
@@ -230,13 +230,13 @@ impl Gathered {
     fn source(&mut self, pair: &QueuePair, scratch: &mut Scratch, from: Source<'_>) -> Result<()> {
         match from {
             Source::Nothing => Ok(()),
-            Source::Region(part) => self.part(pair, scratch, part),
-            Source::Gather(parts) if parts.len() > GATHER_MAX => {
-                Err(Error::Argument("more parts than a request may have"))
+            Source::Region(slice) => self.slice(pair, scratch, slice),
+            Source::Gather(slices) if slices.len() > GATHER_MAX => {
+                Err(Error::Argument("more slices than a request may have"))
             }
-            Source::Gather(parts) => {
+            Source::Gather(slices) => {
                 let begin = scratch.sges.len();
-                let added = parts.iter().try_for_each(|part| self.part(pair, scratch, *part));
+                let added = slices.iter().try_for_each(|slice| self.slice(pair, scratch, *slice));
                 if added.is_err() {
                     scratch.sges.truncate(begin);
                 }
@@ -257,18 +257,23 @@ impl Gathered {
         }
     }
 
-    fn part(&mut self, pair: &QueuePair, scratch: &mut Scratch, part: Part<'_>) -> Result<()> {
-        let share = part.region.share();
+    fn slice(
+        &mut self,
+        pair: &QueuePair,
+        scratch: &mut Scratch,
+        slice: RegionSlice<'_>,
+    ) -> Result<()> {
+        let share = slice.region.share();
         own(pair, share)?;
-        self.bytes = self.bytes.saturating_add(part.len);
+        self.bytes = self.bytes.saturating_add(slice.len);
         if self.bytes > MESSAGE_BYTES_MAX {
             return Err(Error::Argument("a message of more than 2 GiB"));
         }
-        let Some(held) = self.shares.get_mut(self.count).filter(|_| part.len > 0) else {
+        let Some(held) = self.shares.get_mut(self.count).filter(|_| slice.len > 0) else {
             return Ok(());
         };
         *held = Some(share.clone());
-        scratch.sges.push(share.sge(part.offset, part.len));
+        scratch.sges.push(share.sge(slice.offset, slice.len));
         self.count += 1;
         Ok(())
     }
@@ -286,8 +291,8 @@ fn own(pair: &QueuePair, share: &Share) -> Result<()> {
     Err(Error::Argument("a region of another protection domain"))
 }
 
-fn written(part: Part<'_>) -> Result<()> {
-    if part.region.share().access().contains(Access::LOCAL_WRITE) {
+fn written(slice: RegionSlice<'_>) -> Result<()> {
+    if slice.region.share().access().contains(Access::LOCAL_WRITE) {
         return Ok(());
     }
     Err(Error::Argument("a region that the device may not write to"))
@@ -323,10 +328,10 @@ fn window_flags(access: WindowAccess) -> u32 {
 }
 
 pub fn receive(pair: &QueuePair, requests: &[ReceiveRequest<'_>]) -> Result<(), PostError> {
-    for part in requests.iter().filter_map(|request| request.into) {
-        own(pair, part.region.share())?;
-        written(part)?;
-        if part.len > MESSAGE_BYTES_MAX {
+    for slice in requests.iter().filter_map(|request| request.into) {
+        own(pair, slice.region.share())?;
+        written(slice)?;
+        if slice.len > MESSAGE_BYTES_MAX {
             return Err(Error::Argument("a receive of more than 2 GiB").into());
         }
     }
@@ -340,7 +345,7 @@ pub fn empty_receives(pair: &QueuePair, count: usize, id: u64) -> Result<(), Pos
 fn receives<'a>(
     pair: &QueuePair,
     count: usize,
-    request: impl Fn(usize) -> (u64, Option<Part<'a>>),
+    request: impl Fn(usize) -> (u64, Option<RegionSlice<'a>>),
 ) -> Result<(), PostError> {
     let mut guard = pair.shared.lock();
     let state = &mut *guard;
@@ -358,19 +363,19 @@ fn receives<'a>(
     state.scratch.receives.clear();
     state.scratch.sges.clear();
     for i in 0..count {
-        let (id, part) = request(i);
-        let part = part.filter(|part| part.len > 0);
+        let (id, slice) = request(i);
+        let slice = slice.filter(|slice| slice.len > 0);
         let mut wr = ffi::RecvWr::EMPTY;
         let sequence = state.receive.next_sequence();
         wr.wr_id = WorkId { place: pair.place, receive: true, sequence }.bits();
-        if let Some(part) = part {
-            state.scratch.sges.push(part.region.share().sge(part.offset, part.len));
+        if let Some(slice) = slice {
+            state.scratch.sges.push(slice.region.share().sge(slice.offset, slice.len));
             wr.num_sge = 1;
         }
         state.scratch.receives.push(wr);
         state
             .receive
-            .push(ReceiveSlot { id, _share: part.map(|part| part.region.share().clone()) });
+            .push(ReceiveSlot { id, _share: slice.map(|slice| slice.region.share().clone()) });
     }
     let Scratch { receives, sges, .. } = &mut state.scratch;
     let first = receives.as_mut_ptr();

@@ -1,0 +1,80 @@
+//! The wait of a write on the express path whose log takes longer than a tick. It has an entry among the running
+//! operations, so that `killOp`, `maxTimeMS` and `$currentOp` apply to it.
+//!
+//! The entry is filled by reading the request again. So a write that waits only for the end of its tick pays
+//! nothing.
+
+use super::{Common, parse};
+use crate::client::Client;
+use crate::dispatch::settle;
+use crate::ops::{Entered, Entering};
+use crate::registry::{self, Asked};
+use crate::server::Server;
+use crate::{time_limit, write_concern};
+use kauri_base::operation::OperationState;
+use kauri_base::{Error, OperationContext, Ticket};
+use kauri_bson::{Doc, DocWriter};
+use kauri_transport::{Outcome, ReplyBuf, RequestContext};
+use kauri_wire::{Header, MsgWriter, OpMsg};
+use std::sync::Arc;
+
+/// Waits for the log, and settles the request. A write that is to end before is done all the same; its reply
+/// says that it was not waited for, as that of the ordinary path does.
+pub(crate) async fn wait_longer(
+    server: &Arc<Server>,
+    mut cx: RequestContext<'_>,
+    request: &[u8],
+    reply: &mut ReplyBuf,
+    ticket: Ticket,
+) -> Outcome {
+    let state = Arc::new(OperationState::new(server.operations.next_id()));
+    let mut op = OperationContext::new(state.clone(), server.clock.clone());
+    let _running = enter(&mut cx, request, &op);
+    let waited = time_limit::watch(cx.worker, &state, &*server.clock, op.wait_for(ticket)).await;
+    if let Err(interrupted) = &waited {
+        put_error(reply, interrupted);
+    }
+    settle(server, &mut cx, request, reply, waited.unwrap_or(Ok(())))
+}
+
+/// Enters the operation, with its time limit. The limit counts from here: what came before took about a tick.
+fn enter(cx: &mut RequestContext<'_>, request: &[u8], op: &OperationContext) -> Option<Entered> {
+    let body = parse(request)?.body;
+    let first = body.first()?;
+    let entry = *registry::by_name().get(first.key())?;
+    let mut common = Common::begin(entry, first)?;
+    for elem in body.iter().skip(1) {
+        // Fields of the command itself are not in common.
+        let _ = common.take(elem);
+    }
+    if let Some(limit) = common.time_limit {
+        op.set_deadline(limit);
+    }
+    let client = cx.state.downcast_mut::<Client>()?;
+    Some(client.seat.enter(Entering {
+        state: op.state().clone(),
+        command: entry.command,
+        asked: Asked { db: common.db, body },
+        started_ns: cx.received_ns,
+        lsid: common.session,
+    }))
+}
+
+/// Adds a write concern error to a reply that is written.
+fn put_error(reply: &mut ReplyBuf, error: &Error) {
+    let out = reply.buffer();
+    let written = std::mem::take(out);
+    let Some(header) = Header::parse(&written) else { return };
+    let message = MsgWriter::begin(out, header.request_id, header.response_to, 0);
+    {
+        let mut body = DocWriter::new(out);
+        let answer = OpMsg::parse(&written).ok().and_then(|msg| Doc::from_bytes(msg.body).ok());
+        for elem in answer.unwrap_or(Doc::EMPTY).iter().filter(|elem| elem.key() != "ok") {
+            body.put_elem(elem);
+        }
+        write_concern::put_error(&mut body, error);
+        body.put("ok", 1.0);
+    }
+    // So short a message always fits.
+    let _ = message.finish(out);
+}

@@ -1,0 +1,43 @@
+"""A checked-in list of the tests of somebody else's suite that pass.
+
+The list names tests by file: a line `FILE COUNT`, then one indented line for each test. Lines that begin with
+`#` are kept.
+"""
+
+
+class SuiteList:
+    """The tests of the list at `path`, by file."""
+
+    def __init__(self, path):
+        self.path = path
+        self.tests = {}
+        counts = {}
+        for line in path.read_text().splitlines():
+            if line.startswith("#") or not line:
+                continue
+            if line.startswith(" "):
+                self.tests[name].add(line.strip())
+            else:
+                name, count = line.rsplit(" ", 1)
+                counts[name] = int(count)
+                self.tests[name] = set()
+        for name, listed in self.tests.items():
+            assert counts[name] == len(listed), f"{name}: {counts[name]} is not the count of its lines, {len(listed)}"
+
+    def count(self):
+        return sum(len(tests) for tests in self.tests.values())
+
+    def missing(self, passed):
+        """File and test of what is listed and not in `passed`."""
+        return {(name, test) for name, tests in self.tests.items() for test in tests - passed.get(name, set())}
+
+    def new(self, passed):
+        """`FILE::TEST` of what is in `passed` and not listed."""
+        return {f"{name}::{test}" for name, tests in passed.items() for test in tests - self.tests.get(name, set())}
+
+    def write(self):
+        lines = [line for line in self.path.read_text().splitlines() if line.startswith("#")]
+        for name in sorted(self.tests):
+            lines.append(f"{name} {len(self.tests[name])}")
+            lines += [f"  {test}" for test in sorted(self.tests[name])]
+        self.path.write_text("\n".join(lines) + "\n")
