@@ -167,14 +167,7 @@ pub struct Appended<'c> {
 
 impl Drop for Appended<'_> {
     fn drop(&mut self) {
-<<<<<<< ours
         self.acks.fail("committing", "a commit failed after it received its sequence number");
-=======
-        if crate::planted("D") {
-            return;
-        }
-        self.acks.fail("committing", "a commit ended half-way");
->>>>>>> theirs
     }
 }
 
@@ -193,7 +186,7 @@ impl Head {
         payload_lens: impl Iterator<Item = u32> + Clone,
     ) -> Result<Appender<'c>, NotAppended> {
         let mut state = lock(&self.state);
-        if around.files.is_held() && !crate::planted("C") {
+        if around.files.is_held() {
             return Err(NotAppended::Held);
         }
         let durable = if around.is_direct { state.seq } else { around.acks.durable() };
@@ -223,7 +216,7 @@ impl Head {
         let (seq, acks) = (appended.seq, appended.acks);
         std::mem::forget(appended);
         let mut turns = 0u32;
-        while self.visible.load(Ordering::Acquire) != seq - 1 && !crate::planted("F") {
+        while self.visible.load(Ordering::Acquire) != seq - 1 {
             turns += 1;
             if turns < 64 {
                 kauri_base::sync::hint::spin_loop();

@@ -99,10 +99,6 @@ pub use repair::{Repaired, repair};
 pub use salvage::{Mended, salvage};
 pub use verify::{CollectionSize, Damage, Extent, Report, verify, verify_with};
 
-pub(crate) fn planted(what: &str) -> bool {
-    std::env::var("PLANT").is_ok_and(|plant| plant == what)
-}
-
 use kauri_base::sync::{self, Mutex, MutexGuard, PoisonError, TryLockError};
 use kauri_storage::StorageError;
 
