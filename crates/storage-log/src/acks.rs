@@ -11,6 +11,7 @@ use kauri_base::log::{self, Attr, Severity};
 use kauri_base::ticket::TicketSource;
 use kauri_base::{CommitSeq, Error, ErrorCode, Ticket};
 use kauri_storage::{CommitTicket, StorageError};
+use std::collections::BTreeMap;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -43,12 +44,53 @@ pub struct Acks {
 
 #[derive(Default)]
 struct Waiters {
-    written: Vec<(u64, Waker)>,
-    durable: Vec<(u64, Waker)>,
+    written: ByCommit,
+    durable: ByCommit,
     /// Number of these waiters at which the flusher is woken.
     gathering: usize,
     /// Number of these waiters when durability was last reached.
     under_way: usize,
+}
+
+/// Wakers in the order of the commits that they wait for, so that a poll and a sync cost the logarithm of the number
+/// of waiters. Waiters for the same commit are told apart by a number.
+#[derive(Default)]
+struct ByCommit {
+    wakers: BTreeMap<(u64, u64), Waker>,
+    /// The number of the next waiter.
+    next: u64,
+}
+
+impl ByCommit {
+    /// Adds a waiter, once.
+    fn add(&mut self, seq: u64, waker: &Waker) {
+        let mut of_commit = self.wakers.range((seq, 0)..=(seq, u64::MAX));
+        if !of_commit.any(|(_, w)| w.will_wake(waker)) {
+            self.wakers.insert((seq, self.next), waker.clone());
+            self.next += 1;
+        }
+    }
+
+    /// Removes the waiters for commits up to this one.
+    fn take_reached(&mut self, seq: u64) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        while let Some(first) = self.wakers.first_entry().filter(|first| first.key().0 <= seq) {
+            wakers.push(first.remove());
+        }
+        wakers
+    }
+
+    fn take_all(&mut self) -> impl Iterator<Item = Waker> + use<> {
+        std::mem::take(&mut self.wakers).into_values()
+    }
+
+    fn len(&self) -> usize {
+        self.wakers.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.wakers.is_empty()
+    }
 }
 
 impl Acks {
@@ -111,7 +153,7 @@ impl Acks {
     /// Notes that everything up to `seq` may be acknowledged as written.
     pub fn set_written(&self, seq: u64) {
         if self.written.fetch_max(seq, Ordering::AcqRel) < seq {
-            let wakers = take_reached(&mut lock(&self.waiters).written, seq);
+            let wakers = lock(&self.waiters).written.take_reached(seq);
             wakers.into_iter().for_each(Waker::wake);
         }
     }
@@ -122,7 +164,7 @@ impl Acks {
             let wakers = {
                 let mut waiters = lock(&self.waiters);
                 waiters.under_way = waiters.durable.len();
-                take_reached(&mut waiters.durable, seq)
+                waiters.durable.take_reached(seq)
             };
             wakers.into_iter().for_each(Waker::wake);
             self.set_written(seq);
@@ -146,8 +188,8 @@ impl Acks {
     #[cold]
     fn wake_reached(&self, seq: u64) {
         let mut waiters = lock(&self.waiters);
-        let mut wakers = take_reached(&mut waiters.written, seq);
-        wakers.append(&mut take_reached(&mut waiters.durable, seq));
+        let mut wakers = waiters.written.take_reached(seq);
+        wakers.extend(waiters.durable.take_reached(seq));
         let some = !waiters.written.is_empty() || !waiters.durable.is_empty();
         self.waiting.store(some, Ordering::Relaxed);
         drop(waiters);
@@ -182,10 +224,11 @@ impl Acks {
     /// Nothing more is acknowledged. Answers whether this is the first reason.
     pub fn end(&self, message: &str) -> bool {
         let first = self.failure.set(message.to_owned()).is_ok();
-        let waiters = std::mem::take(&mut *lock(&self.waiters));
-        for (_, waker) in waiters.written.into_iter().chain(waiters.durable) {
-            waker.wake();
-        }
+        let wakers = {
+            let mut waiters = lock(&self.waiters);
+            waiters.written.take_all().chain(waiters.durable.take_all())
+        };
+        wakers.for_each(Waker::wake);
         first
     }
 
@@ -258,18 +301,6 @@ impl Acks {
     }
 }
 
-fn take_reached(waiters: &mut Vec<(u64, Waker)>, seq: u64) -> Vec<Waker> {
-    let mut wakers = Vec::new();
-    waiters.retain_mut(|(wanted, waker)| {
-        let reached = *wanted <= seq;
-        if reached {
-            wakers.push(waker.clone());
-        }
-        !reached
-    });
-    wakers
-}
-
 impl TicketSource for Acks {
     fn poll_ticket(&self, number: u64, waker: &Waker) -> Poll<kauri_base::Result<()>> {
         if let Some(result) = self.reached(number) {
@@ -285,11 +316,7 @@ impl TicketSource for Acks {
             return Poll::Ready(result);
         }
         let list = if durable { &mut waiters.durable } else { &mut waiters.written };
-        let seq = number & !DURABLE;
-        match list.iter_mut().find(|(wanted, w)| *wanted == seq && w.will_wake(waker)) {
-            Some(_) => {}
-            None => list.push((seq, waker.clone())),
-        }
+        list.add(number & !DURABLE, waker);
         // Under the lock, so that who gathers isn't woken by what came before.
         if durable && waiters.durable.len() >= waiters.gathering {
             self.wake_flusher();
@@ -311,5 +338,36 @@ impl TicketSource for Acks {
             // A thread that blocks holds up more than the throttle would.
             self.set_written(self.stored());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ByCommit;
+    use std::sync::Arc;
+    use std::task::{Wake, Waker};
+
+    struct Nothing;
+
+    impl Wake for Nothing {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn waiters_are_taken_up_to_a_commit_and_counted_once() {
+        let [first, second] = [0, 1].map(|_| Waker::from(Arc::new(Nothing)));
+        let mut waiters = ByCommit::default();
+        for seq in [9, 3, 5] {
+            waiters.add(seq, &first);
+            waiters.add(seq, &first);
+            waiters.add(seq, &second);
+        }
+        assert_eq!(waiters.len(), 6);
+        assert!(waiters.take_reached(2).is_empty());
+        let taken = waiters.take_reached(5);
+        assert_eq!(taken.iter().filter(|waker| waker.will_wake(&first)).count(), 2);
+        assert_eq!((taken.len(), waiters.len()), (4, 2));
+        assert_eq!(waiters.take_all().count(), 2);
+        assert!(waiters.is_empty());
     }
 }

@@ -14,6 +14,7 @@ use crate::data_directory::DataDirectory;
 use crate::durability::Durability;
 use crate::files::Files;
 use crate::flushing::Flushing;
+use crate::frames::Frames;
 use crate::head::{Head, Surroundings};
 use crate::memory::Memory;
 use crate::options::Options;
@@ -63,6 +64,8 @@ pub struct Core {
     pub snapshots: Snapshots,
     /// Units of a replicated log that wait to be committed.
     pub pending: PendingUnits,
+    /// Frames of a replicated log.
+    pub frames: Frames,
     /// Claims of transactions.
     pub claims: Arc<Claims>,
     /// The threads that change files, and whether files are locked.

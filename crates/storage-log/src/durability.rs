@@ -7,7 +7,7 @@
 //! - The cleaner empties only what a [`Bound`] covers: what is durable and has been applied.
 
 use crate::format::Stream;
-use crate::format::segment::{CleanerPositions, Horizon, Position};
+use crate::format::segment::{CleanerPositions, Horizon, Position, Purged};
 use crate::lock;
 use crate::marks::Marks;
 use kauri_base::sync::Mutex;
@@ -49,6 +49,11 @@ impl Durability {
         durable.raise_cleaner(&cleaner);
         drop(durable);
         self.horizon(initialised)
+    }
+
+    /// Frames of the replicated log up to this one are given up: whatever is told of the horizon tells of that.
+    pub fn note_purged(&self, purged: Purged) {
+        lock(&self.horizon).raise_purged(purged);
     }
 
     /// A drain has returned. This had been stored before it began.

@@ -12,7 +12,8 @@ use kauri_bson::DocWriter;
 use kauri_medium::Directory;
 use kauri_storage::{
     Claims, CommitTicket, HeldFiles, IndexSpec, KeyGenerator, Maintenance, MemoryRoom, PendingLog,
-    RecordStore, RecoveryUnit, SortedDataInterface, Space, StorageEngine, StorageError, WriteUnit,
+    RecordStore, RecoveryUnit, ReplicatedLog, SortedDataInterface, Space, StorageEngine,
+    StorageError, WriteUnit,
 };
 
 /// An open log-structured engine.
@@ -114,6 +115,10 @@ impl StorageEngine for PmLog {
 
     fn claims(&self) -> Option<&Arc<Claims>> {
         Some(&self.core.claims)
+    }
+
+    fn replicated_log(&self) -> Result<&dyn ReplicatedLog, StorageError> {
+        Ok(&*self.core)
     }
 
     fn pending_log(&self) -> Result<&dyn PendingLog, StorageError> {

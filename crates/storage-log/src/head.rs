@@ -14,7 +14,7 @@ use crate::address::Address;
 use crate::durability::Durability;
 use crate::files::Files;
 use crate::format::record::{Kind, RecordHeader, record_bytes};
-use crate::format::segment::{HORIZON_BYTES, Horizon, Position};
+use crate::format::segment::{HORIZON_BYTES, Horizon, Position, Purged};
 use crate::format::summary::ENTRY_BYTES_MAX;
 use crate::lock;
 use crate::open_segment::OpenSegment;
@@ -23,7 +23,7 @@ use crate::wake::Wake;
 use kauri_base::sync::atomic::{AtomicU64, Ordering};
 use kauri_base::sync::{Mutex, MutexGuard};
 use kauri_medium::{SegmentStorer, Site};
-use kauri_storage::StorageError;
+use kauri_storage::{LogPosition, StorageError};
 use std::collections::VecDeque;
 
 /// The appended bytes of user writes.
@@ -50,12 +50,41 @@ impl Counts {
                 self.document_bytes += u64::from(header.payload_len);
             }
             Kind::Tombstone | Kind::PendingTombstone => self.tombstones += 1,
-            Kind::Commit | Kind::PendingCommit | Kind::Resolution => self.commit_records += 1,
+            Kind::Commit | Kind::PendingCommit | Kind::Resolution | Kind::Frame => {
+                self.commit_records += 1;
+            }
             Kind::CreateStore | Kind::DropStore => self.ddl_records += 1,
             Kind::Mark => self.marks += 1,
             Kind::End | Kind::Image | Kind::ImageEnd => {}
         }
         self.record_bytes += u64::from(header.record_bytes());
+    }
+}
+
+/// The records of units that no frame of the replicated log has closed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Unframed {
+    /// The commit of the first unit.
+    pub first: u64,
+    /// Where they begin.
+    pub start: Position,
+    /// Their number.
+    pub records: u32,
+    /// Their bytes in the log.
+    pub bytes: u64,
+}
+
+impl Unframed {
+    /// None: the first will be of this commit, at this place or behind it.
+    pub fn from(first: u64, start: Position) -> Self {
+        Unframed { first, start, records: 0, bytes: 0 }
+    }
+
+    /// Counts a record.
+    #[inline]
+    pub fn add(&mut self, bytes: u64) {
+        self.records = self.records.saturating_add(1);
+        self.bytes += bytes;
     }
 }
 
@@ -128,6 +157,16 @@ impl<'c> Appender<'c> {
         self.state.append(header, payload).map_err(|error| self.around.broken(error))
     }
 
+    /// What was appended since the last frame.
+    pub fn unframed(&self) -> Unframed {
+        self.state.unframed
+    }
+
+    /// A frame has been appended: the next one begins behind it. Answers where it ends.
+    pub fn end_frame(&mut self) -> Position {
+        self.state.end_frame()
+    }
+
     /// All of the unit has been appended.
     #[inline]
     pub fn finish(self) -> Result<Appended<'c>, NotAppended> {
@@ -173,8 +212,8 @@ impl Drop for Appended<'_> {
 
 impl Head {
     /// A head that goes on after this commit and place.
-    pub fn new(seq: u64, position: Position) -> Self {
-        let state = State { seq, position, marked: seq, ..State::default() };
+    pub fn new(seq: u64, position: Position, unframed: Unframed) -> Self {
+        let state = State { seq, position, marked: seq, unframed, ..State::default() };
         Head { state: Mutex::new(state), visible: AtomicU64::new(seq) }
     }
 
@@ -197,11 +236,7 @@ impl Head {
             return Err(NotAppended::Room(state.prepared_ever));
         }
         if mark {
-            let initialised = around.segments.initialised();
-            let horizon = match around.is_direct {
-                true => state.horizon(around.durability, initialised),
-                false => around.durability.horizon(initialised),
-            };
+            let horizon = state.horizon_in(&around);
             state.mark(&horizon).map_err(|error| around.broken(error))?;
         }
         state.seq += 1;
@@ -233,6 +268,28 @@ impl Head {
     #[inline]
     pub fn visible(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
+    }
+
+    /// The replicated log begins: its first frame is behind `base`, and has nothing that was appended so far. A mark at
+    /// the stream's end tells of that. Answers where the first frame begins.
+    pub fn begin_frames(
+        &self,
+        around: &Surroundings<'_>,
+        base: LogPosition,
+    ) -> Result<Position, NotAppended> {
+        let mut state = lock(&self.state);
+        if around.files.is_held() {
+            return Err(NotAppended::Held);
+        }
+        if !state.fits([HORIZON_BYTES as u32].into_iter()) {
+            return Err(NotAppended::Room(state.prepared_ever));
+        }
+        around.durability.note_purged(Purged { position: base, seq: state.seq });
+        let horizon = state.horizon_in(around);
+        let (header, payload) = state.mark_record(&horizon);
+        state.append(&header, &payload).map_err(|error| around.broken(error))?;
+        state.publish("commit.fence").map_err(|error| around.broken(error))?;
+        Ok(state.end_frame())
     }
 
     /// The end of the stream.
@@ -353,6 +410,7 @@ struct State {
     marked: u64,
     bytes_since_mark: u64,
     counts: Counts,
+    unframed: Unframed,
     /// Snapshots that are held, and that ever were.
     holding: u64,
     holds: u64,
@@ -361,6 +419,15 @@ struct State {
 impl State {
     fn horizon(&self, durability: &Durability, initialised: u32) -> Horizon {
         durability.horizon_of_memory(self.seq, self.position(), initialised)
+    }
+
+    /// What is durable.
+    fn horizon_in(&self, around: &Surroundings<'_>) -> Horizon {
+        let initialised = around.segments.initialised();
+        match around.is_direct {
+            true => self.horizon(around.durability, initialised),
+            false => around.durability.horizon(initialised),
+        }
     }
 
     /// How far the stream goes.
@@ -429,6 +496,7 @@ impl State {
                 Some(open) if open.fits(bytes, 1) => {
                     self.bytes_since_mark += bytes;
                     self.counts.add(header);
+                    self.unframed.add(bytes);
                     return open.append(header, payload);
                 }
                 _ => self.next_segment(header.seq)?,
@@ -465,8 +533,15 @@ impl State {
         self.bytes_since_mark >= interval && durable > self.marked
     }
 
-    /// Appends a mark if one fits: a record with the horizon.
-    fn mark(&mut self, horizon: &Horizon) -> Result<(), StorageError> {
+    /// Nothing is unframed. Answers the stream's end.
+    fn end_frame(&mut self) -> Position {
+        let end = self.position();
+        self.unframed = Unframed::from(self.seq + 1, end);
+        end
+    }
+
+    /// A record with the horizon.
+    fn mark_record(&self, horizon: &Horizon) -> (RecordHeader, [u8; HORIZON_BYTES]) {
         let payload = horizon.encode();
         let header = RecordHeader {
             kind: Kind::Mark,
@@ -477,6 +552,12 @@ impl State {
             record: 0,
             seq: self.seq,
         };
+        (header, payload)
+    }
+
+    /// Appends a mark if one fits.
+    fn mark(&mut self, horizon: &Horizon) -> Result<(), StorageError> {
+        let (header, payload) = self.mark_record(horizon);
         let Some(open) = &mut self.open else { return Ok(()) };
         if open.fits(u64::from(header.record_bytes()), 1) {
             open.append(&header, &payload)?;

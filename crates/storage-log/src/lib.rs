@@ -52,6 +52,7 @@ mod engine;
 mod files;
 mod flush;
 mod flushing;
+mod frames;
 mod gather;
 mod head;
 #[cfg(test)]
@@ -77,6 +78,7 @@ mod recovered;
 mod recovery;
 mod registry;
 mod repair;
+mod replicated_log;
 mod salvage;
 mod segments;
 mod slots;

@@ -6,6 +6,7 @@ use crate::error::StorageError;
 use crate::index_spec::{IndexSpec, KeyGenerator};
 use crate::pending_log::PendingLog;
 use crate::record::Record;
+use crate::replicated_log::ReplicatedLog;
 use crate::scan::{Direction, IndexScan, RecordScan};
 use crate::unit::WriteUnit;
 use crate::write_set::WriteSet;
@@ -93,6 +94,11 @@ pub trait StorageEngine: Send + Sync {
     /// The interface for a replicated log's units.
     fn pending_log(&self) -> Result<&dyn PendingLog, StorageError> {
         Err(StorageError::Unsupported("pending units of a replicated log"))
+    }
+
+    /// The engine's log as the log of a replica set.
+    fn replicated_log(&self) -> Result<&dyn ReplicatedLog, StorageError> {
+        Err(StorageError::Unsupported("frames of a replicated log"))
     }
 
     /// The newest commit that readers see, for callers that promise that what they read survives a power loss.

@@ -71,7 +71,7 @@ pub enum StorageError {
     SnapshotTooOld,
     /// A transaction has written more than one may.
     TransactionTooLarge,
-    /// A pending unit's index is not above those before it.
+    /// A pending unit's index is not above those before it, or a frame's is not the next one.
     OutOfOrder,
     /// The engine cannot do this.
     Unsupported(&'static str),

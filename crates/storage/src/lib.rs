@@ -12,8 +12,9 @@
 //! An engine may support more; otherwise it returns `Unsupported`. *Held snapshots*:
 //! [`RecoveryUnit::hold_snapshot`]. *Transactions*: held snapshots, [`StorageEngine::check`] and
 //! [`StorageEngine::claims`]. [`Transaction`] is the same for all engines: it adds to the recovery unit's
-//! [`WriteSet`], which engines apply to its reads. *Pending units* of a replicated log: [`PendingLog`]. The crate
-//! `conformance` has cases for each.
+//! [`WriteSet`], which engines apply to its reads. *Pending units* of a replicated log: [`PendingLog`]. *Frames*,
+//! the entries of a replicated log that is the engine's own: [`ReplicatedLog`]. The crate `conformance` has cases for
+//! each.
 //!
 //! An engine must not know what a key means, what a query is, or who the client is. Every engine passes the suite
 //! in the crate `conformance`. [`ephemeral`] is a simple in-memory engine that tests use as an oracle.
@@ -27,6 +28,7 @@ pub mod error;
 pub mod index_spec;
 pub mod pending_log;
 pub mod record;
+pub mod replicated_log;
 pub mod scan;
 pub mod scope;
 pub mod transaction;
@@ -47,6 +49,7 @@ pub use index_spec::{IndexSpec, KeyGenerator};
 pub use kauri_base::{Access, CollectionId, CommitSeq, IndexId, RecordId, Ticket};
 pub use pending_log::{LogPosition, PendingLog, PendingUnit};
 pub use record::Record;
+pub use replicated_log::{Frame, FrameRange, FrameRecord, ReplicatedLog};
 pub use scan::{Direction, IndexBatch, IndexEntry, IndexScan, RecordScan};
 pub use scope::{Entered, Operation, Scope};
 pub use transaction::Transaction;

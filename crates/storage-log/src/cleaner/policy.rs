@@ -102,7 +102,8 @@ impl Core {
             let eligible = segment.state() == State::Sealed
                 && is_durable
                 && bound.covers_commit(segment.seq_max())
-                && !self.pending.pins(number, bound.durable_seq());
+                && !self.pending.pins(number, bound.durable_seq())
+                && !(segment.stream() == Stream::User && self.frames.retains(end.epoch));
             // Looked at after the rest: only then nothing new can come to point into it.
             let live = segment.live();
             if eligible && live <= live_max {

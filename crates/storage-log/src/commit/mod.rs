@@ -213,7 +213,7 @@ impl Core {
 
     /// Begins to append a unit whose records have payloads of these lengths.
     #[inline]
-    fn begin(
+    pub(crate) fn begin(
         &self,
         payload_lens: impl Iterator<Item = u32> + Clone,
     ) -> Result<Appender<'_>, NotAppended> {
@@ -222,7 +222,11 @@ impl Core {
     }
 
     /// Obtains another segment for user writes, and cleans if none is free.
-    fn make_room(&self, purpose: Purpose, prepared_ever: u64) -> Result<(), StorageError> {
+    pub(crate) fn make_room(
+        &self,
+        purpose: Purpose,
+        prepared_ever: u64,
+    ) -> Result<(), StorageError> {
         self.check_alive()?;
         let Some(_work) = self.files.enter() else { return Err(StorageError::FilesHeld) };
         let made = match self.prepare(purpose, prepared_ever) {

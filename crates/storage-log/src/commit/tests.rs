@@ -175,6 +175,24 @@ fn a_unit_that_is_appended_and_not_published_ends_the_engine() {
     assert_eq!(core.visible(), seen);
 }
 
+/// A commit becomes visible after the one before it, and never if that can't become visible any more.
+#[test]
+fn commits_become_visible_in_the_order_of_their_numbers() {
+    let (core, seen) = with_a_document();
+    let mut first = WriteUnit::new();
+    first.update(STORE, RecordId(1), seen, document(2));
+    let mut second = WriteUnit::new();
+    second.insert(STORE, document(3));
+    let [mut scratch, mut other] = [0, 1].map(|_| core.scratches.take(&core.domain));
+    let appended = commit_unpublished(&core, &mut first, &mut scratch);
+    scratch.guard.leave();
+    let later = commit_unpublished(&core, &mut second, &mut other);
+    other.guard.leave();
+    drop(appended);
+    assert!(matches!(core.head.publish(later), Err(StorageError::Io(_))));
+    assert_eq!(core.visible(), seen);
+}
+
 /// A unit that gets its number after a snapshot was taken keeps what that needs, one that had its
 /// number before keeps nothing, whichever of them is applied when.
 #[test]

@@ -8,6 +8,7 @@
 //! | [`summary`] | summaries |
 //! | [`id`] | the `_id` of documents in them |
 //! | [`resolution`] | outcomes of pending units |
+//! | [`frame`] | entries of a replicated log |
 //! | [`image`] | index images |
 //! | [`staging`] | entries of the staging file |
 //! | [`marks`] | the mark file |
@@ -16,6 +17,7 @@
 //! Invariant: decoders accept any bytes. They return `None` (or a [`meta::MetaError`]) for bytes that the encoders
 //! did not write.
 
+pub mod frame;
 pub mod id;
 pub mod image;
 pub mod marks;
@@ -27,7 +29,7 @@ pub mod staging;
 pub mod summary;
 
 /// The version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// The engine's name, in the metadata file and in `--storageEngine`.
 pub const ENGINE_NAME: &str = "pmlog";
 /// The metadata file.
@@ -57,6 +59,8 @@ pub const SEGMENT_BYTES_MAX: u32 = 128 << 20;
 pub const SEGMENTS_MAX: u32 = 1 << 22;
 /// Streams that the format has room for.
 pub const STREAMS_MAX: usize = 4;
+/// Tiers of media that the format has room for; this version writes tier 0 only.
+pub const TIERS_MAX: usize = 4;
 
 /// Which head wrote a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

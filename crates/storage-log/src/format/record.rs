@@ -1,6 +1,8 @@
 //! Record headers and the commit record's payload.
 
-use super::{RECORD_ALIGN, RECORD_HEADER_BYTES, get_u32, get_u64, put_u32, put_u64};
+use super::{
+    RECORD_ALIGN, RECORD_HEADER_BYTES, SEGMENT_BYTES_MAX, get_u32, get_u64, put_u32, put_u64,
+};
 
 /// The kind of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +34,8 @@ pub enum Kind {
     PendingCommit = 13,
     /// Which pending units have been committed, and which never were.
     Resolution = 14,
+    /// The end of an entry of a replicated log: all units since the previous frame are the entry's.
+    Frame = 15,
 }
 
 impl Kind {
@@ -52,6 +56,7 @@ impl Kind {
             12 => Kind::PendingTombstone,
             13 => Kind::PendingCommit,
             14 => Kind::Resolution,
+            15 => Kind::Frame,
             _ => return None,
         })
     }
@@ -86,10 +91,12 @@ pub const FLAG_MOVED: u8 = 2;
 /// lost.
 pub const FLAG_OLD: u8 = 4;
 
-/// Longest payload: 28 bits.
-pub const PAYLOAD_BYTES_MAX: u32 = (1 << 28) - 1;
-/// Largest commit sequence: 56 bits.
-pub const SEQ_MAX: u64 = (1 << 56) - 1;
+/// Flags have 6 bits, between the kind and the commit sequence.
+const FLAGS_SHIFT: u32 = 50;
+const FLAGS_MAX: u64 = (1 << 6) - 1;
+const KIND_SHIFT: u32 = 56;
+/// Largest commit sequence: 50 bits.
+pub const SEQ_MAX: u64 = (1 << FLAGS_SHIFT) - 1;
 
 /// Binds the CRCs of a segment's records to it and to its epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,11 +139,12 @@ impl RecordHeader {
     #[inline]
     pub fn encode(&self, seed: Seed, offset: u32) -> (HeaderBytes, u32) {
         let mut bytes = [0; RECORD_HEADER_BYTES as usize];
-        put_u32(&mut bytes, 4, (self.kind as u32) << 28 | self.payload_len);
+        put_u32(&mut bytes, 4, self.payload_len);
         put_u32(&mut bytes, 8, self.payload_crc);
         put_u32(&mut bytes, 12, self.collection);
         put_u64(&mut bytes, 16, self.record);
-        put_u64(&mut bytes, 24, u64::from(self.flags) << 56 | self.seq);
+        let (kind, flags) = (u64::from(self.kind as u8), u64::from(self.flags));
+        put_u64(&mut bytes, 24, kind << KIND_SHIFT | flags << FLAGS_SHIFT | self.seq);
         let crc = crc32c::crc32c_append(seed.0 ^ offset, &bytes[4..]);
         put_u32(&mut bytes, 0, crc);
         (bytes, crc)
@@ -164,14 +172,18 @@ impl RecordHeader {
         })
     }
 
-    /// The header of bytes whose CRC has been found right before.
+    /// The header of bytes whose CRC has been found right before. `None` for a kind that this version does not know, and
+    /// for a payload that no segment has room for.
     #[inline]
     pub fn decode_checked(bytes: &HeaderBytes) -> Option<RecordHeader> {
-        let (kind, seq) = (get_u32(bytes, 4), get_u64(bytes, 24));
+        let (seq, payload_len) = (get_u64(bytes, 24), get_u32(bytes, 4));
+        if payload_len >= SEGMENT_BYTES_MAX {
+            return None;
+        }
         Some(RecordHeader {
-            kind: Kind::from_number((kind >> 28) as u8)?,
-            flags: (seq >> 56) as u8,
-            payload_len: kind & PAYLOAD_BYTES_MAX,
+            kind: Kind::from_number((seq >> KIND_SHIFT) as u8)?,
+            flags: (seq >> FLAGS_SHIFT & FLAGS_MAX) as u8,
+            payload_len,
             payload_crc: get_u32(bytes, 8),
             collection: get_u32(bytes, 12),
             record: get_u64(bytes, 16),

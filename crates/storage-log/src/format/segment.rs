@@ -1,17 +1,23 @@
 //! Segment headers, trailers, and the horizon that headers carry.
 
 use super::{
-    SEGMENT_HEADER_BYTES, STREAMS_MAX, Stream, TRAILER_BYTES, get_u32, get_u64, put_u32, put_u64,
+    SEGMENT_HEADER_BYTES, STREAMS_MAX, Stream, TIERS_MAX, TRAILER_BYTES, get_u32, get_u64, put_u32,
+    put_u64,
 };
+
+use kauri_storage::LogPosition;
 
 const HEADER_MAGIC: &[u8; 8] = b"KAURISEG";
 const TRAILER_MAGIC: &[u8; 8] = b"KAURISUM";
 /// End of the header bytes that the CRC covers; the rest is unused.
-pub const HEADER_END: usize = 192;
+pub const HEADER_END: usize = HORIZON_AT + HORIZON_BYTES;
+const HORIZON_AT: usize = 112;
 /// Offset of a header's second copy: in another sector, in case one is damaged.
 pub const HEADER_COPY_AT: usize = 2048;
 /// Bytes of a horizon.
-pub const HORIZON_BYTES: usize = 16 + 16 * STREAMS_MAX;
+pub const HORIZON_BYTES: usize = STREAMS_AT + 16 * STREAMS_MAX;
+const PURGED_AT: usize = 16 + 4 * TIERS_MAX;
+const STREAMS_AT: usize = PURGED_AT + 24;
 
 /// A place in a stream: in the segment of this epoch at this offset.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -25,6 +31,15 @@ pub struct Position {
 /// A place in each of [`Stream::CLEANER`].
 pub type CleanerPositions = [Position; Stream::CLEANER.len()];
 
+/// Up to where frames of the replicated log may be gone; its index is 0 where there is no such log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Purged {
+    /// The last of these frames, or the position that the log began with.
+    pub position: LogPosition,
+    /// The last commit that belongs to none of the frames that are left.
+    pub seq: u64,
+}
+
 /// The durable horizon. See the format's description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Horizon {
@@ -32,6 +47,8 @@ pub struct Horizon {
     pub seq: u64,
     /// All segments below this number have had a durable header.
     pub segments: u32,
+    /// Frames of the replicated log up to this one may be gone.
+    pub purged: Purged,
     /// Everything before this, for each stream.
     pub streams: [Position; STREAMS_MAX],
 }
@@ -56,6 +73,13 @@ impl Horizon {
         }
     }
 
+    /// Raises the position up to which frames may be gone.
+    pub fn raise_purged(&mut self, purged: Purged) {
+        if purged.position.index > self.purged.position.index {
+            self.purged = purged;
+        }
+    }
+
     /// The positions of the cleaner's streams.
     pub fn cleaner(&self) -> CleanerPositions {
         Stream::CLEANER.map(|stream| self.stream(stream))
@@ -65,6 +89,7 @@ impl Horizon {
     pub fn raise(&mut self, other: &Horizon) {
         self.seq = self.seq.max(other.seq);
         self.segments = self.segments.max(other.segments);
+        self.raise_purged(other.purged);
         for (mine, theirs) in self.streams.iter_mut().zip(&other.streams) {
             *mine = (*mine).max(*theirs);
         }
@@ -75,7 +100,10 @@ impl Horizon {
         let mut bytes = [0; HORIZON_BYTES];
         put_u64(&mut bytes, 0, self.seq);
         put_u32(&mut bytes, 8, self.segments);
-        encode_positions(&self.streams, &mut bytes[16..]);
+        put_u64(&mut bytes, PURGED_AT, self.purged.position.term);
+        put_u64(&mut bytes, PURGED_AT + 8, self.purged.position.index);
+        put_u64(&mut bytes, PURGED_AT + 16, self.purged.seq);
+        encode_positions(&self.streams, &mut bytes[STREAMS_AT..]);
         bytes
     }
 
@@ -84,7 +112,14 @@ impl Horizon {
         (bytes.len() == HORIZON_BYTES).then(|| Horizon {
             seq: get_u64(bytes, 0),
             segments: get_u32(bytes, 8),
-            streams: decode_positions(&bytes[16..]),
+            purged: Purged {
+                position: LogPosition {
+                    term: get_u64(bytes, PURGED_AT),
+                    index: get_u64(bytes, PURGED_AT + 8),
+                },
+                seq: get_u64(bytes, PURGED_AT + 16),
+            },
+            streams: decode_positions(&bytes[STREAMS_AT..]),
         })
     }
 }
@@ -130,7 +165,7 @@ impl SegmentHeader {
         bytes[24..40].copy_from_slice(&self.directory);
         put_u32(&mut bytes, 40, self.segment_bytes);
         put_u32(&mut bytes, 44, self.stream as u32);
-        bytes[112..112 + HORIZON_BYTES].copy_from_slice(&self.horizon.encode());
+        bytes[HORIZON_AT..HEADER_END].copy_from_slice(&self.horizon.encode());
         let crc = crc32c::crc32c(&bytes[12..HEADER_END]);
         put_u32(&mut bytes, 8, crc);
         bytes.copy_within(..HEADER_END, HEADER_COPY_AT);
@@ -153,7 +188,7 @@ impl SegmentHeader {
             directory: *bytes[24..].first_chunk()?,
             segment_bytes: get_u32(bytes, 40),
             stream: Stream::from_number(get_u32(bytes, 44))?,
-            horizon: Horizon::decode(&bytes[112..])?,
+            horizon: Horizon::decode(&bytes[HORIZON_AT..])?,
         })
     }
 }
@@ -288,10 +323,11 @@ mod tests {
     fn a_horizon_is_raised_part_by_part() {
         let mut a = Horizon { seq: 5, segments: 1, ..Horizon::default() };
         a.streams[0] = Position { epoch: 2, offset: 100 };
-        let mut b = Horizon { seq: 3, segments: 2, ..Horizon::default() };
+        let purged = Purged { position: LogPosition { term: 4, index: 9 }, seq: 3 };
+        let mut b = Horizon { seq: 3, segments: 2, purged, ..Horizon::default() };
         b.streams[0] = Position { epoch: 2, offset: 200 };
         a.raise(&b);
-        assert_eq!((a.seq, a.segments, a.streams[0].offset), (5, 2, 200));
+        assert_eq!((a.seq, a.segments, a.purged, a.streams[0].offset), (5, 2, purged, 200));
         assert_eq!(Horizon::decode(&a.encode()), Some(a));
     }
 }

@@ -20,9 +20,11 @@ const PENDING_PUT_WITH_ID: u8 = 0;
 const PUT_WITH_ID: u8 = 15;
 /// A put whose `_id` follows from the record id (`id.rs`), so that it takes nothing.
 const PUT_WITH_ID_FOLLOWING: u8 = 2;
+/// The kind is the byte behind the tag: kinds that are rare in a segment.
+const KIND_FOLLOWS: u8 = Kind::End as u8;
 
 /// Most bytes that one entry takes.
-pub const ENTRY_BYTES_MAX: u32 = 1 + 5 + 10 + 10 + 5 + ID_BYTES_MAX;
+pub const ENTRY_BYTES_MAX: u32 = 2 + 5 + 10 + 10 + 5 + ID_BYTES_MAX;
 
 /// A record as a summary has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,6 +102,7 @@ impl SummaryWriter {
             && id != Id::Unknown
             && self.id_before.following(header.record) == Some(id);
         let mut tag = match (header.kind, id) {
+            (Kind::End | Kind::Frame, _) => KIND_FOLLOWS,
             (kind, Id::Unknown) => kind as u8,
             (Kind::PendingPut, _) => PENDING_PUT_WITH_ID,
             _ if id_follows => PUT_WITH_ID_FOLLOWING,
@@ -119,6 +122,9 @@ impl SummaryWriter {
             tag |= RECORD_NEXT;
         }
         self.bytes.push(tag);
+        if tag & 15 == KIND_FOLLOWS {
+            self.bytes.push(header.kind as u8);
+        }
         if header.collection != before.collection {
             put_varint(&mut self.bytes, u64::from(header.collection));
         }
@@ -193,6 +199,11 @@ impl<'a> SummaryReader<'a> {
         let kind = match tag & 15 {
             PUT_WITH_ID | PUT_WITH_ID_FOLLOWING => Kind::Put,
             PENDING_PUT_WITH_ID => Kind::PendingPut,
+            KIND_FOLLOWS => {
+                let (&number, rest) = self.rest.split_first()?;
+                self.rest = rest;
+                Kind::from_number(number)?
+            }
             number => Kind::from_number(number)?,
         };
         let mut entry = Entry {
@@ -291,6 +302,8 @@ mod tests {
             Kind::DropStore,
             Kind::PendingPut,
             Kind::PendingTombstone,
+            Kind::Frame,
+            Kind::End,
         ];
         let mut writer = SummaryWriter::new();
         let (mut expected, mut offset) = (Vec::new(), SEGMENT_HEADER_BYTES);
@@ -298,7 +311,7 @@ mod tests {
         let (mut id, mut known, mut len) = ([0; 12], 0, 0);
         for _ in 0..2000 {
             let dice = random.next_u64();
-            header.kind = kinds[(dice % 7) as usize];
+            header.kind = kinds[(dice % 9) as usize];
             match dice >> 40 & 7 {
                 0 => header.collection = (dice >> 50) as u32,
                 1 => header.seq = dice >> 20,

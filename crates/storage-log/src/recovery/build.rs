@@ -115,6 +115,9 @@ impl<'s> Builder<'s> {
             }
             let Some(entry) = self.resolution.entry(entry) else { return };
             let of_document = matches!(entry.kind, Kind::Put | Kind::Tombstone);
+            if entry.kind == Kind::Frame {
+                return;
+            }
             if entry.record >= RECORDS_MAX || (of_document && entry.record == 0) {
                 impossible = Some(entry.offset);
             } else if entry.kind.is_member() {

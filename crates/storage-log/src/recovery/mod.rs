@@ -14,6 +14,7 @@
 
 mod build;
 mod directory;
+mod frames;
 mod resolutions;
 mod scan;
 
@@ -26,7 +27,8 @@ use crate::flushing::Flushing;
 use crate::format::meta::Meta;
 use crate::format::segment::HEADER_END;
 use crate::format::{META_FILE, SEGMENT_HEADER_BYTES, Stream};
-use crate::head::Head;
+use crate::frames::Frames;
+use crate::head::{Head, Unframed};
 use crate::images::{self, FoundImages, ImageSegment, Images};
 use crate::marks::{FoundMarks, Marks};
 use crate::on_medium::{Kept, Log};
@@ -92,6 +94,9 @@ fn recover(mut opened: Opened, mut options: Options) -> kauri_base::Result<Arc<C
     let scan = Scan::new(log, options.open_threads.max(1), &*options.clock).run();
     let mut scan = scan.map_err(|stop| refusal(&*opened.directory, stop))?;
     let mut pending = FoundPending::find(log, &scan.kept)?;
+    // A power loss may have taken commits from a log that was about to begin.
+    scan.horizon.purged.seq = scan.horizon.purged.seq.min(scan.cut.seq);
+    let frames = frames::find(&scan.kept, &scan.horizon)?;
     let tables = build_tables(log, &mut scan, &mut pending, &options)?;
 
     mend_headers(&*medium, &segments, &scan)?;
@@ -103,7 +108,9 @@ fn recover(mut opened: Opened, mut options: Options) -> kauri_base::Result<Arc<C
         marks.begin(scan.cut.epoch_next, scan.horizon, &scan.epochs, &found);
     }
     let cache = open_cache(&medium, &tables.domain, &options)?;
-    adopt_segments(&segments, &cache, &scan, &tables.image_segments)?;
+    let unframed = frames.unframed;
+    let frames = Frames::new(frames);
+    adopt_segments(&segments, &cache, &scan, (&tables.image_segments, &frames))?;
     let staging = {
         // A log in memory has none, and an older file goes.
         let bytes = if cache.is_direct() { 0 } else { staging::bytes_for(&options) };
@@ -112,7 +119,14 @@ fn recover(mut opened: Opened, mut options: Options) -> kauri_base::Result<Arc<C
         CommitStaging::create(&*opened.directory, of, bytes, at)?
     };
     let segments_kept = scan.kept.len();
-    let core = assemble(opened, options, segments, cache, (tables, staging, marks), &mut scan);
+    let core = assemble(
+        opened,
+        options,
+        segments,
+        cache,
+        (tables, staging, marks, (frames, unframed)),
+        &mut scan,
+    );
     core.pending.recovered(pending.resolution, pending.at);
     pending.units.into_iter().for_each(|unit| core.adopt_pending(unit));
     let elapsed = core.options.clock.monotonic().saturating_sub(started);
@@ -159,15 +173,16 @@ fn build_tables(
     Ok(Tables { domain, registry, counters, images, image_segments, collections })
 }
 
-/// The cache may read what counts; segments without live records have nothing that counts.
+/// The cache may read what counts. Segments without live records have nothing that counts, unless they have frames.
 fn adopt_segments(
     segments: &Segments,
     cache: &SegmentCache,
     scan: &Outcome,
-    images: &[ImageSegment],
+    (images, frames): (&[ImageSegment], &Frames),
 ) -> Result<(), StorageError> {
     for kept in &scan.kept {
-        if segments.get(kept.segment).live() == 0 {
+        let is_retained = kept.stream == Stream::User && frames.retains(kept.epoch);
+        if segments.get(kept.segment).live() == 0 && !is_retained {
             segments.free(kept.segment);
         } else {
             cache.adopt_segment(kept.segment, kept.end).map_err(crate::io_error)?;
@@ -179,13 +194,16 @@ fn adopt_segments(
     Ok(())
 }
 
+/// What a start has found or made besides the log and its cache.
+type Found = (Tables, Option<CommitStaging>, Option<Marks>, (Frames, Unframed));
+
 /// The engine that continues where the log ends. It takes over the segments that the scan has kept.
 fn assemble(
     opened: Opened,
     options: Options,
     segments: Segments,
     cache: SegmentCache,
-    (tables, staging, marks): (Tables, Option<CommitStaging>, Option<Marks>),
+    (tables, staging, marks, (frames, unframed)): Found,
     scan: &mut Outcome,
 ) -> Arc<Core> {
     let Opened { directory, lock: directory_lock, meta, medium } = opened;
@@ -202,12 +220,13 @@ fn assemble(
         verified: Verified::new(),
         segments,
         registry: tables.registry,
-        head: Head::new(seq, user),
+        head: Head::new(seq, user, unframed),
         durability: Durability::new(horizon, marks),
         flushing: Flushing::new(seq, user),
         staging,
         snapshots: Snapshots::new(options.versions_bytes_max),
         pending: Default::default(),
+        frames,
         claims: Default::default(),
         files: Default::default(),
         cleaner: Default::default(),

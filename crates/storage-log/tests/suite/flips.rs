@@ -9,7 +9,7 @@ use kauri_emulator::Emulator;
 use kauri_medium::Directory;
 use kauri_storage::{LogPosition, OpKind, StorageEngine, WriteUnit};
 use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};
-use kauri_storage_log::format::segment::{HEADER_COPY_AT, SegmentHeader, Trailer};
+use kauri_storage_log::format::segment::{HEADER_COPY_AT, HEADER_END, SegmentHeader, Trailer};
 use kauri_storage_log::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream, TRAILER_BYTES};
 use kauri_storage_log::{PmLog, verify};
 use kauri_testkit::Dice;
@@ -23,7 +23,7 @@ const LOG: &str = "pmlog.0";
 const META: &str = "kauri.meta";
 const SEGMENT: usize = SEGMENT_BYTES as usize;
 /// Bytes of a segment's header that mean something.
-const HEADER_BYTES: usize = 192;
+const HEADER_BYTES: usize = HEADER_END;
 
 /// A directory after a clean shutdown, as bytes.
 struct Whole {

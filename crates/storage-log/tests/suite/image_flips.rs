@@ -7,7 +7,7 @@ use kauri_conformance::table::{Table, TableIndex, doc};
 use kauri_emulator::Emulator;
 use kauri_medium::Directory;
 use kauri_storage_log::format::record::{RecordHeader, Seed};
-use kauri_storage_log::format::segment::{HEADER_COPY_AT, SegmentHeader, Trailer};
+use kauri_storage_log::format::segment::{HEADER_COPY_AT, HEADER_END, SegmentHeader, Trailer};
 use kauri_storage_log::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Stream, TRAILER_BYTES};
 use kauri_storage_log::verify;
 use kauri_testkit::Dice;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SEGMENT: usize = SEGMENT_BYTES as usize;
 /// Bytes of a segment's header that mean something.
-const HEADER_BYTES: usize = 192;
+const HEADER_BYTES: usize = HEADER_END;
 /// Bits of entries that are flipped.
 const ENTRY_FLIPS: usize = 3000;
 

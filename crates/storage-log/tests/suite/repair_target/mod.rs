@@ -11,7 +11,7 @@ use kauri_medium::Directory;
 use kauri_storage::{StorageEngine, StorageError};
 use kauri_storage_log::format::Stream;
 use kauri_storage_log::format::record::{Kind, RecordHeader, Seed};
-use kauri_storage_log::format::segment::{SegmentHeader, Trailer};
+use kauri_storage_log::format::segment::{HEADER_END, SegmentHeader, Trailer};
 use kauri_storage_log::{Options, PmLog, Report, repair, salvage, verify};
 use kauri_testkit::Dice;
 use std::collections::{BTreeMap, BTreeSet};
@@ -162,7 +162,7 @@ impl Whole {
                 ("a segment's header", None)
             }
             5 => {
-                noise(start..start + 192);
+                noise(start..start + HEADER_END);
                 ("a copy of a segment's header", None)
             }
             6 => {
