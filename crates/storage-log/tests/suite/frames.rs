@@ -126,7 +126,7 @@ fn a_restart_finds_frames_and_what_is_in_none() {
     assert_eq!(log(&fixture.engine).frames(), FrameRange { purged: at(1, 1), last: at(1, 4) });
     fixture.engine.close().expect("close");
     let report = verify(&fixture.emulator, &mut |_, _| {}).expect("the check");
-    assert_eq!((report.damage.len(), report.documents), (0, 2), "{:?}", report.damage);
+    assert!(report.damage.is_empty() && report.documents > 0, "{:?}", report.damage);
 }
 
 #[test]
@@ -304,8 +304,10 @@ impl Run {
         let index = range.last.index.min(range.purged.index.saturating_add(most));
         log(&self.engine).purge_frames(index).expect("purge");
         self.purged = index;
-        self.engine.sync().expect("sync");
-        clean(&self.engine);
+        if most == u64::MAX || self.below(2) == 0 {
+            self.engine.sync().expect("sync");
+            clean(&self.engine);
+        }
     }
 
     fn step(&mut self) {
@@ -338,6 +340,10 @@ impl Run {
         }
         assert!(range.last.index >= promised.unwrap_or(0), "{range:?} after {promised:?}");
         assert!(range.purged.index <= self.purged);
+        // What is purged had happened.
+        if let Some((frame, _)) = self.frames.get(&range.purged.index) {
+            assert!(status(&engine, "log.lastCommit") as u64 >= frame.seq.0, "{range:?}");
+        }
         for index in range.purged.index + 1..=range.last.index {
             let found = read(&engine, index);
             assert_eq!(Some(&found), self.frames.get(&index), "frame {index} of {range:?}");
@@ -351,6 +357,78 @@ impl Run {
             assert_eq!(frame.first.0, last.seq.0 + 1);
         }
     }
+}
+
+/// Units before it may be lost where what tells of the beginning is not.
+#[test]
+fn a_crash_while_the_log_begins_leaves_it_begun_or_not() {
+    let (mut begun, mut lost) = (0, 0);
+    for seed in 0..40 {
+        let emulator = emulator();
+        let engine = open(&emulator, options());
+        let table = described(&engine);
+        let mut unit = WriteUnit::new();
+        table.create_in(&mut unit);
+        table.commit(&mut unit);
+        engine.sync().expect("sync");
+        for u in 0..1 + seed as i64 % 7 {
+            table.insert(&doc(u, u, &kilobyte(seed)));
+        }
+        let before = emulator.events();
+        log(&engine).begin_frames(at(1, 5)).expect("begin");
+        let commits = status(&engine, "log.lastCommit");
+        for events in before..=emulator.events() {
+            let image = emulator.crash_seeded(events, seed);
+            let engine = open(&image, options());
+            lost += i64::from(status(&engine, "log.lastCommit") < commits);
+            let table = described(&engine);
+            table.attach();
+            match log(&engine).frames().last.index {
+                0 => log(&engine).begin_frames(at(1, 5)).expect("begin"),
+                _ => begun += 1,
+            }
+            let id = table.insert(&doc(1, 1, "behind"));
+            close(&engine, at(1, 6));
+            let (_, records) = read(&engine, 6);
+            assert_eq!((kinds(&records), records[0].record), (vec![PUT], id.0));
+        }
+    }
+    assert!(begun > 40 && lost > 20, "{begun} had begun, {lost} had lost units");
+}
+
+/// The header of a segment tells of the purge, and may survive what was stored with it.
+#[test]
+fn a_purged_frame_is_durable() {
+    let mut purged = 0;
+    for seed in 0..30 {
+        let emulator = emulator();
+        let engine = open(&emulator, options());
+        let table = described(&engine);
+        log(&engine).begin_frames(at(1, 5)).expect("begin");
+        let mut unit = WriteUnit::new();
+        table.create_in(&mut unit);
+        table.commit(&mut unit);
+        for u in 0..20 + seed as i64 {
+            table.insert(&doc(u, u, &kilobyte(seed)));
+        }
+        let frame = close(&engine, at(1, 6));
+        log(&engine).purge_frames(6).expect("purge");
+        let before = emulator.events();
+        for u in 0..60 {
+            table.insert(&doc(u, u, &kilobyte(seed)));
+        }
+        engine.flush();
+        for events in before..=emulator.events() {
+            let engine = open(&emulator.crash_seeded(events, seed), options());
+            let range = log(&engine).frames();
+            if range.purged.index == 6 {
+                purged += 1;
+                let last = status(&engine, "log.lastCommit") as u64;
+                assert!(last >= frame.seq.0, "{last} of {frame:?}");
+            }
+        }
+    }
+    assert!(purged > 20, "{purged} purges were found again");
 }
 
 fn crashes(config: fn() -> EmulatorConfig, seeds: std::ops::Range<u64>) {
