@@ -1,8 +1,8 @@
-//! The transport alone against the echo server.
+//! Compares the transport layer with the echo server.
 //!
-//! `transport compare [connections] [threads] [reply bytes] [rounds] [seconds]` starts both servers as
-//! processes of their own, measures them in turns, and prints the figures of each and the ratios.
-//! `transport serve echo|fixed [threads]` runs one until its standard input ends, for strace or perf.
+//! `transport compare [connections] [threads] [reply bytes] [rounds] [seconds]` starts both servers as separate
+//! processes, measures them alternately, and prints the figures of each and the ratios. `transport serve
+//! echo|fixed [threads]` runs one server until its standard input ends, for strace or perf.
 
 use kauri_bench::compare::alternate;
 use kauri_bench::echo::{EchoServer, preamble};

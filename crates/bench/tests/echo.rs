@@ -1,4 +1,4 @@
-//! The generator against the echo server, small and short.
+//! Runs the load generator briefly against the echo server.
 
 use kauri_bench::echo::{EchoServer, preamble};
 use kauri_bench::load::{Client, Load, Report};

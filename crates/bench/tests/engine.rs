@@ -1,4 +1,5 @@
-//! The measurements of the engines run, small, and give a figure and a verdict for each goal.
+//! Runs each measurement of the engines at a small size. Each measurement must give a figure and a verdict for
+//! each goal.
 
 use kauri_bench::engine::{self, Goal, Kind, Measurement, Settings};
 

@@ -1,4 +1,5 @@
-//! The YCSB experiment runs, small, on the engines by themselves, and judges what it has measured.
+//! Runs the YCSB experiment at a small size, directly on the engines. The experiment must judge its own
+//! figures.
 
 use kauri_bench::engine::Kind;
 use kauri_bench::ycsb::{self, Engines, Medium, Plan, Workload};

@@ -1,4 +1,4 @@
-//! Throughput of what runs for every document: validation, comparison, index keys.
+//! Throughput of the operations that run for every document: validation, comparison, index keys.
 //!
 //! `cargo bench -p kauri-bson`. Prints the best of several rounds.
 

@@ -1,12 +1,12 @@
-//! What a session costs without a database behind it: an echo, over the transport that the connection
-//! string asks for. To be compared with bare verbs (`pingpong` of the crate `verbs`).
+//! The cost of a session without a database: an echo over the transport that the connection string selects.
+//! Compare it with bare verbs (`pingpong` of the crate `verbs`).
 //!
-//! `session_echo serve ADDRESS:PORT SPIN-MICROS [SOCKET-DIRECTORY]`: there a Unix domain socket, for shared memory
+//! `session_echo serve ADDRESS:PORT SPIN-MICROS [SOCKET-DIRECTORY]`: the directory gets a Unix domain socket
 //! `session_echo connect URI latency BYTES ITERATIONS`
 //! `session_echo connect URI bandwidth BYTES ITERATIONS`
 //!
-//! The one that connects prints one JSON object: microseconds one way for messages of so many bytes, or
-//! megabytes (10^6) a second of replies of that size.
+//! The connecting side prints one JSON object. It has the one-way latency in microseconds of messages of BYTES,
+//! or the bandwidth in megabytes (10^6) per second of replies of that size.
 
 use kauri_base::Result as BaseResult;
 use kauri_base::clock::SeededRandom;

@@ -1,5 +1,5 @@
-//! Servers that are slow, silent or too busy to accept: connecting takes no longer than it may, and what is only
-//! another way to the same server is gone without.
+//! Connecting to servers that are slow, silent or too busy to accept. Connecting respects its time limit. An
+//! unavailable alternative transport is skipped.
 
 use kauri_bson::{DocWriter, doc};
 use kauri_client::{ClientError, Connection, Transport};

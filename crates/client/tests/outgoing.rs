@@ -1,4 +1,4 @@
-//! Sessions that workers open by connection string, with a service that knows the handshake.
+//! Outgoing sessions opened by workers from connection strings, with a service that knows the handshake.
 
 use kauri_base::clock::SeededRandom;
 use kauri_bson::{Doc, DocWriter, Value, doc};

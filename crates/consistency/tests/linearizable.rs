@@ -1,4 +1,4 @@
-//! Registers whose histories are made by hand.
+//! The linearizability checker on handmade histories of registers.
 
 use RegisterOperation::{CompareAndSet, Mismatch, Read, Write};
 use kauri_consistency::linearizable::{Operation, Register, RegisterOperation, Verdict, check};

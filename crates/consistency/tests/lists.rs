@@ -1,4 +1,5 @@
-//! Histories of lists: each anomaly, made by hand, is found and named; histories that may happen have none.
+//! The list checker on handmade histories. It finds and names each anomaly, and reports nothing for valid
+//! histories.
 
 use kauri_consistency::cycles::{Anomaly, Order, Promise};
 use kauri_consistency::lists::{Fault, Key, Outcome, Step, Transaction, Value, check};

@@ -1,5 +1,5 @@
-//! Random histories: those of a database with one copy and one transaction at a time have no fault; with a planted
-//! error they have one.
+//! The checkers on random histories. A database with one copy and serial transactions has no fault; a planted
+//! error is found.
 
 use kauri_consistency::cycles::Promise;
 use kauri_consistency::linearizable::{Counter, CounterOperation, Operation, Verdict};

@@ -1,4 +1,4 @@
-//! What the emulator keeps and what it loses.
+//! The emulator: which bytes survive a power loss, and which are lost.
 
 use kauri_emulator::{About, Choice, Emulator, EmulatorConfig};
 use kauri_medium::faults::Fault;

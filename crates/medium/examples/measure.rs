@@ -1,7 +1,6 @@
-//! What the cache costs on this machine: `cargo run --release -p kauri-medium --example measure`.
-//! Each comparison alternates with its baseline in one run; printed are the median and the best of the
-//! rounds, and the median of the processor time of all threads: for machines that have other things to
-//! do.
+//! The cost of the segment cache: `cargo run --release -p kauri-medium --example measure`. Each comparison
+//! alternates with its baseline in one run. The program prints the median and the best of the rounds. It also
+//! prints the median processor time of all threads, for machines with other load.
 
 use kauri_base::Access;
 use kauri_medium::plain::PlainDirectory;

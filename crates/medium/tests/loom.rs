@@ -1,7 +1,7 @@
-//! Every interleaving, weak memory included, of the protocols that the cache's safety rests on: the
-//! sources of the epochs and of the block states, compiled against a model checker's atomics.
+//! Model-checks the cache's safety protocols under every interleaving, weak memory included. The sources of the
+//! epochs and of the block states are compiled against a model checker's atomics.
 //!
-//! The bytes of a block are a cell that fails the test when it is read while somebody may write.
+//! A block's bytes are a cell that fails the test if a read races with a write.
 
 // Each model uses its part of the sources.
 #![allow(dead_code)]

@@ -1,4 +1,4 @@
-//! What an update or a projection of one document costs.
+//! The cost of an update or a projection of one document.
 //!
 //! `cargo bench -p kauri-mutate`. Prints the best of several rounds.
 

@@ -1,4 +1,4 @@
-//! What the check finds in histories that are made by hand.
+//! The faults that the checker finds in handmade histories.
 
 use kauri_simulation::check::faults;
 use kauri_simulation::history::{Append, Claim, Death, Facts, Known, Moment, Read};

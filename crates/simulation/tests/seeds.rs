@@ -1,4 +1,4 @@
-//! Worlds by seed.
+//! Simulated worlds by seed.
 
 use kauri_simulation::run;
 use std::sync::atomic::{AtomicU64, Ordering};

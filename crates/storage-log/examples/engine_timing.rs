@@ -1,9 +1,9 @@
-//! Times the engine's own paths on one thread, without a server around it.
+//! Times the engine's own paths on one thread, without a server.
 //!
 //! `cargo run --release -p kauri-storage-log --example engine_timing -- [directory] [documents]`
 //!
-//! Documents of 1 KB with a 12-byte key in one unique index. `flush` is timed apart, as a worker
-//! calls it once a tick.
+//! Documents of 1 KB with a 12-byte key in one unique index. `flush` is timed separately, called as a worker
+//! calls it once per tick.
 
 use kauri_base::clock::SeededRandom;
 use kauri_base::{Access, CollectionId, IndexId, RandomSource, RecordId};

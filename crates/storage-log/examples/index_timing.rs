@@ -1,4 +1,4 @@
-//! What the ordered index costs: time of a call, bytes of an entry. Compared with `BTreeMap`.
+//! The cost of the ordered index compared with `BTreeMap`: time per call, bytes per entry.
 //!
 //! `cargo run --release -p kauri-storage-log --example index_timing [entries]`
 

@@ -1,8 +1,9 @@
-//! What a commit and a read cost on memory that lasts, with ordinary memory standing in for it:
-//! `cargo run --release -p kauri-storage-log --example memory [DIRECTORY [simulated|auto|off…]]`, by default
-//! in /dev/shm, simulated and auto: there that is a file, with DAX the real thing. Rounds of each
-//! alternate; printed are the median and the best of them. A commit includes making its unit, which is
-//! also given alone.
+//! The cost of a commit and a read on persistent memory, or on ordinary memory in its place: `cargo run
+//! --release -p kauri-storage-log --example memory [DIRECTORY [simulated|auto|off…]]`.
+//!
+//! The default is /dev/shm with `simulated` and `auto`. There `auto` is a file; on a DAX mount it is persistent
+//! memory. Rounds of the modes alternate; the program prints the median and the best. A commit includes
+//! building its unit; that time is also printed separately.
 
 use kauri_base::Access;
 use kauri_conformance::table::{Table, TableIndex, doc, key};

@@ -1,5 +1,5 @@
-//! What an open engine takes beside its cache: address table and index, at most 100 bytes a document.
-//! Alone in its process, so that nothing else grows.
+//! Memory of an open engine beside its cache: address table and index take at most 100 bytes per document. The
+//! test has its own process, so that no other test changes the process's memory.
 
 use kauri_base::clock::SeededRandom;
 use kauri_base::{Access, CollectionId, IndexId, RandomSource, RecordId};

@@ -1,5 +1,5 @@
-//! Whatever is on the medium: no panic, no endless loop, no absurd allocation. With the CRC checks
-//! switched off in half of the runs, so that the decoders behind them see what they never should.
+//! Random contents of the medium cause no panic, no endless loop and no oversized allocation. Half of the runs
+//! disable the CRC checks, so that the decoders see invalid input.
 
 #[allow(dead_code, reason = "this test uses a part")]
 #[path = "suite/common.rs"]

@@ -1,5 +1,5 @@
-//! What the ordered index says that it occupies is what the process grows by, and it is little.
-//! Alone in its process, so that nothing else grows.
+//! The memory that the ordered index reports equals the growth of the process, and it is small. The test has
+//! its own process, so that no other test changes the process's memory.
 
 use kauri_base::clock::SeededRandom;
 use kauri_base::{RandomSource, RecordId};

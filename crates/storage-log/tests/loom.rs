@@ -1,5 +1,5 @@
-//! Every interleaving, weak memory included, of acknowledging and waiting for it: the source of the
-//! acknowledgements, compiled against a model checker's atomics and locks.
+//! Model-checks acknowledgements and their waiters under every interleaving, weak memory included. The source
+//! of the acknowledgements is compiled against a model checker's atomics and locks.
 
 // The models use a part of the source.
 #![allow(dead_code)]

@@ -1,4 +1,4 @@
-//! Which directories are opened and which are refused, and what a closed one keeps.
+//! Directories that are opened and directories that are rejected, and the state that a closed one keeps.
 
 mod common;
 

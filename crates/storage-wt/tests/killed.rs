@@ -1,5 +1,5 @@
-//! A process that is killed with -9: what it acknowledged as written is there, units are whole, and
-//! counts and indexes fit.
+//! A process killed with -9. All units acknowledged as written survive, units are complete, and counts and
+//! indexes match.
 
 mod common;
 

@@ -1,5 +1,4 @@
-//! Held snapshots and transactions among threads, how many there may be, and the end of an engine that
-//! still has some.
+//! Held snapshots and transactions among threads: their limit, and closing an engine that still has some.
 
 mod common;
 

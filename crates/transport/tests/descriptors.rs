@@ -1,4 +1,4 @@
-//! When the process runs out of descriptors. Alone in its file: the limit is the whole process's.
+//! A process without free descriptors. The test has its own process, because the limit is the process's.
 
 mod common;
 

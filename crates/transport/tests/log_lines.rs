@@ -1,4 +1,5 @@
-//! The log lines that operators and tools look for. Alone in its file: the sink is the process's.
+//! The log lines that operators and tools search for. The test has its own process, because the log sink is the
+//! process's.
 
 mod common;
 

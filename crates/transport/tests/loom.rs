@@ -1,5 +1,5 @@
-//! Every interleaving, weak memory included, of telling, hearing and sleeping: the source of the
-//! signals, compiled against a model checker's atomics.
+//! Model-checks signalling and sleeping under every interleaving, weak memory included. The source of the
+//! signals is compiled against a model checker's atomics.
 
 #[path = "../src/shared_memory/signal.rs"]
 mod signal;

@@ -1,5 +1,5 @@
-//! What connections cost in memory. Alone in its file, and one test at a time, since what is measured
-//! is the whole process's.
+//! Memory per connection. The tests have their own process and run one at a time, because they measure the
+//! process's memory.
 
 mod common;
 

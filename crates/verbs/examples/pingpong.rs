@@ -1,11 +1,11 @@
-//! A bare ping-pong by WRITE WITH IMMEDIATE, and bandwidth by WRITE: what sessions over RDMA are
-//! compared with, itself compared with perftest's figures.
+//! A bare ping-pong by WRITE WITH IMMEDIATE, and bandwidth by WRITE. It is the baseline for sessions over RDMA,
+//! and is itself compared with perftest.
 //!
-//! `pingpong serve|connect ADDRESS:PORT latency poll|event BYTES ITERATIONS`
-//! `pingpong serve|connect ADDRESS:PORT bandwidth BYTES ITERATIONS`
+//! `pingpong serve|connect ADDRESS:PORT latency poll|event BYTES ITERATIONS` `pingpong serve|connect
+//! ADDRESS:PORT bandwidth BYTES ITERATIONS`
 //!
-//! Both sides are told the same but for the first word; ADDRESS is one of the device's network. The one
-//! that connects prints one JSON object: microseconds one way, or megabytes (10^6) a second.
+//! Both sides get the same arguments except the first; ADDRESS is one of the device's network. The connecting
+//! side prints one JSON object: one-way microseconds, or megabytes (10^6) per second.
 
 use kauri_transport::sys::{Epoll, EventList};
 use kauri_verbs::{

@@ -1,5 +1,5 @@
-//! The table that the declarations are checked with (`src/sys/ffi/layout.rs`) is what the C compiler
-//! makes of libibverbs' headers. Needs these and a C compiler.
+//! The table that checks the declarations (`src/sys/ffi/layout.rs`) equals the C compiler's layout of
+//! libibverbs' headers. The test needs these headers and a C compiler.
 
 use std::fmt::Write;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Runs tests that need a device, in a program rather than a test target, so that a machine without a
-//! device can't pass them by skipping. Of the programs of this crate and of `kauri-server`.
+//! Runs tests that need a device. It is a program rather than a test target, so that a machine without a device
+//! cannot skip the tests and pass. This crate and `kauri-server` use it.
 
 use std::panic::catch_unwind;
 use std::time::Instant;

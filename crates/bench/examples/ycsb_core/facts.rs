@@ -1,4 +1,4 @@
-//! What follows from its arguments.
+//! Comparisons whose results follow from their arguments, without random numbers.
 
 use super::java::Machine;
 use super::{Finding, Wrong, properties};

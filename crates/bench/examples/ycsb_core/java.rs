@@ -1,4 +1,5 @@
-//! Java's `ThreadLocalRandom`, from a state on: Steele's SplittableRandom with a step of the thread's own.
+//! Java's `ThreadLocalRandom`, continued from a given state. It is Steele's SplittableRandom with an increment
+//! per thread.
 
 use super::Wrong;
 use kauri_bench::workload::Random;

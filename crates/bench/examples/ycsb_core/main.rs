@@ -1,9 +1,10 @@
-//! Compares the workloads with what the core of YCSB itself has drawn (`tests/clients/ycsb-core.sh`).
+//! Compares the YCSB workloads with operations that the core of YCSB itself has drawn
+//! (`tests/clients/ycsb-core.sh`).
 //!
-//! `ycsb_core presets` prints the properties of the workloads A to F, one a line, for the Java side.
-//! `ycsb_core FILE` reads what that has printed. Where results follow from their arguments, or from random
-//! numbers whose state is known, they have to be equal; where both sides have drawn at random, a chi-square
-//! test has to find no difference. Prints what differs, and how many comparisons there were.
+//! `ycsb_core presets` prints the properties of the workloads A to F, one per line, for the Java side.
+//! `ycsb_core FILE` reads the output of the Java side. Results that follow from their arguments, or from random
+//! numbers of a known state, must be equal. Operations that both sides draw at random must pass a chi-square
+//! test. The program prints the differences and the number of comparisons.
 
 mod facts;
 mod java;

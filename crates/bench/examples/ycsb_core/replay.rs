@@ -1,4 +1,4 @@
-//! What is drawn when the random numbers are Java's.
+//! Replays the workloads with Java's random numbers and compares the operations.
 
 use super::facts::same;
 use super::java::ThreadLocalRandom;

@@ -1,10 +1,10 @@
-//! What both sides have drawn at random: two tests of two samples. The chi-square test finds single values
-//! that come too often; Kolmogorov's and Smirnov's finds a distribution that leans to one side, with values
-//! in the order of popularity a slightly wrong exponent. It takes values for continuous ones, by which it
-//! errs towards finding nothing.
+//! Compares operations that both sides draw at random, by two tests of two samples. The chi-square test finds
+//! single values that occur too often. The Kolmogorov-Smirnov test finds a distribution that leans to one side,
+//! for example a slightly wrong exponent of a popularity distribution. It treats the values as continuous, so
+//! it errs towards finding nothing.
 //!
-//! Our side's seed is fixed, the Java side's is not. The likelihood is that of a difference as large as the
-//! one found, or larger, between two samples of one distribution.
+//! The seed of this side is fixed; the seed of the Java side is not. The likelihood returned is the probability
+//! that two samples of one distribution differ at least as much as these.
 
 use super::replay::draw_of;
 use super::{Wrong, properties};

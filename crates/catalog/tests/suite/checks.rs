@@ -1,4 +1,4 @@
-//! A check finds what is wrong and nothing else, whoever writes meanwhile.
+//! Collection checks find each planted error and report nothing else, also while writers run.
 
 use crate::common::*;
 use kauri_base::RecordId;

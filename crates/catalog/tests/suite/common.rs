@@ -1,4 +1,4 @@
-//! A catalog on the in-memory engine, and the writes and looks that tests need.
+//! Fixture: a catalog on the in-memory engine, with the writes and reads that the tests need.
 
 use kauri_base::clock::{SeededRandom, SystemClock};
 use kauri_base::{Access, CommitSeq, Error, ErrorCode, IndexId, RecordId, Result};

@@ -1,4 +1,4 @@
-//! Definitions change and indexes are built while others write.
+//! Definition changes and index builds while writers run.
 
 use crate::common::*;
 use kauri_base::ErrorCode;

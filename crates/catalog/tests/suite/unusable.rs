@@ -1,5 +1,5 @@
-//! An index whose stored definition can't be used: the catalog opens, the collection is read, and writes name the
-//! index and the way out until it is dropped.
+//! An index whose stored definition is unusable. The catalog opens and the collection is readable. Writes fail
+//! with an error that names the index and the remedy, until the index is dropped.
 
 use crate::common::{Opened, Written, create, engine, insert, ns, open};
 use kauri_base::{CollectionId, RecordId};

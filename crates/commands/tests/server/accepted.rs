@@ -1,4 +1,4 @@
-//! Fields and options that are accepted without an effect, and those that look like them: each is acted on or refused.
+//! Fields and options accepted without effect, and similar fields: each has an effect or is rejected.
 
 use crate::common::{
     Client, TestServer, at, code_of, cursor_id, first_batch, number, show, text, write_errors,

@@ -1,4 +1,4 @@
-//! Commands of administration that a standalone answers or refuses: compaction in the background, cluster
+//! Administration commands that a standalone server answers or rejects: background compaction, cluster
 //! parameters, encrypted collections, options of other commands.
 
 use crate::common::{Client, TestServer, at, first_batch, number, refusal, show, text};

@@ -1,4 +1,4 @@
-//! `aggregate` against a whole server: what its stages write, how it ends, what it refuses.
+//! `aggregate` against a complete server: documents written by its stages, termination, and rejected stages.
 
 use crate::common::{Client, TestServer, at, code_of, cursor_id, first_batch, number, show, until};
 use kauri_bson::{DocBuf, Value, array, doc};

@@ -1,4 +1,4 @@
-//! `applyOps`: what each kind of entry does, what it finds done already, and how it fails.
+//! `applyOps`: the effect of each kind of entry, entries applied repeatedly, and failures.
 
 use crate::common::{Client, TestServer, at, code_of, first_batch, number, show, text, until};
 use kauri_base::Timestamp;

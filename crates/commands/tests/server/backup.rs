@@ -1,4 +1,4 @@
-//! A copy of the data files, made file by file under `fsync` with `lock` while writers of all kinds are at work.
+//! File copies made one by one under `fsync` with `lock`, while writers of all kinds run.
 
 use crate::cold_disk::ColdEngine;
 use crate::common::{Client, TestServer, code_of, show, until};

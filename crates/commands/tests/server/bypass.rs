@@ -1,4 +1,4 @@
-//! What write commands leave out where they are told to: the server's time in place of empty timestamps.
+//! `bypassEmptyTsReplacement`: write commands that keep empty timestamps instead of the server's time.
 
 use crate::common::{Client, TestServer, at, first_batch, number, show, write_errors};
 use kauri_base::Timestamp;

@@ -1,5 +1,6 @@
-//! Data several times the cache: whoever misses waits alone. A read of one block is held back, with one
-//! worker for all sessions, and everybody else goes on; and so does another worker when a write is.
+//! Data several times larger than the cache. An operation that misses the cache waits alone. While the test
+//! blocks the read of one block, all other operations on the same worker continue. While it blocks a write, the
+//! other worker continues.
 
 use crate::cold_disk::ColdEngine;
 use crate::common::{Client, PATIENCE, TestServer, at, code_of, first_batch, number, show, until};

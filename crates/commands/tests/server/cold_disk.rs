@@ -1,5 +1,5 @@
-//! A `pmlog` engine with a cache far smaller than its data, on a disk whose reads, or all of whose writes to
-//! the log, the test holds back.
+//! Fixture: a `pmlog` engine with a cache much smaller than its data. The test can block reads of the disk and
+//! all writes to the log.
 
 use crate::common::{PATIENCE, until};
 use kauri_bson::{DocBuf, Value};

@@ -1,5 +1,4 @@
-//! A server on the in-memory engine and the in-memory transport, with its time in the test's hand,
-//! and clients that send it commands.
+//! Fixture: a server on the in-memory engine and transport with a manual clock, and clients that send commands.
 
 use kauri_base::clock::SeededRandom;
 use kauri_base::temporary::{MemoryStore, TemporaryStore};

@@ -1,4 +1,5 @@
-//! Answers that are as another version's, or not: `setFeatureCompatibilityVersion`, and what clients of other servers send.
+//! Replies that depend on a server version: `setFeatureCompatibilityVersion`, and commands that clients of
+//! other servers send.
 
 use crate::common::{TestServer, cursor_id, refusal};
 use kauri_bson::{DocBuf, array, doc};

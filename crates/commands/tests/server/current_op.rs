@@ -1,4 +1,5 @@
-//! What `$currentOp` and `currentOp` show: operations, idle connections, idle cursors, whole commands or cut ones.
+//! The output of `$currentOp` and `currentOp`: operations, idle connections, idle cursors, complete and
+//! truncated commands.
 
 use crate::common::{Client, TestServer, at, first_batch, number, show, text, until};
 use kauri_bson::{DocBuf, Value, array, doc};

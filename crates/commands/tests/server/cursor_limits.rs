@@ -1,4 +1,4 @@
-//! One client can't take all cursors, and what it leaves open ends soon.
+//! Cursor limits: one client cannot use up all cursors, and its abandoned cursors end soon.
 
 use crate::common::{Client, TestServer, code_of, cursor_id, lsid, until};
 use kauri_base::limits;

@@ -1,4 +1,4 @@
-//! `dbHash`: its sums, its fields, one snapshot of all collections, and that it can be ended.
+//! `dbHash`: its hashes, its fields, the single snapshot of all collections, and its interruption.
 
 use crate::common::{Client, TestServer, at, code_of, number, show, text, until};
 use kauri_base::Clock;

@@ -1,4 +1,4 @@
-//! Collections, views and indexes: made, listed, changed, renamed, dropped.
+//! Creating, listing, changing, renaming and dropping collections, views and indexes.
 
 use crate::common::{
     self, Client, START_MS, TestServer, at, code_of, first_batch, number, show, text,

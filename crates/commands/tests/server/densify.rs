@@ -1,4 +1,4 @@
-//! `$densify` in a whole server: its parameters, and that it can be ended.
+//! `$densify` in a complete server: its parameters and its interruption.
 
 use crate::common::{TestServer, code_of, first_batch, number, show, until};
 use kauri_bson::{DocBuf, array, doc};

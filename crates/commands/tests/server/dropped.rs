@@ -1,5 +1,5 @@
-//! Indexes and collections that are dropped under those who read them: a cursor that has given rows gets
-//! `QueryPlanKilled` in MongoDB's words, never the end of its rows.
+//! Indexes and collections dropped while cursors read them. A cursor that has returned rows fails with
+//! `QueryPlanKilled` and MongoDB's message. It never ends as if it were exhausted.
 
 use crate::common::{Client, TestServer, at, code_of, cursor_id, first_batch, number, show, text};
 use kauri_bson::{Doc, DocBuf, array, doc};

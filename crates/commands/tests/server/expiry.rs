@@ -1,4 +1,4 @@
-//! What the server ends by itself: expired documents, idle cursors, unused sessions.
+//! Expiry on the server's own initiative: TTL documents, idle cursors, unused sessions.
 
 use crate::common::{self, Client, START_MS, TestServer, cursor_id, lsid, number};
 use kauri_bson::{DocBuf, Value, array, doc};

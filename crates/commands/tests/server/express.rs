@@ -1,4 +1,4 @@
-//! A find by `_id` that takes the express path gets the bytes that the ordinary path answers.
+//! A find by `_id` on the express path returns the same bytes as the ordinary path.
 
 use crate::common::{Client, TestServer, at, code_of, first_batch, lsid, show};
 use kauri_base::RandomSource;

@@ -1,4 +1,4 @@
-//! A write that takes the express path answers and leaves behind what the ordinary path does.
+//! A write on the express path has the same reply and effect as on the ordinary path.
 
 use crate::common::{Client, TestServer, at, lsid, number, show};
 use kauri_base::RandomSource;

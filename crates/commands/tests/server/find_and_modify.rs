@@ -1,4 +1,4 @@
-//! The fields of `findAndModify`: each is heeded, and those that contradict each other are refused.
+//! The fields of `findAndModify`: each field has its effect, and contradictory fields are rejected.
 
 use crate::common::{Client, TestServer, at, code_of, number, show};
 use kauri_bson::{DocBuf, Value, array, doc};

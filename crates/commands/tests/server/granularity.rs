@@ -1,4 +1,5 @@
-//! `lockGranularity` and `lockYielding`: who waits while a writer that holds the lock waits for the disk.
+//! `lockGranularity` and `lockYielding`: which operations wait while a writer holds the lock and waits for the
+//! disk.
 
 use crate::cold::Cold;
 use crate::common::{Client, TestServer, at, first_batch, number, show, until};

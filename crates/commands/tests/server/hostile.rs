@@ -1,7 +1,6 @@
-//! Expensive requests end by `maxTimeMS` and by `killOp`, and others have turns on their worker meanwhile.
-//!
-//! Time passes by looks at the clock, a tenth of a millisecond each, so what is measured is work: how often a
-//! request looks, not how fast the machine is.
+//! Expensive requests end by `maxTimeMS` and by `killOp`, and yield their worker to other requests. Time
+//! advances only when the clock is read, by a tenth of a millisecond. The tests therefore measure how often a
+//! request checks its limits, not the speed of the machine.
 
 use crate::common::{Client, TestServer, code_of, first_batch, number, show, until};
 use crate::hostile_requests::{Hostile, requests, setup};

@@ -1,5 +1,5 @@
-//! Requests that are expensive for their size. Each works for longer than anybody should wait for, unless it
-//! is ended. Plain documents, for tests against a server of any kind.
+//! Requests that are expensive for their size. Each runs very long unless it is interrupted. They are plain
+//! documents, so that any kind of server can be tested with them.
 
 use kauri_bson::{DocBuf, Value, array, doc};
 

@@ -1,4 +1,4 @@
-//! `fsync` with `lock` keeps writers waiting, and nobody else.
+//! `fsync` with `lock` blocks writers and no other operations.
 
 use crate::cold_disk::ColdEngine;
 use crate::common::{Client, PATIENCE, TestServer, code_of, number, text, until};

@@ -1,4 +1,4 @@
-//! Bad input costs its sender an error or the connection, and others nothing.
+//! Malformed input affects only its sender, with an error or a closed connection.
 
 use crate::common::{Client, TestServer, code_of, show};
 use kauri_base::RandomSource;

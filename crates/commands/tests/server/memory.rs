@@ -1,4 +1,4 @@
-//! Little memory: what adds to it waits a while when it is full, and is refused only then; replies are small.
+//! Little memory: an operation that needs more waits when memory is full, then fails. Replies are small.
 
 use crate::cold_disk::ColdEngine;
 use crate::common::{TestServer, at, cursor_id, first_batch, number, until, write_errors};

@@ -1,4 +1,4 @@
-//! Strings that are not UTF-8 are stored as sent and read back as they are. They compare by their bytes.
+//! Strings that are not UTF-8 are stored and returned unchanged. They compare by their bytes.
 
 use crate::cold_disk::ColdEngine;
 use crate::common::{

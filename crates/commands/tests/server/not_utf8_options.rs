@@ -1,5 +1,5 @@
-//! Options that are strings: one that is not UTF-8 is told so, or is none of the known words; it is not called
-//! a value of another type.
+//! String options that are not valid UTF-8. The error says so or names an unknown value. It does not report a
+//! wrong type.
 
 use crate::common::{Client, TestServer, refusal, show};
 use kauri_bson::{Doc, DocBuf, Value, array, doc};

@@ -1,4 +1,4 @@
-//! Server parameters by themselves.
+//! Unit tests of server parameters.
 
 #[cfg(not(feature = "lock-experiment"))]
 use crate::common::{TestServer, at};

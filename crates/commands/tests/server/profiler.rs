@@ -1,4 +1,4 @@
-//! The database profiler: which operations have a document in `system.profile`, and what it says.
+//! The database profiler: which operations have a document in `system.profile`, and its contents.
 
 use crate::common::{
     Client, START_MS, TestServer, at, code_of, cursor_id, first_batch, number, show, text,

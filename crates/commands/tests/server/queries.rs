@@ -1,5 +1,4 @@
-//! How queries are answered and explained: which plans there are, what may be asked to see, index
-//! filters, and that long matching ends when it has to.
+//! Query execution and `explain`: available plans, verbosity, index filters, and interruption of long matching.
 
 use crate::common::{
     Client, TestServer, at, code_of, cursor_id, first_batch, number, show, text, until,

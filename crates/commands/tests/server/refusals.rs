@@ -1,4 +1,4 @@
-//! What is refused, with MongoDB's codes and messages, and what is accepted.
+//! Rejected and accepted requests, with MongoDB's codes and messages.
 
 use crate::common::{TestServer, at, first_batch, number, show, text, write_errors};
 use kauri_bson::{DocBuf, Value, array, doc};

@@ -1,4 +1,4 @@
-//! Sessions by themselves.
+//! Unit tests of sessions.
 
 use kauri_commands::sessions::Sessions;
 use std::time::Duration;

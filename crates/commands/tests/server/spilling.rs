@@ -1,4 +1,4 @@
-//! Queries that take more memory than they may: what they do to the disk, what they refuse, what is told.
+//! Queries that exceed their memory limit: disk use, rejected queries, reported figures.
 
 use crate::common::{Client, TestServer, at, code_of, cursor_id, first_batch, number, show, until};
 use kauri_base::temporary::{MemoryStore, TemporaryFile, TemporaryStore, Transfer};

@@ -1,4 +1,4 @@
-//! What fails a whole write command and what only one of its statements, and what is acknowledged.
+//! Errors that fail a whole write command, errors that fail one statement, and write acknowledgement.
 
 use crate::cold_disk::ColdEngine;
 use crate::common::{Client, TestServer, at, number, show, write_errors};

@@ -1,4 +1,4 @@
-//! What the server tells about itself and about its operations.
+//! Server status, operation counters and statistics.
 
 use crate::common::{
     Client, START_MS, TestServer, at, code_of, first_batch, number, show, text, until,

@@ -1,4 +1,5 @@
-//! Which MongoDB the server says that it is, and the commands that need another kind of server than a standalone.
+//! The MongoDB version that the server reports, and commands that need a different kind of server than a
+//! standalone.
 
 use crate::common::{TestServer, at, first_batch, number, refusal, text};
 use kauri_bson::{Value, array, doc};

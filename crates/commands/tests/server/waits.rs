@@ -1,4 +1,4 @@
-//! Writes that wait for the log or for a claim, on either path: they are in `currentOp`, and `killOp` and
+//! Writes that wait for the log or for a claim, on either path. They are in `currentOp`, and `killOp` and
 //! `maxTimeMS` end their wait.
 
 use crate::common::{

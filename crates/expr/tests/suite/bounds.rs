@@ -1,4 +1,4 @@
-//! Nothing grows, nests or runs without end.
+//! Expressions have bounds in size, nesting and running time.
 
 use crate::shell;
 use kauri_base::{ErrorCode, limits};

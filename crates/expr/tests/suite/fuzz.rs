@@ -1,8 +1,8 @@
-//! No expression on any values panics, and what it answers is the same every time.
+//! No expression panics on any values, and its result is always the same.
 //!
-//! Every operator is called with random arguments from a pool of values that are known to be
-//! trouble: the ends of every type, NaN, deep and empty containers, texts that look like something
-//! else. Seeded; a failure prints the seed and the expression.
+//! Each operator is called with random arguments from a pool of difficult values: the ends of each type, NaN,
+//! deep and empty containers, strings that look like other types. The test is seeded; a failure prints the seed
+//! and the expression.
 
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;

@@ -1,5 +1,5 @@
-//! Every operator at work on more than it should be given: it lets others have turns, and ends soon after its
-//! operation is killed. An operator that is in no list below fails.
+//! Every operator with excessively large operands. It yields to other operations and ends soon after its
+//! operation is killed. The test fails for an operator that is in none of the lists below.
 
 use crate::shell;
 use kauri_base::clock::SeededRandom;

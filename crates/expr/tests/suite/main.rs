@@ -1,5 +1,5 @@
-//! What expressions answer, as tables: an expression, a document, the answer or the error's code. And random
-//! ones, `fuzz`.
+//! Tables of expressions: an expression, a document, the result or the error code. `fuzz` adds random
+//! expressions.
 
 mod accumulators;
 mod arithmetic;

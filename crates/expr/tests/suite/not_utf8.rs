@@ -1,4 +1,4 @@
-//! Strings that are not UTF-8: by bytes, or an error; never a replaced character.
+//! Strings that are not UTF-8: an operator works on the bytes or fails. It never replaces a character.
 
 use crate::shell;
 use kauri_base::Result;

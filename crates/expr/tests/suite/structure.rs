@@ -1,4 +1,4 @@
-//! Paths, variables, literals, conditions, comparisons, folding, errors of the parser.
+//! Paths, variables, literals, conditions, comparisons, constant folding, parser errors.
 
 use crate::{cases, shell};
 use kauri_bson::{Doc, Value};

@@ -1,4 +1,4 @@
-//! Random documents and filters, small enough that they meet.
+//! Random documents and filters, over few names and values so that filters often match.
 
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, DateTime, Decimal128, Document, Regex, Timestamp, doc, oid::ObjectId};

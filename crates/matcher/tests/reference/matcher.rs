@@ -1,5 +1,5 @@
-//! A naive matcher over the `bson` crate's owned values, written for these tests alone: it shares
-//! neither parser, traversal, matching nor comparison with the crate that it checks.
+//! A naive matcher over the `bson` crate's owned values, for tests only. It shares no code with the crate under
+//! test: neither parser, traversal, matching nor comparison.
 
 #![allow(dead_code)]
 

@@ -1,4 +1,4 @@
-//! Filters that are refused: with which code, and in which words where tools show them.
+//! Rejected filters: the error codes, and the messages that tools show.
 
 use kauri_bson::{Decimal128, DocBuf, Value, array, doc};
 use kauri_matcher::{MatchExpr, ParseCx, Place};

@@ -1,4 +1,4 @@
-//! What a validation failure says about the document that failed.
+//! The details of a validation failure.
 
 use kauri_bson::{DocBuf, Value, array, doc};
 use kauri_matcher::{MatchCx, MatchExpr, ParseCx, Place};

@@ -1,5 +1,5 @@
-//! Random filters over random documents: the matcher agrees with a naive reference, and all the ways
-//! of evaluating a filter agree with each other.
+//! Random filters over random documents. The matcher agrees with a naive reference, and all ways to evaluate a
+//! filter agree with each other.
 
 use crate::reference::{self, generate::Generator};
 use bson::{Bson, Document};

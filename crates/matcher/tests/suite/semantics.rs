@@ -1,4 +1,4 @@
-//! What filters mean, case by case.
+//! The semantics of filters, case by case.
 
 use kauri_base::Timestamp;
 use kauri_base::clock::SystemClock;

@@ -1,4 +1,4 @@
-//! Trees as planner and catalog see them: optimised, printed, compared, asked for paths.
+//! Match trees as the planner and the catalog use them: optimised, printed, compared, asked for paths.
 
 use kauri_bson::{DocBuf, Value, array, doc};
 use kauri_matcher::{MatchExpr, ParseCx, Place, is_subset_of};

@@ -1,5 +1,5 @@
-//! Filters of many branches over long arrays: they end when their operation is killed, and their work grows with
-//! the size, not with its square.
+//! Filters with many branches over long arrays. They end when their operation is killed, and their work is
+//! linear in the size.
 
 use kauri_base::probe::{assert_linear, killed_at};
 use kauri_base::{ErrorCode, Result};

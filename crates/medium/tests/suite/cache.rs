@@ -1,5 +1,5 @@
-//! The cache through its interface, one thread at a time: with no I/O threads everything happens
-//! where it is asked for.
+//! The cache through its interface, on one thread: without I/O threads everything happens in the calling
+//! thread.
 
 use crate::common::{Choices, TempDir, matches_pattern, pattern_of, with_faults};
 use kauri_base::Access;

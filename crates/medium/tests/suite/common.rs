@@ -1,4 +1,4 @@
-//! What the tests share: directories that go away, and bytes that tell where they belong.
+//! Shared fixtures: directories removed at the end, and bytes that encode their own position.
 
 use kauri_medium::plain::DirectoryOptions;
 use kauri_medium::{Dax, Faults};

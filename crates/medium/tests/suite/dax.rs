@@ -1,9 +1,7 @@
-//! Log files that are memory: real persistent memory, ordinary memory standing in for it, and the
-//! emulator's.
+//! Memory-mapped log files: on real persistent memory, on ordinary memory in its place, and in the emulator.
 //!
-//! With `KAURI_TEST_DAX_DIR` set to a directory on a file system that is mounted with DAX, that is
-//! tested too, and mapping it with `MAP_SYNC` has to succeed. Without it, this machine's directories
-//! have to be found to be ordinary ones.
+//! `KAURI_TEST_DAX_DIR` names a directory on a file system mounted with DAX; it is tested too, and mapping it
+//! with `MAP_SYNC` must succeed. Without it, the directories of this machine must be detected as ordinary ones.
 
 use crate::common::{Choices, TempDir, matches_pattern, pattern_of};
 use kauri_base::Access;

@@ -1,4 +1,4 @@
-//! Guards and deferred closures.
+//! Epoch guards and deferred closures.
 
 use kauri_medium::{EpochDomain, Guard, SegmentCache, SegmentStorer, SegmentWriter};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! A small log on the emulator: shows how an engine's crash tests use it, and that taking out any
-//! one drain, sync, ordering point or check makes them fail.
+//! A small log on the emulator: an example of an engine's crash tests. Removing any one drain, sync, ordering
+//! point or check makes them fail.
 
 use kauri_base::Access;
 use kauri_emulator::{Emulator, EmulatorConfig};

@@ -1,4 +1,4 @@
-//! Readers, an appender that recycles, eviction and loads all at once, every byte checked.
+//! Readers, an appender that recycles segments, eviction and loads run concurrently. Every byte is checked.
 
 use crate::common::{Choices, TempDir, matches_pattern, pattern_of, with_faults};
 use kauri_base::Access;

@@ -1,4 +1,4 @@
-//! Threads that read for others: who waits, who is told, and what happens at the end.
+//! Reads by I/O threads: their order, the wake of each waiting operation, and shutdown.
 
 use crate::common::{TempDir, matches_pattern, pattern_of, with_faults};
 use kauri_base::{Access, Ticket};

@@ -1,4 +1,4 @@
-//! Random documents, updates and projections over few names and values, so that they meet often.
+//! Random documents, updates and projections over few names and values, so that paths often exist.
 
 use bson::{Bson, Document, doc};
 

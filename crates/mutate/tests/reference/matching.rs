@@ -1,4 +1,4 @@
-//! The few filters that are generated, matched naively.
+//! A naive matcher for the few filters that are generated.
 
 use super::order::{compare, equal, rank};
 use bson::{Bson, Document};

@@ -1,4 +1,4 @@
-//! The comparison order of the few types that are generated.
+//! The comparison order of the few generated types.
 
 use bson::{Bson, Document};
 use std::cmp::Ordering;

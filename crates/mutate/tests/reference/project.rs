@@ -1,4 +1,4 @@
-//! Projections, one after the other: what is left out, what is computed, what is cut.
+//! Projections, one after the other: excluded, computed and sliced fields.
 
 use super::generate::Place;
 use super::matching::{matches, single};

@@ -1,5 +1,5 @@
-//! Update operators: each path is turned into the concrete paths that it means in this document, and
-//! these are changed one after the other.
+//! Update operators. Each path is expanded to the concrete paths that it selects in the document. These are
+//! changed one after the other.
 
 use super::matching::{matches, single, value_matches};
 use super::order::{compare, equal, number};

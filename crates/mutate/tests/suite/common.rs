@@ -1,8 +1,7 @@
 //! Documents in the shell's notation, for tables of cases.
 //!
 //! `{a: 1, "b c": [1.5, 7L, "x", null, true], d: {$set: …}}`; also `undefined`, `minKey`, `maxKey`,
-//! `/pattern/i`, `date(0)`, `ts(1, 2)`, `oid(7)`, `dec("1.5")`, `nan`, `inf`. A missing value is
-//! nothing.
+//! `/pattern/i`, `date(0)`, `ts(1, 2)`, `oid(7)`, `dec("1.5")`, `nan`, `inf`. An empty text is a missing value.
 
 use kauri_base::Timestamp;
 use kauri_bson::{Decimal128, DocBuf, Value};

@@ -1,5 +1,5 @@
-//! Random updates and projections against the reference. `KAURI_SEED` repeats the case that a failure
-//! names, and takes the others from there.
+//! Random updates and projections compared with the reference. `KAURI_SEED` repeats the case that a failure
+//! names and continues from there.
 
 use crate::reference::generate::{self, Place, Rng};
 use crate::reference::{project, update};

@@ -1,4 +1,4 @@
-//! Nonsense must end in an error, never in a panic: random specifications, damaged documents.
+//! Random specifications and damaged documents end in an error, never in a panic.
 
 use crate::reference::generate::{self, Rng};
 use kauri_base::Timestamp;

@@ -1,4 +1,4 @@
-//! Plans are remembered after two trials, for as long as they stay good and the indexes stay.
+//! The plan cache: a plan is cached after two trials. It stays until it becomes bad or the indexes change.
 
 use crate::world::{World, raw};
 use bson::{Document, doc};

@@ -1,4 +1,4 @@
-//! A collection on the in-memory engine with its indexes, and its documents as the tests know them.
+//! Fixture: a collection with indexes on the in-memory engine, and the documents that the tests expect in it.
 
 use bson::{Bson, Document, doc};
 use kauri_base::clock::{SeededRandom, SystemClock};

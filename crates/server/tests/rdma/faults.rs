@@ -1,4 +1,4 @@
-//! Clients over RDMA that lie, get nothing or lose their server: none costs anybody else anything.
+//! RDMA clients that are malicious, get no resources, or lose their server. Other sessions are not affected.
 
 use crate::leaks::used;
 use crate::raw::{Raw, ask_ping, ping, until};

@@ -1,8 +1,8 @@
-//! Two hosts: what becomes of sessions when the network between them, or the clients' host, is gone.
+//! Sessions between two hosts when the network or the clients' host fails.
 //!
-//! tests/lab/two runs this program on each: `rdma_tests --server` and `rdma_tests --clients`. All of
-//! RDMA's traffic is UDP to one port; the clients' host cuts it off and lets it through again. TCP is
-//! left alone, and a session that pings over it all the time must not notice.
+//! tests/lab/two runs this program on each host: `rdma_tests --server` and `rdma_tests --clients`. All RDMA
+//! traffic is UDP to one port; the clients' host blocks and unblocks it. TCP is not blocked: a session over TCP
+//! pings all the time and must see no fault.
 
 use crate::leaks::{used, used_of};
 use crate::rig::process::within;

@@ -1,5 +1,5 @@
-//! Large messages over RDMA: they go in pieces through the pool, whoever lies about them harms nobody, and
-//! without the pool they go through the ring.
+//! Large messages over RDMA. They go in pieces through the pool, or through the ring if there is no pool. A
+//! malicious client harms only itself.
 
 use crate::raw::Raw;
 use crate::rig::{Server, Way, eventually, find, found, insert, message_to, payload};

@@ -1,4 +1,4 @@
-//! Clients over RDMA that go, at whatever step: nothing of them stays.
+//! RDMA clients that disconnect at any step leave no resources behind.
 
 use crate::raw::{Raw, ask_ping, ping};
 use crate::rig::{Server, Way, eventually};

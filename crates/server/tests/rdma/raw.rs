@@ -1,4 +1,4 @@
-//! A client over RDMA that does each step by itself, as it likes.
+//! An RDMA client that performs each protocol step separately, valid or not.
 
 use crate::rig::{self, Server, address};
 use kauri_bson::{DocBuf, Value, doc};

@@ -1,4 +1,4 @@
-//! What every transport has to do, done over RDMA.
+//! The behaviour that every transport must have, over RDMA.
 
 use crate::leaks::used;
 use crate::raw::{Raw, until};

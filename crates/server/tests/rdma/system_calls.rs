@@ -1,4 +1,4 @@
-//! What a request costs the server in system calls, as `strace` counts them.
+//! System calls of the server per request, counted by `strace`.
 
 use crate::rig::{Server, Way, find, found, insert};
 use crate::sessions::start;

@@ -1,4 +1,4 @@
-//! Reads files of diagnostic data as MongoDB's tools do, and knows nothing of what writes them.
+//! Reads files of diagnostic data as MongoDB's tools do, independently of the code that writes them.
 #![allow(dead_code, reason = "each program uses its part")]
 
 use flate2::read::ZlibDecoder;

@@ -1,7 +1,7 @@
-//! A client that changes the bytes of its requests when it has told the server of them already.
+//! A malicious client that changes the bytes of its requests after it has announced them to the server.
 //!
-//! It speaks the rings' protocol by itself (docs/design/rdma.md), since no end of ours would do that: a
-//! credit is told with bytes beside it, which land where a frame lies that was told of before.
+//! It implements the ring protocol itself (docs/design/rdma.md), because no client of this project can do this.
+//! It sends a credit with extra bytes, which overwrite a frame that was announced before.
 
 use super::{Server, eventually};
 use kauri_bson::{Doc, Value, doc};

@@ -1,4 +1,4 @@
-//! What the tests of sessions begin with: a server of their own, clients, and what is asked of it.
+//! Fixtures for session tests: a server, clients, and the commands that they send.
 #![allow(dead_code, reason = "each program uses its part")]
 
 pub mod diagnostic_data;

@@ -1,4 +1,4 @@
-//! A `kauri` that serves or passes on, until it is dropped, and what it logs.
+//! A `kauri serve` or `kauri proxy` process, stopped when dropped, and its log.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

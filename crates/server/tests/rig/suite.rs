@@ -1,4 +1,4 @@
-//! What every transport has to do for its sessions.
+//! The behaviour that every transport must have.
 
 use super::{Server, Way, eventually, find, found, insert, payload};
 use kauri_base::limits::{DOCUMENT_BYTES_MAX, MESSAGE_BYTES_MAX};

@@ -1,6 +1,6 @@
-//! `kauri bench run`: that it measures what its run file says, in turns, that what it writes is there with the
-//! contents that the workload says, and that a server that is not as the file says is not touched. How fast
-//! anything was is not looked at.
+//! `kauri bench run` measures what its run file says, alternating between servers. The records that it writes
+//! have the contents that the workload defines. A server that does not match the run file is not changed. Speed
+//! is not checked.
 
 use crate::rig::{self, Server, eventually};
 use kauri_bench::workload::record::{InsertOrder, KeyNames};

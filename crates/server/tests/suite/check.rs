@@ -1,5 +1,5 @@
-//! A directory with a damaged document: `kauri check` and `kauri serve --verify full` name it, the
-//! server serves the rest, and `kauri serve --repair` moves it aside and exits.
+//! A directory with a damaged document. `kauri check` and `kauri serve --verify full` name the document. The
+//! server serves the rest. `kauri serve --repair` moves the document aside and exits.
 
 use kauri_bson::{Doc, DocBuf, Value, doc};
 use kauri_storage_log::format::Stream;

@@ -1,5 +1,5 @@
-//! The directory `diagnostic.data`: what is in it, when, and what becomes of it where the server is killed, the
-//! directory cannot be written, or other tools go through the data directory.
+//! The directory `diagnostic.data`: its contents and their timing. Also tested: a killed server, an unwritable
+//! directory, and other tools that scan the data directory.
 
 use crate::check;
 use crate::rig::diagnostic_data::{Part, Sample, chunks, parts};

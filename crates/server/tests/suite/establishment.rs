@@ -1,5 +1,5 @@
-//! Connections that come faster than `ingressConnectionEstablishmentRatePerSec` says wait in a bounded queue, or
-//! are closed.
+//! `ingressConnectionEstablishmentRatePerSec`: connections above the rate wait in a bounded queue or are
+//! closed.
 
 use crate::rig::{Server, eventually, find, message, status};
 use kauri_bson::{DocBuf, Value, doc};

@@ -1,4 +1,4 @@
-//! Log lines of the program have a length limit, in the log and in `getLog`.
+//! Log lines have a length limit, in the log and in `getLog`.
 
 use crate::check::{Place, Server, number};
 use kauri_bson::{DocBuf, doc};

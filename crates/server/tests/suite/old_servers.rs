@@ -1,7 +1,7 @@
 //! `kauri bench run` against servers that are older than `hello` and OP_MSG.
 //!
-//! The old server is a front before one of ours: it knows OP_QUERY alone, and says so in its `isMaster` as
-//! MongoDB 3.4 does. What else comes ends the connection, which is what shows that nothing else comes.
+//! The old server is a front end before a current server. It accepts only OP_QUERY and says so in its
+//! `isMaster`, as MongoDB 3.4 does. Any other message closes the connection and fails the test.
 
 use crate::rig::{self, Server};
 use kauri_bson::{Doc, DocBuf, doc};

@@ -1,4 +1,4 @@
-//! What an operator does with a server, and is told by it: log rotation, signals, start-up warnings, refusals.
+//! Operation of a server: log rotation, signals, start-up warnings, failed starts.
 
 use crate::check::{Place, Server, number};
 use kauri_bson::{DocBuf, doc};

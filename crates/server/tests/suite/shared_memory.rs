@@ -1,4 +1,4 @@
-//! Clients that change over to shared memory, ones that don't, and ones that lie.
+//! Clients that upgrade to shared memory, clients that do not, and malicious clients.
 
 use crate::rig::{self, Server, Way, block, eventually, find, suite};
 use kauri_bson::{DocBuf, Value, doc};

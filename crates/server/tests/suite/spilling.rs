@@ -1,4 +1,4 @@
-//! A server that spills to its data directory: what there is of files, also after kill -9.
+//! A server that spills to its data directory: its temporary files, also after kill -9.
 
 use crate::check::{Place, Server, number};
 use kauri_bson::{DocBuf, doc};

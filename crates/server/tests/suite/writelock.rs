@@ -1,5 +1,5 @@
-//! The write-lock experiment in small: that it runs to its end for each mode, that nothing is lost, and
-//! that its figures are those of what it did. How fast anything was is not looked at.
+//! The write-lock experiment at a small size. It runs to its end in each mode and loses no write. Its figures
+//! match the operations it performed. Speed is not checked.
 
 use serde_yaml_ng::Value;
 use std::net::TcpListener;

@@ -1,12 +1,12 @@
-//! Power cuts of a real file system, over the kernel's `log-writes` target; `make lab` runs it.
+//! Power cuts of a real file system, by the kernel's `log-writes` target; `make lab` runs it.
 //!
-//! `power_cuts work DIRECTORY DEVICE HISTORY`: threads write to an engine on plain files, whose device
-//! `dmsetup` knows as DEVICE; what was made durable is marked in the device's log of writes, and the
-//! state after each commit is written to HISTORY.
+//! `power_cuts work DIRECTORY DEVICE HISTORY`: threads write to an engine on plain files, on the device that
+//! `dmsetup` knows as DEVICE. Durable commits are marked in the device's write log. The state after each commit
+//! is written to HISTORY.
 //!
-//! `power_cuts check LOG DEVICE MOUNTPOINT HISTORY CUTS`: at so many places of that log, puts what a
-//! power cut leaves onto DEVICE, mounts it, opens the engine, and compares: no less than was marked,
-//! and exactly some state in the order of the commits.
+//! `power_cuts check LOG DEVICE MOUNTPOINT HISTORY CUTS`: simulates power cuts at CUTS positions of the log. It
+//! writes the resulting state to DEVICE, mounts it and opens the engine. The contents must equal one state of
+//! the commit order, no older than the last mark.
 
 mod work;
 mod write_log;

@@ -1,5 +1,5 @@
-//! The work: threads that insert, update and delete, each in a collection of its own, in units of one
-//! and of many documents; collections that come and go; the cleaner moves records meanwhile.
+//! The workload: each thread inserts, updates and deletes in its own collection, in units of one or many
+//! documents. Collections are created and dropped, and the cleaner moves records.
 
 use crate::{DATA, Result};
 use kauri_bson::{DocBuf, Value};

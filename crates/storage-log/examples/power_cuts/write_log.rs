@@ -1,8 +1,8 @@
-//! What the kernel's `log-writes` target wrote down of a block device, and the states in which a
-//! power cut may leave that device.
+//! The write log of a block device, written by the kernel's `log-writes` target, and the device states that a
+//! power cut may leave.
 //!
-//! Up to the last flush everything is there, after it what was written through (FUA) and anything of
-//! the rest. The format is that of the kernel's `dm-log-writes.c`.
+//! All writes up to the last flush survive. Of the later writes, those written through (FUA) survive, and any
+//! subset of the others. The format is that of the kernel's `dm-log-writes.c`.
 
 use kauri_testkit::Dice;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! Acknowledgements: every ticket resolves; with success only if the commit is where the ticket says,
-//! and with the failure if the medium has failed.
+//! Acknowledgements: every ticket resolves. It succeeds only if the commit has the ticket's durability, and
+//! fails if the medium has failed.
 
 use crate::harness::{On, explore, open, table};
 use kauri_base::sync::thread;

@@ -1,8 +1,8 @@
-//! Readers and writers of one tree.
+//! Concurrent readers and writers of one tree.
 //!
-//! Each key that changes has one writer, who counts its changes before and after; its type bits are the
-//! count. So a reader knows which counts it may see: none older than what was done, or seen by
-//! anybody, before it began, and none newer than what was begun by the time it has ended.
+//! Each changing key has one writer, which counts its changes before and after each; the key's type bits are
+//! the count. A reader therefore knows which counts are valid. None is older than the last count completed, or
+//! seen by a reader, before its read began. None is newer than the last count begun when its read ended.
 
 use crate::harness::explore;
 use kauri_base::RecordId;

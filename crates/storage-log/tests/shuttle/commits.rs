@@ -1,5 +1,5 @@
-//! Commits of several writers: readers see a prefix of them, and of those that add the same unique key
-//! one succeeds.
+//! Concurrent commits: readers see a prefix of them. Of several commits that add the same unique key, one
+//! succeeds.
 
 use crate::harness::{On, explore, open, table};
 use kauri_base::RecordId;

@@ -1,4 +1,4 @@
-//! Running a model under many schedules, and engines small enough to be opened for each.
+//! Runs a model under many schedules, with engines small enough to be opened for each schedule.
 
 use kauri_base::Clock;
 use kauri_base::clock::SeededRandom;

@@ -1,4 +1,4 @@
-//! Readers of documents whose segments are emptied, given back and filled again meanwhile.
+//! Readers of documents whose segments are cleaned, freed and filled again.
 
 use crate::harness::{On, explore, open_with, table};
 use kauri_base::sync::thread;

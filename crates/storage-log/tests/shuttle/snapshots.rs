@@ -1,5 +1,5 @@
-//! Held snapshots while writers commit: each reads one state for as long as it is held, the one after
-//! its commit; and nothing is kept when none is held.
+//! Held snapshots while writers commit. Each snapshot reads one state, that after its commit, until it is
+//! released. Without held snapshots no old version is kept.
 
 use crate::harness::{On, explore, open, table};
 use kauri_base::RecordId;

@@ -1,5 +1,5 @@
-//! Transactions and plain writers of the same records: the first to claim wins, no change is lost, and
-//! whoever waits for a claim is woken.
+//! Transactions and plain writers of the same records. The first claim wins, no change is lost, and each waiter
+//! for a claim is woken.
 
 use crate::harness::{On, explore, open, table};
 use kauri_base::sync::thread;

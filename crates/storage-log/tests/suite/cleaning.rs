@@ -1,4 +1,4 @@
-//! The cleaner: space comes back, nothing is lost, nothing comes back to life.
+//! The cleaner frees space, loses no record and revives no deleted record.
 
 use crate::common::{Fixture, SEGMENT_BYTES, bounded, clean, dynamic, kilobyte, options, status};
 use kauri_base::clock::SeededRandom;

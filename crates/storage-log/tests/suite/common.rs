@@ -1,4 +1,4 @@
-//! An engine on the emulator, without threads unless a test starts them.
+//! Fixture: an engine on the emulator, without threads unless a test starts them.
 
 use kauri_bson::Value;
 use kauri_conformance::table::{Table, TableIndex};

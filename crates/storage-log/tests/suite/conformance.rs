@@ -1,4 +1,4 @@
-//! The engine passes the suite, over plain files.
+//! The engine passes the conformance suite on plain files.
 
 use kauri_conformance::Subject;
 use kauri_medium::plain::PlainDirectory;

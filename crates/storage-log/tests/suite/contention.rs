@@ -1,6 +1,5 @@
-//! Many threads that write to the same few records, while the log is flushed and cleaned: the outcome
-//! is that of the commit sequence. No update of what an earlier commit deleted, no id given twice, no
-//! lost update, no version seen that never was.
+//! Many threads write to the same few records while the log is flushed and cleaned. The outcome follows the
+//! commit sequence: no update of a deleted record, no id given twice, no lost update, no invented version.
 
 use crate::crash_target::Target;
 use kauri_testkit::history::Loss;

@@ -1,6 +1,6 @@
-//! Crashes at any point of seeded runs: what was promised is there, and nothing but a prefix of the
-//! commit sequence; each unit whole, indexes as a rebuild makes them; a second crash, in the recovery
-//! or after it, changes nothing.
+//! Crashes at any point of seeded runs. Recovery finds all promised commits and only a prefix of the commit
+//! sequence. Units are complete and indexes equal a rebuild. A second crash, during or after recovery, changes
+//! nothing.
 
 use crate::crash_target::Target;
 use kauri_emulator::EmulatorConfig;

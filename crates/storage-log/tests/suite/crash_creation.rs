@@ -1,5 +1,5 @@
-//! Crashes while a directory is made, and again while what they left is opened: an empty directory comes
-//! of them, or one without anything in it, and never one that is refused.
+//! Crashes during the creation of a directory, and again during the next opening. The directory is then empty,
+//! or its engine is. It is never rejected.
 
 use crate::common::{emulator, open, options};
 use kauri_emulator::Emulator;

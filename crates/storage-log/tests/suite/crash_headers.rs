@@ -1,5 +1,5 @@
-//! Crashes while headers of segments are stored, and again while they are stored for the second time: one
-//! of a header's copies is there at any time, and it is never one from before the last.
+//! Crashes while segment headers are stored, once and twice. One copy of each header survives, and it is never
+//! older than the previous header.
 
 use crate::crash_target::{SEGMENT, Target, of_headers};
 use kauri_emulator::{Emulator, EmulatorConfig};

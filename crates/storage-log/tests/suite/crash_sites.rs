@@ -1,5 +1,5 @@
-//! Every drain, every order and every check counts: with any one of them left out a crash test
-//! fails. The sites are not listed here; they are those that the runs come by.
+//! Every drain, every ordering point and every check is necessary: disabling any one makes a crash test fail.
+//! The sites are not listed; they are those that the runs reach.
 
 use crate::crash_target::{SEGMENT, Target, of_headers};
 use kauri_bson::{DocBuf, Value};

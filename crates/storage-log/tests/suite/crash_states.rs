@@ -1,8 +1,8 @@
-//! Crash states by the thousand, and all that short workloads have.
+//! Thousands of crash states, and all crash states of short workloads.
 //!
-//! `make test` looks at ten thousand different media; `make crash` (`KAURI_CRASH=all`) at a hundred
-//! thousand, and at what takes long of the short workloads. Media are different if the contents of their
-//! files are; a second crash's are not counted.
+//! `make test` checks ten thousand different media. `make crash` (`KAURI_CRASH=all`) checks a hundred thousand,
+//! and the short workloads that take long. Media differ if the contents of their files differ; those of a
+//! second crash do not count.
 
 use crate::crash_target::Target;
 use kauri_emulator::EmulatorConfig;

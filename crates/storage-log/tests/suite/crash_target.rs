@@ -1,4 +1,4 @@
-//! The engine as crash tests open it: small segments, a small cache, no threads, time by hand.
+//! The crash tests' engine: small segments, a small cache, no threads, manual time.
 
 use kauri_base::Clock;
 use kauri_base::clock::SeededRandom;

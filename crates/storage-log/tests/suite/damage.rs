@@ -1,5 +1,5 @@
-//! Damaged media: noticed, named, never taken for the end of the log where it isn't; directories
-//! that are refused; media that fail.
+//! Damaged media: damage is detected, named, and not mistaken for the end of the log. Also rejected directories
+//! and failing media.
 
 use crate::common::{self, Fixture, SEGMENT_BYTES, dynamic, emulator, kilobyte, open, options};
 use kauri_base::{Access, CollectionId, ErrorCode, RecordId};

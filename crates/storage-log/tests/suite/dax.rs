@@ -1,8 +1,8 @@
-//! The engine on memory that lasts: the suite, and that a commit is durable when it returns.
+//! The engine on persistent memory passes the conformance suite, and a commit is durable when it returns.
 //!
-//! Ordinary memory stands in for it. With `KAURI_TEST_DAX_DIR` set to a directory on a file system that
-//! is mounted with DAX, the tests run there instead and mapping with `MAP_SYNC` has to succeed; without
-//! it, directories as they are have to be found to be ordinary ones.
+//! Ordinary memory takes the place of persistent memory. With `KAURI_TEST_DAX_DIR` set to a directory on a DAX
+//! mount, the tests run there and mapping with `MAP_SYNC` must succeed. Without it, the directories of this
+//! machine must be detected as ordinary ones.
 
 use crate::common::{bounded, clean, dynamic, kilobyte, options, status};
 use kauri_bson::{DocBuf, Value};

@@ -1,5 +1,5 @@
-//! A medium that fails, once, at every single I/O of workloads: a clear error or a clean stop, never
-//! a wrong answer; and what was acknowledged is there afterwards.
+//! A medium that fails once, at each I/O of the workloads. The engine reports an error or stops, and never
+//! returns a wrong result. All acknowledged commits survive.
 
 use crate::crash_target::Target;
 use kauri_emulator::{Emulator, EmulatorConfig};

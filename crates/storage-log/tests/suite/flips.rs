@@ -1,5 +1,5 @@
-//! Every single bit that flips in what describes records is noticed, and so are a million that flip in
-//! documents: by the check of a directory, and by the engine, which answers rightly or not at all.
+//! Every flipped bit in the metadata of records is detected, and so are a million flipped bits in documents.
+//! The directory check detects them. The engine returns the right data or an error.
 
 use crate::common::{self, SEGMENT_BYTES, dynamic, emulator, options};
 use kauri_base::RecordId;

@@ -1,5 +1,4 @@
-//! Files that are held still: nothing of them changes, and a copy that is made piece by piece opens as the engine
-//! was.
+//! Held files: their bytes do not change, and a copy made piece by piece opens with the engine's state.
 
 use crate::common::{Fixture, SEGMENT_BYTES, bounded, dynamic, kilobyte, open};
 use kauri_base::RecordId;

@@ -1,5 +1,5 @@
-//! Indexes on `_id` come from what summaries tell, and all of a collection's other indexes from one
-//! pass over its documents: with the same result as ever, whatever has been done to the log.
+//! Indexes on `_id` are built from segment summaries, all other indexes of a collection in one pass over its
+//! documents. The result equals that of an ordinary build, whatever the log's history.
 
 use crate::common::{self, SEGMENT_BYTES, clean, kilobyte, open, options};
 use kauri_base::clock::SeededRandom;

@@ -1,5 +1,5 @@
-//! Every bit that flips in what describes an index's image, and many that flip in its entries, are
-//! told by the check of a directory as harmless, and change no index.
+//! Every flipped bit in the metadata of index images, and many in their entries. The directory check reports
+//! them as harmless, and no index changes.
 
 use crate::common::{self, SEGMENT_BYTES, dynamic, open, options};
 use kauri_conformance::inspect;

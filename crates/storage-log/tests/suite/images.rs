@@ -1,5 +1,4 @@
-//! Index images: what is loaded is what a rebuild gives, after any writes since, and never trusted if
-//! anything about it is wrong.
+//! Index images: a loaded index equals a rebuild, after any later writes. An image with any fault is not used.
 
 use crate::common::{
     self, Fixture, SEGMENT_BYTES, bounded, clean, kilobyte, open, options, status,

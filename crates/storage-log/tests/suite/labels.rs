@@ -1,6 +1,6 @@
-//! Everything that makes bytes durable, orders them or compares a CRC has a label, so that
-//! `crash_sites.rs`, which takes the labels from the sources, comes by all of it. In the engine's
-//! sources that is a rule; the medium's, where the labels are asked about, are held against a list.
+//! Everything that makes bytes durable, orders them or compares a CRC has a label. `crash_sites.rs` takes the
+//! labels from the sources and must reach all of them. In the engine's sources this is a rule. In the medium's
+//! sources, which query the labels, it is a list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! What was synced and can't be read is reported, always: behind every sync of a workload bits flip, files
-//! become shorter, segments are lost, swapped or of an earlier time. All that was synced is there then and
-//! right, or the damage is found by whoever opens the directory and by whoever checks it.
+//! Synced data that cannot be read is always reported. After each sync of a workload, bits flip, files shrink,
+//! and segments are lost, swapped or replaced by older ones. Then either all synced data is intact, or both
+//! opening and checking the directory find the damage.
 
 use crate::common::{self, Fixture, SEGMENT_BYTES, dynamic, kilobyte, open, options, status};
 use kauri_base::{CollectionId, RecordId};

@@ -1,4 +1,4 @@
-//! Memory that is short: the cache gives way, writes are held up, and what adds to it is refused.
+//! Low memory: the cache shrinks, writes are throttled, and operations that need more memory are rejected.
 
 use crate::common::{self, Fixture, options};
 use kauri_base::{CollectionId, ErrorCode, IndexId, RecordId};

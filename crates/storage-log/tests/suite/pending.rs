@@ -1,6 +1,6 @@
-//! Crashes of runs with pending units, transactions over several segments, held snapshots and a busy
-//! cleaner: what is found is what was so after some commit, no earlier than what was promised, units
-//! whole, the pending suffix as it was, and it can be resolved.
+//! Crashes of runs with pending units, transactions over several segments, held snapshots and a busy cleaner.
+//! Recovery finds the state after some commit, no earlier than the last promise. Units are complete, and the
+//! pending suffix is unchanged and can be resolved.
 
 use crate::common::{self, bounded, open};
 use kauri_base::clock::SeededRandom;

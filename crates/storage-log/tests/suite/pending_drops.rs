@@ -1,5 +1,5 @@
-//! Collections that are dropped while pending units change them: whatever becomes of the units, their
-//! bytes are no longer live, and no record of theirs brings the collection back.
+//! Collections dropped while pending units change them. However the units are resolved, their bytes are no
+//! longer live and their records do not revive the collection.
 
 use crate::common::{self, bounded, clean, dynamic, kilobyte, open, status};
 use kauri_base::{CollectionId, RecordId};

@@ -1,6 +1,6 @@
-//! Index images and pending units of a replicated log in one directory: shutdowns and crashes with
-//! units that are pending, committed later or dropped. What is there is what should be, the check of
-//! the directory finds nothing wrong, and images are used where they may be.
+//! Index images and pending units of a replicated log in one directory. Shutdowns and crashes leave units that
+//! are pending, committed later or dropped. The data is right, the directory check finds no fault, and valid
+//! images are used.
 
 use crate::common::{self, clean, dynamic, open, options, status};
 use kauri_base::clock::SeededRandom;

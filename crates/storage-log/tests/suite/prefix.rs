@@ -1,7 +1,7 @@
-//! After a crash a prefix of the commit sequence is there: all that was durable, each unit whole.
+//! A crash leaves a prefix of the commit sequence: all durable commits, each unit complete.
 //!
-//! A workload of inserts, updates, deletes, units of several documents, drops and cleanings runs on
-//! the emulator; then the power fails at many points of its trace, and once more in the recovery.
+//! A workload runs on the emulator: inserts, updates, deletes, units of several documents, drops and cleanings.
+//! Then the power fails at many points of its trace, and again during recovery.
 
 use crate::common::{Fixture, bounded, clean, dynamic, kilobyte, open};
 use kauri_base::clock::SeededRandom;

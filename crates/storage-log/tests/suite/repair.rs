@@ -1,4 +1,4 @@
-//! Damaged records are moved aside, said to be lost, and the rest goes on.
+//! A repair moves damaged records aside and reports them as lost. All other records remain.
 
 use crate::common::{Fixture, SEGMENT_BYTES, dynamic, kilobyte, open, options};
 use kauri_base::{CollectionId, RecordId};

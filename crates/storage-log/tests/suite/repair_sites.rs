@@ -1,5 +1,5 @@
-//! Everything that a repair makes durable or puts in order counts: without any one of it, a crash in a
-//! repair loses something. The labels are those that repairs come by.
+//! Every drain and every ordering point of a repair is necessary: without any one, a crash during a repair
+//! loses data. The labels are those that repairs reach.
 
 use crate::repair_target::crashes::campaign;
 use kauri_emulator::EmulatorConfig;

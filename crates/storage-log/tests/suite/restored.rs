@@ -1,5 +1,5 @@
-//! Files of different times in one directory: a copy that was restored beside a mark file that was left over. It
-//! is refused with the way out, and a repair gives up nothing of it.
+//! Files of different times in one directory: a restored copy beside a leftover mark file. The engine rejects
+//! the directory and names the remedy. A repair gives up no data of it.
 
 use crate::common::{Fixture, SEGMENT_BYTES, bounded, clean, dynamic, kilobyte, open, options};
 use kauri_base::RecordId;

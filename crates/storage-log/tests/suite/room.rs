@@ -1,5 +1,4 @@
-//! A unit is begun only if the segments that are there have room for all of it, whichever of its records
-//! ends up in which of them.
+//! A unit starts only if the available segments have room for all its records, in whichever segments they land.
 
 use crate::common::{self, Fixture, SEGMENT_BYTES, options};
 use kauri_conformance::table::doc;

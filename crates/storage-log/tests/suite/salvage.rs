@@ -1,4 +1,4 @@
-//! Logs that can't be followed are made ones that can: as little as possible is lost, and it is said.
+//! Salvaging logs that cannot be followed. The loss is minimal and is reported.
 
 use crate::common::{Fixture, SEGMENT_BYTES, bounded, dynamic, kilobyte, open, options};
 use kauri_base::RecordId;

@@ -1,5 +1,5 @@
-//! Held snapshots in a log of small segments, little memory and a busy cleaner: what old versions
-//! cost, when they go, and that they are never lost before.
+//! Held snapshots in a log of small segments, with little memory and a busy cleaner: the cost of old versions
+//! and their lifetime. No needed version is lost.
 
 use crate::common;
 use kauri_bson::{DocBuf, Value};

@@ -1,5 +1,5 @@
-//! What is in the staging file when a process dies, for who opens, checks or mends the directory then, and on
-//! a file system.
+//! The staging file of a dead process, as seen by opening, checking and repairing its directory; also on a real
+//! file system.
 
 use crate::common::{self, Fixture, dynamic, open, options};
 use kauri_base::CollectionId;

@@ -1,5 +1,5 @@
-//! Writers, readers and scanners at once, while the cleaner works and the cache holds an eighth of
-//! the data. Every document tells what it has to be.
+//! Concurrent writers, readers and scanners, while the cleaner works and the cache holds an eighth of the data.
+//! Each document determines its own expected contents.
 
 use crate::common::{bounded, emulator, kilobyte};
 use kauri_base::clock::SeededRandom;

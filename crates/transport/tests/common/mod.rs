@@ -1,6 +1,6 @@
-//! A service for tests, and the clients' side of its protocol.
+//! A service for tests, and the client side of its protocol.
 //!
-//! A request's body begins with one byte that says what the service is to do; see [`Echo`].
+//! A request's body begins with one byte that selects the service's action; see [`Echo`].
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
 use kauri_transport::tcp::{TcpOptions, TcpTransport};

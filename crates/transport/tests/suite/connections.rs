@@ -1,4 +1,4 @@
-//! Many connections, and connections that should not be: limits, garbage, panics, shutdown.
+//! Many connections, and invalid ones: limits, garbage, panics, shutdown.
 
 use crate::common::{Client, PATIENCE, Server, op, op_with_number, request};
 use kauri_transport::tcp::{TcpOptions, TcpTransport};

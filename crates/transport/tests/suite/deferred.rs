@@ -1,5 +1,5 @@
-//! Replies that wait for the end of the tick, as those to writes do: one hook for all requests of a
-//! tick, and the replies leave before the worker waits again.
+//! Replies deferred to the end of the tick, as replies to writes are. One hook serves all requests of a tick,
+//! and the replies are sent before the worker waits again.
 
 use crate::common::{self, Seen, Server, answer};
 use kauri_base::ticket::TicketSource;

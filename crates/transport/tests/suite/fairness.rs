@@ -1,4 +1,4 @@
-//! A client that keeps its connection full does not keep the worker.
+//! A client that keeps its connection full does not monopolise the worker.
 
 use crate::common::{PATIENCE, answer, request};
 use kauri_transport::fake::FakeTransport;

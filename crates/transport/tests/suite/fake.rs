@@ -1,4 +1,4 @@
-//! The transport in memory keeps the same contract.
+//! The in-memory transport keeps the contract of a transport.
 
 use crate::common::{Echo, PATIENCE, Seen, op, op_with_number, request};
 use kauri_transport::fake::FakeTransport;

@@ -1,4 +1,4 @@
-//! Workers that do not come back from a task: new connections are served all the same, and the server ends.
+//! Workers blocked in a task: new connections are still served, and the server can stop.
 
 use crate::common::{PATIENCE, answer, request};
 use kauri_transport::fake::FakeTransport;

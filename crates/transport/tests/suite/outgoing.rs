@@ -1,4 +1,4 @@
-//! Outgoing sessions: with the echo service over sockets, and with servers that a test plays itself.
+//! Outgoing sessions, with the echo service over sockets and with servers that a test plays itself.
 
 use crate::common::{PATIENCE, Server, op, op_with_number, request, wait_for};
 use kauri_transport::outgoing::{Address, Outgoing, OutgoingError, OutgoingOptions, SocketConnect};

@@ -1,5 +1,5 @@
-//! Outgoing sessions in a simulated world: two processes in one thread, of which the server dies and comes back.
-//! A seed decides the order of everything.
+//! Outgoing sessions in a simulated world: two processes in one thread, of which the server dies and restarts.
+//! A seed determines the order of all events.
 
 use crate::common::{Echo, op, op_with_number, request};
 use kauri_base::clock::SeededRandom;

@@ -1,6 +1,6 @@
-//! Requests of random sizes, sent in random pieces: every one is answered, whole and in order.
+//! Requests of random sizes, sent in random pieces: each gets its reply, complete and in order.
 //!
-//! Seeded and bounded by time; a failure prints the seed. `PIECES_SEED` runs one seed alone.
+//! Seeded and bounded by time; a failure prints the seed. `PIECES_SEED` runs one seed only.
 
 use crate::common::{Server, op, request};
 use kauri_base::RandomSource;

@@ -1,4 +1,4 @@
-//! One connection: requests, replies and the ways in which they may come and go.
+//! One connection: requests, replies, and the ways in which they arrive.
 
 use crate::common::{Echo, PATIENCE, Server, big_body, op, op_with_number, request};
 use kauri_transport::ExecutorOptions;

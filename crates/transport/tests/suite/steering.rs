@@ -1,4 +1,4 @@
-//! Sessions go on where their packets arrive.
+//! Steering: sessions move to the worker on whose core their packets arrive.
 
 use crate::common::{Client, Echo, PATIENCE, Server, op};
 use kauri_transport::ExecutorOptions;

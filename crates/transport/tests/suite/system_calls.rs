@@ -1,4 +1,4 @@
-//! What a request costs in system calls, by the workers' own counters.
+//! System calls per request, by the workers' own counters.
 
 use crate::common::{self, Server, op, op_with_number};
 use std::io::Write;

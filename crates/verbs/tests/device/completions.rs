@@ -1,4 +1,4 @@
-//! Completion queues: who is woken, what is reported, what can't overrun.
+//! Completion queues: wakes, reported completions, and protection from overruns.
 
 use crate::rig::{End, Lab, PATIENCE, SENDS_MAX, until, wait};
 use kauri_transport::sys::{Epoll, EventList};

@@ -1,4 +1,4 @@
-//! Bytes that go from one end to the other, by every operation.
+//! Data transfer from one end to the other, by every operation.
 
 use crate::rig::{Lab, local_address, pattern};
 use kauri_verbs::{

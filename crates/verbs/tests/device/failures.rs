@@ -1,4 +1,4 @@
-//! What goes wrong ends in a completion or an error, never in a crash.
+//! Every fault ends in a completion or an error, never in a crash.
 
 use crate::rig::{End, Lab, connect, impatient, until};
 use kauri_verbs::{

@@ -1,4 +1,4 @@
-//! Nothing is given back while the device may use it, and everything is in the end.
+//! No object is freed while the device may use it, and all objects are freed in the end.
 
 use crate::rig::{Lab, connect, pattern, wait};
 use kauri_verbs::{

@@ -1,4 +1,4 @@
-//! What the tests begin with: a device, and pairs of connected queue pairs on it.
+//! Fixtures: a device, and pairs of connected queue pairs on it.
 
 use kauri_verbs::{
     Access, Completion, CompletionQueue, ConnectOptions, Device, GidEntry, MemoryRegion, Operation,

@@ -1,4 +1,4 @@
-//! Windows let one peer in, for as long as they are bound.
+//! A memory window admits one peer, for as long as it is bound.
 
 use crate::rig::{End, Lab, pattern};
 use kauri_verbs::{

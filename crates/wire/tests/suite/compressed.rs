@@ -1,4 +1,4 @@
-//! OP_COMPRESSED: round trips, lying sizes, damaged contents.
+//! OP_COMPRESSED: round trips, wrong sizes, damaged contents.
 
 use kauri_base::ErrorCode;
 use kauri_wire::{Compressed, Compressor, Message, MsgWriter, compress};

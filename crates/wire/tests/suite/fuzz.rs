@@ -1,6 +1,6 @@
-//! Random and mutated messages: nothing panics, whatever is accepted keeps its promises.
+//! Random and mutated messages: no reader panics, and accepted messages keep their guarantees.
 //!
-//! Seeded and bounded by time; a failure prints the seed. `WIRE_FUZZ_SEED` runs one seed alone.
+//! Seeded and bounded by time; a failure prints the seed. `WIRE_FUZZ_SEED` runs one seed only.
 
 use kauri_base::RandomSource;
 use kauri_base::clock::SeededRandom;

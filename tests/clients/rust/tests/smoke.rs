@@ -1,5 +1,5 @@
-//! The Rust `mongodb` driver against a running server (`KAURI_URI`). Each test has a database of its
-//! own, dropped at its end.
+//! The Rust `mongodb` driver against a running server (`KAURI_URI`). Each test has its own database, dropped at
+//! its end.
 
 use mongodb::IndexModel;
 use mongodb::bson::{Bson, DateTime, Decimal128, Document, Regex, Timestamp, doc, oid::ObjectId};

@@ -1,4 +1,4 @@
-//! What goes on beside the reads: indexes come and go, names change hands.
+//! DDL concurrent with the reads: indexes are created and dropped, collections exchange names.
 
 use super::run::{Actor, Run};
 use super::swapped::documents;

@@ -1,4 +1,4 @@
-//! The threads, and what each of them may get as an answer.
+//! The threads of a run, and the replies that each of them accepts.
 
 use crate::common::{Client, TestClock, TestServer, at, code_of, cursor_id, first_batch, show};
 use kauri_base::RandomSource;

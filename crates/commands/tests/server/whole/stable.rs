@@ -1,4 +1,4 @@
-//! Documents that never change, whose indexes come and go.
+//! Documents that never change, while their indexes are created and dropped.
 
 use super::run::{Actor, Run};
 use crate::common::number;

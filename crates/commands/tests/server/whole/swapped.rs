@@ -1,5 +1,5 @@
-//! Collections that are replaced as a whole: by `renameCollection`, `$out`, `convertToCapped`, and dropped
-//! and made again. Their documents are of one generation, which tells how many there are.
+//! Collections replaced as a whole by `renameCollection`, `$out`, `convertToCapped`, or by dropping and
+//! recreating them. All documents of a collection have one generation, which determines their number.
 
 use super::run::{Actor, Run};
 use crate::common::{number, show};

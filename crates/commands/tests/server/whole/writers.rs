@@ -1,4 +1,4 @@
-//! Documents that are changed by one writer each, who keeps count, while their indexes come and go.
+//! Documents changed by one writer each, which counts its changes, while their indexes are created and dropped.
 
 use super::run::{Actor, Run};
 use crate::common::{at, first_batch, number, show};

@@ -1,5 +1,5 @@
-//! `$densify`, `$fill`, and the window functions that look at the way from one row to the next: by examples, by
-//! their errors, and against naive references on random rows.
+//! `$densify`, `$fill`, and the window functions that depend on the distance between rows. They are tested by
+//! examples, by their errors, and against naive references on random rows.
 
 mod densify;
 mod errors;

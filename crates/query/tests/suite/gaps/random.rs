@@ -1,4 +1,4 @@
-//! Random rows: what the stages give is what naive references give. `KAURI_SEED` repeats one case.
+//! Random rows: the stages agree with naive references. `KAURI_SEED` repeats one case.
 
 use super::{Choice, column, run, seeds};
 use kauri_base::clock::SeededRandom;

@@ -1,4 +1,4 @@
-//! Random pipelines, over documents that the matcher's tests generate too.
+//! Random pipelines over documents from the matcher's generator.
 
 use crate::generate::Generator;
 use bson::{Bson, Document, bson, doc};

@@ -1,6 +1,6 @@
-//! Random pipelines over random documents: what comes out is what a naive reference gives, with
-//! stages moved and merged or as they were written, in one go or row by row, over a catalog or over rows from
-//! elsewhere. `KAURI_SEED` repeats one case.
+//! Random pipelines over random documents agree with a naive reference. Each pipeline runs optimised and as
+//! written, at once and row by row, over a catalog and over rows from a remote source. `KAURI_SEED` repeats one
+//! case.
 
 mod generate;
 mod naive;

@@ -1,4 +1,4 @@
-//! Pipelines over owned documents, stage after stage, each in the plainest way.
+//! A naive reference: pipelines over owned documents, stage by stage.
 
 use super::generate::Case;
 use crate::matching;

@@ -1,4 +1,4 @@
-//! Pipelines over namespaces whose collections lie elsewhere, as a router's do.
+//! Pipelines over remote collections, as in a router.
 
 use super::runner::{parsed, raw, show};
 use bson::{Document, doc};

@@ -1,4 +1,4 @@
-//! Makes a case that fails as small as it still fails.
+//! Shrinks a failing case as far as it still fails.
 
 use super::generate::Case;
 use bson::{Bson, Document};

@@ -1,4 +1,4 @@
-//! Stages of many fields: what is found out about them takes work that grows with the size, not with its square.
+//! Stages with many fields: the analysis of their fields takes linear work.
 
 use kauri_base::probe::assert_linear;
 use kauri_bson::{Doc, DocBuf, Value, array, doc};

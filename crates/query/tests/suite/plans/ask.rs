@@ -1,4 +1,4 @@
-//! Random indexes and queries over the documents of the matcher's generator.
+//! Random indexes and queries over documents from the matcher's generator.
 
 use super::naive;
 use crate::generate::Generator;

@@ -1,6 +1,6 @@
-//! Random queries over random collections and indexes: whatever plan answers a query, the answer is
-//! that of a reference which looks at every document, and shares neither matching nor comparison with
-//! what it judges. The same for statements that write, whose documents are compared afterwards.
+//! Random queries over random collections and indexes. Every plan returns the rows of a reference that scans
+//! every document and shares neither matching nor comparison with the planner. Write statements are tested too:
+//! their documents are compared afterwards.
 //!
 //! `KAURI_SEED` repeats the collection that a failure names.
 

@@ -1,5 +1,5 @@
-//! Slow second opinions on what the planner arranges: the order of rows, what a partial index holds,
-//! `$expr`. Works on owned documents; what a filter matches is the matcher's own reference's to say.
+//! Slow references for the planner: row order, the entries of a partial index, `$expr`. They work on owned
+//! documents. The matcher's own reference decides which documents a filter matches.
 
 use crate::matching::order;
 use bson::{Bson, Document};

@@ -1,5 +1,5 @@
-//! One query, through the plan that is chosen, each one that was a candidate, each index as a hint,
-//! and the records in both directions.
+//! Runs one query through the chosen plan, each candidate plan, each index as a hint, and the records in both
+//! directions.
 
 use super::ask::{self, Ask};
 use super::{Tally, naive};

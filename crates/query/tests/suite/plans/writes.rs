@@ -1,5 +1,5 @@
-//! Statements that write through plans: afterwards the collection holds what the reference makes of
-//! its documents, and every index what a rebuild would give it.
+//! Write statements executed through plans. Afterwards the collection equals the reference's result, and each
+//! index equals a rebuild.
 
 use super::ask::{self, Ask};
 use super::{Tally, naive, reads};

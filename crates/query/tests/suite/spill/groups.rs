@@ -1,4 +1,4 @@
-//! Groups.
+//! Spilling of groups.
 
 use super::run::{Means, executor, executor_over, gives_the_same, rows, run};
 use super::{Choice, cases, show};

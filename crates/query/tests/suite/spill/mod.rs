@@ -1,5 +1,5 @@
-//! Stages with less memory than their rows take give what they give with enough, and leave nothing
-//! behind. `KAURI_SEED` repeats one case.
+//! Stages that need more memory than they may use. They give the same result as with enough memory, and leave
+//! no files. `KAURI_SEED` repeats one case.
 
 mod groups;
 mod others;

@@ -1,4 +1,4 @@
-//! `$bucketAuto` and `$setWindowFields`.
+//! Spilling of `$bucketAuto` and `$setWindowFields`.
 
 use super::run::{Means, executor, gives_the_same, rows, run};
 use super::{Choice, cases};

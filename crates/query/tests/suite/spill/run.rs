@@ -1,4 +1,4 @@
-//! Runs pipelines over documents with little memory, or with enough.
+//! Runs pipelines over documents, with little memory or with enough.
 
 use super::stores::SlowStore;
 use super::{Choice, no_files, show};

@@ -1,4 +1,4 @@
-//! Random samples.
+//! Spilling of random samples.
 
 use super::run::{Means, executor, gives_the_same, rows, run};
 use super::{Choice, cases};

@@ -1,4 +1,4 @@
-//! Sorts.
+//! Spilling of sorts.
 
 use super::run::{Means, executor, gives_the_same, rows, run};
 use super::{Choice, cases, show};

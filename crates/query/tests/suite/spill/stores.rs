@@ -1,4 +1,4 @@
-//! A store that makes everybody wait.
+//! A temporary store whose transfers complete late, on a thread.
 
 use kauri_base::temporary::{MemoryStore, TemporaryFile, TemporaryStore, Transfer};
 use kauri_base::{Access, Result};

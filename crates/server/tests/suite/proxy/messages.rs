@@ -1,4 +1,4 @@
-//! What drivers say passes unharmed, through shared memory.
+//! Drivers' messages pass through the proxy unchanged, over shared memory.
 
 use super::stand::{Stand, eventually, find, insert, is_found, message, number, ping, reply};
 use kauri_bson::{Doc, DocBuf, Value, array, doc};

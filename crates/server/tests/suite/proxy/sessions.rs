@@ -1,4 +1,4 @@
-//! Which session a driver gets.
+//! The assignment of the proxy's sessions to drivers.
 
 use super::stand::{Stand, eventually, message, number, ping, session_of};
 use kauri_bson::{Value, array, doc};

@@ -1,4 +1,4 @@
-//! A server, a proxy before it, and drivers of that.
+//! Fixture: a server, a proxy before it, and drivers of the proxy.
 
 pub use crate::rig::process::{Process, eventually};
 use kauri_bson::{Doc, DocBuf, DocWriter, Value, doc};

@@ -1,4 +1,4 @@
-//! One test for each kind of shape that ends a process whose recursion is not bounded.
+//! One test for each kind of shape that overflows the stack if recursion is not bounded.
 
 use super::*;
 use kauri_bson::array;

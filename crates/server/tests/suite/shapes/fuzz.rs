@@ -1,4 +1,4 @@
-//! Random shapes of all kinds: every one is answered, and the server lives.
+//! Random shapes of all kinds: each gets a reply, and the server survives.
 
 use super::Victim;
 use super::generate::Generator;

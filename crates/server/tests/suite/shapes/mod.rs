@@ -1,9 +1,9 @@
-//! Requests and stored definitions of hostile shapes, against a server whose requests have stacks of 512 KB:
-//! each is answered, and the server lives.
+//! Requests and stored definitions of hostile shapes, on a server with request stacks of 512 KB. Each gets a
+//! reply, and the server survives.
 //!
-//! `cases` has one test for each kind, `generate` makes random ones of all kinds, `fuzz` sends them:
-//! `KAURI_SHAPES_SECONDS=600 cargo test -p kauri-server --test suite -- shapes::fuzz` for ten minutes,
-//! `KAURI_SHAPES_SEED=…` for the run of a failure.
+//! `cases` has one test for each kind, `generate` makes random shapes of all kinds, `fuzz` sends them.
+//! `KAURI_SHAPES_SECONDS=600 cargo test -p kauri-server --test suite -- shapes::fuzz` runs for ten minutes.
+//! `KAURI_SHAPES_SEED=…` repeats a failed run.
 
 mod cases;
 mod fuzz;

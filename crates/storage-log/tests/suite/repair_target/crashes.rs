@@ -1,4 +1,4 @@
-//! Power losses and deaths of the process in repairs of damaged directories.
+//! Power losses and deaths of the process during repairs of damaged directories.
 
 use super::{Damaged, Outcome, Whole, repair_all};
 use kauri_emulator::{Emulator, EmulatorConfig};

@@ -1,4 +1,4 @@
-//! Damaged directories, and what a repair of them has to keep at every moment.
+//! Damaged directories, and the invariants that a repair keeps at every moment.
 
 pub mod crashes;
 
