@@ -25,7 +25,7 @@ impl Client for Sized {
     }
 }
 
-/// A reply of this size; only its length means anything.
+/// A reply of this size; only its length is significant.
 fn reply(bytes: usize) -> Vec<u8> {
     let mut reply = vec![b'.'; bytes];
     reply[..4].copy_from_slice(&(bytes as u32).to_le_bytes());
@@ -53,7 +53,7 @@ fn every_request_gets_a_reply_of_the_size_asked_for() {
             };
             load.run(|_| Sized { request_bytes, reply_bytes }).unwrap()
         };
-        // A machine with other things to do may need longer.
+        // A busy machine may need longer.
         let enough = |report: &Report| report.latency.count() >= connections as u64;
         let report = [150, 1500, 15_000].into_iter().map(run).find(enough).unwrap();
         assert_eq!(report.errors, 0);

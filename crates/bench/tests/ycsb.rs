@@ -37,7 +37,7 @@ fn every_workload_gives_figures() {
     let table = ycsb::render(&rows);
     assert!(table.contains("workload") && table.contains("MISSED: "), "{table}");
     if plan.kinds.contains(&Kind::WiredTiger) {
-        // Both did the same operations in turns, so there is a ratio that counts.
+        // Both ran the same operations alternately, so each row has a valid ratio.
         assert!(rows.iter().all(|row| row.times.is_some() && row.void.is_none()), "{rows:?}");
     } else {
         assert!(rows.iter().all(|row| row.is_met().is_none()), "{rows:?}");

@@ -13,14 +13,14 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// What hangs is found out, however busy the machine is.
+/// Time after which a hang is certain, even on a busy machine.
 const HANGS: Duration = Duration::from_secs(120);
-/// A sign of life each so often, for longer than anything may hang.
+/// Interval of the bytes that the server sends, for longer than a connection may take.
 const DRIP: Duration = Duration::from_millis(20);
 
 type Opened = Result<Connection, ClientError>;
 
-/// Connects, in a thread that may hang.
+/// Connects in a thread, which may hang.
 fn open(uri: String) -> Opened {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || tell.send(Connection::open(&uri.parse().unwrap())).is_ok());
@@ -31,7 +31,7 @@ fn is_timed_out(opened: Opened) -> bool {
     matches!(opened, Err(ClientError::Io(error)) if error.kind() == ErrorKind::TimedOut)
 }
 
-/// A socket's file, which goes when the test does.
+/// A socket file, removed when the test ends.
 struct SocketFile {
     path: PathBuf,
     _listener: UnixListener,
@@ -43,7 +43,7 @@ impl SocketFile {
         SocketFile { path, _listener }
     }
 
-    /// Nobody more can wait to be accepted.
+    /// Fills the accept queue.
     fn fill(&self) {
         loop {
             match connect_unix(&self.path, Some(Duration::from_millis(1))) {
@@ -71,7 +71,7 @@ fn read_request(stream: &mut TcpStream) -> i32 {
     i32::from_le_bytes(*id)
 }
 
-/// A server that answers one hello. Where it listens.
+/// A server that answers one hello. Returns its port.
 fn greets() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -85,7 +85,7 @@ fn greets() -> u16 {
         DocWriter::new(&mut reply).put_all(hello.as_doc());
         writer.finish(&mut reply).unwrap();
         stream.write_all(&reply).unwrap();
-        // Until the client has gone.
+        // Until the client disconnects.
         let _ = stream.read(&mut [0]);
     });
     port

@@ -20,7 +20,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Service {
-    /// Which process it says that it is.
+    /// The process id that the server reports.
     process: [u8; 12],
     random: SeededRandom,
 }
@@ -109,7 +109,7 @@ struct Server {
 }
 
 impl Server {
-    /// On a free port and the Unix domain socket of that port; there it may be another process.
+    /// Listens on a free port and on that port's Unix domain socket, where it may report another process.
     fn start(unix_process: u8) -> Server {
         let executor =
             ServiceExecutor::start(&ExecutorOptions { workers: 1, ..Default::default() }).unwrap();

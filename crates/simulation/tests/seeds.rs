@@ -3,7 +3,7 @@
 use kauri_simulation::run;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `KAURI_SEED` alone, if it is given.
+/// Only `KAURI_SEED`, if it is set.
 fn seeds() -> (u64, u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match number("KAURI_SEED") {

@@ -28,7 +28,7 @@ fn document(seed: u64) -> Vec<u8> {
     DocBuf::build(|w| w.put("text", text.as_str())).into_vec()
 }
 
-/// Numbers from 1 to `n`, by Zipf's law with exponent 0.99, scattered.
+/// Numbers from 1 to `n`, by Zipf's law with exponent 0.99, scattered over the range.
 struct Zipf {
     n: u64,
     zeta: f64,

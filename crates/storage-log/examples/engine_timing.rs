@@ -51,7 +51,7 @@ fn document(id: [u8; 12], fill: &str) -> Vec<u8> {
     .into_vec()
 }
 
-/// Times of single operations: the median tells what they cost, however busy the machine is.
+/// Times of single operations; the median is robust on a busy machine.
 #[derive(Default)]
 struct Times(Vec<u64>);
 
@@ -147,7 +147,7 @@ fn inserts(
     keys
 }
 
-/// Processor time of this thread, which a busy machine does not change. Exact to a few milliseconds.
+/// Processor time of this thread, which is independent of other load. Exact to a few milliseconds.
 fn cpu_nanos() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)

@@ -23,11 +23,11 @@ use std::time::Instant;
 const ROUNDS: usize = 31;
 const OPERATIONS: usize = 20_000;
 
-/// An engine on a directory of its own, with its maintenance running.
+/// An engine on its own directory, with its maintenance threads running.
 struct Subject {
     dax: Dax,
     engine: Arc<PmLog>,
-    /// Without an index, and with a unique one.
+    /// One without an index, and one with a unique index.
     tables: [Table; 2],
     store: Arc<dyn RecordStore>,
     index: Arc<dyn SortedDataInterface>,
@@ -78,7 +78,7 @@ impl Subject {
         }
     }
 
-    /// Finds one of so many by the index, reads it and copies it.
+    /// Finds one of this many records by the index, reads it and copies it.
     fn get(&mut self, turn: usize, of: u64, into: &mut Vec<u8>) {
         let back = (turn as u64).wrapping_mul(0x9E37_79B9) % of.min(self.records);
         self.unit.enter();

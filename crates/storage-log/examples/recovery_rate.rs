@@ -54,7 +54,7 @@ fn document(n: u64, bytes: usize) -> Vec<u8> {
 
 fn open(path: &Path, open_threads: usize) -> Arc<PmLog> {
     let directory = PlainDirectory::open(path).expect("the directory");
-    // Whoever wants a record that is not in memory reads it.
+    // The calling thread reads a record that is not in memory.
     let base = Options { read_threads: 0, ..Options::default() };
     let options = Options { cache_bytes: 1 << 30, open_threads, ..base };
     Arc::new(PmLog::open(Arc::new(directory), options).expect("the engine"))

@@ -36,7 +36,7 @@ fn object_id(bytes: u128) -> [u8; 13] {
 #[test]
 fn memory_is_what_it_says() {
     let random = SeededRandom::new(1);
-    // Kept to the end: what one gives back, the next would grow into unseen.
+    // Kept to the end: otherwise the next tree would grow into this one's memory unseen.
     let _scattered = check("random ObjectIds", 30.0, |tree| {
         for i in 1..=ENTRIES {
             let bytes = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());

@@ -58,13 +58,13 @@ fn another_version_is_refused() {
     assert!(refused(directory.path()).message().contains("another version"));
 }
 
-/// A start that is killed must not leave it torn for the next.
+/// A killed start must not leave the file torn for the next start.
 #[test]
 fn what_tells_whose_it_is_is_written_once_and_whole() {
     use std::os::unix::fs::MetadataExt;
     let directory = TempDir::new();
     let marker = directory.path().join("kauri-wiredTiger");
-    // What one who died while making it has left.
+    // The remains of a process that died while creating it.
     std::fs::write(directory.path().join("kauri-wiredTiger.new"), b"").expect("writing");
     drop(open(directory.path()).expect("opening"));
     let seen = || {

@@ -31,7 +31,7 @@ fn open(path: &Path) -> Table {
     table
 }
 
-/// Inserts units of three documents and says so of each, until it is killed.
+/// Inserts units of three documents and prints each, until it is killed.
 fn write_forever(path: &Path) -> ! {
     let table = open(path);
     let first = table.records().values().map(|r| number(&r.doc, "k") + 1).max().unwrap_or(0);
@@ -81,7 +81,7 @@ fn what_was_acknowledged_survives_kill_9() {
         }
         assert!(units.values().all(|count| *count == UNIT), "a unit is torn");
         table.check();
-        // What was committed but not acknowledged may be there, and counts as that from now on.
+        // Unacknowledged commits may exist; from now on they count as acknowledged.
         acknowledged = units.keys().next_back().copied().unwrap_or(-1);
     }
     assert!(acknowledged > 100, "the child wrote");

@@ -72,7 +72,7 @@ fn an_engine_with_held_snapshots_ends() {
     assert_eq!(docs, [3]);
 }
 
-/// A snapshot shows the commits up to its number, all and no others.
+/// A snapshot shows exactly the commits up to its number.
 #[test]
 fn a_snapshot_is_a_prefix() {
     const WRITERS: usize = 4;
@@ -116,7 +116,8 @@ fn a_snapshot_is_a_prefix() {
     }
 }
 
-/// What a transaction has written nobody else changes, so its commit succeeds; and nothing is lost.
+/// No other writer changes records that a transaction has written, so its commit succeeds and no change is
+/// lost.
 #[test]
 fn who_has_claimed_a_record_commits() {
     const ROUNDS: usize = 40;
@@ -132,7 +133,7 @@ fn who_has_claimed_a_record_commits() {
         let ticket = engine.claims().and_then(|claims| claims.ticket(unit));
         ticket.map_or(Ok(()), |ticket| ticket.wait()).expect("wait");
     };
-    // Large units, so that something may be claimed while one is half-way.
+    // Large units, so that records are claimed in the middle of one.
     let fillers: Vec<_> = (0..300).map(|u| table.insert(&doc(0, 100 + u, ""))).collect();
     let plainly = |fillers: &[RecordId]| {
         let mut unit = WriteUnit::new();
@@ -153,7 +154,7 @@ fn who_has_claimed_a_record_commits() {
     let looks = AtomicU64::new(0);
     let in_transaction = || {
         let mut transaction = Transaction::begin(&engine).expect("begin");
-        // It writes at any moment of the others' commits.
+        // It writes at any moment of the other commits.
         let looks = looks.fetch_add(7, Ordering::Relaxed) % 150;
         fillers.iter().take(looks as usize).for_each(|id| drop(table.record(*id)));
         let mut unit = WriteUnit::new();
@@ -192,8 +193,8 @@ fn who_has_claimed_a_record_commits() {
     table.check();
 }
 
-/// More old versions than the cache has room for: writers go on, and the snapshot shows its state, or
-/// says that it was given up.
+/// More old versions than the cache can hold: writers continue. The snapshot shows its state or reports that it
+/// was given up.
 #[test]
 fn old_versions_beyond_the_cache_stop_nobody() {
     let directory = TempDir::new();
@@ -201,7 +202,7 @@ fn old_versions_beyond_the_cache_stop_nobody() {
     let engine = WiredTiger::open(directory.path(), options).expect("opening");
     let engine: Arc<dyn StorageEngine> = Arc::new(engine);
     let table = table(&engine);
-    // Incompressible, about.
+    // Nearly incompressible.
     let random = kauri_base::clock::SeededRandom::new(3);
     let text = || -> String {
         use kauri_base::RandomSource;

@@ -15,7 +15,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Waits for the next line with this id that has not been taken yet, and takes it.
+    /// Waits for the next unread line with this id and returns it.
     fn take(&self, id: u32) -> String {
         let wanted = format!("\"id\":{id},");
         let mut lines = self.lines.lock().unwrap();

@@ -4,7 +4,7 @@
 #[path = "../src/shared_memory/signal.rs"]
 mod signal;
 
-/// What the source is compiled against.
+/// The types that the source is compiled against.
 mod sync {
     pub use loom::sync::atomic;
 }
@@ -13,7 +13,7 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-/// One direction: a ring of two bytes, a slot for each, who sleeps, and the event that is signalled.
+/// One direction: a ring of two bytes, a slot for each, the sleeping flags, and the signalled event.
 struct Way {
     ring: [AtomicU32; 2],
     slots: [AtomicU32; 2],
@@ -41,7 +41,7 @@ impl Way {
         }
     }
 
-    /// Sleeps until there is something to hear, as workers and clients do.
+    /// Sleeps until the ring has data, as workers and clients do.
     fn hear(&self, n: usize) -> u32 {
         loop {
             if let Some(immediate) = signal::hear(&self.slots[n]) {

@@ -20,9 +20,9 @@ use std::time::Instant;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// WRITEs at once when bandwidth is measured, as perftest has it.
+/// WRITEs in flight when bandwidth is measured, as in perftest.
 const DEPTH: usize = 128;
-/// Receives posted at once.
+/// Receives posted at a time.
 const RECEIVES: u32 = 32;
 
 struct Plan {
@@ -97,12 +97,12 @@ fn run(plan: &Plan, mut socket: TcpStream) -> Outcome<()> {
         (true, false) => side.bandwidth(plan),
         (true, true) => Ok(()),
     };
-    // Neither side may go while the other still writes.
+    // Neither side may end while the other still writes.
     meet(&mut socket)?;
     result
 }
 
-/// Tells the peer how to reach this side, and learns the same of it.
+/// Sends this side's address to the peer and receives the peer's.
 fn exchange(
     socket: &mut TcpStream,
     mine: &Endpoint,
@@ -143,7 +143,7 @@ impl Side {
         self.request(Operation::WriteWithImmediate { from, to: self.to, immediate })
     }
 
-    /// Waits for one completion, busily or asleep.
+    /// Waits for one completion, by polling or asleep.
     fn wait(&self) -> Outcome<Completion> {
         let mut out = [Completion::EMPTY];
         loop {

@@ -4,10 +4,10 @@
 use std::panic::catch_unwind;
 use std::time::Instant;
 
-/// A behaviour's name and its test.
+/// The name of a behaviour and its test.
 pub type Test = (&'static str, fn());
 
-/// Runs those whose names contain this, and ends the program; the last line has the form of `cargo test`'s.
+/// Runs the tests whose names contain this, and ends the program. The last line has the form of `cargo test`'s.
 pub fn run(suites: &[&[Test]], part_of_a_name: &str) -> ! {
     let (mut passed, mut failed) = (0, 0);
     for (name, test) in suites.iter().copied().flatten() {

@@ -6,7 +6,7 @@ use crate::common::{
 use kauri_bson::{DocBuf, Value, array, doc};
 use kauri_commands::accepted::{ACCEPTED, Takes};
 
-/// The least of a command that succeeds, and whether it runs on `admin`. `None`: the command can't be run here.
+/// A minimal command that succeeds, and whether it runs on `admin`. `None`: the command cannot run here.
 fn least(client: &Client, command: &str, n: usize) -> Option<(DocBuf, bool)> {
     let new = format!("new{n}");
     let on_test = |body: DocBuf| Some((body, false));
@@ -82,7 +82,7 @@ fn accepted_fields_are_accepted_and_checked() {
                 Takes::Array => array![],
                 Takes::String => "x".into(),
             };
-            // What was refused may have used up its cursor.
+            // A rejected command may have used up its cursor.
             let Some((body, _)) = least(&client, entry.path, n + 50) else { continue };
             let reply = runner.run(&with(&body, field, value));
             assert_eq!(code_of(&reply), 0, "{} {field}: {}", entry.path, show(&reply));

@@ -42,7 +42,7 @@ fn background_compaction_is_configured_once() {
     }
     let words = refusal(&admin, enable(Value::Int32(0))).1;
     assert_eq!(words, "BSON field 'freeSpaceTargetMB' value must be >= 1, actual value '0'");
-    // What switches it off needs no size that is right as bytes.
+    // Switching it off needs no valid size.
     admin.ok(doc! { "autoCompact" => false, "freeSpaceTargetMB" => most + 1 });
     assert_eq!(admin.fails(doc! { "autoCompact" => false, "freeSpaceTargetMB" => 0 }), 2);
     for (command, code) in [
@@ -318,7 +318,7 @@ fn system_views_answers_as_a_collection() {
     assert!(row("queryExecStats").as_doc().get("queryExecStats").is_some());
     let whole = client.ok(doc! { "collStats" => "system.views" });
     assert_eq!((number(&whole, "count"), number(&whole, "size")), (2, size));
-    // It has no place for documents of clients.
+    // Clients cannot store documents there.
     let put = doc! { "insert" => "system.views", "documents" => array![doc! { "_id" => "x" }] };
     let reply = client.run(&put);
     assert!(
@@ -381,7 +381,7 @@ fn counts_in_decimals_are_rounded_by_all_their_digits() {
     assert_eq!(batch("0.5000000000000000000000000000000001"), 1);
     assert_eq!(batch("1.5"), 2);
     assert_eq!(batch("2.5"), 2);
-    // A half is none, and none asks for all.
+    // A half is rounded to zero, and zero requests all documents.
     assert_eq!(batch("0.5"), 8);
 }
 

@@ -38,7 +38,7 @@ fn collections(client: &Client) -> Vec<String> {
     names
 }
 
-/// An expression that takes longer than anybody waits.
+/// An expression that runs practically for ever.
 fn endless() -> DocBuf {
     let range = |body: Value<'static>| {
         doc! { "$reduce" => doc! {
@@ -95,7 +95,7 @@ fn out_replaces_a_collection_or_leaves_it() {
     client.insert("to", [doc! { "_id" => "old", "k" => "old" }]);
     let index = doc! { "key" => doc! { "k" => 1 }, "name" => "k_1", "unique" => true };
     client.ok(doc! { "createIndexes" => "to", "indexes" => array![index] });
-    // The duplicate comes when thousands have been written.
+    // The duplicate appears after thousands of writes.
     assert_eq!(client.fails(aggregate("from", [doc! { "$out" => "to" }])), 11000);
     assert_eq!(all(&client, "to"), [doc! { "_id" => "old", "k" => "old" }]);
     assert_eq!(collections(&client), ["from", "to"]);
@@ -108,7 +108,7 @@ fn out_replaces_a_collection_or_leaves_it() {
     assert_eq!(collections(&client), ["from", "to"]);
     client.validate("to");
 
-    // Onto itself, and into what does not exist yet.
+    // Onto itself, and into a new collection.
     let stages = [doc! { "$limit" => 2 }, doc! { "$out" => "to" }];
     client.ok(aggregate("to", stages));
     assert_eq!(client.all_ids("to").len(), 2);
@@ -141,7 +141,7 @@ fn merge_does_with_each_row_what_it_is_told() {
     let replaced = doc! { "_id" => 1, "b" => 1, "a" => 2 };
     assert_eq!(merge(mode("replace", "insert")), (0, vec![replaced, two.clone()]));
     assert_eq!(merge(mode("keepExisting", "insert")), (0, vec![old.clone(), two.clone()]));
-    // What fails for one row is done for the others.
+    // A failure for one row does not undo the writes of other rows.
     assert_eq!(merge(mode("fail", "insert")), (11000, vec![old.clone(), two.clone()]));
     assert_eq!(merge(mode("merge", "discard")), (0, vec![merged.clone()]));
     assert_eq!(merge(mode("merge", "fail")), (13113, vec![merged]));
@@ -221,9 +221,9 @@ fn what_is_gathered_is_bounded() {
     assert_eq!(fails(doc! { "$bucketAuto" => auto }), 292);
     let push = doc! { "_id" => Value::Null, "all" => doc! { "$push" => "$pad" } };
     assert_eq!(fails(doc! { "$group" => push.clone() }), 146);
-    // No disk helps one group that is too large.
+    // Spilling does not help a single group that is too large.
     assert_eq!(client.fails(aggregate("c", [unwind(), doc! { "$group" => push }])), 146);
-    // What nobody reads is not gathered.
+    // Unread fields are not collected.
     let sorted = rows(
         &client,
         "c",
@@ -281,7 +281,7 @@ fn windows_by_values_and_by_places() {
 fn every_facet_sees_every_row() {
     let test = TestServer::start();
     let client = test.client();
-    // More than what is gathered for the facets at once.
+    // More than the facets buffer at once.
     client.insert("c", (0..3000).map(|n| doc! { "_id" => n, "pad" => "x".repeat(1000) }));
     let count = || {
         array![
@@ -364,7 +364,7 @@ fn explain_tells_of_the_plan_and_of_each_stage() {
     assert_eq!(names, ["$cursor", "$unwind", "$group"]);
     let cursor = stages.first().unwrap().as_doc().unwrap().value("$cursor").into_owned();
     assert!(format!("{cursor:?}").contains("IXSCAN"), "{cursor:?}");
-    // Nothing is written when it is only explained.
+    // Explaining writes nothing.
     let out = with(aggregate("c", [doc! { "$out" => "to" }]), doc! { "explain" => true });
     client.ok(out);
     assert_eq!(collections(&client), ["c"]);

@@ -10,10 +10,10 @@ use std::thread;
 
 const ROUNDS: usize = 3;
 const WRITERS: i64 = 4;
-/// Ids of a writer begin at so many times its number.
+/// A writer's ids begin at its number times this.
 const IDS: i64 = 1_000_000;
 
-/// Runs a command that has to succeed, however long it waits for the lock.
+/// Runs a command that must succeed, however long it waits for the lock.
 fn run(client: &Client, command: DocBuf) {
     let reply = client.run(&command);
     assert_eq!(code_of(&reply), 0, "{} -> {}", show(&command), show(&reply));
@@ -27,7 +27,7 @@ fn documents(ids: impl Iterator<Item = i64>) -> Value<'static> {
     )
 }
 
-/// Writes until it is told to stop: single documents, many in a command, updates of many, copies of the whole.
+/// Writes until it is stopped: single documents, batches, multi-updates, copies of the whole collection.
 fn write(client: &Client, writer: i64, stop: &AtomicBool, acknowledged: &Mutex<BTreeSet<i64>>) {
     let mut next = writer * IDS;
     let mut turn = writer;
@@ -43,7 +43,7 @@ fn write(client: &Client, writer: i64, stop: &AtomicBool, acknowledged: &Mutex<B
             run(client, doc! { "update" => "c", "updates" => array![update] });
         }
         if turn % 40 == 0 {
-            // Each has its own: two that replace one collection at the same time would end one another.
+            // Each writer has its own: two writers that replace one collection would interrupt each other.
             let target = format!("d{writer}");
             let out = array![doc! { "$match" => doc! { "a" => 1 } }, doc! { "$out" => target }];
             run(client, doc! { "aggregate" => "c", "pipeline" => out, "cursor" => doc! {} });
@@ -52,7 +52,7 @@ fn write(client: &Client, writer: i64, stop: &AtomicBool, acknowledged: &Mutex<B
     }
 }
 
-/// What a copy must show: documents and how often each was changed.
+/// The expected contents of a copy: the documents and how often each was changed.
 fn contents(client: &Client) -> Vec<DocBuf> {
     let reply = client.ok(doc! {
         "find" => "c", "projection" => doc! { "t" => 0 }, "sort" => doc! { "_id" => 1 },

@@ -16,7 +16,7 @@ fn find(extra: &DocBuf) -> DocBuf {
     })
 }
 
-/// Opens so many cursors.
+/// Opens this many cursors.
 fn open(client: &Client, extra: &DocBuf, count: usize) -> Vec<i64> {
     let command = find(extra);
     (0..count).map(|_| cursor_id(&client.ok(command.clone()))).collect()
@@ -44,7 +44,7 @@ fn a_connection_has_a_limit_of_its_own() {
     assert!(message.contains("of this connection: the limit is 1000"), "{message}");
     assert_eq!(refusal(&client, &doc! { "lsid" => lsid(1) }).0, EXCEEDED_MEMORY_LIMIT);
     open(&other, &doc! {}, 1);
-    // One killed, one exhausted and one expired make room for as many.
+    // A killed, an exhausted and an expired cursor make room for three.
     client.ok(doc! { "killCursors" => "c", "cursors" => kauri_bson::array![ids[0]] });
     client.ok(doc! { "getMore" => ids[1], "collection" => "c" });
     open(&client, &doc! {}, 2);

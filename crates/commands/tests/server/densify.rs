@@ -4,7 +4,7 @@ use crate::common::{TestServer, code_of, first_batch, number, show, until};
 use kauri_bson::{DocBuf, array, doc};
 use std::time::Duration;
 
-/// An aggregation of a collection without values that makes so many documents.
+/// An aggregation, on a collection without values, that makes this many documents.
 fn made(count: i32) -> DocBuf {
     let range = doc! { "step" => 1, "bounds" => array![0, count] };
     let densify = doc! { "$densify" => doc! { "field" => "v", "range" => range } };

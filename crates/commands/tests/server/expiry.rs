@@ -135,7 +135,7 @@ fn nothing_expires_while_the_server_is_locked() {
     assert_eq!(client.all_ids("c"), []);
 }
 
-/// Opens a cursor that has more to give.
+/// Opens a cursor with more batches.
 fn open_cursor(client: &Client, extra: DocBuf) -> i64 {
     let reply = client.ok(DocBuf::build(|w| {
         w.put("find", "c");

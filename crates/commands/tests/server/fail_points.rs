@@ -53,7 +53,7 @@ fn errors_carry_names_labels_and_what_else_is_asked() {
     assert_eq!(labels, array!["RetryableWriteError", "Mine"]);
     assert_eq!(number(&reply, "more"), 1, "{}", show(&reply));
     assert_eq!(client.all_ids("c"), []);
-    // A write concern error comes with a write that was done.
+    // A write concern error is reported with a successful write.
     let error = doc! { "code" => 64, "errmsg" => "slow" };
     let data = doc! { "failCommands" => array!["insert"], "writeConcernError" => error };
     set(&client, doc! { "times" => 1 }.into(), data);
@@ -122,7 +122,7 @@ fn namespaces_and_commands_that_are_not_there() {
     set(&client, "alwaysOn".into(), failing("saslStart", 18));
     assert_eq!(client.fails(doc! { "saslStart" => 1 }), 18);
     assert_eq!(client.fails(doc! { "saslContinue" => 1 }), 59);
-    // The command that switches it off is beyond its reach.
+    // The command that disables the failpoint is exempt.
     set(&client, "alwaysOn".into(), doc! { "failAllCommands" => true, "errorCode" => 8 });
     assert_eq!(pings(&client, 1), [8]);
     set(&client, "off".into(), doc! {});

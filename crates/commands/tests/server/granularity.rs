@@ -24,14 +24,14 @@ fn queued(client: &Client) -> (i64, i64) {
     (number(&queue, "readers"), number(&queue, "writers"))
 }
 
-/// A count of a lock, as `serverStatus` has it.
+/// A counter of a lock, as `serverStatus` reports it.
 fn count(client: &Client, path: [&str; 3]) -> i64 {
     let locks = at(&client.admin().ok(doc! { "serverStatus" => 1 }), "locks");
     number(&at(&at(&locks, path[0]), path[1]), path[2])
 }
 
-/// Whether a reader of a hot document there waits while an update of a cold one in `test.c` waits for
-/// the disk.
+/// Whether a read of a hot document in this collection waits while an update of a cold one in `test.c` waits
+/// for the disk.
 fn waits(parameters: &[(&str, &'static str)], database: &str, collection: &str) -> bool {
     let cold = Cold::start(parameters);
     let (admin, reader) = (cold.test.client(), cold.test.client().on(database));
@@ -90,7 +90,7 @@ fn by_default_there_is_no_lock() {
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
     let status = client.admin().ok(doc! { "serverStatus" => 1 });
-    // Tools that watch a server take one without a global lock for one of before 3.0.
+    // Monitoring tools take a server without a global lock for one older than 3.0.
     let none = doc! { "acquireCount" => doc! { "r" => 0i64, "w" => 0i64 } };
     assert_eq!(at(&status, "locks"), doc! { "Global" => none });
     let parameters = doc! { "getParameter" => 1, "lockGranularity" => 1, "lockYielding" => 1 };
@@ -123,7 +123,7 @@ fn a_waiting_writer_comes_before_new_readers() {
     cold.disk.gate.release(place);
     assert_eq!(first_batch(&first.receive().unwrap()).len(), 1);
     assert_eq!(number(&writer.receive().unwrap(), "nModified"), 1);
-    // It sees what the writer, which came first, has done.
+    // The reader sees the update of the writer, which came first.
     let seen = second.receive().unwrap();
     assert_eq!(first_batch(&seen)[0].as_doc().value("changed"), Value::Bool(true));
     assert_eq!(count(&admin, ["Global", "acquireCount", "W"]), before[0] + 1);
@@ -132,7 +132,7 @@ fn a_waiting_writer_comes_before_new_readers() {
     assert_eq!(count(&admin, ["Global", "acquireWaitCount", "R"]), 1);
 }
 
-/// Every command that reads or writes gets its lock and gives it back, whatever it comes to.
+/// Every command that reads or writes acquires its lock and releases it, whatever its result.
 #[test]
 fn no_lock_is_left_behind() {
     for granularity in ["global", "database", "collection"] {
@@ -160,7 +160,7 @@ fn no_lock_is_left_behind() {
         let list = client.admin().ok(doc! { "lockInfo" => 1 });
         let held = list.as_doc().value("lockInfo");
         assert_eq!(held.as_array().map(|a| a.count()), Some(0), "{}", show(&list));
-        // One after the other, they never had to wait.
+        // The commands run one after the other and never wait.
         assert_eq!(count(&client, ["Global", "acquireWaitCount", "W"]), 0);
         assert!(test.server.locks.list().iter().all(|(_, s)| s.exclusive.waited == 0));
     }

@@ -69,7 +69,8 @@ fn every_kind_of_write_waits() {
     client.validate("c");
 }
 
-/// One that was admitted before commits before the reply, or the lock is given up and others go on.
+/// A writer that was admitted before the lock commits before the reply. Otherwise the lock is given up and
+/// other writers go on.
 #[test]
 fn the_lock_waits_for_writers_that_are_at_work() {
     let test = TestServer::start();
@@ -93,7 +94,7 @@ fn the_lock_waits_for_writers_that_are_at_work() {
     assert_eq!(client.all_ids("c"), [0, 1, 2]);
 }
 
-/// The engine can't be told to stop bringing its files to rest. Writers wait until it has, and go on.
+/// The engine cannot interrupt the flush of its files. Writers wait until it ends, then continue.
 #[test]
 fn the_lock_gives_up_where_the_files_take_too_long() {
     let disk = ColdEngine::open();
@@ -101,7 +102,7 @@ fn the_lock_gives_up_where_the_files_take_too_long() {
     let (client, writer) = (test.client(), test.client());
     client.insert("c", [doc! { "_id" => 0 }]);
     disk.gate.hold_stores(true);
-    // Committed by no worker, so that none has to write it.
+    // The commit is not made by a worker, so no worker has to flush it.
     let (ns, mut scope) = (Namespace::new("test", "d").unwrap(), test.server.backend.scope());
     test.server.catalog.create_collection(&mut scope, &ns, Default::default(), None).unwrap();
     until("it is being written", || disk.gate.waiting_stores() > 0);
@@ -115,7 +116,7 @@ fn the_lock_gives_up_where_the_files_take_too_long() {
     let is_locked = test.server.fsync_lock.is_locked();
     writer.send(&insert(1));
     let acknowledged = writer.receive_within(Duration::from_millis(20));
-    // Before anything may fail: the server could not end.
+    // Released before any assertion may fail: otherwise the server could not end.
     disk.gate.hold_stores(false);
     let reply = reply.expect("a reply");
     assert_eq!((code_of(&reply), text(&reply, "errmsg").as_str()), (24, "Fsync lock timed out"));
@@ -127,11 +128,11 @@ fn the_lock_gives_up_where_the_files_take_too_long() {
     assert_eq!(unlock(&client), 0);
 }
 
-/// A writer that is admitted at the moment in which a lock comes either is waited for, or waits.
+/// A writer that is admitted while a lock is acquired either delays the lock or waits for it.
 #[test]
 fn a_writer_that_meets_a_lock_on_its_way_waits() {
     const COMMANDS: i32 = 300;
-    // Short, so that a lock often comes between a writer's look and its count.
+    // Short, so that a lock is often taken between a writer's check and its count.
     let spin = || (0..20).for_each(|_| std::hint::spin_loop());
     let test = TestServer::start();
     let client = test.client();
@@ -158,7 +159,7 @@ fn a_writer_that_meets_a_lock_on_its_way_waits() {
             }
             looks
         });
-        // Two documents: not by the express path, whose writes the engine refuses where files are held.
+        // Two documents: they bypass the express path, whose writes the engine rejects while files are held.
         let insert = |n: i32| {
             let pair = array![doc! { "_id" => 2 * n }, doc! { "_id" => 2 * n + 1 }];
             client.send(&doc! { "insert" => "c", "documents" => pair });
@@ -172,7 +173,7 @@ fn a_writer_that_meets_a_lock_on_its_way_waits() {
     assert_eq!(records(), 2 * COMMANDS as u64 + 1);
 }
 
-/// It reads, but for its last stage.
+/// The aggregation reads, except for its last stage.
 #[test]
 fn an_aggregation_that_writes_waits() {
     let test = TestServer::start();

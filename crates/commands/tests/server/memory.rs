@@ -45,7 +45,7 @@ fn who_would_add_to_full_memory_waits_for_room_a_second_long() {
         waiting
     };
     let waiting: Vec<_> = commands.iter().map(send).collect();
-    // What frees memory does not wait.
+    // An operation that frees memory does not wait.
     client.ok(doc! { "delete" => "c", "deletes" => array![
         doc! { "q" => doc! { "_id" => 1 }, "limit" => 1 }
     ] });
@@ -68,7 +68,7 @@ fn who_would_add_to_full_memory_waits_for_room_a_second_long() {
 #[test]
 fn a_batch_is_a_small_part_of_little_memory_but_an_only_one_is_whole() {
     let disk = ColdEngine::open();
-    // A thirty-second part of it is 2 MB.
+    // One thirty-second of the memory is 2 MB.
     let test = TestServer::start_within(64 << 20, disk.engine.clone(), 1, &[]);
     let client = test.client();
     let bytes = 300_000;

@@ -13,7 +13,7 @@ fn index(client: &Client, key: DocBuf, name: &str) {
     client.ok(doc! { "createIndexes" => "c", "indexes" => array![spec] });
 }
 
-/// The names of the winning plan's stages from the top.
+/// The names of the winning plan's stages, top first.
 fn stages(client: &Client, command: DocBuf) -> Vec<String> {
     let reply = client.ok(doc! { "explain" => command, "verbosity" => "queryPlanner" });
     let mut stage = Some(at(&at(&reply, "queryPlanner"), "winningPlan"));
@@ -219,7 +219,7 @@ fn distinct_values_come_in_their_order() {
     let distinct = |key: &str| {
         client.ok(doc! { "distinct" => "c", "key" => key }).as_doc().value("values").into_owned()
     };
-    // Of 2.0 and 2 the first that was found.
+    // Of 2.0 and 2, the first one found.
     assert_eq!(distinct("a"), array![Value::Null, 1, 2.0, "a", "b", doc! {}, true]);
     let nested = values().into_iter().map(|value| doc! { "x" => array![doc! { "y" => value }] });
     client.insert("c", nested);
@@ -248,7 +248,7 @@ fn fields_that_ask_for_the_time_get_one_each() {
     assert_eq!(distinct(before.clone()), 6);
     client.ok(doc! { "update" => "c", "updates" => array![replace, touch] });
     assert_eq!(distinct(stamps()), 6);
-    // The two that nobody asked about are as they were.
+    // The two omitted ones are unchanged.
     assert_eq!(distinct([before, stamps()].concat()), 6 + 4);
 }
 
@@ -324,7 +324,7 @@ fn long_matching_ends_with_its_time() {
     let test = TestServer::start();
     let (client, other) = (test.client(), test.client());
     client.insert("c", [doc! { "_id" => 1, "text" => "a".repeat(8_000_000).as_str() }]);
-    // From each of the text's characters this runs to its end, in vain.
+    // The match runs from each character of the text to its end and fails.
     let slow = doc! { "text" => doc! { "$regex" => "a*[bc]" } };
     client.send(&doc! { "find" => "c", "filter" => slow, "maxTimeMS" => 5_000 });
     until("the find runs", || {
@@ -385,7 +385,7 @@ fn a_cursor_ends_with_the_row_that_must_be_the_last() {
 
 #[test]
 fn a_batch_that_was_waited_for_in_vain_is_in_its_reply_once() {
-    // One worker: whoever sees the getMore among the operations sees it wait.
+    // One worker: if the getMore is listed, it waits.
     let test = TestServer::start_on(Arc::new(EphemeralEngine::new()), 1, &[]);
     let (client, other) = (test.client(), test.client());
     client.ok(doc! { "create" => "capped", "capped" => true, "size" => 4096 });
@@ -412,7 +412,7 @@ fn a_batch_that_was_waited_for_in_vain_is_in_its_reply_once() {
 #[test]
 fn a_cursor_that_waits_is_woken_by_a_commit_a_drop_and_a_kill() {
     const LONG_MS: i64 = 3_600_000;
-    // One worker: whoever sees the getMore among the operations sees it wait.
+    // One worker: if the getMore is listed, it waits.
     let test = TestServer::start_on(Arc::new(EphemeralEngine::new()), 1, &[]);
     let (client, other) = (test.client(), test.client());
     let waiting = |name: &str| {
@@ -433,7 +433,7 @@ fn a_cursor_that_waits_is_woken_by_a_commit_a_drop_and_a_kill() {
         opid
     };
     waiting("committed");
-    // What goes on elsewhere is none of its business.
+    // Other collections do not affect it.
     other.insert("elsewhere", [doc! { "_id" => 1 }]);
     other.insert("committed", [doc! { "_id" => 2 }]);
     assert_eq!(code_of(&client.receive().expect("a reply")), 0);
@@ -476,7 +476,7 @@ fn a_lookup_joins_with_documents_that_are_written_in_it() {
         written("c", ten())
     ];
     assert_eq!(joined(doc! { "$documents" => documents }), [Some(17), None]);
-    // With what depends on the row.
+    // With an expression that depends on the row.
     let own = doc! { "f" => "b", "n" => doc! { "$multiply" => array!["$$me", 10] } };
     let documents = array![written("a", ten()), own];
     assert_eq!(joined(doc! { "$documents" => documents }), [Some(10), Some(20)]);

@@ -105,8 +105,8 @@ fn what_a_statement_says_fails_that_statement_alone() {
     }
 }
 
-/// Inserts documents of so many bytes, numbered from `first` on. Answers how many went in, and the positions and codes
-/// of those that did not.
+/// Inserts documents of these sizes, numbered from `first`. Returns the number inserted, and the positions and
+/// codes of the failures.
 fn insert_sizes(
     client: &Client,
     first: i32,

@@ -39,14 +39,14 @@ fn a_start_notes_the_compatibility_version() {
     };
     startup::prepare(&test.server).unwrap();
     assert_eq!(noted(), ["8.0"]);
-    // As an older build has left it.
+    // As an older build has stored it.
     let older = doc! {
         "q" => doc! { "_id" => "featureCompatibilityVersion" },
         "u" => doc! { "$set" => doc! { "version" => "7.0" } },
     };
     admin.ok(doc! { "update" => "system.version", "updates" => array![older] });
     assert_eq!(noted(), ["7.0"]);
-    // The line of the first start, which has this one's time.
+    // The entry of the first start, which has this start's time.
     let all = doc! { "q" => doc! {}, "limit" => 0 };
     test.client().on("local").ok(doc! { "delete" => "startup_log", "deletes" => array![all] });
     startup::prepare(&test.server).unwrap();
@@ -93,7 +93,7 @@ fn what_needs_a_replica_set_says_so() {
     ] {
         assert_eq!(refusal(&admin, command), (code, why.to_owned()));
     }
-    // Settings there are none.
+    // There are no settings.
     let listed = admin.ok(doc! {
         "aggregate" => 1, "pipeline" => array![doc! { "$querySettings" => doc! {} }], "cursor" => doc! {},
     });

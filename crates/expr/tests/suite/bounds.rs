@@ -42,7 +42,7 @@ fn variables_do_not_nest_for_ever() {
     assert_eq!(code_of(&spec, Doc::EMPTY), Some(15));
 }
 
-/// As deep as a document from outside may be.
+/// As deep as a document from a client may be.
 #[test]
 fn deep_expressions_do_not_exhaust_the_stack() {
     let mut operator: Value<'static> = "$a".into();

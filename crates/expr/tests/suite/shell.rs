@@ -8,7 +8,7 @@
 use kauri_base::Timestamp;
 use kauri_bson::{Decimal128, DocBuf, Value};
 
-/// The value that a text says; panics with the rest of the text where it says none.
+/// The value of a text; panics with the rest of the text if it is invalid.
 pub fn value(text: &str) -> Value<'static> {
     let mut reader = Reader { rest: text };
     let value = reader.value();

@@ -156,7 +156,7 @@ impl Fuzz {
 const PLACES: [Place; 5] =
     [Place::Find, Place::Aggregation, Place::Validator, Place::PartialIndex, Place::Elements];
 
-/// Parses at every place; gives the tree of the last that takes it.
+/// Parses the filter in every context; returns the tree of the last context that accepts it.
 fn survive(filter: &DocBuf, documents: &[DocBuf]) -> Option<MatchExpr> {
     let cx = MatchCx::new();
     let mut taken = None;

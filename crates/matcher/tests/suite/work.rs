@@ -8,7 +8,7 @@ use kauri_matcher::{MatchCx, Matcher, ParseCx, Place, is_subset_of};
 
 /// Elements and fields of the document.
 const COUNT: u32 = 20_000;
-/// The look at which operations are killed.
+/// The clock read at which operations are killed.
 const KILL_AT: u64 = 3;
 
 fn numbers(count: u32) -> Value<'static> {

@@ -31,7 +31,7 @@ fn open(path: &Path, dax: Dax) -> PlainDirectory {
         .unwrap()
 }
 
-/// A log of each kind that this machine has, and what has to live as long.
+/// A log of each kind that this machine has, and the directory that must live as long.
 fn media() -> Vec<(Arc<dyn Medium>, Option<TempDir>)> {
     let temporary =
         |dir: TempDir, dax| (open(dir.path(), dax).create_log("log", "t").unwrap(), Some(dir));
@@ -157,7 +157,7 @@ fn a_fence_covers_only_its_own_thread() {
         assert_eq!(cache.end(0), 0);
         publish(&mut writer).unwrap();
         assert_eq!(cache.end(0), 4);
-        // Once it is published anybody may go on.
+        // After publication any thread may read.
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 writer.append(&[b", theirs"]).unwrap();
@@ -235,14 +235,14 @@ fn a_file_grows_under_readers_and_reopens() {
     }
 }
 
-/// Readers look at what is published while segments are filled and used again.
+/// Readers check published data while segments are filled and recycled.
 #[test]
 fn readers_see_whole_records_of_one_epoch() {
     const RECORD: usize = 328;
     const LIVES: u32 = 25;
     for (medium, _dir) in media() {
         let cache = cache(&medium, 2);
-        // The life that a segment is in, and how many records are published, as one number.
+        // The segment's life and the number of published records, combined in one number.
         let published = [AtomicU32::new(0), AtomicU32::new(0)];
         let stop = AtomicBool::new(false);
         let looked = AtomicU32::new(0);
@@ -292,7 +292,7 @@ fn readers_see_whole_records_of_one_epoch() {
                     }
                 }
             }
-            // On a machine with other things to do the readers may have had no turn yet.
+            // On a busy machine the readers may not have run yet.
             let mut writer = cache.open_segment(0).unwrap();
             writer.append(&[&pattern_of(0, LIVES, 0, RECORD)]).unwrap();
             publish(&mut writer).unwrap();
@@ -323,10 +323,10 @@ fn latency_is_added_where_it_is_set() {
         work();
         start.elapsed()
     };
-    // Of each millisecond one.
+    // One millisecond each.
     const NANOS: u64 = 1_000_000;
     latency.set(Delayed::Line, NANOS);
-    // 10 lines, of which it begins in the first.
+    // 10 lines, the first of which it begins in.
     let append = timed(&mut || assert_eq!(writer.append(&[&[1; 640]]), Ok(0)));
     assert!(append >= Duration::from_nanos(10 * NANOS), "{append:?}");
     latency.set(Delayed::Line, 0);
@@ -341,8 +341,7 @@ fn latency_is_added_where_it_is_set() {
     assert!(read >= Duration::from_nanos(3 * NANOS), "{read:?}");
 }
 
-/// A record on the emulated medium, its fence left out or not. What may be left of it after a power
-/// loss?
+/// The possible remains of a record after a power loss on the emulated medium, with or without a fence.
 fn leftovers(record: &[u8], fence: impl Fn(&Arc<dyn Medium>, &mut SegmentWriter)) -> Vec<Vec<u8>> {
     let emulator = Emulator::new(EmulatorConfig::persistent_memory());
     let medium = emulator.create_log("log", "t").unwrap();
@@ -411,17 +410,17 @@ fn persisting_and_fencing_are_both_needed() {
         image.read(0, &mut bytes).unwrap();
         assert_eq!(bytes, [0; 64], "without {off} nothing is certain");
     }
-    // Grown space is there.
+    // New space is durable.
     let emulator = Emulator::new(EmulatorConfig::persistent_memory());
     emulator.create_log("log", "t").unwrap().grow(4096).unwrap();
     let image = emulator.crash_at(emulator.events(), &mut |_| 0).open_log("log").unwrap();
     assert_eq!(image.len(), 4096);
 }
 
-/// Set for the process that is to die.
+/// Set for the process that must die.
 const SHORTENED: &str = "KAURI_TEST_SHORTENED_LOG";
 
-/// Looks at memory behind which there is no file any more.
+/// Reads memory whose part of the file no longer exists.
 fn look_at_a_shortened_file(dir: &Path) -> ! {
     let log = open(dir, Dax::Simulated).create_log("log", "t").unwrap();
     let cache = cache(&log, 2);
@@ -438,8 +437,8 @@ fn look_at_a_shortened_file(dir: &Path) -> ! {
     panic!("the bytes are there: {sum}");
 }
 
-/// A process that is stopped since mapped memory can't be reached says which file and place it was and
-/// what to do, and dies of the signal.
+/// If mapped memory is unreadable the process dies of the signal. Its message names the file, the position and
+/// the remedy.
 #[test]
 fn a_failed_memory_access_names_the_file() {
     use std::os::unix::process::ExitStatusExt;

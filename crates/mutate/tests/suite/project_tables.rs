@@ -22,7 +22,7 @@ impl MetaSource for Meta {
     }
 }
 
-/// Runs `write` behind bytes that must stay.
+/// Runs `write` behind existing bytes, which must not change.
 fn written(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<Option<DocBuf>> {
     let mut out = b"before".to_vec();
     let result = write(&mut out);

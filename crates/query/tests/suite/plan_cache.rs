@@ -32,7 +32,7 @@ fn remembers_what_is_good_for_as_long_as_it_is() {
     world.env.plans = Some(Arc::new(PlanCache::default()));
     world.create_index(&doc! { "key": { "a": 1 }, "name": "a" });
     world.create_index(&doc! { "key": { "b": 1 }, "name": "b" });
-    // Few have an a below 1000, few others a b above 1000.
+    // Few documents have `a` below 1000, few others `a.b` above 1000.
     for i in 0..1000 {
         world.insert(doc! { "a": i, "b": i });
         world.insert(doc! { "a": 1000, "b": 1000 + i });
@@ -43,12 +43,12 @@ fn remembers_what_is_good_for_as_long_as_it_is() {
         assert_eq!(planned.is_cached, cached, "round {round}");
         assert_eq!(rows(&world, planned), 1);
     }
-    // The same shape, but now the index on a leads through half of the collection.
+    // The same shape, but now the index on `a` scans half of the collection.
     let bad = doc! { "a": 1000, "b": { "$gte": 1999 } };
     let chosen = planned(&world, bad.clone());
     assert!(!chosen.is_cached && chosen.trials.len() == 2);
     assert_eq!(rows(&world, chosen), 1);
-    // Other shapes have plans of their own, and any change of the indexes ends all.
+    // Other shapes have their own plans, and any change of the indexes removes all plans.
     let other = |world: &World| planned(world, doc! { "a": 7, "b": 7 }).is_cached;
     assert_eq!([other(&world), other(&world), other(&world)], [false, false, true]);
     world.create_index(&doc! { "key": { "c": 1 }, "name": "c" });

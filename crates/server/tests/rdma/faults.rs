@@ -63,8 +63,8 @@ fn a_lying_client() {
     end.fabric().write(1 << 20, [&ping(), &[], &[]], 0x1000_0010);
     assert!(raw.ended());
     server.tells("RDMA session failed", 2);
-    // A ring that is not the client's own: its key, or its address. What the server writes there fails, as
-    // it would if there were no way to the client, and the session goes on with its stream.
+    // A ring that is not the client's: wrong key or wrong address. The server's write there fails as if the
+    // client were unreachable, and the session continues on its stream.
     let wrong: [(usize, u8); 2] = [(28, 0x55), (38, 0x55)];
     for (nth, (at, bits)) in wrong.into_iter().enumerate() {
         let mut raw = Raw::connect(&server);
@@ -76,7 +76,7 @@ fn a_lying_client() {
         assert!(raw.goes_on());
     }
     assert_eq!(server.status("rdma.failed"), 4);
-    // A queue pair that nobody has: the server's probe reaches nobody, and the client goes on elsewhere.
+    // A nonexistent queue pair: the server's probe is lost, and the client continues on another transport.
     let mut raw = Raw::connect(&server);
     let dialing = raw.dial();
     drop(raw.answer(&dialing, |parameters| parameters[12] ^= 0x80));
@@ -121,7 +121,7 @@ fn impossible_parameters() {
     let server = start("parameters", &[]);
     let mut raw = Raw::connect(&server);
     let good = raw.dial().request();
-    // A GID that is not the client's: the kernel would look for it on the network.
+    // Another GID: the kernel would search for it on the network.
     let mut bytes = good.clone();
     bytes[55] ^= 1;
     let reply = raw.ask(&bytes);
@@ -136,7 +136,7 @@ fn impossible_parameters() {
         match round % 3 {
             0 => bytes.truncate(random as usize % bytes.len()),
             1 => bytes.extend_from_slice(&random.to_le_bytes()),
-            // Any byte but the key's, the address's and the GID's, which can be anything.
+            // Any byte except the key's, the address's and the GID's, which can be anything.
             _ => bytes[random as usize % 28] ^= (random >> 40) as u8 | 1,
         }
         let reply = raw.ask(&bytes);
@@ -145,7 +145,7 @@ fn impossible_parameters() {
                 assert_eq!(reply.as_doc().value("code").to_i64_saturating(), Some(2));
                 refused += 1;
             }
-            // A queue pair's number can be anybody's.
+            // Any queue pair number may exist.
             true => {
                 raw.socket.write_all(&ping()).unwrap();
                 assert!(raw.reply().is_some());
@@ -173,7 +173,7 @@ fn no_more_is_pinned_than_allowed() {
     let why = refusal(server.connect_by(Way::Rdma, ""));
     assert!(why.contains("--rdmaMemoryMB"), "{why}");
     assert_eq!(server.status("rdma.refusals.memory"), 1);
-    // Who does not require it goes on without.
+    // A client that does not require RDMA continues without it.
     let uri = format!("mongodb://{}:{}/?sharedMemory=off", address(), server.port);
     let mut fallen = Connection::open(&uri.parse().unwrap()).unwrap();
     assert!(fallen.fallback().unwrap().contains("--rdmaMemoryMB"));
@@ -202,7 +202,7 @@ fn little_memory_that_may_be_locked() {
     for connection in &mut connections {
         connection.command("admin", &doc! { "ping" => 1 }).unwrap();
     }
-    // Nor is there room for the pool: large messages go through the ring.
+    // There is no room for the pool either: large messages go through the ring.
     server.tells("Cannot pin memory for large messages over RDMA", 1);
     assert_eq!(server.status("rdma.pool.bytes"), 0);
     connections[0].command("test", &rig::insert(1, 3 << 20)).unwrap();
@@ -236,13 +236,13 @@ fn the_last_reply_comes_before_the_end() {
     server.until("connections.active", 2);
     let mut other = server.open(Way::Unix);
     other.send("admin", &doc! { "shutdown" => 1 }).unwrap();
-    // That it shuts down is an answer too.
+    // The shutdown error is a reply, too.
     connection.receive().unwrap();
     let server = start("unwaited", &[]);
     suite::requests_without_replies_are_executed(&server, Way::Rdma);
 }
 
-/// The kernel's next look at the peer is seconds away, not minutes as for other connections.
+/// The kernel checks the peer again within seconds, not minutes as for other connections.
 fn both_sides_watch() {
     let server = start("watch", &[]);
     let _rdma = server.open(Way::Rdma);
@@ -268,7 +268,7 @@ fn switched_off() {
     let why = refusal(server.connect_by(Way::Rdma, ""));
     assert!(why.contains("nothing0"), "{why}");
     assert_eq!(server.status("rdma.refusals.noDevice"), 1);
-    // By an address that the device does not have.
+    // An address that the device does not have.
     let server = Server::start("address", &["--bind_ip", "127.0.0.1"]);
     let uri = format!("mongodb://127.0.0.1:{}/?rdma=require", server.port);
     let why = refusal(Connection::open(&uri.parse().unwrap()));

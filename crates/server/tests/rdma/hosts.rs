@@ -16,18 +16,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 27017;
-/// What a session survives.
+/// An outage that a session survives.
 const OUTAGE: Duration = Duration::from_secs(3);
-/// Within this both sides have given up a session whose packets don't come through.
+/// Within this time both sides give up a session whose packets are lost.
 const GIVEN_UP: Duration = Duration::from_secs(20);
-/// Within this the server has noticed that a client's host is gone: its keepalive's 20 s and some.
+/// Within this time the server notices that a client's host is gone: 20 s of its keepalive, and a margin.
 const NOTICED: Duration = Duration::from_secs(30);
-/// Between two looks of the server's host, which would take its only processor.
+/// Interval of the server host's checks, which would otherwise use its only processor.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The clients' own work; emulation is slow.
+/// Time limit of the clients' own work; emulation is slow.
 const CLIENTS: Duration = Duration::from_secs(240);
 
-/// The server's host: it serves until the clients say that their host dies, and then gives back what they had.
+/// The server's host. It serves until the clients' host is about to die, then frees the clients' resources.
 pub fn server() {
     let server = Server::start_at("two", PORT, &["--rdma", "require"]);
     let mut local = server.open(Way::Unix);
@@ -64,22 +64,22 @@ fn over_tcp() -> Connection {
     connect("rdma=off").unwrap()
 }
 
-/// What goes wrong with packets of RDMA, in both directions, while it lives.
+/// A fault of RDMA packets in both directions, until it is dropped.
 struct Fault;
 
 impl Fault {
-    /// None comes through.
+    /// All packets are lost.
     fn cut() -> Fault {
         Fault::new("")
     }
 
-    /// One in so many is lost.
+    /// One packet in `one_in` is lost.
     fn losing(one_in: &str) -> Fault {
         Fault::new(&format!("action pass random netrand pipe {one_in}"))
     }
 
-    /// Packets that this action lets go on are lost. They go to a device that swallows them: of a packet
-    /// that is dropped on its way out Soft-RoCE hears, as it would not from a network.
+    /// Packets that this action passes on are lost. They go to a device that swallows them. Soft-RoCE would
+    /// notice a packet dropped on its way out; it does not notice a loss in the network.
     fn new(action: &str) -> Fault {
         for way in ["ingress", "egress"] {
             let words = format!(
@@ -132,7 +132,7 @@ impl Witness {
     }
 }
 
-/// The clients' host. It ends by being stopped.
+/// The clients' host. It is stopped at the end.
 pub fn clients() {
     eventually("the server listens", || connect("rdma=off").is_ok());
     let mut tcp = over_tcp();
@@ -166,7 +166,7 @@ fn every_request_is_a_frame(tcp: &mut Connection) {
     }
 }
 
-/// The right reply came, by the session that it was asked for.
+/// Checks that the reply to the find arrived intact, on the same session.
 fn is_answered(connection: &mut Connection) {
     let reply = connection.receive().unwrap().checked().unwrap();
     assert!(found(&reply) == crate::rig::payload(1000, 1));
@@ -185,7 +185,7 @@ fn lost_packets_are_sent_again(tcp: &mut Connection) {
     assert_eq!(status(tcp, "rdma.switched"), switched);
 }
 
-/// Has the next find take so long, sends it, and returns when the server is at it.
+/// Makes the next find take this long, sends it, and returns when the server executes it.
 fn ask_slowly(tcp: &mut Connection, connection: &mut Connection, millis: i32) {
     block(tcp, "find", millis);
     let before = status(tcp, "rdma.framesIn");
@@ -214,7 +214,7 @@ fn a_session_outlives_an_outage(tcp: &mut Connection) {
     assert_eq!(status(tcp, "rdma.switched"), switched);
 }
 
-/// What sessions use of the server's device.
+/// The use of the server's device by sessions.
 fn used_there(tcp: &mut Connection) -> [i64; 4] {
     used_of(|name| status(tcp, &format!("rdma.{name}")))
 }
@@ -232,14 +232,14 @@ fn a_cut_ends_what_was_under_way(tcp: &mut Connection) {
         assert!(matches!(error, ClientError::Io(_)), "{error}");
         assert!(began.elapsed() < GIVEN_UP, "{:?}", began.elapsed());
     }
-    // The one that has nothing to say hears of it when it has.
+    // The idle session notices when it sends.
     let began = Instant::now();
     let error = idle.send("test", &find(1)).and_then(|_| idle.receive()).unwrap_err();
     assert!(matches!(error, ClientError::Io(_)), "{error}");
     assert!(began.elapsed() < GIVEN_UP, "{:?}", began.elapsed());
     drop([asking, waiting, idle]);
     eventually("all is given back", || used_there(tcp) == [0; 4]);
-    // Who comes now has no RDMA, and is told so or goes on without.
+    // A client that connects now has no RDMA; it gets an error or continues without it.
     let error = connect("rdma=require").unwrap_err();
     assert!(matches!(error, ClientError::Required(_) | ClientError::Io(_)), "{error}");
     let mut fallen = connect("rdma=auto").unwrap();
@@ -253,7 +253,7 @@ fn a_cut_ends_what_was_under_way(tcp: &mut Connection) {
     eventually("all is given back", || used_there(tcp) == [0; 4]);
 }
 
-/// With sessions that are idle, that wait for a reply, and that are in the middle of a message.
+/// Ends the host with sessions that are idle, that wait for a reply, and that are in the middle of a message.
 fn die(tcp: &mut Connection) -> ! {
     let [idle, mut waiting, mut halfway] = [(); 3].map(|()| over_rdma());
     halfway.send_message(&crate::rig::message(&doc! { "ping" => 1 })[..20]).unwrap();

@@ -23,7 +23,7 @@ pub const TESTS: &[crate::Test] = &[
 ];
 
 const LARGE: usize = 12 << 20;
-/// Most bytes of a piece.
+/// Maximum bytes of a piece.
 const PIECE: usize = 256 << 10;
 
 fn all_is_free(server: &Server) -> bool {
@@ -49,13 +49,13 @@ fn large_messages_go_in_pieces() {
     let [pieces_in, pieces_out, frames_in, frames_out, registrations] = spent[..] else { panic!() };
     assert!((pieces..pieces + 3).contains(&pieces_in), "{spent:?}");
     assert!((pieces..pieces + 3).contains(&pieces_out), "{spent:?}");
-    // The pieces' own, the offer, the small ones, and what is left of large ones.
+    // Frames of the pieces, the offer, the small messages, and the rest of large ones.
     assert!(frames_in <= pieces_in + 12 && frames_out <= pieces_out + 12, "{spent:?}");
     assert_eq!(registrations, 0);
     eventually("all is given back", || all_is_free(&server));
 }
 
-/// More sessions with large messages at once than it has chunks: each gets its own.
+/// More sessions with large messages than the pool has chunks: each gets its own data.
 fn large_messages_share_a_small_pool() {
     let server = Arc::new(start("pool", &["--rdmaPoolMB", "1"]));
     assert_eq!(server.status("rdma.pool.bytes"), 4 * PIECE as i64);
@@ -102,7 +102,7 @@ fn without_a_pool() {
     connection.command("test", &insert(1, LARGE)).unwrap();
     assert!(found(&connection.command("test", &find(1)).unwrap()) == payload(LARGE, 1));
     assert_eq!(server.status("rdma.piecesIn") + server.status("rdma.piecesOut"), 0);
-    // Who offers zones all the same is no client of ours.
+    // A client that offers zones in spite of this is invalid.
     let mut raw = Raw::connect(&server);
     let mut end = raw.switch();
     offer(&mut end, END_OF_PROBE, [(1 << 40, 1); 2]);
@@ -113,10 +113,10 @@ fn without_a_pool() {
 
 const OFFER: u32 = 4 << 28 | 40;
 const PIECE_FRAME: u32 = 5 << 28 | 12;
-/// Where frames go after the probe.
+/// The ring offset after the probe.
 const END_OF_PROBE: u32 = 16;
 
-/// Offers zones of 1 MB that are not there: address and key of each.
+/// Offers invalid zones of 1 MB: address and key of each.
 fn offer(end: &mut DialedEnd, at: u32, zones: [(u64, u32); 2]) {
     let mut told = Vec::new();
     for (address, key) in zones {
@@ -135,7 +135,7 @@ fn who_lies() {
         assert!(found(&honest.command("test", &find(1)).unwrap()).len() == LARGE);
         eventually("all is given back", || all_is_free(&server));
     };
-    // The device tells the server that it may not read there.
+    // The device denies the server the read.
     for (nth, zones) in [[(1 << 40, 1); 2], [(0, 0); 2]].into_iter().enumerate() {
         let mut raw = Raw::connect(&server);
         let mut end = raw.switch();
@@ -146,7 +146,7 @@ fn who_lies() {
         assert!(raw.ended(), "its request has been heard, and there is no other way for it");
         go_on(&mut honest);
     }
-    // Pieces that can't be, and pieces before zones.
+    // Invalid pieces, and pieces without zones.
     for (nth, length) in [0, 4095, PIECE as u32 + 1, u32::MAX].into_iter().enumerate() {
         let mut raw = Raw::connect(&server);
         let mut end = raw.switch();
@@ -161,7 +161,7 @@ fn who_lies() {
     end.fabric().write(END_OF_PROBE, [&[0; 8], &[0, 0, 1, 0], &[]], PIECE_FRAME);
     assert!(raw.ended());
     server.tells("invalid zones", 5);
-    // A place for replies that the device does not let the server write to.
+    // A reply zone that the device does not let the server write.
     let mut raw = Raw::connect(&server);
     let mut end = raw.switch();
     offer(&mut end, END_OF_PROBE, [(1 << 40, 1); 2]);
@@ -176,7 +176,7 @@ fn who_lies() {
     go_on(&mut honest);
 }
 
-/// Clients that announce a message of 40 MB, send some of it, and stay or go.
+/// Clients that announce a message of 40 MB, send a part of it, and stay or disconnect.
 fn nobody_finishes() {
     let server = start("unfinished", &["--rdmaPoolMB", "1"]);
     let mut kept = Vec::new();
@@ -193,7 +193,7 @@ fn nobody_finishes() {
             kept.push((raw, end));
         }
     }
-    // As many sessions wait as there are chunks, and each chunk is free.
+    // As many sessions wait as there are chunks, and all chunks are free.
     eventually("all is given back", || all_is_free(&server));
     server.until("rdma.sessions", 4);
     let mut connection = server.open(Way::Rdma);
@@ -202,7 +202,7 @@ fn nobody_finishes() {
     server.until("rdma.sessions", 1);
 }
 
-/// Clients that go as soon as they have sent their requests, which then lie in their own memory.
+/// Clients that disconnect right after sending their requests, whose data lies in their own memory.
 fn nobody_waits() {
     let server = start("unwaited", &[]);
     for id in 0..10 {
@@ -217,8 +217,8 @@ fn nobody_waits() {
     eventually("all is given back", || all_is_free(&server));
 }
 
-/// Clients that ask for large replies and stay without taking them: what the server has kept for them is there
-/// when they go on, or free when they have gone.
+/// Clients that request large replies and do not receive them. The server keeps the data until they continue,
+/// or frees it when they disconnect.
 fn nobody_takes() {
     let server = start("untaken", &["--rdmaPoolMB", "4"]);
     let mut honest = server.open(Way::Rdma);
@@ -241,7 +241,7 @@ fn nobody_takes() {
         assert_eq!(end.send(&request, &[]), request.len());
         gone.push((raw, end));
     }
-    // Each has got what its zone takes, and what is not on its way is kept.
+    // Each client has got as much as its zone holds, and the rest is kept.
     server.until("rdma.piecesOut", before + 8 * 4);
     eventually("half is free", || free() >= 2 << 20);
     assert!(free() < 4 << 20, "nothing is kept");

@@ -48,7 +48,7 @@ fn many_requests_in_a_row() {
     suite::many_requests_in_a_row(&start("row", &[]), Way::Rdma);
 }
 
-/// What is heard while a reply waits for credit is answered when that has gone, though nothing comes then.
+/// A request received while a reply waits for credit is answered after that reply, even without further events.
 fn heard_while_a_reply_waits() {
     let server = start("heard", &[]);
     let mut other = server.open(Way::Tcp);
@@ -64,7 +64,7 @@ fn heard_while_a_reply_waits() {
     let frames = server.status("rdma.framesIn");
     send(&mut end, insert(2, 10));
     server.until("rdma.framesIn", frames + 1);
-    // All that the ring holds is taken at once, and the rest fits into it.
+    // All data in the ring is consumed at once, and the rest fits into it.
     let sent = server.status("rdma.framesOut") as u64;
     until("what the ring holds", || end.look().is_ok() && end.counts().frames_in == sent);
     assert!(end.receive(&mut Vec::with_capacity(1 << 20)) > 40_000);
@@ -82,7 +82,7 @@ fn messages_as_large_as_they_may_be() {
     suite::messages_as_large_as_they_may_be(&start("limits", &[]), Way::Rdma);
 }
 
-/// One server, one suite: by TCP, by the Unix domain socket, and by a proxy that goes on over RDMA.
+/// One server and one suite: over TCP, over the Unix domain socket, and through a proxy that uses RDMA.
 fn the_same_over_every_transport() {
     let server = start("every", &[]);
     for way in [Way::Tcp, Way::Unix, Way::ProxyRdma] {
@@ -91,7 +91,7 @@ fn the_same_over_every_transport() {
     suite::many_requests_in_a_row(&server, Way::ProxyRdma);
     suite::messages_as_large_as_they_may_be(&server, Way::ProxyRdma);
     suite::cursors_errors_and_many_sessions(&server, Way::ProxyRdma, 50);
-    // Nothing but what came by the proxy.
+    // Only sessions through the proxy.
     assert_eq!(server.status("rdma.switched"), server.status("rdma.offered"));
     assert_eq!(server.status("rdma.refused") + server.status("rdma.failed"), 0);
     let server = start("frames", &[]);
@@ -102,7 +102,7 @@ fn many_sessions() {
     suite::cursors_errors_and_many_sessions(&start("sessions", &[]), Way::Rdma, 100);
 }
 
-/// Bytes that all sessions together pin.
+/// Bytes pinned by all sessions together.
 pub fn pinned(server: &Server) -> i64 {
     used(server)[0]
 }
@@ -128,7 +128,7 @@ fn a_thousand_sessions() {
     assert_eq!(server.status("rdma.failed"), 0);
 }
 
-/// What 1,600 finds cost the server, by the counters of its device.
+/// The server's cost of 1,600 finds, by the counters of its device.
 fn spent(server: &Server, options: &str) -> impl Fn(&str) -> i64 {
     const COUNTERS: [&str; 8] = [
         "sendsPosted",
@@ -157,7 +157,7 @@ fn spent(server: &Server, options: &str) -> impl Fn(&str) -> i64 {
 fn what_a_request_costs() {
     let server = start("costs", &["--spinMicros", "10000000"]);
     let spent = spent(&server, "spinMicros=10000000");
-    // One post a reply; two that are ready at once may share one.
+    // One post per reply; two simultaneous replies may share one.
     assert_eq!(spent("sendRequests"), 1600);
     assert!((1584..=1600).contains(&spent("sendsPosted")), "{}", spent("sendsPosted"));
     assert!(spent("sendRequestsSignalled") <= 1600 / 32 + 1);
@@ -171,7 +171,7 @@ fn what_a_request_costs_asleep() {
     let spent = spent(&server, "spinMicros=0");
     assert_eq!(spent("sendRequests"), 1600);
     assert!(spent("completions") <= 1600 * 105 / 100, "{}", spent("completions"));
-    // Each look at the status makes the other sessions' worker sleep too.
+    // Each read of the status puts the other sessions' worker to sleep, too.
     assert!(spent("arms") <= 1600 * 105 / 100 + 100, "{}", spent("arms"));
     assert!(spent("channelEvents") <= spent("arms"));
     assert_eq!(spent("registrations"), 0);

@@ -10,10 +10,10 @@ use kauri_storage::StorageError;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Of each commit the table and what it made of its record's number.
+/// For each commit, the table and the change of its record's number.
 type Commits = Mutex<BTreeMap<u64, (usize, i64)>>;
 
-/// Reads both records; whatever the unit says that it sees has to be there.
+/// Reads both records; all commits that the unit claims to see must be visible.
 fn read(tables: &[Table; 2], ids: [RecordId; 2], times: usize, seen: &Mutex<Vec<(u64, [i64; 2])>>) {
     let mut reader = Reader::new(&*tables[0].engine);
     for _ in 0..times {
@@ -84,7 +84,7 @@ fn one_of_those_who_add_a_unique_key_succeeds() {
                     Err(error) => panic!("{error}"),
                 });
             }
-            // A key that is given up and taken at the same time.
+            // A key that is released and taken at the same time.
             scope.spawn(|| table.delete(old));
             scope.spawn(|| match table.try_insert(&doc(3, 7, "instead")) {
                 Ok(_) | Err(StorageError::DuplicateKey { .. }) => {}

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A directory that goes when the test ends.
+/// A directory, removed when the test ends.
 struct TempDir(PathBuf);
 
 impl TempDir {

@@ -18,10 +18,10 @@ fn threads_that_fight_for_few_records() {
         ..Run::default()
     };
     let (mut conflicts, mut runs) = (0, 0);
-    // How often they meet is the scheduler's choice.
+    // The number of conflicts depends on the scheduler.
     while runs < 8 || conflicts < 500 {
         let crashes = Crashes::new(&target);
-        // Ends with a look at all indexes, and with the history that must make sense.
+        // Ends with a check of all indexes and of the history.
         let recording = crashes.record(first + runs, &run);
         conflicts += recording.counts.conflicts.get();
         let (timeline, events) = (&recording.timeline, recording.emulator.events());

@@ -4,7 +4,7 @@
 use crate::common::{emulator, open, options};
 use kauri_emulator::Emulator;
 
-/// States after a loss of power among the first events, all or many of them.
+/// States after a power loss during the first `events` events, all or many of them.
 fn power_losses(recorded: &Emulator, events: usize) -> Vec<Emulator> {
     let some = || (0..64).map(|seed| recorded.crash_seeded(events, seed)).collect();
     recorded.crash_all_at(events, 256).unwrap_or_else(some)

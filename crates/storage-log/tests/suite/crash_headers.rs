@@ -37,7 +37,7 @@ fn power_losses_on_a_disk() {
     crash(EmulatorConfig::default(), Loss::Power);
 }
 
-/// The copies of each header that an emulated log has.
+/// The copies of each header in an emulated log.
 fn copies(image: &Emulator) -> Vec<[Option<SegmentHeader>; 2]> {
     let log = image.open_log("pmlog.0").expect("the log");
     let mut bytes = vec![0; log.len() as usize];
@@ -48,7 +48,7 @@ fn copies(image: &Emulator) -> Vec<[Option<SegmentHeader>; 2]> {
     bytes.chunks_exact(SEGMENT).map(of).collect()
 }
 
-/// A copy that a crash has left torn, or as it was before, is stored again.
+/// A copy that a crash left torn or old is stored again.
 #[test]
 fn both_copies_are_what_a_recovery_went_by() {
     let target = Target::new(12);

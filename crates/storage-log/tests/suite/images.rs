@@ -21,7 +21,7 @@ fn indexes() -> Vec<TableIndex> {
     INDEXES.iter().map(|(id, unique, field)| TableIndex::new(*id, *unique, field)).collect()
 }
 
-/// An engine with a table that has been filled, and closed in order.
+/// An engine with a filled table, after a clean shutdown.
 fn closed(options: Options, documents: i64) -> Fixture {
     let emulator = common::emulator();
     let engine = open(&emulator, options.clone());
@@ -33,7 +33,7 @@ fn closed(options: Options, documents: i64) -> Fixture {
     Fixture { emulator, options, engine, table }
 }
 
-/// Opens again, and attaches all indexes.
+/// Opens the engine again and attaches all indexes.
 fn reopen(fixture: Fixture) -> Fixture {
     let Fixture { emulator, options, engine, table } = fixture;
     drop((engine, table));
@@ -56,7 +56,7 @@ fn indexes_come_back_without_their_documents() {
         assert_eq!(status(&fixture.engine, "cache.reads"), 0, "documents were read");
         fixture.table.check();
         fixture.engine.close().expect("close");
-        // Nothing has changed: the images stay.
+        // Nothing has changed: the images are kept.
         assert_eq!(status(&fixture.engine, "indexImages.written"), 0);
     }
 }
@@ -84,7 +84,7 @@ fn what_has_changed_since_is_taken_from_the_documents() {
                 }
             }
         }
-        // Not closed in order: the images are from the first shutdown all the time.
+        // No clean shutdown: the images are from the first shutdown.
         fixture.engine.flush();
     }
 }
@@ -110,7 +110,7 @@ fn deleted_records_whose_tombstones_have_gone_stay_away() {
     assert_eq!(fixture.table.records().len(), 666);
 }
 
-/// Damages each image record in turn: the index is rebuilt, the same as ever.
+/// Damages each image record in turn: the index is rebuilt and equals the original.
 #[test]
 fn a_damaged_image_is_not_used() {
     let fixture = closed(options(), 2000);
@@ -150,13 +150,13 @@ fn the_cleaner_takes_images_when_room_is_needed() {
     }
     assert!(inserted > 900, "only {inserted} documents fit beside images");
     fixture.engine.close().expect("close");
-    // There is no room for images now; the indexes are right all the same.
+    // There is no room for images now; the indexes are still right.
     fixture = reopen(fixture);
     fixture.table.check();
     assert_eq!(fixture.table.records().len() as i64, 500 + inserted);
 }
 
-/// Remembers how many documents it has seen.
+/// Counts the documents that it was given.
 struct Counting(AtomicU64, Option<u64>);
 
 impl KeyGenerator for Counting {
@@ -194,7 +194,7 @@ fn an_image_is_bound_to_the_definition_and_keeps_what_was_learned() {
     let (engine, _) = attach(Some(1), false);
     engine.close().expect("close");
     drop(engine);
-    // Loaded: nothing is generated, and what the other generator knew is known.
+    // Loaded: no keys are generated, and the state of the other generator is known.
     for (tag, unique, is_loaded) in [
         (Some(1), false, true),
         (Some(2), false, false),

@@ -2,7 +2,7 @@
 //! own process or build. `fuzz`, `engine_memory` and `index_memory` measure the process's memory; `loom` and
 //! `shuttle` compile sources against model checkers.
 
-/// As in the program; crash tests allocate much.
+/// The program's allocator; crash tests allocate much.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

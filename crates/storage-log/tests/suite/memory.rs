@@ -44,7 +44,7 @@ fn free(free_bytes: u64) -> MemoryRoom {
     MemoryRoom { cache_bytes: BUDGET, scarcity: 0.0, full: false, free_bytes }
 }
 
-/// Between two looks at memory indexes grow by what was left at the last one, and by no more.
+/// Between two checks of memory, indexes grow by at most the memory left at the last check.
 #[test]
 fn a_unit_whose_keys_take_more_than_there_is_is_refused() {
     let fixture = Fixture::new(options());
@@ -132,8 +132,8 @@ fn a_log_that_needs_more_memory_than_there_is_is_not_opened() {
 
 #[test]
 fn what_was_replaced_leaves_memory_before_what_was_not() {
-    // A cache of three times what lives: three segments, so that the cleaner is at work all the time. Each record
-    // is read once, by the update that replaces it; next to never from the medium.
+    // The cache is three times the live data, and the log has three segments, so the cleaner always runs. Each
+    // record is read once, by the update that replaces it, and hardly ever from the medium.
     const RECORDS: u64 = 64;
     const RECORD_BYTES: usize = 64 << 10;
     let fixture = Fixture::new(Options {
@@ -148,7 +148,7 @@ fn what_was_replaced_leaves_memory_before_what_was_not() {
     }
     for round in 1..40 {
         for number in 0..RECORDS {
-            // All once a round, in another order each time.
+            // All records once per round, each time in another order.
             let id = RecordId((number * (2 * round + 1)) % RECORDS + 1);
             let record = fixture.table.record(id);
             let mut update = WriteUnit::new();

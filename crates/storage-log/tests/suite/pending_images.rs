@@ -30,7 +30,7 @@ fn docs(table: &Table) -> Docs {
 struct Run {
     random: SeededRandom,
     visible: Docs,
-    /// The units that are pending: index, and what it changes.
+    /// The pending units: index, and changes.
     pending: Vec<(u64, Vec<(RecordId, Option<Vec<u8>>)>)>,
     next: u64,
     unique: i64,
@@ -50,7 +50,7 @@ impl Run {
         }
     }
 
-    /// Commits a unit of one to three documents, or appends it as pending.
+    /// Commits a unit of one to three documents, or appends it as a pending unit.
     fn write(&mut self, engine: &PmLog, table: &Table, pending: bool) {
         let mut unit = WriteUnit::new();
         let (mut changes, mut taken) = (Vec::new(), Vec::new());
@@ -81,7 +81,7 @@ impl Run {
             true => log(engine).append(&mut unit, position),
             false => engine.commit(&mut unit),
         };
-        // It meets what a pending unit claims.
+        // The write conflicts with the claim of a pending unit.
         if written.is_err() {
             return;
         }

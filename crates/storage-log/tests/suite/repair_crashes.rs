@@ -19,8 +19,8 @@ fn on_persistent_memory() {
     assert!(looked.images > 300 && looked.second > 10, "{looked:?}");
 }
 
-/// In the tail a segment's summary is not looked at, and after the repair it would be: what it tells of
-/// records that were given up must be gone. These seeds find it.
+/// In the tail a segment's summary is not read, but after the repair it is. The entries of records that were
+/// given up must then be gone. These seeds find this case.
 #[test]
 fn after_a_crash_of_the_server() {
     for seed in [207, 207 + 3] {

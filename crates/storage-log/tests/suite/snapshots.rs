@@ -63,7 +63,7 @@ fn read(reader: &mut Reader, table: &Table) -> BTreeMap<RecordId, Stored> {
     reader.records(&*table.store(), Direction::Forward).expect("scan")
 }
 
-/// Until there is nothing more to clean.
+/// Cleans until there is nothing more to clean.
 fn clean(engine: &PmLog) {
     engine.flush_round().expect("syncing");
     common::clean(engine);
@@ -94,7 +94,7 @@ fn old_versions_outlive_the_segments_they_were_in() {
     reader.unit().enter();
     assert_eq!(read(&mut reader, &table), expected);
     reader.unit().leave();
-    // One version a record, its two index entries before and after at most, however many rounds.
+    // At most one version per record and its two index entries, for any number of rounds.
     assert!(kept(&engine) <= 800 * 4, "{}", kept(&engine));
     let held = status(&engine, "cleaner", "segmentsCleaned");
     reader.unit().release_snapshot();
@@ -141,8 +141,7 @@ fn only_what_somebody_needs_is_kept() {
     for i in 50..150 {
         table.update(id, &doc(i, i, ""));
     }
-    // The version, and for two indexes the entry that is gone and the one that came. Those in between
-    // have come and gone.
+    // The version, and for two indexes the removed and the added entry. Intermediate versions are gone.
     let with_one = kept(&engine);
     assert_eq!(with_one, 1 + 2 * 2);
     table.insert(&doc(-1, -1, ""));
@@ -159,7 +158,8 @@ fn only_what_somebody_needs_is_kept() {
         table.update(RecordId(2), &doc(-1, 1000 + i, ""));
     }
     drop(first);
-    // What only the first needed is gone: a version and two entries of the second record are left.
+    // Versions needed only by the first snapshot are gone: one version and two entries of the second record
+    // remain.
     assert_eq!(kept(&engine), of_second + 3);
     drop(second);
     assert_eq!(kept(&engine), 0);

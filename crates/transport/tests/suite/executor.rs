@@ -34,14 +34,14 @@ fn tasks_run_on_the_worker_that_they_were_given_to() {
     assert_eq!(distinct.len(), 3);
 }
 
-/// On which cores each of an executor's workers may run once it has had a few tasks to poll at a time.
+/// The cores on which each of an executor's workers may run after it has had several tasks at a time.
 fn cores_of_busy_workers(workers: usize, own_cores: bool) -> Vec<Vec<usize>> {
     let options = ExecutorOptions { workers, own_cores, ..Default::default() };
     let executor = ServiceExecutor::start(&options).unwrap();
     let (report, reported) = channel();
     for worker in executor.workers() {
         let (report, home) = (report.clone(), worker.clone());
-        // All three begin in one tick: one alone would not make the worker a busy one.
+        // All three begin in one tick, because a single task does not make the worker busy.
         worker.spawn(async move {
             for task in 0..3 {
                 let (report, id) = (report.clone(), home.id());
@@ -115,7 +115,7 @@ fn a_dropped_sleep_wakes_nobody() {
     assert_eq!(polls.load(Ordering::SeqCst), 2, "at the beginning and at the end");
 }
 
-/// Something that one thread sets and a task waits for.
+/// An event that one thread sets and a task awaits.
 #[derive(Default)]
 struct Flag {
     set: AtomicBool,
@@ -146,7 +146,7 @@ fn wakes_from_other_threads_are_never_lost() {
     let (ping, pong) = (Arc::new(Flag::default()), Arc::new(Flag::default()));
     let (report, reported) = channel();
     const ROUNDS: usize = 20_000;
-    // Two workers that wake each other in turn, going to sleep in between.
+    // Two workers wake each other in turn and sleep in between.
     for (worker, (mine, theirs)) in executor.workers().iter().zip([(&ping, &pong), (&pong, &ping)])
     {
         let (mine, theirs) = (Arc::clone(mine), Arc::clone(theirs));

@@ -82,7 +82,7 @@ fn a_slow_reader_gets_a_big_reply_whole() {
     let mut client = server.connect();
     for len in [100_000, 3_000_000, 40_000_000u32] {
         client.send(&op_with_number(op::BIG, len));
-        // A second connection is served while the first one's reply is stuck.
+        // A second connection is served while the reply of the first is blocked.
         let mut other = server.connect();
         assert_eq!(other.ask(b"e other"), b"e other");
         let reply = client.receive();
@@ -211,7 +211,7 @@ fn large_messages_of_many_clients_take_no_more_than_their_budget() {
             .collect();
         while !clients.iter().all(|client| client.is_finished()) {
             assert!(server.manager.stats().arrivals().bytes <= BUDGET);
-            // Small ones do not wait.
+            // Small requests do not wait.
             assert_eq!(server.connect().ask(b"e"), b"e");
         }
     });

@@ -51,6 +51,6 @@ fn a_large_payload_leaves_in_one_call_when_there_is_room() {
     client.send(&op_with_number(op::BIG, 65_536));
     assert_eq!(client.receive().len(), 65_538);
     let after = calls(&server);
-    // What lies before the payload leaves with it; what lies behind needs a second call.
+    // Bytes before the payload are sent with it; bytes behind it need a second call.
     assert_eq!(after[1] - before[1], 2, "sends");
 }

@@ -39,7 +39,7 @@ fn uri() -> String {
     std::env::var("KAURI_URI").expect("KAURI_URI is set by the script that runs this")
 }
 
-/// The server's code in an error, of a command or of a write.
+/// The server's error code, of a command or of a write.
 fn code(error: &Error) -> Option<i32> {
     match error.kind.as_ref() {
         ErrorKind::Command(e) => Some(e.code),

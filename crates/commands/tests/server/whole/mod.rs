@@ -20,7 +20,7 @@ use run::Run;
 use std::sync::Arc;
 
 const SEED: u64 = 30;
-/// Reads of the ordinary run, on each engine.
+/// Number of reads of the ordinary run, on each engine.
 const READS: u64 = 4_000;
 
 fn number(name: &str, default: u64) -> u64 {

@@ -16,9 +16,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const CASES: u64 = 40_000;
 const SEED: u64 = 0x7069_7065_6c69_6e65;
 
-/// What comes of a case where it is not what it should be.
+/// The difference between the result and the reference, if any.
 fn difference(case: &Case) -> Option<String> {
-    // Sorting by two arrays at once is an error; whether it shows depends on the order of stages.
+    // Sorting by two arrays is an error that depends on the order of stages.
     let expected = naive::run(case, &case.pipeline, case.docs.clone()).ok()?;
     let expected: Vec<_> = expected.iter().map(runner::raw).collect();
     for mode in [Mode::AsWritten, Mode::Optimized, Mode::RowByRow, Mode::Remote] {
@@ -66,7 +66,7 @@ fn agree_with_the_reference_on_more() {
     run(1);
 }
 
-/// Cases that give nothing, or fail in the reference, would prove nothing.
+/// Cases without rows, or that fail in the reference, prove nothing.
 #[test]
 fn cases_matter() {
     let (mut some, mut errors, mut stages) = (0, 0, std::collections::BTreeMap::new());

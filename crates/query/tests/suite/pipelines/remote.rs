@@ -29,7 +29,7 @@ pub struct Elsewhere {
 #[derive(Default)]
 struct Remote {
     docs: Vec<DocBuf>,
-    /// How often they were read.
+    /// Number of reads.
     reads: AtomicUsize,
 }
 

@@ -18,7 +18,7 @@ const COLLECTIONS: u64 = 1000;
 const QUERIES: u32 = 52;
 const STATEMENTS: u32 = 8;
 
-/// What a run has come to, so that one that tests nothing fails.
+/// Counters of a run, so that a run without effect fails.
 #[derive(Default, Debug)]
 pub struct Tally {
     queries: u32,

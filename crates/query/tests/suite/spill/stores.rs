@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Transfers of a store in memory that are done by a thread, later.
+/// Transfers of a store in memory that a thread completes later.
 pub struct SlowStore {
     pub memory: MemoryStore,
     jobs: Mutex<mpsc::Sender<Job>>,
