@@ -1,11 +1,11 @@
-"""A Kauri server for a test: on a free loopback port, with a data directory of its own.
+"""A Kauri server for a test: on a free loopback port, with its own data directory.
 
 As a program: kauri_server.py [SERVER FLAG…] -- COMMAND…
-runs COMMAND with KAURI_URI (and the Unix domain socket's path, KAURI_SOCKET) in its environment, ends
-the server and returns COMMAND's status; it fails if the server did not end in order.
+runs COMMAND with KAURI_URI (and the Unix domain socket's path, KAURI_SOCKET) in its environment, stops the server and
+returns COMMAND's status. It fails if the server did not shut down cleanly.
 
-KAURI_FLAGS holds flags that every server gets, separated by spaces. If KAURI_RDMA_ADDRESS is set, the
-server listens there too, and does not start without RDMA.
+KAURI_FLAGS holds flags that every server gets, separated by spaces. If KAURI_RDMA_ADDRESS is set, the server also
+listens there, and does not start without RDMA.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-/* Every argument is looked at, and a refused call leaves the connection as it was. */
+/* Every argument is validated, and a rejected call leaves the connection unchanged. */
 #include "tests.h"
 
 #include <errno.h>

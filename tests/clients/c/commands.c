@@ -1,4 +1,4 @@
-/* Commands one by one and pipelined, document sequences, cursors, errors, and what the server counts. */
+/* Commands one by one and pipelined, document sequences, cursors, errors, and the server's counters. */
 #include "tests.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Documents as large as they may be, in both directions at once, and messages that are too large. */
+/* Documents of the maximum size, in both directions at once, and messages that are too large. */
 #include "tests.h"
 
 enum { LARGEST = 16 * 1024 * 1024 };

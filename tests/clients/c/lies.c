@@ -1,4 +1,4 @@
-/* A server that says what no server says. It is this program's own, over TCP. */
+/* A malicious server that sends invalid replies over TCP. It runs in this program. */
 #include "tests.h"
 
 #include <pthread.h>

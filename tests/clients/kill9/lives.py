@@ -1,6 +1,6 @@
-"""The lives of a data directory: each is killed many times, in one kind of situation.
+"""The lives of a data directory: each life is killed many times, in one kind of situation.
 
-A life answers how often it was killed and in how many of these kills what it is about was under way.
+A life returns the number of kills, and the number of kills during its situation.
 """
 
 import contextlib

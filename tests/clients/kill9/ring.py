@@ -1,7 +1,7 @@
-"""What a full capped collection must hold: the newest documents, in the order of their insertion.
+"""The expected contents of a full capped collection: the newest documents in insertion order.
 
-Serials are given out one after the other, so they also tell when something was: a serial is acknowledged
-at the one that was next by then. An insert that was acknowledged before another one began lies before it.
+Serials are assigned consecutively, so they also represent time. The acknowledgement of a serial is recorded with the
+next free serial at that moment. An insert acknowledged before another one began precedes it in the collection.
 """
 
 import math

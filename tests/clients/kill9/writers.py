@@ -1,4 +1,4 @@
-"""Threads that change a collection by every kind of write until the server is gone."""
+"""Threads that change a collection by every kind of write until the server is dead."""
 
 import random
 import threading

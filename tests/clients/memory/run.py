@@ -1,7 +1,7 @@
-"""A server whose log is mapped: says so, keeps what it acknowledged, is as slow as it is told. And one that has
-been idle since a large collection was dropped: the kernel has the memory of its indexes back.
+"""A server with a mapped log: it reports this, keeps acknowledged data, and has the configured latency. And a server
+that is idle after a large collection was dropped: it returns the memory of the indexes to the kernel.
 
-Prints the number of checks as its last line.
+The last line is the number of checks.
 """
 
 import json

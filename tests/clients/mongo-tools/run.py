@@ -1,6 +1,6 @@
-"""The MongoDB database tools against KAURI_URI: what they move arrives byte by byte, and none of them warns.
+"""The MongoDB database tools against KAURI_URI: all data arrives byte by byte, and no tool prints a warning.
 
-Prints one line a check, and how many were made as its last line.
+Prints one line per check. The last line is the number of checks.
 """
 
 import csv

@@ -1,6 +1,6 @@
-"""pymongo against a running server (KAURI_URI): messages as large as they may be, compressed ones, and files.
+"""pymongo against a running server (KAURI_URI): messages of the maximum size, compressed messages, and files.
 
-KAURI_GRIDFS_MB says how large the file is. Prints how many tests ran as its last line.
+KAURI_GRIDFS_MB sets the size of the file. The last line is the number of tests.
 """
 
 import hashlib

@@ -22,10 +22,10 @@ import site.ycsb.DBException;
 import site.ycsb.Status;
 
 /**
- * What the binding answers to each operation, which YCSB's workloads don't look at.
+ * The result of each operation of the binding, which YCSB's workloads do not check.
  *
  * <p>Behaviour URL TRANSPORT: a server, with one record put there by run.py, and the property kauri.transport.
- * Tells each test that has passed; ends with an exception at the first that has not. The server ends with it.
+ * Prints each passed test; ends with an exception at the first failure. It also stops the server.
  */
 final class Behaviour {
   private static final String TABLE = "behaviour";
