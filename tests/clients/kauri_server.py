@@ -25,7 +25,7 @@ import urllib.parse
 
 import bson
 
-# A start takes a fraction of a second; nobody waits so long but for one that hangs.
+# A start takes a fraction of a second; only a hanging one reaches this limit.
 READY_SECONDS_MAX = 180
 STOP_SECONDS_MAX = 60
 RDMA_ADDRESS = os.environ.get("KAURI_RDMA_ADDRESS")

@@ -57,7 +57,7 @@ def over(transport, prefix, checker=()):
 
 
 def main(prefix, *transports):
-    # What the linker was told is what programs find.
+    # Programs load the library that they were linked with.
     os.environ["LD_LIBRARY_PATH"] = f"{prefix}/lib"
     if transports:
         print(sum(over(transport, prefix) for transport in transports))

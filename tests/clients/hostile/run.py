@@ -238,7 +238,7 @@ def lives_in_little_memory():
 
 
 def large_messages_take_their_share():
-    """Clients that send most of the largest message, and then nothing, keep nobody else from anything for long."""
+    """Clients that send most of the largest message, and then nothing, delay other clients only briefly."""
     with control_group() as program:
         server = Server(binary=program)
         db = client(server).test

@@ -42,7 +42,7 @@ class Life:
         self.client = self.db = None
 
     def writers_db(self):
-        """The same for writers, who don't wait for a dead server to come back."""
+        """The same for writers, which do not wait for a dead server to restart."""
         client = MongoClient(self.server.uri, serverSelectionTimeoutMS=200)
         with pymongo.timeout(20):
             client.admin.command("ping")

@@ -93,7 +93,7 @@ class RingModel:
             assert kept == given[first:last], f"{owner}: {kept} of {given}"
             there -= mine
         assert not there, f"nobody inserted {there}"
-        # What has gone is older than what is there.
+        # The removed documents are older than the remaining ones.
         oldest = min(self.ended.get(s, math.inf) for s in serials)
         gone = [s for s in self.ended.keys() - set(serials) if s >= oldest]
         assert not gone, f"acknowledged and gone: {gone}, there: {serials}"

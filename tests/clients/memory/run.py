@@ -114,7 +114,7 @@ def gives_memory_back():
         docs.insert_many({"key": random.randbytes(450).hex()} for _ in range(1000))
     most = anonymous_mb(server.process.pid)
     docs.drop()
-    # Nobody asks it for anything meanwhile.
+    # The server gets no requests while it is idle.
     client.close()
     deadline = time.monotonic() + GIVE_BACK_SECONDS_MAX
     while (now := anonymous_mb(server.process.pid)) > most - 30 and time.monotonic() < deadline:

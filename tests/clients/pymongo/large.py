@@ -68,7 +68,7 @@ class Messages(Case):
         self.assertEqual(self.commands.sent, [("insert", 3)])
         came = self.counted()["bytesIn"] - before
         self.assertGreater(came, MESSAGE_BYTES_MAX - 1024)
-        # One more byte than fits is told of, and the connection goes on.
+        # One byte too many is an error, and the connection continues.
         with self.assertRaises(WriteError) as caught:
             self.c.insert_one(self.document(3, DOCUMENT_BYTES_MAX + 1))
         self.assertEqual(caught.exception.code, 10334)

@@ -193,7 +193,7 @@ final class Behaviour {
     void run() throws Exception;
   }
 
-  /** What is said on standard error meanwhile. */
+  /** The standard error output of the test. */
   private static String told(Told told) throws Exception {
     PrintStream before = System.err;
     ByteArrayOutputStream said = new ByteArrayOutputStream();
@@ -318,9 +318,9 @@ final class Behaviour {
     }
   }
 
-  /** The server logs each command as a slow one meanwhile. */
+  /** While the test runs, the server logs each command as slow. */
   private static void writeConcerns() throws Exception {
-    // What was slow before is not of this test.
+    // Earlier slow commands are not part of this test.
     BsonDocument log = BsonDocument.parse("{getLog: 'global'}");
     int before = command("admin", log).getNumber("totalLinesWritten").intValue();
     command("ycsb", BsonDocument.parse("{profile: 0, slowms: 0}"));
@@ -365,7 +365,7 @@ final class Behaviour {
         "the connection goes over " + plain + ", not over " + other);
     String nobody = "mongodb://127.0.0.1:1/";
     refused(() -> client("kauri.url=" + nobody), "no connection to " + nobody);
-    // Whatever comes is told.
+    // Every error is printed.
     contains(told(() -> client("kauri.transport=auto").cleanup()), "kauri: connected over ");
   }
 
