@@ -79,7 +79,7 @@ fn requests_may_come_in_pieces_and_in_bunches() {
 }
 
 #[test]
-fn sizes_that_make_no_sense_are_refused() {
+fn invalid_sizes_are_refused() {
     let server = server(1);
     for bad in [preamble(0, &[1]), preamble(1, &[]), preamble(u32::MAX, &[1])] {
         let mut stream = TcpStream::connect(server.address()).unwrap();

@@ -96,7 +96,7 @@ fn escaped(path: &Path) -> String {
 }
 
 #[test]
-fn a_listener_that_accepts_nobody_is_waited_for_no_longer_than_it_may() {
+fn connecting_to_a_full_listener_respects_the_time_limit() {
     let name = format!("kauri-deadlines-{}.sock", std::process::id());
     let full = SocketFile::new(std::env::temp_dir().join(name));
     full.fill();
@@ -105,7 +105,7 @@ fn a_listener_that_accepts_nobody_is_waited_for_no_longer_than_it_may() {
 }
 
 #[test]
-fn a_listener_beside_the_server_that_accepts_nobody_is_gone_without() {
+fn a_full_alternative_listener_is_skipped() {
     let port = greets();
     let full = SocketFile::new(format!("/tmp/mongodb-{port}.sock").into());
     full.fill();
@@ -116,7 +116,7 @@ fn a_listener_beside_the_server_that_accepts_nobody_is_gone_without() {
 }
 
 #[test]
-fn a_listener_beside_the_server_that_says_nothing_leaves_time_for_the_server() {
+fn a_silent_alternative_listener_leaves_time_for_the_server() {
     let port = greets();
     let _silent = SocketFile::new(format!("/tmp/mongodb-{port}.sock").into());
     let opened = open(format!("mongodb://127.0.0.1:{port}/?rdma=off&connectTimeoutMS=4000"));
@@ -124,7 +124,7 @@ fn a_listener_beside_the_server_that_says_nothing_leaves_time_for_the_server() {
 }
 
 #[test]
-fn a_server_that_says_a_little_all_the_time_is_heard_no_longer_than_it_may() {
+fn connecting_to_a_dripping_server_respects_the_time_limit() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {

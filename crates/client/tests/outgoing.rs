@@ -156,7 +156,7 @@ fn opened(executor: &Arc<ServiceExecutor>, uri: &str) -> Result<Opened> {
 }
 
 #[test]
-fn a_session_takes_the_fastest_transport_that_there_is() {
+fn a_session_uses_the_fastest_available_transport() {
     let same = Server::start(1);
     let (port, path) = (same.port, format!("%2Ftmp%2Fmongodb-{}.sock", same.port));
     for (uri, transport, why) in [

@@ -121,7 +121,7 @@ fn history(dice: &Dice, planted: Planted) -> Vec<Transaction> {
 }
 
 #[test]
-fn what_one_copy_answers_has_no_fault() {
+fn histories_of_one_copy_have_no_fault() {
     for seed in 0..2000 {
         let found =
             check(&history(&Dice::new(seed), Planted::Nothing), Promise::STRICT_SERIALIZABLE);

@@ -91,7 +91,7 @@ fn a_sector_has_the_state_after_some_number_of_its_stores() {
 /// Random stores and drains. Every image is compared with a model that knows no sector histories: snapshots of
 /// the whole file after each store.
 #[test]
-fn what_was_drained_is_never_lost_and_nothing_is_invented() {
+fn drained_bytes_survive_and_no_bytes_are_invented() {
     const LEN: usize = 8192;
     for (seed, sector) in [(1, 512), (2, 512), (3, 4096), (4, 64)] {
         let emulator = with_sectors(sector);
@@ -150,7 +150,7 @@ fn some_workload(emulator: &Emulator) {
 }
 
 #[test]
-fn images_are_different_and_come_again_with_the_seed() {
+fn images_differ_and_repeat_with_the_seed() {
     let images_of = |seed| -> Vec<(usize, u64, u64)> {
         let emulator = with_sectors(512);
         some_workload(&emulator);
@@ -453,7 +453,7 @@ fn every_io_can_be_made_to_fail() {
 }
 
 #[test]
-fn threads_store_and_drain_at_once_and_what_they_drained_is_there() {
+fn concurrently_drained_bytes_survive() {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 40;
     let emulator = with_sectors(512);

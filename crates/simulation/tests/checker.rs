@@ -36,7 +36,7 @@ fn has(facts: &Facts, expected: &[&str]) {
 }
 
 #[test]
-fn what_may_happen_is_no_fault() {
+fn valid_histories_have_no_fault() {
     let mut facts = facts();
     append(&mut facts, 1, 1, Known::Done(5), false);
     // Concurrent: either order is valid.
@@ -93,7 +93,7 @@ fn appends_keep_the_order_of_real_time() {
 }
 
 #[test]
-fn values_are_there_once_and_were_sent() {
+fn values_are_unique_and_were_sent() {
     let mut twice = facts();
     append(&mut twice, 1, 1, Known::Done(2), false);
     read(&mut twice, (3, 4), &[1, 1], false);
@@ -113,7 +113,7 @@ fn values_are_there_once_and_were_sent() {
 }
 
 #[test]
-fn a_death_takes_nothing_that_was_promised() {
+fn a_death_keeps_all_promised_values() {
     for (durable, death, list, expected) in [
         (true, Death::Power, &[][..], &["is lost by Power"][..]),
         (false, Death::Process, &[], &["is lost by Process"]),
@@ -128,7 +128,7 @@ fn a_death_takes_nothing_that_was_promised() {
 }
 
 #[test]
-fn what_was_recovered_once_is_durable() {
+fn recovered_values_are_durable() {
     let mut facts = facts();
     append(&mut facts, 1, 1, Known::Done(2), false);
     dies(&mut facts, Death::Power, 10, &[1]);
@@ -137,7 +137,7 @@ fn what_was_recovered_once_is_durable() {
 }
 
 #[test]
-fn what_is_lost_stays_lost_and_takes_all_after_it() {
+fn lost_values_stay_lost_with_all_later_ones() {
     let mut back = facts();
     append(&mut back, 1, 1, Known::Done(2), false);
     dies(&mut back, Death::Power, 10, &[]);

@@ -26,7 +26,7 @@ fn check(seed: u64) {
 }
 
 #[test]
-fn what_clients_see_is_what_one_server_may_answer() {
+fn clients_see_valid_replies_of_one_server() {
     let (first, end) = seeds();
     let next = AtomicU64::new(first);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -44,7 +44,7 @@ fn what_clients_see_is_what_one_server_may_answer() {
 }
 
 #[test]
-fn a_seed_decides_everything() {
+fn a_seed_determines_everything() {
     for seed in 1..=50 {
         let (one, other) = (run(seed), run(seed));
         assert_eq!((one.hash, one.turns), (other.hash, other.turns), "seed {seed}");

@@ -34,7 +34,7 @@ fn object_id(bytes: u128) -> [u8; 13] {
 }
 
 #[test]
-fn memory_is_what_it_says() {
+fn the_reported_memory_is_the_real_one() {
     let random = SeededRandom::new(1);
     // Kept to the end: otherwise the next tree would grow into this one's memory unseen.
     let _scattered = check("random ObjectIds", 30.0, |tree| {

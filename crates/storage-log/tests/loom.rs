@@ -120,7 +120,7 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 
 /// Memory that is durable when published: the publisher looks for waiters without their lock.
 #[test]
-fn who_waits_for_memory_is_woken() {
+fn a_waiter_for_memory_is_woken() {
     explore(3, || {
         let model = Model::new();
         let other = model.clone();
@@ -134,7 +134,7 @@ fn who_waits_for_memory_is_woken() {
 }
 
 #[test]
-fn two_who_wait_for_memory_are_woken() {
+fn two_waiters_for_memory_are_woken() {
     explore(2, || {
         let model = Model::new();
         let waiters =
@@ -152,7 +152,7 @@ fn two_who_wait_for_memory_are_woken() {
 
 /// A drain succeeds, the next one fails: waiters of the first succeed, waiters of the second get the failure.
 #[test]
-fn who_waits_for_a_drain_learns_how_it_ended() {
+fn a_waiter_for_a_drain_gets_its_result() {
     explore(2, || {
         let model = Model::new();
         let waiters = [1, 2].map(|seq| {
@@ -170,7 +170,7 @@ fn who_waits_for_a_drain_learns_how_it_ended() {
 /// A thread that collects a group of commits is woken by the last of them and by no earlier one. The model
 /// checker has no time, so a missed wake fails the test.
 #[test]
-fn who_gathers_waits_for_all() {
+fn a_group_commit_waits_for_all_its_members() {
     explore(2, || {
         let model = Model::new();
         let waiters = [1, 2, 3].map(|seq| {

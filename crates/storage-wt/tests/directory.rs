@@ -32,7 +32,7 @@ fn a_second_engine_is_refused() {
 }
 
 #[test]
-fn directories_of_others_are_refused_with_the_way_out() {
+fn foreign_directories_are_refused_with_the_remedy() {
     for (file, words) in [
         ("kauri.meta", ["'pmlog'", "--storageEngine pmlog"]),
         ("pmlog.0", ["'pmlog'", "mongodump"]),
@@ -60,7 +60,7 @@ fn another_version_is_refused() {
 
 /// A killed start must not leave the file torn for the next start.
 #[test]
-fn what_tells_whose_it_is_is_written_once_and_whole() {
+fn the_owner_file_is_written_once_and_atomically() {
     use std::os::unix::fs::MetadataExt;
     let directory = TempDir::new();
     let marker = directory.path().join("kauri-wiredTiger");
@@ -125,7 +125,7 @@ fn without_compression_records_take_their_size() {
 }
 
 #[test]
-fn tables_of_refused_units_and_of_drops_go() {
+fn tables_of_refused_units_and_of_drops_are_removed() {
     let directory = TempDir::new();
     let tables = || {
         let names = std::fs::read_dir(directory.path()).expect("listing").flatten();

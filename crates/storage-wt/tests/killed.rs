@@ -48,7 +48,7 @@ fn write_forever(path: &Path) -> ! {
 }
 
 #[test]
-fn what_was_acknowledged_survives_kill_9() {
+fn acknowledged_units_survive_kill_9() {
     if let Some(path) = std::env::var_os(CHILD) {
         write_forever(Path::new(&path));
     }
@@ -56,7 +56,7 @@ fn what_was_acknowledged_survives_kill_9() {
     let mut acknowledged = -1;
     for cycle in 0..CYCLES {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "what_was_acknowledged_survives_kill_9", "--nocapture"])
+            .args(["--exact", "acknowledged_units_survive_kill_9", "--nocapture"])
             .env(CHILD, directory.path())
             .stdout(Stdio::piped())
             .spawn()

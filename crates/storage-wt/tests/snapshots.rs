@@ -32,7 +32,7 @@ fn held(engine: &dyn StorageEngine) -> i64 {
 }
 
 #[test]
-fn there_is_a_bound() {
+fn the_number_of_snapshots_is_bounded() {
     let directory = TempDir::new();
     let engine = open(directory.path());
     let mut readers: Vec<_> = (0..1000).map(|_| Reader::hold(&engine)).collect();
@@ -119,7 +119,7 @@ fn a_snapshot_is_a_prefix() {
 /// No other writer changes records that a transaction has written, so its commit succeeds and no change is
 /// lost.
 #[test]
-fn who_has_claimed_a_record_commits() {
+fn the_holder_of_a_claim_commits() {
     const ROUNDS: usize = 40;
     let directory = TempDir::new();
     let engine: Arc<dyn StorageEngine> = Arc::new(open(directory.path()));
@@ -196,7 +196,7 @@ fn who_has_claimed_a_record_commits() {
 /// More old versions than the cache can hold: writers continue. The snapshot shows its state or reports that it
 /// was given up.
 #[test]
-fn old_versions_beyond_the_cache_stop_nobody() {
+fn old_versions_beyond_the_cache_block_no_writer() {
     let directory = TempDir::new();
     let options = Options { cache_bytes: 1 << 20, ..Options::default() };
     let engine = WiredTiger::open(directory.path(), options).expect("opening");

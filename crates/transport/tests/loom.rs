@@ -64,7 +64,7 @@ impl Way {
 }
 
 #[test]
-fn what_is_told_is_heard_whole_and_nobody_sleeps_through_it() {
+fn signalled_data_is_received_completely_and_no_wake_is_lost() {
     loom::model(|| {
         let way = Way::new();
         let teller = Arc::clone(&way);
@@ -94,7 +94,7 @@ fn a_request_and_its_reply() {
 }
 
 #[test]
-fn who_does_not_sleep_is_not_signalled() {
+fn an_awake_receiver_is_not_signalled() {
     loom::model(|| {
         let way = Way::new();
         let teller = Arc::clone(&way);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::process::Command;
 
 #[test]
-fn the_table_is_what_the_headers_say() {
+fn the_table_matches_the_headers() {
     let table: Vec<&str> =
         include_str!("layout.txt").lines().filter(|line| !line.starts_with('#')).collect();
     let mut source = String::from(

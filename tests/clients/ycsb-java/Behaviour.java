@@ -365,7 +365,7 @@ final class Behaviour {
         "the connection goes over " + plain + ", not over " + other);
     String nobody = "mongodb://127.0.0.1:1/";
     refused(() -> client("kauri.url=" + nobody), "no connection to " + nobody);
-    // Every error is printed.
+    // The chosen transport is printed.
     contains(told(() -> client("kauri.transport=auto").cleanup()), "kauri: connected over ");
   }
 

@@ -244,7 +244,7 @@ fn encrypted_collections_are_checked_and_refused() {
 }
 
 #[test]
-fn no_collection_is_an_encrypted_one() {
+fn commands_for_encrypted_collections_are_refused() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -268,7 +268,7 @@ fn no_collection_is_an_encrypted_one() {
 }
 
 #[test]
-fn a_collection_that_is_not_to_be_clustered_is_an_ordinary_one() {
+fn a_collection_created_as_not_clustered_is_ordinary() {
     let test = TestServer::start();
     let client = test.client();
     let values = [Value::Bool(false), Value::Int32(0), Value::Double(0.0), Value::Int64(0)];
@@ -282,7 +282,7 @@ fn a_collection_that_is_not_to_be_clustered_is_an_ordinary_one() {
 }
 
 #[test]
-fn the_log_to_rotate_has_a_name_or_none() {
+fn log_rotate_accepts_known_log_names_only() {
     let test = TestServer::start();
     let admin = test.client().admin();
     for good in [Value::Int32(1), Value::Bool(true), Value::Bool(false), "server".into()] {
@@ -295,7 +295,7 @@ fn the_log_to_rotate_has_a_name_or_none() {
 }
 
 #[test]
-fn system_views_answers_as_a_collection() {
+fn system_views_behaves_as_a_collection() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(doc! { "create" => "system.views" });
@@ -329,7 +329,7 @@ fn system_views_answers_as_a_collection() {
 }
 
 #[test]
-fn the_current_time_has_no_value_where_no_pipeline_runs() {
+fn now_is_unavailable_outside_of_pipelines() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "d" => Value::DateTime(0) }]);
@@ -356,7 +356,7 @@ fn ok_of(client: &Client, name: &str) -> Value<'static> {
 }
 
 #[test]
-fn distinct_on_a_view_replies_as_the_aggregation_that_it_is() {
+fn distinct_on_a_view_replies_as_an_aggregation() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -386,7 +386,7 @@ fn counts_in_decimals_are_rounded_by_all_their_digits() {
 }
 
 #[test]
-fn a_time_to_read_at_is_none_without_seconds() {
+fn at_cluster_time_without_seconds_is_null() {
     let test = TestServer::start();
     let client = test.client();
     let read = |level: &str, seconds: u32, increment: u32| {

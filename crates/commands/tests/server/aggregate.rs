@@ -51,7 +51,7 @@ fn endless() -> DocBuf {
 }
 
 #[test]
-fn an_endless_expression_ends_with_the_time() {
+fn an_endless_expression_ends_by_its_time_limit() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -88,7 +88,7 @@ fn an_endless_expression_can_be_killed() {
 }
 
 #[test]
-fn out_replaces_a_collection_or_leaves_it() {
+fn out_replaces_a_collection_or_keeps_it() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("from", (0..3000).map(|n| doc! { "_id" => n, "k" => n % 2500 }));
@@ -121,7 +121,7 @@ fn out_replaces_a_collection_or_leaves_it() {
 }
 
 #[test]
-fn merge_does_with_each_row_what_it_is_told() {
+fn merge_applies_its_actions_to_each_row() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("from", [doc! { "_id" => 1, "b" => 1, "a" => 2 }, doc! { "_id" => 2, "b" => 2 }]);
@@ -204,7 +204,7 @@ fn batches_are_as_large_as_asked_for() {
 }
 
 #[test]
-fn what_is_gathered_is_bounded() {
+fn accumulated_memory_is_bounded() {
     let test = TestServer::start();
     let client = test.client();
     let many = Value::array((0..200).map(Value::Int32));
@@ -237,7 +237,7 @@ fn what_is_gathered_is_bounded() {
 }
 
 #[test]
-fn windows_by_values_and_by_places() {
+fn windows_by_range_and_by_documents() {
     let test = TestServer::start();
     let client = test.client();
     let day = |n: i64| Value::DateTime(n * 86_400_000);
@@ -323,7 +323,7 @@ fn views_are_read_like_collections() {
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn unknown_stages_and_options_are_refused() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -348,7 +348,7 @@ fn what_is_not_there_is_refused() {
 }
 
 #[test]
-fn explain_tells_of_the_plan_and_of_each_stage() {
+fn explain_reports_the_plan_and_each_stage() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..10).map(|n| doc! { "_id" => n, "tags" => array!["a", "b"] }));

@@ -227,7 +227,7 @@ fn commands_are_applied() {
 }
 
 #[test]
-fn entries_that_fail_tell_how() {
+fn failed_entries_report_their_errors() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "a" => 1 }, doc! { "_id" => 2, "a" => 2 }]);
@@ -409,7 +409,7 @@ fn a_locked_server_applies_nothing_until_it_is_unlocked() {
 
 #[cfg(feature = "lock-experiment")]
 #[test]
-fn under_a_lock_of_everything_entries_take_it_once() {
+fn apply_ops_takes_the_global_lock_once() {
     let engine = std::sync::Arc::new(kauri_storage::ephemeral::EphemeralEngine::new());
     let test = TestServer::start_on(engine, 2, &[("lockGranularity", "collection")]);
     let client = test.client();
@@ -427,7 +427,7 @@ fn under_a_lock_of_everything_entries_take_it_once() {
 }
 
 #[test]
-fn collections_of_the_server_are_neither_made_nor_moved_by_their_uuid() {
+fn system_collections_are_neither_created_nor_moved_aside() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(doc! { "create" => "x" });
@@ -453,7 +453,7 @@ fn collections_of_the_server_are_neither_made_nor_moved_by_their_uuid() {
 }
 
 #[test]
-fn the_target_of_a_renaming_stays_where_nothing_is_renamed() {
+fn a_rename_of_a_missing_collection_keeps_the_target() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("y", [doc! { "_id" => 1 }]);
@@ -469,7 +469,7 @@ fn the_target_of_a_renaming_stays_where_nothing_is_renamed() {
 
 /// A concurrent rename: the collection with the UUID is dropped, whatever its name, and no other.
 #[test]
-fn a_drop_by_uuid_means_the_collection_whatever_name_it_gets_meanwhile() {
+fn a_drop_by_uuid_follows_concurrent_renames() {
     const ROUNDS: usize = 1_600;
     let test = TestServer::start();
     let (client, renaming) = (test.client(), test.client().admin());
@@ -505,7 +505,7 @@ fn a_drop_by_uuid_means_the_collection_whatever_name_it_gets_meanwhile() {
 }
 
 #[test]
-fn a_field_of_an_entry_stands_once() {
+fn duplicate_fields_of_an_entry_are_refused() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(doc! { "create" => "c" });
@@ -536,7 +536,7 @@ fn a_collection_is_dropped_by_its_uuid() {
 
 /// The target becomes another collection before the rename: the new target is moved aside, not dropped.
 #[test]
-fn a_renaming_drops_the_target_of_the_uuid_and_no_other() {
+fn a_rename_drops_only_the_target_with_the_uuid() {
     const ROUNDS: usize = 1_200;
     let test = TestServer::start();
     let (client, renaming) = (test.client(), test.client().admin());

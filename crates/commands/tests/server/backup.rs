@@ -62,7 +62,7 @@ fn contents(client: &Client) -> Vec<DocBuf> {
 }
 
 #[test]
-fn a_copy_under_the_lock_holds_what_was_acknowledged() {
+fn a_copy_under_the_lock_has_all_acknowledged_writes() {
     let disk = ColdEngine::open();
     let test = TestServer::start_on(disk.engine.clone(), 2, &[]);
     let client = test.client();

@@ -33,7 +33,7 @@ fn told(command: &DocBuf, bypass: Option<bool>) -> DocBuf {
 }
 
 #[test]
-fn empty_timestamps_stay_where_a_write_bypasses_their_replacement() {
+fn a_write_with_the_bypass_keeps_empty_timestamps() {
     let test = TestServer::start();
     let client = test.client();
     for bypass in [Some(true), Some(false), None] {

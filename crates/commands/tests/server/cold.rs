@@ -145,7 +145,7 @@ fn commands(x: i32, which: usize) -> Option<DocBuf> {
 }
 
 #[test]
-fn whoever_misses_waits_alone() {
+fn a_cache_miss_blocks_only_its_own_operation() {
     let cold = Cold::start(&[]);
     let other = cold.test.client();
     let rounds = (0..).map(|round| (X + 40 * round as i32, round));
@@ -168,7 +168,7 @@ fn whoever_misses_waits_alone() {
 }
 
 #[test]
-fn a_block_that_many_want_is_read_once() {
+fn concurrent_misses_of_a_block_share_one_read() {
     let cold = Cold::start(&[]);
     let place = cold.place_of(X);
     let first = cold.send_and_miss(&find(X), place);
@@ -187,7 +187,7 @@ fn a_block_that_many_want_is_read_once() {
 
 /// The record may be evicted after its document was read and before the commit.
 #[test]
-fn a_commit_waits_for_nothing_that_has_left_memory() {
+fn a_commit_does_not_wait_for_evicted_records() {
     let cold = Cold::start(&[]);
     let (place, engine) = (cold.place_of(X), &cold.disk.engine);
     let id = cold.test.server.catalog.collection("test.c").unwrap().id;
@@ -224,7 +224,7 @@ fn a_commit_waits_for_nothing_that_has_left_memory() {
 
 /// The catalog's own documents are cold, too.
 #[test]
-fn a_definition_that_is_not_in_memory_is_waited_for_alone() {
+fn a_cold_definition_blocks_only_its_own_operation() {
     let cold = Cold::start(&[]);
     let place = cold.disk.place_of(b"ns\0\x0b\0\0\0test.other\0");
     let set = doc! { "collMod" => "other", "validationLevel" => "moderate" };
@@ -250,7 +250,7 @@ fn kill_write(test: &TestServer, ns: &str) {
 
 /// An insert into a full capped collection reads the oldest document.
 #[test]
-fn an_insert_that_is_killed_fails_as_a_whole() {
+fn a_killed_insert_fails_completely() {
     let disk = ColdEngine::open();
     let test = TestServer::start_on(disk.engine.clone(), 1, &[]);
     let client = test.client();
@@ -272,7 +272,7 @@ fn an_insert_that_is_killed_fails_as_a_whole() {
 
 /// The definition of a new collection increments the catalog's counters.
 #[test]
-fn an_insert_that_is_killed_before_its_collection_is_there_fails_as_a_whole() {
+fn an_insert_killed_before_its_collection_exists_fails_completely() {
     let cold = Cold::start(&[]);
     let counters = *cold.disk.places_of(b"counters\0").last().unwrap();
     let waiting = cold.send_and_miss(
@@ -288,7 +288,7 @@ fn an_insert_that_is_killed_before_its_collection_is_there_fails_as_a_whole() {
 
 /// The kernel may block a write, for memory or for the disk.
 #[test]
-fn a_worker_does_not_wait_for_what_another_one_writes() {
+fn a_blocked_write_does_not_block_another_worker() {
     let disk = ColdEngine::open();
     let test = TestServer::start_on(disk.engine.clone(), 2, &[]);
     let clients: Vec<_> = (0..4).map(|_| test.client()).collect();

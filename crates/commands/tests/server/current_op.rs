@@ -25,7 +25,7 @@ fn is_idle(row: &DocBuf) -> bool {
 }
 
 #[test]
-fn idle_connections_are_shown_where_they_are_asked_for() {
+fn idle_connections_are_shown_on_request() {
     let test = TestServer::start();
     let (client, other) = (test.client(), test.client_from("192.0.2.7:4711"));
     let metadata = doc! {
@@ -87,7 +87,7 @@ fn own(rows: &[DocBuf]) -> DocBuf {
 }
 
 #[test]
-fn long_commands_are_whole_unless_they_are_to_be_cut() {
+fn long_commands_are_truncated_only_on_request() {
     let test = TestServer::start();
     let client = test.client();
     let long = "x".repeat(3000);
@@ -139,7 +139,7 @@ fn long_commands_are_whole_unless_they_are_to_be_cut() {
 }
 
 #[test]
-fn each_option_is_followed_or_refused() {
+fn each_option_has_its_effect_or_is_refused() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..5).map(|n| doc! { "_id" => n }));

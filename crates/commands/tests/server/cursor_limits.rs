@@ -56,7 +56,7 @@ fn a_connection_has_a_limit_of_its_own() {
 }
 
 #[test]
-fn a_session_has_a_limit_on_however_many_connections() {
+fn a_session_has_a_limit_over_all_its_connections() {
     let test = TestServer::start();
     let first = with_docs(&test);
     let in_session = doc! { "lsid" => lsid(1) };

@@ -39,7 +39,7 @@ fn fill(client: &Client) {
 }
 
 #[test]
-fn sums_are_those_of_the_documents_in_the_order_of_id() {
+fn hashes_cover_the_documents_in_id_order() {
     let test = TestServer::start();
     let client = test.client();
     fill(&client);
@@ -107,7 +107,7 @@ fn collections_are_chosen_by_name_and_by_kind() {
 }
 
 #[test]
-fn all_collections_are_of_one_snapshot() {
+fn all_collections_are_read_in_one_snapshot() {
     const BEFORE: i32 = 3000;
     let test = Arc::new(TestServer::start());
     let client = test.client();
@@ -145,7 +145,7 @@ fn all_collections_are_of_one_snapshot() {
 }
 
 #[test]
-fn a_definition_that_changes_meanwhile_has_all_read_anew() {
+fn a_definition_change_restarts_the_hash() {
     const DOCUMENTS: i32 = 16;
     // One worker: the hash yields to other operations at each read of the clock.
     let test = TestServer::start_on(Arc::new(EphemeralEngine::new()), 1, &[]);
@@ -175,7 +175,7 @@ fn a_definition_that_changes_meanwhile_has_all_read_anew() {
 }
 
 #[test]
-fn it_ends_within_a_large_document() {
+fn an_interrupt_ends_the_hash_within_a_large_document() {
     let test = TestServer::start();
     let client = test.client();
     let large = "x".repeat(12 << 20);

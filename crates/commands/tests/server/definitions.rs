@@ -79,7 +79,7 @@ fn a_capped_collection_holds_what_it_may() {
 }
 
 #[test]
-fn validators_are_asked_and_can_be_changed() {
+fn validators_are_enforced_and_can_be_changed() {
     let test = TestServer::start();
     let client = test.client();
     let validator = |kind: &'static str| doc! { "a" => doc! { "$type" => kind } };
@@ -191,7 +191,7 @@ fn renaming_keeps_documents_and_indexes() {
 }
 
 #[test]
-fn what_is_dropped_is_gone_and_the_name_is_free() {
+fn a_dropped_collection_is_gone_and_its_name_free() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1 }]);
@@ -241,7 +241,7 @@ fn a_view_reads_through_its_pipeline_and_takes_no_writes() {
 
 /// `$$NOW` in a validator is the time of the write.
 #[test]
-fn a_validator_knows_the_time() {
+fn a_validator_can_use_now() {
     let test = TestServer::start();
     let client = test.client();
     let is_past = doc! { "$expr" => doc! { "$lt" => array!["$at", "$$NOW"] } };

@@ -13,7 +13,7 @@ fn made(count: i32) -> DocBuf {
 }
 
 #[test]
-fn its_bounds_are_parameters() {
+fn limits_of_densify_are_parameters() {
     let test = TestServer::start();
     let (client, admin) = (test.client(), test.client().admin());
     let set =
@@ -38,7 +38,7 @@ fn its_bounds_are_parameters() {
 }
 
 #[test]
-fn it_ends_with_the_time() {
+fn densify_ends_by_its_time_limit() {
     let test = TestServer::start();
     let client = test.client();
     client

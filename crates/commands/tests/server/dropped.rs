@@ -93,7 +93,7 @@ fn a_cursor_on_a_collection_that_is_dropped_or_renamed_fails() {
 }
 
 #[test]
-fn what_an_aggregation_reads_beside_its_collection_is_planned_anew() {
+fn joined_collections_are_planned_again_after_a_drop() {
     let test = TestServer::start();
     let client = test.client();
     load(&client, "c");
@@ -140,7 +140,7 @@ fn what_an_aggregation_reads_beside_its_collection_is_planned_anew() {
 }
 
 #[test]
-fn a_union_reads_what_its_name_means_when_its_turn_comes() {
+fn a_union_resolves_its_name_when_it_starts() {
     let test = TestServer::start();
     let client = test.client();
     load(&client, "c");

@@ -199,7 +199,7 @@ fn an_unused_session_ends_with_its_cursors() {
 }
 
 #[test]
-fn a_find_by_id_is_a_use_of_its_session() {
+fn a_find_by_id_refreshes_its_session() {
     let test = TestServer::start();
     let client = test.client();
     some_docs(&client);

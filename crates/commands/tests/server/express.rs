@@ -191,7 +191,7 @@ fn filters() -> Vec<Value<'static>> {
 }
 
 #[test]
-fn no_combination_of_options_makes_a_difference() {
+fn both_paths_agree_on_all_combinations_of_options() {
     let test = TestServer::start();
     let mut both = both(&test);
     both.client.insert("c", (0..5).map(|n| doc! { "_id" => n, "a" => n % 2, "b" => "text" }));
@@ -221,7 +221,7 @@ fn no_combination_of_options_makes_a_difference() {
 }
 
 #[test]
-fn names_and_kinds_of_collections_make_no_difference() {
+fn both_paths_agree_on_all_names_and_kinds_of_collections() {
     let test = TestServer::start();
     let mut both = both(&test);
     let client = &both.client;

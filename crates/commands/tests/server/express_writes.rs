@@ -343,7 +343,7 @@ fn writes_are_the_same_by_either_path() {
 
 /// Fields that drivers send with a write: the path that the write takes, and its error code.
 #[test]
-fn what_drivers_send_to_a_set_stays_on_the_express_path() {
+fn fields_that_drivers_send_stay_on_the_express_path() {
     let time = kauri_base::Timestamp { seconds: 5, increment: 6 };
     let signature = doc! { "hash" => Value::Binary { subtype: 0, bytes: vec![0; 20].into() } };
     let cluster = doc! { "clusterTime" => time, "signature" => signature };
@@ -405,7 +405,7 @@ fn updated(test: &TestServer, client: &Client, update: DocBuf) -> DocBuf {
 }
 
 #[test]
-fn what_tells_the_time_tells_it() {
+fn current_date_sets_the_servers_time() {
     let test = TestServer::start();
     let client = test.client();
     test.clock.advance(std::time::Duration::from_millis(1234));
@@ -418,7 +418,7 @@ fn what_tells_the_time_tells_it() {
 }
 
 #[test]
-fn a_slow_one_is_logged() {
+fn a_slow_express_write_is_logged() {
     let slow = std::sync::Arc::new(std::sync::Mutex::new(Vec::<String>::new()));
     let sink = slow.clone();
     let keep = move |_, line: &str| {

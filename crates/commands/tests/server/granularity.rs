@@ -59,25 +59,25 @@ fn waits(parameters: &[(&str, &'static str)], database: &str, collection: &str) 
 }
 
 #[test]
-fn a_global_lock_that_is_kept_over_a_miss_stops_readers() {
+fn a_global_lock_held_over_a_miss_blocks_readers() {
     let mode = [("lockGranularity", "global"), ("lockYielding", "off")];
     assert!(waits(&mode, "elsewhere", "c"));
 }
 
 #[test]
-fn a_global_lock_that_gives_way_stops_nobody() {
+fn a_yielding_global_lock_blocks_no_reader() {
     assert!(!waits(&[("lockGranularity", "global")], "test", "c"));
 }
 
 #[test]
-fn a_lock_of_a_database_stops_its_readers_only() {
+fn a_database_lock_blocks_only_its_readers() {
     let mode = [("lockGranularity", "database"), ("lockYielding", "off")];
     assert!(waits(&mode, "test", "hot"));
     assert!(!waits(&mode, "elsewhere", "c"));
 }
 
 #[test]
-fn a_lock_of_a_collection_stops_its_readers_only() {
+fn a_collection_lock_blocks_only_its_readers() {
     let mode = [("lockGranularity", "collection"), ("lockYielding", "off")];
     assert!(waits(&mode, "test", "c"));
     assert!(!waits(&mode, "test", "hot"));
@@ -167,7 +167,7 @@ fn no_lock_is_left_behind() {
 }
 
 #[test]
-fn settings_without_a_meaning_are_refused() {
+fn invalid_settings_are_refused() {
     let code = |settings: &[(&str, &'static str)]| {
         let parameters = Parameters::default();
         for (name, value) in settings {

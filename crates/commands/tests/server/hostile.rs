@@ -39,7 +39,7 @@ fn client_of(hostile: &Hostile, client: &Client) -> Client {
 }
 
 #[test]
-fn there_are_fifty_and_each_has_a_name() {
+fn there_are_fifty_requests_with_distinct_names() {
     let mut names: Vec<&str> = requests().iter().map(|hostile| hostile.name).collect();
     let count = names.len();
     names.sort_unstable();
@@ -48,7 +48,7 @@ fn there_are_fifty_and_each_has_a_name() {
 }
 
 #[test]
-fn each_ends_when_its_time_is_up() {
+fn each_request_ends_by_its_time_limit() {
     let test = start(2);
     let client = test.client();
     for hostile in requests() {
@@ -77,7 +77,7 @@ fn opid(other: &Client, comment: &str) -> i64 {
 
 /// With one worker, another client gets replies only if the request yields regularly.
 #[test]
-fn each_ends_when_it_is_killed_by_a_client_of_the_same_worker() {
+fn each_request_can_be_killed_by_a_client_of_the_same_worker() {
     let test = start(1);
     let (client, other) = (test.client(), test.client());
     for hostile in requests() {
@@ -91,7 +91,7 @@ fn each_ends_when_it_is_killed_by_a_client_of_the_same_worker() {
 }
 
 #[test]
-fn others_are_served_while_all_workers_have_them() {
+fn other_clients_are_served_while_all_workers_run_them() {
     const AT_A_TIME: usize = 12;
     let test = start(2);
     let other = test.client();

@@ -96,7 +96,7 @@ fn the_lock_waits_for_writers_that_are_at_work() {
 
 /// The engine cannot interrupt the flush of its files. Writers wait until it ends, then continue.
 #[test]
-fn the_lock_gives_up_where_the_files_take_too_long() {
+fn the_lock_gives_up_if_holding_the_files_takes_too_long() {
     let disk = ColdEngine::open();
     let test = TestServer::start_on(disk.engine.clone(), 2, &[]);
     let (client, writer) = (test.client(), test.client());
@@ -130,7 +130,7 @@ fn the_lock_gives_up_where_the_files_take_too_long() {
 
 /// A writer that is admitted while a lock is acquired either delays the lock or waits for it.
 #[test]
-fn a_writer_that_meets_a_lock_on_its_way_waits() {
+fn a_writer_waits_for_a_lock_taken_during_its_admission() {
     const COMMANDS: i32 = 300;
     // Short, so that a lock is often taken between a writer's check and its count.
     let spin = || (0..20).for_each(|_| std::hint::spin_loop());

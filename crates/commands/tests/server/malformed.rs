@@ -70,7 +70,7 @@ fn expect(cases: &[(&str, Vec<u8>, Fate)]) {
 }
 
 #[test]
-fn messages_that_are_none_end_the_connection() {
+fn invalid_messages_end_the_connection() {
     let lying = |length: i32| {
         let mut bytes = op_msg(0, &body(&ping()));
         bytes[..4].copy_from_slice(&length.to_le_bytes());
@@ -98,7 +98,7 @@ fn messages_that_are_none_end_the_connection() {
 }
 
 #[test]
-fn documents_that_are_none_are_answered() {
+fn invalid_documents_get_a_reply() {
     let broken = |change: fn(&mut Vec<u8>)| {
         let mut section = body(&doc! { "ping" => "text", "$db" => "test" });
         change(&mut section);
@@ -138,7 +138,7 @@ fn documents_that_are_none_are_answered() {
 }
 
 #[test]
-fn bytes_turned_at_random_never_cost_others_anything() {
+fn random_bit_flips_affect_only_their_sender() {
     let test = TestServer::start();
     let witness = test.client();
     witness.insert("c", [doc! { "_id" => 1 }]);
@@ -181,7 +181,7 @@ fn bytes_turned_at_random_never_cost_others_anything() {
 }
 
 #[test]
-fn a_message_comes_in_any_pieces_and_half_of_one_harms_nobody() {
+fn messages_may_be_split_and_half_messages_are_harmless() {
     let test = TestServer::start();
     let (slow, other) = (test.client(), test.client());
     let bytes = slow.message(&doc! { "insert" => "c", "documents" => array![doc! { "_id" => 1 }] });
@@ -196,7 +196,7 @@ fn a_message_comes_in_any_pieces_and_half_of_one_harms_nobody() {
 }
 
 #[test]
-fn documents_at_the_bound_are_taken_and_those_over_it_refused() {
+fn documents_at_the_limit_are_accepted_and_larger_ones_refused() {
     let test = TestServer::start();
     let client = test.client();
     let of_bytes = |id: i32, bytes: usize| {
@@ -286,7 +286,7 @@ fn too_many_write_statements_are_refused_before_they_are_validated() {
 }
 
 #[test]
-fn a_database_with_a_dot_in_its_name_is_none_on_either_path() {
+fn a_database_name_with_a_dot_is_invalid_on_both_paths() {
     let test = TestServer::start();
     let client = test.client();
     client.on("a").ok(doc! { "insert" => "b.c", "documents" => array![doc! { "_id" => 1 }] });

@@ -13,7 +13,7 @@ fn insert(id: i32) -> DocBuf {
 }
 
 #[test]
-fn who_would_add_to_full_memory_waits_for_room_a_second_long() {
+fn a_write_to_full_memory_waits_a_second_for_room() {
     let disk = ColdEngine::open();
     let test = TestServer::start_on(disk.engine.clone(), 1, &[]);
     let fill = |full| {
@@ -66,7 +66,7 @@ fn who_would_add_to_full_memory_waits_for_room_a_second_long() {
 }
 
 #[test]
-fn a_batch_is_a_small_part_of_little_memory_but_an_only_one_is_whole() {
+fn little_memory_limits_batches_but_not_single_batches() {
     let disk = ColdEngine::open();
     // One thirty-second of the memory is 2 MB.
     let test = TestServer::start_within(64 << 20, disk.engine.clone(), 1, &[]);

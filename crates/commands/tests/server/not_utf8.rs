@@ -207,7 +207,7 @@ fn fill(client: &Client) {
 }
 
 #[test]
-fn filters_and_sorts_go_by_bytes_with_and_without_an_index() {
+fn filters_and_sorts_compare_bytes_with_and_without_an_index() {
     let test = TestServer::start();
     let client = test.client();
     fill(&client);
@@ -220,7 +220,7 @@ fn filters_and_sorts_go_by_bytes_with_and_without_an_index() {
 }
 
 #[test]
-fn unique_indexes_and_ids_tell_bytes_apart() {
+fn unique_indexes_and_ids_compare_bytes() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(index(doc! { "s" => 1 }, "s", doc! { "unique" => true }));
@@ -256,7 +256,7 @@ fn unique_indexes_and_ids_tell_bytes_apart() {
 }
 
 #[test]
-fn array_operators_distinct_and_groups_tell_bytes_apart() {
+fn array_operators_distinct_and_groups_compare_bytes() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", docs_of(&TEXTS));
@@ -318,7 +318,7 @@ fn array_operators_distinct_and_groups_tell_bytes_apart() {
 }
 
 #[test]
-fn they_survive_a_restart_that_rebuilds_the_indexes() {
+fn invalid_strings_survive_a_restart_that_rebuilds_the_indexes() {
     let disk = ColdEngine::open();
     let whole: Vec<_> = BAD.iter().zip(200..).map(|(text, id)| of_all_types(id, text)).collect();
     {
@@ -354,7 +354,7 @@ fn they_survive_a_restart_that_rebuilds_the_indexes() {
 }
 
 #[test]
-fn string_operators_take_bytes_or_say_what_they_cannot() {
+fn string_operators_accept_bytes_or_fail() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "s" => string(b"a\xFFb"), "t" => string(b"\xFF") }]);
@@ -484,7 +484,7 @@ fn names_have_to_be_utf8() {
 }
 
 #[test]
-fn what_only_prints_them_replaces_characters() {
+fn printed_messages_replace_invalid_characters() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(doc! { "profile" => 2 });

@@ -11,7 +11,7 @@ fn code(result: Result<Value<'static>>) -> ErrorCode {
 }
 
 #[test]
-fn a_set_is_checked_whole_before_it_changes_anything() {
+fn set_parameter_is_validated_before_any_change() {
     let parameters = Parameters::default();
     let set = |name, value: Value<'static>| parameters.set(&[(name, value)]);
     assert_eq!(set("logLevel", Value::Double(1.5)), Ok(Value::Int32(0)));
@@ -28,7 +28,7 @@ fn a_set_is_checked_whole_before_it_changes_anything() {
 }
 
 #[test]
-fn text_from_the_command_line_becomes_what_it_stands_for() {
+fn texts_from_the_command_line_become_typed_values() {
     let parameters = Parameters::default();
     parameters.set_at_startup("enableTestCommands", "1".into()).unwrap();
     assert!(parameters.flag("enableTestCommands"));

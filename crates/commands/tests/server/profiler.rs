@@ -125,7 +125,7 @@ fn check_statement(client: &Client, command: DocBuf, head: DocBuf, plan: &str) {
 }
 
 #[test]
-fn reads_have_their_documents() {
+fn reads_are_profiled() {
     let test = TestServer::start();
     let client = profiling(&test);
     client.insert("c", (0..5).map(|n| doc! { "_id" => n, "a" => n % 2 }));
@@ -180,7 +180,7 @@ fn reads_have_their_documents() {
 }
 
 #[test]
-fn a_get_more_is_one_of_its_collection() {
+fn a_get_more_belongs_to_its_collection() {
     let test = TestServer::start();
     let client = profiling(&test);
     client.insert("c", (0..5).map(|n| doc! { "_id" => n }));
@@ -221,7 +221,7 @@ fn a_get_more_is_one_of_its_collection() {
 }
 
 #[test]
-fn writes_have_their_documents() {
+fn writes_are_profiled() {
     let test = TestServer::start();
     let client = profiling(&test);
     let inserted = |n: i32| {
@@ -301,7 +301,7 @@ fn writes_have_their_documents() {
 }
 
 #[test]
-fn the_express_path_has_the_same_documents() {
+fn the_express_path_is_profiled_in_the_same_way() {
     let test = TestServer::start();
     let client = profiling(&test);
     client.insert("c", [doc! { "_id" => 0 }]);
@@ -376,7 +376,7 @@ fn a_failed_operation_has_its_error() {
 }
 
 #[test]
-fn level_1_takes_the_slow_operations_that_are_sampled() {
+fn level_1_profiles_sampled_slow_operations() {
     let test = TestServer::start();
     let client = test.client();
     let find = || doc! { "find" => "c" };
@@ -400,7 +400,7 @@ fn level_1_takes_the_slow_operations_that_are_sampled() {
 }
 
 #[test]
-fn a_filter_stands_for_slowms_and_sample_rate() {
+fn a_filter_replaces_slowms_and_sample_rate() {
     let test = TestServer::start();
     let client = test.client();
     let filter = doc! { "op" => "query", "nreturned" => doc! { "$gt" => 1 } };
@@ -428,7 +428,7 @@ fn a_filter_stands_for_slowms_and_sample_rate() {
 }
 
 #[test]
-fn slowms_and_sample_rate_are_the_servers_and_levels_the_databases() {
+fn slowms_and_sample_rate_are_global_and_levels_per_database() {
     let test = TestServer::start();
     let (a, b) = (test.client().on("a"), test.client().on("b"));
     let told = |reply: DocBuf| {
@@ -447,7 +447,7 @@ fn slowms_and_sample_rate_are_the_servers_and_levels_the_databases() {
 }
 
 #[test]
-fn reads_of_the_profile_have_their_documents() {
+fn reads_of_the_profile_are_profiled() {
     let test = TestServer::start();
     let client = profiling(&test);
     client.insert("c", (0..3).map(|n| doc! { "_id" => n }));
@@ -482,7 +482,7 @@ fn reads_of_the_profile_have_their_documents() {
 }
 
 #[test]
-fn the_collection_is_capped_and_the_servers() {
+fn the_profile_is_capped_and_written_by_the_server_only() {
     let test = TestServer::start();
     let client = profiling(&test);
     let options = || {
@@ -561,7 +561,7 @@ fn a_document_without_room_is_left_out() {
 }
 
 #[test]
-fn a_filter_that_takes_long_lets_nothing_through() {
+fn a_slow_filter_profiles_no_operation() {
     let test = TestServer::start();
     let client = test.client();
     // The value depends on the document, so it is not folded into a constant.
@@ -582,7 +582,7 @@ fn a_filter_that_takes_long_lets_nothing_through() {
 }
 
 #[test]
-fn a_database_is_not_made_to_be_told_of() {
+fn profiling_creates_no_database() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(doc! { "profile" => 2 });

@@ -40,7 +40,7 @@ fn filled(test: &TestServer) -> Client {
 }
 
 #[test]
-fn plans_do_no_more_than_they_have_to() {
+fn plans_do_no_unnecessary_work() {
     let test = TestServer::start();
     let client = filled(&test);
     let find = |filter: DocBuf, projection: DocBuf, sort: DocBuf| {
@@ -70,7 +70,7 @@ fn plans_do_no_more_than_they_have_to() {
 }
 
 #[test]
-fn explain_tells_what_was_looked_at() {
+fn explain_counts_examined_keys_and_documents() {
     let test = TestServer::start();
     let client = filled(&test);
     index(&client, doc! { "c" => 1 }, "c");
@@ -126,7 +126,7 @@ fn hints_and_bounds() {
 }
 
 #[test]
-fn a_hint_takes_an_incomplete_index_at_its_word() {
+fn a_hint_may_select_an_incomplete_index() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "a" => 1 }, doc! { "_id" => 2 }]);
@@ -143,7 +143,7 @@ fn a_hint_takes_an_incomplete_index_at_its_word() {
 }
 
 #[test]
-fn what_is_no_hint_is_refused_by_every_command() {
+fn an_invalid_hint_is_refused_by_every_command() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "a" => 1 }]);
@@ -174,7 +174,7 @@ fn what_is_no_hint_is_refused_by_every_command() {
 }
 
 #[test]
-fn a_count_has_no_snapshot_and_others_want_a_replica_set_for_it() {
+fn snapshot_reads_are_refused() {
     let test = TestServer::start();
     let client = test.client();
     let snapshot = doc! { "level" => "snapshot" };
@@ -227,7 +227,7 @@ fn distinct_values_come_in_their_order() {
 }
 
 #[test]
-fn fields_that_ask_for_the_time_get_one_each() {
+fn each_timestamp_field_gets_its_own_time() {
     let test = TestServer::start();
     let client = test.client();
     let empty = kauri_base::Timestamp::default();
@@ -253,7 +253,7 @@ fn fields_that_ask_for_the_time_get_one_each() {
 }
 
 #[test]
-fn an_index_filter_rules_over_hints() {
+fn an_index_filter_overrides_hints() {
     let test = TestServer::start();
     let client = filled(&test);
     index(&client, doc! { "a" => 1 }, "a");
@@ -276,7 +276,7 @@ fn an_index_filter_rules_over_hints() {
 }
 
 #[test]
-fn plans_that_won_are_told_of() {
+fn plan_cache_stats_list_winning_plans() {
     let test = TestServer::start();
     let client = filled(&test);
     index(&client, doc! { "c" => 1 }, "c");
@@ -302,7 +302,7 @@ fn plans_that_won_are_told_of() {
 }
 
 #[test]
-fn a_cursor_that_lost_its_place_says_so() {
+fn a_cursor_that_lost_its_position_fails() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(doc! { "create" => "c", "capped" => true, "size" => 100_000, "max" => 3 });
@@ -320,7 +320,7 @@ fn a_cursor_that_lost_its_place_says_so() {
 }
 
 #[test]
-fn long_matching_ends_with_its_time() {
+fn long_matching_ends_by_its_time_limit() {
     let test = TestServer::start();
     let (client, other) = (test.client(), test.client());
     client.insert("c", [doc! { "_id" => 1, "text" => "a".repeat(8_000_000).as_str() }]);
@@ -365,7 +365,7 @@ fn several_collections_are_written_in_one_command() {
 }
 
 #[test]
-fn a_cursor_ends_with_the_row_that_must_be_the_last() {
+fn a_cursor_closes_when_the_last_row_is_known() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..4).map(|n| doc! { "_id" => n }));
@@ -384,7 +384,7 @@ fn a_cursor_ends_with_the_row_that_must_be_the_last() {
 }
 
 #[test]
-fn a_batch_that_was_waited_for_in_vain_is_in_its_reply_once() {
+fn an_awaited_batch_is_in_its_reply_once() {
     // One worker: if the getMore is listed, it waits.
     let test = TestServer::start_on(Arc::new(EphemeralEngine::new()), 1, &[]);
     let (client, other) = (test.client(), test.client());
@@ -446,7 +446,7 @@ fn a_cursor_that_waits_is_woken_by_a_commit_a_drop_and_a_kill() {
 }
 
 #[test]
-fn a_lookup_joins_with_documents_that_are_written_in_it() {
+fn a_lookup_joins_with_inline_documents() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "v" => "a" }, doc! { "_id" => 2, "v" => "b" }]);

@@ -41,7 +41,7 @@ fn an_upsert_has_no_expression_in_its_filter() {
 }
 
 #[test]
-fn commands_of_what_a_standalone_lacks_say_so() {
+fn commands_that_a_standalone_lacks_are_refused() {
     let test = TestServer::start();
     let client = test.client();
     for name in ["replSetGetStatus", "replSetGetConfig", "replSetStepDown", "replSetFreeze"] {
@@ -62,7 +62,7 @@ fn commands_of_what_a_standalone_lacks_say_so() {
 }
 
 #[test]
-fn hello_tells_a_client_that_asks_that_it_is_known() {
+fn hello_answers_hello_ok() {
     let test = TestServer::start();
     let client = test.client();
     for name in ["hello", "isMaster", "ismaster"] {
@@ -158,7 +158,7 @@ fn a_full_capped_collection_refuses_the_keys_of_the_document_that_would_go() {
 }
 
 #[test]
-fn a_filter_that_would_scan_is_refused_where_scans_are() {
+fn a_filter_that_needs_a_scan_is_refused_under_notablescan() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "a" => 1, "b" => 1 }]);
@@ -292,7 +292,7 @@ fn a_pipeline_update_of_an_unknown_stage_or_operator_fails_its_command() {
 }
 
 #[test]
-fn errors_of_running_plans_say_what_ran() {
+fn errors_of_running_plans_name_the_command() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..3).map(|id| doc! { "_id" => id, "z" => 1 - id / 2 }));
@@ -324,7 +324,7 @@ fn errors_of_running_plans_say_what_ran() {
 }
 
 #[test]
-fn errors_of_running_writes_say_what_ran() {
+fn errors_of_running_writes_name_the_command() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", [doc! { "_id" => 1, "s" => "x", "z" => 0 }]);
@@ -474,7 +474,7 @@ fn views_are_documents_of_system_views() {
 }
 
 #[test]
-fn a_failed_validation_tells_the_operators_that_did_not_hold() {
+fn a_failed_validation_names_the_failed_operators() {
     let test = TestServer::start();
     let client = test.client();
     let details = |validator: DocBuf, document: DocBuf| {

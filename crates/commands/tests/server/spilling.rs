@@ -62,7 +62,7 @@ fn with(command: &DocBuf, name: &str, value: impl Into<Value<'static>>) -> DocBu
 }
 
 #[test]
-fn what_is_larger_than_memory_goes_to_the_disk_by_default() {
+fn queries_spill_to_disk_by_default() {
     let store = Arc::new(MemoryStore::new());
     let test = start(store.clone(), 2);
     let client = test.client();
@@ -93,7 +93,7 @@ fn what_is_larger_than_memory_goes_to_the_disk_by_default() {
 }
 
 #[test]
-fn files_are_gone_with_their_cursor() {
+fn temporary_files_end_with_their_cursor() {
     let store = Arc::new(MemoryStore::new());
     let test = start(store.clone(), 2);
     let client = test.client();
@@ -120,7 +120,7 @@ fn files_are_gone_with_their_cursor() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_harms_nobody_else() {
+fn a_full_disk_fails_only_the_spilling_operation() {
     let store = Arc::new(MemoryStore::new());
     let test = start(store.clone(), 2);
     let client = test.client();
@@ -214,7 +214,7 @@ impl TemporaryFile for HeldFile {
 }
 
 #[test]
-fn a_slow_disk_holds_up_nobody_on_the_same_worker() {
+fn a_slow_disk_does_not_block_the_worker() {
     let held = Arc::new(Held::default());
     let store = Arc::new(HeldStore { memory: MemoryStore::new(), held: held.clone() });
     let test = start(store.clone(), 1);
@@ -256,7 +256,7 @@ fn explained(client: &Client, command: DocBuf) -> DocBuf {
 }
 
 #[test]
-fn what_was_spilled_is_told() {
+fn spilled_amounts_are_reported() {
     let test = start(Arc::new(MemoryStore::new()), 2);
     let client = test.client();
     fill(&client);

@@ -47,7 +47,7 @@ fn operations_and_documents_are_counted() {
 }
 
 #[test]
-fn what_plans_look_at_is_counted_for_the_server() {
+fn examined_keys_and_documents_are_counted_for_the_server() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..10).map(|n| doc! { "_id" => n, "a" => n, "b" => n }));
@@ -120,7 +120,7 @@ fn top_counts<const N: usize>(client: &Client, name: &str, entries: [&str; N]) -
 }
 
 #[test]
-fn operations_are_told_by_collection() {
+fn operations_are_counted_by_collection() {
     let test = TestServer::start();
     let client = test.client();
     let entries =
@@ -165,7 +165,7 @@ fn operations_are_told_by_collection() {
 }
 
 #[test]
-fn latencies_and_scans_are_told_by_collection_and_for_the_server() {
+fn latencies_and_scans_are_counted_by_collection_and_for_the_server() {
     let test = TestServer::start();
     let client = test.client();
     let stats = |name: &str| {
@@ -233,7 +233,7 @@ fn latencies_and_scans_are_told_by_collection_and_for_the_server() {
 
 /// Hiding and unhiding an index are changes, too.
 #[test]
-fn uses_of_an_index_are_counted_anew_when_it_is_changed() {
+fn index_use_counts_restart_when_the_index_changes() {
     let test = TestServer::start();
     let client = test.client();
     client.insert("c", (0..10).map(|n| doc! { "_id" => n, "a" => n }));
@@ -280,7 +280,7 @@ fn wrong_arguments_of_small_commands() {
 }
 
 #[test]
-fn compressed_messages_are_counted_as_they_were_and_as_they_came() {
+fn compressed_messages_are_counted_in_both_sizes() {
     let test = TestServer::start();
     let (watcher, client) = (test.client(), test.client());
     let text = "a ".repeat(20_000);
@@ -356,7 +356,7 @@ fn failures_are_counted_by_command() {
 }
 
 #[test]
-fn sections_come_and_go_by_name_and_time_passes() {
+fn sections_are_selected_by_name_and_time_is_reported() {
     let test = TestServer::start();
     let client = test.client();
     test.clock.advance(Duration::from_secs(90));
@@ -546,7 +546,7 @@ fn hello_with_the_topology_version_of_another_process_answers_at_once() {
 }
 
 #[test]
-fn a_server_that_stops_answers_who_waits_in_hello() {
+fn a_stopping_server_answers_waiting_hellos() {
     let test = TestServer::start();
     let client = test.client();
     let version = at(&client.ok(doc! { "hello" => 1 }), "topologyVersion");

@@ -6,7 +6,7 @@ use kauri_bson::{Value, array, doc};
 use kauri_commands::startup;
 
 #[test]
-fn it_is_mongodb_8_0() {
+fn the_reported_version_is_mongodb_8_0() {
     let test = TestServer::start();
     let (client, admin) = (test.client(), test.client().admin());
     for command in ["hello", "isMaster", "ismaster"] {
@@ -54,7 +54,7 @@ fn a_start_notes_the_compatibility_version() {
 }
 
 #[test]
-fn what_needs_a_replica_set_says_so() {
+fn commands_that_need_a_replica_set_are_refused() {
     let test = TestServer::start();
     let admin = test.client().admin();
     let shape = doc! { "find" => "c", "$db" => "test" };

@@ -194,7 +194,7 @@ fn concerns() -> [(usize, DocBuf); 3] {
 }
 
 #[test]
-fn a_write_that_waits_for_the_log_is_seen_and_killed() {
+fn a_write_that_waits_for_the_log_is_listed_and_can_be_killed() {
     let replies = [false, true].map(|is_ordinary| {
         let world = World::start(is_ordinary);
         let mut replies = Vec::new();
@@ -257,7 +257,7 @@ fn a_time_limit_ends_the_wait_for_the_log() {
 }
 
 #[test]
-fn a_write_that_waits_is_acknowledged_when_the_log_has_it() {
+fn a_waiting_write_is_acknowledged_when_the_log_has_it() {
     for is_ordinary in [false, true] {
         let world = World::start(is_ordinary);
         for (place, (durability, concern)) in concerns().into_iter().enumerate() {
@@ -302,7 +302,7 @@ fn a_log_that_fails_fails_the_write_that_waits_for_it() {
 }
 
 #[test]
-fn a_write_that_waits_for_its_tick_alone_has_no_entry() {
+fn a_write_that_waits_only_for_its_tick_has_no_entry() {
     let world = World::start(false);
     let log = world.log.clone();
     world.test.executor.on_tick_end(Arc::new(move || log.catch_up()));
@@ -316,7 +316,7 @@ fn a_write_that_waits_for_its_tick_alone_has_no_entry() {
 }
 
 #[test]
-fn a_write_that_waits_for_a_claim_is_seen_killed_and_out_of_time() {
+fn a_write_that_waits_for_a_claim_is_listed_and_can_be_ended() {
     let world = World::start(false);
     let update = doc! { "q" => doc! { "_id" => 1 }, "u" => doc! { "$set" => doc! { "a" => 1 } } };
     let command = |extra: DocBuf| {

@@ -124,7 +124,7 @@ fn apply_projection(doc: &Document, spec: &Document, place: Place) -> Result<Doc
 
 /// Most generated cases must succeed and have an effect; otherwise the comparison proves little.
 #[test]
-fn the_generator_makes_cases_that_matter() {
+fn the_generated_cases_are_significant() {
     let mut rng = Rng(7);
     let (mut changed, mut failed, mut projected) = (0, 0, 0);
     for _ in 0..2000 {

@@ -27,7 +27,7 @@ fn rows(world: &World, planned: Planned) -> usize {
 }
 
 #[test]
-fn remembers_what_is_good_for_as_long_as_it_is() {
+fn good_plans_stay_cached_until_they_become_bad() {
     let mut world = World::new(1);
     world.env.plans = Some(Arc::new(PlanCache::default()));
     world.create_index(&doc! { "key": { "a": 1 }, "name": "a" });

@@ -11,9 +11,12 @@ use kauri_transport::ring::Fabric;
 use std::io::Write;
 
 pub const TESTS: &[crate::Test] = &[
-    ("a_faulty_client_ends_only_its_own_session", a_lying_client),
-    ("bytes_that_change_after_their_announcement_are_checked_as_used", changed_after_all),
-    ("a_client_may_withdraw_an_upgrade_until_it_has_used_the_ring", a_change_of_mind),
+    ("a_faulty_client_ends_only_its_own_session", a_malicious_client),
+    (
+        "bytes_that_change_after_their_announcement_are_checked_as_used",
+        changed_after_the_announcement,
+    ),
+    ("a_client_may_withdraw_an_upgrade_until_it_has_used_the_ring", a_withdrawn_upgrade),
     ("impossible_parameters_are_refused_and_the_session_goes_on", impossible_parameters),
     ("no_more_is_pinned_than_allowed", no_more_is_pinned_than_allowed),
     ("little_memory_that_may_be_locked", little_memory_that_may_be_locked),
@@ -23,7 +26,7 @@ pub const TESTS: &[crate::Test] = &[
     ("switched_off_it_is_refused", switched_off),
 ];
 
-fn a_lying_client() {
+fn a_malicious_client() {
     let server = start("lies", &[]);
     let mut honest = server.open(Way::Rdma);
     type Lie = fn(&mut DialedEnd, [u8; 8]);
@@ -85,7 +88,7 @@ fn a_lying_client() {
     honest.command("admin", &doc! { "ping" => 1 }).unwrap();
 }
 
-fn changed_after_all() {
+fn changed_after_the_announcement() {
     let server = start("changes", &["--spinMicros", "1000"]);
     let mut lies = rig::liar::Lies::new(200);
     while lies.are_left() {
@@ -99,7 +102,7 @@ fn changed_after_all() {
     server.open(Way::Rdma).command("admin", &doc! { "ping" => 1 }).unwrap();
 }
 
-fn a_change_of_mind() {
+fn a_withdrawn_upgrade() {
     let server = start("mind", &[]);
     let mut raw = Raw::connect(&server);
     for round in 1..=3 {

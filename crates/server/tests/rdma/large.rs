@@ -15,10 +15,10 @@ pub const TESTS: &[crate::Test] = &[
     ("large_messages_go_in_pieces", large_messages_go_in_pieces),
     ("large_messages_share_a_small_pool", large_messages_share_a_small_pool),
     ("large_messages_without_a_pool_go_through_the_ring", without_a_pool),
-    ("who_lies_about_large_messages_ends_its_own_session", who_lies),
-    ("a_large_message_that_nobody_finishes_holds_nothing", nobody_finishes),
-    ("large_messages_that_nobody_waits_for_arrive", nobody_waits),
-    ("replies_that_nobody_takes_leave_others_half_of_the_pool", nobody_takes),
+    ("a_malicious_large_message_ends_only_its_own_session", malicious_large_messages),
+    ("a_large_message_that_nobody_finishes_holds_nothing", unfinished_large_messages),
+    ("large_messages_that_nobody_waits_for_arrive", disconnects_after_sending),
+    ("replies_that_nobody_takes_leave_others_half_of_the_pool", unread_large_replies),
     ("bulk_inserts_of_small_documents_go_in_pieces", bulk_inserts),
 ];
 
@@ -127,7 +127,7 @@ fn offer(end: &mut DialedEnd, at: u32, zones: [(u64, u32); 2]) {
     end.fabric().write(at, [&[0; 8], &told, &[]], OFFER);
 }
 
-fn who_lies() {
+fn malicious_large_messages() {
     let server = start("liars", &[]);
     let mut honest = server.open(Way::Rdma);
     honest.command("test", &insert(1, LARGE)).unwrap();
@@ -177,7 +177,7 @@ fn who_lies() {
 }
 
 /// Clients that announce a message of 40 MB, send a part of it, and stay or disconnect.
-fn nobody_finishes() {
+fn unfinished_large_messages() {
     let server = start("unfinished", &["--rdmaPoolMB", "1"]);
     let mut kept = Vec::new();
     for round in 0..8 {
@@ -203,7 +203,7 @@ fn nobody_finishes() {
 }
 
 /// Clients that disconnect right after sending their requests, whose data lies in their own memory.
-fn nobody_waits() {
+fn disconnects_after_sending() {
     let server = start("unwaited", &[]);
     for id in 0..10 {
         let mut connection = server.open(Way::Rdma);
@@ -219,7 +219,7 @@ fn nobody_waits() {
 
 /// Clients that request large replies and do not receive them. The server keeps the data until they continue,
 /// or frees it when they disconnect.
-fn nobody_takes() {
+fn unread_large_replies() {
     let server = start("untaken", &["--rdmaPoolMB", "4"]);
     let mut honest = server.open(Way::Rdma);
     honest.command("test", &insert(1, LARGE)).unwrap();

@@ -11,14 +11,14 @@ pub const TESTS: &[crate::Test] = &[
     ("the_same_while_workers_spin", the_same_while_workers_spin),
     ("a_request_and_its_reply_are_one_frame_each", one_frame_each),
     ("many_requests_in_a_row", many_requests_in_a_row),
-    ("a_request_that_comes_while_a_reply_waits", heard_while_a_reply_waits),
+    ("a_request_that_comes_while_a_reply_waits", requests_received_while_a_reply_waits),
     ("a_large_request_and_a_large_reply", a_large_request_and_a_large_reply),
     ("messages_as_large_as_they_may_be", messages_as_large_as_they_may_be),
     ("cursors_errors_and_many_sessions", many_sessions),
     ("the_same_over_every_transport_at_once", the_same_over_every_transport),
     ("a_thousand_sessions_with_a_request_in_flight_each", a_thousand_sessions),
-    ("what_a_request_costs", what_a_request_costs),
-    ("what_a_request_costs_while_workers_sleep", what_a_request_costs_asleep),
+    ("the_cost_of_a_request", the_cost_of_a_request),
+    ("what_a_request_costs_while_workers_sleep", the_cost_of_a_request_of_a_sleeping_worker),
 ];
 
 pub fn start(name: &str, args: &[&str]) -> Server {
@@ -49,7 +49,7 @@ fn many_requests_in_a_row() {
 }
 
 /// A request received while a reply waits for credit is answered after that reply, even without further events.
-fn heard_while_a_reply_waits() {
+fn requests_received_while_a_reply_waits() {
     let server = start("heard", &[]);
     let mut other = server.open(Way::Tcp);
     other.command("test", &insert(1, 100_000)).unwrap();
@@ -154,7 +154,7 @@ fn spent(server: &Server, options: &str) -> impl Fn(&str) -> i64 {
     }
 }
 
-fn what_a_request_costs() {
+fn the_cost_of_a_request() {
     let server = start("costs", &["--spinMicros", "10000000"]);
     let spent = spent(&server, "spinMicros=10000000");
     // One post per reply; two simultaneous replies may share one.
@@ -166,7 +166,7 @@ fn what_a_request_costs() {
     assert_eq!((spent("registrations"), spent("arms"), spent("channelEvents")), (0, 0, 0));
 }
 
-fn what_a_request_costs_asleep() {
+fn the_cost_of_a_request_of_a_sleeping_worker() {
     let server = start("asleep", &[]);
     let spent = spent(&server, "spinMicros=0");
     assert_eq!(spent("sendRequests"), 1600);

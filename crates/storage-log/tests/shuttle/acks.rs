@@ -167,7 +167,7 @@ fn wait_for_one(engine: &PmLog, table: &Table) {
 }
 
 #[test]
-fn what_is_flushed_beside_others_is_not_forgotten() {
+fn concurrent_flushes_skip_no_commit() {
     for on in [On::Disk, On::Staged] {
         explore(700, move || flushes(on, |engine, _| engine.flush()));
         explore(700, move || flushes(on, |engine, _| engine.flush_round().expect("flushing")));
@@ -176,31 +176,31 @@ fn what_is_flushed_beside_others_is_not_forgotten() {
 }
 
 #[test]
-fn acknowledged_is_what_is_there() {
+fn acknowledged_commits_are_on_the_medium() {
     explore(700, || model(On::Disk, None, 0));
     explore(700, || model(On::Staged, None, 0));
 }
 
 #[test]
-fn what_another_is_about_to_store_is_not_forgotten() {
+fn commits_that_another_thread_stores_are_not_skipped() {
     // Two documents fill a segment.
     explore(700, || staged_beside_storing(24 << 10, 3, 1));
 }
 
 #[test]
-fn what_is_staged_while_another_stores_is_not_given_up() {
+fn entries_staged_during_a_store_are_not_released() {
     // Two documents fill the staging file, five a segment.
     explore(700, || staged_beside_storing(11 << 10, 0, 4));
 }
 
 /// The commits wrap around the staging file and span the ends of segments.
 #[test]
-fn acknowledged_is_what_is_there_of_large_documents() {
+fn acknowledged_large_documents_are_on_the_medium() {
     explore(700, || model(On::Staged, None, 11 << 10));
 }
 
 #[test]
-fn a_failed_drain_is_what_tickets_answer() {
+fn a_failed_drain_fails_its_tickets() {
     explore(700, || model(On::Disk, Some(1), 0));
     explore(700, || model(On::Staged, Some(1), 0));
 }

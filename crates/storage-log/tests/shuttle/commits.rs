@@ -67,7 +67,7 @@ fn readers_see_all_commits_up_to_their_snapshot_on_persistent_memory() {
 }
 
 #[test]
-fn one_of_those_who_add_a_unique_key_succeeds() {
+fn one_of_several_inserts_of_a_unique_key_succeeds() {
     explore(1500, || {
         let engine = open(&On::Disk.emulator());
         let table = table(&engine, 10);

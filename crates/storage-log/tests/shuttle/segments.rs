@@ -94,13 +94,13 @@ fn model(on: On) {
 }
 
 #[test]
-fn what_is_read_stays_while_its_segment_is_recycled() {
+fn a_read_document_stays_valid_while_its_segment_is_recycled() {
     explore(300, || model(On::Disk));
     assert!(CLEANED.load(Ordering::Relaxed) > 0);
 }
 
 #[test]
-fn what_is_read_stays_while_its_segment_is_recycled_on_persistent_memory() {
+fn a_read_document_stays_valid_while_its_segment_is_recycled_on_persistent_memory() {
     explore(200, || model(On::PersistentMemory));
     assert!(CLEANED.load(Ordering::Relaxed) > 0);
 }

@@ -101,7 +101,7 @@ fn no_increment_is_lost() {
 }
 
 #[test]
-fn of_two_that_add_a_key_one_wins() {
+fn one_of_two_transactions_with_the_same_key_succeeds() {
     explore(1200, || {
         let engine = open(&On::Disk.emulator());
         let table = table(&engine, 10);

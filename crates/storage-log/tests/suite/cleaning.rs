@@ -161,7 +161,7 @@ fn deleted_records_stay_deleted_through_cleanings_and_restarts() {
 }
 
 #[test]
-fn tombstones_go_when_nothing_is_left_to_bury() {
+fn tombstones_end_when_no_older_record_remains() {
     let mut fixture = Fixture::new(options());
     for u in 0..2000 {
         fixture.table.insert(&doc(0, u, &kilobyte(u as u64)));
@@ -215,7 +215,7 @@ fn dropped_stores_give_their_space_back_and_stay_dropped() {
 }
 
 #[test]
-fn restarts_do_not_pile_up_segments() {
+fn restarts_do_not_accumulate_segments() {
     let mut fixture = Fixture::new(options());
     for round in 0..40 {
         fixture.table.insert(&doc(round, round, &kilobyte(round as u64)));
@@ -255,7 +255,7 @@ fn records_that_fill_half_a_segment_are_not_moved_for_ever() {
 
 /// A few records change often, most change rarely. The cleaner moves the latter once, also after a crash.
 #[test]
-fn what_changes_seldom_is_kept_apart() {
+fn rarely_changed_records_are_separated() {
     let mut fixture = Fixture::new(bounded(64));
     let random = SeededRandom::new(5);
     let mut model = fill(&fixture.table, 2400);
@@ -288,7 +288,7 @@ fn what_changes_seldom_is_kept_apart() {
 /// The cleaner reads a record from the medium only if it is not in memory; then it is cached. On persistent
 /// memory it reads the record, too: damage is an error there.
 #[test]
-fn what_is_in_memory_is_moved_without_reading_it() {
+fn cached_records_are_moved_without_a_read() {
     let memory = EmulatorConfig::persistent_memory;
     let cases = [
         (EmulatorConfig::default(), 4 << 20, true),
@@ -321,7 +321,7 @@ fn what_is_in_memory_is_moved_without_reading_it() {
 /// Dead records also take memory. A cache of more than twice the documents' bytes keeps all live documents,
 /// though the log has room for more dead ones.
 #[test]
-fn what_is_dead_leaves_memory_to_what_is_live() {
+fn dead_records_are_evicted_before_live_ones() {
     const DOCUMENTS: i64 = 116;
     let cache_bytes = u64::from(SEGMENT_BYTES) * 11 / 2;
     let fixture = Fixture::new(Options { cache_bytes, ..options() });

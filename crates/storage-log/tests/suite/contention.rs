@@ -6,7 +6,7 @@ use kauri_testkit::history::Loss;
 use kauri_testkit::{Crashes, Run};
 
 #[test]
-fn threads_that_fight_for_few_records() {
+fn threads_contend_for_few_records() {
     let first = kauri_testkit::seed(1);
     let target = Target::new(14);
     let run = Run {

@@ -34,7 +34,7 @@ fn power_losses() {
 }
 
 #[test]
-fn runs_do_what_they_are_for() {
+fn runs_cover_their_operations() {
     let target = Target::new(16);
     let crashes = Crashes::new(&target);
     let counts = crashes.record(kauri_testkit::seed(1), &Run::default()).counts;

@@ -50,7 +50,7 @@ fn copies(image: &Emulator) -> Vec<[Option<SegmentHeader>; 2]> {
 
 /// A copy that a crash left torn or old is stored again.
 #[test]
-fn both_copies_are_what_a_recovery_went_by() {
+fn recovery_restores_both_copies() {
     let target = Target::new(12);
     let crashes = Crashes::new(&target);
     let recording = crashes.record(1, &run(EmulatorConfig::persistent_memory()));

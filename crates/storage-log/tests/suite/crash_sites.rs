@@ -513,7 +513,7 @@ const LIKELY: [(&str, &str); 27] = [
 ];
 
 #[test]
-fn every_safeguard_is_missed() {
+fn disabling_any_safeguard_fails_a_test() {
     let run = Run::default();
     let asked = EmulatorConfig { persist_required: true, ..EmulatorConfig::default() };
     let memory = EmulatorConfig::persistent_memory();

@@ -221,7 +221,7 @@ fn a_log_that_is_too_short_is_corruption() {
 }
 
 #[test]
-fn directories_of_others_are_refused_by_name() {
+fn foreign_directories_are_refused_by_name() {
     let (emulator, _) = filled(true);
     let meta = emulator.read_file(META).expect("reading").expect("the metadata");
     let contents = meta.len() - 4096;

@@ -191,7 +191,7 @@ fn a_flipped_bit_is_found_though_nothing_was_read_from_the_medium() {
 }
 
 #[test]
-fn where_segments_are_scarce_acknowledgements_are_held_back_and_come() {
+fn scarce_segments_only_delay_acknowledgements() {
     let directory = TempDir::new();
     let engine = directory.open(bounded(12));
     let table = Table::create(&dynamic(&engine), 10, &[]);

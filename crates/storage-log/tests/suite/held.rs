@@ -120,7 +120,7 @@ fn a_copy_of_persistent_memory_in_pieces_holds_every_record() {
 }
 
 #[test]
-fn files_are_held_as_often_as_was_asked() {
+fn holds_of_files_are_counted() {
     let fixture = filled(Emulator::new(EmulatorConfig::default()));
     let (first, second) = (
         fixture.engine.hold_files().expect("holding"),
@@ -183,7 +183,7 @@ impl Drop for TempDir {
 /// With all threads active: writers are rejected from some commit on, and the copy holds all acknowledged
 /// commits.
 #[test]
-fn a_copy_of_real_files_holds_what_was_acknowledged() {
+fn a_copy_of_real_files_has_all_acknowledged_commits() {
     let (place, copy) = (TempDir::new(), TempDir::new());
     let options = Options { read_threads: 2, live_percent_target: 80, ..bounded(60) };
     let engine = place.open(options.clone());

@@ -277,7 +277,7 @@ fn a_unique_index_that_fails_fails_alone() {
 }
 
 #[test]
-fn what_was_written_or_moved_since_is_not_missed() {
+fn later_writes_and_moves_are_indexed() {
     let (emulator, mut writer) = filled();
     for what in ["written", "moved"] {
         let engine = open(&emulator.process_death_image(), options());

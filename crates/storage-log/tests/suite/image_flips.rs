@@ -69,7 +69,7 @@ fn places(log: &[u8]) -> (Vec<usize>, Vec<usize>) {
 }
 
 #[test]
-fn flipped_bits_of_images_are_told_and_do_no_harm() {
+fn flipped_bits_of_images_are_reported_and_harmless() {
     let (whole, log) = filled();
     let (describing, entries) = places(&log);
     assert!(

@@ -48,7 +48,7 @@ fn loaded(fixture: &Fixture) -> i64 {
 }
 
 #[test]
-fn indexes_come_back_without_their_documents() {
+fn indexes_are_loaded_without_reading_documents() {
     let mut fixture = closed(options(), 3000);
     for _ in 0..3 {
         fixture = reopen(fixture);
@@ -62,7 +62,7 @@ fn indexes_come_back_without_their_documents() {
 }
 
 #[test]
-fn what_has_changed_since_is_taken_from_the_documents() {
+fn changes_after_the_image_come_from_the_documents() {
     let random = SeededRandom::new(5);
     let mut fixture = closed(options(), 2000);
     let mut u = 10_000;
@@ -181,7 +181,7 @@ impl KeyGenerator for Counting {
 }
 
 #[test]
-fn an_image_is_bound_to_the_definition_and_keeps_what_was_learned() {
+fn an_image_belongs_to_a_definition_and_keeps_the_generators_state() {
     let fixture = closed(options(), 100);
     let attach = |tag, unique| {
         let engine = open(&fixture.emulator, options());

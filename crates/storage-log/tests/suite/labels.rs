@@ -70,7 +70,7 @@ fn has_label(arguments: &str) -> bool {
 }
 
 #[test]
-fn whatever_makes_durable_has_a_label() {
+fn every_durability_call_has_a_label() {
     let mut found = 0;
     for (file, text) in sources("storage-log") {
         for method in DURABLE {
@@ -161,7 +161,7 @@ const PRIMITIVES: [&str; 22] = [
 /// The places where the medium makes bytes durable. A new place must query a label (or pass one on to the code
 /// that does) and needs a line here. A line without its place fails, too.
 #[test]
-fn where_the_medium_makes_durable_is_known() {
+fn durability_calls_of_the_medium_are_listed() {
     let expected = known(&[
         // `PlainFile::drain`, the only caller, queries the label; GROW_DRAIN.
         ("plain_file.rs", "sync", "sync_data(", 1),

@@ -169,7 +169,7 @@ fn extent(files: &Files) -> (usize, usize) {
 }
 
 #[test]
-fn every_flipped_bit_of_what_was_synced_is_found() {
+fn every_flipped_bit_of_synced_data_is_found() {
     for (name, medium) in media() {
         let (files, synced) = small(medium);
         let (begin, end) = extent(&files);
@@ -230,7 +230,7 @@ fn every_shorter_log_is_found() {
 }
 
 #[test]
-fn a_log_that_was_shortened_is_refused_with_the_way_out_and_what_is_left_can_be_saved() {
+fn a_truncated_log_is_refused_with_the_remedy_and_can_be_salvaged() {
     let fixture = Fixture::new(options());
     for u in 0..100 {
         fixture.table.insert(&doc(0, u, &kilobyte(u as u64)));
@@ -283,7 +283,7 @@ fn the_damaged_header_of_a_synced_record_is_named() {
 }
 
 #[test]
-fn commits_pay_for_no_sync_of_marks_and_an_idle_log_for_one() {
+fn marks_cost_commits_no_sync_and_an_idle_log_one() {
     for (name, medium) in media() {
         let fixture = Fixture::on(Emulator::new(medium), options());
         let syncs = || {

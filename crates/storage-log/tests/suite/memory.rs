@@ -12,7 +12,7 @@ const BUDGET: u64 = 1 << 20;
 const TABLE: CollectionId = CollectionId(10);
 
 #[test]
-fn what_adds_to_full_memory_is_refused_and_deletes_are_not() {
+fn full_memory_refuses_inserts_but_not_deletes() {
     let fixture = Fixture::new(options());
     let room = |full| MemoryRoom { cache_bytes: BUDGET, scarcity: 0.0, full, free_bytes: u64::MAX };
     for number in 0..2 {
@@ -131,7 +131,7 @@ fn a_log_that_needs_more_memory_than_there_is_is_not_opened() {
 }
 
 #[test]
-fn what_was_replaced_leaves_memory_before_what_was_not() {
+fn superseded_versions_are_evicted_first() {
     // The cache is three times the live data, and the log has three segments, so the cleaner always runs. Each
     // record is read once, by the update that replaces it, and hardly ever from the medium.
     const RECORDS: u64 = 64;

@@ -463,7 +463,7 @@ fn pending_units_outlive_the_cleaning_around_them() {
 }
 
 #[test]
-fn what_was_resolved_stays_so() {
+fn resolutions_are_permanent() {
     let (emulator, engine, table, ids) = small_log();
     append(&engine, 1, |unit| {
         table.insert_in(unit, &doc(-1001, -1001, "committed"));

@@ -82,7 +82,7 @@ fn dropped() -> (Emulator, Arc<PmLog>, Table) {
 }
 
 #[test]
-fn nothing_of_them_stays_live() {
+fn dropped_pending_units_leave_no_live_bytes() {
     for end in [End::Committed, End::Dropped] {
         for (reaped, restarted) in [(false, false), (true, false), (true, true)] {
             let (emulator, mut engine, table) = dropped();
@@ -106,7 +106,7 @@ fn nothing_of_them_stays_live() {
 }
 
 #[test]
-fn no_record_of_theirs_brings_a_collection_back() {
+fn pending_units_do_not_revive_a_dropped_collection() {
     for end in [Some(End::Committed), Some(End::Dropped), None] {
         for restarted in [false, true] {
             let (emulator, mut engine, mut table) = dropped();

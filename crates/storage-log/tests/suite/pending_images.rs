@@ -112,7 +112,7 @@ impl Run {
 }
 
 #[test]
-fn images_and_pending_units_get_along() {
+fn images_are_valid_beside_pending_units() {
     let (mut loaded, mut loaded_with_pending, mut rebuilt) = (0, 0, 0);
     for seed in 0..12 {
         let emulator = common::emulator();

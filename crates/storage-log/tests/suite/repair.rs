@@ -44,7 +44,7 @@ fn damage_in(emulator: &Emulator, bytes: &[u8], text: &str, at: usize) {
 }
 
 #[test]
-fn what_is_damaged_is_moved_aside_and_the_rest_stays() {
+fn damaged_records_are_moved_aside_and_others_stay() {
     let (emulator, options) = filled();
     damage(&emulator, "<17>", 500);
     damage(&emulator, "<40>", 17);
@@ -91,7 +91,7 @@ fn repaired(image: &Emulator, options: &Options) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn what_is_aside_is_put_aside_once_and_never_lost() {
+fn pieces_are_moved_aside_once_and_never_lost() {
     let (emulator, options) = filled();
     damage(&emulator, "<17>", 500);
     let damaged = || emulator.process_death_image();
@@ -125,7 +125,7 @@ fn what_is_aside_is_put_aside_once_and_never_lost() {
 }
 
 #[test]
-fn what_nobody_needs_is_no_loss() {
+fn damage_to_dead_records_is_no_loss() {
     let (emulator, options) = filled();
     let engine = open(&emulator, options.clone());
     let table = Table::new(&dynamic(&engine), 10, &[TableIndex::new(20, true, "u")]);
@@ -143,7 +143,7 @@ fn what_nobody_needs_is_no_loss() {
 
 /// The CRC is right: the record was written with this content.
 #[test]
-fn what_is_no_document_is_told_and_moved_aside() {
+fn invalid_documents_are_reported_and_moved_aside() {
     let fixture = Fixture::new(options());
     fixture.table.insert(&doc(0, 1, "whole"));
     let mut unit = WriteUnit::new();
@@ -165,7 +165,7 @@ fn what_is_no_document_is_told_and_moved_aside() {
 
 /// The next server must know whether the last one shut down cleanly.
 #[test]
-fn a_look_at_a_directory_leaves_how_its_server_ended() {
+fn a_check_keeps_the_shutdown_state() {
     for ended_in_order in [true, false] {
         let fixture = Fixture::new(options());
         fixture.table.insert(&doc(0, 1, "text"));
@@ -191,7 +191,7 @@ fn a_look_at_a_directory_leaves_how_its_server_ended() {
 }
 
 #[test]
-fn all_damage_of_a_segment_without_a_summary_is_told() {
+fn all_damage_to_a_segment_without_a_summary_is_reported() {
     let (emulator, options) = filled();
     damage(&emulator, "<17>", 500);
     damage(&emulator, "<19>", 300);
@@ -210,7 +210,7 @@ fn all_damage_of_a_segment_without_a_summary_is_told() {
 
 /// A valid record, where the segment's summary names another one.
 #[test]
-fn what_is_not_what_the_summary_says_is_told() {
+fn records_that_contradict_the_summary_are_reported() {
     let (emulator, options) = filled();
     let bytes = log_bytes(&emulator);
     let at = bytes.windows(4).position(|window| window == b"<17>").expect("the text") - 33 - 32;
@@ -240,7 +240,7 @@ fn what_is_not_what_the_summary_says_is_told() {
 }
 
 #[test]
-fn a_check_tells_what_takes_space() {
+fn a_check_reports_the_use_of_space() {
     let (emulator, _) = filled();
     let report = verify_with(&emulator, false, 2, &|_, _| {}).expect("the check");
     assert!(report.damage.is_empty() && report.records == 0, "nothing but summaries was read");

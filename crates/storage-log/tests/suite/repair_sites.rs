@@ -6,7 +6,7 @@ use kauri_emulator::EmulatorConfig;
 use kauri_testkit::sites::{Campaign, missed_by};
 
 #[test]
-fn every_safeguard_of_a_repair_is_missed() {
+fn disabling_any_repair_safeguard_fails_a_test() {
     let of = |name, medium, seeds: std::ops::Range<u64>| Campaign {
         name,
         run: Box::new(move |without| campaign(medium, seeds.clone(), without).sites),

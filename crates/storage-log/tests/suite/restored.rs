@@ -95,7 +95,7 @@ fn is_whole_without_marks(files: &Files, options: &Options, documents: usize) {
 }
 
 #[test]
-fn a_copy_of_an_earlier_start_is_refused_with_the_way_out() {
+fn a_copy_of_an_earlier_start_is_refused_with_the_remedy() {
     let fixture = filled(options(), 40);
     fixture.engine.close().expect("close");
     let copy = Files::of(&fixture.emulator);
@@ -109,7 +109,7 @@ fn a_copy_of_an_earlier_start_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn a_shorter_copy_is_refused_with_the_way_out() {
+fn a_shorter_copy_is_refused_with_the_remedy() {
     let fixture = filled(options(), 40);
     let copy = Files::of(&fixture.emulator.process_death_image());
     for id in 41..=400 {
@@ -131,7 +131,7 @@ fn a_shorter_copy_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn where_many_segments_are_older_than_their_marks_nothing_is_given_up() {
+fn many_segments_older_than_their_marks_are_not_given_up() {
     let options = bounded(12);
     let fixture = filled(options.clone(), 100);
     let copy = Files::of(&fixture.emulator.process_death_image());
@@ -156,7 +156,7 @@ fn where_many_segments_are_older_than_their_marks_nothing_is_given_up() {
 }
 
 #[test]
-fn the_refusal_of_damaged_metadata_names_the_way_out() {
+fn the_refusal_of_damaged_metadata_names_the_remedy() {
     let fixture = filled(options(), 1);
     let mut files = Files::of(&fixture.emulator.process_death_image());
     files.meta.fill(0);

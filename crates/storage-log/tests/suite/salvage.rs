@@ -109,7 +109,7 @@ fn all_but(lost: &[RecordId]) -> Vec<i64> {
 }
 
 #[test]
-fn lost_headers_are_made_anew() {
+fn lost_headers_are_rewritten() {
     for clean_shutdown in [true, false] {
         let (whole, log) = filled(clean_shutdown);
         for (segment, epoch) in segments(&log) {
@@ -157,7 +157,7 @@ fn mark(image: &Emulator, segment: u32, epoch: u64) {
 /// The newest segment may not be recorded anywhere. Without its header and its first record it looks like an
 /// unused segment, and its epoch is free. Its other records must not be taken for new ones.
 #[test]
-fn what_a_lost_epoch_left_does_not_come_back() {
+fn records_of_a_lost_epoch_stay_lost() {
     let options = Options { mark_interval_bytes: u64::MAX, ..options() };
     let fixture = Fixture::new(options.clone());
     let text = |id: i64| format!("<{id:04}>{}", kilobyte(1));
@@ -202,7 +202,7 @@ fn what_a_lost_epoch_left_does_not_come_back() {
 /// Segments of both of the cleaner's streams. The lost header named the stream, which decides whether its
 /// segment counts, because each recovery records the end of each stream.
 #[test]
-fn lost_headers_of_the_cleaner_are_made_anew() {
+fn lost_headers_of_the_cleaner_are_rewritten() {
     let options = Options { sort_segments_min: 8, ..bounded(40) };
     let mut fixture = Fixture::new(options.clone());
     for id in 1..=900 {
@@ -280,7 +280,7 @@ fn a_record_that_hides_the_next_ones_is_all_that_is_lost() {
 }
 
 #[test]
-fn a_segment_of_which_nothing_is_left_is_given_up() {
+fn a_segment_without_intact_records_is_given_up() {
     let (whole, log) = filled(true);
     let (segment, epoch) = segments(&log)[1];
     let lost: Vec<RecordId> =
@@ -293,7 +293,7 @@ fn a_segment_of_which_nothing_is_left_is_given_up() {
 }
 
 #[test]
-fn what_can_be_followed_stays_as_it_is() {
+fn a_log_that_can_be_followed_is_not_changed() {
     let (whole, log) = filled(true);
     assert_eq!(salvage(&whole, &options()).expect("salvaging"), []);
     assert!(log_bytes(&whole) == log);

@@ -106,7 +106,7 @@ fn old_versions_outlive_the_segments_they_were_in() {
 }
 
 #[test]
-fn what_was_emptied_is_free_when_readers_have_left() {
+fn emptied_segments_are_free_when_readers_have_left() {
     let engine = open(options());
     let table = table(&engine, 10);
     let text = "x".repeat(400);
@@ -129,7 +129,7 @@ fn what_was_emptied_is_free_when_readers_have_left() {
 }
 
 #[test]
-fn only_what_somebody_needs_is_kept() {
+fn only_needed_versions_are_kept() {
     let engine = open(options());
     let table = table(&engine, 10);
     let id = table.insert(&doc(0, 0, ""));
@@ -167,7 +167,7 @@ fn only_what_somebody_needs_is_kept() {
 }
 
 #[test]
-fn a_snapshot_in_the_middle_leaves_what_others_need() {
+fn releasing_a_middle_snapshot_keeps_the_versions_of_others() {
     let engine = open(options());
     let table = table(&engine, 10);
     let id = table.insert(&doc(0, 0, ""));
@@ -222,7 +222,7 @@ fn beyond_the_bound_the_oldest_snapshot_is_given_up() {
 }
 
 #[test]
-fn a_dropped_collection_leaves_nothing_kept() {
+fn a_dropped_collection_keeps_no_versions() {
     let engine = open(options());
     let (table, other) = (table(&engine, 10), table(&engine, 20));
     let ids: Vec<_> = (0..100).map(|i| table.insert(&doc(i, i, ""))).collect();

@@ -54,7 +54,7 @@ fn checked(image: &Emulator) -> u64 {
 }
 
 #[test]
-fn a_check_tells_what_an_opening_will_find_and_changes_nothing() {
+fn a_check_predicts_recovery_and_changes_nothing() {
     let image = left();
     let before = image.open_log("pmlog.0").map(|log| bytes_of(&*log)).expect("the log");
     assert_eq!(checked(&image), 13);
@@ -70,7 +70,7 @@ fn bytes_of(log: &dyn Medium) -> Vec<u8> {
 }
 
 #[test]
-fn without_the_file_what_was_not_stored_is_gone() {
+fn without_the_file_unstored_commits_are_lost() {
     let image = left();
     image.remove_file("pmlog.staging", "test").expect("removing");
     assert_eq!((checked(&image), documents(&image)), (10, 10));
@@ -132,7 +132,7 @@ fn a_place_that_cannot_be_read_is_stored_again() {
 }
 
 #[test]
-fn a_log_that_is_mended_has_what_was_staged() {
+fn a_salvaged_log_has_the_staged_commits() {
     let image = left();
     let log = image.open_log("pmlog.0").expect("the log");
     // Both copies of the only header.

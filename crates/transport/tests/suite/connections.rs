@@ -79,7 +79,7 @@ fn garbage_closes_only_its_own_connection() {
 }
 
 #[test]
-fn a_browser_is_told_what_this_is() {
+fn a_browser_gets_an_explanation() {
     let server = Server::start();
     let mut client = server.connect();
     client.stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -124,7 +124,7 @@ fn shutdown_lets_requests_finish_and_ends_idle_sessions() {
 }
 
 #[test]
-fn shutdown_tells_commands_and_drops_those_that_do_not_listen() {
+fn shutdown_notifies_commands_and_drops_those_that_ignore_it() {
     let server = Server::start();
     let mut polite = server.connect();
     polite.send(&[op::WAIT_FOR_END]);

@@ -173,7 +173,7 @@ fn requests_of_one_tick_share_their_flush() {
 }
 
 #[test]
-fn replies_of_one_tick_leave_in_one_system_call_where_that_is_wanted() {
+fn replies_of_one_tick_leave_in_one_system_call_if_configured() {
     assert_eq!(one_tick(u64::MAX, [b"w", b"t"], 20), (1, 20));
     // More replies than one call takes.
     assert_eq!(one_tick(u64::MAX, [b"w", b"t"], 99), (1, 99));
@@ -212,7 +212,7 @@ fn one_tick(replies_held_us: u64, requests: [&[u8]; 2], clients: usize) -> (u64,
 }
 
 #[test]
-fn a_wait_that_fails_is_told_to_the_service_and_a_client_that_left_holds_nothing_up() {
+fn a_failed_wait_is_reported_and_a_lost_client_delays_nothing() {
     let log = Arc::new(Log::default());
     let service = Arc::new(Writes { log: Arc::clone(&log) });
     let server = Server::with_service(service, Arc::new(Seen::default()), 1, 100);
@@ -235,7 +235,7 @@ fn a_wait_that_fails_is_told_to_the_service_and_a_client_that_left_holds_nothing
 }
 
 #[test]
-fn a_wait_beyond_the_tick_is_the_services_own() {
+fn a_wait_beyond_the_tick_is_left_to_the_service() {
     let log = Arc::new(Log::default());
     let service = Arc::new(Writes { log: Arc::clone(&log) });
     let server = Server::with_service(service, Arc::new(Seen::default()), 1, 100);

@@ -122,7 +122,7 @@ fn requests_in_flight_fail_when_the_connection_is_lost() {
 }
 
 #[test]
-fn a_message_that_answers_nothing_ends_the_session() {
+fn an_unsolicited_message_ends_the_session() {
     for wrong in [0, 77, -1] {
         let mut played = Played::start();
         let asked = played.outgoing.request(request(b"x"), None);
@@ -175,7 +175,7 @@ fn messages_in_order_come_as_they_are_sent() {
 }
 
 #[test]
-fn what_waits_to_be_sent_is_bounded() {
+fn queued_requests_are_bounded() {
     let options = OutgoingOptions { unsent_bytes_max: 20 << 20, ..Default::default() };
     let mut played = Played::with(options);
     done(played.outgoing.opened()).unwrap();
@@ -227,7 +227,7 @@ fn requests_in_flight_are_bounded() {
 }
 
 #[test]
-fn replies_that_nobody_takes_stop_the_server() {
+fn unread_replies_stop_the_server() {
     let options = OutgoingOptions { untaken_bytes_max: 1 << 20, ..Default::default() };
     let mut played = Played::with(options);
     let requests: Vec<_> =

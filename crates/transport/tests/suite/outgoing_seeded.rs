@@ -166,7 +166,7 @@ fn run(seed: u64) -> Vec<String> {
 }
 
 #[test]
-fn every_request_has_an_end_that_the_seed_decides() {
+fn every_request_ends_as_the_seed_determines() {
     let mut seen = BTreeSet::new();
     for seed in 0..60 {
         let notes = run(seed);

@@ -171,7 +171,7 @@ fn the_service_may_close_with_and_without_a_reply() {
 }
 
 #[test]
-fn a_reply_whose_header_lies_is_not_sent() {
+fn a_reply_with_a_wrong_length_is_not_sent() {
     let server = Server::start();
     let mut client = server.connect();
     client.send(&[op::BAD_LENGTH]);

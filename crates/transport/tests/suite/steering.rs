@@ -79,7 +79,7 @@ fn ask_until_at_home(threads: &mut [Thread; 2], cores: [usize; 2], homes: [usize
 }
 
 #[test]
-fn sessions_change_places_until_all_are_where_their_packets_arrive() {
+fn sessions_move_to_the_workers_of_their_packets() {
     let (server, cores) = server_on_two_cores();
     // Connections are distributed in turn, so that each thread has some on both workers.
     let mut threads = [Thread::connect(&server), Thread::connect(&server)];
@@ -99,7 +99,7 @@ fn sessions_change_places_until_all_are_where_their_packets_arrive() {
 }
 
 #[test]
-fn a_client_on_one_core_crowds_no_worker() {
+fn a_client_on_one_core_overloads_no_worker() {
     // More rounds than a worker needs to detect several requests at a time, and than sessions need between
     // checks.
     const ROUNDS: usize = 6000;
@@ -112,7 +112,7 @@ fn a_client_on_one_core_crowds_no_worker() {
 }
 
 #[test]
-fn where_clients_and_workers_meet_one_by_one_nobody_moves() {
+fn a_single_session_does_not_move() {
     // More rounds than sessions need between checks, and than the same result is needed.
     const ROUNDS: usize = 2000;
     let (server, cores) = server_on_two_cores();

@@ -31,7 +31,7 @@ fn one_connection_costs_three_calls_a_request() {
 }
 
 #[test]
-fn what_came_together_shares_its_calls() {
+fn pipelined_requests_share_their_calls() {
     let server = Server::with(1, 10);
     let mut client = server.connect();
     client.ask(b"e warm");

@@ -14,7 +14,7 @@ pub const TESTS: &[crate::Test] = &[
     ("a_peer_that_is_gone_is_given_up", a_peer_that_is_gone_is_given_up),
     ("a_peer_without_receives_is_given_up", a_peer_without_receives_is_given_up),
     ("the_error_state_flushes_receives_and_sends", the_error_state_flushes_receives_and_sends),
-    ("what_can_not_be_is_refused", what_can_not_be_is_refused),
+    ("invalid_requests_are_refused", invalid_requests_are_refused),
     ("a_port_that_goes_down_is_reported", a_port_that_goes_down_is_reported),
 ];
 
@@ -110,7 +110,7 @@ fn made(lab: &Lab, change: impl FnOnce(&mut QueuePairOptions)) -> Result<QueuePa
     QueuePair::new(&lab.domain, &cq, &options)
 }
 
-fn what_can_not_be_is_refused() {
+fn invalid_requests_are_refused() {
     let lab = Lab::new();
     let (one, two) = lab.pair();
     let to = two.region.remote();

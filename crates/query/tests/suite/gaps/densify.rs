@@ -113,7 +113,7 @@ fn fields_within_fields_are_made() {
 }
 
 #[test]
-fn it_stands_for_a_sort_and_itself() {
+fn densify_explains_as_a_sort_and_itself() {
     let range = doc! { "step" => 1, "bounds" => "partition" };
     let expected = [
         doc! { "$sort" => doc! { "sortKey" => doc! { "p" => 1, "v" => 1 } } },

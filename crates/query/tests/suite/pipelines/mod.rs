@@ -68,7 +68,7 @@ fn agree_with_the_reference_on_more() {
 
 /// Cases without rows, or that fail in the reference, prove nothing.
 #[test]
-fn cases_matter() {
+fn the_generated_cases_are_significant() {
     let (mut some, mut errors, mut stages) = (0, 0, std::collections::BTreeMap::new());
     for n in 0..2000 {
         let case = generate::case(SEED.wrapping_add(n));

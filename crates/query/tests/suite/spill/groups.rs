@@ -88,7 +88,7 @@ fn in_order(mut rows: Vec<DocBuf>) -> Vec<DocBuf> {
 }
 
 #[test]
-fn spilled_groups_give_what_others_give() {
+fn spilled_groups_equal_unspilled_ones() {
     let spilled = std::cell::Cell::new(0);
     cases(800, |seed| {
         let choice = Choice::new(seed);
@@ -106,7 +106,7 @@ fn spilled_groups_give_what_others_give() {
 
 /// Each accumulator over partitions that are divided repeatedly.
 #[test]
-fn every_accumulator_goes_on_from_where_it_was() {
+fn every_accumulator_continues_from_its_spilled_state() {
     let choice = Choice::new(1);
     let docs = choice.docs(400);
     for accumulator in accumulators() {
@@ -147,7 +147,7 @@ fn groups_that_may_not_spill_are_refused() {
 }
 
 #[test]
-fn files_go_with_the_plan_and_failures_come_through() {
+fn files_end_with_the_plan_and_failures_are_reported() {
     let docs: Vec<DocBuf> =
         (0..4000).map(|n| doc! { "_id" => n, "pad" => "z".repeat(50) }).collect();
     let stages = [doc! { "$group" => doc! { "_id" => "$_id", "p" => doc! { "$push" => "$pad" } } }];
@@ -204,7 +204,7 @@ fn one_group_alone_takes_rows_as_they_come() {
 }
 
 #[test]
-fn what_one_group_takes_is_bounded() {
+fn the_memory_of_one_group_is_bounded() {
     let docs: Vec<DocBuf> =
         (0..20).map(|n| doc! { "_id" => n, "pad" => "z".repeat(1 << 20) }).collect();
     let group = DocBuf::build(|out| {

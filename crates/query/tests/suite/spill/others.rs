@@ -68,17 +68,17 @@ fn check_all(stage: impl Fn(&Choice) -> DocBuf) {
 }
 
 #[test]
-fn spilled_buckets_are_what_others_are() {
+fn spilled_buckets_equal_unspilled_ones() {
     check_all(buckets);
 }
 
 #[test]
-fn spilled_windows_are_what_others_are() {
+fn spilled_windows_equal_unspilled_ones() {
     check_all(windows);
 }
 
 #[test]
-fn what_may_not_spill_is_refused() {
+fn stages_that_may_not_spill_are_refused() {
     let docs = Choice::new(3).docs(500);
     let buckets = doc! { "$bucketAuto" => doc! { "groupBy" => "$_id", "buckets" => 3 } };
     let output = doc! { "at" => doc! { "$documentNumber" => doc! {} } };

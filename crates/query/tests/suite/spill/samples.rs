@@ -19,7 +19,7 @@ fn numbered(count: i32) -> Vec<DocBuf> {
 }
 
 #[test]
-fn spilled_samples_are_what_others_are() {
+fn spilled_samples_equal_unspilled_ones() {
     let spilled = std::cell::Cell::new(0);
     cases(200, |seed| {
         let choice = Choice::new(seed);

@@ -44,7 +44,7 @@ fn stages(choice: &Choice) -> Vec<DocBuf> {
 }
 
 #[test]
-fn spilled_sorts_give_what_others_give() {
+fn spilled_sorts_equal_unspilled_ones() {
     let spilled = std::cell::Cell::new(0);
     cases(600, |seed| {
         let choice = Choice::new(seed);
@@ -106,7 +106,7 @@ fn a_sort_that_may_not_spill_is_refused() {
 }
 
 #[test]
-fn files_go_with_the_plan_and_failures_come_through() {
+fn files_end_with_the_plan_and_failures_are_reported() {
     let (docs, stages) = (many(), [doc! { "$sort" => doc! { "k" => 1 } }]);
     let store = Arc::new(MemoryStore::new());
     let means = Means::little(40_000, store.clone());
@@ -145,7 +145,7 @@ fn no_more_runs_are_merged_than_needed() {
 }
 
 #[test]
-fn what_was_merged_gives_its_space_back() {
+fn merged_runs_free_their_space() {
     let store = Arc::new(MemoryStore::new());
     let means = Means::little(2000, store.clone());
     let mut sort = executor(&many(), &[doc! { "$sort" => doc! { "k" => 1 } }], &means).unwrap();
@@ -157,7 +157,7 @@ fn what_was_merged_gives_its_space_back() {
 
 /// The best rows alone take nearly all the memory, and every row is better than those before.
 #[test]
-fn little_room_beside_the_best_is_not_made_again_and_again() {
+fn a_limited_sort_that_nearly_fills_its_memory_spills() {
     let docs: Vec<DocBuf> = (0..4000).map(|n| doc! { "_id" => n, "k" => -n }).collect();
     let stages = [doc! { "$sort" => doc! { "k" => 1 } }, doc! { "$limit" => 2000 }];
     let (expected, _) = run(&docs, &stages, &Means::ample()).unwrap();
