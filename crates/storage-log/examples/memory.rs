@@ -83,7 +83,7 @@ impl Subject {
         let back = (turn as u64).wrapping_mul(0x9E37_79B9) % of.min(self.records);
         self.unit.enter();
         let found = self.index.find(&*self.unit, &key((self.records - back) as i64));
-        let Ok(Access::Ready(Some(id))) = found else { panic!("it is there") };
+        let Ok(Access::Ready(Some(id))) = found else { panic!("the key exists") };
         let read = self.store.get(&*self.unit, id).expect("a read");
         let Access::Ready(Some(record)) = read else { panic!("it is in memory") };
         into.clear();

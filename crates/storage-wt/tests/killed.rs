@@ -66,7 +66,7 @@ fn acknowledged_units_survive_kill_9() {
             line.strip_prefix("wrote ").and_then(|number| number.parse::<i64>().ok())
         });
         for k in written.take(20 + cycle * 37) {
-            assert_eq!(k, acknowledged + 1, "it goes on where it was killed");
+            assert_eq!(k, acknowledged + 1, "it continues where it was killed");
             acknowledged = k;
         }
         child.kill().expect("kill -9");

@@ -41,7 +41,7 @@ fn the_number_of_snapshots_is_bounded() {
     let refused = unit.hold_snapshot();
     assert!(matches!(refused, Err(StorageError::Unsupported(_))), "{refused:?}");
     drop(readers.pop());
-    unit.hold_snapshot().expect("one has gone");
+    unit.hold_snapshot().expect("one was released");
     drop(readers);
     assert_eq!(held(&engine), 1);
     unit.release_snapshot();

@@ -174,7 +174,7 @@ impl Side {
             }
             let came = self.wait()?;
             if came.immediate != Some(i) || came.bytes as usize != plan.bytes {
-                return Err(format!("not what was expected: {came:?}").into());
+                return Err(format!("unexpected completion: {came:?}").into());
             }
             if !begins {
                 self.ping(i)?;

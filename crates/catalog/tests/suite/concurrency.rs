@@ -98,7 +98,7 @@ fn an_index_built_among_writers_equals_a_rebuild() {
             stop.store(true, Ordering::Release);
             writers.into_iter().map(|w| w.join().unwrap()).sum::<usize>()
         });
-        assert!(written > 0, "seed {seed}, round {round}: nobody wrote");
+        assert!(written > 0, "seed {seed}, round {round}: no thread wrote");
         let collection = catalog.collection("db.c").unwrap();
         for index in &collection.indexes {
             assert!(index.ready);

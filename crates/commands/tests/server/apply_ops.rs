@@ -395,7 +395,7 @@ fn a_locked_server_applies_nothing_until_it_is_unlocked() {
     client.admin().ok(doc! { "fsync" => 1, "lock" => true });
     let other = test.client();
     other.admin().send(&doc! { "applyOps" => array![op("i", doc! { "_id" => 1 })] });
-    until("it is there", || {
+    until("the collection exists", || {
         let running = client
             .admin()
             .ok(doc! { "currentOp" => 1, "command.applyOps" => doc! { "$exists" => true } });

@@ -77,7 +77,7 @@ fn a_copy_under_the_lock_has_all_acknowledged_writes() {
         }
         for round in 1..=ROUNDS {
             let count = || acknowledged.lock().unwrap().len();
-            until("writers go on", || count() > round * 400);
+            until("writers continue", || count() > round * 400);
             client.admin().ok(doc! { "fsync" => 1, "lock" => true });
             let before = (disk.files(), contents(&client));
             let promised = acknowledged.lock().unwrap().clone();

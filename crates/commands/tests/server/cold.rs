@@ -216,7 +216,7 @@ fn a_commit_does_not_wait_for_evicted_records() {
     cold.disk.wait_for_eviction();
     cold.disk.gate.hold(place);
     assert_eq!(commit(), Err(StorageError::WriteConflict));
-    until("what it needs is being read", || cold.disk.gate.arrivals(place) > 0);
+    until("its block is being read", || cold.disk.gate.arrivals(place) > 0);
     cold.disk.gate.release(place);
     assert_eq!(read(record).0, seen);
     assert_eq!(commit(), Ok(()));

@@ -76,7 +76,7 @@ fn idle_connections_are_shown_on_request() {
     }));
     assert_eq!(own.len(), 1);
     drop(other);
-    until("it is gone", || rows(&client, asked.clone()).len() == 1);
+    until("the operation has ended", || rows(&client, asked.clone()).len() == 1);
 }
 
 /// The entry of the command itself in its reply.

@@ -83,7 +83,7 @@ fn a_cursor_without_a_session_ends_soon_after_its_connection() {
     let of_session = open(&gone, &doc! { "lsid" => lsid(1) }, 1)[0];
     let of_other = open(&stays, &doc! {}, 1)[0];
     drop(gone);
-    until("the connection has gone", || test.server.cursors.counts().orphaned == 2);
+    until("the connection has ended", || test.server.cursors.counts().orphaned == 2);
     let more = |id: i64| doc! { "getMore" => id, "collection" => "c", "batchSize" => 1 };
     let step = Duration::from_millis(limits::CURSOR_ORPHAN_MS / 2 + 1);
     test.clock.advance(step);

@@ -141,7 +141,7 @@ fn all_collections_are_read_in_one_snapshot() {
         assert!((0..=1).contains(&ahead), "a is {ahead} documents ahead of b");
         seen.push(count("a"));
     }
-    assert!(seen[0] < seen[seen.len() - 1], "the writer wrote meanwhile");
+    assert!(seen[0] < seen[seen.len() - 1], "the writer wrote during the hashes");
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn the_lock_waits_for_writers_that_are_at_work() {
     client.insert("c", [doc! { "_id" => 1 }]);
     client.admin().send(&doc! { "fsync" => 1, "lock" => true });
     assert!(client.receive_within(Duration::from_millis(50)).is_none());
-    assert!(test.server.fsync_lock.is_locked(), "others are kept out meanwhile");
+    assert!(test.server.fsync_lock.is_locked(), "the lock is held during the wait");
     drop(writer);
     assert_eq!(number(&client.receive().unwrap(), "lockCount"), 1);
     other.send(&insert(2));
@@ -153,7 +153,7 @@ fn a_writer_waits_for_a_lock_taken_during_its_admission() {
                 let before = records();
                 spin();
                 looks += 1;
-                assert_eq!(records(), before, "a writer that nobody waits for");
+                assert_eq!(records(), before, "a write that the lock does not wait for");
                 drop(locking);
                 spin();
             }

@@ -63,9 +63,9 @@ fn expect(cases: &[(&str, Vec<u8>, Fate)]) {
         let client = test.client();
         assert_eq!(fate(&client, bytes), *expected, "{what}");
         if let Fate::Code(_) = expected {
-            assert_eq!(client.all_ids("c"), [1], "{what}: the connection goes on");
+            assert_eq!(client.all_ids("c"), [1], "{what}: the connection continues");
         }
-        assert_eq!(witness.all_ids("c"), [1], "{what}: others go on");
+        assert_eq!(witness.all_ids("c"), [1], "{what}: other connections continue");
     }
 }
 

@@ -380,7 +380,7 @@ fn a_cursor_closes_when_the_last_row_is_known() {
     assert!(find(doc! { "_id" => 1 }, 0, 1, doc! { "a" => 1 }), "so it is with a projection");
     assert!(find(all(), 2, 2, all()), "the limit is reached");
     assert!(!find(all(), 3, 2, all()), "one is missing");
-    assert!(!find(all(), 0, 4, all()), "nobody has looked behind the fourth");
+    assert!(!find(all(), 0, 4, all()), "the plan has not searched behind the fourth row");
 }
 
 #[test]
@@ -393,7 +393,7 @@ fn an_awaited_batch_is_in_its_reply_once() {
     let find = doc! { "find" => "capped", "tailable" => true, "awaitData" => true };
     let id = cursor_id(&client.ok(find));
     client.send(&doc! { "getMore" => id, "collection" => "capped" });
-    until("there is nothing yet", || {
+    until("the getMore waits", || {
         let running = other.admin().ok(doc! { "currentOp" => 1, "op" => "getmore" });
         let Value::Array(running) = running.as_doc().value("inprog") else { panic!("no inprog") };
         running.as_doc().first().is_some()

@@ -72,7 +72,7 @@ fn accumulators_count_their_memory() {
                 break;
             }
             assert!(state.memory_bytes() >= before, "{name} grows");
-            assert!(state.memory_bytes() > i * text.len(), "{name} counts what it holds");
+            assert!(state.memory_bytes() > i * text.len(), "{name} counts its memory");
         }
         let (at, code) = failed.unwrap_or_else(|| panic!("{name} has no bound"));
         assert_eq!(code, ErrorCode::ExceededMemoryLimit, "{name}");

@@ -156,7 +156,7 @@ fn a_segment_has_one_writer_and_one_epoch_at_a_time() {
     misuse(s.cache.recycle(0, Box::new(|| ())));
     let storer = writer.storer();
     drop(writer);
-    assert_eq!(storer.store_pending("t"), Ok(SEGMENT as u32), "dropping seals, storing goes on");
+    assert_eq!(storer.store_pending("t"), Ok(SEGMENT as u32), "dropping seals, stores continue");
     misuse(s.cache.open_segment(0).map(drop));
     s.cache.recycle(0, Box::new(|| ())).unwrap();
     misuse(s.cache.recycle(0, Box::new(|| ())));
@@ -426,7 +426,7 @@ fn a_failed_read_is_reported_and_the_next_one_tries_again() {
         let copy = ticket.clone();
         let error = ticket.wait().unwrap_err();
         assert_eq!(error.code(), kauri_base::ErrorCode::FileStreamFailed);
-        assert_eq!(copy.wait().unwrap_err(), error, "everybody who waits is told");
+        assert_eq!(copy.wait().unwrap_err(), error, "every waiter gets the error");
     }
     assert_eq!(s.cache.stats().read_errors, 2);
     assert_eq!(s.cache.stats().resident_bytes, 0);

@@ -107,7 +107,7 @@ fn published_bytes_are_readable_in_place_and_on_the_medium() {
         let mut on_medium = [0; 12];
         medium.read(SEGMENT as u64, &mut on_medium).unwrap();
         assert_eq!(&on_medium, b"hello world\x07");
-        assert_eq!(writer.store_pending("t"), Ok(5011), "there is nothing to be stored");
+        assert_eq!(writer.store_pending("t"), Ok(5011), "no bytes are left to store");
         assert_eq!(writer.append(&[&vec![1; SEGMENT]]), Err(Error::OutOfBounds));
 
         writer.seal_with(b"the end", SITES).unwrap();
@@ -228,7 +228,7 @@ fn a_file_grows_under_readers_and_reopens() {
                 let mut guard = cache.domain().register();
                 guard.enter();
                 let read = cache.read(&guard, 2, 0, 3000).unwrap();
-                let Access::Ready(bytes) = read else { panic!("all is at hand") };
+                let Access::Ready(bytes) = read else { panic!("mapped data needs no wait") };
                 assert!(matches_pattern(bytes, 2, 0, 0));
             }
         }
@@ -258,7 +258,9 @@ fn readers_see_whole_records_of_one_epoch() {
                     if records > 0 {
                         let offset = choices.below(u64::from(records)) as usize * RECORD;
                         let read = cache.read(&guard, segment, offset as u32, RECORD).unwrap();
-                        let Access::Ready(bytes) = read else { panic!("all is at hand") };
+                        let Access::Ready(bytes) = read else {
+                            panic!("mapped data needs no wait")
+                        };
                         assert!(matches_pattern(bytes, segment, life, offset));
                         looked.fetch_add(1, Ordering::Relaxed);
                     }
@@ -434,7 +436,7 @@ fn look_at_a_shortened_file(dir: &Path) -> ! {
     let file = files.into_iter().find(|path| path.to_string_lossy().contains("log")).unwrap();
     std::fs::File::options().write(true).open(file).unwrap().set_len(4096).unwrap();
     let sum: u64 = bytes.iter().map(|byte| u64::from(*byte)).sum();
-    panic!("the bytes are there: {sum}");
+    panic!("the bytes are readable: {sum}");
 }
 
 /// If mapped memory is unreadable the process dies of the signal. Its message names the file, the position and

@@ -149,7 +149,7 @@ fn drains_at_the_same_time_share_syncs() {
             }
         });
         let syncs = faults.io_count(IoKind::Drain);
-        assert!(syncs >= rounds * DRAINS as u64, "each thread waits for a sync of its own time");
+        assert!(syncs >= rounds * DRAINS as u64, "each round has its own syncs");
         if syncs < rounds * (THREADS * DRAINS) as u64 {
             break;
         }

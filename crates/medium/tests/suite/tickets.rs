@@ -200,7 +200,7 @@ fn as_an_executor(ticket: Ticket) -> impl FnOnce() -> kauri_base::Result<()> {
         }
         let (lock, patience) = (woken.woken.lock().unwrap(), Duration::from_secs(60));
         let waited = woken.changed.wait_timeout_while(lock, patience, |woken| !*woken).unwrap();
-        assert!(!waited.1.timed_out(), "nobody wakes who waits");
+        assert!(!waited.1.timed_out(), "the waiter is not woken");
         let mut lock = waited.0;
         *lock = false;
         drop(lock);
@@ -476,7 +476,7 @@ fn the_cache_thread_runs_deferred_closures() {
     for number in 0..200 {
         let (next, by) = doing.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(next, number);
-        assert_ne!(by, thread::current().id(), "those who defer don't pay for it");
+        assert_ne!(by, thread::current().id(), "the deferring thread does not run the closure");
     }
     drop(cache);
 }

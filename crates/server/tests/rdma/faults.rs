@@ -98,7 +98,7 @@ fn changed_after_the_announcement() {
         lies.tell(end.fabric(), probe, &|| raw.has_ended());
     }
     lies.check(&server);
-    eventually("all is given back", || used(&server) == [0; 4]);
+    eventually("all resources are freed", || used(&server) == [0; 4]);
     server.open(Way::Rdma).command("admin", &doc! { "ping" => 1 }).unwrap();
 }
 
@@ -116,7 +116,7 @@ fn a_withdrawn_upgrade() {
     let mut end = raw.switch();
     ask_ping(&mut end);
     raw.socket.write_all(&ping()).unwrap();
-    assert!(raw.ended(), "it has used the ring, and goes on with the stream");
+    assert!(raw.ended(), "the client used the ring, then the stream");
     server.tells("has left it", 1);
 }
 

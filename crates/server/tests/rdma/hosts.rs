@@ -39,13 +39,16 @@ pub fn server() {
     };
     within(CLIENTS, PAUSE, "the clients come to their end", || dying(&mut local));
     let failures = server.process.told("RDMA session failed");
-    assert!(failures >= 1, "the log tells of the reply that did not come through");
+    assert!(failures >= 1, "the log reports the lost reply");
     let dead = Instant::now();
-    within(NOTICED, PAUSE, "all is given back", || {
+    within(NOTICED, PAUSE, "all resources are freed", || {
         local.command("admin", &doc! { "ping" => 1 }).unwrap();
         used(&server) == [0; 4]
     });
-    println!("two: all of a dead host's was given back after {} ms", dead.elapsed().as_millis());
+    println!(
+        "two: the resources of a dead host were freed after {} ms",
+        dead.elapsed().as_millis()
+    );
     assert_eq!(server.status("rdma.verbs.leaks"), 0);
     local.command("test", &find(1)).unwrap();
 }
@@ -127,7 +130,7 @@ impl Witness {
     fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         let worst = self.thread.join().expect("a session over TCP has noticed");
-        println!("two: the longest ping over TCP meanwhile took {} ms", worst.as_millis());
+        println!("two: the longest ping over TCP during the faults took {} ms", worst.as_millis());
         assert!(worst < Duration::from_secs(3), "a session over TCP has waited {worst:?}");
     }
 }
@@ -207,7 +210,7 @@ fn a_session_outlives_an_outage(tcp: &mut Connection) {
             cut
         };
         std::thread::sleep(OUTAGE);
-        assert!(connection.is_quiet(), "something has come through");
+        assert!(connection.is_quiet(), "a packet has arrived");
         drop(cut);
         is_answered(&mut connection);
     }
@@ -220,7 +223,7 @@ fn used_there(tcp: &mut Connection) -> [i64; 4] {
 }
 
 fn a_cut_ends_what_was_under_way(tcp: &mut Connection) {
-    eventually("those before have gone", || used_there(tcp) == [0; 4]);
+    eventually("earlier sessions have ended", || used_there(tcp) == [0; 4]);
     let [mut asking, mut waiting, mut idle] = [(); 3].map(|()| over_rdma());
     ask_slowly(tcp, &mut waiting, 1500);
     let cut = Fault::cut();
@@ -228,7 +231,10 @@ fn a_cut_ends_what_was_under_way(tcp: &mut Connection) {
     asking.send("test", &find(1)).unwrap();
     for (who, connection) in [("asks", &mut asking), ("waits for a reply", &mut waiting)] {
         let error = connection.receive().unwrap_err();
-        println!("two: who {who} hears after {} ms: {error}", began.elapsed().as_millis());
+        println!(
+            "two: the session that {who} fails after {} ms: {error}",
+            began.elapsed().as_millis()
+        );
         assert!(matches!(error, ClientError::Io(_)), "{error}");
         assert!(began.elapsed() < GIVEN_UP, "{:?}", began.elapsed());
     }
@@ -238,19 +244,19 @@ fn a_cut_ends_what_was_under_way(tcp: &mut Connection) {
     assert!(matches!(error, ClientError::Io(_)), "{error}");
     assert!(began.elapsed() < GIVEN_UP, "{:?}", began.elapsed());
     drop([asking, waiting, idle]);
-    eventually("all is given back", || used_there(tcp) == [0; 4]);
+    eventually("all resources are freed", || used_there(tcp) == [0; 4]);
     // A client that connects now has no RDMA; it gets an error or continues without it.
     let error = connect("rdma=require").unwrap_err();
     assert!(matches!(error, ClientError::Required(_) | ClientError::Io(_)), "{error}");
     let mut fallen = connect("rdma=auto").unwrap();
-    println!("two: meanwhile: {}", fallen.fallback().unwrap());
+    println!("two: without RDMA: {}", fallen.fallback().unwrap());
     fallen.command("admin", &doc! { "ping" => 1 }).unwrap();
     drop(cut);
     let mut connection = over_rdma();
     connection.send("test", &find(1)).unwrap();
     is_answered(&mut connection);
     drop(connection);
-    eventually("all is given back", || used_there(tcp) == [0; 4]);
+    eventually("all resources are freed", || used_there(tcp) == [0; 4]);
 }
 
 /// Ends the host with sessions that are idle, that wait for a reply, and that are in the middle of a message.

@@ -44,7 +44,7 @@ fn large_messages_go_in_pieces() {
     assert!(found(&reply) == payload(LARGE, 2));
     // A worker counts a frame after it was sent.
     let pieces = (LARGE / PIECE) as i64;
-    eventually("all is counted", || look()[1] - before[1] >= pieces);
+    eventually("all frames are counted", || look()[1] - before[1] >= pieces);
     let spent: Vec<_> = look().iter().zip(before).map(|(after, before)| after - before).collect();
     let [pieces_in, pieces_out, frames_in, frames_out, registrations] = spent[..] else { panic!() };
     assert!((pieces..pieces + 3).contains(&pieces_in), "{spent:?}");
@@ -52,7 +52,7 @@ fn large_messages_go_in_pieces() {
     // Frames of the pieces, the offer, the small messages, and the rest of large ones.
     assert!(frames_in <= pieces_in + 12 && frames_out <= pieces_out + 12, "{spent:?}");
     assert_eq!(registrations, 0);
-    eventually("all is given back", || all_is_free(&server));
+    eventually("all resources are freed", || all_is_free(&server));
 }
 
 /// More sessions with large messages than the pool has chunks: each gets its own data.
@@ -88,7 +88,7 @@ fn large_messages_share_a_small_pool() {
     assert_eq!(done.load(Ordering::SeqCst), 12);
     assert!(server.status("rdma.pool.exhausted") > 0);
     assert!(server.status("rdma.piecesOut") > 0);
-    eventually("all is given back", || all_is_free(&server));
+    eventually("all resources are freed", || all_is_free(&server));
     assert_eq!(server.status("rdma.failed"), 0);
 }
 
@@ -133,7 +133,7 @@ fn malicious_large_messages() {
     honest.command("test", &insert(1, LARGE)).unwrap();
     let go_on = |honest: &mut Connection| {
         assert!(found(&honest.command("test", &find(1)).unwrap()).len() == LARGE);
-        eventually("all is given back", || all_is_free(&server));
+        eventually("all resources are freed", || all_is_free(&server));
     };
     // The device denies the server the read.
     for (nth, zones) in [[(1 << 40, 1); 2], [(0, 0); 2]].into_iter().enumerate() {
@@ -143,7 +143,7 @@ fn malicious_large_messages() {
         let length = (PIECE as u32).to_le_bytes();
         end.fabric().write(END_OF_PROBE + 48, [&[0; 8], &length, &[]], PIECE_FRAME);
         server.tells("RDMA session failed", nth + 1);
-        assert!(raw.ended(), "its request has been heard, and there is no other way for it");
+        assert!(raw.ended(), "its request has been received, and there is no other transport");
         go_on(&mut honest);
     }
     // Invalid pieces, and pieces without zones.
@@ -194,7 +194,7 @@ fn unfinished_large_messages() {
         }
     }
     // As many sessions wait as there are chunks, and all chunks are free.
-    eventually("all is given back", || all_is_free(&server));
+    eventually("all resources are freed", || all_is_free(&server));
     server.until("rdma.sessions", 4);
     let mut connection = server.open(Way::Rdma);
     connection.command("test", &insert(1, LARGE)).unwrap();
@@ -210,11 +210,11 @@ fn disconnects_after_sending() {
         connection.send("test", &insert(id, 100_000 + 300_000 * (id as usize % 3))).unwrap();
     }
     let mut connection = server.open(Way::Unix);
-    eventually("all is there", || {
+    eventually("all documents are inserted", || {
         let count = connection.command("test", &doc! { "count" => "c" }).unwrap();
         count.as_doc().value("n").to_i64_saturating() == Some(10)
     });
-    eventually("all is given back", || all_is_free(&server));
+    eventually("all resources are freed", || all_is_free(&server));
 }
 
 /// Clients that request large replies and do not receive them. The server keeps the data until they continue,
@@ -229,7 +229,7 @@ fn unread_large_replies() {
         // It has zones from its first large reply on.
         connection.command("test", &find(1)).unwrap();
     }
-    eventually("all is given back", || all_is_free(&server));
+    eventually("all resources are freed", || all_is_free(&server));
     let before = server.status("rdma.piecesOut");
     let mut gone = Vec::new();
     for connection in &mut lazy {
@@ -255,7 +255,7 @@ fn unread_large_replies() {
         assert!(found(&reply) == payload(LARGE, 1));
     }
     drop(gone);
-    eventually("all is given back", || all_is_free(&server));
+    eventually("all resources are freed", || all_is_free(&server));
     server.until("rdma.sessions", 5);
     assert_eq!(server.status("rdma.failed"), 0);
 }

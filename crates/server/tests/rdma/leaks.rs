@@ -36,7 +36,7 @@ fn disconnect_at_any_step() {
     let server = start("leaks", &[]);
     // Once for each worker, to allocate permanent resources.
     drop([(); 4].map(|()| server.open(Way::Rdma)));
-    eventually("all is given back", || used(&server) == [0; 4]);
+    eventually("all resources are freed", || used(&server) == [0; 4]);
     server.until("connections.current", 1);
     let (before, descriptors) = (used(&server), server.descriptors());
     let (watched, switched) = (server.watched(), server.status("rdma.switched"));
@@ -76,7 +76,7 @@ fn disconnect_at_any_step() {
         kept.truncate(50);
     }
     let took = began.elapsed();
-    eventually("all is given back", || used(&server) == before);
+    eventually("all resources are freed", || used(&server) == before);
     println!(
         "{connects} connects in {took:?}, {:.0} a second",
         connects as f64 / took.as_secs_f64()

@@ -124,7 +124,7 @@ fn a_thousand_sessions() {
         connection.receive().unwrap().checked().unwrap();
     }
     drop(connections);
-    eventually("all is given back", || pinned(&server) == 0);
+    eventually("all resources are freed", || pinned(&server) == 0);
     assert_eq!(server.status("rdma.failed"), 0);
 }
 

@@ -36,7 +36,7 @@ pub fn a_request_and_its_reply_are_one_frame_each(server: &Server, way: Way) {
     // A worker counts a frame after it was sent.
     let settled = || {
         let mut counts = [0; 4];
-        eventually("all is counted", || {
+        eventually("all frames are counted", || {
             counts = server.counts(way);
             counts[0] == counts[1]
         });
@@ -120,7 +120,7 @@ pub fn requests_without_replies_are_executed(server: &Server, way: Way) {
         connection.send("test", &insert(id, 100)).unwrap();
     }
     let mut connection = server.open(Way::Unix);
-    eventually("all are there", || {
+    eventually("all documents are inserted", || {
         let reply = connection.command("test", &doc! { "count" => "c" }).unwrap();
         reply.as_doc().value("n").to_i64_saturating() == Some(20)
     });

@@ -355,7 +355,7 @@ fn a_failing_process_ends_the_run_with_its_message() {
     );
     let mut bench = place.bench(&file);
     let child = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    eventually("both are there", || children(child.id()).len() == 2);
+    eventually("both processes run", || children(child.id()).len() == 2);
     let clients = children(child.id());
     drop(server);
     let output = child.wait_with_output().unwrap();
@@ -377,7 +377,7 @@ fn stopped_processes_report_their_results_and_never_outlive_the_run() {
         let mut child = place.bench(&file).stderr(Stdio::piped()).spawn().unwrap();
         let busy = || server.status("opcounters.query");
         let before = busy();
-        eventually("both are there, and at work", || {
+        eventually("both processes run and work", || {
             children(child.id()).len() == 2 && busy() > before + 100
         });
         let clients = children(child.id());

@@ -81,7 +81,9 @@ fn samples_of_the_running_server_are_in_the_directory() {
     let [file] = &files(&server)[..] else { panic!("one file") };
     let (parts, torn) = parts(&fs::read(file).unwrap());
     assert_eq!(torn, 0);
-    let Part::About(about) = &parts[0] else { panic!("a file begins with what it is about") };
+    let Part::About(about) = &parts[0] else {
+        panic!("a file begins with the document about the server")
+    };
     for (section, field) in
         [("buildInfo", "version"), ("hostInfo", "os"), ("getCmdLineOpts", "argv")]
     {
@@ -200,7 +202,7 @@ fn the_oldest_files_are_deleted_first() {
     let days: Vec<&str> =
         days.map(|file| &file.file_name().unwrap().to_str().unwrap()[16..18]).collect();
     assert_eq!(days, ["04", "05", "06", "07", "08", "09", "10", "11", "12"]);
-    assert!(place(&server).join("notes").exists(), "what is not of the collection stays");
+    assert!(place(&server).join("notes").exists(), "files of other programs stay");
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn stored_commands_are_truncated() {
     };
     assert_eq!((profile(&mut server, "a"), profile(&mut server, "b")), (None, None));
     assert_eq!(profile(&mut server, "c"), Some(146), "ExceededMemoryLimit");
-    assert_eq!(profile(&mut server, "a"), None, "it replaces the one that is there");
+    assert_eq!(profile(&mut server, "a"), None, "it replaces the existing one");
     server.stop();
 }
 

@@ -217,7 +217,7 @@ fn a_client_may_withdraw_an_upgrade_until_it_has_used_the_ring() {
     let mut end = raw.switch();
     Raw::ask(&mut end, &Raw::ping());
     raw.send(&Raw::ping());
-    assert!(!raw.replied(), "it has used the ring, and goes on with the stream");
+    assert!(!raw.replied(), "the client used the ring, then the stream");
     server.tells("has left it", 1);
     // A second request is an error.
     let mut raw = Raw::connect(&server);
@@ -466,12 +466,12 @@ fn the_polling_time_of_running_workers_can_be_changed() {
     // Earlier work has ended when each worker has served a request.
     let settled = || {
         let mut before = spins();
-        eventually("nobody spins", || std::mem::replace(&mut before, spins()) == before);
+        eventually("no worker spins", || std::mem::replace(&mut before, spins()) == before);
         before
     };
     let before = settled();
     connection.command("admin", &doc! { "setParameter" => 1, "spinMicros" => 2_000_000 }).unwrap();
-    eventually("somebody spins", || spins() > before);
+    eventually("a worker spins", || spins() > before);
     assert_eq!(now(&mut connection), Some(2_000_000));
     let wrong = doc! { "setParameter" => 1, "spinMicros" => -1 };
     let error = connection.command("admin", &wrong).unwrap_err();

@@ -48,7 +48,7 @@ fn prefix(on: On) {
         }
     });
     let commits = commits.into_inner().expect("notes");
-    assert_eq!(commits.len(), 8, "each commit has a number of its own");
+    assert_eq!(commits.len(), 8, "each commit has its own number");
     for (seq, numbers) in seen.into_inner().expect("notes") {
         for (commit, (at, k)) in commits.range(..=seq) {
             assert!(numbers[*at] >= *k, "{numbers:?} at {seq}, but {commit} made {at} {k}");

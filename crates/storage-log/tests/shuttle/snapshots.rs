@@ -131,7 +131,7 @@ fn model(on: On) {
         });
         scope.spawn(|| model.hold(3));
     });
-    assert_eq!(kept(&engine), 0, "nobody holds a snapshot");
+    assert_eq!(kept(&engine), 0, "no snapshot is held");
     model.check();
 }
 

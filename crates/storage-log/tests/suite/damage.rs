@@ -338,6 +338,6 @@ fn one_error(emulator: Emulator, kind: IoKind, fault: Fault, skip: u64) {
         let record = records.get(&id);
         let expected = doc(0, u, &kilobyte(u as u64));
         let there = record.is_some_and(|record| record.doc == expected);
-        assert!(there, "{kind:?} {fault:?} after {skip}: {id} is gone");
+        assert!(there, "{kind:?} {fault:?} after {skip}: {id} is lost");
     }
 }

@@ -260,7 +260,11 @@ fn one_pass_over_the_documents_serves_all_indexes() {
     assert!(places(0) == places(1) && places(0) == places(2));
     let entries = |id| inspect::entries(&*engine, IndexId(id)).expect("entries");
     assert!(entries(50) == entries(51) && !entries(50).is_empty());
-    assert_eq!(common::status(&engine, "cache.reads"), 0, "documents came through the cache");
+    assert_eq!(
+        common::status(&engine, "cache.reads"),
+        0,
+        "the documents were read through the cache"
+    );
 }
 
 #[test]

@@ -126,7 +126,10 @@ fn judge(files: &Files, medium: EmulatorConfig, synced: &Documents, what: &str) 
 }
 
 fn read(engine: &Arc<PmLog>, synced: &Documents, what: &str) -> Found {
-    assert!(engine.record_store(TABLE).is_some(), "{what}: the collection is gone in silence");
+    assert!(
+        engine.record_store(TABLE).is_some(),
+        "{what}: the collection is lost without a report"
+    );
     let table = Table::new(&dynamic(engine), TABLE.0, &[]);
     let mut found = Found::Whole;
     let store = table.store();

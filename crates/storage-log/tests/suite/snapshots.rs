@@ -101,7 +101,7 @@ fn old_versions_outlive_the_segments_they_were_in() {
     assert_eq!(kept(&engine), 0);
     assert_eq!(status(&engine, "snapshots", "bytesKept"), 0);
     clean(&engine);
-    assert!(status(&engine, "cleaner", "segmentsCleaned") > held, "their room is given back");
+    assert!(status(&engine, "cleaner", "segmentsCleaned") > held, "their space is freed");
     table.check();
 }
 
@@ -136,7 +136,7 @@ fn only_needed_versions_are_kept() {
     for i in 1..50 {
         table.update(id, &doc(i, i, ""));
     }
-    assert_eq!(kept(&engine), 0, "nobody holds a snapshot");
+    assert_eq!(kept(&engine), 0, "no snapshot is held");
     let first = Reader::hold(&*engine);
     for i in 50..150 {
         table.update(id, &doc(i, i, ""));

@@ -39,7 +39,7 @@ fn connections_beyond_the_limit_are_closed_and_counted() {
 fn wait_until(condition: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < deadline, "it never came");
+        assert!(Instant::now() < deadline, "the condition never held");
         std::thread::yield_now();
     }
 }
@@ -120,7 +120,7 @@ fn shutdown_lets_requests_finish_and_ends_idle_sessions() {
     assert_eq!(busy.read_to_end(), b"");
     shutdown.join().unwrap();
     assert_eq!(server.seen.ended.load(Ordering::SeqCst), 2);
-    assert_eq!(server.connect().read_to_end(), b"", "nobody is let in any more");
+    assert_eq!(server.connect().read_to_end(), b"", "no new connection is accepted");
 }
 
 #[test]

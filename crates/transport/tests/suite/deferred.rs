@@ -178,7 +178,7 @@ fn replies_of_one_tick_leave_in_one_system_call_if_configured() {
     // More replies than one call takes.
     assert_eq!(one_tick(u64::MAX, [b"w", b"t"], 99), (1, 99));
     assert_eq!(one_tick(u64::MAX, [b"w", b"t"], 2), (1, 0), "two are too few");
-    assert_eq!(one_tick(u64::MAX, [b"n", b"n"], 20), (0, 20), "nobody has to wait");
+    assert_eq!(one_tick(u64::MAX, [b"n", b"n"], 20), (0, 20), "no reply waits");
     assert_eq!(one_tick(u64::MAX, [b"n", b"n"], 2), (0, 0));
 }
 

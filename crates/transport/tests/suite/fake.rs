@@ -55,7 +55,7 @@ fn a_reply_waits_for_room() {
     let client = server.transport.connect().unwrap();
     client.set_window(1000);
     client.send(&request(&op_with_number(op::BIG, 200_000)));
-    assert!(client.receive(Duration::from_millis(20)).is_none(), "it cannot have come whole");
+    assert!(client.receive(Duration::from_millis(20)).is_none(), "the reply cannot be complete");
     client.set_window(usize::MAX);
     assert_eq!(client.receive(PATIENCE).unwrap().len(), 16 + 200_002);
 }

@@ -219,7 +219,7 @@ fn requests_in_flight_are_bounded() {
     played.executor.workers()[0].spawn(async move {
         report.send(three.await.map(|reply| reply[16..].to_vec())).unwrap();
     });
-    played.answer(first, b"nobody waits");
+    played.answer(first, b"late");
     let (third, body) = played.hear();
     assert_eq!(body, b"3");
     played.answer(third, b"three");

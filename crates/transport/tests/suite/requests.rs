@@ -192,7 +192,7 @@ fn large_messages_of_many_clients_take_no_more_than_their_budget() {
     let until = |reached: &dyn Fn(u64) -> bool| {
         let end = Instant::now() + PATIENCE;
         while !reached(server.manager.stats().arrivals().bytes) {
-            assert!(Instant::now() < end, "the room is not taken or given back");
+            assert!(Instant::now() < end, "the budget is not taken or not freed");
             std::thread::yield_now();
         }
     };

@@ -161,7 +161,7 @@ fn judge(
         return Err(format!("{} of {wanted} are changed", touched.len()));
     }
     if !many && removes && old.len() - new.len() != wanted {
-        return Err("more are gone".to_owned());
+        return Err("more documents are deleted".to_owned());
     }
     let Some(shown) = shown else { return Ok(()) };
     let before = match verb {

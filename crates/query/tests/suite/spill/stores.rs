@@ -56,7 +56,7 @@ impl SlowFile {
 fn now(transfer: &Transfer) -> Result<Vec<u8>> {
     match transfer.take()? {
         Access::Ready(bytes) => Ok(bytes),
-        Access::WouldBlock(_) => panic!("a store in memory makes nobody wait"),
+        Access::WouldBlock(_) => panic!("a store in memory never blocks"),
     }
 }
 

@@ -77,7 +77,7 @@ fn invalid_bytes_end_only_their_senders_connection() {
     ends(&48_000_001i32.to_le_bytes());
     ends(&15i32.to_le_bytes());
     stand.proxy.tells("invalid length", 5);
-    assert_eq!(stand.status("sharedMemory.switched"), before, "the server has not heard of them");
+    assert_eq!(stand.status("sharedMemory.switched"), before, "the server received none of them");
     // Invalid messages of valid lengths.
     for op_code in [0, 1, 2001, 2002, 2012, 2013, 9999] {
         let mut message = 40i32.to_le_bytes().to_vec();
@@ -128,7 +128,7 @@ fn a_stopping_proxy_replies_first() {
     assert!(matches!(monitor.receive(), Err(ClientError::Io(_))));
     assert!(stand.proxy.child.wait().unwrap().success());
     assert!(began.elapsed() < std::time::Duration::from_secs(12), "it has waited for the monitor");
-    eventually("the log is whole", || stand.proxy.told("Shutdown complete") == 1);
+    eventually("the log is complete", || stand.proxy.told("Shutdown complete") == 1);
     assert!(!socket.exists());
     stand.until("sharedMemory.sessions", 0);
 }
@@ -141,7 +141,7 @@ fn a_stopped_proxy_leaves_nothing_behind() {
     let threads =
         || std::fs::read_dir(format!("/proc/{}/task", stand.proxy.child.id())).unwrap().count();
     ping(&mut stand.driver());
-    eventually("the first has gone", || stand.proxy.told("Connection ended") == 1);
+    eventually("the first session has ended", || stand.proxy.told("Connection ended") == 1);
     let before = descriptors();
     for round in 0..100 {
         let mut driver = stand.driver();

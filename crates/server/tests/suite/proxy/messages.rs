@@ -68,7 +68,7 @@ fn unacknowledged_writes_keep_their_order_and_outlive_their_driver() {
         driver.send_message(&message(id, flags::MORE_TO_COME, &insert)).unwrap();
     }
     drop(driver);
-    eventually("all are there", || {
+    eventually("all documents are inserted", || {
         number(&stand.direct().command("test", &count).unwrap(), "n") == 600
     });
     // Slow writes, for which the next driver of the session does not wait.
@@ -82,7 +82,7 @@ fn unacknowledged_writes_keep_their_order_and_outlive_their_driver() {
     ping(&mut next);
     let counted = number(&stand.direct().command("test", &count).unwrap(), "n");
     assert_eq!(counted, 600, "the write is still under way");
-    eventually("it is there", || {
+    eventually("the document is inserted", || {
         number(&stand.direct().command("test", &count).unwrap(), "n") == 601
     });
 }

@@ -21,7 +21,7 @@ fn an_idle_session_is_reused_for_the_same_handshake() {
         ping(&mut again);
     }
     stand.proxy.tells("Connection ended", 20);
-    assert_eq!(stand.server.told(r#""name":"first""#), 1, "metadata is said once");
+    assert_eq!(stand.server.told(r#""name":"first""#), 1, "metadata is sent once");
     let (mut again, mut beside) = (open("first"), open("first"));
     assert_eq!(session_of(&mut again), session);
     assert_ne!(session_of(&mut beside), session, "it is in use");

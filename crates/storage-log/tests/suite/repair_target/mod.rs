@@ -306,7 +306,7 @@ impl Damaged<'_> {
         let copy = image.process_death_image();
         for ((segment, offset), bytes) in &pieces {
             let at = *segment as usize * SEGMENT + *offset as usize;
-            assert!(self.log[at..].starts_with(bytes), "what is aside of {segment}.{offset}");
+            assert!(self.log[at..].starts_with(bytes), "the piece aside of {segment}.{offset}");
         }
         let report = verify(&copy, &mut |_, _| {}).expect("the check");
         assert_eq!(reported(&report).collect::<Vec<_>>(), []);
