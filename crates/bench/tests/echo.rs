@@ -63,7 +63,7 @@ fn every_request_gets_a_reply_of_the_size_asked_for() {
 }
 
 #[test]
-fn requests_may_come_in_pieces_and_in_bunches() {
+fn requests_may_arrive_in_pieces_and_in_bunches() {
     let server = server(1);
     let mut stream = TcpStream::connect(server.address()).unwrap();
     let mut all = preamble(10, &reply(20));

@@ -211,7 +211,7 @@ fn a_length_survives_whole_in_part_or_not_and_new_space_holds_anything() {
 }
 
 #[test]
-fn a_new_log_file_is_there_when_its_name_was_synced() {
+fn a_new_log_file_exists_once_its_name_is_synced() {
     let emulator = with_sectors(512);
     let faults = Arc::clone(emulator.faults());
     faults.disable("create/directory");
@@ -351,7 +351,7 @@ fn a_failed_drain_is_final_and_its_bytes_are_lost_even_after_later_drains() {
 }
 
 #[test]
-fn where_persistence_must_be_asked_for_a_drain_alone_is_not_enough() {
+fn a_drain_alone_is_not_enough_on_media_that_need_persist() {
     let emulator = Emulator::new(EmulatorConfig {
         sector_bytes: 64,
         persist_required: true,

@@ -67,7 +67,7 @@ fn reads_of_one_list_have_one_order() {
 }
 
 #[test]
-fn reads_see_what_was_acknowledged_before_and_nothing_sent_later() {
+fn reads_see_earlier_acknowledged_values_and_no_later_ones() {
     let mut stale = facts();
     append(&mut stale, 1, 1, Known::Done(2), false);
     read(&mut stale, (3, 4), &[], false);

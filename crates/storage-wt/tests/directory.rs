@@ -77,7 +77,7 @@ fn the_owner_file_is_written_once_and_atomically() {
 }
 
 #[test]
-fn it_is_configured_as_mongodb_configures_it() {
+fn the_configuration_is_mongodbs() {
     let directory = TempDir::new();
     let engine: Arc<dyn StorageEngine> = Arc::new(open(directory.path()).expect("opening"));
     assert!(engine.may_block());

@@ -12,8 +12,7 @@ pub struct Machine {
 
 impl Machine {
     /// The machine whose first numbers after state 42 are these: a long, an int and the bits of a double.
-    /// Another Java may generate other numbers; this must be told apart from a difference between the
-    /// workloads.
+    /// Another Java may generate other numbers, which is not a difference between the workloads.
     pub fn proven(step: i64, first: &[&str]) -> Result<Machine, Wrong> {
         let machine = Machine { step };
         let mut random = machine.at(42);

@@ -64,7 +64,7 @@ fn options_of_collections_are_kept_and_listed() {
 }
 
 #[test]
-fn a_capped_collection_holds_what_it_may() {
+fn a_capped_collection_keeps_its_limits() {
     let test = TestServer::start();
     let client = test.client();
     client.ok(doc! { "create" => "c", "capped" => true, "size" => 1_000_000, "max" => 3 });

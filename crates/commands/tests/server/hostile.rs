@@ -39,7 +39,7 @@ fn client_of(hostile: &Hostile, client: &Client) -> Client {
 }
 
 #[test]
-fn there_are_fifty_requests_with_distinct_names() {
+fn the_fifty_requests_have_distinct_names() {
     let mut names: Vec<&str> = requests().iter().map(|hostile| hostile.name).collect();
     let count = names.len();
     names.sort_unstable();

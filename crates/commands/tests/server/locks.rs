@@ -20,14 +20,14 @@ fn unlock(client: &Client) -> i64 {
 }
 
 #[test]
-fn writers_wait_until_it_is_unlocked_as_often_as_it_was_locked() {
+fn writers_wait_until_every_lock_is_released() {
     let test = TestServer::start();
     let (client, writer) = (test.client(), test.client());
     client.insert("c", [doc! { "_id" => 0 }]);
     assert_eq!((lock(&client), lock(&client)), (1, 2));
     writer.send(&insert(1));
     assert!(writer.receive_within(Duration::from_millis(50)).is_none());
-    // Readers go on.
+    // Readers continue.
     assert_eq!(client.all_ids("c"), [0]);
     assert_eq!(unlock(&client), 1);
     assert!(writer.receive_within(Duration::from_millis(50)).is_none());
@@ -70,7 +70,7 @@ fn every_kind_of_write_waits() {
 }
 
 /// A writer that was admitted before the lock commits before the reply. Otherwise the lock is given up and
-/// other writers go on.
+/// other writers continue.
 #[test]
 fn the_lock_waits_for_writers_that_are_at_work() {
     let test = TestServer::start();

@@ -282,7 +282,7 @@ fn a_waiting_write_is_acknowledged_when_the_log_has_it() {
 }
 
 #[test]
-fn a_log_that_fails_fails_the_write_that_waits_for_it() {
+fn a_failed_log_fails_its_waiting_write() {
     let outcomes = [false, true].map(|is_ordinary| {
         let world = World::start(is_ordinary);
         world.log.hold(WRITTEN);

@@ -62,7 +62,7 @@ pub fn check(spec: &str, doc: &str, expect: Expect) {
     match (result, expect) {
         (Ok(found), Expect::Value(text)) => {
             let expected = shell::value(text);
-            // Debug output tells types, signs of zeros and digits of decimals apart.
+            // Debug output distinguishes types, signs of zeros and digits of decimals.
             assert_eq!(format!("{found:?}"), format!("{expected:?}"), "{spec} of {doc:?}");
         }
         (Err(error), Expect::Code(code)) => {

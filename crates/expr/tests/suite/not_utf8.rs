@@ -136,7 +136,7 @@ fn comparisons_and_sets_go_by_bytes() {
 }
 
 #[test]
-fn hashes_tell_bytes_apart() {
+fn hashes_depend_on_bytes() {
     let texts: [&[u8]; 5] = [b"\xFF", b"\xFE", b"\xEF\xBF\xBD", b"\x80", b""];
     let hashes: std::collections::HashSet<i64> =
         texts.iter().map(|text| hash_key(&string(text))).collect();

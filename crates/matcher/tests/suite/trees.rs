@@ -17,7 +17,7 @@ fn regex(pattern: &str) -> Value<'static> {
 }
 
 #[test]
-fn prints_what_explain_shows() {
+fn prints_as_explain_does() {
     let cases = [
         (doc! {}, doc! {}),
         (doc! { "a" => 1 }, op("a", "$eq", 1)),

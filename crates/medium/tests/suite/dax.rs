@@ -308,7 +308,7 @@ fn readers_see_whole_records_of_one_epoch() {
 }
 
 #[test]
-fn latency_is_added_where_it_is_set() {
+fn latency_is_added_if_configured() {
     let dir = TempDir::new("latency");
     let latency = Arc::new(Latency::default());
     let options = DirectoryOptions {

@@ -124,7 +124,7 @@ fn output_and_work_are_bounded() {
 }
 
 #[test]
-fn what_projections_say_of_themselves() {
+fn the_properties_of_projections() {
     let parse = |spec: &str| {
         Projection::parse(parse_doc(spec).as_doc(), Some(&MatchExpr::AlwaysTrue), &ParseCx::new())
             .unwrap()

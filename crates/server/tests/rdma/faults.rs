@@ -17,13 +17,13 @@ pub const TESTS: &[crate::Test] = &[
         changed_after_the_announcement,
     ),
     ("a_client_may_withdraw_an_upgrade_until_it_has_used_the_ring", a_withdrawn_upgrade),
-    ("impossible_parameters_are_refused_and_the_session_goes_on", impossible_parameters),
+    ("invalid_parameters_are_refused_and_the_session_continues", impossible_parameters),
     ("no_more_is_pinned_than_allowed", no_more_is_pinned_than_allowed),
     ("little_memory_that_may_be_locked", little_memory_that_may_be_locked),
-    ("a_server_that_dies_is_noticed", a_server_that_dies),
-    ("the_last_reply_comes_before_the_end", the_last_reply_comes_before_the_end),
-    ("both_sides_watch_whether_the_others_host_lives", both_sides_watch),
-    ("switched_off_it_is_refused", switched_off),
+    ("a_dead_server_is_noticed", a_server_that_dies),
+    ("the_last_reply_is_sent_before_the_end", the_last_reply_is_sent_before_the_end),
+    ("both_sides_detect_a_dead_host", both_sides_watch),
+    ("rdma_is_refused_if_disabled", switched_off),
 ];
 
 fn a_malicious_client() {
@@ -226,7 +226,7 @@ fn a_server_that_dies() {
     assert!(matches!(error, ClientError::Io(_)), "{error}");
 }
 
-fn the_last_reply_comes_before_the_end() {
+fn the_last_reply_is_sent_before_the_end() {
     let server = start("last", &[]);
     for _ in 0..20 {
         let mut connection = server.open(Way::Rdma);

@@ -16,9 +16,9 @@ pub const TESTS: &[crate::Test] = &[
     ("large_messages_share_a_small_pool", large_messages_share_a_small_pool),
     ("large_messages_without_a_pool_go_through_the_ring", without_a_pool),
     ("a_malicious_large_message_ends_only_its_own_session", malicious_large_messages),
-    ("a_large_message_that_nobody_finishes_holds_nothing", unfinished_large_messages),
-    ("large_messages_that_nobody_waits_for_arrive", disconnects_after_sending),
-    ("replies_that_nobody_takes_leave_others_half_of_the_pool", unread_large_replies),
+    ("an_unfinished_large_message_holds_no_memory", unfinished_large_messages),
+    ("large_messages_of_disconnected_clients_arrive", disconnects_after_sending),
+    ("unread_replies_leave_half_of_the_pool_to_others", unread_large_replies),
     ("bulk_inserts_of_small_documents_go_in_pieces", bulk_inserts),
 ];
 

@@ -11,14 +11,14 @@ pub const TESTS: &[crate::Test] = &[
     ("the_same_while_workers_spin", the_same_while_workers_spin),
     ("a_request_and_its_reply_are_one_frame_each", one_frame_each),
     ("many_requests_in_a_row", many_requests_in_a_row),
-    ("a_request_that_comes_while_a_reply_waits", requests_received_while_a_reply_waits),
+    ("a_request_received_while_a_reply_waits", a_request_received_while_a_reply_waits),
     ("a_large_request_and_a_large_reply", a_large_request_and_a_large_reply),
-    ("messages_as_large_as_they_may_be", messages_as_large_as_they_may_be),
+    ("messages_of_the_maximum_size", messages_of_the_maximum_size),
     ("cursors_errors_and_many_sessions", many_sessions),
     ("the_same_over_every_transport_at_once", the_same_over_every_transport),
     ("a_thousand_sessions_with_a_request_in_flight_each", a_thousand_sessions),
     ("the_cost_of_a_request", the_cost_of_a_request),
-    ("what_a_request_costs_while_workers_sleep", the_cost_of_a_request_of_a_sleeping_worker),
+    ("the_cost_of_a_request_while_workers_sleep", the_cost_of_a_request_while_workers_sleep),
 ];
 
 pub fn start(name: &str, args: &[&str]) -> Server {
@@ -49,7 +49,7 @@ fn many_requests_in_a_row() {
 }
 
 /// A request received while a reply waits for credit is answered after that reply, even without further events.
-fn requests_received_while_a_reply_waits() {
+fn a_request_received_while_a_reply_waits() {
     let server = start("heard", &[]);
     let mut other = server.open(Way::Tcp);
     other.command("test", &insert(1, 100_000)).unwrap();
@@ -78,8 +78,8 @@ fn a_large_request_and_a_large_reply() {
     suite::a_large_request_and_a_large_reply(&start("large", &[]), Way::Rdma, "");
 }
 
-fn messages_as_large_as_they_may_be() {
-    suite::messages_as_large_as_they_may_be(&start("limits", &[]), Way::Rdma);
+fn messages_of_the_maximum_size() {
+    suite::messages_of_the_maximum_size(&start("limits", &[]), Way::Rdma);
 }
 
 /// One server and one suite: over TCP, over the Unix domain socket, and through a proxy that uses RDMA.
@@ -89,7 +89,7 @@ fn the_same_over_every_transport() {
         suite::documents_of_all_sizes(&server, way, "");
     }
     suite::many_requests_in_a_row(&server, Way::ProxyRdma);
-    suite::messages_as_large_as_they_may_be(&server, Way::ProxyRdma);
+    suite::messages_of_the_maximum_size(&server, Way::ProxyRdma);
     suite::cursors_errors_and_many_sessions(&server, Way::ProxyRdma, 50);
     // Only sessions through the proxy.
     assert_eq!(server.status("rdma.switched"), server.status("rdma.offered"));
@@ -166,7 +166,7 @@ fn the_cost_of_a_request() {
     assert_eq!((spent("registrations"), spent("arms"), spent("channelEvents")), (0, 0, 0));
 }
 
-fn the_cost_of_a_request_of_a_sleeping_worker() {
+fn the_cost_of_a_request_while_workers_sleep() {
     let server = start("asleep", &[]);
     let spent = spent(&server, "spinMicros=0");
     assert_eq!(spent("sendRequests"), 1600);

@@ -141,7 +141,7 @@ fn insert_sequence(documents: &[DocBuf]) -> Vec<u8> {
 
 /// The largest valid message is accepted, and its documents come back in the largest possible reply. One byte
 /// more ends the session.
-pub fn messages_as_large_as_they_may_be(server: &Server, way: Way) {
+pub fn messages_of_the_maximum_size(server: &Server, way: Way) {
     let document = |id: i32, bytes: usize| {
         // Length and end, then the elements: int32 `_id`, binary `x`.
         let value = payload(bytes - 5 - 9 - 8, id as usize);

@@ -222,7 +222,7 @@ fn damage_is_reported_intact_data_served_and_damage_repaired() {
     let is_named = |told: &str| is_named(told, "17");
     let (told, well) = run("check", place, &[]);
     assert!(!well && is_named(&told), "{told}");
-    // A start reads no documents unless it is told to.
+    // A start reads no documents by default.
     let server = Server::start(place, &["--verify", "quick"]);
     assert!(!server.told.contains("Damage found"), "{}", server.told);
     server.stop();

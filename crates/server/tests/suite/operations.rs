@@ -164,7 +164,7 @@ fn a_refused_directory_is_not_changed() {
 }
 
 #[test]
-fn a_start_that_fails_says_why_on_stderr_and_in_the_log() {
+fn a_failed_start_reports_its_reason_on_stderr_and_in_the_log() {
     let place = Place::new("start-errors");
     let running = Server::start(&place.0, &[]);
     let log = std::env::temp_dir().join(format!("kauri-start-errors-{}.log", std::process::id()));

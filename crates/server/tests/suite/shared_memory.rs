@@ -67,10 +67,10 @@ fn a_large_request_and_a_large_reply_pass_each_other() {
 }
 
 #[test]
-fn messages_as_large_as_they_may_be() {
+fn messages_of_the_maximum_size() {
     let server = Server::start("limits", &[]);
     for way in [Way::Tcp, Way::Unix, Way::SharedMemory] {
-        suite::messages_as_large_as_they_may_be(&server, way);
+        suite::messages_of_the_maximum_size(&server, way);
     }
 }
 

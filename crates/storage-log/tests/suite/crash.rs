@@ -89,7 +89,7 @@ fn power_losses_of_a_log_that_is_nearly_full() {
 }
 
 #[test]
-fn power_losses_where_persistence_must_be_asked_for() {
+fn power_losses_on_media_that_need_persist() {
     let medium = EmulatorConfig { persist_required: true, ..EmulatorConfig::default() };
     check("to be asked for", 16, &Run { medium, ..Run::default() }, 400);
 }

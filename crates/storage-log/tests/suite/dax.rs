@@ -76,7 +76,7 @@ fn medium(engine: &PmLog, name: &str) -> String {
 }
 
 #[test]
-fn the_status_says_which_path_is_in_use() {
+fn the_status_reports_the_path_in_use() {
     let directory = TempDir::new();
     let engine = directory.open(options());
     let (kind, durable_by) = (medium(&engine, "kind"), medium(&engine, "durableBy"));

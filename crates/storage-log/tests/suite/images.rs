@@ -90,7 +90,7 @@ fn changes_after_the_image_come_from_the_documents() {
 }
 
 #[test]
-fn deleted_records_whose_tombstones_have_gone_stay_away() {
+fn deleted_records_without_tombstones_stay_deleted() {
     let mut fixture = closed(Options { live_percent_target: 95, ..options() }, 2000);
     fixture = reopen(fixture);
     for id in (1..=2000).filter(|id| id % 3 != 0) {

@@ -46,7 +46,7 @@ fn free(free_bytes: u64) -> MemoryRoom {
 
 /// Between two checks of memory, indexes grow by at most the memory left at the last check.
 #[test]
-fn a_unit_whose_keys_take_more_than_there_is_is_refused() {
+fn a_unit_whose_keys_exceed_memory_is_refused() {
     let fixture = Fixture::new(options());
     let keys = |unit: &mut WriteUnit<'_>, bytes: usize| {
         unit.key(IndexId(20), true, false, &vec![7; bytes], &[]);
@@ -113,7 +113,7 @@ fn an_index_that_does_not_fit_is_not_made_at_the_start() {
 }
 
 #[test]
-fn a_log_that_needs_more_memory_than_there_is_is_not_opened() {
+fn a_log_that_needs_too_much_memory_is_not_opened() {
     let fixture = Fixture::new(options());
     for number in 0..100 {
         fixture.table.insert(&doc(0, number, "x"));

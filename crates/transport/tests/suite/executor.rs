@@ -14,7 +14,7 @@ fn executor(workers: usize) -> Arc<ServiceExecutor> {
 }
 
 #[test]
-fn tasks_run_on_the_worker_that_they_were_given_to() {
+fn tasks_run_on_their_worker() {
     let executor = executor(3);
     let (report, reported) = channel();
     for worker in executor.workers() {

@@ -37,7 +37,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn requests_are_answered_whatever_pieces_they_come_in() {
+fn requests_in_any_pieces_are_answered() {
     let server = Server::start();
     let client = server.transport.connect().unwrap();
     let all = [request(b"e one"), request(b"l two"), request(b"n"), request(b"e three")].concat();
@@ -61,7 +61,7 @@ fn a_reply_waits_for_room() {
 }
 
 #[test]
-fn closing_ends_the_session_and_tells_the_command() {
+fn closing_ends_the_session_and_notifies_the_command() {
     let server = Server::start();
     let client = server.transport.connect().unwrap();
     client.send(&request(&[op::WAIT_FOR_END]));

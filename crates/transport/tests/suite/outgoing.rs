@@ -73,7 +73,7 @@ impl Drop for Played {
 }
 
 #[test]
-fn replies_find_their_requests_in_whatever_order_they_come() {
+fn replies_in_any_order_find_their_requests() {
     let mut played = Played::start();
     let requests: Vec<_> = (0..5u8).map(|n| played.outgoing.request(request(&[n]), None)).collect();
     let heard: Vec<_> = (0..5).map(|_| played.hear()).collect();
@@ -161,7 +161,7 @@ fn a_reply_is_not_taken_for_the_hello_of_a_tls_client() {
 }
 
 #[test]
-fn messages_in_order_come_as_they_are_sent() {
+fn ordered_messages_arrive_as_they_were_sent() {
     let mut played = Played::with(OutgoingOptions { in_order: true, ..Default::default() });
     done(played.outgoing.send(request(b"exhaust"))).unwrap();
     assert_eq!(played.hear(), (42, b"exhaust".to_vec()));
@@ -302,7 +302,7 @@ fn an_executor_that_ends_leaves_no_request_waiting() {
 }
 
 #[test]
-fn a_session_ends_with_its_last_handle_after_what_was_sent() {
+fn a_session_ends_with_its_last_handle_after_sending_all_requests() {
     let mut played = Played::with(OutgoingOptions { in_order: true, ..Default::default() });
     done(played.outgoing.send(request(b"last words"))).unwrap();
     let other = Arc::new(SocketConnect::new(Address::Tcp("localhost".to_owned(), 1)));

@@ -183,7 +183,7 @@ fn every_request_ends_as_the_seed_determines() {
 }
 
 #[test]
-fn attempts_back_off_and_requests_fail_at_once_meanwhile() {
+fn attempts_back_off_while_requests_fail_at_once() {
     virtual_time::begin(1);
     let began_ns = monotonic_ns();
     let (place, attempts) = (Place::default(), Arc::new(AtomicUsize::new(0)));

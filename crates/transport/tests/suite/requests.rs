@@ -149,7 +149,7 @@ fn a_client_that_has_closed_its_sending_half_gets_its_answers() {
 }
 
 #[test]
-fn a_command_learns_that_its_client_has_gone() {
+fn a_command_is_notified_of_its_clients_disconnect() {
     let server = Server::start();
     let mut client = server.connect();
     client.send(&[op::WAIT_FOR_END]);

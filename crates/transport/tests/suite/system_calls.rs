@@ -43,7 +43,7 @@ fn pipelined_requests_share_their_calls() {
 }
 
 #[test]
-fn a_large_payload_leaves_in_one_call_when_there_is_room() {
+fn a_large_payload_is_sent_in_one_call_if_the_socket_has_room() {
     let server = Server::with(1, 10);
     let mut client = server.connect();
     client.ask(b"e warm");

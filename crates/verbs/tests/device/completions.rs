@@ -16,7 +16,7 @@ pub const TESTS: &[crate::Test] = &[
     ("a_full_send_queue_refuses_the_whole_chain", a_full_send_queue_refuses_the_whole_chain),
     ("a_completion_queue_takes_no_more_than_it_has_room_for", a_completion_queue_takes_no_more),
     ("completions_of_a_dropped_queue_pair_are_passed_over", completions_of_a_dropped_queue_pair),
-    ("queue_pairs_on_one_queue_are_told_apart", queue_pairs_on_one_queue_are_told_apart),
+    ("queue_pairs_on_one_queue_are_distinguished", queue_pairs_on_one_queue_are_distinguished),
 ];
 
 /// Sleeps until the channel is readable, and takes its events.
@@ -61,7 +61,7 @@ fn an_armed_channel_wakes_epoll() {
     assert!(!sleep(&two.cq, &epoll, short), "it wakes once an arming");
     let counters = lab.device.counters();
     assert_eq!((counters.arms, counters.channel_events), (1, 1), "the second arming did nothing");
-    // Again, with the event of an earlier arming still unread when it is armed anew.
+    // Again, with the event of an earlier arming still unread when it is armed again.
     two.qp.post_empty_receives(2, 0).unwrap();
     two.cq.arm().unwrap();
     send(4);
@@ -231,7 +231,7 @@ fn completions_of_a_dropped_queue_pair() {
     assert_eq!(ends, [(9, 7, Status::Flushed); 2]);
 }
 
-fn queue_pairs_on_one_queue_are_told_apart() {
+fn queue_pairs_on_one_queue_are_distinguished() {
     let lab = Lab::new();
     let cq = CompletionQueue::new(&lab.device, 2000, false).unwrap();
     let peers: Vec<End> = (0..8).map(|i| lab.end(100 + i)).collect();

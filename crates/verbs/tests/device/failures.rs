@@ -8,7 +8,7 @@ use kauri_verbs::{
 use std::process::Command;
 
 pub const TESTS: &[crate::Test] = &[
-    ("a_wrong_key_fails_and_flushes_what_follows", a_wrong_key_fails_and_flushes_what_follows),
+    ("a_wrong_key_fails_and_flushes_later_requests", a_wrong_key_fails_and_flushes_later_requests),
     ("a_wrong_address_fails", a_wrong_address_fails),
     ("a_region_without_the_right_keeps_peers_out", a_region_without_the_right_keeps_peers_out),
     ("a_peer_that_is_gone_is_given_up", a_peer_that_is_gone_is_given_up),
@@ -18,7 +18,7 @@ pub const TESTS: &[crate::Test] = &[
     ("a_port_that_goes_down_is_reported", a_port_that_goes_down_is_reported),
 ];
 
-fn a_wrong_key_fails_and_flushes_what_follows() {
+fn a_wrong_key_fails_and_flushes_later_requests() {
     let lab = Lab::new();
     let (one, two) = lab.pair();
     let right = two.region.remote();

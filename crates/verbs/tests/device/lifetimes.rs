@@ -16,7 +16,7 @@ pub const TESTS: &[crate::Test] = &[
     ("parts_of_a_region_are_lent_independently", parts_of_a_region_are_lent_independently),
     ("objects_may_be_dropped_in_any_order", objects_may_be_dropped_in_any_order),
     ("many_connections_leave_nothing_behind", many_connections_leave_nothing_behind),
-    ("too_little_lockable_memory_is_said_to_be_so", too_little_lockable_memory),
+    ("too_little_lockable_memory_is_reported", too_little_lockable_memory),
 ];
 
 fn a_region_outlives_its_handle() {

@@ -59,7 +59,7 @@ fn all(docs: impl Iterator<Item = Result<Document>>) -> Result<Vec<Document>> {
 }
 
 #[test]
-fn hello_tells_the_wire_versions() -> Result {
+fn hello_reports_the_wire_versions() -> Result {
     let s = Scratch::new("hello")?;
     let hello = s.1.run_command(doc! { "hello": 1 }).run()?;
     assert_eq!(hello.get_i32("maxWireVersion").ok(), Some(25));
@@ -149,7 +149,7 @@ fn updates() -> Result {
 }
 
 #[test]
-fn an_upsert_tells_the_id() -> Result {
+fn an_upsert_returns_the_id() -> Result {
     let s = Scratch::new("upsert")?;
     let update = doc! { "$setOnInsert": { "v": 1 } };
     let result = s.c().update_one(doc! { "_id": "k" }, update).upsert(true).run()?;
@@ -231,7 +231,7 @@ fn sessions_and_killed_cursors() -> Result {
 }
 
 #[test]
-fn a_tailable_cursor_sees_what_comes() -> Result {
+fn a_tailable_cursor_returns_later_inserts() -> Result {
     let s = Scratch::new("tailable")?;
     s.1.create_collection("c").capped(true).size(100_000).run()?;
     s.c().insert_one(doc! { "_id": 1 }).run()?;

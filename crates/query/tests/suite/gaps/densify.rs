@@ -77,7 +77,7 @@ fn documents_without_a_value_pass() {
 }
 
 #[test]
-fn dates_go_by_units_and_months_end_where_they_do() {
+fn dates_step_by_units_and_months_keep_their_ends() {
     let date = |days: i64| Value::DateTime(days * DAY_MS);
     let docs = [doc! { "v" => date(0) }, doc! { "v" => date(3) }];
     let days = doc! { "step" => 1, "unit" => "day", "bounds" => "full" };

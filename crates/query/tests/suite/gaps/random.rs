@@ -251,7 +251,7 @@ fn averages_and_lines_are_those_of_the_reference() {
 }
 
 #[test]
-fn partitions_are_told_apart_as_in_the_comparison_order() {
+fn partitions_follow_the_comparison_order() {
     let docs = [
         doc! { "p" => 1, "v" => 0 },
         doc! { "p" => 1.0, "v" => 2 },

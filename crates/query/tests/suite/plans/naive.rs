@@ -45,7 +45,7 @@ fn expand(mut walks: Vec<Walk<'_>>, out: &mut Vec<Vec<Bson>>) -> bool {
     }
     let items = array.value.and_then(Bson::as_array).map_or(&[][..], Vec::as_slice);
     let within = |item: Option<&'_ Bson>, walk: &Walk<'_>| -> bool {
-        // A path goes on into an element that is a document, and ends at any.
+        // A path continues into an element that is a document, and may end at any element.
         matches!(item, Some(Bson::Document(_))) || walk.rest.is_empty()
     };
     if items.is_empty() {

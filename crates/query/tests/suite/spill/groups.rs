@@ -193,7 +193,7 @@ impl Stage for Asked {
 
 /// Such a group would monopolise its worker if each row were requested separately.
 #[test]
-fn one_group_alone_takes_rows_as_they_come() {
+fn a_single_group_takes_rows_in_their_order() {
     let docs: Vec<DocBuf> = (0..20_000).map(|n| doc! { "_id" => n }).collect();
     let stages = [doc! { "$group" => doc! { "_id" => 1, "p" => doc! { "$push" => "$_id" } } }];
     let asked = Arc::new(AtomicUsize::new(0));

@@ -95,7 +95,7 @@ fn stages_that_may_not_spill_are_refused() {
 }
 
 #[test]
-fn one_partition_that_does_not_fit_is_refused_before_it_is_written() {
+fn a_partition_that_does_not_fit_is_refused_before_it_is_written() {
     let docs = Choice::new(3).docs(500);
     let output = doc! { "at" => doc! { "$documentNumber" => doc! {} } };
     let by = doc! { "_id" => 1 };

@@ -188,7 +188,7 @@ fn a_validator_with_a_let_of_thousands_of_variables() {
 }
 
 #[test]
-fn expressions_as_deep_as_a_message_may_nest() {
+fn expressions_of_the_maximum_nesting() {
     let mut victim = Victim::start("expressions", &[]);
     let shapes: [(&str, fn(Value<'static>) -> Value<'static>); 9] = [
         ("$add", |inner| field("$add", array![inner, 1]).into()),
