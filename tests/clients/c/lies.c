@@ -64,7 +64,7 @@ static void *lies(void *listener) {
   return NULL;
 }
 
-static void what_no_server_sends_ends_the_connection(void) {
+static void invalid_replies_end_the_connection(void) {
   char uri[URI_BYTES];
   int listener = listening("?sharedMemory=off&rdma=off", uri);
   pthread_t thread;
@@ -88,5 +88,5 @@ static void what_no_server_sends_ends_the_connection(void) {
 }
 
 void lies_tests(void) {
-  RUN(what_no_server_sends_ends_the_connection);
+  RUN(invalid_replies_end_the_connection);
 }

@@ -36,7 +36,7 @@ def log_lines(server, number):
     return [line for line in lines if line.get("id") == number]
 
 
-def says_what_it_is():
+def reports_its_medium():
     server = Server(("--persistentMemory", "simulated", "--pmReadLatencyNanos", "7"))
     client = MongoClient(server.uri)
     found = medium(client)
@@ -87,7 +87,7 @@ class Writes(lives.Writes):
     flags = (*lives.Writes.flags, "--persistentMemory", "simulated")
 
 
-def keeps_what_it_acknowledged():
+def keeps_acknowledged_writes():
     life = Writes("memory")
     while life.under_way < DEATHS:
         assert life.deaths < 4 * DEATHS, f"only {life.under_way} of {life.deaths} deaths count"
@@ -126,7 +126,7 @@ def gives_memory_back():
 
 if __name__ == "__main__":
     gives_memory_back()
-    says_what_it_is()
-    keeps_what_it_acknowledged()
+    reports_its_medium()
+    keeps_acknowledged_writes()
     print(checks)
     sys.exit(0)

@@ -53,17 +53,17 @@ final class Behaviour {
     test("a read gives the fields asked for", Behaviour::readsFields);
     test("an update changes the fields that it names", Behaviour::updates);
     test("a delete deletes one record", Behaviour::deletes);
-    test("errors are told with the server's code", Behaviour::tellsErrors);
+    test("errors have the server's code", Behaviour::tellsErrors);
     test("a scan goes on in the keys' order", Behaviour::scansInOrder);
     test("a scan may take several replies", Behaviour::scansMuch);
     test("inserts wait for their batch", client -> batches());
-    test("a failed batch is told once", client -> failedBatch());
+    test("a failed batch is reported once", client -> failedBatch());
     test("upserts replace", client -> upserts());
     test("write concerns are the server's", client -> writeConcerns());
     test("another transport is an error", client -> anotherTransport());
     test("what is not known is an error", client -> unknownProperties());
     test("connections are given back", Behaviour::givesBack);
-    test("a server that is gone is unavailable", Behaviour::serverEnds);
+    test("a dead server is unavailable", Behaviour::serverEnds);
   }
 
   /** Runs a test with a client of its own, in an empty table. */
